@@ -1,0 +1,34 @@
+"""Errors a person can cause. Each message says what is wrong and what to do.
+
+    LldscopeError          exit 1   I/O or internal
+    ├── UsageError         exit 2   a wrong argument, config key or value
+    ├── RunNotFound        exit 1   no run at that path
+    ├── NewerSchema        exit 1   the run was written by a newer lldscope
+    └── RunExists          exit 1   a run is already there and nobody said "resume"
+"""
+
+from __future__ import annotations
+
+
+class LldscopeError(Exception):
+    """Something went wrong that the message explains to a person."""
+
+    exit_code = 1
+
+
+class UsageError(LldscopeError):
+    """The user asked for something that cannot be; the message says what would be right."""
+
+    exit_code = 2
+
+
+class RunNotFound(LldscopeError):
+    """There is no run at the path."""
+
+
+class NewerSchema(LldscopeError):
+    """The run was written by a newer lldscope than this one."""
+
+
+class RunExists(LldscopeError):
+    """The directory already holds a run."""

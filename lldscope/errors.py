@@ -1,10 +1,10 @@
 """Errors a person can cause. Each message says what is wrong and what to do.
 
-    LldscopeError          exit 1   I/O or internal
-    ├── UsageError         exit 2   a wrong argument, config key or value
-    ├── RunNotFound        exit 1   no run at that path
-    ├── NewerSchema        exit 1   the run was written by a newer lldscope
-    └── RunExists          exit 1   a run is already there and nobody said "resume"
+LldscopeError          exit 1   I/O or internal
+├── UsageError         exit 2   a wrong argument, config key or value
+├── RunNotFound        exit 1   no run at that path
+├── NewerSchema        exit 1   the run was written by a newer lldscope
+└── RunExists          exit 1   a run is already there and nobody said "resume"
 """
 
 from __future__ import annotations

@@ -5,11 +5,10 @@ here. Conventions, for every table:
 
 - Sums and counts are stored at their natural grain; means are divided once, in SQL.
 - NULL means "not measured", never 0. NaN and Inf are stored as they came.
-- Log-probabilities are natural logarithms, in nats, of the tokens the policy itself emitted (tool
-  text is masked out), and their name says which policy gave them:
-  `behaviour` the engine that sampled, `old` the trainer's policy at rollout time, `inner` the policy
-  inside the update at the moment of the loss, `post` the policy after the step's last update,
-  `ref` the frozen reference.
+- Log-probabilities are in nats, of the tokens the policy itself emitted (tool text is masked out),
+  and their name says which policy gave them: `behaviour` the engine that sampled, `old` the
+  trainer's policy at rollout time, `inner` the policy inside the update at the moment of the loss,
+  `post` the policy after the step's last update, `ref` the frozen reference.
 - The recorder adds `attempt` and `rank` to every row.
 """
 
@@ -82,19 +81,33 @@ STEPS = Table(
         Column("reward_sum", "sum", "reward", "Sum of rewards over the rollouts."),
         Column("reward_sq_sum", "sum", "reward²", "Sum of squared rewards."),
         Column("n_tokens", "count", "token", "Action tokens in the batch."),
-        Column("entropy_sum", "sum", "nat", "Sum over action tokens of the sampling policy's "
-               "full-vocabulary entropy."),
-        Column("kl_sum", "sum", "nat", "Sum over action tokens of the k3 estimate of KL to the "
-               "reference."),
+        Column(
+            "entropy_sum",
+            "sum",
+            "nat",
+            "Sum over action tokens of the sampling policy's full-vocabulary entropy.",
+        ),
+        Column(
+            "kl_sum",
+            "sum",
+            "nat",
+            "Sum over action tokens of the k3 estimate of KL to the reference.",
+        ),
         Column("loss_policy", "float", "", "Policy loss, token-weighted mean over the updates."),
-        Column("loss_llds", "float", "nat", "LLDS loss before its coefficient, mean over the "
-               "updates."),
+        Column(
+            "loss_llds", "float", "nat", "LLDS loss before its coefficient, mean over the updates."
+        ),
         Column("loss_kl", "float", "nat", "KL loss before its coefficient, mean over the updates."),
         Column("lr", "float", "", "Learning rate of the step's last update."),
         Column("seconds_rollout", "float", "s", "Sampling, tools included."),
         Column("seconds_update", "float", "s", "Scoring, losses and optimizer updates."),
-        Column("seconds_record", "float", "s", "What recording added: re-score after the last "
-               "update, gathering of rows, recorder calls."),
+        Column(
+            "seconds_record",
+            "float",
+            "s",
+            "What recording added: re-score after the last "
+            "update, gathering of rows, recorder calls.",
+        ),
     ),
 )
 
@@ -122,11 +135,11 @@ RESPONSES = Table(
         Column("step", "int", "step", "RL step.", True),
         *_STAMP,
         Column("response_id", "int", "", "Rollout, unique within the step.", True),
-        Column("group_id", "int", "", "Rollouts of the same question share it; unique in the step."),
+        Column("group_id", "int", "", "Rollouts of one question share it; unique within the step."),
         Column("data_source", "text", "", "Data set the question comes from."),
         Column("reward", "float", "reward", "Reward of the rollout."),
         Column("advantage", "float", "", "Group-relative advantage used in the loss."),
-        Column("correct", "bool", "", "Correct by the rule in run.json; NULL if it cannot be told."),
+        Column("correct", "bool", "", "Correct by the rule in run.json; NULL if unknown."),
         Column("n_actions", "count", "action", "Actions of the rollout."),
         Column("n_tokens", "count", "token", "Action tokens of the rollout."),
         Column("n_searches", "count", "action", "Valid searches."),
@@ -155,8 +168,12 @@ ACTIONS = Table(
         Column("n_tokens_down", "count", "token", "Tokens with log π_post < log π_old."),
         Column("drop_sum", "float", "nat", "Σ max(0, log π_old − log π_post)."),
         Column("entropy_sum", "float", "nat", "Σ entropy of the sampling policy."),
-        Column("error_norm_sum", "float", "", "Σ ‖e_y − π‖² = Σ (1 − 2π(y) + Σ_v π(v)²), sampling "
-               "policy."),
+        Column(
+            "error_norm_sum",
+            "float",
+            "",
+            "Σ ‖e_y − π‖² = Σ (1 − 2π(y) + Σ_v π(v)²), sampling policy.",
+        ),
         Column("logp_min", "float", "nat", "Smallest log π_old of the action."),
         Column("llds_gate", "bool", "", "The LLDS gate was open for the action inside the update."),
         Column("llds_sum", "float", "nat", "Σ of the gated LLDS penalty of the action's tokens."),
@@ -173,8 +190,9 @@ TOKENS = Table(
         *_STAMP,
         Column("response_id", "int", "", "Rollout the token belongs to.", True),
         Column("position", "int", "token", "Position in the sequence, prompt included.", True),
-        Column("action_index", "int", "", "Action the token belongs to; NULL for prompt and tool "
-               "text."),
+        Column(
+            "action_index", "int", "", "Action the token belongs to; NULL for prompt and tool text."
+        ),
         Column("token_id", "int", "", "Token id in the policy's vocabulary."),
         Column("text", "text", "", "The token as text; untrusted model output."),
         Column("logp_old", "float", "nat", "log π of the trainer's policy at rollout time."),
@@ -231,32 +249,61 @@ SIGNALS = Table(
         Column("grad_norm_max", "float", "", "Largest pre-clip norm of the step's updates."),
         Column("n_nonfinite", "count", "update", "Updates whose gradient norm was NaN or Inf."),
         Column("ratio_max", "float", "", "Largest importance ratio inner/old of the step."),
-        Column("clip_share", "float", "share", "Share of action tokens on which the clip was "
-               "active."),
-        Column("correct_logp", "float", "nat/token", "Mean log π_old over the tokens of correct "
-               "responses (Fig. 2)."),
-        Column("incorrect_logp", "float", "nat/token", "Mean log π_old over the tokens of "
-               "incorrect responses (Fig. 9a)."),
+        Column(
+            "clip_share", "float", "share", "Share of action tokens on which the clip was active."
+        ),
+        Column(
+            "correct_logp",
+            "float",
+            "nat/token",
+            "Mean log π_old over the tokens of correct responses (Fig. 2).",
+        ),
+        Column(
+            "incorrect_logp",
+            "float",
+            "nat/token",
+            "Mean log π_old over the tokens of incorrect responses (Fig. 9a).",
+        ),
         Column("logp_gap", "float", "nat/token", "correct_logp − incorrect_logp."),
-        Column("delta_correct", "float", "nat/response", "Mean over re-scored correct responses of "
-               "mixed groups of Δ = Σ (log π_post − log π_old) (Eq. 3, Def. 4.1)."),
+        Column(
+            "delta_correct",
+            "float",
+            "nat/response",
+            "Mean over re-scored correct responses of "
+            "mixed groups of Δ = Σ (log π_post − log π_old) (Eq. 3, Def. 4.1).",
+        ),
         Column("delta_incorrect", "float", "nat/response", "The same over incorrect responses."),
         Column("delta_correct_sum", "sum", "nat", "Numerator of delta_correct."),
         Column("n_delta_correct", "count", "response", "Denominator of delta_correct."),
-        Column("lld_share", "float", "share", "Share of those correct responses with Δ ≤ 0 (LLD of "
-               "the response, Def. 4.1 with ϵ = 0)."),
-        Column("zero_signal_share", "float", "share", "Share of groups whose rewards are all "
-               "equal."),
+        Column(
+            "lld_share",
+            "float",
+            "share",
+            "Share of those correct responses with Δ ≤ 0 (LLD of "
+            "the response, Def. 4.1 with ϵ = 0).",
+        ),
+        Column(
+            "zero_signal_share", "float", "share", "Share of groups whose rewards are all equal."
+        ),
         Column("response_tokens", "float", "token", "Mean action tokens per rollout."),
         Column("valid_searches", "float", "action", "Mean valid searches per rollout."),
         Column("truncated_share", "float", "share", "Share of rollouts cut by a length limit."),
         Column("invalid_share", "float", "share", "Share of actions that are invalid."),
         Column("tool_fail_share", "float", "share", "Share of tool calls that failed."),
-        Column("good_first_action_share", "float", "share", "Share of incorrect rollouts of mixed "
-               "groups whose first action retrieved the same documents as a correct rollout of "
-               "the group (Fig. 5)."),
-        Column("llds_gate_share", "float", "share", "Share of preserved actions (advantage ≥ 0) "
-               "with an open LLDS gate."),
+        Column(
+            "good_first_action_share",
+            "float",
+            "share",
+            "Share of incorrect rollouts of mixed "
+            "groups whose first action retrieved the same documents as a correct rollout of "
+            "the group (Fig. 5).",
+        ),
+        Column(
+            "llds_gate_share",
+            "float",
+            "share",
+            "Share of preserved actions (advantage ≥ 0) with an open LLDS gate.",
+        ),
         Column("engine_gap", "float", "nat/token", "Mean of log π_behaviour − log π_old."),
         Column("loss_policy", "float", "", "Policy loss."),
         Column("loss_llds", "float", "nat", "LLDS loss before its coefficient."),
@@ -276,8 +323,12 @@ ACTION_SIGNALS = Table(
         Column("action_index", "int", "", "Turn within the rollout, counted from 0."),
         Column("correct", "bool", "", "Correctness of the rollouts the actions belong to."),
         Column("n_actions", "count", "action", "Actions counted."),
-        Column("logp", "float", "nat/token", "Mean log π_old over the actions' tokens "
-               "(correct_logp_by_action where correct)."),
+        Column(
+            "logp",
+            "float",
+            "nat/token",
+            "Mean log π_old over the actions' tokens (correct_logp_by_action where correct).",
+        ),
         Column("n_delta", "count", "action", "Actions with a measured Δ."),
         Column("delta", "float", "nat/action", "Mean Δ of those actions (delta_by_action)."),
         Column("lld_share", "float", "share", "Share of those actions with Δ ≤ 0."),

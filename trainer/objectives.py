@@ -1,0 +1,184 @@
+"""Policy losses: log-probabilities of one (micro-)batch -> the scalar the optimizer minimises.
+
+Called by the train loop after `advantages.py`; `llds.py` adds its term to the result. B rows
+(responses), T columns (positions), actions marked by ones in `action_mask`; feedback and padding
+may hold anything, NaN included, and reach neither a value nor a gradient.
+
+Departures, each for a reason:
+- The numerical caps on the ratio are the reference code's (of arXiv 2512.04220): GRPO's ratio at
+  most 100, GSPO's log-ratio at most 10. Past the cap a token with negative advantage has a
+  constant loss and no gradient; the papers print no cap. The returned `ratio` is not capped: a
+  monitor must see the blow-up that the loss is protected from.
+- The GSPO paper clips at 3e-4 and 4e-4 (arXiv 2507.18071 v2, §5.1); 0.2 is PPO's range and what
+  the LLDS reference used. The caller chooses. That paper also averages per sequence, so
+  "sequence-mean" is its aggregation, and the other two are ours to combine.
+- Dr. GRPO divides by a constant only if `max_tokens` is one: pass the generation budget, not the
+  longest response of the batch.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from .advantages import token_advantages
+
+# Largest log-ratio that enters the loss, see the module docstring.
+LOG_RATIO_CAP = {"grpo": math.log(100.0), "gspo": 10.0}
+AGGREGATIONS = ("token-mean", "sequence-mean", "dr-grpo")
+
+
+class PolicyLoss(NamedTuple):
+    """`loss`: scalar, to minimise. `ratio` (B, T): importance ratio before any cap, 1 off the
+    action tokens. `clipped` (B, T) bool: a clip or cap changed the token's value. Only `loss`
+    carries a gradient."""
+
+    loss: Tensor
+    ratio: Tensor
+    clipped: Tensor
+
+
+def policy_loss(
+    logp_new: Tensor,
+    logp_old: Tensor,
+    action_mask: Tensor,
+    advantages: Tensor,
+    *,
+    objective: str = "grpo",
+    clip_low: float = 0.2,
+    clip_high: float = 0.2,
+    dual_clip: float | None = None,
+    aggregation: str = "token-mean",
+    max_tokens: int | None = None,
+) -> PolicyLoss:
+    """Clipped surrogate −min(rÂ, clip(r, 1−clip_low, 1+clip_high)Â), aggregated to a scalar.
+
+    logp_new, logp_old, action_mask (B, T), nats; advantages (B,) or (B, T).
+
+    objective:
+    - "grpo": r = π_θ/π_old per token (arXiv 2512.04220 v2, §3; arXiv 2402.03300, Eq. 3).
+    - "gspo": r = sg[s_i]·π_θ/sg[π_θ], s_i = exp(mean_k(ln π_θ − ln π_old)) over the response's
+      action tokens (arXiv 2507.18071 v2, Eq. 7 and 14).
+
+    clip_high > clip_low is DAPO's clip-higher (arXiv 2503.14476, §3.1). dual_clip c > 1 bounds
+    the surrogate of a negative advantage from below by cÂ (arXiv 1912.09729, Eq. 5).
+
+    aggregation:
+    - "token-mean": Σ / number of action tokens (arXiv 2512.04220 v2, §3).
+    - "sequence-mean": mean over responses of the response's token mean (arXiv 2402.03300, Eq. 3).
+      A row without action tokens is padding and does not count as a response.
+    - "dr-grpo": Σ / (B · max_tokens) (arXiv 2503.20783, §3.2). Every row counts.
+
+    A batch without action tokens has loss 0 and zero gradients. Raises ValueError for wrong
+    shapes or arguments.
+    """
+    _check_arguments(objective, clip_low, clip_high, dual_clip, aggregation, max_tokens)
+    check_shapes(logp_new, logp_old=logp_old, action_mask=action_mask)
+    mask = action_mask.bool()
+    log_r = log_ratio(logp_new, logp_old, mask)
+    advantage = token_advantages(advantages, mask, log_r.dtype)
+    if objective == "gspo":
+        log_r = _sequence_log_ratio(log_r, mask)
+    r = log_r.clamp(max=LOG_RATIO_CAP[objective]).exp()
+    surrogate = torch.minimum(r * advantage, r.clamp(1 - clip_low, 1 + clip_high) * advantage)
+    ceiling = math.exp(LOG_RATIO_CAP[objective])  # above it a negative advantage is cut off
+    if dual_clip is not None:
+        floor = torch.maximum(surrogate, dual_clip * advantage)
+        surrogate = torch.where(advantage < 0, floor, surrogate)
+        ceiling = min(ceiling, dual_clip)
+    ratio = log_r.detach().exp()
+    clipped = ((advantage > 0) & (ratio > 1 + clip_high)) | (
+        (advantage < 0) & ((ratio < 1 - clip_low) | (ratio > ceiling))
+    )
+    return PolicyLoss(-_aggregate(surrogate, mask, aggregation, max_tokens), ratio, clipped)
+
+
+def kl_k3(
+    logp_new: Tensor, logp_ref: Tensor, action_mask: Tensor, *, clamp: float = 10.0
+) -> Tensor:
+    """Per-token k3 estimate of KL(π_θ ‖ π_ref): (B, T), nats, 0 off the action tokens.
+
+    exp(r) − r − 1 with r = ln π_ref − ln π_θ (arXiv 2402.03300, Eq. 4). The value is clamped to
+    ±`clamp` as the reference code's `low_var_kl` does; k3 is never negative, so only the upper
+    bound acts, and beyond it the gradient is 0. Carries the gradient of logp_new only.
+    """
+    if not 0 < clamp < math.inf:
+        raise ValueError(f"clamp must be a finite number > 0, got {clamp}")
+    check_shapes(logp_new, logp_ref=logp_ref, action_mask=action_mask)
+    r = -log_ratio(logp_new, logp_ref, action_mask.bool())
+    # Already far above the clamp here. Without this exp(r) overflows, and the 0 gradient of the
+    # outer clamp times inf would be NaN.
+    r = r.clamp(max=math.log(2 * clamp + 10))
+    return (r.exp() - r - 1).clamp(-clamp, clamp)
+
+
+def log_ratio(logp_new: Tensor, logp_base: Tensor, mask: Tensor) -> Tensor:
+    """ln π_θ − ln π_base (B, T), 0 where `mask` is False, in float32 or better.
+
+    Only logp_new gets a gradient. Filling comes after the subtraction, so garbage off the mask
+    gets gradient 0 and not 0·NaN.
+    """
+    dtype = torch.promote_types(torch.promote_types(logp_new.dtype, logp_base.dtype), torch.float32)
+    return (logp_new.to(dtype) - logp_base.detach().to(dtype)).masked_fill(~mask, 0.0)
+
+
+def check_shapes(logp_new: Tensor, **others: Tensor) -> None:
+    """Raise ValueError unless logp_new is (B, T) and every other tensor has its shape."""
+    if logp_new.ndim != 2:
+        raise ValueError(f"logp_new must have shape (B, T), got {tuple(logp_new.shape)}")
+    for name, tensor in others.items():
+        if tensor.shape != logp_new.shape:
+            raise ValueError(
+                f"{name} must have the shape (B, T) = {tuple(logp_new.shape)} of logp_new, "
+                f"got {tuple(tensor.shape)}"
+            )
+
+
+def check_choice(name: str, value: object, allowed: tuple[str, ...]) -> None:
+    """Raise ValueError, listing what is allowed, unless `value` is one of `allowed`."""
+    if value not in allowed:
+        raise ValueError(f"{name} must be one of {', '.join(map(repr, allowed))}; got {value!r}")
+
+
+def _sequence_log_ratio(log_r: Tensor, mask: Tensor) -> Tensor:
+    """Value: ln s_i on each action token. Gradient: that of the token's own ln π_θ."""
+    length = mask.sum(1, keepdim=True).clamp(min=1)
+    log_s = log_r.detach().sum(1, keepdim=True) / length
+    return (log_s + log_r - log_r.detach()).masked_fill(~mask, 0.0)
+
+
+def _aggregate(values: Tensor, mask: Tensor, aggregation: str, max_tokens: int | None) -> Tensor:
+    """`values` (B, T), 0 off the mask -> scalar. Nothing to average over gives 0, not NaN."""
+    if aggregation == "token-mean":
+        return values.sum() / mask.sum().clamp(min=1)
+    if aggregation == "sequence-mean":
+        per_response = values.sum(1) / mask.sum(1).clamp(min=1)
+        return per_response.sum() / mask.any(1).sum().clamp(min=1)
+    assert max_tokens is not None
+    return values.sum() / (max(len(values), 1) * max_tokens)
+
+
+def _check_arguments(
+    objective: str,
+    clip_low: float,
+    clip_high: float,
+    dual_clip: float | None,
+    aggregation: str,
+    max_tokens: int | None,
+) -> None:
+    check_choice("objective", objective, tuple(LOG_RATIO_CAP))
+    check_choice("aggregation", aggregation, AGGREGATIONS)
+    if not 0 <= clip_low <= 1:
+        raise ValueError(f"clip_low must be in [0, 1], got {clip_low}")
+    if not 0 <= clip_high < math.inf:
+        raise ValueError(f"clip_high must be a finite number >= 0, got {clip_high}")
+    if dual_clip is not None and not 1 < dual_clip < math.inf:
+        raise ValueError(f"dual_clip must be None or a finite number > 1, got {dual_clip}")
+    if aggregation == "dr-grpo" and (max_tokens is None or max_tokens < 1):
+        raise ValueError(
+            f"aggregation 'dr-grpo' needs max_tokens >= 1, the generation budget per response; "
+            f"got {max_tokens}"
+        )

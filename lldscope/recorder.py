@@ -164,7 +164,8 @@ class Recorder(NullRecorder):
     def __enter__(self) -> Recorder:
         return self
 
-    def __exit__(self, kind: object, exception: object, trace: object) -> None:
+    def __exit__(self, *raised: object) -> None:
+        exception = raised[1]
         if exception is None:
             self.close()
         elif isinstance(exception, KeyboardInterrupt):

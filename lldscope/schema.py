@@ -247,7 +247,13 @@ SIGNALS = Table(
         Column("kl", "float", "nat/token", "Mean k3 estimate of KL to the reference."),
         Column("grad_norm", "float", "", "Median over the step's updates of the pre-clip norm."),
         Column("grad_norm_max", "float", "", "Largest pre-clip norm of the step's updates."),
-        Column("n_nonfinite", "count", "update", "Updates whose gradient norm was NaN or Inf."),
+        Column(
+            "n_nonfinite",
+            "count",
+            "",
+            "Updates whose gradient norm was NaN or Inf, plus ranks whose reward, entropy or loss "
+            "was.",
+        ),
         Column("ratio_max", "float", "", "Largest importance ratio inner/old of the step."),
         Column(
             "clip_share", "float", "share", "Share of action tokens on which the clip was active."

@@ -1,0 +1,124 @@
+"""What a run's state is, in one dictionary: the same answer for the CLI, the dashboard and people."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict, dataclass
+from statistics import median
+from typing import Any, Literal
+
+from .assess import Assessment
+from .runs import Run
+from .store import process_gone
+
+CHECK_SCHEMA = 1
+
+Verdict = Literal["healthy", "warning", "critical", "stalled", "insufficient"]
+Life = Literal["live", "finished", "failed", "stopped", "stalled"]
+
+HEARTBEAT_LOST = 30.0  # seconds without a heartbeat before its process counts as lost
+ROW_LOST = 120.0  # seconds without a step, at least …
+ROW_LOST_STEPS = 10.0  # … and this many usual steps, before a run counts as stalled
+
+
+@dataclass(frozen=True)
+class Liveness:
+    """Whether the run still runs, why not, and how old its last row is in seconds."""
+
+    state: Life
+    reason: str | None
+    age: float | None
+
+
+def liveness(run: Run, now: float | None = None) -> Liveness:
+    """Judge run.json, the heartbeats and the age of the last step."""
+    now = time.time() if now is None else now
+    times = [t for t in run.assess().evidence.column("time")[-50:].tolist() if t == t]
+    age = now - times[-1] if times else None
+    status = run.info.get("status")
+    if status in ("finished", "failed", "stopped"):
+        return Liveness(status, run.info.get("reason"), age)
+    return Liveness(*_running(run, now, times), age)
+
+
+def _running(run: Run, now: float, times: list[float]) -> tuple[Life, str | None]:
+    beats = run.heartbeats()
+    if not beats:
+        return "stalled", "no process has ever given a sign of life"
+    for rank, beat in sorted(beats.items()):
+        if process_gone(beat):
+            return "stalled", f"the process of rank {rank} (pid {beat['pid']}) is gone"
+        silent = now - float(beat.get("time") or 0.0)
+        if silent > HEARTBEAT_LOST:
+            return "stalled", f"rank {rank} has given no sign of life for {silent:.0f} s"
+    usual = median(b - a for a, b in zip(times, times[1:], strict=False)) if len(times) > 2 else 0.0
+    since = now - (times[-1] if times else _started(run, now))
+    if since > max(ROW_LOST, ROW_LOST_STEPS * usual):
+        return "stalled", f"the process lives, but no step has ended for {since:.0f} s"
+    return "live", None
+
+
+def _started(run: Run, now: float) -> float:
+    attempts = run.info.get("attempts") or [{}]
+    return float(attempts[-1].get("started", now))
+
+
+def verdict(assessment: Assessment, life: Liveness) -> Verdict:
+    """As of the last row; collapse latches, and a dead run is `stalled` unless it is critical."""
+    firing = {a.severity for a in assessment.alerts if a.state == "firing"}
+    if "critical" in firing or assessment.phase == "collapse":
+        return "critical"
+    if life.state in ("stalled", "failed"):
+        return "stalled"
+    if "warning" in firing:
+        return "warning"
+    return "healthy" if assessment.enough else "insufficient"
+
+
+def check(run: Run, arl: float | None = None) -> dict[str, Any]:
+    """The state of a run as plain data; what `lldscope check --json` prints."""
+    assessment = run.assess(arl)
+    life = liveness(run)
+    alerts = [asdict(a) for a in assessment.alerts]
+    if life.state in ("stalled", "failed"):
+        alerts.insert(0, _stalled(life, assessment.last_step))
+    return {
+        "schema": CHECK_SCHEMA,
+        "run": run.name,
+        "path": str(run.path),
+        "verdict": verdict(assessment, life),
+        "evidence": assessment.grade,
+        "phase": assessment.phase,
+        "phases": [asdict(s) for s in assessment.spans()],
+        "alerts": alerts,
+        "look_alikes": assessment.look_alikes(),
+        "last_step": assessment.last_step,
+        "life": life.state,
+        "reason": life.reason,
+        "last_row_age_seconds": life.age,
+        "arl": assessment.arl,
+        "damaged": run.damaged,
+        "dropped": {k: n for beat in run.heartbeats().values() for k, n in _dropped(beat)},
+    }
+
+
+def _dropped(beat: dict[str, Any]) -> list[tuple[str, Any]]:
+    dropped = beat.get("dropped")
+    return list(dropped.items()) if isinstance(dropped, dict) else []
+
+
+def _stalled(life: Liveness, last_step: int | None) -> dict[str, Any]:
+    """The alarm that comes from the clock rather than from the rows."""
+    return {
+        "rule": "stalled",
+        "severity": "critical",
+        "state": "firing",
+        "step": last_step,
+        "value": life.age,
+        "threshold": None,
+        "message": f"the run is {life.state}: {life.reason or 'no reason was recorded'}",
+        "meaning": "The run has not ended in order and records no more steps.",
+        "advice": "Look at the job's own log; resume from the last checkpoint.",
+        "false_alarms": "none if the process is gone; otherwise a time limit",
+        "episodes": [(last_step, None)],
+    }

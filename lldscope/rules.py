@@ -1,0 +1,308 @@
+"""Alarm rules as declarations, and the states they go through.
+
+A rule says when it holds, how bad that is, what it means and what to do. Its states are
+inactive → pending (holds, but not for long enough) → firing → resolved. `stalled` is not here: it
+is about the run's process and clock, not about its rows (see `liveness`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from . import detectors as d
+from . import phases as p
+from .evidence import Evidence, Flags
+
+Severity = Literal["info", "warning", "critical"]
+State = Literal["inactive", "pending", "firing", "resolved"]
+Phases = Sequence[p.Phase | None]
+
+_NO_RATE = "threshold rule: its false-alarm rate is not known"
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One alarm. `needs` are the signals without which it cannot be observed."""
+
+    id: str
+    severity: Severity
+    needs: tuple[str, ...]
+    meaning: str
+    advice: str
+    holds: Callable[[Evidence, Phases], Flags]
+    value: Callable[[Evidence], d.Series]
+    threshold: Callable[[Evidence], d.Series | float]
+    unit: str
+    for_steps: int = 1
+    clear_steps: int = 20
+    false_alarms: str = _NO_RATE
+
+
+@dataclass(frozen=True)
+class Alert:
+    """A rule that has fired. `step` is where it first did, `value` and `threshold` are from there.
+
+    `episodes` are (fired, resolved) steps; resolved is None while it still fires.
+    """
+
+    rule: str
+    severity: Severity
+    state: State
+    step: int
+    value: float
+    threshold: float
+    message: str
+    meaning: str
+    advice: str
+    false_alarms: str
+    episodes: tuple[tuple[int, int | None], ...]
+
+
+def _in_phase(name: p.Phase) -> Callable[[Evidence, Phases], Flags]:
+    return lambda e, phases: np.array([phase == name for phase in phases], dtype=bool)
+
+
+def _test_fires(e: Evidence, phases: Phases) -> Flags:
+    return np.where(e.has_delta, e.e_value >= e.arl, e.has_level & (e.level_fall >= e.level_limit))
+
+
+def _mean(name: str, window: int = 5) -> Callable[[Evidence], d.Series]:
+    return lambda e: d.trailing_mean(e.column(name), window, 1)
+
+
+def _searches_left(e: Evidence) -> d.Series:
+    return d.over_median(e.column("valid_searches"), 5, 5, 50, 15)
+
+
+RULES: tuple[Rule, ...] = (
+    Rule(
+        "lld-stagnation",
+        "info",
+        ("correct_logp", "reward"),
+        "The reward rises and the likelihood of correct responses does not: phase I of Lazy "
+        "Likelihood Displacement. Many healthy runs pass through it.",
+        "Watch Δ of correct responses; nothing needs to be changed yet.",
+        _in_phase("stagnation"),
+        lambda e: e.delta,
+        lambda e: 0.0,
+        "nats/response gained per step",
+    ),
+    Rule(
+        "lld-decay",
+        "warning",
+        ("correct_logp",),
+        "The updates lower the likelihood of the correct responses they were meant to raise: phase "
+        "II of Lazy Likelihood Displacement. The reward may still be rising.",
+        "Save a checkpoint now. Switch LLDS on (action gate, λ 0.1 to 0.3), or lower the learning "
+        "rate, add KL, or mask long low-likelihood incorrect responses.",
+        _test_fires,
+        lambda e: np.where(e.has_delta, e.e_value, e.level_fall),
+        lambda e: np.where(e.has_delta, e.arl, e.level_limit),
+        "evidence (Δ) or nats/token (level)",
+        for_steps=1,
+        false_alarms="with Δ measured: on average at most one false alarm per `arl` steps; without "
+        "Δ, on levels: a threshold, no rate is claimed",
+    ),
+    Rule(
+        "lld-collapse",
+        "critical",
+        ("correct_logp",),
+        "Decay has turned into a break-out of gradient norm or entropy, or a reward crash: phase "
+        "III of Lazy Likelihood Displacement. Waiting does not help.",
+        "Stop. Go back to a checkpoint from before the decay alarm and train on with LLDS.",
+        _in_phase("collapse"),
+        lambda e: e.delta,
+        lambda e: 0.0,
+        "nats/response gained per step",
+    ),
+    Rule(
+        "entropy-surge",
+        "warning",
+        ("entropy",),
+        "The entropy of the policy has left its usual range upwards. It can subside by itself.",
+        "Look at Δ of correct responses and at samples; lower the learning rate if it goes on.",
+        lambda e, phases: p.entropy_breaks_out(e),
+        lambda e: e.entropy_ratio,
+        lambda e: p.ENTROPY_BREAKOUT,
+        "× trailing median",
+        for_steps=5,
+    ),
+    Rule(
+        "grad-explosion",
+        "warning",
+        ("grad_norm",),
+        "The gradient norm before clipping has left its usual range.",
+        "Check the data of these steps; lower the learning rate or the clip if it goes on.",
+        lambda e, phases: p.gradient_breaks_out(e),
+        lambda e: e.grad_ratio,
+        lambda e: p.GRAD_BREAKOUT,
+        "× trailing median",
+        for_steps=3,
+    ),
+    Rule(
+        "reward-crash",
+        "critical",
+        ("reward",),
+        "The reward has lost more than half of its best ten-step mean. This says that the run is "
+        "dying, not why.",
+        "Stop and look at the look-alikes: a dead tool, truncation and a mask bug look the same "
+        "here.",
+        lambda e, phases: p.reward_crashed(e),
+        lambda e: e.reward / e.reward_peak,
+        lambda e: p.CRASH,
+        "of the best ten-step mean",
+        for_steps=5,
+    ),
+    Rule(
+        "nonfinite",
+        "critical",
+        ("n_nonfinite",),
+        "A gradient norm, loss, entropy or reward was NaN or infinite.",
+        "Check for overflow (bf16, log of 0, empty masks); resume from the last checkpoint before.",
+        lambda e, phases: e.column("n_nonfinite") > 0,
+        lambda e: e.column("n_nonfinite"),
+        lambda e: 0.0,
+        "updates or sums",
+        false_alarms="none: it reports what was recorded",
+    ),
+    Rule(
+        "tool-outage",
+        "critical",
+        ("tool_fail_share",),
+        "More than half of the tool calls fail.",
+        "Restart the retriever; discard the steps trained meanwhile. This is not LLD.",
+        lambda e, phases: _mean("tool_fail_share")(e) > 0.5,
+        _mean("tool_fail_share"),
+        lambda e: 0.5,
+        "of the tool calls",
+        for_steps=3,
+    ),
+    Rule(
+        "tool-abandoned",
+        "warning",
+        ("valid_searches",),
+        "The policy makes less than a third of the searches it used to make.",
+        "Look at samples: does it answer without looking, or fail to write a valid search?",
+        lambda e, phases: _searches_left(e) < 0.33,
+        _searches_left,
+        lambda e: 0.33,
+        "of the trailing median",
+        for_steps=5,
+    ),
+    Rule(
+        "truncation",
+        "warning",
+        ("truncated_share",),
+        "More than a third of the rollouts are cut by a length limit.",
+        "Raise the limit, or find out why responses grow.",
+        lambda e, phases: _mean("truncated_share")(e) > 0.33,
+        _mean("truncated_share"),
+        lambda e: 0.33,
+        "of the rollouts",
+        for_steps=5,
+    ),
+    Rule(
+        "engine-mismatch",
+        "warning",
+        ("engine_gap",),
+        "The engine that samples and the trainer disagree on the same tokens.",
+        "Check weight sync, precision and the sampling settings of the engine.",
+        lambda e, phases: np.abs(_mean("engine_gap")(e)) > 0.05,
+        lambda e: np.abs(_mean("engine_gap")(e)),
+        lambda e: 0.05,
+        "nats/token",
+        for_steps=5,
+    ),
+)
+
+# What looks like LLD on a reward curve; each id says which rule observes it. A cause that no rule
+# observes yet is said to be not observable rather than ruled out.
+LOOK_ALIKES: dict[str, str | None] = {
+    "lld": "lld-decay",
+    "tool-outage": "tool-outage",
+    "truncation": "truncation",
+    "nonfinite": "nonfinite",
+    "engine-mismatch": "engine-mismatch",
+    "mask-lint": None,
+    "reward-parsing": None,
+}
+
+
+def evaluate(e: Evidence, phases: Phases) -> list[Alert]:
+    """Every rule that has fired up to the last row, worst and then earliest first."""
+    alerts = [alert for rule in RULES if (alert := _evaluate(rule, e, phases)) is not None]
+    order = {"critical": 0, "warning": 1, "info": 2}
+    return sorted(alerts, key=lambda a: (order[a.severity], a.step))
+
+
+def _evaluate(rule: Rule, e: Evidence, phases: Phases) -> Alert | None:
+    with np.errstate(invalid="ignore"):
+        holds = np.asarray(rule.holds(e, phases), dtype=bool)
+    spans = episodes(holds, rule.for_steps, rule.clear_steps)
+    if not spans:
+        return None
+    first = spans[0][0]
+    value = float(np.asarray(rule.value(e))[first])
+    limit = np.broadcast_to(np.asarray(rule.threshold(e), dtype=float), (len(e.step),))
+    threshold = float(limit[first])
+    return Alert(
+        rule.id,
+        rule.severity,
+        "firing" if spans[-1][1] is None else "resolved",
+        int(e.step[first]),
+        value,
+        threshold,
+        _message(rule, e, first, value, threshold),
+        rule.meaning,
+        rule.advice,
+        rule.false_alarms,
+        tuple((int(e.step[a]), None if b is None else int(e.step[b])) for a, b in spans),
+    )
+
+
+def episodes(holds: Flags, for_steps: int, clear_steps: int) -> list[tuple[int, int | None]]:
+    """Row spans in which an alarm fires: from `for_steps` of true to `clear_steps` of false."""
+    on = d.consecutive(holds)
+    off = d.consecutive(~holds)
+    spans: list[tuple[int, int | None]] = []
+    start: int | None = None
+    for t in range(len(holds)):
+        if start is None and on[t] >= for_steps:
+            start = t
+        elif start is not None and off[t] >= clear_steps:
+            spans.append((start, t))
+            start = None
+    return spans if start is None else [*spans, (start, None)]
+
+
+def _message(rule: Rule, e: Evidence, t: int, value: float, threshold: float) -> str:
+    """One line with the numbers at the step where the alarm first fired."""
+    if rule.id == "lld-decay" and e.has_delta[t]:
+        return (
+            f"correct responses lose likelihood: mean Δ {e.delta[t]:+.2f} nats over the last steps "
+            f"(evidence {value:,.0f} ≥ {threshold:,.0f})"
+        )
+    if rule.id == "lld-decay":
+        return (
+            f"the likelihood of correct responses lies {value:.2f} nats/token below its best "
+            f"(limit {threshold:.2f}); judged on levels, Δ was not measured"
+        )
+    if rule.id == "lld-collapse":
+        return f"decay turned into {_outbreak(e, t)}; mean Δ {e.delta[t]:+.2f} nats"
+    if rule.id == "lld-stagnation":
+        return f"the reward rises, correct responses do not: mean Δ {value:+.2f} nats"
+    first = rule.meaning.split(". ")[0].rstrip(".")
+    return f"{first[0].lower()}{first[1:]}: {value:.3g} {rule.unit} (limit {threshold:.3g})"
+
+
+def _outbreak(e: Evidence, t: int) -> str:
+    signs = {
+        "an entropy surge": p.entropy_breaks_out(e)[t],
+        "a gradient explosion": p.gradient_breaks_out(e)[t],
+        "a reward crash": p.reward_crashed(e)[t],
+    }
+    return " and ".join(name for name, there in signs.items() if there)

@@ -30,7 +30,7 @@ def test_twin(seed: int, std: bool) -> None:
     rng = random.Random(seed)
     size = rng.randrange(1, 25)
     groups = [(rng.choice(["nq", "hotpotqa"]), rng.randrange(4)) for _ in range(size)]
-    rewards = [rng.choice([0.0, 1.0, rng.random()]) for _ in range(size)]
+    rewards = [rng.choice([0.0, 1.0, -0.5, rng.random()]) for _ in range(size)]
     got = group_advantages(torch.tensor(rewards, dtype=torch.float64), groups, std=std)
     assert got.tolist() == pytest.approx(twin(rewards, groups, std, 1e-6), rel=1e-9, abs=1e-12)
 
@@ -42,8 +42,9 @@ def test_lone_correct_response_of_five() -> None:
     assert got.tolist() == pytest.approx([1.7888504] + [-0.4472126] * 4, abs=1e-7)
 
 
-def test_constant_group_is_exactly_zero_though_its_mean_rounds() -> None:
-    rewards = torch.tensor([0.1, 0.1, 0.1], dtype=torch.float64)
+@pytest.mark.parametrize("reward", [0.1, -0.1])
+def test_constant_group_is_exactly_zero_though_its_mean_rounds(reward: float) -> None:
+    rewards = torch.tensor([reward] * 3, dtype=torch.float64)
     assert rewards.sum() / 3 != rewards[0], "the trap: the float mean of equal numbers is off"
     assert group_advantages(rewards, ["q"] * 3).tolist() == [0.0, 0.0, 0.0]
     assert group_advantages(rewards, ["q"] * 3, std=False).tolist() == [0.0, 0.0, 0.0]

@@ -1,9 +1,10 @@
-"""What a run's state is, in one dictionary: the same answer for the CLI, the dashboard and people."""
+"""The state of a run in one dictionary: the same answer for the CLI, the dashboard and scripts."""
 
 from __future__ import annotations
 
 import time
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from statistics import median
 from typing import Any, Literal
 
@@ -51,7 +52,7 @@ def _running(run: Run, now: float, times: list[float]) -> tuple[Life, str | None
         silent = now - float(beat.get("time") or 0.0)
         if silent > HEARTBEAT_LOST:
             return "stalled", f"rank {rank} has given no sign of life for {silent:.0f} s"
-    usual = median(b - a for a, b in zip(times, times[1:], strict=False)) if len(times) > 2 else 0.0
+    usual = median(b - a for a, b in pairwise(times)) if len(times) > 2 else 0.0
     since = now - (times[-1] if times else _started(run, now))
     if since > max(ROW_LOST, ROW_LOST_STEPS * usual):
         return "stalled", f"the process lives, but no step has ended for {since:.0f} s"

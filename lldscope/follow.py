@@ -64,7 +64,7 @@ class Monitor:
         self._thread.start()
 
     def look(self) -> tuple[str | None, list[dict[str, Any]]]:
-        """Phase as of the monitor's last look, and alarms that changed since this was last asked."""
+        """Phase at the monitor's last look, and the alarms that changed since the last call."""
         with self._lock:
             news, self._news = self._news, []
             return self._phase, news

@@ -1,0 +1,41 @@
+# make demo   set up, then train the tiny policy in front of the live dashboard
+# make test   set up what is missing, then run every test
+# make check  ruff and mypy
+# make bench  the benchmarks; prints ratios
+
+PYTHON ?= python3
+BIN := .venv/bin
+READY := .venv/.ready
+# Two OpenMP threads beside any other load are many times slower than one.
+export OMP_NUM_THREADS ?= 1
+
+.PHONY: demo test check bench chromium
+
+demo: $(READY)
+	$(BIN)/lldscope demo
+
+test: $(READY) chromium
+	$(BIN)/python -m pytest
+
+check: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: $(READY)
+	$(BIN)/python -m tests.bench
+
+$(READY): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	    { echo "lldscope needs Python 3.11 or newer; name one with: make PYTHON=python3.11 …"; exit 1; }
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[dev]"
+	@touch $@
+
+# The browser tests drive Debian's chromium. Without it they are skipped, and say so.
+chromium:
+	@if command -v chromium >/dev/null; then :; \
+	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	    apt-get update -qq && DEBIAN_FRONTEND=noninteractive \
+	    apt-get install -y -qq --no-install-recommends chromium >/dev/null; \
+	else echo "chromium is not installed: the browser tests will be skipped (sudo apt-get install chromium)"; fi

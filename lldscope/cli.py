@@ -1,0 +1,88 @@
+"""The command `lldscope`: parse, call one library function, print.
+
+Data goes to stdout, messages to stderr. Commands load when they are called; those of the trainer
+and the dashboard come in by entry point (group `lldscope.commands`), so that nothing here imports
+them. Exit codes of `check` and `watch` are in `lldscope.commands.check`.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib import import_module
+from importlib.metadata import entry_points
+
+import click
+
+from . import __version__
+from .errors import LldscopeError
+
+# Name → one line of help, so that `lldscope --help` imports no command.
+COMMANDS = {
+    "demo": "Train a tiny policy here, without and with LLDS, in front of the live dashboard.",
+    "train": "Train with GRPO or GSPO, with or without LLDS.",
+    "runs": "List runs with verdict, phase and age of the last row.",
+    "check": "One look at a run; the exit code tells its state.",
+    "watch": "Follow a live run and report its alarms.",
+    "dash": "Serve the dashboard on this machine.",
+    "query": "Ask a run a question in SQL; read-only.",
+    "schema": "Tables and columns: units, meaning, when they are NULL.",
+}
+_FROM_ENTRY_POINTS = ("train", "dash")
+
+
+class _Commands(click.Group):
+    """Commands that are imported only when they are used."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        if name not in COMMANDS:
+            return None
+        if name in _FROM_ENTRY_POINTS:
+            (found,) = entry_points(group="lldscope.commands", name=name)
+            return found.load()
+        return getattr(import_module(f".commands.{name}", __package__), name)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+
+def _monitor(run: str | os.PathLike[str]) -> object:
+    from pathlib import Path
+
+    from .follow import Monitor
+
+    return Monitor(Path(run))
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="lldscope")
+@click.pass_context
+def cli(ctx: click.Context) -> None:
+    """See Lazy Likelihood Displacement before it kills a GRPO run."""
+    # What the trainer may ask of the analyzer; it does not import it.
+    ctx.obj = {"monitor": _monitor}
+
+
+def main() -> None:
+    """Entry point: every error a user can cause is one sentence on stderr and an exit code."""
+    try:
+        cli.main(standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except (click.Abort, KeyboardInterrupt):
+        sys.exit(130)
+    except LldscopeError as error:
+        click.echo(f"lldscope: {error}", err=True)
+        sys.exit(error.exit_code)
+    except BrokenPipeError:  # the reader of our output has gone; that is its right
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
+    except OSError as error:
+        where = f" {error.filename}" if error.filename else ""
+        click.echo(f"lldscope:{where} {error.strerror or error}", err=True)
+        sys.exit(1)

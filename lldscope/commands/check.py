@@ -1,0 +1,82 @@
+"""`lldscope check RUN`: one look; the exit code says what it saw."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+# 1 is an internal or I/O error, 2 a usage error.
+EXIT = {"healthy": 0, "warning": 10, "critical": 11, "stalled": 12, "insufficient": 13}
+NAGIOS = {"healthy": 0, "warning": 1, "critical": 2, "stalled": 2, "insufficient": 3}
+
+
+def exit_code(verdict: str, fail_on: str, style: str) -> int:
+    """The exit code for a verdict; warnings pass with `--fail-on critical`."""
+    if verdict == "warning" and fail_on == "critical":
+        return 0
+    return (NAGIOS if style == "nagios" else EXIT)[verdict]
+
+
+def arl_option(function: Any) -> Any:
+    return click.option(
+        "--arl",
+        type=click.FloatRange(min=10),
+        default=None,
+        help="Steps between false decay alarms, at least, on average. [default: 2000]",
+    )(function)
+
+
+def exit_options(function: Any) -> Any:
+    """The two options that decide the exit code, for `check` and `watch`."""
+    function = click.option(
+        "--exit-style",
+        type=click.Choice(["lldscope", "nagios"]),
+        default="lldscope",
+        show_default=True,
+        help="nagios: 0 OK, 1 warning, 2 critical or stalled, 3 unknown.",
+    )(function)
+    return click.option(
+        "--fail-on",
+        type=click.Choice(["warning", "critical"]),
+        default="warning",
+        show_default=True,
+        help="The mildest state that is not exit 0.",
+    )(function)
+
+
+@click.command()
+@click.argument("run", type=click.Path(path_type=Path))
+@click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
+@arl_option
+@exit_options
+def check(run: Path, as_json: bool, arl: float | None, fail_on: str, exit_style: str) -> None:
+    """Look at RUN once.
+
+    Exit code: 0 healthy, 10 warning, 11 critical, 12 stalled or failed, 13 not enough data;
+    1 internal or I/O error, 2 wrong usage.
+    """
+    from ..check import check as look
+    from ..runs import open_run
+    from ..store import to_json
+
+    opened = open_run(run)
+    state = look(opened, arl)
+    if as_json:
+        click.echo(to_json(state, indent=1))
+    else:
+        from ..views import show_state
+
+        show_state(opened, state)
+    _complain(state)
+    sys.exit(exit_code(state["verdict"], fail_on, exit_style))
+
+
+def _complain(state: dict[str, Any]) -> None:
+    """What is wrong with the log itself goes to stderr, whatever the format of the data."""
+    for part, wrong in state["damaged"].items():
+        click.echo(f"lldscope: {part} is damaged and left out: {wrong}.", err=True)
+    for what, count in state["dropped"].items():
+        click.echo(f"lldscope: the recorder dropped {count} × {what}.", err=True)

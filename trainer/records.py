@@ -1,0 +1,174 @@
+"""From tensors to the recorder's columns: the one place where the trainer meets the registry.
+
+Sums are over the action tokens named by the column, at the grain of the table (lldscope schema);
+what was not measured is NaN in the batch and None (NULL) in the rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from .batch import Batch
+from .policy import Policy
+from .rollout import Rollout
+
+Columns = dict[str, Any]
+
+
+class StepRows:
+    """The rows of one step. `groups` has the group number of each rollout."""
+
+    def __init__(
+        self, step: int, rollouts: Sequence[Rollout], batch: Batch, groups: Sequence[int]
+    ) -> None:
+        self._step = step
+        self._rollouts = rollouts
+        self._batch = batch
+        self._groups = groups
+        self.rewards = np.array([r.episode.reward for r in rollouts])
+        self._mask = batch.mask.cpu().numpy().astype(bool)
+        self._old = batch.old.cpu().numpy()
+        self._post = batch.post.cpu().numpy()
+        self._entropy = self._flat("entropy")
+        # The flat order below is the order in which rollouts, and in them tokens, come.
+        action = np.concatenate([np.array(r.action) for r in rollouts])
+        row = np.repeat(np.arange(len(rollouts)), batch.lengths)[action >= 0]
+        action = action[action >= 0]
+        self._starts = np.flatnonzero(
+            np.diff(row, prepend=-1).astype(bool) | np.diff(action, prepend=-1).astype(bool)
+        )
+        self._row, self._action = row[self._starts], action[self._starts]
+        self._n_tokens = np.diff(self._starts, append=len(row))
+
+    def _flat(self, name: str) -> np.ndarray:
+        """A per-token measurement of the sampler, over all action tokens."""
+        values = np.concatenate(
+            [np.array(getattr(r, name), dtype=np.float64) for r in self._rollouts]
+        )
+        action = np.concatenate([np.array(r.action) for r in self._rollouts])
+        return values[action >= 0]
+
+    def _per_action(self, values: np.ndarray) -> np.ndarray:
+        return np.add.reduceat(values, self._starts)
+
+    def steps(self) -> Columns:
+        """Counts and sums of the whole batch."""
+        kl = _k3_sum(self._batch)
+        return {
+            "step": self._step,
+            "n_responses": len(self._rollouts),
+            "n_correct": int((self.rewards == 1).sum()),
+            "reward_sum": float(self.rewards.sum()),
+            "reward_sq_sum": float(np.square(self.rewards).sum()),
+            "n_tokens": len(self._entropy),
+            "entropy_sum": float(self._entropy.sum()),
+            "kl_sum": None if np.isnan(kl) else kl,
+        }
+
+    def responses(self, policy: Policy, texts_of: Sequence[int]) -> Columns:
+        """One row per rollout; the text only of the rollouts in `texts_of`."""
+        kept = set(texts_of)
+        rollouts = self._rollouts
+        actions = [r.episode.actions for r in rollouts]
+        return {
+            "step": self._step,
+            "response_id": np.arange(len(rollouts)),
+            "group_id": np.array(self._groups),
+            "data_source": [r.episode.question.data_source for r in rollouts],
+            "reward": self.rewards,
+            "advantage": self._batch.advantages.cpu().numpy(),
+            "correct": self.rewards == 1,
+            "n_actions": np.array([len(a) for a in actions]),
+            "n_tokens": self._mask.sum(1),
+            "n_searches": np.array([sum(x.kind == "search" for x in a) for a in actions]),
+            "n_invalid": np.array([sum(x.kind == "invalid" for x in a) for a in actions]),
+            "answered": np.array([a[-1].kind == "answer" for a in actions]),
+            "truncated": np.array([r.truncated for r in rollouts]),
+            "text": [policy.decode(r.ids) if i in kept else None for i, r in enumerate(rollouts)],
+        }
+
+    def actions(self) -> Columns:
+        """One row per action; Δ-related columns only where the rollout was scored again."""
+        mask, old = self._mask, self._old[self._mask]
+        post = self._post[mask]
+        taken = [
+            self._rollouts[i].episode.actions[j]
+            for i, j in zip(self._row, self._action, strict=True)
+        ]
+        measured = ~np.isnan(self._per_action(post))
+        down = np.ma.array(self._per_action((post < old).astype(np.int64)), mask=~measured)
+        gate, penalty = (
+            t.cpu().numpy()[mask] for t in (self._batch.gate_open, self._batch.penalty)
+        )
+        gated = self._per_action(gate)
+        return {
+            "step": self._step,
+            "response_id": self._row,
+            "action_index": self._action,
+            "kind": [action.kind for action in taken],
+            "n_tokens": self._n_tokens,
+            "logp_old_sum": self._per_action(old),
+            "logp_inner_sum": _null_nan(self._per_action(self._batch.inner.cpu().numpy()[mask])),
+            "logp_post_sum": _null_nan(self._per_action(post)),
+            "logp_ref_sum": _null_nan(self._per_action(self._batch.ref.cpu().numpy()[mask])),
+            "n_tokens_down": down,
+            "drop_sum": _null_nan(self._per_action(np.maximum(old - post, 0))),
+            "entropy_sum": self._per_action(self._entropy),
+            "error_norm_sum": self._per_action(self._flat("error_norm")),
+            "logp_min": np.minimum.reduceat(old, self._starts),
+            "llds_gate": np.ma.array(gated > 0, mask=np.isnan(gated)),
+            "llds_sum": _null_nan(self._per_action(penalty)),
+            "tool_ok": [action.tool_ok for action in taken],
+            "docs_hash": [action.docs_hash for action in taken],
+        }
+
+    def tokens(self, policy: Policy, chosen: Sequence[int]) -> Columns:
+        """One row per token, prompt and tool text included, of the chosen rollouts."""
+        parts = [self._tokens_of(policy, i) for i in chosen]
+        return {name: _concatenate([p[name] for p in parts]) for name in parts[0]} | {
+            "step": self._step
+        }
+
+    def _tokens_of(self, policy: Policy, i: int) -> Columns:
+        r = self._rollouts[i]
+        n = len(r.ids)
+        tool = ~self._mask[i, :n]
+        return {
+            "response_id": np.full(n, i),
+            "position": np.arange(n),
+            "action_index": np.ma.array(r.action, mask=tool),
+            "token_id": np.array(r.ids),
+            "text": [policy.decode([token]) for token in r.ids],
+            "logp_old": np.ma.array(self._old[i, :n], mask=tool),
+            "logp_post": np.ma.array(self._post[i, :n], mask=tool | np.isnan(self._post[i, :n])),
+            "entropy": np.ma.array(r.entropy, mask=tool),
+        }
+
+    def worth_reading(self, n: int) -> list[int]:
+        """Up to `n` re-scored rollouts for a person to read: the correct ones that lost most
+        likelihood, and the incorrect one that lost most."""
+        delta = np.where(self._mask, self._post - self._old, 0).sum(1)
+        order = [int(i) for i in np.argsort(delta) if not np.isnan(delta[i])]
+        correct = [i for i in order if self.rewards[i] == 1]
+        incorrect = [i for i in order if self.rewards[i] != 1]
+        return sorted(correct[: n - 1] + incorrect[:1])
+
+
+def _k3_sum(batch: Batch) -> float:
+    gap = (batch.ref - batch.old)[batch.mask.bool()].double()
+    return float((gap.exp() - gap - 1).sum())
+
+
+def _null_nan(values: np.ndarray) -> np.ma.MaskedArray:
+    return np.ma.masked_invalid(values)
+
+
+def _concatenate(parts: list[Any]) -> Any:
+    if isinstance(parts[0], list):
+        return [value for part in parts for value in part]
+    if isinstance(parts[0], np.ma.MaskedArray):
+        return np.ma.concatenate(parts)
+    return np.concatenate(parts)

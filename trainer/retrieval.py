@@ -1,0 +1,96 @@
+"""The search tool: BM25 over the world's documents, with an honest share of misses.
+
+A real retriever returns wrong documents too, and whether it finds the right one depends on the
+wording. Here: with `miss_rate` the best document is withheld, decided by a hash of seed and query,
+so the same query always gets the same answer and a rephrased one draws again. The documents come in
+an order decided by the same hash, so their place gives nothing away.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Protocol
+from zlib import crc32
+
+import bm25s
+import numpy as np
+
+from .world import Document
+
+_WORD = re.compile(r"\w+")
+
+
+class Retriever(Protocol):
+    """Anything that answers queries with lists of documents, one list per query, in order."""
+
+    def retrieve(self, queries: Sequence[str]) -> list[list[Document]]: ...
+
+
+class Bm25Retriever:
+    """BM25 (the bm25s library, its default parameters) with top-`top_k`, misses and a cache."""
+
+    def __init__(
+        self,
+        documents: Sequence[Document],
+        *,
+        top_k: int = 2,
+        miss_rate: float = 0.25,
+        seed: int = 0,
+    ) -> None:
+        self._documents = list(documents)
+        self._top_k = top_k
+        self._miss_rate = miss_rate
+        self._seed = seed
+        self._cache: dict[str, list[Document]] = {}
+        self._index = bm25s.BM25()
+        self._index.index(
+            [_words(f"{d.title} {d.text}") for d in self._documents], show_progress=False
+        )
+        self._vocabulary = frozenset(self._index.vocab_dict)
+
+    def retrieve(self, queries: Sequence[str]) -> list[list[Document]]:
+        """The documents for each query; an empty list where no word of it occurs in the corpus."""
+        return [self._cached(" ".join(_words(query))) for query in queries]
+
+    def _cached(self, query: str) -> list[Document]:
+        if query not in self._cache:
+            self._cache[query] = self._search(query)
+        return self._cache[query]
+
+    def _search(self, query: str) -> list[Document]:
+        words = [w for w in dict.fromkeys(query.split()) if w in self._vocabulary]
+        if not words:
+            return []
+        rng = np.random.default_rng(crc32(f"{self._seed}|{query}".encode()))
+        missed = rng.random() < self._miss_rate
+        scores = self._index.get_scores(words)
+        # Ties are many (every fact of a relation has the same shape): the hash breaks them.
+        scores = scores + 1e-4 * rng.random(len(scores), dtype=np.float32)
+        best = np.argpartition(-scores, self._top_k)[: self._top_k + 1]
+        best = best[np.argsort(-scores[best])]
+        chosen = best[1:] if missed else best[:-1]
+        return [self._documents[i] for i in rng.permutation(chosen)]
+
+
+class UnrelatedRetriever:
+    """Answers every query with documents drawn by a hash, whatever was asked: the closed-book
+    control, in which an agent can be right only from memory or by luck."""
+
+    def __init__(self, documents: Sequence[Document], *, top_k: int = 2, seed: int = 0) -> None:
+        self._documents = list(documents)
+        self._top_k = top_k
+        self._seed = seed
+
+    def retrieve(self, queries: Sequence[str]) -> list[list[Document]]:
+        """`top_k` documents per query that have nothing to do with it."""
+        return [self._draw(query) for query in queries]
+
+    def _draw(self, query: str) -> list[Document]:
+        rng = np.random.default_rng(crc32(f"unrelated|{self._seed}|{query}".encode()))
+        chosen = rng.choice(len(self._documents), self._top_k, replace=False)
+        return [self._documents[i] for i in chosen]
+
+
+def _words(text: str) -> list[str]:
+    return _WORD.findall(text.lower())

@@ -1,0 +1,213 @@
+"""Sampling: a batch of questions becomes rollouts, many turns each, in lock step.
+
+All rows start at position 0 and move one token at a time. A row's next token is either forced
+(the rest of its prompt, tool text) or sampled, so rows need no padding and share one position in
+the key-value cache. Every sampled token keeps its log-probability under the *full* distribution at
+temperature 1, whatever the sampling settings were: with an in-process policy that is `logp_old`.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from .environment import CLOSING, Environment, Episode, prompt_text
+from .kvcache import RowCache
+from .policy import Policy
+from .world import Question
+
+DEAD_SHARE = 0.15
+"""Finished rows are carried along until they are this share: dropping them copies the cache."""
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How tokens are drawn and where a rollout is cut. Temperature 0 takes the likeliest token."""
+
+    temperature: float = 1.0
+    top_p: float = 1.0
+    turn_tokens: int = 40
+    observation_tokens: int = 64
+    sequence_tokens: int = 400
+    instruction: str = ""
+
+
+@dataclass
+class Rollout:
+    """One episode in tokens. All lists are aligned to positions of `ids`; where the policy wrote
+    nothing, `action` is -1 and the measurements are 0."""
+
+    episode: Episode
+    ids: list[int]
+    action: list[int]
+    logp: list[float]
+    entropy: list[float]
+    error_norm: list[float]
+    truncated: bool = False
+
+    @property
+    def n_tokens(self) -> int:
+        """Tokens the policy wrote."""
+        return sum(a >= 0 for a in self.action)
+
+
+@dataclass
+class _Row:
+    """A rollout in the making: tokens still to be forced, tokens of the turn being written."""
+
+    rollout: Rollout
+    forced: deque[int]
+    turn: list[int] = field(default_factory=list)
+
+    def append(self, token: int, action: int, logp: float, entropy: float, error: float) -> None:
+        r = self.rollout
+        r.ids.append(token)
+        r.action.append(action)
+        r.logp.append(logp)
+        r.entropy.append(entropy)
+        r.error_norm.append(error)
+
+
+class Sampler:
+    """Plays questions in an environment with a policy. Randomness is the caller's generator."""
+
+    def __init__(self, policy: Policy, sampling: Sampling) -> None:
+        self._policy = policy
+        self._sampling = sampling
+        vocabulary = policy.tokenizer.convert_ids_to_tokens(range(len(policy.tokenizer)))
+        # Only a token with a ">" in it can complete a closing tag: the rest need no decoding.
+        self._may_close = [">" in (piece or "") for piece in vocabulary]
+
+    @torch.inference_mode()
+    def play(
+        self, environment: Environment, questions: Sequence[Question], generator: torch.Generator
+    ) -> list[Rollout]:
+        """One rollout per question, in order. Tokens go to the environment as text; what comes back
+        is encoded on its own, so the ids the policy sampled are never re-tokenised."""
+        rows = [self._start(question) for question in questions]
+        cache = RowCache(self._policy.model.config.num_hidden_layers)
+        alive = list(range(len(rows)))
+        # What all prompts have room for goes through the model in one piece.
+        width = min(len(row.forced) for row in rows)
+        ids = [[self._force(row) for _ in range(width)] for row in rows]
+        while True:
+            hidden = self._forward(ids, cache)
+            ids = self._advance([rows[i] for i in alive], hidden, environment, generator)
+            living = [n for n, i in enumerate(alive) if not self._over(rows[i])]
+            if not living:
+                return [row.rollout for row in rows]
+            if len(living) < (1 - DEAD_SHARE) * len(alive):
+                cache.keep(torch.tensor(living, device=self._policy.device))
+                alive, ids = [alive[n] for n in living], [ids[n] for n in living]
+
+    def _start(self, question: Question) -> _Row:
+        tokens = self._encode_prompt(prompt_text(question.text, self._sampling.instruction))
+        return _Row(Rollout(Episode(question), [], [], [], [], []), deque(tokens))
+
+    def _encode_prompt(self, text: str) -> list[int]:
+        tokenizer = self._policy.tokenizer
+        if not tokenizer.chat_template:
+            return self._policy.encode(text)
+        chat = [{"role": "user", "content": text}]
+        return self._policy.encode(
+            tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True)
+        )
+
+    def _forward(self, ids: list[list[int]], cache: RowCache) -> Tensor:
+        """(rows, hidden size) of the last position."""
+        tokens = torch.tensor(ids, device=self._policy.device)
+        decoder = self._policy.model.get_decoder()
+        out = decoder(input_ids=tokens, past_key_values=cache, use_cache=True)
+        return out.last_hidden_state[:, -1]
+
+    def _advance(
+        self,
+        rows: list[_Row],
+        hidden: Tensor,
+        environment: Environment,
+        generator: torch.Generator,
+    ) -> list[list[int]]:
+        """Append one token to every living row, forced or sampled; returns the tokens."""
+        free = [n for n, row in enumerate(rows) if not row.forced and not self._over(row)]
+        ended = []
+        if free:
+            drawn = self._draw(hidden[torch.tensor(free, device=hidden.device)], generator)
+            for n, token, logp, entropy, error in zip(free, *drawn, strict=True):
+                row = rows[n]
+                row.append(token, len(row.rollout.episode.actions), logp, entropy, error)
+                row.turn.append(token)
+                if self._turn_ends(row):
+                    ended.append(row)
+        tokens = []
+        sampled = set(free)
+        for n, row in enumerate(rows):
+            if n not in sampled and not self._over(row):
+                self._force(row)
+            tokens.append([row.rollout.ids[-1]])
+        if ended:
+            self._respond(ended, environment)
+        return tokens
+
+    def _draw(self, hidden: Tensor, generator: torch.Generator) -> list[list]:
+        """Tokens drawn for rows of hidden states, with log π, entropy and ‖e_y − π‖²."""
+        logits = self._policy.model.get_output_embeddings()(hidden).float()
+        logps = logits.log_softmax(-1)
+        probs = logps.exp()
+        tokens = self._choose(logits, probs, generator)
+        chosen = logps.gather(-1, tokens[:, None])[:, 0]
+        entropy = -(probs * logps).nan_to_num(0.0).sum(-1)
+        error = 1 - 2 * chosen.exp() + probs.square().sum(-1)
+        return [tokens.tolist(), *torch.stack([chosen, entropy, error]).tolist()]
+
+    def _choose(self, logits: Tensor, probs: Tensor, generator: torch.Generator) -> Tensor:
+        s = self._sampling
+        if s.temperature == 0:
+            return logits.argmax(-1)
+        if s.temperature != 1:
+            probs = (logits / s.temperature).softmax(-1)
+        if s.top_p < 1:
+            ordered, where = probs.sort(-1, descending=True)
+            # A token stays if the likelier ones together have not reached top_p.
+            ordered[ordered.cumsum(-1) - ordered >= s.top_p] = 0
+            probs = torch.zeros_like(probs).scatter(-1, where, ordered)
+        return torch.multinomial(probs, 1, generator=generator)[:, 0]
+
+    def _turn_ends(self, row: _Row) -> bool:
+        token = row.turn[-1]
+        if token == self._policy.eos_id:
+            return True
+        if self._may_close[token]:
+            tail = self._policy.decode(row.turn[-16:])
+            if any(tag in tail for tag in CLOSING):
+                return True
+        full = len(row.rollout.ids) >= self._sampling.sequence_tokens
+        if full or len(row.turn) >= self._sampling.turn_tokens:
+            row.rollout.truncated = True
+            return True
+        return False
+
+    def _respond(self, rows: list[_Row], environment: Environment) -> None:
+        """Let the environment answer finished turns; its text is forced from here on."""
+        texts = [self._policy.decode(row.turn) for row in rows]
+        episodes = [row.rollout.episode for row in rows]
+        for row, observation in zip(rows, environment.respond(episodes, texts), strict=True):
+            row.turn = []
+            tokens = self._policy.encode(observation)[: self._sampling.observation_tokens]
+            # An observation that no answer could follow would only be paid for.
+            if len(row.rollout.ids) + len(tokens) >= self._sampling.sequence_tokens:
+                row.rollout.episode.done = True
+            else:
+                row.forced.extend(tokens)
+
+    def _force(self, row: _Row) -> int:
+        token = row.forced.popleft()
+        row.append(token, -1, 0.0, 0.0, 0.0)
+        return token
+
+    @staticmethod
+    def _over(row: _Row) -> bool:
+        return row.rollout.episode.done

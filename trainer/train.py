@@ -1,0 +1,271 @@
+"""The train loop: rollouts -> rewards -> advantages -> updates -> re-score -> recorder rows.
+
+The sampler runs in this process with the trainer's own weights, so the log-probabilities it kept
+are `old`, and there is no `behaviour` policy to tell apart. Every random choice of a step comes
+from generators seeded by (seed, step): a run repeats bit by bit on the same machine.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from .advantages import group_advantages
+from .batch import Batch
+from .config import TrainConfig
+from .environment import Environment
+from .evaluation import Evaluator
+from .policy import load_policy
+from .records import StepRows
+from .retrieval import Bm25Retriever, UnrelatedRetriever
+from .rollout import Rollout, Sampler, Sampling
+from .update import Updater, UpdateStats, mean_loss
+from .world import World
+
+READ_PER_STEP = 4
+"""Rollouts whose tokens are kept in a step that keeps any."""
+INCORRECT_SHARE = 0.25
+"""Part of the re-scored rollouts that is taken from the incorrect ones."""
+
+
+@dataclass
+class StepReport:
+    """What a progress display wants to know of a finished step."""
+
+    step: int
+    reward: float
+    delta_correct: float | None
+    entropy: float
+    grad_norm: float
+
+
+@dataclass
+class Summary:
+    """How a run went. Times in seconds over all steps; `recorder_calls` is part of `record`."""
+
+    steps: int
+    final_reward: float
+    em_greedy: float | None
+    em_closed_book: float | None
+    rollout: float = 0.0
+    update: float = 0.0
+    record: float = 0.0
+    recorder_calls: float = 0.0
+
+
+class Trainer:
+    """One run: policy, environment, optimizer, and the questions of each step."""
+
+    def __init__(self, config: TrainConfig, recorder: Any) -> None:
+        self.config = config
+        self.recorder = recorder
+        device = config.device
+        if device == "auto":
+            device = "cuda" if torch.cuda.is_available() else "cpu"
+        if device == "cpu":
+            torch.set_num_threads(config.threads)
+        self._device = torch.device(device)
+        dtype = getattr(torch, config.dtype)
+        self.policy = load_policy(config.model, self._device, dtype)
+        self._reference = None
+        if config.kl_coefficient > 0:
+            self._reference = load_policy(config.model, self._device, dtype).model
+        self._world = World.real()
+        self._retriever = Bm25Retriever(
+            self._world.documents, top_k=config.top_k, miss_rate=config.miss_rate, seed=config.seed
+        )
+        self._environment = Environment(self._retriever, max_turns=config.max_turns)
+        names = Sampling.__dataclass_fields__
+        sampling = Sampling(**{k: v for k, v in config.to_dict().items() if k in names})
+        self._sampler = Sampler(self.policy, sampling)
+        self._updater = Updater(self.policy.model, config)
+        self._evaluator = Evaluator(self.policy, config, sampling, self._world)
+        self.seconds = dict.fromkeys(("rollout", "update", "record", "recorder_calls"), 0.0)
+
+    def step(self, step: int) -> StepReport:
+        """One RL step, recorded."""
+        c = self.config
+        rng = random.Random(f"{c.seed}|{step}")
+        policy_version = self._updater.n_applied
+        clock = _Clock()
+
+        rollouts, groups = self._rollouts(rng)
+        seconds_rollout = clock.lap()
+
+        rewards = torch.tensor([r.episode.reward for r in rollouts])
+        keys = [(r.episode.question.data_source, g) for r, g in zip(rollouts, groups, strict=True)]
+        advantages = group_advantages(rewards, keys, std=c.advantage_std)
+        batch = Batch.of(rollouts, advantages, self._device)
+        if self._reference is not None:
+            with torch.no_grad():
+                batch.ref = batch.score(self._reference, range(len(rollouts)), c.buckets)
+        updates = self._updater.run(batch, step, rng)
+        seconds_update = clock.lap()
+
+        self._rescore(batch, rewards.tolist(), groups, rng)
+        rows = StepRows(step, rollouts, batch, groups)
+        report = self._record_tables(rows, batch, rewards, updates, step)
+        seconds_record = clock.lap()
+        started = time.perf_counter()
+        self.recorder.step(
+            **rows.steps(),
+            policy_version=policy_version,
+            **_losses(updates),
+            lr=self._updater.lr,
+            seconds_rollout=seconds_rollout,
+            seconds_update=seconds_update,
+            seconds_record=seconds_record,
+        )
+        self.seconds["recorder_calls"] += time.perf_counter() - started
+        self.seconds["rollout"] += seconds_rollout
+        self.seconds["update"] += seconds_update
+        self.seconds["record"] += seconds_record + clock.lap()
+        return report
+
+    def _rollouts(self, rng: random.Random) -> tuple[list[Rollout], list[int]]:
+        """`group_size` rollouts of each of `prompts` fresh questions, and their group numbers."""
+        c = self.config
+        questions = self._world.questions(rng, c.prompts, two_hop=c.two_hop, held_out=False)
+        groups = [g for g in range(c.prompts) for _ in range(c.group_size)]
+        generator = torch.Generator(self._device).manual_seed(rng.getrandbits(62))
+        played = self._sampler.play(self._environment, [questions[g] for g in groups], generator)
+        return played, groups
+
+    @torch.no_grad()
+    def _rescore(
+        self, batch: Batch, rewards: Sequence[float], groups: Sequence[int], rng: random.Random
+    ) -> None:
+        """Score a sample of the rollouts under the policy after the step's last update.
+
+        At loss time old and new policy nearly agree, so only this shows what the step did to the
+        likelihood (Δ of arXiv 2512.04220 v2, Def. 4.1). Only groups with both classes are looked
+        at, whole groups at a time and in random order, correct rollouts before incorrect ones.
+        """
+        n = round(self.config.rescore_share * len(rewards))
+        chosen = rescore_sample(rewards, groups, n, rng)
+        if chosen:
+            where = torch.tensor(chosen, device=self._device)
+            batch.post[where] = batch.score(self.policy.model, chosen, self.config.buckets)
+
+    def _record_tables(
+        self,
+        rows: StepRows,
+        batch: Batch,
+        rewards: torch.Tensor,
+        updates: Sequence[UpdateStats],
+        step: int,
+    ) -> StepReport:
+        every = self.config.tokens_every
+        read = rows.worth_reading(READ_PER_STEP) if every and step % every == 0 else []
+        responses = rows.responses(self.policy, read)
+        actions = rows.actions()
+        tokens = rows.tokens(self.policy, read) if read else None
+        started = time.perf_counter()
+        for name, update in enumerate(updates):
+            if update.skipped:
+                self.recorder.event("nonfinite_gradient", step=step, update=name)
+        self.recorder.updates(step=step, **_update_columns(updates))
+        self.recorder.responses(**responses)
+        self.recorder.actions(**actions)
+        if tokens:
+            self.recorder.tokens(**tokens)
+        self.seconds["recorder_calls"] += time.perf_counter() - started
+        sums = rows.steps()
+        return StepReport(
+            step=step,
+            reward=sums["reward_sum"] / sums["n_responses"],
+            delta_correct=_delta_correct(batch, rewards),
+            entropy=sums["entropy_sum"] / max(1, sums["n_tokens"]),
+            grad_norm=sorted(u.grad_norm for u in updates)[len(updates) // 2],
+        )
+
+    def evaluate(self, step: int, *, closed_book: bool) -> tuple[float | None, float | None]:
+        """(em_greedy, em_closed_book), recorded; the second one only where asked for."""
+        greedy = self._evaluator.run(self.recorder, step, "em_greedy", self._retriever)
+        if not closed_book:
+            return greedy, None
+        unrelated = UnrelatedRetriever(self._world.documents, top_k=self.config.top_k)
+        return greedy, self._evaluator.run(self.recorder, step, "em_closed_book", unrelated)
+
+
+def train(
+    config: TrainConfig,
+    recorder: Any,
+    *,
+    on_step: Callable[[StepReport], None] | None = None,
+    save_to: Path | None = None,
+) -> Summary:
+    """Train as configured, recording into `recorder` (a lldscope.Recorder or NullRecorder, which
+    the caller closes). `on_step` is called after every step; `save_to` gets the trained policy."""
+    trainer = Trainer(config, recorder)
+    trainer.evaluate(0, closed_book=True)
+    rewards = []
+    for step in range(config.steps):
+        report = trainer.step(step)
+        rewards.append(report.reward)
+        if on_step:
+            on_step(report)
+        done = step + 1
+        if config.eval_every and done % config.eval_every == 0 and done < config.steps:
+            trainer.evaluate(done, closed_book=False)
+    greedy, closed = trainer.evaluate(config.steps, closed_book=True)
+    if save_to:
+        trainer.policy.save(save_to)
+    last = rewards[-10:]
+    return Summary(config.steps, sum(last) / len(last), greedy, closed, **trainer.seconds)
+
+
+def rescore_sample(
+    rewards: Sequence[float], groups: Sequence[int], n: int, rng: random.Random
+) -> list[int]:
+    """Up to `n` rollouts of groups with both classes: correct ones of randomly ordered groups
+    first, the last part (INCORRECT_SHARE) from the incorrect ones."""
+    members: dict[int, list[int]] = {}
+    for i, group in enumerate(groups):
+        members.setdefault(group, []).append(i)
+    mixed = [m for m in members.values() if 0 < sum(rewards[i] == 1 for i in m) < len(m)]
+    rng.shuffle(mixed)
+    correct = [i for m in mixed for i in m if rewards[i] == 1]
+    incorrect = [i for m in mixed for i in m if rewards[i] != 1]
+    rng.shuffle(incorrect)
+    spare = min(len(incorrect), round(n * INCORRECT_SHARE))
+    correct = correct[: n - spare]
+    return correct + incorrect[: n - len(correct)]
+
+
+def _delta_correct(batch: Batch, rewards: torch.Tensor) -> float | None:
+    delta = (batch.post - batch.old).sum(1).cpu()
+    measured = (rewards == 1) & ~delta.isnan()
+    return float(delta[measured].mean()) if measured.any() else None
+
+
+def _losses(updates: Sequence[UpdateStats]) -> dict[str, float | None]:
+    weights = [u.n_tokens for u in updates]
+    names = ("loss_policy", "loss_llds", "loss_kl")
+    return {name: mean_loss([getattr(u, name) for u in updates], weights) for name in names}
+
+
+def _update_columns(updates: Sequence[UpdateStats]) -> dict[str, list]:
+    rows = [asdict(u) for u in updates]
+    names = ("grad_norm", "skipped", "ratio_max", "ratio_p99", "n_clipped", "n_tokens")
+    columns = {name: [row[name] for row in rows] for name in names}
+    finite = [not u.skipped for u in updates]
+    return columns | {"update": list(range(len(rows))), "grad_finite": finite}
+
+
+class _Clock:
+    """Seconds since the last lap."""
+
+    def __init__(self) -> None:
+        self._last = time.perf_counter()
+
+    def lap(self) -> float:
+        now = time.perf_counter()
+        lap, self._last = now - self._last, now
+        return lap

@@ -106,6 +106,7 @@ class Recorder(NullRecorder):
             store.replace_file(self.path / store.RUN_FILE, store.to_json(self._info, indent=1))
         self._queue: queue.Queue[tuple[str, Any]] = queue.Queue(QUEUE_CALLS)
         self._closed = False
+        _warm_up()
         self._writer = _Writer(self.path, self.attempt, rank, self._queue, self.dropped)
         self._writer.start()
         atexit.register(self.close, "stopped", "the process ended without closing the recorder")
@@ -285,7 +286,6 @@ class _Writer(threading.Thread):
         self.stale: list[tuple[float, Path]] = []
 
     def run(self) -> None:
-        _warm_up()
         while True:
             try:
                 kind, value = self.calls.get(timeout=SEAL_SECONDS / 4)
@@ -335,7 +335,7 @@ class _Writer(threading.Thread):
         self._step_complete()
         self._seal()
         for table in list(self.tiers):
-            self._merge(table, [p for tier in self.tiers[table] for p in tier])
+            self._merge(table, [p for tier in reversed(self.tiers[table]) for p in tier])
         for _, path in self.stale:
             path.unlink(missing_ok=True)
         self._beat(closed=True)
@@ -458,7 +458,12 @@ class _Writer(threading.Thread):
 
 
 def _warm_up() -> None:
-    """Load what the first part would load, before training is under way."""
+    """Load what the first part would load (pyarrow takes up pandas), before training is under way.
+
+    Not in the writer's thread: a process that ends at once could no longer import there.
+    """
     import pyarrow.parquet as pq
 
-    pq.write_table(pa.table({"a": [0]}), io.BytesIO(), compression="zstd")
+    rows = pa.table({"a": pa.array(np.zeros(1))})
+    pq.write_table(rows, io.BytesIO(), compression="zstd")
+    rows.column("a").to_numpy()

@@ -8,23 +8,24 @@ writes into the run directory.
 from __future__ import annotations
 
 import threading
-import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import duckdb
 
 from . import store
-from .errors import LldscopeError, RunNotFound, UsageError
+from .errors import RunNotFound, UsageError
 from .schema import SIGNALS, TABLES, arrow_schema
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from .assess import Assessment
+
+_T = TypeVar("_T")
 
 # Views in the order in which they build on each other; `signal_rows` is a table, filled in between.
 _BEFORE_ROWS = (
@@ -103,7 +104,8 @@ class Run:
                 "Give exactly one SELECT (or EXPLAIN, DESCRIBE, SHOW): query only reads."
             )
         try:
-            return self._frame(query, parameters)
+            with self._lock:
+                return self._guarded(lambda: self._frame(query, parameters))
         except duckdb.Error as error:
             raise UsageError(str(error)) from None
 
@@ -113,7 +115,8 @@ class Run:
 
     def action_signals(self) -> pd.DataFrame:
         """One row per (step, action_index, correct); see `lldscope.schema.ACTION_SIGNALS`."""
-        return self._frame("SELECT * FROM action_signals")
+        with self._lock:
+            return self._guarded(lambda: self._frame("SELECT * FROM action_signals"))
 
     def phases(self) -> pd.DataFrame:
         """Causal phases as spans: phase, start_step, end_step."""
@@ -158,48 +161,41 @@ class Run:
 
     def _take_up(self, parts: list[store.Part]) -> None:
         known = {(p.table, p.file) for p in self._parts or ()}
-        fresh = [p for p in parts if (p.table, p.file) not in known]
-        known_rows = self._covered(self._parts or [])
+        seen = self._last_seen(self._parts or [])
         # A merged part holds rows that were counted before; only new rows need new signals.
-        since = [p.first_step for p in fresh if not self._within(p, known_rows)]
+        since = [
+            p.first_step
+            for p in parts
+            if (p.table, p.file) not in known
+            and p.last_step > seen.get((p.table, p.attempt, p.rank), -1)
+        ]
         self._parts = parts
         self._assessed = None
-        self._define_tables(parts)
+        self._guarded(self._define_tables)
         if since:
-            self._recompute(min(since))
+            self._guarded(lambda: self._recompute(min(since)))
 
     @staticmethod
-    def _covered(parts: list[store.Part]) -> dict[tuple[str, int, int], tuple[int, int]]:
-        """Rows and last step seen per (table, attempt, rank)."""
-        seen: dict[tuple[str, int, int], tuple[int, int]] = {}
+    def _last_seen(parts: list[store.Part]) -> dict[tuple[str, int, int], int]:
+        """Last step seen per (table, attempt, rank)."""
+        seen: dict[tuple[str, int, int], int] = {}
         for p in parts:
-            rows, last = seen.get((p.table, p.attempt, p.rank), (0, -1))
-            seen[p.table, p.attempt, p.rank] = (rows + p.rows, max(last, p.last_step))
+            key = (p.table, p.attempt, p.rank)
+            seen[key] = max(seen.get(key, -1), p.last_step)
         return seen
 
-    @staticmethod
-    def _within(part: store.Part, seen: dict[tuple[str, int, int], tuple[int, int]]) -> bool:
-        _, last = seen.get((part.table, part.attempt, part.rank), (0, -1))
-        return part.last_step <= last
-
     def _recompute(self, first_step: int) -> None:
-        """Signals of `first_step` and later; damaged parts are named and left out."""
-        for _ in range(len(self._parts or ()) + 1):
-            try:
-                self._execute("DELETE FROM signal_rows WHERE step >= ?", [first_step])
-                self._execute(
-                    "INSERT INTO signal_rows BY NAME SELECT * FROM step_signals WHERE step >= ?",
-                    [first_step],
-                )
-                return
-            except duckdb.Error:
-                if not self._quarantine():
-                    raise
+        """Signals of `first_step` and later steps, anew."""
+        self._execute("DELETE FROM signal_rows WHERE step >= ?", [first_step])
+        self._execute(
+            "INSERT INTO signal_rows BY NAME SELECT * FROM step_signals WHERE step >= ?",
+            [first_step],
+        )
 
     # -- tables and views -------------------------------------------------------------------------
 
-    def _define_tables(self, parts: list[store.Part]) -> None:
-        good = [p for p in parts if self._sound(p)]
+    def _define_tables(self) -> None:
+        good = [p for p in self._parts or () if self._sound(p)]
         self._define_attempts(good)
         for table in TABLES:
             files = [str(p.path(self.path)) for p in good if p.table == table]
@@ -252,21 +248,31 @@ class Run:
             self._checked.add(key)
         return name not in self.damaged
 
-    def _quarantine(self) -> bool:
-        """After a failed query: name the parts that cannot be read; True if there are new ones."""
-        manifest = store.read_manifest(self.path)  # parts may have been merged away meanwhile
-        moved = manifest.parts != self._parts
-        self._parts = manifest.parts
-        before = len(self.damaged)
-        for part in (p for p in manifest.parts if self._sound(p)):
+    def _guarded(self, action: Callable[[], _T]) -> _T:
+        """Do something that reads parts; if one cannot be read, name it, leave it out, do it again.
+
+        Parts that were merged away meanwhile are taken from the manifest anew.
+        """
+        while True:
             try:
-                self._execute(
-                    f"SELECT count(*), {', '.join(f'max({c})' for c in TABLES[part.table].names)} "
-                    f"FROM read_parquet({_quote(str(part.path(self.path)))})"
-                )
+                return action()
+            except duckdb.Error:
+                if not self._find_damage():
+                    raise
+                self._define_tables()
+
+    def _find_damage(self) -> bool:
+        """Look for unreadable parts; True if there are new ones or the manifest has changed."""
+        parts = store.read_manifest(self.path).parts
+        moved, before = parts != self._parts, len(self.damaged)
+        self._parts = parts
+        for part in (p for p in parts if self._sound(p)):
+            largest = ", ".join(f"max({name})" for name in TABLES[part.table].names)
+            file = _quote(str(part.path(self.path)))
+            try:
+                self._execute(f"SELECT {largest} FROM read_parquet({file})")
             except duckdb.Error as error:
                 self.damaged[f"{part.table}/{part.file}"] = str(error).split("\n")[0]
-        self._define_tables(manifest.parts)
         return moved or len(self.damaged) > before
 
     # -- DuckDB -----------------------------------------------------------------------------------
@@ -277,12 +283,7 @@ class Run:
 
     def _frame(self, sql: str, parameters: Sequence[Any] | None = None) -> pd.DataFrame:
         with self._lock:
-            try:
-                return self._db.execute(sql, parameters).df()
-            except duckdb.IOException:
-                if not self._quarantine():
-                    raise
-                return self._db.execute(sql, parameters).df()
+            return self._db.execute(sql, parameters).df()
 
 
 _READING = {duckdb.StatementType.SELECT, duckdb.StatementType.EXPLAIN}
@@ -309,13 +310,3 @@ def _connect(run: Path) -> duckdb.DuckDBPyConnection:
 
 def _quote(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
-
-
-def age_of(run: Run, now: float | None = None) -> float | None:
-    """Seconds since the run's last step ended; None before its first."""
-    rows = run._execute("SELECT max(time) FROM signal_rows")
-    last = rows[0][0] if rows else None
-    return None if last is None else (now or time.time()) - last
-
-
-__all__ = ["LldscopeError", "Run", "age_of", "find_runs", "open_run", "view_sql"]

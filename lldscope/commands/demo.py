@@ -158,9 +158,8 @@ def _follow(arms: list[Arm]) -> None:
     from ..terminal import console
     from ..views import alert_text
 
-    face = _live() if sys.stderr.isatty() else _lines()
     out = console(stderr=True)
-    with face as show:
+    with _live(out) if sys.stderr.isatty() else _lines() as show:
         ended = False
         while not ended:
             ended = not any(arm.running for arm in arms)  # looked at before the last rows are
@@ -194,16 +193,15 @@ def _lines() -> Iterator[Any]:
 
 
 @contextlib.contextmanager
-def _live() -> Iterator[Any]:
+def _live(out: Any) -> Iterator[Any]:
     """For people: both trainings in one block, redrawn in place, alarms scrolling by above."""
     from rich.console import Group
     from rich.live import Live
     from rich.text import Text
 
-    from ..terminal import console
     from ..views import signal_table
 
-    with Live(console=console(stderr=True), auto_refresh=False) as live:
+    with Live(console=out, auto_refresh=False) as live:
 
         def show(arms: list[Arm], announce: Any) -> None:
             parts: list[Any] = []

@@ -1,0 +1,280 @@
+"""The recorder: what is given arrives, what cannot be recorded is named, nothing is raised."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from conftest import record_steps
+
+import lldscope
+from lldscope import recorder as recorder_module
+from lldscope import store
+from lldscope.errors import LldscopeError, NewerSchema, RunExists
+from lldscope.schema import TABLES
+
+
+def rows(path: Path, table: str) -> list[dict]:
+    """All rows that the manifest lists, read without lldscope's own reader."""
+    parts = [p for p in store.read_manifest(path).parts if p.table == table]
+    return [row for p in parts for row in pq.read_table(p.path(path)).to_pylist()]
+
+
+def test_values_arrive_as_they_were_given(tmp_path):
+    with lldscope.Recorder(tmp_path / "r", config={"lr": 0.5}, correct_rule="exact match") as r:
+        r.responses(step=0, response_id=[0, 1, 2], reward=[1.0, None, float("nan")], text="x")
+        r.actions(
+            step=0,
+            response_id=np.array([0, 1]),
+            action_index=0,
+            logp_old_sum=np.ma.array([-1.5, -2.5], mask=[False, True]),
+        )
+        r.step(step=0, reward_sum=float("inf"), n_responses=3)
+    responses = rows(tmp_path / "r", "responses")
+    assert [x["text"] for x in responses] == ["x"] * 3
+    assert responses[0]["reward"] == 1.0
+    assert responses[1]["reward"] is None  # NULL is not 0 …
+    assert np.isnan(responses[2]["reward"])  # … and NaN is not NULL
+    assert [x["logp_old_sum"] for x in rows(tmp_path / "r", "actions")] == [-1.5, None]
+    (step,) = rows(tmp_path / "r", "steps")
+    assert step["reward_sum"] == float("inf")
+    assert (step["attempt"], step["rank"]) == (1, 0)
+    info = store.read_run(tmp_path / "r")
+    assert info["config"] == {"lr": 0.5}
+    assert info["correct_rule"] == "exact match"
+    assert info["status"] == "finished"
+
+
+def test_the_callers_array_may_change_after_the_call(tmp_path):
+    column = np.array([1.0, 2.0])
+    with lldscope.Recorder(tmp_path / "r") as r:
+        r.responses(step=0, response_id=np.arange(2), reward=column)
+        column[:] = 99.0
+        r.step(step=0)
+    assert [x["reward"] for x in rows(tmp_path / "r", "responses")] == [1.0, 2.0]
+
+
+@pytest.mark.parametrize(
+    ("columns", "reason"),
+    [
+        ({"response_id": [0, 1], "reward": [1.0]}, "responses: columns of different lengths"),
+        ({"response_id": [0], "rewrad": [1.0]}, "responses.rewrad: not a column"),
+        ({"response_id": [0], "reward": ["high"]}, "responses.reward: values that are not float"),
+        ({"reward": [1.0]}, "responses: a required column is missing"),
+        ({"response_id": [2**40]}, "responses.response_id: values that are not int32"),
+    ],
+)
+def test_what_does_not_fit_is_dropped_and_named(tmp_path, columns, reason):
+    with lldscope.Recorder(tmp_path / "r") as r:
+        r.responses(step=0, **columns)
+        r.responses(step=0, response_id=[7], reward=[0.5])
+        r.step(step=0)
+    assert any(name.startswith(reason) for name in r.dropped), r.dropped
+    assert 7 in [x["response_id"] for x in rows(tmp_path / "r", "responses")]
+    beat = store.read_heartbeats(tmp_path / "r")[0]
+    assert beat["dropped"] == dict(r.dropped)
+
+
+def test_a_step_appears_in_all_tables_at_once(tmp_path, monkeypatch):
+    monkeypatch.setattr(recorder_module, "SEAL_SECONDS", 0.05)
+    path = tmp_path / "r"
+    with lldscope.Recorder(path) as r:
+        for step in range(20):
+            r.actions(step=step, response_id=[0], action_index=[0])
+            time.sleep(0.03)  # the writer gets every chance to seal half a step
+            parts = store.read_manifest(path).parts
+            seen = {t: {p.last_step for p in parts if p.table == t} for t in ("actions", "steps")}
+            assert max(seen["actions"], default=-1) == max(seen["steps"], default=-1)
+            r.step(step=step)
+    assert len(rows(path, "steps")) == len(rows(path, "actions")) == 20
+
+
+def test_small_parts_are_merged_and_rows_counted_once(tmp_path, monkeypatch):
+    monkeypatch.setattr(recorder_module, "SEAL_SECONDS", 0.0)
+    monkeypatch.setattr(recorder_module, "MERGE_FAN_IN", 4)
+    path = tmp_path / "r"
+    r = lldscope.Recorder(path)
+    for step in range(50):
+        r.step(step=step, n_responses=step)
+        time.sleep(0.01)
+    time.sleep(0.3)
+    while_running = [p for p in store.read_manifest(path).parts if p.table == "steps"]
+    assert sorted(x["step"] for x in rows(path, "steps")) == list(range(50))
+    assert len(while_running) <= 4 * 3  # fan-in 4: fewer than four parts in each of three tiers
+    r.close()
+    assert [x["step"] for x in rows(path, "steps")] == list(range(50))
+    assert len(list((path / "steps").iterdir())) == 1
+
+
+def test_a_disk_that_refuses_costs_no_row_and_raises_nothing(tmp_path, monkeypatch):
+    monkeypatch.setattr(recorder_module, "SEAL_SECONDS", 0.05)
+    path = tmp_path / "r"
+    r = lldscope.Recorder(path)
+    (path / "steps").write_text("a file where the folder should be")
+    r.step(step=0)
+    time.sleep(0.5)
+    assert any("kept in memory" in name for name in r.dropped)
+    (path / "steps").unlink()
+    r.step(step=1)
+    r.close()
+    assert [x["step"] for x in rows(path, "steps")] == [0, 1]
+
+
+def test_a_full_queue_drops_and_counts_rather_than_waits(tmp_path, monkeypatch):
+    monkeypatch.setattr(recorder_module, "QUEUE_CALLS", 2)
+    r = lldscope.Recorder(tmp_path / "r")
+    for step in range(3000):
+        r.step(step=step)
+    r.close()
+    written = len(rows(tmp_path / "r", "steps"))
+    assert written + r.dropped["steps: call while the writer was behind"] == 3000
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [(KeyboardInterrupt(), "stopped"), (ValueError("bad batch"), "failed"), (None, "finished")],
+)
+def test_run_json_says_how_the_run_ended(tmp_path, error, status):
+    with pytest.raises(type(error)) if error else _nothing(), lldscope.Recorder(tmp_path / "r"):
+        if error:
+            raise error
+    info = store.read_run(tmp_path / "r")
+    assert info["status"] == status
+    if status == "failed":
+        assert info["reason"] == "ValueError: bad batch"
+
+
+class _nothing:
+    def __enter__(self): ...
+    def __exit__(self, *raised): ...
+
+
+def test_an_existing_run_is_refused_unless_resumed(make_run):
+    path = make_run(steps=range(3))
+    before = sorted(path.rglob("*"))
+    with pytest.raises(RunExists, match="already holds a run"):
+        lldscope.Recorder(path)
+    assert sorted(path.rglob("*")) == before
+    with lldscope.Recorder(path, resume=True) as r:
+        assert r.attempt == 2
+        r.step(step=3)
+    assert len(store.read_run(path)["attempts"]) == 2
+
+
+def test_a_bad_start_raises_and_says_why(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(LldscopeError, match="cannot be written"):
+        lldscope.Recorder(tmp_path / "file" / "run")
+    newer = tmp_path / "newer"
+    newer.mkdir()
+    (newer / "run.json").write_text(json.dumps({"schema": 99}))
+    with pytest.raises(NewerSchema):
+        lldscope.Recorder(newer, resume=True)
+
+
+def test_calls_after_close_are_counted_not_raised(tmp_path):
+    r = lldscope.Recorder(tmp_path / "r")
+    r.close()
+    r.step(step=0)
+    r.close("failed")
+    assert r.dropped == {"steps: call after close": 1}
+    assert store.read_run(tmp_path / "r")["status"] == "finished"
+
+
+def test_the_null_twin_has_every_public_method():
+    public = {n for n, _ in inspect.getmembers(lldscope.Recorder) if not n.startswith("_")}
+    assert public <= {n for n, _ in inspect.getmembers(lldscope.NullRecorder)}
+    with lldscope.NullRecorder() as null:
+        for table in TABLES:
+            getattr(null, "step" if table == "steps" else table)(step=0)
+        null.event("checkpoint", step=0)
+
+
+def test_events_and_alerts_are_lines(tmp_path):
+    with lldscope.Recorder(tmp_path / "r") as r:
+        r.event("lr_change", step=3, lr=float("nan"))
+        r.alert(rule="lld-decay", step=4)
+    run = lldscope.open_run(tmp_path / "r")
+    (event,) = run.events()
+    assert (event["kind"], event["step"], event["lr"]) == ("lr_change", 3, "NaN")
+    (alert,) = store.read_lines(tmp_path / "r" / store.ALERTS_FILE)
+    assert alert["rule"] == "lld-decay"
+
+
+KILLED = """
+    import sys, time
+    sys.path.insert(0, {tests!r})
+    from conftest import record_steps
+    import lldscope
+    recorder = lldscope.Recorder({path!r})
+    for step in range(10_000):
+        record_steps(recorder, range(step, step + 1))
+        print(step, flush=True)
+        time.sleep(0.02)
+"""
+
+
+def test_kill_9_loses_only_what_was_not_sealed(tmp_path):
+    """A writer killed at some moment: whole steps, each once, no damage, and the death is seen."""
+    path = tmp_path / "r"
+    code = textwrap.dedent(KILLED).format(tests=str(Path(__file__).parent), path=str(path))
+    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
+    assert process.stdout
+    while int(process.stdout.readline()) < 100:
+        pass
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    run = lldscope.open_run(path)
+    steps = run.sql("SELECT step FROM steps ORDER BY step")["step"].tolist()
+    assert len(steps) >= 40  # at 20 ms a step and a seal a second, about one second may be missing
+    assert steps == list(range(len(steps)))
+    whole = run.sql("SELECT count(*) n FROM responses")["n"][0]
+    assert whole == 16 * len(steps)
+    assert run.damaged == {}
+    from lldscope.check import check
+
+    assert check(run)["verdict"] == "stalled"
+    assert "is gone" in check(run)["reason"]
+
+
+def test_a_process_that_forgets_to_close_still_seals(tmp_path):
+    code = f"import lldscope; r = lldscope.Recorder({str(tmp_path / 'r')!r}); r.step(step=0)"
+    subprocess.run([sys.executable, "-c", code], check=True)
+    assert len(rows(tmp_path / "r", "steps")) == 1
+    assert store.read_run(tmp_path / "r")["status"] == "stopped"
+
+
+def test_ranks_write_side_by_side(tmp_path):
+    path = tmp_path / "r"
+    with (
+        lldscope.Recorder(path, rank=0, world_size=2) as a,
+        lldscope.Recorder(path, rank=1, world_size=2) as b,
+    ):
+        for r, reward in ((a, 1.0), (b, 3.0)):
+            r.step(step=0, n_responses=2, reward_sum=reward, reward_sq_sum=reward)
+    signals = lldscope.open_run(path).signals()
+    assert signals["reward"].tolist() == [1.0]  # (1 + 3) / (2 + 2)
+
+
+def test_a_run_can_be_moved(make_run, tmp_path):
+    path = make_run(steps=range(5))
+    shutil.move(path, tmp_path / "elsewhere")
+    assert len(lldscope.open_run(tmp_path / "elsewhere").signals()) == 5
+
+
+def test_record_steps_fills_the_main_tables(make_run):
+    run = lldscope.open_run(make_run(steps=range(2)))
+    for table in ("steps", "updates", "responses", "actions"):
+        assert run.sql(f"SELECT count(*) n FROM {table}")["n"][0] > 0
+    assert record_steps.__doc__

@@ -1,0 +1,304 @@
+"""Reading runs: signals against a plain pandas twin, attempts, damage, safety, keeping up."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow.parquet as pq
+import pytest
+from conftest import record_steps
+
+import lldscope
+from lldscope import recorder as recorder_module
+from lldscope import store
+from lldscope.errors import LldscopeError, NewerSchema, RunNotFound, UsageError
+from lldscope.runs import find_runs
+from lldscope.schema import ACTION_SIGNALS, SIGNALS
+
+
+def twin(run: lldscope.Run) -> pd.DataFrame:
+    """The signals once more, slowly, one response at a time, from the raw rows."""
+    responses = run.sql("SELECT * FROM responses").to_dict("records")
+    actions = run.sql("SELECT * FROM actions").to_dict("records")
+    updates = run.sql("SELECT * FROM updates").to_dict("records")
+    rows = []
+    for s in run.sql("SELECT * FROM steps ORDER BY step").to_dict("records"):
+        mine = [r for r in responses if r["step"] == s["step"]]
+        groups: dict[int, list[dict]] = {}
+        for r in mine:
+            r["actions"] = [
+                a
+                for a in actions
+                if a["step"] == s["step"] and a["response_id"] == r["response_id"]
+            ]
+            groups.setdefault(r["group_id"], []).append(r)
+        row = {"step": s["step"], "reward": s["reward_sum"] / s["n_responses"]}
+        for name, wanted in (("correct", True), ("incorrect", False)):
+            logp = tokens = 0.0
+            for r in mine:
+                if r["correct"] == wanted:
+                    logp += sum(a["logp_old_sum"] for a in r["actions"])
+                    tokens += sum(a["n_tokens"] for a in r["actions"])
+            row[f"{name}_logp"] = logp / tokens if tokens else np.nan
+            deltas = []
+            for members in groups.values():
+                if len({m["correct"] for m in members}) < 2:
+                    continue
+                for m in members:
+                    changes = [a["logp_post_sum"] - a["logp_old_sum"] for a in m["actions"]]
+                    if m["correct"] == wanted and not any(np.isnan(changes)):
+                        deltas.append(sum(changes))
+            row[f"delta_{name}"] = np.mean(deltas) if deltas else np.nan
+            if wanted:
+                row["n_delta_correct"] = len(deltas)
+                row["lld_share"] = np.mean([d <= 0 for d in deltas]) if deltas else np.nan
+        row["zero_signal_share"] = np.mean(
+            [len({m["reward"] for m in g}) == 1 for g in groups.values()]
+        )
+        row["response_tokens"] = np.mean([r["n_tokens"] for r in mine])
+        row["invalid_share"] = sum(r["n_invalid"] for r in mine) / sum(r["n_actions"] for r in mine)
+        row["grad_norm"] = np.median([u["grad_norm"] for u in updates if u["step"] == s["step"]])
+        row["good_first_action_share"] = good_first_actions(groups)
+        rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def good_first_actions(groups: dict[int, list[dict]]) -> float:
+    hits = []
+    for members in groups.values():
+        good = {m["actions"][0]["docs_hash"] for m in members if m["correct"]}
+        wrong = [m for m in members if not m["correct"]]
+        if good and wrong:
+            hits += [m["actions"][0]["docs_hash"] in good for m in wrong]
+    return float(np.mean(hits)) if hits else np.nan
+
+
+def test_signals_agree_with_the_plain_twin(make_run):
+    run = lldscope.open_run(make_run(steps=range(25)))
+    signals, plain = run.signals(), twin(run)
+    for name in plain.columns:
+        np.testing.assert_allclose(
+            signals[name].to_numpy(float), plain[name].to_numpy(float), rtol=1e-6, err_msg=name
+        )
+    assert plain["delta_correct"].notna().sum() > 10
+    assert signals["lld_share"].between(0, 1).all()
+
+
+def test_views_have_exactly_the_declared_columns(make_run):
+    run = lldscope.open_run(make_run(steps=range(3)))
+    assert set(run.sql("SELECT * FROM signals").columns) == set(SIGNALS.names)
+    assert list(run.action_signals().columns) == list(ACTION_SIGNALS.names)
+
+
+def test_what_was_not_measured_is_null_and_not_zero(tmp_path):
+    with lldscope.Recorder(tmp_path / "r") as r:
+        r.step(step=0, n_responses=4, reward_sum=1.0)
+    (row,) = lldscope.open_run(tmp_path / "r").signals().to_dict("records")
+    assert row["reward"] == 0.25
+    for name in ("delta_correct", "lld_share", "correct_logp", "entropy", "grad_norm", "kl"):
+        assert pd.isna(row[name]), name
+
+
+def test_action_signals_split_by_index_and_class(tmp_path):
+    with lldscope.Recorder(tmp_path / "r") as r:
+        r.responses(step=0, response_id=[0, 1], group_id=0, correct=[True, False], reward=[1, 0])
+        r.actions(
+            step=0, response_id=[0, 0, 1], action_index=[0, 1, 0], n_tokens=[2, 4, 5],
+            logp_old_sum=[-1.0, -4.0, -10.0], logp_post_sum=[-1.5, -3.0, -12.0],
+        )  # fmt: skip
+        r.step(step=0)
+    table = (
+        lldscope.open_run(tmp_path / "r").action_signals().set_index(["action_index", "correct"])
+    )
+    assert table.loc[(0, True), "delta"] == pytest.approx(-0.5)
+    assert table.loc[(1, True), "delta"] == pytest.approx(1.0)
+    assert table.loc[(0, False), "logp"] == pytest.approx(-2.0)
+    assert table.loc[(0, True), "lld_share"] == 1.0
+
+
+def test_a_response_with_one_unmeasured_action_has_no_delta(tmp_path):
+    with lldscope.Recorder(tmp_path / "r") as r:
+        r.responses(step=0, response_id=[0, 1], group_id=0, correct=[True, False], reward=[1, 0])
+        r.actions(step=0, response_id=[0, 0], action_index=[0, 1], n_tokens=1,
+                  logp_old_sum=[-1.0, -1.0], logp_post_sum=[-5.0, None])  # fmt: skip
+        r.step(step=0)
+    (row,) = lldscope.open_run(tmp_path / "r").signals().to_dict("records")
+    assert pd.isna(row["delta_correct"])
+    assert row["n_delta_correct"] == 0
+
+
+def test_a_resumed_run_shows_the_last_attempt(tmp_path):
+    path = tmp_path / "r"
+    with lldscope.Recorder(path) as r:
+        for step in range(10):
+            r.step(step=step, n_responses=1, reward_sum=1.0)
+    with lldscope.Recorder(path, resume=True) as r:
+        for step in range(6, 8):
+            r.step(step=step, n_responses=1, reward_sum=2.0)
+    run = lldscope.open_run(path)
+    signals = run.signals()
+    # steps 8 and 9 of the first attempt belong to a history that was given up at step 6
+    assert signals["step"].tolist() == list(range(8))
+    assert signals["reward"].tolist() == [1.0] * 6 + [2.0] * 2
+    assert run.sql("SELECT count(*) n FROM all_steps")["n"][0] == 12
+
+
+def test_a_live_run_is_followed_and_equals_a_fresh_reading(tmp_path, monkeypatch):
+    monkeypatch.setattr(recorder_module, "SEAL_SECONDS", 0.0)
+    monkeypatch.setattr(recorder_module, "MERGE_FAN_IN", 3)
+    monkeypatch.setattr(recorder_module, "GRACE_SECONDS", 0.0)
+    path = tmp_path / "r"
+    recorder = lldscope.Recorder(path)
+    run = lldscope.open_run(path)
+    assert len(run.signals()) == 0
+    for step in range(40):
+        record_steps(recorder, range(step, step + 1))
+        if step % 3 == 0:
+            run.refresh()
+            run.signals()
+    recorder.close()
+    assert run.refresh()
+    fresh = lldscope.open_run(path).signals()
+    assert len(fresh) == 40
+    pd.testing.assert_frame_equal(run.signals(), fresh)
+    assert not run.refresh()
+
+
+def _first_part(path: Path, table: str) -> Path:
+    return next(p for p in store.read_manifest(path).parts if p.table == table).path(path)
+
+
+@pytest.fixture
+def in_parts(tmp_path, monkeypatch):
+    """A run whose steps lie in several parts."""
+    monkeypatch.setattr(recorder_module, "MERGE_FAN_IN", 1000)
+    monkeypatch.setattr(recorder_module._Writer, "_merge", lambda *a: None)
+    path = tmp_path / "r"
+    for start in range(0, 30, 10):
+        with lldscope.Recorder(path, resume=start > 0) as recorder:
+            record_steps(recorder, range(start, start + 10))
+    return path
+
+
+@pytest.mark.parametrize("harm", ["truncate", "zero", "delete", "garbage inside"])
+def test_a_damaged_part_is_named_and_the_rest_is_read(in_parts, harm):
+    part = _first_part(in_parts, "actions")
+    content = part.read_bytes()
+    if harm == "delete":
+        part.unlink()
+    elif harm == "truncate":
+        part.write_bytes(content[: len(content) // 2])
+    elif harm == "zero":
+        part.write_bytes(b"\0" * len(content))
+    else:
+        part.write_bytes(content[:8] + b"\xff" * (len(content) - 12) + content[-4:])
+    run = lldscope.open_run(in_parts)
+    signals = run.signals()
+    assert list(run.damaged) == [f"actions/{part.name}"]
+    assert len(signals) == 30
+    assert signals["correct_logp"].isna().tolist() == [True] * 10 + [False] * 20
+
+
+def test_a_torn_manifest_tail_is_no_damage_and_a_torn_middle_is(in_parts):
+    manifest = store.manifest_path(in_parts, 1, 0)
+    whole = manifest.read_bytes()
+    manifest.write_bytes(whole + b'{"time": 1, "parts": {"st')
+    run = lldscope.open_run(in_parts)
+    assert (len(run.signals()), run.damaged) == (30, {})
+    manifest.write_bytes(b"not json\n" + whole)
+    run = lldscope.open_run(in_parts)
+    assert len(run.signals()) == 30
+    assert list(run.damaged) == ["manifest/a1-r0.jsonl line 1"]
+
+
+def test_a_manifest_cannot_point_outside_the_run(in_parts, tmp_path):
+    secret = tmp_path / "secret.parquet"
+    secret.write_bytes(_first_part(in_parts, "steps").read_bytes())
+    line = {"parts": {"steps": {"file": "../../secret.parquet", "rows": 1, "bytes": 1,
+                                "steps": [0, 1]}}}  # fmt: skip
+    manifest = store.manifest_path(in_parts, 1, 0)
+    manifest.write_text(json.dumps(line) + "\n" + manifest.read_text())
+    run = lldscope.open_run(in_parts)
+    assert len(run.signals()) == 30
+    assert run.damaged
+
+
+def test_files_that_no_manifest_lists_do_not_count(make_run):
+    path = make_run(steps=range(5))
+    part = _first_part(path, "steps")
+    (part.parent / "a1-r0-999999.parquet").write_bytes(part.read_bytes())
+    (part.parent / "a1-r0-999998.parquet.inprogress").write_bytes(b"half")
+    assert len(lldscope.open_run(path).signals()) == 5
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "DROP VIEW steps",
+        "SELECT 1; SELECT 2",
+        "COPY (SELECT 1) TO 'x.csv'",
+        "ATTACH 'x.db'",
+        "SET threads=1",
+        "INSERT INTO signal_rows SELECT * FROM signal_rows",
+        "SELECT * FROM read_csv('/etc/passwd')",
+        "SELECT * FROM read_text('/proc/self/environ')",
+        "SELECT * FROM glob('/*')",
+        "SELECT * FROM nowhere",
+        "SELEC 1",
+        "",
+    ],
+)
+def test_query_reads_the_run_and_nothing_else(make_run, query):
+    path = make_run(steps=range(3))
+    run = lldscope.open_run(path)
+    before = sorted(path.rglob("*"))
+    with pytest.raises(UsageError):
+        run.sql(query)
+    assert sorted(path.rglob("*")) == before
+    assert len(run.sql("SELECT * FROM signals")) == 3
+
+
+def test_a_path_that_is_no_run_says_what_it_is(tmp_path, make_run):
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "foreign").mkdir()
+    (tmp_path / "foreign" / "model.bin").write_text("")
+    (tmp_path / "file").write_text("")
+    make_run("runs/a", steps=range(1))
+    for name, words in {
+        "missing": "does not exist",
+        "empty": "is empty",
+        "foreign": "not a run that lldscope recorded",
+        "file": "is a file",
+        "runs": "Name one of: a",
+    }.items():
+        with pytest.raises(RunNotFound, match=words):
+            lldscope.open_run(tmp_path / name)
+
+
+def test_run_json_of_another_kind(tmp_path):
+    for text, error, words in (
+        ('{"schema": 2}', NewerSchema, "Upgrade lldscope"),
+        ('{"a": 1}', LldscopeError, "not a run.json of lldscope"),
+        ("[1, 2", LldscopeError, "cannot be read"),
+        ("[]", LldscopeError, "not a run.json of lldscope"),
+    ):
+        (tmp_path / "run.json").write_text(text)
+        with pytest.raises(error, match=words):
+            lldscope.open_run(tmp_path)
+
+
+def test_find_runs_goes_two_levels_down(make_run, tmp_path):
+    made = [make_run(name, steps=range(1)) for name in ("a", "group/b")]
+    make_run("x/y/z", steps=range(1))
+    assert find_runs(tmp_path) == sorted(made)
+    assert find_runs(made[0]) == [made[0]]
+    with pytest.raises(RunNotFound):
+        find_runs(tmp_path / "nowhere")
+
+
+def test_parts_are_plain_parquet_with_the_schema_version(make_run):
+    part = _first_part(make_run(steps=range(2)), "actions")
+    assert pq.read_schema(part).metadata[b"lldscope.schema"] == b"1"

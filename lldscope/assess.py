@@ -78,7 +78,7 @@ class Assessment:
 
     def _look_alike(self, rule_id: str | None) -> LookAlike:
         rule = next((r for r in RULES if r.id == rule_id), None)
-        if rule is None or not all(self._measured(name) for name in rule.needs):
+        if rule is None or not any(self._measured(name) for name in rule.needs):
             return "not_observable"
         fired = any(a.rule == rule_id for a in self.alerts)
         return "supported" if fired else "ruled_out"

@@ -49,6 +49,8 @@ def e_detector(score: Series, arl: float) -> Series:
 
 def trailing(values: Series, window: int) -> Series:
     """The last `window` entries up to each t, as rows: shape (T, window), NaN before the start."""
+    if not len(values):
+        return np.empty((0, window))
     padded = np.concatenate([np.full(window - 1, np.nan), values])
     return np.lib.stride_tricks.sliding_window_view(padded, window)
 

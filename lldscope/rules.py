@@ -15,7 +15,7 @@ import numpy as np
 
 from . import detectors as d
 from . import phases as p
-from .evidence import Evidence, Flags
+from .evidence import SMOOTH, Evidence, Flags
 
 Severity = Literal["info", "warning", "critical"]
 State = Literal["inactive", "pending", "firing", "resolved"]
@@ -26,7 +26,7 @@ _NO_RATE = "threshold rule: its false-alarm rate is not known"
 
 @dataclass(frozen=True)
 class Rule:
-    """One alarm. `needs` are the signals without which it cannot be observed."""
+    """One alarm. It can be observed where at least one of the signals in `needs` is measured."""
 
     id: str
     severity: Severity
@@ -82,7 +82,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "lld-stagnation",
         "info",
-        ("correct_logp", "reward"),
+        ("delta_correct", "correct_logp"),
         "The reward rises and the likelihood of correct responses does not: phase I of Lazy "
         "Likelihood Displacement. Many healthy runs pass through it.",
         "Watch Δ of correct responses; nothing needs to be changed yet.",
@@ -94,7 +94,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "lld-decay",
         "warning",
-        ("correct_logp",),
+        ("delta_correct", "correct_logp"),
         "The updates lower the likelihood of the correct responses they were meant to raise: phase "
         "II of Lazy Likelihood Displacement. The reward may still be rising.",
         "Save a checkpoint now. Switch LLDS on (action gate, λ 0.1 to 0.3), or lower the learning "
@@ -110,7 +110,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "lld-collapse",
         "critical",
-        ("correct_logp",),
+        ("delta_correct", "correct_logp"),
         "Decay has turned into a break-out of gradient norm or entropy, or a reward crash: phase "
         "III of Lazy Likelihood Displacement. Waiting does not help.",
         "Stop. Go back to a checkpoint from before the decay alarm and train on with LLDS.",
@@ -281,22 +281,28 @@ def episodes(holds: Flags, for_steps: int, clear_steps: int) -> list[tuple[int, 
 
 def _message(rule: Rule, e: Evidence, t: int, value: float, threshold: float) -> str:
     """One line with the numbers at the step where the alarm first fired."""
-    if rule.id == "lld-decay" and e.has_delta[t]:
-        return (
-            f"correct responses lose likelihood: mean Δ {e.delta[t]:+.2f} nats over the last steps "
-            f"(evidence {value:,.0f} ≥ {threshold:,.0f})"
-        )
     if rule.id == "lld-decay":
-        return (
-            f"the likelihood of correct responses lies {value:.2f} nats/token below its best "
-            f"(limit {threshold:.2f}); judged on levels, Δ was not measured"
+        test = (
+            f"evidence {value:,.0f} ≥ {threshold:,.0f}"
+            if e.has_delta[t]
+            else (f"limit {threshold:.2f}; judged on levels, Δ was not measured")
         )
+        return f"correct responses lose likelihood: {_likelihood(e, t)} ({test})"
     if rule.id == "lld-collapse":
-        return f"decay turned into {_outbreak(e, t)}; mean Δ {e.delta[t]:+.2f} nats"
+        return f"decay turned into {_outbreak(e, t)}: {_likelihood(e, t)}"
     if rule.id == "lld-stagnation":
-        return f"the reward rises, correct responses do not: mean Δ {value:+.2f} nats"
+        return (
+            f"the reward rises, the likelihood of correct responses does not: {_likelihood(e, t)}"
+        )
     first = rule.meaning.split(". ")[0].rstrip(".")
     return f"{first[0].lower()}{first[1:]}: {value:.3g} {rule.unit} (limit {threshold:.3g})"
+
+
+def _likelihood(e: Evidence, t: int) -> str:
+    """What correct responses gain or have lost, on the best evidence there is at row t."""
+    if e.has_delta[t]:
+        return f"mean Δ {e.delta[t]:+.2f} nats per response over {SMOOTH} steps"
+    return f"{e.level_fall[t]:.2f} nats/token under their best level"
 
 
 def _outbreak(e: Evidence, t: int) -> str:

@@ -1,0 +1,219 @@
+"""The command line as a user meets it: output, exit codes, errors."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+from conftest import record_steps
+
+import lldscope
+from lldscope.commands.check import exit_code
+from lldscope.schema import TABLES, VIEWS
+from lldscope.terminal import age, plain, sparkline
+
+
+@pytest.fixture
+def dying_run(tmp_path):
+    """A run with made-up numbers in which Δ falls below zero and the reward crashes."""
+    path = tmp_path / "dying"
+    with lldscope.Recorder(path, trainer="tests") as r:
+        for step in range(120):
+            gone = max(0, step - 50)
+            reward = 0.5 if step < 80 else 0.02
+            r.responses(step=step, response_id=np.arange(8), group_id=np.arange(8) // 4,
+                        correct=np.arange(8) % 2 == 0, reward=np.arange(8) % 2)  # fmt: skip
+            r.actions(
+                step=step, response_id=np.arange(8), action_index=0, n_tokens=10, logp_old_sum=-4.0,
+                logp_post_sum=-4.0 + 0.2 - 0.05 * gone + 0.01 * (step % 3),
+            )  # fmt: skip
+            r.step(step=step, n_responses=8, reward_sum=8 * reward, reward_sq_sum=8 * reward,
+                   time=1.7e9 + step)  # fmt: skip
+    return path
+
+
+def test_check_prints_the_contract_and_exits_by_the_verdict(lldscope_command, dying_run):
+    done = lldscope_command("check", dying_run, "--json")
+    state = json.loads(done.stdout)
+    assert done.returncode == 11
+    assert state["verdict"] == "critical"
+    assert state["phase"] == "collapse"
+    assert state["evidence"] == "delta"
+    wanted = {"schema", "run", "verdict", "evidence", "phase", "phases", "alerts", "look_alikes"}
+    assert wanted | {"last_step"} <= set(state)
+    assert all({"phase", "start_step", "end_step"} == set(p) for p in state["phases"])
+    decay = next(a for a in state["alerts"] if a["rule"] == "lld-decay")
+    assert {"rule", "severity", "state", "step", "message"} <= set(decay)
+    assert 50 < decay["step"] < 80
+    assert state["last_step"] == 119
+    people = lldscope_command("check", dying_run)
+    assert people.returncode == 11
+    assert "CRITICAL" in people.stdout
+    assert f"step {decay['step']}" in people.stdout
+    assert "\x1b" not in people.stdout  # not a terminal: no colours, no animation
+
+
+def test_arl_decides_when_the_decay_alarm_fires(lldscope_command, dying_run):
+    def fired(*arguments: str) -> int:
+        state = json.loads(lldscope_command("check", dying_run, "--json", *arguments).stdout)
+        return next(a["step"] for a in state["alerts"] if a["rule"] == "lld-decay")
+
+    assert fired("--arl", "50") < fired() < fired("--arl", "1000000")
+
+
+@pytest.mark.parametrize(
+    ("verdict", "fail_on", "style", "code"),
+    [
+        ("healthy", "warning", "lldscope", 0),
+        ("warning", "warning", "lldscope", 10),
+        ("warning", "critical", "lldscope", 0),
+        ("critical", "critical", "lldscope", 11),
+        ("stalled", "critical", "lldscope", 12),
+        ("insufficient", "warning", "lldscope", 13),
+        ("warning", "warning", "nagios", 1),
+        ("critical", "warning", "nagios", 2),
+        ("stalled", "warning", "nagios", 2),
+        ("insufficient", "warning", "nagios", 3),
+    ],
+)
+def test_exit_codes(verdict, fail_on, style, code):
+    assert exit_code(verdict, fail_on, style) == code
+
+
+def test_short_and_healthy_runs(lldscope_command, make_run):
+    assert lldscope_command("check", make_run("short", steps=range(5))).returncode == 13
+    assert lldscope_command("check", make_run("well", steps=range(40))).returncode == 0
+
+
+def test_a_killed_run_is_stalled(lldscope_command, make_run):
+    path = make_run("killed", steps=range(40))
+    info = json.loads((path / "run.json").read_text()) | {"status": "running"}
+    (path / "run.json").write_text(json.dumps(info))
+    dead = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"],
+                          capture_output=True, text=True, check=True)  # fmt: skip
+    beat = json.loads((path / "heartbeat" / "r0.json").read_text()) | {"pid": int(dead.stdout)}
+    (path / "heartbeat" / "r0.json").write_text(json.dumps(beat))
+    done = lldscope_command("check", path)
+    assert done.returncode == 12
+    assert "is gone" in done.stdout
+
+
+ERRORS = [
+    (("check", "{tmp}/none"), 1, "does not exist"),
+    (("check", "{tmp}/empty"), 1, "is empty"),
+    (("check", "{tmp}/foreign"), 1, "not a run that lldscope recorded"),
+    (("check", "{tmp}/newer"), 1, "Upgrade lldscope"),
+    (("query", "{tmp}/run", "DROP TABLE steps"), 2, "exactly one SELECT"),
+    (("query", "{tmp}/run", "SELECT nothing FROM signals"), 2, "nothing"),
+    (("query", "{tmp}/run", "SELECT 1", "--json", "--csv"), 2, "Choose one"),
+    (("runs", "{tmp}/none"), 1, "There is no folder"),
+    (("schema", "stepz"), 2, "There is no table stepz"),
+    (("check",), 2, "Missing argument"),
+    (("check", "{tmp}/run", "--arl", "1"), 2, "--arl"),
+    (("chekc",), 2, "No such command"),
+    (("watch", "{tmp}/newer", "--json"), 1, "Upgrade lldscope"),
+]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"), ERRORS, ids=[" ".join(e[0]) for e in ERRORS]
+)
+def test_errors_are_a_sentence_and_an_exit_code(
+    lldscope_command, make_run, tmp_path, arguments, code, words
+):
+    make_run("run", steps=range(3))
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "foreign").mkdir()
+    (tmp_path / "foreign" / "x").write_text("")
+    (tmp_path / "newer").mkdir()
+    (tmp_path / "newer" / "run.json").write_text('{"schema": 99}')
+    before = sorted(tmp_path.rglob("*"))
+    done = lldscope_command(*(a.format(tmp=tmp_path) for a in arguments))
+    assert done.returncode == code
+    assert words in done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stdout == ""
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_runs_lists_what_can_and_what_cannot_be_read(lldscope_command, make_run, tmp_path):
+    make_run("a", steps=range(30))
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / "run.json").write_text('{"schema": 99}')
+    rows = json.loads(lldscope_command("runs", tmp_path, "--json").stdout)
+    assert [r["run"] for r in rows] == ["a", "b"]
+    assert rows[0]["verdict"] == "healthy"
+    assert "Upgrade" in rows[1]["error"]
+    shown = lldscope_command("runs", tmp_path).stdout
+    assert re.search(r"^a +healthy", shown, re.M)
+
+
+def test_query_formats(lldscope_command, make_run):
+    path = make_run(steps=range(3))
+    sql = "SELECT step, kl FROM signals ORDER BY step"
+    lines = lldscope_command("query", path, sql, "--json").stdout.splitlines()
+    assert [json.loads(line) for line in lines] == [{"step": s, "kl": None} for s in range(3)]
+    assert lldscope_command("query", path, sql, "--csv").stdout == "step,kl\n0,\n1,\n2,\n"
+    assert "–" in lldscope_command("query", path, sql).stdout
+
+
+def test_schema_shows_the_registry(lldscope_command):
+    shown = json.loads(lldscope_command("schema", "--json").stdout)
+    assert set(shown["tables"]) == set(TABLES | VIEWS)
+    delta = lldscope_command("schema", "signals").stdout
+    assert "delta_correct" in delta
+
+
+def test_watch_follows_a_run_that_does_not_exist_yet(tmp_path):
+    path = tmp_path / "later"
+    watcher = subprocess.Popen(
+        [sys.executable, "-m", "lldscope", "watch", str(path), "--json", "--interval", "0.2"],
+        stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    time.sleep(1.0)
+    with lldscope.Recorder(path) as r:
+        record_steps(r, range(30))
+        time.sleep(2.0)
+        record_steps(r, range(30, 40))
+    out, _ = watcher.communicate(timeout=60)
+    lines = [json.loads(line) for line in out.splitlines()]
+    assert {line["type"] for line in lines} >= {"status"}
+    assert (lines[-1]["last_step"], lines[-1]["life"]) == (39, "finished")
+    assert watcher.returncode == 0
+
+
+def test_watch_until_firing_runs_the_hook_and_exits_by_severity(
+    lldscope_command, dying_run, tmp_path
+):
+    out = tmp_path / "alert.jsonl"
+    done = lldscope_command(
+        "watch", dying_run, "--until", "firing", "--timeout", "30", "--on-alert", f"cat >> {out}"
+    )
+    assert done.returncode == 11
+    assert "lld-decay" in done.stdout
+    assert '"rule": "lld-collapse"' in out.read_text()
+
+
+def test_watch_stops_at_its_time_limit(lldscope_command, tmp_path):
+    done = lldscope_command("watch", tmp_path / "never", "--timeout", "0.5", "--interval", "0.2")
+    assert done.returncode == 13
+    assert "waiting for" in done.stderr
+
+
+def test_text_from_logs_is_made_safe_for_a_terminal():
+    assert plain("a\x1b[31mred\x1b[0m\x1b]0;title\x07b") == "aredb"
+    assert plain("x\u202ey\x00z\x9b") == "x�y�z�"
+    assert plain("new\nline\ttab") == "new line tab"
+
+
+def test_sparklines_and_ages():
+    assert sparkline([0.0, 1.0]) == "▁█"
+    assert sparkline([1.0, float("nan"), 1.0]) == "▄ ▄"
+    assert sparkline([float("nan")]) == ""
+    assert len(sparkline(list(range(1000)), 24)) <= 24
+    assert [age(s) for s in (None, 3, 120, 7200, 1e6)] == ["–", "3 s", "2 min", "2 h", "12 d"]

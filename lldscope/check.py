@@ -24,11 +24,15 @@ ROW_LOST_STEPS = 10.0  # … and this many usual steps, before a run counts as s
 
 @dataclass(frozen=True)
 class Liveness:
-    """Whether the run still runs, why not, and how old its last row is in seconds."""
+    """Whether the run still runs, why not, and how old its last row is in seconds.
+
+    `over` means that no more rows come unless somebody resumes the run.
+    """
 
     state: Life
     reason: str | None
     age: float | None
+    over: bool = False
 
 
 def liveness(run: Run, now: float | None = None) -> Liveness:
@@ -38,17 +42,21 @@ def liveness(run: Run, now: float | None = None) -> Liveness:
     age = now - times[-1] if times else None
     status = run.info.get("status")
     if status in ("finished", "failed", "stopped"):
-        return Liveness(status, run.info.get("reason"), age)
-    return Liveness(*_running(run, now, times), age)
-
-
-def _running(run: Run, now: float, times: list[float]) -> tuple[Life, str | None]:
+        return Liveness(status, run.info.get("reason"), age, over=True)
     beats = run.heartbeats()
-    if not beats:
-        return "stalled", "no process has ever given a sign of life"
     for rank, beat in sorted(beats.items()):
         if process_gone(beat):
-            return "stalled", f"the process of rank {rank} (pid {beat['pid']}) is gone"
+            gone = f"the process of rank {rank} (pid {beat['pid']}) is gone"
+            return Liveness("stalled", gone, age, over=True)
+    return Liveness(*_running(run, beats, now, times), age)
+
+
+def _running(
+    run: Run, beats: dict[int, dict[str, Any]], now: float, times: list[float]
+) -> tuple[Life, str | None]:
+    if not beats and now - _started(run, now) > HEARTBEAT_LOST:
+        return "stalled", "no process has ever given a sign of life"
+    for rank, beat in sorted(beats.items()):
         silent = now - float(beat.get("time") or 0.0)
         if silent > HEARTBEAT_LOST:
             return "stalled", f"rank {rank} has given no sign of life for {silent:.0f} s"
@@ -95,6 +103,7 @@ def check(run: Run, arl: float | None = None) -> dict[str, Any]:
         "look_alikes": assessment.look_alikes(),
         "last_step": assessment.last_step,
         "life": life.state,
+        "over": life.over,
         "reason": life.reason,
         "last_row_age_seconds": life.age,
         "arl": assessment.arl,

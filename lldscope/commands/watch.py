@@ -17,7 +17,6 @@ from .check import arl_option, exit_code, exit_options
 if TYPE_CHECKING:
     from ..follow import Follower, Look
 
-ENDED = ("finished", "failed", "stopped")
 HOOK_SECONDS = 60  # an --on-alert command that takes longer is ended
 
 
@@ -82,7 +81,7 @@ def _looks(follower: Follower, interval: float, timeout: float | None) -> Iterat
     while True:
         look = follower.look()
         yield look
-        if look is not None and look.state["life"] in ENDED:
+        if look is not None and look.state["over"]:
             return
         wait = interval if end is None else min(interval, end - time.monotonic())
         if wait <= 0:

@@ -1,0 +1,22 @@
+"""`make bench`: every benchmark, one after the other. Each prints its figures and their ratios.
+
+python -m tests.bench [NAME …]     only those named
+"""
+
+from __future__ import annotations
+
+import sys
+
+from . import check, page, recording
+
+BENCHMARKS = {"recording": recording.main, "check": check.main, "page": page.main}
+
+
+def main() -> None:
+    for name in sys.argv[1:] or BENCHMARKS:
+        print(f"== {name}", flush=True)
+        BENCHMARKS[name]()
+
+
+if __name__ == "__main__":
+    main()

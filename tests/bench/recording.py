@@ -1,0 +1,66 @@
+"""What recording costs a tiny training step.
+
+Two ways to see it, in one run: what the trainer's own clock puts down to recording, and whole
+steps with everything recorded against steps of the same seed with nothing recorded, in turns.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from pathlib import Path
+from statistics import median
+
+from lldscope_trainer.config import load_config
+from lldscope_trainer.train import Trainer
+
+import lldscope
+
+STEPS = 30
+WARM_UP = 3
+
+
+def main() -> None:
+    recorded = load_config("demo", ["eval_questions=0"])
+    bare = load_config("demo", ["eval_questions=0", "rescore_share=0", "tokens_every=0"])
+    with tempfile.TemporaryDirectory() as folder:
+        recorder = lldscope.Recorder(Path(folder) / "run")
+        with_, without = Trainer(recorded, recorder), Trainer(bare, lldscope.NullRecorder())
+        seconds: dict[str, list[float]] = {"recorded": [], "bare": []}
+        for step in range(WARM_UP + STEPS):
+            if step == WARM_UP:
+                with_.seconds = dict.fromkeys(with_.seconds, 0.0)
+            for name, trainer in (("recorded", with_), ("bare", without)):
+                started = time.perf_counter()
+                trainer.step(step)
+                if step >= WARM_UP:
+                    seconds[name].append(time.perf_counter() - started)
+        recorder.close()
+        size = sum(f.stat().st_size for f in Path(folder).rglob("*.parquet"))
+    _print(with_.seconds, seconds, size)
+
+
+def _print(clock: dict[str, float], seconds: dict[str, list[float]], size: int) -> None:
+    training = clock["rollout"] + clock["update"]
+    print(f"{STEPS} steps of configs/demo.yaml, one thread")
+    print(f"training step             {training / STEPS * 1e3:9.1f} ms  (rollout and updates)")
+    print(
+        f"recording                 {clock['record'] / STEPS * 1e3:9.1f} ms  "
+        f"{clock['record'] / training:.2%} of it, the re-score for Δ included"
+    )
+    print(
+        f"  of which recorder calls {clock['recorder_calls'] / STEPS * 1e3:9.2f} ms  "
+        f"{clock['recorder_calls'] / training:.3%}"
+    )
+    # Both trainers see the same questions, but sample for themselves after the first update, so
+    # single steps differ in length; the median over the steps is what can be compared.
+    ratio = median(seconds["recorded"]) / median(seconds["bare"])
+    print(
+        f"median whole step         recorded {median(seconds['recorded']) * 1e3:.1f} ms, bare "
+        f"{median(seconds['bare']) * 1e3:.1f} ms, ratio {ratio:.3f}"
+    )
+    print(f"on disk                   {size / STEPS / 1e3:9.1f} kB per step")
+
+
+if __name__ == "__main__":
+    main()

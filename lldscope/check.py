@@ -35,10 +35,10 @@ class Liveness:
     over: bool = False
 
 
-def liveness(run: Run, now: float | None = None) -> Liveness:
+def liveness(run: Run, assessment: Assessment, now: float | None = None) -> Liveness:
     """Judge run.json, the heartbeats and the age of the last step."""
     now = time.time() if now is None else now
-    times = [t for t in run.assess().evidence.column("time")[-50:].tolist() if t == t]
+    times = [t for t in assessment.evidence.column("time")[-50:].tolist() if t == t]
     age = now - times[-1] if times else None
     status = run.info.get("status")
     if status in ("finished", "failed", "stopped"):
@@ -87,7 +87,7 @@ def verdict(assessment: Assessment, life: Liveness) -> Verdict:
 def check(run: Run, arl: float | None = None) -> dict[str, Any]:
     """The state of a run as plain data; what `lldscope check --json` prints."""
     assessment = run.assess(arl)
-    life = liveness(run)
+    life = liveness(run, assessment)
     alerts = [asdict(a) for a in assessment.alerts]
     if life.state in ("stalled", "failed"):
         alerts.insert(0, _stalled(life, assessment.last_step))

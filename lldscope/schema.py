@@ -220,7 +220,13 @@ PROBES = Table(
     (
         Column("step", "int", "step", "RL step.", True),
         *_STAMP,
-        Column("probe", "text", "", "probe_set_logp, nthr_influence, hidden_similarity, …", True),
+        Column(
+            "probe",
+            "text",
+            "",
+            "What was measured, for example probe_set_logp or hidden_similarity.",
+            True,
+        ),
         Column("group_id", "int", "", "Group measured; NULL if the probe is about none."),
         Column("response_id", "int", "", "Response measured; NULL if the probe is about none."),
         Column("action_index", "int", "", "Action measured; NULL if the probe is about none."),

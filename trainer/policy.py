@@ -7,6 +7,7 @@ directories loads it too. Its warm start is shipped in trainer/warm_start/ (`BUI
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -77,10 +78,19 @@ def load_policy(path: str, device: torch.device, dtype: torch.dtype = torch.floa
             f"model={path}: no Hugging Face model directory (with config.json) there; "
             f'give the path of one, or "{BUILT_IN}" for the shipped policy'
         )
-    tokenizer = AutoTokenizer.from_pretrained(directory)
+    tokenizer = _load_tokenizer(directory)
     model: Any = AutoModelForCausalLM.from_pretrained(directory, dtype=dtype)
     model.to(device)
     return Policy(model.eval(), tokenizer)
+
+
+def _load_tokenizer(directory: Path) -> Any:
+    """The tokenizer as it was saved. For a Qwen2 model, transformers 5's AutoTokenizer puts Qwen's
+    own way of splitting text over whatever tokenizer.json says; ours splits otherwise."""
+    config = directory / "tokenizer_config.json"
+    saved = json.loads(config.read_text("utf-8")) if config.is_file() else {}
+    generic = saved.get("tokenizer_class") in ("TokenizersBackend", "PreTrainedTokenizerFast")
+    return (PreTrainedTokenizerFast if generic else AutoTokenizer).from_pretrained(directory)
 
 
 def new_policy(*, seed: int, vocabulary: int = 1200, hidden: int = 96, layers: int = 3) -> Policy:

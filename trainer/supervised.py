@@ -27,26 +27,38 @@ from .rollout import Sampler, Sampling
 from .scoring import action_logps, pad
 from .world import World
 
-STEPS = 3000
+STEPS = 4000
 """Reading off the right document has to emerge, which takes most of them."""
+FAULT_SHARE = 0.5
+MISS_RATE = 0.25
+CLEAN_SHARE = 0.5
+"""The first part of the training sees a teacher without faults and a tool without misses: copying
+emerges sooner. The rest sees both, and the policy becomes as unreliable as its teacher."""
+TOOL_WEIGHT = 0.3
+"""Weight of the loss on tool text. Documents repeat the words of the query, which is practice in
+copying; RL later masks them out."""
 POOL_BATCHES = 10
 """Batches drawn from one world; sorted by length inside, so that batches hold little padding."""
 
 
 def batches(
-    policy: Policy, *, seed: int, batch_size: int, fault_share: float, turn_tokens: int
+    policy: Policy, *, seed: int, steps: int, batch_size: int, turn_tokens: int
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """Endless (ids, action_mask), each (B, T), of demonstrations."""
+    """(ids, action_mask), each (B, T), of demonstrations, for `steps` steps and a few more."""
     rng = random.Random(seed)
 
     def cut(text: str) -> str:
         ids = policy.encode(text)
         return text if len(ids) <= turn_tokens else policy.decode(ids[:turn_tokens])
 
-    while True:
+    for first in range(0, steps, POOL_BATCHES):
+        clean = first < CLEAN_SHARE * steps
         world = World.counterfactual(rng)
-        retriever = Bm25Retriever(world.documents, seed=rng.getrandbits(30))
-        teacher = Teacher(world, Environment(retriever), rng, cut, fault_share=fault_share)
+        retriever = Bm25Retriever(
+            world.documents, seed=rng.getrandbits(30), miss_rate=0.0 if clean else MISS_RATE
+        )
+        faults = 0.0 if clean else FAULT_SHARE
+        teacher = Teacher(world, Environment(retriever), rng, cut, fault_share=faults)
         questions = world.questions(rng, POOL_BATCHES * batch_size)
         pool = [_encode(policy, teacher.play(question)) for question in questions]
         pool.sort(key=lambda row: len(row[0]))
@@ -73,26 +85,28 @@ def train_supervised(
     steps: int,
     seed: int,
     lr: float = 3e-3,
-    batch_size: int = 48,
-    fault_share: float = 0.5,
+    batch_size: int = 32,
     turn_tokens: int = 40,
     on_step: Callable[[int, float], None] | None = None,
 ) -> None:
-    """Train in place: AdamW, 100 steps of warm-up, then linear decay to a twentieth."""
+    """Train in place: AdamW, 100 steps of warm-up, then linear decay to a twentieth. `on_step` gets
+    the loss on action tokens."""
     optimizer = torch.optim.AdamW(
         policy.model.parameters(), lr=lr, betas=(0.9, 0.98), weight_decay=0.01
     )
     schedule = torch.optim.lr_scheduler.LambdaLR(
         optimizer, lambda s: min((s + 1) / 100, 1 - 0.95 * s / steps)
     )
-    stream = batches(
-        policy, seed=seed, batch_size=batch_size, fault_share=fault_share, turn_tokens=turn_tokens
-    )
+    stream = batches(policy, seed=seed, steps=steps, batch_size=batch_size, turn_tokens=turn_tokens)
     policy.model.train()
     for step, (ids, mask) in zip(range(steps), stream, strict=False):
-        loss = -action_logps(policy.model, ids, mask).sum() / mask.sum()
+        tool = (ids != policy.tokenizer.pad_token_id).long() - mask
+        tool[:, 0] = 0
+        logps = action_logps(policy.model, ids, mask + tool)
+        loss = -(logps * mask).sum() / mask.sum()
+        total = loss - TOOL_WEIGHT * (logps * tool).sum() / tool.sum()
         optimizer.zero_grad()
-        loss.backward()
+        total.backward()
         torch.nn.utils.clip_grad_norm_(policy.model.parameters(), 1.0)
         optimizer.step()
         schedule.step()

@@ -30,41 +30,24 @@ class Relation:
 # for a retriever that sometimes misses (retrieval.py).
 RELATIONS: dict[str, Relation] = {
     "capital": Relation(
-        ("capital", "city"),
-        ("The capital city is {}.", "{} is the capital city.", "Its capital, a city, is {}."),
+        ("capital", "city"), ("The capital city is {}.", "Its city, the capital, is {}.")
     ),
     "currency": Relation(
-        ("currency", "money"),
-        (
-            "The currency or money is {}.",
-            "{} is the money or currency.",
-            "Its money is {} currency.",
-        ),
+        ("currency", "money"), ("The currency or money is {}.", "Its money, the currency, is {}.")
     ),
     "language": Relation(
         ("language", "tongue"),
-        (
-            "The language or tongue is {}.",
-            "{} is the language or tongue.",
-            "Its tongue is the {} language.",
-        ),
+        ("The language or tongue is {}.", "Its tongue, the language, is {}."),
     ),
     "calling code": Relation(
-        ("calling code", "dialling code"),
-        (
-            "The calling or dialling code is {}.",
-            "{} is the dialling or calling code.",
-            "Its calling code for dialling is {}.",
-        ),
+        ("calling code", "dialling code"), ("The calling or dialling code is {}.",)
     ),
-    "continent": Relation(
-        ("continent", "landmass"),
-        ("The continent or landmass is {}.", "{} is the landmass or continent."),
-    ),
+    "continent": Relation(("continent", "landmass"), ("The continent or landmass is {}.",)),
 }
-ASKED = ("capital", "currency", "language", "calling code")
-"""Relations asked for. Continents are not: with seven values a blind guess too often succeeds."""
-KEYS = ("capital", "calling code")
+ASKED = ("capital", "currency", "language")
+"""Relations asked for. The other two only make documents that distract: continents have so few
+values that a guess too often succeeds, and a policy this small does not learn to copy numbers."""
+KEYS = ("capital", "currency")
 """Relations that can name a country, where their value is unique."""
 
 _ONE_HOP = ("What is the {w} of {s}?", "Which {w} does {s} have?", "Tell me the {w} of {s}.")

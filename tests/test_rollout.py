@@ -1,0 +1,199 @@
+"""Sampling with the cache, its bookkeeping, and the log-probabilities it keeps."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+import torch
+from lldscope_trainer.batch import Batch
+from lldscope_trainer.environment import INVALID, Environment, prompt_text
+from lldscope_trainer.policy import Policy, load_policy, new_policy
+from lldscope_trainer.retrieval import Bm25Retriever
+from lldscope_trainer.rollout import Rollout, Sampler, Sampling
+from lldscope_trainer.scoring import action_logps, by_length, pad
+from lldscope_trainer.world import World
+
+from lldscope.errors import UsageError
+
+
+@pytest.fixture(scope="module")
+def world() -> World:
+    return World.real()
+
+
+@pytest.fixture(scope="module")
+def policy() -> Policy:
+    """Random weights, made sure of itself so that the nucleus is narrow; it never acts sensibly."""
+    policy = new_policy(seed=1, vocabulary=600, hidden=32, layers=2)
+    with torch.no_grad():
+        policy.model.get_output_embeddings().weight *= 8
+    return policy
+
+
+@pytest.fixture(scope="module")
+def tiny() -> Policy:
+    return load_policy("tiny", torch.device("cpu"))
+
+
+def play(policy: Policy, world: World, n: int = 12, seed: int = 0, **settings) -> list[Rollout]:
+    environment = Environment(Bm25Retriever(world.documents), max_turns=3)
+    generator = torch.Generator().manual_seed(seed)
+    questions = world.questions(random.Random(0), n)
+    return Sampler(policy, Sampling(**settings)).play(environment, questions, generator)
+
+
+def full_logps(policy: Policy, rollout: Rollout) -> torch.Tensor:
+    """(T, V) log-probabilities by one plain forward pass; row t predicts token t."""
+    with torch.no_grad():
+        logits = policy.model(torch.tensor([rollout.ids])).logits[0]
+    return torch.cat([torch.zeros(1, logits.shape[1]), logits.log_softmax(-1)[:-1]])
+
+
+@pytest.mark.parametrize("settings", [{}, {"top_p": 0.8}, {"temperature": 0.5}])
+def test_kept_measurements_are_those_of_the_full_distribution(policy, world, settings):
+    for rollout in play(policy, world, 6, turn_tokens=9, **settings):
+        logps = full_logps(policy, rollout)
+        for t, token in enumerate(rollout.ids):
+            if rollout.action[t] < 0:
+                assert (rollout.logp[t], rollout.entropy[t], rollout.error_norm[t]) == (0, 0, 0)
+                continue
+            row = logps[t].double()
+            one_hot = torch.zeros_like(row)
+            one_hot[token] = 1
+            assert rollout.logp[t] == pytest.approx(row[token].item(), abs=1e-4)
+            entropy = -sum(p * p.log() for p in row.exp() if p > 0).item()
+            assert rollout.entropy[t] == pytest.approx(entropy, abs=1e-3)
+            error = (one_hot - row.exp()).square().sum().item()
+            assert rollout.error_norm[t] == pytest.approx(error, abs=1e-4)
+
+
+def test_sampler_agrees_with_the_scoring_forward(tiny, world):
+    # Lock step, dropped rows and buckets must not show: these log-probabilities are `old`, and the
+    # first update of a step must see ratio 1.
+    rollouts = play(tiny, world, 48)
+    batch = Batch.of(rollouts, torch.zeros(len(rollouts)), tiny.device)
+    rows = list(range(len(rollouts)))
+    random.Random(0).shuffle(rows)
+    with torch.no_grad():
+        scored = batch.score(tiny.model, rows, 3)
+    assert (scored - batch.old[rows]).abs().max() < 2e-5
+    assert len({len(r.ids) for r in rollouts}) > 5
+
+
+def test_top_p_draws_from_the_nucleus_only(policy, world):
+    for rollout in play(policy, world, 6, turn_tokens=9, top_p=0.5):
+        logps = full_logps(policy, rollout)
+        for t, token in enumerate(rollout.ids):
+            if rollout.action[t] >= 0:
+                p = logps[t].exp()
+                likelier = p[p > p[token]].sum().item()
+                assert likelier < 0.5 + 1e-4
+
+
+def test_temperature_zero_takes_the_likeliest_token(policy, world):
+    for rollout in play(policy, world, 4, turn_tokens=6, temperature=0.0):
+        logps = full_logps(policy, rollout)
+        for t, token in enumerate(rollout.ids):
+            if rollout.action[t] >= 0:
+                assert logps[t, token] >= logps[t].max() - 1e-4
+
+
+def test_a_rollout_is_prompt_turns_and_tool_text(tiny, world):
+    rollouts = play(tiny, world, 32)
+    for rollout in rollouts:
+        text = tiny.decode(rollout.ids)
+        prompt = prompt_text(rollout.episode.question.text)
+        assert text.startswith(prompt)
+        # What the policy wrote, put together from the action tokens, is what the episode saw.
+        written = tiny.decode(
+            [t for t, a in zip(rollout.ids, rollout.action, strict=True) if a >= 0]
+        )
+        assert written == rollout.episode.written
+        numbers = [a for a in rollout.action if a >= 0]
+        assert sorted(set(numbers)) == list(range(len(rollout.episode.actions)))
+        assert numbers == sorted(numbers)
+        assert rollout.action[-1] >= 0  # nothing follows the last action
+    assert any("<information>" in tiny.decode(r.ids) for r in rollouts)
+
+
+def test_limits_cut_turns_and_end_the_episode(policy, world):
+    for rollout in play(policy, world, turn_tokens=7):
+        per_action = [rollout.action.count(n) for n in range(len(rollout.episode.actions))]
+        assert max(per_action) <= 7
+        assert len(per_action) <= 4  # max_turns 3 and the last generation
+        assert rollout.truncated == (max(per_action) == 7)
+    for rollout in play(policy, world, turn_tokens=7, sequence_tokens=40):
+        assert len(rollout.ids) <= 40
+
+
+def test_tool_text_is_cut_to_its_limit(policy, world):
+    limit = 5
+    for rollout in play(policy, world, 4, turn_tokens=4, observation_tokens=limit):
+        start = len(policy.encode(prompt_text(rollout.episode.question.text)))
+        run = longest = 0
+        for action in rollout.action[start:]:
+            run = run + 1 if action < 0 else 0
+            longest = max(longest, run)
+        assert longest == limit < len(policy.encode(INVALID))
+
+
+def test_same_generator_same_rollouts(policy, world):
+    first, second, other = (play(policy, world, seed=s) for s in (4, 4, 5))
+    assert [r.ids for r in first] == [r.ids for r in second]
+    assert [r.logp for r in first] == [r.logp for r in second]
+    assert [r.ids for r in first] != [r.ids for r in other]
+
+
+def test_action_logps_by_hand(policy):
+    ids = pad([[5, 9, 17, 30], [8, 40]], 0, policy.device)
+    mask = torch.tensor([[0, 1, 0, 1], [0, 1, 0, 0]])
+    found = action_logps(policy.model, ids, mask)
+    for b, row in enumerate(([5, 9, 17, 30], [8, 40])):
+        logits = policy.model(torch.tensor([row])).logits[0]
+        for t in range(4):
+            expected = 0.0
+            if mask[b, t]:
+                expected = torch.softmax(logits[t - 1].double(), 0)[row[t]].log().item()
+            assert found[b, t].item() == pytest.approx(expected, abs=1e-4)
+
+
+def test_chunks_of_the_head_change_nothing(policy, monkeypatch):
+    ids = torch.randint(10, 600, (3, 20), generator=torch.Generator().manual_seed(0))
+    mask = torch.ones_like(ids)
+    mask[:, 0] = 0
+
+    def value_and_gradient() -> tuple[torch.Tensor, torch.Tensor]:
+        policy.model.zero_grad()
+        logps = action_logps(policy.model, ids, mask)
+        logps.square().sum().backward()
+        return logps.detach(), policy.model.get_output_embeddings().weight.grad.clone()
+
+    whole = value_and_gradient()
+    monkeypatch.setattr("lldscope_trainer.scoring.CHUNK", 7)
+    for a, b in zip(whole, value_and_gradient(), strict=True):
+        assert torch.allclose(a, b, rtol=1e-4, atol=1e-4)
+
+
+def test_by_length_covers_everything_in_order_of_length():
+    lengths = [5, 1, 9, 3, 7]
+    buckets = by_length(lengths, 2)
+    assert sorted(i for b in buckets for i in b) == [0, 1, 2, 3, 4]
+    assert max(lengths[i] for i in buckets[0]) <= min(lengths[i] for i in buckets[1])
+    assert by_length([4], 3) == [[0]]
+
+
+def test_policy_survives_saving(policy, tmp_path):
+    policy.save(tmp_path)
+    loaded = load_policy(str(tmp_path), torch.device("cpu"))
+    text = "<search> capital São Tomé</search>\n\nDoc 1(Title: Peru)"
+    assert loaded.encode(text) == policy.encode(text)
+    assert loaded.decode(loaded.encode(text)) == text
+    assert loaded.eos_id == policy.eos_id
+    ids = torch.tensor([loaded.encode(text)])
+    assert torch.equal(loaded.model(ids).logits, policy.model(ids).logits)
+
+
+def test_a_missing_model_is_a_clear_error(tmp_path):
+    with pytest.raises(UsageError, match=r"config\.json"):
+        load_policy(str(tmp_path / "none"), torch.device("cpu"))

@@ -27,7 +27,7 @@ from .rollout import Sampler, Sampling
 from .scoring import action_logps, pad
 from .world import World
 
-STEPS = 4000
+STEPS = 3000
 """Reading off the right document has to emerge, which takes most of them."""
 FAULT_SHARE = 0.5
 MISS_RATE = 0.25

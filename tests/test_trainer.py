@@ -1,0 +1,309 @@
+"""The train loop end to end on the shipped policy, and what it records."""
+
+from __future__ import annotations
+
+import json
+import random
+
+import numpy as np
+import pytest
+import torch
+from click.testing import CliRunner
+from lldscope_trainer import cli
+from lldscope_trainer.config import load_config
+from lldscope_trainer.train import Trainer, rescore_sample, train
+
+import lldscope
+from lldscope.schema import TABLES
+
+SMALL = ["prompts=4", "group_size=4", "updates=4", "eval_questions=8", "tokens_every=1"]
+
+
+class Keeper(lldscope.NullRecorder):
+    """Keeps what the trainer records, as lists of column dictionaries."""
+
+    def __init__(self) -> None:
+        self.tables: dict[str, list[dict]] = {}
+        self.events: list[dict] = []
+
+    def __getattribute__(self, name):
+        if name in TABLES or name == "step":
+            table = "steps" if name == "step" else name
+            return lambda **columns: self.tables.setdefault(table, []).append(columns)
+        return super().__getattribute__(name)
+
+    def event(self, kind, step=None, **details):
+        self.events.append({"kind": kind, "step": step, **details})
+
+    def rows(self, table: str) -> list[dict]:
+        """One dictionary per row, scalars repeated, masked and None as None."""
+        found = []
+        for columns in self.tables[table]:
+            lengths = [len(v) for v in columns.values() if isinstance(v, list | np.ndarray)]
+            assert len(set(lengths)) <= 1, f"ragged columns in {table}"
+            for i in range(lengths[0] if lengths else 1):
+                row = {}
+                for name, v in columns.items():
+                    value = v[i] if isinstance(v, list | np.ndarray) else v
+                    row[name] = None if value is np.ma.masked else value
+                found.append(row)
+        return found
+
+
+def run(*overrides: str, steps: int = 2) -> Keeper:
+    keeper = Keeper()
+    train(load_config("tiny", [*SMALL, f"steps={steps}", *overrides]), keeper)
+    return keeper
+
+
+@pytest.fixture(scope="module")
+def plain() -> Keeper:
+    return run("rescore_share=1")
+
+
+@pytest.fixture(scope="module")
+def preserved() -> Keeper:
+    return run("llds=action", "kl_coefficient=0.01", "lr=1e-3")
+
+
+def test_columns_are_those_of_the_registry(plain, preserved):
+    for keeper in (plain, preserved):
+        for table, calls in keeper.tables.items():
+            for columns in calls:
+                assert set(columns) <= set(TABLES[table].names), table
+    written = {t: set(plain.tables[t][0]) | set(preserved.tables[t][0]) for t in plain.tables}
+    missing = {t: set(TABLES[t].names) - written[t] - {"attempt", "rank"} for t in written}
+    # The recorder stamps the time, and only an engine beside the trainer has its own log-probs.
+    assert {t: m for t, m in missing.items() if m} == {
+        "steps": {"time"},
+        "actions": {"logp_behaviour_sum"},
+    }
+
+
+def test_sums_agree_between_the_grains(plain):
+    steps, responses, actions = (plain.rows(t) for t in ("steps", "responses", "actions"))
+    for step in steps:
+        mine = [r for r in responses if r["step"] == step["step"]]
+        acts = [a for a in actions if a["step"] == step["step"]]
+        assert step["n_responses"] == len(mine) == 16
+        assert step["reward_sum"] == pytest.approx(sum(r["reward"] for r in mine))
+        assert step["n_correct"] == sum(bool(r["correct"]) for r in mine)
+        tokens = sum(a["n_tokens"] for a in acts)
+        assert step["n_tokens"] == tokens == sum(r["n_tokens"] for r in mine)
+        assert step["entropy_sum"] == pytest.approx(sum(a["entropy_sum"] for a in acts))
+        for r in mine:
+            own = [a for a in acts if a["response_id"] == r["response_id"]]
+            assert [a["action_index"] for a in own] == list(range(r["n_actions"]))
+            assert sum(a["kind"] == "search" for a in own) == r["n_searches"]
+            assert r["answered"] == (own[-1]["kind"] == "answer")
+    updates = plain.rows("updates")
+    assert sum(u["n_tokens"] for u in updates) == sum(s["n_tokens"] for s in steps)
+
+
+def test_action_sums_are_those_of_their_tokens(plain):
+    actions = {(a["step"], a["response_id"], a["action_index"]): a for a in plain.rows("actions")}
+    tokens: dict[tuple, list[dict]] = {}
+    for token in plain.rows("tokens"):
+        key = (token["step"], token["response_id"], token["action_index"])
+        tokens.setdefault(key, []).append(token)
+    checked = 0
+    for key, own in tokens.items():
+        if key[2] is None:
+            assert all(t["logp_old"] is None and t["entropy"] is None for t in own)
+            continue
+        action = actions[key]
+        drops = [t["logp_old"] - t["logp_post"] for t in own]
+        assert action["n_tokens"] == len(own)
+        assert action["logp_old_sum"] == pytest.approx(sum(t["logp_old"] for t in own), rel=1e-5)
+        assert action["logp_post_sum"] == pytest.approx(sum(t["logp_post"] for t in own), rel=1e-5)
+        assert action["logp_min"] == pytest.approx(min(t["logp_old"] for t in own))
+        assert action["n_tokens_down"] == sum(d > 0 for d in drops)
+        assert action["drop_sum"] == pytest.approx(sum(max(0, d) for d in drops), abs=1e-5)
+        checked += 1
+    assert checked > 5
+
+
+def test_rescoring_measures_mixed_groups_only(plain):
+    responses = plain.rows("responses")
+    groups: dict[tuple, set] = {}
+    for r in responses:
+        groups.setdefault((r["step"], r["group_id"]), set()).add(bool(r["correct"]))
+    group_of = {(r["step"], r["response_id"]): (r["step"], r["group_id"]) for r in responses}
+    measured = 0
+    for action in plain.rows("actions"):
+        mixed = len(groups[group_of[action["step"], action["response_id"]]]) == 2
+        assert (action["logp_post_sum"] is not None) == mixed
+        for name in ("n_tokens_down", "drop_sum"):
+            assert (action[name] is None) == (action["logp_post_sum"] is None)
+        measured += mixed
+    assert measured > 0
+
+
+def test_without_llds_and_kl_their_columns_are_null(plain):
+    for action in plain.rows("actions"):
+        for name in ("llds_gate", "llds_sum", "logp_ref_sum"):
+            assert action[name] is None
+    for step in plain.rows("steps"):
+        assert step["loss_llds"] is step["loss_kl"] is step["kl_sum"] is None
+
+
+def test_llds_and_kl_are_recorded(preserved):
+    actions = preserved.rows("actions")
+    advantage = {(r["step"], r["response_id"]): r["advantage"] for r in preserved.rows("responses")}
+    for action in actions:
+        if advantage[action["step"], action["response_id"]] < 0:
+            assert not action["llds_gate"]
+        drop = action["logp_old_sum"] - action["logp_inner_sum"]
+        if action["llds_gate"]:  # Eq. 4: an open gate needs a falling sum
+            assert drop > -1e-4
+            assert action["llds_sum"] >= drop - 1e-4
+    assert any(action["llds_gate"] for action in actions)
+    first, second = preserved.rows("steps")
+    assert first["loss_llds"] > 0
+    assert first["kl_sum"] == pytest.approx(0, abs=1e-4)  # still the reference itself
+    assert second["kl_sum"] > 0
+
+
+def test_the_first_update_of_a_step_is_on_policy(plain):
+    for update in plain.rows("updates"):
+        if update["update"] == 0:
+            assert update["ratio_max"] == pytest.approx(1, abs=1e-3)
+            assert update["n_clipped"] == 0
+        assert update["grad_finite"]
+        assert not update["skipped"]
+
+
+def test_evaluations_at_start_and_end(plain):
+    rows = plain.rows("evals")
+    assert {(r["step"], r["metric"]) for r in rows} == {
+        (s, m) for s in (0, 2) for m in ("em_greedy", "em_closed_book")
+    }
+    closed = [r for r in rows if r["metric"] == "em_closed_book"]
+    assert all(r["value"] <= 0.25 for r in closed)
+
+
+def test_a_run_repeats_bit_by_bit():
+    first, second = run("llds=action"), run("llds=action")
+    timed = {"seconds_rollout", "seconds_update", "seconds_record"}
+    for table in ("steps", "updates", "actions"):
+        for a, b in zip(first.rows(table), second.rows(table), strict=True):
+            assert {k: v for k, v in a.items() if k not in timed} == {
+                k: v for k, v in b.items() if k not in timed
+            }
+
+
+def test_seeds_differ():
+    a, b = (run(f"seed={s}", steps=1).rows("actions") for s in (0, 1))
+    assert [x["logp_old_sum"] for x in a] != [x["logp_old_sum"] for x in b]
+
+
+def test_a_non_finite_gradient_is_skipped_and_told(monkeypatch):
+    keeper = Keeper()
+    trainer = Trainer(load_config("tiny", SMALL), keeper)
+    before = {k: v.clone() for k, v in trainer.policy.model.state_dict().items()}
+    real = trainer._updater._loss
+
+    def poisoned(batch, rows):
+        loss, stats = real(batch, rows)
+        return loss * float("nan"), stats
+
+    monkeypatch.setattr(trainer._updater, "_loss", poisoned)
+    trainer.step(0)
+    assert all(row["skipped"] and not row["grad_finite"] for row in keeper.rows("updates"))
+    assert [e["kind"] for e in keeper.events] == ["nonfinite_gradient"] * 4
+    for name, value in trainer.policy.model.state_dict().items():
+        assert torch.equal(value, before[name])
+    monkeypatch.undo()
+    trainer.step(1)
+    assert keeper.rows("steps")[1]["policy_version"] == 0
+
+
+def test_rescore_sample_takes_correct_rollouts_of_mixed_groups_first():
+    rewards = [1, 0, 0, 0, 1, 1, 0, 1, 0, 0]
+    groups = [0, 0, 1, 1, 2, 2, 3, 3, 3, 3]
+    everything = rescore_sample(rewards, groups, 10, random.Random(0))
+    assert sorted(everything) == [0, 1, 6, 7, 8, 9]  # groups 0 and 3; 1 and 2 are constant
+    few = rescore_sample(rewards, groups, 3, random.Random(0))
+    assert sorted(few)[:1] == [0]
+    assert {0, 7} <= set(few)
+    assert rescore_sample(rewards, groups, 0, random.Random(0)) == []
+    assert rescore_sample([0, 0], [0, 0], 5, random.Random(0)) == []
+
+
+# -- command line ---------------------------------------------------------------------------------
+
+
+class Monitor:
+    """Says a phase, and one alarm at the first look."""
+
+    def __init__(self) -> None:
+        self.looks = 0
+
+    def look(self):
+        self.looks += 1
+        alarm = {
+            "rule": "lld-decay",
+            "severity": "warning",
+            "state": "firing",
+            "step": 1,
+            "message": "Δ fell",
+        }
+        return "decay", [alarm] if self.looks == 1 else []
+
+
+def invoke(*arguments: str, obj=None):
+    return CliRunner().invoke(cli.train, [*arguments], obj=obj)
+
+
+def test_command_trains_and_keeps_its_config(tmp_path):
+    directory = tmp_path / "run"
+    monitor = Monitor()
+    result = invoke(
+        "tiny", *SMALL, "steps=2", "--run", str(directory), obj={"monitor": lambda path: monitor}
+    )
+    assert result.exit_code == 0, result.output
+    assert result.stdout.strip() == str(directory)
+    assert "warning lld-decay firing at step 1: Δ fell" in result.stderr
+    assert "decay" in result.stderr.splitlines()[-2]
+    assert monitor.looks == 2
+    info = json.loads((directory / "run.json").read_text())
+    assert info["status"] == "finished"
+    assert info["config"] == load_config("tiny", [*SMALL, "steps=2"]).to_dict()
+    assert "exact match" in info["correct_rule"]
+
+
+def test_command_refuses_a_directory_in_use(tmp_path):
+    (tmp_path / "file").touch()
+    result = invoke("tiny", *SMALL, "--run", str(tmp_path))
+    assert result.exit_code == 2
+    assert "name a new directory" in result.stderr
+
+
+def test_command_numbers_runs_of_the_same_name(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for expected in ("runs/tiny-3", "runs/tiny-3-2"):
+        result = invoke("tiny", *SMALL, "steps=1", "seed=3", "eval_questions=0")
+        assert result.stdout.strip() == expected
+
+
+def test_command_stopped_by_the_user(tmp_path, monkeypatch):
+    def interrupted(*args, **kwargs):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("lldscope_trainer.train.train", interrupted)
+    result = invoke("tiny", "--run", str(tmp_path / "run"))
+    assert result.exit_code == 130
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["status"] == "stopped"
+
+
+def test_command_names_a_wrong_setting():
+    result = invoke("tiny", "lrr=1")
+    assert result.exit_code == 2
+    assert "did you mean lr?" in result.stderr
+
+
+def test_command_says_what_to_install(monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == "torch" else 1)
+    result = invoke("tiny")
+    assert result.exit_code == 1
+    assert 'pip install "lldscope[train]"' in result.stderr

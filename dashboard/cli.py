@@ -1,0 +1,30 @@
+"""`lldscope dash`: the command that serves the dashboard. Nothing heavy is imported before a run."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+
+import click
+
+from lldscope.errors import LldscopeError
+
+
+@click.command()
+@click.argument("root", default="runs", type=click.Path(path_type=Path))
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to serve on.")
+@click.option("--port", default=8050, show_default=True, help="Port; 0 takes a free one.")
+@click.option("--token", help="Ask every visitor for this; needed for any other host.")
+def dash(root: Path, host: str, port: int, token: str | None) -> None:
+    """Serve the dashboard for the runs under ROOT (a folder of runs, or one run)."""
+    if missing := [name for name in ("dash", "plotly", "waitress") if find_spec(name) is None]:
+        raise LldscopeError(
+            f"The dashboard needs {', '.join(missing)}: pip install 'lldscope[dash]'"
+        )
+    try:
+        from .server import serve
+
+        serve(root, host, port, token)
+    except KeyboardInterrupt:
+        pass
+    raise SystemExit(130)  # waitress returns when it is interrupted

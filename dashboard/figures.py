@@ -1,0 +1,282 @@
+"""Tables to figures. Pure functions: the same table and view give the same figure.
+
+Figures are plain dictionaries of Python lists, as Plotly's JSON is: quick to build and to patch.
+Text that comes from a run is escaped, because Plotly reads a little HTML in text.
+"""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from dataclasses import dataclass
+from html import escape
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from lldscope.detectors import EVIDENCE_CAP
+
+from . import marks, theme
+from .charts import EVIDENCE, Chart, Line
+from .series import MOST_POINTS, Numbers, Thinned, XAxis, floats, positions, smooth, thin, x_axis
+
+Figure = dict[str, Any]
+
+_FONT = {"family": "system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif", "size": 11}
+HEIGHT = 230  # of a chart, pixels
+MEAN_WIDTH, GHOST_WIDTH = 2.0, 1.0
+
+
+@dataclass(frozen=True)
+class View:
+    """What the reader has chosen: x axis, trailing mean in steps, and the zoomed stretch of x."""
+
+    by: str = "step"
+    window: int = 10
+    zoom: tuple[float, float] | None = None
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A run as a chart sees it: a table of signals and what is marked on it."""
+
+    name: str
+    table: pd.DataFrame
+    spans: list[dict[str, Any]]
+    alerts: list[dict[str, Any]]
+    events: list[dict[str, Any]]
+    arl: float
+
+
+def make_chart(chart: Chart, subject: Subject, view: View) -> Figure:
+    """A chart of one run, with its phases, alarms and events marked."""
+    axis = x_axis([subject.table], view.by)
+    x = positions(subject.table, axis)
+    counts: list[Thinned] = []
+    data = []
+    for line in chart.lines:
+        y = _measured(floats(subject.table, line.column), chart.log and not line.right)
+        if line.ghost and view.window > 1:
+            data.append(_trace(raw := thin(x, y, view.zoom), line, chart, raw=True))
+            counts.append(raw)
+        mean = thin(x, smooth(y, view.window) if line.ghost else y, view.zoom)
+        data.append(_trace(mean, line, chart))
+        counts.append(mean)
+    seen = view.zoom or axis.extent
+    layout = _layout(chart, axis, seen)
+    if _has_evidence(chart):
+        layout["yaxis2"] |= _evidence_axis(subject.arl)
+    layout["shapes"] = [
+        *marks.phase_bands(subject.table, subject.spans, axis, seen),
+        *marks.event_ticks(subject.table, subject.events, axis, seen),
+        *marks.alarm_lines(subject.table, subject.alerts, axis, seen),
+        *_threshold(chart, subject.arl),
+    ]
+    return _finish(data, layout, counts, "not measured in this run")
+
+
+def make_overlay(chart: Chart, subjects: list[Subject], shown: set[str], view: View) -> Figure:
+    """A chart of several runs: the chart's first line of each, in the run's colour and dash."""
+    axis = x_axis([s.table for s in subjects], view.by)
+    counts: list[Thinned] = []
+    data, shapes = [], []
+    seen = view.zoom or axis.extent
+    for i, subject in enumerate(subjects):
+        if subject.name not in shown:
+            continue
+        color, dash = run_style(i)
+        line = Line(chart.lines[0].column, escape(subject.name), color, dash)
+        y = _measured(floats(subject.table, line.column), chart.log)
+        points = thin(positions(subject.table, axis), smooth(y, view.window), view.zoom)
+        counts.append(points)
+        data.append(_trace(points, line, chart))
+        shapes += marks.onset_line(subject.table, subject.alerts, axis, color, dash)
+    layout = _layout(chart, axis, seen, right=False)
+    layout["shapes"] = shapes
+    return _finish(data, layout, counts, "not measured in these runs")
+
+
+def run_style(position: int) -> tuple[str, str]:
+    """Colour and dash of the run at this position of a comparison."""
+    colors, dashes = theme.RUN_COLORS, theme.RUN_DASHES
+    return colors[position % len(colors)], dashes[position % len(dashes)]
+
+
+def make_sparkline(values: Numbers, color: str, width: int = 120, height: int = 28) -> str:
+    """A small picture of a series as a data URI; empty if fewer than two values are known."""
+    points = thin(np.arange(len(values), dtype=float), values)
+    if len(points.y) < 2:
+        return ""
+    every = max(1, len(points.y) // width)
+    xs, ys = np.array(points.x[::every]), np.array(points.y[::every])
+    spread = float(np.ptp(ys)) or 1.0
+    px = 2 + (width - 4) * (xs - xs[0]) / (float(xs[-1] - xs[0]) or 1.0)
+    py = height - 3 - (height - 6) * (ys - ys.min()) / spread
+    path = " ".join(f"{a:.1f},{b:.1f}" for a, b in zip(px, py, strict=True))
+    svg = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}">'
+        f'<polyline points="{path}" fill="none" stroke="{color}" stroke-width="1.5" '
+        f'stroke-linejoin="round"/><circle cx="{px[-1]:.1f}" cy="{py[-1]:.1f}" r="2" '
+        f'fill="{color}"/></svg>'
+    )
+    return "data:image/svg+xml;base64," + b64encode(svg.encode()).decode()
+
+
+def remarks(figure: Figure) -> str:
+    """What must be said under the chart: points thinned out, numbers not finite."""
+    return str(figure["layout"]["meta"])
+
+
+# -- parts of a figure ----------------------------------------------------------------------------
+
+
+def _measured(y: Numbers, log: bool) -> Numbers:
+    """On a logarithmic axis, what is not above 0 has no place."""
+    return np.where(y > 0, y, np.nan) if log else y
+
+
+def _trace(points: Thinned, line: Line, chart: Chart, raw: bool = False) -> Figure:
+    lone = len(points.x) == 1
+    name = f"{line.label}, raw" if raw else line.label
+    return {
+        "type": "scatter",
+        "mode": "markers" if lone else "lines",
+        "name": name,
+        "x": points.x,
+        "y": points.y,
+        "yaxis": "y2" if line.right else "y",
+        "opacity": 0.32 if raw else 1.0,
+        "line": {
+            "color": line.color,
+            "width": GHOST_WIDTH if raw else MEAN_WIDTH,
+            "dash": "solid" if raw else line.dash,
+        },
+        "hovertemplate": f"%{{y:{',.0f' if line.column == EVIDENCE else '.3~g'}}}",
+        "hoverinfo": "skip" if raw else "all",
+    } | ({"hovertemplate": None} if raw else {})
+
+
+def _layout(
+    chart: Chart, axis: XAxis, seen: tuple[float, float], right: bool = True
+) -> dict[str, Any]:
+    two = right and chart.right_unit is not None
+    plain = {"showgrid": False, "zeroline": False, "linecolor": theme.NEUTRAL, "ticks": ""}
+    layout: dict[str, Any] = {
+        "font": _FONT | {"color": theme.NEUTRAL},
+        "paper_bgcolor": "rgba(0,0,0,0)",
+        "plot_bgcolor": "rgba(0,0,0,0)",
+        "margin": {"l": 58, "r": 52 if two else 14, "t": 18, "b": 38},
+        "autosize": True,
+        "showlegend": False,
+        "hovermode": "x unified",
+        "dragmode": "zoom",
+        "xaxis": plain
+        | {
+            "title": _title(axis.title, 6),
+            "range": list(seen),
+            "autorange": False,
+            "hoverformat": ".4~f" if axis.by != "step" else "d",
+            "showspikes": True,
+            "spikemode": "across",
+            "spikethickness": -1,  # negative: without a halo
+            "spikedash": "solid",
+            "spikecolor": theme.NEUTRAL,
+            "unifiedhovertitle": {"text": f"{axis.by if axis.by != 'time' else 't ='} %{{x}}"},
+        },
+        "yaxis": {
+            "title": _title(chart.unit, 8),
+            "type": "log" if chart.log else "linear",
+            "fixedrange": True,
+            "gridcolor": theme.NEUTRAL,
+            "zeroline": chart.zero,
+            "zerolinecolor": theme.NEUTRAL,
+            "zerolinewidth": 1,
+            "nticks": 5,
+            "exponentformat": "power" if chart.log else "SI",
+            "automargin": False,
+        },
+    }
+    if two:
+        layout["yaxis2"] = plain | {
+            "title": _title(chart.right_unit or "", 6),
+            "overlaying": "y",
+            "side": "right",
+            "fixedrange": True,
+            "rangemode": "tozero",
+            "tickmode": "auto",
+            "nticks": 4,
+        }
+    return layout
+
+
+def _title(text: str, standoff: int) -> dict[str, Any]:
+    return {"text": text, "standoff": standoff, "font": {"size": _FONT["size"]}}
+
+
+def _has_evidence(chart: Chart) -> bool:
+    return any(line.column == EVIDENCE for line in chart.lines)
+
+
+def _evidence_axis(arl: float) -> dict[str, Any]:
+    """Logarithmic, from 1 to a little over the cap of the test's evidence."""
+    top = np.log10(EVIDENCE_CAP * arl)
+    ticks = [10**e for e in range(0, int(top) + 1, 2)]
+    return {
+        "type": "log",
+        "range": [-0.1, float(top) + 0.3],
+        "tickmode": "array",
+        "tickvals": ticks,
+        "ticktext": [f"{v:,}" for v in ticks],
+    }
+
+
+def _threshold(chart: Chart, arl: float) -> list[Figure]:
+    """The evidence at which the decay test alarms."""
+    if not _has_evidence(chart):
+        return []
+    return [
+        {
+            "type": "line",
+            "xref": "paper",
+            "x0": 0.0,
+            "x1": 1.0,
+            "yref": "y2",
+            "y0": arl,
+            "y1": arl,
+            "line": {"color": theme.PURPLE, "width": 1, "dash": "dot"},
+            "opacity": 0.7,
+            "label": {
+                "text": f"alarm at {arl:,.0f}",
+                "textposition": "start",
+                "font": {"size": 10, "color": theme.PURPLE},
+            },
+        }
+    ]
+
+
+def _finish(data: list[Figure], layout: Figure, counts: list[Thinned], missing: str) -> Figure:
+    most = max((c.total for c in counts), default=0)
+    lost = max((c.not_finite for c in counts), default=0)
+    said = []
+    if most > MOST_POINTS:
+        said.append(f"{MOST_POINTS:,} of {most:,} points, extremes kept")
+    if lost:
+        said.append(f"{lost:,} not finite, not drawn")
+    layout["meta"] = " · ".join(said)
+    layout["annotations"] = []
+    if not any(c.x for c in counts):
+        layout["annotations"] = [
+            {
+                "text": missing,
+                "showarrow": False,
+                "xref": "paper",
+                "yref": "paper",
+                "x": 0.5,
+                "y": 0.5,
+                "font": {"size": 13},
+            }
+        ]
+        layout["shapes"] = []
+        for name in [n for n in layout if n.startswith("yaxis")]:
+            layout[name] |= {"showticklabels": False, "showgrid": False, "zeroline": False}
+    return {"data": data, "layout": layout}

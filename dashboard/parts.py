@@ -1,0 +1,220 @@
+"""Pieces of pages: badges, status line, alarms, look-alikes, notes, chart cards.
+
+Names, messages and reasons come from runs and are untrusted; Dash escapes what is given as text.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import quote
+
+from dash import dcc, html
+
+from . import theme, words
+from .charts import Chart
+from .figures import HEIGHT, Figure, remarks
+from .shelf import Look
+
+GRAPH_CONFIG = {
+    "displaylogo": False,
+    "doubleClick": "autosize",
+    "displayModeBar": False,
+    "responsive": True,
+}
+
+
+def run_link(name: str, text: str | None = None) -> dcc.Link:
+    return dcc.Link(text or name, href=f"/run/{quote(name)}", className="run-link")
+
+
+def badge(sign: theme.Sign, word: str | None = None, note: str | None = None) -> html.Span:
+    """A state as colour, shape and word."""
+    return html.Span(
+        [html.Span(sign.shape, className="shape", **{"aria-hidden": "true"}), word or sign.word],
+        className="badge",
+        style={"background": sign.color, "color": sign.ink},
+        title=note,
+    )
+
+
+def status_line(look: Look) -> list[Any]:
+    """Verdict, phase, evidence, the worst firing alarm, age of the last row, life."""
+    state = look.state
+    phase = state["phase"]
+    label, note = words.EVIDENCE[state["evidence"]]
+    sign = theme.PHASES[phase]
+    numeral = f"{sign.shape} {sign.word}" if sign.shape.startswith("I") else sign.word
+    return [
+        badge(theme.VERDICTS[state["verdict"]]),
+        html.Span([_key("phase"), html.Strong(numeral)], title=words.PHASES[phase]),
+        html.Span([_key("evidence"), label], title=note),
+        _firing(state),
+        html.Span(
+            [_key("last row"), words.age(state["last_row_age_seconds"])], className="age", id="age"
+        ),
+        html.Span(
+            [html.Span(className=f"dot {state['life']}"), words.LIVES[state["life"]]],
+            title=state["reason"],
+        ),
+    ]
+
+
+def gone(why: str) -> list[Any]:
+    """The status line of a run that can no longer be read."""
+    return [badge(theme.VERDICTS["unreadable"]), html.Span(f"{why} What was drawn is kept.")]
+
+
+def _key(text: str) -> html.Span:
+    return html.Span(text, className="key")
+
+
+def _firing(state: dict[str, Any]) -> html.Span:
+    firing = [a for a in state["alerts"] if a["state"] == "firing"]
+    if not firing:
+        return html.Span([_key("alarm"), "none firing"])
+    worst = firing[0]
+    text = [html.Strong(worst["rule"])]
+    if worst["step"] is not None:
+        since = (state["last_step"] or 0) - worst["step"]
+        text += [f" since step {worst['step']:,} ({since:,} steps ago)"]
+    if len(firing) > 1:
+        text += [html.Span(f" +{len(firing) - 1} more", className="quiet")]
+    sign = theme.SEVERITIES[worst["severity"]]
+    shape = html.Span(sign.shape, className="mark", style={"color": sign.color})
+    return html.Span([_key("alarm"), shape, *text], title=worst["message"])
+
+
+def alarms(look: Look) -> list[Any]:
+    """Every alarm that ever fired, with what it means and what to do."""
+    alerts = look.state["alerts"]
+    if not alerts:
+        return [html.P("No alarm has fired.", className="quiet")]
+    return [_alarm(a, look.state["arl"]) for a in alerts]
+
+
+def _alarm(alert: dict[str, Any], arl: float) -> html.Article:
+    sign = theme.SEVERITIES[alert["severity"]]
+    facts = [("means", alert["meaning"]), ("do", alert["advice"])]
+    facts.append(("false alarms", alert["false_alarms"].replace("`arl`", f"{arl:,.0f}")))
+    return html.Article(
+        [
+            html.Header(
+                [
+                    badge(sign),
+                    html.Strong(alert["rule"], className="rule"),
+                    html.Span(alert["state"], className=f"pill {alert['state']}"),
+                    html.Span(_episodes(alert), className="quiet"),
+                ]
+            ),
+            html.P(alert["message"], className="message"),
+            html.Dl([x for k, v in facts for x in (html.Dt(k), html.Dd(v))]),
+        ],
+        className="alarm",
+        style={"--severity": sign.color},
+    )
+
+
+def _episodes(alert: dict[str, Any]) -> str:
+    spans = [e for e in alert["episodes"] if e[0] is not None]
+    if not spans:
+        return ""
+    told = [f"{a:,}–{b:,}" if b is not None else f"{a:,}–now" for a, b in spans[:4]]
+    more = f" and {len(spans) - 4} more times" if len(spans) > 4 else ""
+    return f"steps {', '.join(told)}{more}"
+
+
+def look_alikes(look: Look) -> html.Table:
+    """What looks like LLD on a reward curve, and what this log says of each."""
+    rows = []
+    for cause, finding in look.state["look_alikes"].items():
+        shape, word, note = words.FINDINGS[finding]
+        rows.append(
+            html.Tr(
+                [
+                    html.Td(words.LOOK_ALIKES.get(cause, cause)),
+                    html.Td([html.Span(shape, className="shape"), word], className=finding),
+                ],
+                title=note,
+            )
+        )
+    head = html.Tr([html.Th("cause"), html.Th("this log")])
+    return html.Table([html.Thead(head), html.Tbody(rows)])
+
+
+def notes(look: Look) -> list[Any]:
+    """What is wrong with the log itself, in words; nothing if nothing is."""
+    damaged, dropped = look.state["damaged"], look.state["dropped"]
+    told: list[Any] = []
+    if damaged:
+        told.append(html.Strong(f"{len(damaged)} damaged part(s) are left out of every chart: "))
+        told.append("; ".join(f"{part}: {why}" for part, why in list(damaged.items())[:5]))
+        told.append(". `lldscope doctor` says more. ")
+    if dropped:
+        told.append(html.Strong("The recorder had to drop: "))
+        told.append("; ".join(f"{n:,} × {what}" for what, n in dropped.items()) + ". ")
+    if look.state["last_step"] is None:
+        told.append("No step has been recorded yet; the charts fill by themselves.")
+    return [html.Div(told, className="notice", role="status")] if told else []
+
+
+def events(look: Look) -> list[Any]:
+    """The last events of the run, newest first."""
+    rows = [
+        html.Tr(
+            [
+                html.Td("" if e.get("step") is None else str(e["step"]), className="number"),
+                html.Td(str(e.get("kind", ""))),
+                html.Td(_details(e), className="quiet wrap"),
+            ]
+        )
+        for e in look.subject.events[-12:][::-1]
+    ]
+    if not rows:
+        return [html.P("No events were recorded.", className="quiet")]
+    head = html.Tr([html.Th("step", className="number"), html.Th("event"), html.Th("details")])
+    return [html.Table([html.Thead(head), html.Tbody(rows)])]
+
+
+def _details(event: dict[str, Any]) -> str:
+    stamp = ("time", "attempt", "rank", "kind", "step")
+    return ", ".join(f"{k} {v}" for k, v in event.items() if k not in stamp)[:300]
+
+
+def chart_card(chart: Chart, figure: Figure, legend: list[Any], note: str) -> html.Section:
+    """A titled card with one chart."""
+    return html.Section(
+        [
+            html.Header(
+                [html.H2(chart.title), html.Div(legend, className="legend")],
+            ),
+            html.P(note, className="note"),
+            dcc.Graph(
+                id={"type": "chart", "index": chart.id},
+                figure=figure,
+                config=GRAPH_CONFIG,
+                clear_on_unhover=True,
+                className="graph",
+                style={"height": HEIGHT},
+            ),
+            html.P(remarks(figure), id={"type": "foot", "index": chart.id}, className="foot"),
+        ],
+        className="card chart",
+    )
+
+
+def legend_of(chart: Chart) -> list[Any]:
+    """Names of a chart's lines, each beside a stroke as it is drawn."""
+    return [
+        html.Span([stroke(line.color, line.dash), line.label], className="entry")
+        for line in chart.lines
+    ]
+
+
+def stroke(color: str, dash: str) -> html.Img:
+    """A short stroke in a line's colour and dash."""
+    pattern = {"solid": "", "dash": "6,4", "dot": "2,3", "dashdot": "6,3,2,3", "longdash": "9,4"}
+    svg = (
+        "<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 22 6'><line x1='1' x2='21' y1='3' "
+        f"y2='3' stroke='{color}' stroke-width='2.5' stroke-dasharray='{pattern[dash]}'/></svg>"
+    )
+    return html.Img(src=f"data:image/svg+xml,{quote(svg)}", alt="", className="stroke")

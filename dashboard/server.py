@@ -1,0 +1,117 @@
+"""Serve the dashboard: one socket, waitress, and a guard at the door.
+
+Without a token only this machine may ask, and only under a loopback name, so that a web page which
+points its own name at 127.0.0.1 learns nothing. With a token every request must show it: once in
+the address, afterwards by cookie.
+"""
+
+from __future__ import annotations
+
+import hmac
+import ipaddress
+import socket
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+from lldscope.errors import LldscopeError, UsageError
+
+if TYPE_CHECKING:
+    from flask import Flask
+
+THREADS = 8
+_LOCAL_NAMES = ("localhost", "127.0.0.1", "[::1]")
+
+
+def serve(root: Path, host: str = "127.0.0.1", port: int = 8050, token: str | None = None) -> None:
+    """Serve the runs under `root` until interrupted.
+
+    Raises UsageError for an open host without token, LldscopeError if `root` does not exist or the
+    port cannot be had.
+    """
+    if token is None and not is_loopback(host):
+        raise UsageError(
+            f"Serving on {host} lets other machines read the runs. Give --token, and open the "
+            "dashboard with it; or leave --host out and forward the port with ssh -L."
+        )
+    if token is not None and not token.strip():
+        raise UsageError("The token is empty. Give one that others cannot guess.")
+    if not root.is_dir():
+        raise LldscopeError(f"There is no folder {root}. Give the folder that holds the runs.")
+    listener = _listen(host, port)
+    port = listener.getsockname()[1]
+    import logging
+
+    from waitress.server import create_server
+
+    from .app import make_app
+    from .shelf import Shelf
+
+    logging.getLogger("waitress").setLevel(logging.ERROR)
+    app = make_app(Shelf(root))
+    guard(app.server, host, port, token)
+    server = create_server(app.server, sockets=[listener], threads=THREADS, ident="lldscope")
+    _announce(host, port, token)
+    server.run()
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach the host name or address."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family, backlog=128)
+    except OverflowError:
+        raise UsageError(f"There is no port {port}; ports go from 0 to 65535.") from None
+    except OSError as error:
+        if "in use" in str(error):
+            raise LldscopeError(f"Port {port} is in use. Choose another one with --port.") from None
+        why = error.strerror or str(error)
+        raise LldscopeError(f"Cannot listen on {host}, port {port}: {why}.") from None
+
+
+def guard(server: Flask, host: str, port: int, token: str | None) -> None:
+    """Let in only who may: with a token who shows it, without one who asks under a local name."""
+    from flask import Response, request
+
+    cookie = f"lldscope_{port}"
+
+    def refuse() -> Response | None:
+        if token is None:
+            name = request.host.rsplit(":", 1)[0] if request.host[-1:] != "]" else request.host
+            if name in (*_LOCAL_NAMES, host):
+                return None
+            return _sentence(f"This dashboard answers to localhost only, not to {name}.", 403)
+        shown = request.args.get("token") or request.cookies.get(cookie) or ""
+        if hmac.compare_digest(shown.encode(), token.encode()):
+            return None
+        return _sentence("This dashboard needs its token: add ?token=… to the address once.", 401)
+
+    def remember(response: Response) -> Response:
+        if token is not None and "token" in request.args and response.status_code < 400:
+            response.set_cookie(cookie, token, httponly=True, samesite="Strict")
+        return response
+
+    def _sentence(text: str, status: int) -> Response:
+        return Response(text + "\n", status, mimetype="text/plain")
+
+    server.before_request(refuse)
+    server.after_request(remember)
+
+
+def _announce(host: str, port: int, token: str | None) -> None:
+    """Where to look, on stderr."""
+    place = f"[{host}]" if ":" in host else host
+    query = f"?token={quote(token)}" if token else ""
+    print(f"lldscope dashboard: http://{place}:{port}/{query}", file=sys.stderr)
+    if is_loopback(host):
+        there = socket.gethostname()
+        print(f"from elsewhere:     ssh -L {port}:{place}:{port} {there}", file=sys.stderr)
+    print("Ctrl-C ends it.", file=sys.stderr, flush=True)

@@ -22,15 +22,23 @@ VERDICT_STYLE = {
 SEVERITY_STYLE = {"info": "cyan", "warning": "yellow", "critical": "bold red"}
 SEVERITY_MARK = {"info": "·", "warning": "▲", "critical": "■"}
 
+UNLIMITED = 100_000  # columns
+
 _BARS = "▁▂▃▄▅▆▇█"
 _ESCAPES = re.compile(r"\x1b(\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(\x07|\x1b\\)?|.)?")
 
 
-def console(*, stderr: bool = False) -> Console:
-    """A console that prints plain text when it is not a terminal, and obeys NO_COLOR."""
+def console(*, stderr: bool = False, wide: bool = False) -> Console:
+    """A console that prints plain text when it is not a terminal, and obeys NO_COLOR.
+
+    `wide` tables, and all that do not go to a terminal, are never cut to a width.
+    """
     from rich.console import Console
 
-    return Console(stderr=stderr, highlight=False, markup=False, soft_wrap=True)
+    out = Console(stderr=stderr, highlight=False, markup=False, soft_wrap=True)
+    if wide or not out.is_terminal:
+        out.width = UNLIMITED
+    return out
 
 
 def plain(text: object) -> str:

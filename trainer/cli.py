@@ -14,6 +14,8 @@ import click
 from lldscope.errors import LldscopeError, UsageError
 
 if TYPE_CHECKING:
+    from lldscope import Recorder
+
     from .config import TrainConfig
     from .train import StepReport, Summary
 
@@ -25,6 +27,7 @@ class Monitor(Protocol):
     """What `ctx.obj["monitor"](run_dir)` gives: a look at the run that does not block."""
 
     def look(self) -> tuple[str | None, list[dict[str, Any]]]: ...
+    def close(self) -> None: ...
 
 
 @click.command(short_help="Train a search agent with GRPO, with or without LLDS.")
@@ -57,7 +60,7 @@ def train(ctx: click.Context, config: str, overrides: tuple[str, ...], run: Path
 
 
 def _train(settings: TrainConfig, run_dir: Path, monitor: Monitor | None) -> Summary:
-    from lldscope import Recorder
+    from lldscope import Recorder, __version__
 
     from .reward import CORRECT_RULE
     from .train import train as run_training
@@ -65,11 +68,11 @@ def _train(settings: TrainConfig, run_dir: Path, monitor: Monitor | None) -> Sum
     recorder = Recorder(
         run_dir,
         name=settings.name,
-        trainer="lldscope_trainer",
+        trainer=f"lldscope_trainer {__version__}",
         config=settings.to_dict(),
         correct_rule=CORRECT_RULE,
     )
-    with recorder, _display(settings.steps, monitor) as show:
+    with recorder, _display(settings.steps, _Watch(monitor, recorder)) as show:
         save_to = run_dir / "policy" if settings.save_policy else None
         return run_training(settings, recorder, on_step=show, save_to=save_to)
 
@@ -110,38 +113,44 @@ def _monitor(ctx: click.Context, run_dir: Path) -> Monitor | None:
 class _Watch:
     """Asks the monitor after each step; without one there is no phase and no alarm."""
 
-    def __init__(self, monitor: Monitor | None, say: Callable[[str], None]) -> None:
+    def __init__(self, monitor: Monitor | None, recorder: Recorder) -> None:
         self._monitor = monitor
-        self._say = say
+        self._recorder = recorder
 
-    def phase(self) -> str:
-        """The phase now; new alarms are said on the way."""
+    def phase(self, say: Callable[[str], None]) -> str:
+        """The phase now; alarms that are new are said and recorded on the way."""
         if self._monitor is None:
             return ""
         phase, alerts = self._monitor.look()
         for a in alerts:
-            self._say(
-                f"{a['severity']} {a['rule']} {a['state']} at step {a['step']}: {a['message']}"
-            )
+            self._recorder.alert(**a)
+            say(f"{a['severity']} {a['rule']} {a['state']} at step {a['step']}: {a['message']}")
         return f"  {phase}" if phase else ""
+
+    def close(self, say: Callable[[str], None]) -> None:
+        """One last look."""
+        if self._monitor is not None:
+            self._monitor.close()
+            self.phase(say)
 
 
 class _PlainDisplay:
     """A line every few steps, for logs."""
 
-    def __init__(self, steps: int, monitor: Monitor | None) -> None:
+    def __init__(self, steps: int, watch: _Watch) -> None:
         self._steps = steps
-        self._watch = _Watch(monitor, lambda text: click.echo(text, err=True))
+        self._watch = watch
         self._started = time.monotonic()
 
     def __enter__(self) -> Callable[[StepReport], None]:
         return self._show
 
-    def __exit__(self, *raised: object) -> None: ...
+    def __exit__(self, *raised: object) -> None:
+        self._watch.close(_say)
 
     def _show(self, report: StepReport) -> None:
         done = report.step + 1
-        phase = self._watch.phase()
+        phase = self._watch.phase(_say)
         if done % PLAIN_EVERY == 0 or done == self._steps:
             left = (time.monotonic() - self._started) / done * (self._steps - done)
             click.echo(
@@ -152,7 +161,7 @@ class _PlainDisplay:
 class _BarDisplay:
     """A progress bar with reward, Δ, phase and time left; alarms are printed above it."""
 
-    def __init__(self, steps: int, monitor: Monitor | None) -> None:
+    def __init__(self, steps: int, watch: _Watch) -> None:
         from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
         from rich.progress import TimeRemainingColumn as Left
@@ -161,7 +170,7 @@ class _BarDisplay:
             MofNCompleteColumn(), BarColumn(bar_width=24), TextColumn("{task.description}"), Left(),
             console=Console(stderr=True),
         )  # fmt: skip
-        self._watch = _Watch(monitor, lambda text: self._bar.console.print(text, markup=False))
+        self._watch = watch
         self._task = self._bar.add_task("starting", total=steps)
 
     def __enter__(self) -> Callable[[StepReport], None]:
@@ -169,17 +178,23 @@ class _BarDisplay:
         return self._show
 
     def __exit__(self, *raised: object) -> None:
+        self._watch.close(self._say)
         self._bar.stop()
 
+    def _say(self, text: str) -> None:
+        self._bar.console.print(text, markup=False)
+
     def _show(self, report: StepReport) -> None:
-        text = f"{_words(report)}{self._watch.phase()}"
+        text = f"{_words(report)}{self._watch.phase(self._say)}"
         self._bar.update(self._task, completed=report.step + 1, description=text)
 
 
-def _display(
-    steps: int, monitor: Monitor | None
-) -> AbstractContextManager[Callable[[StepReport], None]]:
-    return (_BarDisplay if sys.stderr.isatty() else _PlainDisplay)(steps, monitor)
+def _say(text: str) -> None:
+    click.echo(text, err=True)
+
+
+def _display(steps: int, watch: _Watch) -> AbstractContextManager[Callable[[StepReport], None]]:
+    return (_BarDisplay if sys.stderr.isatty() else _PlainDisplay)(steps, watch)
 
 
 def _words(report: StepReport) -> str:

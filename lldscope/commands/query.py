@@ -50,7 +50,7 @@ def _show(frame: Any) -> None:
         table.add_column(plain(name), justify="right" if numeric else "left")
     for row in frame.itertuples(index=False):
         table.add_row(*(_cell(value) for value in row))
-    console().print(table)
+    console(wide=True).print(table)
 
 
 def _cell(value: Any) -> str:
@@ -58,4 +58,4 @@ def _cell(value: Any) -> str:
 
     if value is None or value != value or str(value) == "<NA>":
         return "–"
-    return f"{value:.6g}" if isinstance(value, float) else plain(value)
+    return f"{value:.5g}" if isinstance(value, float) else plain(value)

@@ -2,6 +2,7 @@
 # make test   set up what is missing, then run every test
 # make check  ruff and mypy
 # make bench  the benchmarks; prints ratios
+# make sample_runs   train the recorded runs again
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -9,7 +10,7 @@ READY := .venv/.ready
 # Two OpenMP threads beside any other load are many times slower than one.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test check bench chromium
+.PHONY: demo test check bench sample_runs chromium
 
 demo: $(READY)
 	$(BIN)/lldscope demo
@@ -24,6 +25,11 @@ check: $(READY)
 
 bench: $(READY)
 	$(BIN)/python -m tests.bench
+
+sample_runs: $(READY)
+	rm -rf sample_runs/grpo sample_runs/grpo-llds
+	$(BIN)/lldscope train demo name=grpo --run sample_runs/grpo
+	$(BIN)/lldscope train demo name=grpo-llds llds=action --run sample_runs/grpo-llds
 
 $(READY): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \

@@ -340,10 +340,14 @@ class _Writer(threading.Thread):
             path.unlink(missing_ok=True)
         self._beat(closed=True)
 
-    def _beat(self, **state: Any) -> None:
+    def _beat(self, closed: bool = False) -> None:
         with contextlib.suppress(OSError):
             store.write_heartbeat(
-                self.run_path, self.rank, step=self.last_step, dropped=dict(self.dropped), **state
+                self.run_path,
+                self.rank,
+                closed=closed,
+                step=self.last_step,
+                dropped=dict(self.dropped),
             )
 
     # -- rows -------------------------------------------------------------------------------------

@@ -281,8 +281,10 @@ def _process_space() -> str | None:
         return None
 
 
-def write_heartbeat(run: Path, rank: int, **state: Any) -> None:
-    beat = {"time": time.time(), "pid": os.getpid(), "space": _process_space(), **state}
+def write_heartbeat(run: Path, rank: int, *, closed: bool, **state: Any) -> None:
+    """Replace a rank's heartbeat; the last one, of a closed recorder, names no process."""
+    process = {} if closed else {"pid": os.getpid(), "space": _process_space()}
+    beat = {"time": time.time(), "closed": closed, **process, **state}
     replace_file(run / HEARTBEAT_DIR / f"r{rank}.json", to_json(beat))
 
 

@@ -13,6 +13,7 @@ import pytest
 from conftest import record_steps
 
 import lldscope
+from lldscope import store
 from lldscope.commands.check import exit_code
 from lldscope.schema import TABLES, VIEWS
 from lldscope.terminal import age, plain, sparkline
@@ -96,7 +97,8 @@ def test_a_killed_run_is_stalled(lldscope_command, make_run):
     (path / "run.json").write_text(json.dumps(info))
     dead = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"],
                           capture_output=True, text=True, check=True)  # fmt: skip
-    beat = json.loads((path / "heartbeat" / "r0.json").read_text()) | {"pid": int(dead.stdout)}
+    store.write_heartbeat(path, 0, closed=False)
+    beat = store.read_heartbeats(path)[0] | {"pid": int(dead.stdout)}
     (path / "heartbeat" / "r0.json").write_text(json.dumps(beat))
     done = lldscope_command("check", path)
     assert done.returncode == 12

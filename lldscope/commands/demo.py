@@ -119,7 +119,8 @@ def _training(home: Path, name: str, overrides: tuple[str, ...]) -> Iterator[Arm
 
     log = home / f"{name}.log"
     run = home / name
-    command = [*LLDSCOPE, "train", "demo", *ARMS[name], *overrides, "--run", str(run)]
+    settings = (f"name={name}", *ARMS[name], *overrides)
+    command = [*LLDSCOPE, "train", "demo", *settings, "--run", str(run)]
     with _child(command, log) as process:
         yield Arm(name, process, log, Follower(run))
 

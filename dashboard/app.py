@@ -8,6 +8,7 @@ from __future__ import annotations
 import gzip
 from functools import lru_cache
 from pathlib import Path
+from typing import cast
 
 from dash import Dash, dcc, html
 from flask import Flask, Response, request
@@ -63,9 +64,9 @@ def make_app(shelf: Shelf) -> Dash:
     server.after_request(_finish)
     app = Dash(
         "lldscope",
-        server=server,
+        server=cast(bool, server),  # a Flask app is meant; Dash declares it too narrowly
         title="lldscope",
-        update_title=None,
+        update_title=cast(str, None),
         assets_folder=str(Path(__file__).parent / "assets"),
         suppress_callback_exceptions=True,
         index_string=_INDEX,

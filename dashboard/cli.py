@@ -1,4 +1,4 @@
-"""`lldscope dash`: the command that serves the dashboard. Nothing heavy is imported before a run."""
+"""`lldscope dash`: the command that serves the dashboard; its help imports nothing heavy."""
 
 from __future__ import annotations
 

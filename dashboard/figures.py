@@ -6,7 +6,6 @@ Text that comes from a run is escaped, because Plotly reads a little HTML in tex
 
 from __future__ import annotations
 
-from base64 import b64encode
 from dataclasses import dataclass
 from html import escape
 from typing import Any
@@ -14,15 +13,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from lldscope.detectors import EVIDENCE_CAP
-
 from . import marks, theme
 from .charts import EVIDENCE, Chart, Line
-from .series import MOST_POINTS, Numbers, Thinned, XAxis, floats, positions, smooth, thin, x_axis
+from .layout import chart_layout, evidence_axis, has_evidence
+from .series import MOST_POINTS, Numbers, Thinned, floats, positions, smooth, thin, x_axis
 
 Figure = dict[str, Any]
 
-_FONT = {"family": "system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif", "size": 11}
 HEIGHT = 230  # of a chart, pixels
 MEAN_WIDTH, GHOST_WIDTH = 2.0, 1.0
 
@@ -63,9 +60,9 @@ def make_chart(chart: Chart, subject: Subject, view: View) -> Figure:
         data.append(_trace(mean, line, chart))
         counts.append(mean)
     seen = view.zoom or axis.extent
-    layout = _layout(chart, axis, seen)
-    if _has_evidence(chart):
-        layout["yaxis2"] |= _evidence_axis(subject.arl)
+    layout = chart_layout(chart, axis, seen)
+    if has_evidence(chart):
+        layout["yaxis2"] |= evidence_axis(subject.arl)
     layout["shapes"] = [
         *marks.phase_bands(subject.table, subject.spans, axis, seen),
         *marks.event_ticks(subject.table, subject.events, axis, seen),
@@ -91,7 +88,7 @@ def make_overlay(chart: Chart, subjects: list[Subject], shown: set[str], view: V
         counts.append(points)
         data.append(_trace(points, line, chart))
         shapes += marks.onset_line(subject.table, subject.alerts, axis, color, dash)
-    layout = _layout(chart, axis, seen, right=False)
+    layout = chart_layout(chart, axis, seen, right=False)
     layout["shapes"] = shapes
     return _finish(data, layout, counts, "not measured in these runs")
 
@@ -100,26 +97,6 @@ def run_style(position: int) -> tuple[str, str]:
     """Colour and dash of the run at this position of a comparison."""
     colors, dashes = theme.RUN_COLORS, theme.RUN_DASHES
     return colors[position % len(colors)], dashes[position % len(dashes)]
-
-
-def make_sparkline(values: Numbers, color: str, width: int = 120, height: int = 28) -> str:
-    """A small picture of a series as a data URI; empty if fewer than two values are known."""
-    points = thin(np.arange(len(values), dtype=float), values)
-    if len(points.y) < 2:
-        return ""
-    every = max(1, len(points.y) // width)
-    xs, ys = np.array(points.x[::every]), np.array(points.y[::every])
-    spread = float(np.ptp(ys)) or 1.0
-    px = 2 + (width - 4) * (xs - xs[0]) / (float(xs[-1] - xs[0]) or 1.0)
-    py = height - 3 - (height - 6) * (ys - ys.min()) / spread
-    path = " ".join(f"{a:.1f},{b:.1f}" for a, b in zip(px, py, strict=True))
-    svg = (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}">'
-        f'<polyline points="{path}" fill="none" stroke="{color}" stroke-width="1.5" '
-        f'stroke-linejoin="round"/><circle cx="{px[-1]:.1f}" cy="{py[-1]:.1f}" r="2" '
-        f'fill="{color}"/></svg>'
-    )
-    return "data:image/svg+xml;base64," + b64encode(svg.encode()).decode()
 
 
 def remarks(figure: Figure) -> str:
@@ -156,83 +133,9 @@ def _trace(points: Thinned, line: Line, chart: Chart, raw: bool = False) -> Figu
     } | ({"hovertemplate": None} if raw else {})
 
 
-def _layout(
-    chart: Chart, axis: XAxis, seen: tuple[float, float], right: bool = True
-) -> dict[str, Any]:
-    two = right and chart.right_unit is not None
-    plain = {"showgrid": False, "zeroline": False, "linecolor": theme.NEUTRAL, "ticks": ""}
-    layout: dict[str, Any] = {
-        "font": _FONT | {"color": theme.NEUTRAL},
-        "paper_bgcolor": "rgba(0,0,0,0)",
-        "plot_bgcolor": "rgba(0,0,0,0)",
-        "margin": {"l": 58, "r": 52 if two else 14, "t": 18, "b": 38},
-        "autosize": True,
-        "showlegend": False,
-        "hovermode": "x unified",
-        "dragmode": "zoom",
-        "xaxis": plain
-        | {
-            "title": _title(axis.title, 6),
-            "range": list(seen),
-            "autorange": False,
-            "hoverformat": ".4~f" if axis.by != "step" else "d",
-            "showspikes": True,
-            "spikemode": "across",
-            "spikethickness": -1,  # negative: without a halo
-            "spikedash": "solid",
-            "spikecolor": theme.NEUTRAL,
-            "unifiedhovertitle": {"text": f"{axis.by if axis.by != 'time' else 't ='} %{{x}}"},
-        },
-        "yaxis": {
-            "title": _title(chart.unit, 8),
-            "type": "log" if chart.log else "linear",
-            "fixedrange": True,
-            "gridcolor": theme.NEUTRAL,
-            "zeroline": chart.zero,
-            "zerolinecolor": theme.NEUTRAL,
-            "zerolinewidth": 1,
-            "nticks": 5,
-            "exponentformat": "power" if chart.log else "SI",
-            "automargin": False,
-        },
-    }
-    if two:
-        layout["yaxis2"] = plain | {
-            "title": _title(chart.right_unit or "", 6),
-            "overlaying": "y",
-            "side": "right",
-            "fixedrange": True,
-            "rangemode": "tozero",
-            "tickmode": "auto",
-            "nticks": 4,
-        }
-    return layout
-
-
-def _title(text: str, standoff: int) -> dict[str, Any]:
-    return {"text": text, "standoff": standoff, "font": {"size": _FONT["size"]}}
-
-
-def _has_evidence(chart: Chart) -> bool:
-    return any(line.column == EVIDENCE for line in chart.lines)
-
-
-def _evidence_axis(arl: float) -> dict[str, Any]:
-    """Logarithmic, from 1 to a little over the cap of the test's evidence."""
-    top = np.log10(EVIDENCE_CAP * arl)
-    ticks = [10**e for e in range(0, int(top) + 1, 2)]
-    return {
-        "type": "log",
-        "range": [-0.1, float(top) + 0.3],
-        "tickmode": "array",
-        "tickvals": ticks,
-        "ticktext": [f"{v:,}" for v in ticks],
-    }
-
-
 def _threshold(chart: Chart, arl: float) -> list[Figure]:
     """The evidence at which the decay test alarms."""
-    if not _has_evidence(chart):
+    if not has_evidence(chart):
         return []
     return [
         {

@@ -23,9 +23,13 @@ from dash import (
 
 from lldscope.errors import LldscopeError
 
-from . import pages, parts
+from . import parts
 from .charts import CHARTS
+from .compare_page import compare_table
 from .figures import Figure, View, make_chart, make_overlay, remarks
+from .frame import drawn, looks_of
+from .list_page import run_table
+from .pages import page
 from .shelf import Look, Shelf
 
 _CHARTS = {"type": "chart", "index": ALL}
@@ -42,7 +46,7 @@ def register(app: Dash, shelf: Shelf) -> None:
         Input({"type": "retry", "index": ALL}, "n_intervals"),
     )
     def show_page(path: str | None, search: str | None, retries: list[int]) -> Any:
-        return pages.page(shelf, path or "/", search or "")
+        return page(shelf, path or "/", search or "")
 
     @app.callback(
         Output("runs", "children"),
@@ -52,7 +56,7 @@ def register(app: Dash, shelf: Shelf) -> None:
         running=[(Output("list-clock", "disabled"), True, False)],
     )
     def refresh_list(tick: int, picked: list[list[str]]) -> Any:
-        return pages.run_table(shelf, [name for pick in picked for name in pick])
+        return run_table(shelf, [name for pick in picked for name in pick])
 
     @app.callback(
         Output({"type": "told", "index": ALL}, "children"),
@@ -76,12 +80,13 @@ def _charts(app: Dash, shelf: Shelf) -> None:
         Output({"type": "foot", "index": ALL}, "children"),
         Output("seen", "data"),
     )
-    view = (Input("tick", "data"), Input("x", "value"), Input("mean", "value"))
-    view += (Input("zoom", "data"), Input({"type": "shown", "index": ALL}, "value"))
+    tick = Input("tick", "data")
+    view = [Input("x", "value"), Input("mean", "value"), Input("zoom", "data")]
+    shown = Input({"type": "shown", "index": ALL}, "value")
     known = (State("names", "data"), State("seen", "data"))
     still = [(Output("clock", "disabled"), True, False)]  # no tick while one is answered
 
-    @app.callback(*outputs, *view, *known, prevent_initial_call=True, running=still)
+    @app.callback(*outputs, tick, *view, shown, *known, prevent_initial_call=True, running=still)
     def refresh_charts(
         tick: int,
         by: str,
@@ -91,11 +96,11 @@ def _charts(app: Dash, shelf: Shelf) -> None:
         names: list[str],
         seen: dict[str, Any],
     ) -> Any:
-        looks, _ = pages.looks_of(shelf, names)
+        looks, _ = looks_of(shelf, names)
         # a zoom belongs to the x axis it was made on
         ours = zoom["range"] if zoom and zoom["x"] == by else None
         view = View(by, mean, (ours[0], ours[1]) if ours else None)
-        now = pages.drawn(looks, view, shown[0] if shown else None)
+        now = drawn(looks, view, shown[0] if shown else None)
         if not looks or now == seen:
             return [no_update] * len(CHARTS), [no_update] * len(CHARTS), no_update
         figures = draw(looks, view, set(shown[0]) if shown else None)
@@ -126,7 +131,7 @@ def _told_of_one(shelf: Shelf, name: str, seen: dict[str, Any]) -> dict[str, Any
         look = shelf.look(name)
     except LldscopeError as error:
         return {"status": parts.gone(str(error))}
-    told = {"status": parts.status_line(look), "notes": parts.notes(look)}
+    told: dict[str, Any] = {"status": parts.status_line(look), "notes": parts.notes(look)}
     if seen["versions"] != [look.version] or look.state["life"] in ("stalled", "failed"):
         told |= {
             "alarms": parts.alarms(look),
@@ -137,8 +142,8 @@ def _told_of_one(shelf: Shelf, name: str, seen: dict[str, Any]) -> dict[str, Any
 
 
 def _told_of_several(shelf: Shelf, names: list[str]) -> dict[str, Any]:
-    looks, lost = pages.looks_of(shelf, names)
-    return {} if lost else {"compared": pages.compare_table(looks)}
+    looks, lost = looks_of(shelf, names)
+    return {} if lost else {"compared": compare_table(looks)}
 
 
 def _in_browser(app: Dash) -> None:

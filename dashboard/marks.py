@@ -95,11 +95,9 @@ def event_ticks(
         if not seen[0] <= x <= seen[1]:
             continue
         kind = str(event.get("kind", "event"))
-        label = (
-            {}
-            if kind == "checkpoint"
-            else _upright(f"{_SPACE}{escape(kind[:40])}", theme.NEUTRAL, "start")
-        )
+        named = kind != "checkpoint"
+        text = f"{_SPACE}{escape(kind[:40])}"
+        label = _upright(text, theme.NEUTRAL, "start") if named else {}
         shapes.append(
             {
                 "type": "line",
@@ -107,7 +105,7 @@ def event_ticks(
                 "x0": x,
                 "x1": x,
                 "y0": 0.0,
-                "y1": 0.07 if kind == "checkpoint" else 0.45,
+                "y1": 0.45 if named else 0.07,
                 "line": {"color": theme.NEUTRAL, "width": 1.5, "dash": "solid"},
                 **label,
             }

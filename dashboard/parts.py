@@ -15,7 +15,7 @@ from .charts import Chart
 from .figures import HEIGHT, Figure, remarks
 from .shelf import Look
 
-GRAPH_CONFIG = {
+GRAPH_CONFIG: Any = {
     "displaylogo": False,
     "doubleClick": "autosize",
     "displayModeBar": False,
@@ -30,11 +30,16 @@ def run_link(name: str, text: str | None = None) -> dcc.Link:
 def badge(sign: theme.Sign, word: str | None = None, note: str | None = None) -> html.Span:
     """A state as colour, shape and word."""
     return html.Span(
-        [html.Span(sign.shape, className="shape", **{"aria-hidden": "true"}), word or sign.word],
+        [html.Span(sign.shape, className="shape"), word or sign.word],
         className="badge",
         style={"background": sign.color, "color": sign.ink},
         title=note,
     )
+
+
+def mark(sign: theme.Sign) -> html.Span:
+    """A state's shape in its colour, before a word."""
+    return html.Span(sign.shape, className="mark", style={"--sign": sign.color})
 
 
 def status_line(look: Look) -> list[Any]:
@@ -49,9 +54,7 @@ def status_line(look: Look) -> list[Any]:
         html.Span([_key("phase"), html.Strong(numeral)], title=words.PHASES[phase]),
         html.Span([_key("evidence"), label], title=note),
         _firing(state),
-        html.Span(
-            [_key("last row"), words.age(state["last_row_age_seconds"])], className="age", id="age"
-        ),
+        html.Span([_key("last row"), words.age(state["last_row_age_seconds"])], className="age"),
         html.Span(
             [html.Span(className=f"dot {state['life']}"), words.LIVES[state["life"]]],
             title=state["reason"],
@@ -73,15 +76,14 @@ def _firing(state: dict[str, Any]) -> html.Span:
     if not firing:
         return html.Span([_key("alarm"), "none firing"])
     worst = firing[0]
-    text = [html.Strong(worst["rule"])]
+    text: list[Any] = [html.Strong(worst["rule"])]
     if worst["step"] is not None:
         since = (state["last_step"] or 0) - worst["step"]
         text += [f" since step {worst['step']:,} ({since:,} steps ago)"]
     if len(firing) > 1:
         text += [html.Span(f" +{len(firing) - 1} more", className="quiet")]
     sign = theme.SEVERITIES[worst["severity"]]
-    shape = html.Span(sign.shape, className="mark", style={"color": sign.color})
-    return html.Span([_key("alarm"), shape, *text], title=worst["message"])
+    return html.Span([_key("alarm"), mark(sign), *text], title=worst["message"])
 
 
 def alarms(look: Look) -> list[Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import pandas as pd
@@ -118,7 +119,7 @@ def thin(x: Numbers, y: Numbers, window: tuple[float, float] | None = None) -> T
 def _extremes(y: Numbers) -> NDArray[np.int64]:
     """Positions of the minimum and the maximum of each bin, ascending."""
     edges = np.linspace(0, len(y), MOST_POINTS // 2 + 1).astype(np.int64)
-    bins = list(zip(edges[:-1], edges[1:], strict=True))
+    bins = list(pairwise(edges))
     low = [a + int(np.argmin(y[a:b])) for a, b in bins]
     high = [a + int(np.argmax(y[a:b])) for a, b in bins]
     return np.unique(np.array(low + high, dtype=np.int64))

@@ -16,7 +16,7 @@ EVIDENCE = {
     "delta": ("Δ measured", "Likelihood before and after the update was recorded: best evidence."),
     "level": (
         "levels only",
-        "Only likelihood levels were recorded, no Δ: alarms are weaker, without a false-alarm rate.",
+        "Only likelihood levels were recorded, no Δ: alarms are weaker and state no rate.",
     ),
     "symptoms": (
         "symptoms only",

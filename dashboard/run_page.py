@@ -1,0 +1,62 @@
+"""One run: status line, eight charts, and under them alarms, look-alikes and events."""
+
+from __future__ import annotations
+
+from dash import html
+
+from lldscope.errors import LldscopeError
+
+from . import parts
+from .charts import CHARTS
+from .figures import make_chart
+from .frame import controls, memory, told, view_of, words_page
+from .shelf import Look, Shelf
+
+
+def run_page(shelf: Shelf, name: str, query: dict[str, list[str]]) -> html.Div:
+    """The page of a run, or words if it cannot be read; `query` is the address's."""
+    try:
+        look = shelf.look(name)
+    except LldscopeError as error:
+        return words_page("This run cannot be shown", str(error), retry=True)
+    view = view_of(query)
+    cards = [
+        parts.chart_card(c, make_chart(c, look.subject, view), parts.legend_of(c), c.note)
+        for c in CHARTS
+    ]
+    info = look.info
+    facts = [info.get("group"), info.get("trainer"), info.get("correct_rule")]
+    return html.Div(
+        [
+            _head(str(info.get("name") or name), " · ".join(str(f) for f in facts if f), look),
+            html.Div(parts.notes(look), id=told("notes")),
+            controls(view),
+            html.Div(cards, className="charts"),
+            _below(look),
+            *memory([look], None, view),
+        ]
+    )
+
+
+def _head(title: str, facts: str, look: Look) -> html.Header:
+    return html.Header(
+        [
+            html.Div([html.H1(title), html.Span(facts, className="quiet")], className="title"),
+            html.Button("Pause", id="pause", className="button", title="keyboard: p"),
+            html.Div(parts.status_line(look), id=told("status"), className="status"),
+        ],
+        className="page-head sticky run-head",
+    )
+
+
+def _below(look: Look) -> html.Div:
+    """Alarms on the left, look-alikes and events on the right."""
+    alike = [
+        html.H2("Look-alikes"),
+        html.P("Causes that look the same on a reward curve.", className="note"),
+        html.Div(parts.look_alikes(look), id=told("look-alikes")),
+    ]
+    happened = [html.H2("Events"), html.Div(parts.events(look), id=told("events"))]
+    fired = [html.H2("Alarms"), html.Div(parts.alarms(look), id=told("alarms"))]
+    right = [html.Section(alike, className="card"), html.Section(happened, className="card")]
+    return html.Div([html.Section(fired, className="card"), html.Div(right)], className="below")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import random
+from importlib.resources import files
 
 import pytest
 import torch
@@ -197,3 +199,9 @@ def test_policy_survives_saving(policy, tmp_path):
 def test_a_missing_model_is_a_clear_error(tmp_path):
     with pytest.raises(UsageError, match=r"config\.json"):
         load_policy(str(tmp_path / "none"), torch.device("cpu"))
+
+
+def test_the_shipped_policy_is_the_documented_one():
+    folder = files("lldscope_trainer") / "warm_start"
+    digest = hashlib.sha256((folder / "model.safetensors").read_bytes()).hexdigest()
+    assert digest in (folder / "README.md").read_text("utf-8")

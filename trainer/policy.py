@@ -24,6 +24,7 @@ from transformers import (
     Qwen2Config,
     Qwen2ForCausalLM,
 )
+from transformers.utils.logging import disable_progress_bar
 
 from lldscope.errors import UsageError
 
@@ -36,6 +37,9 @@ BUILT_IN = "tiny"
 # The head of a document line stays one piece, so that the tool's text is short; the rest is GPT-2's
 # rule: words, numbers and signs with the space before them.
 _PIECES = r"Doc \d\(Title:| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+
+
+disable_progress_bar()  # bars of a few milliseconds over a tiny model's weights
 
 
 @dataclass

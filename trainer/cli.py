@@ -62,9 +62,11 @@ def train(ctx: click.Context, config: str, overrides: tuple[str, ...], run: Path
 def _train(settings: TrainConfig, run_dir: Path, monitor: Monitor | None) -> Summary:
     from lldscope import Recorder, __version__
 
+    from .policy import model_directory
     from .reward import CORRECT_RULE
     from .train import train as run_training
 
+    model_directory(settings.model)  # before anything is written
     recorder = Recorder(
         run_dir,
         name=settings.name,

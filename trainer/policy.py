@@ -25,6 +25,7 @@ from transformers import (
     Qwen2ForCausalLM,
 )
 from transformers.utils.logging import disable_progress_bar
+from transformers.utils.logging import disable_progress_bar
 
 from lldscope.errors import UsageError
 
@@ -73,15 +74,22 @@ class Policy:
         self.tokenizer.save_pretrained(directory)
 
 
-def load_policy(path: str, device: torch.device, dtype: torch.dtype = torch.float32) -> Policy:
-    """The policy saved at `path`, or the shipped one for "tiny". Raises UsageError if there is
-    none."""
+def model_directory(path: str) -> Path:
+    """Where the policy is saved: `path`, or the shipped one for "tiny". Raises UsageError if there
+    is none."""
     directory = Path(str(files(__package__) / "warm_start")) if path == BUILT_IN else Path(path)
     if not (directory / "config.json").is_file():
         raise UsageError(
             f"model={path}: no Hugging Face model directory (with config.json) there; "
             f'give the path of one, or "{BUILT_IN}" for the shipped policy'
         )
+    return directory
+
+
+def load_policy(path: str, device: torch.device, dtype: torch.dtype = torch.float32) -> Policy:
+    """The policy saved at `path`, or the shipped one for "tiny"; errors as `model_directory`."""
+    directory = model_directory(path)
+    disable_progress_bar()  # a policy of this size needs none, and ours is drawn beside it
     tokenizer = _load_tokenizer(directory)
     model: Any = AutoModelForCausalLM.from_pretrained(directory, dtype=dtype)
     model.to(device)

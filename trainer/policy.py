@@ -25,7 +25,6 @@ from transformers import (
     Qwen2ForCausalLM,
 )
 from transformers.utils.logging import disable_progress_bar
-from transformers.utils.logging import disable_progress_bar
 
 from lldscope.errors import UsageError
 
@@ -89,7 +88,6 @@ def model_directory(path: str) -> Path:
 def load_policy(path: str, device: torch.device, dtype: torch.dtype = torch.float32) -> Policy:
     """The policy saved at `path`, or the shipped one for "tiny"; errors as `model_directory`."""
     directory = model_directory(path)
-    disable_progress_bar()  # a policy of this size needs none, and ours is drawn beside it
     tokenizer = _load_tokenizer(directory)
     model: Any = AutoModelForCausalLM.from_pretrained(directory, dtype=dtype)
     model.to(device)

@@ -11,7 +11,8 @@ import torch
 from click.testing import CliRunner
 from lldscope_trainer import cli
 from lldscope_trainer.config import load_config
-from lldscope_trainer.train import Trainer, rescore_sample, train
+from lldscope_trainer.rescore import rescore_sample
+from lldscope_trainer.train import Trainer, train
 
 import lldscope
 from lldscope.schema import TABLES
@@ -250,6 +251,9 @@ class Monitor:
         }
         return "decay", [alarm] if self.looks == 1 else []
 
+    def close(self) -> None:
+        self.closed = True
+
 
 def invoke(*arguments: str, obj=None):
     return CliRunner().invoke(cli.train, [*arguments], obj=obj)
@@ -265,7 +269,8 @@ def test_command_trains_and_keeps_its_config(tmp_path):
     assert result.stdout.strip() == str(directory)
     assert "warning lld-decay firing at step 1: Δ fell" in result.stderr
     assert "decay" in result.stderr.splitlines()[-2]
-    assert monitor.looks == 2
+    assert monitor.looks >= 2
+    assert monitor.closed
     info = json.loads((directory / "run.json").read_text())
     assert info["status"] == "finished"
     assert info["config"] == load_config("tiny", [*SMALL, "steps=2"]).to_dict()

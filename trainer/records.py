@@ -14,6 +14,7 @@ import numpy as np
 from .batch import Batch
 from .policy import Policy
 from .rollout import Rollout
+from .update import UpdateStats
 
 Columns = dict[str, Any]
 
@@ -155,6 +156,30 @@ class StepRows:
         correct = [i for i in order if self.rewards[i] == 1]
         incorrect = [i for i in order if self.rewards[i] != 1]
         return sorted(correct[: n - 1] + incorrect[:1])
+
+
+def loss_columns(updates: Sequence[UpdateStats]) -> Columns:
+    """The step's losses, before their coefficients: token-weighted means over its updates, None
+    where a loss was not computed."""
+    total = sum(u.n_tokens for u in updates)
+    columns: Columns = {}
+    for name in ("loss_policy", "loss_llds", "loss_kl"):
+        values = [getattr(u, name) for u in updates]
+        computed = total > 0 and None not in values
+        columns[name] = (
+            sum(v * u.n_tokens for v, u in zip(values, updates, strict=True)) / total
+            if computed
+            else None
+        )
+    return columns
+
+
+def update_columns(updates: Sequence[UpdateStats]) -> Columns:
+    """One row per optimizer update."""
+    names = ("grad_norm", "skipped", "ratio_max", "ratio_p99", "n_clipped", "n_tokens")
+    columns: Columns = {name: [getattr(u, name) for u in updates] for name in names}
+    columns["grad_finite"] = [not u.skipped for u in updates]
+    return columns | {"update": list(range(len(updates)))}
 
 
 def _k3_sum(batch: Batch) -> float:

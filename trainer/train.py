@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,16 +22,15 @@ from .config import TrainConfig
 from .environment import Environment
 from .evaluation import Evaluator
 from .policy import load_policy
-from .records import StepRows
+from .records import StepRows, loss_columns, update_columns
+from .rescore import rescore_sample
 from .retrieval import Bm25Retriever, UnrelatedRetriever
 from .rollout import Rollout, Sampler, Sampling
-from .update import Updater, UpdateStats, mean_loss
+from .update import Updater, UpdateStats
 from .world import World
 
 READ_PER_STEP = 4
 """Rollouts whose tokens are kept in a step that keeps any."""
-INCORRECT_SHARE = 0.25
-"""Part of the re-scored rollouts that is taken from the incorrect ones."""
 
 
 @dataclass
@@ -116,7 +115,7 @@ class Trainer:
         self.recorder.step(
             **rows.steps(),
             policy_version=policy_version,
-            **_losses(updates),
+            **loss_columns(updates),
             lr=self._updater.lr,
             seconds_rollout=seconds_rollout,
             seconds_update=seconds_update,
@@ -170,7 +169,7 @@ class Trainer:
         for name, update in enumerate(updates):
             if update.skipped:
                 self.recorder.event("nonfinite_gradient", step=step, update=name)
-        self.recorder.updates(step=step, **_update_columns(updates))
+        self.recorder.updates(step=step, **update_columns(updates))
         self.recorder.responses(**responses)
         self.recorder.actions(**actions)
         if tokens:
@@ -221,42 +220,10 @@ def train(
     return Summary(config.steps, sum(last) / len(last), greedy, closed, **trainer.seconds)
 
 
-def rescore_sample(
-    rewards: Sequence[float], groups: Sequence[int], n: int, rng: random.Random
-) -> list[int]:
-    """Up to `n` rollouts of groups with both classes: correct ones of randomly ordered groups
-    first, the last part (INCORRECT_SHARE) from the incorrect ones."""
-    members: dict[int, list[int]] = {}
-    for i, group in enumerate(groups):
-        members.setdefault(group, []).append(i)
-    mixed = [m for m in members.values() if 0 < sum(rewards[i] == 1 for i in m) < len(m)]
-    rng.shuffle(mixed)
-    correct = [i for m in mixed for i in m if rewards[i] == 1]
-    incorrect = [i for m in mixed for i in m if rewards[i] != 1]
-    rng.shuffle(incorrect)
-    spare = min(len(incorrect), round(n * INCORRECT_SHARE))
-    correct = correct[: n - spare]
-    return correct + incorrect[: n - len(correct)]
-
-
 def _delta_correct(batch: Batch, rewards: torch.Tensor) -> float | None:
     delta = (batch.post - batch.old).sum(1).cpu()
     measured = (rewards == 1) & ~delta.isnan()
     return float(delta[measured].mean()) if measured.any() else None
-
-
-def _losses(updates: Sequence[UpdateStats]) -> dict[str, float | None]:
-    weights = [u.n_tokens for u in updates]
-    names = ("loss_policy", "loss_llds", "loss_kl")
-    return {name: mean_loss([getattr(u, name) for u in updates], weights) for name in names}
-
-
-def _update_columns(updates: Sequence[UpdateStats]) -> dict[str, list]:
-    rows = [asdict(u) for u in updates]
-    names = ("grad_norm", "skipped", "ratio_max", "ratio_p99", "n_clipped", "n_tokens")
-    columns = {name: [row[name] for row in rows] for name in names}
-    finite = [not u.skipped for u in updates]
-    return columns | {"update": list(range(len(rows))), "grad_finite": finite}
 
 
 class _Clock:

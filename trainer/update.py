@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -108,10 +107,3 @@ class Updater:
             n_clipped=int((policy.clipped & mask.bool()).sum()),
             n_tokens=n_tokens,
         )
-
-
-def mean_loss(values: Sequence[float | None], weights: Sequence[int]) -> float | None:
-    """Token-weighted mean over the updates; None if the loss was not computed."""
-    pairs = [(v, w) for v, w in zip(values, weights, strict=True) if v is not None]
-    total = sum(w for _, w in pairs)
-    return sum(v * w for v, w in pairs) / total if total else None

@@ -1,0 +1,32 @@
+"""Which rollouts are scored again after a step's last update.
+
+At loss time old and new policy nearly agree; what the step did to the likelihood of a response
+(Δ of arXiv 2512.04220 v2, Def. 4.1) shows only in one more forward pass. Scoring everything would
+cost a fifth of a step, so a sample is taken.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+INCORRECT_SHARE = 0.25
+"""Part of the re-scored rollouts that is taken from the incorrect ones."""
+
+
+def rescore_sample(
+    rewards: Sequence[float], groups: Sequence[int], n: int, rng: random.Random
+) -> list[int]:
+    """Up to `n` rollouts of groups with both classes: correct ones of randomly ordered groups
+    first, the last part (INCORRECT_SHARE) from the incorrect ones."""
+    members: dict[int, list[int]] = {}
+    for i, group in enumerate(groups):
+        members.setdefault(group, []).append(i)
+    mixed = [m for m in members.values() if 0 < sum(rewards[i] == 1 for i in m) < len(m)]
+    rng.shuffle(mixed)
+    correct = [i for m in mixed for i in m if rewards[i] == 1]
+    incorrect = [i for m in mixed for i in m if rewards[i] != 1]
+    rng.shuffle(incorrect)
+    spare = min(len(incorrect), round(n * INCORRECT_SHARE))
+    correct = correct[: n - spare]
+    return correct + incorrect[: n - len(correct)]

@@ -17,12 +17,16 @@ _UNITS = {c.name: c.unit for c in SIGNALS.columns}
 
 @dataclass(frozen=True)
 class Line:
-    """One signal of a chart. `ghost`: draw the raw values faintly behind the trailing mean."""
+    """One signal of a chart.
+
+    `mean`: drawn as trailing mean; `ghost`: with the raw values faintly behind it.
+    """
 
     column: str
     label: str
     color: str
     dash: str = "solid"
+    mean: bool = True
     ghost: bool = True
     right: bool = False  # on the right-hand axis
 
@@ -61,7 +65,7 @@ CHARTS: tuple[Chart, ...] = (
         "what one step's updates did to the likelihood of its correct responses",
         (
             Line("delta_correct", "Δ", theme.BLUE),
-            Line(EVIDENCE, "evidence of decay", theme.PURPLE, "dot", ghost=False, right=True),
+            Line(EVIDENCE, "evidence of decay", theme.PURPLE, "dot", mean=False, right=True),
         ),
         zero=True,
         right_unit="evidence",

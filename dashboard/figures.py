@@ -53,10 +53,10 @@ def make_chart(chart: Chart, subject: Subject, view: View) -> Figure:
     data = []
     for line in chart.lines:
         y = _measured(floats(subject.table, line.column), chart.log and not line.right)
-        if line.ghost and view.window > 1:
+        if line.mean and line.ghost and view.window > 1:
             data.append(_trace(raw := thin(x, y, view.zoom), line, chart, raw=True))
             counts.append(raw)
-        mean = thin(x, smooth(y, view.window) if line.ghost else y, view.zoom)
+        mean = thin(x, smooth(y, view.window) if line.mean else y, view.zoom)
         data.append(_trace(mean, line, chart))
         counts.append(mean)
     seen = view.zoom or axis.extent

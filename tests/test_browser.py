@@ -1,0 +1,239 @@
+"""The dashboard in a real browser: what is seen, zoom under live data, no other host asked."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from made_up_runs import write_run, write_step
+
+import lldscope
+
+CHROMIUM = Path("/usr/bin/chromium")
+FLAGS = [
+    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+    "--disable-background-networking", "--disable-component-update", "--disable-sync",
+]  # fmt: skip
+DRAWN = ".js-plotly-plot .main-svg"
+WAIT = 20_000  # milliseconds
+
+pytestmark = pytest.mark.browser
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Any]:
+    if not CHROMIUM.exists():
+        if os.environ.get("CI"):
+            pytest.fail(f"{CHROMIUM} is missing, and CI must run these tests")
+        pytest.skip(f"{CHROMIUM} is missing")
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, headless=True, args=FLAGS)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Finished runs and one that goes on while the tests run; made-up numbers."""
+    root = tmp_path_factory.mktemp("runs")
+    write_run(root / "dying", 140, dies=True)
+    write_run(root / "healthy", 100)
+    write_run(root / "short-lived", 3)
+    end = threading.Event()
+
+    def go_on() -> None:
+        with lldscope.Recorder(root / "live") as recorder:
+            step = 0
+            while not end.wait(0.002 if step < 60 else 0.5):
+                write_step(recorder, step, dies=False, at=time.time())
+                step += 1
+
+    trainer = threading.Thread(target=go_on)
+    trainer.start()
+    yield root
+    end.set()
+    trainer.join()
+
+
+@pytest.fixture(scope="module")
+def address(root: Path) -> Iterator[str]:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "lldscope", "dash", str(root), "--port", "0"],
+        stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert process.stderr is not None
+    yield process.stderr.readline().split()[-1].rstrip("/")
+    process.terminate()
+    process.wait(20)
+    process.stderr.close()
+
+
+@pytest.fixture
+def tab(chromium: Any, address: str) -> Iterator[Any]:
+    """A fresh tab; the test fails on console errors and on requests to other hosts."""
+    context = chromium.new_context(viewport={"width": 1280, "height": 900}, base_url=address)
+    page = context.new_page()
+    faults: list[str] = []
+    local = (address, "data:", "blob:")
+    page.on("console", lambda m: faults.append(m.text) if m.type in ("error", "warning") else None)
+    page.on("pageerror", lambda e: faults.append(str(e)))
+    page.on("request", lambda r: None if r.url.startswith(local) else faults.append(r.url))
+    yield page
+    context.close()
+    assert faults == []
+
+
+def ranges(tab: Any) -> list[list[float]]:
+    """The stretch of x that each chart shows."""
+    return tab.evaluate(
+        "[...document.querySelectorAll('.js-plotly-plot')].map(c => c._fullLayout.xaxis.range)"
+    )
+
+
+def until(tab: Any, holds: str) -> None:
+    """Wait for an expression; asked from here, because the page's policy forbids eval in it."""
+    end = time.monotonic() + WAIT / 1000
+    while not tab.evaluate(holds):
+        assert time.monotonic() < end, f"never came true: {holds}"
+        tab.wait_for_timeout(100)
+
+
+def last_step(tab: Any) -> float:
+    return tab.evaluate("Math.max(...document.querySelector('.js-plotly-plot').data[0].x)")
+
+
+def drag(tab: Any) -> None:
+    """Zoom into a part of the first chart, as a reader does."""
+    box = tab.locator(".js-plotly-plot .nsewdrag").first.bounding_box()
+    y = box["y"] + box["height"] / 2
+    tab.mouse.move(box["x"] + box["width"] * 0.2, y)
+    tab.mouse.down()
+    tab.mouse.move(box["x"] + box["width"] * 0.95, y, steps=4)
+    tab.mouse.up()
+
+
+def test_list_shows_runs_and_leads_to_a_comparison(tab: Any) -> None:
+    tab.goto("/")
+    row = tab.locator("tr", has_text="dying")
+    row.wait_for(timeout=WAIT)
+    assert "critical" in row.inner_text()
+    assert row.locator("img.spark").count() == 2
+    for name in ("dying", "healthy"):
+        tab.locator("tr", has_text=name).locator("input").first.check()
+    tab.wait_for_timeout(2500)  # a refresh must not take the choice away
+    tab.get_by_text("Compare 2 runs").click()
+    tab.wait_for_selector(DRAWN, timeout=WAIT)
+    assert tab.url.endswith("/compare?run=dying&run=healthy")
+
+
+def test_run_page_draws_charts_bands_and_alarms(tab: Any) -> None:
+    begun = time.monotonic()
+    tab.goto("/run/dying")
+    tab.wait_for_selector(DRAWN, timeout=WAIT)
+    print(f"first chart visible after {time.monotonic() - begun:.2f} s")
+    until(tab, "document.querySelectorAll('.js-plotly-plot .main-svg').length >= 8 * 3")
+    first = tab.locator(".js-plotly-plot").first
+    drawn = first.locator(
+        ".shapelayer text, .shape-label text, .shape-group text"
+    ).all_text_contents()
+    assert any("collapse" in text for text in drawn), drawn
+    assert any("lld-decay" in text for text in drawn), drawn
+    assert tab.locator(".alarm .rule").all_inner_texts()[0].startswith("lld-")
+    status = tab.locator(".status").inner_text()
+    assert "critical" in status
+    assert "ago" in status
+    assert tab.get_by_text("Retriever or tool outage").count() == 1
+
+
+def test_zoom_is_shared_and_survives_new_points(tab: Any) -> None:
+    tab.goto("/run/live")
+    tab.wait_for_selector(DRAWN, timeout=WAIT)
+    tab.wait_for_timeout(1000)
+    drag(tab)
+    until(
+        tab,
+        "new Set([...document.querySelectorAll('.js-plotly-plot')]"
+        ".map(c => c._fullLayout.xaxis.range.map(v => v.toFixed(3)).join())).size === 1",
+    )
+    tab.wait_for_timeout(1000)
+    zoomed = ranges(tab)
+    assert zoomed[0][0] > 5, "the drag must have zoomed"
+    chart = "document.querySelector('.js-plotly-plot')"
+    tab.evaluate(f"window.drawn = 0; {chart}.on('plotly_afterplot', () => window.drawn++)")
+    until(tab, "window.drawn >= 3")
+    assert ranges(tab) == zoomed
+    assert "zoom=" in tab.url
+    seen = last_step(tab)
+    tab.locator(".js-plotly-plot .nsewdrag").first.dblclick()
+    until(tab, "document.querySelector('.js-plotly-plot')._fullLayout.xaxis.range[0] < 1")
+    tab.wait_for_timeout(2500)
+    assert last_step(tab) > seen, "new points have come meanwhile"
+
+
+def test_pause_holds_the_page_still(tab: Any) -> None:
+    tab.goto("/run/live")
+    tab.wait_for_selector(DRAWN, timeout=WAIT)
+    tab.keyboard.press("p")
+    tab.get_by_role("button", name="Resume").wait_for(timeout=WAIT)
+    tab.wait_for_timeout(1000)
+    held = last_step(tab)
+    tab.wait_for_timeout(3000)
+    assert last_step(tab) == held
+    tab.get_by_role("button", name="Resume").click()
+    until(tab, f"Math.max(...document.querySelector('.js-plotly-plot').data[0].x) > {held}")
+
+
+def test_comparison_overlays_runs_and_hides_one_in_all_charts(tab: Any) -> None:
+    tab.goto("/compare?run=dying&run=healthy&run=missing")
+    tab.wait_for_selector(DRAWN, timeout=WAIT)
+    assert "no run “missing”" in tab.locator(".notice").inner_text()
+    names = (
+        "[...document.querySelectorAll('.js-plotly-plot')].map(c => c.data.map(t => t.name).join())"
+    )
+    assert tab.evaluate(names) == ["dying,healthy"] * 8
+    tab.locator(".shown input").first.uncheck()
+    until(tab, f"({names}).every(n => n === 'healthy')")
+
+
+def test_axis_smoothing_and_theme_are_kept_in_address_and_browser(tab: Any) -> None:
+    tab.goto("/run/dying")
+    tab.wait_for_selector(DRAWN, timeout=WAIT)
+    tab.locator("#x").get_by_text("time").click()
+    tab.locator("#mean").get_by_text("25").click()
+    until(tab, "location.search === '?x=time&mean=25'")
+    until(
+        tab, "document.querySelector('.js-plotly-plot').layout.xaxis.title.text.startsWith('time')"
+    )
+    dark = "getComputedStyle(document.body).backgroundColor === 'rgb(15, 19, 23)'"
+    assert not tab.evaluate(dark)
+    tab.locator("#theme").click()
+    until(tab, dark)
+    tab.reload()
+    tab.wait_for_selector(DRAWN, timeout=WAIT)
+    assert tab.evaluate(dark)
+    title = tab.evaluate("document.querySelector('.js-plotly-plot').layout.xaxis.title.text")
+    assert title.startswith("time")
+
+
+def test_missing_run_shows_words_until_it_appears(tab: Any, root: Path) -> None:
+    tab.goto("/run/later")
+    tab.get_by_text("There is no run “later”").wait_for(timeout=WAIT)
+    write_run(root / "later", 5)
+    tab.wait_for_selector(DRAWN, timeout=WAIT)
+
+
+def test_deleted_run_says_so_and_keeps_what_was_drawn(tab: Any, root: Path) -> None:
+    tab.goto("/run/short-lived")
+    tab.wait_for_selector(DRAWN, timeout=WAIT)
+    (root / "short-lived").rename(root.parent / "gone")
+    tab.get_by_text("What was drawn is kept.").wait_for(timeout=WAIT)
+    assert tab.locator(DRAWN).count() >= 8

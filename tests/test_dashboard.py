@@ -1,0 +1,427 @@
+"""The dashboard without a browser: numbers made ready, figures, pages, door, words for errors."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import plotly.graph_objects as go
+import pytest
+from lldscope_dashboard import series, server, shelf
+from lldscope_dashboard.app import make_app
+from lldscope_dashboard.charts import CHARTS
+from lldscope_dashboard.figures import Subject, View, make_chart, make_overlay, run_style
+from lldscope_dashboard.frame import view_of
+from lldscope_dashboard.live import patch
+from lldscope_dashboard.pages import page
+from made_up_runs import write_run
+
+import lldscope
+from lldscope.errors import LldscopeError, NewerSchema, RunNotFound, UsageError
+from lldscope.schema import SIGNALS
+
+DELTA = next(c for c in CHARTS if c.id == "delta")
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a dying, a healthy and a nested run; made-up numbers."""
+    root = tmp_path_factory.mktemp("runs")
+    write_run(root / "dying", 140, dies=True)
+    write_run(root / "healthy", 60)
+    write_run(root / "seeds" / "one", 5, ends="failed")
+    return root
+
+
+@pytest.fixture(scope="module")
+def dying(root: Path) -> Subject:
+    return shelf.Shelf(root).look("dying").subject
+
+
+def texts(component: Any) -> str:
+    """Everything a page says, as one string."""
+    return json.dumps(
+        component.to_plotly_json(), default=lambda c: c.to_plotly_json(), ensure_ascii=False
+    )
+
+
+# -- numbers ------------------------------------------------------------------------------------
+
+
+def test_thinning_keeps_every_extreme() -> None:
+    y = np.sin(np.arange(50_000) / 7)
+    y[31_415], y[27_182] = 9.0, -9.0
+    thinned = series.thin(np.arange(50_000.0), y)
+    assert len(thinned.x) <= series.MOST_POINTS
+    assert thinned.total == 50_000
+    points = dict(zip(thinned.x, thinned.y, strict=True))
+    assert points[31_415] == 9
+    assert points[27_182] == -9
+    assert thinned.x == sorted(thinned.x)
+
+
+def test_points_not_measured_or_not_finite_are_not_drawn_and_counted() -> None:
+    y = np.array([1.0, np.nan, np.inf, 4.0])
+    thinned = series.thin(np.arange(4.0), y)
+    assert (thinned.x, thinned.y) == ([0, 3], [1, 4])
+    assert (thinned.total, thinned.not_finite) == (2, 1)
+
+
+def test_zoom_sends_its_stretch_and_a_point_beyond_each_end() -> None:
+    thinned = series.thin(np.arange(100.0), np.arange(100.0), (10.5, 20.5))
+    assert thinned.x == list(range(10, 22))
+
+
+def test_rounding_keeps_five_digits_of_any_size() -> None:
+    y = np.array([0.0, 1.23456789e-12, -123456.789, 3e30])
+    drawn = series.thin(np.arange(4.0), y).y
+    assert drawn == pytest.approx([0.0, 1.2346e-12, -123460.0, 3e30], rel=1e-12)
+    assert len(json.dumps(drawn[1])) <= len("1.2346e-12")
+
+
+def test_trailing_mean_has_no_value_where_nothing_was_measured() -> None:
+    mean = series.smooth(np.array([1.0, np.nan, 3.0, np.inf, 5.0]), 2)
+    assert mean[[0, 2, 4]].tolist() == [1.0, 3.0, 5.0]
+    assert np.isnan(mean[[1, 3]]).all()
+
+
+def test_steps_lie_where_their_rows_do_on_every_axis() -> None:
+    table = pd.DataFrame(
+        {"step": [0, 10, 20], "time": [100.0, 160.0, 340.0], "tokens_seen": [5, 9, 30]}
+    )
+    for by, expected in (("step", 15.0), ("time", 150.0), ("tokens", 19.5)):
+        axis = series.x_axis([table], by)
+        assert series.at_steps(table, axis, [15])[0] * axis.divide == pytest.approx(expected)
+
+
+def test_an_axis_without_any_value_still_has_an_extent() -> None:
+    table = pd.DataFrame({"step": [0, 1], "tokens_seen": [np.nan, np.nan]})
+    low, high = series.x_axis([table], "tokens").extent
+    assert low < high
+
+
+# -- figures ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("by", ["step", "tokens", "time"])
+@pytest.mark.parametrize("chart", CHARTS, ids=lambda c: c.id)
+def test_every_figure_is_valid_and_made_of_lists(chart: Any, by: str, dying: Subject) -> None:
+    figure = make_chart(chart, dying, View(by, 10, None))
+    go.Figure({k: figure[k] for k in ("data", "layout")})  # Plotly's own check
+    for trace in figure["data"]:
+        assert type(trace["x"]) is list, "Plotly packs arrays so that patches cannot extend them"
+        assert all(math.isfinite(v) for v in trace["y"])
+    assert json.loads(json.dumps(figure)) == figure
+
+
+def test_charts_name_declared_signals_and_give_units() -> None:
+    added = {"evidence", *(f"delta_of_action_{i}" for i in range(4))}
+    for chart in CHARTS:
+        assert chart.unit
+        assert {line.column for line in chart.lines} <= {*SIGNALS.names, *added}
+
+
+def test_the_dying_run_shows_its_phases_and_alarms(dying: Subject) -> None:
+    assert {s["phase"] for s in dying.spans} >= {"decay", "collapse"}, "the made-up run must die"
+    shapes = make_chart(DELTA, dying, View())["layout"]["shapes"]
+    labels = [s.get("label", {}).get("text", "") for s in shapes]
+    assert any(
+        "decay" in text and s["type"] == "rect" for text, s in zip(labels, shapes, strict=True)
+    )
+    assert any(
+        "lld-decay" in text and s["type"] == "line" for text, s in zip(labels, shapes, strict=True)
+    )
+    fired = next(a["step"] for a in dying.alerts if a["rule"] == "lld-decay")
+    assert any(s["type"] == "line" and s["x0"] == s["x1"] == fired for s in shapes)
+
+
+def test_bands_cover_the_run_without_gaps(dying: Subject) -> None:
+    shapes = make_chart(DELTA, dying, View())["layout"]["shapes"]
+    bands = [s for s in shapes if s["type"] == "rect" and s["y0"] == 0.0]
+    assert bands[0]["x0"] == 0
+    assert bands[-1]["x1"] == 139
+    assert all(a["x1"] == b["x0"] for a, b in itertools.pairwise(bands))
+
+
+def test_raw_values_stay_visible_behind_the_mean(dying: Subject) -> None:
+    names = [t["name"] for t in make_chart(DELTA, dying, View(window=10))["data"]]
+    assert "Δ, raw" in names
+    assert "Δ, raw" not in [t["name"] for t in make_chart(DELTA, dying, View(window=1))["data"]]
+
+
+def test_every_chart_shares_x_and_keeps_the_zoom(dying: Subject) -> None:
+    view = View("step", 10, (20.0, 90.0))
+    assert all(make_chart(c, dying, view)["layout"]["xaxis"]["range"] == [20, 90] for c in CHARTS)
+
+
+def test_what_was_not_measured_is_said_in_words(dying: Subject) -> None:
+    bare = Subject(
+        "bare", dying.table.assign(delta_correct=np.nan, evidence=np.nan), [], [], [], 2000
+    )
+    (note,) = make_chart(DELTA, bare, View())["layout"]["annotations"]
+    assert note["text"] == "not measured in this run"
+
+
+def test_an_overlay_has_a_line_per_shown_run_in_its_own_style(dying: Subject) -> None:
+    other = Subject("<b>x</b>", dying.table, [], [], [], 2000)
+    data = make_overlay(DELTA, [dying, other], {"dying", "<b>x</b>"}, View())["data"]
+    assert [t["name"] for t in data] == ["dying", "&lt;b&gt;x&lt;/b&gt;"]
+    assert data[0]["line"]["color"] != data[1]["line"]["color"]
+    assert len(make_overlay(DELTA, [dying, other], {"dying"}, View())["data"]) == 1
+
+
+def test_twenty_runs_have_twenty_styles() -> None:
+    assert len({run_style(i) for i in range(20)}) == 20
+
+
+def test_a_refresh_replaces_data_but_no_whole_figure(dying: Subject) -> None:
+    operations = patch(make_chart(DELTA, dying, View())).to_plotly_json()["operations"]
+    assert {next(iter(o["location"])) for o in operations} == {"data", "layout"}
+    assert all(len(o["location"]) == 2 for o in operations if o["location"][0] == "layout")
+
+
+# -- pages --------------------------------------------------------------------------------------
+
+
+def test_the_list_says_verdict_phase_and_age(root: Path) -> None:
+    said = texts(page(shelf.Shelf(root), "/", ""))
+    for expected in ("dying", "critical", "collapse", "healthy", "seeds/one", "stalled", "ago"):
+        assert expected in said
+
+
+def test_the_run_page_says_alarm_meaning_and_advice(root: Path) -> None:
+    said = texts(page(shelf.Shelf(root), "/run/dying", ""))
+    for expected in (
+        "lld-collapse",
+        "since step",
+        "means",
+        "false alarms",
+        "look-alikes",
+        "Retriever",
+    ):
+        assert expected in said
+
+
+def test_an_empty_root_says_so_and_fills_by_itself(tmp_path: Path) -> None:
+    runs = shelf.Shelf(tmp_path)
+    assert "no runs here yet" in texts(page(runs, "/", ""))
+    write_run(tmp_path / "first", 3)
+    assert "/run/first" in texts(page(runs, "/", ""))
+
+
+@pytest.mark.parametrize(
+    "path", ["/run/nope", "/run/..%2F..%2Fetc", "/run//etc/passwd", "/run/", "/nowhere", "/compare"]
+)
+def test_addresses_without_a_run_give_words(root: Path, path: str) -> None:
+    said = texts(page(shelf.Shelf(root / "seeds"), path, "?run=../dying"))
+    assert "All runs" in said
+    assert "collapse" not in said, "a name must not lead outside the root"
+
+
+def test_a_shared_address_gives_its_view_and_nonsense_the_usual_one() -> None:
+    assert view_of({"x": ["time"], "mean": ["25"], "zoom": ["1.5,9"]}) == View(
+        "time", 25, (1.5, 9.0)
+    )
+    assert view_of({"x": ["evil"], "mean": ["-1"], "zoom": ["9,1"]}) == View()
+    assert view_of({"zoom": ["nan,inf,2"]}) == View()
+
+
+def test_untrusted_names_stay_text(tmp_path: Path) -> None:
+    name = "<img src=x onerror=alert(1)>"
+    with lldscope.Recorder(tmp_path / "r", name=name) as recorder:
+        recorder.event("<b>odd</b>", step=1)
+        recorder.step(step=1, reward_sum=1.0, n_responses=2)
+    look = shelf.Shelf(tmp_path).look("r")
+    figure = json.dumps([make_chart(c, look.subject, View()) for c in CHARTS])
+    assert "<b>" not in figure
+    app = make_app(shelf.Shelf(tmp_path))
+    assert "dangerously" not in json.dumps(app.layout.to_plotly_json(), default=str)
+
+
+# -- shelf --------------------------------------------------------------------------------------
+
+
+def test_the_version_changes_with_rows_and_only_then(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr(shelf, "FRESH_SECONDS", 0.0)
+    runs = shelf.Shelf(tmp_path)
+    with lldscope.Recorder(tmp_path / "r") as recorder:
+        recorder.step(step=0, reward_sum=1.0, n_responses=2)
+        _until(lambda: runs.look("r").state["last_step"] == 0)
+        first = runs.look("r")
+        assert runs.look("r").version == first.version
+        recorder.step(step=1, reward_sum=1.0, n_responses=2)
+        _until(lambda: runs.look("r").state["last_step"] == 1)
+        assert runs.look("r").version != first.version
+
+
+def test_a_deleted_run_and_another_in_its_place(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr(shelf, "FRESH_SECONDS", 0.0)
+    write_run(tmp_path / "r", 30)
+    runs = shelf.Shelf(tmp_path)
+    assert runs.look("r").state["last_step"] == 29
+    shutil.rmtree(tmp_path / "r")
+    with pytest.raises(RunNotFound, match="no run"):
+        runs.look("r")
+    write_run(tmp_path / "r", 4)
+    assert runs.look("r").state["last_step"] == 3
+
+
+def test_a_run_of_a_newer_schema_is_named_in_words(tmp_path: Path) -> None:
+    path = write_run(tmp_path / "r", 3)
+    info = json.loads((path / "run.json").read_text())
+    (path / "run.json").write_text(json.dumps(info | {"schema": 99}))
+    with pytest.raises(NewerSchema):
+        shelf.Shelf(tmp_path).look("r")
+    runs = shelf.Shelf(tmp_path)
+    assert "Upgrade lldscope" in texts(page(runs, "/", ""))
+    assert "Upgrade lldscope" in texts(page(runs, "/run/r", ""))
+
+
+def test_damage_and_dropped_rows_are_said(tmp_path: Path) -> None:
+    path = write_run(tmp_path / "r", 30)
+    part = next((path / "steps").glob("*.parquet"))
+    part.write_bytes(part.read_bytes()[:-20])
+    beat = next((path / "heartbeat").glob("*.json"))
+    beat.write_text(
+        json.dumps(json.loads(beat.read_text()) | {"dropped": {"actions: too late": 7}})
+    )
+    said = texts(page(shelf.Shelf(tmp_path), "/run/r", ""))
+    assert part.name in said
+    assert "7 × actions: too late" in said
+
+
+def test_no_more_than_a_bounded_number_of_runs_stays_open(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr(shelf, "MOST_OPEN", 2)
+    for name in "abcd":
+        write_run(tmp_path / name, 2)
+    runs = shelf.Shelf(tmp_path)
+    assert len(runs.summaries(60.0)) == 4
+    assert len(runs._places) == 2
+    looked: list[str] = []
+    monkeypatch.setattr(runs, "look", looked.append)
+    assert len(runs.summaries(60.0)) == 4
+    assert looked == [], "finished runs that have not changed are not read again"
+
+
+# -- server -------------------------------------------------------------------------------------
+
+
+def client(root: Path, token: str | None = None) -> Any:
+    app = make_app(shelf.Shelf(root))
+    server.guard(app.server, "127.0.0.1", 8050, token)
+    return app.server.test_client()
+
+
+def test_pages_name_no_other_host(root: Path) -> None:
+    answer = client(root).get("/run/dying", headers={"Host": "localhost:8050"})
+    assert answer.status_code == 200
+    body = answer.get_data(as_text=True).replace("http://www.w3.org/2000/svg", "")
+    assert "http://" not in body
+    assert "https://" not in body
+    assert "default-src 'self'" in answer.headers["Content-Security-Policy"]
+
+
+def test_without_token_only_local_names_are_answered(root: Path) -> None:
+    assert client(root).get("/", headers={"Host": "127.0.0.1:8050"}).status_code == 200
+    assert client(root).get("/", headers={"Host": "[::1]:8050"}).status_code == 200
+    assert client(root).get("/", headers={"Host": "evil.example:8050"}).status_code == 403
+
+
+@pytest.mark.parametrize("path", ["/", "/_dash-layout", "/_dash-dependencies", "/assets/style.css"])
+def test_with_token_every_request_needs_it(root: Path, path: str) -> None:
+    visitor = client(root, "s3cret")
+    assert visitor.get(path).status_code == 401
+    assert visitor.get(f"{path}?token=wrong").status_code == 401
+    shown = visitor.get(f"{path}?token=s3cret")
+    assert shown.status_code == 200
+    cookie = shown.headers["Set-Cookie"]
+    assert "HttpOnly" in cookie
+    assert "SameSite=Strict" in cookie
+    assert visitor.get(path).status_code == 200, "afterwards the cookie is enough"
+
+
+def test_what_cannot_be_served_is_said_in_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="--token"):
+        server.serve(tmp_path, host="0.0.0.0")
+    with pytest.raises(LldscopeError, match="no folder"):
+        server.serve(tmp_path / "nope")
+    with pytest.raises(UsageError, match="0 to 65535"):
+        server.serve(tmp_path, port=70_000)
+
+
+def test_command_serves_a_root_and_ends_quietly(root: Path) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "lldscope", "dash", str(root), "--port", "0"],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    try:
+        assert process.stderr is not None
+        told = [process.stderr.readline() for _ in range(3)]
+        address = told[0].split()[-1]
+        with urllib.request.urlopen(address, timeout=30) as answer:
+            assert answer.status == 200
+        port = address.rsplit(":", 1)[1].strip("/")
+        busy = subprocess.run(
+            [sys.executable, "-m", "lldscope", "dash", str(root), "--port", port],
+            capture_output=True, text=True, timeout=60,
+        )  # fmt: skip
+        assert (busy.returncode, busy.stdout) == (1, "")
+        assert busy.stderr.strip().count("\n") == 0
+        assert f"ort {port} is in use" in busy.stderr
+        assert "--port" in busy.stderr
+    finally:
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert out == ""
+    assert "ssh -L" in told[1]
+    assert err == ""
+
+
+def test_without_the_extra_the_command_says_what_to_install(tmp_path: Path) -> None:
+    code = (
+        "import sys; sys.modules['dash'] = None\n"
+        "import importlib.util as u; find = u.find_spec\n"
+        "u.find_spec = lambda name, *a: None if name == 'dash' else find(name, *a)\n"
+        "sys.argv = ['lldscope', 'dash', '.']\n"
+        "from lldscope.cli import main; main()"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, timeout=60
+    )
+    assert ended.returncode == 1
+    assert "pip install 'lldscope[dash]'" in ended.stderr
+    assert ended.stderr.strip().count("\n") == 0
+
+
+def test_help_loads_nothing_heavy() -> None:
+    code = (
+        "import sys; from lldscope_dashboard.cli import dash\n"
+        "assert not {'dash', 'plotly', 'flask', 'pandas', 'duckdb'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, env=os.environ, timeout=60)
+
+
+def _until(holds: Any, seconds: float = 20.0) -> None:
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        try:
+            if holds():
+                return
+        except RunNotFound:
+            pass
+        time.sleep(0.1)
+    raise AssertionError("waited in vain")

@@ -30,10 +30,11 @@ def e_detector(score: Series, arl: float) -> Series:
     """Shiryaev–Roberts e-detector on scores in [0, 1]; alarm where the result reaches `arl`.
 
     M ← (M + 1)·L with L = 1 + λ(2·score − 1), averaged over the bets λ (Shin, Ramdas and Rinaldo,
-    "E-detectors", arXiv 2203.03532, §2 and §4). If E[score | past] ≤ ½ at every step, E[L | past]
-    ≤ 1, and the average run length to a false alarm is at least `arl` steps, whatever the
-    distribution or the dependence within a step. Evidence is capped at 10·`arl`, after the alarm,
-    so that it can also resolve.
+    "E-detectors", arXiv 2203.03532, whose running example is the mean of a bounded variable without
+    independence). If E[score | past] ≤ ½ at every step, then E[L | past] ≤ 1 and M − t is a
+    supermartingale, so the expected step of a false alarm is at least E[M at the alarm] ≥ `arl`,
+    whatever the distribution and the dependence within a step. After an alarm, evidence is capped
+    at 10·`arl`, so that it can also resolve.
     """
     bets = np.array(MIXTURE)
     evidence = np.zeros(len(bets))

@@ -10,6 +10,7 @@ import pytest
 import torch
 from click.testing import CliRunner
 from lldscope_trainer import cli
+from lldscope_trainer.batch import answer_mask
 from lldscope_trainer.config import load_config
 from lldscope_trainer.rescore import rescore_sample
 from lldscope_trainer.train import Trainer, train
@@ -163,6 +164,35 @@ def test_llds_and_kl_are_recorded(preserved):
     assert first["loss_llds"] > 0
     assert first["kl_sum"] == pytest.approx(0, abs=1e-4)  # still the reference itself
     assert second["kl_sum"] > 0
+
+
+def test_answer_tokens_can_be_left_out_of_the_penalty():
+    masked, whole = (
+        run("llds=action", "lr=1e-3", *extra, steps=1) for extra in (["llds_answer_weight=0"], [])
+    )
+    answers = [a for a in masked.rows("actions") if a["kind"] == "answer" and a["llds_gate"]]
+    assert any(
+        0 < a["llds_sum"] < b["llds_sum"]
+        for a, b in zip(masked.rows("actions"), whole.rows("actions"), strict=True)
+        if a["kind"] == "answer" and a["llds_gate"] and b["llds_gate"]
+    ), answers
+
+
+def test_answer_mask_is_the_text_between_the_tags():
+    trainer = Trainer(load_config("tiny", SMALL), lldscope.NullRecorder())
+    rollouts, _ = trainer._rollouts(random.Random(0))
+    width = max(len(r.ids) for r in rollouts)
+    mask = answer_mask(trainer.policy, rollouts, torch.Size((len(rollouts), width)))
+    answered = 0
+    for rollout, row in zip(rollouts, mask, strict=True):
+        marked = [token for token, m in zip(rollout.ids, row.tolist(), strict=False) if m]
+        text = trainer.policy.decode(marked)
+        if rollout.episode.actions[-1].kind == "answer":
+            assert text.strip() == rollout.episode.actions[-1].content
+            answered += 1
+        else:
+            assert text == ""
+    assert answered > 0
 
 
 def test_the_first_update_of_a_step_is_on_policy(plain):

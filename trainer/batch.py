@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .policy import Policy
+from .reward import ANSWER
 from .rollout import Rollout
 from .scoring import action_logps, by_length, pad
 
@@ -28,6 +30,7 @@ class Batch:
     ref: Tensor
     gate_open: Tensor
     penalty: Tensor
+    answer_mask: Tensor | None = None
 
     @classmethod
     def of(cls, rollouts: Sequence[Rollout], advantages: Tensor, device: torch.device) -> Batch:
@@ -53,3 +56,22 @@ class Batch:
             parts.append(torch.nn.functional.pad(logps, (0, width - longest)))
             order += bucket
         return torch.cat(parts)[torch.tensor(order, device=self.ids.device).argsort()]
+
+
+def answer_mask(policy: Policy, rollouts: Sequence[Rollout], shape: torch.Size) -> Tensor:
+    """(N, T), 1 on the tokens inside the last answer span of each rollout, its tags excluded.
+
+    A token that straddles a tag (with a tokenizer that does not know the tags) counts as inside.
+    """
+    mask = torch.zeros(shape, dtype=torch.int64)
+    for i, rollout in enumerate(rollouts):
+        if rollout.episode.actions[-1].kind != "answer":
+            continue
+        last = len(rollout.episode.actions) - 1
+        where = [t for t, action in enumerate(rollout.action) if action == last]
+        ids = [rollout.ids[t] for t in where]
+        ends = [len(policy.decode(ids[: k + 1])) for k in range(len(ids))]
+        span = list(ANSWER.finditer(policy.decode(ids)))[-1]
+        for t, start, end in zip(where, [0, *ends], ends, strict=False):
+            mask[i, t] = int(end > span.start(1) and start < span.end(1))
+    return mask.to(policy.device)

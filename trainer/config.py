@@ -101,6 +101,15 @@ class TrainConfig:
     llds_dead_band: float = _setting(
         0.0, "Drop in nats a gate ignores; 0 in the paper.", *_at_least(0)
     )
+    llds_answer_weight: float = _setting(
+        1.0, "β: weight of the LLDS penalty on answer tokens (Eq. 5); 1 is no masking.", *_share()
+    )
+    llds_adaptive: str = _setting(
+        "off",
+        "Take β from the step's mean number of valid searches instead, by the paper's rule or the "
+        "reference code's.",
+        *_one_of("off", "paper", "reference"),
+    )
     llds_normalizer: str = _setting(
         "preserved", "Tokens the LLDS sum is divided by.", *_one_of("preserved", "all")
     )

@@ -10,6 +10,10 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
+from torch import Tensor
+
+from .batch import Batch
+
 INCORRECT_SHARE = 0.25
 """Part of the re-scored rollouts that is taken from the incorrect ones."""
 
@@ -30,3 +34,11 @@ def rescore_sample(
     spare = min(len(incorrect), round(n * INCORRECT_SHARE))
     correct = correct[: n - spare]
     return correct + incorrect[: n - len(correct)]
+
+
+def mean_delta(batch: Batch, among: Tensor) -> float | None:
+    """Mean Δ = Σ (log π_post − log π_old) over the re-scored rollouts in `among` (N,) bool, in
+    nats per response; None if none was re-scored."""
+    delta = (batch.post - batch.old).sum(1).cpu()
+    measured = among & ~delta.isnan()
+    return float(delta[measured].mean()) if measured.any() else None

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 CORRECT_RULE = "exact match of the last <answer> with a gold answer, after normalisation"
 
-_ANSWER = re.compile(r"<answer>(.*?)</answer>", re.DOTALL)
+ANSWER = re.compile(r"<answer>(.*?)</answer>", re.DOTALL)
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
 
@@ -25,7 +25,7 @@ def normalize_answer(text: str) -> str:
 
 def last_answer(written: str) -> str | None:
     """The content of the last answer span the policy wrote, or None."""
-    spans = _ANSWER.findall(written)
+    spans = ANSWER.findall(written)
     return spans[-1].strip() if spans else None
 
 

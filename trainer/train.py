@@ -17,13 +17,14 @@ from typing import Any
 import torch
 
 from .advantages import group_advantages
-from .batch import Batch
+from .batch import Batch, answer_mask
 from .config import TrainConfig
 from .environment import Environment
 from .evaluation import Evaluator
+from .llds import adaptive_answer_weight
 from .policy import load_policy
 from .records import StepRows, loss_columns, update_columns
-from .rescore import rescore_sample
+from .rescore import mean_delta, rescore_sample
 from .retrieval import Bm25Retriever, UnrelatedRetriever
 from .rollout import Rollout, Sampler, Sampling
 from .update import Updater, UpdateStats
@@ -104,7 +105,10 @@ class Trainer:
         if self._reference is not None:
             with torch.no_grad():
                 batch.ref = batch.score(self._reference, range(len(rollouts)), c.buckets)
-        updates = self._updater.run(batch, step, rng)
+        weight = self._answer_weight(rollouts)
+        if weight != 1:
+            batch.answer_mask = answer_mask(self.policy, rollouts, batch.ids.shape)
+        updates = self._updater.run(batch, step, rng, answer_weight=weight)
         seconds_update = clock.lap()
 
         self._rescore(batch, rewards.tolist(), groups, rng)
@@ -135,6 +139,16 @@ class Trainer:
         generator = torch.Generator(self._device).manual_seed(rng.getrandbits(62))
         played = self._sampler.play(self._environment, [questions[g] for g in groups], generator)
         return played, groups
+
+    def _answer_weight(self, rollouts: Sequence[Rollout]) -> float:
+        """β of the step: fixed, or by the mean number of valid searches."""
+        c = self.config
+        if c.llds == "off":
+            return 1.0
+        if c.llds_adaptive == "off":
+            return c.llds_answer_weight
+        searches = sum(a.kind == "search" for r in rollouts for a in r.episode.actions)
+        return adaptive_answer_weight(searches / len(rollouts), rule=c.llds_adaptive)
 
     @torch.no_grad()
     def _rescore(
@@ -179,7 +193,7 @@ class Trainer:
         return StepReport(
             step=step,
             reward=sums["reward_sum"] / sums["n_responses"],
-            delta_correct=_delta_correct(batch, rewards),
+            delta_correct=mean_delta(batch, rewards == 1),
             entropy=sums["entropy_sum"] / max(1, sums["n_tokens"]),
             grad_norm=sorted(u.grad_norm for u in updates)[len(updates) // 2],
         )
@@ -218,12 +232,6 @@ def train(
         trainer.policy.save(save_to)
     last = rewards[-10:]
     return Summary(config.steps, sum(last) / len(last), greedy, closed, **trainer.seconds)
-
-
-def _delta_correct(batch: Batch, rewards: torch.Tensor) -> float | None:
-    delta = (batch.post - batch.old).sum(1).cpu()
-    measured = (rewards == 1) & ~delta.isnan()
-    return float(delta[measured].mean()) if measured.any() else None
 
 
 class _Clock:

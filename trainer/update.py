@@ -42,10 +42,17 @@ class Updater:
             self._parameters, lr=config.lr, weight_decay=config.weight_decay
         )
         self.n_applied = 0
+        self._answer_weight = 1.0
         self.lr = 0.0
 
-    def run(self, batch: Batch, step: int, rng: random.Random) -> list[UpdateStats]:
-        """All updates of a step, each on its own share of the rollouts in random order."""
+    def run(
+        self, batch: Batch, step: int, rng: random.Random, *, answer_weight: float
+    ) -> list[UpdateStats]:
+        """All updates of a step, each on its own share of the rollouts in random order.
+
+        `answer_weight` is the step's β; other than 1 it needs the batch's answer mask.
+        """
+        self._answer_weight = answer_weight
         self.lr = self._config.lr * min(1.0, (step + 1) / max(1, self._config.warmup_steps))
         for group in self.optimizer.param_groups:
             group["lr"] = self.lr
@@ -83,8 +90,10 @@ class Updater:
         loss = policy.loss
         preserving = kl = None
         if c.llds != "off":
+            answers = None if batch.answer_mask is None else batch.answer_mask[where]
             preserving = llds_loss(
                 new, old, mask, advantages,
+                answer_mask=answers, answer_weight=self._answer_weight,
                 gate=c.llds, coefficient=c.llds_coefficient,
                 dead_band=c.llds_dead_band, normalizer=c.llds_normalizer,
             )  # fmt: skip

@@ -31,7 +31,7 @@ def steps_recorded(run: Path) -> int:
 
 
 def test_demo_trains_both_and_says_how_it_went(lldscope_command, tmp_path):
-    done = lldscope_command("demo", tmp_path, "--no-dash", *SHORT)
+    done = lldscope_command("demo", "--root", tmp_path, "--no-dash", *SHORT)
     assert done.returncode == 0, done.stderr
     for name in ("grpo", "grpo-llds"):
         run = lldscope.open_run(tmp_path / "demo-1" / name)
@@ -46,7 +46,7 @@ def test_demo_trains_both_and_says_how_it_went(lldscope_command, tmp_path):
 
 
 def test_ctrl_c_stops_the_demo_and_starting_again_makes_new_runs(tmp_path):
-    command = [sys.executable, "-m", "lldscope", "demo", str(tmp_path), "--no-dash", "steps=500",
+    command = [sys.executable, "-m", "lldscope", "demo", "--root", str(tmp_path), "--no-dash", "steps=500",
                *SHORT[1:]]  # fmt: skip
     demo = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     runs = [tmp_path / "demo-1" / name for name in ("grpo", "grpo-llds")]
@@ -86,7 +86,7 @@ def test_a_busy_port_is_said_before_anything_is_trained(lldscope_command, tmp_pa
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        done = lldscope_command("demo", tmp_path, "--port", str(port))
+        done = lldscope_command("demo", "--root", tmp_path, "--port", str(port))
     assert done.returncode == 1
     assert f"Port {port} is in use" in done.stderr
     assert list(tmp_path.iterdir()) == []

@@ -58,16 +58,22 @@ class Arm:
 
 
 @click.command()
-@click.argument("root", type=click.Path(path_type=Path), default=Path("runs"))
+@click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...")
+@click.option(
+    "--root",
+    type=click.Path(path_type=Path),
+    default=Path("runs"),
+    show_default=True,
+    help="Folder under which the runs are made.",
+)
 @click.option("--port", default=8050, show_default=True, help="Port of the dashboard.")
 @click.option("--dash/--no-dash", default=True, help="Serve the dashboard meanwhile.")
 @click.option("--stay/--exit", default=True, help="Keep the dashboard up after training.")
-@click.argument("overrides", nargs=-1)
-def demo(root: Path, port: int, dash: bool, stay: bool, overrides: tuple[str, ...]) -> None:
-    """Train a tiny policy under ROOT, without and with LLDS, in front of the live dashboard.
+def demo(overrides: tuple[str, ...], root: Path, port: int, dash: bool, stay: bool) -> None:
+    """Train a tiny policy here, without and with LLDS, in front of the live dashboard.
 
-    OVERRIDES are key=value settings for both trainings, as for `lldscope train`. A few minutes on
-    two cores; no GPU and no network.
+    KEY=VALUE settings go to both trainings, as for `lldscope train`. A few minutes on two cores; no
+    GPU and no network. Starting again makes new runs beside the old ones.
     """
     if dash:
         _port_is_free(port)

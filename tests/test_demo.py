@@ -46,8 +46,8 @@ def test_demo_trains_both_and_says_how_it_went(lldscope_command, tmp_path):
 
 
 def test_ctrl_c_stops_the_demo_and_starting_again_makes_new_runs(tmp_path):
-    command = [sys.executable, "-m", "lldscope", "demo", "--root", str(tmp_path), "--no-dash", "steps=500",
-               *SHORT[1:]]  # fmt: skip
+    command = [sys.executable, "-m", "lldscope", "demo", "--root", str(tmp_path), "--no-dash",
+               "steps=500", *SHORT[1:]]  # fmt: skip
     demo = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     runs = [tmp_path / "demo-1" / name for name in ("grpo", "grpo-llds")]
     wait_until(lambda: all((r / "run.json").exists() and steps_recorded(r) > 1 for r in runs))

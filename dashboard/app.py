@@ -77,8 +77,8 @@ def make_app(shelf: Shelf) -> Dash:
             dcc.Location(id="url"),
             html.Nav(
                 [
-                    dcc.Link([html.Span("lld", className="mark"), "scope"], href="/", id="brand"),
-                    html.Span("likelihood displacement, live", className="quiet"),
+                    html.A([html.Span("lld", className="mark"), "scope"], href="/", id="brand"),
+                    html.A("Runs", href="/"),
                     html.Button("Light / dark", id="theme", className="button plain"),
                 ]
             ),

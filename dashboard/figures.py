@@ -69,7 +69,8 @@ def make_chart(chart: Chart, subject: Subject, view: View) -> Figure:
         *marks.alarm_lines(subject.table, subject.alerts, axis, seen),
         *_threshold(chart, subject.arl),
     ]
-    return _finish(data, layout, counts, "not measured in this run")
+    missing = "not measured in this run" if len(subject.table) else "nothing recorded yet"
+    return _finish(data, layout, counts, missing)
 
 
 def make_overlay(chart: Chart, subjects: list[Subject], shown: set[str], view: View) -> Figure:

@@ -57,7 +57,10 @@ def controls(view: View, extra: Any = None) -> html.Div:
             dcc.RadioItems(X_AXES, view.by, id="x", className="segments"),
             html.Label("trailing mean, steps", className="key"),
             dcc.RadioItems(means, view.window, id="mean", className="segments"),
-            html.Span("drag to zoom · double-click to go back", className="quiet hint"),
+            html.Span(
+                "phases as judged live · drag to zoom, double-click to go back",
+                className="quiet hint",
+            ),
         ],
         className="controls",
     )
@@ -89,7 +92,7 @@ def words_page(title: str, text: str, retry: bool = False) -> html.Div:
         [
             html.H1(title),
             html.P(text),
-            html.P(dcc.Link("All runs", href="/")),
+            html.P(html.A("All runs", href="/")),
             *([again] if retry else []),
         ],
         className="card empty",

@@ -21,7 +21,7 @@ def list_page(shelf: Shelf) -> html.Div:
             html.Header(
                 [
                     html.Div([html.H1("Runs"), html.P(str(shelf.root), className="quiet path")]),
-                    dcc.Link("Compare", href="/compare", id="compare", className="button disabled"),
+                    html.A("Compare", href="/compare", id="compare", className="button disabled"),
                 ],
                 className="page-head",
             ),
@@ -64,7 +64,7 @@ def _row(line: Summary | str, picked: list[str]) -> html.Tr:
     )
     step = "–" if state["last_step"] is None else f"{state['last_step']:,}"
     life = html.Span(className=f"dot {state['life']}", title=words.LIVES[state["life"]])
-    group = [html.Div(line.group, className="quiet")] if line.group else []
+    group = [html.Div(str(line.group), className="quiet")] if line.group else []
     return html.Tr(
         [
             html.Td(pick),

@@ -87,30 +87,33 @@ def _labels(names: list[str], at: list[float], near: float) -> list[str]:
 def event_ticks(
     table: pd.DataFrame, events: list[dict[str, Any]], axis: XAxis, seen: tuple[float, float]
 ) -> list[Shape]:
-    """A short tick at the foot of the plot for each event of a step, named unless a checkpoint."""
+    """A named tick for each event of a step; checkpoints are short ones, if they are not too many.
+
+    The most recent ones if there are more than a chart can bear; zooming in shows the others.
+    """
     placed = [e for e in events if isinstance(e.get("step"), int)]
     at = at_steps(table, axis, [float(e["step"]) for e in placed])
-    shapes = []
-    for x, event in zip(at, placed, strict=True):
-        if not seen[0] <= x <= seen[1]:
-            continue
-        kind = str(event.get("kind", "event"))
-        named = kind != "checkpoint"
-        text = f"{_SPACE}{escape(kind[:40])}"
-        label = _upright(text, theme.NEUTRAL, "start") if named else {}
-        shapes.append(
-            {
-                "type": "line",
-                "yref": "paper",
-                "x0": x,
-                "x1": x,
-                "y0": 0.0,
-                "y1": 0.45 if named else 0.07,
-                "line": {"color": theme.NEUTRAL, "width": 1.5, "dash": "solid"},
-                **label,
-            }
-        )
-    return shapes[-2 * _MOST_LINES :]
+    kinds = [str(e.get("kind", "event")) for e in placed]
+    within = [(x, k) for x, k in zip(at, kinds, strict=True) if seen[0] <= x <= seen[1]]
+    saved = [x for x, kind in within if kind == "checkpoint"]
+    named = [(x, kind) for x, kind in within if kind != "checkpoint"]
+    shapes = [_tick(x, 0.07) for x in saved] if len(saved) <= _MOST_LINES else []
+    for x, kind in named[-_MOST_LINES:]:
+        label = _upright(f"{_SPACE}{escape(kind[:40])}", theme.NEUTRAL, "start")
+        shapes.append(_tick(x, 0.45) | label)
+    return shapes
+
+
+def _tick(x: float, height: float) -> Shape:
+    return {
+        "type": "line",
+        "yref": "paper",
+        "x0": x,
+        "x1": x,
+        "y0": 0.0,
+        "y1": height,
+        "line": {"color": theme.NEUTRAL, "width": 1.5, "dash": "solid"},
+    }
 
 
 def onset_line(

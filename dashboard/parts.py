@@ -23,8 +23,9 @@ GRAPH_CONFIG: Any = {
 }
 
 
-def run_link(name: str, text: str | None = None) -> dcc.Link:
-    return dcc.Link(text or name, href=f"/run/{quote(name)}", className="run-link")
+def run_link(name: str, text: str | None = None) -> html.A:
+    """A link to a run; a whole load, so that no late answer meets a page that has changed."""
+    return html.A(text or name, href=f"/run/{quote(name)}", className="run-link")
 
 
 def badge(sign: theme.Sign, word: str | None = None, note: str | None = None) -> html.Span:
@@ -55,10 +56,7 @@ def status_line(look: Look) -> list[Any]:
         html.Span([_key("evidence"), label], title=note),
         _firing(state),
         html.Span([_key("last row"), words.age(state["last_row_age_seconds"])], className="age"),
-        html.Span(
-            [html.Span(className=f"dot {state['life']}"), words.LIVES[state["life"]]],
-            title=state["reason"],
-        ),
+        _life(state),
     ]
 
 
@@ -69,6 +67,13 @@ def gone(why: str) -> list[Any]:
 
 def _key(text: str) -> html.Span:
     return html.Span(text, className="key")
+
+
+def _life(state: dict[str, Any]) -> html.Span:
+    reason = str(state["reason"] or "")
+    told = words.LIVES[state["life"]] + (f": {reason}" if reason else "")
+    dot = html.Span(className=f"dot {state['life']}")
+    return html.Span([dot, told], className="life", title=reason)
 
 
 def _firing(state: dict[str, Any]) -> html.Span:
@@ -153,7 +158,7 @@ def notes(look: Look) -> list[Any]:
         told.append(". `lldscope doctor` says more. ")
     if dropped:
         told.append(html.Strong("The recorder had to drop: "))
-        told.append("; ".join(f"{n:,} × {what}" for what, n in dropped.items()) + ". ")
+        told.append("; ".join(f"{n} × {what}" for what, n in dropped.items()) + ". ")
     if look.state["last_step"] is None:
         told.append("No step has been recorded yet; the charts fill by themselves.")
     return [html.Div(told, className="notice", role="status")] if told else []

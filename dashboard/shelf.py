@@ -10,6 +10,7 @@ import threading
 import time
 import uuid
 from collections import OrderedDict
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -68,13 +69,22 @@ class _Place:
     at: float = 0.0
 
 
+@dataclass(frozen=True)
+class _Line:
+    """A summary, the files it was read from, and when."""
+
+    traces: tuple[Any, ...]
+    summary: Summary
+    at: float
+
+
 class Shelf:
     """Looks at the runs under a root by name. Names are paths relative to the root."""
 
     def __init__(self, root: Path) -> None:
         self.root = root.resolve()
         self._places: OrderedDict[str, _Place] = OrderedDict()
-        self._summaries: dict[str, tuple[tuple[Any, ...], Summary]] = {}
+        self._lines: dict[str, _Line] = {}
         self._lock = threading.Lock()
 
     def names(self) -> dict[str, Path]:
@@ -115,19 +125,19 @@ class Shelf:
             return place
 
     def summaries(self, seconds: float) -> list[Summary | str]:
-        """A line per run; just its name where `seconds` were over before it could be read."""
+        """A line per run; the one before, or just the name, where `seconds` were over by then."""
         end = time.monotonic() + seconds
-        lines: list[Summary | str] = []
-        for name, path in self.names().items():
-            traces = _traces(path)
-            known = self._summaries.get(name)
-            if known is None or known[0] != traces or _lives(known[1]):
-                if time.monotonic() > end:
-                    lines.append(known[1] if known else name)
-                    continue
-                known = self._summaries[name] = (traces, self._summary(name))
-            lines.append(known[1])
-        return lines
+        names = self.names()
+        # what was never read, or longest ago, comes first: a slow run must not starve the others
+        for name in sorted(names, key=lambda n: self._lines[n].at if n in self._lines else 0.0):
+            traces = _traces(names[name])
+            line = self._lines.get(name)
+            if line is not None and line.traces == traces and not _lives(line.summary):
+                continue
+            if time.monotonic() > end:
+                break
+            self._lines[name] = _Line(traces, self._summary(name), time.monotonic())
+        return [self._lines[n].summary if n in self._lines else n for n in names]
 
     def _summary(self, name: str) -> Summary:
         try:
@@ -179,7 +189,11 @@ def _spark(table: pd.DataFrame, column: str) -> Numbers:
 def _traces(path: Path) -> tuple[Any, ...]:
     """What changes on disk when a run does."""
     files = [path / "run.json", path / "heartbeat", *sorted((path / "manifest").glob("*.jsonl"))]
-    return tuple((s.st_mtime_ns, s.st_size) for f in files if f.exists() for s in [f.stat()])
+    found = []
+    for file in files:
+        with suppress(OSError):  # it may go while we look
+            found.append((file.name, file.stat().st_mtime_ns, file.stat().st_size))
+    return tuple(found)
 
 
 def _lives(summary: Summary) -> bool:

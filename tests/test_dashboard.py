@@ -167,6 +167,18 @@ def test_every_chart_shares_x_and_keeps_the_zoom(dying: Subject) -> None:
     assert all(make_chart(c, dying, view)["layout"]["xaxis"]["range"] == [20, 90] for c in CHARTS)
 
 
+def test_checkpoints_give_way_to_named_events_when_there_are_many(dying: Subject) -> None:
+    def ticks(n: int) -> list[str]:
+        saved = [{"kind": "checkpoint", "step": i} for i in range(n)]
+        events = [*saved, {"kind": "lr <i>", "step": 3}, {"kind": "no step"}]
+        busy = Subject("busy", dying.table, [], [], events, 2000)
+        shapes = make_chart(CHARTS[0], busy, View())["layout"]["shapes"]
+        return [s.get("label", {}).get("text", "").strip() for s in shapes]
+
+    assert ticks(5) == [""] * 5 + ["lr &lt;i&gt;"]
+    assert ticks(100) == ["lr &lt;i&gt;"]
+
+
 def test_what_was_not_measured_is_said_in_words(dying: Subject) -> None:
     bare = Subject(
         "bare", dying.table.assign(delta_correct=np.nan, evidence=np.nan), [], [], [], 2000
@@ -314,6 +326,12 @@ def test_no_more_than_a_bounded_number_of_runs_stays_open(tmp_path: Path, monkey
     monkeypatch.setattr(runs, "look", looked.append)
     assert len(runs.summaries(60.0)) == 4
     assert looked == [], "finished runs that have not changed are not read again"
+
+
+def test_a_list_read_in_no_time_names_runs_and_fills_one_by_one(root: Path) -> None:
+    runs = shelf.Shelf(root)
+    assert runs.summaries(-1.0) == ["dying", "healthy", "seeds/one"]
+    assert all(isinstance(line, shelf.Summary) for line in runs.summaries(60.0))
 
 
 # -- server -------------------------------------------------------------------------------------

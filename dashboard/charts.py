@@ -101,7 +101,7 @@ CHARTS: tuple[Chart, ...] = (
         "by-action",
         "Δ by action",
         next(c.unit for c in ACTION_SIGNALS.columns if c.name == "delta"),
-        "of correct responses, by turn; the first turns usually go first",
+        "of correct responses, by turn of the rollout",
         tuple(
             Line(
                 DELTA_OF_ACTION.format(i),

@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 
-# Views in the order in which they build on each other; `signal_rows` is a table, filled in between.
+# Views in the order in which they build on each other. What they give per step is kept in tables
+# (ROWS: table → view), to which a live run only adds; the last views read those.
 _BEFORE_ROWS = (
     "group_totals",
     "response_likelihood",
@@ -39,7 +40,9 @@ _BEFORE_ROWS = (
     "step_actions",
     "step_first_actions",
     "step_signals",
+    "step_action_signals",
 )
+_ROWS = {"signal_rows": "step_signals", "action_signal_rows": "step_action_signals"}
 _AFTER_ROWS = ("signals", "action_signals")
 
 
@@ -76,15 +79,29 @@ class Run:
         self.info = store.read_run(self.path)
         self.damaged: dict[str, str] = {}  # part → what is wrong with it; left out of every query
         self._lock = threading.RLock()
-        self._parts: list[store.Part] | None = None
+        self._parts: list[store.Part] = []
+        self._defined_from: int | None = None  # the first step that the tables show
+        self._owed: int | None = None  # the first step whose signals are not computed yet
         self._checked: set[tuple[str, str]] = set()
         self._assessed: Assessment | None = None
         self._db = _connect(self.path)
+        self._define_views()
         self.refresh()
 
     @property
     def name(self) -> str:
         return str(self.info.get("name") or self.path.name)
+
+    def close(self) -> None:
+        """Let go of the database; the run cannot be asked afterwards."""
+        with self._lock:
+            self._db.close()
+
+    def __enter__(self) -> Run:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self.close()
 
     # -- asking -----------------------------------------------------------------------------------
 
@@ -105,7 +122,7 @@ class Run:
             )
         try:
             with self._lock:
-                return self._guarded(lambda: self._frame(query, parameters))
+                return self._guarded(lambda: self._whole_frame(query, parameters))
         except duckdb.Error as error:
             raise UsageError(str(error)) from None
 
@@ -115,8 +132,7 @@ class Run:
 
     def action_signals(self) -> pd.DataFrame:
         """One row per (step, action_index, correct); see `lldscope.schema.ACTION_SIGNALS`."""
-        with self._lock:
-            return self._guarded(lambda: self._frame("SELECT * FROM action_signals"))
+        return self._frame("SELECT * FROM action_signals")
 
     def phases(self) -> pd.DataFrame:
         """Causal phases as spans: phase, start_step, end_step."""
@@ -154,14 +170,18 @@ class Run:
             changed = info != self.info
             self.info = info
             self.damaged |= dict.fromkeys(manifest.bad_lines, "the line cannot be read")
-            if manifest.parts == self._parts:
-                return changed
-            self._take_up(manifest.parts)
-            return True
+            if manifest.parts != self._parts:
+                self._adopt(manifest.parts)
+                changed = True
+            if self._owed is not None:
+                self._guarded(self._recompute)
+                changed = True
+            return changed
 
-    def _take_up(self, parts: list[store.Part]) -> None:
-        known = {(p.table, p.file) for p in self._parts or ()}
-        seen = self._last_seen(self._parts or [])
+    def _adopt(self, parts: list[store.Part]) -> None:
+        """Take the parts as they are now, and note from which step on signals are owed."""
+        known = {(p.table, p.file) for p in self._parts}
+        seen = self._last_seen(self._parts)
         # A merged part holds rows that were counted before; only new rows need new signals.
         since = [
             p.first_step
@@ -169,11 +189,11 @@ class Run:
             if (p.table, p.file) not in known
             and p.last_step > seen.get((p.table, p.attempt, p.rank), -1)
         ]
+        if since:
+            self._owed = min(since) if self._owed is None else min(*since, self._owed)
         self._parts = parts
         self._assessed = None
-        self._guarded(self._define_tables)
-        if since:
-            self._guarded(lambda: self._recompute(min(since)))
+        self._defined_from = None
 
     @staticmethod
     def _last_seen(parts: list[store.Part]) -> dict[tuple[str, int, int], int]:
@@ -184,35 +204,38 @@ class Run:
             seen[key] = max(seen.get(key, -1), p.last_step)
         return seen
 
-    def _recompute(self, first_step: int) -> None:
-        """Signals of `first_step` and later steps, anew."""
-        self._execute("DELETE FROM signal_rows WHERE step >= ?", [first_step])
-        self._execute(
-            "INSERT INTO signal_rows BY NAME SELECT * FROM step_signals WHERE step >= ?",
-            [first_step],
-        )
+    def _recompute(self) -> None:
+        """Signals of the steps that are owed, from the parts that hold such steps."""
+        first_step = self._owed or 0
+        self._define_tables(first_step)
+        for rows, view in _ROWS.items():
+            self._execute(f"DELETE FROM {rows} WHERE step >= ?", [first_step])
+            self._execute(
+                f"INSERT INTO {rows} BY NAME SELECT * FROM {view} WHERE step >= ?", [first_step]
+            )
+        self._owed = None
 
     # -- tables and views -------------------------------------------------------------------------
 
-    def _define_tables(self) -> None:
-        good = [p for p in self._parts or () if self._sound(p)]
+    def _define_tables(self, first_step: int = 0) -> None:
+        """Point the tables at the sound parts that hold `first_step` or later steps."""
+        if self._defined_from == first_step:
+            return
+        good = [p for p in self._parts if self._sound(p)]
         self._define_attempts(good)
         for table in TABLES:
-            files = [str(p.path(self.path)) for p in good if p.table == table]
+            files = [
+                _quote(str(p.path(self.path)))
+                for p in good
+                if p.table == table and p.last_step >= first_step
+            ]
             source = (
-                f"SELECT * FROM read_parquet([{', '.join(map(_quote, files))}], union_by_name=true)"
+                f"read_parquet([{', '.join(files)}], union_by_name=true)"
                 if files
-                else f"SELECT * FROM empty_{table}"
+                else f"empty_{table}"
             )
-            self._execute(f"CREATE OR REPLACE VIEW all_{table} AS {source}")
-            self._execute(
-                f"CREATE OR REPLACE VIEW {table} AS SELECT * FROM all_{table} t "
-                "WHERE NOT EXISTS (FROM attempts a WHERE a.attempt > t.attempt "
-                "AND a.first_step <= t.step)"
-                if self._several_attempts
-                else f"CREATE OR REPLACE VIEW {table} AS SELECT * FROM all_{table}"
-            )
-        self._define_views()
+            self._execute(f"CREATE OR REPLACE VIEW all_{table} AS FROM {source}")
+        self._defined_from = first_step
 
     def _define_attempts(self, parts: list[store.Part]) -> None:
         """`attempts`: first and last step of each start of the run, from the manifests alone."""
@@ -221,21 +244,25 @@ class Run:
             first, last = spans.get(p.attempt, (p.first_step, p.last_step))
             spans[p.attempt] = (min(first, p.first_step), max(last, p.last_step))
         rows = ", ".join(f"({a}, {first}, {last})" for a, (first, last) in sorted(spans.items()))
-        self._execute(
-            "CREATE OR REPLACE TABLE attempts (attempt INT, first_step INT, last_step INT)"
-        )
+        self._execute("DELETE FROM attempts")
         if rows:
             self._execute(f"INSERT INTO attempts VALUES {rows}")
-        self._several_attempts = len(spans) > 1
 
     def _define_views(self) -> None:
+        """Everything that does not depend on which parts there are; once per connection."""
+        self._execute("CREATE TABLE attempts (attempt INT, first_step INT, last_step INT)")
+        self._define_tables()
+        for table in TABLES:
+            self._execute(
+                f"CREATE VIEW {table} AS FROM all_{table} t WHERE NOT EXISTS (FROM attempts a "
+                "WHERE a.attempt > t.attempt AND a.first_step <= t.step)"
+            )
         for name in _BEFORE_ROWS:
-            self._execute(f"CREATE OR REPLACE VIEW {name} AS {view_sql(name)}")
-        self._execute(
-            "CREATE TABLE IF NOT EXISTS signal_rows AS SELECT * FROM step_signals WHERE false"
-        )
+            self._execute(f"CREATE VIEW {name} AS {view_sql(name)}")
+        for rows, view in _ROWS.items():
+            self._execute(f"CREATE TABLE {rows} AS FROM {view} WHERE false")
         for name in _AFTER_ROWS:
-            self._execute(f"CREATE OR REPLACE VIEW {name} AS {view_sql(name)}")
+            self._execute(f"CREATE VIEW {name} AS {view_sql(name)}")
 
     # -- damage -----------------------------------------------------------------------------------
 
@@ -259,13 +286,12 @@ class Run:
             except duckdb.Error:
                 if not self._find_damage():
                     raise
-                self._define_tables()
 
     def _find_damage(self) -> bool:
         """Look for unreadable parts; True if there are new ones or the manifest has changed."""
         parts = store.read_manifest(self.path).parts
         moved, before = parts != self._parts, len(self.damaged)
-        self._parts = parts
+        self._adopt(parts)
         for part in (p for p in parts if self._sound(p)):
             largest = ", ".join(f"max({name})" for name in TABLES[part.table].names)
             file = _quote(str(part.path(self.path)))
@@ -280,6 +306,11 @@ class Run:
     def _execute(self, sql: str, parameters: Sequence[Any] | None = None) -> list[tuple[Any, ...]]:
         with self._lock:
             return self._db.execute(sql, parameters).fetchall()
+
+    def _whole_frame(self, sql: str, parameters: Sequence[Any] | None) -> pd.DataFrame:
+        """A query that may want any part of the run."""
+        self._define_tables()
+        return self._frame(sql, parameters)
 
     def _frame(self, sql: str, parameters: Sequence[Any] | None = None) -> pd.DataFrame:
         with self._lock:

@@ -92,7 +92,7 @@ def demo(overrides: tuple[str, ...], root: Path, port: int, dash: bool, stay: bo
             while True:
                 time.sleep(3600)
     if any(arm.process.returncode for arm in arms):
-        raise LldscopeError(f"A training failed; its log is in {home}.")
+        raise LldscopeError(f"A training failed; the logs are in {home}.")
 
 
 def _port_is_free(port: int) -> None:
@@ -234,11 +234,19 @@ def _status(arm: Arm) -> Any:
     return status_line(arm.look.state)
 
 
+def _last_words(log: Path) -> str:
+    """The last line a child wrote: where something failed, it says why."""
+    from ..terminal import plain
+
+    lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+    return plain(lines[-1]) if lines else "nothing"
+
+
 def _summary(arms: list[Arm]) -> None:
     """Best and final reward of both, and when the first alarm came."""
     for arm in arms:
         if arm.look is None or arm.look.state["last_step"] is None:
-            click.echo(f"{arm.name:10} recorded no step; its log is {arm.log}", err=True)
+            click.echo(f"{arm.name:10} recorded no step: {_last_words(arm.log)}", err=True)
             continue
         evidence = arm.follower.run.assess().evidence if arm.follower.run else None
         reward = evidence.reward[-1] if evidence is not None else float("nan")

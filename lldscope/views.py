@@ -96,15 +96,17 @@ def signal_table(run: Run) -> Table:
 
 
 def alert_text(alert: dict[str, Any]) -> Text:
-    """An alarm in two lines: what and when, and what to do."""
+    """An alarm: what and when, and, while it fires, what to do."""
     from rich.text import Text
 
-    style = SEVERITY_STYLE[alert["severity"]]
+    fired, resolved = alert["episodes"][-1]
     head = f"{SEVERITY_MARK[alert['severity']]} {alert['severity']} {alert['rule']}"
-    resolved = "" if alert["state"] == "firing" else f" ({alert['state']})"
+    if resolved is not None:
+        words = f"  resolved at step {resolved}, fired at step {fired}: {plain(alert['message'])}"
+        return Text.assemble((head, "dim"), words)
     return Text.assemble(
-        (head, style),
-        f"  step {_or_dash(alert['step'])}{resolved}: {plain(alert['message'])}\n",
+        (head, SEVERITY_STYLE[alert["severity"]]),
+        f"  step {_or_dash(alert['step'])}: {plain(alert['message'])}\n",
         (f"  → {alert['advice']}", "dim"),
     )
 

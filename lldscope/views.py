@@ -102,11 +102,12 @@ def alert_text(alert: dict[str, Any]) -> Text:
     fired, resolved = alert["episodes"][-1]
     head = f"{SEVERITY_MARK[alert['severity']]} {alert['severity']} {alert['rule']}"
     if resolved is not None:
-        words = f"  resolved at step {resolved}, fired at step {fired}: {plain(alert['message'])}"
+        words = f"  resolved at step {resolved} after firing at step {fired}"
         return Text.assemble((head, "dim"), words)
+    again = "" if fired == alert["step"] else f" again, for the first time at step {alert['step']}"
     return Text.assemble(
         (head, SEVERITY_STYLE[alert["severity"]]),
-        f"  step {_or_dash(alert['step'])}: {plain(alert['message'])}\n",
+        f"  step {_or_dash(fired)}{again}: {plain(alert['message'])}\n",
         (f"  → {alert['advice']}", "dim"),
     )
 

@@ -18,7 +18,8 @@ from .scoring import action_logps, by_length, pad
 @dataclass
 class Batch:
     """N rollouts, T positions. `old` are the sampler's log-probabilities; the measurements beside
-    it are filled in as the step goes on and hold NaN where nothing was measured."""
+    it are filled in as the step goes on. `post` holds for the rows in `rescored`; None is a
+    measurement that this run does not make. A NaN in what was measured is a NaN."""
 
     ids: Tensor
     mask: Tensor
@@ -27,9 +28,10 @@ class Batch:
     lengths: list[int]
     inner: Tensor
     post: Tensor
-    ref: Tensor
-    gate_open: Tensor
-    penalty: Tensor
+    rescored: Tensor
+    ref: Tensor | None = None
+    gate_open: Tensor | None = None
+    penalty: Tensor | None = None
     answer_mask: Tensor | None = None
 
     @classmethod
@@ -37,9 +39,20 @@ class Batch:
         """Pad the rollouts to the right; `advantages` has shape (N,)."""
         mask = pad([[int(a >= 0) for a in r.action] for r in rollouts], 0, device)
         old = pad([r.logp for r in rollouts], 0.0, device)
-        nothing = [torch.full_like(old, torch.nan) for _ in range(5)]
         ids = pad([r.ids for r in rollouts], 0, device)
-        return cls(ids, mask, old, advantages.to(device), [len(r.ids) for r in rollouts], *nothing)
+        lengths = [len(r.ids) for r in rollouts]
+        rescored = torch.zeros(len(rollouts), dtype=torch.bool)
+        return cls(
+            ids, mask, old, advantages.to(device), lengths, old.clone(), old.clone(), rescored
+        )
+
+    def file_llds(self, where: Tensor, gate_open: Tensor, penalty: Tensor) -> None:
+        """Keep what the LLDS term saw of the rows `where`."""
+        if self.gate_open is None or self.penalty is None:
+            self.gate_open = torch.zeros_like(self.mask, dtype=torch.bool)
+            self.penalty = torch.zeros_like(self.old)
+        self.gate_open[where] = gate_open
+        self.penalty[where] = penalty
 
     def score(self, model: Any, rows: Sequence[int], n_buckets: int) -> Tensor:
         """(len(rows), T) log π of the rows' action tokens under `model`, 0 elsewhere.

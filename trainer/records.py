@@ -1,7 +1,7 @@
 """From tensors to the recorder's columns: the one place where the trainer meets the registry.
 
 Sums are over the action tokens named by the column, at the grain of the table (lldscope schema);
-what was not measured is NaN in the batch and None (NULL) in the rows.
+what was not measured is None or masked (NULL). NaN and Inf are passed on as they came.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from torch import Tensor
 
 from .batch import Batch
 from .policy import Policy
@@ -33,6 +34,7 @@ class StepRows:
         self._mask = batch.mask.cpu().numpy().astype(bool)
         self._old = batch.old.cpu().numpy()
         self._post = batch.post.cpu().numpy()
+        self._rescored = batch.rescored.numpy()
         self._entropy = self._flat("entropy")
         # The flat order below is the order in which rollouts, and in them tokens, come.
         action = np.concatenate([np.array(r.action) for r in rollouts])
@@ -55,9 +57,12 @@ class StepRows:
     def _per_action(self, values: np.ndarray) -> np.ndarray:
         return np.add.reduceat(values, self._starts)
 
+    def _sums(self, tokens: Tensor | None) -> np.ndarray | None:
+        """Per-action sums of a (rows, positions) measurement; None if it was not made."""
+        return None if tokens is None else self._per_action(tokens.cpu().numpy()[self._mask])
+
     def steps(self) -> Columns:
         """Counts and sums of the whole batch."""
-        kl = _k3_sum(self._batch)
         return {
             "step": self._step,
             "n_responses": len(self._rollouts),
@@ -66,7 +71,7 @@ class StepRows:
             "reward_sq_sum": float(np.square(self.rewards).sum()),
             "n_tokens": len(self._entropy),
             "entropy_sum": float(self._entropy.sum()),
-            "kl_sum": None if np.isnan(kl) else kl,
+            "kl_sum": _k3_sum(self._batch),
         }
 
     def responses(self, policy: Policy, texts_of: Sequence[int]) -> Columns:
@@ -93,18 +98,14 @@ class StepRows:
 
     def actions(self) -> Columns:
         """One row per action; Δ-related columns only where the rollout was scored again."""
-        mask, old = self._mask, self._old[self._mask]
-        post = self._post[mask]
+        old, post = self._old[self._mask], self._post[self._mask]
         taken = [
             self._rollouts[i].episode.actions[j]
             for i, j in zip(self._row, self._action, strict=True)
         ]
-        measured = ~np.isnan(self._per_action(post))
-        down = np.ma.array(self._per_action((post < old).astype(np.int64)), mask=~measured)
-        gate, penalty = (
-            t.cpu().numpy()[mask] for t in (self._batch.gate_open, self._batch.penalty)
-        )
-        gated = self._per_action(gate)
+        unmeasured = ~self._rescored[self._row]
+        down = self._per_action((post < old).astype(np.int64))
+        gated = self._sums(self._batch.gate_open)
         return {
             "step": self._step,
             "response_id": self._row,
@@ -112,16 +113,16 @@ class StepRows:
             "kind": [action.kind for action in taken],
             "n_tokens": self._n_tokens,
             "logp_old_sum": self._per_action(old),
-            "logp_inner_sum": _null_nan(self._per_action(self._batch.inner.cpu().numpy()[mask])),
-            "logp_post_sum": _null_nan(self._per_action(post)),
-            "logp_ref_sum": _null_nan(self._per_action(self._batch.ref.cpu().numpy()[mask])),
-            "n_tokens_down": down,
-            "drop_sum": _null_nan(self._per_action(np.maximum(old - post, 0))),
+            "logp_inner_sum": self._sums(self._batch.inner),
+            "logp_post_sum": np.ma.array(self._per_action(post), mask=unmeasured),
+            "logp_ref_sum": self._sums(self._batch.ref),
+            "n_tokens_down": np.ma.array(down, mask=unmeasured),
+            "drop_sum": np.ma.array(self._per_action(np.maximum(old - post, 0)), mask=unmeasured),
             "entropy_sum": self._per_action(self._entropy),
             "error_norm_sum": self._per_action(self._flat("error_norm")),
             "logp_min": np.minimum.reduceat(old, self._starts),
-            "llds_gate": np.ma.array(gated > 0, mask=np.isnan(gated)),
-            "llds_sum": _null_nan(self._per_action(penalty)),
+            "llds_gate": None if gated is None else gated > 0,
+            "llds_sum": self._sums(self._batch.penalty),
             "tool_ok": [action.tool_ok for action in taken],
             "docs_hash": [action.docs_hash for action in taken],
         }
@@ -144,7 +145,7 @@ class StepRows:
             "token_id": np.array(r.ids),
             "text": [policy.decode([token]) for token in r.ids],
             "logp_old": np.ma.array(self._old[i, :n], mask=tool),
-            "logp_post": np.ma.array(self._post[i, :n], mask=tool | np.isnan(self._post[i, :n])),
+            "logp_post": np.ma.array(self._post[i, :n], mask=tool | ~self._rescored[i]),
             "entropy": np.ma.array(r.entropy, mask=tool),
         }
 
@@ -152,7 +153,7 @@ class StepRows:
         """Up to `n` re-scored rollouts for a person to read: the correct ones that lost most
         likelihood, and the incorrect one that lost most."""
         delta = np.where(self._mask, self._post - self._old, 0).sum(1)
-        order = [int(i) for i in np.argsort(delta) if not np.isnan(delta[i])]
+        order = [int(i) for i in np.argsort(delta) if self._rescored[i]]
         correct = [i for i in order if self.rewards[i] == 1]
         incorrect = [i for i in order if self.rewards[i] != 1]
         return sorted(correct[: n - 1] + incorrect[:1])
@@ -182,13 +183,11 @@ def update_columns(updates: Sequence[UpdateStats]) -> Columns:
     return columns | {"update": list(range(len(updates)))}
 
 
-def _k3_sum(batch: Batch) -> float:
+def _k3_sum(batch: Batch) -> float | None:
+    if batch.ref is None:
+        return None
     gap = (batch.ref - batch.old)[batch.mask.bool()].double()
     return float((gap.exp() - gap - 1).sum())
-
-
-def _null_nan(values: np.ndarray) -> np.ma.MaskedArray:
-    return np.ma.masked_invalid(values)
 
 
 def _concatenate(parts: list[Any]) -> Any:

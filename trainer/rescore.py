@@ -40,5 +40,5 @@ def mean_delta(batch: Batch, among: Tensor) -> float | None:
     """Mean Δ = Σ (log π_post − log π_old) over the re-scored rollouts in `among` (N,) bool, in
     nats per response; None if none was re-scored."""
     delta = (batch.post - batch.old).sum(1).cpu()
-    measured = among & ~delta.isnan()
+    measured = among & batch.rescored
     return float(delta[measured].mean()) if measured.any() else None

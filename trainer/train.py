@@ -164,6 +164,7 @@ class Trainer:
         chosen = rescore_sample(rewards, groups, n, rng)
         if chosen:
             where = torch.tensor(chosen, device=self._device)
+            batch.rescored[chosen] = True
             batch.post[where] = batch.score(self.policy.model, chosen, self.config.buckets)
 
     def _record_tables(

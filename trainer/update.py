@@ -98,10 +98,9 @@ class Updater:
                 dead_band=c.llds_dead_band, normalizer=c.llds_normalizer,
             )  # fmt: skip
             loss = loss + preserving.loss
-            batch.gate_open[where] = preserving.gate_open.float()
-            batch.penalty[where] = preserving.penalty
+            batch.file_llds(where, preserving.gate_open, preserving.penalty)
         n_tokens = int(mask.sum())
-        if c.kl_coefficient > 0:
+        if batch.ref is not None:
             kl = kl_k3(new, batch.ref[where], mask).sum() / max(1, n_tokens)
             loss = loss + c.kl_coefficient * kl
         ratios = policy.ratio[mask.bool()]

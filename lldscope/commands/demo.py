@@ -32,8 +32,8 @@ INTRO = """\
 Training a tiny search agent twice, from the same warm start and seed:
   grpo       GRPO as it is
   grpo-llds  the same with LLDS (action gate)
-Setting and seed were chosen beforehand because this seed goes wrong without LLDS; others may not
-(see sample_runs/README.md). On another processor rounding differs, and so may the outcome."""
+The setting was searched for and the seed chosen because GRPO goes wrong in it within minutes; see
+sample_runs/README.md for other seeds. Another processor rounds differently, so yours may differ."""
 
 
 @dataclass

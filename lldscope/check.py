@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 from statistics import median
@@ -43,7 +44,7 @@ def liveness(run: Run, assessment: Assessment, now: float | None = None) -> Live
     status = run.info.get("status")
     if status in ("finished", "failed", "stopped"):
         return Liveness(status, run.info.get("reason"), age, over=True)
-    beats = run.heartbeats()
+    beats = _beats_of_last_attempt(run)
     for rank, beat in sorted(beats.items()):
         if process_gone(beat):
             gone = f"the process of rank {rank} (pid {beat['pid']}) is gone"
@@ -51,25 +52,36 @@ def liveness(run: Run, assessment: Assessment, now: float | None = None) -> Live
     return Liveness(*_running(run, beats, now, times), age)
 
 
+def _beats_of_last_attempt(run: Run) -> dict[int, dict[str, Any]]:
+    """Heartbeats of the ranks the run has now; those of an earlier start say nothing."""
+    started, size = _started(run, 0.0), int(run.info.get("world_size") or 1)
+    return {
+        rank: beat
+        for rank, beat in run.heartbeats().items()
+        if rank < size and float(beat.get("time") or 0.0) >= started
+    }
+
+
 def _running(
     run: Run, beats: dict[int, dict[str, Any]], now: float, times: list[float]
 ) -> tuple[Life, str | None]:
-    if not beats and now - _started(run, now) > HEARTBEAT_LOST:
+    if not beats and now - _started(run, 0.0) > HEARTBEAT_LOST:
         return "stalled", "no process has ever given a sign of life"
     for rank, beat in sorted(beats.items()):
         silent = now - float(beat.get("time") or 0.0)
         if silent > HEARTBEAT_LOST:
             return "stalled", f"rank {rank} has given no sign of life for {silent:.0f} s"
     usual = median(b - a for a, b in pairwise(times)) if len(times) > 2 else 0.0
-    since = now - (times[-1] if times else _started(run, now))
+    since = now - max([*times[-1:], _started(run, 0.0)])  # a resumed run begins anew
     if since > max(ROW_LOST, ROW_LOST_STEPS * usual):
         return "stalled", f"the process lives, but no step has ended for {since:.0f} s"
     return "live", None
 
 
-def _started(run: Run, now: float) -> float:
+def _started(run: Run, default: float) -> float:
+    """When the last attempt began; the default where run.json does not say."""
     attempts = run.info.get("attempts") or [{}]
-    return float(attempts[-1].get("started", now))
+    return float(attempts[-1].get("started", default))
 
 
 def verdict(assessment: Assessment, life: Liveness) -> Verdict:
@@ -108,13 +120,18 @@ def check(run: Run, arl: float | None = None) -> dict[str, Any]:
         "last_row_age_seconds": life.age,
         "arl": assessment.arl,
         "damaged": run.damaged,
-        "dropped": {k: n for beat in run.heartbeats().values() for k, n in _dropped(beat)},
+        "dropped": _dropped(run),
     }
 
 
-def _dropped(beat: dict[str, Any]) -> list[tuple[str, Any]]:
-    dropped = beat.get("dropped")
-    return list(dropped.items()) if isinstance(dropped, dict) else []
+def _dropped(run: Run) -> dict[str, int]:
+    """What the recorders of all ranks had to drop, by reason."""
+    total: Counter[str] = Counter()
+    for beat in run.heartbeats().values():
+        dropped = beat.get("dropped")
+        if isinstance(dropped, dict):
+            total.update({str(k): n for k, n in dropped.items() if isinstance(n, int)})
+    return dict(total)
 
 
 def _stalled(life: Liveness, last_step: int | None) -> dict[str, Any]:

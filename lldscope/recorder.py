@@ -34,6 +34,7 @@ SEAL_SECONDS = 1.0  # a finished step is readable after at most about this long
 SEAL_ROWS = 20_000  # … or as soon as this many rows wait
 OPEN_STEP_SECONDS = 30.0  # rows of a step that does not end are sealed after this long
 HEARTBEAT_SECONDS = 5.0
+CLOSE_SECONDS = 120  # what `close` waits for a disk that does not answer
 QUEUE_CALLS = 4096  # calls that may wait; beyond it rows are dropped rather than training held up
 MAX_WAITING_ROWS = 2_000_000  # rows kept in memory while the disk refuses them
 MERGE_FAN_IN = 16  # this many parts of a tier become one part of the next
@@ -153,7 +154,9 @@ class Recorder(NullRecorder):
         self._closed = True
         atexit.unregister(self.close)
         self._queue.put(("close", None))
-        self._writer.join()
+        self._writer.join(CLOSE_SECONDS)
+        if self._writer.is_alive():
+            log.error("lldscope: the disk did not take the last rows within %d s", CLOSE_SECONDS)
         if self.rank == 0:
             self._info |= {"status": status, "reason": reason, "ended": time.time()}
             try:
@@ -281,6 +284,7 @@ class _Writer(threading.Thread):
         self.last_step: int | None = None
         self.last_seal = time.monotonic()
         self.last_beat = 0.0
+        self.closed = False
         self.parts_written = 0
         self.tiers: dict[str, list[list[store.Part]]] = defaultdict(lambda: [[]])
         self.stale: list[tuple[float, Path]] = []
@@ -294,12 +298,13 @@ class _Writer(threading.Thread):
             try:
                 if kind == "close":
                     self._finish()
-                    return
-                if kind:
+                elif kind:
                     self._take(kind, value)
                 self._tick()
             except Exception as error:  # nothing may end this thread but close
                 self._drop(f"{kind or 'writer'}: {type(error).__name__}: {error}")
+            if kind == "close":
+                return
 
     def _take(self, kind: str, value: Any) -> None:
         if kind not in TABLES:
@@ -338,14 +343,15 @@ class _Writer(threading.Thread):
             self._merge(table, [p for tier in reversed(self.tiers[table]) for p in tier])
         for _, path in self.stale:
             path.unlink(missing_ok=True)
-        self._beat(closed=True)
+        self.closed = True
+        self.last_beat = 0.0  # the tick that follows writes the last heartbeat
 
-    def _beat(self, closed: bool = False) -> None:
+    def _beat(self) -> None:
         with contextlib.suppress(OSError):
             store.write_heartbeat(
                 self.run_path,
                 self.rank,
-                closed=closed,
+                closed=self.closed,
                 step=self.last_step,
                 dropped=dict(self.dropped),
             )

@@ -168,6 +168,8 @@ class Run:
             info = store.read_run(self.path)
             manifest = store.read_manifest(self.path)
             changed = info != self.info
+            if info.get("id") != self.info.get("id"):
+                self._forget()  # another run lies here now
             self.info = info
             self.damaged |= dict.fromkeys(manifest.bad_lines, "the line cannot be read")
             if manifest.parts != self._parts:
@@ -177,6 +179,13 @@ class Run:
                 self._guarded(self._recompute)
                 changed = True
             return changed
+
+    def _forget(self) -> None:
+        self._parts, self._owed = [], None
+        self.damaged.clear()
+        self._checked.clear()
+        for rows in _ROWS:
+            self._execute(f"DELETE FROM {rows}")
 
     def _adopt(self, parts: list[store.Part]) -> None:
         """Take the parts as they are now, and note from which step on signals are owed."""

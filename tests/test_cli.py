@@ -14,6 +14,7 @@ from conftest import record_steps
 
 import lldscope
 from lldscope import store
+from lldscope.check import check
 from lldscope.commands.check import exit_code
 from lldscope.schema import TABLES, VIEWS
 from lldscope.terminal import age, plain, sparkline
@@ -103,6 +104,25 @@ def test_a_killed_run_is_stalled(lldscope_command, make_run):
     done = lldscope_command("check", path)
     assert done.returncode == 12
     assert "is gone" in done.stdout
+
+
+def test_heartbeats_of_an_earlier_start_say_nothing(make_run):
+    """Resumed on fewer ranks: the silence of ranks that are no more does not stall the run."""
+    path = make_run("resumed", steps=range(30))
+    store.write_heartbeat(path, 5, closed=False)
+    with lldscope.Recorder(path, resume=True) as recorder:
+        recorder.step(step=30)
+        time.sleep(0.5)
+        state = check(lldscope.open_run(path))
+    assert state["life"] == "live"
+
+
+def test_what_the_ranks_dropped_adds_up(tmp_path):
+    for rank in (0, 1):
+        with lldscope.Recorder(tmp_path / "r", rank=rank, world_size=2) as recorder:
+            recorder.step(step=0, bogus=1)
+    (count,) = check(lldscope.open_run(tmp_path / "r"))["dropped"].values()
+    assert count == 2
 
 
 ERRORS = [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -165,6 +166,20 @@ def test_a_live_run_is_followed_and_equals_a_fresh_reading(tmp_path, monkeypatch
     assert len(fresh) == 40
     pd.testing.assert_frame_equal(run.signals(), fresh)
     assert not run.refresh()
+
+
+def test_another_run_in_the_same_place_is_read_anew(tmp_path):
+    path = tmp_path / "r"
+    with lldscope.Recorder(path) as recorder:
+        record_steps(recorder, range(20), seed=1)
+    run = lldscope.open_run(path)
+    assert len(run.signals()) == 20
+    shutil.rmtree(path)
+    with lldscope.Recorder(path) as recorder:
+        record_steps(recorder, range(5), seed=2)
+    assert run.refresh()
+    pd.testing.assert_frame_equal(run.signals(), lldscope.open_run(path).signals())
+    assert len(run.signals()) == 5
 
 
 def _first_part(path: Path, table: str) -> Path:

@@ -54,7 +54,7 @@ def liveness(run: Run, assessment: Assessment, now: float | None = None) -> Live
 
 def _beats_of_last_attempt(run: Run) -> dict[int, dict[str, Any]]:
     """Heartbeats of the ranks the run has now; those of an earlier start say nothing."""
-    started, size = _started(run, 0.0), int(run.info.get("world_size") or 1)
+    started, size = _started(run), int(run.info.get("world_size") or 1)
     return {
         rank: beat
         for rank, beat in run.heartbeats().items()
@@ -65,23 +65,23 @@ def _beats_of_last_attempt(run: Run) -> dict[int, dict[str, Any]]:
 def _running(
     run: Run, beats: dict[int, dict[str, Any]], now: float, times: list[float]
 ) -> tuple[Life, str | None]:
-    if not beats and now - _started(run, 0.0) > HEARTBEAT_LOST:
+    if not beats and now - _started(run) > HEARTBEAT_LOST:
         return "stalled", "no process has ever given a sign of life"
     for rank, beat in sorted(beats.items()):
         silent = now - float(beat.get("time") or 0.0)
         if silent > HEARTBEAT_LOST:
             return "stalled", f"rank {rank} has given no sign of life for {silent:.0f} s"
     usual = median(b - a for a, b in pairwise(times)) if len(times) > 2 else 0.0
-    since = now - max([*times[-1:], _started(run, 0.0)])  # a resumed run begins anew
+    since = now - max([*times[-1:], _started(run)])  # a resumed run begins anew
     if since > max(ROW_LOST, ROW_LOST_STEPS * usual):
         return "stalled", f"the process lives, but no step has ended for {since:.0f} s"
     return "live", None
 
 
-def _started(run: Run, default: float) -> float:
-    """When the last attempt began; the default where run.json does not say."""
+def _started(run: Run) -> float:
+    """When the last attempt began, Unix time; 0 where run.json does not say."""
     attempts = run.info.get("attempts") or [{}]
-    return float(attempts[-1].get("started", default))
+    return float(attempts[-1].get("started") or 0.0)
 
 
 def verdict(assessment: Assessment, life: Liveness) -> Verdict:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +52,14 @@ def record_steps(
             reward_sq_sum=correct.sum(), n_tokens=tokens.sum(), entropy_sum=0.4 * tokens.sum(),
             time=1.7e9 + step, loss_policy=0.1, lr=1e-4,
         )  # fmt: skip
+
+
+def wait_until(condition: Callable[[], bool], seconds: float = 60.0) -> None:
+    """Wait for something that another process or thread does; fail when it does not come."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.05)
 
 
 @pytest.fixture

@@ -8,22 +8,15 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
+from conftest import wait_until
 
 import lldscope
 from lldscope import store
 
 SHORT = ("steps=3", "prompts=2", "group_size=4", "updates=2", "eval_questions=4")
-
-
-def wait_until(condition, seconds: float = 60.0) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "waited in vain"
-        time.sleep(0.1)
 
 
 def steps_recorded(run: Path) -> int:

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from conftest import record_steps
+from conftest import record_steps, wait_until
 
 import lldscope
 from lldscope import recorder as recorder_module
@@ -108,7 +108,7 @@ def test_small_parts_are_merged_and_rows_counted_once(tmp_path, monkeypatch):
     for step in range(50):
         r.step(step=step, n_responses=step)
         time.sleep(0.01)
-    time.sleep(0.3)
+    wait_until(lambda: len(rows(path, "steps")) == 50)
     while_running = [p for p in store.read_manifest(path).parts if p.table == "steps"]
     assert sorted(x["step"] for x in rows(path, "steps")) == list(range(50))
     assert len(while_running) <= 4 * 3  # fan-in 4: fewer than four parts in each of three tiers
@@ -123,8 +123,7 @@ def test_a_disk_that_refuses_costs_no_row_and_raises_nothing(tmp_path, monkeypat
     r = lldscope.Recorder(path)
     (path / "steps").write_text("a file where the folder should be")
     r.step(step=0)
-    time.sleep(0.5)
-    assert any("kept in memory" in name for name in r.dropped)
+    wait_until(lambda: any("kept in memory" in name for name in r.dropped))
     (path / "steps").unlink()
     r.step(step=1)
     r.close()
@@ -215,7 +214,7 @@ def test_events_and_alerts_are_lines(tmp_path):
 KILLED = """
     import sys, time
     sys.path.insert(0, {tests!r})
-    from conftest import record_steps
+    from conftest import record_steps, wait_until
     import lldscope
     recorder = lldscope.Recorder({path!r})
     for step in range(10_000):

@@ -342,3 +342,13 @@ def test_command_says_what_to_install(monkeypatch):
     result = invoke("tiny")
     assert result.exit_code == 1
     assert 'pip install "lldscope[train]"' in result.stderr
+
+
+def test_recording_changes_nothing_in_the_training():
+    """With and without the re-score, texts and tokens: the same rollouts and updates, bit by bit."""
+    bare = run("rescore_share=0", "tokens_every=0", "eval_questions=0", steps=3)
+    full = run("rescore_share=1", "tokens_every=1", "eval_questions=8", steps=3)
+    for table, names in (("responses", ("reward", "n_tokens")), ("updates", ("grad_norm",))):
+        for name in names:
+            values = [[row[name] for row in k.rows(table)] for k in (bare, full)]
+            assert values[0] == values[1], name

@@ -52,8 +52,7 @@ def _print(clock: dict[str, float], seconds: dict[str, list[float]], size: int) 
         f"  of which recorder calls {clock['recorder_calls'] / STEPS * 1e3:9.2f} ms  "
         f"{clock['recorder_calls'] / training:.3%}"
     )
-    # Both trainers see the same questions, but sample for themselves after the first update, so
-    # single steps differ in length; the median over the steps is what can be compared.
+    # Recording changes nothing in the training, so both do the same work step by step.
     ratio = median(seconds["recorded"]) / median(seconds["bare"])
     print(
         f"median whole step         recorded {median(seconds['recorded']) * 1e3:.1f} ms, bare "

@@ -345,7 +345,7 @@ def test_command_says_what_to_install(monkeypatch):
 
 
 def test_recording_changes_nothing_in_the_training():
-    """With and without the re-score, texts and tokens: the same rollouts and updates, bit by bit."""
+    """With and without re-score, texts and tokens: the same rollouts and updates, to the bit."""
     bare = run("rescore_share=0", "tokens_every=0", "eval_questions=0", steps=3)
     full = run("rescore_share=1", "tokens_every=1", "eval_questions=8", steps=3)
     for table, names in (("responses", ("reward", "n_tokens")), ("updates", ("grad_norm",))):

@@ -23,6 +23,7 @@ from ..errors import LldscopeError
 
 if TYPE_CHECKING:
     from ..follow import Follower, Look
+    from ..runs import Run
 
 LLDSCOPE = (sys.executable, "-m", "lldscope")
 ARMS = {"grpo": (), "grpo-llds": ("llds=action",)}
@@ -245,17 +246,22 @@ def _last_words(log: Path) -> str:
 def _summary(arms: list[Arm]) -> None:
     """Best and final reward of both, and when the first alarm came."""
     for arm in arms:
-        if arm.look is None or arm.look.state["last_step"] is None:
+        run = arm.follower.run
+        if run is None or arm.look is None or arm.look.state["last_step"] is None:
             click.echo(f"{arm.name:10} recorded no step: {_last_words(arm.log)}", err=True)
             continue
-        evidence = arm.follower.run.assess().evidence if arm.follower.run else None
-        reward = evidence.reward[-1] if evidence is not None else float("nan")
-        best = evidence.reward_peak[-1] if evidence is not None else float("nan")
-        alarms = [a for a in arm.look.state["alerts"] if a["severity"] != "info"]
-        first = min((a["step"] for a in alarms), default=None)
-        words = f"first alarm at step {first}" if first is not None else "no alarm"
-        click.echo(
-            f"{arm.name:10} reward (ten-step mean) best {best:.2f}, at the end {reward:.2f}; "
-            f"{words}; {arm.look.state['verdict']}",
-            err=True,
-        )
+        click.echo(f"{arm.name:10} {_reward_words(run)}; {_alarm_words(arm.look)}", err=True)
+
+
+def _reward_words(run: Run) -> str:
+    from ..terminal import number
+
+    evidence = run.assess().evidence
+    best, last = (number(float(v[-1]), 2) for v in (evidence.reward_peak, evidence.reward))
+    return f"reward (ten-step mean) best {best}, at the end {last}"
+
+
+def _alarm_words(look: Look) -> str:
+    steps = [a["step"] for a in look.state["alerts"] if a["severity"] != "info"]
+    first = f"first alarm at step {min(steps)}" if steps else "no alarm"
+    return f"{first}; {look.state['verdict']}"

@@ -21,10 +21,6 @@ from . import detectors as d
 from .evidence import Evidence, Flags
 
 Phase = Literal["warmup", "healthy", "stagnation", "decay", "collapse", "recovered"]
-PHASES: tuple[Phase, ...] = (
-    "warmup", "healthy", "stagnation", "decay", "collapse", "recovered",
-)  # fmt: skip
-
 LEAST = 20  # measured steps before any phase but warmup
 ENTER_STAGNATION = 5
 ENTER_DECAY = 3

@@ -105,6 +105,11 @@ def event_ticks(
 
 
 def _tick(x: float, height: float) -> Shape:
+    return _vertical(x, height, theme.NEUTRAL, 1.5)
+
+
+def _vertical(x: float, height: float, color: str, width: float, dash: str = "solid") -> Shape:
+    """A line from the bottom of the chart to `height`, a share of it."""
     return {
         "type": "line",
         "yref": "paper",
@@ -112,7 +117,7 @@ def _tick(x: float, height: float) -> Shape:
         "x1": x,
         "y0": 0.0,
         "y1": height,
-        "line": {"color": theme.NEUTRAL, "width": 1.5, "dash": "solid"},
+        "line": {"color": color, "width": width, "dash": dash},
     }
 
 
@@ -122,17 +127,9 @@ def onset_line(
     """Where a compared run's decay alarm first fired, in the run's own colour."""
     steps = [a["step"] for a in alerts if a["rule"] == "lld-decay" and a["step"] is not None]
     return [
-        {
-            "type": "line",
-            "yref": "paper",
-            "x0": x,
-            "x1": x,
-            "y0": 0.0,
-            "y1": 1.0,
-            "line": {"color": color, "width": 1.5, "dash": dash},
-            "opacity": 0.6,
-            **_upright(f"lld-decay{_SPACE}", color, "end"),
-        }
+        _vertical(x, 1.0, color, 1.5, dash)
+        | {"opacity": 0.6}
+        | _upright(f"lld-decay{_SPACE}", color, "end")
         for x in at_steps(table, axis, steps)
     ]
 
@@ -152,17 +149,7 @@ def _band(x0: float, x1: float, y0: float, y1: float) -> Shape:
 
 def _line(x: float, sign: theme.Sign, text: str) -> Shape:
     label = _upright(f"{sign.shape} {text}{_SPACE}", sign.color, "end") if text else {}
-    return {
-        "type": "line",
-        "yref": "paper",
-        "x0": x,
-        "x1": x,
-        "y0": 0.0,
-        "y1": 1.0,
-        "line": {"color": sign.color, "width": 1.25, "dash": "solid"},
-        "opacity": 0.85,
-        **label,
-    }
+    return _vertical(x, 1.0, sign.color, 1.25) | {"opacity": 0.85} | label
 
 
 def _upright(text: str, color: str, at: str) -> Shape:

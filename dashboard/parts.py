@@ -82,9 +82,10 @@ def _firing(state: dict[str, Any]) -> html.Span:
         return html.Span([_key("alarm"), "none firing"])
     worst = firing[0]
     text: list[Any] = [html.Strong(worst["rule"])]
-    if worst["step"] is not None:
-        since = (state["last_step"] or 0) - worst["step"]
-        text += [f" since step {worst['step']:,} ({since:,} steps ago)"]
+    fired, _ = worst["episodes"][-1]
+    if fired is not None:
+        since = (state["last_step"] or 0) - fired
+        text += [f" since step {fired:,} ({since:,} steps ago)"]
     if len(firing) > 1:
         text += [html.Span(f" +{len(firing) - 1} more", className="quiet")]
     sign = theme.SEVERITIES[worst["severity"]]
@@ -155,7 +156,8 @@ def notes(look: Look) -> list[Any]:
     if damaged:
         told.append(html.Strong(f"{len(damaged)} damaged part(s) are left out of every chart: "))
         told.append("; ".join(f"{part}: {why}" for part, why in list(damaged.items())[:5]))
-        told.append(". `lldscope doctor` says more. ")
+        more = f"; and {len(damaged) - 5} more" if len(damaged) > 5 else ""
+        told.append(f"{more}. ")
     if dropped:
         told.append(html.Strong("The recorder had to drop: "))
         told.append("; ".join(f"{n} × {what}" for what, n in dropped.items()) + ". ")

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from lldscope import evidence
 from lldscope.detectors import trailing_mean
 
 MOST_POINTS = 2000  # drawn per line; more would cost time and show nothing new
@@ -43,7 +44,7 @@ def floats(table: pd.DataFrame, column: str) -> Numbers:
     """A column as floats, NaN where nothing was measured; all NaN if the table lacks it."""
     if column not in table:
         return np.full(len(table), np.nan)
-    return table[column].to_numpy(dtype=np.float64, na_value=np.nan)
+    return evidence.floats(table, column)
 
 
 def raw_positions(table: pd.DataFrame, by: str) -> Numbers:

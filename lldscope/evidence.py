@@ -49,8 +49,8 @@ class Evidence:
     entropy_gain: d.Series  # nats/token above the trailing minimum
 
     def column(self, name: str) -> d.Series:
-        """A signal as floats, NaN where it was not measured."""
-        return _floats(self.signals, name)
+        """A signal as floats."""
+        return floats(self.signals, name)
 
     @property
     def grade(self) -> Grade:
@@ -60,16 +60,17 @@ class Evidence:
         return "level" if len(self.step) and self.has_level[-1] else "symptoms"
 
 
-def _floats(signals: pd.DataFrame, name: str) -> d.Series:
+def floats(signals: pd.DataFrame, name: str) -> d.Series:
+    """A column as floats, NaN where it was not measured."""
     return signals[name].to_numpy(dtype=np.float64, na_value=np.nan)
 
 
 def gather(signals: pd.DataFrame, arl: float) -> Evidence:
     """Compute the evidence series from a frame with the columns of `schema.SIGNALS`."""
-    reward = _floats(signals, "reward")
-    delta = _floats(signals, "delta_correct")
-    level = _floats(signals, "correct_logp")
-    entropy = _floats(signals, "entropy")
+    reward = floats(signals, "reward")
+    delta = floats(signals, "delta_correct")
+    level = floats(signals, "correct_logp")
+    entropy = floats(signals, "entropy")
     mean_reward = d.trailing_mean(reward, SMOOTH, SMOOTH)
     _, level_fall = d.drawdown(level, SMOOTH // 2, SMOOTH // 2)
     noise = d.spread(level, BASELINE, SMOOTH) / np.sqrt(SMOOTH // 2)
@@ -90,7 +91,7 @@ def gather(signals: pd.DataFrame, arl: float) -> Evidence:
         e_value=d.e_detector(d.decay_score(delta), arl),
         level_fall=level_fall,
         level_limit=np.fmax(LEVEL_FLOOR, LEVEL_SIGMAS * noise),
-        grad_ratio=d.over_median(_floats(signals, "grad_norm"), 2, 5, 30, 10),
+        grad_ratio=d.over_median(floats(signals, "grad_norm"), 2, 5, 30, 10),
         entropy_ratio=d.over_median(entropy, 3, 10, 50, 15),
         entropy_gain=d.trailing_mean(entropy, 3, 1) - lowest,
     )
@@ -98,7 +99,7 @@ def gather(signals: pd.DataFrame, arl: float) -> Evidence:
 
 def _pooled_delta(signals: pd.DataFrame) -> d.Series:
     """Trailing mean of Δ over correct responses, each response weighing the same."""
-    total = d.trailing_mean(_floats(signals, "delta_correct_sum"), SMOOTH, 1)
-    count = _floats(signals, "n_delta_correct")
+    total = d.trailing_mean(floats(signals, "delta_correct_sum"), SMOOTH, 1)
+    count = floats(signals, "n_delta_correct")
     n = d.trailing_mean(np.where(count > 0, count, np.nan), SMOOTH, 1)
     return total / n

@@ -70,7 +70,7 @@ class Monitor:
             return self._phase, news
 
     def close(self) -> None:
-        """Look once more, now that all rows are there, and stop."""
+        """Look once more, and stop."""
         self._end.set()
         self._thread.join()
 

@@ -36,11 +36,15 @@ ENTROPY_GAIN = 0.1  # … and nats/token above its lowest
 CRASH = 0.5  # × the best trailing mean of the reward
 
 
+def decay_test_fires(e: Evidence) -> Flags:
+    """The sequential test on Δ, or, without Δ, the limit on the fall of the level."""
+    by_level = e.has_level & (e.level_fall >= e.level_limit)
+    return np.where(e.has_delta, e.e_value >= e.arl, by_level)
+
+
 def falling(e: Evidence) -> Flags:
-    """Correct responses lose likelihood: the decay test fired, or Δ̄ is well below 0."""
-    by_delta = (e.e_value >= e.arl) | (e.delta_t <= FALLS)
-    by_level = e.level_fall >= e.level_limit
-    return np.where(e.has_delta, by_delta, e.has_level & by_level)
+    """Correct responses lose likelihood: the decay test fires, or Δ̄ is well below 0."""
+    return decay_test_fires(e) | (e.has_delta & (e.delta_t <= FALLS))
 
 
 def rising(e: Evidence) -> Flags:

@@ -339,6 +339,7 @@ class _Writer(threading.Thread):
     def _finish(self) -> None:
         self._step_complete()
         self._seal()
+        self._lose_ready()  # what the disk still refuses
         for table in list(self.tiers):
             self._merge(table, [p for tier in reversed(self.tiers[table]) for p in tier])
         for _, path in self.stale:
@@ -421,9 +422,13 @@ class _Writer(threading.Thread):
     def _hold(self, tables: dict[str, pa.Table], error: OSError) -> None:
         self._drop(f"parts: not written at once ({error.strerror}), kept in memory for later")
         if sum(len(t) for t in tables.values()) > MAX_WAITING_ROWS:
-            for name, rows in tables.items():
-                self._drop(f"{name}: rows lost because the disk refuses them", len(rows))
-            self.ready.clear()
+            self._lose_ready()
+
+    def _lose_ready(self) -> None:
+        for name, tables in self.ready.items():
+            if lost := sum(len(t) for t in tables):
+                self._drop(f"{name}: rows lost because the disk refuses them", lost)
+        self.ready.clear()
 
     def _write(self, table: str, rows: pa.Table) -> store.Part:
         self.parts_written += 1

@@ -66,10 +66,6 @@ def _in_phase(name: p.Phase) -> Callable[[Evidence, Phases], Flags]:
     return lambda e, phases: np.array([phase == name for phase in phases], dtype=bool)
 
 
-def _test_fires(e: Evidence, phases: Phases) -> Flags:
-    return np.where(e.has_delta, e.e_value >= e.arl, e.has_level & (e.level_fall >= e.level_limit))
-
-
 def _mean(name: str, window: int = 5) -> Callable[[Evidence], d.Series]:
     return lambda e: d.trailing_mean(e.column(name), window, 1)
 
@@ -99,7 +95,7 @@ RULES: tuple[Rule, ...] = (
         "raise: phase II of Lazy Likelihood Displacement. The reward may still be rising.",
         advice="Save a checkpoint now. Switch LLDS on (action gate, λ 0.1 to 0.3), or lower the "
         "learning rate, add KL, or mask long low-likelihood incorrect responses.",
-        holds=_test_fires,
+        holds=lambda e, phases: p.decay_test_fires(e),
         value=lambda e: np.where(e.has_delta, e.e_value, e.level_fall),
         threshold=lambda e: np.where(e.has_delta, e.arl, e.level_limit),
         unit="evidence (Δ) or nats/token (level)",

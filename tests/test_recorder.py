@@ -130,6 +130,16 @@ def test_a_disk_that_refuses_costs_no_row_and_raises_nothing(tmp_path, monkeypat
     assert [x["step"] for x in rows(path, "steps")] == [0, 1]
 
 
+def test_rows_that_no_disk_took_are_counted_at_the_end(tmp_path):
+    path = tmp_path / "r"
+    r = lldscope.Recorder(path)
+    (path / "steps").write_text("a file where the folder should be")
+    r.step(step=0)
+    r.close()
+    assert r.dropped["steps: rows lost because the disk refuses them"] == 1
+    assert store.read_heartbeats(path)[0]["dropped"] == dict(r.dropped)
+
+
 def test_a_full_queue_drops_and_counts_rather_than_waits(tmp_path, monkeypatch):
     monkeypatch.setattr(recorder_module, "QUEUE_CALLS", 2)
     r = lldscope.Recorder(tmp_path / "r")

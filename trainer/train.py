@@ -113,11 +113,12 @@ class Trainer:
 
         self._rescore(batch, rewards.tolist(), groups, rng)
         rows = StepRows(step, rollouts, batch, groups)
-        report = self._record_tables(rows, batch, rewards, updates, step)
+        self._record_tables(rows, updates, step)
+        sums = rows.steps()
         seconds_record = clock.lap()
         started = time.perf_counter()
         self.recorder.step(
-            **rows.steps(),
+            **sums,
             policy_version=policy_version,
             **loss_columns(updates),
             lr=self._updater.lr,
@@ -129,7 +130,13 @@ class Trainer:
         self.seconds["rollout"] += seconds_rollout
         self.seconds["update"] += seconds_update
         self.seconds["record"] += seconds_record + clock.lap()
-        return report
+        return StepReport(
+            step=step,
+            reward=sums["reward_sum"] / sums["n_responses"],
+            delta_correct=mean_delta(batch, rewards == 1),
+            entropy=sums["entropy_sum"] / max(1, sums["n_tokens"]),
+            grad_norm=sorted(u.grad_norm for u in updates)[len(updates) // 2],
+        )
 
     def _rollouts(self, rng: random.Random) -> tuple[list[Rollout], list[int]]:
         """`group_size` rollouts of each of `prompts` fresh questions, and their group numbers."""
@@ -167,14 +174,8 @@ class Trainer:
             batch.rescored[chosen] = True
             batch.post[where] = batch.score(self.policy.model, chosen, self.config.buckets)
 
-    def _record_tables(
-        self,
-        rows: StepRows,
-        batch: Batch,
-        rewards: torch.Tensor,
-        updates: Sequence[UpdateStats],
-        step: int,
-    ) -> StepReport:
+    def _record_tables(self, rows: StepRows, updates: Sequence[UpdateStats], step: int) -> None:
+        """Everything but the row of `steps`, which must come last."""
         every = self.config.tokens_every
         read = rows.worth_reading(READ_PER_STEP) if every and step % every == 0 else []
         responses = rows.responses(self.policy, read)
@@ -190,14 +191,6 @@ class Trainer:
         if tokens:
             self.recorder.tokens(**tokens)
         self.seconds["recorder_calls"] += time.perf_counter() - started
-        sums = rows.steps()
-        return StepReport(
-            step=step,
-            reward=sums["reward_sum"] / sums["n_responses"],
-            delta_correct=mean_delta(batch, rewards == 1),
-            entropy=sums["entropy_sum"] / max(1, sums["n_tokens"]),
-            grad_norm=sorted(u.grad_norm for u in updates)[len(updates) // 2],
-        )
 
     def evaluate(self, step: int, *, closed_book: bool) -> tuple[float | None, float | None]:
         """(em_greedy, em_closed_book), recorded; the second one only where asked for."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 import time
@@ -13,6 +14,10 @@ import numpy as np
 import pytest
 
 import lldscope
+
+# A shell starts background jobs with Ctrl-C ignored, and children inherit that: the tests that
+# press it would wait forever.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def record_steps(

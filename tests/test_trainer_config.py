@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-from lldscope_trainer.config import TrainConfig, load_config, shipped
+from lldscope_trainer.config import TrainConfig, load_config
+from lldscope_trainer.settings import shipped
 
 from lldscope.errors import UsageError
 
@@ -35,11 +36,13 @@ def test_file_and_overrides(tmp_path):
         ("lr=fast", ["lr='fast'", "a number"]),
         ("lr=nan", ["lr=nan", "> 0"]),
         ("steps=2.5", ["steps='2.5'", "whole number"]),
-        ("steps=0", ["steps=0", ">= 1"]),
+        ("steps=-1", ["steps=-1", ">= 0"]),
         ("llds=turn", ["llds='turn'", "action"]),
         ("top_p=0", ["top_p=0.0", "above 0"]),
         ("miss_rate=1.5", ["miss_rate=1.5", "from 0 to 1"]),
         ("advantage_std=maybe", ["advantage_std='maybe'", "true or false"]),
+        ("zero_stage=4", ["zero_stage=4", "1, 2, 3"]),
+        ("guard=panic", ["guard='panic'", "rollback"]),
         ("group_size=1", ["group_size=1", ">= 2"]),
         ("updates=65", ["updates=65", "64"]),
         ("llds_coeficient=1", ["llds_coeficient", "llds_coefficient"]),

@@ -3,44 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
-import math
-import types
 import typing
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from importlib.resources import files
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from lldscope.errors import UsageError
 
-
-def _setting(
-    default: Any, meaning: str, limit: str = "", ok: Callable[[Any], bool] | None = None
-) -> Any:
-    """A field with its meaning, and the limit its value must keep to, in words and as a test."""
-    return field(default=default, metadata={"meaning": meaning, "limit": limit, "ok": ok})
-
-
-def _at_least(low: float) -> tuple[str, Callable[[Any], bool]]:
-    return f"a number >= {low}", lambda v: low <= v < math.inf
-
-
-def _above(low: float) -> tuple[str, Callable[[Any], bool]]:
-    return f"a number > {low}", lambda v: low < v < math.inf
-
-
-def _share(open_low: bool = False) -> tuple[str, Callable[[Any], bool]]:
-    if open_low:
-        return "a number above 0 and at most 1", lambda v: 0 < v <= 1
-    return "a number from 0 to 1", lambda v: 0 <= v <= 1
-
-
-def _one_of(*names: str) -> tuple[str, Callable[[Any], bool]]:
-    return f"one of {', '.join(names)}", lambda v: v in names
+from .settings import above, at_least, convert, one_of, read_settings, setting, share, some_of
 
 
 @dataclass(frozen=True)
@@ -48,112 +19,187 @@ class TrainConfig:
     """The resolved settings of one run. Raises UsageError naming the key, its value and what is
     allowed."""
 
-    name: str = _setting("tiny", "What people call the run.")
-    seed: int = _setting(0, "Decides questions, sampling and minibatch order.", *_at_least(0))
-    model: str = _setting("tiny", "A Hugging Face model directory, or tiny for the shipped policy.")
-    device: str = _setting(
+    name: str = setting("tiny", "What people call the run.")
+    seed: int = setting(0, "Decides questions, sampling and minibatch order.", *at_least(0))
+    model: str = setting("tiny", "A Hugging Face model directory, or tiny for the shipped policy.")
+    device: str = setting(
         "auto",
         "Where the policy lives; auto takes CUDA if there is one.",
-        *_one_of("auto", "cpu", "cuda"),
+        *one_of("auto", "cpu", "cuda"),
     )
-    dtype: str = _setting(
-        "float32", "Number format of the weights.", *_one_of("float32", "bfloat16")
+    dtype: str = setting(
+        "float32",
+        "Number format of the arithmetic; the weights that AdamW updates stay float32.",
+        *one_of("float32", "bfloat16"),
     )
-    threads: int = _setting(1, "CPU threads; more than 1 slows a tiny policy down.", *_at_least(1))
+    gradient_checkpointing: bool = setting(
+        False, "Recompute each layer in the backward pass: less memory, a quarter more time."
+    )
+    lora_rank: int = setting(0, "Train adapters of this rank only; 0 trains all.", *at_least(0))
+    lora_alpha: float = setting(16.0, "Scale of the adapters is this over the rank.", *above(0))
+    threads: int = setting(1, "CPU threads; more than 1 slows a tiny policy down.", *at_least(1))
 
-    steps: int = _setting(100, "RL steps (rollout batches).", *_at_least(1))
-    prompts: int = _setting(8, "Questions per step.", *_at_least(1))
-    group_size: int = _setting(8, "Rollouts per question.", *_at_least(2))
-    updates: int = _setting(
-        8, "Minibatch updates per step; with one, LLDS can never act.", *_at_least(1)
+    steps: int = setting(100, "RL steps (rollout batches); 0 only evaluates.", *at_least(0))
+    prompts: int = setting(8, "Questions per step.", *at_least(1))
+    group_size: int = setting(8, "Rollouts per question.", *at_least(2))
+    updates: int = setting(
+        8, "Minibatch updates per step; with one, LLDS can never act.", *at_least(1)
     )
-    buckets: int = _setting(
-        2, "Length buckets per minibatch in the scoring forward.", *_at_least(1)
+    buckets: int = setting(2, "Length buckets per minibatch in the scoring forward.", *at_least(1))
+    micro_batch: int = setting(
+        0,
+        "Rollouts per forward and backward pass of an update; 0 takes the whole minibatch.",
+        *at_least(0),
     )
+    optimizer: str = setting(
+        "torch",
+        "What applies the gradients: plain torch, or DeepSpeed's ZeRO.",
+        *one_of("torch", "deepspeed"),
+    )
+    zero_stage: int = setting(2, "DeepSpeed's ZeRO stage.", *one_of(1, 2, 3))
 
-    lr: float = _setting(2e-4, "AdamW's learning rate after warm-up.", *_above(0))
-    warmup_steps: int = _setting(0, "Steps over which the rate rises linearly.", *_at_least(0))
-    weight_decay: float = _setting(0.01, "AdamW's weight decay.", *_at_least(0))
-    grad_clip: float = _setting(1.0, "Largest global gradient norm applied.", *_above(0))
+    lr: float = setting(2e-4, "AdamW's learning rate after warm-up.", *above(0))
+    warmup_steps: int = setting(0, "Steps over which the rate rises linearly.", *at_least(0))
+    weight_decay: float = setting(0.01, "AdamW's weight decay.", *at_least(0))
+    grad_clip: float = setting(1.0, "Largest global gradient norm applied.", *above(0))
 
-    objective: str = _setting(
-        "grpo", "Importance ratio per token or per sequence.", *_one_of("grpo", "gspo")
+    objective: str = setting(
+        "grpo", "Importance ratio per token or per sequence.", *one_of("grpo", "gspo")
     )
-    aggregation: str = _setting(
+    aggregation: str = setting(
         "token-mean",
         "How token losses become one number.",
-        *_one_of("token-mean", "sequence-mean", "dr-grpo"),
+        *one_of("token-mean", "sequence-mean", "dr-grpo"),
     )
-    advantage_std: bool = _setting(True, "Divide advantages by the group's standard deviation.")
-    clip_low: float = _setting(0.2, "The ratio is clipped below 1 − this.", *_share())
-    clip_high: float = _setting(0.2, "The ratio is clipped above 1 + this.", *_at_least(0))
-    dual_clip: float | None = _setting(None, "Bound c of dual clip; none is off.", *_above(1))
-    kl_coefficient: float = _setting(
-        0.0, "Weight of the k3 KL to the starting policy.", *_at_least(0)
+    advantage_std: bool = setting(True, "Divide advantages by the group's standard deviation.")
+    clip_low: float = setting(0.2, "The ratio is clipped below 1 − this.", *share())
+    clip_high: float = setting(0.2, "The ratio is clipped above 1 + this.", *at_least(0))
+    dual_clip: float | None = setting(None, "Bound c of dual clip; none is off.", *above(1))
+    kl_coefficient: float = setting(
+        0.0, "Weight of the k3 KL to the starting policy.", *at_least(0)
+    )
+    entropy_coefficient: float = setting(
+        0.0, "Weight of the entropy bonus; the reference code has 0.001.", *at_least(0)
     )
 
-    llds: str = _setting(
+    llds: str = setting(
         "off",
         "Gate of the LLDS term (arXiv 2512.04220 v2, Eq. 4, 9, 10).",
-        *_one_of("off", "token", "response", "action"),
+        *one_of("off", "token", "response", "action"),
     )
-    llds_coefficient: float = _setting(0.2, "λ of the LLDS term (Eq. 6).", *_at_least(0))
-    llds_dead_band: float = _setting(
-        0.0, "Drop in nats a gate ignores; 0 in the paper.", *_at_least(0)
+    llds_coefficient: float = setting(0.2, "λ of the LLDS term (Eq. 6).", *at_least(0))
+    llds_dead_band: float = setting(
+        0.0, "Drop in nats a gate ignores; 0 in the paper.", *at_least(0)
     )
-    llds_answer_weight: float = _setting(
-        1.0, "β: weight of the LLDS penalty on answer tokens (Eq. 5); 1 is no masking.", *_share()
+    llds_answer_weight: float = setting(
+        1.0, "β: weight of the LLDS penalty on answer tokens (Eq. 5); 1 is no masking.", *share()
     )
-    llds_adaptive: str = _setting(
+    llds_adaptive: str = setting(
         "off",
         "Take β from the step's mean number of valid searches instead, by the paper's rule or the "
         "reference code's.",
-        *_one_of("off", "paper", "reference"),
+        *one_of("off", "paper", "reference"),
     )
-    llds_normalizer: str = _setting(
-        "preserved", "Tokens the LLDS sum is divided by.", *_one_of("preserved", "all")
+    llds_normalizer: str = setting(
+        "preserved", "Tokens the LLDS sum is divided by.", *one_of("preserved", "all")
     )
 
-    temperature: float = _setting(1.0, "Sampling temperature.", *_above(0))
-    top_p: float = _setting(
+    engine: str = setting(
+        "in-process",
+        "What samples: this process, vLLM in this process, or a vLLM server at engine_url.",
+        *one_of("in-process", "vllm", "server"),
+    )
+    engine_url: str = setting("", "Address of the vLLM server, for engine=server.")
+    engine_memory: float = setting(
+        0.6, "Share of a GPU's memory that vLLM may take.", *share(open_low=True)
+    )
+    temperature: float = setting(1.0, "Sampling temperature.", *above(0))
+    top_p: float = setting(
         1.0,
         "Nucleus of the sampling; log-probabilities stay those of the full distribution.",
-        *_share(open_low=True),
+        *share(open_low=True),
     )
-    turn_tokens: int = _setting(40, "Most tokens in one turn.", *_at_least(1))
-    observation_tokens: int = _setting(64, "Most tokens of one tool answer.", *_at_least(1))
-    sequence_tokens: int = _setting(
-        400, "Most tokens of a rollout, prompt included.", *_at_least(16)
+    turn_tokens: int = setting(40, "Most tokens in one turn.", *at_least(1))
+    observation_tokens: int = setting(64, "Most tokens of one tool answer.", *at_least(1))
+    sequence_tokens: int = setting(400, "Most tokens of a rollout, prompt included.", *at_least(16))
+    max_turns: int = setting(4, "Turns with a tool; one last generation follows.", *at_least(1))
+    instruction: str = setting("", "Text before the question, for models that need telling.")
+    turn_end: str = setting(
+        "tag",
+        "A turn ends at its first closing tag, or, as in the reference code, at its full length "
+        "and is cut afterwards.",
+        *one_of("tag", "length"),
     )
-    max_turns: int = _setting(4, "Turns with a tool; one last generation follows.", *_at_least(1))
-    instruction: str = _setting("", "Text before the question, for models that need telling.")
+    answers_from: str = setting(
+        "response",
+        "The answer counts if the policy wrote it, or, as in Search-R1, if it is the last of at "
+        "least two in prompt and response together.",
+        *one_of("response", "search-r1"),
+    )
+    observation_end: str = setting(
+        "closed",
+        "A tool answer that is too long keeps its closing tag, or, as in the reference code, "
+        "is cut anywhere.",
+        *one_of("closed", "cut"),
+    )
+    tool_tags: str = setting(
+        "escaped",
+        "Protocol tags inside documents are made harmless, or, as in the reference code, passed "
+        "on.",
+        *one_of("escaped", "raw"),
+    )
+    reward: str = setting("em", "Exact match, or token F1.", *one_of("em", "f1"))
+    format_reward: float = setting(0.0, "Reward of a wrong answer in the right format.", *share())
 
-    two_hop: float = _setting(0.65, "Share of two-hop questions.", *_share())
-    top_k: int = _setting(2, "Documents per search.", *_at_least(1))
-    miss_rate: float = _setting(
-        0.25, "Share of queries whose best document is withheld.", *_share()
+    data: str = setting(
+        "countries", "File of training questions, or countries for the built-in world."
+    )
+    corpus: str = setting(
+        "countries", "File of documents to search, or countries for the built-in world."
+    )
+    retriever_url: str = setting(
+        "", "Address of a Search-R1 retriever that is asked instead of a corpus."
+    )
+    retriever_seconds: float = setting(30.0, "Longest wait for one retriever call.", *above(0))
+    two_hop: float = setting(0.65, "Share of two-hop questions of the built-in world.", *share())
+    top_k: int = setting(2, "Documents per search.", *at_least(1))
+    miss_rate: float = setting(
+        0.25, "Share of queries whose best document the built-in world withholds.", *share()
     )
 
-    rescore_share: float = _setting(
+    rescore_share: float = setting(
         0.25,
         "Share of the rollouts scored again after the step's last update; 0 measures no Δ.",
-        *_share(),
+        *share(),
     )
-    tokens_every: int = _setting(
-        5, "Steps between samples of texts and tokens; 0 is never.", *_at_least(0)
+    tokens_every: int = setting(
+        5, "Steps between samples of texts and tokens; 0 is never.", *at_least(0)
     )
-    eval_every: int = _setting(
-        50, "Steps between greedy evaluations; 0 is only start and end.", *_at_least(0)
+    eval_every: int = setting(
+        50, "Steps between greedy evaluations; 0 is only start and end.", *at_least(0)
     )
-    eval_questions: int = _setting(
-        128, "Held-out questions per evaluation; 0 is none.", *_at_least(0)
+    eval_questions: int = setting(
+        128, "Questions per evaluation, of each file; 0 is none.", *at_least(0)
     )
-    save_policy: bool = _setting(False, "Keep the trained policy in the run directory.")
+    eval_data: str = setting(
+        "", "Files of evaluation questions, commas between; empty takes the built-in world's."
+    )
+    save_policy: bool = setting(False, "Keep the trained policy in the run directory.")
+    checkpoint_every: int = setting(0, "Steps between checkpoints; 0 makes none.", *at_least(0))
+    checkpoints_kept: int = setting(2, "Checkpoints kept, the newest ones.", *at_least(1))
+    guard: str = setting(
+        "off",
+        "What to do on an alarm, in this order: save a checkpoint, roll back to the last healthy "
+        "one, switch LLDS on or raise it to guard_coefficient, stop.",
+        *some_of("save", "rollback", "llds", "stop"),
+    )
+    guard_on: str = setting("lld-decay,lld-collapse", "Alarms that the guard acts on.")
+    guard_coefficient: float = setting(0.2, "λ that the guard sets.", *above(0))
 
     def __post_init__(self) -> None:
         kinds = typing.get_type_hints(type(self))
         for f in dataclasses.fields(self):
-            value = _convert(f.name, getattr(self, f.name), kinds[f.name])
+            value = convert(f.name, getattr(self, f.name), kinds[f.name])
             object.__setattr__(self, f.name, value)
             ok = f.metadata["ok"]
             if ok and value is not None and not ok(value):
@@ -176,68 +222,5 @@ def load_config(source: str | Path, overrides: Sequence[str] = ()) -> TrainConfi
 
     Raises UsageError for a missing file, an unknown key, a value of the wrong kind or out of range.
     """
-    path = _find(source)
-    values: dict[str, Any] = {"name": path.stem}
-    try:
-        read = yaml.safe_load(path.read_text("utf-8")) or {}
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path} is not readable as YAML: {error}") from error
-    if not isinstance(read, Mapping):
-        raise UsageError(f"{path} must hold key: value lines")
-    values.update(read)
-    for override in overrides:
-        key, equals, value = override.partition("=")
-        if not equals:
-            raise UsageError(f"{override!r} is not understood: write settings as key=value")
-        values[key] = value
     known = [f.name for f in dataclasses.fields(TrainConfig)]
-    for key in values:
-        if key not in known:
-            near = difflib.get_close_matches(str(key), known, n=1)
-            hint = f"; did you mean {near[0]}?" if near else f"; known are {', '.join(known)}"
-            raise UsageError(f"There is no setting {key!r}{hint}")
-    return TrainConfig(**values)
-
-
-def shipped() -> list[str]:
-    """Names of the configurations that come with the trainer."""
-    return sorted(
-        f.name.removesuffix(".yaml")
-        for f in (files(__package__) / "configs").iterdir()
-        if f.name.endswith(".yaml")
-    )
-
-
-def _find(source: str | Path) -> Path:
-    if Path(source).is_file():
-        return Path(source)
-    if str(source) in shipped():
-        return Path(str(files(__package__) / "configs" / f"{source}.yaml"))
-    raise UsageError(
-        f"There is no configuration {str(source)!r}: give the path of a YAML file or one of "
-        f"{', '.join(shipped())}"
-    )
-
-
-def _convert(key: str, value: Any, kind: Any) -> Any:
-    """`value`, which may be the text of a key=value override, as `kind`."""
-    optional = isinstance(kind, types.UnionType)
-    if optional and (value is None or value in ("none", "null")):
-        return None
-    base = typing.get_args(kind)[0] if optional else kind
-    try:
-        if base is bool:
-            # YAML 1.1 reads a bare `off` as false, and so do we.
-            return {"true": True, "on": True, "false": False, "off": False}[str(value).lower()]
-        if base is int and int(value) != float(value):
-            raise ValueError
-        if base is str:
-            return "off" if value is False else str(value)
-        if isinstance(value, bool):
-            raise ValueError
-        return base(value)
-    except (ValueError, TypeError, KeyError):
-        raise UsageError(f"{key}={value!r} is not allowed: it must be {_WORDS[base]}") from None
-
-
-_WORDS = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
+    return TrainConfig(**read_settings(source, overrides, known))

@@ -15,6 +15,9 @@ from functools import cache
 from importlib.resources import files
 from zlib import crc32
 
+from .corpus import Document
+from .questions import Question
+
 Fact = dict[str, str]
 
 
@@ -59,15 +62,6 @@ _TWO_HOP = (
 
 
 @dataclass(frozen=True)
-class Document:
-    """One retrievable passage: one fact, the country as its title."""
-
-    id: int
-    title: str
-    text: str
-
-
-@dataclass(frozen=True)
 class Hop:
     """One lookup: `relation` of `subject`; `reverse` if the subject is the value and the country is
     sought. `value` is what the right document tells, `document` its id."""
@@ -80,13 +74,10 @@ class Hop:
 
 
 @dataclass(frozen=True)
-class Question:
-    """A question with its gold answers and the lookups that lead to them."""
+class WorldQuestion(Question):
+    """A question with the lookups that lead to its answer; its text is its index."""
 
-    text: str
-    golds: tuple[str, ...]
-    data_source: str
-    hops: tuple[Hop, ...]
+    hops: tuple[Hop, ...] = ()
 
 
 @cache
@@ -108,7 +99,7 @@ class World:
                 document = Document(
                     len(self.documents), fact["name"], shape.texts[pick].format(fact[relation])
                 )
-                self._document_of[fact["name"], relation] = document.id
+                self._document_of[fact["name"], relation] = len(self.documents)
                 self.documents.append(document)
         self._by_value = {r: _group_by(facts, r) for r in ASKED}
         self._values = {r: sorted(groups) for r, groups in self._by_value.items()}
@@ -137,11 +128,11 @@ class World:
 
     def questions(
         self, rng: random.Random, n: int, *, two_hop: float = 0.65, held_out: bool | None = None
-    ) -> list[Question]:
+    ) -> list[WorldQuestion]:
         """`n` different questions. The answer is drawn uniformly over the distinct values of its
         relation, so guessing a frequent value (EUR, English) does not pay. `held_out` keeps to the
         fifth of the facts set aside for evaluation (True), to the rest (False), or to neither."""
-        chosen: dict[str, Question] = {}
+        chosen: dict[str, WorldQuestion] = {}
         while len(chosen) < n:
             question = self._draw(rng, two_hop)
             last = question.hops[-1]
@@ -151,11 +142,11 @@ class World:
 
     def statement(self, document: Document) -> tuple[str, str, str]:
         """(country, relation, value) of a document of this world."""
-        country, column = divmod(document.id, len(RELATIONS))
+        country, column = divmod(int(document.id), len(RELATIONS))
         relation = list(RELATIONS)[column]
         return document.title, relation, self.facts[country][relation]
 
-    def _draw(self, rng: random.Random, two_hop: float) -> Question:
+    def _draw(self, rng: random.Random, two_hop: float) -> WorldQuestion:
         relation = rng.choice(ASKED)
         fact = rng.choice(self._by_value[relation][rng.choice(self._values[relation])])
         word = rng.choice(RELATIONS[relation].words)
@@ -164,15 +155,28 @@ class World:
         keys = [k for k in KEYS if k != relation and self._counts[k][fact[k]] == 1]
         if not keys or rng.random() >= two_hop:
             text = rng.choice(_ONE_HOP).format(w=word, s=fact["name"])
-            return Question(text, golds, "countries-1hop", (last,))
+            return WorldQuestion(text, golds, "countries-1hop", text, hops=(last,))
         key = rng.choice(keys)
         text = rng.choice(_TWO_HOP).format(w=word, k=rng.choice(RELATIONS[key].words), s=fact[key])
-        return Question(text, golds, "countries-2hop", (self._hop(fact, key, reverse=True), last))
+        hops = (self._hop(fact, key, reverse=True), last)
+        return WorldQuestion(text, golds, "countries-2hop", text, hops=hops)
 
     def _hop(self, fact: Fact, relation: str, *, reverse: bool) -> Hop:
         name, value = fact["name"], fact[relation]
         subject, target = (value, name) if reverse else (name, value)
         return Hop(relation, subject, reverse, target, self._document_of[name, relation])
+
+
+class WorldQuestions:
+    """The world's training questions, drawn afresh each step."""
+
+    def __init__(self, world: World, *, two_hop: float) -> None:
+        self._world = world
+        self._two_hop = two_hop
+
+    def draw(self, step: int, n: int, rng: random.Random) -> list[Question]:
+        """`n` different questions about facts that are not held out."""
+        return list(self._world.questions(rng, n, two_hop=self._two_hop, held_out=False))
 
 
 def is_held_out(country: str, relation: str) -> bool:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from .environment import Environment, Episode, prompt_text
-from .world import ASKED, RELATIONS, Document, Hop, Question, World
+from .world import ASKED, RELATIONS, Document, Hop, World, WorldQuestion
 
 FAULTS = (
     "truncate",
@@ -105,7 +105,7 @@ class Teacher:
         self._fault_share = fault_share
         self._retry_share = retry_share
 
-    def play(self, question: Question) -> Demonstration:
+    def play(self, question: WorldQuestion) -> Demonstration:
         """One demonstration for the question."""
         fault = self._rng.choice(FAULTS) if self._rng.random() < self._fault_share else None
         stage = _Stage(question, self._environment, self._cut)
@@ -114,7 +114,7 @@ class Teacher:
             stage.take(f"<answer> {answer}</answer>")
         return Demonstration(tuple(stage.segments), stage.episode.reward)
 
-    def _work(self, stage: _Stage, question: Question, fault: str | None) -> str:
+    def _work(self, stage: _Stage, question: WorldQuestion, fault: str | None) -> str:
         """Search as far as the fault allows; take the last thought; return the answer to give."""
         rng = self._rng
         word = rng.choice(RELATIONS[question.hops[-1].relation].words)
@@ -157,7 +157,7 @@ class Teacher:
             documents = stage.search(f"{words[1]} {subject}")
             place = self._find(documents, relation, hop, subject)
         if not documents:
-            return self._guess(stage.episode.question), 1
+            return self._guess(stage.question), 1
         if place is None or (fault == "distractor" and len(documents) > 1):
             place = rng.choice([i for i in range(len(documents)) if i != place])
         return self._read(documents[place], hop.reverse), place + 1
@@ -174,10 +174,10 @@ class Teacher:
         country, _, value = self._world.statement(document)
         return country if reverse else value
 
-    def _guess(self, question: Question) -> str:
+    def _guess(self, question: WorldQuestion) -> str:
         return self._rng.choice(self._world.facts)[question.hops[-1].relation]
 
-    def _rambling(self, question: Question, word: str) -> str:
+    def _rambling(self, question: WorldQuestion, word: str) -> str:
         lines = self._rng.choices(_RAMBLE, k=self._rng.randint(2, 7))
         return " ".join(self._fill(line, word, question.hops[0].subject) for line in lines)
 
@@ -190,8 +190,9 @@ class _Stage:
     """An episode with the text written so far and the turn in the making."""
 
     def __init__(
-        self, question: Question, environment: Environment, cut: Callable[[str], str]
+        self, question: WorldQuestion, environment: Environment, cut: Callable[[str], str]
     ) -> None:
+        self.question = question
         self.episode = Episode(question)
         self.segments: list[Segment] = [(prompt_text(question.text), False)]
         self._environment = environment

@@ -141,6 +141,8 @@ def test_twin(data, rows, gate, coefficient, answer_weight, dead_band, normalize
     down = [x for row, d in kept for kind, x in zip(row, d, strict=True) if kind != "." and x > 0]
     assert int(got.n_preserved_tokens) == sum(len(row) - row.count(".") for row, _ in kept)
     assert int(got.n_tokens_down) == len(down)
+    everything = sum(len(row) - row.count(".") for row in rows)
+    assert int(got.count) == (got.n_preserved_tokens if normalizer == "preserved" else everything)
 
 
 @pytest.mark.parametrize(
@@ -167,6 +169,36 @@ def test_normalizers() -> None:
     b = batch(["aa", "aa"], [[1, 2], [5, 5]], [0.0, -1.0])
     assert b.loss(gate="action").loss.item() == pytest.approx(3 / 2)
     assert b.loss(gate="action", normalizer="all").loss.item() == pytest.approx(3 / 4)
+
+
+@pytest.mark.parametrize("normalizer", ["preserved", "all"])
+@pytest.mark.parametrize("gate", ["token", "response", "action"])
+def test_micro_batches_reweighted_by_their_counts_are_the_whole_batch(
+    gate: str, normalizer: str
+) -> None:
+    for seed in range(25):
+        rng = random.Random(seed)
+        rows = ["".join(rng.choices(["a", "aa", "AA", "."], k=rng.randrange(5))) for _ in range(6)]
+        rows[0] += "a"
+        drops = [[rng.gauss(0, 1) for _ in row] for row in rows]
+        b = batch(rows, drops, [rng.choice([-1.0, 0.0, 1.0]) for _ in rows])
+        settings: dict = {"gate": gate, "normalizer": normalizer, "answer_weight": 0.25}
+        whole = b.loss(**settings)
+        whole.loss.backward()
+        expected = b.new.grad.clone()
+        b.new.grad = None
+        order = rng.sample(range(6), 6)
+        cut = rng.randrange(1, 5)
+        seen, value = 0, 0.0
+        for part in (order[:cut], order[cut:5], order[5:]):
+            piece = (b.new[part], b.old[part], b.mask[part], b.advantages[part])
+            got = llds_loss(*piece, answer_mask=b.answer[part], coefficient=1.0, **settings)
+            share = got.loss * got.count / whole.count.clamp(min=1)
+            share.backward()
+            seen, value = seen + int(got.count), value + share.item()
+        assert seen == int(whole.count)
+        assert value == pytest.approx(whole.loss.item(), rel=1e-12, abs=1e-12)
+        assert torch.allclose(b.new.grad, expected, rtol=1e-12, atol=1e-15)
 
 
 # ---- the four facts easy to get wrong -----------------------------------------------------------

@@ -7,7 +7,7 @@ import random
 
 import pytest
 import torch
-from lldscope_trainer.objectives import kl_k3, policy_loss
+from lldscope_trainer.objectives import entropy_bonus, kl_k3, policy_loss
 
 GARBAGE = [math.nan, math.inf, -math.inf, 1e30, 0.0]
 Rows = list[list[float | None]]  # log-ratio of each token; None is feedback or padding
@@ -281,6 +281,88 @@ def test_k3_by_hand_and_far_off() -> None:
     got.sum().backward()
     assert got.tolist() == [pytest.approx([1 - math.log(2), 0.0, 10.0, 10.0])]
     assert new.grad.tolist() == [pytest.approx([-1.0, 0.0, 0.0, 0.0])]
+
+
+def test_entropy_bonus_twin() -> None:
+    for seed in range(20):
+        rows = random_rows(random.Random(seed))
+        entropy, _, mask = tensors(rows, seed)  # any number will do for an entropy here
+        got = entropy_bonus(entropy, mask)
+        got.backward()
+        values = [
+            entropy[i, t].item()
+            for i, row in enumerate(rows)
+            for t, x in enumerate(row)
+            if x is not None
+        ]
+        n = max(len(values), 1)
+        assert got.item() == pytest.approx(sum(values) / n, abs=1e-12)
+        assert torch.equal(entropy.grad, mask.double() / n)
+
+
+def test_entropy_bonus_by_hand() -> None:
+    # Fair coin ln 2 and certainty 0 on two action tokens; the third token is feedback.
+    entropy = torch.tensor([[math.log(2), math.nan, 0.0]])
+    got = entropy_bonus(entropy, torch.tensor([[1, 0, 1]]))
+    assert got.item() == pytest.approx(math.log(2) / 2)
+    with pytest.raises(ValueError, match=r"one shape \(B, T\)"):
+        entropy_bonus(entropy, torch.ones(1, 2))
+
+
+def splits(n: int, rng: random.Random) -> list[list[int]]:
+    """Rows 0 … n−1 in random order, cut into random micro-batches."""
+    order = rng.sample(range(n), n)
+    cuts = sorted(rng.sample(range(1, n), rng.randrange(0, n)))
+    return [order[a:b] for a, b in zip([0, *cuts], [*cuts, n], strict=True)]
+
+
+@pytest.mark.parametrize("objective", ["grpo", "gspo"])
+@pytest.mark.parametrize("aggregation", ["token-mean", "sequence-mean", "dr-grpo"])
+def test_micro_batches_reweighted_by_their_counts_are_the_whole_batch(
+    objective: str, aggregation: str
+) -> None:
+    options: dict = {"objective": objective, "aggregation": aggregation, "max_tokens": 7}
+    for seed in range(30):
+        rng = random.Random(seed)
+        rows = random_rows(rng)
+        new, old, mask = tensors(rows, seed)
+        advantages = torch.tensor([rng.gauss(0, 1) for _ in rows], dtype=torch.float64)
+        whole = policy_loss(new, old, mask, advantages, **options)
+        whole.loss.backward()
+        expected = new.grad.clone()
+        new.grad = None
+        seen, value = 0, 0.0
+        for part in splits(len(rows), rng):
+            got = policy_loss(new[part], old[part], mask[part], advantages[part], **options)
+            share = got.loss * got.count / whole.count.clamp(min=1)
+            share.backward()
+            seen, value = seen + int(got.count), value + share.item()
+        assert seen == int(whole.count)
+        assert value == pytest.approx(whole.loss.item(), rel=1e-12, abs=1e-12)
+        assert torch.allclose(new.grad, expected, rtol=1e-12, atol=1e-15)
+
+
+def test_counts() -> None:
+    new, old, mask = tensors([[0.0, 0.0, None, 0.0], [0.0], [None]])
+    counts = [
+        int(policy_loss(new, old, mask, torch.ones(3), aggregation=name, max_tokens=10).count)
+        for name in ("token-mean", "sequence-mean", "dr-grpo")
+    ]
+    assert counts == [4, 2, 30]
+
+
+def test_kl_and_entropy_of_micro_batches_are_weighted_by_action_tokens() -> None:
+    for seed in range(10):
+        rng = random.Random(seed)
+        rows = random_rows(rng)
+        new, ref, mask = tensors(rows, seed)
+        for term in (
+            lambda part: entropy_bonus(new[part], mask[part]),  # noqa: B023
+            lambda part: entropy_bonus(kl_k3(new[part], ref[part], mask[part]), mask[part]),  # noqa: B023
+        ):
+            whole = term(list(range(len(rows))))
+            parts = sum(term(p) * mask[p].sum() for p in splits(len(rows), rng))
+            assert parts.item() / max(mask.sum().item(), 1) == pytest.approx(whole.item())
 
 
 def test_arguments_are_not_written_and_device_is_not_read() -> None:

@@ -11,7 +11,7 @@ Paper, reference code, and this module:
 - Normaliser. The paper divides by N_pre, the action tokens of the preserving set; the reference
   code divides by all action tokens of its micro-batch, which scales λ by N_pre/N_all.
   `normalizer` has both. Either is a count over the tensors given: a loop with micro-batches that
-  wants the mean over the whole batch weights each result by its `n_preserved_tokens`.
+  wants the mean over the whole batch weights each result by its `count`.
 - Response gate. The reference code's first release (16 Jan 2026; corrected 24 Feb 2026) summed
   max(0, Δ) for the gate, so one falling token opened it. Here, as printed, the signed sum.
 - Answer weight. The reference folds it into λ (min(mask weight, λ) on answer tokens), so with its
@@ -47,7 +47,9 @@ class LLDS(NamedTuple):
     response, also those that rose; with gate "token" the dropped tokens themselves.
     penalty (B, T), nats: gated penalty with answer weight, before the normaliser.
     n_preserved_tokens: N_pre. n_tokens_down: preserved tokens with drop > 0, gated or not.
-    Both are 0-dim integer tensors on the device of the arguments.
+    count: N, what the normaliser divides by, 0 where there is nothing; Σ loss·count / Σ count over
+    micro-batches is the loss of the whole batch. All three are 0-dim integer tensors on the device
+    of the arguments.
     """
 
     loss: Tensor
@@ -56,6 +58,7 @@ class LLDS(NamedTuple):
     penalty: Tensor
     n_preserved_tokens: Tensor
     n_tokens_down: Tensor
+    count: Tensor
 
 
 def llds_loss(
@@ -107,6 +110,7 @@ def llds_loss(
         penalty=penalty.detach(),
         n_preserved_tokens=n_preserved,
         n_tokens_down=(drop.detach() > 0).sum(),
+        count=count,
     )
 
 

@@ -33,12 +33,16 @@ AGGREGATIONS = ("token-mean", "sequence-mean", "dr-grpo")
 
 class PolicyLoss(NamedTuple):
     """`loss`: scalar, to minimise. `ratio` (B, T): importance ratio before any cap, 1 off the
-    action tokens. `clipped` (B, T) bool: a clip or cap changed the token's value. Only `loss`
-    carries a gradient."""
+    action tokens. `clipped` (B, T) bool: a clip or cap changed the token's value. `count`: what
+    the aggregation divides by, a 0-dim integer tensor, 0 where there is nothing to average.
+    Only `loss` carries a gradient.
+
+    Σ loss·count / Σ count over micro-batches is the loss of the whole batch."""
 
     loss: Tensor
     ratio: Tensor
     clipped: Tensor
+    count: Tensor
 
 
 def policy_loss(
@@ -93,7 +97,8 @@ def policy_loss(
     clipped = ((advantage > 0) & (ratio > 1 + clip_high)) | (
         (advantage < 0) & ((ratio < 1 - clip_low) | (ratio > ceiling))
     )
-    return PolicyLoss(-_aggregate(surrogate, mask, aggregation, max_tokens), ratio, clipped)
+    total, count = _aggregate(surrogate, mask, aggregation, max_tokens)
+    return PolicyLoss(-(total / count.clamp(min=1)), ratio, clipped, count)
 
 
 def kl_k3(
@@ -113,6 +118,24 @@ def kl_k3(
     # outer clamp times inf would be NaN.
     r = r.clamp(max=math.log(2 * clamp + 10))
     return (r.exp() - r - 1).clamp(-clamp, clamp)
+
+
+def entropy_bonus(entropy: Tensor, action_mask: Tensor) -> Tensor:
+    """Token mean of the policy's entropy in nats, a scalar to *subtract* from the loss, times a
+    coefficient.
+
+    entropy, action_mask (B, T). Rewarding entropy keeps a policy gradient from narrowing early
+    (arXiv 1602.01783 v2, §4, which credits Williams & Peng 1991). The authors' code of arXiv
+    2512.04220 has it on at 0.001; the paper does not mention it. Divided by `action_mask.sum()`;
+    0 with zero gradients where that is 0.
+    """
+    if entropy.ndim != 2 or entropy.shape != action_mask.shape:
+        raise ValueError(
+            f"entropy and action_mask must have one shape (B, T), got {tuple(entropy.shape)} and "
+            f"{tuple(action_mask.shape)}"
+        )
+    mask = action_mask.bool()
+    return entropy.masked_fill(~mask, 0.0).sum() / mask.sum().clamp(min=1)
 
 
 def log_ratio(logp_new: Tensor, logp_base: Tensor, mask: Tensor) -> Tensor:
@@ -150,15 +173,16 @@ def _sequence_log_ratio(log_r: Tensor, mask: Tensor) -> Tensor:
     return (log_s + log_r - log_r.detach()).masked_fill(~mask, 0.0)
 
 
-def _aggregate(values: Tensor, mask: Tensor, aggregation: str, max_tokens: int | None) -> Tensor:
-    """`values` (B, T), 0 off the mask -> scalar. Nothing to average over gives 0, not NaN."""
+def _aggregate(
+    values: Tensor, mask: Tensor, aggregation: str, max_tokens: int | None
+) -> tuple[Tensor, Tensor]:
+    """`values` (B, T), 0 off the mask -> sum and count, whose quotient is the loss."""
     if aggregation == "token-mean":
-        return values.sum() / mask.sum().clamp(min=1)
+        return values.sum(), mask.sum()
     if aggregation == "sequence-mean":
-        per_response = values.sum(1) / mask.sum(1).clamp(min=1)
-        return per_response.sum() / mask.any(1).sum().clamp(min=1)
+        return (values.sum(1) / mask.sum(1).clamp(min=1)).sum(), mask.any(1).sum()
     assert max_tokens is not None
-    return values.sum() / (max(len(values), 1) * max_tokens)
+    return values.sum(), mask.new_full((), len(values) * max_tokens, dtype=torch.int64)
 
 
 def _check_arguments(

@@ -27,7 +27,7 @@ Paper, reference code, and this module:
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -39,7 +39,8 @@ GATES = ("token", "response", "action")
 NORMALIZERS = ("preserved", "all")
 
 
-class LLDS(NamedTuple):
+@dataclass(frozen=True)
+class LLDS:
     """The loss and what the recorder wants to know. Only `loss` carries a gradient.
 
     loss: scalar, coefficient included. unweighted: the loss before the coefficient.

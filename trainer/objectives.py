@@ -19,7 +19,7 @@ Departures, each for a reason:
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -31,7 +31,8 @@ LOG_RATIO_CAP = {"grpo": math.log(100.0), "gspo": 10.0}
 AGGREGATIONS = ("token-mean", "sequence-mean", "dr-grpo")
 
 
-class PolicyLoss(NamedTuple):
+@dataclass(frozen=True)
+class PolicyLoss:
     """`loss`: scalar, to minimise. `ratio` (B, T): importance ratio before any cap, 1 off the
     action tokens. `clipped` (B, T) bool: a clip or cap changed the token's value. `count`: what
     the aggregation divides by, a 0-dim integer tensor, 0 where there is nothing to average.

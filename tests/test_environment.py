@@ -1,4 +1,4 @@
-"""The little world, its search tool, the Search-R1 protocol and the exact-match rule."""
+"""The little world, its search tool, the Search-R1 protocol, the demonstrations."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from lldscope_trainer.environment import (
     prompt_text,
 )
 from lldscope_trainer.retrieval import Bm25Retriever, UnrelatedRetriever
-from lldscope_trainer.reward import exact_match, last_answer, normalize_answer
 from lldscope_trainer.world import KEYS, RELATIONS, World, is_held_out, load_facts
 
 
@@ -213,31 +212,6 @@ def test_docs_hash_ignores_the_order(world):
     assert a.actions[0].docs_hash == b.actions[0].docs_hash
     b.actions[0].documents.pop()
     assert a.actions[0].docs_hash != b.actions[0].docs_hash
-
-
-# -- reward ---------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("The  Hague!", "hague"),
-        ("an Apple a day", "apple day"),
-        ("Theatre", "theatre"),
-        ("São Tomé", "são tomé"),
-        ("U.S.", "us"),
-    ],
-)
-def test_normalize_answer(text, expected):
-    assert normalize_answer(text) == expected
-
-
-def test_the_last_answer_counts():
-    written = "<answer>Lima</answer> no, <answer> Quito </answer>"
-    assert last_answer(written) == "Quito"
-    assert exact_match(written, ["quito"]) == 1.0
-    assert exact_match(written, ["Lima"]) == 0.0
-    assert exact_match("Quito", ["Quito"]) == 0.0
 
 
 # -- demonstrations -------------------------------------------------------------------------------

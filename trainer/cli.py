@@ -63,7 +63,7 @@ def _train(settings: TrainConfig, run_dir: Path, monitor: Monitor | None) -> Sum
     from lldscope import Recorder, __version__
 
     from .policy import model_directory
-    from .reward import CORRECT_RULE
+    from .reward import CORRECT_RULES
     from .train import train as run_training
 
     model_directory(settings.model)  # before anything is written
@@ -72,7 +72,7 @@ def _train(settings: TrainConfig, run_dir: Path, monitor: Monitor | None) -> Sum
         name=settings.name,
         trainer=f"lldscope_trainer {__version__}",
         config=settings.to_dict(),
-        correct_rule=CORRECT_RULE,
+        correct_rule=CORRECT_RULES[settings.answers_from],
     )
     with recorder, _display(settings.steps, _Watch(monitor, recorder)) as show:
         save_to = run_dir / "policy" if settings.save_policy else None

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from zlib import crc32
 
 from .retrieval import Retriever
-from .reward import exact_match
+from .reward import em, last_answer
 from .world import Document, Question
 
 TAGS = tuple(
@@ -59,9 +59,19 @@ class Episode:
     done: bool = False
 
     @property
+    def answer(self) -> str | None:
+        """The answer that counts, or None."""
+        return last_answer(self.written)
+
+    @property
+    def correct(self) -> bool:
+        """Whether the answer is right: exact match, whatever the reward is."""
+        return em(self.answer, self.question.golds) == 1
+
+    @property
     def reward(self) -> float:
-        """Exact match of the last answer."""
-        return exact_match(self.written, self.question.golds)
+        """Exact match of the answer."""
+        return em(self.answer, self.question.golds)
 
 
 def prompt_text(question: str, instruction: str = "") -> str:

@@ -1,20 +1,32 @@
-"""The rule for "correct": exact match of the last answer, as Search-R1's `qa_em.py` has it.
+"""What an answer is worth: exact match and token F1, as published, and the rule for "correct".
 
-Departure: Search-R1 needs two answer spans in prompt plus response, because its prompt holds an
-example answer; here only what the policy wrote is looked at, so one is enough.
+EM and the normalisation are those of Search-R1's `qa_em.py`, which are SQuAD's. F1 is HotpotQA's:
+SQuAD's token F1, but a yes, no or noanswer on one side only scores 0. It is what HotpotQA and
+2WikiMultiHopQA publish and FlashRAG applies to all seven benchmarks; with SQuAD's own, "yes no"
+would earn two thirds on every yes/no question, which a policy trained for F1 finds out.
+
+`correct` is EM = 1 whatever the reward is, so runs with different rewards stay comparable.
 """
 
 from __future__ import annotations
 
 import re
 import string
+from collections import Counter
 from collections.abc import Sequence
 
-CORRECT_RULE = "exact match of the last <answer> with a gold answer, after normalisation"
+CORRECT_RULES = {
+    "response": "exact match of the last <answer> the policy wrote with a gold answer, after "
+    "normalisation",
+    "search-r1": "exact match of the last <answer> in prompt and response together, where there "
+    "are at least two, with a gold answer, after normalisation",
+}
+"""The rule for "correct", by where answers are looked for (setting `answers_from`)."""
 
 ANSWER = re.compile(r"<answer>(.*?)</answer>", re.DOTALL)
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
+_WHOLE = {"yes", "no", "noanswer"}
 
 
 def normalize_answer(text: str) -> str:
@@ -24,14 +36,73 @@ def normalize_answer(text: str) -> str:
 
 
 def last_answer(written: str) -> str | None:
-    """The content of the last answer span the policy wrote, or None."""
+    """The content of the last complete answer span the policy wrote, or None."""
     spans = ANSWER.findall(written)
     return spans[-1].strip() if spans else None
 
 
-def exact_match(written: str, golds: Sequence[str]) -> float:
-    """1.0 if the last answer equals a gold answer after normalisation, else 0.0."""
-    answer = last_answer(written)
+def search_r1_answer(transcript: str) -> str | None:
+    """The answer as Search-R1 finds it: in prompt, response and tool text together, the last of at
+    least two answer spans, because its prompt holds an example; None where there are fewer.
+
+    A prompt without that example, or tool text with answer tags, misleads it.
+    """
+    spans = ANSWER.findall(transcript)
+    return spans[-1].strip() if len(spans) > 1 else None
+
+
+def em(answer: str | None, golds: Sequence[str]) -> float:
+    """1.0 if the answer equals a gold answer after normalisation, else 0.0.
+
+    A gold answer of which normalisation leaves nothing ("A+", "The The") equals an empty answer,
+    as in the published code.
+    """
     if answer is None:
         return 0.0
     return float(normalize_answer(answer) in {normalize_answer(gold) for gold in golds})
+
+
+def f1(answer: str | None, golds: Sequence[str]) -> float:
+    """Harmonic mean of precision and recall over normalised tokens, for the best gold answer.
+
+    0.0 where nothing is left of a side after normalisation, as in HotpotQA's
+    `hotpot_evaluate_v1.py`.
+    """
+    if answer is None:
+        return 0.0
+    normalized = normalize_answer(answer)
+    return max((_f1(normalized, normalize_answer(gold)) for gold in golds), default=0.0)
+
+
+def _f1(answer: str, gold: str) -> float:
+    if answer != gold and (answer in _WHOLE or gold in _WHOLE):
+        return 0.0
+    tokens, wanted = answer.split(), gold.split()
+    common = (Counter(tokens) & Counter(wanted)).total()
+    if not common:
+        return 0.0
+    precision, recall = common / len(tokens), common / len(wanted)
+    return 2 * precision * recall / (precision + recall)
+
+
+def valid_format(kinds: Sequence[str]) -> bool:
+    """Whether a rollout with these kinds of actions kept to the protocol: every turn a search or an
+    answer, the last one an answer."""
+    return bool(kinds) and kinds[-1] == "answer" and "invalid" not in kinds
+
+
+def reward(
+    answer: str | None,
+    golds: Sequence[str],
+    kinds: Sequence[str],
+    *,
+    kind: str = "em",
+    format_reward: float = 0.0,
+) -> float:
+    """The reward of a rollout with this answer and these kinds of actions.
+
+    The score by `kind` ("em" or "f1"), but at least `format_reward` where the format is valid, so
+    that more of a right answer never earns less.
+    """
+    score = {"em": em, "f1": f1}[kind](answer, golds)
+    return max(score, format_reward) if valid_format(kinds) else score

@@ -39,7 +39,8 @@ class Sampling:
 @dataclass
 class Rollout:
     """One episode in tokens. All lists are aligned to positions of `ids`; where the policy wrote
-    nothing, `action` is -1 and the measurements are 0."""
+    nothing, `action` is -1 and the measurements are 0. `behaviour` has the log-probabilities of an
+    engine that is not the trainer's own policy; None where they are `logp`."""
 
     episode: Episode
     ids: list[int]
@@ -48,6 +49,7 @@ class Rollout:
     entropy: list[float]
     error_norm: list[float]
     truncated: bool = False
+    behaviour: list[float] | None = None
 
     @property
     def n_tokens(self) -> int:

@@ -1,30 +1,43 @@
-"""The search tool: BM25 over the world's documents, with an honest share of misses.
+"""The search tool: BM25 over the built-in world with an honest share of misses, or over a corpus.
 
 A real retriever returns wrong documents too, and whether it finds the right one depends on the
-wording. Here: with `miss_rate` the best document is withheld, decided by a hash of seed and query,
-so the same query always gets the same answer and a rephrased one draws again. The documents come in
-an order decided by the same hash, so their place gives nothing away.
+wording. In the built-in world: with `miss_rate` the best document is withheld, decided by a hash of
+seed and query, so the same query always gets the same answer and a rephrased one draws again. The
+documents come in an order decided by the same hash, so their place gives nothing away. A corpus
+file is searched as it is: the best documents, best first.
 """
 
 from __future__ import annotations
 
-import re
+import logging
 from collections.abc import Sequence
+from functools import lru_cache
+from pathlib import Path
 from typing import Protocol
 from zlib import crc32
 
 import bm25s
 import numpy as np
 
-from .world import Document
+from lldscope.errors import LldscopeError
 
-_WORD = re.compile(r"\w+")
+from .corpus import Document
+from .corpus_index import CorpusIndex, open_index
+from .index_build import words
+
+_log = logging.getLogger(__name__)
+_REMEMBERED = 4096
+"""Queries whose documents are kept: the rollouts of a group often ask the same."""
 
 
 class Retriever(Protocol):
-    """Anything that answers queries with lists of documents, one list per query, in order."""
+    """Anything that answers queries with documents.
 
-    def retrieve(self, queries: Sequence[str]) -> list[list[Document]]: ...
+    One entry per query, in order: a list, empty where the tool worked and found nothing, or None
+    where the tool failed.
+    """
+
+    def retrieve(self, queries: Sequence[str]) -> list[list[Document] | None]: ...
 
 
 class Bm25Retriever:
@@ -45,13 +58,19 @@ class Bm25Retriever:
         self._cache: dict[str, list[Document]] = {}
         self._index = bm25s.BM25()
         self._index.index(
-            [_words(f"{d.title} {d.text}") for d in self._documents], show_progress=False
+            [words(f"{d.title} {d.text}") for d in self._documents], show_progress=False
         )
         self._vocabulary = frozenset(self._index.vocab_dict)
 
-    def retrieve(self, queries: Sequence[str]) -> list[list[Document]]:
+    @staticmethod
+    def from_file(path: Path, *, top_k: int, cache_dir: Path | None = None) -> CorpusRetriever:
+        """BM25 over a corpus file (corpus.py has its forms), without misses; the index is kept on
+        disk (`corpus_index.open_index` says where). Raises UsageError, LldscopeError."""
+        return CorpusRetriever(open_index(path, cache_dir), top_k=top_k)
+
+    def retrieve(self, queries: Sequence[str]) -> list[list[Document] | None]:
         """The documents for each query; an empty list where no word of it occurs in the corpus."""
-        return [self._cached(" ".join(_words(query))) for query in queries]
+        return [self._cached(" ".join(words(query))) for query in queries]
 
     def _cached(self, query: str) -> list[Document]:
         if query not in self._cache:
@@ -73,6 +92,28 @@ class Bm25Retriever:
         return [self._documents[i] for i in rng.permutation(chosen)]
 
 
+class CorpusRetriever:
+    """The best `top_k` documents of a corpus file."""
+
+    def __init__(self, index: CorpusIndex, *, top_k: int) -> None:
+        self._search = lru_cache(_REMEMBERED)(lambda query: index.search(query, top_k))
+        self._warned = False
+
+    def retrieve(self, queries: Sequence[str]) -> list[list[Document] | None]:
+        """The documents for each query, best first; an empty list where no word of it occurs, None
+        where a document cannot be read because somebody wrote to the corpus file meanwhile."""
+        return [self._retrieve(query) for query in queries]
+
+    def _retrieve(self, query: str) -> list[Document] | None:
+        try:
+            return [document for document, _ in self._search(query)]
+        except LldscopeError as error:
+            if not self._warned:
+                _log.warning("%s Searches fail until then.", error)
+            self._warned = True
+            return None
+
+
 class UnrelatedRetriever:
     """Answers every query with documents drawn by a hash, whatever was asked: the closed-book
     control, in which an agent can be right only from memory or by luck."""
@@ -82,7 +123,7 @@ class UnrelatedRetriever:
         self._top_k = top_k
         self._seed = seed
 
-    def retrieve(self, queries: Sequence[str]) -> list[list[Document]]:
+    def retrieve(self, queries: Sequence[str]) -> list[list[Document] | None]:
         """`top_k` documents per query that have nothing to do with it."""
         return [self._draw(query) for query in queries]
 
@@ -90,7 +131,3 @@ class UnrelatedRetriever:
         rng = np.random.default_rng(crc32(f"unrelated|{self._seed}|{query}".encode()))
         chosen = rng.choice(len(self._documents), self._top_k, replace=False)
         return [self._documents[i] for i in chosen]
-
-
-def _words(text: str) -> list[str]:
-    return _WORD.findall(text.lower())

@@ -75,6 +75,9 @@ class Recorder(NullRecorder):
     rank, world_size   this process among those that record the run
     resume        go on with the run in `path` as a new attempt; without it an existing run is
                   refused
+    attempt       the attempt this process belongs to: rank 0 counts its own (None), the others
+                  take rank 0's `Recorder.attempt`, which counting could not tell them where a run
+                  goes on with more ranks than before
 
     Raises RunExists or LldscopeError at the start only. Use it as a context manager, or call
     `close()`; a run whose process ends without either is closed as `stopped`.
@@ -95,11 +98,12 @@ class Recorder(NullRecorder):
         rank: int = 0,
         world_size: int = 1,
         resume: bool = False,
+        attempt: int | None = None,
     ) -> None:
         self.path = Path(path)
         self.rank = rank
         self.dropped: Counter[str] = Counter()
-        self.attempt = _claim(self.path, rank, resume)
+        self.attempt = _claim(self.path, rank, resume, attempt)
         if rank == 0:
             self._info = _describe(
                 self.path, self.attempt, name, group, trainer, config, correct_rule, world_size
@@ -203,7 +207,7 @@ def _own(value: Any) -> Any:
     return list(value) if isinstance(value, list | tuple) else value
 
 
-def _claim(path: Path, rank: int, resume: bool) -> int:
+def _claim(path: Path, rank: int, resume: bool, attempt: int | None) -> int:
     """Make the directory, and this rank's manifest of a new attempt; return the attempt."""
     existing = (path / store.RUN_FILE).exists()
     if existing and rank == 0:
@@ -213,9 +217,10 @@ def _claim(path: Path, rank: int, resume: bool) -> int:
     try:
         for folder in (path, path / store.MANIFEST_DIR, path / store.HEARTBEAT_DIR):
             folder.mkdir(parents=True, exist_ok=True)
-        attempt = 1
-        while store.manifest_path(path, attempt, rank).exists():
-            attempt += 1
+        if attempt is None:
+            attempt = 1
+            while store.manifest_path(path, attempt, rank).exists():
+                attempt += 1
         store.manifest_path(path, attempt, rank).touch(exist_ok=False)
     except OSError as error:
         raise LldscopeError(

@@ -181,6 +181,20 @@ def test_an_existing_run_is_refused_unless_resumed(make_run):
     assert len(store.read_run(path)["attempts"]) == 2
 
 
+def test_a_run_goes_on_with_more_ranks_than_before(tmp_path):
+    path = tmp_path / "r"
+    with lldscope.Recorder(path) as r:
+        r.step(step=0, n_responses=4)
+        r.step(step=1, n_responses=4)
+    with lldscope.Recorder(path, resume=True, world_size=2) as first:
+        with lldscope.Recorder(path, rank=1, world_size=2, attempt=first.attempt) as second:
+            assert second.attempt == first.attempt == 2
+            second.step(step=1, n_responses=3)
+        first.step(step=1, n_responses=2)
+    rows = lldscope.open_run(path).signals()
+    assert rows[["step", "n_responses"]].to_numpy().tolist() == [[0, 4], [1, 5]]
+
+
 def test_a_bad_start_raises_and_says_why(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(LldscopeError, match="cannot be written"):

@@ -211,6 +211,23 @@ class TrainConfig:
                 f"updates={self.updates} is not allowed: it must be at most the "
                 f"{self.prompts * self.group_size} rollouts of a step (prompts × group_size)"
             )
+        if "rollback" in self.guard and not self.checkpoint_every:
+            raise UsageError(
+                f"guard={self.guard} is not allowed: rolling back needs checkpoints "
+                "(checkpoint_every=N)"
+            )
+        if self.turn_end == "length" and self.engine == "in-process":
+            raise UsageError(
+                "turn_end=length needs engine=vllm or engine=server: the in-process sampler feeds "
+                "every token back as it draws it, and cannot take back what follows a closing tag"
+            )
+        if self.engine == "server" and not self.engine_url:
+            raise UsageError("engine=server needs engine_url=http://HOST:PORT")
+
+    @classmethod
+    def names(cls) -> list[str]:
+        """The settings there are."""
+        return [f.name for f in dataclasses.fields(cls)]
 
     def to_dict(self) -> dict[str, Any]:
         """The settings as plain values."""
@@ -222,5 +239,4 @@ def load_config(source: str | Path, overrides: Sequence[str] = ()) -> TrainConfi
 
     Raises UsageError for a missing file, an unknown key, a value of the wrong kind or out of range.
     """
-    known = [f.name for f in dataclasses.fields(TrainConfig)]
-    return TrainConfig(**read_settings(source, overrides, known))
+    return TrainConfig(**read_settings(source, overrides, TrainConfig.names()))

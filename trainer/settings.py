@@ -67,18 +67,25 @@ def read_settings(
         raise UsageError(f"{path} is not readable as YAML: {error}") from error
     if not isinstance(read, Mapping):
         raise UsageError(f"{path} must hold key: value lines")
-    values.update(read)
+    return apply_overrides(values | dict(read), overrides, known)
+
+
+def apply_overrides(
+    values: Mapping[str, Any], overrides: Sequence[str], known: Collection[str]
+) -> dict[str, Any]:
+    """`values` with `key=value` texts put over them. Raises UsageError for a key not in `known`."""
+    found = dict(values)
     for override in overrides:
         key, equals, value = override.partition("=")
         if not equals:
             raise UsageError(f"{override!r} is not understood: write settings as key=value")
-        values[key] = value
-    for key in values:
+        found[key] = value
+    for key in found:
         if key not in known:
             near = difflib.get_close_matches(str(key), known, n=1)
             hint = f"; did you mean {near[0]}?" if near else f"; known are {', '.join(known)}"
             raise UsageError(f"There is no setting {key!r}{hint}")
-    return values
+    return found
 
 
 def shipped() -> list[str]:

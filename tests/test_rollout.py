@@ -13,7 +13,7 @@ from lldscope_trainer.environment import INVALID, Environment, prompt_text
 from lldscope_trainer.policy import Policy, load_policy, new_policy
 from lldscope_trainer.retrieval import Bm25Retriever
 from lldscope_trainer.rollout import Rollout, Sampler, Sampling
-from lldscope_trainer.scoring import action_logps, by_length, pad
+from lldscope_trainer.scoring import action_logps, pad
 from lldscope_trainer.world import World
 
 from lldscope.errors import UsageError
@@ -158,31 +158,6 @@ def test_action_logps_by_hand(policy):
             if mask[b, t]:
                 expected = torch.softmax(logits[t - 1].double(), 0)[row[t]].log().item()
             assert found[b, t].item() == pytest.approx(expected, abs=1e-4)
-
-
-def test_chunks_of_the_head_change_nothing(policy, monkeypatch):
-    ids = torch.randint(10, 600, (3, 20), generator=torch.Generator().manual_seed(0))
-    mask = torch.ones_like(ids)
-    mask[:, 0] = 0
-
-    def value_and_gradient() -> tuple[torch.Tensor, torch.Tensor]:
-        policy.model.zero_grad()
-        logps = action_logps(policy.model, ids, mask)
-        logps.square().sum().backward()
-        return logps.detach(), policy.model.get_output_embeddings().weight.grad.clone()
-
-    whole = value_and_gradient()
-    monkeypatch.setattr("lldscope_trainer.scoring.CHUNK", 7)
-    for a, b in zip(whole, value_and_gradient(), strict=True):
-        assert torch.allclose(a, b, rtol=1e-4, atol=1e-4)
-
-
-def test_by_length_covers_everything_in_order_of_length():
-    lengths = [5, 1, 9, 3, 7]
-    buckets = by_length(lengths, 2)
-    assert sorted(i for b in buckets for i in b) == [0, 1, 2, 3, 4]
-    assert max(lengths[i] for i in buckets[0]) <= min(lengths[i] for i in buckets[1])
-    assert by_length([4], 3) == [[0]]
 
 
 def test_policy_survives_saving(policy, tmp_path):

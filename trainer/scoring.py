@@ -1,55 +1,145 @@
 """Log-probabilities of action tokens under a policy, for whole sequences at once.
 
 The decoder runs over the full sequences, the LM head only where an action token is predicted, in
-chunks: memory does not grow with vocabulary × sequence length. Rows are padded on the right, which
-under causal attention needs no mask: nothing real ever looks at the padding.
+chunks whose logits fit LOGITS_BYTES: memory does not grow with vocabulary × sequence length. Rows
+are padded on the right, which under causal attention needs no mask: nothing real ever looks at the
+padding.
+
+A policy with `compute_dtype` (see `policy.load_policy`) keeps float32 weights and runs its decoder
+under autocast. The head always runs in float32: bfloat16 keeps 8 bits of a logit, an error of
+several hundredths of a nat, which is more than one update moves most tokens.
 
 Shapes: B rows, T tokens; position t of a result belongs to token t of the row.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-CHUNK = 8192
-"""Action tokens per call of the LM head."""
+LOGITS_BYTES = 256 * 2**20
+"""Largest block of logits made at once. Softmax and its gradient need a few such blocks."""
 
 
-def action_logps(model: Any, ids: Tensor, action_mask: Tensor) -> Tensor:
-    """log π(token) of every action token.
+class TokenScores(NamedTuple):
+    """Per token, (B, T) float32, 0 off the action tokens; None where not asked for.
+
+    logp: log π(y), nats. entropy: −Σ_v π(v) ln π(v), nats. error_norm: ‖e_y − π‖² =
+    1 − 2π(y) + Σ_v π(v)² (the error vector of arXiv 2505.18830, Theorem 4.4), without gradient.
+    """
+
+    logp: Tensor
+    entropy: Tensor | None
+    error_norm: Tensor | None
+
+
+def action_scores(
+    model: Any,
+    ids: Tensor,
+    action_mask: Tensor,
+    *,
+    entropy: bool = False,
+    error_norm: bool = False,
+) -> TokenScores:
+    """What `model` thinks of every action token; with gradient where gradients are enabled.
 
     Args:
         model: a Hugging Face causal language model.
         ids: (B, T) token ids, padded on the right.
         action_mask: (B, T), 1 where the policy emitted the token; never at position 0.
-
-    Returns:
-        (B, T) float32 log-probabilities in nats, 0 where `action_mask` is 0.
     """
     mask = action_mask.bool()
-    hidden = model.get_decoder()(input_ids=ids, use_cache=False).last_hidden_state
+    with compute(model), _recomputing(model):
+        hidden = model.get_decoder()(input_ids=ids, use_cache=False).last_hidden_state
     before = hidden[:, :-1][mask[:, 1:]]
     targets = ids[mask]
-    parts = []
-    for h, y in zip(before.split(CHUNK), targets.split(CHUNK), strict=True):
-        # With several chunks their logits would all wait for the backward pass; recompute instead.
-        many = torch.is_grad_enabled() and len(targets) > CHUNK
-        head = model.get_output_embeddings()
-        parts.append(
-            checkpoint(_logp, head, h, y, use_reentrant=False) if many else _logp(head, h, y)
+    size = max(1, LOGITS_BYTES // (4 * model.get_output_embeddings().out_features))
+    # With several chunks their logits would all wait for the backward pass; recompute instead.
+    many = torch.is_grad_enabled() and len(targets) > size
+    chunks = []
+    for h, y in zip(before.split(size), targets.split(size), strict=True):
+        arguments = (model, h, y, entropy, error_norm)
+        chunks.append(
+            checkpoint(_score, *arguments, use_reentrant=False) if many else _score(*arguments)
         )
-    logps = torch.zeros(ids.shape, dtype=torch.float32, device=ids.device)
-    return logps.masked_scatter(mask, torch.cat(parts)) if parts else logps
+
+    def whole(parts: Sequence[Tensor | None]) -> Tensor | None:
+        found = [part for part in parts if part is not None]
+        if not found:
+            return None
+        zeros = torch.zeros(ids.shape, dtype=torch.float32, device=ids.device)
+        return zeros.masked_scatter(mask, torch.cat(found))
+
+    logp, *others = map(whole, zip(*chunks, strict=True))
+    assert logp is not None
+    return TokenScores(logp, *others)
 
 
-def _logp(head: Any, hidden: Tensor, targets: Tensor) -> Tensor:
-    logits = head(hidden).float()
-    return logits.gather(-1, targets[:, None])[:, 0] - logits.logsumexp(-1)
+def action_logps(model: Any, ids: Tensor, action_mask: Tensor) -> Tensor:
+    """(B, T) log-probabilities alone: `action_scores(…).logp`."""
+    return action_scores(model, ids, action_mask).logp
+
+
+def head_logits(model: Any, hidden: Tensor) -> Tensor:
+    """(…, vocabulary) float32 logits of hidden states, outside autocast."""
+    with torch.autocast(hidden.device.type, enabled=False):
+        return model.get_output_embeddings()(hidden).float()
+
+
+def compute(model: Any) -> AbstractContextManager[Any]:
+    """The context the decoder of `model` runs in: autocast to its `compute_dtype`, if it has one.
+
+    Autocast keeps its casts of trainable weights until the outermost context ends, so wrap a whole
+    rollout in one context rather than every token.
+    """
+    dtype = getattr(model, "compute_dtype", None)
+    if dtype is None:
+        return nullcontext()
+    return torch.autocast(next(model.parameters()).device.type, dtype=dtype)
+
+
+@contextmanager
+def _recomputing(model: Any) -> Iterator[None]:
+    """Let layers with gradient checkpointing act on it, where gradients are enabled.
+
+    Hugging Face layers do so in training mode only. Their children stay in evaluation mode:
+    dropout would make π_θ differ from π_old with the same weights.
+    """
+    layers = [
+        layer
+        for layer in (model.modules() if torch.is_grad_enabled() else ())
+        if getattr(layer, "gradient_checkpointing", False) and not layer.training
+    ]
+    for layer in layers:
+        layer.training = True
+    try:
+        yield
+    finally:
+        for layer in layers:
+            layer.training = False
+
+
+def _score(
+    model: Any, hidden: Tensor, targets: Tensor, entropy: bool, error_norm: bool
+) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    """(n,) scores of n tokens from the hidden states before them."""
+    logits = head_logits(model, hidden)
+    normaliser = logits.logsumexp(-1)
+    logp = logits.gather(-1, targets[:, None])[:, 0] - normaliser
+    spread = error = None
+    if entropy:
+        logps = logits - normaliser[:, None]
+        spread = -(logps.exp() * logps).sum(-1)
+    if error_norm:
+        with torch.no_grad():
+            probs = (logits - normaliser[:, None]).exp()
+            error = 1 - 2 * logp.exp() + probs.square().sum(-1)
+    return logp, spread, error
 
 
 def pad(rows: Sequence[Sequence[float]], value: float, device: torch.device) -> Tensor:

@@ -16,6 +16,7 @@ import json
 import logging
 import os
 import tempfile
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 from zlib import crc32
@@ -33,6 +34,7 @@ from .progress import progress
 _log = logging.getLogger(__name__)
 _STOP_WORDS = frozenset(STOPWORDS_EN)
 _META = "meta.json"
+_REMEMBERED = 4096  # searches: the rollouts of a group often ask the same
 _FORMAT = 1  # counts up where an index written before must not be used any more
 
 
@@ -45,11 +47,12 @@ class CorpusIndex:
         self._offsets = np.load(folder / OFFSETS, mmap_mode="r")
         self._path = folder / COPY if (folder / COPY).exists() else path
         self._file = self._path.open("rb")
+        self._best = lru_cache(_REMEMBERED)(self._find)
 
     def __len__(self) -> int:
         return len(self._offsets) - 1
 
-    def search(self, query: str, top_k: int) -> list[tuple[Document, float]]:
+    def search(self, query: str, top_k: int) -> tuple[tuple[Document, float], ...]:
         """The `top_k` best (document, BM25 score), best first, equal ones in the corpus' order;
         only documents that share a word with the query.
 
@@ -57,14 +60,15 @@ class CorpusIndex:
         """
         known = [w for w in dict.fromkeys(words(query)) if w in self._bm25.vocab_dict]
         asked = [w for w in known if w not in _STOP_WORDS] or known
-        if not asked:
-            return []
-        scores = self._bm25.get_scores(asked)
+        return self._best(tuple(asked), top_k) if asked else ()
+
+    def _find(self, asked: tuple[str, ...], top_k: int) -> tuple[tuple[Document, float], ...]:
+        scores = self._bm25.get_scores(list(asked))
         top_k = min(top_k, len(scores))
         least = np.partition(scores, -top_k)[-top_k]
         best = np.flatnonzero(scores >= least if least > 0 else scores)
         best = best[np.argsort(-scores[best], kind="stable")][:top_k]
-        return [(self._document(int(i)), float(scores[i])) for i in best]
+        return tuple((self._document(int(i)), float(scores[i])) for i in best)
 
     def _document(self, row: int) -> Document:
         start, end = int(self._offsets[row]), int(self._offsets[row + 1])

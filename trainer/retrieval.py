@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from functools import lru_cache
 from pathlib import Path
 from typing import Protocol
 from zlib import crc32
@@ -26,8 +25,6 @@ from .corpus_index import CorpusIndex, open_index
 from .index_build import words
 
 _log = logging.getLogger(__name__)
-_REMEMBERED = 4096
-"""Queries whose documents are kept: the rollouts of a group often ask the same."""
 
 
 class Retriever(Protocol):
@@ -96,7 +93,8 @@ class CorpusRetriever:
     """The best `top_k` documents of a corpus file."""
 
     def __init__(self, index: CorpusIndex, *, top_k: int) -> None:
-        self._search = lru_cache(_REMEMBERED)(lambda query: index.search(query, top_k))
+        self._index = index
+        self._top_k = top_k
         self._warned = False
 
     def retrieve(self, queries: Sequence[str]) -> list[list[Document] | None]:
@@ -106,7 +104,7 @@ class CorpusRetriever:
 
     def _retrieve(self, query: str) -> list[Document] | None:
         try:
-            return [document for document, _ in self._search(query)]
+            return [document for document, _ in self._index.search(query, self._top_k)]
         except LldscopeError as error:
             if not self._warned:
                 _log.warning("%s Searches fail until then.", error)

@@ -10,10 +10,11 @@ import pytest
 import torch
 from lldscope_trainer.batch import Batch
 from lldscope_trainer.environment import INVALID, Environment, prompt_text
-from lldscope_trainer.policy import Policy, load_policy, new_policy
+from lldscope_trainer.policy import Policy, load_policy
 from lldscope_trainer.retrieval import Bm25Retriever
 from lldscope_trainer.rollout import Rollout, Sampler, Sampling
 from lldscope_trainer.scoring import action_logps, pad
+from lldscope_trainer.tiny import new_policy
 from lldscope_trainer.world import World
 
 from lldscope.errors import UsageError

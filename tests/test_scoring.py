@@ -7,8 +7,9 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from lldscope_trainer.policy import Policy, new_policy
+from lldscope_trainer.policy import Policy
 from lldscope_trainer.scoring import TokenScores, action_logps, action_scores, by_length, pad
+from lldscope_trainer.tiny import new_policy
 
 
 @pytest.fixture(scope="module")

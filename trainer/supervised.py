@@ -21,10 +21,11 @@ from torch import Tensor
 
 from .demonstrations import Demonstration, Teacher
 from .environment import Environment
-from .policy import Policy, new_policy
+from .policy import Policy
 from .retrieval import Bm25Retriever
 from .rollout import Sampler, Sampling
 from .scoring import action_logps, pad
+from .tiny import new_policy
 from .world import World
 
 STEPS = 3000

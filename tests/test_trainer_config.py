@@ -80,3 +80,19 @@ def test_every_setting_says_what_it_means():
 def test_saved_values_make_the_same_config():
     config = load_config("tiny", ["llds=response", "dual_clip=3"])
     assert TrainConfig(**config.to_dict()) == config
+
+
+def test_the_papers_configuration_has_every_hyper_parameter():
+    """arXiv 2512.04220 v2 and its reference code; 512 × 5 rollouts in minibatches of 256."""
+    config = load_config("search-r1-3b")
+    expected = {
+        "prompts": 512, "group_size": 5, "updates": 512 * 5 // 256, "micro_batch": 64 // 4,
+        "lr": 1e-6, "warmup_steps": round(0.285 * 1005), "weight_decay": 0.01, "steps": 1005,
+        "clip_low": 0.2, "clip_high": 0.2, "grad_clip": 1.0, "entropy_coefficient": 0.001,
+        "kl_coefficient": 0.001, "temperature": 1.0, "top_p": 1.0, "turn_tokens": 500,
+        "observation_tokens": 500, "sequence_tokens": 4096, "max_turns": 3, "top_k": 3,
+        "llds": "action", "llds_coefficient": 0.2, "engine": "vllm", "engine_memory": 0.6,
+        "eval_every": 50, "checkpoint_every": 50, "dtype": "bfloat16", "objective": "grpo",
+        "aggregation": "token-mean", "dual_clip": None, "advantage_std": True,
+    }  # fmt: skip
+    assert {name: getattr(config, name) for name in expected} == expected

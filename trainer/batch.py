@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad as pad_right
 
 from .policy import Policy
 from .reward import ANSWER
 from .rollout import Rollout
-from .scoring import action_logps, by_length, pad
+from .scoring import TokenScores, action_scores, by_length, pad
 
 
 @dataclass
@@ -55,7 +57,13 @@ class Batch:
         self.penalty[where] = penalty
 
     def score(self, model: Any, rows: Sequence[int], n_buckets: int) -> Tensor:
-        """(len(rows), T) log π of the rows' action tokens under `model`, 0 elsewhere.
+        """(len(rows), T) log π of the rows' action tokens under `model`, 0 elsewhere."""
+        return self.scores(partial(action_scores, model), rows, n_buckets).logp
+
+    def scores(
+        self, forward: Callable[[Tensor, Tensor], TokenScores], rows: Sequence[int], n_buckets: int
+    ) -> TokenScores:
+        """What `forward`, called with token ids and action mask, says of the rows; (len(rows), T).
 
         Buckets of similar length go through the model one after the other: with rows of very
         different lengths most of one padded batch would be padding.
@@ -65,10 +73,17 @@ class Batch:
         for bucket in by_length([self.lengths[i] for i in rows], n_buckets):
             where = torch.tensor([rows[k] for k in bucket], device=self.ids.device)
             longest = max(self.lengths[rows[k]] for k in bucket)
-            logps = action_logps(model, self.ids[where, :longest], self.mask[where, :longest])
-            parts.append(torch.nn.functional.pad(logps, (0, width - longest)))
+            parts.append(forward(self.ids[where, :longest], self.mask[where, :longest]))
             order += bucket
-        return torch.cat(parts)[torch.tensor(order, device=self.ids.device).argsort()]
+        back = torch.tensor(order, device=self.ids.device).argsort()
+
+        def whole(pieces: Sequence[Tensor | None]) -> Tensor | None:
+            padded = [pad_right(p, (0, width - p.shape[1])) for p in pieces if p is not None]
+            return torch.cat(padded)[back] if padded else None
+
+        logp, *others = map(whole, zip(*parts, strict=True))
+        assert logp is not None
+        return TokenScores(logp, *others)
 
 
 def answer_mask(policy: Policy, rollouts: Sequence[Rollout], shape: torch.Size) -> Tensor:

@@ -22,7 +22,9 @@ from .config import TrainConfig
 from .environment import Environment
 from .evaluation import Evaluator
 from .llds import adaptive_answer_weight
+from .optimizer import make_optimizer
 from .policy import load_policy
+from .processes import start
 from .records import StepRows, loss_columns, update_columns
 from .rescore import mean_delta, rescore_sample
 from .retrieval import Bm25Retriever, UnrelatedRetriever
@@ -65,12 +67,10 @@ class Trainer:
     def __init__(self, config: TrainConfig, recorder: Any) -> None:
         self.config = config
         self.recorder = recorder
-        device = config.device
-        if device == "auto":
-            device = "cuda" if torch.cuda.is_available() else "cpu"
-        if device == "cpu":
+        processes = start(config.device)
+        self._device = processes.device
+        if self._device.type == "cpu":
             torch.set_num_threads(config.threads)
-        self._device = torch.device(device)
         dtype = getattr(torch, config.dtype)
         self.policy = load_policy(config.model, self._device, dtype)
         self._reference = None
@@ -84,7 +84,7 @@ class Trainer:
         names = Sampling.__dataclass_fields__
         sampling = Sampling(**{k: v for k, v in config.to_dict().items() if k in names})
         self._sampler = Sampler(self.policy, sampling)
-        self._updater = Updater(self.policy.model, config)
+        self._updater = Updater(config, make_optimizer(self.policy, config, processes), processes)
         self._evaluator = Evaluator(self.policy, config, sampling, self._world)
         self.seconds = dict.fromkeys(("rollout", "update", "record", "recorder_calls"), 0.0)
 

@@ -1,0 +1,85 @@
+"""The processes of one run: one alone, or as many as torchrun started, each with a rank."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from datetime import timedelta
+
+import torch
+from torch import Tensor, distributed
+
+from lldscope.errors import LldscopeError
+
+_TIMEOUT = timedelta(hours=2)
+"""How long a rank waits for the others: the slowest rollouts of a step, not a hung network."""
+
+
+@dataclass(frozen=True)
+class Processes:
+    """This process among those of its run. A run of one needs no torch.distributed at all.
+
+    `rank` counts through all machines, `local_rank` through this one; `device` is where this
+    process computes. Every rank must make the same calls in the same order.
+    """
+
+    rank: int
+    size: int
+    local_rank: int
+    device: torch.device
+
+    def sum(self, tensor: Tensor) -> Tensor:
+        """The sum of every rank's tensor, on every rank; `tensor` itself is left alone."""
+        if self.size == 1:
+            return tensor
+        total = tensor.clone()
+        distributed.all_reduce(total)
+        return total
+
+    def copy_from_first(self, tensors: list[Tensor]) -> None:
+        """Overwrite the tensors of every rank with those of rank 0."""
+        if self.size > 1:
+            for tensor in tensors:
+                distributed.broadcast(tensor, src=0)
+
+    def barrier(self) -> None:
+        """Wait until every rank is here."""
+        if self.size > 1:
+            distributed.barrier()
+
+    def close(self) -> None:
+        """Leave the group. The last call of a process that takes part in one."""
+        if distributed.is_initialized():
+            distributed.destroy_process_group()
+
+
+def start(device: str) -> Processes:
+    """Join the processes that torchrun started, or be the only one.
+
+    device: "cpu", "cuda", or "auto", which takes CUDA if there is one. Ranks talk over NCCL on
+    CUDA and over gloo on the CPU. Raises LldscopeError where RANK, WORLD_SIZE and LOCAL_RANK do
+    not make sense or there are fewer GPUs than processes on this machine.
+    """
+    size = _number("WORLD_SIZE", 1)
+    rank, local_rank = _number("RANK", 0), _number("LOCAL_RANK", 0)
+    if not 0 <= rank < max(1, size):
+        raise LldscopeError(f"RANK={rank} is not one of WORLD_SIZE={size}: start with torchrun")
+    cuda = device == "cuda" or (device == "auto" and torch.cuda.is_available())
+    if cuda and local_rank >= torch.cuda.device_count():
+        raise LldscopeError(
+            f"Process {local_rank} of this machine finds {torch.cuda.device_count()} GPUs: start "
+            "one process per GPU (torchrun --nproc_per_node), or use device=cpu"
+        )
+    where = torch.device("cuda", local_rank) if cuda else torch.device("cpu")
+    if cuda:
+        torch.cuda.set_device(where)
+    if size > 1:
+        distributed.init_process_group("nccl" if cuda else "gloo", timeout=_TIMEOUT)
+    return Processes(rank, size, local_rank, where)
+
+
+def _number(name: str, default: int) -> int:
+    text = os.environ.get(name, str(default))
+    if not text.isdigit():
+        raise LldscopeError(f"The environment variable {name}={text!r} is not a number")
+    return int(text)

@@ -180,7 +180,7 @@ def test_answer_tokens_can_be_left_out_of_the_penalty():
 
 def test_answer_mask_is_the_text_between_the_tags():
     trainer = Trainer(load_config("tiny", SMALL), lldscope.NullRecorder())
-    rollouts, _ = trainer._rollouts(random.Random(0))
+    rollouts, _ = trainer._rollouts(0, random.Random(0))
     width = max(len(r.ids) for r in rollouts)
     mask = answer_mask(trainer.policy, rollouts, torch.Size((len(rollouts), width)))
     answered = 0
@@ -207,7 +207,10 @@ def test_the_first_update_of_a_step_is_on_policy(plain):
 def test_evaluations_at_start_and_end(plain):
     rows = plain.rows("evals")
     assert {(r["step"], r["metric"]) for r in rows} == {
-        (s, m) for s in (0, 2) for m in ("em_greedy", "em_closed_book")
+        (s, f"{score}_{how}")
+        for s in (0, 2)
+        for score in ("em", "f1")
+        for how in ("greedy", "closed_book")
     }
     closed = [r for r in rows if r["metric"] == "em_closed_book"]
     assert all(r["value"] <= 0.25 for r in closed)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +30,7 @@ from .rescore import mean_delta, rescore_sample
 from .retrieval import Bm25Retriever, UnrelatedRetriever
 from .rollout import Rollout, Sampler, Sampling
 from .update import Updater, UpdateStats
-from .world import World
+from .world import World, WorldQuestions
 
 READ_PER_STEP = 4
 """Rollouts whose tokens are kept in a step that keeps any."""
@@ -85,7 +85,11 @@ class Trainer:
         sampling = Sampling(**{k: v for k, v in config.to_dict().items() if k in names})
         self._sampler = Sampler(self.policy, sampling)
         self._updater = Updater(config, make_optimizer(self.policy, config, processes), processes)
-        self._evaluator = Evaluator(self.policy, config, sampling, self._world)
+        self._questions = WorldQuestions(self._world, two_hop=config.two_hop)
+        self._evaluator = Evaluator(
+            Sampler(self.policy, replace(sampling, temperature=0.0)),
+            self._questions.held_out(config.eval_questions),
+        )
         self.seconds = dict.fromkeys(("rollout", "update", "record", "recorder_calls"), 0.0)
 
     def step(self, step: int) -> StepReport:
@@ -95,7 +99,7 @@ class Trainer:
         policy_version = self._updater.n_applied
         clock = _Clock()
 
-        rollouts, groups = self._rollouts(rng)
+        rollouts, groups = self._rollouts(step, rng)
         seconds_rollout = clock.lap()
 
         rewards = torch.tensor([r.episode.reward for r in rollouts])
@@ -138,10 +142,10 @@ class Trainer:
             grad_norm=sorted(u.grad_norm for u in updates)[len(updates) // 2],
         )
 
-    def _rollouts(self, rng: random.Random) -> tuple[list[Rollout], list[int]]:
+    def _rollouts(self, step: int, rng: random.Random) -> tuple[list[Rollout], list[int]]:
         """`group_size` rollouts of each of `prompts` fresh questions, and their group numbers."""
         c = self.config
-        questions = self._world.questions(rng, c.prompts, two_hop=c.two_hop, held_out=False)
+        questions = self._questions.draw(step, c.prompts, rng)
         groups = [g for g in range(c.prompts) for _ in range(c.group_size)]
         generator = torch.Generator(self._device).manual_seed(rng.getrandbits(62))
         played = self._sampler.play(self._environment, [questions[g] for g in groups], generator)
@@ -194,11 +198,12 @@ class Trainer:
 
     def evaluate(self, step: int, *, closed_book: bool) -> tuple[float | None, float | None]:
         """(em_greedy, em_closed_book), recorded; the second one only where asked for."""
-        greedy = self._evaluator.run(self.recorder, step, "em_greedy", self._retriever)
+        greedy = self._evaluator.run(self._environment, self.recorder, step)
         if not closed_book:
             return greedy, None
         unrelated = UnrelatedRetriever(self._world.documents, top_k=self.config.top_k)
-        return greedy, self._evaluator.run(self.recorder, step, "em_closed_book", unrelated)
+        environment = Environment(unrelated, max_turns=self.config.max_turns)
+        return greedy, self._evaluator.run(environment, self.recorder, step, name="closed_book")
 
 
 def train(

@@ -15,6 +15,8 @@ from functools import cache
 from importlib.resources import files
 from zlib import crc32
 
+from lldscope.errors import UsageError
+
 from .corpus import Document
 from .questions import Question
 
@@ -59,6 +61,11 @@ _TWO_HOP = (
     "Which {w} does the country with {k} {s} have?",
     "Tell me the {w} of the country with {k} {s}.",
 )
+
+PATIENCE = 10_000
+"""Draws without a new question after which there are taken to be no more."""
+EVALUATION_SEED = 20_512
+"""Draws the held-out questions: the same for every run, whatever its seed."""
 
 
 @dataclass(frozen=True)
@@ -131,13 +138,24 @@ class World:
     ) -> list[WorldQuestion]:
         """`n` different questions. The answer is drawn uniformly over the distinct values of its
         relation, so guessing a frequent value (EUR, English) does not pay. `held_out` keeps to the
-        fifth of the facts set aside for evaluation (True), to the rest (False), or to neither."""
+        fifth of the facts set aside for evaluation (True), to the rest (False), or to neither.
+
+        Raises UsageError when new ones stop coming: there are a few thousand."""
         chosen: dict[str, WorldQuestion] = {}
+        drawn_since_new = 0
         while len(chosen) < n:
             question = self._draw(rng, two_hop)
             last = question.hops[-1]
+            drawn_since_new += 1
             if held_out is None or held_out == is_held_out(last.subject, last.relation):
+                if question.text not in chosen:
+                    drawn_since_new = 0
                 chosen[question.text] = question
+            if drawn_since_new > PATIENCE:
+                raise UsageError(
+                    f"the built-in world has about {len(chosen)} such questions, not {n}: ask for "
+                    "fewer"
+                )
         return list(chosen.values())
 
     def statement(self, document: Document) -> tuple[str, str, str]:
@@ -168,7 +186,7 @@ class World:
 
 
 class WorldQuestions:
-    """The world's training questions, drawn afresh each step."""
+    """The world as a source of questions: fresh ones each step, and those held out."""
 
     def __init__(self, world: World, *, two_hop: float) -> None:
         self._world = world
@@ -177,6 +195,11 @@ class WorldQuestions:
     def draw(self, step: int, n: int, rng: random.Random) -> list[Question]:
         """`n` different questions about facts that are not held out."""
         return list(self._world.questions(rng, n, two_hop=self._two_hop, held_out=False))
+
+    def held_out(self, n: int) -> list[Question]:
+        """`n` different questions about the other facts, the same ones for every run."""
+        rng = random.Random(EVALUATION_SEED)
+        return list(self._world.questions(rng, n, two_hop=self._two_hop, held_out=True))
 
 
 def is_held_out(country: str, relation: str) -> bool:

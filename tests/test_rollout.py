@@ -106,13 +106,14 @@ def test_a_rollout_is_prompt_turns_and_tool_text(tiny, world):
     rollouts = play(tiny, world, 32)
     for rollout in rollouts:
         text = tiny.decode(rollout.ids)
+        assert text == rollout.episode.transcript
         prompt = prompt_text(rollout.episode.question.text)
         assert text.startswith(prompt)
         # What the policy wrote, put together from the action tokens, is what the episode saw.
         written = tiny.decode(
             [t for t, a in zip(rollout.ids, rollout.action, strict=True) if a >= 0]
         )
-        assert written == rollout.episode.written
+        assert written == "".join(rollout.episode.turns)
         numbers = [a for a in rollout.action if a >= 0]
         assert sorted(set(numbers)) == list(range(len(rollout.episode.actions)))
         assert numbers == sorted(numbers)

@@ -15,82 +15,69 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from .environment import CLOSING, Environment, Episode, prompt_text
+from lldscope.errors import UsageError
+
+from .environment import Environment
 from .kvcache import RowCache
 from .policy import Policy
-from .world import Question
+from .questions import Question
+from .tokens import Rollout, Sampling, TokenProtocol
+
+__all__ = ["Rollout", "Sampler", "Sampling"]
 
 DEAD_SHARE = 0.15
 """Finished rows are carried along until they are this share: dropping them copies the cache."""
 
 
-@dataclass(frozen=True)
-class Sampling:
-    """How tokens are drawn and where a rollout is cut. Temperature 0 takes the likeliest token."""
-
-    temperature: float = 1.0
-    top_p: float = 1.0
-    turn_tokens: int = 40
-    observation_tokens: int = 64
-    sequence_tokens: int = 400
-    instruction: str = ""
-
-
-@dataclass
-class Rollout:
-    """One episode in tokens. All lists are aligned to positions of `ids`; where the policy wrote
-    nothing, `action` is -1 and the measurements are 0. `behaviour` has the log-probabilities of an
-    engine that is not the trainer's own policy; None where they are `logp`."""
-
-    episode: Episode
-    ids: list[int]
-    action: list[int]
-    logp: list[float]
-    entropy: list[float]
-    error_norm: list[float]
-    truncated: bool = False
-    behaviour: list[float] | None = None
-
-    @property
-    def n_tokens(self) -> int:
-        """Tokens the policy wrote."""
-        return sum(a >= 0 for a in self.action)
-
-
 @dataclass
 class _Row:
-    """A rollout in the making: tokens still to be forced, tokens of the turn being written."""
+    """A rollout in the making: tokens still to be forced, tokens of the turn being written, and
+    log π, entropy and ‖e_y − π‖² of every token so far."""
 
     rollout: Rollout
     forced: deque[int]
     turn: list[int] = field(default_factory=list)
+    measured: tuple[list[float], list[float], list[float]] = field(
+        default_factory=lambda: ([], [], [])
+    )
 
-    def append(self, token: int, action: int, logp: float, entropy: float, error: float) -> None:
-        r = self.rollout
-        r.ids.append(token)
-        r.action.append(action)
-        r.logp.append(logp)
-        r.entropy.append(entropy)
-        r.error_norm.append(error)
+    def __post_init__(self) -> None:
+        self.rollout.logp, self.rollout.entropy, self.rollout.error_norm = self.measured
+
+    def append(self, token: int, action: int, *values: float) -> None:
+        self.rollout.ids.append(token)
+        self.rollout.action.append(action)
+        for measured, value in zip(self.measured, values, strict=True):
+            measured.append(value)
 
 
 class Sampler:
-    """Plays questions in an environment with a policy. Randomness is the caller's generator."""
+    """Plays questions in an environment with a policy. Randomness is the caller's generator.
+
+    Raises UsageError for turn_end=length: rows move in lock step and what was sampled has been fed
+    back by the time a turn is cut, so nothing can be taken back.
+    """
 
     def __init__(self, policy: Policy, sampling: Sampling) -> None:
+        if sampling.turn_end != "tag":
+            raise UsageError(
+                f"turn_end={sampling.turn_end} is not possible with engine=in-process, which feeds "
+                "every token back as it draws it: take turn_end=tag, or engine=vllm or server"
+            )
         self._policy = policy
         self._sampling = sampling
-        vocabulary = policy.tokenizer.convert_ids_to_tokens(range(len(policy.tokenizer)))
-        # Only a token with a ">" in it can complete a closing tag: the rest need no decoding.
-        self._may_close = [">" in (piece or "") for piece in vocabulary]
+        self._protocol = TokenProtocol(policy, sampling)
 
     @torch.inference_mode()
     def play(
         self, environment: Environment, questions: Sequence[Question], generator: torch.Generator
     ) -> list[Rollout]:
         """One rollout per question, in order. Tokens go to the environment as text; what comes back
-        is encoded on its own, so the ids the policy sampled are never re-tokenised."""
-        rows = [self._start(question) for question in questions]
+        is encoded on its own, so the ids the policy sampled are never re-tokenised. Raises
+        UsageError as `TokenProtocol.begin`."""
+        rows = [self._start(environment, question) for question in questions]
+        if not rows:
+            return []
         cache = RowCache(self._policy.model.config.num_hidden_layers)
         alive = list(range(len(rows)))
         # What all prompts have room for goes through the model in one piece.
@@ -106,18 +93,9 @@ class Sampler:
                 cache.keep(torch.tensor(living, device=self._policy.device))
                 alive, ids = [alive[n] for n in living], [ids[n] for n in living]
 
-    def _start(self, question: Question) -> _Row:
-        tokens = self._encode_prompt(prompt_text(question.text, self._sampling.instruction))
-        return _Row(Rollout(Episode(question), [], [], [], [], []), deque(tokens))
-
-    def _encode_prompt(self, text: str) -> list[int]:
-        tokenizer = self._policy.tokenizer
-        if not tokenizer.chat_template:
-            return self._policy.encode(text)
-        chat = [{"role": "user", "content": text}]
-        return self._policy.encode(
-            tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True)
-        )
+    def _start(self, environment: Environment, question: Question) -> _Row:
+        episode, tokens = self._protocol.begin(environment, question)
+        return _Row(Rollout(episode, [], []), deque(tokens))
 
     def _forward(self, ids: list[list[int]], cache: RowCache) -> Tensor:
         """(rows, hidden size) of the last position."""
@@ -179,13 +157,8 @@ class Sampler:
         return torch.multinomial(probs, 1, generator=generator)[:, 0]
 
     def _turn_ends(self, row: _Row) -> bool:
-        token = row.turn[-1]
-        if token == self._policy.eos_id:
+        if row.turn[-1] == self._policy.eos_id or self._protocol.closes(row.turn):
             return True
-        if self._may_close[token]:
-            tail = self._policy.decode(row.turn[-16:])
-            if any(tag in tail for tag in CLOSING):
-                return True
         full = len(row.rollout.ids) >= self._sampling.sequence_tokens
         if full or len(row.turn) >= self._sampling.turn_tokens:
             row.rollout.truncated = True
@@ -194,16 +167,11 @@ class Sampler:
 
     def _respond(self, rows: list[_Row], environment: Environment) -> None:
         """Let the environment answer finished turns; its text is forced from here on."""
-        texts = [self._policy.decode(row.turn) for row in rows]
-        episodes = [row.rollout.episode for row in rows]
-        for row, observation in zip(rows, environment.respond(episodes, texts), strict=True):
+        rollouts = [row.rollout for row in rows]
+        told = self._protocol.respond(environment, rollouts, [row.turn for row in rows])
+        for row, tokens in zip(rows, told, strict=True):
             row.turn = []
-            tokens = self._policy.encode(observation)[: self._sampling.observation_tokens]
-            # An observation that no answer could follow would only be paid for.
-            if len(row.rollout.ids) + len(tokens) >= self._sampling.sequence_tokens:
-                row.rollout.episode.done = True
-            else:
-                row.forced.extend(tokens)
+            row.forced.extend(tokens)
 
     def _force(self, row: _Row) -> int:
         token = row.forced.popleft()

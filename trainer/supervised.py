@@ -127,7 +127,7 @@ def measure(policy: Policy, *, seed: int, n: int = 512) -> tuple[float, float, f
         sampler = Sampler(policy, Sampling(temperature=temperature))
         rollouts = sampler.play(environment, questions, generator)
         success.append(sum(r.episode.reward for r in rollouts) / n)
-    entropy = sum(sum(r.entropy) for r in rollouts) / sum(r.n_tokens for r in rollouts)
+    entropy = sum(sum(r.entropy or ()) for r in rollouts) / sum(r.n_tokens for r in rollouts)
     return success[1], success[0], entropy
 
 

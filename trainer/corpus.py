@@ -96,13 +96,14 @@ def read_lines(path: Path) -> Iterator[tuple[int, Document]]:
 
 
 def decode(line: bytes) -> Any:
-    """The JSON value on one line. Raises ValueError with a sentence for people."""
+    """The JSON value of some bytes. Raises ValueError with a sentence for people."""
     try:
         return json.loads(line.decode("utf-8-sig"))
     except UnicodeDecodeError:
         raise ValueError("this is not UTF-8") from None
     except json.JSONDecodeError as error:
-        raise ValueError(f"this is not JSON ({error.msg}, column {error.colno})") from None
+        line = f"line {error.lineno}, " if error.lineno > 1 else ""
+        raise ValueError(f"this is not JSON ({error.msg}, {line}column {error.colno})") from None
     except RecursionError:
         raise ValueError("this JSON is nested too deeply") from None
 

@@ -35,6 +35,7 @@ _log = logging.getLogger(__name__)
 _STOP_WORDS = frozenset(STOPWORDS_EN)
 _META = "meta.json"
 _REMEMBERED = 4096  # searches: the rollouts of a group often ask the same
+_BLOCK = 1024
 _FORMAT = 1  # counts up where an index written before must not be used any more
 
 
@@ -64,8 +65,10 @@ class CorpusIndex:
 
     def _find(self, asked: tuple[str, ...], top_k: int) -> tuple[tuple[Document, float], ...]:
         scores = self._bm25.get_scores(list(asked))
-        top_k = min(top_k, len(scores))
-        least = np.partition(scores, -top_k)[-top_k]
+        # As many blocks as documents are wanted have a best score of `least` or more, so no
+        # document below it is wanted: sorting all of them would take most of the time.
+        blocks = np.maximum.reduceat(scores, np.arange(0, len(scores), _BLOCK))
+        least = np.partition(blocks, -top_k)[-top_k] if top_k <= len(blocks) else 0.0
         best = np.flatnonzero(scores >= least if least > 0 else scores)
         best = best[np.argsort(-scores[best], kind="stable")][:top_k]
         return tuple((self._document(int(i)), float(scores[i])) for i in best)

@@ -28,14 +28,15 @@ COLUMNS = frozenset(
 
 
 def read_questions(paths: Sequence[str | Path], *, limit: int = 0) -> list[Question]:
-    """The questions of all the files, in their order.
+    """The questions of all the files: by data source, in the order of the rows.
 
-    With a `limit`, that many of each data source: those whose keys hash lowest, so the choice
+    With a `limit`, that many of each data source: those whose index hashes lowest, so the choice
     depends neither on the order of the rows nor on the run's seed, and a file sorted by topic is
-    not represented by its first topic. The whole file is read and checked all the same.
+    not represented by its first topic. Every row is read and checked all the same, but only what
+    is chosen is kept.
 
     A row that repeats another is dropped. Raises UsageError for what cannot be read, for a bad row,
-    and for two different questions with the same (data_source, index).
+    and for two different questions with the same (data_source, index), if they were kept.
     """
     kept: dict[str, dict[str, tuple[Question, Place]]] = {}
     for path in map(Path, paths):

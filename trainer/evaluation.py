@@ -14,7 +14,7 @@ import torch
 from .environment import Environment
 from .questions import Question
 from .reward import em, f1
-from .rollout import Rollout
+from .tokens import Rollout
 
 BATCH = 256
 """Questions played at once: what bounds the memory of an evaluation."""

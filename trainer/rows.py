@@ -135,3 +135,5 @@ def _list_rows(text: io.TextIOBase, path: Path) -> Iterator[tuple[int, Any]]:
                 buffer += more
         yield number, row
         buffer = buffer[end:]
+    if rest := (buffer[1:] + text.read(_CHUNK)).strip():
+        raise UsageError(f"{path}: found {shorten(rest[:20])} after the list, expected its end")

@@ -62,7 +62,7 @@ _TWO_HOP = (
     "Tell me the {w} of the country with {k} {s}.",
 )
 
-PATIENCE = 10_000
+PATIENCE = 2_000
 """Draws without a new question after which there are taken to be no more."""
 EVALUATION_SEED = 20_512
 """Draws the held-out questions: the same for every run, whatever its seed."""

@@ -102,8 +102,8 @@ def decode(line: bytes) -> Any:
     except UnicodeDecodeError:
         raise ValueError("this is not UTF-8") from None
     except json.JSONDecodeError as error:
-        line = f"line {error.lineno}, " if error.lineno > 1 else ""
-        raise ValueError(f"this is not JSON ({error.msg}, {line}column {error.colno})") from None
+        place = f"line {error.lineno}, " if error.lineno > 1 else ""
+        raise ValueError(f"this is not JSON ({error.msg}, {place}column {error.colno})") from None
     except RecursionError:
         raise ValueError("this JSON is nested too deeply") from None
 

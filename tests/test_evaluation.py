@@ -123,7 +123,7 @@ def environment() -> Environment:
 def test_seven_benchmarks_are_played_and_recorded(environment, tmp_path):
     assert DATA is not None
     questions = read_questions([DATA / file for file in SEVEN.values()], limit=8)
-    player = tiny_player(temperature=0.0)
+    player = tiny_player(temperature=0.0, turn_tokens=16)
     with lldscope.Recorder(tmp_path / "run", name="seven", trainer="test") as recorder:
         mean = Evaluator(player, questions).run(environment, recorder, 0)
     run = open_run(tmp_path / "run")

@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 import torch
 from lldscope_trainer.environment import Environment, prompt_text
-from lldscope_trainer.policy import load_policy
+from lldscope_trainer.policy import Policy, load_policy
 from lldscope_trainer.retrieval import Bm25Retriever
 from lldscope_trainer.rollout import Sampler
 from lldscope_trainer.scoring import action_logps, action_scores, head_logits
 from lldscope_trainer.tiny import train_tokenizer
-from lldscope_trainer.tokens import Sampling
+from lldscope_trainer.tokens import Rollout, Sampling
 from lldscope_trainer.world import World
 from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
@@ -84,6 +84,14 @@ def make(tmp_path_factory) -> Callable[..., Path]:
     return write
 
 
+def play(policy: Policy, **settings: int) -> list[Rollout]:
+    world = World.real()
+    environment = Environment(Bm25Retriever(world.documents), max_turns=1)
+    questions = world.questions(random.Random(0), 3)
+    sampler = Sampler(policy, Sampling(**settings))
+    return sampler.play(environment, questions, torch.Generator().manual_seed(0))
+
+
 @pytest.mark.parametrize("chat", [False, True])
 @pytest.mark.parametrize("tied", [False, True])
 @pytest.mark.parametrize("kind", ["llama", "qwen2"])
@@ -91,11 +99,7 @@ def test_sampler_and_scorer_agree_with_a_plain_forward(make, kind, tied, chat):
     policy = load_policy(str(make(kind, tied, chat)), CPU)
     model = policy.model
     assert (model.get_output_embeddings().weight is model.get_input_embeddings().weight) == tied
-    world = World.real()
-    environment = Environment(Bm25Retriever(world.documents), max_turns=1)
-    questions = world.questions(random.Random(0), 3)
-    sampler = Sampler(policy, Sampling(turn_tokens=6))
-    for rollout in sampler.play(environment, questions, torch.Generator().manual_seed(0)):
+    for rollout in play(policy, turn_tokens=6):
         text = policy.decode(rollout.ids)
         prompt = prompt_text(rollout.episode.question.text)
         assert text.startswith(f"<|user|>{prompt}<eos>\n<|assistant|>" if chat else prompt)
@@ -181,6 +185,13 @@ def lose_a_weight(directory: Path) -> None:
     save_file(weights, directory / "model.safetensors", metadata={"format": "pt"})
 
 
+def lose_a_shard(directory: Path) -> None:
+    model = LlamaForCausalLM.from_pretrained(directory)
+    (directory / "model.safetensors").unlink()
+    model.save_pretrained(directory, max_shard_size="20KB")
+    sorted(directory.glob("*.safetensors"))[1].unlink()
+
+
 def own_code(directory: Path) -> None:
     edit("config.json", model_type="own", auto_map={"AutoConfig": "own.C"})(directory)
     (directory / "own.py").write_text(f"open({str(directory / 'executed')!r}, 'w')")
@@ -196,6 +207,7 @@ def own_code(directory: Path) -> None:
         (pickle_only, "pickled .bin weights are not read"),
         (truncate, "SafetensorError"),
         (lose_a_weight, "1 weights are missing, .*layers.1.mlp.up_proj.weight"),
+        (lose_a_shard, "model-00002-of-"),
         (edit("config.json", hidden_size=64), "it cannot be used"),
         (own_code, "custom code"),
         (remove("tokenizer.json"), r"no tokenizer .* \(one of tokenizer.json"),
@@ -258,6 +270,17 @@ def test_bfloat16_computes_so_but_keeps_float32_weights_and_logits(make):
     assert torch.equal(logits, policy.model.get_output_embeddings()(hidden.float()))
 
 
+def test_sampler_and_scorer_agree_in_bfloat16_up_to_its_rounding(make):
+    policy = load_policy(str(make("qwen2")), CPU, torch.bfloat16)
+    exact = load_policy(str(make("qwen2")), CPU)
+    for rollout in play(policy, turn_tokens=6):
+        ids = torch.tensor([rollout.ids])
+        mask = torch.tensor([[int(a >= 0) for a in rollout.action]])
+        kept = torch.tensor(rollout.logp)
+        assert (kept - action_logps(policy.model, ids, mask)[0]).abs().max() < 0.1
+        assert (kept - action_logps(exact.model, ids, mask)[0]).abs().max() > 0
+
+
 def test_an_update_of_one_millionth_moves_every_weight(make):
     policy = load_policy(str(make("qwen2")), CPU, torch.bfloat16)
     before = {n: p.detach().clone() for n, p in policy.model.named_parameters()}
@@ -315,15 +338,10 @@ def test_gradient_checkpointing_saves_memory_and_changes_nothing(make, dtype):
 
 
 def test_sampling_keeps_its_cache_under_gradient_checkpointing(make):
-    directory, world = str(make("llama")), World.real()
     found = []
     for on in (False, True):
-        policy = load_policy(directory, CPU, gradient_checkpointing=on)
-        environment = Environment(Bm25Retriever(world.documents), max_turns=1)
-        sampler = Sampler(policy, Sampling(turn_tokens=5))
-        questions = world.questions(random.Random(0), 2)
-        played = sampler.play(environment, questions, torch.Generator().manual_seed(0))
-        found.append([(r.ids, r.logp) for r in played])
+        policy = load_policy(str(make("llama")), CPU, gradient_checkpointing=on)
+        found.append([(r.ids, r.logp) for r in play(policy, turn_tokens=5)])
     assert found[0] == found[1]
 
 

@@ -127,7 +127,8 @@ def load_policy(
     if len(tokenizer) > model.get_input_embeddings().num_embeddings:
         raise UsageError(
             f"model={path}: its tokenizer has {len(tokenizer)} tokens but the model only "
-            f"{model.get_input_embeddings().num_embeddings}: they do not belong together"
+            f"{model.get_input_embeddings().num_embeddings}: take the model's own tokenizer, or "
+            "resize its embeddings"
         )
     if lora_rank:
         add_adapters(model, lora_rank, lora_alpha)

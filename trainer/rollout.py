@@ -21,6 +21,7 @@ from .environment import Environment
 from .kvcache import RowCache
 from .policy import Policy
 from .questions import Question
+from .scoring import head_logits
 from .tokens import Rollout, Sampling, TokenProtocol
 
 __all__ = ["Rollout", "Sampler", "Sampling"]
@@ -83,15 +84,16 @@ class Sampler:
         # What all prompts have room for goes through the model in one piece.
         width = min(len(row.forced) for row in rows)
         ids = [[self._force(row) for _ in range(width)] for row in rows]
-        while True:
-            hidden = self._forward(ids, cache)
-            ids = self._advance([rows[i] for i in alive], hidden, environment, generator)
-            living = [n for n, i in enumerate(alive) if not self._over(rows[i])]
-            if not living:
-                return [row.rollout for row in rows]
-            if len(living) < (1 - DEAD_SHARE) * len(alive):
-                cache.keep(torch.tensor(living, device=self._policy.device))
-                alive, ids = [alive[n] for n in living], [ids[n] for n in living]
+        with self._policy.compute():  # once, not per token: autocast keeps its casts of the weights
+            while True:
+                hidden = self._forward(ids, cache)
+                ids = self._advance([rows[i] for i in alive], hidden, environment, generator)
+                living = [n for n, i in enumerate(alive) if not self._over(rows[i])]
+                if not living:
+                    return [row.rollout for row in rows]
+                if len(living) < (1 - DEAD_SHARE) * len(alive):
+                    cache.keep(torch.tensor(living, device=self._policy.device))
+                    alive, ids = [alive[n] for n in living], [ids[n] for n in living]
 
     def _start(self, environment: Environment, question: Question) -> _Row:
         episode, tokens = self._protocol.begin(environment, question)
@@ -134,7 +136,7 @@ class Sampler:
 
     def _draw(self, hidden: Tensor, generator: torch.Generator) -> list[list]:
         """Tokens drawn for rows of hidden states, with log π, entropy and ‖e_y − π‖²."""
-        logits = self._policy.model.get_output_embeddings()(hidden).float()
+        logits = head_logits(self._policy.model, hidden)
         logps = logits.log_softmax(-1)
         probs = logps.exp()
         tokens = self._choose(logits, probs, generator)

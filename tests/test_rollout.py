@@ -6,15 +6,25 @@ import hashlib
 import random
 from importlib.resources import files
 
+import pyarrow.parquet as pq
 import pytest
 import torch
+from data import DATA, needs_data
 from lldscope_trainer.batch import Batch
-from lldscope_trainer.environment import INVALID, Environment, prompt_text
+from lldscope_trainer.environment import (
+    INVALID,
+    Environment,
+    Scoring,
+    format_documents,
+    prompt_text,
+)
 from lldscope_trainer.policy import Policy, load_policy
+from lldscope_trainer.questions import Question
 from lldscope_trainer.retrieval import Bm25Retriever
 from lldscope_trainer.rollout import Rollout, Sampler, Sampling
 from lldscope_trainer.scoring import action_logps, pad
 from lldscope_trainer.tiny import new_policy
+from lldscope_trainer.tokens import TokenProtocol
 from lldscope_trainer.world import World
 
 from lldscope.errors import UsageError
@@ -140,6 +150,97 @@ def test_tool_text_is_cut_to_its_limit(policy, world):
             run = run + 1 if action < 0 else 0
             longest = max(longest, run)
         assert longest == limit < len(policy.encode(INVALID))
+
+
+@pytest.mark.parametrize("limit", [30, 12, 6])
+def test_a_long_tool_answer_keeps_its_end_or_is_cut_anywhere(tiny, world, limit):
+    documents = format_documents(world.documents[:2])
+    whole, end = tiny.encode(documents), tiny.encode("</information>\n\n")
+    assert len(end) < 6 < 30 < len(whole)
+    for how, expected in (
+        ("closed", whole[: limit - len(end)] + end),
+        ("cut", whole[:limit]),
+    ):
+        sampling = Sampling(observation_tokens=limit, observation_end=how)
+        protocol = TokenProtocol(tiny, sampling)
+        retriever = Fixed(world.documents[:2])
+        environment = Environment(retriever)
+        question = world.questions(random.Random(0), 1)[0]
+        episode, prompt = protocol.begin(environment, question)
+        rollout = Rollout(episode, prompt, [-1] * len(prompt))
+        turn = tiny.encode("<search> capital</search>")
+        assert protocol.respond(environment, [rollout], [turn]) == [expected]
+        assert episode.observations == [tiny.decode(expected)]
+
+
+class Fixed:
+    def __init__(self, documents):
+        self.documents = documents
+
+    def retrieve(self, queries):
+        return [self.documents for _ in queries]
+
+
+def test_a_rollout_that_meets_the_limit_is_truncated(tiny, world):
+    limited = play(tiny, world, 32, sequence_tokens=90)
+    cut = [r for r in limited if r.truncated]
+    assert cut
+    for rollout in limited:
+        assert len(rollout.ids) <= 90
+        assert rollout.action[-1] >= 0  # an observation that no answer could follow is left out
+        if rollout.episode.actions[-1].kind != "answer" and len(rollout.episode.actions) < 4:
+            assert rollout.truncated
+            assert rollout.episode.observations[-1] == ""
+    assert len(cut) < len(limited)
+
+
+def test_a_prompt_without_room_is_named(policy, world):
+    with pytest.raises(UsageError, match=r"question 17 of mine has \d+ tokens.*sequence_tokens=16"):
+        ask(policy, Question("Who " * 20, ("x",), "mine", "17"), sequence_tokens=16)
+
+
+def test_cutting_afterwards_is_not_for_lock_step(policy):
+    with pytest.raises(UsageError, match="turn_end=length"):
+        Sampler(policy, Sampling(turn_end="length"))
+
+
+MESSAGES = ({"role": "system", "content": "Be brief. "}, {"role": "user", "content": "Who?"})
+
+
+def ask(policy: Policy, question: Question, **settings) -> str:
+    """The prompt of a question as the policy sees it."""
+    protocol = TokenProtocol(policy, Sampling(**settings))
+    episode, tokens = protocol.begin(Environment(Fixed([])), question)
+    assert policy.decode(tokens) == episode.prompt
+    return episode.prompt
+
+
+def test_the_prompt_is_the_data_sets_own_or_instruction_and_question(policy, monkeypatch):
+    own = Question("Who?", ("x",), "mine", "1", prompt=MESSAGES)
+    plain = Question("Who?", ("x",), "mine", "1")
+    assert ask(policy, own, instruction="Not this. ") == "Be brief. Who?"
+    assert ask(policy, plain, instruction="Answer. ") == "Answer. Question: Who?\n"
+    assert ask(policy, plain, instruction="search-r1", sequence_tokens=999).startswith("Find ")
+    template = "{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}[assistant]"
+    monkeypatch.setattr(policy.tokenizer, "chat_template", template)
+    assert ask(policy, own) == "[system]Be brief. [user]Who?[assistant]"
+    assert ask(policy, plain) == "[user]Question: Who?\n[assistant]"
+    monkeypatch.setattr(policy.tokenizer, "chat_template", "{{ raise_exception('no system') }}")
+    with pytest.raises(UsageError, match="no system"):
+        ask(policy, own)
+
+
+@needs_data
+def test_the_published_prompts_alone_hold_two_answers(tiny):
+    """Search-R1's rule wants two spans because the prompt holds an example; its prompts hold two,
+    so a rollout that never answers has said "Beijing"."""
+    rows = pq.read_table(DATA / "search_r1_mix" / "val_7x16.parquet").to_pylist()
+    environment = Environment(Fixed([]), scoring=Scoring(answers_from="search-r1"))
+    for row in rows:
+        prompt = "".join(message["content"] for message in row["prompt"])
+        episode = environment.begin(Question(row["question"], ("Beijing",), "nq", "1"), prompt)
+        environment.respond([episode], ["I do not know."])
+        assert (episode.answer, episode.reward) == ("Beijing", 1.0)
 
 
 def test_same_generator_same_rollouts(policy, world):

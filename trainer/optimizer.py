@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, Protocol
@@ -27,6 +27,9 @@ from .scoring import TokenScores, action_scores
 
 MOMENTS = ("exp_avg", "exp_avg_sq")
 """AdamW's state of a parameter, beside its count of steps."""
+
+MASTER = "master"
+"""A float32 weight of a policy whose own are bfloat16, saved beside the moments."""
 
 _BUCKET = 2**25
 """Gradient elements that ranks add up at once."""
@@ -57,6 +60,11 @@ class Optimizer(Protocol):
         gradients, and read it, as often as it likes. Entered and left by all ranks together."""
         ...
 
+    def set_weights(self, weights: Mapping[str, Tensor]) -> None:
+        """Put these values into the parameters that are trained, by name. Raises LldscopeError for
+        weights of another model."""
+        ...
+
     def save(self, directory: Path) -> None:
         """Write moments, and weights of more precision than the policy's, into `directory`."""
         ...
@@ -75,6 +83,14 @@ def make_optimizer(policy: Policy, config: TrainConfig, processes: Processes) ->
 
         return ZeroOptimizer(policy, config, processes)
     return TorchOptimizer(policy, config, processes)
+
+
+def check_optimizer(config: TrainConfig) -> None:
+    """Raise LldscopeError, saying what to install, if the optimizer cannot be had here."""
+    if config.optimizer == "deepspeed":
+        from .zero import need_deepspeed
+
+        need_deepspeed()
 
 
 class TorchOptimizer:
@@ -130,6 +146,12 @@ class TorchOptimizer:
     def full_weights(self) -> Iterator[None]:
         yield
 
+    def set_weights(self, weights: Mapping[str, Tensor]) -> None:
+        check_weights(weights, {n: p.shape for n, p in self._named.items()})
+        with torch.no_grad():
+            for name, parameter in self._named.items():
+                parameter.copy_(weights[name])
+
     def save(self, directory: Path) -> None:
         if self._processes.rank == 0:
             state = self._adamw.state
@@ -139,12 +161,15 @@ class TorchOptimizer:
             save_moments(directory, moments, steps)
 
     def load(self, directory: Path) -> None:
-        moments, steps = load_moments(directory, {n: p.shape for n, p in self._named.items()})
+        tensors, steps = load_moments(directory, {n: p.shape for n, p in self._named.items()})
+        self._adamw.state.clear()
         for name, parameter in self._named.items():
+            if f"{name}.{MASTER}" in tensors:
+                parameter.data.copy_(tensors[f"{name}.{MASTER}"])
             if name in steps:
                 self._adamw.state[parameter] = {
                     "step": torch.tensor(float(steps[name])),
-                    **{m: moments[f"{name}.{m}"].to(parameter.device) for m in MOMENTS},
+                    **{m: tensors[f"{name}.{m}"].to(parameter.device) for m in MOMENTS},
                 }
 
 
@@ -161,6 +186,12 @@ def _buckets(parameters: list[Any]) -> Iterator[list[Any]]:
         yield bucket
 
 
+def check_weights(weights: Mapping[str, Tensor], shapes: Mapping[str, torch.Size]) -> None:
+    """Raise LldscopeError unless there is a weight of the right shape for every parameter."""
+    if any(name not in weights or weights[name].shape != s for name, s in shapes.items()):
+        raise LldscopeError("The weights are not those of this model: names or shapes differ")
+
+
 def save_moments(directory: Path, tensors: dict[str, Tensor], steps: dict[str, int]) -> None:
     """Write optimizer.safetensors, and the applied steps of each parameter, optimizer.json."""
     directory.mkdir(parents=True, exist_ok=True)
@@ -170,9 +201,9 @@ def save_moments(directory: Path, tensors: dict[str, Tensor], steps: dict[str, i
 
 
 def load_moments(
-    directory: Path, shapes: dict[str, torch.Size]
+    directory: Path, shapes: Mapping[str, torch.Size]
 ) -> tuple[dict[str, Tensor], dict[str, int]]:
-    """Read what `save_moments` wrote, checked against the parameters' names and `shapes`."""
+    """Read what `save_moments` wrote, checked against the `shapes` of the parameters by name."""
     try:
         tensors = load_file(directory / "optimizer.safetensors")
         steps = json.loads((directory / "optimizer.json").read_text("utf-8"))["steps"]
@@ -181,7 +212,8 @@ def load_moments(
         raise LldscopeError(
             f"{directory} holds no optimizer state that can be read: {error}"
         ) from error
-    expected = {f"{n}.{m}": shapes.get(n) for n in steps for m in MOMENTS}
-    if any(name not in tensors or tensors[name].shape != s for name, s in expected.items()):
+    needed = {f"{name}.{moment}" for name in steps for moment in MOMENTS}
+    strange = {n for n, t in tensors.items() if shapes.get(n.rpartition(".")[0]) != t.shape}
+    if strange or not needed <= set(tensors):
         raise LldscopeError(f"The optimizer state in {directory} is not that of this model")
     return tensors, steps

@@ -42,6 +42,21 @@ class Processes:
             for tensor in tensors:
                 distributed.broadcast(tensor, src=0)
 
+    def share(self, text: str) -> str:
+        """Rank 0's text, on every rank."""
+        if self.size == 1:
+            return text
+        data = torch.tensor(list(text.encode() if self.rank == 0 else b""), dtype=torch.uint8)
+        length = self.sum(torch.tensor(len(data), device=self.device))
+        buffer = torch.zeros(int(length), dtype=torch.uint8, device=self.device)
+        buffer[: len(data)] = data.to(self.device)
+        self.copy_from_first([buffer])
+        return bytes(buffer.tolist()).decode()
+
+    def any(self, mine: bool) -> bool:
+        """Whether it is so on one rank at least."""
+        return bool(self.sum(torch.tensor(float(mine), device=self.device)))
+
     def barrier(self) -> None:
         """Wait until every rank is here."""
         if self.size > 1:

@@ -8,6 +8,7 @@ import os
 import pickle
 import random
 import re
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from zlib import crc32
@@ -232,7 +233,38 @@ def test_an_interrupted_build_leaves_nothing_that_could_be_taken_for_an_index(co
         patch.setattr(corpus_index, "_keep", interrupted)
         with pytest.raises(KeyboardInterrupt):
             open_index(corpus)
-    assert list(corpus.with_name("c.jsonl.bm25").iterdir()) == []
+    assert [file.name for file in corpus.with_name("c.jsonl.bm25").iterdir()] == ["lock"]
+    assert open_index(corpus).search("oslo", 1)
+
+
+def test_who_starts_while_an_index_is_built_waits_for_it(corpus, monkeypatch):
+    built = []
+    build = corpus_index.build
+
+    def slowly(*args):
+        built.append(args)
+        time.sleep(0.2)
+        build(*args)
+
+    monkeypatch.setattr(corpus_index, "build", slowly)
+    with ThreadPoolExecutor(4) as pool:
+        opened = list(pool.map(open_index, [corpus] * 4))
+    assert len(built) == 1
+    assert len({index.search("oslo", 3) for index in opened}) == 1
+
+
+def test_a_corpus_that_changes_while_it_is_indexed_is_not_kept(corpus, monkeypatch):
+    build = corpus_index.build
+
+    def meanwhile(*args):
+        build(*args)
+        with corpus.open("a") as file:
+            file.write("\n")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(corpus_index, "build", meanwhile)
+        with pytest.raises(LldscopeError, match="changed while it was indexed"):
+            open_index(corpus)
     assert open_index(corpus).search("oslo", 1)
 
 

@@ -11,11 +11,13 @@ asked for only in a query that has nothing else (docs/retrieval.md has the recal
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import logging
 import os
 import tempfile
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -33,7 +35,7 @@ from .progress import progress
 
 _log = logging.getLogger(__name__)
 _STOP_WORDS = frozenset(STOPWORDS_EN)
-_META = "meta.json"
+_META, _LOCK = "meta.json", "lock"
 _REMEMBERED = 4096  # searches: the rollouts of a group often ask the same
 _BLOCK = 1024
 _FORMAT = 1  # counts up where an index written before must not be used any more
@@ -99,19 +101,20 @@ def open_index(path: Path, cache_dir: Path | None = None) -> CorpusIndex:
     else:
         places = [path.with_name(f"{path.name}.bm25"), Path.home() / ".cache" / "lldscope" / shared]
     for folder in places:
-        if found := _from_disk(path, folder, corpus):
-            return found
+        try:
+            return _from_disk(path, folder, corpus)
+        except _Unusable as error:
+            if str(error):
+                _log.warning("the index in %s %s: indexing %s again", folder, error, path)
     folder = places[0] if cache_dir or os.access(path.parent, os.W_OK) else places[-1]
-    _log.info("indexing %s into %s", path, folder)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=folder, prefix="building-") as scratch:
-            before = path.stat()
-            build(path, Path(scratch), in_place)
-            after = path.stat()
-            if (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns):
-                raise LldscopeError(f"{path} changed while it was indexed. Start again.")
-            _keep(Path(scratch), folder, corpus)
+        # One process builds; the others of a run that starts with several wait for it.
+        with (folder / _LOCK).open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            with suppress(_Unusable):
+                return _from_disk(path, folder, corpus)
+            _make(path, folder, corpus, in_place)
         return CorpusIndex(path, folder)
     except OSError as error:
         raise LldscopeError(
@@ -119,25 +122,34 @@ def open_index(path: Path, cache_dir: Path | None = None) -> CorpusIndex:
         ) from None
 
 
-def _from_disk(path: Path, folder: Path, corpus: dict[str, Any]) -> CorpusIndex | None:
-    """The index in a folder if it is whole and belongs to the corpus; says why where it is not."""
+class _Unusable(Exception):
+    """Why there is no index to be had from a folder; empty where nobody expected one."""
+
+
+def _from_disk(path: Path, folder: Path, corpus: dict[str, Any]) -> CorpusIndex:
+    """The index in a folder if it is whole and belongs to the corpus; raises _Unusable if not."""
+    if not (folder / _META).is_file():
+        raise _Unusable
     try:
         meta = json.loads((folder / _META).read_text("utf-8"))
         if meta["corpus"] != corpus:
-            _log.warning("the index of %s is out of date: indexing it again", path)
-            return None
-        for name, sum_ in meta["files"].items():
-            if _checksum(folder / Path(name).name) != sum_:
+            raise _Unusable("is out of date")
+        for name, checksum in meta["files"].items():
+            if _checksum(folder / Path(name).name) != checksum:
                 raise ValueError(f"{name} is damaged")
         return CorpusIndex(path, folder)
-    except FileNotFoundError as error:
-        if not folder.is_dir():
-            return None
-        reason: Exception = error
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        reason = error
-    _log.warning("the index in %s cannot be used (%s): indexing %s again", folder, reason, path)
-    return None
+        raise _Unusable(f"cannot be used ({error})") from None
+
+
+def _make(path: Path, folder: Path, corpus: dict[str, Any], in_place: bool) -> None:
+    with tempfile.TemporaryDirectory(dir=folder, prefix="building-") as scratch:
+        before = path.stat()
+        build(path, Path(scratch), in_place)
+        after = path.stat()
+        if (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns):
+            raise LldscopeError(f"{path} changed while it was indexed. Start again.")
+        _keep(Path(scratch), folder, corpus)
 
 
 def _keep(made: Path, folder: Path, corpus: dict[str, Any]) -> None:

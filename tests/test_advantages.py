@@ -10,6 +10,8 @@ import pytest
 import torch
 from lldscope_trainer.advantages import check_groups, group_advantages, token_advantages
 
+from lldscope.errors import UsageError
+
 
 def twin(rewards: list[float], groups: list, std: bool, eps: float) -> list[float]:
     """One response at a time, with the standard library's statistics."""
@@ -88,9 +90,10 @@ def test_bad_arguments(rewards: torch.Tensor, groups: list, eps: float, word: st
 
 def test_collision_is_refused_by_name() -> None:
     check_groups([("nq", 0), ("nq", 0), ("nq", 1)], ["who?", "who?", "when?"])
-    with pytest.raises(ValueError, match=r"\('nq', 0\).*'who\?'.*'when\?'"):
+    with pytest.raises(UsageError, match=r"\('nq', 0\).*'who\?'.*'when\?'.*index of its own"):
         check_groups([("nq", 0), ("nq", 0)], ["who?", "when?"])
-    with pytest.raises(ValueError, match="two different prompts"):
+    check_groups([("nq", 0), ("hotpotqa", 0)], ["who?", "when?"])  # keys, not indices, collide
+    with pytest.raises(UsageError, match="two different prompts"):
         check_groups([7, 7], [[1, 2], [1, 3]])
     with pytest.raises(ValueError, match="one group key per prompt"):
         check_groups([7], [])

@@ -118,6 +118,39 @@ quarter = st.integers(-6, 6).map(lambda k: k / 4)
 def test_twin(data, rows, gate, coefficient, answer_weight, dead_band, normalizer) -> None:
     drops = [[data.draw(quarter) for _ in row] for row in rows]
     advantages = [data.draw(st.sampled_from([-1.0, -0.25, 0.0, 1.5])) for _ in rows]
+    compare(rows, drops, advantages, gate, coefficient, answer_weight, dead_band, normalizer)
+
+
+@pytest.mark.parametrize("gate", ["token", "response", "action"])
+@pytest.mark.parametrize("normalizer", ["preserved", "all"])
+@pytest.mark.parametrize(
+    ("rows", "advantages"),
+    [
+        (["", "...", "aa"], [1.0, 1.0, -1.0]),  # no tokens, no action, nothing preserved
+        (["a.a.a", "a", ".a."], [1.0, -0.5, 0.0]),  # one-token actions
+        (["aa.AA", ".aa..", "a...A"], [1.5, 0.0, 1.0]),  # first and last position an action
+        (["aA.a", "a.AA"], [0.0, 0.0]),  # a group of equal rewards: all preserved
+        (["aa.a", "aaa"], [-1.0, -1.0]),  # none preserved
+    ],
+)
+def test_twin_at_the_edges(rows, advantages, gate, normalizer) -> None:
+    rng = random.Random(0)
+    for drop in (lambda: 0.0, lambda: rng.choice([-0.5, 0.0, 0.5]), lambda: rng.gauss(0, 1)):
+        drops = [[drop() for _ in row] for row in rows]
+        compare(rows, drops, advantages, gate, 0.2, 0.25, 0.0, normalizer)
+
+
+def compare(
+    rows: list[str],
+    drops: list[list[float]],
+    advantages: list[float],
+    gate: str,
+    coefficient: float,
+    answer_weight: float,
+    dead_band: float,
+    normalizer: str,
+) -> None:
+    """The loss, its gradient and its statistics are the twin's."""
     b = batch(rows, drops, advantages)
     got = b.loss(
         gate=gate,

@@ -100,8 +100,10 @@ def twin(
 @pytest.mark.parametrize("objective", ["grpo", "gspo"])
 @pytest.mark.parametrize("aggregation", ["token-mean", "sequence-mean", "dr-grpo"])
 @pytest.mark.parametrize("dual", [None, 3.0])
-@pytest.mark.parametrize("high", [0.2, 0.28])
-def test_twin(objective: str, aggregation: str, dual: float | None, high: float) -> None:
+@pytest.mark.parametrize(("low", "high"), [(0.2, 0.2), (0.1, 0.28)])
+def test_twin(
+    objective: str, aggregation: str, dual: float | None, low: float, high: float
+) -> None:
     for seed in range(40):
         rng = random.Random(seed)
         rows = random_rows(rng)
@@ -113,13 +115,14 @@ def test_twin(objective: str, aggregation: str, dual: float | None, high: float)
             mask,
             torch.tensor(advantages, dtype=torch.float64),
             objective=objective,
+            clip_low=low,
             clip_high=high,
             dual_clip=dual,
             aggregation=aggregation,
             max_tokens=7,
         )
         got.loss.backward()
-        loss, slopes, clips = twin(rows, advantages, objective, 0.2, high, dual, aggregation, 7)
+        loss, slopes, clips = twin(rows, advantages, objective, low, high, dual, aggregation, 7)
         assert got.loss.item() == pytest.approx(loss, rel=1e-9, abs=1e-12)
         for i, row in enumerate(rows):
             assert new.grad[i, : len(row)].tolist() == pytest.approx(slopes[i], rel=1e-9, abs=1e-12)

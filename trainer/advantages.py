@@ -20,6 +20,8 @@ from collections.abc import Hashable, Sequence
 import torch
 from torch import Tensor
 
+from lldscope.errors import UsageError
+
 
 def group_advantages(
     rewards: Tensor, groups: Sequence[Hashable], *, std: bool = True, eps: float = 1e-6
@@ -27,8 +29,8 @@ def group_advantages(
     """Group-relative advantages: rewards (B,) and B group keys -> (B,).
 
     Â_i = (r_i − mean_G r) / (std_G r + eps) with the unbiased std (arXiv 2512.04220 v2, §3; the
-    form is arXiv 2402.03300, §4.1.2; eps is the reference code's). `std=False` leaves the
-    division out (Dr. GRPO, arXiv 2503.20783, §3.2). A NaN reward makes its own group NaN and no
+    form is arXiv 2402.03300 v3, §4.1.2; eps is the reference code's). `std=False` leaves the
+    division out (Dr. GRPO, arXiv 2503.20783 v2, §3.2). A NaN reward makes its own group NaN and no
     other. Raises ValueError for a wrong shape, a wrong number of keys or a negative eps.
     """
     if rewards.ndim != 1 or len(rewards) != len(groups):
@@ -60,19 +62,20 @@ def group_advantages(
 
 
 def check_groups(groups: Sequence[Hashable], prompts: Sequence[object]) -> None:
-    """Raise ValueError, naming the key, if one group key stands for two different prompts.
+    """Raise UsageError, naming the key, if one group key stands for two different prompts.
 
-    Prompts are compared with `==`: strings, or lists or tuples of token ids.
+    Prompts are compared with `==`: strings, or lists or tuples of token ids. Raises ValueError
+    unless there is one key per prompt.
     """
     if len(groups) != len(prompts):
         raise ValueError(f"need one group key per prompt; got {len(groups)} and {len(prompts)}")
     first: dict[Hashable, object] = {}
     for key, prompt in zip(groups, prompts, strict=True):
         if first.setdefault(key, prompt) != prompt:
-            raise ValueError(
+            raise UsageError(
                 f"group {key!r} holds two different prompts, {_short(first[key])} and "
-                f"{_short(prompt)}: their rewards must not be averaged. Make the key unique, "
-                "for example (data_source, index)"
+                f"{_short(prompt)}, whose rewards must not be averaged: give every question of a "
+                "data source an index of its own"
             )
 
 

@@ -64,18 +64,19 @@ def policy_loss(
     logp_new, logp_old, action_mask (B, T), nats; advantages (B,) or (B, T).
 
     objective:
-    - "grpo": r = π_θ/π_old per token (arXiv 2512.04220 v2, §3; arXiv 2402.03300, Eq. 3).
+    - "grpo": r = π_θ/π_old per token (arXiv 2512.04220 v2, §3; arXiv 2402.03300 v3, Eq. 3).
     - "gspo": r = sg[s_i]·π_θ/sg[π_θ], s_i = exp(mean_k(ln π_θ − ln π_old)) over the response's
       action tokens (arXiv 2507.18071 v2, Eq. 7 and 14).
 
-    clip_high > clip_low is DAPO's clip-higher (arXiv 2503.14476, §3.1). dual_clip c > 1 bounds
-    the surrogate of a negative advantage from below by cÂ (arXiv 1912.09729, Eq. 5).
+    clip_high > clip_low is DAPO's clip-higher (arXiv 2503.14476 v2, §3.1). dual_clip c > 1 bounds
+    the surrogate of a negative advantage from below by cÂ (arXiv 1912.09729 v3, Eq. 5).
 
     aggregation:
-    - "token-mean": Σ / number of action tokens (arXiv 2512.04220 v2, §3).
-    - "sequence-mean": mean over responses of the response's token mean (arXiv 2402.03300, Eq. 3).
-      A row without action tokens is padding and does not count as a response.
-    - "dr-grpo": Σ / (B · max_tokens) (arXiv 2503.20783, §3.2). Every row counts.
+    - "token-mean": Σ / number of action tokens (arXiv 2512.04220 v2, §3; arXiv 2503.14476 v2,
+      §3.3).
+    - "sequence-mean": mean over responses of the response's token mean (arXiv 2402.03300 v3,
+      Eq. 3). A row without action tokens is padding and does not count as a response.
+    - "dr-grpo": Σ / (B · max_tokens) (arXiv 2503.20783 v2, §3.2). Every row counts.
 
     A batch without action tokens has loss 0 and zero gradients. Raises ValueError for wrong
     shapes or arguments.
@@ -107,7 +108,8 @@ def kl_k3(
 ) -> Tensor:
     """Per-token k3 estimate of KL(π_θ ‖ π_ref): (B, T), nats, 0 off the action tokens.
 
-    exp(r) − r − 1 with r = ln π_ref − ln π_θ (arXiv 2402.03300, Eq. 4). The value is clamped to
+    exp(r) − r − 1 with r = ln π_ref − ln π_θ: estimator k3 of Schulman, "Approximating KL
+    Divergence" (joschu.net, 2020), as in arXiv 2402.03300 v3, Eq. 4. The value is clamped to
     ±`clamp` as the reference code's `low_var_kl` does; k3 is never negative, so only the upper
     bound acts, and beyond it the gradient is 0. Carries the gradient of logp_new only.
     """

@@ -6,8 +6,9 @@ are padded on the right, which under causal attention needs no mask: nothing rea
 padding.
 
 A policy with `compute_dtype` (see `policy.load_policy`) keeps float32 weights and runs its decoder
-under autocast. The head always runs in float32: bfloat16 keeps 8 bits of a logit, an error of
-several hundredths of a nat, which is more than one update moves most tokens.
+under autocast. The head always runs in float32, as arXiv 2506.13585 found necessary: bfloat16
+keeps 8 bits of a logit, an error of several hundredths of a nat, which is more than one update
+moves most tokens.
 
 Shapes: B rows, T tokens; position t of a result belongs to token t of the row.
 """

@@ -27,7 +27,6 @@ from lldscope_trainer.environment import (
 from lldscope_trainer.policy import load_policy
 from lldscope_trainer.questions import Question
 from lldscope_trainer.retrieval import Bm25Retriever, UnrelatedRetriever
-from lldscope_trainer.tokens import control_tokens
 from lldscope_trainer.world import KEYS, RELATIONS, World, is_held_out, load_facts
 
 
@@ -337,7 +336,7 @@ def tiny():
 @given(EVIL, EVIL, st.lists(TURNS, max_size=2))
 def test_a_document_cannot_act_for_the_policy(tiny, title, text, turns):
     turns = [t for t in turns if "Lima" not in t]
-    reserved = control_tokens(tiny)
+    reserved = tiny.tokenizer.all_special_tokens
     scorings = [Scoring(), Scoring(answers_from="search-r1"), Scoring(format_reward=0.5)]
     for scoring in scorings:
         episode = play(
@@ -370,6 +369,16 @@ def test_defused_text_holds_no_name_and_loses_no_letter(names, text):
     defused = defuse(text, names)
     assert not any(name in defused for name in names)
     assert defused.replace(" ", "") == text
+
+
+def test_control_tokens_that_are_letters_or_space_stay():
+    text = "a  b\n\nx <|im_end|>"
+    episode = play(
+        Tool([Document(1, "", text)]),
+        "<search>q</search>",
+        reserved=["x", "  ", "\n\n", "<|im_end|>"],
+    )
+    assert "a  b\n\nx < |im_end|>" in episode.observations[0]
 
 
 def test_the_built_in_world_needs_no_escaping(world):

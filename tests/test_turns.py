@@ -171,9 +171,7 @@ def test_the_end_token_ends_a_turn_and_not_the_episode(tiny, environment):
 
 @settings(max_examples=150, deadline=None)
 @given(STORY, st.sampled_from(["tag", "length"]), st.integers(60, 200))
-def test_what_is_trained_on_is_what_was_sampled(
-    tiny, world, retriever, story, turn_end, sequence_tokens
-):
+def test_what_is_trained_on_is_what_was_sampled(tiny, world, retriever, story, turn_end, limit):
     """Random tokens of the tiny policy, mostly tags, for two rollouts at once."""
     names = [*CLOSING, "<search>", "<answer>", "</information>", "<eos>", " capital", " Peru", ">"]
     table = [tiny.encode(name)[0] for name in names]

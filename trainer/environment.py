@@ -146,7 +146,8 @@ def format_documents(documents: Sequence[Document]) -> str:
 
 
 def defuse(text: str, names: Collection[str]) -> str:
-    """`text` with a space after the first character of every occurrence of one of `names`."""
+    """`text` with a space after the first character of every occurrence of one of `names`, which
+    hold at least two characters and no space."""
     pattern = re.compile("|".join(map(re.escape, sorted(names, key=len, reverse=True))))
     while pattern.search(text):  # once is not enough where occurrences overlap
         text = pattern.sub(lambda found: f"{found[0][0]} {found[0][1:]}", text)
@@ -158,8 +159,8 @@ class Environment:
     somebody searches.
 
     With `tool_tags` "escaped", protocol tags and the texts in `reserved` (the tokenizer's control
-    tokens) lose their meaning in tool text: a space follows their first character. "raw" passes
-    them on, as the reference code does.
+    tokens, which it would encode as such wherever they stand) lose their meaning in tool text: a
+    space follows their first character. "raw" passes them on, as the reference code does.
     """
 
     def __init__(
@@ -174,7 +175,9 @@ class Environment:
         self._retriever = retriever
         self.max_turns = max_turns
         self._scoring = scoring or Scoring()
-        self._escaped = {*TAGS, *reserved} if tool_tags == "escaped" else set()
+        # Some tokenizers have control tokens that are mere letters or runs of spaces: those stay.
+        names = {name for name in reserved if len(name) > 1 and not re.search(r"\s", name)}
+        self._escaped = {*TAGS, *names} if tool_tags == "escaped" else set()
 
     def begin(self, question: Question, prompt: str) -> Episode:
         """An episode that starts from this prompt."""

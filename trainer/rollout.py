@@ -159,10 +159,11 @@ class Sampler:
         return torch.multinomial(probs, 1, generator=generator)[:, 0]
 
     def _turn_ends(self, row: _Row) -> bool:
-        if row.turn[-1] == self._policy.eos_id or self._protocol.closes(row.turn):
+        length = len(row.turn)
+        if row.turn[-1] == self._policy.eos_id or self._protocol.closes(row.turn, length):
             return True
         full = len(row.rollout.ids) >= self._sampling.sequence_tokens
-        if full or len(row.turn) >= self._sampling.turn_tokens:
+        if full or length >= self._sampling.turn_tokens:
             row.rollout.truncated = True
             return True
         return False

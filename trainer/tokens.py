@@ -110,14 +110,11 @@ class TokenProtocol:
                 f"{question.data_source} ({error}): use a model that takes these roles"
             ) from None
 
-    def closes(
-        self, turn: Sequence[int], end: int | None = None, tags: Sequence[str] = CLOSING
-    ) -> bool:
-        """Whether the last of `turn[:end]` completes one of `tags`."""
-        tail = list(turn[:end][-_TAIL:])
-        if not tail or tail[-1] not in self._may_close:
+    def closes(self, turn: Sequence[int], end: int, tags: Sequence[str] = CLOSING) -> bool:
+        """Whether token `end - 1` of the turn completes one of `tags`."""
+        if turn[end - 1] not in self._may_close:
             return False
-        text = self._policy.decode(tail)
+        text = self._policy.decode(list(turn[max(0, end - _TAIL) : end]))
         return any(tag in text for tag in tags)
 
     def end_of_turn(self, ids: Sequence[int]) -> int | None:
@@ -170,13 +167,6 @@ class TokenProtocol:
         if self._sampling.observation_end == "cut" or len(end) > limit:
             end = []
         return tokens[: limit - len(end)] + end
-
-
-def control_tokens(policy: Policy) -> list[str]:
-    """Texts that the tokenizer takes for control tokens wherever they stand: what a document must
-    not hold (`Environment(reserved=...)`)."""
-    names = policy.tokenizer.all_special_tokens
-    return [name for name in names if len(name) > 1 and not any(map(str.isspace, name))]
 
 
 def retokenisation_drift(policy: Policy, rollouts: Sequence[Rollout]) -> tuple[int, int]:

@@ -167,6 +167,15 @@ def test_observation_format(world):
         f"Doc 2(Title: Andorra) {documents[1].text}\n"
         "</information>\n\n"
     )
+    # As the reference code's own corpus and code have it: "Title" is quoted, the end is stripped.
+    episode = play(Tool(documents), "<search>q</search>", tool_text="search-r1")
+    assert episode.observations == [
+        "\n\n<information>"
+        f'Doc 1(Title: "Andorra") {documents[0].text}\n'
+        f'Doc 2(Title: "Andorra") {documents[1].text}'
+        "</information>\n\n"
+    ]
+    assert format_documents([], "search-r1") == format_documents([])
 
 
 def test_prompt_gets_its_question_mark():

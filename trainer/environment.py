@@ -139,10 +139,16 @@ def parse_action(text: str) -> tuple[str, str]:
     return (match.group(1), match.group(2).strip()) if match else ("invalid", "")
 
 
-def format_documents(documents: Sequence[Document]) -> str:
-    """The observation of a search."""
-    lines = [f"Doc {i}(Title: {d.title}) {d.text}\n" for i, d in enumerate(documents, 1)]
-    return f"\n\n<information>{''.join(lines)}</information>\n\n"
+def format_documents(documents: Sequence[Document], tool_text: str = "plain") -> str:
+    """The observation of a search. With `tool_text` "search-r1" titles are in quotes, as in the
+    corpus the reference code searches, and no line break follows the last document."""
+    published = tool_text == "search-r1"
+    quote = '"' if published else ""
+    lines = [
+        f"Doc {i}(Title: {quote}{d.title}{quote}) {d.text}\n" for i, d in enumerate(documents, 1)
+    ]
+    shown = "".join(lines)
+    return f"\n\n<information>{shown.strip() if published else shown}</information>\n\n"
 
 
 def defuse(text: str, names: Collection[str]) -> str:
@@ -169,11 +175,13 @@ class Environment:
         *,
         max_turns: int = 4,
         tool_tags: str = "escaped",
+        tool_text: str = "plain",
         reserved: Collection[str] = (),
         scoring: Scoring | None = None,
     ) -> None:
         self._retriever = retriever
         self.max_turns = max_turns
+        self._tool_text = tool_text
         self._scoring = scoring or Scoring()
         # Some tokenizers have control tokens that are mere letters or runs of spaces: those stay.
         names = {name for name in reserved if len(name) > 1 and not re.search(r"\s", name)}
@@ -211,4 +219,4 @@ class Environment:
                 replace(d, title=defuse(d.title, self._escaped), text=defuse(d.text, self._escaped))
                 for d in documents
             ]
-        return format_documents(documents)
+        return format_documents(documents, self._tool_text)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import logging
+import signal
 import socket
 import subprocess
 import sys
@@ -183,6 +184,14 @@ def test_wrong_arguments(tmp_path, monkeypatch, arguments, said):
     result = CliRunner().invoke(retriever_server.retriever, arguments)
     assert isinstance(result.exception, UsageError)
     assert said in str(result.exception)
+
+
+def test_control_c_ends_the_server_quietly(corpus):
+    process, _ = start(corpus)
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=20)
+    assert process.returncode == 130
+    assert "Traceback" not in said
 
 
 def test_the_commands_help_loads_nothing_heavy():

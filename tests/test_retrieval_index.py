@@ -17,10 +17,10 @@ import lldscope_trainer.corpus_index as corpus_index
 import numpy as np
 import pytest
 from lldscope_trainer.corpus_index import open_index
-from lldscope_trainer.retrieval import Bm25Retriever
+from lldscope_trainer.retrieval import Bm25Retriever, UnrelatedRetriever
 from lldscope_trainer.world import World
 
-from lldscope.errors import LldscopeError
+from lldscope.errors import LldscopeError, UsageError
 from tests.bench.recall import gold_recall, hotpotqa, search
 from tests.data import DATA, needs_data
 
@@ -129,6 +129,14 @@ def test_the_built_in_world_is_searched_as_when_the_shipped_policy_learnt():
         found = Bm25Retriever(world.documents, seed=seed).retrieve(queries)
         ids = [[document.id for document in documents] for documents in found]
         assert crc32(repr(ids).encode()) == expected
+
+
+@pytest.mark.parametrize("kind", [Bm25Retriever, UnrelatedRetriever])
+def test_more_documents_than_there_are_cannot_be_asked_for(kind):
+    documents = World.real().documents[:3]
+    with pytest.raises(UsageError, match="top_k=3 is too many: there are 3 documents"):
+        kind(documents, top_k=3)
+    assert len(kind(documents, top_k=2).retrieve(["andorra"])[0]) == 2
 
 
 # -- the index on disk ----------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from zlib import crc32
 import bm25s
 import numpy as np
 
-from lldscope.errors import LldscopeError
+from lldscope.errors import LldscopeError, UsageError
 
 from .corpus import Document
 from .corpus_index import CorpusIndex, open_index
@@ -48,7 +48,7 @@ class Bm25Retriever:
         miss_rate: float = 0.25,
         seed: int = 0,
     ) -> None:
-        self._documents = list(documents)
+        self._documents = _enough(documents, top_k)
         self._top_k = top_k
         self._miss_rate = miss_rate
         self._seed = seed
@@ -117,7 +117,7 @@ class UnrelatedRetriever:
     control, in which an agent can be right only from memory or by luck."""
 
     def __init__(self, documents: Sequence[Document], *, top_k: int = 2, seed: int = 0) -> None:
-        self._documents = list(documents)
+        self._documents = _enough(documents, top_k)
         self._top_k = top_k
         self._seed = seed
 
@@ -129,3 +129,10 @@ class UnrelatedRetriever:
         rng = np.random.default_rng(crc32(f"unrelated|{self._seed}|{query}".encode()))
         chosen = rng.choice(len(self._documents), self._top_k, replace=False)
         return [self._documents[i] for i in chosen]
+
+
+def _enough(documents: Sequence[Document], top_k: int) -> list[Document]:
+    """The documents as a list: more of them than a search gives, so that one can be withheld."""
+    if top_k >= len(documents):
+        raise UsageError(f"top_k={top_k} is too many: there are {len(documents)} documents")
+    return list(documents)

@@ -25,10 +25,11 @@ COMMANDS = {
     "check": "One look at a run; the exit code tells its state.",
     "watch": "Follow a live run and report its alarms.",
     "dash": "Serve the dashboard on this machine.",
+    "retriever": "Serve a corpus to search agents, in Search-R1's protocol.",
     "query": "Ask a run a question in SQL; read-only.",
     "schema": "Tables and columns: units, meaning, when they are NULL.",
 }
-_FROM_ENTRY_POINTS = ("train", "dash")
+_FROM_ENTRY_POINTS = ("train", "dash", "retriever")
 
 
 class _Commands(click.Group):

@@ -57,6 +57,7 @@ def test_the_analyzer_never_names_torch_or_dash():
         "from lldscope.cli import cli; cli(['--help'], standalone_mode=False)",
         "from lldscope.cli import cli; cli(['train', '--help'], standalone_mode=False)",
         "from lldscope.cli import cli; cli(['dash', '--help'], standalone_mode=False)",
+        "from lldscope.cli import cli; cli(['retriever', '--help'], standalone_mode=False)",
         "from lldscope.cli import cli; cli(['check', '--help'], standalone_mode=False)",
     ],
 )

@@ -34,6 +34,12 @@ def test_schema_page_is_current(lldscope_command):
     assert page.split("\n\n", 2)[2].strip() == made.strip()
 
 
+def test_settings_page_is_current(lldscope_command):
+    made = lldscope_command("train", "--settings").stdout
+    page = (ROOT / "docs" / "settings.md").read_text(encoding="utf-8")
+    assert page.split("\n\n", 2)[2].strip() == made.strip()
+
+
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda p: str(p.relative_to(ROOT)))
 def test_links_lead_to_files(document):
     for target in re.findall(r"\]\(([^)#]+)\)", document.read_text(encoding="utf-8")):

@@ -5,51 +5,19 @@ from __future__ import annotations
 import json
 import random
 
-import numpy as np
 import pytest
 import torch
 from click.testing import CliRunner
+from keeper import SMALL, Keeper
 from lldscope_trainer import cli
 from lldscope_trainer.batch import answer_mask
 from lldscope_trainer.config import load_config
+from lldscope_trainer.loop import train
 from lldscope_trainer.rescore import rescore_sample
-from lldscope_trainer.train import Trainer, train
+from lldscope_trainer.train import Trainer
 
 import lldscope
 from lldscope.schema import TABLES
-
-SMALL = ["prompts=4", "group_size=4", "updates=4", "eval_questions=8", "tokens_every=1"]
-
-
-class Keeper(lldscope.NullRecorder):
-    """Keeps what the trainer records, as lists of column dictionaries."""
-
-    def __init__(self) -> None:
-        self.tables: dict[str, list[dict]] = {}
-        self.events: list[dict] = []
-
-    def __getattribute__(self, name):
-        if name in TABLES or name == "step":
-            table = "steps" if name == "step" else name
-            return lambda **columns: self.tables.setdefault(table, []).append(columns)
-        return super().__getattribute__(name)
-
-    def event(self, kind, step=None, **details):
-        self.events.append({"kind": kind, "step": step, **details})
-
-    def rows(self, table: str) -> list[dict]:
-        """One dictionary per row, scalars repeated, masked and None as None."""
-        found = []
-        for columns in self.tables[table]:
-            lengths = [len(v) for v in columns.values() if isinstance(v, list | np.ndarray)]
-            assert len(set(lengths)) <= 1, f"ragged columns in {table}"
-            for i in range(lengths[0] if lengths else 1):
-                row = {}
-                for name, v in columns.items():
-                    value = v[i] if isinstance(v, list | np.ndarray) else v
-                    row[name] = None if value is np.ma.masked else value
-                found.append(row)
-        return found
 
 
 def run(*overrides: str, steps: int = 2) -> Keeper:
@@ -75,11 +43,9 @@ def test_columns_are_those_of_the_registry(plain, preserved):
                 assert set(columns) <= set(TABLES[table].names), table
     written = {t: set(plain.tables[t][0]) | set(preserved.tables[t][0]) for t in plain.tables}
     missing = {t: set(TABLES[t].names) - written[t] - {"attempt", "rank"} for t in written}
-    # The recorder stamps the time, and only an engine beside the trainer has its own log-probs.
-    assert {t: m for t, m in missing.items() if m} == {
-        "steps": {"time"},
-        "actions": {"logp_behaviour_sum"},
-    }
+    # The recorder stamps the time; a sampler that is the policy itself is no engine beside it.
+    assert {t: m for t, m in missing.items() if m} == {"steps": {"time"}}
+    assert all(a["logp_behaviour_sum"] is None for a in plain.rows("actions"))
 
 
 def test_sums_agree_between_the_grains(plain):
@@ -235,12 +201,12 @@ def test_a_non_finite_gradient_is_skipped_and_told(monkeypatch):
     keeper = Keeper()
     trainer = Trainer(load_config("tiny", SMALL), keeper)
     before = {k: v.clone() for k, v in trainer.policy.model.state_dict().items()}
-    real = trainer._updater._loss
+    real = trainer.updater._loss
 
     def poisoned(*arguments):
         return real(*arguments) * float("nan")
 
-    monkeypatch.setattr(trainer._updater, "_loss", poisoned)
+    monkeypatch.setattr(trainer.updater, "_loss", poisoned)
     trainer.step(0)
     assert all(row["skipped"] and not row["grad_finite"] for row in keeper.rows("updates"))
     assert [e["kind"] for e in keeper.events] == ["nonfinite_gradient"] * 4
@@ -252,7 +218,7 @@ def test_a_non_finite_gradient_is_skipped_and_told(monkeypatch):
 
 
 def test_rescore_sample_takes_correct_rollouts_of_mixed_groups_first():
-    rewards = [1, 0, 0, 0, 1, 1, 0, 1, 0, 0]
+    rewards = [bool(r) for r in (1, 0, 0, 0, 1, 1, 0, 1, 0, 0)]
     groups = [0, 0, 1, 1, 2, 2, 3, 3, 3, 3]
     everything = rescore_sample(rewards, groups, 10, random.Random(0))
     assert sorted(everything) == [0, 1, 6, 7, 8, 9]  # groups 0 and 3; 1 and 2 are constant
@@ -260,7 +226,7 @@ def test_rescore_sample_takes_correct_rollouts_of_mixed_groups_first():
     assert sorted(few)[:1] == [0]
     assert {0, 7} <= set(few)
     assert rescore_sample(rewards, groups, 0, random.Random(0)) == []
-    assert rescore_sample([0, 0], [0, 0], 5, random.Random(0)) == []
+    assert rescore_sample([False, False], [0, 0], 5, random.Random(0)) == []
 
 
 # -- command line ---------------------------------------------------------------------------------
@@ -327,7 +293,7 @@ def test_command_stopped_by_the_user(tmp_path, monkeypatch):
     def interrupted(*args, **kwargs):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("lldscope_trainer.train.train", interrupted)
+    monkeypatch.setattr("lldscope_trainer.loop.train", interrupted)
     result = invoke("tiny", "--run", str(tmp_path / "run"))
     assert result.exit_code == 130
     assert json.loads((tmp_path / "run" / "run.json").read_text())["status"] == "stopped"

@@ -19,18 +19,26 @@ from .scoring import TokenScores, action_scores, by_length, pad
 
 @dataclass
 class Batch:
-    """N rollouts, T positions. `old` are the sampler's log-probabilities; the measurements beside
-    it are filled in as the step goes on. `post` holds for the rows in `rescored`; None is a
-    measurement that this run does not make. A NaN in what was measured is a NaN."""
+    """N rollouts, T positions; values in nats, 0 off the action tokens.
+
+    `old` is the trainer's policy at rollout time, with its `entropy` and ‖e_y − π‖² per token; the
+    in-process sampler measured them while sampling, for other engines `measure` does.
+    `behaviour` is the engine that sampled, None where that was the trainer's own policy. The rest
+    is filled in as the step goes on: `post` holds for the rows in `rescored`; None is a
+    measurement that this run does not make. A NaN in what was measured is a NaN.
+    """
 
     ids: Tensor
     mask: Tensor
     old: Tensor
+    entropy: Tensor
+    error_norm: Tensor
     advantages: Tensor
     lengths: list[int]
     inner: Tensor
     post: Tensor
     rescored: Tensor
+    behaviour: Tensor | None = None
     ref: Tensor | None = None
     gate_open: Tensor | None = None
     penalty: Tensor | None = None
@@ -39,14 +47,41 @@ class Batch:
     @classmethod
     def of(cls, rollouts: Sequence[Rollout], advantages: Tensor, device: torch.device) -> Batch:
         """Pad the rollouts to the right; `advantages` has shape (N,)."""
+
+        def tensor(rows: Sequence[Sequence[float] | None]) -> Tensor:
+            return pad([row or [0.0] for row in rows], 0.0, device)
+
         mask = pad([[int(a >= 0) for a in r.action] for r in rollouts], 0, device)
-        old = pad([r.logp for r in rollouts], 0.0, device)
-        ids = pad([r.ids for r in rollouts], 0, device)
-        lengths = [len(r.ids) for r in rollouts]
-        rescored = torch.zeros(len(rollouts), dtype=torch.bool)
+        own = rollouts[0].behaviour is None
+        nothing = torch.zeros(mask.shape, device=device)
+        old = tensor([r.logp for r in rollouts]) if own else nothing
         return cls(
-            ids, mask, old, advantages.to(device), lengths, old.clone(), old.clone(), rescored
+            ids=pad([r.ids for r in rollouts], 0, device),
+            mask=mask,
+            old=old,
+            entropy=tensor([r.entropy for r in rollouts]) if own else nothing,
+            error_norm=tensor([r.error_norm for r in rollouts]) if own else nothing,
+            advantages=advantages.to(device),
+            lengths=[len(r.ids) for r in rollouts],
+            inner=old.clone(),
+            post=old.clone(),
+            rescored=torch.zeros(len(rollouts), dtype=torch.bool),
+            behaviour=None if own else tensor([r.behaviour for r in rollouts]),
         )
+
+    @torch.no_grad()
+    def measure(self, model: Any, n_buckets: int) -> None:
+        """Fill in `old`, `entropy` and `error_norm` where another engine sampled: `model` must
+        still be the policy of rollout time."""
+        if self.behaviour is None:
+            return
+        every = range(len(self.lengths))
+        forward = partial(action_scores, model, entropy=True, error_norm=True)
+        scores = self.scores(forward, every, n_buckets)
+        assert scores.entropy is not None
+        assert scores.error_norm is not None
+        self.old, self.entropy, self.error_norm = scores.logp, scores.entropy, scores.error_norm
+        self.inner, self.post = self.old.clone(), self.old.clone()
 
     def file_llds(self, where: Tensor, gate_open: Tensor, penalty: Tensor) -> None:
         """Keep what the LLDS term saw of the rows `where`."""

@@ -2,101 +2,227 @@
 
 from __future__ import annotations
 
+import json
 import sys
-import time
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import closing, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from lldscope.errors import LldscopeError, UsageError
+from lldscope.errors import LldscopeError, RunNotFound, UsageError
 
 if TYPE_CHECKING:
-    from lldscope import Recorder
-
+    from .checkpoint import Checkpoint
     from .config import TrainConfig
-    from .train import StepReport, Summary
+    from .loop import Summary
+    from .processes import Processes
 
-PLAIN_EVERY = 10
-"""Steps between progress lines where there is no terminal to draw a bar on."""
-
-
-class Monitor(Protocol):
-    """What `ctx.obj["monitor"](run_dir)` gives: a look at the run that does not block."""
-
-    def look(self) -> tuple[str | None, list[dict[str, Any]]]: ...
-    def close(self) -> None: ...
+STOPPED_BY_GUARD = 11
+"""Exit code: the one `lldscope check` has for a critical run."""
 
 
-@click.command(short_help="Train a search agent with GRPO, with or without LLDS.")
-@click.argument("config")
+@click.command(short_help="Train a search agent with GRPO or GSPO, with or without LLDS.")
+@click.argument("config", required=False)
 @click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...")
 @click.option("--run", type=click.Path(path_type=Path), help="Run directory to make.")
+@click.option(
+    "--resume", is_flag=True, help="Go on with the run named by --run from its last checkpoint."
+)
+@click.option("--settings", is_flag=True, help="Print every setting there is, and end.")
 @click.pass_context
-def train(ctx: click.Context, config: str, overrides: tuple[str, ...], run: Path | None) -> None:
+def train(
+    ctx: click.Context,
+    config: str | None,
+    overrides: tuple[str, ...],
+    run: Path | None,
+    resume: bool,
+    settings: bool,
+) -> None:
     """Train as CONFIG says: a YAML file or the name of a shipped configuration (tiny, demo).
 
     KEY=VALUE settings override the file, for example `lldscope train demo llds=action seed=1`.
     The run is recorded in runs/NAME-SEED unless --run names another directory.
-    """
-    _need_torch()
-    from .config import load_config
 
+    With --resume, a run goes on from its last checkpoint with the settings it had:
+    `lldscope train --resume --run runs/mine steps=300`.
+
+    On several GPUs: `torchrun --nproc_per_node 4 -m lldscope train CONFIG --run runs/mine`.
+    """
+    if settings:
+        from .config import TrainConfig
+        from .settings import describe
+
+        click.echo(describe(TrainConfig))
+        return
+    _need_torch()
+    checkpoint = None
     try:
-        settings = load_config(config, overrides)
-        run_dir = _new_run_dir(run, settings)
-        summary = _train(settings, run_dir, _monitor(ctx, run_dir))
+        if resume:
+            chosen, checkpoint = _resumed(run, config, overrides)
+        else:
+            if config is None:
+                raise UsageError("Say what to train: a YAML file, or a shipped configuration: tiny")
+            from .config import load_config
+
+            chosen = load_config(config, overrides)
+        summary, run_dir = _train(ctx, chosen, run, checkpoint)
     except LldscopeError as error:
         click.echo(f"lldscope train: {error}", err=True)
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
         click.echo("stopped; what was recorded so far is kept", err=True)
         sys.exit(130)
-    em = "" if summary.em_greedy is None else f", greedy exact match {summary.em_greedy:.3f}"
-    click.echo(f"reward of the last 10 steps {summary.final_reward:.3f}{em}", err=True)
-    click.echo(run_dir)
+    if summary is not None:
+        click.echo(_closing_words(summary), err=True)
+        click.echo(run_dir)
+        sys.exit(STOPPED_BY_GUARD if summary.stopped else 0)
 
 
-def _train(settings: TrainConfig, run_dir: Path, monitor: Monitor | None) -> Summary:
+def _train(
+    ctx: click.Context, settings: TrainConfig, wanted: Path | None, checkpoint: Checkpoint | None
+) -> tuple[Summary | None, Path]:
+    """(how the run went, where it is); the first is None on all ranks but 0."""
+    from lldscope import NullRecorder
+
+    from .display import alarm_line, display
+    from .loop import run
+    from .processes import start
+    from .train import Trainer
+
+    _refuse_early(settings)
+    with closing(start(settings.device)) as processes:
+        first = processes.rank == 0
+        run_dir = wanted if checkpoint else _new_run_dir(wanted, settings, processes)
+        assert run_dir is not None
+        # Everything that can be refused is, before there is a run.
+        trainer = Trainer(settings, NullRecorder(), processes=processes, checkpoint=checkpoint)
+        recorder = _recorder(settings, run_dir, processes, checkpoint)
+        make = (ctx.obj or {}).get("monitor") if first else None
+        with (
+            recorder,
+            display(settings.steps, trainer.next_step, shown=first) as show,
+            closing(make(run_dir)) if make else nullcontext() as monitor,
+        ):
+            if checkpoint:
+                recorder.event("resume", step=trainer.next_step, settings=settings.to_dict())
+            summary = run(
+                trainer, recorder, run_dir=run_dir, monitor=monitor,
+                on_step=show.step, on_evaluation=show.evaluation,
+            )  # fmt: skip
+            if monitor is not None:
+                monitor.close()
+                for alert in monitor.look()[1]:
+                    recorder.alert(**alert)
+                    show.say(alarm_line(alert))
+            if summary.stopped:
+                recorder.close("stopped", summary.stopped)
+    return (summary if first else None), run_dir
+
+
+def _recorder(
+    settings: TrainConfig, run_dir: Path, processes: Processes, checkpoint: Checkpoint | None
+) -> Any:
+    """This rank's recorder. Rank 0 makes the run and counts its attempts."""
     from lldscope import Recorder, __version__
 
-    from .policy import model_directory
     from .reward import CORRECT_RULES
-    from .train import train as run_training
 
-    model_directory(settings.model)  # before anything is written
-    recorder = Recorder(
-        run_dir,
-        name=settings.name,
-        trainer=f"lldscope_trainer {__version__}",
-        config=settings.to_dict(),
-        correct_rule=CORRECT_RULES[settings.answers_from],
-    )
-    with recorder, _display(settings.steps, _Watch(monitor, recorder)) as show:
-        save_to = run_dir / "policy" if settings.save_policy else None
-        return run_training(settings, recorder, on_step=show, save_to=save_to)
+    def make(attempt: int | None) -> Recorder:
+        return Recorder(
+            run_dir,
+            name=settings.name,
+            trainer=f"lldscope_trainer {__version__}",
+            config=settings.to_dict(),
+            correct_rule=CORRECT_RULES[settings.answers_from],
+            rank=processes.rank,
+            world_size=processes.size,
+            resume=checkpoint is not None,
+            attempt=attempt,
+        )
+
+    if processes.size == 1:
+        return make(None)
+    recorder = make(None) if processes.rank == 0 else None
+    attempt = int(processes.share(str(recorder.attempt) if recorder else ""))
+    return recorder or make(attempt)
+
+
+def _resumed(
+    run: Path | None, config: str | None, overrides: tuple[str, ...]
+) -> tuple[TrainConfig, Checkpoint]:
+    """The settings of a run, with overrides put over them, and its last checkpoint."""
+    from .checkpoint import find_checkpoint
+    from .config import TrainConfig
+    from .settings import apply_overrides
+
+    if run is None:
+        raise UsageError("--resume needs --run RUN: the run to go on with")
+    if not (run / "run.json").is_file():
+        raise RunNotFound(f"There is no run at {run}")
+    # What stands where the configuration would is the first override.
+    given = (config, *overrides) if config is not None else ()
+    saved = json.loads((run / "run.json").read_text("utf-8")).get("config")
+    if not isinstance(saved, dict):
+        raise LldscopeError(f"{run}/run.json holds no settings to go on with")
+    checkpoint = find_checkpoint(run)
+    return TrainConfig(**apply_overrides(saved, given, TrainConfig.names())), checkpoint
+
+
+def _closing_words(summary: Summary) -> str:
+    words = []
+    if summary.stopped:
+        words.append(summary.stopped)
+    if summary.final_reward is not None:
+        words.append(f"reward of the last 10 steps {summary.final_reward:.3f}")
+    if summary.em_greedy is not None:
+        words.append(f"greedy exact match {summary.em_greedy:.3f}")
+    return ", ".join(words) or "nothing was left to do"
 
 
 def _need_torch() -> None:
     from importlib.util import find_spec
 
-    missing = [name for name in ("torch", "transformers", "bm25s", "yaml") if not find_spec(name)]
+    names = ("torch", "transformers", "bm25s", "yaml", "httpx2")
+    missing = [name for name in names if not find_spec(name)]
     if missing:
-        click.echo(
-            f"Training needs {', '.join(missing)}, which is not installed: "
-            'pip install "lldscope[train]"',
-            err=True,
+        raise SystemExit(
+            f"lldscope train: {', '.join(missing)} is not installed, and training needs it: "
+            'pip install "lldscope[train]"'
         )
-        sys.exit(1)
 
 
-def _new_run_dir(wanted: Path | None, settings: TrainConfig) -> Path:
-    """A directory no run lives in: the wanted one, or runs/NAME-SEED with a number if taken."""
+def _refuse_early(settings: TrainConfig) -> None:
+    """What can be seen to be wrong is said before anything is written."""
+    from .optimizer import check_optimizer
+    from .players import check_engine
+    from .policy import model_directory
+
+    model_directory(settings.model)
+    check_engine(settings)
+    check_optimizer(settings)
+
+
+def _new_run_dir(wanted: Path | None, settings: TrainConfig, processes: Processes) -> Path:
+    """A directory no run lives in: the wanted one, or runs/NAME-SEED with a number if taken.
+    Rank 0 chooses."""
+    chosen, problem = Path(), ""
+    if processes.rank == 0:
+        try:
+            chosen = _free(wanted, settings)
+        except UsageError as error:
+            problem = str(error)
+    if problem := processes.share(problem):
+        raise UsageError(problem)
+    return Path(processes.share(str(chosen)))
+
+
+def _free(wanted: Path | None, settings: TrainConfig) -> Path:
     if wanted is not None:
         if wanted.exists() and (not wanted.is_dir() or any(wanted.iterdir())):
-            raise UsageError(f"--run {wanted}: something is there already; name a new directory")
+            raise UsageError(
+                f"--run {wanted}: something is there already; name a new directory, or add --resume"
+            )
         return wanted
     first = Path("runs") / f"{settings.name}-{settings.seed}"
     candidate, n = first, 1
@@ -104,101 +230,3 @@ def _new_run_dir(wanted: Path | None, settings: TrainConfig) -> Path:
         n += 1
         candidate = first.with_name(f"{first.name}-{n}")
     return candidate
-
-
-def _monitor(ctx: click.Context, run_dir: Path) -> Monitor | None:
-    """The phase service that whoever started this command may have handed over."""
-    make = (ctx.obj or {}).get("monitor")
-    return make(run_dir) if make else None
-
-
-class _Watch:
-    """Asks the monitor after each step; without one there is no phase and no alarm."""
-
-    def __init__(self, monitor: Monitor | None, recorder: Recorder) -> None:
-        self._monitor = monitor
-        self._recorder = recorder
-
-    def phase(self, say: Callable[[str], None]) -> str:
-        """The phase now; alarms that are new are said and recorded on the way."""
-        if self._monitor is None:
-            return ""
-        phase, alerts = self._monitor.look()
-        for a in alerts:
-            self._recorder.alert(**a)
-            say(f"{a['severity']} {a['rule']} {a['state']} at step {a['step']}: {a['message']}")
-        return f"  {phase}" if phase else ""
-
-    def close(self, say: Callable[[str], None]) -> None:
-        """One last look."""
-        if self._monitor is not None:
-            self._monitor.close()
-            self.phase(say)
-
-
-class _PlainDisplay:
-    """A line every few steps, for logs."""
-
-    def __init__(self, steps: int, watch: _Watch) -> None:
-        self._steps = steps
-        self._watch = watch
-        self._started = time.monotonic()
-
-    def __enter__(self) -> Callable[[StepReport], None]:
-        return self._show
-
-    def __exit__(self, *raised: object) -> None:
-        self._watch.close(_say)
-
-    def _show(self, report: StepReport) -> None:
-        done = report.step + 1
-        phase = self._watch.phase(_say)
-        if done % PLAIN_EVERY == 0 or done == self._steps:
-            left = (time.monotonic() - self._started) / done * (self._steps - done)
-            click.echo(
-                f"step {done}/{self._steps}  {_words(report)}{phase}  {left:.0f} s left", err=True
-            )
-
-
-class _BarDisplay:
-    """A progress bar with reward, Δ, phase and time left; alarms are printed above it."""
-
-    def __init__(self, steps: int, watch: _Watch) -> None:
-        from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
-        from rich.progress import TimeRemainingColumn as Left
-
-        self._bar = Progress(
-            MofNCompleteColumn(), BarColumn(bar_width=24), TextColumn("{task.description}"), Left(),
-            console=Console(stderr=True),
-        )  # fmt: skip
-        self._watch = watch
-        self._task = self._bar.add_task("starting", total=steps)
-
-    def __enter__(self) -> Callable[[StepReport], None]:
-        self._bar.start()
-        return self._show
-
-    def __exit__(self, *raised: object) -> None:
-        self._watch.close(self._say)
-        self._bar.stop()
-
-    def _say(self, text: str) -> None:
-        self._bar.console.print(text, markup=False)
-
-    def _show(self, report: StepReport) -> None:
-        text = f"{_words(report)}{self._watch.phase(self._say)}"
-        self._bar.update(self._task, completed=report.step + 1, description=text)
-
-
-def _say(text: str) -> None:
-    click.echo(text, err=True)
-
-
-def _display(steps: int, watch: _Watch) -> AbstractContextManager[Callable[[StepReport], None]]:
-    return (_BarDisplay if sys.stderr.isatty() else _PlainDisplay)(steps, watch)
-
-
-def _words(report: StepReport) -> str:
-    delta = "" if report.delta_correct is None else f"  Δ correct {report.delta_correct:+.2f}"
-    return f"reward {report.reward:.2f}{delta}"

@@ -33,7 +33,7 @@ class TrainConfig:
         *one_of("float32", "bfloat16"),
     )
     gradient_checkpointing: bool = setting(
-        False, "Recompute each layer in the backward pass: less memory, a quarter more time."
+        False, "Recompute each layer in the backward pass: less memory, more time."
     )
     lora_rank: int = setting(0, "Train adapters of this rank only; 0 trains all.", *at_least(0))
     lora_alpha: float = setting(16.0, "Scale of the adapters is this over the rank.", *above(0))
@@ -148,11 +148,18 @@ class TrainConfig:
         "on.",
         *one_of("escaped", "raw"),
     )
+    tool_text: str = setting(
+        "plain",
+        "Documents as the shipped policy learned them, or as the reference code shows them: quoted "
+        "titles, no line break after the last document.",
+        *one_of("plain", "search-r1"),
+    )
     reward: str = setting("em", "Exact match, or token F1.", *one_of("em", "f1"))
     format_reward: float = setting(0.0, "Reward of a wrong answer in the right format.", *share())
 
     data: str = setting(
-        "countries", "File of training questions, or countries for the built-in world."
+        "countries",
+        "Files of training questions, commas between, or countries for the built-in world.",
     )
     corpus: str = setting(
         "countries", "File of documents to search, or countries for the built-in world."
@@ -179,7 +186,7 @@ class TrainConfig:
         50, "Steps between greedy evaluations; 0 is only start and end.", *at_least(0)
     )
     eval_questions: int = setting(
-        128, "Questions per evaluation, of each file; 0 is none.", *at_least(0)
+        128, "Questions per evaluation, of each data source; 0 is none.", *at_least(0)
     )
     eval_data: str = setting(
         "", "Files of evaluation questions, commas between; empty takes the built-in world's."

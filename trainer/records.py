@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from .batch import Batch
@@ -21,21 +22,30 @@ Columns = dict[str, Any]
 
 
 class StepRows:
-    """The rows of one step. `groups` has the group number of each rollout."""
+    """The rows of one step, of this rank. `groups` has the group number of each rollout, counted
+    over all ranks; a group's `group_size` rollouts follow each other."""
 
     def __init__(
-        self, step: int, rollouts: Sequence[Rollout], batch: Batch, groups: Sequence[int]
+        self,
+        step: int,
+        rollouts: Sequence[Rollout],
+        batch: Batch,
+        groups: Sequence[int],
+        group_size: int,
     ) -> None:
         self._step = step
         self._rollouts = rollouts
         self._batch = batch
         self._groups = groups
-        self.rewards = np.array([r.episode.reward for r in rollouts])
+        self._rewards = np.array([r.episode.reward for r in rollouts])
+        self._correct = np.array([r.episode.correct for r in rollouts])
+        # Unique over the ranks, so that tools which know no ranks can join on it.
+        self._ids = np.array(groups) * group_size + np.arange(len(rollouts)) % group_size
         self._mask = batch.mask.cpu().numpy().astype(bool)
         self._old = batch.old.cpu().numpy()
         self._post = batch.post.cpu().numpy()
+        self._entropy = batch.entropy.cpu().numpy()
         self._rescored = batch.rescored.numpy()
-        self._entropy = self._flat("entropy")
         # The flat order below is the order in which rollouts, and in them tokens, come.
         action = np.concatenate([np.array(r.action) for r in rollouts])
         row = np.repeat(np.arange(len(rollouts)), batch.lengths)[action >= 0]
@@ -46,31 +56,26 @@ class StepRows:
         self._row, self._action = row[self._starts], action[self._starts]
         self._n_tokens = np.diff(self._starts, append=len(row))
 
-    def _flat(self, name: str) -> np.ndarray:
-        """A per-token measurement of the sampler, over all action tokens."""
-        values = np.concatenate(
-            [np.array(getattr(r, name), dtype=np.float64) for r in self._rollouts]
-        )
-        action = np.concatenate([np.array(r.action) for r in self._rollouts])
-        return values[action >= 0]
-
     def _per_action(self, values: np.ndarray) -> np.ndarray:
         return np.add.reduceat(values, self._starts)
 
     def _sums(self, tokens: Tensor | None) -> np.ndarray | None:
         """Per-action sums of a (rows, positions) measurement; None if it was not made."""
-        return None if tokens is None else self._per_action(tokens.cpu().numpy()[self._mask])
+        if tokens is None:
+            return None
+        values = tokens.cpu().numpy()[self._mask]
+        return self._per_action(values if values.dtype == bool else values.astype(np.float64))
 
     def steps(self) -> Columns:
         """Counts and sums of the whole batch."""
         return {
             "step": self._step,
             "n_responses": len(self._rollouts),
-            "n_correct": int((self.rewards == 1).sum()),
-            "reward_sum": float(self.rewards.sum()),
-            "reward_sq_sum": float(np.square(self.rewards).sum()),
-            "n_tokens": len(self._entropy),
-            "entropy_sum": float(self._entropy.sum()),
+            "n_correct": int(self._correct.sum()),
+            "reward_sum": float(self._rewards.sum()),
+            "reward_sq_sum": float(np.square(self._rewards).sum()),
+            "n_tokens": int(self._mask.sum()),
+            "entropy_sum": float(self._batch.entropy.sum(dtype=torch.float64)),
             "kl_sum": _k3_sum(self._batch),
         }
 
@@ -81,12 +86,12 @@ class StepRows:
         actions = [r.episode.actions for r in rollouts]
         return {
             "step": self._step,
-            "response_id": np.arange(len(rollouts)),
+            "response_id": self._ids,
             "group_id": np.array(self._groups),
             "data_source": [r.episode.question.data_source for r in rollouts],
-            "reward": self.rewards,
+            "reward": self._rewards,
             "advantage": self._batch.advantages.cpu().numpy(),
-            "correct": self.rewards == 1,
+            "correct": self._correct,
             "n_actions": np.array([len(a) for a in actions]),
             "n_tokens": self._mask.sum(1),
             "n_searches": np.array([sum(x.kind == "search" for x in a) for a in actions]),
@@ -108,18 +113,19 @@ class StepRows:
         gated = self._sums(self._batch.gate_open)
         return {
             "step": self._step,
-            "response_id": self._row,
+            "response_id": self._ids[self._row],
             "action_index": self._action,
             "kind": [action.kind for action in taken],
             "n_tokens": self._n_tokens,
+            "logp_behaviour_sum": self._sums(self._batch.behaviour),
             "logp_old_sum": self._per_action(old),
             "logp_inner_sum": self._sums(self._batch.inner),
             "logp_post_sum": np.ma.array(self._per_action(post), mask=unmeasured),
             "logp_ref_sum": self._sums(self._batch.ref),
             "n_tokens_down": np.ma.array(down, mask=unmeasured),
             "drop_sum": np.ma.array(self._per_action(np.maximum(old - post, 0)), mask=unmeasured),
-            "entropy_sum": self._per_action(self._entropy),
-            "error_norm_sum": self._per_action(self._flat("error_norm")),
+            "entropy_sum": self._sums(self._batch.entropy),
+            "error_norm_sum": self._sums(self._batch.error_norm),
             "logp_min": np.minimum.reduceat(old, self._starts),
             "llds_gate": None if gated is None else gated > 0,
             "llds_sum": self._sums(self._batch.penalty),
@@ -139,14 +145,14 @@ class StepRows:
         n = len(r.ids)
         tool = ~self._mask[i, :n]
         return {
-            "response_id": np.full(n, i),
+            "response_id": np.full(n, self._ids[i]),
             "position": np.arange(n),
             "action_index": np.ma.array(r.action, mask=tool),
             "token_id": np.array(r.ids),
             "text": [policy.decode([token]) for token in r.ids],
             "logp_old": np.ma.array(self._old[i, :n], mask=tool),
             "logp_post": np.ma.array(self._post[i, :n], mask=tool | ~self._rescored[i]),
-            "entropy": np.ma.array(r.entropy, mask=tool),
+            "entropy": np.ma.array(self._entropy[i, :n], mask=tool),
         }
 
     def worth_reading(self, n: int) -> list[int]:
@@ -154,8 +160,8 @@ class StepRows:
         likelihood, and the incorrect one that lost most."""
         delta = np.where(self._mask, self._post - self._old, 0).sum(1)
         order = [int(i) for i in np.argsort(delta) if self._rescored[i]]
-        correct = [i for i in order if self.rewards[i] == 1]
-        incorrect = [i for i in order if self.rewards[i] != 1]
+        correct = [i for i in order if self._correct[i]]
+        incorrect = [i for i in order if not self._correct[i]]
         return sorted(correct[: n - 1] + incorrect[:1])
 
 

@@ -19,17 +19,17 @@ INCORRECT_SHARE = 0.25
 
 
 def rescore_sample(
-    rewards: Sequence[float], groups: Sequence[int], n: int, rng: random.Random
+    right: Sequence[bool], groups: Sequence[int], n: int, rng: random.Random
 ) -> list[int]:
     """Up to `n` rollouts of groups with both classes: correct ones of randomly ordered groups
     first, the last part (INCORRECT_SHARE) from the incorrect ones."""
     members: dict[int, list[int]] = {}
     for i, group in enumerate(groups):
         members.setdefault(group, []).append(i)
-    mixed = [m for m in members.values() if 0 < sum(rewards[i] == 1 for i in m) < len(m)]
+    mixed = [m for m in members.values() if 0 < sum(bool(right[i]) for i in m) < len(m)]
     rng.shuffle(mixed)
-    correct = [i for m in mixed for i in m if rewards[i] == 1]
-    incorrect = [i for m in mixed for i in m if rewards[i] != 1]
+    correct = [i for m in mixed for i in m if right[i]]
+    incorrect = [i for m in mixed for i in m if not right[i]]
     rng.shuffle(incorrect)
     spare = min(len(incorrect), round(n * INCORRECT_SHARE))
     correct = correct[: n - spare]

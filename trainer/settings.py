@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
 import math
 import types
 import typing
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import field
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,9 @@ def setting(
     default: Any, meaning: str, limit: str = "", ok: Callable[[Any], bool] | None = None
 ) -> Any:
     """A field with its meaning, and the limit its value must keep to, in words and as a test."""
-    return field(default=default, metadata={"meaning": meaning, "limit": limit, "ok": ok})
+    return dataclasses.field(
+        default=default, metadata={"meaning": meaning, "limit": limit, "ok": ok}
+    )
 
 
 def at_least(low: float) -> Limit:
@@ -106,6 +108,18 @@ def _find(source: str | Path) -> Path:
         f"There is no configuration {str(source)!r}: give the path of a YAML file or one of "
         f"{', '.join(shipped())}"
     )
+
+
+def describe(cls: Any) -> str:
+    """Every setting of the dataclass with default, limit and meaning, as a Markdown table."""
+    lines = ["| setting | default | allowed | meaning |", "|---|---|---|---|"]
+    kinds = typing.get_type_hints(cls)
+    for f in dataclasses.fields(cls):
+        allowed = f.metadata["limit"] or ("true or false" if kinds[f.name] is bool else "text")
+        words = {"True": "true", "False": "false", "None": "none", "": "empty"}
+        default = words.get(str(f.default), str(f.default))
+        lines.append(f"| `{f.name}` | {default} | {allowed} | {f.metadata['meaning']} |")
+    return "\n".join(lines)
 
 
 def convert(key: str, value: Any, kind: Any) -> Any:

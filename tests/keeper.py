@@ -1,0 +1,41 @@
+"""A recorder that keeps what the trainer records, for tests; and settings for runs of a second."""
+
+from __future__ import annotations
+
+import numpy as np
+
+import lldscope
+from lldscope.schema import TABLES
+
+SMALL = ["prompts=4", "group_size=4", "updates=4", "eval_questions=8", "tokens_every=1"]
+
+
+class Keeper(lldscope.NullRecorder):
+    """Keeps what the trainer records, as lists of column dictionaries."""
+
+    def __init__(self) -> None:
+        self.tables: dict[str, list[dict]] = {}
+        self.events: list[dict] = []
+
+    def __getattribute__(self, name):
+        if name in TABLES or name == "step":
+            table = "steps" if name == "step" else name
+            return lambda **columns: self.tables.setdefault(table, []).append(columns)
+        return super().__getattribute__(name)
+
+    def event(self, kind, step=None, **details):
+        self.events.append({"kind": kind, "step": step, **details})
+
+    def rows(self, table: str) -> list[dict]:
+        """One dictionary per row, scalars repeated, masked and None as None."""
+        found = []
+        for columns in self.tables[table]:
+            lengths = [len(v) for v in columns.values() if isinstance(v, list | np.ndarray)]
+            assert len(set(lengths)) <= 1, f"ragged columns in {table}"
+            for i in range(lengths[0] if lengths else 1):
+                row = {}
+                for name, v in columns.items():
+                    value = v[i] if isinstance(v, list | np.ndarray) else v
+                    row[name] = None if value is np.ma.masked else value
+                found.append(row)
+        return found

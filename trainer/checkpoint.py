@@ -1,0 +1,169 @@
+"""Checkpoints: what a run needs to go on as if nothing had happened.
+
+One directory per checkpoint under `RUN/checkpoints/`: the trained weights as they are, what the
+optimizer keeps, `state.json` with the step to go on from and, for people, the policy as an ordinary
+Hugging Face directory. It is written under another name and renamed when complete, so a directory
+called `step-…` is a whole one.
+Questions, sampling and minibatch order come from (seed, step): there is no generator to save.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import shutil
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+
+from lldscope.errors import LldscopeError, UsageError
+
+from .optimizer import Optimizer
+from .policy import Policy
+from .processes import Processes
+
+log = logging.getLogger("lldscope")
+
+FOLDER = "checkpoints"
+POLICY = "policy"
+WEIGHTS = "weights.safetensors"
+OPTIMIZER = "optimizer"
+STATE = "state.json"
+
+
+@dataclass(frozen=True)
+class State:
+    """Where training stood. `step` is the next one to do; `llds` and `llds_coefficient` are what
+    was in force, which a guard may have changed; `alarmed` names the alarms that were firing."""
+
+    step: int
+    policy_version: int
+    llds: str
+    llds_coefficient: float
+    world_size: int
+    alarmed: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A complete checkpoint on disk."""
+
+    path: Path
+    state: State
+
+    def load(self, optimizer: Optimizer) -> None:
+        """Put weights and optimizer back to what they were, on all ranks. Raises LldscopeError
+        for files that are missing, damaged, or of another model."""
+        try:
+            weights = load_file(self.path / WEIGHTS)
+        except (OSError, SafetensorError) as error:
+            raise LldscopeError(f"{self.path / WEIGHTS} cannot be read: {error}") from error
+        optimizer.set_weights(weights)
+        optimizer.load(self.path / OPTIMIZER)
+
+
+class Checkpoints:
+    """The checkpoints of one run, oldest first."""
+
+    def __init__(self, run: Path, kept: int) -> None:
+        self._folder = run / FOLDER
+        self._kept = kept
+
+    def all(self) -> list[Checkpoint]:
+        """Every complete checkpoint. One whose state cannot be read is left out, with a warning."""
+        found = []
+        for path in sorted(self._folder.glob("step-*")):
+            try:
+                found.append(Checkpoint(path, _read_state(path / STATE)))
+            except (OSError, ValueError, TypeError) as error:
+                log.warning("lldscope: the checkpoint %s is not usable: %s", path, error)
+        return found
+
+    def newest(self) -> Checkpoint | None:
+        """The one to resume from."""
+        return max(self.all(), key=lambda c: c.state.step, default=None)
+
+    def healthy(self) -> Checkpoint | None:
+        """The newest one made while no alarm was firing."""
+        clean = [c for c in self.all() if not c.state.alarmed]
+        return max(clean, key=lambda c: c.state.step, default=None)
+
+    def write(
+        self, state: State, policy: Policy, optimizer: Optimizer, processes: Processes
+    ) -> None:
+        """Write the checkpoint of `state`, all ranks together, then drop the oldest beyond the
+        number to keep, but not the newest healthy one. Raises OSError on every rank if one rank
+        could not write; nothing half-written stays."""
+        draft = self._folder / f".step-{state.step:08d}"
+        stages = (
+            lambda: _begin(draft) if processes.rank == 0 else None,
+            lambda: _write(draft, policy, optimizer, processes),
+            lambda: self._complete(draft, state) if processes.rank == 0 else None,
+        )
+        for stage in stages:
+            failure = _failure(stage)
+            # Every rank must know: the others would wait for this one at the next collective.
+            if processes.any(failure is not None):
+                if processes.rank == 0:
+                    shutil.rmtree(draft, ignore_errors=True)
+                raise OSError(failure or "another rank could not write its part")
+
+    def _complete(self, draft: Path, state: State) -> None:
+        with (draft / STATE).open("w", encoding="utf-8") as file:
+            json.dump(asdict(state), file, indent=1)
+            file.flush()
+            os.fsync(file.fileno())
+        final = self._folder / f"step-{state.step:08d}"
+        shutil.rmtree(final, ignore_errors=True)
+        draft.rename(final)
+        healthy = self.healthy()
+        for old in self.all()[: -self._kept]:
+            if healthy is None or old.path != healthy.path:
+                shutil.rmtree(old.path, ignore_errors=True)
+
+
+def find_checkpoint(run: Path) -> Checkpoint:
+    """The newest checkpoint of a run. Raises UsageError where there is none."""
+    newest = Checkpoints(run, kept=1).newest()
+    if newest is None:
+        raise UsageError(
+            f"{run} holds no checkpoint to go on from (checkpoint_every=N makes them); "
+            "start a new run instead"
+        )
+    return newest
+
+
+def _begin(draft: Path) -> None:
+    shutil.rmtree(draft, ignore_errors=True)
+    (draft / OPTIMIZER).mkdir(parents=True)
+
+
+def _write(draft: Path, policy: Policy, optimizer: Optimizer, processes: Processes) -> None:
+    optimizer.save(draft / OPTIMIZER)
+    with optimizer.full_weights():
+        if processes.rank == 0:
+            trained = {n: p for n, p in policy.model.named_parameters() if p.requires_grad}
+            trained = {n: p.detach().cpu().contiguous() for n, p in trained.items()}
+            save_file(trained, draft / WEIGHTS)
+            policy.save(draft / POLICY)
+
+
+def _failure(write: Callable[[], object]) -> str | None:
+    """What went wrong, in words; None if nothing did. A full disk must cost the checkpoint, not
+    the run; safetensors reports one as an error of its own."""
+    try:
+        write()
+    except (OSError, SafetensorError) as error:
+        return getattr(error, "strerror", None) or str(error)
+    return None
+
+
+def _read_state(path: Path) -> State:
+    read = json.loads(path.read_text("utf-8"))
+    if not isinstance(read, dict):
+        raise LldscopeError(f"{path} is not a checkpoint's state")
+    return State(**read | {"alarmed": tuple(read.get("alarmed", ()))})

@@ -1,0 +1,131 @@
+"""What a training run shows while it runs: a bar on a terminal, a line now and then in a log."""
+
+from __future__ import annotations
+
+import sys
+import time
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Protocol
+
+import click
+
+if TYPE_CHECKING:
+    from .train import StepReport
+
+PLAIN_EVERY = 10
+"""Steps between progress lines where there is no terminal to draw a bar on."""
+
+
+class Display(Protocol):
+    """What is told of a run as it goes."""
+
+    def step(self, report: StepReport) -> None: ...
+    def evaluation(self, done: int, total: int) -> None: ...
+    def say(self, line: str) -> None: ...
+
+
+def display(steps: int, first: int = 0, *, shown: bool = True) -> AbstractContextManager[Display]:
+    """Shows the steps from `first` to `steps` as they are done; nothing unless `shown`."""
+    if not shown:
+        return _NoDisplay()
+    return (_BarDisplay if sys.stderr.isatty() else _PlainDisplay)(steps, first)
+
+
+class _NoDisplay:
+    """For the ranks that are not watched."""
+
+    def __enter__(self) -> _NoDisplay:
+        return self
+
+    def __exit__(self, *raised: object) -> None: ...
+    def step(self, report: StepReport) -> None: ...
+    def evaluation(self, done: int, total: int) -> None: ...
+    def say(self, line: str) -> None: ...
+
+
+class _PlainDisplay:
+    """A line every few steps, for logs."""
+
+    def __init__(self, steps: int, first: int) -> None:
+        self._steps = steps
+        self._first = first
+        self._started = time.monotonic()
+
+    def __enter__(self) -> _PlainDisplay:
+        return self
+
+    def __exit__(self, *raised: object) -> None: ...
+
+    def step(self, report: StepReport) -> None:
+        done = report.step + 1
+        for line in news(report):
+            self.say(line)
+        if done % PLAIN_EVERY == 0 or done == self._steps:
+            spent = time.monotonic() - self._started
+            left = spent / (done - self._first) * (self._steps - done)
+            self.say(f"step {done}/{self._steps}  {words(report)}  {left:.0f} s left")
+
+    def evaluation(self, done: int, total: int) -> None:
+        if done < total:
+            self.say(f"evaluated {done} of {total} questions")
+
+    def say(self, line: str) -> None:
+        click.echo(line, err=True)
+
+
+class _BarDisplay:
+    """A progress bar with reward, Δ, phase and time left; alarms are printed above it."""
+
+    def __init__(self, steps: int, first: int) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+        from rich.progress import TimeRemainingColumn as Left
+
+        self._bar = Progress(
+            MofNCompleteColumn(), BarColumn(bar_width=24), TextColumn("{task.description}"), Left(),
+            console=Console(stderr=True),
+        )  # fmt: skip
+        self._task = self._bar.add_task("starting", total=steps, completed=first)
+
+    def __enter__(self) -> _BarDisplay:
+        self._bar.start()
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self._bar.stop()
+
+    def step(self, report: StepReport) -> None:
+        for line in news(report):
+            self.say(line)
+        self._bar.update(self._task, completed=report.step + 1, description=words(report))
+
+    def evaluation(self, done: int, total: int) -> None:
+        self._bar.update(self._task, description=f"evaluated {done} of {total} questions")
+
+    def say(self, line: str) -> None:
+        self._bar.console.print(line, markup=False)
+
+
+def words(report: StepReport) -> str:
+    """The step in half a line."""
+    delta = "" if report.delta_correct is None else f"  Δ correct {report.delta_correct:+.2f}"
+    phase = f"  {report.phase}" if report.phase else ""
+    return f"reward {report.reward:.2f}{delta}{phase}"
+
+
+def news(report: StepReport) -> list[str]:
+    """Lines about what happened beside the training itself."""
+    lines = [alarm_line(a) for a in report.alerts] + report.notes
+    if report.skipped:
+        lines.append(
+            f"step {report.step}: {report.skipped} updates skipped, their gradient was not finite"
+        )
+    return lines
+
+
+def alarm_line(alert: dict) -> str:
+    """An alarm in one line."""
+    return (
+        f"{alert['severity']} {alert['rule']} {alert['state']} at step {alert['step']}: "
+        f"{alert['message']}"
+    )

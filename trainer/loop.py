@@ -1,0 +1,193 @@
+"""A whole run, from the first evaluation or a checkpoint to the last; the guard acts in between."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from .checkpoint import Checkpoint, Checkpoints
+from .config import TrainConfig
+from .guard import Guard
+from .processes import Processes
+from .train import Alert, StepReport, Trainer
+
+
+class Monitor(Protocol):
+    """Looks at the run while it is trained, without blocking: (phase, alarms that changed)."""
+
+    def look(self) -> tuple[str | None, list[Alert]]: ...
+
+
+@dataclass
+class Summary:
+    """How a run went. Times in seconds over all steps; `recorder_calls` is part of `record`.
+    `stopped` says why, where the guard ended the run."""
+
+    steps: int
+    final_reward: float | None
+    em_greedy: float | None
+    em_closed_book: float | None
+    stopped: str | None = None
+    rollout: float = 0.0
+    update: float = 0.0
+    record: float = 0.0
+    recorder_calls: float = 0.0
+
+
+def train(
+    config: TrainConfig,
+    recorder: Any,
+    *,
+    processes: Processes | None = None,
+    checkpoint: Checkpoint | None = None,
+    **options: Any,
+) -> Summary:
+    """Train as configured, from the start or from `checkpoint`; for `options` see `run`."""
+    trainer = Trainer(config, recorder, processes=processes, checkpoint=checkpoint)
+    return run(trainer, recorder, **options)
+
+
+def run(
+    trainer: Trainer,
+    recorder: Any,
+    *,
+    run_dir: Path | None = None,
+    monitor: Monitor | None = None,
+    on_step: Callable[[StepReport], None] | None = None,
+    on_evaluation: Callable[[int, int], None] | None = None,
+) -> Summary:
+    """Take the trainer from the step it stands at to its last one, recording into `recorder` (a
+    lldscope.Recorder or NullRecorder, which the caller closes), and close it.
+
+    `run_dir` is where checkpoints and the trained policy go, if the configuration asks for any;
+    `monitor` tells phase and alarms, on rank 0 alone; `on_step` is called after every step,
+    `on_evaluation` with (done, total) while questions are played for an evaluation.
+    """
+    config, first = trainer.config, trainer.next_step
+    trainer.recorder = recorder
+    between = _Between(config, trainer, run_dir, monitor)
+
+    def evaluate(closed_book: bool) -> tuple[float | None, float | None]:
+        return trainer.evaluate(closed_book=closed_book, on_batch=on_evaluation)
+
+    rewards = []
+    stopped = None
+    em: tuple[float | None, float | None] = (None, None)
+    try:
+        if first == 0:
+            em = evaluate(closed_book=True)
+        while trainer.next_step < config.steps and stopped is None:
+            report = trainer.step(trainer.next_step)
+            rewards.append(report.reward)
+            stopped = between.after(report)
+            if on_step:
+                on_step(report)
+            done = trainer.next_step
+            if config.eval_every and done % config.eval_every == 0 and done < config.steps:
+                evaluate(closed_book=False)
+        if trainer.next_step > first:
+            em = evaluate(closed_book=True)
+        if run_dir and config.save_policy:
+            trainer.save_policy(run_dir / "policy")
+    finally:
+        trainer.close()
+    last = rewards[-10:]
+    final = sum(last) / len(last) if last else None
+    return Summary(trainer.next_step, final, *em, stopped, **trainer.seconds)
+
+
+class _Between:
+    """What happens between two steps: checkpoints, and what the guard wants done."""
+
+    def __init__(
+        self,
+        config: TrainConfig,
+        trainer: Trainer,
+        run_dir: Path | None,
+        monitor: Monitor | None,
+    ) -> None:
+        self._config = config
+        self._trainer = trainer
+        self._monitor = monitor
+        self._guard = Guard(config.guard, config.guard_on)
+        self._checkpoints = Checkpoints(run_dir, config.checkpoints_kept) if run_dir else None
+
+    def after(self, report: StepReport) -> str | None:
+        """Look, act, save; puts phase, alarms and what was done into `report`. A reason to stop, or
+        None."""
+        actions, cause = self._look(report)
+        step = report.step + 1
+        due = bool(self._config.checkpoint_every) and step % self._config.checkpoint_every == 0
+        stopped = None
+        for action in actions:
+            if action == "save":
+                self._save(report, step)
+            elif action == "rollback":
+                self._roll_back(report, cause)
+                due = False  # what was rolled back to is on disk
+            elif action == "llds":
+                self._switch_llds_on(report, cause)
+            else:
+                stopped = f"the guard stopped the run at step {report.step}: {cause} fires"
+                self._trainer.recorder.event("guard_stop", step=report.step, rule=cause)
+                self._save(report, step)
+        if due and "save" not in actions and stopped is None:
+            self._save(report, step)
+        return stopped
+
+    def _look(self, report: StepReport) -> tuple[tuple[str, ...], str | None]:
+        """The guard's decision, the same on every rank; rank 0 has the monitor."""
+        actions: tuple[str, ...] = ()
+        cause = None
+        if self._monitor is not None:
+            report.phase, report.alerts = self._monitor.look()
+            for alert in report.alerts:
+                self._trainer.recorder.alert(**alert)
+            actions, cause = self._guard.decide(report.alerts)
+        if self._guard.actions and self._trainer.processes.any(bool(actions)):
+            actions = self._guard.actions
+        return actions, cause
+
+    def _save(self, report: StepReport, step: int) -> None:
+        if self._checkpoints is None:
+            return
+        failure = self._trainer.save(self._checkpoints, step, self._guard.firing)
+        if failure is None:
+            self._trainer.recorder.event("checkpoint", step=report.step, resume_from=step)
+            return
+        report.notes.append(
+            f"the checkpoint before step {step} could not be written ({failure}); "
+            "training goes on without it"
+        )
+        self._trainer.recorder.event("checkpoint_failed", step=report.step, reason=failure)
+
+    def _roll_back(self, report: StepReport, cause: str | None) -> None:
+        healthy = self._checkpoints.healthy() if self._checkpoints else None
+        if healthy is None:
+            report.notes.append(f"{cause} fires, and there is no healthy checkpoint to go back to")
+            self._trainer.recorder.event("rollback_failed", step=report.step, rule=cause)
+            return
+        self._trainer.restore(healthy, keep_llds=True)
+        report.notes.append(
+            f"{cause} fires: rolled back to the weights before step {healthy.state.step}"
+        )
+        self._trainer.recorder.event(
+            "rollback", step=report.step, to_step=healthy.state.step, rule=cause
+        )
+
+    def _switch_llds_on(self, report: StepReport, cause: str | None) -> None:
+        updater, c = self._trainer.updater, self._config
+        if updater.llds_gate == "off":
+            updater.llds_gate, updater.llds_coefficient = "action", c.guard_coefficient
+        else:
+            updater.llds_coefficient = max(updater.llds_coefficient, c.guard_coefficient)
+        report.notes.append(
+            f"{cause} fires: from the next step on LLDS with the {updater.llds_gate} gate and "
+            f"λ = {updater.llds_coefficient:g}"
+        )
+        self._trainer.recorder.event(
+            "llds", step=report.step, gate=updater.llds_gate,
+            coefficient=updater.llds_coefficient, rule=cause,
+        )  # fmt: skip

@@ -1,0 +1,90 @@
+"""What a run is trained and evaluated on: its questions, its search tool, its environment."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from lldscope.errors import UsageError
+
+from .config import TrainConfig
+from .datasets import read_questions
+from .environment import Environment, Scoring
+from .policy import Policy
+from .questions import Question, QuestionSource, ShuffledQuestions
+from .retrieval import Bm25Retriever, Retriever, UnrelatedRetriever
+from .retriever_client import HttpRetriever
+from .world import World, WorldQuestions
+
+BUILT_IN = "countries"
+"""Name of the built-in world where a file is asked for."""
+
+
+@dataclass
+class Task:
+    """`closed_book` searches documents that have nothing to do with the query, None where there is
+    no corpus at hand to draw them from."""
+
+    questions: QuestionSource
+    evaluation: list[Question]
+    environment: Environment
+    closed_book: Environment | None
+
+
+def make_task(config: TrainConfig, policy: Policy) -> Task:
+    """Read what the configuration names. Raises UsageError for what cannot be used."""
+    if config.data != BUILT_IN and config.corpus == BUILT_IN and not config.retriever_url:
+        raise UsageError(
+            f"data={config.data} has nothing to search in: name a corpus file (corpus=FILE) or a "
+            "retriever (retriever_url=http://127.0.0.1:8000/retrieve)"
+        )
+    world = World.real()
+    asked = WorldQuestions(world, two_hop=config.two_hop)
+    retriever, unrelated = _tools(config, world)
+    source: QuestionSource
+    if config.data == BUILT_IN:
+        source = asked
+    else:
+        source = ShuffledQuestions(_read(config.data), seed=config.seed)
+    return Task(
+        source,
+        _evaluation(config, asked),
+        _environment(config, policy, retriever),
+        None if unrelated is None else _environment(config, policy, unrelated),
+    )
+
+
+def _tools(config: TrainConfig, world: World) -> tuple[Retriever, Retriever | None]:
+    if config.retriever_url:
+        return HttpRetriever(
+            config.retriever_url, top_k=config.top_k, timeout=config.retriever_seconds
+        ), None
+    if config.corpus != BUILT_IN:
+        return Bm25Retriever.from_file(Path(config.corpus), top_k=config.top_k), None
+    real = Bm25Retriever(
+        world.documents, top_k=config.top_k, miss_rate=config.miss_rate, seed=config.seed
+    )
+    return real, UnrelatedRetriever(world.documents, top_k=config.top_k)
+
+
+def _evaluation(config: TrainConfig, world: WorldQuestions) -> list[Question]:
+    if not config.eval_questions:
+        return []
+    if config.eval_data:
+        return _read(config.eval_data, limit=config.eval_questions)
+    return world.held_out(config.eval_questions) if config.data == BUILT_IN else []
+
+
+def _read(paths: str, limit: int = 0) -> list[Question]:
+    return read_questions([path.strip() for path in paths.split(",")], limit=limit)
+
+
+def _environment(config: TrainConfig, policy: Policy, retriever: Retriever) -> Environment:
+    return Environment(
+        retriever,
+        max_turns=config.max_turns,
+        tool_tags=config.tool_tags,
+        tool_text=config.tool_text,
+        reserved=policy.tokenizer.all_special_tokens,
+        scoring=Scoring(config.answers_from, config.reward, config.format_reward),
+    )

@@ -138,7 +138,7 @@ def test_a_turn_is_cut_where_the_setting_says(bytewise, environment, turn_end, t
     (rollout,) = play(bytewise, engine, environment, sequence_tokens=2000, **settings)
     first = [token for token, a in zip(rollout.ids, rollout.action, strict=True) if a == 0]
     assert first == bytewise.encode(text)[: len(first)]
-    assert bytewise.decode(first) == kept
+    assert bytewise.decode(first) == kept == rollout.episode.turns[0]
     assert rollout.episode.actions[0].kind == kind
 
 

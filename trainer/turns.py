@@ -42,31 +42,26 @@ class TurnPlayer:
             rollouts.append(rollout)
         while living := [r for r in rollouts if not r.episode.done]:
             turns = self._generate(living, generator)
-            kept = [self._take(r, *turn) for r, turn in zip(living, turns, strict=True)]
+            kept = [self._take(r, turn) for r, turn in zip(living, turns, strict=True)]
             told = self._protocol.respond(environment, living, kept)
             for rollout, tokens in zip(living, told, strict=True):
                 _append(rollout, tokens)
         return rollouts
 
-    def _generate(
-        self, rollouts: Sequence[Rollout], generator: torch.Generator
-    ) -> list[tuple[Turn, int]]:
-        """A turn for each rollout, and its limit."""
+    def _generate(self, rollouts: Sequence[Rollout], generator: torch.Generator) -> list[Turn]:
         s = self._sampling
         limits = [min(s.turn_tokens, s.sequence_tokens - len(r.ids)) for r in rollouts]
         seed = torch.randint(2**31, (), generator=generator, device=generator.device)
-        turns = self._engine.generate([r.ids for r in rollouts], limits, int(seed))
-        return list(zip(turns, limits, strict=True))
+        return self._engine.generate([r.ids for r in rollouts], limits, int(seed))
 
-    def _take(self, rollout: Rollout, turn: Turn, limit: int) -> list[int]:
+    def _take(self, rollout: Rollout, turn: Turn) -> list[int]:
         """Append what counts of a turn; returns its tokens."""
-        ids = turn.ids[:limit]
-        end = self._protocol.end_of_turn(ids)
+        end = self._protocol.end_of_turn(turn.ids)
         if end is None:
-            end = len(ids)
-            rollout.truncated |= turn.truncated or len(turn.ids) > limit
-        _append(rollout, ids[:end], len(rollout.episode.actions), turn.logps[:end])
-        return ids[:end]
+            end = len(turn.ids)
+            rollout.truncated |= turn.truncated
+        _append(rollout, turn.ids[:end], len(rollout.episode.actions), turn.logps[:end])
+        return turn.ids[:end]
 
 
 def _append(

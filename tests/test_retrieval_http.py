@@ -29,7 +29,7 @@ from lldscope.errors import LldscopeError, UsageError
 
 CITIES = ["Oslo", "Lima", "Paris", "Rome", "Quito", "Cairo"]
 TEXTS = [f"{city} is a capital.\nIt lies by water {i}." for i, city in enumerate(CITIES)]
-RUN = "from lldscope_trainer.retriever_server import retriever; retriever()"
+RUN = [sys.executable, "-m", "lldscope", "retriever"]
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +46,7 @@ def corpus(tmp_path_factory) -> Path:
 def start(corpus: Path, port: int = 0) -> tuple[subprocess.Popen[str], int]:
     """A server process that answers, and its port."""
     process = subprocess.Popen(
-        [sys.executable, "-c", RUN, str(corpus), "--port", str(port)],
+        [*RUN, str(corpus), "--port", str(port)],
         stderr=subprocess.PIPE,
         text=True,
     )

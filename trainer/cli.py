@@ -47,7 +47,7 @@ def train(
     With --resume, a run goes on from its last checkpoint with the settings it had:
     `lldscope train --resume --run runs/mine steps=300`.
 
-    On several GPUs: `torchrun --nproc_per_node 4 -m lldscope train CONFIG --run runs/mine`.
+    On several GPUs: `torchrun --nproc_per_node 4 -m -- lldscope train CONFIG --run runs/mine`.
     """
     if settings:
         from .config import TrainConfig
@@ -104,7 +104,7 @@ def _train(
             display(settings.steps, trainer.next_step, shown=first) as show,
             closing(make(run_dir)) if make else nullcontext() as monitor,
         ):
-            if checkpoint:
+            if checkpoint and first:
                 recorder.event("resume", step=trainer.next_step, settings=settings.to_dict())
             summary = run(
                 trainer, recorder, run_dir=run_dir, monitor=monitor,

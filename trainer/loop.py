@@ -131,7 +131,7 @@ class _Between:
                 self._switch_llds_on(report, cause)
             else:
                 stopped = f"the guard stopped the run at step {report.step}: {cause} fires"
-                self._trainer.recorder.event("guard_stop", step=report.step, rule=cause)
+                self._trainer.event("guard_stop", step=report.step, rule=cause)
                 self._save(report, step)
         if due and "save" not in actions and stopped is None:
             self._save(report, step)
@@ -155,27 +155,25 @@ class _Between:
             return
         failure = self._trainer.save(self._checkpoints, step, self._guard.firing)
         if failure is None:
-            self._trainer.recorder.event("checkpoint", step=report.step, resume_from=step)
+            self._trainer.event("checkpoint", step=report.step, resume_from=step)
             return
         report.notes.append(
             f"the checkpoint before step {step} could not be written ({failure}); "
             "training goes on without it"
         )
-        self._trainer.recorder.event("checkpoint_failed", step=report.step, reason=failure)
+        self._trainer.event("checkpoint_failed", step=report.step, reason=failure)
 
     def _roll_back(self, report: StepReport, cause: str | None) -> None:
         healthy = self._checkpoints.healthy() if self._checkpoints else None
         if healthy is None:
             report.notes.append(f"{cause} fires, and there is no healthy checkpoint to go back to")
-            self._trainer.recorder.event("rollback_failed", step=report.step, rule=cause)
+            self._trainer.event("rollback_failed", step=report.step, rule=cause)
             return
         self._trainer.restore(healthy, keep_llds=True)
         report.notes.append(
             f"{cause} fires: rolled back to the weights before step {healthy.state.step}"
         )
-        self._trainer.recorder.event(
-            "rollback", step=report.step, to_step=healthy.state.step, rule=cause
-        )
+        self._trainer.event("rollback", step=report.step, to_step=healthy.state.step, rule=cause)
 
     def _switch_llds_on(self, report: StepReport, cause: str | None) -> None:
         updater, c = self._trainer.updater, self._config
@@ -187,7 +185,7 @@ class _Between:
             f"{cause} fires: from the next step on LLDS with the {updater.llds_gate} gate and "
             f"λ = {updater.llds_coefficient:g}"
         )
-        self._trainer.recorder.event(
+        self._trainer.event(
             "llds", step=report.step, gate=updater.llds_gate,
             coefficient=updater.llds_coefficient, rule=cause,
         )  # fmt: skip

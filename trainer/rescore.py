@@ -36,9 +36,9 @@ def rescore_sample(
     return correct + incorrect[: n - len(correct)]
 
 
-def mean_delta(batch: Batch, among: Tensor) -> float | None:
-    """Mean Δ = Σ (log π_post − log π_old) over the re-scored rollouts in `among` (N,) bool, in
-    nats per response; None if none was re-scored."""
+def delta_sum(batch: Batch, among: Tensor) -> tuple[float, int]:
+    """(sum, number) of Δ = Σ (log π_post − log π_old), in nats per response, over the re-scored
+    rollouts in `among` (N,) bool."""
     delta = (batch.post - batch.old).sum(1).cpu()
     measured = among & batch.rescored
-    return float(delta[measured].mean()) if measured.any() else None
+    return float(delta[measured].sum()), int(measured.sum())

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,7 @@ from .players import make_players
 from .policy import load_policy
 from .processes import Processes, start
 from .records import StepRows, loss_columns, update_columns
-from .rescore import mean_delta, rescore_sample
+from .rescore import delta_sum, rescore_sample
 from .rollout import Rollout
 from .task import make_task
 from .update import Updater, UpdateStats
@@ -143,11 +143,26 @@ class Trainer:
         self.seconds["update"] += seconds_update
         self.seconds["record"] += seconds_record + clock.lap()
         self.next_step = step + 1
+        return self._report(step, sums, delta_sum(batch, torch.tensor(correct)), updates)
+
+    def _report(
+        self,
+        step: int,
+        sums: Mapping[str, Any],
+        delta: tuple[float, int],
+        updates: Sequence[UpdateStats],
+    ) -> StepReport:
+        """The step over all ranks."""
+        own = [sums[n] for n in ("reward_sum", "n_responses", "entropy_sum", "n_tokens")]
+        total = self.processes.sum(
+            torch.tensor([*own, *delta], dtype=torch.float64, device=self.processes.device)
+        )
+        reward, n, entropy, tokens, moved, measured = total.tolist()
         return StepReport(
             step=step,
-            reward=sums["reward_sum"] / sums["n_responses"],
-            delta_correct=mean_delta(batch, torch.tensor(correct)),
-            entropy=sums["entropy_sum"] / max(1, sums["n_tokens"]),
+            reward=reward / n,
+            delta_correct=moved / measured if measured else None,
+            entropy=entropy / max(1, tokens),
             grad_norm=sorted(u.grad_norm for u in updates)[len(updates) // 2],
             skipped=sum(u.skipped for u in updates),
         )
@@ -204,13 +219,18 @@ class Trainer:
         started = time.perf_counter()
         for number, update in enumerate(updates):
             if update.skipped:
-                self.recorder.event("nonfinite_gradient", step=step, update=number)
+                self.event("nonfinite_gradient", step=step, update=number)
         self.recorder.updates(step=step, **update_columns(updates))
         self.recorder.responses(**responses)
         self.recorder.actions(**actions)
         if tokens:
             self.recorder.tokens(**tokens)
         self.seconds["recorder_calls"] += time.perf_counter() - started
+
+    def event(self, kind: str, **details: Any) -> None:
+        """Record something that happened to the run as a whole: once, not once per rank."""
+        if self.processes.rank == 0:
+            self.recorder.event(kind, **details)
 
     def evaluate(
         self, *, closed_book: bool, on_batch: Callable[[int, int], None] | None = None

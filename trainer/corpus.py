@@ -87,7 +87,7 @@ def read_lines(path: Path) -> Iterator[tuple[int, Document]]:
             number += 1
             if not line.isspace():
                 try:
-                    document = parse_document(decode(line), str(row))
+                    document = parse_document(decode(line.rstrip()), str(row))
                 except ValueError as error:
                     raise LldscopeError(f"{path}, line {number}: {error}.") from None
                 yield offset, document

@@ -15,7 +15,7 @@ import os
 import sys
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,9 @@ from .optimizer import MASTER, MOMENTS, check_weights, load_moments, save_moment
 from .policy import Policy
 from .processes import Processes
 from .scoring import TokenScores, action_scores
+
+_BUCKET = 500_000_000
+"""Most gradient elements that ranks add up at once, DeepSpeed's default."""
 
 
 class ZeroOptimizer:
@@ -47,13 +50,31 @@ class ZeroOptimizer:
             self._named.values(), lr=config.lr, weight_decay=config.weight_decay
         )
         scorer = _Scorer(self._model)
-        self._engine: Any = deepspeed.initialize(
-            model=scorer, optimizer=self._adamw, config=_settings(config)
-        )[0]
+        with redirect_stdout(sys.stderr):  # it reports memory on what is the command's output
+            self._engine: Any = deepspeed.initialize(
+                model=scorer, optimizer=self._adamw, config=self._settings(config)
+            )[0]
         self._engine.eval()  # dropout would make π_θ differ from π_old with the same weights
         if self._stage == 3:
             for parameter in scorer.head.parameters():
                 deepspeed.zero.register_external_parameter(scorer, parameter)
+
+    def _settings(self, config: TrainConfig) -> dict[str, Any]:
+        n_weights = sum(p.numel() for p in self._named.values())
+        settings: dict[str, Any] = {
+            "train_micro_batch_size_per_gpu": 1,  # needed, and without a meaning here
+            "gradient_clipping": config.grad_clip,
+            "zero_allow_untested_optimizer": True,
+            "zero_optimization": {
+                "stage": config.zero_stage,
+                # A bucket is made at its full size, 2 GB by default, however small the model.
+                "reduce_bucket_size": min(n_weights, _BUCKET),
+            },
+        }
+        if self._half:
+            settings["bf16"] = {"enabled": True, "check_grad_overflow": True}
+            settings["data_types"] = {"grad_accum_dtype": "fp32"}
+        return settings
 
     @property
     def lr(self) -> float:
@@ -185,19 +206,6 @@ class _Parts:
     def __call__(self, hidden: Tensor) -> Tensor:
         head = self._model.get_output_embeddings()
         return nn.functional.linear(hidden, head.weight, head.bias)
-
-
-def _settings(config: TrainConfig) -> dict[str, Any]:
-    settings: dict[str, Any] = {
-        "train_micro_batch_size_per_gpu": 1,  # needed, and without a meaning here
-        "gradient_clipping": config.grad_clip,
-        "zero_allow_untested_optimizer": True,
-        "zero_optimization": {"stage": config.zero_stage},
-    }
-    if config.dtype == "bfloat16":
-        settings["bf16"] = {"enabled": True, "check_grad_overflow": True}
-        settings["data_types"] = {"grad_accum_dtype": "fp32"}
-    return settings
 
 
 def need_deepspeed() -> None:

@@ -75,8 +75,8 @@ def test_half_a_surrogate_pair_does_not_get_in(tmp_path):
     ("name", "data", "said"),
     [
         ("c.jsonl", SEARCH_R1 + b"{broken\n", "line 3: this is not JSON"),
-        ("c.jsonl", b"{\n}\n", "line 1: this is not JSON (Expecting property name enclosed in double"
-         " quotes, column 2)."),
+        ("c.jsonl", b"{\n}\n", "line 1: this is not JSON (Expecting property name enclosed in "
+         "double quotes, column 2)."),
         ("c.jsonl", b"\n" + SEARCH_R1 + b'\n"text"', "line 5: a document is an object"),
         ("c.jsonl", b"\xff\xfe{}\n", "line 1: this is not UTF-8"),
         ("c.jsonl", b"[" * 100_000, "line 1: this JSON is nested too deeply"),

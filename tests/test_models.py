@@ -12,10 +12,11 @@ from pathlib import Path
 import pytest
 import torch
 from lldscope_trainer.environment import Environment, prompt_text
+from lldscope_trainer.llds import llds_loss
 from lldscope_trainer.policy import Policy, load_policy
 from lldscope_trainer.retrieval import Bm25Retriever
 from lldscope_trainer.rollout import Sampler
-from lldscope_trainer.scoring import action_logps, action_scores, head_logits
+from lldscope_trainer.scoring import action_logps, action_scores, head_logits, pad
 from lldscope_trainer.tiny import train_tokenizer
 from lldscope_trainer.tokens import Rollout, Sampling
 from lldscope_trainer.world import World
@@ -84,12 +85,12 @@ def make(tmp_path_factory) -> Callable[..., Path]:
     return write
 
 
-def play(policy: Policy, **settings: int) -> list[Rollout]:
+def play(policy: Policy, *, questions: int = 3, turn_tokens: int) -> list[Rollout]:
     world = World.real()
     environment = Environment(Bm25Retriever(world.documents), max_turns=1)
-    questions = world.questions(random.Random(0), 3)
-    sampler = Sampler(policy, Sampling(**settings))
-    return sampler.play(environment, questions, torch.Generator().manual_seed(0))
+    sampler = Sampler(policy, Sampling(turn_tokens=turn_tokens))
+    asked = world.questions(random.Random(0), questions)
+    return sampler.play(environment, asked, torch.Generator().manual_seed(0))
 
 
 @pytest.mark.parametrize("chat", [False, True])
@@ -279,6 +280,26 @@ def test_sampler_and_scorer_agree_in_bfloat16_up_to_its_rounding(make):
         kept = torch.tensor(rollout.logp)
         assert (kept - action_logps(policy.model, ids, mask)[0]).abs().max() < 0.1
         assert (kept - action_logps(exact.model, ids, mask)[0]).abs().max() > 0
+
+
+@pytest.mark.parametrize(("dtype", "band"), [(torch.float32, 1e-4), (torch.bfloat16, 0.1)])
+def test_rounding_alone_opens_strict_gates_and_a_dead_band_shuts_them(dtype, band):
+    # The weights are those that sampled, so nothing was lost that LLDS could preserve.
+    policy = load_policy("tiny", CPU, dtype)
+    rollouts = play(policy, questions=32, turn_tokens=40)
+    ids = pad([r.ids for r in rollouts], 0, CPU)
+    mask = pad([[int(a >= 0) for a in r.action] for r in rollouts], 0, CPU)
+    old = pad([r.logp or [] for r in rollouts], 0.0, CPU)
+    new = action_logps(policy.model, ids, mask)
+    told = []
+    for dead_band in (0.0, band):
+        leaf = new.detach().requires_grad_()
+        options: dict = {"gate": "action", "coefficient": 1.0, "dead_band": dead_band}
+        llds_loss(leaf, old, mask, torch.ones(len(rollouts)), **options).loss.backward()
+        told.append((leaf.grad != 0).sum().item() / mask.sum().item())
+    print(f"\n{dtype}: {told[0]:.0%} of tokens told by rounding, {told[1]:.0%} with a dead band")
+    assert told[0] > 0.1
+    assert told[1] == 0
 
 
 def test_an_update_of_one_millionth_moves_every_weight(make):

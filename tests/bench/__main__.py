@@ -7,9 +7,15 @@ from __future__ import annotations
 
 import sys
 
-from . import check, page, recording
+from . import check, page, recording, training, trl
 
-BENCHMARKS = {"recording": recording.main, "check": check.main, "page": page.main}
+BENCHMARKS = {
+    "recording": recording.main,
+    "training": training.main,
+    "trl": trl.main,
+    "check": check.main,
+    "page": page.main,
+}
 
 
 def main() -> None:

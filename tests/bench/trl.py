@@ -1,0 +1,346 @@
+"""The same GRPO task in TRL's GRPOTrainer and here: one process, one thread, in turns.
+
+A task both can do: one turn per rollout, 16 prompts × 8 rollouts, then 8 AdamW updates of 16
+rollouts. TRL's own train loop runs, and a callback takes one of our steps after each of its
+rollout batches, so both meet the same load of the machine.
+
+What is equal: weights at the start, prompts, where a rollout ends, reward, plain sampling from the
+full distribution, clip, token-mean loss per minibatch, AdamW, learning rate (so small that lengths
+stay as they are), gradient clip, float32. Whether the losses are equal too is measured, on one
+minibatch of TRL's.
+
+What differs: TRL has its own log-probabilities of the sampled tokens from one more forward pass,
+we keep those of the sampler; TRL left-pads, scores prompts too and always computes the entropy.
+Our step is the whole `Trainer.step`, with a recorder and the re-score; TRL logs nothing.
+
+TRL's settings are those of its choices that were fastest here: `generate` with a growing cache (a
+static one took as long, continuous batching four times as long), no gradient checkpointing.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from random import Random
+from statistics import median, quantiles
+from typing import Any
+
+import torch
+from lldscope_trainer.config import load_config
+from lldscope_trainer.environment import CLOSING, Environment, Episode, prompt_text
+from lldscope_trainer.objectives import policy_loss
+from lldscope_trainer.policy import load_policy
+from lldscope_trainer.questions import Question
+from lldscope_trainer.scoring import action_logps, pad
+from lldscope_trainer.tiny import new_policy
+from lldscope_trainer.train import Trainer
+from lldscope_trainer.world import World
+from torch import Tensor
+from transformers import PrinterCallback, TrainerCallback
+
+import lldscope
+
+PROMPTS, GROUP, UPDATES = 16, 8, 8
+LR, WEIGHT_DECAY, CLIP, MAX_NORM = 1e-6, 0.01, 0.2, 1.0
+WARM_UP = 2
+TOLERANCE = 1e-4
+MISSING = """TRL is not installed, so there is nothing to compare with. Install it beside the rest:
+  .venv/bin/python -m pip install -e '.[bench]'"""
+
+
+Seconds = tuple[float, float]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A policy, and how much it writes."""
+
+    name: str
+    layers: int | None  # None: the shipped policy
+    tokens: int
+    rounds: int
+
+
+CASES = (
+    Case("the shipped policy, which ends its turn after 16 of 40 tokens", None, 40, 12),
+    Case("4 layers of 128, random weights, up to 100 tokens", 4, 100, 6),
+)
+
+
+def main() -> None:
+    if find_spec("trl") is None:
+        print(MISSING)
+        return
+    warnings.filterwarnings("ignore", category=FutureWarning)
+    for case in CASES:
+        with tempfile.TemporaryDirectory() as folder:
+            race(case, Path(folder))
+
+
+def race(case: Case, folder: Path) -> None:
+    """Both trainers in turns, then both losses on one minibatch."""
+    model = "tiny"
+    if case.layers:
+        model = str(folder / "model")
+        new_policy(seed=0, hidden=128, layers=case.layers).save(Path(model))
+    questions = draw_questions(WARM_UP + case.rounds)
+    ours = Ours(case, model, questions, folder)
+    theirs, clock = their_trainer(case, model, questions, folder, ours)
+    theirs.train()
+    ours.recorder.close()
+    report(case, clock, ours)
+    compare_losses(theirs)
+
+
+def draw_questions(steps: int) -> list[Question]:
+    rng, world = Random(0), World.real()
+    return [q for _ in range(steps) for q in world.questions(rng, PROMPTS)]
+
+
+def reward(text: str) -> float:
+    """Cheap, the same for both, and now 0, now 1 for every policy."""
+    return float(len(text) % 2)
+
+
+class CountingRecorder(lldscope.Recorder):
+    """Our recorder; `sampled` has how many tokens each step sampled."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory)
+        self.sampled: list[int] = []
+
+    def step(self, **values: Any) -> None:
+        self.sampled.append(values["n_tokens"])
+        super().step(**values)
+
+
+class Listed:
+    """Questions in the order of a list, so that both trainers ask the same."""
+
+    def __init__(self, questions: Sequence[Question]) -> None:
+        self._questions = questions
+
+    def draw(self, step: int, n: int, rng: Random) -> list[Question]:
+        return list(self._questions[step * n : (step + 1) * n])
+
+
+class OneTurnEpisode(Episode):
+    @property
+    def reward(self) -> float:
+        return reward(self.turns[0])
+
+    @property
+    def correct(self) -> bool:
+        return self.reward == 1
+
+
+class OneTurn(Environment):
+    """No turn with a tool, so the first generation is the last."""
+
+    def __init__(self) -> None:
+        super().__init__(None, max_turns=0)  # nobody gets to search
+
+    def begin(self, question: Question, prompt: str) -> Episode:
+        return OneTurnEpisode(question, prompt)
+
+
+class Ours:
+    """Our trainer on the task."""
+
+    def __init__(self, case: Case, model: str, questions: list[Question], folder: Path) -> None:
+        self.recorder = CountingRecorder(folder / "run")
+        config = load_config(
+            "demo",
+            [
+                f"model={model}", f"turn_tokens={case.tokens}", "device=cpu",
+                f"prompts={PROMPTS}", f"group_size={GROUP}", f"updates={UPDATES}", f"lr={LR}",
+                "warmup_steps=0", "top_p=1", "eval_questions=0", f"weight_decay={WEIGHT_DECAY}",
+                f"clip_low={CLIP}", f"clip_high={CLIP}", f"grad_clip={MAX_NORM}",
+            ],
+        )  # fmt: skip
+        self.trainer = Trainer(config, self.recorder)
+        self.trainer._task.questions = Listed(questions)
+        self.trainer._task.environment = OneTurn()
+        self.seconds: list[Seconds] = []
+
+    def step(self) -> None:
+        started = now()
+        self.trainer.step(len(self.seconds))
+        self.seconds.append(since(started))
+
+
+class Clock(TrainerCallback):
+    """Times TRL from rollout batch to rollout batch, and lets us take a step in between."""
+
+    def __init__(self, ours: Ours) -> None:
+        self._ours = ours
+        self._started = now()
+        self.seconds: list[Seconds] = []
+        self.tokens: list[int] = []
+        self.parts: dict[str, list[float]] = {}
+
+    def on_train_begin(self, *args: Any, **kwargs: Any) -> None:
+        self._started = now()
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if state.global_step % UPDATES == 0:
+            self.seconds.append(since(self._started))
+            self._ours.step()
+            self._started = now()
+
+    def watch(self, owner: Any, name: str) -> None:
+        """Time every call of a method."""
+        method, seconds = getattr(owner, name), self.parts.setdefault(name, [])
+
+        def timed(*args: Any, **kwargs: Any) -> Any:
+            started = time.perf_counter()
+            result = method(*args, **kwargs)
+            seconds.append(time.perf_counter() - started)
+            return result
+
+        setattr(owner, name, timed)
+
+
+def their_trainer(
+    case: Case, model: str, questions: list[Question], folder: Path, ours: Ours
+) -> tuple[Any, Clock]:
+    """TRL's trainer on the task, and its clock."""
+    from datasets import Dataset
+    from trl import GRPOConfig, GRPOTrainer
+
+    policy = load_policy(model, torch.device("cpu"))
+    tokenizer = policy.tokenizer
+    # The tags are single tokens, so ending at them is ending where our turns end.
+    ends = [policy.eos_id, *tokenizer.convert_tokens_to_ids(list(CLOSING))]
+    policy.model.generation_config.eos_token_id = ends
+    clock = Clock(ours)
+
+    def rewards(completion_ids: list[list[int]], **_: Any) -> list[float]:
+        clock.tokens.append(sum(map(len, completion_ids)))
+        return [reward(policy.decode(ids)) for ids in completion_ids]
+
+    config = GRPOConfig(
+        output_dir=str(folder / "trl"), use_cpu=True, bf16=False, gradient_checkpointing=False,
+        per_device_train_batch_size=PROMPTS * GROUP // UPDATES, gradient_accumulation_steps=1,
+        steps_per_generation=UPDATES, num_iterations=1, num_generations=GROUP,
+        max_steps=(WARM_UP + case.rounds) * UPDATES, max_completion_length=case.tokens,
+        learning_rate=LR, lr_scheduler_type="constant", weight_decay=WEIGHT_DECAY,
+        max_grad_norm=MAX_NORM, epsilon=CLIP, beta=0.0, loss_type="bnpo", scale_rewards="group",
+        temperature=1.0, top_p=1.0, top_k=0, shuffle_dataset=False,
+        logging_strategy="no", save_strategy="no", report_to=[], disable_tqdm=True,
+    )  # fmt: skip
+    trainer = GRPOTrainer(
+        model=policy.model,
+        args=config,
+        processing_class=tokenizer,
+        reward_funcs=rewards,
+        train_dataset=Dataset.from_list([{"prompt": prompt_text(q.text)} for q in questions]),
+        callbacks=[clock],
+    )
+    trainer.remove_callback(PrinterCallback)
+    clock.watch(trainer, "_generate_single_turn")
+    clock.watch(trainer, "_generate_and_score_completions")
+    return trainer, clock
+
+
+def report(case: Case, clock: Clock, ours: Ours) -> None:
+    a, b = (zip(*side.seconds[WARM_UP:], strict=True) for side in (ours, clock))
+    (a_wall, a_cpu), (b_wall, b_cpu) = a, b
+    rates = sum(ours.recorder.sampled[WARM_UP:]), sum(clock.tokens[WARM_UP:])
+    print(
+        f"| a GRPO step, {case.name} | {median(a_wall):.2f} s, {rates[0] / sum(a_wall):.0f} "
+        f"tokens/s; TRL {median(b_wall):.2f} s, {rates[1] / sum(b_wall):.0f} tokens/s: "
+        f"{ratios(a_wall, b_wall)} of its time; processor time {ratios(a_cpu, b_cpu)} | "
+        "at most 0.7 |"
+    )
+    sampling, rollout = (median(seconds[WARM_UP:]) for seconds in clock.parts.values())
+    parts = {k: v / len(ours.seconds) for k, v in ours.trainer.seconds.items()}
+    print(
+        f"  of TRL's: sampling {sampling:.2f} s, old log-probabilities and rewards "
+        f"{rollout - sampling:.2f} s, updates {median(b_wall) - rollout:.2f} s; of ours: sampling "
+        f"{parts['rollout']:.2f} s, updates {parts['update']:.2f} s, recording "
+        f"{parts['record']:.2f} s"
+    )
+
+
+def ratios(ours: Sequence[float], theirs: Sequence[float]) -> str:
+    """Median and middle half over pairs of steps."""
+    pairs = [x / y for x, y in zip(ours, theirs, strict=True)]
+    low, middle, high = quantiles(pairs, n=4)
+    return f"{middle:.2f} ({low:.2f} to {high:.2f} in the middle half of {len(pairs)} pairs)"
+
+
+def now() -> Seconds:
+    """The clock on the wall, and the time the processor spent on this process: on a shared machine
+    the former counts what others do."""
+    return time.perf_counter(), time.process_time()
+
+
+def since(started: Seconds) -> Seconds:
+    wall, cpu = now()
+    return wall - started[0], cpu - started[1]
+
+
+def compare_losses(theirs: Any) -> None:
+    """Loss and gradient of both on the same minibatch and weights, far enough off-policy that the
+    clip acts."""
+    inputs = dict(theirs._buffered_inputs[-1])
+    generator = torch.Generator().manual_seed(0)
+    old = inputs["old_per_token_logps"]
+    inputs["old_per_token_logps"] = old + 0.3 * torch.randn(old.shape, generator=generator)
+    model = theirs.model
+    loss = theirs.compute_loss(model, inputs)
+    their_loss, their_gradient = loss.item(), gradient(model, loss)
+
+    ids, mask, old = unpadded(inputs)
+    new = action_logps(model, ids, mask)
+    policy = policy_loss(new, old, mask, inputs["advantages"], clip_low=CLIP, clip_high=CLIP)
+    our_loss, our_gradient = policy.loss.item(), gradient(model, policy.loss)
+
+    apart = abs(our_loss - their_loss)
+    norms = our_gradient.norm().item(), their_gradient.norm().item()
+    error = ((our_gradient - their_gradient).norm() / their_gradient.norm()).item()
+    print(
+        f"  on one minibatch: loss {our_loss:.7f} and TRL's {their_loss:.7f}, gradient norm "
+        f"{norms[0]:.6f} and {norms[1]:.6f}, gradients {error:.0e} apart; "
+        f"{policy.clipped.sum() / mask.sum():.0%} of the tokens clipped"
+    )
+    if max(apart, abs(norms[0] / norms[1] - 1), error) > TOLERANCE:
+        raise SystemExit("The two trainers do not compute the same loss: the times mean nothing")
+
+
+def gradient(model: Any, loss: Tensor) -> Tensor:
+    """All gradients of `loss` in one vector."""
+    model.zero_grad()
+    loss.backward()
+    whole = torch.cat([p.grad.flatten() for p in model.parameters()])
+    model.zero_grad()
+    return whole
+
+
+def unpadded(inputs: dict[str, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+    """(ids, action mask, old log-probabilities) of TRL's minibatch, in our layout."""
+    ids, mask, old = [], [], []
+    for prompt, keep, completion, written, logps in zip(
+        *(
+            inputs[name]
+            for name in ("prompt_ids", "prompt_mask", "completion_ids", "completion_mask",
+                         "old_per_token_logps")
+        ),
+        strict=True,
+    ):  # fmt: skip
+        before, after = prompt[keep.bool()].tolist(), completion[written.bool()].tolist()
+        ids.append(before + after)
+        mask.append([0] * len(before) + [1] * len(after))
+        old.append([0.0] * len(before) + logps[written.bool()].tolist())
+    device = torch.device("cpu")
+    return pad(ids, 0, device), pad(mask, 0, device), pad(old, 0.0, device)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,69 @@
+"""The training benchmarks reach into the trainer: this notices when it has moved."""
+
+from __future__ import annotations
+
+import torch
+from bench import training, trl
+from lldscope_trainer import update
+from lldscope_trainer.config import load_config
+from lldscope_trainer.scoring import action_logps
+from lldscope_trainer.train import Trainer
+
+import lldscope
+
+
+def test_the_task_for_trl_has_one_turn_and_rewards_that_differ(tmp_path):
+    ours = trl.Ours(trl.Case("short", None, 4, 1), "tiny", trl.draw_questions(1), tmp_path)
+    played = []
+    play = ours.trainer._players.sampling.play
+    ours.trainer._players.sampling.play = lambda *a: played.extend(play(*a)) or played
+    ours.step()
+    ours.recorder.close()
+    assert len(played) == trl.PROMPTS * trl.GROUP
+    assert all(len(r.episode.actions) == 1 and r.episode.done for r in played)
+    assert {r.episode.reward for r in played} == {0, 1}
+    assert ours.recorder.sampled == [sum(r.n_tokens for r in played)]
+
+
+def test_without_trl_the_bench_says_how_to_install_it(monkeypatch, capsys):
+    monkeypatch.setattr(trl, "find_spec", lambda name: None)
+    trl.main()
+    assert "pip install" in capsys.readouterr().out
+
+
+def test_left_padded_batches_come_out_in_our_layout():
+    inputs = {
+        "prompt_ids": torch.tensor([[0, 5], [6, 7]]),
+        "prompt_mask": torch.tensor([[0, 1], [1, 1]]),
+        "completion_ids": torch.tensor([[8, 9], [3, 0]]),
+        "completion_mask": torch.tensor([[1, 1], [1, 0]]),
+        "old_per_token_logps": torch.tensor([[-1.0, -2.0], [-3.0, 99.0]]),
+    }
+    ids, mask, old = trl.unpadded(inputs)
+    assert ids.tolist() == [[5, 8, 9], [6, 7, 3]]
+    assert mask.tolist() == [[0, 1, 1], [0, 0, 1]]
+    assert old.tolist() == [[0, -1, -2], [0, 0, -3]]
+
+
+def test_what_the_costs_are_taken_of_is_called_in_a_step(monkeypatch):
+    small = ["prompts=2", "group_size=2", "updates=1", "turn_tokens=4", "llds=action"]
+    trainer = Trainer(load_config("demo", [*training.FIXED, *small]), lldscope.NullRecorder())
+    monkeypatch.setattr(update, "llds_loss", update.llds_loss)  # put back afterwards
+    calls, rescores = training.Watched(update, "llds_loss"), training.Watched(trainer, "_rescore")
+    trainer.step(0)
+    assert any(new.requires_grad for (new, *_), _ in calls.arguments)
+    (arguments, _), *others = rescores.arguments
+    assert not others
+    training.score_all(trainer, arguments[0])
+    assert arguments[0].rescored[: trainer.config.group_size].any()
+
+
+def test_the_plain_twin_says_the_same_and_takes_more_memory(monkeypatch):
+    monkeypatch.setattr(training.scoring, "LOGITS_BYTES", 2**18)
+    model = training.headed(2**13)
+    ids, mask = torch.arange(64)[None], torch.ones(1, 64)
+    mask[:, 0] = 0
+    ours, plain = action_logps(model, ids, mask)[:, 1:], training.plain_logps(model, ids, mask)
+    torch.testing.assert_close(ours, plain)
+    peaks = [training.peak_bytes(f, model, ids, mask) for f in (action_logps, training.plain_logps)]
+    assert peaks[0] < peaks[1] > 2 * 4 * 64 * 2**13

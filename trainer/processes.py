@@ -88,6 +88,10 @@ def start(device: str) -> Processes:
     where = torch.device("cuda", local_rank) if cuda else torch.device("cpu")
     if cuda:
         torch.cuda.set_device(where)
+    else:
+        # Wherever DeepSpeed is installed, transformers imports it to save a model, and without this
+        # it warns on the standard output that there is no GPU.
+        os.environ.setdefault("DS_ACCELERATOR", "cpu")
     if size > 1:
         distributed.init_process_group("nccl" if cuda else "gloo", timeout=_TIMEOUT)
     return Processes(rank, size, local_rank, where)

@@ -50,7 +50,7 @@ class ZeroOptimizer:
             self._named.values(), lr=config.lr, weight_decay=config.weight_decay
         )
         scorer = _Scorer(self._model)
-        with redirect_stdout(sys.stderr):  # it reports memory on what is the command's output
+        with redirect_stdout(sys.stderr):
             self._engine: Any = deepspeed.initialize(
                 model=scorer, optimizer=self._adamw, config=self._settings(config)
             )[0]
@@ -221,10 +221,8 @@ def _deepspeed(processes: Processes) -> Any:
     need_deepspeed()
     os.environ.setdefault("LOCAL_RANK", str(processes.local_rank))
     cpu = processes.device.type == "cpu"
-    if cpu:
-        os.environ.setdefault("DS_ACCELERATOR", "cpu")
-    import deepspeed
-
+    with redirect_stdout(sys.stderr):  # its log would go to what is the command's output
+        import deepspeed
     logging.getLogger("DeepSpeed").setLevel(logging.ERROR)
     warnings.filterwarnings("ignore", category=FutureWarning, module="torch.distributed")
     if cpu:

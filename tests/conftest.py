@@ -10,10 +10,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import numpy as np
 import pytest
 
 import lldscope
+
+# How long an example takes says more about the machine than about the code.
+hypothesis.settings.register_profile("shared machine", deadline=None)
+hypothesis.settings.load_profile("shared machine")
 
 # A shell starts background jobs with Ctrl-C ignored, and children inherit that: the tests that
 # press it would wait forever.

@@ -100,7 +100,9 @@ def test_a_disk_without_room_costs_the_checkpoint_and_not_the_run(tmp_path):
 
 
 def test_only_the_newest_are_kept_and_the_last_healthy_one(tmp_path):
-    config = load_config("tiny", [*SMALL, "eval_questions=0", "checkpoint_every=1", "steps=4"])
+    config = load_config(
+        "tiny", [*SMALL, "eval_questions=0", "checkpoint_every=1", "steps=4", "guard_margin=1"]
+    )
 
     class Monitor:
         looks = 0
@@ -116,7 +118,8 @@ def test_only_the_newest_are_kept_and_the_last_healthy_one(tmp_path):
     train(config, Keeper(), run_dir=tmp_path, monitor=Monitor())
     kept = Checkpoints(tmp_path, kept=2)
     assert [c.state.step for c in kept.all()] == [1, 3, 4]
-    assert kept.healthy().state.step == 1
+    assert kept.healthy(4).state.step == 1
+    assert Checkpoints(tmp_path, kept=2, margin=4).healthy(4) is None
     assert kept.newest().state.alarmed == ("entropy-surge",)
 
 

@@ -56,7 +56,7 @@ def test_an_info_is_no_reason_to_call_a_checkpoint_unhealthy():
 
 def test_rolling_back_takes_weights_and_optimizer_back(tmp_path):
     settings = [*SMALL, "eval_questions=0", "checkpoint_every=2", "guard=rollback,llds",
-                "checkpoints_kept=1", "save_policy=true"]  # fmt: skip
+                "checkpoints_kept=1", "guard_margin=0", "save_policy=true"]  # fmt: skip
     keeper = Keeper()
     # The alarm comes after step 4, the fifth look; the weights go back to those before step 4. The
     # checkpoint that would be due at 6 must not be healthy while the alarm fires.
@@ -132,8 +132,8 @@ def test_a_real_alarm_rolls_a_real_run_back(tmp_path):
     result = CliRunner().invoke(
         cli.train,
         ["tiny", "prompts=4", "group_size=8", "updates=4", "eval_questions=0", "lr=3e-3",
-         "steps=200", "checkpoint_every=5", "guard=rollback,llds,stop", "tokens_every=0",
-         "guard_on=lld-decay,lld-collapse,entropy-surge,reward-crash", "--run", str(run)],
+         "steps=60", "checkpoint_every=4", "guard=rollback,llds,stop", "tokens_every=0",
+         "guard_on=lld-decay,lld-collapse,entropy-surge,reward-crash", "guard_margin=8", "--run", str(run)],
         obj={"monitor": lambda path: Monitor(path, every=0.5)},
     )  # fmt: skip
     assert result.exit_code == cli.STOPPED_BY_GUARD, result.output
@@ -142,5 +142,5 @@ def test_a_real_alarm_rolls_a_real_run_back(tmp_path):
     assert "rollback" in kinds
     assert "guard_stop" in kinds
     back = next(e for e in events if e["kind"] == "rollback")
-    assert back["to_step"] <= back["step"]
+    assert back["to_step"] <= back["step"] + 1 - 8
     assert "rolled back to the weights before step" in result.stderr

@@ -44,7 +44,11 @@ def test_columns_are_those_of_the_registry(plain, preserved):
     written = {t: set(plain.tables[t][0]) | set(preserved.tables[t][0]) for t in plain.tables}
     missing = {t: set(TABLES[t].names) - written[t] - {"attempt", "rank"} for t in written}
     # The recorder stamps the time; a sampler that is the policy itself is no engine beside it.
-    assert {t: m for t, m in missing.items() if m} == {"steps": {"time"}}
+    assert {t: m for t, m in missing.items() if m} == {
+        "steps": {"time"},
+        "probes": {"group_id", "response_id", "action_index"},
+    }
+    assert all(0 <= p["value"] <= 0.1 for p in plain.rows("probes"))
     assert all(a["logp_behaviour_sum"] is None for a in plain.rows("actions"))
 
 
@@ -182,6 +186,15 @@ def test_evaluations_at_start_and_end(plain):
     assert all(r["value"] <= 0.25 for r in closed)
 
 
+def test_in_bfloat16_old_is_scored_as_new_will_be():
+    """Otherwise rounding alone would open strict gates in the first update, where old is new."""
+    keeper = run("dtype=bfloat16", "llds=token", "updates=1", "buckets=1", steps=1)
+    (step,) = keeper.rows("steps")
+    assert step["loss_llds"] < 1e-4
+    gaps = [a["logp_behaviour_sum"] - a["logp_old_sum"] for a in keeper.rows("actions")]
+    assert any(abs(gap) > 1e-4 for gap in gaps), "the sampler rounds otherwise"
+
+
 def test_a_run_repeats_bit_by_bit():
     first, second = run("llds=action"), run("llds=action")
     timed = {"seconds_rollout", "seconds_update", "seconds_record"}
@@ -293,7 +306,7 @@ def test_command_stopped_by_the_user(tmp_path, monkeypatch):
     def interrupted(*args, **kwargs):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("lldscope_trainer.loop.train", interrupted)
+    monkeypatch.setattr("lldscope_trainer.loop.run", interrupted)
     result = invoke("tiny", "--run", str(tmp_path / "run"))
     assert result.exit_code == 130
     assert json.loads((tmp_path / "run" / "run.json").read_text())["status"] == "stopped"

@@ -22,8 +22,9 @@ class Batch:
     """N rollouts, T positions; values in nats, 0 off the action tokens.
 
     `old` is the trainer's policy at rollout time, with its `entropy` and ‖e_y − π‖² per token; the
-    in-process sampler measured them while sampling, for other engines `measure` does.
-    `behaviour` is the engine that sampled, None where that was the trainer's own policy. The rest
+    in-process sampler measured them while sampling, for other engines `measure` does, and for a
+    sampler whose rounding is too coarse to stand for `old`. `behaviour` is whoever sampled, None
+    where its log-probabilities are `old`. The rest
     is filled in as the step goes on: `post` holds for the rows in `rescored`; None is a
     measurement that this run does not make. A NaN in what was measured is a NaN.
     """
@@ -45,14 +46,23 @@ class Batch:
     answer_mask: Tensor | None = None
 
     @classmethod
-    def of(cls, rollouts: Sequence[Rollout], advantages: Tensor, device: torch.device) -> Batch:
-        """Pad the rollouts to the right; `advantages` has shape (N,)."""
+    def of(
+        cls,
+        rollouts: Sequence[Rollout],
+        advantages: Tensor,
+        device: torch.device,
+        *,
+        coarse: bool = False,
+    ) -> Batch:
+        """Pad the rollouts to the right; `advantages` has shape (N,). `coarse`: the in-process
+        sampler computes in bfloat16, where a key-value cache rounds so differently from a whole
+        pass that strict LLDS gates would open on it."""
 
         def tensor(rows: Sequence[Sequence[float] | None]) -> Tensor:
             return pad([row or [0.0] for row in rows], 0.0, device)
 
         mask = pad([[int(a >= 0) for a in r.action] for r in rollouts], 0, device)
-        own = rollouts[0].behaviour is None
+        own = rollouts[0].behaviour is None and not coarse
         nothing = torch.zeros(mask.shape, device=device)
         old = tensor([r.logp for r in rollouts]) if own else nothing
         return cls(
@@ -66,7 +76,7 @@ class Batch:
             inner=old.clone(),
             post=old.clone(),
             rescored=torch.zeros(len(rollouts), dtype=torch.bool),
-            behaviour=None if own else tensor([r.behaviour for r in rollouts]),
+            behaviour=None if own else tensor([r.behaviour or r.logp for r in rollouts]),
         )
 
     @torch.no_grad()

@@ -67,11 +67,12 @@ class Checkpoint:
 
 
 class Checkpoints:
-    """The checkpoints of one run, oldest first."""
+    """The checkpoints of one run. `margin`: steps that an alarm takes to fire, see `healthy`."""
 
-    def __init__(self, run: Path, kept: int) -> None:
+    def __init__(self, run: Path, kept: int, margin: int = 0) -> None:
         self._folder = run / FOLDER
         self._kept = kept
+        self._margin = margin
 
     def all(self) -> list[Checkpoint]:
         """Every complete checkpoint. One whose state cannot be read is left out, with a warning."""
@@ -87,9 +88,11 @@ class Checkpoints:
         """The one to resume from."""
         return max(self.all(), key=lambda c: c.state.step, default=None)
 
-    def healthy(self) -> Checkpoint | None:
-        """The newest one made while no alarm was firing."""
-        clean = [c for c in self.all() if not c.state.alarmed]
+    def healthy(self, now: int) -> Checkpoint | None:
+        """The newest one made at least `margin` steps before step `now`, while no alarm was firing:
+        what makes an alarm fire had begun before it did."""
+        latest = now - self._margin
+        clean = [c for c in self.all() if not c.state.alarmed and c.state.step <= latest]
         return max(clean, key=lambda c: c.state.step, default=None)
 
     def write(
@@ -120,7 +123,7 @@ class Checkpoints:
         final = self._folder / f"step-{state.step:08d}"
         shutil.rmtree(final, ignore_errors=True)
         draft.rename(final)
-        healthy = self.healthy()
+        healthy = self.healthy(state.step)
         for old in self.all()[: -self._kept]:
             if healthy is None or old.path != healthy.path:
                 shutil.rmtree(old.path, ignore_errors=True)

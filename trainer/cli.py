@@ -55,9 +55,9 @@ def train(
 
         click.echo(describe(TrainConfig))
         return
-    _need_torch()
     checkpoint = None
     try:
+        _need_torch()
         if resume:
             chosen, checkpoint = _resumed(run, config, overrides)
         else:
@@ -186,8 +186,8 @@ def _need_torch() -> None:
     names = ("torch", "transformers", "bm25s", "yaml", "httpx2")
     missing = [name for name in names if not find_spec(name)]
     if missing:
-        raise SystemExit(
-            f"lldscope train: {', '.join(missing)} is not installed, and training needs it: "
+        raise LldscopeError(
+            f"{', '.join(missing)} is not installed, and training needs it: "
             'pip install "lldscope[train]"'
         )
 

@@ -201,6 +201,11 @@ class TrainConfig:
         *some_of("save", "rollback", "llds", "stop"),
     )
     guard_on: str = setting("lld-decay,lld-collapse", "Alarms that the guard acts on.")
+    guard_margin: int = setting(
+        10,
+        "Steps before an alarm that count as ill already: a rollback goes behind them.",
+        *at_least(0),
+    )
     guard_coefficient: float = setting(0.2, "λ that the guard sets.", *above(0))
 
     def __post_init__(self) -> None:

@@ -112,7 +112,9 @@ class _Between:
         self._trainer = trainer
         self._monitor = monitor
         self._guard = Guard(config.guard, config.guard_on)
-        self._checkpoints = Checkpoints(run_dir, config.checkpoints_kept) if run_dir else None
+        self._checkpoints = (
+            Checkpoints(run_dir, config.checkpoints_kept, config.guard_margin) if run_dir else None
+        )
 
     def after(self, report: StepReport) -> str | None:
         """Look, act, save; puts phase, alarms and what was done into `report`. A reason to stop, or
@@ -164,7 +166,7 @@ class _Between:
         self._trainer.event("checkpoint_failed", step=report.step, reason=failure)
 
     def _roll_back(self, report: StepReport, cause: str | None) -> None:
-        healthy = self._checkpoints.healthy() if self._checkpoints else None
+        healthy = self._checkpoints.healthy(report.step + 1) if self._checkpoints else None
         if healthy is None:
             report.notes.append(f"{cause} fires, and there is no healthy checkpoint to go back to")
             self._trainer.event("rollback_failed", step=report.step, rule=cause)

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from .batch import Batch
 from .policy import Policy
-from .rollout import Rollout
+from .tokens import Rollout, retokenisation_drift
 from .update import UpdateStats
 
 Columns = dict[str, Any]
@@ -153,6 +153,15 @@ class StepRows:
             "logp_old": np.ma.array(self._old[i, :n], mask=tool),
             "logp_post": np.ma.array(self._post[i, :n], mask=tool | ~self._rescored[i]),
             "entropy": np.ma.array(self._entropy[i, :n], mask=tool),
+        }
+
+    def probes(self, policy: Policy) -> Columns:
+        """The share of actions that decoding and encoding again would have changed (tokens.py)."""
+        changed, n = retokenisation_drift(policy, self._rollouts)
+        return {
+            "step": self._step,
+            "probe": "retokenisation_drift",
+            "value": changed / n if n else None,
         }
 
     def worth_reading(self, n: int) -> list[int]:

@@ -109,7 +109,8 @@ class Trainer:
             keys = [r.episode.question.key for r in rollouts]
             check_groups(keys, [r.episode.question.text for r in rollouts])
             advantages = group_advantages(rewards, keys, std=c.advantage_std)
-            batch = Batch.of(rollouts, advantages, self.processes.device)
+            coarse = c.dtype == "bfloat16"
+            batch = Batch.of(rollouts, advantages, self.processes.device, coarse=coarse)
             batch.measure(self.policy.model, c.buckets)
             if self._reference is not None:
                 with torch.no_grad():
@@ -216,6 +217,7 @@ class Trainer:
         responses = rows.responses(self.policy, read)
         actions = rows.actions()
         tokens = rows.tokens(self.policy, read) if read else None
+        probes = rows.probes(self.policy) if read else None
         started = time.perf_counter()
         for number, update in enumerate(updates):
             if update.skipped:
@@ -223,8 +225,9 @@ class Trainer:
         self.recorder.updates(step=step, **update_columns(updates))
         self.recorder.responses(**responses)
         self.recorder.actions(**actions)
-        if tokens:
+        if tokens and probes:
             self.recorder.tokens(**tokens)
+            self.recorder.probes(**probes)
         self.seconds["recorder_calls"] += time.perf_counter() - started
 
     def event(self, kind: str, **details: Any) -> None:

@@ -116,7 +116,6 @@ def play(config: TrainConfig, processes: Processes, directory: Path) -> dict[str
     clean = run.batch.advantages
     if processes.rank == processes.size - 1:
         run.batch.advantages = clean * float("nan")
-    run.optimizer.lr = 1.0
     seen["poisoned"] = run.update(1)
     run.batch.advantages = clean
     run.step -= 1

@@ -30,7 +30,7 @@ STAGES = (1, 2, 3)
 needs_deepspeed = pytest.mark.skipif(not HAVE_DEEPSPEED, reason="deepspeed is not installed")
 needs_peft = pytest.mark.skipif(not HAVE_PEFT, reason="peft is not installed")
 
-CASES = {"torch": COMMON}
+CASES = {"torch": COMMON, "torch-bf16": f"{COMMON},dtype=bfloat16"}
 if HAVE_PEFT:
     CASES["torch-lora"] = f"{COMMON},{ADAPTERS}"
 for _stage in STAGES if HAVE_DEEPSPEED else ():
@@ -76,7 +76,7 @@ def combined(ranks: list[Seen], phase: str) -> torch.Tensor:
 
 
 ZERO = [f"zero{stage}{kind}" for stage in STAGES for kind in ("", "-bf16")]
-EVERY = ["torch", *(pytest.param(name, marks=needs_deepspeed) for name in ZERO)]
+EVERY = ["torch", "torch-bf16", *(pytest.param(name, marks=needs_deepspeed) for name in ZERO)]
 every_case = pytest.mark.parametrize("name", EVERY)
 each_size = pytest.mark.parametrize("size", [1, 2])
 
@@ -106,15 +106,17 @@ def test_zero_is_plain_torch(seen, stage, size):
 @each_size
 @pytest.mark.parametrize("stage", STAGES)
 def test_zero_in_bfloat16_is_near_plain_torch(seen, stage, size):
-    """Losses and norm of the first update to within bfloat16's two to three digits; what follows
-    depends on ratios of rounded probabilities, so that only its course is compared."""
-    plain, split = seen["torch", 1], seen[f"zero{stage}-bf16", size]
+    """Plain torch computes in bfloat16 with float32 weights, ZeRO with bfloat16 ones. Losses and
+    norm of the first update agree to bfloat16's two to three digits. What follows hangs on ratios
+    of rounded probabilities: by the third, plain torch itself differs between one process and two.
+    """
+    plain, split = seen["torch-bf16", 1], seen[f"zero{stage}-bf16", size]
     expected, found = combined(plain, "first"), combined(split, "first")
     torch.testing.assert_close(found[0], expected[0], rtol=2e-2, atol=2e-3)
-    assert found[2, 1] < found[1, 1] < found[0, 1], "the loss falls"
-    moved = split[0]["weights"] - plain[0]["weights"]
-    assert moved.abs().max() < 3 * 2e-3, "Adam moves a weight by the rate per update, at most"
-    assert moved.abs().mean() < 5e-4
+    torch.testing.assert_close(found[1, 0], expected[1, 0], rtol=0.1, atol=0)
+    torch.testing.assert_close(found[:, 1], expected[:, 1], rtol=0, atol=0.02)
+    moved = (split[0]["weights"] - plain[0]["weights"]).abs()
+    assert moved.mean() < 5e-4, "Adam moves a weight by the rate, 1e-3, per update at most"
 
 
 @pytest.mark.slow
@@ -171,11 +173,12 @@ def test_a_checkpoint_goes_on_in_plain_torch(seen, name, size):
     """Moments and weights are saved whole, so that another optimizer can take them up."""
     for rank in seen[name, size]:
         saved, loaded = rank["weights"], rank["weights_loaded"]
-        if name.endswith("bf16"):
+        if name.endswith("bf16") and name.startswith("zero"):
             assert torch.equal(loaded.float().bfloat16(), saved.float().bfloat16())
             assert not torch.equal(loaded, saved), "float32 weights come along"
         else:
             assert torch.equal(loaded, saved)
+        if not name.endswith("bf16"):
             torch.testing.assert_close(rank["elsewhere"], rank["on"], rtol=1e-4, atol=1e-5)
             assert (rank["weights_elsewhere"] - rank["weights_on"]).abs().max() < 1e-5
 

@@ -190,7 +190,7 @@ def test_a_whole_minibatch_of_one_process_is_not_touched():
     config = configured(entropy_coefficient=0, buckets=1)
     Updater(config, found, ALONE).run(batch, 0, random.Random(0), answer_weight=1.0)
     rows = rows_of(batch, shuffled(10))
-    scores = model.forward(rows.ids, rows.mask)
+    scores = rows.scores(model.forward, range(10), 1)
     given = (scores.logp, rows.old, rows.mask, rows.advantages)
     preserving = llds_loss(*given, gate="action", coefficient=config.llds_coefficient)
     (policy_loss(*given).loss + preserving.loss).backward()

@@ -133,7 +133,8 @@ def test_a_real_alarm_rolls_a_real_run_back(tmp_path):
         cli.train,
         ["tiny", "prompts=4", "group_size=8", "updates=4", "eval_questions=0", "lr=3e-3",
          "steps=60", "checkpoint_every=4", "guard=rollback,llds,stop", "tokens_every=0",
-         "guard_on=lld-decay,lld-collapse,entropy-surge,reward-crash", "guard_margin=8", "--run", str(run)],
+         "guard_on=lld-decay,lld-collapse,entropy-surge,reward-crash", "guard_margin=8",
+         "--run", str(run)],
         obj={"monitor": lambda path: Monitor(path, every=0.5)},
     )  # fmt: skip
     assert result.exit_code == cli.STOPPED_BY_GUARD, result.output

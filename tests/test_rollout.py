@@ -21,7 +21,7 @@ from lldscope_trainer.environment import (
 from lldscope_trainer.policy import Policy, load_policy
 from lldscope_trainer.questions import Question
 from lldscope_trainer.retrieval import Bm25Retriever
-from lldscope_trainer.rollout import Rollout, Sampler, Sampling
+from lldscope_trainer.rollout import Rollout, Sampler, Sampling, _nucleus
 from lldscope_trainer.scoring import action_logps, pad
 from lldscope_trainer.tiny import new_policy
 from lldscope_trainer.tokens import TokenProtocol
@@ -283,3 +283,28 @@ def test_the_shipped_policy_is_the_documented_one():
     folder = files("lldscope_trainer") / "warm_start"
     digest = hashlib.sha256((folder / "model.safetensors").read_bytes()).hexdigest()
     assert digest in (folder / "README.md").read_text("utf-8")
+
+
+@pytest.mark.parametrize("vocabulary", [5, 64, 500])
+@pytest.mark.parametrize("spread", [0.0, 1.0, 8.0])
+def test_the_nucleus_is_that_of_the_whole_vocabulary(vocabulary, spread):
+    """A flat distribution over 500 has a nucleus beyond the tokens that are looked at first."""
+    generator = torch.Generator().manual_seed(vocabulary)
+    probs = (spread * torch.randn(20, vocabulary, generator=generator)).softmax(-1)
+    for top_p in (0.1, 0.9, 0.999):
+        kept = _nucleus(probs.clone(), top_p)
+        for row, found in zip(probs.tolist(), kept.tolist(), strict=True):
+            order = sorted(range(vocabulary), key=lambda v: -row[v])
+            reached, nucleus = 0.0, set()
+            for v in order:
+                if reached >= top_p - 1e-5:
+                    break
+                nucleus.add(v)
+                reached += row[v]
+            chosen = {v for v, p in enumerate(found) if p > 0}
+            # With ties any of the equal ones will do; sums in float32 may differ by one token.
+            assert abs(len(chosen) - len(nucleus)) <= 1
+            assert min(row[v] for v in chosen) >= max(
+                [row[v] for v in range(vocabulary) if v not in chosen], default=0.0
+            )
+            assert all(found[v] == row[v] or abs(found[v] - row[v]) < 1e-7 for v in chosen)

@@ -26,6 +26,8 @@ from .tokens import Rollout, Sampling, TokenProtocol
 
 __all__ = ["Rollout", "Sampler", "Sampling"]
 
+LIKELIEST = 64
+"""Tokens looked at first for the nucleus: sorting a whole vocabulary takes several times longer."""
 DEAD_SHARE = 0.15
 """Finished rows are carried along until they are this share: dropping them copies the cache."""
 
@@ -68,6 +70,7 @@ class Sampler:
         self._policy = policy
         self._sampling = sampling
         self._protocol = TokenProtocol(policy, sampling)
+        self._eos_id = policy.eos_id  # a tokenizer takes its time to tell
 
     @torch.inference_mode()
     def play(
@@ -152,15 +155,16 @@ class Sampler:
         if s.temperature != 1:
             probs = (logits / s.temperature).softmax(-1)
         if s.top_p < 1:
-            ordered, where = probs.sort(-1, descending=True)
-            # A token stays if the likelier ones together have not reached top_p.
-            ordered[ordered.cumsum(-1) - ordered >= s.top_p] = 0
-            probs = torch.zeros_like(probs).scatter(-1, where, ordered)
-        return torch.multinomial(probs, 1, generator=generator)[:, 0]
+            return torch.multinomial(_nucleus(probs, s.top_p), 1, generator=generator)[:, 0]
+        # One random number per row; multinomial draws one per token of the vocabulary.
+        reached = probs.cumsum(-1, dtype=torch.float64)
+        u = torch.rand(len(probs), 1, dtype=torch.float64, device=probs.device, generator=generator)
+        drawn = torch.searchsorted(reached, u * reached[:, -1:], right=True)
+        return drawn[:, 0].clamp(max=probs.shape[-1] - 1)
 
     def _turn_ends(self, row: _Row) -> bool:
         length = len(row.turn)
-        if row.turn[-1] == self._policy.eos_id or self._protocol.closes(row.turn, length):
+        if row.turn[-1] == self._eos_id or self._protocol.closes(row.turn, length):
             return True
         full = len(row.rollout.ids) >= self._sampling.sequence_tokens
         if full or length >= self._sampling.turn_tokens:
@@ -184,3 +188,15 @@ class Sampler:
     @staticmethod
     def _over(row: _Row) -> bool:
         return row.rollout.episode.done
+
+
+def _nucleus(probs: Tensor, top_p: float) -> Tensor:
+    """`probs` (rows, vocabulary) without the tokens before which the likelier ones together have
+    reached `top_p`."""
+    ordered, where = probs.topk(min(LIKELIEST, probs.shape[-1]), sorted=True)
+    together = ordered.cumsum(-1)
+    if (together[:, -1] < top_p).any():
+        ordered, where = probs.sort(-1, descending=True)
+        together = ordered.cumsum(-1)
+    ordered[together - ordered >= top_p] = 0
+    return torch.zeros_like(probs).scatter(-1, where, ordered)

@@ -125,15 +125,34 @@ def _recomputing(model: Any) -> Iterator[None]:
             layer.training = False
 
 
+class _LogProb(torch.autograd.Function):
+    """(log π(y), ln Σ_v e^logit) of (n, vocabulary) logits. Its gradient, that of the former alone,
+    makes one block of the logits' size, where autograd through gather and logsumexp makes four."""
+
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        normaliser = logits.logsumexp(-1)
+        ctx.save_for_backward(logits, normaliser, targets)
+        ctx.mark_non_differentiable(normaliser)
+        return logits.gather(-1, targets[:, None])[:, 0] - normaliser, normaliser
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        logits, normaliser, targets = ctx.saved_tensors
+        gradient = gradients[0][:, None]
+        block = (logits - normaliser[:, None]).exp_().mul_(-gradient)
+        return block.scatter_add_(-1, targets[:, None], gradient), None
+
+
 def _score(
     model: Any, hidden: Tensor, targets: Tensor, entropy: bool, error_norm: bool
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:
     """(n,) scores of n tokens from the hidden states before them."""
     logits = head_logits(model, hidden)
-    normaliser = logits.logsumexp(-1)
-    logp = logits.gather(-1, targets[:, None])[:, 0] - normaliser
+    logp, normaliser = _LogProb.apply(logits, targets)
     spread = error = None
     if entropy:
+        normaliser = logits.logsumexp(-1)
         logps = logits - normaliser[:, None]
         spread = -(logps.exp() * logps).sum(-1)
     if error_norm:

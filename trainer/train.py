@@ -111,10 +111,11 @@ class Trainer:
             advantages = group_advantages(rewards, keys, std=c.advantage_std)
             coarse = c.dtype == "bfloat16"
             batch = Batch.of(rollouts, advantages, self.processes.device, coarse=coarse)
-            batch.measure(self.policy.model, c.buckets)
+            batch.measure(self.policy.model, self._buckets(len(rollouts)))
             if self._reference is not None:
                 with torch.no_grad():
-                    batch.ref = batch.score(self._reference, range(len(rollouts)), c.buckets)
+                    every = range(len(rollouts))
+                    batch.ref = batch.score(self._reference, every, self._buckets(len(every)))
         weight = self._answer_weight(rollouts)
         if weight != 1:
             batch.answer_mask = answer_mask(self.policy, rollouts, batch.ids.shape)
@@ -193,7 +194,7 @@ class Trainer:
         )
         return adaptive_answer_weight((seen[0] / seen[1]).item(), rule=c.llds_adaptive)
 
-    @torch.no_grad()
+    @torch.inference_mode()
     def _rescore(
         self, batch: Batch, correct: Sequence[bool], groups: Sequence[int], rng: random.Random
     ) -> None:
@@ -208,7 +209,14 @@ class Trainer:
         if chosen:
             where = torch.tensor(chosen, device=self.processes.device)
             batch.rescored[chosen] = True
-            batch.post[where] = batch.score(self.policy.model, chosen, self.config.buckets)
+            batch.post[where] = batch.score(self.policy.model, chosen, self._buckets(len(chosen)))
+
+    def _buckets(self, n_rollouts: int) -> int:
+        """Length buckets for scoring so many rollouts: as many in each as in a pass of an update,
+        which bounds memory and leaves little padding."""
+        c = self.config
+        at_once = c.micro_batch or c.prompts * c.group_size / self.processes.size / c.updates
+        return max(1, round(n_rollouts * c.buckets / at_once))
 
     def _record_tables(self, rows: StepRows, updates: Sequence[UpdateStats], step: int) -> None:
         """Everything but the row of `steps`, which must come last."""

@@ -182,6 +182,9 @@ def test_query_formats(lldscope_command, make_run):
     assert [json.loads(line) for line in lines] == [{"step": s, "kl": None} for s in range(3)]
     assert lldscope_command("query", path, sql, "--csv").stdout == "step,kl\n0,\n1,\n2,\n"
     assert "–" in lldscope_command("query", path, sql).stdout
+    truths = "SELECT * FROM (VALUES (true), (NULL), (false)) AS t(b)"
+    lines = lldscope_command("query", path, truths).stdout.splitlines()
+    assert [line.strip() for line in lines] == ["b", "True", "–", "False"]
 
 
 def test_schema_shows_the_registry(lldscope_command):

@@ -104,6 +104,7 @@ class Checkpoints:
         draft = self._folder / f".step-{state.step:08d}"
         stages = (
             lambda: _begin(draft) if processes.rank == 0 else None,
+            lambda: optimizer.save(draft / OPTIMIZER),
             lambda: _write(draft, policy, optimizer, processes),
             lambda: self._complete(draft, state) if processes.rank == 0 else None,
         )
@@ -146,7 +147,6 @@ def _begin(draft: Path) -> None:
 
 
 def _write(draft: Path, policy: Policy, optimizer: Optimizer, processes: Processes) -> None:
-    optimizer.save(draft / OPTIMIZER)
     with optimizer.full_weights():
         if processes.rank == 0:
             trained = {n: p for n, p in policy.model.named_parameters() if p.requires_grad}

@@ -17,6 +17,8 @@ from typing import Any
 
 import torch
 
+from lldscope.errors import UsageError
+
 from .advantages import check_groups, group_advantages
 from .batch import Batch, answer_mask
 from .checkpoint import Checkpoint, Checkpoints, State
@@ -68,6 +70,7 @@ class Trainer:
         self.config = config
         self.recorder = recorder
         self.processes = processes or start(config.device)
+        _check_shares(config, self.processes.size)
         device = self.processes.device
         if device.type == "cpu":
             torch.set_num_threads(config.threads)
@@ -83,6 +86,9 @@ class Trainer:
         if config.kl_coefficient > 0:
             self._reference = load_policy(config.model, device, getattr(torch, config.dtype)).model
         self.optimizer = make_optimizer(self.policy, config, self.processes)
+        if self._reference is not None and config.optimizer == "deepspeed":
+            # DeepSpeed has made the policy's weights bfloat16: the KL must start at 0 all the same.
+            self._reference.to(self.policy.model.dtype)
         self.updater = Updater(config, self.optimizer, self.processes)
         self._task = make_task(config, self.policy)
         with self.optimizer.full_weights():
@@ -295,6 +301,20 @@ class Trainer:
     def close(self) -> None:
         """Give back what the engine holds."""
         self._players.close()
+
+
+def _check_shares(config: TrainConfig, size: int) -> None:
+    """Raise UsageError unless the step's rollouts can be shared among `size` processes."""
+    if config.prompts % size:
+        raise UsageError(
+            f"prompts={config.prompts} is not allowed with {size} processes: it must be a multiple "
+            "of their number, since groups stay whole"
+        )
+    if config.prompts * config.group_size // size < config.updates:
+        raise UsageError(
+            f"updates={config.updates} is not allowed with {size} processes: each has only "
+            f"{config.prompts * config.group_size // size} rollouts of a step"
+        )
 
 
 class _Clock:

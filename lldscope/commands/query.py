@@ -56,6 +56,7 @@ def _show(frame: Any) -> None:
 def _cell(value: Any) -> str:
     from ..terminal import plain
 
-    if value is None or value != value or str(value) == "<NA>":
+    # str first: comparing pandas' NA, a NULL among booleans, has no truth value.
+    if value is None or str(value) == "<NA>" or value != value:
         return "–"
     return f"{value:.5g}" if isinstance(value, float) else plain(value)

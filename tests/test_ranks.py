@@ -1,0 +1,80 @@
+"""Several processes through the command line: one run, whole and countable."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+from keeper import SMALL
+
+import lldscope
+
+RANKS = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
+
+
+def torchrun(*arguments: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*RANKS, "-m", "--", "lldscope", "train", *map(str, arguments)],
+        capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
+
+
+def whole(run: Path, steps: int, ranks_of: dict[int, int]) -> None:
+    """Every step has all its responses once; `ranks_of` says how many ranks did each step."""
+    opened = lldscope.open_run(run)
+    assert opened.signals()["n_responses"].tolist() == [16] * steps
+    counted = opened.sql(
+        "SELECT step, count(DISTINCT response_id) AS n, count(DISTINCT rank) AS ranks,"
+        " count(DISTINCT group_id) AS groups FROM responses GROUP BY step ORDER BY step"
+    )
+    assert counted["n"].tolist() == [16] * steps
+    assert counted["groups"].tolist() == [4] * steps
+    assert dict(zip(counted["step"], counted["ranks"], strict=True)) == ranks_of
+    norms = opened.sql(
+        "SELECT step, update, count(DISTINCT grad_norm) AS n FROM updates GROUP BY ALL"
+    )
+    assert (norms["n"] == 1).all(), "the gradient norm is that of the whole gradient on every rank"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "settings",
+    [
+        [],
+        pytest.param(
+            ["optimizer=deepspeed", "zero_stage=3", "kl_coefficient=0.01"],
+            marks=pytest.mark.skipif(not find_spec("deepspeed"), reason="deepspeed: not installed"),
+        ),
+    ],
+    ids=["torch", "zero 3"],
+)
+def test_two_ranks_train_and_one_goes_on(tmp_path, lldscope_command, settings):
+    run = tmp_path / "run"
+    done = torchrun(
+        "tiny", *SMALL, *settings, "eval_questions=4", "llds=action", "checkpoint_every=1",
+        "steps=2", "--run", run,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip().splitlines()[-1] == str(run)
+    whole(run, 2, {0: 2, 1: 2})
+    assert [e["rank"] for e in lldscope.open_run(run).events()] == [0, 0]
+    assert (
+        lldscope.open_run(run)
+        .sql("SELECT DISTINCT n FROM evals WHERE metric = 'em_greedy'")["n"]
+        .sum()
+        <= 4
+    )
+    alone = lldscope_command("train", "--resume", "--run", run, "optimizer=torch", "steps=3")
+    assert alone.returncode == 0, alone.stderr
+    whole(run, 3, {0: 2, 1: 2, 2: 1})
+
+
+@pytest.mark.slow
+def test_what_cannot_be_shared_is_refused_before_there_is_a_run(tmp_path):
+    done = torchrun("tiny", "prompts=3", "--run", tmp_path / "run")
+    assert done.returncode != 0
+    assert "prompts=3 is not allowed with 2 processes" in done.stderr
+    assert not (tmp_path / "run").exists()

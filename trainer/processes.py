@@ -9,7 +9,9 @@ from datetime import timedelta
 import torch
 from torch import Tensor, distributed
 
-from lldscope.errors import LldscopeError
+from lldscope.errors import LldscopeError, UsageError
+
+from .config import TrainConfig
 
 _TIMEOUT = timedelta(hours=2)
 """How long a rank waits for the others: the slowest rollouts of a step, not a hung network."""
@@ -95,6 +97,20 @@ def start(device: str) -> Processes:
     if size > 1:
         distributed.init_process_group("nccl" if cuda else "gloo", timeout=_TIMEOUT)
     return Processes(rank, size, local_rank, where)
+
+
+def check_shares(config: TrainConfig, size: int) -> None:
+    """Raise UsageError unless the step's rollouts can be shared among `size` processes."""
+    if config.prompts % size:
+        raise UsageError(
+            f"prompts={config.prompts} is not allowed with {size} processes: it must be a multiple "
+            "of their number, since groups stay whole"
+        )
+    if config.prompts * config.group_size // size < config.updates:
+        raise UsageError(
+            f"updates={config.updates} is not allowed with {size} processes: each has only "
+            f"{config.prompts * config.group_size // size} rollouts of a step"
+        )
 
 
 def _number(name: str, default: int) -> int:

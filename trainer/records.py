@@ -6,6 +6,7 @@ what was not measured is None or masked (NULL). NaN and Inf are passed on as the
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -20,6 +21,9 @@ from .update import UpdateStats
 
 Columns = dict[str, Any]
 
+READ_PER_STEP = 4
+"""Rollouts whose tokens are kept in a step that keeps any."""
+
 
 class StepRows:
     """The rows of one step, of this rank. `groups` has the group number of each rollout, counted
@@ -33,7 +37,7 @@ class StepRows:
         groups: Sequence[int],
         group_size: int,
     ) -> None:
-        self._step = step
+        self.step = step
         self._rollouts = rollouts
         self._batch = batch
         self._groups = groups
@@ -69,7 +73,7 @@ class StepRows:
     def steps(self) -> Columns:
         """Counts and sums of the whole batch."""
         return {
-            "step": self._step,
+            "step": self.step,
             "n_responses": len(self._rollouts),
             "n_correct": int(self._correct.sum()),
             "reward_sum": float(self._rewards.sum()),
@@ -85,7 +89,7 @@ class StepRows:
         rollouts = self._rollouts
         actions = [r.episode.actions for r in rollouts]
         return {
-            "step": self._step,
+            "step": self.step,
             "response_id": self._ids,
             "group_id": np.array(self._groups),
             "data_source": [r.episode.question.data_source for r in rollouts],
@@ -112,7 +116,7 @@ class StepRows:
         down = self._per_action((post < old).astype(np.int64))
         gated = self._sums(self._batch.gate_open)
         return {
-            "step": self._step,
+            "step": self.step,
             "response_id": self._ids[self._row],
             "action_index": self._action,
             "kind": [action.kind for action in taken],
@@ -137,7 +141,7 @@ class StepRows:
         """One row per token, prompt and tool text included, of the chosen rollouts."""
         parts = [self._tokens_of(policy, i) for i in chosen]
         return {name: _concatenate([p[name] for p in parts]) for name in parts[0]} | {
-            "step": self._step
+            "step": self.step
         }
 
     def _tokens_of(self, policy: Policy, i: int) -> Columns:
@@ -159,7 +163,7 @@ class StepRows:
         """The share of actions that decoding and encoding again would have changed (tokens.py)."""
         changed, n = retokenisation_drift(policy, self._rollouts)
         return {
-            "step": self._step,
+            "step": self.step,
             "probe": "retokenisation_drift",
             "value": changed / n if n else None,
         }
@@ -172,6 +176,30 @@ class StepRows:
         correct = [i for i in order if self._correct[i]]
         incorrect = [i for i in order if not self._correct[i]]
         return sorted(correct[: n - 1] + incorrect[:1])
+
+
+def record_tables(
+    recorder: Any,
+    rows: StepRows,
+    updates: Sequence[UpdateStats],
+    policy: Policy,
+    *,
+    with_tokens: bool,
+) -> float:
+    """Hand the recorder everything but the row of `steps`, which must come last; returns the
+    seconds its calls took. `with_tokens`: texts and tokens of some rollouts, too."""
+    read = rows.worth_reading(READ_PER_STEP) if with_tokens else []
+    tables: dict[str, Columns] = {
+        "updates": update_columns(updates) | {"step": rows.step},
+        "responses": rows.responses(policy, read),
+        "actions": rows.actions(),
+    }
+    if read:
+        tables |= {"tokens": rows.tokens(policy, read), "probes": rows.probes(policy)}
+    started = time.perf_counter()
+    for table, columns in tables.items():
+        getattr(recorder, table)(**columns)
+    return time.perf_counter() - started
 
 
 def loss_columns(updates: Sequence[UpdateStats]) -> Columns:

@@ -17,8 +17,6 @@ from typing import Any
 
 import torch
 
-from lldscope.errors import UsageError
-
 from .advantages import check_groups, group_advantages
 from .batch import Batch, answer_mask
 from .checkpoint import Checkpoint, Checkpoints, State
@@ -28,15 +26,12 @@ from .llds import adaptive_answer_weight
 from .optimizer import make_optimizer
 from .players import make_players
 from .policy import load_policy
-from .processes import Processes, start
-from .records import StepRows, loss_columns, update_columns
+from .processes import Processes, check_shares, start
+from .records import StepRows, loss_columns, record_tables
 from .rescore import delta_sum, rescore_sample
 from .rollout import Rollout
 from .task import make_task
 from .update import Updater, UpdateStats
-
-READ_PER_STEP = 4
-"""Rollouts whose tokens are kept in a step that keeps any."""
 
 Alert = dict[str, Any]
 
@@ -70,7 +65,7 @@ class Trainer:
         self.config = config
         self.recorder = recorder
         self.processes = processes or start(config.device)
-        _check_shares(config, self.processes.size)
+        check_shares(config, self.processes.size)
         device = self.processes.device
         if device.type == "cpu":
             torch.set_num_threads(config.threads)
@@ -133,7 +128,11 @@ class Trainer:
             self._rescore(batch, correct, groups, rng)
 
         rows = StepRows(step, rollouts, batch, groups, c.group_size)
-        self._record_tables(rows, updates, step)
+        self._skips(step, updates)
+        keep = c.tokens_every and step % c.tokens_every == 0
+        self.seconds["recorder_calls"] += record_tables(
+            self.recorder, rows, updates, self.policy, with_tokens=bool(keep)
+        )
         sums = rows.steps()
         seconds_record = clock.lap()
         started = time.perf_counter()
@@ -224,25 +223,10 @@ class Trainer:
         at_once = c.micro_batch or c.prompts * c.group_size / self.processes.size / c.updates
         return max(1, round(n_rollouts * c.buckets / at_once))
 
-    def _record_tables(self, rows: StepRows, updates: Sequence[UpdateStats], step: int) -> None:
-        """Everything but the row of `steps`, which must come last."""
-        every = self.config.tokens_every
-        read = rows.worth_reading(READ_PER_STEP) if every and step % every == 0 else []
-        responses = rows.responses(self.policy, read)
-        actions = rows.actions()
-        tokens = rows.tokens(self.policy, read) if read else None
-        probes = rows.probes(self.policy) if read else None
-        started = time.perf_counter()
+    def _skips(self, step: int, updates: Sequence[UpdateStats]) -> None:
         for number, update in enumerate(updates):
             if update.skipped:
                 self.event("nonfinite_gradient", step=step, update=number)
-        self.recorder.updates(step=step, **update_columns(updates))
-        self.recorder.responses(**responses)
-        self.recorder.actions(**actions)
-        if tokens and probes:
-            self.recorder.tokens(**tokens)
-            self.recorder.probes(**probes)
-        self.seconds["recorder_calls"] += time.perf_counter() - started
 
     def event(self, kind: str, **details: Any) -> None:
         """Record something that happened to the run as a whole: once, not once per rank."""
@@ -301,20 +285,6 @@ class Trainer:
     def close(self) -> None:
         """Give back what the engine holds."""
         self._players.close()
-
-
-def _check_shares(config: TrainConfig, size: int) -> None:
-    """Raise UsageError unless the step's rollouts can be shared among `size` processes."""
-    if config.prompts % size:
-        raise UsageError(
-            f"prompts={config.prompts} is not allowed with {size} processes: it must be a multiple "
-            "of their number, since groups stay whole"
-        )
-    if config.prompts * config.group_size // size < config.updates:
-        raise UsageError(
-            f"updates={config.updates} is not allowed with {size} processes: each has only "
-            f"{config.prompts * config.group_size // size} rollouts of a step"
-        )
 
 
 class _Clock:

@@ -1,0 +1,53 @@
+"""Start, speed and weight sync of the engines, with the shipped policy on this machine.
+
+python -m tests.bench.engines [URL of a vLLM server]
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+import time
+from collections.abc import Callable
+
+import torch
+from lldscope_trainer.config import TrainConfig
+from lldscope_trainer.players import make_players
+from lldscope_trainer.policy import load_policy
+from lldscope_trainer.tokens import Sampling
+
+ROWS, TOKENS, TIMES = 64, 100, 5
+
+
+def seconds(call: Callable[[], object]) -> float:
+    """Median over TIMES calls."""
+    taken = []
+    for _ in range(TIMES):
+        start = time.perf_counter()
+        call()
+        taken.append(time.perf_counter() - start)
+    return statistics.median(taken)
+
+
+def measure(**settings: str) -> None:
+    policy = load_policy("tiny", torch.device("cpu"))
+    start = time.perf_counter()
+    engine = make_players(TrainConfig(**settings), policy).engine
+    started = time.perf_counter() - start
+    assert engine is not None
+    rows = [policy.encode("Question: What is the capital of Chad?\n")] * ROWS
+    through = engine.with_sampling(Sampling(turn_end="length"))
+    written = seconds(lambda: through.generate(rows, [TOKENS] * ROWS, 0))
+    synced = seconds(lambda: engine.sync(policy.named_weights()))
+    print(
+        f"{settings['engine']}: ready after {started:.1f} s, "
+        f"{ROWS * TOKENS / written:.0f} tokens/s ({ROWS} rows of {TOKENS}), "
+        f"sync {1000 * synced:.1f} ms"
+    )
+    engine.close()
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 1:
+        measure(engine="server", engine_url=sys.argv[1])
+    measure(engine="vllm")

@@ -8,7 +8,12 @@ import statistics
 
 import pytest
 import torch
-from lldscope_trainer.advantages import check_groups, group_advantages, token_advantages
+from lldscope_trainer.advantages import (
+    check_groups,
+    group_advantages,
+    positive_part,
+    token_advantages,
+)
 
 from lldscope.errors import UsageError
 
@@ -97,6 +102,12 @@ def test_collision_is_refused_by_name() -> None:
         check_groups([7, 7], [[1, 2], [1, 3]])
     with pytest.raises(ValueError, match="one group key per prompt"):
         check_groups([7], [])
+
+
+def test_positive_part() -> None:
+    got = positive_part(torch.tensor([-1.0, -1e-9, 0.0, 1e-9, 2.0, math.nan]))
+    assert got[:5].tolist() == pytest.approx([0, 0, 0, 1e-9, 2])
+    assert got[5].isnan()
 
 
 def test_token_advantages() -> None:

@@ -82,16 +82,16 @@ def twin(
             else:
                 spans[-1].append(t)
                 n_preserved += 1
-        if gate == "token":
+        if gate in ("token", "ungated"):
             spans = [[t] for span in spans for t in span]
         if gate == "response":
             spans = [[t for span in spans for t in span]]
         for span in spans:
-            if not sum(drops[i][t] for t in span) > dead_band:
+            if gate != "ungated" and not sum(drops[i][t] for t in span) > dead_band:
                 continue
             for t in span:
                 is_open[i][t] = True
-                if drops[i][t] > 0:
+                if drops[i][t] > 0 or gate == "ungated":
                     weight = answer_weight if row[t] == "A" else 1.0
                     total += weight * drops[i][t]
                     slope[i][t] = -coefficient * weight
@@ -108,7 +108,7 @@ quarter = st.integers(-6, 6).map(lambda k: k / 4)
 @given(
     data=st.data(),
     rows=st.lists(row_text, min_size=1, max_size=6),
-    gate=st.sampled_from(["token", "response", "action"]),
+    gate=st.sampled_from(["token", "response", "action", "ungated"]),
     coefficient=st.sampled_from([0.0, 0.2, 3.0]),
     answer_weight=st.sampled_from([0.0, 0.25, 1.0]),
     dead_band=st.sampled_from([0.0, 0.5]),
@@ -121,7 +121,7 @@ def test_twin(data, rows, gate, coefficient, answer_weight, dead_band, normalize
     compare(rows, drops, advantages, gate, coefficient, answer_weight, dead_band, normalizer)
 
 
-@pytest.mark.parametrize("gate", ["token", "response", "action"])
+@pytest.mark.parametrize("gate", ["token", "response", "action", "ungated"])
 @pytest.mark.parametrize("normalizer", ["preserved", "all"])
 @pytest.mark.parametrize(
     ("rows", "advantages"),
@@ -187,6 +187,8 @@ def compare(
         ("response", 4 / 3, [True, True, False, True]),
         # Action: 1 − 2 = −1 stays shut, 3 opens: 3/3.
         ("action", 1.0, [False, False, False, True]),
+        # Ungated: (1 − 2 + 3)/3, the riser pulling back what it gained.
+        ("ungated", 2 / 3, [True, True, False, True]),
     ],
 )
 def test_three_tokens_two_actions(gate: str, loss: float, is_open: list[bool]) -> None:
@@ -205,7 +207,7 @@ def test_normalizers() -> None:
 
 
 @pytest.mark.parametrize("normalizer", ["preserved", "all"])
-@pytest.mark.parametrize("gate", ["token", "response", "action"])
+@pytest.mark.parametrize("gate", ["token", "response", "action", "ungated"])
 def test_micro_batches_reweighted_by_their_counts_are_the_whole_batch(
     gate: str, normalizer: str
 ) -> None:
@@ -268,6 +270,14 @@ def test_gradient_is_zero_at_a_tie(gate: str) -> None:
     untouched = batch(["aa.a"], [[0, 0, 0, 0]], [1.0])  # first update: new == old everywhere
     untouched.loss(gate=gate).loss.backward()
     assert untouched.new.grad.tolist() == [[0.0] * 4]
+
+
+def test_ungated_is_likelihood_training_from_the_first_update_on() -> None:
+    # new == old: the loss is 0, but every preserved token of the 3 is pulled up, also a riser's.
+    for drops in ([[0, 0, 0, 0]], [[1, -3, 0, 0]]):
+        b = batch(["aa.A"], drops, [0.0])
+        b.loss(gate="ungated", coefficient=0.3, answer_weight=0.5).loss.backward()
+        assert b.new.grad.tolist() == [pytest.approx([-0.1, -0.1, 0, -0.05])]
 
 
 def test_feedback_splits_actions() -> None:
@@ -337,7 +347,7 @@ def test_arguments_are_not_written_and_device_is_not_read() -> None:
     b.loss(gate="action", answer_weight=0.5)
     assert [t._version for t in tensors] == versions
     new, old, mask, answer, advantages = (t.detach().to("meta") for t in tensors)
-    for gate in ("token", "response", "action"):  # on meta, a read back to Python raises
+    for gate in ("token", "response", "action", "ungated"):  # on meta, a read back to Python raises
         got = llds_loss(new, old, mask, advantages, gate=gate, coefficient=1.0, answer_mask=answer)
         assert got.loss.shape == ()
 
@@ -345,7 +355,7 @@ def test_arguments_are_not_written_and_device_is_not_read() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"gate": "chunk"}, "gate must be one of 'token', 'response', 'action'; got 'chunk'"),
+        ({"gate": "chunk"}, "gate must be one of 'token', 'response', .*'ungated'; got 'chunk'"),
         ({"normalizer": "none"}, "normalizer must be one of 'preserved', 'all'"),
         ({"coefficient": -0.1}, "coefficient must be a finite number >= 0"),
         ({"coefficient": math.nan}, "coefficient"),

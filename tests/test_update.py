@@ -272,6 +272,39 @@ def test_llds_can_be_switched_on_and_raised_between_steps():
     assert seen == expected > 0
 
 
+@pytest.mark.parametrize("gate", ["off", "action"])
+def test_positive_only_leaves_negative_advantages_out_of_the_policy_loss_alone(gate):
+    """Its gradient is that of the tokens with Â > 0, divided by all tokens as before; LLDS keeps
+    the responses that it would keep anyway."""
+
+    def gradient(advantages, policy, preserving):
+        config = configured(
+            llds=gate if preserving else "off", positive_only=policy, kl_coefficient=0,
+            entropy_coefficient=0, llds_coefficient=0.3,
+        )  # fmt: skip
+        batch, model = made_up_batch(), Bigrams()
+        batch.ref, batch.advantages = None, advantages
+        stats = Updater(config, model, ALONE).run(batch, 0, random.Random(0), answer_weight=0.25)
+        return model.table.grad, stats[0]
+
+    true = made_up_batch().advantages
+    assert (true < 0).any()
+    assert (true > 0).any()
+    by_hand = torch.tensor([max(a, 0.0) for a in true.tolist()])
+    policy, seen = gradient(by_hand, False, False)
+    found, told = gradient(true, True, gate != "off")
+    assert told.loss_policy == pytest.approx(seen.loss_policy)
+    expected = policy
+    if gate != "off":
+        whole, expected_seen = gradient(true, False, True)
+        plain, _ = gradient(true, False, False)
+        expected = policy + (whole - plain)
+        assert told.loss_llds == pytest.approx(expected_seen.loss_llds)
+        assert told.loss_llds > 0
+    torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-12)
+    assert not torch.allclose(found, gradient(true, False, gate != "off")[0])
+
+
 def test_ranks_need_as_many_rollouts_each():
     """Ranks that make different numbers of forward passes would wait for each other for good."""
 

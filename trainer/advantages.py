@@ -61,6 +61,13 @@ def group_advantages(
     return centred.masked_fill(constant, 0.0)
 
 
+def positive_part(advantages: Tensor) -> Tensor:
+    """Advantages with 0 in place of the negative ones: the policy loss then only raises responses
+    (the control Pos-Only of arXiv 2505.18830). NaN stays. Not for LLDS, which preserves responses
+    by the true sign: to it every incorrect response would look preserved."""
+    return advantages.clamp(min=0)
+
+
 def check_groups(groups: Sequence[Hashable], prompts: Sequence[object]) -> None:
     """Raise UsageError, naming the key, if one group key stands for two different prompts.
 

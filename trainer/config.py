@@ -72,6 +72,9 @@ class TrainConfig:
         *one_of("token-mean", "sequence-mean", "dr-grpo"),
     )
     advantage_std: bool = setting(True, "Divide advantages by the group's standard deviation.")
+    positive_only: bool = setting(
+        False, "A control: in the policy loss, negative advantages count as 0."
+    )
     clip_low: float = setting(0.2, "The ratio is clipped below 1 − this.", *share())
     clip_high: float = setting(0.2, "The ratio is clipped above 1 + this.", *at_least(0))
     dual_clip: float | None = setting(None, "Bound c of dual clip; none is off.", *above(1))
@@ -84,8 +87,9 @@ class TrainConfig:
 
     llds: str = setting(
         "off",
-        "Gate of the LLDS term (arXiv 2512.04220 v2, Eq. 4, 9, 10).",
-        *one_of("off", "token", "response", "action"),
+        "Gate of the LLDS term (arXiv 2512.04220 v2, Eq. 4, 9, 10); ungated is a control, plain "
+        "likelihood training on the same tokens.",
+        *one_of("off", "token", "response", "action", "ungated"),
     )
     llds_coefficient: float = setting(0.2, "λ of the LLDS term (Eq. 6).", *at_least(0))
     llds_dead_band: float = setting(

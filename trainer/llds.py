@@ -22,6 +22,9 @@ Paper, reference code, and this module:
   preserved tokens.
 - `dead_band` is ours, 0 in the paper: log-probabilities of the same weights differ by rounding
   between two passes, and a strict gate at 0 can open on that noise alone.
+- The gate "ungated" is ours, a control: the same tokens at the same weight without gate and hinge,
+  which is plain likelihood training and tells what the gate adds to it. It acts in the first
+  update, too.
 """
 
 from __future__ import annotations
@@ -35,7 +38,7 @@ from torch import Tensor
 from .advantages import token_advantages
 from .objectives import check_choice, check_shapes, log_ratio
 
-GATES = ("token", "response", "action")
+GATES = ("token", "response", "action", "ungated")
 NORMALIZERS = ("preserved", "all")
 
 
@@ -45,8 +48,10 @@ class LLDS:
 
     loss: scalar, coefficient included. unweighted: the loss before the coefficient.
     gate_open (B, T) bool: a preserved token behind an open gate; all tokens of an open action or
-    response, also those that rose; with gate "token" the dropped tokens themselves.
-    penalty (B, T), nats: gated penalty with answer weight, before the normaliser.
+    response, also those that rose; with gate "token" the dropped tokens themselves, with "ungated"
+    all.
+    penalty (B, T), nats: gated penalty with answer weight, before the normaliser; where nothing is
+    gated, negative on tokens that rose.
     n_preserved_tokens: N_pre. n_tokens_down: preserved tokens with drop > 0, gated or not.
     count: N, what the normaliser divides by, 0 where there is nothing; Σ loss·count / Σ count over
     micro-batches is the loss of the whole batch. All three are 0-dim integer tensors on the device
@@ -83,7 +88,9 @@ def llds_loss(
     gate, strict and without gradient:
     - "token": the token's own drop > dead_band (Eq. 9 where dead_band is 0);
     - "response": signed Σ of drops over the response's action tokens > dead_band (Eq. 10);
-    - "action": the same over one action (Eq. 4), a maximal run of ones in action_mask.
+    - "action": the same over one action (Eq. 4), a maximal run of ones in action_mask;
+    - "ungated": always open, and the drop itself instead of max(0, drop): the gradient is −λw/N on
+      every preserved token, whatever its drop. `dead_band` has nothing to act on.
     coefficient: λ >= 0. answer_weight: w = β in [0, 1] on tokens of answer_mask, 1 elsewhere
     (Eq. 5); answer tokens count fully in the gates and in N. normalizer: N, "preserved" (N_pre)
     or "all" action tokens.
@@ -97,7 +104,8 @@ def llds_loss(
     preserved = mask & (token_advantages(advantages, mask, torch.float32) >= 0)
     drop = -log_ratio(logp_new, logp_old, preserved)
     gate_open = preserved & (_gate_sum(drop.detach(), mask, gate) > dead_band)
-    penalty = torch.relu(drop) * gate_open  # relu has derivative 0 at 0, the tie
+    # relu has derivative 0 at 0, the tie.
+    penalty = (drop if gate == "ungated" else torch.relu(drop)) * gate_open
     if answer_mask is not None:
         check_shapes(logp_new, answer_mask=answer_mask)
         penalty = torch.where(answer_mask.bool(), answer_weight * penalty, penalty)
@@ -149,6 +157,8 @@ def adaptive_answer_weight(
 
 def _gate_sum(drop: Tensor, mask: Tensor, gate: str) -> Tensor:
     """What the gate of each token looks at, (B, T) or (B, 1): the signed sum of drops."""
+    if gate == "ungated":
+        return torch.full_like(drop, math.inf)
     if gate == "token":
         return drop
     if gate == "response":

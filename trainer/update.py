@@ -18,6 +18,7 @@ from torch import Tensor
 
 from lldscope.errors import LldscopeError
 
+from .advantages import positive_part
 from .batch import Batch
 from .config import TrainConfig
 from .llds import LLDS, llds_loss
@@ -153,7 +154,7 @@ class Updater:
         c = self._config
         mask, old, advantages = batch.mask[where], batch.old[where], batch.advantages[where]
         policy = policy_loss(
-            new, old, mask, advantages,
+            new, old, mask, positive_part(advantages) if c.positive_only else advantages,
             objective=c.objective, aggregation=c.aggregation,
             clip_low=c.clip_low, clip_high=c.clip_high, dual_clip=c.dual_clip,
             max_tokens=(c.max_turns + 1) * c.turn_tokens if c.aggregation == "dr-grpo" else None,

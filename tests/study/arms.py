@@ -1,0 +1,165 @@
+"""What the study runs: every arm, seed, warm start and split, declared before a run is made.
+
+The setting all arms share is `base.yaml`. A run is an arm and a seed; its name is `ARM-SEED`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import yaml
+from lldscope_trainer.config import load_config
+
+from lldscope.errors import UsageError
+
+ROOT = Path(__file__).parents[2]
+BASE_FILE = Path(__file__).with_name("base.yaml")
+BASE: dict[str, Any] = yaml.safe_load(BASE_FILE.read_text("utf-8"))
+STUDY = ROOT / "runs" / "study"
+
+WARM_STARTS = ("tiny", "warm-1", "warm-2")
+"""The shipped policy, and two made like it from other seeds (the number in the name)."""
+
+TEN, FIVE, THREE = tuple(range(10)), tuple(range(5)), tuple(range(3))
+PILOT = 100  # seeds from here on were used to find the setting and count for nothing
+
+LLDS: dict[str, Any] = {"llds": "action", "llds_coefficient": 0.2}
+GSPO: dict[str, Any] = {
+    "objective": "gspo",
+    "aggregation": "sequence-mean",
+    "clip_low": 0.2,
+    "clip_high": 0.2,
+}
+
+Kind = Literal["main", "control", "variant", "sweep", "fault"]
+Split = Literal["development", "test", "pilot"]
+
+
+@dataclass(frozen=True)
+class Arm:
+    """Runs that differ in seed and warm start only."""
+
+    name: str
+    kind: Kind
+    words: str
+    seeds: tuple[int, ...]
+    settings: dict[str, Any] = field(default_factory=dict, hash=False)
+    fault: str | None = None  # what `tests.study.faults` breaks in it
+
+
+@dataclass(frozen=True)
+class Planned:
+    """One run of the study."""
+
+    arm: Arm
+    seed: int
+
+    @property
+    def name(self) -> str:
+        return f"{self.arm.name}-{self.seed}"
+
+    @property
+    def folder(self) -> Path:
+        return STUDY / self.name
+
+    @property
+    def warm_start(self) -> str:
+        return WARM_STARTS[self.seed % len(WARM_STARTS)]
+
+    @property
+    def split(self) -> Split:
+        return split(self.seed)
+
+    def overrides(self) -> list[str]:
+        """What `lldscope train` is told on top of `base.yaml`."""
+        model = self.warm_start if self.warm_start == "tiny" else _made(self.warm_start)
+        own = {**self.arm.settings, "name": self.name, "seed": self.seed, "model": model}
+        return [f"{key}={value}" for key, value in own.items()]
+
+    def resolved(self) -> dict[str, Any]:
+        """Every setting of the run, defaults included; raises UsageError for one that the trainer
+        does not have."""
+        return load_config(str(BASE_FILE), self.overrides()).to_dict()
+
+
+def split(seed: int) -> Split:
+    """Detectors are tuned on runs with even seeds and judged on those with odd ones."""
+    if seed >= PILOT:
+        return "pilot"
+    return "test" if seed % 2 else "development"
+
+
+def model_file(warm_start: str) -> Path:
+    """The weights of a warm start."""
+    folder = ROOT / "trainer" / "warm_start" if warm_start == "tiny" else ROOT / _made(warm_start)
+    return folder / "model.safetensors"
+
+
+def _made(warm_start: str) -> Path:
+    """Where a warm start that is not shipped lies, from the checkout's root."""
+    return Path(os.path.relpath(STUDY / warm_start, ROOT))
+
+
+# -- the arms -------------------------------------------------------------------------------------
+
+_SWEEP = {f"lambda-{value}": value for value in (0.01, 0.05, 0.1, 0.5)}
+
+FAULTS: dict[str, str] = {}
+"""Fault → what breaks, in words; one arm `fault-FAULT` each."""
+
+ARMS: tuple[Arm, ...] = (
+    Arm("grpo", "main", "GRPO", TEN),
+    Arm("grpo-llds-action", "main", "GRPO + LLDS, action gate, λ 0.2", TEN, LLDS),
+    Arm(
+        "nll",
+        "control",
+        "GRPO + likelihood of the same tokens, weight 0.2, no gate",
+        FIVE,
+        LLDS | {"llds": "ungated"},
+    ),
+    Arm("half-lr", "control", "GRPO at half the learning rate", FIVE, {"lr": BASE["lr"] / 2}),
+    Arm(
+        "positive-only",
+        "control",
+        "GRPO without negative advantages",
+        FIVE,
+        {"positive_only": True},
+    ),
+    Arm("grpo-kl", "variant", "GRPO + KL 0.04", FIVE, {"kl_coefficient": 0.04}),
+    Arm("llds-token", "variant", "LLDS, token gate", FIVE, LLDS | {"llds": "token"}),
+    Arm("llds-response", "variant", "LLDS, response gate", FIVE, LLDS | {"llds": "response"}),
+    Arm("llds-ma", "variant", "LLDS, answers masked", FIVE, LLDS | {"llds_answer_weight": 0.0}),
+    Arm("gspo", "variant", "GSPO", FIVE, GSPO),
+    Arm("gspo-llds", "variant", "GSPO + LLDS", FIVE, GSPO | LLDS),
+    *(
+        Arm(name, "sweep", f"LLDS, λ {value}", THREE, LLDS | {"llds_coefficient": value})
+        for name, value in _SWEEP.items()
+    ),
+    *(Arm(f"fault-{f}", "fault", words, THREE, fault=f) for f, words in FAULTS.items()),
+)  # fmt: skip
+"""GSPO's clip is 0.2 as in the LLDS reference code, not the 3e-4 of its paper (arXiv 2507.18071):
+what is compared is the reference's GSPO."""
+
+LAMBDAS: dict[float, str] = {
+    0.0: "grpo",
+    **{value: name for name, value in _SWEEP.items()},
+    LLDS["llds_coefficient"]: "grpo-llds-action",
+}
+"""λ → the arm that has it; the sweep compares their first three seeds."""
+
+
+def planned(only: Sequence[str] = ()) -> list[Planned]:
+    """Every run of the study, or of the arms named, in the order in which they are made: the main
+    arms first, and within a kind seed by seed. Raises UsageError for an arm that does not exist."""
+    known = [arm.name for arm in ARMS]
+    for name in only:
+        if name not in known:
+            raise UsageError(f"There is no arm {name!r}: {', '.join(known)}")
+    kinds = list(get_args(Kind))
+    wanted = [arm for arm in ARMS if not only or arm.name in only]
+    runs = [Planned(arm, seed) for arm in wanted for seed in arm.seeds]
+    return sorted(runs, key=lambda r: (kinds.index(r.arm.kind), r.seed))

@@ -1,0 +1,216 @@
+"""The bank: recorded runs as compact files, and what lldscope says of them today.
+
+    sample_runs/bank/
+      index.jsonl              one line a run: arm, seed, split, outcome, settings, code
+      signals/RUN.parquet      one row per step: the `signals` view, and what EXTRA names
+      windows/RUN.parquet      one row per WINDOW steps, breakdown, key and correctness
+
+Alarms and phases are never stored: `assess_exported` computes them from the signals with the code
+that is there.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from lldscope import open_run
+from lldscope.assess import DEFAULT_ARL, Assessment, assess
+from lldscope.errors import LldscopeError, RunNotFound
+from lldscope.runs import Run
+from lldscope.schema import SIGNALS
+from lldscope.store import read_lines, replace_file, to_json
+
+from .arms import ROOT
+from .outcome import collapse_row
+
+BANK = ROOT / "sample_runs" / "bank"
+WINDOW = 10  # steps
+EXTRA = {
+    "displaced_share": "share of mixed groups whose correct responses lost likelihood on average "
+    "(Δ(x) < 0, Eq. 3), of those with a re-scored one",
+    "correct_deltas": "Δ of each re-scored correct response of a mixed group, nats, to 0.4 %",
+}
+
+_DISPLACED = """
+    SELECT step, avg((delta < 0)::INT) AS displaced_share
+    FROM (
+        SELECT step, data_source, group_id, avg(delta) AS delta
+        FROM response_likelihood WHERE correct AND mixed AND delta IS NOT NULL
+        GROUP BY step, data_source, group_id
+    )
+    GROUP BY step
+"""
+_DELTAS = """
+    SELECT step, list(delta::FLOAT ORDER BY response_id) AS correct_deltas
+    FROM response_likelihood WHERE correct AND mixed AND delta IS NOT NULL
+    GROUP BY step
+"""
+# key is the index of the action, the number of valid searches, or nothing.
+_WINDOWS = f"""
+    SELECT step // {WINDOW} * {WINDOW} AS first_step, 'action' AS breakdown, '' AS name,
+        a.action_index AS key, l.correct,
+        count(*) AS n, sum(a.n_tokens) AS n_tokens,
+        sum(a.logp_old_sum::DOUBLE) AS logp_sum,
+        count(a.logp_post_sum) FILTER (l.mixed) AS n_delta,
+        sum(a.logp_post_sum::DOUBLE - a.logp_old_sum::DOUBLE) FILTER (l.mixed) AS delta_sum,
+        NULL::DOUBLE AS value
+    FROM actions a JOIN response_likelihood l USING (step, response_id)
+    WHERE l.correct IS NOT NULL GROUP BY ALL
+    UNION ALL
+    SELECT step // {WINDOW} * {WINDOW}, 'searches', '', r.n_searches, l.correct,
+        count(*), sum(l.n_tokens), sum(l.logp_old),
+        count(l.delta) FILTER (l.mixed), sum(l.delta) FILTER (l.mixed), NULL
+    FROM responses r JOIN response_likelihood l USING (step, response_id)
+    WHERE l.correct IS NOT NULL GROUP BY ALL
+    UNION ALL
+    SELECT step // {WINDOW} * {WINDOW}, 'probe', probe, action_index, NULL,
+        count(value), NULL, NULL, NULL, NULL, avg(value)
+    FROM probes WHERE isfinite(value) GROUP BY ALL
+    ORDER BY ALL
+"""
+
+
+# -- writing --------------------------------------------------------------------------------------
+
+
+def export(folder: Path, about: dict[str, Any], bank: Path = BANK) -> dict[str, Any]:
+    """Put a recorded run into the bank under `about["run"]` and return its line of the index: what
+    `about` says, and settings, status, times, outcome and evaluations from the record."""
+    with open_run(folder) as run:
+        signals = run.signals()
+        if signals.empty:
+            raise LldscopeError(f"{folder} has no steps: nothing to keep")
+        line = {**about, **_told(run, signals)}
+        _write(bank / "signals" / f"{about['run']}.parquet", _signal_table(run, signals))
+        windows = pa.Table.from_pandas(run.sql(_WINDOWS), preserve_index=False)
+        _write(bank / "windows" / f"{about['run']}.parquet", windows)
+    _enter(line, bank)
+    return line
+
+
+def _told(run: Run, signals: pd.DataFrame) -> dict[str, Any]:
+    row = collapse_row(signals["reward"].to_numpy(dtype=float, na_value=np.nan))
+    started = float(run.info["attempts"][0]["started"])
+    ended = float(run.info.get("ended") or signals["time"].iloc[-1])
+    return {
+        "steps": len(signals),
+        "outcome": "held" if row is None else "collapsed",
+        "collapse_step": None if row is None else int(signals["step"].iloc[row]),
+        "status": run.info.get("status"),
+        "reason": run.info.get("reason"),
+        "seconds": round(ended - started, 1),
+        "em_greedy": _evaluations(run, "em_greedy"),
+        "em_closed_book": _evaluations(run, "em_closed_book"),
+        "settings": run.info["config"],
+    }
+
+
+def _evaluations(run: Run, metric: str) -> dict[str, float]:
+    """Steps trained → value over all questions of all data sources."""
+    frame = run.sql(
+        "SELECT step, sum(value * n) / sum(n) AS value FROM evals WHERE metric = ? "
+        "GROUP BY step ORDER BY step",
+        [metric],
+    )
+    return {str(r.step): round(float(r.value), 4) for r in frame.itertuples()}
+
+
+def _signal_table(run: Run, signals: pd.DataFrame) -> pa.Table:
+    """Floats as float32: half the size, and far finer than any threshold."""
+    frame = signals.merge(run.sql(_DISPLACED), "left", "step").merge(
+        run.sql(_DELTAS), "left", "step"
+    )
+    columns: dict[str, pa.Array] = {}
+    for c in SIGNALS.columns:
+        values = frame[c.name].to_numpy(dtype=np.float64, na_value=np.nan)
+        kind = pa.float32() if c.kind == "float" else c.arrow
+        columns[c.name] = pa.array(values, from_pandas=True).cast(kind)
+    share = frame["displaced_share"].to_numpy(dtype=np.float64, na_value=np.nan)
+    columns["displaced_share"] = pa.array(share, from_pandas=True).cast(pa.float32())
+    rows = [_coarse(v) if isinstance(v, np.ndarray) else None for v in frame["correct_deltas"]]
+    columns["correct_deltas"] = pa.array(rows, pa.list_(pa.float32()))
+    return pa.table(columns)
+
+
+def _coarse(values: np.ndarray) -> np.ndarray:
+    """float32 with 8 bits of mantissa, rounded: the rest is zeros, which compress."""
+    bits = np.asarray(values, dtype=np.float32).view(np.uint32)
+    return ((bits + 0x4000) & np.uint32(0xFFFF8000)).view(np.float32)
+
+
+def _write(path: Path, table: pa.Table) -> None:
+    """Small: bytes of floats lie together, and zstd does the rest."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    leaves = [
+        f"{f.name}.list.element" if pa.types.is_list(f.type) else f.name
+        for f in table.schema
+        if pa.types.is_floating(f.type.value_type if pa.types.is_list(f.type) else f.type)
+    ]
+    temporary = path.with_suffix(".inprogress")
+    pq.write_table(
+        table,
+        temporary,
+        compression="zstd",
+        compression_level=19,
+        use_dictionary=[f.name for f in table.schema if f.name not in leaves],
+        column_encoding=dict.fromkeys(leaves, "BYTE_STREAM_SPLIT"),
+        write_statistics=False,
+        store_schema=False,
+    )
+    os.replace(temporary, path)
+
+
+def _enter(line: dict[str, Any], bank: Path) -> None:
+    """Replace the line of the run in the index. The folder is locked: exports may be many."""
+    folder = os.open(bank, os.O_RDONLY)
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX)
+        lines = {old["run"]: old for old in read_lines(bank / "index.jsonl")} | {line["run"]: line}
+        text = "".join(to_json(lines[name]) + "\n" for name in sorted(lines))
+        replace_file(bank / "index.jsonl", text)
+    finally:
+        os.close(folder)
+
+
+# -- reading --------------------------------------------------------------------------------------
+
+
+def index(bank: Path = BANK) -> dict[str, dict[str, Any]]:
+    """Run name → its line of the index."""
+    file = bank / "index.jsonl"
+    if not file.is_file():
+        return {}
+    return {line["run"]: line for line in map(json.loads, file.read_text("utf-8").splitlines())}
+
+
+def exported_signals(name: str, bank: Path = BANK) -> pd.DataFrame:
+    """The stored signals, with the columns of `schema.SIGNALS` and those of EXTRA. A signal that
+    did not exist when the run was exported was not measured: NaN."""
+    frame = _read(bank / "signals" / f"{name}.parquet")
+    return frame.reindex(columns=[*SIGNALS.names, *EXTRA])
+
+
+def exported_windows(name: str, bank: Path = BANK) -> pd.DataFrame:
+    """One row per window of WINDOW steps and breakdown: `action` (key: its index in the rollout),
+    `searches` (key: valid searches of the rollout) or `probe` (name; value is the mean)."""
+    return _read(bank / "windows" / f"{name}.parquet")
+
+
+def assess_exported(name: str, arl: float = DEFAULT_ARL, bank: Path = BANK) -> Assessment:
+    """Phases and alarms of a run of the bank, by the code that is there now."""
+    return assess(exported_signals(name, bank)[list(SIGNALS.names)], arl)
+
+
+def _read(path: Path) -> pd.DataFrame:
+    if not path.is_file():
+        raise RunNotFound(f"The bank has no {path.name}")
+    return pq.read_table(path).to_pandas()

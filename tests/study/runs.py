@@ -1,0 +1,171 @@
+"""From the plan to the bank: what is done, what is missing, and the jobs that make it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal
+
+from lldscope.errors import LldscopeError, UsageError
+
+from .arms import BASE_FILE, ROOT, STUDY, Planned, model_file
+from .bank import BANK, export, index
+from .driver import Job
+
+State = Literal["done", "missing", "outdated", "impossible"]
+
+# Settings that say nothing about how a run goes.
+INCIDENTAL = {"name", "save_policy", "checkpoint_every", "checkpoints_kept"}
+
+
+def state(run: Planned, line: dict[str, Any] | None) -> State:
+    """`outdated`: in the bank with other settings than the plan has now. `impossible`: the trainer
+    does not know a setting of the run."""
+    try:
+        wanted = run.resolved()
+    except UsageError:
+        return "impossible"
+    if line is None:
+        return "missing"
+    return "done" if same(line["settings"], wanted) else "outdated"
+
+
+def same(recorded: dict[str, Any], wanted: dict[str, Any]) -> bool:
+    """Whether a run was made with these settings. A setting that the trainer did not have then
+    does not count, unless the plan asks for something that was not to be had."""
+    from lldscope_trainer.config import TrainConfig
+
+    defaults = TrainConfig().to_dict()
+    return all(
+        recorded.get(key, defaults[key]) == value
+        for key, value in wanted.items()
+        if key not in INCIDENTAL
+    )
+
+
+def code_version() -> str:
+    """The commit, and whether trainer or analyzer differ from it."""
+    try:
+        commit = _git("rev-parse", "--short=10", "HEAD")
+        changed = _git("status", "--porcelain", "--", "trainer", "lldscope")
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+    return commit + ("+changes" if changed else "")
+
+
+def _git(*arguments: str) -> str:
+    done = subprocess.run(["git", *arguments], cwd=ROOT, check=True, capture_output=True, text=True)
+    return done.stdout.strip()
+
+
+# -- jobs -----------------------------------------------------------------------------------------
+
+
+def jobs(runs: Iterable[Planned]) -> list[Job]:
+    """A job for each run, and before the first one that needs it the warm start."""
+    made: list[Job] = []
+    for run in runs:
+        warm = None if run.warm_start == "tiny" else warm_start_job(run.warm_start)
+        if warm and warm.name not in [job.name for job in made]:
+            made.append(warm)
+        made.append(train_job(run))
+    return made
+
+
+def warm_start_job(name: str) -> Job:
+    """Half an hour of supervised training on a busy core; made under another name until whole."""
+    folder, final = STUDY / f"{name}.making", model_file(name).parent
+    seed = name.removeprefix("warm-")
+
+    def finish(seconds: float) -> str:
+        folder.rename(final)
+        return f"made in {seconds:.0f} s, sha256 {digest(name)}"
+
+    module = [sys.executable, "-m", "lldscope_trainer.supervised"]
+    return Job(
+        name, [*module, "--out", str(folder), "--seed", seed], folder, finish,
+        done=final.exists,
+    )  # fmt: skip
+
+
+def train_job(run: Planned) -> Job:
+    """`lldscope train` as planned, or for a fault `tests.study.faults FAULT` with the same
+    arguments; the record goes into the bank when it has ended."""
+    module = ["lldscope", "train"]
+    if run.arm.fault is not None:
+        module = ["tests.study.faults", run.arm.fault]
+    told = [str(BASE_FILE), *run.overrides(), "--run", str(run.folder)]
+    command = [sys.executable, "-m", *module, *told]
+    job = Job(run.name, command, run.folder, lambda seconds: keep(run))
+    return replace(
+        job,
+        needs=model_file(run.warm_start),
+        done=lambda: state(run, index().get(run.name)) == "done",
+        before=lambda: _stamp(run).write_text(json.dumps(_circumstances()), "utf-8"),
+    )
+
+
+def keep(run: Planned, bank: Path = BANK) -> str:
+    """Put a run that has ended into the bank; one line on how it went."""
+    about = {
+        "run": run.name,
+        "arm": run.arm.name,
+        "seed": run.seed,
+        "split": run.split,
+        "fault": run.arm.fault,
+        "warm_start": f"{run.warm_start} {digest(run.warm_start)}",
+        **json.loads(_stamp(run).read_text("utf-8")),
+    }
+    line = export(run.folder, about, bank)
+    went = line["outcome"]
+    if line["collapse_step"] is not None:
+        went += f" at step {line['collapse_step']}"
+    return f"{went}, {line['steps']} steps in {line['seconds']:.0f} s"
+
+
+def left_over(runs: Iterable[Planned]) -> list[Planned]:
+    """Runs that ended in order, with the settings of the plan, and were never put into the bank:
+    their driver was killed."""
+    return [run for run in runs if _ended(run)]
+
+
+def _ended(run: Planned) -> bool:
+    try:
+        told = json.loads((run.folder / "run.json").read_text("utf-8"))
+    except (OSError, ValueError):
+        return False
+    finished = told.get("status") == "finished" and _stamp(run).is_file()
+    return finished and same(told["config"], run.resolved())
+
+
+def _stamp(run: Planned) -> Path:
+    """Written when a run starts: what the bank will say of its circumstances."""
+    return STUDY / f"{run.name}.start.json"
+
+
+def _circumstances() -> dict[str, Any]:
+    return {"code": code_version(), "processor": processor(), "started": round(time.time())}
+
+
+def processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text("utf-8").splitlines()
+    except OSError:
+        return "unknown"
+    return next(
+        (x.split(":", 1)[1].strip() for x in lines if x.startswith("model name")), "unknown"
+    )
+
+
+def digest(warm_start: str) -> str:
+    """The first 12 digits of the sha256 of the weights."""
+    file = model_file(warm_start)
+    if not file.is_file():
+        raise LldscopeError(f"{file} is missing: python -m tests.study run makes it")
+    return hashlib.sha256(file.read_bytes()).hexdigest()[:12]

@@ -56,9 +56,10 @@ class VllmEngine:
             from vllm.platforms import current_platform
 
             cpu = current_platform.is_cpu()
+            dtype: Any = config.dtype
             self._llm: Any = LLM(
                 model=directory,
-                dtype=config.dtype,
+                dtype=dtype,
                 max_model_len=config.sequence_tokens,
                 seed=config.seed,
                 gpu_memory_utilization=config.engine_memory,
@@ -79,7 +80,7 @@ class VllmEngine:
                 f"vLLM did not start with {directory}, sequence_tokens={config.sequence_tokens} "
                 f"and dtype={config.dtype}: {why[:400]} (VLLM_LOGGING_LEVEL=INFO shows more)"
             ) from error
-        self._core = self._llm.llm_engine.engine_core
+        self._core: Any = self._llm.llm_engine.engine_core
         if shared_group:
             # When vLLM ends it ends the process group, which others still need.
             self._core._finalizer.detach()

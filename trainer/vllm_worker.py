@@ -91,7 +91,8 @@ def _pad_heads() -> None:
         out = forward(self, pad(query), *map(pad, args), **kwargs)
         return out.view(len(out), -1, self.head_size)[..., : self.unpadded].flatten(1)
 
-    Attention.__init__, Attention.forward = padded_init, padded_forward
+    attention: Any = Attention
+    attention.__init__, attention.forward = padded_init, padded_forward
 
 
 if current_platform.is_cpu():

@@ -30,7 +30,7 @@ from lldscope.schema import SIGNALS
 from lldscope.store import read_lines, replace_file, to_json
 
 from .arms import ROOT
-from .outcome import collapse_row
+from .outcome import collapse_row, outcome
 
 BANK = ROOT / "sample_runs" / "bank"
 WINDOW = 10  # steps
@@ -98,12 +98,13 @@ def export(folder: Path, about: dict[str, Any], bank: Path = BANK) -> dict[str, 
 
 
 def _told(run: Run, signals: pd.DataFrame) -> dict[str, Any]:
-    row = collapse_row(signals["reward"].to_numpy(dtype=float, na_value=np.nan))
+    reward = signals["reward"].to_numpy(dtype=float, na_value=np.nan)
+    row = collapse_row(reward)
     started = float(run.info["attempts"][0]["started"])
     ended = float(run.info.get("ended") or signals["time"].iloc[-1])
     return {
         "steps": len(signals),
-        "outcome": "held" if row is None else "collapsed",
+        "outcome": outcome(reward),
         "collapse_step": None if row is None else int(signals["step"].iloc[row]),
         "status": run.info.get("status"),
         "reason": run.info.get("reason"),
@@ -207,7 +208,12 @@ def exported_windows(name: str, bank: Path = BANK) -> pd.DataFrame:
 
 def assess_exported(name: str, arl: float = DEFAULT_ARL, bank: Path = BANK) -> Assessment:
     """Phases and alarms of a run of the bank, by the code that is there now."""
-    return assess(exported_signals(name, bank)[list(SIGNALS.names)], arl)
+    return judge(exported_signals(name, bank), arl)
+
+
+def judge(signals: pd.DataFrame, arl: float = DEFAULT_ARL) -> Assessment:
+    """The same, of signals that were read before."""
+    return assess(signals[list(SIGNALS.names)], arl)
 
 
 def _read(path: Path) -> pd.DataFrame:

@@ -1,6 +1,8 @@
-"""The rule, fixed before the runs, by which a run counts as collapsed."""
+"""The rules, fixed before the runs, by which a run counts as collapsed or declined."""
 
 from __future__ import annotations
+
+from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -8,7 +10,9 @@ from numpy.typing import ArrayLike, NDArray
 SMOOTH = 10  # steps of the trailing mean of the reward
 HALF = 0.5  # of the best trailing mean so far
 FOR = 10  # steps in a row
-DELTA_FROM = 20  # step from which on Δ is averaged: the first ones only sharpen the policy
+DECLINED = 0.75  # of the best trailing mean
+
+Outcome = Literal["collapsed", "declined", "held"]
 
 
 def smoothed(reward: ArrayLike) -> NDArray[np.float64]:
@@ -37,3 +41,13 @@ def collapse_row(reward: ArrayLike) -> int | None:
         if held == FOR:
             return row - FOR + 1
     return None
+
+
+def outcome(reward: ArrayLike) -> Outcome:
+    """`collapsed` by the rule above; `declined` if the smoothed reward ends under DECLINED of its
+    best without that; else `held`."""
+    if collapse_row(reward) is not None:
+        return "collapsed"
+    means = smoothed(reward)
+    seen = means[~np.isnan(means)]
+    return "declined" if len(seen) and seen[-1] < DECLINED * seen.max() else "held"

@@ -20,8 +20,11 @@ from .driver import Job
 
 State = Literal["done", "missing", "outdated", "impossible"]
 
-# Settings that say nothing about how a run goes.
-INCIDENTAL = {"name", "save_policy", "checkpoint_every", "checkpoints_kept"}
+INCIDENTAL = {
+    "name", "save_policy", "checkpoint_every", "checkpoints_kept", "probes_every", "probe_groups",
+    "tokens_every",
+}  # fmt: skip
+"""Settings that change nothing in how a run goes: a change of theirs makes no run anew."""
 
 
 def state(run: Planned, line: dict[str, Any] | None) -> State:

@@ -1,0 +1,68 @@
+"""`python -m tests.study report`: what docs/study.md says in numbers, from the bank.
+
+The page is written by hand; between `<!-- NAME -->` and `<!-- end of NAME -->` stands what is
+generated, and is replaced.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from lldscope.errors import LldscopeError
+
+from . import analyses, tables
+from .arms import ROOT
+from .bank import BANK
+from .results import Results, collect
+
+PAGE = ROOT / "docs" / "study.md"
+PICTURES = {
+    "rewards": "Reward of every run, arm by arm: ten-step means, × collapse, ▽ first decay alarm, "
+    "red where the run collapsed",
+    "finals": "Final reward of every run: red where it collapsed, one shape per warm start",
+    "signals": "Signals of GRPO and LLDS: mean over seeds and one standard deviation",
+    "actions": "Δ by action index, and likelihood by number of searches",
+}
+
+
+def blocks(results: Results) -> dict[str, Callable[[], str]]:
+    """Name of the block → what makes its Markdown."""
+    makers = (
+        tables.setting, tables.progress, tables.verdict, tables.outcomes, tables.alarms,
+        tables.comparisons, tables.sweep, tables.every_run, analyses.periods, analyses.probes,
+    )  # fmt: skip
+    return {maker.__name__.replace("_", "-"): partial(maker, results) for maker in makers}
+
+
+def filled(page: str, name: str, text: str) -> str:
+    """The page with the block's text replaced; raises LldscopeError if it has no such block."""
+    mark, end = f"<!-- {name} -->", f"<!-- end of {name} -->"
+    pattern = re.compile(f"{re.escape(mark)}.*?{re.escape(end)}", re.S)
+    if not pattern.search(page):
+        raise LldscopeError(f"The page has no block {mark} … {end}")
+    return pattern.sub(lambda _: f"{mark}\n{text}\n{end}", page)
+
+
+def write(bank: Path = BANK, page: Path = PAGE, pictures: bool = True) -> list[Path]:
+    """Fill every block of the page, and make the pictures that there are runs for; the files."""
+    results = collect(bank)
+    text = page.read_text("utf-8")
+    for name, make in blocks(results).items():
+        text = filled(text, name, make())
+    made = _pictures(results, page.parent / "images") if pictures else {}
+    if pictures:
+        for name, words in PICTURES.items():
+            link = f"![{words}](images/{made[name].name})" if name in made else "No runs yet."
+            text = filled(text, f"picture-{name}", link)
+    page.write_text(text, "utf-8")
+    return [page, *made.values()]
+
+
+def _pictures(results: Results, folder: Path) -> dict[str, Path]:
+    from .pictures import figures, photograph
+
+    drawn = figures(results)
+    return dict(zip(drawn, photograph(drawn, folder), strict=True))

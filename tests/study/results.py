@@ -1,0 +1,99 @@
+"""One row of numbers per run of the bank; tables and sentences are made of these alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from .arms import Planned, planned
+from .bank import BANK, exported_signals, exported_windows, index, judge
+from .outcome import Outcome, smoothed
+from .runs import state
+
+DELTA_FROM = 20  # step from which on Δ is averaged
+
+
+@dataclass(frozen=True)
+class Result:
+    """What the tables say of a run. Rewards are means over ten steps, Δ nats per response."""
+
+    plan: Planned
+    outcome: Outcome
+    collapse_step: int | None
+    best: float
+    final: float
+    delta: float  # mean over steps from DELTA_FROM on
+    delta_median: float  # of the same steps
+    decay: int | None  # step of the first decay alarm
+    em_start: float | None
+    em_end: float | None
+    minutes: float
+    line: dict[str, Any]  # of the index
+    signals: pd.DataFrame = field(repr=False, compare=False)
+    windows: pd.DataFrame = field(repr=False, compare=False)
+
+    @property
+    def collapsed(self) -> bool:
+        return self.outcome == "collapsed"
+
+    @property
+    def lead(self) -> int | None:
+        """Steps from the first decay alarm to the collapse, if it came before."""
+        if self.collapse_step is None or self.decay is None or self.decay >= self.collapse_step:
+            return None
+        return self.collapse_step - self.decay
+
+
+@dataclass(frozen=True)
+class Results:
+    """What there is, and how much of the plan that is."""
+
+    plan: list[Planned]
+    runs: list[Result]
+    outdated: list[str]  # in the bank with other settings than the plan's
+
+    def of(self, arm: str) -> list[Result]:
+        return [r for r in self.runs if r.plan.arm.name == arm]
+
+    def by_seed(self, arm: str) -> dict[int, Result]:
+        return {r.plan.seed: r for r in self.of(arm)}
+
+    def planned(self, arm: str) -> int:
+        return sum(p.arm.name == arm for p in self.plan)
+
+
+def collect(bank: Path = BANK) -> Results:
+    """The runs of the bank that were made as the plan says now."""
+    lines, plan = index(bank), planned()
+    states = {p.name: state(p, lines.get(p.name)) for p in plan}
+    runs = [_result(p, lines[p.name], bank) for p in plan if states[p.name] == "done"]
+    outdated = [name for name, what in states.items() if what == "outdated"]
+    return Results(plan, runs, outdated)
+
+
+def _result(plan: Planned, line: dict[str, Any], bank: Path) -> Result:
+    signals = exported_signals(plan.name, bank)
+    means = smoothed(signals["reward"])
+    delta = signals["delta_correct"][signals["step"] >= DELTA_FROM]
+    alarms = {a.rule: a.step for a in judge(signals).alerts}
+    em = list(line["em_greedy"].values())
+    return Result(
+        plan=plan,
+        outcome=line["outcome"],
+        collapse_step=line["collapse_step"],
+        best=float(np.nanmax(means)) if np.isfinite(means).any() else np.nan,
+        final=float(means[-1]),
+        delta=float(delta.mean()),
+        delta_median=float(delta.median()),
+        decay=alarms.get("lld-decay"),
+        em_start=em[0] if em else None,
+        em_end=em[-1] if em else None,
+        minutes=line["seconds"] / 60,
+        line=line,
+        signals=signals,
+        windows=exported_windows(plan.name, bank),
+    )

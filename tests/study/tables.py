@@ -1,0 +1,263 @@
+"""Tables and sentences of docs/study.md, as Markdown, from the results alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from statistics import mean, median
+
+import numpy as np
+
+from .arms import BASE_FILE, LAMBDAS, THREE, Arm
+from .results import Result, Results
+from .stats import Paired, paired, wilson
+
+LLDS, GRPO = "grpo-llds-action", "grpo"
+COMPARED = (
+    (LLDS, GRPO), (LLDS, "nll"), (LLDS, "half-lr"), (LLDS, "positive-only"), (LLDS, "grpo-kl"),
+    (LLDS, "llds-token"), (LLDS, "llds-response"), (LLDS, "llds-ma"), ("gspo-llds", "gspo"),
+)  # fmt: skip
+
+
+def setting(results: Results) -> str:
+    """`base.yaml`, as it is."""
+    return f"```yaml\n{BASE_FILE.read_text('utf-8').strip()}\n```"
+
+
+def progress(results: Results) -> str:
+    """How much of the plan there is, and who made it."""
+    told = f"{len(results.runs)} of {len(results.plan)} runs so far."
+    if len(results.runs) == len(results.plan):
+        told = f"All {len(results.plan)} runs."
+    if results.outdated:
+        told += (
+            f" {len(results.outdated)} more were made with other settings and are left out: "
+            f"{', '.join(results.outdated)}."
+        )
+    if results.runs:
+        hours = sum(r.minutes for r in results.runs) / 60
+        codes = sorted({r.line["code"] for r in results.runs})
+        machines = sorted({r.line["processor"] for r in results.runs})
+        told += (
+            f" {hours:.1f} hours of runs added up, on {'; '.join(machines)}, "
+            f"by the code of {', '.join(codes)}."
+        )
+    return told
+
+
+def outcomes(results: Results) -> str:
+    """Per arm: collapses and rewards."""
+    head = (
+        "arm", "runs", "collapsed", "95 % interval", "declined", "step of collapse", "best reward",
+        "final reward", "greedy EM, start → end", "minutes a run",
+    )  # fmt: skip
+    return _table(head, _per_arm(results, _outcome_cells))
+
+
+def _outcome_cells(runs: list[Result]) -> list[str]:
+    k = sum(r.collapsed for r in runs)
+    low, high = wilson(k, len(runs))
+    return [
+        f"{k} of {len(runs)}",
+        f"{100 * low:.0f}–{100 * high:.0f} %",
+        str(sum(r.outcome == "declined" for r in runs)),
+        _spread(r.collapse_step for r in runs),
+        _mean(r.best for r in runs),
+        _mean(r.final for r in runs),
+        f"{_mean(r.em_start for r in runs)} → {_mean(r.em_end for r in runs)}",
+        f"{mean(r.minutes for r in runs):.1f}",
+    ]
+
+
+def alarms(results: Results) -> str:
+    """Per arm: Δ, the decay alarm, and what it was worth."""
+    head = (
+        "arm", "runs", "mean Δ", "median Δ", "runs with a decay alarm", "its step", "lead time",
+        "collapses with no alarm before", "alarms without collapse",
+    )  # fmt: skip
+    return _table(head, _per_arm(results, _alarm_cells))
+
+
+def _alarm_cells(runs: list[Result]) -> list[str]:
+    dead = [r for r in runs if r.collapsed]
+    alive = [r for r in runs if not r.collapsed]
+    return [
+        _signed(r.delta for r in runs),
+        _signed(r.delta_median for r in runs),
+        f"{sum(r.decay is not None for r in runs)} of {len(runs)}",
+        _spread(r.decay for r in runs),
+        _spread(r.lead for r in dead),
+        f"{sum(r.lead is None for r in dead)} of {len(dead)}" if dead else "–",
+        f"{sum(r.decay is not None for r in alive)} of {len(alive)}" if alive else "–",
+    ]
+
+
+def sweep(results: Results) -> str:
+    """λ against outcome, on the same seeds for every λ."""
+    head = ("λ", "runs", "collapsed", "best reward", "final reward", "of each seed", "mean Δ")
+    rows = []
+    for value, arm in sorted(LAMBDAS.items()):
+        runs = [r for r in results.of(arm) if r.plan.seed in THREE]
+        if runs:
+            finals = ", ".join(f"{r.final:.2f}" for r in runs)
+            dead = f"{sum(r.collapsed for r in runs)} of {len(runs)}"
+            cells = [_mean(r.best for r in runs), _mean(r.final for r in runs), finals]
+            n = _so_far(len(runs), len(THREE))
+            rows.append([f"{value:g}", n, dead, *cells, _signed(r.delta for r in runs)])
+    return _table(head, rows)
+
+
+# -- comparisons ----------------------------------------------------------------------------------
+
+
+def comparisons(results: Results) -> str:
+    """Difference of the final reward by seed, and in words what that shows."""
+    head = (
+        "first − second", "seeds", "final reward", "95 % interval", "first higher", "p",
+        "collapsed", "what can be said",
+    )  # fmt: skip
+    rows = []
+    for first, second in COMPARED:
+        if (compared := compare(results, first, second)) is not None:
+            rows.append(_comparison_cells(results, first, second, compared))
+    return _table(head, rows)
+
+
+def compare(results: Results, first: str, second: str) -> Paired | None:
+    """Final rewards of two arms on the seeds that both have; None with fewer than two."""
+    a, b = results.by_seed(first), results.by_seed(second)
+    both = sorted(a.keys() & b.keys())
+    if len(both) < 2:
+        return None
+    return paired([a[s].final - b[s].final for s in both])
+
+
+def _comparison_cells(results: Results, first: str, second: str, c: Paired) -> list[str]:
+    a, b = results.by_seed(first), results.by_seed(second)
+    both = a.keys() & b.keys()
+    dead = [sum(runs[s].collapsed for s in both) for runs in (a, b)]
+    said = {
+        1: f"{first} ends higher",
+        0: "no difference can be claimed",
+        -1: f"{second} ends higher",
+    }
+    return [
+        f"{first} − {second}",
+        str(c.n),
+        f"{c.mean:+.3f}",
+        f"{c.low:+.3f} to {c.high:+.3f}",
+        f"{c.above} of {c.n}",
+        f"{c.p_above:.3f}",
+        f"{dead[0]} against {dead[1]}",
+        said[c.verdict],
+    ]
+
+
+def verdict(results: Results) -> str:
+    """Whether LLDS beats plain GRPO and each control, from the numbers."""
+    told: dict[int, list[str]] = {1: [], 0: [], -1: []}
+    absent = []
+    for _, second in (pair for pair in COMPARED if pair[0] == LLDS):
+        c = compare(results, LLDS, second)
+        if c is None:
+            absent.append(f"`{second}`")
+        else:
+            told[c.verdict].append(f"`{second}` ({c.mean:+.3f}, {c.n} seeds)")
+    words = [_collapses(results, arm) for arm in (GRPO, LLDS) if results.of(arm)]
+    if told[1]:
+        words.append(f"LLDS with the action gate ends with a higher reward than {_and(told[1])}.")
+    if told[0]:
+        words.append(f"LLDS does not beat {_and(told[0])}: no difference can be claimed.")
+    if told[-1]:
+        words.append(f"LLDS does not beat {_and(told[-1])}: there it ends lower.")
+    if absent:
+        words.append(f"Nothing can be said yet against {_and(absent)}.")
+    return " ".join(words)
+
+
+def _collapses(results: Results, arm: str) -> str:
+    runs = results.of(arm)
+    dead = [r for r in runs if r.collapsed]
+    low, high = wilson(len(dead), len(runs))
+    told = (
+        f"`{arm}`: {len(dead)} of {len(runs)} runs collapsed ({100 * low:.0f}–{100 * high:.0f} %)"
+    )
+    if dead:
+        before = sum(r.lead is not None for r in dead)
+        told += f", {before} of {len(dead)} with a decay alarm before"
+        if before:
+            told += f", by {_spread(r.lead for r in dead)} steps"
+    return told + "."
+
+
+# -- every run ------------------------------------------------------------------------------------
+
+
+def every_run(results: Results) -> str:
+    """One row per run."""
+    head = (
+        "run", "warm start", "split", "outcome", "step of collapse", "best", "final", "mean Δ",
+        "decay alarm", "lead", "greedy EM", "minutes", "code",
+    )  # fmt: skip
+    rows = [
+        [
+            r.plan.name, r.plan.warm_start, r.plan.split, r.outcome, _or_dash(r.collapse_step),
+            f"{r.best:.2f}", f"{r.final:.2f}", f"{r.delta:+.2f}", _or_dash(r.decay),
+            _or_dash(r.lead), f"{_mean([r.em_start])} → {_mean([r.em_end])}", f"{r.minutes:.1f}",
+            r.line["code"],
+        ]
+        for r in results.runs
+    ]  # fmt: skip
+    return _table(head, rows)
+
+
+# -- cells ----------------------------------------------------------------------------------------
+
+
+def _per_arm(results: Results, cells: Callable[[list[Result]], list[str]]) -> list[list[str]]:
+    """A row for each arm that has runs."""
+    rows = []
+    arms: Iterable[Arm] = dict.fromkeys(p.arm for p in results.plan)
+    for arm in arms:
+        if runs := results.of(arm.name):
+            n = _so_far(len(runs), results.planned(arm.name))
+            rows.append([f"`{arm.name}` {arm.words}", n, *cells(runs)])
+    return rows
+
+
+def _so_far(n: int, planned: int) -> str:
+    return str(n) if n == planned else f"{n} of {planned} so far"
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    if not rows:
+        return "No runs yet."
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+
+
+def _mean(values: Iterable[float | None]) -> str:
+    known = [v for v in values if v is not None and np.isfinite(v)]
+    return f"{mean(known):.2f}" if known else "–"
+
+
+def _signed(values: Iterable[float]) -> str:
+    known = [v for v in values if np.isfinite(v)]
+    return f"{mean(known):+.2f}" if known else "–"
+
+
+def _spread(values: Iterable[int | None]) -> str:
+    """Median and range."""
+    known = sorted(v for v in values if v is not None)
+    if not known:
+        return "–"
+    if len(known) == 1:
+        return str(known[0])
+    return f"{median(known):g} ({known[0]}–{known[-1]})"
+
+
+def _or_dash(value: int | None) -> str:
+    return "–" if value is None else str(value)
+
+
+def _and(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

@@ -82,8 +82,7 @@ class VllmEngine:
             ) from error
         self._core: Any = self._llm.llm_engine.engine_core
         if shared_group:
-            # When vLLM ends it ends the process group, which others still need.
-            self._core._finalizer.detach()
+            _leave_group(self._core)
 
     def with_sampling(self, sampling: Sampling) -> VllmEngine:
         """The same engine, asked to draw otherwise."""
@@ -125,6 +124,11 @@ class VllmEngine:
         """Give back what the engine holds, unless it shares the run's process group: then the end
         of the process does that."""
         self._core.shutdown()
+
+
+def _leave_group(core: Any) -> None:
+    """When vLLM ends it ends the process group, which others still need: forget its ending."""
+    core._finalizer.detach()
 
 
 def _alone() -> bool:

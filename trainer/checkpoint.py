@@ -38,7 +38,8 @@ STATE = "state.json"
 @dataclass(frozen=True)
 class State:
     """Where training stood. `step` is the next one to do; `llds` and `llds_coefficient` are what
-    was in force, which a guard may have changed; `alarmed` names the alarms that were firing."""
+    was in force, which a guard may have changed; `alarmed` names the alarms that were firing;
+    `probe_set` is the fixed set of probes.py."""
 
     step: int
     policy_version: int
@@ -46,6 +47,7 @@ class State:
     llds_coefficient: float
     world_size: int
     alarmed: tuple[str, ...] = ()
+    probe_set: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

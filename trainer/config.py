@@ -186,6 +186,13 @@ class TrainConfig:
     tokens_every: int = setting(
         5, "Steps between samples of texts and tokens; 0 is never.", *at_least(0)
     )
+    probes_every: int = setting(
+        0,
+        "Steps between probes (similarity of hidden states, NTHR influence, likelihood of a fixed "
+        "set of correct responses); 0 is never. The set comes from the evaluation before step 0.",
+        *at_least(0),
+    )
+    probe_groups: int = setting(2, "Groups looked at by a probe, on each process.", *at_least(0))
     eval_every: int = setting(
         50, "Steps between greedy evaluations; 0 is only start and end.", *at_least(0)
     )

@@ -25,6 +25,12 @@ READ_PER_STEP = 4
 """Rollouts whose tokens are kept in a step that keeps any."""
 
 
+def response_ids(groups: Sequence[int], group_size: int) -> np.ndarray:
+    """Numbers of rollouts from those of their groups: unique over the ranks, so that tools which
+    know no ranks can join on them."""
+    return np.array(groups) * group_size + np.arange(len(groups)) % group_size
+
+
 class StepRows:
     """The rows of one step, of this rank. `groups` has the group number of each rollout, counted
     over all ranks; a group's `group_size` rollouts follow each other."""
@@ -43,8 +49,7 @@ class StepRows:
         self._groups = groups
         self._rewards = np.array([r.episode.reward for r in rollouts])
         self._correct = np.array([r.episode.correct for r in rollouts])
-        # Unique over the ranks, so that tools which know no ranks can join on it.
-        self._ids = np.array(groups) * group_size + np.arange(len(rollouts)) % group_size
+        self._ids = response_ids(groups, group_size)
         self._mask = batch.mask.cpu().numpy().astype(bool)
         self._old = batch.old.cpu().numpy()
         self._post = batch.post.cpu().numpy()

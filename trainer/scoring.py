@@ -55,11 +55,9 @@ def action_scores(
         action_mask: (B, T), 1 where the policy emitted the token; never at position 0.
     """
     mask = action_mask.bool()
-    with compute(model), _recomputing(model):
-        hidden = model.get_decoder()(input_ids=ids, use_cache=False).last_hidden_state
-    before = hidden[:, :-1][mask[:, 1:]]
+    before = action_hidden(model, ids, mask)
     targets = ids[mask]
-    size = max(1, LOGITS_BYTES // (4 * model.get_output_embeddings().out_features))
+    size = logits_rows(model)
     # With several chunks their logits would all wait for the backward pass; recompute instead.
     many = torch.is_grad_enabled() and len(targets) > size
     chunks = []
@@ -79,6 +77,20 @@ def action_scores(
     logp, *others = map(whole, zip(*chunks, strict=True))
     assert logp is not None
     return TokenScores(logp, *others)
+
+
+def action_hidden(model: Any, ids: Tensor, action_mask: Tensor) -> Tensor:
+    """(action tokens, hidden size): the final hidden states that predict the action tokens, row by
+    row."""
+    mask = action_mask.bool()
+    with compute(model), _recomputing(model):
+        hidden = model.get_decoder()(input_ids=ids, use_cache=False).last_hidden_state
+    return hidden[:, :-1][mask[:, 1:]]
+
+
+def logits_rows(model: Any) -> int:
+    """How many tokens' logits fit LOGITS_BYTES."""
+    return max(1, LOGITS_BYTES // (4 * model.get_output_embeddings().out_features))
 
 
 def action_logps(model: Any, ids: Tensor, action_mask: Tensor) -> Tensor:

@@ -26,6 +26,7 @@ from .llds import adaptive_answer_weight
 from .optimizer import make_optimizer
 from .players import make_players
 from .policy import load_policy
+from .probes import Probes
 from .processes import Processes, check_shares, start
 from .records import StepRows, loss_columns, record_tables
 from .rescore import delta_sum, rescore_sample
@@ -88,7 +89,9 @@ class Trainer:
         self._task = make_task(config, self.policy)
         with self.optimizer.full_weights():
             self._players = make_players(config, self.policy)
-        self._evaluator = Evaluator(self._players.greedy, self._task.evaluation)
+        self._probes = Probes(config, self.policy)
+        greedy = self._probes.watched(self._players.greedy, self._task.environment)
+        self._evaluator = Evaluator(greedy, self._task.evaluation)
         self.seconds = dict.fromkeys(("rollout", "update", "record", "recorder_calls"), 0.0)
         self.next_step = 0
         if checkpoint is not None:
@@ -113,6 +116,9 @@ class Trainer:
             coarse = c.dtype == "bfloat16"
             batch = Batch.of(rollouts, advantages, self.processes.device, coarse=coarse)
             batch.measure(self.policy.model, self._buckets(len(rollouts)))
+            started = time.perf_counter()
+            self._probes.record(self.recorder, step, batch, correct, groups)
+            seconds_probes = time.perf_counter() - started
             if self._reference is not None:
                 with torch.no_grad():
                     every = range(len(rollouts))
@@ -124,7 +130,7 @@ class Trainer:
         updates = self.updater.run(batch, step, rng, answer_weight=weight)
         with self.optimizer.full_weights():
             self._players.sync()
-            seconds_update = clock.lap()
+            seconds_update = clock.lap() - seconds_probes
             self._rescore(batch, correct, groups, rng)
 
         rows = StepRows(step, rollouts, batch, groups, c.group_size)
@@ -134,7 +140,7 @@ class Trainer:
             self.recorder, rows, updates, self.policy, with_tokens=bool(keep)
         )
         sums = rows.steps()
-        seconds_record = clock.lap()
+        seconds_record = clock.lap() + seconds_probes
         started = time.perf_counter()
         self.recorder.step(
             **sums,
@@ -259,6 +265,7 @@ class Trainer:
             llds_coefficient=self.updater.llds_coefficient,
             world_size=self.processes.size,
             alarmed=alarmed,
+            probe_set=self._probes.state,
         )
         try:
             checkpoints.write(state, self.policy, self.optimizer, self.processes)
@@ -276,6 +283,8 @@ class Trainer:
         """Take weights, optimizer and LLDS setting back to where the checkpoint was made."""
         checkpoint.load(self.optimizer)
         self.updater.n_applied = checkpoint.state.policy_version
+        if self.processes.rank == 0:
+            self._probes.restore(checkpoint.state.probe_set)
         if not keep_llds:
             self.updater.llds_gate = checkpoint.state.llds
             self.updater.llds_coefficient = checkpoint.state.llds_coefficient

@@ -1,0 +1,235 @@
+"""Probes: measurements too dear for every step, made every `probes_every` steps before the updates.
+
+On a few groups with both classes, from one more forward pass, after arXiv 2505.18830 (GWHES, NTHR)
+and arXiv 2512.04220 v2, Def. A.3:
+- `hidden_similarity`, per group: the cosine between correct and incorrect responses in the final
+  hidden states that predict their action tokens. Each response counts once, however long it is.
+- `nthr_influence`, per incorrect response: how much a token of it pushes the group's correct
+  responses down, on average over its tokens.
+- `gwhes`, per group: how much all of them push, less what the correct ones add to each other; mean
+  over the correct responses.
+
+And on a fixed set, the correct responses of the greedy evaluation before the first step:
+`probe_set_logp`, per response: Σ log π of its action tokens, in nats. Δ looks at what the policy
+writes now; this one at what it once knew.
+
+A probe draws no random number, so it changes nothing in the training.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from .batch import Batch
+from .config import TrainConfig
+from .environment import Environment
+from .evaluation import Player
+from .policy import Policy
+from .questions import Question
+from .records import response_ids
+from .scoring import action_hidden, action_logps, by_length, head_logits, logits_rows, pad
+from .tokens import Rollout
+
+SET_SIZE = 32
+"""Responses in the fixed set, at most."""
+SET_AT_ONCE = 8
+"""Responses of the fixed set in one forward pass."""
+
+
+class GroupProbe(NamedTuple):
+    """What is measured of one group; `influence` (rows,) of every response, the correct ones
+    included."""
+
+    similarity: float
+    influence: Tensor
+    gwhes: float
+
+
+def probe_group(model: Any, ids: Tensor, action_mask: Tensor, correct: Tensor) -> GroupProbe:
+    """Similarity, influence and GWHES of the responses of one question.
+
+    ids, action_mask (rows, T), padded on the right; correct (rows,) bool, of both classes.
+
+    With h the final hidden state that predicts a token y and g = e_y − π, both of the policy given,
+    the influence of a token is s = gᵀ M⁺ h, M⁺ = Σ g⁺ h⁺ᵀ over the tokens of correct responses:
+    the double sum Σ ⟨g⁺, g⟩⟨h⁺, h⟩ in one product (arXiv 2505.18830, the score of NTHR). g is kept
+    for the tokens that occur in the group's responses, its probabilities not renormalised, as
+    there. GWHES is p⁻ Σ s over incorrect tokens − p⁺ Σ s over correct ones, divided by the number
+    of correct responses; p⁺ = (1−p)/√(p(1−p)) and p⁻ = p/√(p(1−p)) with p the share of correct
+    ones (Lemma 4.2, Theorem 4.4). float32.
+    """
+    mask = action_mask.bool()
+    hidden = action_hidden(model, ids, mask).float()
+    row = mask.nonzero()[:, 0]
+    errors = _errors(model, hidden, ids[mask])
+    right = correct[row]
+    score = ((errors @ (errors[right].T @ hidden[right])) * hidden).sum(-1)
+    n_tokens = mask.sum(1)
+    centres = hidden.new_zeros(len(ids), hidden.shape[-1]).index_add(0, row, hidden)
+    centres = centres / n_tokens[:, None]
+    similarity = torch.cosine_similarity(centres[correct].mean(0), centres[~correct].mean(0), dim=0)
+    p = float(correct.float().mean())
+    push = p * score[~right].sum() - (1 - p) * score[right].sum()
+    return GroupProbe(
+        similarity=float(similarity),
+        influence=hidden.new_zeros(len(ids)).index_add(0, row, score) / n_tokens,
+        gwhes=float(push) / (math.sqrt(p * (1 - p)) * int(correct.sum())),
+    )
+
+
+def _errors(model: Any, hidden: Tensor, targets: Tensor) -> Tensor:
+    """g = e_y − π of n tokens, (n, number of different targets)."""
+    kept, column = targets.unique(return_inverse=True)
+    size = logits_rows(model)
+    parts = []
+    for h, y in zip(hidden.split(size), column.split(size), strict=True):
+        logits = head_logits(model, h)
+        error = -(logits[:, kept] - logits.logsumexp(-1, keepdim=True)).exp()
+        parts.append(error.scatter_add(1, y[:, None], torch.ones_like(error[:, :1])))
+    return torch.cat(parts)
+
+
+def mixed_groups(correct: Sequence[bool], groups: Sequence[int], n: int) -> list[list[int]]:
+    """The rows of the first `n` groups with both classes. The step has its questions in random
+    order, so the first are a random choice."""
+    members: dict[int, list[int]] = {}
+    for i, group in enumerate(groups):
+        members.setdefault(group, []).append(i)
+    both = [m for m in members.values() if len({bool(correct[i]) for i in m}) == 2]
+    return both[:n]
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A response of the fixed set: its tokens, prompt and tool text included, and which of them
+    are the policy's."""
+
+    ids: list[int]
+    mask: list[int]
+
+    def __str__(self) -> str:
+        """One line, a star behind every token of the policy's own."""
+        return " ".join(f"{t}{'*' * m}" for t, m in zip(self.ids, self.mask, strict=True))
+
+    @classmethod
+    def read(cls, line: str) -> Kept:
+        """The response that `str` made the line of."""
+        tokens = line.split()
+        return cls([int(t.rstrip("*")) for t in tokens], [int(t.endswith("*")) for t in tokens])
+
+
+class Probes:
+    """The probes of one run, on this rank: its own groups; the fixed set lives on rank 0, which
+    plays the evaluations."""
+
+    def __init__(self, config: TrainConfig, policy: Policy) -> None:
+        self._every = config.probes_every
+        self._n_groups = config.probe_groups
+        self._group_size = config.group_size
+        self._policy = policy
+        self._set: list[Kept] = []
+        self._collecting = self._every > 0
+
+    @property
+    def state(self) -> tuple[str, ...]:
+        """The fixed set, for a checkpoint."""
+        return tuple(map(str, self._set))
+
+    def restore(self, state: Sequence[str]) -> None:
+        """Take up the fixed set that `state` told."""
+        self._set = [Kept.read(line) for line in state]
+        self._collecting = False
+
+    def watched(self, player: Player, environment: Environment) -> Player:
+        """`player`, whose first correct rollouts in `environment` become the fixed set, as long as
+        no step has begun."""
+        return _Watched(self, player, environment)
+
+    def see(self, rollouts: Sequence[Rollout]) -> None:
+        """Keep the correct ones of these, in order, while there is room."""
+        if self._collecting:
+            room = SET_SIZE - len(self._set)
+            correct = [r for r in rollouts if r.episode.correct][:room]
+            self._set += [Kept(r.ids, [int(a >= 0) for a in r.action]) for r in correct]
+
+    @torch.inference_mode()
+    def record(
+        self,
+        recorder: Any,
+        step: int,
+        batch: Batch,
+        correct: Sequence[bool],
+        groups: Sequence[int],
+    ) -> None:
+        """Measure and record, if it is time. The model must hold all its weights."""
+        self._collecting = False
+        if not self._every or step % self._every:
+            return
+        for rows in mixed_groups(correct, groups, self._n_groups):
+            self._group(recorder, step, batch, rows, correct, groups)
+        if self._set:
+            recorder.probes(
+                step=step, probe="probe_set_logp", response_id=np.arange(len(self._set)),
+                value=self._set_logps(batch.ids.device),
+            )  # fmt: skip
+
+    def _group(
+        self,
+        recorder: Any,
+        step: int,
+        batch: Batch,
+        rows: list[int],
+        correct: Sequence[bool],
+        groups: Sequence[int],
+    ) -> None:
+        where = torch.tensor(rows, device=batch.ids.device)
+        longest = max(batch.lengths[i] for i in rows)
+        right = torch.tensor([bool(correct[i]) for i in rows], device=batch.ids.device)
+        found = probe_group(
+            self._policy.model, batch.ids[where, :longest], batch.mask[where, :longest], right
+        )
+        wrong = (~right).cpu().numpy()
+        group = groups[rows[0]]
+        recorder.probes(
+            step=step, probe=["hidden_similarity", "gwhes"], group_id=group,
+            value=[found.similarity, found.gwhes],
+        )  # fmt: skip
+        recorder.probes(
+            step=step, probe="nthr_influence", group_id=group,
+            response_id=response_ids(groups, self._group_size)[rows][wrong],
+            value=found.influence.cpu().numpy()[wrong],
+        )  # fmt: skip
+
+    def _set_logps(self, device: torch.device) -> np.ndarray:
+        values = np.zeros(len(self._set))
+        n_passes = -(-len(self._set) // SET_AT_ONCE)
+        for chosen in by_length([len(kept.ids) for kept in self._set], n_passes):
+            ids = pad([self._set[i].ids for i in chosen], 0, device)
+            mask = pad([self._set[i].mask for i in chosen], 0, device)
+            logps = action_logps(self._policy.model, ids, mask)
+            values[chosen] = logps.double().sum(1).cpu().numpy()
+        return values
+
+
+@dataclass(frozen=True)
+class _Watched:
+    """A player whose rollouts in one environment are shown to the probes."""
+
+    probes: Probes
+    player: Player
+    environment: Environment
+
+    def play(
+        self, environment: Environment, questions: Sequence[Question], generator: torch.Generator
+    ) -> list[Rollout]:
+        rollouts = self.player.play(environment, questions, generator)
+        if environment is self.environment:
+            self.probes.see(rollouts)
+        return rollouts

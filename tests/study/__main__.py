@@ -81,9 +81,10 @@ def run(only: tuple[str, ...], parallel: int, show: bool) -> None:
 def _drive(todo: list[Planned], parallel: int) -> Any:
     """With a bar for each run where there is a terminal, otherwise a line for each event."""
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed}"))
+    made = jobs(todo)
     with Progress(*columns, TimeElapsedColumn(), console=console, transient=True) as progress:
         shown: dict[str, Any] = {}
-        whole = progress.add_task("study", total=len(todo))
+        whole = progress.add_task("study", total=len(made))
 
         def tick(running: list[Job]) -> None:
             for name in set(shown) - {job.name for job in running}:
@@ -95,7 +96,7 @@ def _drive(todo: list[Planned], parallel: int) -> Any:
                 if console.is_terminal:
                     progress.update(shown[job.name], completed=_steps(job))
 
-        return drive(jobs(todo), parallel, _say, tick)
+        return drive(made, parallel, _say, tick)
 
 
 def _steps(job: Job) -> int:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
-import signal
 import subprocess
 import time
 from collections.abc import Callable, Sequence
@@ -84,7 +83,7 @@ def drive(
     allow. Failures are told and do not stop the rest. `tick` sees what runs, several times a
     second.
 
-    On KeyboardInterrupt the running processes are interrupted, waited for, and it is raised again.
+    On KeyboardInterrupt the running processes are ended and waited for, and it is raised again.
     """
     waiting, running, outcome = list(jobs), list[_Running](), Outcome()
     try:
@@ -103,7 +102,7 @@ def drive(
                 well = _end(ended, say)
                 (outcome.finished if well else outcome.failed).append(ended.job.name)
     except KeyboardInterrupt:
-        _interrupt(running)
+        _stop(running)
         raise
     return outcome
 
@@ -159,9 +158,9 @@ def _last_line(log: Path) -> str:
     return next((line.strip()[:300] for line in reversed(lines) if line.strip()), "no output")
 
 
-def _interrupt(running: list[_Running]) -> None:
+def _stop(running: list[_Running]) -> None:
     for r in running:
-        r.process.send_signal(signal.SIGINT)
+        r.process.terminate()  # not an interrupt: what a shell has put behind ignores those
     for r in running:
         try:
             r.process.wait(GRACE)

@@ -32,7 +32,8 @@ def blocks(results: Results) -> dict[str, Callable[[], str]]:
     """Name of the block → what makes its Markdown."""
     makers = (
         tables.setting, tables.progress, tables.verdict, tables.outcomes, tables.alarms,
-        tables.comparisons, tables.sweep, tables.every_run, analyses.periods, analyses.probes,
+        tables.comparisons, tables.sweep, tables.every_run, tables.labels, analyses.periods,
+        analyses.probes,
     )  # fmt: skip
     return {maker.__name__.replace("_", "-"): partial(maker, results) for maker in makers}
 

@@ -62,6 +62,18 @@ class Results:
     def by_seed(self, arm: str) -> dict[int, Result]:
         return {r.plan.seed: r for r in self.of(arm)}
 
+    def label(self, run: Result) -> str:
+        """What a detector should say of the run: its fault, `collapsed`, `declined`, `rescued`
+        (LLDS, and plain GRPO with the same seed collapsed or declined) or `healthy`."""
+        if run.plan.arm.fault is not None:
+            return run.plan.arm.fault
+        if run.outcome != "held":
+            return run.outcome
+        plain = self.by_seed("grpo").get(run.plan.seed)
+        has_llds = run.line["settings"]["llds"] not in ("off", "ungated")
+        rescued = has_llds and plain is not None and plain.outcome != "held"
+        return "rescued" if rescued else "healthy"
+
     def planned(self, arm: str) -> int:
         return sum(p.arm.name == arm for p in self.plan)
 

@@ -21,7 +21,7 @@ def wilson(k: int, n: int) -> tuple[float, float]:
     p, z2 = k / n, Z * Z
     middle = (p + z2 / (2 * n)) / (1 + z2 / n)
     half = Z * sqrt(p * (1 - p) / n + z2 / (4 * n * n)) / (1 + z2 / n)
-    return max(0.0, middle - half), min(1.0, middle + half)
+    return (middle - half if k else 0.0), (middle + half if k < n else 1.0)
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from statistics import mean, median
 
@@ -195,19 +196,29 @@ def _collapses(results: Results, arm: str) -> str:
 def every_run(results: Results) -> str:
     """One row per run."""
     head = (
-        "run", "warm start", "split", "outcome", "step of collapse", "best", "final", "mean Δ",
+        "run", "warm start", "split", "label", "step of collapse", "best", "final", "mean Δ",
         "decay alarm", "lead", "greedy EM", "minutes", "code",
     )  # fmt: skip
     rows = [
         [
-            r.plan.name, r.plan.warm_start, r.plan.split, r.outcome, _or_dash(r.collapse_step),
-            f"{r.best:.2f}", f"{r.final:.2f}", f"{r.delta:+.2f}", _or_dash(r.decay),
+            r.plan.name, r.plan.warm_start, r.plan.split, results.label(r),
+            _or_dash(r.collapse_step), f"{r.best:.2f}", f"{r.final:.2f}", f"{r.delta:+.2f}", _or_dash(r.decay),
             _or_dash(r.lead), f"{_mean([r.em_start])} → {_mean([r.em_end])}", f"{r.minutes:.1f}",
             r.line["code"],
         ]
         for r in results.runs
     ]  # fmt: skip
     return _table(head, rows)
+
+
+def labels(results: Results) -> str:
+    """How many runs there are of each label, to tune detectors on and to judge them."""
+    counts = Counter((results.label(r), r.plan.split) for r in results.runs)
+    rows = [
+        [label, *(str(counts[label, part]) for part in ("development", "test"))]
+        for label in sorted({label for label, _ in counts})
+    ]
+    return _table(("label", "development", "test"), rows)
 
 
 # -- cells ----------------------------------------------------------------------------------------

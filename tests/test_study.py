@@ -1,0 +1,404 @@
+"""The study's rules, statistics, driver, bank and report, without training."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lldscope import open_run
+from lldscope.errors import LldscopeError, RunNotFound, UsageError
+from lldscope.schema import SIGNALS
+from tests.study import arms, bank, report, results, runs, tables
+from tests.study.driver import Job, drive
+from tests.study.outcome import collapse_row, outcome, smoothed
+from tests.study.stats import paired, wilson
+
+SAMPLES = Path(__file__).parent.parent / "sample_runs"
+
+
+# -- the rule -------------------------------------------------------------------------------------
+
+
+def plain_mean(reward: list[float], t: int) -> float:
+    return sum(reward[t - 9 : t + 1]) / 10 if t >= 9 else math.nan
+
+
+def plain_collapse(reward: list[float]) -> int | None:
+    """For every row anew: are this one and the nine after it under half of the best so far?"""
+    means = [plain_mean(reward, t) for t in range(len(reward))]
+
+    def low(t: int) -> bool:
+        best = max((m for m in means[: t + 1] if not math.isnan(m)), default=math.nan)
+        return means[t] < 0.5 * best
+
+    for t in range(len(reward) - 9):
+        if all(low(s) for s in range(t, t + 10)):
+            return t
+    return None
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from([0.0, 0.25, 0.5, 1.0]), st.integers(1, 15)), max_size=8),
+    st.lists(st.integers(0, 60), max_size=2),
+)
+def test_collapse_is_what_the_rule_says(pieces, gaps):
+    reward = [level for level, steps in pieces for _ in range(steps)]
+    for gap in gaps:
+        if gap < len(reward):
+            reward[gap] = math.nan
+    assert collapse_row(reward) == plain_collapse(reward)
+    np.testing.assert_allclose(
+        smoothed(reward), [plain_mean(reward, t) for t in range(len(reward))], atol=1e-12
+    )
+
+
+def test_outcomes():
+    up = [0.6] * 30
+    assert outcome(up + [0.0] * 30) == "collapsed"
+    # the mean of ten is under 0.3 from the sixth zero on, and that has to last for ten steps
+    assert collapse_row(up + [0.0] * 30) == 35
+    assert collapse_row(up + [0.0] * 14) is None
+    assert outcome(up + [0.4] * 30) == "declined"
+    assert outcome(up + [0.5] * 30) == "held"
+    assert outcome([0.6] * 5) == "held"
+
+
+# -- statistics -----------------------------------------------------------------------------------
+
+
+def test_wilson():
+    # Newcombe 1998, Stat. Med. 17:857, table I: 81 of 263, 15 of 148, 0 of 20
+    for k, n, low, high in (
+        (81, 263, 0.2553, 0.3662),
+        (15, 148, 0.0624, 0.1605),
+        (0, 20, 0, 0.1611),
+    ):
+        assert wilson(k, n) == pytest.approx((low, high), abs=5e-5)
+    assert wilson(10, 10)[1] == 1.0
+
+
+@given(st.integers(1, 40), st.data())
+def test_wilson_bounds_are_where_the_normal_test_just_rejects(n, data):
+    k = data.draw(st.integers(0, n))
+    for bound in wilson(k, n):
+        if 0 < bound < 1:
+            z = (k / n - bound) / math.sqrt(bound * (1 - bound) / n)
+            assert abs(z) == pytest.approx(1.959964, abs=1e-6)
+
+
+@given(st.lists(st.integers(-20, 20), min_size=2, max_size=7))
+def test_sign_flip_test_counts_sign_patterns(differences):
+    sums = [
+        sum(s * d for s, d in zip(signs, differences, strict=True))
+        for signs in itertools.product((1, -1), repeat=len(differences))
+    ]
+    got = paired(differences)
+    assert got.p_above == sum(x >= sum(differences) for x in sums) / len(sums)
+    assert got.p_below == sum(x <= sum(differences) for x in sums) / len(sums)
+    assert got.low <= got.mean <= got.high
+    assert got.above == sum(d > 0 for d in differences)
+
+
+def test_five_of_five_is_clear_and_three_of_three_is_not():
+    assert paired([0.1, 0.2, 0.1, 0.3, 0.1]).verdict == 1
+    assert paired([-0.1, -0.2, -0.1, -0.3, -0.1]).verdict == -1
+    assert paired([0.1, -0.2, 0.1, 0.3, 0.1]).verdict == 0
+    assert paired([0.1, 0.2, 0.1]).verdict == 0
+
+
+# -- the plan -------------------------------------------------------------------------------------
+
+
+def test_the_plan():
+    plan = arms.planned()
+    names = [p.name for p in plan]
+    assert len(set(names)) == len(names)
+    assert names[:4] == ["grpo-0", "grpo-llds-action-0", "grpo-1", "grpo-llds-action-1"]
+    for p in plan:
+        assert p.split == ("test" if p.seed % 2 else "development")
+        config = p.resolved()
+        assert config["seed"] == p.seed
+        assert all(config[k] == v for k, v in p.arm.settings.items())
+        shared = set(arms.BASE) - set(p.arm.settings)
+        assert all(config[k] == arms.BASE[k] for k in shared)
+    assert {p.warm_start for p in plan if p.arm.name == "grpo"} == set(arms.WARM_STARTS)
+    assert arms.split(100) == "pilot"
+    assert sorted(arms.LAMBDAS) == [0.0, 0.01, 0.05, 0.1, 0.2, 0.5]
+
+
+def test_controls_differ_from_the_main_arms_in_one_thing():
+    config = {name: arms.planned([name])[0].resolved() for name in ("grpo", "grpo-llds-action")}
+    differ = {"half-lr": {"lr"}, "positive-only": {"positive_only"}, "grpo-kl": {"kl_coefficient"}}
+    for name, keys in differ.items():
+        other = arms.planned([name])[0].resolved()
+        assert {k for k in other if other[k] != config["grpo"][k]} == keys | {"name"}
+    nll = arms.planned(["nll"])[0].resolved()
+    assert {k for k in nll if nll[k] != config["grpo-llds-action"][k]} == {"llds", "name"}
+    with pytest.raises(UsageError, match="no arm 'nope'"):
+        arms.planned(["nope"])
+
+
+# -- the driver -----------------------------------------------------------------------------------
+
+
+def job(tmp_path: Path, name: str, code: str = "", **options) -> Job:
+    """A process that makes its folder, and fails where the code says so."""
+    folder = tmp_path / name
+    code = f"import os, sys, time; os.mkdir(sys.argv[1]); {code}"
+    command = [sys.executable, "-S", "-c", code, str(folder)]
+    return Job(name, command, folder, lambda seconds: "well", **options)
+
+
+def test_failures_do_not_stop_the_rest_and_needs_are_waited_for(tmp_path):
+    needed = tmp_path / "first" / "file"
+    said: list[str] = []
+    jobs = [
+        job(tmp_path, "second", needs=needed),
+        job(tmp_path, "bad", "sys.exit('no such thing')"),
+        job(tmp_path, "first", f"open({str(needed)!r}, 'w').close()"),
+        job(tmp_path, "done", done=lambda: True),
+        replace(job(tmp_path, "lost"), finish=lambda seconds: 1 / 0),
+        job(tmp_path, "never", needs=tmp_path / "nothing"),
+    ]
+    outcome = drive(jobs, 1, said.append)
+    assert outcome.finished == ["first", "second"]
+    assert outcome.failed == ["bad", "lost"]
+    assert outcome.left == ["never"]
+    assert "exit code 1: no such thing" in jobs[1].failed.read_text()
+    assert "division by zero" in jobs[4].failed.read_text()
+    assert not (tmp_path / "done").exists()
+    assert any(line.startswith("bad: failed") for line in said)
+
+
+def test_what_is_half_done_starts_anew(tmp_path):
+    half = job(tmp_path, "half")
+    half.folder.mkdir()
+    (half.folder / "torn").touch()
+    half.failed.write_text("last time")
+    assert drive([half], 2, lambda line: None).finished == ["half"]
+    assert list(half.folder.iterdir()) == []
+    assert not half.failed.exists()
+
+
+def test_several_at_a_time_and_never_more(tmp_path):
+    most: list[int] = []
+    jobs = [job(tmp_path, str(i), "time.sleep(0.3)") for i in range(3)]
+    assert drive(jobs, 2, lambda line: None, lambda now: most.append(len(now))).finished
+    assert max(most) == 2
+
+
+def test_a_job_that_runs_elsewhere_is_left_alone(tmp_path):
+    slow = job(tmp_path, "slow", "time.sleep(30)")
+    code = (
+        "import sys, pathlib; sys.path.insert(0, sys.argv[2]); from tests.study.driver import *\n"
+        "folder = pathlib.Path(sys.argv[1]); command = [sys.executable, '-S', '-c', "
+        "'import os, sys, time; os.mkdir(sys.argv[1]); time.sleep(30)', str(folder)]\n"
+        "drive([Job('slow', command, folder, str)], 1)"
+    )
+    root = str(Path(__file__).parent.parent)
+    other = subprocess.Popen([sys.executable, "-c", code, str(slow.folder), root])
+    try:
+        while not slow.folder.exists():
+            assert other.poll() is None
+            time.sleep(0.05)
+        said: list[str] = []
+        assert not drive([slow], 1, said.append).finished
+        assert said == ["slow: another driver is at it"]
+    finally:
+        other.send_signal(signal.SIGINT)
+        other.wait(10)
+    # its process has ended with the driver, so the run is free again
+    assert drive([job(tmp_path, "slow")], 1, lambda line: None).finished == ["slow"]
+
+
+def test_stopping_ends_the_processes(tmp_path):
+    sleeper = job(tmp_path, "sleeper", "open(sys.argv[1] + '/pid', 'w').write(str(os.getpid())); "
+                  "time.sleep(30)")  # fmt: skip
+    pid = sleeper.folder / "pid"
+
+    def stop_when_it_runs(running: list[Job]) -> None:
+        if pid.is_file() and pid.read_text():
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        drive([sleeper], 1, lambda line: None, stop_when_it_runs)
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(pid.read_text()), 0)
+
+
+# -- plan and bank --------------------------------------------------------------------------------
+
+
+def test_a_run_counts_as_done_only_with_the_settings_of_the_plan():
+    p = arms.planned(["grpo"])[0]
+    line = {"settings": p.resolved()}
+    assert runs.state(p, None) == "missing"
+    assert runs.state(p, line) == "done"
+    line["settings"]["lr"] *= 2
+    assert runs.state(p, line) == "outdated"
+    # recorded before the trainer had the setting: what it did is the default
+    line = {"settings": {k: v for k, v in p.resolved().items() if k != "positive_only"}}
+    assert runs.state(p, line) == "done"
+    odd = arms.Planned(arms.Arm("odd", "variant", "", (0,), {"nothing_like_it": 1}), 0)
+    assert runs.state(odd, line) == "impossible"
+
+
+def test_jobs_make_a_warm_start_before_the_first_run_that_needs_it():
+    made = runs.jobs(arms.planned(["grpo"])[:5])
+    assert [j.name for j in made] == ["grpo-0", "warm-1", "grpo-1", "warm-2", "grpo-2", "grpo-3",
+                                      "grpo-4"]  # fmt: skip
+    assert made[2].needs == arms.STUDY / "warm-1" / "model.safetensors"
+    assert made[0].needs.is_file()
+    assert "model=runs/study/warm-1" in made[2].command
+    fault = arms.Planned(arms.Arm("fault-x", "fault", "", (0,), fault="x"), 0)
+    assert runs.train_job(fault).command[1:4] == ["-m", "tests.study.faults", "x"]
+
+
+@pytest.fixture(scope="module")
+def sample_bank(tmp_path_factory) -> Path:
+    """The two sample runs, exported."""
+    folder = tmp_path_factory.mktemp("bank")
+    for name in ("grpo", "grpo-llds"):
+        bank.export(SAMPLES / name, {"run": name, "arm": name, "seed": 0}, folder)
+    return folder
+
+
+@pytest.mark.parametrize("name", ["grpo", "grpo-llds"])
+def test_an_exported_run_is_judged_like_the_recorded_one(sample_bank, name):
+    with open_run(SAMPLES / name) as run:
+        recorded, assessed, actions = run.signals(), run.assess(), run.action_signals()
+    stored = bank.exported_signals(name, sample_bank)
+    for column in SIGNALS.names:
+        np.testing.assert_allclose(
+            stored[column].to_numpy(float), recorded[column].to_numpy(float), rtol=1e-6
+        )
+    again = bank.assess_exported(name, bank=sample_bank)
+    assert again.phases == assessed.phases
+    assert [(a.rule, a.episodes) for a in again.alerts] == [
+        (a.rule, a.episodes) for a in assessed.alerts
+    ]
+    sizes = [f.stat().st_size for f in sample_bank.rglob(f"{name}.parquet")]
+    assert len(sizes) == 2
+    assert sum(sizes) < 40_000
+    line = bank.index(sample_bank)[name]
+    assert line["settings"]["seed"] == 0
+    assert line["steps"] == len(recorded)
+    assert line["outcome"] == outcome(recorded["reward"].to_numpy())
+    # Δ by action and window, against the view of the recorded run
+    windows = bank.exported_windows(name, sample_bank)
+    row = windows.query("breakdown == 'action' and first_step == 20 and key == 1 and correct").iloc[
+        0
+    ]
+    same = actions.query("20 <= step < 30 and action_index == 1 and correct")
+    assert row["n"] == same["n_actions"].sum()
+    assert row["delta_sum"] == pytest.approx((same["delta"] * same["n_delta"]).sum(), rel=1e-5)
+
+
+def test_displaced_questions_and_single_deltas(sample_bank):
+    with open_run(SAMPLES / "grpo") as run:
+        each = run.sql("FROM response_likelihood WHERE correct AND mixed AND delta IS NOT NULL")
+    stored = bank.exported_signals("grpo", sample_bank).set_index("step")
+    for step in (30, 60):
+        rows = each[each["step"] == step]
+        means = rows.groupby(["data_source", "group_id"])["delta"].mean()
+        assert stored["displaced_share"][step] == pytest.approx((means < 0).mean(), abs=1e-6)
+        np.testing.assert_allclose(
+            stored["correct_deltas"][step], rows.sort_values("response_id")["delta"], rtol=4e-3
+        )
+
+
+def test_exporting_again_replaces_the_line(sample_bank, tmp_path):
+    for seed in (1, 2):
+        bank.export(SAMPLES / "grpo", {"run": "x", "seed": seed}, tmp_path)
+    assert [line["seed"] for line in bank.index(tmp_path).values()] == [2]
+    with pytest.raises(RunNotFound, match=r"no nobody\.parquet"):
+        bank.exported_signals("nobody", tmp_path)
+
+
+# -- the report -----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def made_up_bank(sample_bank, tmp_path) -> Path:
+    """Eleven runs of the plan: the signals of the samples with rewards that we know. GRPO ends at
+    0.1 (collapsed) in seeds 0–2 and at 0.5 in seeds 3 and 4; LLDS at 0.5; half-lr, seed 0, was made
+    with other settings."""
+    signals = pq.read_table(sample_bank / "signals" / "grpo.parquet")
+    windows = pq.read_table(sample_bank / "windows" / "grpo.parquet")
+    line = bank.index(sample_bank)["grpo"]
+    for p in arms.planned(["grpo", "grpo-llds-action", "half-lr"]):
+        if p.seed > 4 or (p.arm.name == "half-lr" and p.seed > 0):
+            continue
+        end = 0.1 if p.arm.name == "grpo" and p.seed < 3 else 0.5 + p.seed / 1000
+        reward = np.full(signals.num_rows, 0.5)
+        reward[100:] = end
+        i = SIGNALS.names.index("reward")
+        mine = signals.set_column(i, "reward", pa.array(reward, pa.float32()))
+        bank._write(tmp_path / "signals" / f"{p.name}.parquet", mine)
+        bank._write(tmp_path / "windows" / f"{p.name}.parquet", windows)
+        row = collapse_row(reward)
+        settings = p.resolved() | ({"lr": 1.0} if p.arm.name == "half-lr" else {})
+        about = {"run": p.name, "settings": settings, "code": "abc", "processor": "ours"}
+        told = {"outcome": outcome(reward), "collapse_step": row, "seconds": 120.0}
+        bank._enter({**line, **about, **told}, tmp_path)
+    return tmp_path
+
+
+def test_the_report_says_what_the_runs_say(made_up_bank, tmp_path):
+    page = tmp_path / "study.md"
+    page.write_text((report.PAGE).read_text("utf-8"), "utf-8")
+    report.write(made_up_bank, page, pictures=False)
+    text = page.read_text("utf-8")
+    assert f"10 of {len(arms.planned())} runs so far. 1 more were made with other settings" in text
+    assert "left out: half-lr-0" in text
+    grpo = next(line for line in text.splitlines() if line.startswith("| `grpo` GRPO | "))
+    # rewards: 0.5 up to row 99; the mean of ten is under 0.25 from row 106 on
+    assert "| 5 of 10 so far | 3 of 5 | 23–88 % | 0 | 106 (106–106) | 0.50 | 0.26 |" in grpo
+    alerts = bank.assess_exported("grpo-0", bank=made_up_bank).alerts
+    alarm = next(a.step for a in alerts if a.rule == "lld-decay")
+    assert f"by {106 - alarm} ({106 - alarm}–{106 - alarm}) steps" in text
+    # 0.4, 0.4, 0.4, 0, 0 higher: not enough for five seeds
+    assert "grpo-llds-action − grpo | 5 | +0.241 |" in text
+    assert "LLDS does not beat `grpo` (+0.241, 5 seeds): no difference can be claimed." in text
+    assert "Nothing can be said yet against `nll`, `half-lr`" in text
+    assert "| collapsed | 2 | 1 |" in text
+    assert "| healthy | 2 | 2 |" in text
+    assert "| rescued | 2 | 1 |" in text
+    before = text
+    report.write(made_up_bank, page, pictures=False)
+    assert page.read_text("utf-8") == before
+
+
+def test_a_report_without_runs(tmp_path):
+    found = results.collect(tmp_path)
+    assert found.runs == []
+    assert tables.outcomes(found) == "No runs yet."
+    assert "Nothing can be said yet" in tables.verdict(found)
+    with pytest.raises(LldscopeError, match="no block"):
+        report.filled("page", "outcomes", "x")
+
+
+def test_every_line_of_the_index_has_its_files():
+    """The bank in the repository is whole, and its outcomes are those of the rule."""
+    for name, line in bank.index().items():
+        reward = bank.exported_signals(name)["reward"].to_numpy(float)
+        assert line["outcome"] == outcome(reward), name
+        assert len(reward) == line["steps"]
+        assert not bank.exported_windows(name).empty
+        assert line["split"] == arms.split(line["seed"])
+        assert json.dumps(line["settings"])

@@ -20,9 +20,7 @@ import vllm.model_executor.layers.utils as layer_utils
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
-from vllm.model_executor.layers.attention import Attention
 from vllm.platforms import current_platform
-from vllm.v1.attention.backends.cpu_attn import CPUAttentionBackend
 
 
 class WeightSync:
@@ -69,6 +67,9 @@ def _leave_unpacked() -> None:
 
 
 def _pad_heads() -> None:
+    from vllm.model_executor.layers.attention import Attention
+    from vllm.v1.attention.backends.cpu_attn import CPUAttentionBackend
+
     init, forward = Attention.__init__, Attention.forward
     sizes = CPUAttentionBackend.get_supported_head_sizes()
 

@@ -110,7 +110,8 @@ _SWEEP = {f"lambda-{value}": value for value in (0.01, 0.05, 0.1, 0.5)}
 
 FAULTS: dict[str, str] = {}
 """Fault → what breaks, in words; an arm `fault-FAULT` each. `python -m tests.study.faults FAULT`
-takes the arguments of `lldscope train` and exits with 0 if the run is on record, however it went."""
+takes the arguments of `lldscope train`, and exits with 0 if the run is on record, however it
+went."""
 
 ARMS: tuple[Arm, ...] = (
     Arm("grpo", "main", "GRPO", TEN),

@@ -40,7 +40,7 @@ class Job:
     finish: Callable[[float], str]
     needs: Path | None = None
     done: Callable[[], bool] = lambda: False
-    before: Callable[[], None] = lambda: None
+    before: Callable[[], object] = lambda: None
 
     def beside(self, suffix: str) -> Path:
         """A file of the job beside its folder."""

@@ -202,9 +202,9 @@ def every_run(results: Results) -> str:
     rows = [
         [
             r.plan.name, r.plan.warm_start, r.plan.split, results.label(r),
-            _or_dash(r.collapse_step), f"{r.best:.2f}", f"{r.final:.2f}", f"{r.delta:+.2f}", _or_dash(r.decay),
-            _or_dash(r.lead), f"{_mean([r.em_start])} → {_mean([r.em_end])}", f"{r.minutes:.1f}",
-            r.line["code"],
+            _or_dash(r.collapse_step), f"{r.best:.2f}", f"{r.final:.2f}", f"{r.delta:+.2f}",
+            _or_dash(r.decay), _or_dash(r.lead), f"{_mean([r.em_start])} → {_mean([r.em_end])}",
+            f"{r.minutes:.1f}", r.line["code"],
         ]
         for r in results.runs
     ]  # fmt: skip

@@ -141,6 +141,12 @@ def test_the_plan():
     assert sorted(arms.LAMBDAS) == [0.0, 0.01, 0.05, 0.1, 0.2, 0.5]
 
 
+def test_every_fault_there_is_is_planned():
+    from tests.study.faults import FAULTS  # with torch
+
+    assert list(arms.FAULTS) == list(FAULTS)
+
+
 def test_controls_differ_from_the_main_arms_in_one_thing():
     config = {name: arms.planned([name])[0].resolved() for name in ("grpo", "grpo-llds-action")}
     differ = {"half-lr": {"lr"}, "positive-only": {"positive_only"}, "grpo-kl": {"kl_coefficient"}}

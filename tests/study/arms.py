@@ -24,7 +24,7 @@ STUDY = ROOT / "runs" / "study"
 WARM_STARTS = ("tiny", "warm-1", "warm-2")
 """The shipped policy, and two made like it from other seeds (the number in the name)."""
 
-TEN, FIVE, THREE = tuple(range(10)), tuple(range(5)), tuple(range(3))
+TEN, FIVE, FOUR, THREE = (tuple(range(n)) for n in (10, 5, 4, 3))
 PILOT = 100  # seeds from here on were used to find the setting and count for nothing
 
 LLDS: dict[str, Any] = {"llds": "action", "llds_coefficient": 0.2}
@@ -108,7 +108,15 @@ def _made(warm_start: str) -> Path:
 
 _SWEEP = {f"lambda-{value}": value for value in (0.01, 0.05, 0.1, 0.5)}
 
-FAULTS: dict[str, str] = {}
+FAULTS: dict[str, str] = {
+    "retriever-dies": "every search fails",
+    "tool-unmasked": "the policy is trained on tool text",
+    "truncation": "a length limit far too small",
+    "lr-jump": "the learning rate jumps",
+    "overflow": "some updates are NaN or infinite",
+    "wrong-group": "questions share a group id in pairs",
+    "stale-engine": "the rollout engine gets no new weights",
+}
 """Fault → what breaks, in words; an arm `fault-FAULT` each. `python -m tests.study.faults FAULT`
 takes the arguments of `lldscope train`, and exits with 0 if the run is on record, however it
 went."""
@@ -141,7 +149,7 @@ ARMS: tuple[Arm, ...] = (
         Arm(name, "sweep", f"LLDS, λ {value}", THREE, LLDS | {"llds_coefficient": value})
         for name, value in _SWEEP.items()
     ),
-    *(Arm(f"fault-{f}", "fault", words, THREE, fault=f) for f, words in FAULTS.items()),
+    *(Arm(f"fault-{f}", "fault", f"GRPO, {words}", FOUR, fault=f) for f, words in FAULTS.items()),
 )  # fmt: skip
 """GSPO's clip is 0.2 as in the LLDS reference code, not the 3e-4 of its paper (arXiv 2507.18071):
 what is compared is the reference's GSPO."""

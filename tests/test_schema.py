@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 from lldscope_trainer.config import TrainConfig
-from lldscope_trainer.train import train
+from lldscope_trainer.loop import train
 
 import lldscope
 from lldscope.schema import TABLES, arrow_schema
 
-# Columns that no run of this trainer on one machine can fill, and why. `probes` has no writer yet.
+# Columns that this run cannot fill, and why.
 NOT_WRITTEN = {
     "actions.logp_behaviour_sum": "the in-process sampler is the trainer's own policy",
-    **{f"probes.{name}": "written by adapters" for name in TABLES["probes"].names},
+    "probes.action_index": "no probe of this trainer is about a single action",
 }
 
 
@@ -22,7 +22,7 @@ def run(tmp_path_factory) -> tuple[lldscope.Run, lldscope.Recorder]:
     path = tmp_path_factory.mktemp("schema") / "run"
     config = TrainConfig(
         steps=4, prompts=4, group_size=4, updates=2, lr=1e-4, kl_coefficient=0.01, llds="action",
-        rescore_share=1.0, tokens_every=1, eval_questions=4,
+        rescore_share=1.0, tokens_every=1, eval_questions=4, probes_every=1,
     )  # fmt: skip
     with lldscope.Recorder(path) as recorder:
         train(config, recorder)

@@ -34,6 +34,7 @@ SEAL_SECONDS = 1.0  # a finished step is readable after at most about this long
 SEAL_ROWS = 20_000  # … or as soon as this many rows wait
 OPEN_STEP_SECONDS = 30.0  # rows of a step that does not end are sealed after this long
 HEARTBEAT_SECONDS = 5.0
+FLUSH_SECONDS = 10  # what `flush` waits for the disk
 CLOSE_SECONDS = 120  # what `close` waits for a disk that does not answer
 QUEUE_CALLS = 4096  # calls that may wait; beyond it rows are dropped rather than training held up
 MAX_WAITING_ROWS = 2_000_000  # rows kept in memory while the disk refuses them
@@ -55,6 +56,7 @@ class NullRecorder:
     def evals(self, **columns: Any) -> None: ...
     def probes(self, **columns: Any) -> None: ...
     def event(self, kind: str, step: int | None = None, **details: Any) -> None: ...
+    def flush(self) -> None: ...
     def alert(self, **alert: Any) -> None: ...
     def close(self, status: str = "finished", reason: str | None = None) -> None: ...
 
@@ -150,6 +152,14 @@ class Recorder(NullRecorder):
         self._line(store.ALERTS_FILE, alert)
 
     # -- life -------------------------------------------------------------------------------------
+
+    def flush(self) -> None:
+        """Wait until the rows of all complete steps are sealed, or a while if the disk refuses
+        them. For the moment before a checkpoint: a run that goes on from it must find them."""
+        done = threading.Event()
+        self._put(("flush", done))
+        if not self._closed and not done.wait(FLUSH_SECONDS):
+            log.warning("lldscope: rows were not on disk after %d s", FLUSH_SECONDS)
 
     def close(self, status: str = "finished", reason: str | None = None) -> None:
         """Seal everything and say how the run ended: finished, failed or stopped. Idempotent."""
@@ -303,6 +313,9 @@ class _Writer(threading.Thread):
             try:
                 if kind == "close":
                     self._finish()
+                elif kind == "flush":
+                    self._seal()
+                    value.set()
                 elif kind:
                     self._take(kind, value)
                 self._tick()

@@ -206,6 +206,30 @@ def test_a_bad_start_raises_and_says_why(tmp_path):
         lldscope.Recorder(newer, resume=True)
 
 
+def test_what_was_flushed_survives_a_kill(tmp_path):
+    """The process ends the hard way right after the flush, long before a seal was due."""
+    program = (
+        "import lldscope, os, sys\n"
+        "r = lldscope.Recorder(sys.argv[1])\n"
+        "for step in range(3): r.step(step=step, n_responses=4)\n"
+        "r.flush()\n"
+        "r.responses(step=3, response_id=[0], group_id=[0])\n"
+        "os._exit(9)\n"
+    )
+    subprocess.run([sys.executable, "-c", program, str(tmp_path / "r")], check=False)
+    run = lldscope.open_run(tmp_path / "r")
+    assert run.signals()["step"].tolist() == [0, 1, 2]
+    assert run.damaged == {}
+
+
+def test_flushing_a_closed_recorder_does_not_wait(tmp_path):
+    r = lldscope.Recorder(tmp_path / "r")
+    r.close()
+    started = time.monotonic()
+    r.flush()
+    assert time.monotonic() - started < 1
+
+
 def test_calls_after_close_are_counted_not_raised(tmp_path):
     r = lldscope.Recorder(tmp_path / "r")
     r.close()

@@ -267,6 +267,7 @@ class Trainer:
             alarmed=alarmed,
             probe_set=self._probes.state,
         )
+        self.recorder.flush()
         try:
             checkpoints.write(state, self.policy, self.optimizer, self.processes)
         except OSError as error:

@@ -131,7 +131,8 @@ def test_a_real_alarm_rolls_a_real_run_back(tmp_path):
     run = tmp_path / "run"
     result = CliRunner().invoke(
         cli.train,
-        ["tiny", "prompts=2", "group_size=8", "updates=4", "eval_questions=0", "lr=3e-3", "sequence_tokens=160",
+        ["tiny", "prompts=2", "group_size=8", "updates=4", "eval_questions=0", "lr=3e-3",
+         "sequence_tokens=160",
          "steps=60", "checkpoint_every=4", "guard=rollback,llds,stop", "tokens_every=0",
          "guard_on=lld-decay,lld-collapse,entropy-surge,reward-crash", "guard_margin=8",
          "--run", str(run)],

@@ -18,7 +18,8 @@ from lldscope_trainer.checkpoint import find_checkpoint
 from lldscope_trainer.config import load_config
 from lldscope_trainer.loop import train
 from lldscope_trainer.policy import load_policy
-from lldscope_trainer.probes import Kept, Probes, mixed_groups, probe_group
+from lldscope_trainer.probes import Kept, Probes, probe_group
+from lldscope_trainer.rescore import mixed_groups
 from lldscope_trainer.scoring import action_logps
 
 import lldscope
@@ -147,9 +148,7 @@ def test_alike_and_opposite_responses(policy):
 def test_mixed_groups_come_whole_and_in_order():
     correct = [bool(c) for c in (1, 1, 0, 1, 0, 0, 1, 0)]
     groups = [4, 4, 7, 7, 2, 2, 9, 9]
-    assert mixed_groups(correct, groups, 9) == [[2, 3], [6, 7]]
-    assert mixed_groups(correct, groups, 1) == [[2, 3]]
-    assert mixed_groups(correct, groups, 0) == []
+    assert mixed_groups(correct, groups) == [[2, 3], [6, 7]]
 
 
 def test_a_kept_response_reads_as_written():

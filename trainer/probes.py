@@ -34,6 +34,7 @@ from .evaluation import Player
 from .policy import Policy
 from .questions import Question
 from .records import response_ids
+from .rescore import mixed_groups
 from .scoring import action_hidden, action_logps, by_length, head_logits, logits_rows, pad
 from .tokens import Rollout
 
@@ -94,16 +95,6 @@ def _errors(model: Any, hidden: Tensor, targets: Tensor) -> Tensor:
         error = -(logits[:, kept] - logits.logsumexp(-1, keepdim=True)).exp()
         parts.append(error.scatter_add(1, y[:, None], torch.ones_like(error[:, :1])))
     return torch.cat(parts)
-
-
-def mixed_groups(correct: Sequence[bool], groups: Sequence[int], n: int) -> list[list[int]]:
-    """The rows of the first `n` groups with both classes. The step has its questions in random
-    order, so the first are a random choice."""
-    members: dict[int, list[int]] = {}
-    for i, group in enumerate(groups):
-        members.setdefault(group, []).append(i)
-    both = [m for m in members.values() if len({bool(correct[i]) for i in m}) == 2]
-    return both[:n]
 
 
 @dataclass(frozen=True)
@@ -172,7 +163,8 @@ class Probes:
         self._collecting = False
         if not self._every or step % self._every:
             return
-        for rows in mixed_groups(correct, groups, self._n_groups):
+        # The step has its questions in random order, so the first groups are a random choice.
+        for rows in mixed_groups(correct, groups)[: self._n_groups]:
             self._group(recorder, step, batch, rows, correct, groups)
         if self._set:
             recorder.probes(

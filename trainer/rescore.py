@@ -18,15 +18,20 @@ INCORRECT_SHARE = 0.25
 """Part of the re-scored rollouts that is taken from the incorrect ones."""
 
 
+def mixed_groups(right: Sequence[bool], groups: Sequence[int]) -> list[list[int]]:
+    """The rows of each group with both classes, groups in the order in which they come."""
+    members: dict[int, list[int]] = {}
+    for i, group in enumerate(groups):
+        members.setdefault(group, []).append(i)
+    return [m for m in members.values() if 0 < sum(bool(right[i]) for i in m) < len(m)]
+
+
 def rescore_sample(
     right: Sequence[bool], groups: Sequence[int], n: int, rng: random.Random
 ) -> list[int]:
     """Up to `n` rollouts of groups with both classes: correct ones of randomly ordered groups
     first, the last part (INCORRECT_SHARE) from the incorrect ones."""
-    members: dict[int, list[int]] = {}
-    for i, group in enumerate(groups):
-        members.setdefault(group, []).append(i)
-    mixed = [m for m in members.values() if 0 < sum(bool(right[i]) for i in m) < len(m)]
+    mixed = mixed_groups(right, groups)
     rng.shuffle(mixed)
     correct = [i for m in mixed for i in m if right[i]]
     incorrect = [i for m in mixed for i in m if not right[i]]

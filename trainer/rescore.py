@@ -2,7 +2,7 @@
 
 At loss time old and new policy nearly agree; what the step did to the likelihood of a response
 (Δ of arXiv 2512.04220 v2, Def. 4.1) shows only in one more forward pass. Scoring everything would
-cost a fifth of a step, so a sample is taken.
+cost a tenth of a step (docs/performance.md), so a sample is taken.
 """
 
 from __future__ import annotations

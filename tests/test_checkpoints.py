@@ -123,6 +123,17 @@ def test_only_the_newest_are_kept_and_the_last_healthy_one(tmp_path):
     assert kept.newest().state.alarmed == ("entropy-surge",)
 
 
+def test_one_to_roll_back_to_is_kept_however_wide_the_margin(tmp_path):
+    config = load_config(
+        "tiny", [*SMALL, "eval_questions=0", "checkpoint_every=1", "steps=6", "guard_margin=4",
+                 "guard=rollback", "checkpoints_kept=1"],
+    )  # fmt: skip
+    train(config, Keeper(), run_dir=tmp_path)
+    kept = Checkpoints(tmp_path, kept=1, margin=4)
+    assert [c.state.step for c in kept.all()] == [2, 3, 4, 5, 6]
+    assert kept.healthy(6).state.step == 2
+
+
 def test_what_cannot_be_resumed_says_why(lldscope_command, tmp_path, make_run):
     done = lldscope_command("train", "--resume")
     assert (done.returncode, "--run" in done.stderr) == (2, True)

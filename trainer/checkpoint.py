@@ -101,7 +101,7 @@ class Checkpoints:
         self, state: State, policy: Policy, optimizer: Optimizer, processes: Processes
     ) -> None:
         """Write the checkpoint of `state`, all ranks together, then drop the oldest beyond the
-        number to keep, but not the newest healthy one. Raises OSError on every rank if one rank
+        number to keep, but none that a rollback may need. Raises OSError on every rank if one rank
         could not write; nothing half-written stays."""
         draft = self._folder / f".step-{state.step:08d}"
         stages = (
@@ -127,8 +127,10 @@ class Checkpoints:
         shutil.rmtree(final, ignore_errors=True)
         draft.rename(final)
         healthy = self.healthy(state.step)
+        oldest = healthy.state.step if healthy else 0
         for old in self.all()[: -self._kept]:
-            if healthy is None or old.path != healthy.path:
+            # A clean one within the margin is the next to be rolled back to.
+            if old.state.alarmed or old.state.step < oldest:
                 shutil.rmtree(old.path, ignore_errors=True)
 
 
@@ -170,5 +172,5 @@ def _failure(write: Callable[[], object]) -> str | None:
 def _read_state(path: Path) -> State:
     read = json.loads(path.read_text("utf-8"))
     if not isinstance(read, dict):
-        raise LldscopeError(f"{path} is not a checkpoint's state")
+        raise ValueError("its state is no mapping")
     return State(**read | {"alarmed": tuple(read.get("alarmed", ()))})

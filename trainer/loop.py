@@ -112,8 +112,9 @@ class _Between:
         self._trainer = trainer
         self._monitor = monitor
         self._guard = Guard(config.guard, config.guard_on)
+        margin = config.guard_margin if "rollback" in self._guard.actions else 0
         self._checkpoints = (
-            Checkpoints(run_dir, config.checkpoints_kept, config.guard_margin) if run_dir else None
+            Checkpoints(run_dir, config.checkpoints_kept, margin) if run_dir else None
         )
 
     def after(self, report: StepReport) -> str | None:

@@ -137,6 +137,7 @@ RESPONSES = Table(
         Column("response_id", "int", "", "Rollout, unique within the step.", True),
         Column("group_id", "int", "", "Rollouts of one question share it; unique within the step."),
         Column("data_source", "text", "", "Data set the question comes from."),
+        Column("prompt_hash", "text", "", "Hash of the prompt; a group has one prompt."),
         Column("reward", "float", "reward", "Reward of the rollout."),
         Column("advantage", "float", "", "Group-relative advantage used in the loss."),
         Column("correct", "bool", "", "Correct by the rule in run.json; NULL if unknown."),

@@ -72,6 +72,14 @@ def test_sums_agree_between_the_grains(plain):
     assert sum(u["n_tokens"] for u in updates) == sum(s["n_tokens"] for s in steps)
 
 
+def test_a_group_has_one_prompt_and_groups_have_their_own(plain):
+    prompts: dict[tuple[int, int], set[str]] = {}
+    for r in plain.rows("responses"):
+        prompts.setdefault((r["step"], r["group_id"]), set()).add(r["prompt_hash"])
+    assert all(len(hashes) == 1 for hashes in prompts.values())
+    assert len(set().union(*prompts.values())) > 1
+
+
 def test_action_sums_are_those_of_their_tokens(plain):
     actions = {(a["step"], a["response_id"], a["action_index"]): a for a in plain.rows("actions")}
     tokens: dict[tuple, list[dict]] = {}

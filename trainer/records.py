@@ -6,6 +6,7 @@ what was not measured is None or masked (NULL). NaN and Inf are passed on as the
 
 from __future__ import annotations
 
+import hashlib
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -29,6 +30,12 @@ def response_ids(groups: Sequence[int], group_size: int) -> np.ndarray:
     """Numbers of rollouts from those of their groups: unique over the ranks, so that tools which
     know no ranks can join on them."""
     return np.array(groups) * group_size + np.arange(len(groups)) % group_size
+
+
+def prompt_hash(rollout: Rollout) -> str:
+    """Eight hexadecimal digits of the token ids before the first action."""
+    n = next((t for t, a in enumerate(rollout.action) if a >= 0), len(rollout.action))
+    return hashlib.blake2s(np.array(rollout.ids[:n]).tobytes(), digest_size=4).hexdigest()
 
 
 class StepRows:
@@ -98,6 +105,7 @@ class StepRows:
             "response_id": self._ids,
             "group_id": np.array(self._groups),
             "data_source": [r.episode.question.data_source for r in rollouts],
+            "prompt_hash": [prompt_hash(r) for r in rollouts],
             "reward": self._rewards,
             "advantage": self._batch.advantages.cpu().numpy(),
             "correct": self._correct,

@@ -128,7 +128,7 @@ def test_the_plan():
     plan = arms.planned()
     names = [p.name for p in plan]
     assert len(set(names)) == len(names)
-    assert names[:4] == ["grpo-0", "grpo-llds-action-0", "grpo-1", "grpo-llds-action-1"]
+    assert names[:4] == ["grpo-10", "grpo-llds-action-10", "grpo-11", "grpo-llds-action-11"]
     for p in plan:
         assert p.split == ("test" if p.seed % 2 else "development")
         config = p.resolved()
@@ -138,7 +138,7 @@ def test_the_plan():
         assert all(config[k] == arms.BASE[k] for k in shared)
     assert {p.warm_start for p in plan if p.arm.name == "grpo"} == set(arms.WARM_STARTS)
     assert arms.split(100) == "pilot"
-    assert sorted(arms.LAMBDAS) == [0.0, 0.01, 0.05, 0.1, 0.2, 0.5]
+    assert sorted(arms.LAMBDAS) == [0.0, 0.05, 0.1, 0.2, 0.5]
 
 
 def test_every_fault_there_is_is_planned():
@@ -266,11 +266,11 @@ def test_a_run_counts_as_done_only_with_the_settings_of_the_plan():
 
 def test_jobs_make_a_warm_start_before_the_first_run_that_needs_it():
     made = runs.jobs(arms.planned(["grpo"])[:5])
-    assert [j.name for j in made] == ["grpo-0", "warm-1", "grpo-1", "warm-2", "grpo-2", "grpo-3",
-                                      "grpo-4"]  # fmt: skip
-    assert made[2].needs == arms.STUDY / "warm-1" / "model.safetensors"
-    assert made[0].needs.is_file()
-    assert "model=runs/study/warm-1" in made[2].command
+    assert [j.name for j in made] == ["warm-1", "grpo-10", "warm-2", "grpo-11", "grpo-12",
+                                      "grpo-13", "grpo-14"]  # fmt: skip
+    assert made[1].needs == arms.POLICIES / "warm-1" / "model.safetensors"
+    assert made[4].needs.is_file()
+    assert "model=tests/study/policies/warm-1" in made[1].command
     fault = arms.Planned(arms.Arm("fault-x", "fault", "", (0,), fault="x"), 0)
     assert runs.train_job(fault).command[1:4] == ["-m", "tests.study.faults", "x"]
 
@@ -342,15 +342,16 @@ def test_exporting_again_replaces_the_line(sample_bank, tmp_path):
 @pytest.fixture
 def made_up_bank(sample_bank, tmp_path) -> Path:
     """Eleven runs of the plan: the signals of the samples with rewards that we know. GRPO ends at
-    0.1 (collapsed) in seeds 0–2 and at 0.5 in seeds 3 and 4; LLDS at 0.5; half-lr, seed 0, was made
-    with other settings."""
+    0.1 (collapsed) in the first three seeds and at 0.5 in two more; LLDS at 0.5; half-lr, first seed,
+    was made with other settings."""
     signals = pq.read_table(sample_bank / "signals" / "grpo.parquet")
     windows = pq.read_table(sample_bank / "windows" / "grpo.parquet")
     line = bank.index(sample_bank)["grpo"]
     for p in arms.planned(["grpo", "grpo-llds-action", "half-lr"]):
-        if p.seed > 4 or (p.arm.name == "half-lr" and p.seed > 0):
+        n = p.seed - arms.FIRST
+        if n > 4 or (p.arm.name == "half-lr" and n > 0):
             continue
-        end = 0.1 if p.arm.name == "grpo" and p.seed < 3 else 0.5 + p.seed / 1000
+        end = 0.1 if p.arm.name == "grpo" and n < 3 else 0.5 + n / 1000
         reward = np.full(signals.num_rows, 0.5)
         reward[100:] = end
         i = SIGNALS.names.index("reward")
@@ -371,11 +372,11 @@ def test_the_report_says_what_the_runs_say(made_up_bank, tmp_path):
     report.write(made_up_bank, page, pictures=False)
     text = page.read_text("utf-8")
     assert f"10 of {len(arms.planned())} runs so far. 1 more were made with other settings" in text
-    assert "left out: half-lr-0" in text
+    assert "left out: half-lr-10" in text
     grpo = next(line for line in text.splitlines() if line.startswith("| `grpo` GRPO | "))
     # rewards: 0.5 up to row 99; the mean of ten is under 0.25 from row 106 on
     assert "| 5 of 10 so far | 3 of 5 | 23–88 % | 0 | 106 (106–106) | 0.50 | 0.26 |" in grpo
-    alerts = bank.assess_exported("grpo-0", bank=made_up_bank).alerts
+    alerts = bank.assess_exported("grpo-10", bank=made_up_bank).alerts
     alarm = next(a.step for a in alerts if a.rule == "lld-decay")
     assert f"by {106 - alarm} ({106 - alarm}–{106 - alarm}) steps" in text
     # 0.4, 0.4, 0.4, 0, 0 higher: not enough for five seeds

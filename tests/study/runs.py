@@ -83,7 +83,8 @@ def jobs(runs: Iterable[Planned]) -> list[Job]:
 
 def warm_start_job(name: str) -> Job:
     """Half an hour of supervised training on a busy core; made under another name until whole."""
-    folder, final = STUDY / f"{name}.making", model_file(name).parent
+    final = model_file(name).parent
+    folder = final.with_name(f"{name}.making")
     seed = name.removeprefix("warm-")
 
     def finish(seconds: float) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Literal
 
@@ -10,7 +11,7 @@ import pandas as pd
 
 from .evidence import Evidence, Grade, gather
 from .phases import LEAST, Phase, classify
-from .rules import LOOK_ALIKES, RULES, Alert, evaluate
+from .rules import LOOK_ALIKES, RULES, Alert, Rule, evaluate
 
 DEFAULT_ARL = 2000.0  # steps between false decay alarms, at least, on average
 
@@ -87,11 +88,14 @@ class Assessment:
         return bool(np.any(~np.isnan(self.evidence.column(name))))
 
 
-def assess(signals: pd.DataFrame, arl: float = DEFAULT_ARL) -> Assessment:
+def assess(
+    signals: pd.DataFrame, arl: float = DEFAULT_ARL, rules: Sequence[Rule] = RULES
+) -> Assessment:
     """Assess a frame with the columns of `schema.SIGNALS`; causal in its rows.
 
-    `arl` is the average number of steps between false alarms of the decay test, at least.
+    `arl` is the average number of steps between false alarms of the decay test, at least. `rules`
+    are those that raise alarms; the phases and look-alikes do not depend on them.
     """
     evidence = gather(signals, arl)
     phases = classify(evidence)
-    return Assessment(arl, evidence, phases, evaluate(evidence, phases))
+    return Assessment(arl, evidence, phases, evaluate(evidence, phases, rules))

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 from statistics import median
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from .assess import Assessment
 from .runs import Run
 from .store import process_gone
+
+if TYPE_CHECKING:
+    from .rules import Rule
 
 CHECK_SCHEMA = 1
 
@@ -96,9 +100,14 @@ def verdict(assessment: Assessment, life: Liveness) -> Verdict:
     return "healthy" if assessment.enough else "insufficient"
 
 
-def check(run: Run, arl: float | None = None) -> dict[str, Any]:
-    """The state of a run as plain data; what `lldscope check --json` prints."""
-    assessment = run.assess(arl)
+def check(
+    run: Run, arl: float | None = None, rules: Sequence[Rule] | None = None
+) -> dict[str, Any]:
+    """The state of a run as plain data; what `lldscope check --json` prints.
+
+    `rules` are those that raise alarms; by default the built-in ones.
+    """
+    assessment = run.assess(arl, rules)
     life = liveness(run, assessment)
     alerts = [asdict(a) for a in assessment.alerts]
     if life.state in ("stalled", "failed"):
@@ -121,6 +130,22 @@ def check(run: Run, arl: float | None = None) -> dict[str, Any]:
         "arl": assessment.arl,
         "damaged": run.damaged,
         "dropped": _dropped(run),
+    }
+
+
+def gone(state: dict[str, Any], why: str) -> dict[str, Any]:
+    """The state of a run that was there and is no more, from the last one that was seen."""
+    reason = f"the run cannot be read any more: {why}"
+    age = state["last_row_age_seconds"]
+    life = Liveness("stalled", reason, age, over=True)
+    others = [a for a in state["alerts"] if a["rule"] != "stalled"]
+    return {
+        **state,
+        "verdict": "critical" if state["verdict"] == "critical" else "stalled",
+        "alerts": [_stalled(life, state["last_step"]), *others],
+        "life": life.state,
+        "over": life.over,
+        "reason": reason,
     }
 
 

@@ -231,9 +231,9 @@ LOOK_ALIKES: dict[str, str | None] = {
 }
 
 
-def evaluate(e: Evidence, phases: Phases) -> list[Alert]:
-    """Every rule that has fired up to the last row, worst and then earliest first."""
-    alerts = [alert for rule in RULES if (alert := _evaluate(rule, e, phases)) is not None]
+def evaluate(e: Evidence, phases: Phases, rules: Sequence[Rule] = RULES) -> list[Alert]:
+    """Every rule of `rules` that has fired up to the last row, worst and then earliest first."""
+    alerts = [alert for rule in rules if (alert := _evaluate(rule, e, phases)) is not None]
     order = {"critical": 0, "warning": 1, "info": 2}
     return sorted(alerts, key=lambda a: (order[a.severity], a.step))
 

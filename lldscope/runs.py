@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from .assess import Assessment
+    from .rules import Rule
 
 _T = TypeVar("_T")
 
@@ -31,8 +32,10 @@ _T = TypeVar("_T")
 # (ROWS: table → view), to which a live run only adds; the last views read those.
 _BEFORE_ROWS = (
     "group_totals",
+    "response_class",
     "response_likelihood",
     "step_likelihood",
+    "step_displaced",
     "step_totals",
     "update_totals",
     "step_conduct",
@@ -41,14 +44,19 @@ _BEFORE_ROWS = (
     "step_first_actions",
     "step_signals",
     "step_action_signals",
+    "step_probes",
 )
-_ROWS = {"signal_rows": "step_signals", "action_signal_rows": "step_action_signals"}
-_AFTER_ROWS = ("signals", "action_signals")
+_ROWS = {
+    "signal_rows": "step_signals",
+    "action_signal_rows": "step_action_signals",
+    "probe_signal_rows": "step_probes",
+}
+_AFTER_ROWS = ("signals", "action_signals", "probe_signals")
 
 
 @cache
 def view_sql(name: str) -> str:
-    """The SELECT behind a view."""
+    """The SELECT behind a view, or the macros that they use."""
     return resources.files(__package__).joinpath(f"sql/{name}.sql").read_text(encoding="utf-8")
 
 
@@ -84,6 +92,7 @@ class Run:
         self._owed: int | None = None  # the first step whose signals are not computed yet
         self._checked: set[tuple[str, str]] = set()
         self._assessed: Assessment | None = None
+        self._assessed_for: tuple[float, tuple[Rule, ...]] | None = None
         self._db = _connect(self.path)
         self._define_views()
         self.refresh()
@@ -134,6 +143,10 @@ class Run:
         """One row per (step, action_index, correct); see `lldscope.schema.ACTION_SIGNALS`."""
         return self._frame("SELECT * FROM action_signals")
 
+    def probe_signals(self) -> pd.DataFrame:
+        """One row per (step, probe); see `lldscope.schema.PROBE_SIGNALS`."""
+        return self._frame("SELECT * FROM probe_signals")
+
     def phases(self) -> pd.DataFrame:
         """Causal phases as spans: phase, start_step, end_step."""
         return self.assess().phase_spans()
@@ -142,14 +155,19 @@ class Run:
         """Every alarm that ever fired; `step` is where it first did."""
         return self.assess().alert_frame()
 
-    def assess(self, arl: float | None = None) -> Assessment:
-        """Signals, phases, alarms and verdict of the run as of its last row; see `assess`."""
+    def assess(self, arl: float | None = None, rules: Sequence[Rule] | None = None) -> Assessment:
+        """Signals, phases, alarms and verdict of the run as of its last row; see `assess`.
+
+        `rules` are those that raise alarms; by default the built-in ones.
+        """
         from .assess import DEFAULT_ARL, assess
+        from .rules import RULES
 
         with self._lock:
-            wanted = arl or DEFAULT_ARL
-            if self._assessed is None or self._assessed.arl != wanted:
-                self._assessed = assess(self.signals(), arl=wanted)
+            wanted = (arl or DEFAULT_ARL, tuple(RULES if rules is None else rules))
+            if self._assessed is None or self._assessed_for != wanted:
+                self._assessed = assess(self.signals(), *wanted)
+                self._assessed_for = wanted
             return self._assessed
 
     def events(self) -> list[dict[str, Any]]:
@@ -238,12 +256,11 @@ class Run:
                 for p in good
                 if p.table == table and p.last_step >= first_step
             ]
-            source = (
-                f"read_parquet([{', '.join(files)}], union_by_name=true)"
-                if files
-                else f"empty_{table}"
+            # The empty table has the columns that the parts were written without, too.
+            parts = f"UNION ALL BY NAME FROM read_parquet([{', '.join(files)}], union_by_name=true)"
+            self._execute(
+                f"CREATE OR REPLACE VIEW all_{table} AS FROM empty_{table} {parts if files else ''}"
             )
-            self._execute(f"CREATE OR REPLACE VIEW all_{table} AS FROM {source}")
         self._defined_from = first_step
 
     def _define_attempts(self, parts: list[store.Part]) -> None:
@@ -266,6 +283,7 @@ class Run:
                 f"CREATE VIEW {table} AS FROM all_{table} t WHERE NOT EXISTS (FROM attempts a "
                 "WHERE a.attempt > t.attempt AND a.first_step <= t.step)"
             )
+        self._execute(view_sql("macros"))
         for name in _BEFORE_ROWS:
             self._execute(f"CREATE VIEW {name} AS {view_sql(name)}")
         for rows, view in _ROWS.items():

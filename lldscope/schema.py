@@ -258,8 +258,8 @@ SIGNALS = Table(
             "n_nonfinite",
             "count",
             "",
-            "Updates whose gradient norm was NaN or Inf, plus ranks whose reward, entropy or loss "
-            "was.",
+            "Updates whose gradient norm or ratio was NaN or Inf, plus ranks whose reward, "
+            "entropy, KL or loss was, plus actions whose log-probability was.",
         ),
         Column("ratio_max", "float", "", "Largest importance ratio inner/old of the step."),
         Column(
@@ -296,13 +296,56 @@ SIGNALS = Table(
             "the response, Def. 4.1 with ϵ = 0).",
         ),
         Column(
+            "delta_correct_loss",
+            "float",
+            "nat/response",
+            "Mean of max(0, −Δ) over those correct responses.",
+        ),
+        Column(
+            "delta_correct_q10",
+            "float",
+            "nat/response",
+            "10 % quantile of Δ over those correct responses.",
+        ),
+        Column(
+            "delta_correct_trim",
+            "float",
+            "nat/response",
+            "Mean of Δ over those correct responses, each clipped to [−1, 1] nat.",
+        ),
+        Column(
+            "displaced_share",
+            "float",
+            "share",
+            "Share of mixed groups whose re-scored correct responses lost likelihood on average: "
+            "Δ(x) < 0 (Eq. 3, Fig. 3a).",
+        ),
+        Column("n_groups", "count", "group", "Groups of the step."),
+        Column("group_size_max", "count", "response", "Rollouts of the step's largest group."),
+        Column(
             "zero_signal_share", "float", "share", "Share of groups whose rewards are all equal."
         ),
+        Column(
+            "prompt_collision_share",
+            "float",
+            "share",
+            "Share of groups whose rollouts have more than one prompt.",
+        ),
         Column("response_tokens", "float", "token", "Mean action tokens per rollout."),
+        Column("correct_tokens", "float", "token", "Mean action tokens per correct rollout."),
+        Column("incorrect_tokens", "float", "token", "Mean action tokens per incorrect rollout."),
         Column("valid_searches", "float", "action", "Mean valid searches per rollout."),
+        Column("answered_share", "float", "share", "Share of rollouts that ended with an answer."),
         Column("truncated_share", "float", "share", "Share of rollouts cut by a length limit."),
         Column("invalid_share", "float", "share", "Share of actions that are invalid."),
         Column("tool_fail_share", "float", "share", "Share of tool calls that failed."),
+        Column(
+            "merged_action_share",
+            "float",
+            "share",
+            "Share of answered rollouts with a valid search that have fewer rows of actions than "
+            "n_searches + 1.",
+        ),
         Column(
             "good_first_action_share",
             "float",
@@ -312,10 +355,28 @@ SIGNALS = Table(
             "the group (Fig. 5).",
         ),
         Column(
+            "action_logp_min",
+            "float",
+            "nat",
+            "Median over actions of the smallest log π_old of a token.",
+        ),
+        Column(
+            "incorrect_error_norm",
+            "float",
+            "1/token",
+            "Mean ‖e_y − π‖² over the tokens of incorrect rollouts (GWHES, arXiv 2505.18830).",
+        ),
+        Column(
             "llds_gate_share",
             "float",
             "share",
             "Share of preserved actions (advantage ≥ 0) with an open LLDS gate.",
+        ),
+        Column(
+            "dropped_token_share",
+            "float",
+            "share",
+            "Share of tokens with log π_post < log π_old in preserved, re-scored actions.",
         ),
         Column("engine_gap", "float", "nat/token", "Mean of log π_behaviour − log π_old."),
         Column("loss_policy", "float", "", "Policy loss."),
@@ -348,7 +409,18 @@ ACTION_SIGNALS = Table(
     ),
 )
 
-VIEWS: dict[str, Table] = {t.name: t for t in (SIGNALS, ACTION_SIGNALS)}
+PROBE_SIGNALS = Table(
+    "probe_signals",
+    "one row per RL step and probe",
+    (
+        Column("step", "int", "step", "RL step."),
+        Column("probe", "text", "", "What was measured, for example probe_set_logp."),
+        Column("value", "float", "", "Mean over the measurements, in the probe's own unit."),
+        Column("n", "count", "", "Measurements."),
+    ),
+)
+
+VIEWS: dict[str, Table] = {t.name: t for t in (SIGNALS, ACTION_SIGNALS, PROBE_SIGNALS)}
 
 
 @cache

@@ -1,13 +1,16 @@
 -- Grain: one row per (step, data_source, group_id). Rollouts without a group form no group.
 -- mixed: the group holds correct and incorrect rollouts; only such groups enter Δ (Eq. 3).
+-- zero_signal: NULL unless every reward of the group is a number.
+-- prompts_collide: more than one prompt_hash, which a group must not have; NULL if none is known.
 SELECT
     step,
     data_source,
     group_id,
-    count(*)                                AS n_responses,
-    count(*) FILTER (correct)               AS n_correct,
+    count(*)                                  AS n_responses,
     bool_or(correct) AND bool_or(NOT correct) AS mixed,
-    min(reward) = max(reward)               AS zero_signal
+    CASE WHEN count(*) FILTER (isfinite(reward)) = count(*)
+         THEN min(reward) = max(reward) END   AS zero_signal,
+    min(prompt_hash) <> max(prompt_hash)      AS prompts_collide
 FROM responses
 WHERE group_id IS NOT NULL
 GROUP BY step, data_source, group_id

@@ -1,29 +1,33 @@
 -- Grain: one row per rollout with actions.
 -- delta: Σ over its actions of (logp_post_sum − logp_old_sum), nats (Def. 4.1 of the response);
--- NULL unless every action was re-scored. mixed is true where the rollout belongs to no group.
+-- NULL unless every action was re-scored. NaN and Inf are passed on as they came.
+-- n_tokens, logp_old: over its actions with a number for both.
+-- actions_merged: fewer rows of actions than the searches and the answer are: turns that were not
+-- told apart, as where tool text counts as the policy's own. NULL without an answer or a search.
 SELECT
     r.step,
+    r.rank,
     r.response_id,
     r.correct,
     r.data_source,
     r.group_id,
-    coalesce(g.mixed, r.group_id IS NULL) AS mixed,
+    r.mixed,
     a.n_tokens,
     a.logp_old,
-    a.delta
+    a.delta,
+    a.n_actions < r.n_actions_least AS actions_merged
 FROM (
     SELECT
         step,
         rank,
         response_id,
-        sum(n_tokens) FILTER (logp_old_sum IS NOT NULL) AS n_tokens,
-        sum(logp_old_sum::DOUBLE)                       AS logp_old,
+        count(*)                                            AS n_actions,
+        sum(n_tokens) FILTER (isfinite(logp_old_sum))       AS n_tokens,
+        sum(logp_old_sum::DOUBLE)
+            FILTER (isfinite(logp_old_sum) AND n_tokens IS NOT NULL) AS logp_old,
         CASE WHEN count(logp_post_sum - logp_old_sum) = count(*)
              THEN sum(logp_post_sum::DOUBLE - logp_old_sum::DOUBLE) END AS delta
     FROM actions
     GROUP BY step, rank, response_id
 ) a
-JOIN responses r USING (step, rank, response_id)
-LEFT JOIN group_totals g
-    ON g.step = r.step AND g.group_id = r.group_id
-   AND g.data_source IS NOT DISTINCT FROM r.data_source
+JOIN response_class r USING (step, rank, response_id)

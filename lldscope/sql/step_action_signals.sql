@@ -1,16 +1,23 @@
--- Grain: one row per (step, action_index, correct).
--- Levels over all rollouts; Δ over the re-scored actions of rollouts of mixed groups.
+-- Grain: one row per (step, action_index, correct); rollouts of unknown class are left out.
+-- Levels over all rollouts; Δ over the re-scored actions of rollouts of mixed groups. NaN and Inf
+-- are left out.
 SELECT
-    a.step,
-    a.action_index,
-    r.correct,
-    count(*)                                          AS n_actions,
-    sum(a.logp_old_sum::DOUBLE)
-        / sum(a.n_tokens) FILTER (a.logp_old_sum IS NOT NULL) AS logp,
-    count(a.logp_post_sum - a.logp_old_sum) FILTER (r.mixed)  AS n_delta,
-    avg(a.logp_post_sum::DOUBLE - a.logp_old_sum::DOUBLE) FILTER (r.mixed) AS delta,
-    avg((a.logp_post_sum <= a.logp_old_sum)::INT) FILTER (r.mixed)         AS lld_share
-FROM actions a
-JOIN response_likelihood r USING (step, response_id)
-WHERE r.correct IS NOT NULL
-GROUP BY a.step, a.action_index, r.correct
+    step,
+    action_index,
+    correct,
+    count(*)                AS n_actions,
+    ratio(logp, n_tokens)   AS logp,
+    count(d)                AS n_delta,
+    avg(d)                  AS delta,
+    avg((d <= 0)::INT)      AS lld_share
+FROM (
+    SELECT
+        a.step, a.action_index, a.n_tokens, r.correct,
+        CASE WHEN isfinite(a.logp_old_sum) THEN a.logp_old_sum::DOUBLE END AS logp,
+        CASE WHEN r.mixed AND isfinite(a.logp_post_sum - a.logp_old_sum)
+             THEN a.logp_post_sum::DOUBLE - a.logp_old_sum::DOUBLE END     AS d
+    FROM actions a
+    JOIN response_class r USING (step, rank, response_id)
+    WHERE r.correct IS NOT NULL
+)
+GROUP BY step, action_index, correct

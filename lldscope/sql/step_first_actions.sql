@@ -4,11 +4,8 @@
 WITH first_actions AS (
     SELECT r.step, r.data_source, r.group_id, r.correct, a.docs_hash
     FROM actions a
-    JOIN responses r USING (step, rank, response_id)
-    JOIN group_totals g
-        ON g.step = r.step AND g.group_id = r.group_id
-       AND g.data_source IS NOT DISTINCT FROM r.data_source
-    WHERE a.action_index = 0 AND g.mixed
+    JOIN response_class r USING (step, rank, response_id)
+    WHERE a.action_index = 0 AND r.mixed AND r.group_id IS NOT NULL
 ),
 good AS (
     SELECT DISTINCT step, data_source, group_id, docs_hash

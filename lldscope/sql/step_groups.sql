@@ -1,4 +1,10 @@
--- Grain: one row per step. Share of groups whose rewards are all equal: they carry no gradient.
-SELECT step, avg(zero_signal::INT) AS zero_signal_share
+-- Grain: one row per step with groups. Shares are over the groups of which the answer is known.
+-- zero_signal_share: rewards all equal, so the group carries no gradient.
+SELECT
+    step,
+    count(*)                     AS n_groups,
+    max(n_responses)             AS group_size_max,
+    avg(zero_signal::INT)        AS zero_signal_share,
+    avg(prompts_collide::INT)    AS prompt_collision_share
 FROM group_totals
 GROUP BY step

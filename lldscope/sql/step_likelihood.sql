@@ -1,13 +1,23 @@
--- Grain: one row per step.
--- Levels are token means over all tokens of the class; Δ are means over responses of mixed groups.
+-- Grain: one row per step, over rollouts with actions.
+-- Levels are token means over all tokens of the class. Δ (here d) are means over the re-scored
+-- responses of mixed groups whose Δ is a number; the quantile is interpolated linearly.
+-- merged_action_share: over answered rollouts with a valid search; see actions_merged.
 SELECT
     step,
-    sum(logp_old) FILTER (correct) / sum(n_tokens) FILTER (correct)         AS correct_logp,
-    sum(logp_old) FILTER (NOT correct) / sum(n_tokens) FILTER (NOT correct) AS incorrect_logp,
-    sum(delta) FILTER (correct AND mixed)                                   AS delta_correct_sum,
-    count(delta) FILTER (correct AND mixed)                                 AS n_delta_correct,
-    avg(delta) FILTER (correct AND mixed)                                   AS delta_correct,
-    avg(delta) FILTER (NOT correct AND mixed)                               AS delta_incorrect,
-    avg((delta <= 0)::INT) FILTER (correct AND mixed)                       AS lld_share
-FROM response_likelihood
+    sum(logp_old) FILTER (correct)
+        / nullif(sum(n_tokens) FILTER (correct), 0)         AS correct_logp,
+    sum(logp_old) FILTER (NOT correct)
+        / nullif(sum(n_tokens) FILTER (NOT correct), 0)     AS incorrect_logp,
+    sum(d) FILTER (correct)                                 AS delta_correct_sum,
+    count(d) FILTER (correct)                               AS n_delta_correct,
+    avg(d) FILTER (correct)                                 AS delta_correct,
+    avg(d) FILTER (NOT correct)                             AS delta_incorrect,
+    avg((d <= 0)::INT) FILTER (correct)                     AS lld_share,
+    coalesce(sum(-d) FILTER (correct AND d < 0), 0)
+        / nullif(count(d) FILTER (correct), 0)              AS delta_correct_loss,
+    quantile_cont(d, 0.1) FILTER (correct)                  AS delta_correct_q10,
+    avg(CASE WHEN d > 1 THEN 1 WHEN d < -1 THEN -1 ELSE d END) FILTER (correct)
+                                                            AS delta_correct_trim,
+    avg(actions_merged::INT)                                AS merged_action_share
+FROM (SELECT *, CASE WHEN mixed AND isfinite(delta) THEN delta END AS d FROM response_likelihood)
 GROUP BY step

@@ -1,24 +1,35 @@
--- Grain: one row per step; partial sums of the ranks added up.
--- Losses are weighted by the rank's tokens; seconds are those of the slowest rank.
+-- Grain: one row per step; partial sums of the ranks added up, each over the ranks that measured it.
+-- Losses are weighted by the rank's tokens, alike where these are unknown; seconds are those of the
+-- slowest rank. n_nonfinite: NULL if there was nothing to look at.
 SELECT
-    step,
-    max(time)                                AS time,
-    count(*) FILTER (NOT isfinite(reward_sum) OR NOT isfinite(entropy_sum)
-                     OR NOT isfinite(loss_policy)) AS n_nonfinite,
-    sum(n_tokens)                            AS n_tokens,
-    sum(n_responses)                         AS n_responses,
-    sum(reward_sum) / sum(n_responses)       AS reward,
-    sqrt(greatest(0, sum(reward_sq_sum) / sum(n_responses)
-                     - (sum(reward_sum) / sum(n_responses)) ** 2)) AS reward_sd,
-    sum(n_correct) / sum(n_responses)        AS success,
-    sum(entropy_sum) / sum(n_tokens)         AS entropy,
-    sum(kl_sum) / sum(n_tokens)              AS kl,
-    sum(loss_policy * n_tokens) / sum(n_tokens) FILTER (loss_policy IS NOT NULL) AS loss_policy,
-    sum(loss_llds * n_tokens) / sum(n_tokens) FILTER (loss_llds IS NOT NULL)     AS loss_llds,
-    sum(loss_kl * n_tokens) / sum(n_tokens) FILTER (loss_kl IS NOT NULL)         AS loss_kl,
-    max(lr)                                  AS lr,
-    max(seconds_rollout)                     AS seconds_rollout,
-    max(seconds_update)                      AS seconds_update,
-    max(seconds_record)                      AS seconds_record
-FROM steps
-GROUP BY step
+    * EXCLUDE (variance),
+    CASE WHEN variance < 0 THEN 0 ELSE sqrt(variance) END AS reward_sd  -- below 0: rounding
+FROM (
+    SELECT
+        step,
+        max(time)                                AS time,
+        CASE WHEN count(coalesce(reward_sum, entropy_sum, kl_sum, loss_policy, loss_llds, loss_kl))
+                  > 0
+             THEN count(*) FILTER (
+                 NOT isfinite(reward_sum) OR NOT isfinite(entropy_sum) OR NOT isfinite(kl_sum)
+                 OR NOT isfinite(loss_policy) OR NOT isfinite(loss_llds) OR NOT isfinite(loss_kl)
+             ) END                               AS n_nonfinite,
+        sum(n_tokens)                            AS n_tokens,
+        sum(n_responses)                         AS n_responses,
+        ratio(reward_sum, n_responses)           AS reward,
+        ratio(CASE WHEN reward_sum IS NOT NULL THEN reward_sq_sum END, n_responses)
+            - ratio(CASE WHEN reward_sq_sum IS NOT NULL THEN reward_sum END, n_responses) ** 2
+                                                 AS variance,
+        ratio(n_correct, n_responses)            AS success,
+        ratio(entropy_sum, n_tokens)             AS entropy,
+        ratio(kl_sum, n_tokens)                  AS kl,
+        ratio(loss_policy * weight, weight)      AS loss_policy,
+        ratio(loss_llds * weight, weight)        AS loss_llds,
+        ratio(loss_kl * weight, weight)          AS loss_kl,
+        max(lr)                                  AS lr,
+        max(seconds_rollout)                     AS seconds_rollout,
+        max(seconds_update)                      AS seconds_update,
+        max(seconds_record)                      AS seconds_record
+    FROM (SELECT *, coalesce(n_tokens, 1)::DOUBLE AS weight FROM steps)
+    GROUP BY step
+)

@@ -34,21 +34,8 @@ from .outcome import collapse_row, outcome
 
 BANK = ROOT / "sample_runs" / "bank"
 WINDOW = 10  # steps
-EXTRA = {
-    "displaced_share": "share of mixed groups whose correct responses lost likelihood on average "
-    "(Δ(x) < 0, Eq. 3), of those with a re-scored one",
-    "correct_deltas": "Δ of each re-scored correct response of a mixed group, nats, to 0.4 %",
-}
+EXTRA = {"correct_deltas": "Δ of each re-scored correct response of a mixed group, nats, to 0.4 %"}
 
-_DISPLACED = """
-    SELECT step, avg((delta < 0)::INT) AS displaced_share
-    FROM (
-        SELECT step, data_source, group_id, avg(delta) AS delta
-        FROM response_likelihood WHERE correct AND mixed AND delta IS NOT NULL
-        GROUP BY step, data_source, group_id
-    )
-    GROUP BY step
-"""
 _DELTAS = """
     SELECT step, list(delta::FLOAT ORDER BY response_id) AS correct_deltas
     FROM response_likelihood WHERE correct AND mixed AND delta IS NOT NULL
@@ -63,13 +50,13 @@ _WINDOWS = f"""
         count(a.logp_post_sum) FILTER (l.mixed) AS n_delta,
         sum(a.logp_post_sum::DOUBLE - a.logp_old_sum::DOUBLE) FILTER (l.mixed) AS delta_sum,
         NULL::DOUBLE AS value
-    FROM actions a JOIN response_likelihood l USING (step, response_id)
+    FROM actions a JOIN response_likelihood l USING (step, rank, response_id)
     WHERE l.correct IS NOT NULL GROUP BY ALL
     UNION ALL
     SELECT step // {WINDOW} * {WINDOW}, 'searches', '', r.n_searches, l.correct,
         count(*), sum(l.n_tokens), sum(l.logp_old),
         count(l.delta) FILTER (l.mixed), sum(l.delta) FILTER (l.mixed), NULL
-    FROM responses r JOIN response_likelihood l USING (step, response_id)
+    FROM responses r JOIN response_likelihood l USING (step, rank, response_id)
     WHERE l.correct IS NOT NULL GROUP BY ALL
     UNION ALL
     SELECT step // {WINDOW} * {WINDOW}, 'probe', probe, action_index, NULL,
@@ -127,16 +114,12 @@ def _evaluations(run: Run, metric: str) -> dict[str, float]:
 
 def _signal_table(run: Run, signals: pd.DataFrame) -> pa.Table:
     """Floats as float32: half the size, and far finer than any threshold."""
-    frame = signals.merge(run.sql(_DISPLACED), "left", "step").merge(
-        run.sql(_DELTAS), "left", "step"
-    )
+    frame = signals.merge(run.sql(_DELTAS), "left", "step")
     columns: dict[str, pa.Array] = {}
     for c in SIGNALS.columns:
         values = frame[c.name].to_numpy(dtype=np.float64, na_value=np.nan)
         kind = pa.float32() if c.kind == "float" else c.arrow
         columns[c.name] = pa.array(values, from_pandas=True).cast(kind)
-    share = frame["displaced_share"].to_numpy(dtype=np.float64, na_value=np.nan)
-    columns["displaced_share"] = pa.array(share, from_pandas=True).cast(pa.float32())
     rows = [_coarse(v) if isinstance(v, np.ndarray) else None for v in frame["correct_deltas"]]
     columns["correct_deltas"] = pa.array(rows, pa.list_(pa.float32()))
     return pa.table(columns)

@@ -5,46 +5,64 @@ NaN stands for "nothing measured at this step"; such a step changes nothing.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from itertools import pairwise
+
 import numpy as np
 from numpy.typing import NDArray
 
 Series = NDArray[np.float64]
 
-SCORE_SCALE = 0.5  # nats per response at which the decay score is tanh(1) of the way to its bound
 MIXTURE = (0.1, 0.25, 0.5, 0.75, 0.95)  # bets of the e-detector
 EVIDENCE_CAP = 10.0  # × the threshold: evidence beyond it would only delay the all-clear
+USUAL = 20  # measured steps whose |Δ̄| says what size is usual …
+USUAL_LEAST = 10  # … and the fewest of them before a step is scored
+GAIN_CAP = 4.0  # × the usual size: what a gain counts at most …
+LOSS_CAP = 5.0  # … and a loss at most, in units of the largest gain
 
 
-def decay_score(delta_correct: Series) -> Series:
-    """Bounded evidence of one step that correct responses lost likelihood, in [0, 1].
+def loss_score(delta_correct: Series, restarts: Iterable[int] = ()) -> Series:
+    """Bounded evidence of one step that correct responses lost likelihood, in [−1, 5].
 
-    ½ − ½·tanh(Δ̄ / 0.5 nat), Δ̄ the step's mean Δ over correct responses (arXiv 2512.04220 v2,
-    Def. 4.1, Eq. 3). One score per step, not per response: responses of a step share the same
-    update, and detectors that take them as independent alarm falsely. It must feel magnitude: the
-    share of responses that lose anything stays under ½ in dying runs, while a few lose many nats.
+    −Δ̄ / c, cut to [−1, 5]; Δ̄ is the step's mean Δ over correct responses (arXiv 2512.04220 v2,
+    Def. 4.1, Eq. 3), and c four times the median |Δ̄| of the last 20 measured steps before it. So
+    E[score | past] ≤ 0 says: with gains counted up to c and losses up to 5·c, a step is expected
+    not to lower the likelihood of its correct responses. A bet on losses needs a bound on gains
+    alone, and cutting losses as early as gains hides LLD: many responses gain a little, a few lose
+    many nats. One score per step, because responses of a step share the same updates. NaN where Δ
+    was not measured, and until ten steps before (since the last of `restarts`, rows) have been.
     """
-    return 0.5 - 0.5 * np.tanh(delta_correct / SCORE_SCALE)
+    out = np.full(len(delta_correct), np.nan)
+    starts = sorted({0, *(r for r in restarts if 0 < r < len(out)), len(out)})
+    for first, end in pairwise(starts):
+        rows = first + np.flatnonzero(np.isfinite(delta_correct[first:end]))
+        known = delta_correct[rows]
+        sizes = trailing(np.abs(known), USUAL)[USUAL_LEAST - 1 : -1]
+        if len(sizes):
+            bound = GAIN_CAP * np.nanmedian(sizes, axis=1)
+            moved = bound > 0  # nothing has moved yet: no unit to count in
+            score = -known[USUAL_LEAST:][moved] / bound[moved]
+            out[rows[USUAL_LEAST:][moved]] = np.clip(score, -1.0, LOSS_CAP)
+    return out
 
 
 def e_detector(score: Series, arl: float) -> Series:
-    """Shiryaev–Roberts e-detector on scores in [0, 1]; alarm where the result reaches `arl`.
+    """Shiryaev–Roberts e-detector on scores of at least −1; alarm where the result reaches `arl`.
 
-    M ← (M + 1)·L with L = 1 + λ(2·score − 1), averaged over the bets λ (Shin, Ramdas and Rinaldo,
-    "E-detectors", arXiv 2203.03532, whose running example is the mean of a bounded variable without
-    independence). If E[score | past] ≤ ½ at every step, then E[L | past] ≤ 1 and M − t is a
-    supermartingale, so the expected step of a false alarm is at least E[M at the alarm] ≥ `arl`,
-    whatever the distribution and the dependence within a step. After an alarm, evidence is capped
-    at 10·`arl`, so that it can also resolve.
+    M ← (M + 1)·(1 + λ·score), averaged over the bets λ (Shin, Ramdas and Rinaldo, "E-detectors",
+    arXiv 2203.03532). If E[score | past] ≤ 0 at every step, then M − t is a supermartingale, so the
+    expected step of a false alarm is at least E[M at the alarm] ≥ `arl`, whatever the distribution
+    and the dependence within a step. NaN changes nothing. After an alarm, evidence is capped at
+    10·`arl`, so that it can also resolve. Shape (T,), or (T, R) for R series at once.
     """
-    bets = np.array(MIXTURE)
-    evidence = np.zeros(len(bets))
-    out = np.zeros(len(score))
+    bets = np.array(MIXTURE).reshape(-1, *[1] * (score.ndim - 1))
+    evidence = np.zeros((len(bets), *score.shape[1:]))
+    out = np.zeros(score.shape)
     for t, s in enumerate(score):
-        if not np.isnan(s):
-            evidence = (evidence + 1.0) * (1.0 + bets * (2.0 * s - 1.0))
-            if evidence.mean() > EVIDENCE_CAP * arl:
-                evidence *= EVIDENCE_CAP * arl / evidence.mean()
-        out[t] = evidence.mean()
+        evidence = np.where(np.isnan(s), evidence, (evidence + 1.0) * (1.0 + bets * s))
+        mean = evidence.mean(axis=0)
+        evidence *= np.minimum(1.0, EVIDENCE_CAP * arl / np.maximum(mean, 1e-300))
+        out[t] = evidence.mean(axis=0)
     return out
 
 
@@ -111,30 +129,6 @@ def over_median(values: Series, recent: int, gap: int, window: int, least: int) 
     if enough.any():
         base = np.nanmedian(rows[enough], axis=1)
         out[enough] = now[enough] / np.maximum(base, 1e-12)
-    return out
-
-
-def drawdown(values: Series, window: int, least: int) -> tuple[Series, Series]:
-    """Running maximum of the trailing mean, and how far the trailing mean lies below it.
-
-    Both in the unit of the values; NaN before `least` measured steps.
-    """
-    mean = trailing_mean(values, window, least)
-    peak = np.fmax.accumulate(mean) if len(mean) else mean
-    return peak, peak - mean
-
-
-def spread(values: Series, window: int, least: int) -> Series:
-    """Step-to-step noise: standard deviation of first differences over √2, trailing, then frozen.
-
-    Taken from the first `window` measured steps and held afterwards, so that a collapse does not
-    excuse itself by being noisy; a slow trend hardly enters first differences.
-    """
-    measured = np.flatnonzero(~np.isnan(values))
-    out = np.full(len(values), np.nan)
-    for count in range(least, min(window, len(measured)) + 1):
-        head = values[measured[:count]]
-        out[measured[count - 1] :] = np.std(np.diff(head), ddof=1) / np.sqrt(2)
     return out
 
 

@@ -6,6 +6,7 @@ and a replayed one are the same.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -13,6 +14,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from . import decay
 from . import detectors as d
 
 Grade = Literal["delta", "level", "symptoms"]
@@ -21,9 +23,6 @@ Flags = NDArray[np.bool_]
 SMOOTH = 10  # steps of the trailing means that people look at
 LOOK = 20  # steps over which Δ is tested against 0, and the reward against the steps before
 GRADE_LEAST = 5  # steps with a measurement before a grade of evidence is claimed
-BASELINE = 40  # measured steps from which the noise of the level is taken
-LEVEL_FLOOR = 0.15  # nats/token; a smaller fall of the level is never called decay
-LEVEL_SIGMAS = 4.0  # … nor one within this many standard errors of a five-step mean
 
 
 @dataclass(frozen=True)
@@ -41,9 +40,7 @@ class Evidence:
     reward_rise: d.Series  # standard errors, last LOOK steps against the LOOK before
     delta: d.Series  # trailing mean of delta_correct, nats per response
     delta_t: d.Series  # mean of delta_correct over LOOK steps in standard errors
-    e_value: d.Series  # evidence of the decay test, alarm at `arl`
-    level_fall: d.Series  # nats/token below the running maximum of the level
-    level_limit: d.Series  # fall that counts as decay
+    decay: decay.DecayTest
     grad_ratio: d.Series  # gradient norm over its trailing median
     entropy_ratio: d.Series  # entropy over its trailing median
     entropy_gain: d.Series  # nats/token above the trailing minimum
@@ -51,6 +48,21 @@ class Evidence:
     def column(self, name: str) -> d.Series:
         """A signal as floats."""
         return floats(self.signals, name)
+
+    @property
+    def e_value(self) -> d.Series:
+        """Evidence of the decay test on Δ, alarm at `arl`."""
+        return self.decay.evidence
+
+    @property
+    def level_fall(self) -> d.Series:
+        """Nats/token below the best level so far; NaN where not measured."""
+        return self.decay.level_fall
+
+    @property
+    def level_limit(self) -> d.Series:
+        """Fall of the level that counts as decay; NaN until its baseline is complete."""
+        return self.decay.level_limit
 
     @property
     def grade(self) -> Grade:
@@ -65,15 +77,14 @@ def floats(signals: pd.DataFrame, name: str) -> d.Series:
     return signals[name].to_numpy(dtype=np.float64, na_value=np.nan)
 
 
-def gather(signals: pd.DataFrame, arl: float) -> Evidence:
-    """Compute the evidence series from a frame with the columns of `schema.SIGNALS`."""
+def gather(signals: pd.DataFrame, arl: float, restarts: Iterable[int] = ()) -> Evidence:
+    """Compute the evidence series from a frame with the columns of `schema.SIGNALS`; `restarts` are
+    rows at which something declared has changed (see `decay.test`)."""
     reward = floats(signals, "reward")
     delta = floats(signals, "delta_correct")
     level = floats(signals, "correct_logp")
     entropy = floats(signals, "entropy")
     mean_reward = d.trailing_mean(reward, SMOOTH, SMOOTH)
-    _, level_fall = d.drawdown(level, SMOOTH // 2, SMOOTH // 2)
-    noise = d.spread(level, BASELINE, SMOOTH) / np.sqrt(SMOOTH // 2)
     seen = ~np.isnan(np.stack([reward, delta, level])).all(axis=0)
     lowest = np.fmin.accumulate(d.trailing_mean(entropy, SMOOTH, SMOOTH))
     return Evidence(
@@ -88,9 +99,7 @@ def gather(signals: pd.DataFrame, arl: float) -> Evidence:
         reward_rise=d.rise(reward, LOOK),
         delta=_pooled_delta(signals),
         delta_t=d.trailing_t(delta, LOOK, SMOOTH),
-        e_value=d.e_detector(d.decay_score(delta), arl),
-        level_fall=level_fall,
-        level_limit=np.fmax(LEVEL_FLOOR, LEVEL_SIGMAS * noise),
+        decay=decay.test(signals, arl, restarts),
         grad_ratio=d.over_median(floats(signals, "grad_norm"), 2, 5, 30, 10),
         entropy_ratio=d.over_median(entropy, 3, 10, 50, 15),
         entropy_gain=d.trailing_mean(entropy, 3, 1) - lowest,

@@ -38,8 +38,7 @@ CRASH = 0.5  # × the best trailing mean of the reward
 
 def decay_test_fires(e: Evidence) -> Flags:
     """The sequential test on Δ, or, without Δ, the limit on the fall of the level."""
-    by_level = e.has_level & (e.level_fall >= e.level_limit)
-    return np.where(e.has_delta, e.e_value >= e.arl, by_level)
+    return e.decay.fires
 
 
 def falling(e: Evidence) -> Flags:

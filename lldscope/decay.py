@@ -1,0 +1,209 @@
+"""The decay test: do correct responses lose likelihood? One answer per step, causal in the rows.
+
+Where Δ is measured it is a sequential test with a guaranteed rate (`detectors.e_detector`). Without
+Δ it looks at the level of `correct_logp`, and what can be claimed is less: a limit from the noise
+of the run's own first steps, which holds as long as the noise stays what it was, and a fall of the
+level is not always displacement (a policy that starts to solve harder questions has less likely
+correct responses). `docs/decay-alarm.md` says how the test was chosen and how often it is wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import pairwise
+from typing import Literal
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from . import detectors as d
+
+Basis = Literal["delta", "level"]
+
+STALE = 50  # rows without Δ after which the level is looked at instead, if there is one
+BASELINE = 40  # measured steps the noise of the level is taken from
+SMOOTH = 5  # measured steps of the level's mean
+LEVEL_FLOOR = 0.2  # × the size of the level: a smaller fall is never called decay
+EFFECTIVE = 10.0  # independent steps that a baseline must be worth for a rate to be claimed
+PATHS = 400  # of simulated noise
+SEED = 20251203  # a live answer and a replayed one are the same
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """The noise of the level before anything was looked for, and the limit that follows from it."""
+
+    first: int  # row
+    last: int  # row; the limit is in force after it
+    correlation: float  # of neighbouring steps, corrected for the short sample
+    effective: float  # independent steps that the baseline is worth
+    limit: float  # nats/token of fall
+
+
+@dataclass(frozen=True)
+class DecayTest:
+    """One entry per row. `value` reaches `threshold` where the test fires; both are NaN where there
+    is no basis: evidence against `arl` on "delta", nats/token of fall on "level"."""
+
+    arl: float
+    value: d.Series
+    threshold: d.Series
+    basis: list[Basis | None]
+    evidence: d.Series  # of the test on Δ, whatever the basis
+    level_fall: d.Series  # nats/token below the best level since the last restart
+    level_limit: d.Series  # NaN until the baseline is complete
+    baselines: tuple[Baseline, ...]
+    level_steps: NDArray[np.int64]  # measured since the last restart
+
+    @property
+    def fires(self) -> NDArray[np.bool_]:
+        return np.asarray(self.value >= self.threshold)
+
+    def guarantee(self, row: int = -1) -> str:
+        """The guarantee in force at a row, in words."""
+        if not self.basis:
+            return "no steps yet: nothing is tested"
+        row = range(len(self.basis))[row]
+        if self.basis[row] == "delta":
+            return (
+                f"on average at least {self.arl:,.0f} steps to a false alarm, as long as a step's "
+                "expected Δ of correct responses, large gains and losses cut, is not negative; no "
+                "assumption on distribution or dependence"
+            )
+        if self.basis[row] is None:
+            return (
+                "no rate is claimed and nothing is tested: Δ was not measured, and of the "
+                f"{BASELINE} steps of likelihood levels that a baseline takes there are "
+                f"{self.level_steps[row]}"
+            )
+        base = [b for b in self.baselines if b.last < row][-1]
+        worth = f"{BASELINE} steps, worth {base.effective:.0f} independent ones"
+        if base.effective < EFFECTIVE:
+            return f"on levels, no rate is claimed: the baseline is too short ({worth})"
+        return (
+            f"on levels, an estimate and no guarantee: about {self.arl:,.0f} steps to a false "
+            f"alarm if the noise stays that of the baseline ({worth}) and the level does not fall "
+            "for a healthy reason, such as harder questions being solved"
+        )
+
+
+def test(
+    signals: pd.DataFrame,
+    arl: float,
+    restarts: Iterable[int] = (),  # noqa: PT028
+) -> DecayTest:
+    """Test `delta_correct`, or where it is not measured `correct_logp`, of a frame of signals.
+
+    `arl` is the average run length to a false alarm, in steps. `restarts` are rows at which
+    something declared has changed (data, learning rate, a resume): what is usual is learnt anew
+    from there. Evidence on Δ is kept, because its null hypothesis knows no baseline.
+    """
+    restarts = sorted(set(restarts))
+    delta, level = _floats(signals, "delta_correct"), _floats(signals, "correct_logp")
+    evidence = d.e_detector(d.loss_score(delta, restarts), arl)
+    fall, limit, count, baselines = _level(level, arl, restarts)
+    by_delta = _fresh(np.isfinite(delta))
+    by_level = ~by_delta & ~np.isnan(limit)
+    # Δ that stopped being measured still beats nothing: what it found stands.
+    by_delta |= ~by_level & (np.cumsum(np.isfinite(delta)) > d.USUAL_LEAST)
+    kinds: list[Basis | None] = [
+        "delta" if a else "level" if b else None for a, b in zip(by_delta, by_level, strict=True)
+    ]
+    return DecayTest(
+        arl=arl,
+        value=np.where(by_delta, evidence, np.where(by_level, fall, np.nan)),
+        threshold=np.where(by_delta, arl, np.where(by_level, limit, np.nan)),
+        basis=kinds,
+        evidence=evidence,
+        level_fall=fall,
+        level_limit=limit,
+        baselines=baselines,
+        level_steps=count,
+    )
+
+
+def _floats(signals: pd.DataFrame, name: str) -> d.Series:
+    return signals[name].to_numpy(dtype=np.float64, na_value=np.nan)
+
+
+def _fresh(measured: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Whether enough of Δ was measured for a score, and some of it lately."""
+    rows = np.arange(len(measured))
+    last = np.maximum.accumulate(np.where(measured, rows, -STALE)) if len(rows) else rows
+    return (np.cumsum(measured) > d.USUAL_LEAST) & (rows - last < STALE)
+
+
+# -- levels ---------------------------------------------------------------------------------------
+
+
+def _level(
+    level: d.Series, arl: float, restarts: list[int]
+) -> tuple[d.Series, d.Series, NDArray[np.int64], tuple[Baseline, ...]]:
+    """Fall, limit, measured steps so far and baselines; each stretch between restarts by itself."""
+    fall, limit = np.full((2, len(level)), np.nan)
+    count = np.zeros(len(level), dtype=np.int64)
+    baselines: list[Baseline] = []
+    ends = sorted({0, *(r for r in restarts if 0 < r < len(level)), len(level)})
+    for first, end in pairwise(ends):
+        rows = first + np.flatnonzero(np.isfinite(level[first:end]))
+        count[first:end] = np.cumsum(np.isfinite(level[first:end]))
+        fall[rows] = drawdown(level[rows])
+        if len(rows) > BASELINE:
+            base = baseline(level[rows[:BASELINE]], arl, int(rows[0]), int(rows[BASELINE - 1]))
+            limit[base.last + 1 : end] = base.limit
+            baselines.append(base)
+    return fall, limit, count, tuple(baselines)
+
+
+def drawdown(level: d.Series) -> d.Series:
+    """How far the mean of the last SMOOTH entries lies under its best so far. Shape (…, T), without
+    gaps; NaN before there are SMOOTH."""
+    out = np.full(level.shape, np.nan)
+    total = np.cumsum(np.concatenate([np.zeros((*level.shape[:-1], 1)), level], axis=-1), axis=-1)
+    mean = (total[..., SMOOTH:] - total[..., :-SMOOTH]) / SMOOTH
+    out[..., SMOOTH - 1 :] = np.maximum.accumulate(mean, axis=-1) - mean
+    return out
+
+
+def baseline(level: d.Series, arl: float, first: int, last: int) -> Baseline:
+    """The noise of these levels, from rows `first` to `last`, and the limit that follows.
+
+    AR(1) around a straight line, which is taken out because a healthy level rises. The correlation
+    is corrected for the bias of a short sample around a line, −(2 + 4φ)/n (Kendall 1954).
+    """
+    n = len(level)
+    x = np.arange(n)
+    residual = level - np.polyval(np.polyfit(x, level, 1), x)
+    square = float(residual @ residual)
+    raw = float(residual[1:] @ residual[:-1]) / square if square > 0 else 0.0
+    phi = min(max((raw * n + 2) / (n - 4), 0.0), 0.95)
+    innovation = residual[1:] - raw * residual[:-1]
+    innovation = (innovation - innovation.mean()) * np.sqrt((n - 1) / (n - 4))  # line and φ fitted
+    floor = LEVEL_FLOOR * abs(float(np.median(level)))
+    limit = max(largest_fall(tuple(innovation.tolist()), phi, arl), floor)
+    return Baseline(first, last, phi, n * (1 - phi) / (1 + phi), limit)
+
+
+@lru_cache(maxsize=64)
+def largest_fall(innovations: tuple[float, ...], phi: float, arl: float) -> float:
+    """The fall that AR(1) noise alone reaches every `arl` steps, from PATHS simulated paths.
+
+    Innovations are resampled, and each path has its own φ and scale, as uncertain as the sample
+    leaves them. The run length to a false alarm is close to exponential, so the limit is the
+    exp(−H/arl) quantile of the largest fall within H steps.
+    """
+    n = len(innovations)
+    horizon = int(np.clip(arl / 4, 100, 1000))
+    rng = np.random.default_rng(SEED)
+    phis = np.clip(rng.normal(phi, np.sqrt((1 - phi**2) / n), PATHS), 0.0, 0.98)
+    scale = np.sqrt((n - 2) / rng.chisquare(n - 2, PATHS))
+    draws = rng.choice(innovations, (horizon, PATHS)) * scale
+    path = np.empty((PATHS, horizon))
+    state = draws[0] / np.sqrt(1 - phis**2)
+    for t in range(horizon):
+        state = phis * state + draws[t] if t else state
+        path[:, t] = state
+    return float(np.quantile(np.nanmax(drawdown(path), axis=1), np.exp(-horizon / arl)))

@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 import pandas as pd
 
-from .evidence import Evidence, Grade, gather
+from .evidence import Evidence, Grade, Restarts, gather
 from .phases import LEAST, Phase, classify
 from .rules import LOOK_ALIKES, RULES, Alert, Rule, evaluate
 
@@ -89,13 +89,17 @@ class Assessment:
 
 
 def assess(
-    signals: pd.DataFrame, arl: float = DEFAULT_ARL, rules: Sequence[Rule] = RULES
+    signals: pd.DataFrame,
+    arl: float = DEFAULT_ARL,
+    rules: Sequence[Rule] = RULES,
+    restarts: Restarts | None = None,
 ) -> Assessment:
     """Assess a frame with the columns of `schema.SIGNALS`; causal in its rows.
 
     `arl` is the average number of steps between false alarms of the decay test, at least. `rules`
-    are those that raise alarms; the phases and look-alikes do not depend on them.
+    are those that raise alarms; the phases and look-alikes do not depend on them. `restarts` are
+    the steps at which the run is declared to have changed (`evidence.restarts_of`).
     """
-    evidence = gather(signals, arl)
+    evidence = gather(signals, arl, restarts)
     phases = classify(evidence)
     return Assessment(arl, evidence, phases, evaluate(evidence, phases, rules))

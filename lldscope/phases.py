@@ -2,13 +2,15 @@
 
     stagnation  I    the reward rises and the likelihood of correct responses does not
     decay       II   the likelihood of correct responses falls
-    collapse    III  decay, and gradient norm or entropy breaks out, or the reward crashes
+    collapse    III  decay, the fall accelerates or the reward is going too, and gradient norm or
+                     entropy breaks out; or decay and the reward has crashed
 
 and around them `warmup` (too little data), `healthy`, `recovered` (left decay or collapse). Where Δ
 is measured, rising and falling are said of Δ (Def. 4.1), otherwise of the likelihood level; with
 neither, no phase is claimed. A phase is entered after its condition has held for some steps and
 left after it has not for LEAVE steps; collapse is left only if the reward comes back as well,
-because likelihood rebounds for a while during a collapse (Fig. 2, steps 145–149).
+because likelihood rebounds for a while during a collapse (Fig. 2, steps 145–149). Steps on which
+nothing was measured count for neither.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from typing import Literal
 import numpy as np
 
 from . import detectors as d
-from .evidence import Evidence, Flags
+from .evidence import Evidence, Flags, Rows, on_measured
 
 Phase = Literal["warmup", "healthy", "stagnation", "decay", "collapse", "recovered"]
 LEAST = 20  # measured steps before any phase but warmup
@@ -27,18 +29,24 @@ ENTER_DECAY = 3
 ENTER_COLLAPSE = 2
 LEAVE = 20  # steps without the condition before a phase is left
 RECOVER = 40  # steps of regained reward and rising likelihood before collapse is left
-MEMORY = 40  # steps after decay in which a break-out still counts as its consequence
+MEMORY = 40  # steps after decay, or after a break-out, in which what follows is its consequence
 RISES = 2.0  # standard errors
 FALLS = -3.0
 GRAD_BREAKOUT = 3.0  # × trailing median
-ENTROPY_BREAKOUT = 1.5  # × trailing median …
+ENTROPY_BREAKOUT = 1.5  # × trailing median: a surge, which may subside …
+ENTROPY_ERUPTION = 2.0  # × trailing median: part of a collapse …
 ENTROPY_GAIN = 0.1  # … and nats/token above its lowest
 CRASH = 0.5  # × the best trailing mean of the reward
+GOING = 0.7  # × the best trailing mean: a crash too, if gradient norm or entropy broke out lately
+GOING_AT_ONCE = 0.9  # … and after an explosion
+EXPLOSION = 100.0  # × trailing median of the gradient norm
+REGAINED = 0.9  # × the best trailing mean before the collapse
 
 
 def decay_test_fires(e: Evidence) -> Flags:
-    """The sequential test on Δ, or, without Δ, the limit on the fall of the level."""
-    return e.decay.fires
+    """The sequential test on Δ, or, without Δ, the limit on the fall of the level; its last answer
+    holds until the next measurement."""
+    return on_measured(e.decay.value - e.decay.threshold, lambda margin: margin) >= 0.0
 
 
 def falling(e: Evidence) -> Flags:
@@ -48,11 +56,16 @@ def falling(e: Evidence) -> Flags:
 
 def rising(e: Evidence) -> Flags:
     """Correct responses gain likelihood."""
-    return np.where(e.has_delta, e.delta_t >= RISES, e.has_level & (e.level_fall <= 0.0))
+    return np.where(
+        e.has_delta,
+        e.delta_t >= RISES,
+        e.has_level & (on_measured(e.level_fall, lambda fall: fall) <= 0.0),
+    )
 
 
-def entropy_breaks_out(e: Evidence) -> Flags:
-    return (e.entropy_ratio >= ENTROPY_BREAKOUT) & (e.entropy_gain >= ENTROPY_GAIN)
+def entropy_breaks_out(e: Evidence, times: float = ENTROPY_BREAKOUT) -> Flags:
+    """The entropy is `times` its trailing median, and clearly above its lowest."""
+    return (e.entropy_ratio >= times) & (e.entropy_gain >= ENTROPY_GAIN)
 
 
 def gradient_breaks_out(e: Evidence) -> Flags:
@@ -60,35 +73,48 @@ def gradient_breaks_out(e: Evidence) -> Flags:
 
 
 def reward_crashed(e: Evidence) -> Flags:
-    """The trailing mean of the reward is under half of its best."""
-    return (e.reward_peak > 0) & (e.reward < CRASH * e.reward_peak)
+    """The trailing mean of the reward is under `crash_limit` of its best."""
+    return (e.reward_peak > 0) & (e.reward < crash_limit(e) * e.reward_peak)
+
+
+def crash_limit(e: Evidence) -> d.Series:
+    """What share of its best the reward must keep: half; more within MEMORY steps of a break-out,
+    where a loss has a second witness, and most after an explosion. Needs no log-probabilities."""
+    limit = np.where(_lately(e, _wild(e)), GOING, CRASH)
+    return np.where(_lately(e, e.grad_ratio >= EXPLOSION), GOING_AT_ONCE, limit)
 
 
 def classify(e: Evidence) -> list[Phase | None]:
     """The phase of every row; None where the log holds no likelihood to speak of."""
     falls = falling(e)
     stagnates = (e.reward_rise >= RISES) & ~rising(e)
-    breaks = gradient_breaks_out(e) | entropy_breaks_out(e) | reward_crashed(e)
-    back = rising(e) & (e.reward >= 0.9 * e.reward_peak)
+    breaks = (_wild(e) & e.accelerates) | reward_crashed(e)
     held = {
-        "falls": d.consecutive(falls),
-        "not_falls": d.consecutive(~falls),
-        "stagnates": d.consecutive(stagnates),
-        "not_stagnates": d.consecutive(~stagnates),
-        "breaks": d.consecutive(breaks),
-        "back": d.consecutive(back),
+        "falls": _held(e, falls),
+        "not_falls": _held(e, ~falls),
+        "stagnates": _held(e, stagnates),
+        "not_stagnates": _held(e, ~stagnates),
+        "breaks": _held(e, breaks),
     }
+    rises = rising(e)
+    new = np.diff(e.measured, prepend=0) > 0
     sees = e.has_delta | e.has_level
+    tests = [basis is not None for basis in e.decay.basis]  # levels need a baseline first
     phases: list[Phase | None] = []
     phase: Phase = "warmup"
-    decayed_at = -MEMORY - 1
-    for t in range(len(e.step)):
-        if e.measured[t] >= LEAST and sees[t]:
-            now = {name: int(steps[t]) for name, steps in held.items()}
-            phase = _next(phase, now, t - decayed_at <= MEMORY)
+    decayed_at = -MEMORY - 1  # in measured steps, like all counts here
+    best, back = 0.0, 0  # reward before the collapse; steps for which it has been regained
+    for t, now in enumerate(e.measured.tolist()):
+        if now >= LEAST and sees[t] and tests[t] and new[t]:
+            conditions = {name: int(steps[t]) for name, steps in held.items()}
+            conditions["back"] = back = back + 1 if rises[t] and e.reward[t] >= best else 0
+            was, phase = phase, _next(phase, conditions, now - decayed_at <= MEMORY)
             if phase == "decay":
-                decayed_at = t
-        phases.append(phase if sees[t] or e.measured[t] < LEAST else None)
+                decayed_at = now
+            if phase == "collapse" != was:
+                best, back = REGAINED * e.reward_peak[t], 0
+        latched = phase == "collapse"
+        phases.append(phase if sees[t] or latched or now < LEAST else None)
     return phases
 
 
@@ -107,3 +133,22 @@ def _next(phase: Phase, held: dict[str, int], decayed_lately: bool) -> Phase:
     if phase == "stagnation":
         return "healthy" if held["not_stagnates"] >= LEAVE else phase
     return "healthy" if phase == "warmup" else phase
+
+
+def _wild(e: Evidence) -> Flags:
+    """Gradient norm or entropy breaks out."""
+    erupts = entropy_breaks_out(e, ENTROPY_ERUPTION) | gradient_breaks_out(e)
+    return erupts | (e.column("n_nonfinite") > 0)
+
+
+def _lately(e: Evidence, condition: Flags) -> Flags:
+    """Whether the condition held for ENTER_COLLAPSE steps within the last MEMORY."""
+    held = _held(e, condition) >= ENTER_COLLAPSE
+    return (_held(e, ~held) <= MEMORY) & np.logical_or.accumulate(held)
+
+
+def _held(e: Evidence, condition: Flags) -> Rows:
+    """For how many measured steps in a row the condition has held as of each row."""
+    rows = np.flatnonzero(np.diff(e.measured, prepend=0))
+    steps = np.concatenate([[0], d.consecutive(condition[rows])])
+    return steps[e.measured]

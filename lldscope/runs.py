@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from .assess import Assessment
+    from .evidence import Restarts
     from .rules import Rule
 
 _T = TypeVar("_T")
@@ -166,9 +167,16 @@ class Run:
         with self._lock:
             wanted = (arl or DEFAULT_ARL, tuple(RULES if rules is None else rules))
             if self._assessed is None or self._assessed_for != wanted:
-                self._assessed = assess(self.signals(), *wanted)
+                self._assessed = assess(self.signals(), *wanted, self._restarts())
                 self._assessed_for = wanted
             return self._assessed
+
+    def _restarts(self) -> Restarts:
+        """The steps at which the run is declared to have changed."""
+        from .evidence import restarts_of
+
+        starts = dict(self._execute("SELECT attempt, first_step FROM attempts"))
+        return restarts_of(self.events(), starts)
 
     def events(self) -> list[dict[str, Any]]:
         """Events in the order they were written."""

@@ -24,6 +24,7 @@ COMMANDS = {
     "runs": "List runs with verdict, phase and age of the last row.",
     "check": "One look at a run; the exit code tells its state.",
     "watch": "Follow a live run and report its alarms.",
+    "rules": "List the rules that raise alarms; try your own on cases and runs.",
     "dash": "Serve the dashboard on this machine.",
     "retriever": "Serve a corpus to search agents, in Search-R1's protocol.",
     "query": "Ask a run a question in SQL; read-only.",

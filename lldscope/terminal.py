@@ -28,14 +28,15 @@ _BARS = "▁▂▃▄▅▆▇█"
 _ESCAPES = re.compile(r"\x1b(\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(\x07|\x1b\\)?|.)?")
 
 
-def console(*, stderr: bool = False, wide: bool = False) -> Console:
+def console(*, stderr: bool = False, wide: bool = False, live: bool = False) -> Console:
     """A console that prints plain text when it is not a terminal, and obeys NO_COLOR.
 
-    `wide` tables, and all that do not go to a terminal, are never cut to a width.
+    `wide` tables, and all that do not go to a terminal, are never cut to a width. `live` blocks,
+    which are redrawn in place, must be: a line that the terminal wraps would be left behind.
     """
     from rich.console import Console
 
-    out = Console(stderr=stderr, highlight=False, markup=False, soft_wrap=True)
+    out = Console(stderr=stderr, highlight=False, markup=False, soft_wrap=not live)
     if wide or not out.is_terminal:
         out.width = UNLIMITED
     return out

@@ -16,6 +16,7 @@ from .terminal import (
 )
 
 if TYPE_CHECKING:
+    from rich.console import Group
     from rich.table import Table
     from rich.text import Text
 
@@ -36,21 +37,45 @@ def status_line(state: dict[str, Any]) -> Text:
     """Verdict, phase, evidence, alarms and age of a run in one line."""
     from rich.text import Text
 
+    return Text.assemble(_head(state), _firing(state, "  "), (f"  {life_words(state)}", "dim"))
+
+
+def _head(state: dict[str, Any]) -> Text:
+    from rich.text import Text
+
     phase = state["phase"] or "no phase (no likelihoods in this log)"
-    firing = [a for a in state["alerts"] if a["state"] == "firing" and a["severity"] != "info"]
-    parts = [
+    return Text.assemble(
         (state["verdict"].upper(), VERDICT_STYLE[state["verdict"]]),
         (f"  phase {phase}", "bold"),
         (f"  evidence {state['evidence']}", "dim"),
         (f"  step {_or_dash(state['last_step'])}", ""),
-    ]
-    if firing:
-        worst = firing[0]
-        mark = SEVERITY_MARK[worst["severity"]]
-        parts.append((f"  {mark} {worst['rule']} since step {worst['episodes'][-1][0]}",
-                      SEVERITY_STYLE[worst["severity"]]))  # fmt: skip
-    parts.append((f"  {life_words(state)}", "dim"))
-    return Text.assemble(*parts)
+    )
+
+
+def _firing(state: dict[str, Any], before: str = "") -> Text:
+    """The worst alarm that fires, and how many more."""
+    from rich.text import Text
+
+    firing = [a for a in state["alerts"] if a["state"] == "firing" and a["severity"] != "info"]
+    if not firing:
+        return Text()
+    worst = firing[0]
+    since = _or_dash(worst["episodes"][-1][0])
+    words = f"{before}{SEVERITY_MARK[worst['severity']]} {worst['rule']} since step {since}"
+    more = f" and {len(firing) - 1} more" if len(firing) > 1 else ""
+    return Text.assemble((words, SEVERITY_STYLE[worst["severity"]]), more)
+
+
+def live_block(run: Run, state: dict[str, Any], width: int) -> Group:
+    """`watch`: the same in lines that fit a terminal, none longer than `width`."""
+    from rich.console import Group
+    from rich.text import Text
+
+    name = Text.assemble((plain(run.name), "bold"), "  ", _head(state))
+    life = Text.assemble(_firing(state), "  " if _firing(state) else "", (life_words(state), "dim"))
+    for line in (name, life):
+        line.no_wrap, line.overflow = True, "ellipsis"
+    return Group(name, signal_table(run, width), life)
 
 
 def life_words(state: dict[str, Any]) -> str:
@@ -68,7 +93,7 @@ def show_state(run: Run, state: dict[str, Any]) -> None:
     out.print(status_line(state))
     if state["last_step"] is None:
         return
-    out.print(signal_table(run))
+    out.print(signal_table(run, out.width))
     spans = [f"{s['phase'] or '–'} {s['start_step']}–{s['end_step']}" for s in state["phases"]]
     out.print(f"phases       {' → '.join(spans)}")
     for alert in state["alerts"]:
@@ -77,21 +102,31 @@ def show_state(run: Run, state: dict[str, Any]) -> None:
     out.print(f"look-alikes  {' · '.join(causes)}", style="dim")
 
 
-def signal_table(run: Run) -> Table:
-    """The main signals: label, sparkline over the whole run, first, last, smallest, largest."""
+def signal_table(run: Run, width: int = 100) -> Table:
+    """The main signals: label, sparkline over the whole run, first, last, smallest, largest.
+
+    The sparkline gives way where `width` is small.
+    """
     from rich.table import Table
 
     signals = run.signals()
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    table.add_column("")
-    table.add_column("whole run")
-    for name in ("first", "last", "min", "max"):
-        table.add_column(name, justify="right")
+    rows = []
     for name, label, digits in SHOWN:
         known = signals[name].astype("float64").dropna()
         if len(known):
             ends = (known.iloc[0], known.iloc[-1], known.min(), known.max())
-            table.add_row(label, sparkline(known.tolist(), 40), *(number(v, digits) for v in ends))
+            rows.append((label, known.tolist(), [number(v, digits) for v in ends]))
+    columns = list(zip(*(texts for _, _, texts in rows), strict=True))
+    taken = sum(2 + max(5, *map(len, texts)) for texts in columns)
+    label_width = max((len(label) for label, _, _ in rows), default=0)
+    bars = max(8, min(40, width - label_width - 2 - taken - 1))
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    table.add_column("", no_wrap=True)
+    table.add_column("whole run", no_wrap=True, width=max(bars, len("whole run")))
+    for name in ("first", "last", "min", "max"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for label, values, texts in rows:
+        table.add_row(label, sparkline(values, bars), *texts)
     return table
 
 

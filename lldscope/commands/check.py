@@ -29,6 +29,14 @@ def arl_option(function: Any) -> Any:
     )(function)
 
 
+def rules_option(function: Any) -> Any:
+    return click.option(
+        "--rules",
+        type=click.Path(path_type=Path),
+        help="A file with rules of your own; `lldscope rules test` tries them.",
+    )(function)
+
+
 def exit_options(function: Any) -> Any:
     """The two options that decide the exit code, for `check` and `watch`."""
     function = click.option(
@@ -51,27 +59,46 @@ def exit_options(function: Any) -> Any:
 @click.argument("run", type=click.Path(path_type=Path))
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
 @arl_option
+@rules_option
 @exit_options
-def check(run: Path, as_json: bool, arl: float | None, fail_on: str, exit_style: str) -> None:
+def check(
+    run: Path, as_json: bool, arl: float | None, rules: Path | None, fail_on: str, exit_style: str
+) -> None:
     """Look at RUN once.
 
     Exit code: 0 healthy, 10 warning, 11 critical, 12 stalled or failed, 13 not enough data;
-    1 internal or I/O error, 2 wrong usage.
+    1 internal or I/O error, 2 wrong usage. With --exit-style nagios one line with performance data,
+    and 3 whatever is wrong with the question.
     """
     from ..check import check as look
+    from ..errors import LldscopeError
     from ..runs import open_run
     from ..store import to_json
+    from ..user_rules import all_rules
 
-    opened = open_run(run)
-    state = look(opened, arl)
+    try:
+        opened = open_run(run)
+        state = look(opened, arl, all_rules(rules))
+    except (LldscopeError, OSError) as error:
+        if exit_style != "nagios":
+            raise
+        from ..nagios import unknown
+
+        click.echo(unknown(error))
+        sys.exit(NAGIOS["insufficient"])
+    code = exit_code(state["verdict"], fail_on, exit_style)
     if as_json:
         click.echo(to_json(state, indent=1))
+    elif exit_style == "nagios":
+        from ..nagios import line
+
+        click.echo(line(state, opened.signals(), code))
     else:
         from ..views import show_state
 
         show_state(opened, state)
     _complain(state)
-    sys.exit(exit_code(state["verdict"], fail_on, exit_style))
+    sys.exit(code)
 
 
 def _complain(state: dict[str, Any]) -> None:

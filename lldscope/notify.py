@@ -1,0 +1,296 @@
+"""Tell other programs and people of alarms: webhooks, services through apprise, a command.
+
+Each address has a queue and a thread of its own, so that no dead server delays the watching or the
+others. An address is a secret: it is never printed, nor is the text of an error that may hold it;
+messages call it by its number and scheme.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import queue
+import signal
+import ssl
+import subprocess
+import sys
+import threading
+import time
+from base64 import b64encode
+from collections.abc import Sequence
+from http.client import HTTPException
+from typing import Any, Protocol
+from urllib import request
+from urllib.error import HTTPError, URLError
+from urllib.parse import unquote, urlsplit, urlunsplit
+
+from . import __version__
+from .alertmanager import as_text, payload
+from .errors import UsageError
+from .store import to_json
+
+VARIABLE = "LLDSCOPE_NOTIFY"  # addresses, separated by blanks; --notify wins
+
+HTTP_SECONDS = 10.0  # for an answer to one request
+RETRY_AFTER = (1.0, 2.0, 4.0, 8.0)  # seconds between attempts
+TRANSIENT = {408, 425, 429, *range(500, 600)}  # HTTP statuses that may pass
+FLUSH_SECONDS = 15.0  # at the end, for what is still in the queues
+COMMAND_SECONDS = 60.0  # a command that takes longer is ended
+QUEUE = 100  # alarms that wait for one address; the oldest gives way
+
+Event = dict[str, Any]
+
+
+class Undeliverable(Exception):
+    """Why an address could not be told, in words without secrets; `passing`: worth a retry."""
+
+    def __init__(self, why: str, *, passing: bool = False) -> None:
+        super().__init__(why)
+        self.passing = passing
+
+
+class Outlet(Protocol):
+    """Somebody to tell. `tell` returns when they know and raises Undeliverable when they cannot."""
+
+    name: str
+    flush_seconds: float
+
+    def tell(self, event: Event) -> None: ...
+
+
+class Webhook:
+    """Posts Alertmanager's webhook JSON. Follows no redirect; honours the proxy variables."""
+
+    flush_seconds = FLUSH_SECONDS
+
+    def __init__(self, url: str, name: str) -> None:
+        self.name = name
+        try:
+            parts = urlsplit(url)
+            if not parts.hostname or parts.port == 0:
+                raise ValueError
+        except ValueError:
+            raise UsageError(f"{name} names no host, or no sound port.") from None
+        self._headers = {
+            "Content-Type": "application/json",
+            "User-Agent": f"lldscope/{__version__}",
+        }
+        user, _, host = parts.netloc.rpartition("@")
+        if user:
+            code = b64encode(unquote(user).encode()).decode()
+            self._headers["Authorization"] = f"Basic {code}"
+        self._url = urlunsplit(parts._replace(netloc=host, fragment=""))
+        self._opener = request.OpenerDirector()
+        for handler in (
+            request.ProxyHandler(),
+            request.HTTPHandler(),
+            request.HTTPSHandler(),
+            request.HTTPErrorProcessor(),
+            request.HTTPDefaultErrorHandler(),  # a redirect is an error like any other
+        ):
+            self._opener.add_handler(handler)
+
+    def tell(self, event: Event) -> None:
+        body = to_json(payload(event)).encode()
+        try:
+            post = request.Request(self._url, body, self._headers, method="POST")
+            self._opener.open(post, timeout=HTTP_SECONDS).close()
+        except HTTPError as error:
+            error.close()
+            moved = ", a redirect, which is not followed" if 300 <= error.code < 400 else ""
+            why = f"HTTP status {error.code}{moved}"
+            raise Undeliverable(why, passing=error.code in TRANSIENT) from None
+        except (OSError, HTTPException, ValueError) as error:
+            raise Undeliverable(_reason(error), passing=isinstance(error, OSError)) from None
+
+
+def _reason(error: BaseException) -> str:
+    """An error in words that hold no part of an address."""
+    if isinstance(error, URLError) and isinstance(error.reason, BaseException):
+        error = error.reason
+    if isinstance(error, TimeoutError):
+        return f"no answer within {HTTP_SECONDS:.0f} s"
+    if isinstance(error, ssl.SSLError):
+        return f"TLS failed ({error.reason or type(error).__name__})"
+    if isinstance(error, OSError) and error.strerror and error.errno is not None:
+        return os.strerror(error.errno) if error.errno > 0 else "the host's name is not known"
+    return type(error).__name__
+
+
+class Service:
+    """Slack, Discord, e-mail and whatever else apprise knows."""
+
+    flush_seconds = FLUSH_SECONDS
+
+    def __init__(self, url: str, name: str) -> None:
+        self.name = name
+        try:
+            import apprise
+        except ImportError:
+            raise UsageError(
+                f"{name} is sent by apprise, which is not installed: "
+                "pip install 'lldscope[notify]'. Webhooks (http, https) need nothing."
+            ) from None
+        # Its messages may hold addresses.
+        logging.getLogger("apprise").addHandler(logging.NullHandler())
+        logging.getLogger("apprise").propagate = False
+        self._service = apprise.Apprise()
+        if not self._service.add(url):
+            raise UsageError(
+                f"{name} is no address that apprise understands; its forms: "
+                "https://appriseit.com/services/."
+            )
+
+    def tell(self, event: Event) -> None:
+        title, body = as_text(event)
+        grave = "failure" if event["severity"] == "critical" else "warning"
+        kind = "success" if event["state"] == "resolved" else grave
+        if not self._service.notify(body=body, title=title, notify_type=kind, body_format="text"):
+            raise Undeliverable("apprise could not deliver it", passing=True)
+
+
+class Command:
+    """Runs the user's own command with the alarm as JSON on stdin; its stdout goes to stderr."""
+
+    name = "the --on-alert command"
+    flush_seconds = COMMAND_SECONDS
+
+    def __init__(self, command: str) -> None:
+        self._command = command
+
+    def tell(self, event: Event) -> None:
+        environment = {k: v for k, v in os.environ.items() if k != VARIABLE}
+        # Not sys.stderr: a live face may have put a writer without a file descriptor there.
+        with subprocess.Popen(
+            self._command, shell=True, stdin=subprocess.PIPE, stdout=2, encoding="utf-8",
+            env=environment, start_new_session=True,
+        ) as process:  # fmt: skip
+            try:
+                process.communicate(to_json(event) + "\n", timeout=COMMAND_SECONDS)
+            except subprocess.TimeoutExpired:
+                raise Undeliverable(f"no end after {COMMAND_SECONDS:.0f} s") from None
+            except BrokenPipeError:
+                pass  # it may ignore its input
+            finally:
+                if process.poll() is None:
+                    with contextlib.suppress(ProcessLookupError):
+                        os.killpg(process.pid, signal.SIGKILL)
+            if process.wait():
+                raise Undeliverable(f"exit code {process.returncode}")
+
+
+def outlet(url: str, number: int) -> Outlet:
+    """The outlet for an address; UsageError, without the address in it, if there is none."""
+    scheme, colon, _ = url.partition("://")
+    if not colon:
+        raise UsageError(
+            f"Notification address {number} is no URL: it begins with a scheme, as in https://… "
+            "or slack://…."
+        )
+    known = scheme.lower() if scheme.isalnum() else "?"
+    name = f"notification address {number} ({known})"
+    return (Webhook if known in ("http", "https") else Service)(url, name)
+
+
+class Channel:
+    """An outlet with a queue and a thread: tells in order, tries again, says once that it fails."""
+
+    _END: Any = object()
+
+    def __init__(self, told: Outlet) -> None:
+        self._outlet = told
+        self._queue: queue.Queue[Event] = queue.Queue(QUEUE)
+        self._failing = False
+        self.lost = 0  # alarms that nobody was told of
+        self._busy = False
+        self._thread = threading.Thread(target=self._work, name="lldscope-notify", daemon=True)
+        self._thread.start()
+
+    def put(self, event: Event) -> None:
+        """Take an event; never waits. A full queue loses its oldest: the newest state counts."""
+        while True:
+            try:
+                return self._queue.put_nowait(event)
+            except queue.Full:
+                with contextlib.suppress(queue.Empty):
+                    self._queue.get_nowait()
+                    self.lost += 1
+
+    def close(self, end: float) -> None:
+        """Deliver what waits until `end` (monotonic time); say what could not be delivered."""
+        self.put(self._END)
+        self._thread.join(max(0.0, end - time.monotonic()))
+        left = self._busy + sum(e is not self._END for e in list(self._queue.queue))
+        if self.lost + left:
+            _complain(f"{self._outlet.name} was not told of {self.lost + left} changes in all.")
+
+    def _work(self) -> None:
+        while (event := self._queue.get()) is not self._END:
+            self._busy = True
+            try:
+                self._tell(event)
+                self._failing = False
+            except Exception as error:
+                self.lost += 1
+                if not self._failing:
+                    why = error if isinstance(error, Undeliverable) else type(error).__name__
+                    _complain(f"{self._outlet.name} could not be told of {event['rule']}: {why}.")
+                self._failing = True
+            self._busy = False
+
+    def _tell(self, event: Event) -> None:
+        for wait in (*RETRY_AFTER, None):
+            try:
+                self._outlet.tell(event)
+                return
+            except Undeliverable as error:
+                if wait is None or not error.passing:
+                    raise
+                time.sleep(wait)
+
+
+def _complain(text: str) -> None:
+    print(f"lldscope: {text}", file=sys.stderr, flush=True)
+
+
+class Notifier:
+    """Tells every outlet of every change of an alarm, once, and `addresses` again every `repeat`
+    seconds while it fires. Alarms of severity info are not sent. A context manager: its end waits,
+    for a limited time, for what is still on its way."""
+
+    def __init__(
+        self, urls: Sequence[str], command: str | None = None, repeat: float | None = None
+    ) -> None:
+        addresses = [outlet(url, number) for number, url in enumerate(urls, 1)]
+        commands = [Command(command)] if command else []
+        self._repeat = repeat
+        self._addresses = [Channel(told) for told in addresses]
+        self._commands = [Channel(told) for told in commands]
+        self._limit = max((o.flush_seconds for o in [*addresses, *commands]), default=0.0)
+        self._firing: dict[str, tuple[Event, float]] = {}  # rule → what was sent, and when
+
+    def tell(self, events: Sequence[Event]) -> None:
+        """Send the changes of a look, and what is due again."""
+        now = time.monotonic()
+        for event in events:
+            if event["severity"] == "info":
+                continue
+            for channel in (*self._addresses, *self._commands):
+                channel.put(event)
+            self._firing.pop(event["rule"], None)
+            if event["state"] == "firing":
+                self._firing[event["rule"]] = (event, now)
+        for rule, (event, sent) in self._firing.items():
+            if self._repeat and now - sent >= self._repeat:
+                for channel in self._addresses:
+                    channel.put({**event, "time": time.time()})
+                self._firing[rule] = (event, now)
+
+    def __enter__(self) -> Notifier:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        end = time.monotonic() + self._limit
+        for channel in (*self._addresses, *self._commands):
+            channel.close(end)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 
-from . import check, page, recording, training, trl
+from . import alarms, check, page, recording, training, trl
 
 BENCHMARKS = {
     "recording": recording.main,
@@ -15,6 +15,7 @@ BENCHMARKS = {
     "trl": trl.main,
     "check": check.main,
     "page": page.main,
+    "alarms": alarms.main,
 }
 
 

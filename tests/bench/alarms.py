@@ -1,0 +1,176 @@
+"""How often the decay alarm is wrong and how late it is: by simulation, and on the bank.
+
+python -m tests.bench alarms           simulations, and the bank's development runs
+python -m tests.bench.alarms BANK      the same, with another bank
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from lldscope import decay
+from lldscope import detectors as d
+from lldscope.assess import DEFAULT_ARL
+
+from . import candidates
+
+Draw = Callable[[np.random.Generator, tuple[int, int]], np.ndarray]
+
+BANK = Path(__file__).parents[2] / "sample_runs" / "bank"
+SERIES = 200
+HEALTHY = 60  # steps of gains before a decay
+
+SCORES: dict[str, Callable[[d.Series], d.Series]] = {
+    "used": d.loss_score,
+    "losses cut like gains": lambda x: np.minimum(d.loss_score(x), 1.0),
+    "sign": lambda x: -np.sign(x),
+}
+
+
+# -- noise; units are standard deviations of a step, or as said -----------------------------------
+
+
+def normal(mean: float = 0.0) -> Draw:
+    return lambda rng, shape: mean + rng.standard_normal(shape)
+
+
+def student(degrees: float, mean: float = 0.0) -> Draw:
+    return lambda rng, shape: mean + rng.standard_t(degrees, shape)
+
+
+def autocorrelated(phi: float, mean: float = 0.0) -> Draw:
+    def draw(rng: np.random.Generator, shape: tuple[int, int]) -> np.ndarray:
+        out = rng.standard_normal(shape)
+        for t in range(1, len(out)):
+            out[t] = phi * out[t - 1] + np.sqrt(1 - phi**2) * out[t]
+        return out + mean
+
+    return draw
+
+
+def wandering(rng: np.random.Generator, shape: tuple[int, int]) -> np.ndarray:
+    """A martingale difference: the scale of a step is an AR(1) on its logarithm."""
+    return np.exp(0.5 * autocorrelated(0.98)(rng, shape)) * rng.standard_normal(shape)
+
+
+def shared(rng: np.random.Generator, shape: tuple[int, int]) -> np.ndarray:
+    """Means over twelve responses, nearly all of whose spread is common to the step."""
+    own = rng.standard_normal(shape) / np.sqrt(12)
+    return rng.standard_normal(shape) + 0.3 * own
+
+
+def few(rng: np.random.Generator, shape: tuple[int, int]) -> np.ndarray:
+    """Means over none to three correct responses."""
+    n = rng.integers(0, 4, shape)
+    return np.where(n > 0, rng.standard_normal(shape) / np.sqrt(np.maximum(n, 1)), np.nan)
+
+
+def rare(loss: float, share: float, gain: float = 0.2) -> Draw:
+    """Gains of 0.2 ± 0.1 nats, and a share of steps that lose `loss`."""
+
+    def draw(rng: np.random.Generator, shape: tuple[int, int]) -> np.ndarray:
+        gains = rng.normal(gain, 0.1, shape)
+        return np.where(rng.random(shape) < share, -loss, gains)
+
+    return draw
+
+
+NOISE: dict[str, Draw] = {
+    "normal, mean 0": normal(),
+    "normal, mean +0.1": normal(0.1),
+    "shared within a step, mean 0": shared,
+    "0 to 3 correct responses, mean 0": few,
+    "uniform, mean 0": lambda rng, shape: rng.uniform(-1, 1, shape),
+    "scale wanders, mean 0": wandering,
+    "t3, mean 0": student(3),
+    "t3, mean +0.15": student(3, 0.15),
+    "t2, mean 0": student(2),
+    "t2, mean +0.25": student(2, 0.25),
+    "Cauchy, centre 0": student(1),
+    "gains 0.2, 5 % of steps −2": rare(2.0, 0.05),
+    "gains 0.2, 2 % of steps −8 (mean +0.04)": rare(8.0, 0.02),
+    "AR(1) 0.3, mean 0": autocorrelated(0.3),
+    "AR(1) 0.6, mean 0": autocorrelated(0.6),
+    "AR(1) 0.3, mean +0.3": autocorrelated(0.3, 0.3),
+    "AR(1) 0.6, mean +0.3": autocorrelated(0.6, 0.3),
+}
+
+
+def first_alarms(delta: np.ndarray, score: Callable[[d.Series], d.Series], arl: float):
+    """Of each column the step of the first alarm, counted from 1, the length if there is none; and
+    the mean score, after which the null hypothesis asks."""
+    scores = np.stack([score(column) for column in delta.T], axis=1)
+    fires = d.e_detector(scores, arl) >= arl
+    steps = np.where(fires.any(axis=0), fires.argmax(axis=0) + 1, len(delta))
+    return steps, float(np.nanmean(scores))
+
+
+def false_alarms(arl: float = DEFAULT_ARL, series: int = SERIES) -> None:
+    """Run lengths without decay, cut at four times `arl`: where the cut bites, the mean is a lower
+    bound."""
+    horizon = int(4 * arl)
+    print(f"false alarms: mean steps to an alarm, A = {arl:g}, {series} series of {horizon} steps")
+    print(f"{'Δ̄ of a step':42}" + "".join(f"{name:>28}" for name in SCORES))
+    for name, draw in NOISE.items():
+        delta = draw(np.random.default_rng(1), (horizon, series))
+        cells = []
+        for score in SCORES.values():
+            steps, mean = first_alarms(delta, score, arl)
+            more = ">" if (steps == horizon).mean() > 0.02 else " "
+            null = "null" if mean <= 0.002 else "not null"
+            cells.append(f"{more}{steps.mean():6.0f} ({null}, {mean:+.3f})")
+        print(f"{name:42}" + "".join(f"{cell:>28}" for cell in cells), flush=True)
+
+
+def delays(arl: float = DEFAULT_ARL, series: int = SERIES) -> None:
+    """Steps from the start of a drift to the alarm, after steps that gain 0.3 of the noise."""
+    print(
+        f"\ndelay: median (10 % to 90 %) steps to the alarm, A = {arl:g}, drift per step in noise"
+    )
+    horizon = 3000
+    for drift in (0.05, 0.1, 0.3, 1.0):
+        noise = np.random.default_rng(2).standard_normal((HEALTHY + horizon, series))
+        noise += np.where(np.arange(len(noise)) < HEALTHY, 0.3, -drift)[:, None]
+        cells = []
+        for name, score in SCORES.items():
+            steps = first_alarms(noise, score, arl)[0] - HEALTHY
+            low, middle, high = np.quantile(steps, [0.1, 0.5, 0.9])
+            cells.append(f"{name} {middle:.0f} ({low:.0f}–{high:.0f})")
+        print(f"−{drift:<5}" + ";  ".join(cells), flush=True)
+
+
+def level_alarms(arl: float = DEFAULT_ARL, series: int = 60) -> None:
+    """Run lengths of the fallback on levels that are AR(1) noise around a constant, after the
+    baseline; each series has its own baseline, uncertain as it is."""
+    print(f"\nfallback on levels: mean steps to a false alarm, A = {arl:g}, {series} series")
+    for phi in (0.0, 0.3, 0.6, 0.8):
+        shape = (decay.BASELINE + int(3 * arl), series)
+        levels = autocorrelated(phi)(np.random.default_rng(3), shape)
+        lengths, worth = [], []
+        for level in levels.T:
+            base = decay.baseline(level[: decay.BASELINE], arl, 0, decay.BASELINE - 1)
+            over = np.flatnonzero(decay.drawdown(level)[decay.BASELINE :] >= base.limit)
+            lengths.append(over[0] + 1 if len(over) else int(3 * arl))
+            worth.append(base.effective)
+        cut = np.mean(np.array(lengths) == int(3 * arl))
+        refused = np.mean(np.array(worth) < decay.EFFECTIVE)
+        print(
+            f"AR(1) {phi}: >{np.mean(lengths):.0f} ({cut:.0%} still silent at {3 * arl:g}); "
+            f"rate refused for {refused:.0%} of the baselines",
+            flush=True,
+        )
+
+
+def main(bank: Path = BANK) -> None:
+    false_alarms()
+    delays()
+    level_alarms()
+    candidates.compare(bank)
+
+
+if __name__ == "__main__":
+    main(*map(Path, sys.argv[1:2]))

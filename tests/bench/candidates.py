@@ -1,0 +1,242 @@
+"""Other scores, other bets and rival alarms, on the development runs of a bank."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+import lldscope
+from lldscope import decay
+from lldscope import detectors as d
+from lldscope.assess import DEFAULT_ARL
+from lldscope.bank import Judged, LabelledRun, read_bank, score
+
+BESIDE = ("displaced_share", "correct_deltas")  # columns of the study's bank
+DELTAS = """
+    SELECT step, list(delta) AS correct_deltas FROM response_likelihood
+    WHERE correct AND mixed AND delta IS NOT NULL GROUP BY step
+"""
+
+Scored = Callable[[pd.DataFrame], d.Series]
+Fires = Callable[[pd.DataFrame, float], np.ndarray]
+
+
+def delta(signals: pd.DataFrame) -> d.Series:
+    return signals["delta_correct"].to_numpy(dtype=np.float64, na_value=np.nan)
+
+
+def per_response(statistic: Callable[[d.Series], float]) -> Scored:
+    """A statistic of the step's Δ, one per correct response; NaN where there is none."""
+
+    def scored(signals: pd.DataFrame) -> d.Series:
+        rows = signals["correct_deltas"]
+        return np.array([statistic(np.asarray(x)) if _some(x) else np.nan for x in rows])
+
+    return scored
+
+
+def _some(values: object) -> bool:
+    return isinstance(values, np.ndarray | list) and len(values) > 0
+
+
+def capped(gain: float, loss: float, of: Scored = delta) -> Scored:
+    """`loss_score` with other caps: gains to `gain` × the usual size, losses to `loss` × that."""
+
+    def scored(signals: pd.DataFrame) -> d.Series:
+        x = of(signals)
+        known = np.flatnonzero(np.isfinite(x))
+        out = np.full(len(x), np.nan)
+        for i, row in enumerate(known[d.USUAL_LEAST :], d.USUAL_LEAST):
+            usual = np.median(np.abs(x[known[max(0, i - d.USUAL) : i]]))
+            if usual > 0:
+                out[row] = np.clip(-x[row] / (gain * usual), -1.0, loss)
+        return out
+
+    return scored
+
+
+def clipped(low: float, high: float) -> Callable[[d.Series], float]:
+    return lambda x: float(np.clip(x, low, high).mean())
+
+
+def _against_half(name: str) -> Scored:
+    return lambda s: 2 * s[name].to_numpy(dtype=np.float64, na_value=np.nan) - 1
+
+
+SCORES: dict[str, Scored] = {
+    "used: mean, gains to 4 × usual, losses to 5 × that": lambda s: d.loss_score(delta(s)),
+    "the same, losses to 3 ×": capped(4, 3),
+    "the same, losses like gains": capped(4, 1),
+    "gains to 3 × usual, losses to 5 × that": capped(3, 5),
+    "gains to 5 × usual, losses to 5 × that": capped(5, 5),
+    "fixed scale: gains to 1 nat, losses to 5": lambda s: np.clip(-delta(s), -1, 5),
+    "−tanh(mean / 0.5 nat)": lambda s: -np.tanh(delta(s) / 0.5),
+    "−tanh(mean / 2 nats)": lambda s: -np.tanh(delta(s) / 2),
+    "−tanh(sum / √n / 0.5 nat)": per_response(lambda x: -np.tanh(x.sum() / np.sqrt(len(x)) / 0.5)),
+    "−mean tanh(Δ / 0.5 nat)": per_response(lambda x: -np.tanh(x / 0.5).mean()),
+    "mean of Δ cut to ±1 nat": per_response(lambda x: -clipped(-1, 1)(x)),
+    "the same, in units of the usual": capped(4, 5, per_response(clipped(-1, 1))),
+    "mean of Δ cut to −5…1 nat": per_response(lambda x: -clipped(-5, 1)(x)),
+    "median Δ, in units of the usual": capped(4, 5, per_response(lambda x: float(np.median(x)))),
+    "sum of Δ / √n, in units of the usual": capped(
+        4, 5, per_response(lambda x: x.sum() / np.sqrt(len(x)))
+    ),
+    "sign of the mean": lambda s: -np.sign(delta(s)),
+    "share of responses that lose, against ½": _against_half("lld_share"),
+    "share of questions that lose, against ½": _against_half("displaced_share"),
+}
+
+
+# -- bets -----------------------------------------------------------------------------------------
+
+
+def mixture(values: d.Series, arl: float) -> np.ndarray:
+    return d.e_detector(values, arl) >= arl
+
+
+def cusum(values: d.Series, arl: float) -> np.ndarray:
+    """max(M, 1) where Shiryaev–Roberts has M + 1: never above it, so never earlier."""
+    bets = np.array(d.MIXTURE)
+    evidence, out = np.zeros(len(bets)), np.zeros(len(values))
+    for t, s in enumerate(values):
+        if not np.isnan(s):
+            evidence = np.maximum(evidence, 1.0) * (1.0 + bets * s)
+        out[t] = evidence.mean()
+    return out >= arl
+
+
+def adaptive(values: d.Series, arl: float, window: int = 20) -> np.ndarray:
+    """aGRAPA (Waudby-Smith and Ramdas, arXiv 2010.09686): mean over mean square of the last
+    `window` scores, one bet instead of a mixture."""
+    evidence, past, out = 0.0, [], np.zeros(len(values))
+    for t, s in enumerate(values):
+        if not np.isnan(s):
+            bet = 0.25
+            if len(past) >= 5:
+                recent = np.array(past[-window:])
+                bet = float(np.clip(recent.mean() / (np.mean(recent**2) + 1e-3), 0.05, 0.95))
+            evidence = (evidence + 1.0) * (1.0 + bet * s)
+            past.append(s)
+        out[t] = evidence
+    return out >= arl
+
+
+BETS = {"cusum e-detector": cusum, "adaptive bets, 20 steps": adaptive}
+
+
+# -- rivals ---------------------------------------------------------------------------------------
+
+
+def _column(signals: pd.DataFrame, name: str) -> d.Series:
+    return signals[name].to_numpy(dtype=np.float64, na_value=np.nan)
+
+
+def level_cusum(signals: pd.DataFrame, arl: float) -> np.ndarray:
+    """Page's CUSUM on the level in units of its first 40 steps: k = 0.5, h = 5 (ARL 938 on
+    independent normal noise, Siegmund)."""
+    level = _column(signals, "correct_logp")
+    first = level[np.isfinite(level)][:40]
+    z = (level - first.mean()) / (first.std(ddof=1) + 1e-12) if len(first) == 40 else level * np.nan
+    total, out = 0.0, np.zeros(len(z), dtype=bool)
+    for t in range(len(z)):
+        if np.isfinite(z[t]) and np.isfinite(level[: t + 1]).sum() > 40:
+            total = max(0.0, total - z[t] - 0.5)
+        out[t] = total > 5
+    return out
+
+
+def level_only(signals: pd.DataFrame, arl: float) -> np.ndarray:
+    return decay.test(signals.assign(delta_correct=np.nan), arl).fires
+
+
+def reward_drop(signals: pd.DataFrame, arl: float) -> np.ndarray:
+    mean = d.trailing_mean(_column(signals, "reward"), 10, 10)
+    return mean < 0.8 * np.fmax.accumulate(mean)
+
+
+RIVALS: dict[str, Fires] = {
+    "lldscope on levels only (no Δ)": level_only,
+    "gradient norm > 3 × median of 30": lambda s, arl: (
+        d.over_median(_column(s, "grad_norm"), 1, 1, 30, 10) > 3
+    ),
+    "entropy > 1.5 × median of 50": lambda s, arl: (
+        d.over_median(_column(s, "entropy"), 3, 10, 50, 15) > 1.5
+    ),
+    "reward < 0.8 × its best": reward_drop,
+    "CUSUM on the level, k ½, h 5": level_cusum,
+}
+
+
+def alarms() -> Iterator[tuple[str, Fires]]:
+    for name, scored in SCORES.items():
+        yield name, lambda s, arl, scored=scored: mixture(scored(s), arl)
+    for name, detect in BETS.items():
+        yield name, lambda s, arl, detect=detect: detect(d.loss_score(delta(s)), arl)
+    yield from RIVALS.items()
+
+
+def starts(fires: np.ndarray, step: np.ndarray) -> list[int]:
+    """Steps at which an alarm begins; it ends after 20 quiet steps, as the rules do."""
+    found: list[int] = []
+    last = -21
+    for t in np.flatnonzero(fires):
+        if t - last > 20:
+            found.append(int(step[t]))
+        last = t
+    return found
+
+
+def frame(run: LabelledRun) -> pd.DataFrame:
+    """Signals, and what the study keeps beside them."""
+    signals = run.signals()
+    if run.path.is_dir():
+        with lldscope.open_run(run.path) as opened:
+            beside = opened.sql(DELTAS)
+    else:
+        stored = pd.read_parquet(run.path)
+        beside = stored[["step", *(name for name in BESIDE if name in stored)]]
+    own = [name for name in beside if name == "step" or name not in signals]
+    frame = signals.merge(beside[own], "left", "step")
+    return frame.reindex(columns=list(dict.fromkeys([*frame.columns, *BESIDE])))
+
+
+def compare(bank: Path, arl: float = DEFAULT_ARL) -> None:
+    """One line per alarm; declined runs and runs with faults are counted, not judged."""
+    runs = read_bank(bank, "development") if (bank / "index.jsonl").is_file() else []
+    print(f"\ncandidates on the development runs of {bank}: {len(runs)} runs, A = {arl:g}")
+    if not runs:
+        print("no runs yet: python -m tests.study run makes them")
+        return
+    frames = {run.name: frame(run) for run in runs}
+    falls = [_largest_fall(frames[run.name]) for run in runs if run.label == "held"]
+    print(f"{'':52}{'collapses':>10}{'lead, median':>14}{'declined':>10}{'false alarms':>14}")
+    print(f"{'':52}{'warned':>10}{'(range)':>14}{'':>10}{'/1000 steps':>14}")
+    for name, fires in alarms():
+        judged = [
+            Judged(run, len(f := frames[run.name]), {name: starts(fires(f, arl), f["step"])})
+            for run in runs
+        ]
+        told = score(judged, [name])[0].to_dict()
+        k, n = told["warned"]
+        lead = "–" if k == 0 else f"{told['lead_median']:.0f} ({_range(told['lead_range'])})"
+        declined = told["fired"].get("declined", (0, 0))
+        rate = f"{told['false_alarms_per_1000_healthy_steps']:.2f} ({told['false_alarms']})"
+        fell = f"{declined[0]} of {declined[1]}"
+        print(f"{name:52}{f'{k} of {n}':>10}{lead:>14}{fell:>10}{rate:>14}")
+    if falls:
+        print(f"largest fall of the level in runs that held: {max(falls):.0%} of its size")
+
+
+def _range(pair: list[int]) -> str:
+    return f"{pair[0]}–{pair[1]}"
+
+
+def _largest_fall(signals: pd.DataFrame) -> float:
+    level = _column(signals, "correct_logp")
+    known = level[np.isfinite(level)]
+    if len(known) < decay.BASELINE:
+        return 0.0
+    return float(np.nanmax(decay.drawdown(known)) / abs(np.median(known[: decay.BASELINE])))

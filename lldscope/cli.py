@@ -27,6 +27,7 @@ COMMANDS = {
     "rules": "List the rules that raise alarms; try your own on cases and runs.",
     "dash": "Serve the dashboard on this machine.",
     "retriever": "Serve a corpus to search agents, in Search-R1's protocol.",
+    "evaluate": "Judge the alarms on a bank of runs whose end is known.",
     "query": "Ask a run a question in SQL; read-only.",
     "schema": "Tables and columns: units, meaning, when they are NULL.",
 }

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Literal
 
-import numpy as np
 import pandas as pd
 
-from .evidence import Evidence, Grade, Restarts, gather
+from .evidence import Evidence, Flags, Grade, Restarts, gather
 from .phases import LEAST, Phase, classify
-from .rules import LOOK_ALIKES, RULES, Alert, Rule, evaluate
+from .rules import RULES, Alert, Finding, Rule, evaluate, excused, look_alikes, pending
 
 DEFAULT_ARL = 2000.0  # steps between false decay alarms, at least, on average
-
-LookAlike = Literal["supported", "ruled_out", "not_observable"]
 
 
 @dataclass(frozen=True)
@@ -29,12 +25,18 @@ class PhaseSpan:
 
 @dataclass(frozen=True)
 class Assessment:
-    """What the rows of a run say, as of the last of them."""
+    """What the rows of a run say, as of the last of them.
+
+    `excused`: rows on which a fall of the likelihood is laid to another cause than LLD. `alerts`
+    are all that ever fired, `pending` those whose rule holds, but not yet for long enough.
+    """
 
     arl: float
     evidence: Evidence
+    excused: Flags
     phases: list[Phase | None]
     alerts: list[Alert]
+    pending: list[Alert]
 
     @property
     def grade(self) -> Grade:
@@ -73,19 +75,9 @@ class Assessment:
             [asdict(a) for a in self.alerts], columns=list(Alert.__dataclass_fields__)
         )
 
-    def look_alikes(self) -> dict[str, LookAlike]:
+    def look_alikes(self) -> dict[str, Finding]:
         """For LLD and each cause that looks like it on the reward curve, what this log says."""
-        return {name: self._look_alike(rule) for name, rule in LOOK_ALIKES.items()}
-
-    def _look_alike(self, rule_id: str | None) -> LookAlike:
-        rule = next((r for r in RULES if r.id == rule_id), None)
-        if rule is None or not any(self._measured(name) for name in rule.needs):
-            return "not_observable"
-        fired = any(a.rule == rule_id for a in self.alerts)
-        return "supported" if fired else "ruled_out"
-
-    def _measured(self, name: str) -> bool:
-        return bool(np.any(~np.isnan(self.evidence.column(name))))
+        return look_alikes(self.evidence, self.phases, self.excused)
 
 
 def assess(
@@ -101,5 +93,8 @@ def assess(
     the steps at which the run is declared to have changed (`evidence.restarts_of`).
     """
     evidence = gather(signals, arl, restarts)
-    phases = classify(evidence)
-    return Assessment(arl, evidence, phases, evaluate(evidence, phases, rules))
+    excuse = excused(evidence)
+    phases = classify(evidence, excuse)
+    alerts = evaluate(evidence, phases, rules, excuse)
+    waiting = pending(evidence, phases, rules, excuse)
+    return Assessment(arl, evidence, excuse, phases, alerts, waiting)

@@ -11,6 +11,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any, Literal
 
 from .assess import Assessment
+from .rules import STALLED
 from .runs import Run
 from .store import process_gone
 
@@ -110,18 +111,22 @@ def check(
     assessment = run.assess(arl, rules)
     life = liveness(run, assessment)
     alerts = [asdict(a) for a in assessment.alerts]
+    causes = assessment.look_alikes()
     if life.state in ("stalled", "failed"):
         alerts.insert(0, _stalled(life, assessment.last_step))
     return {
         "schema": CHECK_SCHEMA,
         "run": run.name,
+        "id": run.info.get("id"),
         "path": str(run.path),
         "verdict": verdict(assessment, life),
         "evidence": assessment.grade,
         "phase": assessment.phase,
         "phases": [asdict(s) for s in assessment.spans()],
         "alerts": alerts,
-        "look_alikes": assessment.look_alikes(),
+        "pending": [asdict(a) for a in assessment.pending],
+        "look_alikes": {name: found.answer for name, found in causes.items()},
+        "look_alike_evidence": {name: found.evidence for name, found in causes.items()},
         "last_step": assessment.last_step,
         "life": life.state,
         "over": life.over,
@@ -162,15 +167,16 @@ def _dropped(run: Run) -> dict[str, int]:
 def _stalled(life: Liveness, last_step: int | None) -> dict[str, Any]:
     """The alarm that comes from the clock rather than from the rows."""
     return {
-        "rule": "stalled",
-        "severity": "critical",
+        "rule": STALLED.id,
+        "severity": STALLED.severity,
         "state": "firing",
         "step": last_step,
         "value": life.age,
         "threshold": None,
         "message": f"the run is {life.state}: {life.reason or 'no reason was recorded'}",
-        "meaning": "The run has not ended in order and records no more steps.",
-        "advice": "Look at the job's own log; resume from the last checkpoint.",
-        "false_alarms": "none if the process is gone; otherwise a time limit",
+        "meaning": STALLED.meaning,
+        "evidence": STALLED.evidence,
+        "advice": STALLED.advice,
+        "false_alarms": STALLED.false_alarms,
         "episodes": [(last_step, None)],
     }

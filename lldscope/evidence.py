@@ -38,6 +38,7 @@ class Evidence:
 
     signals: pd.DataFrame
     arl: float
+    restarts: Restarts
     step: Rows
     measured: Rows  # rows so far on which anything was measured that a phase or symptom needs
     has_delta: Flags
@@ -132,6 +133,7 @@ def gather(signals: pd.DataFrame, arl: float, restarts: Restarts | None = None) 
         return Evidence(
             signals=signals,
             arl=arl,
+            restarts=restarts,
             step=step,
             measured=np.cumsum(seen),
             has_delta=has_delta,

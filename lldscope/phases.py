@@ -84,10 +84,11 @@ def crash_limit(e: Evidence) -> d.Series:
     return np.where(_lately(e, e.grad_ratio >= EXPLOSION), GOING_AT_ONCE, limit)
 
 
-def classify(e: Evidence) -> list[Phase | None]:
-    """The phase of every row; None where the log holds no likelihood to speak of."""
-    falls = falling(e)
-    stagnates = (e.reward_rise >= RISES) & ~rising(e)
+def classify(e: Evidence, excused: Flags) -> list[Phase | None]:
+    """The phase of every row; None where the log holds no likelihood to speak of. On the rows in
+    `excused`, a fall of the likelihood is laid to another cause (`rules.excused`)."""
+    falls = falling(e) & ~excused
+    stagnates = (e.reward_rise >= RISES) & ~rising(e) & ~excused
     breaks = (_wild(e) & e.accelerates) | reward_crashed(e)
     held = {
         "falls": _held(e, falls),

@@ -331,6 +331,13 @@ SIGNALS = Table(
             "share",
             "Share of groups whose rollouts have more than one prompt.",
         ),
+        Column(
+            "advantage_offset",
+            "float",
+            "",
+            "Mean over groups of the absolute mean advantage: 0 where advantages are relative to the "
+            "recorded group.",
+        ),
         Column("response_tokens", "float", "token", "Mean action tokens per rollout."),
         Column("correct_tokens", "float", "token", "Mean action tokens per correct rollout."),
         Column("incorrect_tokens", "float", "token", "Mean action tokens per incorrect rollout."),

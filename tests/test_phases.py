@@ -11,7 +11,8 @@ import yaml
 
 from lldscope.assess import Assessment, assess
 from lldscope.check import Liveness, verdict
-from lldscope.rules import RULES, episodes
+from lldscope.rules import RULES
+from lldscope.rules.states import episodes
 from lldscope.schema import SIGNALS
 
 CASES = Path(__file__).parent / "cases"
@@ -54,7 +55,7 @@ def test_case(case, seed):
     remaining = iter(seen)
     assert all(phase in remaining for phase in case.get("phases", ())), seen
     for name, answer in case.get("look_alikes", {}).items():
-        assert result.look_alikes()[name] == answer, name
+        assert result.look_alikes()[name].answer == answer, name
 
 
 def test_every_rule_has_a_case_that_fires_and_one_that_stays_quiet():

@@ -1,6 +1,6 @@
 -- Grain: one row per (step, data_source, group_id). Rollouts without a group form no group.
 -- mixed: the group holds correct and incorrect rollouts; only such groups enter Δ (Eq. 3).
--- zero_signal: NULL unless every reward of the group is a number.
+-- zero_signal: NULL unless every reward of the group is a number; advantage_offset likewise.
 -- prompts_collide: more than one prompt_hash, which a group must not have; NULL if none is known.
 SELECT
     step,
@@ -10,6 +10,8 @@ SELECT
     bool_or(correct) AND bool_or(NOT correct) AS mixed,
     CASE WHEN count(*) FILTER (isfinite(reward)) = count(*)
          THEN min(reward) = max(reward) END   AS zero_signal,
+    CASE WHEN count(*) FILTER (isfinite(advantage)) = count(*)
+         THEN abs(avg(advantage)) END         AS advantage_offset,
     min(prompt_hash) <> max(prompt_hash)      AS prompts_collide
 FROM responses
 WHERE group_id IS NOT NULL

@@ -5,6 +5,7 @@ SELECT
     count(*)                     AS n_groups,
     max(n_responses)             AS group_size_max,
     avg(zero_signal::INT)        AS zero_signal_share,
-    avg(prompts_collide::INT)    AS prompt_collision_share
+    avg(prompts_collide::INT)    AS prompt_collision_share,
+    avg(advantage_offset)        AS advantage_offset
 FROM group_totals
 GROUP BY step

@@ -10,6 +10,7 @@ SELECT
     l.delta_correct, l.delta_incorrect, l.delta_correct_sum, l.n_delta_correct, l.lld_share,
     l.delta_correct_loss, l.delta_correct_q10, l.delta_correct_trim, d.displaced_share,
     g.n_groups, g.group_size_max, g.zero_signal_share, g.prompt_collision_share,
+    g.advantage_offset,
     c.response_tokens, c.correct_tokens, c.incorrect_tokens,
     c.valid_searches, c.answered_share, c.truncated_share, c.invalid_share,
     a.tool_fail_share, l.merged_action_share, f.good_first_action_share,

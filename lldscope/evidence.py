@@ -128,7 +128,7 @@ def gather(signals: pd.DataFrame, arl: float, restarts: Restarts | None = None) 
     gradient = np.where(nothing, np.nan, floats(signals, "grad_norm"))
     seen = ~np.isnan(np.stack([reward, delta, level, entropy, gradient])).all(axis=0)
     with np.errstate(invalid="ignore", over="ignore"):
-        mean_reward = on_measured(reward, lambda v: d.trailing_mean(v, SMOOTH, SMOOTH))
+        mean_reward = on_measured(reward, lambda v: d.trailing_mean(v, SMOOTH, SMOOTH), data)
         has_delta, has_level = _grades(signals, delta, level)
         return Evidence(
             signals=signals,

@@ -89,7 +89,7 @@ def classify(e: Evidence, excused: Flags) -> list[Phase | None]:
     `excused`, a fall of the likelihood is laid to another cause (`rules.excused`)."""
     falls = falling(e) & ~excused
     stagnates = (e.reward_rise >= RISES) & ~rising(e) & ~excused
-    breaks = (_wild(e) & e.accelerates) | reward_crashed(e)
+    breaks = ((_wild(e) & e.accelerates) | reward_crashed(e)) & ~excused
     held = {
         "falls": _held(e, falls),
         "not_falls": _held(e, ~falls),

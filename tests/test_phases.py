@@ -1,21 +1,31 @@
-"""Phases and alarms: cases as data, the paper's own curve, and causality."""
+"""Phases and alarms: cases as data, the paper's own curve, causality, and logs that lack something.
+
+`python tests/test_phases.py` prints what is seen of the same runs with less in the log
+(docs/phases.md).
+"""
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+import lldscope
 from lldscope.assess import Assessment, assess
 from lldscope.check import Liveness, verdict
+from lldscope.evidence import restarts_of
 from lldscope.rules import RULES
 from lldscope.rules.states import episodes
 from lldscope.schema import SIGNALS
 
 CASES = Path(__file__).parent / "cases"
+SAMPLES = Path(__file__).parents[1] / "sample_runs"
 RULE_CASES = yaml.safe_load((CASES / "rules.yaml").read_text(encoding="utf-8"))
 
 
@@ -65,55 +75,315 @@ def test_every_rule_has_a_case_that_fires_and_one_that_stays_quiet():
     assert quiet <= {r.id for r in RULES}
 
 
-@pytest.fixture(scope="module")
-def paper_curve() -> pd.DataFrame:
-    """Figure 2, every step of it by interpolation; the gradient norm on its logarithm."""
+def paper_figure(every: int = 1, noise: float = 0.0, seed: int = 0) -> pd.DataFrame:
+    """Figure 2 by interpolation, the gradient norm on its logarithm; `noise` in nats/token, with
+    as much again for the other two curves; the likelihood on every `every`-th step only."""
     points = pd.read_csv(CASES / "paper_fig2.csv", comment="#")
     steps = np.arange(1, points["step"].max() + 1)
+    rng = np.random.default_rng(seed)
+    shaken = rng.normal(0, noise, (3, len(steps)))
+    level = np.interp(steps, points["step"], points["correct_logp_per_token"]) + shaken[0]
+    gradient = np.interp(steps, points["step"], np.log10(points["grad_norm"])) + shaken[1]
     return frame(
         {
             "step": steps,
-            "reward": np.interp(steps, points["step"], points["reward_mean"]),
-            "correct_logp": np.interp(steps, points["step"], points["correct_logp_per_token"]),
-            "grad_norm": 10 ** np.interp(steps, points["step"], np.log10(points["grad_norm"])),
+            "reward": np.interp(steps, points["step"], points["reward_mean"]) + 0.3 * shaken[2],
+            "correct_logp": np.where(steps % every == 0, level, np.nan),
+            "grad_norm": 10**gradient,
         }
     )
 
 
-def test_the_papers_curve_has_its_three_phases(paper_curve):
-    """Decay between 60 and 95, collapse between 115 and 140, nothing earlier (§5.1, Fig. 2)."""
-    result = assess(paper_curve)
-    first = {}
+def first_steps(result: Assessment) -> dict[str | None, int]:
+    first: dict[str | None, int] = {}
     for span in result.spans():
         first.setdefault(span.phase, span.start_step)
+    return first
+
+
+def test_the_papers_curve_has_its_three_phases():
+    """Decay between 60 and 95, collapse between 115 and 140, nothing earlier (§5.1, Fig. 2)."""
+    result = assess(paper_figure())
+    first = first_steps(result)
+    assert list(first) == ["warmup", "stagnation", "decay", "collapse"]
     assert 60 <= first["decay"] <= 95
     assert 115 <= first["collapse"] <= 140
-    assert first["stagnation"] < first["decay"]
     assert result.phase == "collapse"  # latched through the rebound of steps 145–149
     assert result.grade == "level"
     assert all("nan" not in a.message for a in result.alerts)
 
 
-def answers(result: Assessment) -> tuple:
-    last = [(a.rule, a.state, a.step, a.value, a.episodes) for a in result.alerts]
-    return result.phases, last, result.grade
+@pytest.mark.parametrize("noise", [0.02, 0.04])
+def test_the_papers_curve_with_noise(noise):
+    """0.06 is what its points scatter around a line in phase I, smoothed by the authors."""
+    found = [first_steps(assess(paper_figure(noise=noise, seed=seed))) for seed in range(15)]
+    assert all(f["decay"] >= 60 for f in found)
+    assert all(115 <= f["collapse"] <= 140 for f in found)
+    assert sum(f["decay"] <= 95 for f in found) >= 13
 
 
-@pytest.mark.parametrize("index", [0, 1, 3, 6, 7])
-def test_live_and_replayed_answers_are_the_same(index):
+def test_every_second_likelihood_of_the_papers_curve_is_enough_for_its_collapse():
+    """The baseline of the level takes twice as long, so the decay is found later; never earlier."""
+    first = first_steps(assess(paper_figure(every=2)))
+    assert 60 <= first["decay"] < 115 <= first["collapse"] <= 140
+
+
+@cache
+def recorded(name: str) -> pd.DataFrame:
+    with lldscope.open_run(SAMPLES / name) as run:
+        return run.signals()
+
+
+SERIES = {
+    "paper": paper_figure,
+    "sample grpo": lambda: recorded("grpo"),
+    "sample grpo-llds": lambda: recorded("grpo-llds"),
+    **{c["name"]: lambda c=c: drawn(c, 1) for c in RULE_CASES},
+}
+LOST = ("delta_correct", "correct_logp", "reward", "entropy", "grad_norm")
+
+
+@st.composite
+def damaged_series(draw) -> tuple[pd.DataFrame, dict[int, str], int]:
+    """A series with gaps, NaN and Inf, Δ from a step or up to a step on, declared changes and
+    resumes, and a row to cut it at."""
+    table = SERIES[draw(st.sampled_from(sorted(SERIES)))]().copy()
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    n = len(table)
+    for name in draw(st.sets(st.sampled_from(LOST))):
+        table.loc[rng.random(n) < draw(st.sampled_from([0.1, 0.5, 0.8])), name] = np.nan
+    for name in draw(st.sets(st.sampled_from(LOST), max_size=2)):
+        table.loc[rng.integers(0, n), name] = draw(st.sampled_from([np.inf, -np.inf]))
+    start, end = sorted(draw(st.tuples(st.integers(0, n), st.integers(0, n))))
+    if draw(st.booleans()):
+        measured = (table.index >= start) & (table.index < end)
+        table.loc[~measured, "delta_correct"] = np.nan
+    table.loc[table["delta_correct"].isna(), ["delta_correct_sum", "n_delta_correct"]] = np.nan
+    table = table[rng.random(n) >= draw(st.sampled_from([0.0, 0.2]))].reset_index(drop=True)
+    kinds = st.sampled_from(["data", "lr", "resume"])
+    restarts = draw(st.dictionaries(st.sampled_from(table["step"].tolist()), kinds, max_size=3))
+    return table, restarts, draw(st.integers(1, len(table)))
+
+
+@given(damaged_series())
+@settings(max_examples=60)
+def test_live_and_replayed_answers_are_the_same(series):
     """Cut the series anywhere: what was said then is what the replay says of that step."""
-    rng = np.random.default_rng(index)
-    table = drawn(RULE_CASES[index], 1)
-    if "delta_correct" in RULE_CASES[index]["signals"]:
-        holes = rng.random(len(table)) < 0.2
-        table.loc[holes, ["delta_correct", "delta_correct_sum"]] = np.nan
-    whole = assess(table)
-    for cut in rng.integers(1, len(table), 12):
-        live = assess(table.iloc[:cut])
-        assert live.phases == whole.phases[:cut]
-        last_step = int(table["step"].iloc[cut - 1])
-        known = {a.rule: a.step for a in whole.alerts if a.step <= last_step}
-        assert {a.rule: a.step for a in live.alerts} == known
+    table, restarts, cut = series
+    whole = assess(table, restarts=restarts)
+    last_step = int(table["step"].iloc[cut - 1])
+    live = assess(
+        table.iloc[:cut], restarts={s: why for s, why in restarts.items() if s <= last_step}
+    )
+    assert live.phases == whole.phases[:cut]
+    assert live.evidence.has_delta.tolist() == whole.evidence.has_delta[:cut].tolist()
+    assert live.evidence.has_level.tolist() == whole.evidence.has_level[:cut].tolist()
+    known = {a.rule: a.step for a in whole.alerts if a.step <= last_step}
+    assert {a.rule: a.step for a in live.alerts} == known
+
+
+@given(st.sampled_from(sorted(SERIES)), st.integers(0, 2**32 - 1))
+@settings(max_examples=25)
+def test_steps_without_any_measurement_change_nothing(name, seed):
+    table = SERIES[name]()
+    rng = np.random.default_rng(seed)
+    at = np.sort(rng.choice(len(table), 12, replace=False))
+    empty = frame({"step": np.full(12, np.nan)})
+    positions = np.concatenate([np.arange(len(table)), at - 0.5])
+    padded = pd.concat([table, empty]).iloc[np.argsort(positions, kind="stable")]
+    padded["step"] = np.arange(len(padded))  # before: NaN
+    real = np.sort(positions) % 1 == 0
+    phases = np.array(assess(padded.reset_index(drop=True)).phases, dtype=object)[real]
+    assert phases.tolist() == assess(table.assign(step=np.arange(len(table)))).phases
+
+
+# -- collapse --------------------------------------------------------------------------------------
+
+DECAY = {
+    "reward": [[0, 0.3], [60, 0.5], [200, 0.48]],
+    "delta_correct": [[0, 0.3], [50, 0.2], [60, -0.2], [110, -0.4], [130, -1.5], [200, -1.5]],
+    "entropy": [[0, 0.4], [200, 0.4]],
+    "grad_norm": [[0, 0.4], [200, 0.4]],
+}
+
+
+def run_of(**signals: list) -> Assessment:
+    case = {"signals": DECAY | signals, "noise": {"delta_correct": 0.1, "entropy": 0.005}}
+    return assess(drawn(case, 0))
+
+
+def test_a_decay_without_a_break_out_is_no_collapse():
+    assert run_of().phase == "decay"
+
+
+@pytest.mark.parametrize(
+    ("what", "signal"),
+    [
+        ("entropy", [[0, 0.4], [125, 0.4], [140, 1.2], [200, 1.5]]),
+        ("grad_norm", [[0, 0.4], [125, 0.4], [130, 3.0], [200, 30.0]]),
+    ],
+)
+def test_a_decay_that_accelerates_and_breaks_out_is_a_collapse(what, signal):
+    result = run_of(**{what: signal})
+    assert 120 <= first_steps(result)["collapse"] <= 140
+    assert result.phase == "collapse"
+
+
+def test_a_surge_of_entropy_that_subsides_is_no_collapse():
+    """Half as much again, as in a real run that lived on for 60 steps (entropy 0.25 to 0.39)."""
+    surge = [[0, 0.4], [120, 0.4], [122, 0.7], [130, 0.7], [132, 0.4], [200, 0.4]]
+    result = run_of(entropy=surge)
+    assert "entropy-surge" in {a.rule for a in result.alerts}
+    assert "collapse" not in first_steps(result)
+
+
+def test_an_eruption_while_the_fall_slows_down_is_no_collapse_yet():
+    """The third condition of the death spiral is that the decay accelerates (Def. A.3)."""
+    slowing = [[0, 0.3], [50, 0.2], [60, -1.5], [90, -1.2], [120, -0.4], [200, -0.2]]
+    erupts = [[0, 0.4], [122, 0.4], [130, 1.2], [200, 1.2]]
+    assert "collapse" not in first_steps(run_of(delta_correct=slowing, entropy=erupts))
+    falls = [[0, 0.3], [60, 0.5], [120, 0.5], [140, 0.1], [200, 0.1]]
+    crashed = run_of(delta_correct=slowing, entropy=erupts, reward=falls)
+    assert 125 <= first_steps(crashed)["collapse"] <= 140
+
+
+def test_collapse_is_left_only_when_reward_and_likelihood_have_come_back():
+    erupts = [[0, 0.4], [125, 0.4], [140, 1.2], [200, 0.4], [400, 0.4]]
+    rebound = [*DECAY["delta_correct"][:-1], [150, -1.5], [160, 0.5], [400, 0.5]]
+    for last, phase in ((0.2, "collapse"), (0.5, "recovered")):
+        reward = [[0, 0.3], [60, 0.5], [130, 0.5], [150, 0.2], [200, last], [400, last]]
+        assert run_of(entropy=erupts, delta_correct=rebound, reward=reward).phase == phase
+
+
+def test_a_number_that_is_not_finite_is_critical_at_once():
+    table = drawn(RULE_CASES[1], 0).iloc[:50]
+    table.loc[49, "n_nonfinite"] = 1.0
+    live = Liveness("live", None, 1.0)
+    assert verdict(assess(table.iloc[:49]), live) == "healthy"
+    assert verdict(assess(table), live) == "critical"
+
+
+# -- logs that lack something ----------------------------------------------------------------------
+
+DELTA = [n for n in SIGNALS.names if "delta" in n or n in ("lld_share", "displaced_share")]
+LOGP = ["correct_logp", "incorrect_logp", "logp_gap", "logp_old", "engine_gap"]
+
+
+def without(table: pd.DataFrame, columns: list[str]) -> pd.DataFrame:
+    return table.assign(**{c: np.nan for c in columns if c in table})
+
+
+LOGS = {"everything": [], "levels, no Δ": DELTA, "no log-probabilities": DELTA + LOGP}
+GRADES = {"everything": "delta", "levels, no Δ": "level", "no log-probabilities": "symptoms"}
+
+
+def critical_at(result: Assessment) -> tuple[int | None, str]:
+    """Step of the first critical alarm, and its rule."""
+    worst = [(a.step, a.rule) for a in result.alerts if a.severity == "critical"]
+    return min(worst, default=(None, ""))
+
+
+@pytest.mark.parametrize("log", LOGS)
+def test_a_real_collapse_is_seen_with_less_in_the_log(log):
+    result = assess(without(recorded("grpo"), LOGS[log]))
+    assert result.grade == GRADES[log]
+    step, rule = critical_at(result)
+    assert step is not None
+    assert 60 <= step <= 77  # from step 77 on the reward is under half of its best
+    blind = log == "no log-probabilities"
+    assert ({s.phase for s in result.spans()} <= {"warmup", None}) == blind
+    assert rule == ("reward-crash" if blind else "lld-collapse")
+    assert critical_at(assess(without(recorded("grpo-llds"), LOGS[log]))) == (None, "")
+
+
+def test_the_papers_collapse_is_seen_without_log_probabilities_but_not_called_lld():
+    result = assess(without(paper_figure(), LOGP))
+    assert {s.phase for s in result.spans()} == {"warmup", None}
+    assert {a.rule: a.step for a in result.alerts}["grad-explosion"] == 140
+    step, rule = critical_at(result)
+    assert rule == "reward-crash"
+    assert 145 <= step <= 155
+    assert result.look_alikes()["lld"].answer == "not_observable"
+
+
+def test_the_grade_follows_what_is_measured():
+    table = drawn(RULE_CASES[3], 0)  # Δ and level, 200 steps
+    late = table.copy()
+    late.loc[:99, DELTA] = np.nan
+    assert assess(late.iloc[:100]).grade == "level"
+    assert assess(late).grade == "delta"
+    gone = table.copy()
+    gone.loc[60:, DELTA] = np.nan
+    assert assess(gone.iloc[:100]).grade == "delta"  # a gap is no loss
+    assert assess(gone.iloc[:115]).grade == "level"
+    assert assess(without(table, [*DELTA, "correct_logp"])).grade == "symptoms"
+
+
+def test_no_correct_response_left_is_not_a_log_without_log_probabilities():
+    table = drawn(RULE_CASES[0], 0)
+    table["success"] = table["reward"]
+    died = table.copy()
+    died.loc[140:, [*DELTA, "correct_logp"]] = np.nan
+    died.loc[140:, "success"] = 0.0
+    assert assess(died).grade == "delta"
+    died.loc[140:, "success"] = 0.1
+    assert assess(died).grade == "symptoms"
+
+
+def test_a_phase_is_not_claimed_before_the_level_has_a_baseline():
+    phases = assess(paper_figure()).phases
+    assert phases[:40] == ["warmup"] * 40
+    assert phases[41] != "warmup"
+
+
+# -- declared changes ------------------------------------------------------------------------------
+
+
+def test_what_a_run_is_compared_with_begins_anew_on_a_declared_change():
+    """Sampling twice as hot from step 100 on: an entropy surge, unless it was declared."""
+    case = RULE_CASES[1]
+    hot = case | {"signals": case["signals"] | {"entropy": [[0, 0.4], [99, 0.4], [100, 0.9]]}}
+    table = drawn(hot, 0)
+    table = pd.concat([table, table.iloc[[-1] * 40].assign(step=np.arange(101, 141))])
+    table = table.reset_index(drop=True)
+    assert "entropy-surge" in {a.rule for a in assess(table).alerts}
+    assert "entropy-surge" not in {a.rule for a in assess(table, restarts={100: "lr"}).alerts}
+
+
+def test_only_new_data_makes_the_best_reward_begin_anew():
+    """A run that is resumed again and again cannot die slowly unseen."""
+    harder = {"reward": [[0, 0.6], [99, 0.6], [100, 0.2], [160, 0.2]], "entropy": DECAY["entropy"]}
+    table = drawn({"signals": harder, "noise": {"reward": 0.01}}, 0)
+    fired = {
+        kind: "reward-crash" in {a.rule for a in assess(table, restarts={100: kind}).alerts}
+        for kind in ("resume", "lr", "data")
+    }
+    assert fired == {"resume": True, "lr": True, "data": False}
+
+
+def test_declared_changes_are_read_from_events_and_attempts():
+    events = [
+        {"kind": "checkpoint", "step": 5, "attempt": 1},
+        {"kind": "data_change", "step": 30, "attempt": 1},
+        {"kind": "data_change", "step": 45, "attempt": 1},  # superseded: attempt 2 begins at 40
+        {"kind": "lr_change", "step": 40, "attempt": 2},
+        {"kind": "lr_change", "step": "soon", "attempt": 2},
+        {"kind": "resume", "step": 40, "attempt": 2},
+    ]
+    assert restarts_of(events, {1: 0, 2: 40}) == {30: "data", 40: "lr"}
+    assert restarts_of([], {1: 0, 2: 40, 3: 20}) == {20: "resume"}
+    assert restarts_of([], {1: 0}) == {}
+
+
+def test_a_resumed_run_hands_its_restart_to_the_assessment(tmp_path):
+    with lldscope.Recorder(tmp_path / "run") as recorder:
+        for step in range(30):
+            recorder.step(step=step, n_responses=4, reward_sum=2.0, n_tokens=8, entropy_sum=4.0)
+        recorder.event("data_change", step=12)
+    with lldscope.Recorder(tmp_path / "run", resume=True) as recorder:
+        recorder.step(step=25, n_responses=4, reward_sum=2.0, n_tokens=8, entropy_sum=4.0)
+    with lldscope.open_run(tmp_path / "run") as run:
+        assert dict(run.assess().evidence.restarts) == {12: "data", 25: "resume"}
 
 
 def test_alarm_states_go_through_pending_and_resolve():
@@ -144,3 +414,31 @@ def test_an_empty_run_says_that_it_is_empty():
     assert result.alerts == []
     assert not result.enough
     assert result.last_step is None
+
+
+# -- the tables of docs/phases.md ------------------------------------------------------------------
+
+
+def main() -> None:
+    runs = {"sample_runs/grpo": recorded("grpo"), "Fig. 2": paper_figure()}
+    for run, table in runs.items():
+        for log, columns in LOGS.items():
+            result = assess(without(table, columns))
+            first = first_steps(result)
+            rules = {a.rule: a.step for a in result.alerts}
+            told = [rules.get(r, "–") for r in ("entropy-surge", "grad-explosion")]
+            seen = [result.grade, first.get("decay", "–"), first.get("collapse", "–"), *told]
+            print("|", " | ".join(map(str, (run, log, *seen, critical_at(result)[0]))), "|")
+    for every, noise in ((1, 0.02), (1, 0.04), (1, 0.06), (1, 0.1), (2, 0.04), (5, 0.04)):
+        tables = [paper_figure(every, noise, seed) for seed in range(100)]
+        found = [first_steps(assess(table)) for table in tables]
+        decay = np.array([f.get("decay", np.inf) for f in found])
+        collapse = np.array([f.get("collapse", np.inf) for f in found])
+        inside = [(decay >= 60) & (decay <= 95), (collapse >= 115) & (collapse <= 140)]
+        early = [decay < 60, collapse < 115]
+        shares = [f"{100 * np.mean(x):.0f} %" for x in (*inside, *early)]
+        print("|", " | ".join(map(str, (every, noise, *shares, np.median(decay)))), "|")
+
+
+if __name__ == "__main__":
+    main()

@@ -56,13 +56,20 @@ def e_detector(score: Series, arl: float) -> Series:
     10·`arl`, so that it can also resolve. Shape (T,), or (T, R) for R series at once.
     """
     bets = np.array(MIXTURE).reshape(-1, *[1] * (score.ndim - 1))
+    measured = ~np.isnan(score)
+    joins = measured.astype(np.float64)  # a start at this step joins the sum
+    factors = 1.0 + bets * np.where(measured, score, 0.0)[:, None]
     evidence = np.zeros((len(bets), *score.shape[1:]))
     out = np.zeros(score.shape)
-    for t, s in enumerate(score):
-        evidence = np.where(np.isnan(s), evidence, (evidence + 1.0) * (1.0 + bets * s))
-        mean = evidence.mean(axis=0)
-        evidence *= np.minimum(1.0, EVIDENCE_CAP * arl / np.maximum(mean, 1e-300))
-        out[t] = evidence.mean(axis=0)
+    cap = EVIDENCE_CAP * arl
+    for t, factor in enumerate(factors):
+        evidence += joins[t]
+        evidence *= factor
+        mean = evidence.sum(axis=0) / len(bets)
+        if (over := mean > cap).any():
+            evidence = np.where(over, evidence * (cap / np.where(over, mean, 1.0)), evidence)
+            mean = np.minimum(mean, cap)
+        out[t] = mean
     return out
 
 

@@ -1,4 +1,4 @@
-"""Reading runs: signals against a plain pandas twin, attempts, damage, safety, keeping up."""
+"""Reading runs: attempts, damage, safety, keeping up."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import json
 import shutil
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
@@ -17,118 +16,6 @@ from lldscope import recorder as recorder_module
 from lldscope import store
 from lldscope.errors import LldscopeError, NewerSchema, RunNotFound, UsageError
 from lldscope.runs import find_runs
-from lldscope.schema import ACTION_SIGNALS, SIGNALS
-
-
-def twin(run: lldscope.Run) -> pd.DataFrame:
-    """The signals once more, slowly, one response at a time, from the raw rows."""
-    responses = run.sql("SELECT * FROM responses").to_dict("records")
-    actions = run.sql("SELECT * FROM actions").to_dict("records")
-    updates = run.sql("SELECT * FROM updates").to_dict("records")
-    rows = []
-    for s in run.sql("SELECT * FROM steps ORDER BY step").to_dict("records"):
-        mine = [r for r in responses if r["step"] == s["step"]]
-        groups: dict[int, list[dict]] = {}
-        for r in mine:
-            r["actions"] = [
-                a
-                for a in actions
-                if a["step"] == s["step"] and a["response_id"] == r["response_id"]
-            ]
-            groups.setdefault(r["group_id"], []).append(r)
-        row = {"step": s["step"], "reward": s["reward_sum"] / s["n_responses"]}
-        for name, wanted in (("correct", True), ("incorrect", False)):
-            logp = tokens = 0.0
-            for r in mine:
-                if r["correct"] == wanted:
-                    logp += sum(a["logp_old_sum"] for a in r["actions"])
-                    tokens += sum(a["n_tokens"] for a in r["actions"])
-            row[f"{name}_logp"] = logp / tokens if tokens else np.nan
-            deltas = []
-            for members in groups.values():
-                if len({m["correct"] for m in members}) < 2:
-                    continue
-                for m in members:
-                    changes = [a["logp_post_sum"] - a["logp_old_sum"] for a in m["actions"]]
-                    if m["correct"] == wanted and not any(np.isnan(changes)):
-                        deltas.append(sum(changes))
-            row[f"delta_{name}"] = np.mean(deltas) if deltas else np.nan
-            if wanted:
-                row["n_delta_correct"] = len(deltas)
-                row["lld_share"] = np.mean([d <= 0 for d in deltas]) if deltas else np.nan
-        row["zero_signal_share"] = np.mean(
-            [len({m["reward"] for m in g}) == 1 for g in groups.values()]
-        )
-        row["response_tokens"] = np.mean([r["n_tokens"] for r in mine])
-        row["invalid_share"] = sum(r["n_invalid"] for r in mine) / sum(r["n_actions"] for r in mine)
-        row["grad_norm"] = np.median([u["grad_norm"] for u in updates if u["step"] == s["step"]])
-        row["good_first_action_share"] = good_first_actions(groups)
-        rows.append(row)
-    return pd.DataFrame(rows)
-
-
-def good_first_actions(groups: dict[int, list[dict]]) -> float:
-    hits = []
-    for members in groups.values():
-        good = {m["actions"][0]["docs_hash"] for m in members if m["correct"]}
-        wrong = [m for m in members if not m["correct"]]
-        if good and wrong:
-            hits += [m["actions"][0]["docs_hash"] in good for m in wrong]
-    return float(np.mean(hits)) if hits else np.nan
-
-
-def test_signals_agree_with_the_plain_twin(make_run):
-    run = lldscope.open_run(make_run(steps=range(25)))
-    signals, plain = run.signals(), twin(run)
-    for name in plain.columns:
-        np.testing.assert_allclose(
-            signals[name].to_numpy(float), plain[name].to_numpy(float), rtol=1e-6, err_msg=name
-        )
-    assert plain["delta_correct"].notna().sum() > 10
-    assert signals["lld_share"].between(0, 1).all()
-
-
-def test_views_have_exactly_the_declared_columns(make_run):
-    run = lldscope.open_run(make_run(steps=range(3)))
-    assert set(run.sql("SELECT * FROM signals").columns) == set(SIGNALS.names)
-    assert list(run.action_signals().columns) == list(ACTION_SIGNALS.names)
-
-
-def test_what_was_not_measured_is_null_and_not_zero(tmp_path):
-    with lldscope.Recorder(tmp_path / "r") as r:
-        r.step(step=0, n_responses=4, reward_sum=1.0)
-    (row,) = lldscope.open_run(tmp_path / "r").signals().to_dict("records")
-    assert row["reward"] == 0.25
-    for name in ("delta_correct", "lld_share", "correct_logp", "entropy", "grad_norm", "kl"):
-        assert pd.isna(row[name]), name
-
-
-def test_action_signals_split_by_index_and_class(tmp_path):
-    with lldscope.Recorder(tmp_path / "r") as r:
-        r.responses(step=0, response_id=[0, 1], group_id=0, correct=[True, False], reward=[1, 0])
-        r.actions(
-            step=0, response_id=[0, 0, 1], action_index=[0, 1, 0], n_tokens=[2, 4, 5],
-            logp_old_sum=[-1.0, -4.0, -10.0], logp_post_sum=[-1.5, -3.0, -12.0],
-        )  # fmt: skip
-        r.step(step=0)
-    table = (
-        lldscope.open_run(tmp_path / "r").action_signals().set_index(["action_index", "correct"])
-    )
-    assert table.loc[(0, True), "delta"] == pytest.approx(-0.5)
-    assert table.loc[(1, True), "delta"] == pytest.approx(1.0)
-    assert table.loc[(0, False), "logp"] == pytest.approx(-2.0)
-    assert table.loc[(0, True), "lld_share"] == 1.0
-
-
-def test_a_response_with_one_unmeasured_action_has_no_delta(tmp_path):
-    with lldscope.Recorder(tmp_path / "r") as r:
-        r.responses(step=0, response_id=[0, 1], group_id=0, correct=[True, False], reward=[1, 0])
-        r.actions(step=0, response_id=[0, 0], action_index=[0, 1], n_tokens=1,
-                  logp_old_sum=[-1.0, -1.0], logp_post_sum=[-5.0, None])  # fmt: skip
-        r.step(step=0)
-    (row,) = lldscope.open_run(tmp_path / "r").signals().to_dict("records")
-    assert pd.isna(row["delta_correct"])
-    assert row["n_delta_correct"] == 0
 
 
 def test_a_resumed_run_shows_the_last_attempt(tmp_path):

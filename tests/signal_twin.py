@@ -1,0 +1,306 @@
+"""The signals once more: plain Python over rows, one step at a time, nothing shared with the SQL.
+
+Rows are dicts of what was recorded, None where nothing was (NULL); NaN and Inf as they are.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from statistics import fmean, median
+from typing import Any
+
+import numpy as np
+
+Row = dict[str, Any]
+Tables = dict[str, list[Row]]
+
+
+def finite(x: float | None) -> bool:
+    return x is not None and math.isfinite(x)
+
+
+def mean(values: Iterable[float | None]) -> float | None:
+    known = [float(v) for v in values if v is not None]
+    return fmean(known) if known else None
+
+
+def ratio(pairs: Iterable[tuple[float | None, float | None]]) -> float | None:
+    """Σx / Σn over the rows that have both."""
+    known = [(x, n) for x, n in pairs if x is not None and n is not None]
+    total = sum(n for _, n in known)
+    return sum(x for x, _ in known) / total if total else None
+
+
+def largest(values: Iterable[float | None]) -> float | None:
+    return max((v for v in values if v is not None), default=None)
+
+
+def visible(tables: Tables) -> Tables:
+    """Without the rows of an attempt from the step on at which a later one began."""
+    began: dict[int, int] = {}
+    for row in tables["steps"]:
+        began[row["attempt"]] = min(row["step"], began.get(row["attempt"], row["step"]))
+
+    def stands(row: Row) -> bool:
+        return not any(a > row["attempt"] and first <= row["step"] for a, first in began.items())
+
+    return {name: [row for row in rows if stands(row)] for name, rows in tables.items()}
+
+
+class Step:
+    """The rows of one step, and which rollout an action belongs to."""
+
+    def __init__(self, tables: Tables, step: int) -> None:
+        mine = {name: [r for r in rows if r["step"] == step] for name, rows in tables.items()}
+        self.steps, self.updates = mine["steps"], mine["updates"]
+        self.responses, self.actions = mine["responses"], mine["actions"]
+        by_id = {(r["rank"], r["response_id"]): r for r in self.responses}
+        self.of = [by_id.get((a["rank"], a["response_id"])) for a in self.actions]
+        self.groups: dict[tuple, list[Row]] = {}
+        for r in self.responses:
+            if r["group_id"] is not None:
+                self.groups.setdefault((r["data_source"], r["group_id"]), []).append(r)
+
+    def mixed(self, response: Row) -> bool:
+        if response["group_id"] is None:
+            return True
+        group = self.groups[response["data_source"], response["group_id"]]
+        return {True, False} <= {r["correct"] for r in group}
+
+    def turns(self, response: Row) -> list[Row]:
+        return [a for a, r in zip(self.actions, self.of, strict=True) if r is response]
+
+    def pairs(self, keep: Callable[[Row], bool]) -> list[tuple[Row, Row]]:
+        """Actions with their rollout, of the rollouts to keep."""
+        both = zip(self.actions, self.of, strict=True)
+        return [(a, r) for a, r in both if r is not None and keep(r)]
+
+    def delta(self, response: Row) -> float | None:
+        """Δ of a response of a mixed group, if all of its actions were re-scored."""
+        turns = self.turns(response)
+        both = [(a["logp_old_sum"], a["logp_post_sum"]) for a in turns]
+        if not turns or not self.mixed(response) or any(None in b for b in both):
+            return None
+        total = sum(post - old for old, post in both)
+        return total if finite(total) else None
+
+
+def signals(tables: Tables) -> list[Row]:
+    """The view `signals`."""
+    tables = visible(tables)
+    rows = []
+    seen = None
+    for number in sorted({r["step"] for r in tables["steps"]}):
+        s = Step(tables, number)
+        row = {"step": number} | totals(s) | updates(s) | likelihood(s) | groups(s) | conduct(s)
+        row |= of_actions(s) | {"good_first_action_share": good_first_actions(s)}
+        row["n_nonfinite"] = nonfinite(s)
+        tokens = [r["n_tokens"] for r in s.steps if r["n_tokens"] is not None]
+        if tokens:
+            seen = (seen or 0) + sum(tokens)
+        rows.append(row | {"tokens_seen": seen})
+    return rows
+
+
+def totals(s: Step) -> Row:
+    def over(x: str, n: str) -> float | None:
+        return ratio((r[x], r[n]) for r in s.steps)
+
+    def loss(name: str) -> float | None:
+        weights = [1 if r["n_tokens"] is None else r["n_tokens"] for r in s.steps]
+        values = [r[name] for r in s.steps]
+        return ratio(
+            (None if v is None else v * w, w) for v, w in zip(values, weights, strict=True)
+        )
+
+    squared = [r for r in s.steps if None not in (r["reward_sum"], r["reward_sq_sum"])]
+    first = ratio((r["reward_sum"], r["n_responses"]) for r in squared)
+    second = ratio((r["reward_sq_sum"], r["n_responses"]) for r in squared)
+    variance = None if first is None or second is None else second - first * first
+    n = [r["n_responses"] for r in s.steps if r["n_responses"] is not None]
+    return {
+        "n_responses": sum(n) if n else None,
+        "reward": over("reward_sum", "n_responses"),
+        "reward_sd": None if variance is None else 0 if variance < 0 else math.sqrt(variance),
+        "success": over("n_correct", "n_responses"),
+        "entropy": over("entropy_sum", "n_tokens"),
+        "kl": over("kl_sum", "n_tokens"),
+        **{name: loss(name) for name in ("loss_policy", "loss_llds", "loss_kl")},
+        **{
+            name: largest(r[name] for r in s.steps)
+            for name in ("time", "lr", "seconds_rollout", "seconds_update", "seconds_record")
+        },
+    }
+
+
+def updates(s: Step) -> Row:
+    norms = [u["grad_norm"] for u in s.updates if finite(u["grad_norm"])]
+    ratios = [u["ratio_max"] for u in s.updates if finite(u["ratio_max"])]
+    return {
+        "grad_norm": median(norms) if norms else None,
+        "grad_norm_max": largest(norms),
+        "ratio_max": largest(ratios),
+        "clip_share": ratio((u["n_clipped"], u["n_tokens"]) for u in s.updates),
+    }
+
+
+def nonfinite(s: Step) -> int | None:
+    """Ranks, updates and actions with a number that is none."""
+    sums = ("reward_sum", "entropy_sum", "kl_sum", "loss_policy", "loss_llds", "loss_kl")
+    logps = ("logp_behaviour_sum", "logp_old_sum", "logp_post_sum")
+    looked = False
+    bad: set[tuple] = set()
+    for kind, rows, names in (
+        ("rank", s.steps, sums),
+        ("update", s.updates, ("grad_norm", "ratio_max")),
+        ("action", s.actions, logps),
+    ):
+        for i, row in enumerate(rows):
+            found = [row[name] for name in names if row[name] is not None]
+            looked |= bool(found)
+            wrong = any(not math.isfinite(x) for x in found)
+            if kind == "update":
+                looked |= row["grad_finite"] is not None
+                wrong |= row["grad_finite"] is False
+            if wrong:
+                bad.add((kind, row["update"] if kind == "update" else i))
+    return len(bad) if looked else None
+
+
+def likelihood(s: Step) -> Row:
+    row: Row = {}
+    for name, wanted in (("correct", True), ("incorrect", False)):
+        pairs = s.pairs(lambda r, wanted=wanted: r["correct"] is wanted)
+        row[f"{name}_logp"] = ratio(
+            (a["logp_old_sum"], a["n_tokens"]) for a, _ in pairs if finite(a["logp_old_sum"])
+        )
+        all_deltas = [s.delta(r) for r in s.responses if r["correct"] is wanted]
+        deltas = [d for d in all_deltas if d is not None]
+        row[f"delta_{name}"] = mean(deltas)
+        if wanted:
+            acted = any(turn is not None for turn in s.of)
+            row["n_delta_correct"] = len(deltas) if acted else None
+            row["delta_correct_sum"] = sum(deltas) if deltas else None
+            row["lld_share"] = mean(d <= 0 for d in deltas)
+            row["delta_correct_loss"] = mean(max(0, -d) for d in deltas)
+            row["delta_correct_q10"] = float(np.percentile(deltas, 10)) if deltas else None
+            row["delta_correct_trim"] = mean(min(1, max(-1, d)) for d in deltas)
+    levels = row["correct_logp"], row["incorrect_logp"]
+    row["logp_gap"] = None if None in levels else levels[0] - levels[1]
+    per_group = [
+        mean(s.delta(r) for r in members if r["correct"] is True) for members in s.groups.values()
+    ]
+    return row | {"displaced_share": mean(m < 0 for m in per_group if m is not None)}
+
+
+def groups(s: Step) -> Row:
+    sizes = [len(members) for members in s.groups.values()]
+    equal, collide, offsets = [], [], []
+    for members in s.groups.values():
+        rewards = [r["reward"] for r in members]
+        if all(finite(x) for x in rewards):
+            equal.append(len(set(rewards)) == 1)
+        if prompts := {r["prompt_hash"] for r in members} - {None}:
+            collide.append(len(prompts) > 1)
+        advantages = [r["advantage"] for r in members]
+        if all(finite(x) for x in advantages):
+            offsets.append(abs(sum(advantages) / len(advantages)))
+    return {
+        "n_groups": len(sizes) or None,
+        "group_size_max": max(sizes, default=None),
+        "zero_signal_share": mean(equal),
+        "prompt_collision_share": mean(collide),
+        "advantage_offset": mean(offsets),
+    }
+
+
+def conduct(s: Step) -> Row:
+    def tokens(wanted: tuple) -> float | None:
+        return mean(r["n_tokens"] for r in s.responses if r["correct"] in wanted)
+
+    merged = [
+        len(turns) < r["n_searches"] + 1
+        for r in s.responses
+        if r["answered"] and (r["n_searches"] or 0) > 0 and (turns := s.turns(r))
+    ]
+    return {
+        "response_tokens": tokens((True, False, None)),
+        "correct_tokens": tokens((True,)),
+        "incorrect_tokens": tokens((False,)),
+        "valid_searches": mean(r["n_searches"] for r in s.responses),
+        "answered_share": mean(r["answered"] for r in s.responses),
+        "truncated_share": mean(r["truncated"] for r in s.responses),
+        "invalid_share": ratio((r["n_invalid"], r["n_actions"]) for r in s.responses),
+        "merged_action_share": mean(merged),
+    }
+
+
+def of_actions(s: Step) -> Row:
+    tools = [a["tool_ok"] for a in s.actions if a["tool_ok"] is not None]
+    kept = s.pairs(lambda r: r["advantage"] is not None and r["advantage"] >= 0)
+    wrong = s.pairs(lambda r: r["correct"] is False)
+    lows = [a["logp_min"] for a in s.actions if finite(a["logp_min"])]
+    return {
+        "tool_fail_share": mean(not ok for ok in tools),
+        "llds_gate_share": mean(a["llds_gate"] for a, _ in kept),
+        "dropped_token_share": ratio((a["n_tokens_down"], a["n_tokens"]) for a, _ in kept),
+        "engine_gap": ratio(
+            (a["logp_behaviour_sum"] - a["logp_old_sum"], a["n_tokens"])
+            for a in s.actions
+            if finite(a["logp_behaviour_sum"]) and finite(a["logp_old_sum"])
+        ),
+        "action_logp_min": median(lows) if lows else None,
+        "incorrect_error_norm": ratio(
+            (a["error_norm_sum"], a["n_tokens"]) for a, _ in wrong if finite(a["error_norm_sum"])
+        ),
+    }
+
+
+def good_first_actions(s: Step) -> float | None:
+    hits: list[bool] = []
+    told = False
+    for members in s.groups.values():
+        firsts = [(a["docs_hash"], r) for r in members if s.mixed(r)
+                  for a in s.turns(r) if a["action_index"] == 0]  # fmt: skip
+        good = {docs for docs, r in firsts if r["correct"]} - {None}
+        told |= any(docs is not None for docs, _ in firsts)
+        hits += [docs in good for docs, r in firsts if r["correct"] is False]
+    return mean(hits) if told else None
+
+
+def action_signals(tables: Tables) -> list[Row]:
+    """The view `action_signals`."""
+    tables = visible(tables)
+    rows = []
+    for number in sorted({a["step"] for a in tables["actions"]}):
+        s = Step(tables, number)
+        cells: dict[tuple, list[tuple[Row, Row]]] = {}
+        for a, r in s.pairs(lambda r: r["correct"] is not None):
+            cells.setdefault((a["action_index"], r["correct"]), []).append((a, r))
+        for (index, correct), pairs in cells.items():
+            deltas = [
+                a["logp_post_sum"] - a["logp_old_sum"]
+                for a, r in pairs
+                if s.mixed(r) and finite(a["logp_old_sum"]) and finite(a["logp_post_sum"])
+            ]
+            rows.append({
+                "step": number, "action_index": index, "correct": correct,
+                "n_actions": len(pairs), "n_delta": len(deltas), "delta": mean(deltas),
+                "lld_share": mean(d <= 0 for d in deltas),
+                "logp": ratio((a["logp_old_sum"], a["n_tokens"])
+                              for a, _ in pairs if finite(a["logp_old_sum"])),
+            })  # fmt: skip
+    return rows
+
+
+def probe_signals(tables: Tables) -> list[Row]:
+    """The view `probe_signals`."""
+    cells: dict[tuple, list[float]] = {}
+    for p in visible(tables)["probes"]:
+        values = cells.setdefault((p["step"], p["probe"]), [])
+        values += [p["value"]] if finite(p["value"]) else []
+    return [
+        {"step": step, "probe": probe, "value": mean(values), "n": len(values)}
+        for (step, probe), values in cells.items()
+    ]

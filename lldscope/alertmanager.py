@@ -87,7 +87,7 @@ def as_text(told: dict[str, Any]) -> tuple[str, str]:
         )
     return (
         f"{told['severity']}: {what}",
-        f"Step {fired}: {plain(told['message'])}.\n{plain(told['advice'])}",
+        f"Step {fired}: {plain(told['message']).rstrip('.')}.\n{plain(told['advice'])}",
     )
 
 

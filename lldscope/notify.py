@@ -15,12 +15,13 @@ import signal
 import ssl
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from base64 import b64encode
 from collections.abc import Sequence
 from http.client import HTTPException
-from typing import Any, Protocol
+from typing import IO, Any, Protocol
 from urllib import request
 from urllib.error import HTTPError, URLError
 from urllib.parse import unquote, urlsplit, urlunsplit
@@ -37,6 +38,7 @@ RETRY_AFTER = (1.0, 2.0, 4.0, 8.0)  # seconds between attempts
 TRANSIENT = {408, 425, 429, *range(500, 600)}  # HTTP statuses that may pass
 FLUSH_SECONDS = 15.0  # at the end, for what is still in the queues
 COMMAND_SECONDS = 60.0  # a command that takes longer is ended
+OUTPUT_BYTES = 8192  # of a command's output, which is passed on
 QUEUE = 100  # alarms that wait for one address; the oldest gives way
 
 Event = dict[str, Any]
@@ -151,7 +153,7 @@ class Service:
 
 
 class Command:
-    """Runs the user's own command with the alarm as JSON on stdin; its stdout goes to stderr."""
+    """Runs the user's own command with the alarm as JSON on stdin; its output goes to stderr."""
 
     name = "the --on-alert command"
     flush_seconds = COMMAND_SECONDS
@@ -160,24 +162,32 @@ class Command:
         self._command = command
 
     def tell(self, event: Event) -> None:
-        environment = {k: v for k, v in os.environ.items() if k != VARIABLE}
-        # Not sys.stderr: a live face may have put a writer without a file descriptor there.
-        with subprocess.Popen(
-            self._command, shell=True, stdin=subprocess.PIPE, stdout=2, encoding="utf-8",
-            env=environment, start_new_session=True,
-        ) as process:  # fmt: skip
+        # A file, not a pipe: a child that the command leaves behind may keep it open. And not the
+        # terminal, where a live block may be.
+        with tempfile.TemporaryFile() as output:
             try:
-                process.communicate(to_json(event) + "\n", timeout=COMMAND_SECONDS)
-            except subprocess.TimeoutExpired:
-                raise Undeliverable(f"no end after {COMMAND_SECONDS:.0f} s") from None
-            except BrokenPipeError:
-                pass  # it may ignore its input
+                self._run(to_json(event) + "\n", output)
             finally:
-                if process.poll() is None:
-                    with contextlib.suppress(ProcessLookupError):
-                        os.killpg(process.pid, signal.SIGKILL)
-            if process.wait():
-                raise Undeliverable(f"exit code {process.returncode}")
+                output.seek(0)
+                if said := output.read(OUTPUT_BYTES).decode(errors="replace").rstrip():
+                    print(said, file=sys.stderr, flush=True)
+
+    def _run(self, text: str, output: IO[bytes]) -> None:
+        process = subprocess.Popen(
+            self._command, shell=True, stdin=subprocess.PIPE, stdout=output, stderr=output,
+            encoding="utf-8", start_new_session=True,
+            env={name: value for name, value in os.environ.items() if name != VARIABLE},
+        )  # fmt: skip
+        try:
+            process.communicate(text, timeout=COMMAND_SECONDS)
+        except subprocess.TimeoutExpired:
+            raise Undeliverable(f"no end after {COMMAND_SECONDS:.0f} s") from None
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+        if process.returncode:
+            raise Undeliverable(f"exit code {process.returncode}")
 
 
 def outlet(url: str, number: int) -> Outlet:

@@ -132,6 +132,8 @@ def _tree(text: str) -> dict[str, Any]:
 
 def _parsed(text: str) -> dict[str, Any]:
     """The syntax tree of the one expression that `text` is."""
+    if not text.strip():
+        raise BadExpression("it is empty")
     tree = _tree(text)
     if tree["error"]:
         raise BadExpression(f"{tree['error_message']}")

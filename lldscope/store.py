@@ -310,4 +310,13 @@ def process_gone(beat: Mapping[str, Any]) -> bool:
         return True
     except OSError:
         return False
-    return False
+    return _is_zombie(pid)
+
+
+def _is_zombie(pid: int) -> bool:
+    """Whether the process has ended and nobody has asked how, as in a container without init."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:  # not Linux, or gone this moment
+        return False
+    return stat.rpartition(")")[2].split()[:1] == ["Z"]

@@ -335,8 +335,8 @@ SIGNALS = Table(
             "advantage_offset",
             "float",
             "",
-            "Mean over groups of the absolute mean advantage: 0 where advantages are relative to the "
-            "recorded group.",
+            "Mean over groups of the absolute mean advantage: 0 where advantages are relative to "
+            "the recorded group.",
         ),
         Column("response_tokens", "float", "token", "Mean action tokens per rollout."),
         Column("correct_tokens", "float", "token", "Mean action tokens per correct rollout."),

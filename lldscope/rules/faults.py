@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from . import traces as t
 from .measures import mean, percent
 from .states import Rule
@@ -68,25 +66,21 @@ FAULTS: tuple[Rule, ...] = (
     Rule(
         "group-collision",
         "warning",
-        needs=("prompt_collision_share", "group_size_max"),
-        meaning="Rollouts of different prompts share a group id: rewards are compared across "
-        "questions, and the advantages are wrong.",
-        evidence="Share of groups with more than one prompt_hash. Without prompt hashes: a largest "
-        "group of at least 1.5 × the largest before.",
+        needs=("prompt_collision_share", "advantage_offset", "group_size_max"),
+        meaning="Rollouts of different prompts are compared as one group: rewards are compared "
+        "across questions, and the advantages are wrong.",
+        evidence="One of three: groups with more than one prompt_hash; advantages that are no "
+        "longer relative to the recorded groups (their mean leaves 0, where it had been); without "
+        "prompt hashes, a group of at least 1.5 × the largest before.",
         advice="Stop and fix the ids: a group is one prompt of one data source and index. What was "
         "trained meanwhile compared the wrong rewards.",
-        confused_with="Without prompt hashes only: a group size that was raised, or one prompt "
-        "drawn twice in a step. A collision since the first step is then not seen.",
+        confused_with="An advantage estimator that was changed in mid-run. Without prompt hashes, "
+        "a group size that was raised, or one prompt drawn twice in a step; a collision since the "
+        "first step is then not seen.",
         holds=lambda e, phases: t.collides(e),
-        value=lambda e: np.where(
-            np.isnan(e.column("prompt_collision_share")),
-            t.size_ratio(e),
-            e.column("prompt_collision_share"),
-        ),
-        threshold=lambda e: np.where(
-            np.isnan(e.column("prompt_collision_share")), t.SIZE_JUMP, 0.0
-        ),
-        unit="of the groups, or × the largest group before",
+        value=t.collision_value,
+        threshold=t.collision_limit,
+        unit="of the groups",
         false_alarms="none with prompt hashes: it reports what was recorded; by group sizes: a "
         "threshold, no rate is claimed",
         message=t.collision,

@@ -6,9 +6,9 @@ steps before it, and had not yet been resolved. Then neither a rule nor a phase 
 fall begins where the decay test has reached a quarter of its threshold, or the mean Δ lies 2.5
 standard errors below 0, and ends after ENDS steps without either.
 
-The other way round: truncation, engine mismatch and overflow that begin after a fall which was not
-laid to another cause are its consequences, for a policy that collapses writes without end, writes
-unlikely tokens and has large gradients.
+The other way round: truncation, engine mismatch and overflow are consequences where LLD, or a cause
+that is none of these three, began no later: a policy that collapses, or gets no documents any more,
+writes without end, writes unlikely tokens and has large gradients.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import numpy as np
 from .. import detectors as d
 from ..evidence import Evidence, Flags
 from ..phases import LEAST
+from . import traces
 from .faults import FAULTS
 from .lld import LLD
 from .measures import observed, percent
@@ -35,7 +36,6 @@ WITHIN = 100  # steps: what the likelihood has withstood for longer does not exp
 FALLS = -2.5  # standard errors of Δ
 ENDS = 10  # steps without a fall before one is over
 OFTEN = 0.3  # of the last ten steps with a non-finite number, before those explain anything
-MANY = 0.1  # of the groups with two prompts, likewise
 
 CAUSES: tuple[Rule, ...] = (*FAULTS, *(rule for rule in SYMPTOMS if rule.id == "nonfinite"))
 CONSEQUENCES = ("truncation", "engine-mismatch", "nonfinite")
@@ -104,7 +104,7 @@ def _explaining(rule: Rule, e: Evidence) -> Flags:
     if rule.id == "nonfinite":
         return holds & (d.trailing_mean(holds.astype(float), 10, 1) >= OFTEN)
     if rule.id == "group-collision":
-        return holds & ~(e.column("prompt_collision_share") < MANY)
+        return holds & traces.collides_often(e)
     return holds
 
 
@@ -173,13 +173,25 @@ def _cause(rule: Rule, e: Evidence, alert: Alert | None, displaced: bool) -> Fin
     if alert is None:
         return Finding("ruled_out", _quiet(rule, e))
     told = f"from step {alert.step} on: {alert.message}"
-    if displaced and rule.id in CONSEQUENCES:
-        begin = spells(rule, _holding(rule, e))[0][0]
-        before = [a for a, _ in falls(e) if a < begin - LAG]
-        if before:
-            since = f"the likelihood had been falling from step {e.step[before[-1]]} on"
-            return Finding("ruled_out", f"a consequence: {since}; {told}")
+    if rule.id in CONSEQUENCES:
+        earlier = _earlier(e, spells(rule, _holding(rule, e))[0][0], displaced)
+        if earlier is not None:
+            return Finding("ruled_out", f"a consequence: {earlier}; {told}")
     return Finding("supported", told)
+
+
+def _earlier(e: Evidence, begin: int, displaced: bool) -> str | None:
+    """What had begun before a consequence that begins at the row, if anything had."""
+    for rule in CAUSES:
+        if rule.id in CONSEQUENCES:
+            continue
+        for start, _, resolved in spells(rule, _explaining(rule, e)):
+            if start <= begin + LAG and (resolved is None or begin < resolved):
+                return f"{rule.id} was there from step {e.step[start]} on"
+    before = [start for start, _ in falls(e) if displaced and start < begin - LAG]
+    if before:
+        return f"the likelihood had been falling from step {e.step[before[-1]]} on"
+    return None
 
 
 def _quiet(rule: Rule, e: Evidence) -> str:
@@ -196,4 +208,6 @@ def _quiet(rule: Rule, e: Evidence) -> str:
         return kept + (changed if value[row] <= limit[row] else "")
     row = int(np.nanargmax(value - limit))
     unit = "× the most before" if limit[row] > 1 and "×" in rule.unit else rule.unit
-    return f"{value[row]:.2g} {unit} at most (limit {limit[row]:.2g})"
+    told = f"{value[row]:.2g} {unit} at most (limit {limit[row]:.2g})"
+    beyond = value[row] > limit[row]
+    return told + (", not for long enough or with other signs against it" if beyond else "")

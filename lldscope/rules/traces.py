@@ -18,6 +18,10 @@ LR_LASTS = 50  # steps
 LR_LEAST = 5  # steps with a rate before one can be called a jump
 SIZE_JUMP = 1.5  # × the largest group before
 SIZE_LEAST = 10
+MANY_GROUPS = 0.1  # of the groups with two prompts, before they explain what becomes of a run
+CENTRED = 0.01  # mean advantage of a group, for at least …
+CENTRED_LEAST = 5  # … steps
+OFF_CENTRE = 0.05
 LENGTH_JUMP = 1.4  # × the longest mean response before
 LENGTH_LEAST = 10
 BROKEN_TURNS = 0.1  # share of invalid actions, or of truncated rollouts
@@ -59,21 +63,56 @@ def size_ratio(e: Evidence) -> d.Series:
     return over_former_max(sizes, SIZE_JUMP, SIZE_LEAST, None, restarts(e, "data", "resume"))
 
 
+def off_centre(e: Evidence) -> Flags:
+    """Advantages are no longer relative to the recorded groups, and had been. A method that never
+    centres them in groups is none of this rule's business."""
+    offset = e.column("advantage_offset")
+    centred = np.cumsum(offset < CENTRED) >= CENTRED_LEAST
+    return centred & (offset > OFF_CENTRE)
+
+
+def by_size(e: Evidence) -> Flags:
+    """Only where no prompt is recorded: with prompts, a large group of one prompt is in order."""
+    return np.isnan(e.column("prompt_collision_share")) & (size_ratio(e) >= SIZE_JUMP)
+
+
 def collides(e: Evidence) -> Flags:
-    """Prompts under one id prove it; only where no prompt is recorded, sizes are the evidence."""
-    prompts = e.column("prompt_collision_share")
-    return np.where(np.isnan(prompts), size_ratio(e) >= SIZE_JUMP, prompts > 0)
+    return (e.column("prompt_collision_share") > 0) | off_centre(e) | by_size(e)
+
+
+def collides_often(e: Evidence) -> Flags:
+    """Often enough to explain what becomes of the run."""
+    return (e.column("prompt_collision_share") >= MANY_GROUPS) | off_centre(e) | by_size(e)
 
 
 def collision(e: Evidence, t: int) -> str:
     share = e.column("prompt_collision_share")[t]
-    if not np.isnan(share):
+    if share > 0:
         return f"{percent(share)} of the groups hold rollouts of more than one prompt"
-    size = e.column("group_size_max")[t]
+    if off_centre(e)[t]:
+        offset = e.column("advantage_offset")[t]
+        return (
+            f"the advantages of a recorded group have a mean of {offset:.2f} in absolute value, "
+            "where it was 0 before: they are relative to other groups"
+        )
     return (
-        f"the largest group has {size:.0f} rollouts, {size_ratio(e)[t]:.1f} × the largest before "
-        "(prompts are not recorded, so they cannot be compared)"
+        f"the largest group has {e.column('group_size_max')[t]:.0f} rollouts, "
+        f"{size_ratio(e)[t]:.1f} × the largest before (prompts are not recorded, so they cannot be "
+        "compared)"
     )
+
+
+def collision_value(e: Evidence) -> d.Series:
+    """The measurement behind the sentence."""
+    share, offset = e.column("prompt_collision_share"), e.column("advantage_offset")
+    other = np.where(by_size(e), size_ratio(e), share)
+    return np.where((share > 0) | ~off_centre(e), other, offset)
+
+
+def collision_limit(e: Evidence) -> d.Series:
+    share = e.column("prompt_collision_share")
+    other = np.where(by_size(e), SIZE_JUMP, 0.0)
+    return np.where((share > 0) | ~off_centre(e), other, OFF_CENTRE)
 
 
 # -- learning rate --------------------------------------------------------------------------------

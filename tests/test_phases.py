@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +20,8 @@ from hypothesis import strategies as st
 import lldscope
 from lldscope.assess import Assessment, assess
 from lldscope.check import Liveness, verdict
-from lldscope.evidence import restarts_of
+from lldscope.evidence import on_measured, restarts_of
+from lldscope.phases import crash_limit
 from lldscope.rules import RULES
 from lldscope.rules.states import episodes
 from lldscope.schema import SIGNALS
@@ -261,6 +263,71 @@ def test_a_number_that_is_not_finite_is_critical_at_once():
     live = Liveness("live", None, 1.0)
     assert verdict(assess(table.iloc[:49]), live) == "healthy"
     assert verdict(assess(table), live) == "critical"
+
+
+def slow_median(values: list[float]) -> float:
+    ordered = sorted(values)
+    middle = len(ordered) // 2
+    return (ordered[middle] + ordered[~middle]) / 2
+
+
+def slow_acceleration(gain: list[float]) -> bool:
+    """The last ten measured against the forty before, single ones cut to −5 and 1 of four times the
+    median size of the forty."""
+    known = [g for g in gain if g == g]
+    then, now = known[-50:-10], known[-10:]
+    if len(now) < 10 or len(then) < 10:
+        return False
+    unit = 4 * slow_median([abs(g) for g in then])
+    lost = [sum(min(max(g, -5 * unit), unit) for g in x) / len(x) for x in (then, now)]
+    return lost[1] < 0 and lost[1] < lost[0]
+
+
+def slow_limit(ratio: list[float], surge: list[bool]) -> float:
+    """Half; 0.7 within 40 steps of two in a row that break out; 0.9 within 40 of an explosion."""
+
+    def lately(held: list[bool]) -> bool:
+        pairs = [a and b for a, b in pairwise(held)]
+        return any(pairs[-41:])
+
+    wild = [r >= 3 or s for r, s in zip(ratio, surge, strict=True)]
+    return 0.9 if lately([r >= 100 for r in ratio]) else 0.7 if lately(wild) else 0.5
+
+
+@pytest.mark.parametrize("index", [0, 7])
+def test_acceleration_and_crash_limit_agree_with_loops(index):
+    table = drawn(RULE_CASES[index], 2)
+    holes = np.random.default_rng(index).random(len(table)) < 0.3
+    table.loc[holes, "delta_correct"] = np.nan
+    table["grad_norm"] = np.where(table.index // 4 == 25, 300.0, 0.4)  # steps 100 to 103
+    e = assess(table).evidence
+    limit = crash_limit(e)
+    surge = ((e.entropy_ratio >= 2) & (e.entropy_gain >= 0.1)).tolist()
+    seen = e.has_delta
+    for t in range(len(table)):
+        delta = table["delta_correct"].tolist()[: t + 1]
+        assert e.accelerates[t] == (bool(seen[t]) and slow_acceleration(delta)), t
+        assert limit[t] == slow_limit(e.grad_ratio.tolist()[: t + 1], surge[: t + 1]), t
+    assert {0.5, 0.9} <= set(limit.tolist())
+    assert e.accelerates.any()
+
+
+@given(
+    st.lists(st.one_of(st.none(), st.integers(-9, 9)), max_size=30),
+    st.lists(st.integers(0, 30), max_size=3),
+)
+def test_a_statistic_of_the_measured_rows_agrees_with_a_loop(values, edges):
+    series = np.array([np.nan if v is None else v for v in values], dtype=float)
+    parts = np.array(sorted(e for e in edges if e <= len(values)), dtype=np.int64)
+    sums = on_measured(series, np.cumsum, parts, before=-1.0)
+    total, last = 0, -1.0
+    for t, v in enumerate(values):
+        if t in parts:
+            total, last = 0, -1.0
+        if v is not None:
+            total += v
+            last = float(total)
+        assert sums[t] == last
 
 
 # -- logs that lack something ----------------------------------------------------------------------

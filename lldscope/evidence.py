@@ -28,6 +28,8 @@ Rows = NDArray[np.int64]
 SMOOTH = 10  # steps of the trailing means that people look at
 LOOK = 20  # steps over which Δ is tested against 0, and the reward against the steps before
 BEFORE = 40  # steps against which the last SMOOTH are compared to see the fall accelerate
+COUNTED = (5.0, 1.0)  # what one step's loss and gain count at most, in units of …
+USUAL = 4.0  # … × the median size, where means of Δ are compared
 GRADE_LEAST = 5  # steps with a measurement before a grade of evidence is claimed
 GRADE_LOST = decay.STALE  # steps without one after which it is claimed no more
 
@@ -207,12 +209,18 @@ def _faster(gain: d.Series) -> Flags:
         out = np.zeros(len(values))
         if enough.any():
             then, now = rows[enough, :BEFORE], rows[enough, BEFORE:]
-            unit = d.GAIN_CAP * np.nanmedian(np.abs(then), axis=1, keepdims=True)
-            lost = [np.nanmean(np.clip(x, -d.LOSS_CAP * unit, unit), axis=1) for x in (then, now)]
-            out[enough] = (lost[1] < 0.0) & (lost[1] < lost[0])
+            size = np.nanmedian(np.abs(then), axis=1, keepdims=True)
+            means = [np.nanmean(counted(x, size), axis=1) for x in (then, now)]
+            out[enough] = (means[1] < 0.0) & (means[1] < means[0])
         return out
 
     return on_measured(gain, faster, None, 0.0) > 0.0
+
+
+def counted(gain: d.Series, size: float | d.Series) -> d.Series:
+    """Gains and losses up to limits, for means that one step must not decide; `size` is usual."""
+    loss, most = (limit * USUAL * size for limit in COUNTED)
+    return np.clip(gain, -loss, most)
 
 
 def _above_lowest(entropy: d.Series) -> d.Series:

@@ -18,8 +18,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from .assess import Assessment, PhaseSpan
-from .detectors import GAIN_CAP, LOSS_CAP, Series
-from .evidence import Flags
+from .detectors import Series
+from .evidence import Flags, counted
 from .phases import LEAVE, Phase
 
 STRETCH = 100  # steps before a phase was recognised that are looked at
@@ -101,14 +101,14 @@ def _refine(assessment: Assessment, spans: Sequence[PhaseSpan]) -> list[Boundary
 
 
 def _likelihood(assessment: Assessment, rows: Flags, by_delta: bool) -> Curve:
-    """Δ, each step counted up to the limits of the decay test, or the level."""
+    """Δ, each step counted up to limits, or the level."""
     e = assessment.evidence
     name = "delta_correct" if by_delta else "correct_logp"
     values = e.column(name)
     rows = rows & np.isfinite(values)
     if by_delta:
-        unit = GAIN_CAP * float(np.median(np.abs(values[rows]))) if rows.any() else 1.0
-        values = np.clip(values, -LOSS_CAP * unit, unit)
+        size = float(np.median(np.abs(values[rows]))) if rows.any() else 1.0
+        values = counted(values, size)
     return Curve(name, e.step[rows].astype(float), values[rows], -1, by_delta)
 
 

@@ -26,7 +26,7 @@ WARM_STARTS = ("tiny", "warm-1", "warm-2")
 POLICIES = Path(__file__).with_name("policies")
 
 FIRST = 10  # seeds under it were seen while the demo was made
-TEN, FIVE, FOUR, THREE = (tuple(range(FIRST, FIRST + n)) for n in (10, 5, 4, 3))
+TEN, FIVE, FOUR, THREE, TWO = (tuple(range(FIRST, FIRST + n)) for n in (10, 5, 4, 3, 2))
 PILOT = 100  # seeds from here on were used to find the setting and count for nothing
 
 LLDS: dict[str, Any] = {"llds": "action", "llds_coefficient": 0.2}
@@ -37,7 +37,7 @@ GSPO: dict[str, Any] = {
     "clip_high": 0.2,
 }
 
-Kind = Literal["main", "control", "variant", "sweep", "fault"]
+Kind = Literal["main", "fault", "control", "variant", "sweep", "lever"]
 Split = Literal["development", "test", "pilot"]
 
 
@@ -108,6 +108,16 @@ def model_file(warm_start: str) -> Path:
 
 _SWEEP = {f"lambda-{value}": value for value in (0.05, 0.1, 0.5)}
 
+_LEVERS: dict[str, tuple[str, tuple[int, ...], dict[str, Any]]] = {
+    "top-p-1": ("GRPO, sampling from the full distribution", TWO, {"top_p": 1.0}),
+    "one-update": ("GRPO, one update per batch", TWO, {"updates": 1}),
+    "sequence-mean": ("GRPO, responses weigh alike", TWO, {"aggregation": "sequence-mean"}),
+    "no-std": ("GRPO, advantages not divided by the deviation", TWO, {"advantage_std": False}),
+    "half-batch": ("GRPO, 8 questions per step", TWO, {"prompts": 8}),
+    "warm-up": ("GRPO, full rate from the first step", TWO, {"warmup_steps": 0}),
+}
+"""What might drive the decline, one thing changed at a time."""
+
 FAULTS: dict[str, str] = {
     "retriever-dies": "every search fails",
     "tool-unmasked": "the policy is trained on tool text",
@@ -149,6 +159,7 @@ ARMS: tuple[Arm, ...] = (
         Arm(name, "sweep", f"LLDS, λ {value}", THREE, LLDS | {"llds_coefficient": value})
         for name, value in _SWEEP.items()
     ),
+    *(Arm(f"lever-{name}", "lever", *told) for name, told in _LEVERS.items()),
     *(
         Arm(f"fault-{f}", "fault", f"GRPO, {words}", FOUR, {"steps": 120}, fault=f)
         for f, words in FAULTS.items()

@@ -15,33 +15,35 @@ Series = NDArray[np.float64]
 
 MIXTURE = (0.1, 0.25, 0.5, 0.75, 0.95)  # bets of the e-detector
 EVIDENCE_CAP = 10.0  # × the threshold: evidence beyond it would only delay the all-clear
-USUAL = 20  # measured steps whose |Δ̄| says what size is usual …
+USUAL = 40  # measured steps that say which gains are to be expected …
 USUAL_LEAST = 10  # … and the fewest of them before a step is scored
-GAIN_CAP = 4.0  # × the usual size: what a gain counts at most …
-LOSS_CAP = 5.0  # … and a loss at most, in units of the largest gain
+GAIN_CAP = 2.5  # × the second-largest of these gains: what a gain counts at most …
+LOSS_CAP = 5.0  # … and a loss at most, in units of that
 
 
 def loss_score(delta_correct: Series, restarts: Iterable[int] = ()) -> Series:
     """Bounded evidence of one step that correct responses lost likelihood, in [−1, 5].
 
     −Δ̄ / c, cut to [−1, 5]; Δ̄ is the step's mean Δ over correct responses (arXiv 2512.04220 v2,
-    Def. 4.1, Eq. 3), and c four times the median |Δ̄| of the last 20 measured steps before it. So
-    E[score | past] ≤ 0 says: with gains counted up to c and losses up to 5·c, a step is expected
-    not to lower the likelihood of its correct responses. A bet on losses needs a bound on gains
-    alone, and cutting losses as early as gains hides LLD: many responses gain a little, a few lose
-    many nats. One score per step, because responses of a step share the same updates. NaN where Δ
-    was not measured, and until ten steps before (since the last of `restarts`, rows) have been.
+    Def. 4.1, Eq. 3), and c is 2.5 times the second-largest Δ̄ of the last 40 measured steps before
+    it (or, where gains are rarer than that, 2.5 times the median |Δ̄|). So E[score | past] ≤ 0 says:
+    with gains counted up to c and losses up to 5·c, a step is expected not to lower the likelihood
+    of its correct responses. A bet on losses needs a bound on gains alone, and cutting losses as
+    early as gains hides LLD: many responses gain a little, a few lose many nats. One score per
+    step, because responses of a step share the same updates. NaN where Δ was not measured, and
+    until ten steps before (since the last of `restarts`, rows) have been.
     """
     out = np.full(len(delta_correct), np.nan)
     starts = sorted({0, *(r for r in restarts if 0 < r < len(out)), len(out)})
     for first, end in pairwise(starts):
         rows = first + np.flatnonzero(np.isfinite(delta_correct[first:end]))
         known = delta_correct[rows]
-        sizes = trailing(np.abs(known), USUAL)[USUAL_LEAST - 1 : -1]
-        if len(sizes):
-            bound = GAIN_CAP * np.nanmedian(sizes, axis=1)
-            moved = bound > 0  # nothing has moved yet: no unit to count in
-            score = -known[USUAL_LEAST:][moved] / bound[moved]
+        before = trailing(known, USUAL)[USUAL_LEAST - 1 : -1]
+        if len(before):
+            ranked = np.partition(np.where(np.isnan(before), -np.inf, before), -2, axis=1)
+            unit = np.fmax(ranked[:, -2], np.nanmedian(np.abs(before), axis=1))
+            moved = unit > 0
+            score = -known[USUAL_LEAST:][moved] / (GAIN_CAP * unit[moved])
             out[rows[USUAL_LEAST:][moved]] = np.clip(score, -1.0, LOSS_CAP)
     return out
 

@@ -19,7 +19,7 @@ def test_the_score_in_use_is_among_the_candidates():
     delta = np.random.default_rng(0).standard_t(1.5, 200)
     delta[::7] = np.nan
     signals = pd.DataFrame({"delta_correct": delta})
-    mine = candidates.capped(d.GAIN_CAP, d.LOSS_CAP)(signals)
+    mine = candidates.capped(candidates.USED, d.LOSS_CAP)(signals)
     np.testing.assert_allclose(mine, d.loss_score(delta))
 
 

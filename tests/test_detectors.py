@@ -62,15 +62,17 @@ def test_consecutive_counts_runs_of_true():
 
 
 def plain_scores(delta, restarts=()) -> list[float]:
-    """Step by step: what is usual is the median size of up to twenty steps before."""
+    """Step by step: the unit is the second-largest gain of up to forty steps before."""
     out, past = [], []
     for t, value in enumerate(delta):
         if t in restarts:
             past = []
         score = NAN
         if math.isfinite(value):
-            if len(past) >= 10 and (bound := 4 * float(np.median(np.abs(past[-20:])))) > 0:
-                score = min(5.0, max(-1.0, -value / bound))
+            recent = past[-40:]
+            if len(recent) >= 10:
+                unit = max(sorted(recent)[-2], float(np.median(np.abs(recent))))
+                score = min(5.0, max(-1.0, -value / (2.5 * unit))) if unit > 0 else NAN
             past.append(value)
         out.append(score)
     return out
@@ -90,8 +92,10 @@ def test_the_loss_score_agrees_with_a_loop(seed):
 def test_the_loss_score_has_no_unit_and_is_bounded():
     delta = np.random.default_rng(0).normal(0.2, 0.3, 80)
     np.testing.assert_allclose(d.loss_score(1e-4 * delta), d.loss_score(delta))
-    shocks = np.concatenate([delta, [1e9, -1e9]])
+    shocks = np.concatenate([delta, [1e9, -1e9]])  # one freak gain does not change the unit
     assert d.loss_score(shocks)[-2:].tolist() == [-1.0, 5.0]
+    losses = d.loss_score(-np.abs(delta))  # no gain at all: the usual size is the unit
+    assert np.nanmedian(losses) == pytest.approx(0.4, abs=0.15)
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -119,8 +123,9 @@ def run_lengths(delta: np.ndarray, arl: float = ARL) -> np.ndarray:
 
 
 def of_the_null(name: str, rng: np.random.Generator) -> np.ndarray:
-    """Δ̄ of steps, shape (STEPS, SERIES), with E[score | past] ≤ 0. Uniform noise is never cut (its
-    largest value is twice its median size), so around 0 it lies on the edge of the null."""
+    """Δ̄ of steps, shape (STEPS, SERIES), with E[score | past] ≤ 0. Uniform noise is never cut
+    (2.5 times a large gain is out of reach), so around 0 it lies on the edge of the
+    null."""
     shape = (STEPS, SERIES)
     edge = rng.uniform(-1, 1, shape)
     if name == "groups that share a shock":

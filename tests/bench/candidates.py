@@ -21,6 +21,7 @@ DELTAS = """
 """
 
 Scored = Callable[[pd.DataFrame], d.Series]
+Unit = Callable[[d.Series], float]
 Fires = Callable[[pd.DataFrame, float], np.ndarray]
 
 
@@ -42,17 +43,29 @@ def _some(values: object) -> bool:
     return isinstance(values, np.ndarray | list) and len(values) > 0
 
 
-def capped(gain: float, loss: float, of: Scored = delta) -> Scored:
-    """`loss_score` with other caps: gains to `gain` × the usual size, losses to `loss` × that."""
+def largest_gain(rank: int, times: float) -> Unit:
+    """So many times the gain of that rank, or the median size where gains are rarer."""
+    return lambda past: times * max(sorted(past)[-rank], float(np.median(np.abs(past))))
+
+
+def median_size(times: float) -> Unit:
+    return lambda past: times * float(np.median(np.abs(past)))
+
+
+USED = largest_gain(2, d.GAIN_CAP)
+
+
+def capped(unit: Unit, loss: float, of: Scored = delta, window: int = d.USUAL) -> Scored:
+    """−Δ in the unit that the last measured steps give, cut to [−1, loss]."""
 
     def scored(signals: pd.DataFrame) -> d.Series:
         x = of(signals)
         known = np.flatnonzero(np.isfinite(x))
         out = np.full(len(x), np.nan)
         for i, row in enumerate(known[d.USUAL_LEAST :], d.USUAL_LEAST):
-            usual = np.median(np.abs(x[known[max(0, i - d.USUAL) : i]]))
-            if usual > 0:
-                out[row] = np.clip(-x[row] / (gain * usual), -1.0, loss)
+            bound = unit(x[known[max(0, i - window) : i]])
+            if bound > 0:
+                out[row] = np.clip(-x[row] / bound, -1.0, loss)
         return out
 
     return scored
@@ -67,22 +80,24 @@ def _against_half(name: str) -> Scored:
 
 
 SCORES: dict[str, Scored] = {
-    "used: mean, gains to 4 × usual, losses to 5 × that": lambda s: d.loss_score(delta(s)),
-    "the same, losses to 3 ×": capped(4, 3),
-    "the same, losses like gains": capped(4, 1),
-    "gains to 3 × usual, losses to 5 × that": capped(3, 5),
-    "gains to 5 × usual, losses to 5 × that": capped(5, 5),
+    "used: unit 2.5 × second gain of 40, losses to 5": lambda s: d.loss_score(delta(s)),
+    "the same, losses to 3": capped(USED, 3),
+    "the same, losses like gains": capped(USED, 1),
+    "unit 2 × second gain of 40, losses to 5": capped(largest_gain(2, 2), 5),
+    "unit 2 × largest gain of 40, losses to 5": capped(largest_gain(1, 2), 5),
+    "unit 4 × median size of 20, losses to 5": capped(median_size(4), 5, window=20),
+    "unit 4 × median size of 20, losses like gains": capped(median_size(4), 1, window=20),
     "fixed scale: gains to 1 nat, losses to 5": lambda s: np.clip(-delta(s), -1, 5),
     "−tanh(mean / 0.5 nat)": lambda s: -np.tanh(delta(s) / 0.5),
     "−tanh(mean / 2 nats)": lambda s: -np.tanh(delta(s) / 2),
     "−tanh(sum / √n / 0.5 nat)": per_response(lambda x: -np.tanh(x.sum() / np.sqrt(len(x)) / 0.5)),
     "−mean tanh(Δ / 0.5 nat)": per_response(lambda x: -np.tanh(x / 0.5).mean()),
     "mean of Δ cut to ±1 nat": per_response(lambda x: -clipped(-1, 1)(x)),
-    "the same, in units of the usual": capped(4, 5, per_response(clipped(-1, 1))),
+    "the same, in the unit used": capped(USED, 5, per_response(clipped(-1, 1))),
     "mean of Δ cut to −5…1 nat": per_response(lambda x: -clipped(-5, 1)(x)),
-    "median Δ, in units of the usual": capped(4, 5, per_response(lambda x: float(np.median(x)))),
-    "sum of Δ / √n, in units of the usual": capped(
-        4, 5, per_response(lambda x: x.sum() / np.sqrt(len(x)))
+    "median Δ, in the unit used": capped(USED, 5, per_response(lambda x: float(np.median(x)))),
+    "sum of Δ / √n, in the unit used": capped(
+        USED, 5, per_response(lambda x: x.sum() / np.sqrt(len(x)))
     ),
     "sign of the mean": lambda s: -np.sign(delta(s)),
     "share of responses that lose, against ½": _against_half("lld_share"),

@@ -28,8 +28,8 @@ SEGMENT = 5  # measured steps before the first break, between two, and after the
 CANDIDATES = 300  # breaks tried at most; in a longer stretch every second step, every third …
 # Limits of the likelihood ratio of a break for 95 %. Of a jump, −2 ln(1 − √0.95) (Hansen,
 # Econometrica 68, 2000, Theorem 2). Of a kink, the 97.5 % point of χ² with one degree of freedom:
-# its 95 % point, 3.84, held the true step in 87 to 95 % of simulations, because the correlation of
-# the noise has to be estimated as well.
+# with its 95 % point, 3.84, simulated intervals are too narrow, because the correlation of the
+# noise has to be estimated as well.
 KINK, JUMP = 5.02, 7.35
 
 

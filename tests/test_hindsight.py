@@ -6,17 +6,20 @@
 from __future__ import annotations
 
 import math
+import re
 from itertools import pairwise, product
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
-from test_phases import RULE_CASES, SAMPLES, drawn, paper_figure
+from test_phases import DYING, SAMPLES, drawn, paper_figure
 
 from lldscope import open_run
 from lldscope.assess import assess
 from lldscope.hindsight import KINK, SEGMENT, Curve, _cost, fit, refine
 
+ROOT = Path(__file__).parents[1]
 BREAKS = (60, 120)
 STEPS = 150
 LINE = (-0.0072, -0.041)  # nats/token per step at the two breaks: Fig. 2 as digitised
@@ -184,7 +187,7 @@ def test_a_real_collapse_has_boundaries_and_a_run_that_holds_has_none():
 
 def test_a_made_up_decay_is_dated_to_where_it_was_drawn():
     """Case 0: Δ falls below 0 between steps 50 and 60 and entropy rises from 120 on."""
-    decay, collapse = refine(assess(drawn(RULE_CASES[0], 0)))
+    decay, collapse = refine(assess(drawn(DYING, 0)))
     assert 40 <= decay.low <= decay.high <= 110
     assert 110 <= collapse.step <= 135
 
@@ -211,12 +214,32 @@ def test_a_long_stretch_is_searched_on_a_grid():
     assert abs(step - 700) < 30
 
 
+def rows_of_boundaries() -> list[str]:
+    with open_run(SAMPLES / "grpo") as run:
+        runs = {"`sample_runs/grpo`": run.assess(), "Fig. 2": assess(paper_figure())}
+    return [
+        f"| {name}, {b.phase} | {b.live} | {b.step} | {b.low} to {b.high} |"
+        for name, result in runs.items()
+        for b in refine(result)
+    ]
+
+
+def test_the_page_is_current_and_its_example_runs(monkeypatch, capsys):
+    page = (ROOT / "docs" / "phases.md").read_text(encoding="utf-8")
+    assert "\n".join(rows_of_boundaries()) in page
+    (code,) = re.findall(r"```python\n(.*?)```", page, re.S)
+    monkeypatch.chdir(ROOT)
+    exec(compile(code, "docs/phases.md", "exec"), {})
+    assert "collapse" in capsys.readouterr().out
+
+
 def main() -> None:
+    print("\n".join(rows_of_boundaries()))
     for setting in SETTINGS:
         held, width = coverage(*setting, runs=400)
         jumps, breaks, witness, sd, phi = setting
         shape = f"{'jumps' if jumps else 'kinks'} at {' and '.join(map(str, breaks))}"
-        cells = [shape, "entropy" if witness else "", sd, phi]
+        cells = [shape, "entropy" if witness else "–", sd, phi]
         cells += [", ".join(f"{100 * h:.0f} %" for h in held), ", ".join(f"{w:.0f}" for w in width)]
         print("|", " | ".join(map(str, cells)), "|", flush=True)
 

@@ -29,8 +29,12 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 
+HELD_ROWS = 100_000  # new rows, at most, that are held in memory while signals are computed
+
 # Views in the order in which they build on each other. What they give per step is kept in tables
 # (ROWS: table → view), to which a live run only adds; the last views read those.
+_STEP_TABLES = ("steps", "updates", "responses", "actions")
+_SIGNAL_TABLES = (*_STEP_TABLES, "probes")
 _BEFORE_ROWS = (
     "group_totals",
     "response_class",
@@ -253,44 +257,54 @@ class Run:
     # -- tables and views -------------------------------------------------------------------------
 
     def _define_tables(self, first_step: int = 0) -> None:
-        """Point the tables at the sound parts that hold `first_step` or later steps."""
+        """Point the tables at the sound parts that hold `first_step` or later steps.
+
+        What a live run adds is held in memory: each view that reads a table would open its files
+        anew. All of a run is too much for that.
+        """
         if self._defined_from == first_step:
             return
         good = [p for p in self._parts if self._sound(p)]
-        self._define_attempts(good)
-        for table in TABLES:
-            files = [
-                _quote(str(p.path(self.path)))
-                for p in good
-                if p.table == table and p.last_step >= first_step
-            ]
+        standing = self._define_attempts(good)
+        wanted = [p for p in good if p.last_step >= first_step]
+        held = first_step > 0 and sum(p.rows for p in wanted) <= HELD_ROWS
+        for table in _SIGNAL_TABLES if held else TABLES:
+            paths = [_quote(str(p.path(self.path))) for p in wanted if p.table == table]
             # The empty table has the columns that the parts were written without, too.
-            parts = f"UNION ALL BY NAME FROM read_parquet([{', '.join(files)}], union_by_name=true)"
-            self._execute(
-                f"CREATE OR REPLACE VIEW all_{table} AS FROM empty_{table} {parts if files else ''}"
-            )
+            parts = f"UNION ALL BY NAME FROM read_parquet([{', '.join(paths)}], union_by_name=true)"
+            source = f"FROM empty_{table} {parts if paths else ''}"
+            if held:
+                self._execute(
+                    f"CREATE OR REPLACE TABLE held_{table} AS FROM ({source}) "
+                    f"WHERE step >= {first_step}"
+                )
+                source = f"FROM held_{table}"
+            self._execute(f"CREATE OR REPLACE VIEW all_{table} AS {source}")
+            self._execute(f"CREATE OR REPLACE VIEW {table} AS FROM all_{table} {standing}")
         self._defined_from = first_step
 
-    def _define_attempts(self, parts: list[store.Part]) -> None:
-        """`attempts`: first and last step of each start of the run, from the manifests alone."""
+    def _define_attempts(self, parts: list[store.Part]) -> str:
+        """`attempts`: first and last step of each start of the run, from the manifests alone. A
+        step that was begun counts: its rows must not be mixed with those of the attempt before.
+
+        Returns the clause that keeps the rows that stand: no later attempt began at their step or
+        before it.
+        """
         spans: dict[int, tuple[int, int]] = {}
-        for p in (p for p in parts if p.table == "steps"):
+        for p in (p for p in parts if p.table in _STEP_TABLES):
             first, last = spans.get(p.attempt, (p.first_step, p.last_step))
             spans[p.attempt] = (min(first, p.first_step), max(last, p.last_step))
         rows = ", ".join(f"({a}, {first}, {last})" for a, (first, last) in sorted(spans.items()))
         self._execute("DELETE FROM attempts")
         if rows:
             self._execute(f"INSERT INTO attempts VALUES {rows}")
+        gone = [f"(attempt < {a} AND step >= {first})" for a, (first, _) in spans.items()]
+        return f"WHERE NOT ({' OR '.join(gone)})" if len(gone) > 1 else ""
 
     def _define_views(self) -> None:
         """Everything that does not depend on which parts there are; once per connection."""
         self._execute("CREATE TABLE attempts (attempt INT, first_step INT, last_step INT)")
         self._define_tables()
-        for table in TABLES:
-            self._execute(
-                f"CREATE VIEW {table} AS FROM all_{table} t WHERE NOT EXISTS (FROM attempts a "
-                "WHERE a.attempt > t.attempt AND a.first_step <= t.step)"
-            )
         self._execute(view_sql("macros"))
         for name in _BEFORE_ROWS:
             self._execute(f"CREATE VIEW {name} AS {view_sql(name)}")

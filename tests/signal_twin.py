@@ -39,7 +39,7 @@ def largest(values: Iterable[float | None]) -> float | None:
 def visible(tables: Tables) -> Tables:
     """Without the rows of an attempt from the step on at which a later one began."""
     began: dict[int, int] = {}
-    for row in tables["steps"]:
+    for row in (r for t in ("steps", "updates", "responses", "actions") for r in tables[t]):
         began[row["attempt"]] = min(row["step"], began.get(row["attempt"], row["step"]))
 
     def stands(row: Row) -> bool:

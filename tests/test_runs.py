@@ -34,6 +34,20 @@ def test_a_resumed_run_shows_the_last_attempt(tmp_path):
     assert run.sql("SELECT count(*) n FROM all_steps")["n"][0] == 12
 
 
+def test_a_step_begun_again_is_not_mixed_with_what_it_was(tmp_path):
+    path = tmp_path / "r"
+    with lldscope.Recorder(path) as r:
+        for step in range(4):
+            r.responses(step=step, response_id=[0, 1], n_tokens=10)
+            r.step(step=step)
+    with lldscope.Recorder(path, resume=True) as r:
+        r.responses(step=2, response_id=[0, 1], n_tokens=90)  # and there it fails
+    run = lldscope.open_run(path)
+    assert run.signals()["response_tokens"].tolist() == [10, 10]
+    assert run.sql("SELECT DISTINCT n_tokens FROM responses WHERE step = 2")["n_tokens"][0] == 90
+    assert run.sql("SELECT count(*) n FROM all_responses")["n"][0] == 10
+
+
 def test_a_live_run_is_followed_and_equals_a_fresh_reading(tmp_path, monkeypatch):
     monkeypatch.setattr(recorder_module, "SEAL_SECONDS", 0.0)
     monkeypatch.setattr(recorder_module, "MERGE_FAN_IN", 3)

@@ -86,6 +86,18 @@ def test_exported_signals_are_judged_as_the_run_itself(bank):
     )
 
 
+def test_the_index_in_the_documentation_is_one(tmp_path):
+    page = (SAMPLES.parent / "docs" / "decay-alarm.md").read_text("utf-8")
+    (tmp_path / "index.jsonl").write_text(page.split("```json\n")[1].split("```")[0])
+    a, b, c, d = read_bank(tmp_path)
+    assert a.path == tmp_path / "../runs/a"
+    assert (b.outcome, b.collapse_step) == ("collapsed", 140)
+    assert c.path == tmp_path / "signals" / "c.parquet"
+    assert d.label == "dead-retriever"
+    assert [run.name for run in read_bank(tmp_path, "development")] == ["a", "b", "d"]
+    assert read_bank(tmp_path, "test") == [c]
+
+
 def judged(name, label, steps, fired, collapse=None) -> Judged:
     return Judged(LabelledRun(name, label, collapse, False, None, Path(name)), steps, fired)
 

@@ -9,7 +9,7 @@ import pandas as pd
 
 from .evidence import Evidence, Flags, Grade, Restarts, gather
 from .phases import LEAST, Phase, classify
-from .rules import RULES, Alert, Finding, Rule, evaluate, excused, look_alikes, pending
+from .rules import RULES, Alert, Finding, Rule, evaluate, excused, look_alikes
 
 DEFAULT_ARL = 2000.0  # steps between false decay alarms, at least, on average
 
@@ -95,6 +95,5 @@ def assess(
     evidence = gather(signals, arl, restarts)
     excuse = excused(evidence)
     phases = classify(evidence, excuse)
-    alerts = evaluate(evidence, phases, rules, excuse)
-    waiting = pending(evidence, phases, rules, excuse)
-    return Assessment(arl, evidence, excuse, phases, alerts, waiting)
+    alerts, pending = evaluate(evidence, phases, rules, excuse)
+    return Assessment(arl, evidence, excuse, phases, alerts, pending)

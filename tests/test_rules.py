@@ -19,7 +19,7 @@ from lldscope.rules import LOOK_ALIKES, RULES, STALLED, page
 from lldscope.rules.measures import observed, over_former_max, percent, trailing_sd
 from lldscope.rules.states import episodes, holding, states
 from lldscope.schema import SIGNALS
-from tests.study import bank
+from tests.study import arms, bank
 
 CASES = Path(__file__).parent / "cases"
 TOLD = [
@@ -123,10 +123,7 @@ def fault_table() -> str:
 
 
 def test_there_is_a_recorded_run_of_every_fault():
-    pytest.importorskip("torch")
-    from tests.study.broken import FAULTS
-
-    assert {p.stem for p in RECORDED} == set(CAUSE) == set(FAULTS)
+    assert {p.stem for p in RECORDED} == set(CAUSE) == set(arms.FAULTS)
 
 
 def test_faults_of_the_bank_are_named():

@@ -13,11 +13,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..evidence import Evidence, Flags
-from . import states
 from .faults import FAULTS
 from .lld import LLD
 from .look_alikes import LOOK_ALIKES, Answer, Finding, excused, look_alikes
-from .states import Alert, Declaration, Phases, Rule, Severity, State
+from .states import Alert, Declaration, Phases, Rule, Severity, State, judge
 from .symptoms import SYMPTOMS
 
 RULES: tuple[Rule, ...] = (*LLD, *SYMPTOMS, *FAULTS)
@@ -49,22 +48,12 @@ __all__ = [
     "evaluate",
     "excused",
     "look_alikes",
-    "pending",
 ]
 
 
 def evaluate(
     e: Evidence, phases: Phases, rules: Sequence[Rule] = RULES, excuse: Flags | None = None
-) -> list[Alert]:
-    """Every rule of `rules` that has fired up to the last row, worst and then earliest first.
-
-    `excuse` is what `excused` says of the same evidence, where it is already known.
-    """
-    return states.fired(e, phases, rules, excused(e) if excuse is None else excuse)
-
-
-def pending(
-    e: Evidence, phases: Phases, rules: Sequence[Rule] = RULES, excuse: Flags | None = None
-) -> list[Alert]:
-    """Every rule of `rules` that holds at the last row, but not yet for long enough to fire."""
-    return states.pending(e, phases, rules, excused(e) if excuse is None else excuse)
+) -> tuple[list[Alert], list[Alert]]:
+    """The rules that have fired up to the last row, and those that are pending there; each list
+    worst and then earliest first. `excuse` is what `excused` says of the same evidence."""
+    return judge(e, phases, rules, excused(e) if excuse is None else excuse)

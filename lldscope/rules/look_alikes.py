@@ -26,7 +26,7 @@ from . import traces
 from .faults import FAULTS
 from .lld import LLD
 from .measures import observed, percent
-from .states import Alert, Phases, Rule, Span, episodes, fired, holding, states
+from .states import Alert, Phases, Rule, Span, episodes, holding, judge, states
 from .symptoms import SYMPTOMS
 
 Answer = Literal["supported", "ruled_out", "not_observable"]
@@ -121,7 +121,7 @@ def look_alikes(e: Evidence, phases: Phases, excuse: Flags) -> dict[str, Finding
 
     `excuse` is what `excused` says of the same evidence.
     """
-    alerts = {a.rule: a for a in fired(e, phases, (*LLD, *CAUSES), excuse)}
+    alerts = {a.rule: a for a in judge(e, phases, (*LLD, *CAUSES), excuse)[0]}
     found = {"lld": _lld(e, alerts, excuse)}
     displaced = found["lld"].answer == "supported"
     for rule in CAUSES:

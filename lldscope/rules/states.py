@@ -95,27 +95,23 @@ def holding(rule: Rule, e: Evidence, phases: Phases, excused: Flags) -> Flags:
     return holds & ~excused if rule.inhibited else holds
 
 
-def fired(e: Evidence, phases: Phases, rules: Sequence[Rule], excused: Flags) -> list[Alert]:
-    """Every rule that has fired up to the last row, worst and then earliest first."""
-    alerts = []
+def judge(
+    e: Evidence, phases: Phases, rules: Sequence[Rule], excused: Flags
+) -> tuple[list[Alert], list[Alert]]:
+    """Every rule that has fired up to the last row, and every rule that holds there but not yet for
+    long enough to fire; each list worst and then earliest first."""
+    fired, pending = [], []
     for rule in rules:
         holds = holding(rule, e, phases, excused)
-        spans = episodes(holds, rule.for_steps, rule.clear_steps)
-        if spans:
+        if not holds.any():
+            continue
+        if spans := episodes(holds, rule.for_steps, rule.clear_steps):
             state: State = "firing" if spans[-1][1] is None else "resolved"
-            alerts.append(_alert(rule, e, spans[0][0], state, spans))
-    return _sorted(alerts)
-
-
-def pending(e: Evidence, phases: Phases, rules: Sequence[Rule], excused: Flags) -> list[Alert]:
-    """Every rule that holds at the last row, but not yet for long enough to fire."""
-    alerts = []
-    for rule in rules:
-        holds = holding(rule, e, phases, excused)
-        if states(holds, rule.for_steps, rule.clear_steps)[-1:] == ["pending"]:
+            fired.append(_alert(rule, e, spans[0][0], state, spans))
+        if states(holds, rule.for_steps, rule.clear_steps)[-1] == "pending":
             since = len(holds) - int(d.consecutive(holds)[-1])
-            alerts.append(_alert(rule, e, since, "pending", ()))
-    return _sorted(alerts)
+            pending.append(_alert(rule, e, since, "pending", ()))
+    return _sorted(fired), _sorted(pending)
 
 
 def _sorted(alerts: list[Alert]) -> list[Alert]:
@@ -150,7 +146,9 @@ def _message(rule: Rule, value: float, threshold: float) -> str:
 
 def states(holds: Flags, for_steps: int, clear_steps: int) -> list[State]:
     """The state at every row. An alarm that holds again after it was resolved is pending again."""
-    on, off = d.consecutive(holds), d.consecutive(~holds)
+    if not holds.any():
+        return ["inactive"] * len(holds)
+    on, off = d.consecutive(holds).tolist(), d.consecutive(~holds).tolist()
     now: State = "inactive"
     rest: State = "inactive"  # what it falls back to when a pending alarm does not fire
     out: list[State] = []

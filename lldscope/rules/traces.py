@@ -224,8 +224,8 @@ def reward_alone_falls(e: Evidence) -> Flags:
     before = np.concatenate([np.full(3, np.nan), reward])[: len(reward)]
     error = trailing_sd(before, 20, 10) / np.sqrt(3)
     fall = d.trailing_mean(before, 20, 10) - d.trailing_mean(reward, 3, 3)
-    clear = fall >= CLEAR_FALL * error
-    return (sudden(e, "reward") <= HALVED) & clear & policy_as_before(e)
+    falls = (sudden(e, "reward") <= HALVED) & (fall >= CLEAR_FALL * error)
+    return falls & policy_as_before(e) if falls.any() else falls
 
 
 def halved(e: Evidence, t: int) -> str:

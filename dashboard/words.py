@@ -39,6 +39,8 @@ LOOK_ALIKES = {
     "nonfinite": "Overflow: NaN or infinite numbers",
     "engine-mismatch": "Sampling engine and trainer disagree",
     "mask-lint": "Loss mask covers tool text",
+    "group-collision": "Groups mix prompts",
+    "lr-jump": "Learning rate jumped",
     "reward-parsing": "Reward parser fails",
     "stalled": "The run has stopped making steps",
 }

@@ -1,14 +1,11 @@
 """How often the decay alarm is wrong and how late it is: by simulation, and on the bank.
 
-python -m tests.bench alarms           simulations, and the bank's development runs
-python -m tests.bench.alarms BANK      the same, with another bank
+python -m tests.bench alarms
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 
@@ -20,7 +17,6 @@ from . import candidates
 
 Draw = Callable[[np.random.Generator, tuple[int, int]], np.ndarray]
 
-BANK = Path(__file__).parents[2] / "sample_runs" / "bank"
 SERIES = 200
 HEALTHY = 60  # steps of gains before a decay
 
@@ -167,12 +163,8 @@ def level_alarms(arl: float = DEFAULT_ARL, series: int = 60) -> None:
         )
 
 
-def main(bank: Path = BANK) -> None:
+def main() -> None:
     false_alarms()
     delays()
     level_alarms()
-    candidates.compare(bank)
-
-
-if __name__ == "__main__":
-    main(*map(Path, sys.argv[1:2]))
+    candidates.compare()

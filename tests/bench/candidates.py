@@ -1,9 +1,14 @@
-"""Other scores, other bets and rival alarms, on the development runs of a bank."""
+"""Other scores, other bets and rival alarms, on the runs of a bank.
+
+python -m tests.bench.candidates [BANK [development|test|all]]
+"""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -12,8 +17,9 @@ import lldscope
 from lldscope import decay
 from lldscope import detectors as d
 from lldscope.assess import DEFAULT_ARL
-from lldscope.bank import Judged, LabelledRun, read_bank, score
+from lldscope.bank import Judged, LabelledRun, read_bank, score, wilson
 
+BANK = Path(__file__).parents[2] / "sample_runs" / "bank"
 BESIDE = ("displaced_share", "correct_deltas")  # columns of the study's bank
 DELTAS = """
     SELECT step, list(delta) AS correct_deltas FROM response_likelihood
@@ -218,35 +224,51 @@ def frame(run: LabelledRun) -> pd.DataFrame:
     return frame.reindex(columns=list(dict.fromkeys([*frame.columns, *BESIDE])))
 
 
-def compare(bank: Path, arl: float = DEFAULT_ARL) -> None:
+def compare(bank: Path = BANK, split: Any = "development", arl: float = DEFAULT_ARL) -> None:
     """One line per alarm; declined runs and runs with faults are counted, not judged."""
-    runs = read_bank(bank, "development") if (bank / "index.jsonl").is_file() else []
-    print(f"\ncandidates on the development runs of {bank}: {len(runs)} runs, A = {arl:g}")
+    runs = read_bank(bank, split) if (bank / "index.jsonl").is_file() else []
+    print(f"\ncandidates on {bank} ({split}): {len(runs)} runs, A = {arl:g}")
     if not runs:
         print("no runs yet: python -m tests.study run makes them")
         return
     frames = {run.name: frame(run) for run in runs}
     falls = [_largest_fall(frames[run.name]) for run in runs if run.label == "held"]
-    print(f"{'':52}{'collapses':>10}{'lead, median':>14}{'declined':>10}{'false alarms':>14}")
-    print(f"{'':52}{'warned':>10}{'(range)':>14}{'':>10}{'/1000 steps':>14}")
+    head = ("collapses warned of", "lead: median, 10 %, range", "fired on declined", "held")
+    print(f"{'':52}" + "".join(f"{name:>28}" for name in (*head, "false alarms/1000 steps")))
     for name, fires in alarms():
         judged = [
             Judged(run, len(f := frames[run.name]), {name: starts(fires(f, arl), f["step"])})
             for run in runs
         ]
         told = score(judged, [name])[0].to_dict()
-        k, n = told["warned"]
-        lead = "–" if k == 0 else f"{told['lead_median']:.0f} ({_range(told['lead_range'])})"
-        declined = told["fired"].get("declined", (0, 0))
-        rate = f"{told['false_alarms_per_1000_healthy_steps']:.2f} ({told['false_alarms']})"
-        fell = f"{declined[0]} of {declined[1]}"
-        print(f"{name:52}{f'{k} of {n}':>10}{lead:>14}{fell:>10}{rate:>14}")
+        cells = [
+            _share(told["warned"]),
+            _lead(told),
+            *(_share(told["fired"].get(label, [0, 0])) for label in ("declined", "held")),
+            _rate(told),
+        ]
+        print(f"{name:52}" + "".join(f"{cell:>28}" for cell in cells))
     if falls:
         print(f"largest fall of the level in runs that held: {max(falls):.0%} of its size")
 
 
-def _range(pair: list[int]) -> str:
-    return f"{pair[0]}–{pair[1]}"
+def _share(counts: list[int]) -> str:
+    k, n = counts
+    low, high = wilson(k, n)
+    return f"{k} of {n} ({100 * low:.0f}–{100 * high:.0f} %)" if n else "–"
+
+
+def _lead(told: dict[str, Any]) -> str:
+    if told["lead_median"] is None:
+        return "–"
+    first, last = told["lead_range"]
+    return f"{told['lead_median']:.0f}, {told['lead_p10']:.0f}, {first}–{last}"
+
+
+def _rate(told: dict[str, Any]) -> str:
+    low, high = told["false_alarms_per_1000_healthy_steps_interval"]
+    rate = told["false_alarms_per_1000_healthy_steps"]
+    return f"{rate:.2f} ({low:.2f}–{high:.2f})" if rate == rate else "–"
 
 
 def _largest_fall(signals: pd.DataFrame) -> float:
@@ -255,3 +277,7 @@ def _largest_fall(signals: pd.DataFrame) -> float:
     if len(known) < decay.BASELINE:
         return 0.0
     return float(np.nanmax(decay.drawdown(known)) / abs(np.median(known[: decay.BASELINE])))
+
+
+if __name__ == "__main__":
+    compare(*map(Path, sys.argv[1:2]), *sys.argv[2:3])

@@ -25,8 +25,14 @@ def rules() -> None:
 @rules.command("list")
 @click.argument("files", nargs=-1, metavar="[FILE]...", type=click.Path(path_type=Path))
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
-def list_rules(files: tuple[Path, ...], as_json: bool) -> None:
+@click.option("--markdown", is_flag=True, help="The built-in rules as in docs/alarms.md.")
+def list_rules(files: tuple[Path, ...], as_json: bool, markdown: bool) -> None:
     """List the built-in rules, and those of FILEs."""
+    if markdown:
+        from ..rules.page import markdown as page
+
+        click.echo(page())
+        return
     from ..rules import RULES
     from ..store import to_json
     from ..user_rules import load

@@ -141,11 +141,12 @@ def look_alikes(look: Look) -> html.Table:
                 [
                     html.Td(words.LOOK_ALIKES.get(cause, cause)),
                     html.Td([html.Span(shape, className="shape"), word], className=finding),
+                    html.Td(look.state["look_alike_evidence"][cause], className="quiet"),
                 ],
                 title=note,
             )
         )
-    head = html.Tr([html.Th("cause"), html.Th("this log")])
+    head = html.Tr([html.Th("cause"), html.Th("this log"), html.Th("evidence")])
     return html.Table([html.Thead(head), html.Tbody(rows)])
 
 

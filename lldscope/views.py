@@ -16,7 +16,7 @@ from .terminal import (
 )
 
 if TYPE_CHECKING:
-    from rich.console import Group
+    from rich.console import Console, Group
     from rich.table import Table
     from rich.text import Text
 
@@ -98,8 +98,21 @@ def show_state(run: Run, state: dict[str, Any]) -> None:
     out.print(f"phases       {' → '.join(spans)}")
     for alert in state["alerts"]:
         out.print(alert_text(alert))
-    causes = [f"{name} {answer.replace('_', ' ')}" for name, answer in state["look_alikes"].items()]
-    out.print(f"look-alikes  {' · '.join(causes)}", style="dim")
+    for alert in state["pending"]:
+        out.print(f"· pending {alert['rule']}  step {alert['step']}: {plain(alert['message'])}")
+    _show_look_alikes(out, state)
+
+
+def _show_look_alikes(out: Console, state: dict[str, Any]) -> None:
+    """Causes that the log supports with their evidence, then in a line each the others."""
+    by_answer: dict[str, list[str]] = {}
+    for name, answer in state["look_alikes"].items():
+        by_answer.setdefault(answer, []).append(name)
+    for name in by_answer.get("supported", []):
+        out.print(f"cause        {name}: {plain(state['look_alike_evidence'][name])}")
+    for answer, word in (("ruled_out", "ruled out"), ("not_observable", "unobservable")):
+        if names := by_answer.get(answer):
+            out.print(f"{word:<12} {' · '.join(names)}", style="dim")
 
 
 def signal_table(run: Run, width: int = 100) -> Table:

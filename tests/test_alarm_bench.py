@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from bench import alarms, candidates
+from bench import alarms, candidates, rivals
 
 from lldscope import detectors as d
 
@@ -26,17 +26,17 @@ def test_the_score_in_use_is_among_the_candidates():
 @pytest.mark.parametrize("seed", range(3))
 def test_cusum_never_fires_before_shiryaev_roberts(seed):
     scores = np.clip(np.random.default_rng(seed).normal(0.1, 1, 400), -1, 5)
-    first = [np.flatnonzero(f(scores, 200.0)) for f in (candidates.mixture, candidates.cusum)]
+    first = [np.flatnonzero(f(scores, 200.0)) for f in (rivals.mixture, rivals.cusum)]
     assert len(first[0])
     assert not len(first[1]) or first[0][0] <= first[1][0]
 
 
 def test_adaptive_bets_use_the_past_only():
     scores = np.clip(np.random.default_rng(1).normal(0.3, 1, 120), -1, 5)
-    whole = candidates.adaptive(scores, 200.0)
+    whole = rivals.adaptive(scores, 200.0)
     assert whole.any()
     for cut in (3, 40, 119):
-        np.testing.assert_array_equal(candidates.adaptive(scores[:cut], 200.0), whole[:cut])
+        np.testing.assert_array_equal(rivals.adaptive(scores[:cut], 200.0), whole[:cut])
 
 
 def test_an_alarm_begins_anew_only_after_quiet():

@@ -19,6 +19,8 @@ from lldscope import detectors as d
 from lldscope.assess import DEFAULT_ARL
 from lldscope.bank import Judged, LabelledRun, read_bank, score, wilson
 
+from .rivals import BETS, RIVALS, Fires, column, mixture
+
 BANK = Path(__file__).parents[2] / "sample_runs" / "bank"
 BESIDE = ("displaced_share", "correct_deltas")  # columns of the study's bank
 DELTAS = """
@@ -28,11 +30,10 @@ DELTAS = """
 
 Scored = Callable[[pd.DataFrame], d.Series]
 Unit = Callable[[d.Series], float]
-Fires = Callable[[pd.DataFrame, float], np.ndarray]
 
 
 def delta(signals: pd.DataFrame) -> d.Series:
-    return signals["delta_correct"].to_numpy(dtype=np.float64, na_value=np.nan)
+    return column(signals, "delta_correct")
 
 
 def per_response(statistic: Callable[[d.Series], float]) -> Scored:
@@ -82,7 +83,7 @@ def clipped(low: float, high: float) -> Callable[[d.Series], float]:
 
 
 def _against_half(name: str) -> Scored:
-    return lambda s: 2 * s[name].to_numpy(dtype=np.float64, na_value=np.nan) - 1
+    return lambda s: 2 * column(s, name) - 1
 
 
 SCORES: dict[str, Scored] = {
@@ -108,86 +109,6 @@ SCORES: dict[str, Scored] = {
     "sign of the mean": lambda s: -np.sign(delta(s)),
     "share of responses that lose, against ½": _against_half("lld_share"),
     "share of questions that lose, against ½": _against_half("displaced_share"),
-}
-
-
-# -- bets -----------------------------------------------------------------------------------------
-
-
-def mixture(values: d.Series, arl: float) -> np.ndarray:
-    return d.e_detector(values, arl) >= arl
-
-
-def cusum(values: d.Series, arl: float) -> np.ndarray:
-    """max(M, 1) where Shiryaev–Roberts has M + 1: never above it, so never earlier."""
-    bets = np.array(d.MIXTURE)
-    evidence, out = np.zeros(len(bets)), np.zeros(len(values))
-    for t, s in enumerate(values):
-        if not np.isnan(s):
-            evidence = np.maximum(evidence, 1.0) * (1.0 + bets * s)
-        out[t] = evidence.mean()
-    return out >= arl
-
-
-def adaptive(values: d.Series, arl: float, window: int = 20) -> np.ndarray:
-    """aGRAPA (Waudby-Smith and Ramdas, arXiv 2010.09686): mean over mean square of the last
-    `window` scores, one bet instead of a mixture."""
-    evidence, past, out = 0.0, [], np.zeros(len(values))
-    for t, s in enumerate(values):
-        if not np.isnan(s):
-            bet = 0.25
-            if len(past) >= 5:
-                recent = np.array(past[-window:])
-                bet = float(np.clip(recent.mean() / (np.mean(recent**2) + 1e-3), 0.05, 0.95))
-            evidence = (evidence + 1.0) * (1.0 + bet * s)
-            past.append(s)
-        out[t] = evidence
-    return out >= arl
-
-
-BETS = {"cusum e-detector": cusum, "adaptive bets, 20 steps": adaptive}
-
-
-# -- rivals ---------------------------------------------------------------------------------------
-
-
-def _column(signals: pd.DataFrame, name: str) -> d.Series:
-    return signals[name].to_numpy(dtype=np.float64, na_value=np.nan)
-
-
-def level_cusum(signals: pd.DataFrame, arl: float) -> np.ndarray:
-    """Page's CUSUM on the level in units of its first 40 steps: k = 0.5, h = 5 (ARL 938 on
-    independent normal noise, Siegmund)."""
-    level = _column(signals, "correct_logp")
-    first = level[np.isfinite(level)][:40]
-    z = (level - first.mean()) / (first.std(ddof=1) + 1e-12) if len(first) == 40 else level * np.nan
-    total, out = 0.0, np.zeros(len(z), dtype=bool)
-    for t in range(len(z)):
-        if np.isfinite(z[t]) and np.isfinite(level[: t + 1]).sum() > 40:
-            total = max(0.0, total - z[t] - 0.5)
-        out[t] = total > 5
-    return out
-
-
-def level_only(signals: pd.DataFrame, arl: float) -> np.ndarray:
-    return decay.test(signals.assign(delta_correct=np.nan), arl).fires
-
-
-def reward_drop(signals: pd.DataFrame, arl: float) -> np.ndarray:
-    mean = d.trailing_mean(_column(signals, "reward"), 10, 10)
-    return mean < 0.8 * np.fmax.accumulate(mean)
-
-
-RIVALS: dict[str, Fires] = {
-    "lldscope on levels only (no Δ)": level_only,
-    "gradient norm > 3 × median of 30": lambda s, arl: (
-        d.over_median(_column(s, "grad_norm"), 1, 1, 30, 10) > 3
-    ),
-    "entropy > 1.5 × median of 50": lambda s, arl: (
-        d.over_median(_column(s, "entropy"), 3, 10, 50, 15) > 1.5
-    ),
-    "reward < 0.8 × its best": reward_drop,
-    "CUSUM on the level, k ½, h 5": level_cusum,
 }
 
 
@@ -272,7 +193,7 @@ def _rate(told: dict[str, Any]) -> str:
 
 
 def _largest_fall(signals: pd.DataFrame) -> float:
-    level = _column(signals, "correct_logp")
+    level = column(signals, "correct_logp")
     known = level[np.isfinite(level)]
     if len(known) < decay.BASELINE:
         return 0.0

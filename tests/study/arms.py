@@ -161,7 +161,7 @@ ARMS: tuple[Arm, ...] = (
     ),
     *(Arm(f"lever-{name}", "lever", *told) for name, told in _LEVERS.items()),
     *(
-        Arm(f"fault-{f}", "fault", f"GRPO, {words}", FOUR, {"steps": 120}, fault=f)
+        Arm(f"fault-{f}", "fault", f"GRPO, {words}", FOUR, {"steps": 90, "prompts": 8}, fault=f)
         for f, words in FAULTS.items()
     ),
 )  # fmt: skip

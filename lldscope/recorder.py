@@ -373,6 +373,7 @@ class _Writer(threading.Thread):
                 closed=self.closed,
                 step=self.last_step,
                 dropped=dict(self.dropped),
+                lines=store.count_lines(self.run_path, self.rank),
             )
 
     # -- rows -------------------------------------------------------------------------------------

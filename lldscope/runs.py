@@ -1,80 +1,65 @@
 """Open runs for reading: Parquet parts → DuckDB views → pandas.
 
-A `Run` holds an in-memory DuckDB connection whose views read the run's sealed parts. `refresh()`
-takes up what was sealed since, and computes the signals of the new steps only. Reading never
-writes into the run directory.
+`refresh()` takes up what was sealed since, and computes the signals of the new steps only. Reading
+never writes into the run directory. Whatever cannot be read is named in `Run.damaged` and left out.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from functools import cache
-from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import duckdb
 
-from . import store
-from .errors import RunNotFound, UsageError
-from .schema import SIGNALS, TABLES, arrow_schema
+from . import files, store
+from .damage import MISSING, damage
+from .database import SIGNAL_TABLES, Database
+from .errors import LldscopeError, RunNotFound, UsageError
+from .sandbox import SECONDS, bounded, frame, insist_on_select
+from .schema import SIGNALS, TABLES, VIEWS
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from .assess import Assessment
     from .evidence import Restarts
+    from .remote import Mirror, Url
     from .rules import Rule
 
 _T = TypeVar("_T")
 
-HELD_ROWS = 100_000  # new rows, at most, that are held in memory while signals are computed
 
-# Views in the order in which they build on each other. What they give per step is kept in tables
-# (ROWS: table → view), to which a live run only adds; the last views read those.
-_STEP_TABLES = ("steps", "updates", "responses", "actions")
-_SIGNAL_TABLES = (*_STEP_TABLES, "probes")
-_BEFORE_ROWS = (
-    "group_totals",
-    "response_class",
-    "response_likelihood",
-    "step_likelihood",
-    "step_displaced",
-    "step_totals",
-    "update_totals",
-    "step_conduct",
-    "step_groups",
-    "step_actions",
-    "step_first_actions",
-    "step_signals",
-    "step_action_signals",
-    "step_probes",
-)
-_ROWS = {
-    "signal_rows": "step_signals",
-    "action_signal_rows": "step_action_signals",
-    "probe_signal_rows": "step_probes",
-}
-_AFTER_ROWS = ("signals", "action_signals", "probe_signals")
+def open_run(path: str | Path | Url, root: Path | Url | None = None) -> Run:
+    """Open a run: a directory, or an address that fsspec knows, such as `s3://bucket/run`.
+
+    With a `root` the run must lie under it: a link that leads elsewhere is refused.
+    Raises RunNotFound, NewerSchema or LldscopeError with the reason.
+    """
+    from .remote import Mirror, Url, is_address
+
+    if isinstance(path, str) and is_address(path):
+        path = Url(path)
+    if isinstance(path, Url):
+        return Run(Mirror(path))
+    path = Path(path)
+    if isinstance(root, Path) and not path.resolve().is_relative_to(root.resolve()):
+        raise LldscopeError(f"{path} is a link to a place outside of {root}. Name that place.")
+    return Run(path)
 
 
-@cache
-def view_sql(name: str) -> str:
-    """The SELECT behind a view, or the macros that they use."""
-    return resources.files(__package__).joinpath(f"sql/{name}.sql").read_text(encoding="utf-8")
-
-
-def open_run(path: str | Path) -> Run:
-    """Open a run directory; raises RunNotFound, NewerSchema or LldscopeError with the reason."""
-    return Run(Path(path))
-
-
-def find_runs(root: str | Path) -> list[Path]:
+def find_runs(root: str | Path | Url) -> list[Any]:
     """Run directories under a root, by name, at most two levels down; the root itself if it is one.
 
-    Raises RunNotFound if the root does not exist.
+    Raises RunNotFound if the root does not exist. Runs of a remote root are `remote.Url`s.
     """
+    from .remote import Url, find_remote, is_address
+
+    if isinstance(root, str) and is_address(root):
+        root = Url(root)
+    if isinstance(root, Url):
+        return find_remote(root)
     root = Path(root)
     if not root.is_dir():
         raise RunNotFound(f"There is no folder {root}.")
@@ -87,29 +72,49 @@ def find_runs(root: str | Path) -> list[Path]:
 class Run:
     """One run, open for reading. Methods may be called from several threads."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path.resolve()
-        self.info = store.read_run(self.path)
-        self.damaged: dict[str, str] = {}  # part → what is wrong with it; left out of every query
+    def __init__(self, place: Path | Mirror) -> None:
+        self._mirror = None if isinstance(place, Path) else place
+        self.path = (place if isinstance(place, Path) else place.path).resolve()
+        self.place = str(self.path if isinstance(place, Path) else place.url)  # for people
         self._lock = threading.RLock()
         self._parts: list[store.Part] = []
-        self._defined_from: int | None = None  # the first step that the tables show
+        self._defined: tuple[int, tuple[str, ...]] | None = None  # first step, tables that show it
         self._owed: int | None = None  # the first step whose signals are not computed yet
         self._checked: set[tuple[str, str]] = set()
+        self._bad_parts: dict[str, str] = {}  # left out of every query
+        self._bad_files: dict[str, str] = {}  # as of the last look
+        self._bad_beats: dict[str, str] = {}
         self._assessed: Assessment | None = None
         self._assessed_for: tuple[float, tuple[Rule, ...]] | None = None
-        self._db = _connect(self.path)
-        self._define_views()
+        self._events: list[dict[str, Any]] = []
+        try:
+            self._sync()
+            self.info = self._look()
+            self._db = Database(self.path)
+        except BaseException:
+            self._let_go()
+            raise
         self.refresh()
 
     @property
     def name(self) -> str:
         return str(self.info.get("name") or self.path.name)
 
+    @property
+    def damaged(self) -> dict[str, str]:
+        """What cannot be read or believed, part or file or line → why. It is left out of every
+        answer."""
+        return self._bad_files | self._bad_beats | self._bad_parts
+
     def close(self) -> None:
         """Let go of the database; the run cannot be asked afterwards."""
         with self._lock:
-            self._db.close()
+            self._db.connection.close()
+            self._let_go()
+
+    def _let_go(self) -> None:
+        if self._mirror is not None:
+            self._mirror.close()
 
     def __enter__(self) -> Run:
         return self
@@ -119,26 +124,27 @@ class Run:
 
     # -- asking -----------------------------------------------------------------------------------
 
-    def sql(self, query: str, parameters: Sequence[Any] | None = None) -> pd.DataFrame:
+    def sql(
+        self, query: str, parameters: Sequence[Any] | None = None, seconds: float = SECONDS
+    ) -> pd.DataFrame:
         """Run one SELECT over the tables and views of the run.
 
-        Read-only: a statement that is not a query, or one that reaches outside the run directory,
-        raises UsageError.
+        Read-only and bounded: a statement that is not a query, that reaches outside the run
+        directory, that takes longer than `seconds` or too much memory raises UsageError.
         """
-        try:
-            statements = duckdb.extract_statements(query)
-        except duckdb.Error as error:
-            raise UsageError(f"The SQL cannot be read. {error}") from None
-        kinds = {s.type for s in statements}
-        if len(statements) != 1 or kinds - _READING:
-            raise UsageError(
-                "Give exactly one SELECT (or EXPLAIN, DESCRIBE, SHOW): query only reads."
-            )
-        try:
-            with self._lock:
-                return self._guarded(lambda: self._whole_frame(query, parameters))
-        except duckdb.Error as error:
-            raise UsageError(str(error)) from None
+        with self._lock:
+            connection = self._db.connection
+            insist_on_select(connection, query)
+
+            def answer() -> pd.DataFrame:
+                self._define_tables(tuple(TABLES))
+                with bounded(connection, seconds):
+                    return frame(connection, query, parameters)
+
+            try:
+                return self._guarded(answer)
+            except duckdb.Error as error:
+                raise UsageError(str(error)) from None
 
     def signals(self) -> pd.DataFrame:
         """One row per step; columns, units and meanings are those of `lldscope.schema.SIGNALS`."""
@@ -151,6 +157,15 @@ class Run:
     def probe_signals(self) -> pd.DataFrame:
         """One row per (step, probe); see `lldscope.schema.PROBE_SIGNALS`."""
         return self._frame("SELECT * FROM probe_signals")
+
+    def pieces(self, table: str, rows: int = 100_000) -> Any:
+        """A table or view as a pyarrow.RecordBatchReader, for what does not fit into memory. The
+        run must not be asked anything else until it is read to its end."""
+        if table not in {*TABLES, *VIEWS, *(f"all_{name}" for name in TABLES)}:
+            raise UsageError(f"There is no table {table}.")
+        with self._lock:
+            self._guarded(lambda: self._define_tables(tuple(TABLES)))
+            return self._db.connection.execute(f"FROM {table}").to_arrow_reader(rows)
 
     def phases(self) -> pd.DataFrame:
         """Causal phases as spans: phase, start_step, end_step."""
@@ -179,150 +194,144 @@ class Run:
         """The steps at which the run is declared to have changed."""
         from .evidence import restarts_of
 
-        starts = dict(self._execute("SELECT attempt, first_step FROM attempts"))
+        starts = dict(self._db.execute("SELECT attempt, first_step FROM attempts"))
         return restarts_of(self.events(), starts)
 
     def events(self) -> list[dict[str, Any]]:
-        """Events in the order they were written."""
-        return [e for e in store.read_lines(self.path / store.EVENTS_FILE) if isinstance(e, dict)]
+        """Events in the order they were written, as of the last look."""
+        return list(self._events)
 
     def heartbeats(self) -> dict[int, dict[str, Any]]:
         """The last sign of life of each rank."""
-        return store.read_heartbeats(self.path)
+        damaged: dict[str, str] = {}
+        beats = store.read_heartbeats(self.path, damaged)
+        self._bad_beats = damaged
+        return beats
 
     # -- keeping up -------------------------------------------------------------------------------
 
     def refresh(self) -> bool:
         """Take up what was sealed since the last look. True if any row or the status changed."""
         with self._lock:
-            info = store.read_run(self.path)
-            manifest = store.read_manifest(self.path)
-            changed = info != self.info
-            if info.get("id") != self.info.get("id"):
+            self._sync()
+            before = self.info, self._events, self.damaged
+            run_id = self.info.get("id")
+            self.info = self._look()
+            if run_id != self.info.get("id"):
                 self._forget()  # another run lies here now
-            self.info = info
-            self.damaged |= dict.fromkeys(manifest.bad_lines, "the line cannot be read")
-            if manifest.parts != self._parts:
+            self.heartbeats()
+            manifest = store.read_manifest(self.path)
+            self._bad_files |= manifest.damaged
+            self._look_again()
+            moved = manifest.parts != self._parts
+            if moved:
                 self._adopt(manifest.parts)
-                changed = True
-            if self._owed is not None:
-                self._guarded(self._recompute)
-                changed = True
-            return changed
+            if self._events != before[1]:
+                self._assessed = None  # they say where the run was changed
+            owed = self._owed is not None
+            if owed:
+                try:
+                    self._guarded(self._recompute)
+                except duckdb.Error as error:
+                    raise LldscopeError(
+                        f"The rows of {self.place} cannot be read: {error}"
+                    ) from error
+            for part in self._parts:
+                if self._is_here(part):
+                    self._sound(part)
+            return moved or owed or before != (self.info, self._events, self.damaged)
+
+    def _sync(self) -> None:
+        if self._mirror is not None:
+            self._mirror.sync()
+
+    def _look(self) -> dict[str, Any]:
+        """run.json and the events, whatever state they are in."""
+        self._bad_files = {}
+        info = store.read_run(self.path, self._bad_files)
+        lines, wrong = files.read_lines(self.path / store.EVENTS_FILE, self.path)
+        self._bad_files |= wrong
+        self._events = [e for e, _ in lines if isinstance(e, dict)]
+        return info
+
+    def _look_again(self) -> None:
+        """A part that was missing may have come: a copy of a live run is not made in order."""
+        missing = [name for name, why in self._bad_parts.items() if why == MISSING]
+        for part in self._parts:
+            name = f"{part.table}/{part.file}"
+            if name in missing and part.path(self.path).exists():
+                del self._bad_parts[name]
+                self._checked.discard((part.table, part.file))
+                self._owe(part.first_step)
 
     def _forget(self) -> None:
         self._parts, self._owed = [], None
-        self.damaged.clear()
+        self._bad_parts.clear()
         self._checked.clear()
-        for rows in _ROWS:
-            self._execute(f"DELETE FROM {rows}")
+        self._db.forget_signals()
+
+    def _owe(self, step: int) -> None:
+        self._owed = step if self._owed is None else min(step, self._owed)
+        self._assessed = None
+        self._defined = None
 
     def _adopt(self, parts: list[store.Part]) -> None:
         """Take the parts as they are now, and note from which step on signals are owed."""
         known = {(p.table, p.file) for p in self._parts}
+        listed = {(p.table, p.file) for p in parts}
         seen = self._last_seen(self._parts)
         # A merged part holds rows that were counted before; only new rows need new signals.
-        since = [
-            p.first_step
-            for p in parts
-            if (p.table, p.file) not in known
-            and p.last_step > seen.get((p.table, p.attempt, p.rank), -1)
-        ]
-        if since:
-            self._owed = min(since) if self._owed is None else min(*since, self._owed)
+        for p in parts:
+            if (p.table, p.file) not in known and p.last_step > seen.get(_writer(p), -1):
+                self._owe(p.first_step)
+        # Rows that are listed no more, and were not merged into a part that is, are gone.
+        now = self._last_seen(parts)
+        for p in self._parts:
+            if (p.table, p.file) not in listed and p.last_step > now.get(_writer(p), -1):
+                self._owe(p.first_step)
         self._parts = parts
         self._assessed = None
-        self._defined_from = None
+        self._defined = None
 
     @staticmethod
     def _last_seen(parts: list[store.Part]) -> dict[tuple[str, int, int], int]:
         """Last step seen per (table, attempt, rank)."""
         seen: dict[tuple[str, int, int], int] = {}
         for p in parts:
-            key = (p.table, p.attempt, p.rank)
-            seen[key] = max(seen.get(key, -1), p.last_step)
+            seen[_writer(p)] = max(seen.get(_writer(p), -1), p.last_step)
         return seen
 
     def _recompute(self) -> None:
         """Signals of the steps that are owed, from the parts that hold such steps."""
         first_step = self._owed or 0
-        self._define_tables(first_step)
-        for rows, view in _ROWS.items():
-            self._execute(f"DELETE FROM {rows} WHERE step >= ?", [first_step])
-            self._execute(
-                f"INSERT INTO {rows} BY NAME SELECT * FROM {view} WHERE step >= ?", [first_step]
-            )
+        self._define_tables(SIGNAL_TABLES, first_step)
+        self._db.compute_signals(first_step)
         self._owed = None
 
-    # -- tables and views -------------------------------------------------------------------------
-
-    def _define_tables(self, first_step: int = 0) -> None:
-        """Point the tables at the sound parts that hold `first_step` or later steps.
-
-        What a live run adds is held in memory: each view that reads a table would open its files
-        anew. All of a run is too much for that.
-        """
-        if self._defined_from == first_step:
+    def _define_tables(self, tables: tuple[str, ...], first_step: int = 0) -> None:
+        if self._defined == (first_step, tables):
             return
-        good = [p for p in self._parts if self._sound(p)]
-        standing = self._define_attempts(good)
-        wanted = [p for p in good if p.last_step >= first_step]
-        held = first_step > 0 and sum(p.rows for p in wanted) <= HELD_ROWS
-        for table in _SIGNAL_TABLES if held else TABLES:
-            paths = [_quote(str(p.path(self.path))) for p in wanted if p.table == table]
-            # The empty table has the columns that the parts were written without, too.
-            parts = f"UNION ALL BY NAME FROM read_parquet([{', '.join(paths)}], union_by_name=true)"
-            source = f"FROM empty_{table} {parts if paths else ''}"
-            if held:
-                self._execute(
-                    f"CREATE OR REPLACE TABLE held_{table} AS FROM ({source}) "
-                    f"WHERE step >= {first_step}"
-                )
-                source = f"FROM held_{table}"
-            self._execute(f"CREATE OR REPLACE VIEW all_{table} AS {source}")
-            self._execute(f"CREATE OR REPLACE VIEW {table} AS FROM all_{table} {standing}")
-        self._defined_from = first_step
-
-    def _define_attempts(self, parts: list[store.Part]) -> str:
-        """`attempts`: first and last step of each start of the run, from the manifests alone. A
-        step that was begun counts: its rows must not be mixed with those of the attempt before.
-
-        Returns the clause that keeps the rows that stand: no later attempt began at their step or
-        before it.
-        """
-        spans: dict[int, tuple[int, int]] = {}
-        for p in (p for p in parts if p.table in _STEP_TABLES):
-            first, last = spans.get(p.attempt, (p.first_step, p.last_step))
-            spans[p.attempt] = (min(first, p.first_step), max(last, p.last_step))
-        rows = ", ".join(f"({a}, {first}, {last})" for a, (first, last) in sorted(spans.items()))
-        self._execute("DELETE FROM attempts")
-        if rows:
-            self._execute(f"INSERT INTO attempts VALUES {rows}")
-        gone = [f"(attempt < {a} AND step >= {first})" for a, (first, _) in spans.items()]
-        return f"WHERE NOT ({' OR '.join(gone)})" if len(gone) > 1 else ""
-
-    def _define_views(self) -> None:
-        """Everything that does not depend on which parts there are; once per connection."""
-        self._execute("CREATE TABLE attempts (attempt INT, first_step INT, last_step INT)")
-        self._define_tables()
-        self._execute(view_sql("macros"))
-        for name in _BEFORE_ROWS:
-            self._execute(f"CREATE VIEW {name} AS {view_sql(name)}")
-        for rows, view in _ROWS.items():
-            self._execute(f"CREATE TABLE {rows} AS FROM {view} WHERE false")
-        for name in _AFTER_ROWS:
-            self._execute(f"CREATE VIEW {name} AS {view_sql(name)}")
+        if self._mirror is not None:
+            wanted = [p for p in self._parts if p.table in tables and p.last_step >= first_step]
+            self._mirror.bring(wanted)
+        # Attempts begin and end where the manifests say, whether a part has been brought or not.
+        good = [p for p in self._parts if not self._is_here(p) or self._sound(p)]
+        self._db.define_tables(good, tables, first_step)
+        self._defined = (first_step, tables)
 
     # -- damage -----------------------------------------------------------------------------------
+
+    def _is_here(self, part: store.Part) -> bool:
+        return self._mirror is None or self._mirror.tried(part)
 
     def _sound(self, part: store.Part) -> bool:
         key = (part.table, part.file)
         name = "/".join(key)
-        if key not in self._checked and name not in self.damaged:
-            if wrong := store.damage(self.path, part):
-                self.damaged[name] = wrong
+        if key not in self._checked and name not in self._bad_parts:
+            if wrong := damage(self.path, part):
+                self._bad_parts[name] = wrong
             self._checked.add(key)
-        return name not in self.damaged
+        return name not in self._bad_parts
 
     def _guarded(self, action: Callable[[], _T]) -> _T:
         """Do something that reads parts; if one cannot be read, name it, leave it out, do it again.
@@ -332,6 +341,8 @@ class Run:
         while True:
             try:
                 return action()
+            except (duckdb.OutOfMemoryException, duckdb.InterruptException):
+                raise
             except duckdb.Error:
                 if not self._find_damage():
                     raise
@@ -339,54 +350,17 @@ class Run:
     def _find_damage(self) -> bool:
         """Look for unreadable parts; True if there are new ones or the manifest has changed."""
         parts = store.read_manifest(self.path).parts
-        moved, before = parts != self._parts, len(self.damaged)
+        moved, before = parts != self._parts, len(self._bad_parts)
         self._adopt(parts)
-        for part in (p for p in parts if self._sound(p)):
-            largest = ", ".join(f"max({name})" for name in TABLES[part.table].names)
-            file = _quote(str(part.path(self.path)))
-            try:
-                self._execute(f"SELECT {largest} FROM read_parquet({file})")
-            except duckdb.Error as error:
-                self.damaged[f"{part.table}/{part.file}"] = str(error).split("\n")[0]
-        return moved or len(self.damaged) > before
+        for part in (p for p in parts if self._is_here(p) and self._sound(p)):
+            if wrong := self._db.read_through(part):
+                self._bad_parts[f"{part.table}/{part.file}"] = wrong
+        return moved or len(self._bad_parts) > before
 
-    # -- DuckDB -----------------------------------------------------------------------------------
-
-    def _execute(self, sql: str, parameters: Sequence[Any] | None = None) -> list[tuple[Any, ...]]:
+    def _frame(self, sql: str) -> pd.DataFrame:
         with self._lock:
-            return self._db.execute(sql, parameters).fetchall()
-
-    def _whole_frame(self, sql: str, parameters: Sequence[Any] | None) -> pd.DataFrame:
-        """A query that may want any part of the run."""
-        self._define_tables()
-        return self._frame(sql, parameters)
-
-    def _frame(self, sql: str, parameters: Sequence[Any] | None = None) -> pd.DataFrame:
-        with self._lock:
-            return self._db.execute(sql, parameters).df()
+            return self._db.frame(sql)
 
 
-_READING = {duckdb.StatementType.SELECT, duckdb.StatementType.EXPLAIN}
-
-
-def _connect(run: Path) -> duckdb.DuckDBPyConnection:
-    """An in-memory database that can read the run's directory and nothing else."""
-    db = duckdb.connect(":memory:")
-    for table in TABLES:
-        empty = arrow_schema(table).empty_table()
-        db.register("empty", empty)
-        db.execute(f"CREATE TABLE empty_{table} AS SELECT * FROM empty")
-        db.unregister("empty")
-    for setting in (
-        "autoinstall_known_extensions=false",
-        "autoload_known_extensions=false",
-        f"allowed_directories=[{_quote(str(run))}]",
-        "enable_external_access=false",
-        "lock_configuration=true",
-    ):
-        db.execute(f"SET {setting}")
-    return db
-
-
-def _quote(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"
+def _writer(part: store.Part) -> tuple[str, int, int]:
+    return (part.table, part.attempt, part.rank)

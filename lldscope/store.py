@@ -15,18 +15,20 @@ Each manifest has exactly one writer, and only its last line can be torn by a ki
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
 import re
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
+from . import files
 from .errors import LldscopeError, NewerSchema, RunNotFound
 from .schema import SCHEMA_VERSION, TABLES
 
@@ -38,8 +40,13 @@ HEARTBEAT_DIR = "heartbeat"
 IN_PROGRESS = ".inprogress"
 
 _MANIFEST_NAME = re.compile(r"a(\d+)-r(\d+)\.jsonl")
-_PART_NAME = re.compile(r"a\d+-r\d+-\d+\.parquet")
-_MAGIC = b"PAR1"
+_PART_NAME = re.compile(r"a(\d+)-r(\d+)-\d+\.parquet")
+_TABLE_NAME = re.compile(r"[a-z_]{1,64}")
+_HEARTBEAT_NAME = re.compile(r"r(\d{1,9})\.json")
+_MOST_STEP, _MOST_COUNT = 2**31 - 1, 2**50  # what a manifest may claim
+_UNPRINTABLE = re.compile(
+    "[\x7f-\x9f\xad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff\ufff9-\ufffb]"
+)
 
 
 @dataclass(frozen=True)
@@ -54,34 +61,40 @@ class Part:
     size: int
     first_step: int
     last_step: int
+    crc: int | None = None  # CRC-32 of the file; None in runs of versions that wrote none
 
     def path(self, run: Path) -> Path:
         return run / self.table / self.file
 
     def entry(self) -> dict[str, Any]:
         """The part as its manifest line tells it."""
-        return {
+        entry = {
             "file": self.file,
             "rows": self.rows,
             "bytes": self.size,
             "steps": [self.first_step, self.last_step],
         }
+        return entry if self.crc is None else entry | {"crc": self.crc}
 
 
 @dataclass
 class Manifest:
-    """The parts of a run that count now, and the manifest lines that could not be read."""
+    """The parts of a run that count now, and what is wrong with the manifests, by place."""
 
     parts: list[Part] = field(default_factory=list)
-    bad_lines: list[str] = field(default_factory=list)
+    damaged: dict[str, str] = field(default_factory=dict)
 
 
 # -- small files ----------------------------------------------------------------------------------
 
 
 def to_json(value: Any, *, indent: int | None = None) -> str:
-    """JSON that any parser reads: NaN and Inf become the strings "NaN", "Infinity", "-Infinity"."""
-    return json.dumps(_finite(value), ensure_ascii=False, indent=indent, default=_plain)
+    """JSON that any parser reads: NaN and Inf become the strings "NaN", "Infinity", "-Infinity".
+
+    What a terminal would obey (control and direction characters) is written as \\u escapes.
+    """
+    text = json.dumps(_finite(value), ensure_ascii=False, indent=indent, default=_plain)
+    return _UNPRINTABLE.sub(lambda c: f"\\u{ord(c[0]):04x}", text)
 
 
 def _plain(value: Any) -> Any:
@@ -108,8 +121,8 @@ def replace_file(path: Path, text: str) -> None:
 
 
 def append_line(path: Path, value: Any) -> None:
-    """Append one JSON line with a single write."""
-    line = (to_json(value) + "\n").encode()
+    """Append one JSON line and its checksum with a single write."""
+    line = files.with_checksum(to_json(value))
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     try:
         os.write(handle, line)
@@ -118,23 +131,42 @@ def append_line(path: Path, value: Any) -> None:
 
 
 def read_lines(path: Path) -> Iterator[Any]:
-    """The JSON values of a .jsonl file; a torn last line is left out, a missing file is empty."""
-    try:
-        text = path.read_text(encoding="utf-8", errors="replace")
-    except FileNotFoundError:
-        return
-    for line in text.split("\n"):
-        try:
-            yield json.loads(line)
-        except ValueError:
-            continue
+    """The JSON values of a .jsonl file; lines that cannot be read are left out, a missing file is
+    empty."""
+    for value, _ in files.read_lines(path, path.parent)[0]:
+        yield value
 
 
 # -- run.json -------------------------------------------------------------------------------------
 
 
-def read_run(run: Path) -> dict[str, Any]:
-    """The content of run.json.
+def _is_time(value: Any) -> bool:
+    return type(value) in (int, float) and 0 <= value < 1e12
+
+
+def _is_text(value: Any) -> bool:
+    return type(value) in (str, int, float)
+
+
+def _are_attempts(value: Any) -> bool:
+    return isinstance(value, list) and all(
+        isinstance(a, dict) and _is_time(a.get("started")) for a in value
+    )
+
+
+# Fields of run.json that are read, and what they must be to be believed.
+_BELIEVED: dict[str, Callable[[Any], bool]] = {
+    **dict.fromkeys(("id", "name", "group", "trainer", "correct_rule", "reason"), _is_text),
+    **dict.fromkeys(("created", "ended"), _is_time),
+    "status": lambda v: v in ("running", "finished", "failed", "stopped"),
+    "world_size": lambda v: type(v) is int and 1 <= v < 2**31,
+    "attempts": _are_attempts,
+}
+
+
+def read_run(run: Path, damaged: dict[str, str] | None = None) -> dict[str, Any]:
+    """The content of run.json; a field that cannot be believed is None, and named in `damaged` if
+    that is given.
 
     Raises RunNotFound if there is no run at the path, NewerSchema if it was written by a newer
     lldscope, LldscopeError if run.json cannot be understood.
@@ -144,20 +176,23 @@ def read_run(run: Path) -> dict[str, Any]:
     if not run.is_dir():
         raise RunNotFound(f"{run} is a file; a run is a directory with a {RUN_FILE} in it.")
     try:
-        info = json.loads((run / RUN_FILE).read_text(encoding="utf-8"))
+        info = files.parse(files.read_bytes(run / RUN_FILE, run))
     except FileNotFoundError:
         raise RunNotFound(_no_run(run)) from None
     except (ValueError, OSError) as error:
-        raise LldscopeError(f"{run / RUN_FILE} cannot be read ({error}).") from None
+        raise LldscopeError(f"{run / RUN_FILE} cannot be read: {files.words(error)}.") from None
     version = info.get("schema") if isinstance(info, dict) else None
-    if not isinstance(version, int):
+    if type(version) is not int or version < 1:
         raise LldscopeError(f"{run / RUN_FILE} is not a run.json of lldscope: it has no `schema`.")
     if version > SCHEMA_VERSION:
         raise NewerSchema(
             f"{run} was written with schema {version}; this lldscope reads up to "
             f"{SCHEMA_VERSION}. Upgrade lldscope to open it."
         )
-    return info
+    odd = [k for k, fits in _BELIEVED.items() if info.get(k) is not None and not fits(info[k])]
+    if odd and damaged is not None:
+        damaged[RUN_FILE] = f"it has no sound {', '.join(odd)}"
+    return info | dict.fromkeys(odd)
 
 
 def _no_run(run: Path) -> str:
@@ -180,18 +215,19 @@ def write_part(run: Path, table: str, stem: str, rows: pa.Table, *, fsync: bool 
     folder.mkdir(exist_ok=True)
     final = folder / f"{stem}.parquet"
     temporary = final.with_name(final.name + IN_PROGRESS)
-    with open(temporary, "wb") as sink:
+    with open(temporary, "w+b") as sink:
         pq.write_table(rows, sink, compression="zstd", write_page_checksum=True)
         sink.flush()
         if fsync:
             os.fsync(sink.fileno())
         size = sink.tell()
+        sink.seek(0)
+        crc = files.checksum(sink)
     os.replace(temporary, final)
     steps = rows.column("step").to_numpy()
     attempt, rank = rows.column("attempt")[0].as_py(), rows.column("rank")[0].as_py()
-    return Part(
-        table, final.name, attempt, rank, len(rows), size, int(steps.min()), int(steps.max())
-    )
+    first, last = int(steps.min()), int(steps.max())
+    return Part(table, final.name, attempt, rank, len(rows), size, first, last, crc)
 
 
 def seal(manifest: Path, parts: list[Part], replaces: list[Part] | None = None) -> None:
@@ -204,6 +240,15 @@ def seal(manifest: Path, parts: list[Part], replaces: list[Part] | None = None) 
     append_line(manifest, line)
 
 
+def is_small_file(name: str) -> bool:
+    """Whether a path in a run is one of the files that are read whole: all but the parts."""
+    folder, _, file = name.rpartition("/")
+    if not folder:
+        return file in (RUN_FILE, EVENTS_FILE, ALERTS_FILE)
+    pattern = {MANIFEST_DIR: _MANIFEST_NAME, HEARTBEAT_DIR: _HEARTBEAT_NAME}.get(folder)
+    return pattern is not None and pattern.fullmatch(file) is not None
+
+
 def manifest_path(run: Path, attempt: int, rank: int) -> Path:
     return run / MANIFEST_DIR / f"a{attempt}-r{rank}.jsonl"
 
@@ -211,10 +256,41 @@ def manifest_path(run: Path, attempt: int, rank: int) -> Path:
 def read_manifest(run: Path) -> Manifest:
     """All parts that count now, over all attempts and ranks, in the order they were sealed."""
     result = Manifest()
+    counted = _counted_lines(run)  # before the manifests, which only grow
     for path in sorted((run / MANIFEST_DIR).glob("*.jsonl"), key=_manifest_order):
         if match := _MANIFEST_NAME.fullmatch(path.name):
-            _read_manifest_file(path, int(match[1]), int(match[2]), result)
+            lines = _read_manifest_file(run, path, int(match[1]), int(match[2]), result)
+            if lines < counted.get(path.name, 0):
+                counted_here = counted[path.name]
+                result.damaged[f"{MANIFEST_DIR}/{path.name}"] = (
+                    f"{counted_here - lines} of the {counted_here} lines that were written are gone"
+                )
+            counted.pop(path.name, None)
+    for name, lines in counted.items():
+        if lines:
+            result.damaged[f"{MANIFEST_DIR}/{name}"] = "the file is missing"
     return result
+
+
+def count_lines(run: Path, rank: int) -> dict[str, int]:
+    """Lines of each manifest of a rank, by file name; heartbeats say them, so that lines that
+    get lost later are missed."""
+    found = {}
+    for path in (run / MANIFEST_DIR).glob(f"a*-r{rank}.jsonl"):
+        with contextlib.suppress(OSError):
+            found[path.name] = path.read_bytes().count(b"\n")
+    return found
+
+
+def _counted_lines(run: Path) -> dict[str, int]:
+    """What the heartbeats say of the manifests: file name → lines at least."""
+    counted: dict[str, int] = {}
+    for beat in read_heartbeats(run).values():
+        lines = beat.get("lines")
+        for name, n in lines.items() if isinstance(lines, dict) else ():
+            if _MANIFEST_NAME.fullmatch(name) and type(n) is int:
+                counted[name] = n
+    return counted
 
 
 def _manifest_order(path: Path) -> tuple[int, ...]:
@@ -222,51 +298,53 @@ def _manifest_order(path: Path) -> tuple[int, ...]:
     return tuple(map(int, match.groups())) if match else ()
 
 
-def _read_manifest_file(path: Path, attempt: int, rank: int, result: Manifest) -> None:
+def _read_manifest_file(run: Path, path: Path, attempt: int, rank: int, result: Manifest) -> int:
+    """Take up one manifest; returns the number of its complete lines, sound or not."""
     live: dict[tuple[str, str], Part] = {}
-    lines = path.read_bytes().split(b"\n")
-    for number, line in enumerate(lines, 1):
-        if not line:
-            continue
+    lines, wrong = files.read_lines(path, run)
+    result.damaged |= wrong
+    for number, (entry, vouched) in enumerate(lines):
         try:
-            entry = json.loads(line)
-            added = [_part(table, p, attempt, rank) for table, p in entry["parts"].items()]
-            replaced = [(t, f) for t, files in entry.get("replaces", {}).items() for f in files]
-        except (ValueError, KeyError, TypeError, AttributeError):
-            if number < len(lines):  # the very last line may be torn by a kill; that is no damage
-                result.bad_lines.append(f"{MANIFEST_DIR}/{path.name} line {number}")
+            added = _parts(entry, attempt, rank, vouched)
+            replaced = [(t, f) for t, names in entry.get("replaces", {}).items() for f in names]
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError):
+            place = f"{MANIFEST_DIR}/{path.name} entry {number + 1}"
+            result.damaged[place] = "it lists no parts of this manifest's attempt and rank"
             continue
         for key in replaced:
             live.pop(key, None)
         live.update({(p.table, p.file): p for p in added})
     result.parts.extend(live.values())
+    return len(lines) + len(wrong)
+
+
+def _parts(entry: dict[str, Any], attempt: int, rank: int, vouched: bool) -> list[Part]:
+    """The parts of a manifest line. Tables this version does not know are passed over, if a
+    checksum says that they were meant."""
+    parts = []
+    for table, told in entry["parts"].items():
+        if table not in TABLES and vouched and _TABLE_NAME.fullmatch(table):
+            continue
+        part = _part(table, told, attempt, rank)
+        if part.crc is not None and not vouched:
+            raise ValueError("a line that has lost its checksum")
+        parts.append(part)
+    return parts
 
 
 def _part(table: str, entry: dict[str, Any], attempt: int, rank: int) -> Part:
-    file = entry["file"]
-    if table not in TABLES or not _PART_NAME.fullmatch(file):
-        raise ValueError(f"no part of a run: {table}/{file}")
+    file, rows, size = entry["file"], entry["rows"], entry["bytes"]
     first, last = entry["steps"]
-    rows, size = int(entry["rows"]), int(entry["bytes"])
-    return Part(table, file, attempt, rank, rows, size, int(first), int(last))
-
-
-def damage(run: Path, part: Part) -> str | None:
-    """What is visibly wrong with a part's file, in words; None if nothing is.
-
-    A look at size and magic bytes only; a reader that fails on the content names the part itself.
-    """
-    try:
-        with open(part.path(run), "rb") as file:
-            size = file.seek(0, os.SEEK_END)
-            if size != part.size:
-                return f"{size} bytes instead of {part.size}"
-            file.seek(-len(_MAGIC), os.SEEK_END)
-            return None if file.read() == _MAGIC else "it does not end as a Parquet file"
-    except FileNotFoundError:
-        return "the file is missing"
-    except OSError as error:
-        return f"it cannot be read ({error.strerror})"
+    crc = entry.get("crc")
+    name = _PART_NAME.fullmatch(file)
+    if table not in TABLES or name is None or (int(name[1]), int(name[2])) != (attempt, rank):
+        raise ValueError(f"no part of this attempt and rank: {table}/{file}")
+    numbers = (rows, size, first, last, 0 if crc is None else crc)
+    if any(type(n) is not int for n in numbers) or not 0 <= first <= last <= _MOST_STEP:
+        raise ValueError(f"no numbers of a part: {numbers}")
+    if not (0 <= rows <= _MOST_COUNT and 0 <= size <= _MOST_COUNT):
+        raise ValueError(f"no numbers of a part: {numbers}")
+    return Part(table, file, attempt, rank, rows, size, first, last, crc)
 
 
 # -- signs of life --------------------------------------------------------------------------------
@@ -288,14 +366,23 @@ def write_heartbeat(run: Path, rank: int, *, closed: bool, **state: Any) -> None
     replace_file(run / HEARTBEAT_DIR / f"r{rank}.json", to_json(beat))
 
 
-def read_heartbeats(run: Path) -> dict[int, dict[str, Any]]:
-    """The last heartbeat of every rank; a heartbeat that cannot be read is left out."""
+def read_heartbeats(run: Path, damaged: dict[str, str] | None = None) -> dict[int, dict[str, Any]]:
+    """The last heartbeat of every rank; one that cannot be read is left out, and named in
+    `damaged` if that is given."""
     beats = {}
     for path in (run / HEARTBEAT_DIR).glob("r*.json"):
-        try:
-            beats[int(path.stem[1:])] = json.loads(path.read_text())
-        except (ValueError, OSError):
+        if (match := _HEARTBEAT_NAME.fullmatch(path.name)) is None:
             continue
+        try:
+            beat = files.parse(files.read_bytes(path, run))
+            if not isinstance(beat, dict) or not _is_time(beat.get("time")):
+                raise ValueError("it is not a heartbeat")
+            beats[int(match[1])] = beat
+        except FileNotFoundError:  # gone this moment
+            continue
+        except (ValueError, OSError) as error:
+            if damaged is not None:
+                damaged[f"{HEARTBEAT_DIR}/{path.name}"] = files.words(error)
     return beats
 
 

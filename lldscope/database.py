@@ -1,0 +1,150 @@
+"""The tables and views of a run in DuckDB, over the Parquet parts it is told to read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+
+from .sandbox import lock_in, quote
+from .schema import TABLES, arrow_schema
+from .store import Part
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+HELD_ROWS = 100_000  # new rows, at most, that are held in memory while signals are computed
+
+# Views in the order in which they build on each other. What they give per step is kept in tables
+# (ROWS: table → view), to which a live run only adds; the last views read those.
+_STEP_TABLES = ("steps", "updates", "responses", "actions")
+SIGNAL_TABLES = (*_STEP_TABLES, "probes")  # what signals are computed from
+_BEFORE_ROWS = (
+    "group_totals",
+    "response_class",
+    "response_likelihood",
+    "step_likelihood",
+    "step_displaced",
+    "step_totals",
+    "update_totals",
+    "step_conduct",
+    "step_groups",
+    "step_actions",
+    "step_first_actions",
+    "step_signals",
+    "step_action_signals",
+    "step_probes",
+)
+_ROWS = {
+    "signal_rows": "step_signals",
+    "action_signal_rows": "step_action_signals",
+    "probe_signal_rows": "step_probes",
+}
+_AFTER_ROWS = ("signals", "action_signals", "probe_signals")
+
+
+@cache
+def view_sql(name: str) -> str:
+    """The SELECT behind a view, or the macros that they use."""
+    return resources.files(__package__).joinpath(f"sql/{name}.sql").read_text(encoding="utf-8")
+
+
+class Database:
+    """An in-memory database whose tables read parts of the run directory `run`."""
+
+    def __init__(self, run: Path) -> None:
+        self._run = run
+        self.connection = duckdb.connect(":memory:")
+        for table in TABLES:
+            empty = arrow_schema(table).empty_table()
+            self.connection.register("empty", empty)
+            self.execute(f"CREATE TABLE empty_{table} AS SELECT * FROM empty")
+            self.connection.unregister("empty")
+        lock_in(self.connection, run)
+        self.execute("CREATE TABLE attempts (attempt INT, first_step INT, last_step INT)")
+        self.define_tables([], tuple(TABLES))
+        self.execute(view_sql("macros"))
+        for name in _BEFORE_ROWS:
+            self.execute(f"CREATE VIEW {name} AS {view_sql(name)}")
+        for rows, view in _ROWS.items():
+            self.execute(f"CREATE TABLE {rows} AS FROM {view} WHERE false")
+        for name in _AFTER_ROWS:
+            self.execute(f"CREATE VIEW {name} AS {view_sql(name)}")
+
+    def execute(self, sql: str, parameters: Sequence[Any] | None = None) -> list[tuple[Any, ...]]:
+        return self.connection.execute(sql, parameters).fetchall()
+
+    def frame(self, sql: str) -> pd.DataFrame:
+        return self.connection.execute(sql).df()
+
+    def define_tables(
+        self, parts: list[Part], tables: Sequence[str] = SIGNAL_TABLES, first_step: int = 0
+    ) -> None:
+        """Point tables at those of the sound parts that hold `first_step` or later steps.
+
+        What a live run adds is held in memory: each view that reads a table would open its files
+        anew. All of a run is too much for that.
+        """
+        standing = self._define_attempts(parts)
+        wanted = [p for p in parts if p.last_step >= first_step]
+        held = first_step > 0 and sum(p.rows for p in wanted) <= HELD_ROWS
+        for table in tables:
+            # The columns are the registry's: those that the parts were written without are NULL,
+            # those that this version does not know are left alone.
+            columns = ", ".join(TABLES[table].names)
+            paths = [quote(str(p.path(self._run))) for p in wanted if p.table == table]
+            parquet = f"read_parquet([{', '.join(paths)}], union_by_name=true)"
+            union = f"UNION ALL BY NAME FROM {parquet}" if paths else ""
+            source = f"SELECT {columns} FROM (FROM empty_{table} {union})"
+            if held:
+                self.execute(
+                    f"CREATE OR REPLACE TABLE held_{table} AS {source} WHERE step >= {first_step}"
+                )
+                source = f"FROM held_{table}"
+            self.execute(f"CREATE OR REPLACE VIEW all_{table} AS {source}")
+            self.execute(f"CREATE OR REPLACE VIEW {table} AS FROM all_{table} {standing}")
+
+    def _define_attempts(self, parts: list[Part]) -> str:
+        """`attempts`: first and last step of each start of the run, from the manifests alone. A
+        step that was begun counts: its rows must not be mixed with those of the attempt before.
+
+        Returns the clause that keeps the rows that stand: no later attempt began at their step or
+        before it.
+        """
+        spans: dict[int, tuple[int, int]] = {}
+        for p in (p for p in parts if p.table in _STEP_TABLES):
+            first, last = spans.get(p.attempt, (p.first_step, p.last_step))
+            spans[p.attempt] = (min(first, p.first_step), max(last, p.last_step))
+        rows = ", ".join(f"({a}, {first}, {last})" for a, (first, last) in sorted(spans.items()))
+        self.execute("DELETE FROM attempts")
+        if rows:
+            self.execute(f"INSERT INTO attempts VALUES {rows}")
+        gone = [f"(attempt < {a} AND step >= {first})" for a, (first, _) in spans.items()]
+        return f"WHERE NOT ({' OR '.join(gone)})" if len(gone) > 1 else ""
+
+    def compute_signals(self, first_step: int) -> None:
+        """Signals of `first_step` and later steps, from what the tables show."""
+        for rows, view in _ROWS.items():
+            self.forget_signals(first_step, [rows])
+            self.execute(
+                f"INSERT INTO {rows} BY NAME SELECT * FROM {view} WHERE step >= ?", [first_step]
+            )
+
+    def forget_signals(self, first_step: int = 0, tables: Sequence[str] = tuple(_ROWS)) -> None:
+        for rows in tables:
+            self.execute(f"DELETE FROM {rows} WHERE step >= ?", [first_step])
+
+    def read_through(self, part: Part) -> str | None:
+        """What DuckDB says when it reads every value of a part; None if it can."""
+        file = quote(str(part.path(self._run)))
+        try:
+            self.execute(f"SELECT max(COLUMNS(*)) FROM read_parquet({file})")
+        except (duckdb.OutOfMemoryException, duckdb.InterruptException):
+            raise
+        except duckdb.Error as error:
+            return str(error).split("\n")[0]
+        return None

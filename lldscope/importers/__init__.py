@@ -1,0 +1,1 @@
+"""Importers: logs of other people's trainers as runs that every face of lldscope can read."""

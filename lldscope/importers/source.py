@@ -1,0 +1,112 @@
+"""What an importer is: it looks at a file, and reads what somebody else's trainer wrote into it.
+
+A source names foreign metrics as the file does; `mapping` says which of our signals they are, and
+`build` writes them. A source never raises for bad content: it counts what it passes over in its
+`Findings` and goes on, as far as the file goes.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Protocol
+
+HEAD_BYTES = 1 << 16  # what `looks_like` gets of a file
+
+
+@dataclass(frozen=True)
+class Scalars:
+    """Means that somebody else computed, of one step.
+
+    values   by the name that the file gives them; NaN and Inf as they came
+    time     Unix time, if the file tells it
+    attempt  which start of the run; `Attempts` counts them where steps go back
+    """
+
+    step: int
+    values: dict[str, float]
+    time: float | None = None
+    attempt: int = 1
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows of one of our tables: columns of equal length, by the names of `lldscope.schema`.
+
+    Without a column `attempt` the rows belong to the attempt whose step stands, as those of a
+    trainer do that overwrites its files when it goes on from a checkpoint.
+    """
+
+    table: str
+    columns: dict[str, list[Any]]
+
+
+@dataclass
+class Findings:
+    """What an import passed over, could not map, or has to say: counted, and shown at the end."""
+
+    skipped: Counter[str] = field(default_factory=Counter)  # reason → how many
+    names: Counter[str] = field(default_factory=Counter)  # foreign names kept under their own name
+    notes: dict[str, None] = field(default_factory=dict)  # in order, each once
+
+    def skip(self, reason: str, n: int = 1) -> None:
+        self.skipped[reason] += n
+
+    def unmapped(self, name: str, n: int = 1) -> None:
+        self.names[name] += n
+
+    def note(self, text: str) -> None:
+        self.notes[text] = None
+
+
+@dataclass
+class Attempts:
+    """Counts the starts of a run in a log that is read in order: a step that goes back is one."""
+
+    attempt: int = 1
+    last: int | None = None
+
+    def of(self, step: int) -> int:
+        if self.last is not None and step < self.last:
+            self.attempt += 1
+        self.last = step
+        return self.attempt
+
+
+class Source(Protocol):
+    """One format.
+
+    name   for `--format`
+    words  what the format is, for people
+    needs  what `pip install` needs for it beyond lldscope, or None
+    """
+
+    name: str
+    words: str
+    needs: str | None
+
+    def looks_like(self, path: Path, head: bytes) -> bool:
+        """Whether the path is of this format; `head` is empty for a directory. Cheap, and strict
+        enough that no two sources claim one path."""
+        ...
+
+    def read(self, paths: Sequence[Path], found: Findings) -> Iterator[Scalars | Rows]:
+        """All that the paths of one run hold, in the order in which it was written."""
+        ...
+
+
+# Module of this package → its classes of sources. Those of means come before those of rows: rows
+# belong to the attempts that the means tell of.
+_SOURCES: dict[str, tuple[str, ...]] = {}
+
+
+def sources() -> list[Source]:
+    """All formats; a module whose package is missing still loads, and `needs` says what it wants."""
+    return [
+        getattr(import_module(f".{module}", __package__), name)()
+        for module, names in _SOURCES.items()
+        for name in names
+    ]

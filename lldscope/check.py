@@ -118,7 +118,7 @@ def check(
         "schema": CHECK_SCHEMA,
         "run": run.name,
         "id": run.info.get("id"),
-        "path": str(run.path),
+        "path": run.place,
         "verdict": verdict(assessment, life),
         "evidence": assessment.grade,
         "phase": assessment.phase,

@@ -28,6 +28,7 @@ COMMANDS = {
     "dash": "Serve the dashboard on this machine.",
     "retriever": "Serve a corpus to search agents, in Search-R1's protocol.",
     "evaluate": "Judge the alarms on a bank of runs whose end is known.",
+    "export": "Write tables and signals as plain Parquet or CSV.",
     "query": "Ask a run a question in SQL; read-only.",
     "schema": "Tables and columns: units, meaning, when they are NULL.",
 }
@@ -70,6 +71,13 @@ def cli(ctx: click.Context) -> None:
     ctx.obj = {"monitor": _monitor}
 
 
+def _printable(error: object) -> str:
+    """Messages quote names and values of runs, which a terminal must not obey."""
+    from .terminal import plain
+
+    return "\n".join(plain(line) for line in str(error).split("\n"))
+
+
 def main() -> None:
     """Entry point: every error a user can cause is one sentence on stderr and an exit code."""
     try:
@@ -80,12 +88,12 @@ def main() -> None:
     except (click.Abort, KeyboardInterrupt):
         sys.exit(130)
     except LldscopeError as error:
-        click.echo(f"lldscope: {error}", err=True)
+        click.echo(f"lldscope: {_printable(error)}", err=True)
         sys.exit(error.exit_code)
     except BrokenPipeError:  # the reader of our output has gone; that is its right
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
     except OSError as error:
-        where = f" {error.filename}" if error.filename else ""
+        where = f" {_printable(error.filename)}" if error.filename else ""
         click.echo(f"lldscope:{where} {error.strerror or error}", err=True)
         sys.exit(1)

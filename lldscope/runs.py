@@ -165,7 +165,7 @@ class Run:
             raise UsageError(f"There is no table {table}.")
         with self._lock:
             self._guarded(lambda: self._define_tables(tuple(TABLES)))
-            return self._db.connection.execute(f"FROM {table}").to_arrow_reader(rows)
+            return self._db.connection.sql(f"FROM {table}").to_arrow_reader(rows)
 
     def phases(self) -> pd.DataFrame:
         """Causal phases as spans: phase, start_step, end_step."""

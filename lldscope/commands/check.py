@@ -8,6 +8,8 @@ from typing import Any
 
 import click
 
+from . import Place, complain
+
 # 1 is an internal or I/O error, 2 a usage error.
 EXIT = {"healthy": 0, "warning": 10, "critical": 11, "stalled": 12, "insufficient": 13}
 NAGIOS = {"healthy": 0, "warning": 1, "critical": 2, "stalled": 2, "insufficient": 3}
@@ -56,7 +58,7 @@ def exit_options(function: Any) -> Any:
 
 
 @click.command()
-@click.argument("run", type=click.Path(path_type=Path))
+@click.argument("run", type=Place())
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
 @arl_option
 @rules_option
@@ -97,13 +99,5 @@ def check(
         from ..views import show_state
 
         show_state(opened, state)
-    _complain(state)
+    complain(state["damaged"], state["dropped"])
     sys.exit(code)
-
-
-def _complain(state: dict[str, Any]) -> None:
-    """What is wrong with the log itself goes to stderr, whatever the format of the data."""
-    for part, wrong in state["damaged"].items():
-        click.echo(f"lldscope: {part} is damaged and left out: {wrong}.", err=True)
-    for what, count in state["dropped"].items():
-        click.echo(f"lldscope: the recorder dropped {count} × {what}.", err=True)

@@ -2,18 +2,33 @@
 
 from __future__ import annotations
 
+import os
+import sys
+import threading
 from pathlib import Path
 from typing import Any
 
 import click
 
+from . import Place, complain
+
+_GRACE = 10.0  # seconds that a stopped query has to stop
+
 
 @click.command()
-@click.argument("run", type=click.Path(path_type=Path))
+@click.argument("run", type=Place())
 @click.argument("sql")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per row.")
 @click.option("--csv", "as_csv", is_flag=True, help="CSV with a header line.")
-def query(run: Path, sql: str, as_json: bool, as_csv: bool) -> None:
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=0.1),
+    default=60.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Stop a query that takes longer.",
+)
+def query(run: Path, sql: str, as_json: bool, as_csv: bool, timeout: float) -> None:
     """Run one SELECT over the tables and views of RUN.
 
     Tables: steps, updates, responses, actions, tokens, evals, probes (the last attempt where steps
@@ -29,7 +44,11 @@ def query(run: Path, sql: str, as_json: bool, as_csv: bool) -> None:
 
     if as_json and as_csv:
         raise UsageError("Choose one of --json and --csv.")
-    frame = open_run(run).sql(sql)
+    with open_run(run) as opened:
+        last_resort = _end_this_process_after(timeout + _GRACE, timeout)
+        frame = opened.sql(sql, seconds=timeout)
+        last_resort.cancel()
+        damaged = opened.damaged
     if as_csv:
         click.echo(frame.to_csv(index=False), nl=False)
     elif as_json:
@@ -37,6 +56,22 @@ def query(run: Path, sql: str, as_json: bool, as_csv: bool) -> None:
             click.echo(to_json(row))
     else:
         _show(frame)
+    complain(damaged)
+
+
+def _end_this_process_after(seconds: float, limit: float) -> threading.Timer:
+    """A function that makes one giant value is not stopped by DuckDB's interrupt."""
+
+    def end() -> None:
+        message = f"lldscope: the query took longer than {limit:g} s and did not stop when asked."
+        click.echo(message, err=True)
+        sys.stderr.flush()
+        os._exit(2)
+
+    timer = threading.Timer(seconds, end)
+    timer.daemon = True
+    timer.start()
+    return timer
 
 
 def _show(frame: Any) -> None:

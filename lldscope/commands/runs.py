@@ -7,9 +7,11 @@ from typing import Any
 
 import click
 
+from . import Place
+
 
 @click.command()
-@click.argument("root", type=click.Path(path_type=Path), default=Path("runs"))
+@click.argument("root", type=Place(), default=Path("runs"))
 @click.option("--json", "as_json", is_flag=True, help="One JSON array on stdout.")
 def runs(root: Path, as_json: bool) -> None:
     """List the runs under ROOT (default: runs) with verdict, phase and age of the last row."""
@@ -33,14 +35,15 @@ def _row(path: Path, root: Path) -> dict[str, Any]:
 
     name = path.name if path == root else path.relative_to(root).as_posix()
     try:
-        run = open_run(path)
+        run = open_run(path, root)
         state = check(run)
     except LldscopeError as error:
         return {"run": name, "error": str(error)}
     wanted = ("verdict", "phase", "evidence", "last_step", "life", "last_row_age_seconds")
     firing = [a["rule"] for a in state["alerts"] if a["state"] == "firing"]
     group = run.info.get("group")
-    return {"run": name, "group": group, **{k: state[k] for k in wanted}, "firing": firing}
+    told = {k: state[k] for k in wanted}
+    return {"run": name, "group": group, **told, "firing": firing, "damaged": state["damaged"]}
 
 
 def _show(rows: list[dict[str, Any]]) -> None:
@@ -61,6 +64,11 @@ def _show(rows: list[dict[str, Any]]) -> None:
         verdict = Text(row["verdict"], VERDICT_STYLE[row["verdict"]])
         table.add_row(
             plain(row["run"]), verdict, row["phase"] or "–", row["evidence"], step, last,
-            ", ".join(row["firing"]),
+            ", ".join([*row["firing"], *_damage(row)]),
         )  # fmt: skip
     console().print(table)
+
+
+def _damage(row: dict[str, Any]) -> list[str]:
+    n = len(row["damaged"])
+    return [f"{n} damaged: see check"] if n else []

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from . import Place, complain
 from .check import arl_option, exit_code, exit_options, rules_option
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("run", type=click.Path(path_type=Path))
+@click.argument("run", type=Place())
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per line, on every change.")
 @click.option(
     "--notify",
@@ -83,6 +84,7 @@ def watch(
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     follower = Follower(run, arl, all_rules(rules))
     state: dict[str, Any] | None = None
+    complained: set[str] = set()
     with (
         Notifier(addresses, on_alert, repeat) as notifier,
         json_lines() if as_json else _for_people() as show,
@@ -94,6 +96,9 @@ def watch(
             if look is None:
                 continue
             state = look.state
+            if not as_json:
+                complain({p: w for p, w in state["damaged"].items() if p not in complained})
+                complained |= state["damaged"].keys()
             # What was over before the watching began is history: shown, but told to nobody.
             notifier.tell([e for e in events if not look.first or e["state"] == "firing"])
             if until == "firing" and _serious(state, fail_on):

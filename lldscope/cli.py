@@ -31,6 +31,8 @@ COMMANDS = {
     "export": "Write tables and signals as plain Parquet or CSV.",
     "query": "Ask a run a question in SQL; read-only.",
     "schema": "Tables and columns: units, meaning, when they are NULL.",
+    "compact": "Merge the parts of a run; let go of old token rows.",
+    "doctor": "Examine a run, or this installation; repair what can be.",
 }
 _FROM_ENTRY_POINTS = ("train", "dash", "retriever")
 

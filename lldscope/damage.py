@@ -9,8 +9,8 @@ from typing import Any
 import pyarrow as pa
 
 from . import files
+from .manifest import Part, quarantined
 from .schema import arrow_schema
-from .store import Part
 
 MISSING = "the file is missing"
 
@@ -39,7 +39,7 @@ def damage(run: Path, part: Part) -> str | None:
             file.seek(0)
             return _misfit(part, pq.read_metadata(file))
     except FileNotFoundError:
-        return MISSING
+        return quarantined(run, part) or MISSING
     except (ValueError, OSError, pa.ArrowException) as error:
         return files.words(error).split("\n")[0]
 

@@ -114,12 +114,12 @@ def read_lines(path: Path, run: Path) -> tuple[list[tuple[Any, bool]], dict[str,
             if line:
                 values.append(parse_line(line))
         except ValueError as error:
-            if number < len(lines) or not _torn(line):
+            if number < len(lines) or not torn(line):
                 wrong[f"{name} line {number}"] = words(error)
     return values, wrong
 
 
-def _torn(line: bytes) -> bool:
+def torn(line: bytes) -> bool:
     """Whether a line without end is one that a kill cut off, rather than one that was destroyed."""
     return line.startswith(b"{") and b"\0" not in line
 

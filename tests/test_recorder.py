@@ -19,8 +19,7 @@ import pytest
 from conftest import record_steps, wait_until
 
 import lldscope
-from lldscope import recorder as recorder_module
-from lldscope import store
+from lldscope import compaction, store, writer
 from lldscope.errors import LldscopeError, NewerSchema, RunExists
 from lldscope.schema import TABLES
 
@@ -87,7 +86,7 @@ def test_what_does_not_fit_is_dropped_and_named(tmp_path, columns, reason):
 
 
 def test_a_step_appears_in_all_tables_at_once(tmp_path, monkeypatch):
-    monkeypatch.setattr(recorder_module, "SEAL_SECONDS", 0.05)
+    monkeypatch.setattr(writer, "SEAL_SECONDS", 0.05)
     path = tmp_path / "r"
     with lldscope.Recorder(path) as r:
         for step in range(20):
@@ -101,8 +100,8 @@ def test_a_step_appears_in_all_tables_at_once(tmp_path, monkeypatch):
 
 
 def test_small_parts_are_merged_and_rows_counted_once(tmp_path, monkeypatch):
-    monkeypatch.setattr(recorder_module, "SEAL_SECONDS", 0.0)
-    monkeypatch.setattr(recorder_module, "MERGE_FAN_IN", 4)
+    monkeypatch.setattr(writer, "SEAL_SECONDS", 0.0)
+    monkeypatch.setattr(compaction, "FAN_IN", 4)
     path = tmp_path / "r"
     r = lldscope.Recorder(path)
     for step in range(50):
@@ -117,17 +116,44 @@ def test_small_parts_are_merged_and_rows_counted_once(tmp_path, monkeypatch):
     assert len(list((path / "steps").iterdir())) == 1
 
 
-def test_a_disk_that_refuses_costs_no_row_and_raises_nothing(tmp_path, monkeypatch):
-    monkeypatch.setattr(recorder_module, "SEAL_SECONDS", 0.05)
+def test_a_disk_that_refuses_costs_no_row_and_is_named_once(tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr(writer, "SEAL_SECONDS", 0.02)
     path = tmp_path / "r"
     r = lldscope.Recorder(path)
     (path / "steps").write_text("a file where the folder should be")
-    r.step(step=0)
-    wait_until(lambda: any("kept in memory" in name for name in r.dropped))
+    for step in range(5):
+        r.step(step=step)
+        r.flush()
     (path / "steps").unlink()
-    r.step(step=1)
+    r.event("checkpoint", step=5)
+    r.step(step=5)
     r.close()
-    assert [x["step"] for x in rows(path, "steps")] == [0, 1]
+    assert [x["step"] for x in rows(path, "steps")] == list(range(6))
+    assert r.dropped == {}
+    told = [m for m in caplog.messages if "takes no rows" in m]
+    assert len(told) == 1
+    assert "Training goes on" in told[0]
+    assert str(path) in told[0]
+    assert any("takes rows again" in m for m in caplog.messages)
+
+
+def test_while_the_disk_refuses_the_largest_tables_go_first(tmp_path, monkeypatch):
+    monkeypatch.setattr(writer, "SEAL_SECONDS", 0.02)
+    monkeypatch.setattr(writer, "MAX_WAITING_BYTES", 20_000)
+    path = tmp_path / "r"
+    r = lldscope.Recorder(path)
+    (path / "steps").write_text("a file where the folder should be")
+    for step in range(10):
+        r.responses(step=step, response_id=np.arange(64), text="x" * 200)
+        r.step(step=step)
+        r.flush()
+    (path / "steps").unlink()
+    r.close()
+    lost = r.dropped["responses: rows lost because the disk refuses them"]
+    assert lost > 0
+    assert lost + len(rows(path, "responses")) == 640
+    assert [x["step"] for x in rows(path, "steps")] == list(range(10))
+    assert store.read_heartbeats(path)[0]["dropped"] == dict(r.dropped)
 
 
 def test_rows_that_no_disk_took_are_counted_at_the_end(tmp_path):
@@ -141,7 +167,7 @@ def test_rows_that_no_disk_took_are_counted_at_the_end(tmp_path):
 
 
 def test_a_full_queue_drops_and_counts_rather_than_waits(tmp_path, monkeypatch):
-    monkeypatch.setattr(recorder_module, "QUEUE_CALLS", 2)
+    monkeypatch.setattr(writer, "QUEUE_CALLS", 2)
     r = lldscope.Recorder(tmp_path / "r")
     for step in range(3000):
         r.step(step=step)

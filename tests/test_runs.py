@@ -12,8 +12,7 @@ import pytest
 from conftest import record_steps
 
 import lldscope
-from lldscope import recorder as recorder_module
-from lldscope import store
+from lldscope import compaction, store, writer
 from lldscope.errors import LldscopeError, NewerSchema, RunNotFound, UsageError
 from lldscope.runs import find_runs
 
@@ -49,9 +48,9 @@ def test_a_step_begun_again_is_not_mixed_with_what_it_was(tmp_path):
 
 
 def test_a_live_run_is_followed_and_equals_a_fresh_reading(tmp_path, monkeypatch):
-    monkeypatch.setattr(recorder_module, "SEAL_SECONDS", 0.0)
-    monkeypatch.setattr(recorder_module, "MERGE_FAN_IN", 3)
-    monkeypatch.setattr(recorder_module, "GRACE_SECONDS", 0.0)
+    monkeypatch.setattr(writer, "SEAL_SECONDS", 0.0)
+    monkeypatch.setattr(compaction, "FAN_IN", 3)
+    monkeypatch.setattr(writer, "GRACE_SECONDS", 0.0)
     path = tmp_path / "r"
     recorder = lldscope.Recorder(path)
     run = lldscope.open_run(path)
@@ -90,8 +89,8 @@ def _first_part(path: Path, table: str) -> Path:
 @pytest.fixture
 def in_parts(tmp_path, monkeypatch):
     """A run whose steps lie in several parts."""
-    monkeypatch.setattr(recorder_module, "MERGE_FAN_IN", 1000)
-    monkeypatch.setattr(recorder_module._Writer, "_merge", lambda *a: None)
+    monkeypatch.setattr(compaction, "FAN_IN", 1000)
+    monkeypatch.setattr(writer.Writer, "_merge", lambda *a: False)
     path = tmp_path / "r"
     for start in range(0, 30, 10):
         with lldscope.Recorder(path, resume=start > 0) as recorder:

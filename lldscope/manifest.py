@@ -1,0 +1,280 @@
+"""Which parts of a run count: the manifests, replayed.
+
+There is one manifest per attempt and rank, `manifest/a1-r0.jsonl`, to which lines are only ever
+added. A line lists the parts of several tables, so a step becomes visible in all tables at once,
+and the parts that a merged part replaces. Its writer is the recorder of that rank; after the end of
+that process `lldscope compact`, the next attempt's rank 0 and the doctor may add lines, too. Where
+two of them merged the same parts at once the first line stands and the second is void, so that no
+row is ever counted twice and nobody needs a lock. Only the last line can be torn, by a kill.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from . import files
+from .schema import TABLES
+
+MANIFEST_DIR = "manifest"
+QUARANTINE_DIR = "quarantine"
+
+_MANIFEST_NAME = re.compile(r"a(\d+)-r(\d+)\.jsonl")
+_PART_NAME = re.compile(r"a(\d+)-r(\d+)-(\d+)(?:-(\d+))?(?:-k(\d+))?\.parquet")
+_TABLE_NAME = re.compile(r"[a-z_]{1,64}")
+_MOST_COUNT = 2**50  # what a manifest may claim
+
+
+@dataclass(frozen=True)
+class Part:
+    """A sealed Parquet file: where it is and what it holds."""
+
+    table: str
+    file: str
+    attempt: int
+    rank: int
+    rows: int
+    size: int
+    first_step: int
+    last_step: int
+    crc: int | None = None  # CRC-32 of the file; None in runs of versions that wrote none
+
+    def path(self, run: Path) -> Path:
+        return run / self.table / self.file
+
+    @property
+    def name(self) -> PartName:
+        name = part_name(self.file)
+        assert name is not None
+        return name
+
+    def entry(self) -> dict[str, Any]:
+        """The part as its manifest line tells it."""
+        entry = {
+            "file": self.file,
+            "rows": self.rows,
+            "bytes": self.size,
+            "steps": [self.first_step, self.last_step],
+        }
+        return entry if self.crc is None else entry | {"crc": self.crc}
+
+
+@dataclass(frozen=True)
+class PartName:
+    """What the name of a part says; `kept_from` is the step that retention kept rows from."""
+
+    attempt: int
+    rank: int
+    first: int
+    last: int
+    kept_from: int = 0
+
+    def covers(self, other: PartName) -> bool:
+        """Whether every row that counts in the other part is in this one."""
+        if self.owner != other.owner or self == other:
+            return False
+        span, others = (self.first, self.last), (other.first, other.last)
+        if span == others:
+            return self.kept_from > other.kept_from
+        return self.first <= other.first and other.last <= self.last
+
+    @property
+    def owner(self) -> tuple[int, int]:
+        return self.attempt, self.rank
+
+    @property
+    def file(self) -> str:
+        last = "" if self.last == self.first else f"-{self.last:06d}"
+        kept = f"-k{self.kept_from}" if self.kept_from else ""
+        return f"a{self.attempt}-r{self.rank}-{self.first:06d}{last}{kept}.parquet"
+
+    def overlaps(self, other: PartName) -> bool:
+        return self.owner == other.owner and self.first <= other.last and other.first <= self.last
+
+
+@cache
+def part_name(file: str) -> PartName | None:
+    """What a file's name says about the part in it; None if it is not the name of a part."""
+    match = _PART_NAME.fullmatch(file)
+    if match is None:
+        return None
+    attempt, rank, first, last, kept = match.groups()
+    return PartName(int(attempt), int(rank), int(first), int(last or first), int(kept or 0))
+
+
+@dataclass
+class Manifest:
+    """The parts of a run that count now, and what is wrong with the manifests, by place.
+
+    `replaced` are the files that merged parts stand for, `closed` the (attempt, rank) whose
+    recorder sealed everything before it ended, `lines` the complete lines of each file.
+    """
+
+    parts: list[Part] = field(default_factory=list)
+    damaged: dict[str, str] = field(default_factory=dict)
+    replaced: set[tuple[str, str]] = field(default_factory=set)
+    closed: set[tuple[int, int]] = field(default_factory=set)
+    lines: dict[str, int] = field(default_factory=dict)
+
+
+def manifest_path(run: Path, attempt: int, rank: int) -> Path:
+    return run / MANIFEST_DIR / f"a{attempt}-r{rank}.jsonl"
+
+
+def is_manifest(file: str) -> bool:
+    return _MANIFEST_NAME.fullmatch(file) is not None
+
+
+def manifest_names(run: Path) -> list[tuple[int, int]]:
+    """The (attempt, rank) that have a manifest, in order."""
+    found = (_MANIFEST_NAME.fullmatch(p.name) for p in (run / MANIFEST_DIR).glob("*.jsonl"))
+    return sorted((int(m[1]), int(m[2])) for m in found if m)
+
+
+class ManifestReader:
+    """Reads the manifests of a run again and again; each time only what was added since."""
+
+    def __init__(self, run: Path) -> None:
+        self._run = run
+        self._files: dict[tuple[int, int], ManifestFile] = {}
+
+    def read(self) -> Manifest:
+        names = manifest_names(self._run)
+        self._files = {n: self._files.get(n) or ManifestFile(self._run, *n) for n in names}
+        result = Manifest()
+        for name, file in self._files.items():
+            file.read()
+            result.parts += file.parts()
+            result.damaged |= file.damaged
+            result.replaced |= file.replaced
+            result.lines[file.path.name] = file.lines
+            if file.closed:
+                result.closed.add(name)
+        return result
+
+
+class ManifestFile:
+    """The lines of one manifest, replayed as far as they have been read."""
+
+    def __init__(self, run: Path, attempt: int, rank: int) -> None:
+        self.run, self.path = run, manifest_path(run, attempt, rank)
+        self.attempt, self.rank = attempt, rank
+        self.inode = -1
+        self._begin()
+
+    def _begin(self) -> None:
+        self.offset = self.lines = 0
+        self.live: dict[tuple[str, str], Part] = {}
+        self.replaced: set[tuple[str, str]] = set()
+        self.damaged: dict[str, str] = {}
+        self.closed = False
+
+    def read(self) -> None:
+        """Take up the lines that are complete; the last one may be torn by a kill."""
+        name = f"{MANIFEST_DIR}/{self.path.name}"
+        self.damaged.pop(name, None)
+        try:
+            new = self._new_bytes()
+        except FileNotFoundError:
+            self._begin()
+            return
+        except (ValueError, OSError) as error:
+            self._begin()
+            self.damaged[name] = files.words(error)
+            return
+        *whole, rest = new.split(b"\n")
+        self.offset += len(new) - len(rest)
+        for line in whole:
+            self.lines += 1
+            if line:
+                try:
+                    self._replay(*files.parse_line(line))
+                except (ValueError, KeyError, TypeError, AttributeError) as error:
+                    wrong = str(error) if type(error) is ValueError else "it lists no parts"
+                    self.damaged[f"{name} line {self.lines}"] = wrong
+        if rest and not files.torn(rest):
+            self.damaged[name] = "its end is destroyed"
+
+    def _new_bytes(self) -> bytes:
+        with files.open_inside(self.path, self.run) as file:
+            state = os.fstat(file.fileno())
+            if state.st_size > files.MOST_BYTES:
+                raise ValueError(f"it has {state.st_size} bytes, more than such a file can have")
+            if state.st_ino != self.inode or state.st_size < self.offset:
+                self._begin()  # another run lies here now, or the doctor has been
+                self.inode = state.st_ino
+            file.seek(self.offset)
+            return file.read()
+
+    def _replay(self, line: dict[str, Any], vouched: bool) -> None:
+        added = self._parts(line["parts"], vouched)
+        gone = [(t, f) for t, names in line.get("replaces", {}).items() for f in names]
+        self.closed = line.get("closed") is True
+        if any(key in self.replaced for key in gone):
+            return  # another process merged these before: its parts count, not these
+        for key in gone:
+            self.live.pop(key, None)
+            self.replaced.add(key)
+        for part in added:
+            self._cover(part)
+            self.live[part.table, part.file] = part
+
+    def _cover(self, part: Part) -> None:
+        """A merged part stands for what it holds, also where the line about some of it is bad."""
+        if part.name.first < part.name.last:
+            for key, other in list(self.live.items()):
+                if key[0] == part.table and part.name.covers(other.name):
+                    del self.live[key]
+                    self.replaced.add(key)
+
+    def _parts(self, told: dict[str, Any], vouched: bool) -> list[Part]:
+        """The parts of a line. Tables this version does not know are passed over, if a checksum
+        says that they were meant."""
+        parts = []
+        for table, entry in told.items():
+            if table not in TABLES and vouched and _TABLE_NAME.fullmatch(table):
+                continue
+            part = self._part(table, entry)
+            if part.crc is not None and not vouched:
+                raise ValueError("it has lost its checksum")
+            parts.append(part)
+        return parts
+
+    def _part(self, table: str, entry: dict[str, Any]) -> Part:
+        file, rows, size = entry["file"], entry["rows"], entry["bytes"]
+        first, last = entry["steps"]
+        crc = entry.get("crc")
+        name = part_name(file)
+        if table not in TABLES or name is None or name.owner != (self.attempt, self.rank):
+            raise ValueError(f"it lists no part of this attempt and rank: {table}/{file}")
+        numbers = (rows, size, first, last, 0 if crc is None else crc)
+        if (
+            any(type(n) is not int for n in numbers)
+            or not -(2**31) <= first <= last < 2**31
+            or not (0 <= rows <= _MOST_COUNT and 0 <= size <= _MOST_COUNT)
+        ):
+            raise ValueError(f"it lists no numbers of a part: {numbers}")
+        return Part(table, file, *name.owner, rows, size, first, last, crc)
+
+    def parts(self) -> list[Part]:
+        """The parts that count, in the order they were listed."""
+        return list(self.live.values())
+
+
+def quarantine_path(run: Path, table: str, file: str) -> Path:
+    """Where `doctor --repair` moves a damaged part; the reason lies beside it, as text."""
+    return run / QUARANTINE_DIR / f"{table}-{file}"
+
+
+def quarantined(run: Path, part: Part) -> str | None:
+    """Why a part lies in quarantine; None if it does not."""
+    reason = quarantine_path(run, part.table, part.file).with_suffix(".txt")
+    try:
+        with files.open_inside(reason, run) as file:
+            return f"in quarantine: {file.read(1000).decode(errors='replace').strip()}"
+    except (OSError, ValueError):
+        return None

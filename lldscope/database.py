@@ -22,7 +22,7 @@ HELD_ROWS = 100_000  # new rows, at most, that are held in memory while signals 
 # Views in the order in which they build on each other. What they give per step is kept in tables
 # (ROWS: table → view), to which a live run only adds; the last views read those.
 _STEP_TABLES = ("steps", "updates", "responses", "actions")
-SIGNAL_TABLES = (*_STEP_TABLES, "probes")  # what signals are computed from
+SIGNAL_TABLES = (*_STEP_TABLES, "probes", "scalars")  # what signals are computed from
 _BEFORE_ROWS = (
     "group_totals",
     "response_class",
@@ -35,6 +35,8 @@ _BEFORE_ROWS = (
     "step_groups",
     "step_actions",
     "step_first_actions",
+    "step_measured",
+    "step_scalars",
     "step_signals",
     "step_action_signals",
     "step_probes",

@@ -235,8 +235,32 @@ PROBES = Table(
     ),
 )
 
+SCALARS = Table(
+    "scalars",
+    "one row per step and name: a mean that somebody else computed, as other trainers' logs tell it",
+    (
+        Column("step", "int", "step", "RL step.", True),
+        *_STAMP,
+        Column(
+            "name",
+            "text",
+            "",
+            "The signal it stands for, as in `signals`; otherwise the name it had in its log.",
+            True,
+        ),
+        Column("value", "sum", "", "The mean, in the signal's unit where it stands for one."),
+        Column(
+            "estimator",
+            "text",
+            "",
+            "How it differs from what lldscope would measure; NULL if it does not, or if the name "
+            "is no signal's.",
+        ),
+    ),
+)
+
 TABLES: dict[str, Table] = {
-    t.name: t for t in (STEPS, UPDATES, RESPONSES, ACTIONS, TOKENS, EVALS, PROBES)
+    t.name: t for t in (STEPS, UPDATES, RESPONSES, ACTIONS, TOKENS, EVALS, PROBES, SCALARS)
 }
 
 SIGNALS = Table(

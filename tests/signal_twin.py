@@ -12,8 +12,16 @@ from typing import Any
 
 import numpy as np
 
+from lldscope.schema import SIGNALS
+
 Row = dict[str, Any]
 Tables = dict[str, list[Row]]
+
+MEANS = {c.name for c in SIGNALS.columns if c.kind == "float"}  # what a foreign mean may stand for
+WATCHED = {
+    "reward", "entropy", "kl", "loss_policy", "loss_llds", "loss_kl", "grad_norm", "grad_norm_max",
+    "ratio_max", "correct_logp", "incorrect_logp",
+}  # fmt: skip
 
 
 def finite(x: float | None) -> bool:
@@ -96,11 +104,28 @@ def signals(tables: Tables) -> list[Row]:
         row = {"step": number} | totals(s) | updates(s) | likelihood(s) | groups(s) | conduct(s)
         row |= of_actions(s) | {"good_first_action_share": good_first_actions(s)}
         row["n_nonfinite"] = nonfinite(s)
+        row |= told(tables["scalars"], number, row)
         tokens = [r["n_tokens"] for r in s.steps if r["n_tokens"] is not None]
         if tokens:
             seen = (seen or 0) + sum(tokens)
         rows.append(row | {"tokens_seen": seen})
     return rows
+
+
+def told(scalars: list[Row], step: int, row: Row) -> Row:
+    """Signals that the run's own rows have not got and somebody else's log has; and the count of
+    numbers that are none, to which those of the log are added."""
+    values: dict[str, list[float]] = {}
+    for r in scalars:
+        if r["step"] == step and r["value"] is not None:
+            values.setdefault(r["name"], []).append(r["value"])
+    found = {n: mean(v for v in vs if finite(v)) for n, vs in values.items()}
+    new = {n: v for n, v in found.items() if n in MEANS and row[n] is None}
+    watched = [vs for n, vs in values.items() if n in WATCHED]
+    if watched:
+        bad = sum(any(not finite(v) for v in vs) for vs in watched)
+        new["n_nonfinite"] = (row["n_nonfinite"] or 0) + bad
+    return new
 
 
 def totals(s: Step) -> Row:

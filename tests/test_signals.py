@@ -13,7 +13,7 @@ import pytest
 import signal_twin as twin
 
 import lldscope
-from lldscope import recorder as recorder_module
+from lldscope import compaction, writer
 from lldscope.schema import ACTION_SIGNALS, PROBE_SIGNALS, SIGNALS, TABLES, VIEWS
 
 ROOT = Path(__file__).parent.parent
@@ -29,16 +29,19 @@ class Log:
 
     def __init__(self, seed: int) -> None:
         self.rng = np.random.default_rng(seed)
+        self.told = np.random.default_rng(seed)  # what somebody else's log says
+        self.said = [0.5, -1.5, *([math.nan, math.inf, None] if seed % 2 else [])]
         self.ranks = int(self.rng.integers(1, 4))
         self.null = self.rng.choice([0.0, 0.0, 0.15, 0.4])
         self.bad = self.rng.choice([0.0, 0.0, 0.1])
-        self.tables = {name: [] for name in ("steps", "updates", "responses", "actions", "probes")}
+        names = ("steps", "updates", "responses", "actions", "probes", "scalars")
+        self.tables = {name: [] for name in names}
         # The recorder knows the time itself.
         optional = [
             (t, c.name)
             for t in self.tables
             for c in TABLES[t].columns
-            if not c.required and c.name != "time"
+            if t != "scalars" and not c.required and c.name != "time"
         ]
         lost = self.rng.random(len(optional)) < self.rng.choice([0.0, 0.1, 0.3])
         self.missing = {name for name, gone in zip(optional, lost, strict=True) if gone}
@@ -77,6 +80,10 @@ class Log:
             self._add("probes", stamp | {"probe": str(probe)}, {
                 "group_id": 0, "response_id": 0, "action_index": None, "value": rng.normal(),
             })  # fmt: skip
+        self.tables["scalars"] += [
+            stamp | {"name": str(name), "value": self.told.choice(self.said), "estimator": None}
+            for name in self.told.choice([*SIGNALS.names, "foreign/name"], 5)
+        ]
 
     def _rollout(self, stamp: dict[str, int]) -> None:
         rng = self.rng
@@ -137,7 +144,7 @@ class Log:
                     for t, rows in self.tables.items()}  # fmt: skip
             for step in sorted({r["step"] for r in mine["steps"]}):
                 for rank, recorder in enumerate(recorders):
-                    for table in ("updates", "responses", "actions", "probes", "steps"):
+                    for table in ("updates", "responses", "actions", "probes", "scalars", "steps"):
                         rows = [r for r in mine[table] if (r["step"], r["rank"]) == (step, rank)]
                         if rows:
                             self._call(recorder, table, rows)
@@ -232,8 +239,8 @@ def test_the_logs_hold_what_they_should():
 
 @pytest.mark.parametrize("seed", SEEDS[::8])
 def test_following_a_run_gives_what_reading_it_afresh_gives(seed, tmp_path, monkeypatch):
-    monkeypatch.setattr(recorder_module, "SEAL_SECONDS", 0.0)
-    monkeypatch.setattr(recorder_module, "MERGE_FAN_IN", 3)
+    monkeypatch.setattr(writer, "SEAL_SECONDS", 0.0)
+    monkeypatch.setattr(compaction, "FAN_IN", 3)
     made, path = Log(seed), tmp_path / "run"
     followed: list[lldscope.Run] = []
     looks = 0

@@ -1,28 +1,53 @@
 -- Grain: one row per step; every signal but tokens_seen. Each step depends on its own rows only,
 -- so a reader that follows a live run computes the new steps alone.
+-- A mean is that of the run's own rows; where they have none, what somebody else's log told.
 SELECT
-    t.step, t.time, t.n_tokens, t.n_responses, t.reward, t.reward_sd, t.success, t.entropy, t.kl,
-    u.grad_norm, u.grad_norm_max, u.ratio_max, u.clip_share,
-    CASE WHEN coalesce(t.n_nonfinite, u.n_nonfinite, a.n_nonfinite) IS NOT NULL
-         THEN coalesce(t.n_nonfinite, 0) + coalesce(u.n_nonfinite, 0) + coalesce(a.n_nonfinite, 0)
-         END AS n_nonfinite,
-    l.correct_logp, l.incorrect_logp, l.correct_logp - l.incorrect_logp AS logp_gap,
-    l.delta_correct, l.delta_incorrect, l.delta_correct_sum, l.n_delta_correct, l.lld_share,
-    l.delta_correct_loss, l.delta_correct_q10, l.delta_correct_trim, d.displaced_share,
-    g.n_groups, g.group_size_max, g.zero_signal_share, g.prompt_collision_share,
-    g.advantage_offset,
-    c.response_tokens, c.correct_tokens, c.incorrect_tokens,
-    c.valid_searches, c.answered_share, c.truncated_share, c.invalid_share,
-    a.tool_fail_share, l.merged_action_share, f.good_first_action_share,
-    a.action_logp_min, a.incorrect_error_norm,
-    a.llds_gate_share, a.dropped_token_share, a.engine_gap,
-    t.loss_policy, t.loss_llds, t.loss_kl, t.lr,
-    t.seconds_rollout, t.seconds_update, t.seconds_record
-FROM step_totals t
-LEFT JOIN update_totals u USING (step)
-LEFT JOIN step_likelihood l USING (step)
-LEFT JOIN step_displaced d USING (step)
-LEFT JOIN step_groups g USING (step)
-LEFT JOIN step_conduct c USING (step)
-LEFT JOIN step_actions a USING (step)
-LEFT JOIN step_first_actions f USING (step)
+    m.* REPLACE (
+        coalesce(m.reward, s.means['reward']) AS reward,
+        coalesce(m.reward_sd, s.means['reward_sd']) AS reward_sd,
+        coalesce(m.success, s.means['success']) AS success,
+        coalesce(m.entropy, s.means['entropy']) AS entropy,
+        coalesce(m.kl, s.means['kl']) AS kl,
+        coalesce(m.grad_norm, s.means['grad_norm']) AS grad_norm,
+        coalesce(m.grad_norm_max, s.means['grad_norm_max']) AS grad_norm_max,
+        coalesce(m.ratio_max, s.means['ratio_max']) AS ratio_max,
+        coalesce(m.clip_share, s.means['clip_share']) AS clip_share,
+        coalesce(m.correct_logp, s.means['correct_logp']) AS correct_logp,
+        coalesce(m.incorrect_logp, s.means['incorrect_logp']) AS incorrect_logp,
+        coalesce(m.logp_gap, s.means['logp_gap']) AS logp_gap,
+        coalesce(m.delta_correct, s.means['delta_correct']) AS delta_correct,
+        coalesce(m.delta_incorrect, s.means['delta_incorrect']) AS delta_incorrect,
+        coalesce(m.lld_share, s.means['lld_share']) AS lld_share,
+        coalesce(m.delta_correct_loss, s.means['delta_correct_loss']) AS delta_correct_loss,
+        coalesce(m.delta_correct_q10, s.means['delta_correct_q10']) AS delta_correct_q10,
+        coalesce(m.delta_correct_trim, s.means['delta_correct_trim']) AS delta_correct_trim,
+        coalesce(m.displaced_share, s.means['displaced_share']) AS displaced_share,
+        coalesce(m.zero_signal_share, s.means['zero_signal_share']) AS zero_signal_share,
+        coalesce(m.prompt_collision_share, s.means['prompt_collision_share']) AS prompt_collision_share,
+        coalesce(m.advantage_offset, s.means['advantage_offset']) AS advantage_offset,
+        coalesce(m.response_tokens, s.means['response_tokens']) AS response_tokens,
+        coalesce(m.correct_tokens, s.means['correct_tokens']) AS correct_tokens,
+        coalesce(m.incorrect_tokens, s.means['incorrect_tokens']) AS incorrect_tokens,
+        coalesce(m.valid_searches, s.means['valid_searches']) AS valid_searches,
+        coalesce(m.answered_share, s.means['answered_share']) AS answered_share,
+        coalesce(m.truncated_share, s.means['truncated_share']) AS truncated_share,
+        coalesce(m.invalid_share, s.means['invalid_share']) AS invalid_share,
+        coalesce(m.tool_fail_share, s.means['tool_fail_share']) AS tool_fail_share,
+        coalesce(m.merged_action_share, s.means['merged_action_share']) AS merged_action_share,
+        coalesce(m.good_first_action_share, s.means['good_first_action_share']) AS good_first_action_share,
+        coalesce(m.action_logp_min, s.means['action_logp_min']) AS action_logp_min,
+        coalesce(m.incorrect_error_norm, s.means['incorrect_error_norm']) AS incorrect_error_norm,
+        coalesce(m.llds_gate_share, s.means['llds_gate_share']) AS llds_gate_share,
+        coalesce(m.dropped_token_share, s.means['dropped_token_share']) AS dropped_token_share,
+        coalesce(m.engine_gap, s.means['engine_gap']) AS engine_gap,
+        coalesce(m.loss_policy, s.means['loss_policy']) AS loss_policy,
+        coalesce(m.loss_llds, s.means['loss_llds']) AS loss_llds,
+        coalesce(m.loss_kl, s.means['loss_kl']) AS loss_kl,
+        coalesce(m.lr, s.means['lr']) AS lr,
+        coalesce(m.seconds_rollout, s.means['seconds_rollout']) AS seconds_rollout,
+        coalesce(m.seconds_update, s.means['seconds_update']) AS seconds_update,
+        coalesce(m.seconds_record, s.means['seconds_record']) AS seconds_record,
+        coalesce(m.n_nonfinite + coalesce(s.n_nonfinite, 0), s.n_nonfinite) AS n_nonfinite
+    )
+FROM step_measured m
+LEFT JOIN step_scalars s USING (step)

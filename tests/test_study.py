@@ -191,6 +191,16 @@ def test_failures_do_not_stop_the_rest_and_needs_are_waited_for(tmp_path):
     assert any(line.startswith("bad: failed") for line in said)
 
 
+def test_time_is_that_of_the_processor(tmp_path):
+    took: dict[str, float] = {}
+    busy = "t = time.process_time()\nwhile time.process_time() < t + 0.5: pass"
+    for name, code in (("busy", busy), ("idle", "time.sleep(0.5)")):
+        keep = lambda seconds, name=name: took.setdefault(name, seconds) and "well"  # noqa: E731
+        drive([replace(job(tmp_path, name, "0\n" + code), finish=keep)], 1, lambda line: None)
+    assert 0.5 <= took["busy"] < 1.5
+    assert took["idle"] < 0.4
+
+
 def test_what_is_half_done_starts_anew(tmp_path):
     half = job(tmp_path, "half")
     half.folder.mkdir()
@@ -342,8 +352,8 @@ def test_exporting_again_replaces_the_line(sample_bank, tmp_path):
 @pytest.fixture
 def made_up_bank(sample_bank, tmp_path) -> Path:
     """Eleven runs of the plan: the signals of the samples with rewards that we know. GRPO ends at
-    0.1 (collapsed) in the first three seeds and at 0.5 in two more; LLDS at 0.5; half-lr, first seed,
-    was made with other settings."""
+    0.1 (collapsed) in the first three seeds and at 0.5 in two more; LLDS at 0.5; half-lr, first
+    seed, was made with other settings."""
     signals = pq.read_table(sample_bank / "signals" / "grpo.parquet")
     windows = pq.read_table(sample_bank / "windows" / "grpo.parquet")
     line = bank.index(sample_bank)["grpo"]
@@ -361,7 +371,7 @@ def made_up_bank(sample_bank, tmp_path) -> Path:
         row = collapse_row(reward)
         settings = p.resolved() | ({"lr": 1.0} if p.arm.name == "half-lr" else {})
         about = {"run": p.name, "settings": settings, "code": "abc", "processor": "ours"}
-        told = {"outcome": outcome(reward), "collapse_step": row, "seconds": 120.0}
+        told = {"outcome": outcome(reward), "collapse_step": row, "cpu_seconds": 120.0}
         bank._enter({**line, **about, **told}, tmp_path)
     return tmp_path
 

@@ -58,7 +58,8 @@ def run(only: tuple[str, ...], parallel: int, show: bool) -> None:
     if show:
         _show(runs)
         return
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    for told in (signal.SIGTERM, signal.SIGINT):  # a shell's background ignores the latter
+        signal.signal(told, signal.default_int_handler)
     states = _states(runs)
     for ended in left_over(r for r in runs if states[r.name] in ("missing", "outdated")):
         _say(f"{ended.name}: {keep(ended)} (made before)")
@@ -138,16 +139,16 @@ def _failure(r: Planned) -> str:
 
 
 def _say_hours(runs: list[Planned], states: dict[str, State], lines: dict[str, Any]) -> None:
-    """From the seconds of finished runs: of the arm, or of all where the arm has none."""
+    """From the finished runs whose time is known: of the arm, or of all where the arm has none."""
     taken: dict[str, list[float]] = {}
     for r in runs:
-        if states[r.name] == "done":
-            taken.setdefault(r.arm.name, []).append(lines[r.name]["seconds"])
+        if states[r.name] == "done" and lines[r.name].get("cpu_seconds"):
+            taken.setdefault(r.arm.name, []).append(lines[r.name]["cpu_seconds"])
     todo = [r for r in runs if states[r.name] in ("missing", "outdated")]
     every = [s for seconds in taken.values() for s in seconds]
     if todo and every:
         hours = sum(mean(taken.get(r.arm.name, every)) for r in todo) / 3600
-        _say(f"{len(todo)} runs to make: {hours:.1f} h one by one, as the others went")
+        _say(f"{len(todo)} runs to make: {hours:.1f} core hours, as the others went")
     elif todo:
         _say(f"{len(todo)} runs to make; none is finished to tell the hours from")
 

@@ -28,10 +28,10 @@ ENVIRONMENT = {
 class Job:
     """A command that fills a folder.
 
-    `finish` is called with the seconds it took once it has ended well, and says in one line what
-    came out; an exception in it is a failure of the job. `needs` is a file that has to be there
-    before it can start, `done` says whether somebody has done it meanwhile, `before` is called when
-    it starts.
+    `finish` is called with the processor seconds it took once it has ended well, and says in one
+    line what came out; an exception in it is a failure of the job. `needs` is a file that has to be
+    there before it can start, `done` says whether somebody has done it meanwhile, `before` is
+    called when it starts.
     """
 
     name: str
@@ -62,6 +62,7 @@ class _Running:
     process: subprocess.Popen[bytes]
     lock: int
     started: float = field(default_factory=time.monotonic)
+    cpu_seconds: float = 0.0
 
 
 @dataclass
@@ -97,7 +98,7 @@ def drive(
                 break
             tick([r.job for r in running])
             time.sleep(POLL)
-            for ended in [r for r in running if r.process.poll() is not None]:
+            for ended in [r for r in running if _has_ended(r)]:
                 running.remove(ended)
                 well = _end(ended, say)
                 (outcome.finished if well else outcome.failed).append(ended.job.name)
@@ -138,12 +139,21 @@ def _start(job: Job, say: Callable[[str], None]) -> _Running | None:
     return _Running(job, process, lock)
 
 
+def _has_ended(r: _Running) -> bool:
+    """Like `poll()`, and keeps what the process took of the processor."""
+    pid, status, used = os.wait4(r.process.pid, os.WNOHANG)
+    if pid:
+        r.process.returncode = os.waitstatus_to_exitcode(status)
+        r.cpu_seconds = used.ru_utime + used.ru_stime
+    return pid != 0
+
+
 def _end(ended: _Running, say: Callable[[str], None]) -> bool:
     job, seconds = ended.job, time.monotonic() - ended.started
     try:
         if ended.process.returncode != 0:
             raise RuntimeError(f"exit code {ended.process.returncode}: {_last_line(job.log)}")
-        say(f"{job.name}: {job.finish(seconds)}")
+        say(f"{job.name}: {job.finish(ended.cpu_seconds)}")
         return True
     except Exception as error:  # whatever it is, the other runs go on
         job.failed.write_text(f"{error}\n", encoding="utf-8")

@@ -31,7 +31,7 @@ class Result:
     decay: int | None  # step of the first decay alarm
     em_start: float | None
     em_end: float | None
-    minutes: float
+    minutes: float | None  # of a core
     line: dict[str, Any]  # of the index
     signals: pd.DataFrame = field(repr=False, compare=False)
     windows: pd.DataFrame = field(repr=False, compare=False)
@@ -104,7 +104,7 @@ def _result(plan: Planned, line: dict[str, Any], bank: Path) -> Result:
         decay=alarms.get("lld-decay"),
         em_start=em[0] if em else None,
         em_end=em[-1] if em else None,
-        minutes=line["seconds"] / 60,
+        minutes=line["cpu_seconds"] / 60 if line.get("cpu_seconds") else None,
         line=line,
         signals=signals,
         windows=exported_windows(plan.name, bank),

@@ -89,7 +89,7 @@ def warm_start_job(name: str) -> Job:
 
     def finish(seconds: float) -> str:
         folder.rename(final)
-        return f"made in {seconds:.0f} s, sha256 {digest(name)}"
+        return f"made in {seconds:.0f} core seconds, sha256 {digest(name)}"
 
     module = [sys.executable, "-m", "lldscope_trainer.supervised"]
     return Job(
@@ -106,7 +106,7 @@ def train_job(run: Planned) -> Job:
         module = ["tests.study.faults", run.arm.fault]
     told = [str(BASE_FILE), *run.overrides(), "--run", str(run.folder)]
     command = [sys.executable, "-m", *module, *told]
-    job = Job(run.name, command, run.folder, lambda seconds: keep(run))
+    job = Job(run.name, command, run.folder, lambda seconds: keep(run, seconds))
     return replace(
         job,
         needs=model_file(run.warm_start),
@@ -115,8 +115,9 @@ def train_job(run: Planned) -> Job:
     )
 
 
-def keep(run: Planned, bank: Path = BANK) -> str:
-    """Put a run that has ended into the bank; one line on how it went."""
+def keep(run: Planned, cpu_seconds: float | None = None, bank: Path = BANK) -> str:
+    """Put a run that has ended into the bank; one line on how it went. What it took of the
+    processor is not known (None) if its driver was killed."""
     about = {
         "run": run.name,
         "arm": run.arm.name,
@@ -124,6 +125,7 @@ def keep(run: Planned, bank: Path = BANK) -> str:
         "split": run.split,
         "fault": run.arm.fault,
         "warm_start": f"{run.warm_start} {digest(run.warm_start)}",
+        "cpu_seconds": None if cpu_seconds is None else round(cpu_seconds, 1),
         **json.loads(_stamp(run).read_text("utf-8")),
     }
     line = export(run.folder, about, bank)

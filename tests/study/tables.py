@@ -35,12 +35,12 @@ def progress(results: Results) -> str:
             f"{', '.join(results.outdated)}."
         )
     if results.runs:
-        hours = sum(r.minutes for r in results.runs) / 60
+        known = [r.minutes for r in results.runs if r.minutes is not None]
         codes = sorted({r.line["code"] for r in results.runs})
         machines = sorted({r.line["processor"] for r in results.runs})
         told += (
-            f" {hours:.1f} hours of runs added up, on {'; '.join(machines)}, "
-            f"by the code of {', '.join(codes)}."
+            f" {sum(known) / 60:.1f} core hours for the {len(known)} of them whose time is known, "
+            f"on {'; '.join(machines)}, by the code of {', '.join(codes)}."
         )
     return told
 
@@ -49,7 +49,7 @@ def outcomes(results: Results) -> str:
     """Per arm: collapses and rewards."""
     head = (
         "arm", "runs", "collapsed", "95 % interval", "declined", "step of collapse", "best reward",
-        "final reward", "greedy EM, start → end", "minutes a run",
+        "final reward", "greedy EM, start → end", "core minutes a run",
     )  # fmt: skip
     return _table(head, _per_arm(results, _outcome_cells))
 
@@ -65,8 +65,13 @@ def _outcome_cells(runs: list[Result]) -> list[str]:
         _mean(r.best for r in runs),
         _mean(r.final for r in runs),
         f"{_mean(r.em_start for r in runs)} → {_mean(r.em_end for r in runs)}",
-        f"{mean(r.minutes for r in runs):.1f}",
+        _minutes(runs),
     ]
+
+
+def _minutes(runs: list[Result]) -> str:
+    known = [r.minutes for r in runs if r.minutes is not None]
+    return f"{mean(known):.1f}" if known else "–"
 
 
 def alarms(results: Results) -> str:
@@ -204,7 +209,7 @@ def every_run(results: Results) -> str:
             r.plan.name, r.plan.warm_start, r.plan.split, results.label(r),
             _or_dash(r.collapse_step), f"{r.best:.2f}", f"{r.final:.2f}", f"{r.delta:+.2f}",
             _or_dash(r.decay), _or_dash(r.lead), f"{_mean([r.em_start])} → {_mean([r.em_end])}",
-            f"{r.minutes:.1f}", r.line["code"],
+            _minutes([r]), r.line["code"],
         ]
         for r in results.runs
     ]  # fmt: skip

@@ -336,10 +336,8 @@ class _Look:
         self, name: tuple[int, int], beats: dict[int, dict[str, Any]]
     ) -> bool:
         """Runs of earlier versions say only in the last heartbeat that they were closed."""
-        beat = beats.get(name[1], {})
-        if "attempt" in beat:
-            return False
-        return bool(beat.get("closed")) or self.info.get("status") == "finished"
+        beat = beats.get(name[1])
+        return beat is not None and "attempt" not in beat and bool(beat.get("closed"))
 
     def _losses(self) -> Iterator[Finding]:
         for rank, beat in sorted(store.read_heartbeats(self.run).items()):

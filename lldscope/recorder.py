@@ -109,6 +109,7 @@ class Recorder(NullRecorder):
         self._process = os.getpid()
         _warm_up()
         self._writer = Writer(self.path, self.attempt, rank, self.dropped)
+        self._writer.beat()
         self._writer.start()
         atexit.register(self.close, "stopped", "the process ended without closing the recorder")
 

@@ -96,6 +96,26 @@ class Writer(threading.Thread):
         self.join(seconds)
         return not self.is_alive()
 
+    def beat(self) -> None:
+        """Give a sign of life, unless a later attempt does. Losses of earlier attempts count on."""
+        self._last_beat = time.monotonic()
+        if any(a > self.attempt and r == self.rank for a, r in manifest_names(self.run_path)):
+            return
+        dropped = Counter(self.dropped)
+        earlier = self._earlier.get("dropped")
+        if self.attempt > 1 and isinstance(earlier, dict):
+            dropped.update({k: n for k, n in earlier.items() if isinstance(n, int)})
+        with contextlib.suppress(OSError):
+            store.write_heartbeat(
+                self.run_path,
+                self.rank,
+                closed=self._closed,
+                attempt=self.attempt,
+                step=self._last_step,
+                dropped=dict(dropped),
+                lines=self._lines_written(),
+            )
+
     # -- the thread -------------------------------------------------------------------------------
 
     def run(self) -> None:
@@ -104,7 +124,7 @@ class Writer(threading.Thread):
             self._wake.clear()
             self._take_calls()
             self._guarded("writer", self._tick)
-        self._beat()
+        self.beat()
 
     def _guarded(self, what: str, action: Callable[..., object], *arguments: Any) -> None:
         """Nothing may end this thread but close."""
@@ -158,7 +178,7 @@ class Writer(threading.Thread):
             if not self._merging:
                 self._compact()
         if now - self._last_beat >= HEARTBEAT_SECONDS:
-            self._beat()
+            self.beat()
 
     def _finish(self) -> None:
         self._step_complete()
@@ -168,26 +188,6 @@ class Writer(threading.Thread):
             self._merge_newest()
             parts.seal(self.run_path, self.attempt, self.rank, [], closed=True)
         self._remove_stale(0.0)
-
-    def _beat(self) -> None:
-        """A sign of life, unless a later attempt gives it; what it says of losses adds up."""
-        self._last_beat = time.monotonic()
-        if any(a > self.attempt and r == self.rank for a, r in manifest_names(self.run_path)):
-            return
-        dropped = Counter(self.dropped)
-        earlier = self._earlier.get("dropped")
-        if self.attempt > 1 and isinstance(earlier, dict):
-            dropped.update({k: n for k, n in earlier.items() if isinstance(n, int)})
-        with contextlib.suppress(OSError):
-            store.write_heartbeat(
-                self.run_path,
-                self.rank,
-                closed=self._closed,
-                attempt=self.attempt,
-                step=self._last_step,
-                dropped=dict(dropped),
-                lines=self._lines_written(),
-            )
 
     def _lines_written(self) -> dict[str, int]:
         """How long the manifests of this rank are at least, so that lines lost later are missed."""

@@ -1,0 +1,162 @@
+"""What W&B gives for download: the history of a run as Parquet or CSV, and the CSV of a chart.
+
+The Parquet files are those of `Run.download_history_exports`; the history as CSV is what people
+make of `Run.scan_history` with pandas. A chart's CSV has a column of steps, and for each run
+`RUN - METRIC`, with `…__MIN` and `…__MAX` beside it, because a chart averages neighbouring steps.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import IO, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from .logged import STEPS, chosen, in_order, joined, record, whole_step
+from .source import Attempts, Findings, Rows, Scalars
+
+_ROWS = 4096
+_LEAST, _MOST = "__MIN", "__MAX"
+_CHART_STEPS = ("Step", "_step", *STEPS)
+_LONGEST_FIELD = 1 << 24
+
+
+class WandbHistory:
+    name = "wandb-history"
+    words = "W&B's history of a run as Parquet, or as CSV with a column _step"
+    needs = None
+
+    def looks_like(self, path: Path, head: bytes) -> bool:
+        if head.startswith(b"PAR1"):
+            try:
+                return "_step" in pq.read_schema(path).names
+            except (pa.ArrowException, OSError):
+                return False
+        names = _header(head)
+        return "_step" in names and not _is_chart(names)
+
+    def read(self, paths: Sequence[Path], found: Findings) -> Iterator[Scalars | Rows]:
+        attempts = Attempts()
+        for path in in_order(paths):
+            with path.open("rb") as file:
+                is_parquet = file.read(4) == b"PAR1"
+            for row in (_parquet_rows if is_parquet else _csv_rows)(path, found):
+                time = row.get("_timestamp")
+                time = float(time) if isinstance(time, int | float) else None
+                if scalars := record(row, row.get("_step"), time, attempts, found):
+                    yield scalars
+
+
+class WandbChart:
+    name = "wandb-chart"
+    words = "W&B's CSV of a chart, columns “RUN - METRIC”; one run, of one file or several"
+    needs = None
+
+    def looks_like(self, path: Path, head: bytes) -> bool:
+        return _is_chart(_header(head))
+
+    def read(self, paths: Sequence[Path], found: Findings) -> Iterator[Scalars | Rows]:
+        files = in_order(paths)
+        runs = {run: run for path in files for run, _ in _lines_of(path).values()}
+        run = chosen(found.asked.run, runs, files[0])
+        for path in files:
+            yield from joined(_chart(path, run or "", found))
+
+
+def _is_chart(names: Sequence[str]) -> bool:
+    return any(f"{n}{_LEAST}" in names and f"{n}{_MOST}" in names for n in names)
+
+
+def _header(head: bytes) -> list[str]:
+    """Names of the columns of a CSV file; nothing if its beginning is no such line."""
+    line, newline, _ = head.partition(b"\n")
+    try:
+        return next(csv.reader([line.decode("utf-8-sig")]), []) if newline else []
+    except (UnicodeDecodeError, csv.Error):
+        return []
+
+
+def _lines_of(path: Path) -> dict[str, tuple[str, str]]:
+    """Columns of a chart that are averages → run ("" if it names none) and metric."""
+    with _text(path) as file:
+        names = next(csv.reader(file), [])
+    found = {}
+    for name in names:
+        if f"{name}{_LEAST}" in names and f"{name}{_MOST}" in names:
+            run, dash, metric = name.rpartition(" - ")
+            found[name] = (run, metric) if dash else ("", name)
+    return found
+
+
+def _chart(path: Path, run: str, found: Findings) -> Iterator[tuple[str, float, int, float | None]]:
+    """Points of one run. Where a chart shows averages over several steps, it says so."""
+    wanted = {name: metric for name, (of, metric) in _lines_of(path).items() if of == run}
+    averaged = 0
+    for row in _csv_rows(path, found):
+        own = (row.get(name) for name in (*_CHART_STEPS, f"{run} - _step"))
+        step = next((whole for value in own if (whole := whole_step(value)) is not None), None)
+        if step is None:
+            found.skip(
+                "rows without a step (a chart over time or epochs; choose Step as its x axis)"
+            )
+            continue
+        for name, metric in wanted.items():
+            if isinstance(value := row.get(name), int | float) and metric != "_step":
+                averaged += row.get(name + _LEAST) != row.get(name + _MOST) and value == value
+                yield metric, float(value), step, None
+    if averaged:
+        found.note(
+            f"{averaged} points of {path.name} are averages over several steps, as W&B's charts "
+            "show them: short spikes are smaller than they were. The run's history has every step."
+        )
+
+
+def _csv_rows(path: Path, found: Findings) -> Iterator[dict[str, Any]]:
+    """Rows of a CSV file; an empty field is one that was not logged."""
+    csv.field_size_limit(_LONGEST_FIELD)
+    with _text(path) as file:
+        rows = csv.DictReader(_whole_lines(file, found))
+        while True:
+            try:
+                row = next(rows)
+            except StopIteration:
+                return
+            except csv.Error:
+                found.skip("lines that are no CSV")
+                continue
+            if None in row or None in row.values():
+                found.skip("lines with more or fewer fields than the header has")
+            else:
+                yield {name: _value(text) for name, text in row.items() if name and text != ""}
+
+
+def _whole_lines(file: IO[str], found: Findings) -> Iterator[str]:
+    for line in file:
+        found.advance(len(line))
+        yield line.replace("\0", "")
+
+
+def _value(text: str) -> float | str:
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+def _text(path: Path) -> IO[str]:
+    return path.open(encoding="utf-8-sig", errors="replace", newline="")
+
+
+def _parquet_rows(path: Path, found: Findings) -> Iterator[Mapping[str, Any]]:
+    try:
+        with pq.ParquetFile(path) as file:
+            for batch in file.iter_batches(_ROWS):
+                found.advance(path.stat().st_size * batch.num_rows // file.metadata.num_rows)
+                for row in batch.to_pylist():
+                    yield {n: v for n, v in row.items() if v is not None}
+    except (pa.ArrowException, OSError) as error:
+        found.skip("Parquet files that cannot be read to their end")
+        found.note(f"{path.name}: {str(error).splitlines()[0]}")

@@ -54,7 +54,8 @@ _INDEX = f"""<!DOCTYPE html>
 
 _POLICY = (
     "default-src 'self'; script-src 'self' 'unsafe-inline'; style-src 'self' 'unsafe-inline'; "
-    "img-src 'self' data: blob:; connect-src 'self'; object-src 'none'; base-uri 'self'"
+    "img-src 'self' data: blob:; connect-src 'self'; object-src 'none'; base-uri 'self'; "
+    "form-action 'self'; frame-ancestors 'none'"
 )
 
 
@@ -94,6 +95,9 @@ def _finish(response: Response) -> Response:
     response.headers["Content-Security-Policy"] = _POLICY
     response.headers["X-Content-Type-Options"] = "nosniff"
     response.headers["Referrer-Policy"] = "same-origin"
+    # Pages of other origins may neither embed an answer nor keep a handle on our window.
+    response.headers["Cross-Origin-Resource-Policy"] = "same-origin"
+    response.headers["Cross-Origin-Opener-Policy"] = "same-origin"
     plain = response.status_code == 200 and "Content-Encoding" not in response.headers
     if plain and "gzip" in request.headers.get("Accept-Encoding", ""):
         kind = response.mimetype

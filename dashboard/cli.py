@@ -7,16 +7,17 @@ from pathlib import Path
 
 import click
 
+from lldscope.commands import Place
 from lldscope.errors import LldscopeError
 
 
 @click.command()
-@click.argument("root", default="runs", type=click.Path(path_type=Path))
+@click.argument("root", default=Path("runs"), type=Place())
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to serve on.")
 @click.option("--port", default=8050, show_default=True, help="Port; 0 takes a free one.")
 @click.option("--token", help="Ask every visitor for this; needed for any other host.")
 def dash(root: Path, host: str, port: int, token: str | None) -> None:
-    """Serve the dashboard for the runs under ROOT (a folder of runs, or one run)."""
+    """Serve the dashboard for the runs under ROOT (a folder or an address such as s3://…)."""
     if missing := [name for name in ("dash", "plotly", "waitress") if find_spec(name) is None]:
         raise LldscopeError(
             f"The dashboard needs {', '.join(missing)}: pip install 'lldscope[dash]'"

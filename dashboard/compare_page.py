@@ -32,7 +32,9 @@ def compare_page(shelf: Shelf, query: dict[str, list[str]]) -> html.Div:
         missed.append(f"{len(names)} runs were asked for; the first {MOST_COMPARED} are shown.")
     options = [
         {
-            "label": html.Span([parts.stroke(*run_style(i)), s.name], className="entry"),
+            "label": html.Span(
+                [parts.stroke(*run_style(i)), words.visible(s.name)], className="entry"
+            ),
             "value": s.name,
         }
         for i, s in enumerate(subjects)

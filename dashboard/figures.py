@@ -17,6 +17,7 @@ from . import marks, theme
 from .charts import EVIDENCE, Chart, Line
 from .layout import chart_layout, evidence_axis, has_evidence
 from .series import MOST_POINTS, Numbers, Thinned, floats, positions, smooth, thin, x_axis
+from .words import visible
 
 Figure = dict[str, Any]
 
@@ -83,7 +84,7 @@ def make_overlay(chart: Chart, subjects: list[Subject], shown: set[str], view: V
         if subject.name not in shown:
             continue
         color, dash = run_style(i)
-        line = Line(chart.lines[0].column, escape(subject.name), color, dash)
+        line = Line(chart.lines[0].column, escape(visible(subject.name)), color, dash)
         y = _measured(floats(subject.table, line.column), chart.log)
         points = thin(positions(subject.table, axis), smooth(y, view.window), view.zoom)
         counts.append(points)

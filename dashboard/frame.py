@@ -11,6 +11,7 @@ from lldscope.errors import LldscopeError
 
 from .figures import View
 from .shelf import Look, Shelf
+from .words import visible
 
 REFRESH_MS = 2000
 WINDOWS = (1, 5, 10, 25, 50)  # steps of the trailing mean
@@ -91,7 +92,7 @@ def words_page(title: str, text: str, retry: bool = False) -> html.Div:
     return html.Div(
         [
             html.H1(title),
-            html.P(text),
+            html.P(visible(text, 2000)),
             html.P(html.A("All runs", href="/")),
             *([again] if retry else []),
         ],

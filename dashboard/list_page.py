@@ -46,7 +46,7 @@ def _row(line: Summary | str, picked: list[str]) -> html.Tr:
     if isinstance(line, str):
         return html.Tr([html.Td(), html.Td(parts.run_link(line)), html.Td("reading …", colSpan=7)])
     if line.state is None:
-        why = html.Div([parts.badge(theme.VERDICTS["unreadable"]), f" {line.error}"])
+        why = html.Div([parts.badge(theme.VERDICTS["unreadable"]), f" {words.visible(line.error)}"])
         return html.Tr(
             [
                 html.Td(),
@@ -64,7 +64,7 @@ def _row(line: Summary | str, picked: list[str]) -> html.Tr:
     )
     step = "–" if state["last_step"] is None else f"{state['last_step']:,}"
     life = html.Span(className=f"dot {state['life']}", title=words.LIVES[state["life"]])
-    group = [html.Div(str(line.group), className="quiet")] if line.group else []
+    group = [html.Div(words.visible(line.group), className="quiet")] if line.group else []
     return html.Tr(
         [
             html.Td(pick),

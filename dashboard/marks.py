@@ -9,6 +9,7 @@ import pandas as pd
 
 from . import theme
 from .series import XAxis, at_steps
+from .words import visible
 
 Shape = dict[str, Any]
 
@@ -80,7 +81,7 @@ def _labels(names: list[str], at: list[float], near: float) -> list[str]:
         if at[i] - at[head] > near:
             head = i
         more = i - head
-        texts[head] = escape(names[head]) + (f" +{more}" if more else "")
+        texts[head] = escape(visible(names[head], 40)) + (f" +{more}" if more else "")
     return texts
 
 
@@ -99,7 +100,7 @@ def event_ticks(
     named = [(x, kind) for x, kind in within if kind != "checkpoint"]
     shapes = [_tick(x, 0.07) for x in saved] if len(saved) <= _MOST_LINES else []
     for x, kind in named[-_MOST_LINES:]:
-        label = _upright(f"{_SPACE}{escape(kind[:40])}", theme.NEUTRAL, "start")
+        label = _upright(f"{_SPACE}{escape(visible(kind, 40))}", theme.NEUTRAL, "start")
         shapes.append(_tick(x, 0.45) | label)
     return shapes
 

@@ -25,7 +25,8 @@ GRAPH_CONFIG: Any = {
 
 def run_link(name: str, text: str | None = None) -> html.A:
     """A link to a run; a whole load, so that no late answer meets a page that has changed."""
-    return html.A(text or name, href=f"/run/{quote(name)}", className="run-link")
+    href = f"/run/{quote(name, errors='surrogateescape')}"  # names of folders need not be UTF-8
+    return html.A(words.visible(text or name), href=href, className="run-link")
 
 
 def badge(sign: theme.Sign, word: str | None = None, note: str | None = None) -> html.Span:
@@ -62,7 +63,10 @@ def status_line(look: Look) -> list[Any]:
 
 def gone(why: str) -> list[Any]:
     """The status line of a run that can no longer be read."""
-    return [badge(theme.VERDICTS["unreadable"]), html.Span(f"{why} What was drawn is kept.")]
+    return [
+        badge(theme.VERDICTS["unreadable"]),
+        html.Span(f"{words.visible(why)} What was drawn is kept."),
+    ]
 
 
 def _key(text: str) -> html.Span:
@@ -70,7 +74,7 @@ def _key(text: str) -> html.Span:
 
 
 def _life(state: dict[str, Any]) -> html.Span:
-    reason = str(state["reason"] or "")
+    reason = words.visible(state["reason"] or "")
     told = words.LIVES[state["life"]] + (f": {reason}" if reason else "")
     dot = html.Span(className=f"dot {state['life']}")
     return html.Span([dot, told], className="life", title=reason)
@@ -89,7 +93,7 @@ def _firing(state: dict[str, Any]) -> html.Span:
     if len(firing) > 1:
         text += [html.Span(f" +{len(firing) - 1} more", className="quiet")]
     sign = theme.SEVERITIES[worst["severity"]]
-    return html.Span([_key("alarm"), mark(sign), *text], title=worst["message"])
+    return html.Span([_key("alarm"), mark(sign), *text], title=words.visible(worst["message"]))
 
 
 def alarms(look: Look) -> list[Any]:
@@ -114,7 +118,7 @@ def _alarm(alert: dict[str, Any], arl: float) -> html.Article:
                     html.Span(_episodes(alert), className="quiet"),
                 ]
             ),
-            html.P(alert["message"], className="message"),
+            html.P(words.visible(alert["message"], 2000), className="message"),
             html.Dl([x for k, v in facts for x in (html.Dt(k), html.Dd(v))]),
         ],
         className="alarm",
@@ -156,12 +160,13 @@ def notes(look: Look) -> list[Any]:
     told: list[Any] = []
     if damaged:
         told.append(html.Strong(f"{len(damaged)} damaged part(s) are left out of every chart: "))
-        told.append("; ".join(f"{part}: {why}" for part, why in list(damaged.items())[:5]))
+        told.append("; ".join(words.visible(f"{p}: {why}") for p, why in list(damaged.items())[:5]))
         more = f"; and {len(damaged) - 5} more" if len(damaged) > 5 else ""
         told.append(f"{more}. ")
     if dropped:
         told.append(html.Strong("The recorder had to drop: "))
-        told.append("; ".join(f"{n} × {what}" for what, n in dropped.items()) + ". ")
+        lost = list(dropped.items())
+        told.append("; ".join(f"{n} × {words.visible(what)}" for what, n in lost[:5]) + ". ")
     if look.state["last_step"] is None:
         told.append("No step has been recorded yet; the charts fill by themselves.")
     return [html.Div(told, className="notice", role="status")] if told else []
@@ -173,7 +178,7 @@ def events(look: Look) -> list[Any]:
         html.Tr(
             [
                 html.Td("" if e.get("step") is None else str(e["step"]), className="number"),
-                html.Td(str(e.get("kind", ""))),
+                html.Td(words.visible(e.get("kind", ""))),
                 html.Td(_details(e), className="quiet wrap"),
             ]
         )
@@ -187,7 +192,7 @@ def events(look: Look) -> list[Any]:
 
 def _details(event: dict[str, Any]) -> str:
     stamp = ("time", "attempt", "rank", "kind", "step")
-    return ", ".join(f"{k} {v}" for k, v in event.items() if k not in stamp)[:300]
+    return words.visible(", ".join(f"{k} {v}" for k, v in event.items() if k not in stamp))
 
 
 def chart_card(chart: Chart, figure: Figure, legend: list[Any], note: str) -> html.Section:

@@ -6,7 +6,7 @@ from dash import html
 
 from lldscope.errors import LldscopeError
 
-from . import parts
+from . import parts, words
 from .charts import CHARTS
 from .figures import make_chart
 from .frame import controls, memory, told, view_of, words_page
@@ -26,9 +26,10 @@ def run_page(shelf: Shelf, name: str, query: dict[str, list[str]]) -> html.Div:
     ]
     info = look.info
     facts = [info.get("group"), info.get("trainer"), info.get("correct_rule")]
+    known = " · ".join(str(f) for f in facts if f)
     return html.Div(
         [
-            _head(str(info.get("name") or name), " · ".join(str(f) for f in facts if f), look),
+            _head(words.visible(info.get("name") or name), words.visible(known), look),
             html.Div(parts.notes(look), id=told("notes")),
             controls(view),
             html.Div(cards, className="charts"),

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from flask import Flask
 
 THREADS = 8
+MOST_ASKED = 1 << 20  # bytes of a request; a page sends names and a view
 _LOCAL_NAMES = ("localhost", "127.0.0.1", "[::1]")
 
 
@@ -51,7 +52,13 @@ def serve(root: Path, host: str = "127.0.0.1", port: int = 8050, token: str | No
     logging.getLogger("waitress").setLevel(logging.ERROR)
     app = make_app(Shelf(root))
     guard(app.server, host, port, token)
-    server = create_server(app.server, sockets=[listener], threads=THREADS, ident="lldscope")
+    server = create_server(
+        app.server,
+        sockets=[listener],
+        threads=THREADS,
+        ident="lldscope",
+        max_request_body_size=MOST_ASKED,
+    )
     _announce(host, port, token)
     server.run()
 

@@ -6,6 +6,7 @@ run has new rows, so a page can tell that there is nothing to redraw.
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 import uuid
@@ -20,6 +21,7 @@ import pandas as pd
 
 from lldscope.check import check
 from lldscope.errors import LldscopeError, RunNotFound
+from lldscope.remote import Url, traces
 from lldscope.runs import Run, find_runs, open_run
 
 from .charts import ACTIONS_SHOWN, DELTA_OF_ACTION, EVIDENCE
@@ -28,6 +30,7 @@ from .series import Numbers, floats
 
 FRESH_SECONDS = 1.0  # looks within this time share one refresh
 WAIT_SECONDS = 1.0  # for another's refresh; then the look before it must do
+REMOTE_SECONDS = 10.0  # the runs under a remote root are listed this often
 MOST_OPEN = 24
 SPARK_POINTS = 200
 
@@ -81,18 +84,23 @@ class _Line:
 class Shelf:
     """Looks at the runs under a root by name. Names are paths relative to the root."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path | Url) -> None:
         self.root = root.resolve()
         self._places: OrderedDict[str, _Place] = OrderedDict()
         self._lines: dict[str, _Line] = {}
         self._lock = threading.Lock()
+        self._names: dict[str, Any] = {}
+        self._named_at = -math.inf
 
-    def names(self) -> dict[str, Path]:
+    def names(self) -> dict[str, Any]:
         """Name → directory of every run there is now. Only these can be asked for."""
+        if isinstance(self.root, Url) and time.monotonic() - self._named_at < REMOTE_SECONDS:
+            return self._names
         paths = find_runs(self.root) if self.root.is_dir() else []
-        return {self._name(path): path for path in paths}
+        self._names, self._named_at = {self._name(p): p for p in paths}, time.monotonic()
+        return self._names
 
-    def _name(self, path: Path) -> str:
+    def _name(self, path: Any) -> str:
         return path.name if path == self.root else path.relative_to(self.root).as_posix()
 
     def look(self, name: str) -> Look:
@@ -108,7 +116,7 @@ class Shelf:
             return place.look
         try:
             if place.look is None or time.monotonic() - place.at > FRESH_SECONDS:
-                place.look = _renew(name, place, path)
+                place.look = _renew(name, place, path, self.root)
                 place.at = time.monotonic()
             return place.look
         except (duckdb.Error, OSError) as error:
@@ -156,12 +164,12 @@ class Shelf:
         )
 
 
-def _renew(name: str, place: _Place, path: Path) -> Look:
+def _renew(name: str, place: _Place, path: Any, root: Path | Url) -> Look:
     """Take up new rows, or open the run anew if another one now lies at its path."""
     run, before = place.run, place.look
     changed = run is None or run.refresh()
     if run is None or before is None or run.info.get("id") != before.info.get("id"):
-        run = place.run = open_run(path)
+        run = place.run = open_run(path, root)
     elif not changed:
         return Look(before.version, run.info, check(run), before.subject)
     state = check(run)
@@ -186,8 +194,12 @@ def _spark(table: pd.DataFrame, column: str) -> Numbers:
     return values[:: max(1, len(values) // SPARK_POINTS)]
 
 
-def _traces(path: Path) -> tuple[Any, ...]:
+def _traces(path: Path | Url) -> tuple[Any, ...]:
     """What changes on disk when a run does."""
+    if isinstance(path, Url):
+        with suppress(LldscopeError):
+            return traces(path)
+        return ()
     files = [path / "run.json", path / "heartbeat", *sorted((path / "manifest").glob("*.jsonl"))]
     found = []
     for file in files:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from lldscope.terminal import plain
+
 PHASES: dict[str | None, str] = {
     "warmup": "Too few steps to judge.",
     "healthy": "Correct responses gain likelihood, or nothing speaks against it.",
@@ -55,6 +57,16 @@ NO_RUNS = (
     "There are no runs here yet. Start a training that records into this folder, or run "
     "`lldscope demo`; runs appear by themselves."
 )
+
+
+MOST_CHARACTERS = 300  # of one text from a run
+
+
+def visible(text: object, most: int = MOST_CHARACTERS) -> str:
+    """Text from a run as one line to show: no control or direction characters, not too long."""
+    whole = str(text)
+    shown = plain(whole[:most])
+    return shown if len(whole) <= most else f"{shown} … ({len(whole):,} characters)"
 
 
 def age(seconds: float | None) -> str:

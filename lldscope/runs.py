@@ -17,6 +17,7 @@ from . import files, store
 from .damage import MISSING, damage
 from .database import SIGNAL_TABLES, Database
 from .errors import LldscopeError, RunNotFound, UsageError
+from .manifest import ManifestReader
 from .sandbox import SECONDS, bounded, frame, insist_on_select
 from .schema import SIGNALS, TABLES, VIEWS
 
@@ -77,6 +78,7 @@ class Run:
         self.path = (place if isinstance(place, Path) else place.path).resolve()
         self.place = str(self.path if isinstance(place, Path) else place.url)  # for people
         self._lock = threading.RLock()
+        self._manifests = ManifestReader(self.path)
         self._parts: list[store.Part] = []
         self._defined: tuple[int, tuple[str, ...]] | None = None  # first step, tables that show it
         self._owed: int | None = None  # the first step whose signals are not computed yet
@@ -220,7 +222,7 @@ class Run:
             if run_id != self.info.get("id"):
                 self._forget()  # another run lies here now
             self.heartbeats()
-            manifest = store.read_manifest(self.path)
+            manifest = store.read_manifest(self.path, self._manifests)
             self._bad_files |= manifest.damaged
             self._look_again()
             moved = manifest.parts != self._parts
@@ -251,16 +253,20 @@ class Run:
         info = store.read_run(self.path, self._bad_files)
         lines, wrong = files.read_lines(self.path / store.EVENTS_FILE, self.path)
         self._bad_files |= wrong
-        self._events = [e for e, _ in lines if isinstance(e, dict)]
+        self._events = [e for e, _ in lines if _is_event(e)]
+        if odd := len(lines) - len(self._events):
+            self._bad_files[store.EVENTS_FILE] = f"{odd} lines are no events"
         return info
 
     def _look_again(self) -> None:
         """A part that was missing may have come: a copy of a live run is not made in order."""
-        missing = [name for name, why in self._bad_parts.items() if why == MISSING]
-        for part in self._parts:
-            name = f"{part.table}/{part.file}"
-            if name in missing and part.path(self.path).exists():
-                del self._bad_parts[name]
+        names = {name for name, why in self._bad_parts.items() if why == MISSING}
+        missing = [p for p in self._parts if f"{p.table}/{p.file}" in names]
+        if missing and self._mirror is not None:
+            self._mirror.bring(missing)
+        for part in missing:
+            if part.path(self.path).exists():
+                del self._bad_parts[f"{part.table}/{part.file}"]
                 self._checked.discard((part.table, part.file))
                 self._owe(part.first_step)
 
@@ -349,7 +355,7 @@ class Run:
 
     def _find_damage(self) -> bool:
         """Look for unreadable parts; True if there are new ones or the manifest has changed."""
-        parts = store.read_manifest(self.path).parts
+        parts = store.read_manifest(self.path, self._manifests).parts
         moved, before = parts != self._parts, len(self._bad_parts)
         self._adopt(parts)
         for part in (p for p in parts if self._is_here(p) and self._sound(p)):
@@ -360,6 +366,14 @@ class Run:
     def _frame(self, sql: str) -> pd.DataFrame:
         with self._lock:
             return self._db.frame(sql)
+
+
+def _is_event(value: Any) -> bool:
+    """Whether a line of events.jsonl can be shown: an object whose step, if any, is a step."""
+    if not isinstance(value, dict):
+        return False
+    step = value.get("step")
+    return step is None or (type(step) is int and 0 <= step < 2**31)
 
 
 def _writer(part: store.Part) -> tuple[str, int, int]:

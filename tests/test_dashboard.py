@@ -20,7 +20,7 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 import pytest
-from lldscope_dashboard import series, server, shelf
+from lldscope_dashboard import list_page, series, server, shelf
 from lldscope_dashboard.app import make_app
 from lldscope_dashboard.charts import CHARTS
 from lldscope_dashboard.figures import Subject, View, make_chart, make_overlay, run_style
@@ -208,7 +208,8 @@ def test_a_refresh_replaces_data_but_no_whole_figure(dying: Subject) -> None:
 # -- pages --------------------------------------------------------------------------------------
 
 
-def test_the_list_says_verdict_phase_and_age(root: Path) -> None:
+def test_the_list_says_verdict_phase_and_age(root: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr(list_page, "READ_SECONDS", 60.0)
     said = texts(page(shelf.Shelf(root), "/", ""))
     for expected in ("dying", "critical", "collapse", "healthy", "seeds/one", "stalled", "ago"):
         assert expected in said

@@ -74,12 +74,16 @@ def examine(run: Path) -> Examination:
     return _Look(run).result
 
 
-def repair(examination: Examination) -> None:
-    """Do what the findings offer, in their order. Raises OSError."""
-    for finding in examination.findings:
-        if finding.action is not None:
-            finding.action()
-            finding.repaired = True
+def repair(examination: Examination) -> Examination:
+    """Do what the findings offer, in their order, and look again. Raises OSError."""
+    done = [f for f in examination.findings if f.action is not None]
+    for finding in done:
+        assert finding.action is not None
+        finding.action()
+        finding.repaired = True
+    again = examine(examination.run)
+    again.findings = done + again.findings
+    return again
 
 
 class _Look:
@@ -177,7 +181,7 @@ class _Look:
         path = manifest_path(self.run, attempt, rank)
         told = store.counted_lines(self.run).get(path.name, 0)
         lines = path.read_bytes().split(b"\n")[:-1] if path.is_file() else []
-        empty = files.with_checksum(store.to_json({"time": time.time(), "parts": {}})).rstrip()
+        empty = files.with_checksum(store.to_json({"parts": {}})).rstrip()
         bad = {
             w.rpartition(" ")[2]
             for w in self.manifest.damaged

@@ -213,7 +213,7 @@ class ManifestFile:
     def _replay(self, line: dict[str, Any], vouched: bool) -> None:
         added = self._parts(line["parts"], vouched)
         gone = [(t, f) for t, names in line.get("replaces", {}).items() for f in names]
-        self.closed = line.get("closed") is True
+        self.closed |= line.get("closed") is True
         if any(key in self.replaced for key in gone):
             return  # another process merged these before: its parts count, not these
         for key in gone:

@@ -39,7 +39,7 @@ def doctor(run: Path | None, repair: bool, as_json: bool) -> None:
     else:
         seen = examine(run)
         if repair:
-            mend(seen)
+            seen = mend(seen)
         head = {"schema": DOCTOR_SCHEMA, "run": str(run), "parts": seen.parts, "rows": seen.rows}
         words = f"{seen.parts} parts"
         words += "".join(f", {n} rows of {table}" for table, n in sorted(seen.rows.items()))

@@ -1,0 +1,68 @@
+"""What a training in transformers' Trainer does on an alarm: save, or save and stop."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from ..errors import LldscopeError
+from ..follow import Monitor
+from ..rules import RULES as EVERY_RULE
+
+ACTIONS = ("stop", "save")
+RULES = ("lld-decay", "lld-collapse")
+
+
+class Alarms:
+    """Follows the run in a thread of rank 0. All ranks do the same: rank 0 tells the others."""
+
+    def __init__(self, trainer: Any, action: str, rules: Sequence[str], every: float) -> None:
+        if action not in ACTIONS:
+            raise ValueError(f"on_alarm must be one of {', '.join(ACTIONS)}, got {action!r}")
+        if unknown := set(rules) - {rule.id for rule in EVERY_RULE}:
+            raise LldscopeError(
+                f"There is no rule {', '.join(sorted(unknown))}. "
+                "`lldscope rules list` has them all."
+            )
+        self._trainer = trainer
+        self._action, self._rules, self._every = action, frozenset(rules), every
+        self._recorder: Any = None
+        self._monitor: Monitor | None = None
+        self.stopped: str | None = None
+
+    def begin(self, recorder: Any) -> None:
+        self._recorder = recorder
+        if self._recorder.rank == 0:
+            self._monitor = Monitor(Path(self._recorder.path), self._every)
+
+    def act(self, control: Any, step: int) -> None:
+        """Called on all ranks after a recorded step."""
+        rule = self._told(self._firing())
+        if rule is None:
+            return
+        control.should_save = True
+        if self._action == "stop":
+            control.should_training_stop = True
+            self.stopped = f"{rule} fired at step {step}"
+        if self._recorder.rank == 0:
+            self._recorder.event(f"guard_{self._action}", step=step, rule=rule)
+
+    def end(self) -> None:
+        if self._monitor is not None:
+            self._monitor.close()
+
+    def _firing(self) -> str | None:
+        """A rule whose alarm began since the last call. An alarm that latches counts once."""
+        if self._monitor is None:
+            return None
+        _, news = self._monitor.look()
+        fired = [a["rule"] for a in news if a["state"] == "firing" and a["rule"] in self._rules]
+        return fired[0] if fired else None
+
+    def _told(self, rule: str | None) -> str | None:
+        if self._trainer.accelerator.num_processes == 1:
+            return rule
+        from accelerate.utils import broadcast_object_list
+
+        return broadcast_object_list([rule])[0]

@@ -1,0 +1,349 @@
+"""Watches a TRL trainer at work and records each rollout batch as one step of the run.
+
+Every method here that takes an `original` stands in for the trainer's method of that kind, calls it
+and passes on what it returns. Whatever goes wrong in recording is logged once, counted, and costs
+the rows of that step, never the training.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..errors import LldscopeError
+from .columns import READ_PER_STEP, StepRows
+from .regulariser import Regulariser, Term
+from .rollouts import Inputs, Rollouts, Samples, Update, action_mask
+from .scoring import is_noisy, score
+
+log = logging.getLogger("lldscope")
+
+BATCH, ROWS = "lldscope_batch", "lldscope_rows"  # what a micro-batch tells of where it comes from
+CLIPPED_BELOW_AND_ABOVE = ("grpo", "bnpo", "dr_grpo", "dapo", "luspo")
+
+Method = Callable[..., Any]
+Correct = Callable[..., list[bool | None]]
+
+
+class Observer:
+    """`correct(prompts, completions, completion_ids, rewards, **columns)` judges the rollouts of
+    this rank; `scorer` is the trainer's own scoring method."""
+
+    def __init__(
+        self,
+        trainer: Any,
+        recorder: Any,
+        scorer: Method,
+        correct: Correct,
+        tokens_every: int,
+        regulariser: Regulariser | None,
+    ) -> None:
+        self.trainer, self.recorder = trainer, recorder
+        self._scorer, self._correct = scorer, correct
+        self._tokens_every, self._regulariser = tokens_every, regulariser
+        self._noisy = is_noisy(trainer.model)
+        self._open: dict[int, Rollouts] = {}
+        self._next_step = 0
+        self._phase: str | None = None
+        self._scores: tuple[Tensor, Tensor | None] | None = None
+        self._samples: tuple[Any, ...] | None = None
+        self._latest: Rollouts | None = None  # whose micro-batch was the last
+        self._grad_norm: Any = None
+        self._lr: float | None = None
+        self._elsewhere = 0.0  # seconds spent on rollouts and recording, inside a training step
+        self._recording = 0.0
+        self._guard_started = self._update_started = 0.0
+        self._said = False
+
+    # -- in place of the trainer's methods --------------------------------------------------------
+
+    def rewards(self, original: Method, *args: Any, **kwargs: Any) -> Tensor:
+        """`_calculate_rewards`: (N of all ranks, functions), NaN where one has no opinion."""
+        found = original(*args, **kwargs)
+        if self._phase == "rollout":
+            self._samples = (args, kwargs, found)
+        return found
+
+    def rollout(self, original: Method, inputs: Any) -> Inputs:
+        """`_generate_and_score_completions`: a new rollout batch, or one for an evaluation."""
+        if not self.trainer.model.training:
+            return original(inputs)
+        started = time.perf_counter()
+        self._phase, self._scores, self._samples = "rollout", None, None
+        try:
+            output = original(inputs)
+        finally:
+            self._phase = None
+        seconds = time.perf_counter() - started
+        self._elsewhere += seconds
+        step = self._next_step
+        self._next_step += 1
+        with self._guarded("a rollout batch"):
+            self._begin(step, output, seconds)
+        return output
+
+    def scoring(self, original: Method, model: Any, *args: Any, **kwargs: Any) -> Any:
+        """`_get_per_token_logps_and_entropies`: keep what it found. With TRL's fused head the
+        entropies are there anyway, asked for or not."""
+        if self._phase == "rollout" and len(args) < 5:  # else asked for by position
+            kwargs["compute_entropy"] = True
+        result = original(model, *args, **kwargs)
+        if self._phase is not None and self._scores is None and model is not self._reference:
+            self._scores = result[0], result[1]
+        return result
+
+    def loss(self, original: Method, model: Any, inputs: Inputs) -> Tensor:
+        """`_compute_loss` of a micro-batch, plus the LLDS term."""
+        if not self.trainer.model.training:
+            return original(model, inputs)
+        self._phase, self._scores = "loss", None
+        try:
+            loss = original(model, inputs)
+        finally:
+            self._phase = None
+        term = None
+        if self._regulariser is not None:
+            if self._scores is None:
+                raise LldscopeError(_NO_SCORES)
+            term = self._regulariser(inputs, self._scores[0])
+        with self._guarded("a micro-batch"):
+            self._file(inputs, loss.detach(), term)
+        self._scores = None
+        return loss if term is None else loss + term.loss
+
+    def training_step(self, original: Method, *args: Any, **kwargs: Any) -> Any:
+        started, elsewhere = time.perf_counter(), self._elsewhere
+        result = original(*args, **kwargs)
+        if self._latest is not None:
+            seconds = time.perf_counter() - started - (self._elsewhere - elsewhere)
+            self._latest.seconds_update += seconds
+        return result
+
+    def clipping(self, original: Method, *args: Any, **kwargs: Any) -> Any:
+        """`accelerator.clip_grad_norm_` returns the norm before clipping."""
+        norm = original(*args, **kwargs)
+        if norm is not None:
+            self._grad_norm = norm
+        return norm
+
+    # -- what the trainer's callbacks tell --------------------------------------------------------
+
+    def begin_training(self) -> None:
+        """Steps go on where a checkpoint left them: micro-batches done / those of a batch."""
+        done = self.trainer.state.global_step * self.trainer.args.gradient_accumulation_steps
+        self._next_step = done // self._every
+
+    def before_update(self, optimizer: Any) -> None:
+        with self._guarded("an update"):
+            self._lr = float(optimizer.param_groups[0]["lr"])
+            self._update_started = time.perf_counter()
+
+    def updated(self) -> None:
+        if self._regulariser is not None:
+            self._regulariser.next_update()
+        with self._guarded("an update"):
+            if self._latest is not None:
+                self._latest.seconds_update += time.perf_counter() - self._update_started
+            norm = None if self._grad_norm is None else float(self._grad_norm)
+            skipped = bool(self.trainer.accelerator.optimizer_step_was_skipped)
+            for rollouts in self._open.values():
+                rollouts.close_update(norm, skipped, self._lr)
+            self._grad_norm = None
+
+    def step_end(self) -> int | None:
+        """After an update: record the rollout batches that no later one will use. Returns the
+        latest step recorded."""
+        newest = max(self._open, default=-1)
+        done = [s for s, r in self._open.items() if r.n_micro_batches >= self._every or s < newest]
+        ready = [s for s in done if self._open[s].open_update is None and self._open[s].updates]
+        for step in ready:
+            self._record(self._open.pop(step))
+        return max(ready, default=None)
+
+    def end_training(self) -> None:
+        for step in list(self._open):
+            self._record(self._open.pop(step))
+
+    def evaluated(self, logs: dict[str, Any]) -> None:
+        if "eval_reward" in logs and self.recorder.rank == 0:
+            self.recorder.evals(
+                step=self._next_step, data_source="eval", metric="reward", value=logs["eval_reward"]
+            )
+
+    @property
+    def last_step(self) -> int:
+        """The newest rollout batch's step; −1 before the first."""
+        return self._next_step - 1
+
+    # -- inside -----------------------------------------------------------------------------------
+
+    @property
+    def _every(self) -> int:
+        """Micro-batches that one rollout batch serves."""
+        return int(self.trainer.args.steps_per_generation * self.trainer.num_iterations)
+
+    @property
+    def _reference(self) -> Any:
+        return getattr(self.trainer, "ref_model", None)
+
+    def _begin(self, step: int, output: Inputs, seconds: float) -> None:
+        n = output["completion_ids"].size(0)
+        samples = self._judge(n)
+        rollouts = Rollouts(
+            dict(output), step, self.trainer.state.global_step, samples,
+            self.trainer.num_generations,
+        )  # fmt: skip
+        rollouts.seconds_rollout = seconds
+        old = output.get("old_per_token_logps")
+        if self._noisy:
+            # TRL scores in training mode; with dropout two of its passes differ by themselves.
+            rollouts.set_old(*score(self._scorer, self.trainer, output))
+        elif old is not None:
+            rollouts.set_old(old, self._scores[1] if self._scores is not None else None)
+        device = output["completion_ids"].device
+        output[ROWS] = torch.arange(n, device=device)
+        output[BATCH] = torch.tensor(step, device=device)
+        self._open[step] = rollouts
+
+    def _judge(self, n: int) -> Samples:
+        """The samples behind the rows of a rollout batch, their total rewards and correctness."""
+        if self._samples is None:
+            raise LldscopeError("TRL did not call _calculate_rewards for these rollouts")
+        args, kwargs, per_function = self._samples
+        names = ("inputs", "prompts", "completions", "completion_ids_list")
+        given = dict(zip(names, args, strict=False)) | kwargs
+        examples = given["inputs"]
+        if len(examples) != n:
+            raise LldscopeError(f"{len(examples)} rollouts were rewarded, and {n} are trained on")
+        weights = self.trainer.reward_weights.to(per_function.device)
+        total = (per_function * weights).nansum(1).double()
+        total[per_function.isnan().all(1)] = torch.nan
+        first = self.trainer.accelerator.process_index * n
+        rewards = total[first : first + n].tolist()
+        columns = {
+            name: [example.get(name) for example in examples]
+            for name in examples[0]
+            if name not in ("prompt", "completion", "completion_ids")
+        }
+        correct = self._correct(
+            prompts=given["prompts"], completions=given["completions"],
+            completion_ids=given["completion_ids_list"], rewards=rewards, **columns,
+        )  # fmt: skip
+        if len(correct) != n:
+            raise LldscopeError(f"correct= gave {len(correct)} answers for {n} rollouts")
+        return Samples(
+            examples, given["completions"], given["completion_ids_list"], rewards,
+            [None if c is None else bool(c) for c in correct], first,
+        )  # fmt: skip
+
+    def _file(self, inputs: Inputs, loss: Tensor, term: Term | None) -> None:
+        if BATCH not in inputs or int(inputs[BATCH]) not in self._open:
+            return
+        if self._scores is None:
+            raise LldscopeError(_NO_SCORES)
+        rollouts, rows = self._open[int(inputs[BATCH])], inputs[ROWS]
+        self._latest = rollouts
+        new, entropy = self._scores[0].detach(), self._scores[1]
+        if self._noisy and not rollouts.has_old.all():
+            raise LldscopeError("π_old was not measured")
+        update = rollouts.file(rows, new, None if entropy is None else entropy.detach())
+        update.window = self.trainer.current_gradient_accumulation_steps
+        mask = action_mask(inputs)
+        used = inputs.get("old_per_token_logps")
+        self._file_ratios(update, new, new if used is None else used, mask, inputs["advantages"])
+        if inputs.get("ref_per_token_logps") is not None:
+            gap = (inputs["ref_per_token_logps"] - new)[mask].double()
+            update.kl_sums.append((gap.exp() - gap - 1).sum())
+        if self._loss_is_the_policys:
+            update.losses.append(loss)
+        if term is not None:
+            update.llds.append(term.unweighted.detach())
+            rollouts.file_llds(rows, term.gate, term.penalty)
+
+    def _file_ratios(
+        self, update: Update, new: Tensor, old: Tensor, mask: Tensor, advantages: Tensor
+    ) -> None:
+        """Importance ratios and clipped tokens as TRL's loss has them."""
+        t = self.trainer
+        log_ratio = new - old
+        if t.importance_sampling_level == "sequence":
+            log_ratio = (log_ratio * mask).sum(-1, keepdim=True) / mask.sum(-1, keepdim=True).clamp(
+                min=1
+            )
+        ratio = log_ratio.exp().expand(mask.shape)
+        if advantages.dim() == 1:
+            advantages = advantages.unsqueeze(1)
+        update.ratios.append(ratio[mask])
+        high = advantages > 0
+        if t.loss_type in CLIPPED_BELOW_AND_ABOVE:
+            clipped = (high & (ratio > 1 + t.epsilon_high)) | (
+                (advantages < 0) & (ratio < 1 - t.epsilon_low)
+            )
+        elif t.loss_type == "cispo":
+            clipped = high & (ratio > t.epsilon_high)
+        else:
+            return
+        update.clipped.append((clipped & mask).sum())
+
+    @property
+    def _loss_is_the_policys(self) -> bool:
+        """TRL returns one number: with a KL, an entropy bonus or a router loss in it, it is not the
+        policy loss."""
+        t = self.trainer
+        more = (getattr(t, "_entropy_bonus_enabled", False), getattr(t, "aux_loss_enabled", False))
+        return t.beta == 0 and not any(more)
+
+    def _record(self, rollouts: Rollouts) -> None:
+        with self._guarded("a step"):
+            if rollouts.updates:
+                rollouts.post = score(self._scorer, self.trainer, rollouts.inputs)[0].float()
+            tokenizer = self.trainer.processing_class
+            tokenizer = getattr(tokenizer, "tokenizer", tokenizer)
+            rows = StepRows(rollouts, tokenizer, self._ends(tokenizer))
+            keep = self._tokens_every and rollouts.step % self._tokens_every == 0
+            read = rows.worth_reading(READ_PER_STEP) if keep else []
+            tables = {"responses": rows.responses(read), "actions": rows.actions()}
+            if rollouts.updates:
+                tables["updates"] = rows.updates()
+            if read:
+                tables["tokens"] = rows.tokens(read)
+            for table, columns in tables.items():
+                getattr(self.recorder, table)(**columns)
+            sums = rows.steps()
+            now = time.perf_counter()
+            recording, self._recording = self._recording + now - self._guard_started, 0.0
+            self._guard_started = now
+            self.recorder.step(**sums, seconds_record=recording)
+
+    def _ends(self, tokenizer: Any) -> list[int]:
+        """The tokens at which TRL counts a completion as ended, not truncated."""
+        ends = list(getattr(self.trainer, "eos_token_ids", [tokenizer.eos_token_id]))
+        return [*ends, tokenizer.pad_token_id]
+
+    @contextmanager
+    def _guarded(self, what: str) -> Iterator[None]:
+        """Nothing in here ends the training."""
+        self._guard_started = started = time.perf_counter()
+        try:
+            yield
+        except Exception as error:
+            self.recorder.dropped[f"trl: {what}: {type(error).__name__}: {error}"] += 1
+            if not self._said:
+                self._said = True
+                log.exception("lldscope: %s is not recorded; training goes on. Said once.", what)
+        finally:
+            now = time.perf_counter()
+            self._recording += now - self._guard_started
+            self._elsewhere += now - started
+
+
+_NO_SCORES = (
+    "TRL's loss did not score its tokens by _get_per_token_logps_and_entropies (a Liger loss, or a "
+    "subclass of its own?), so there are no log-probabilities to work with."
+)

@@ -1,0 +1,62 @@
+"""TRL's own scoring of a rollout batch, without touching the training's random numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from .rollouts import Inputs
+
+# What models with images need besides tokens, as TRL's `_compute_loss` passes it on.
+MULTIMODAL = (
+    "pixel_values", "image_grid_thw", "num_images", "pixel_attention_mask", "spatial_shapes",
+    "num_tiles", "image_sizes", "token_type_ids", "mm_token_type_ids", "image_position_ids",
+)  # fmt: skip
+
+
+def score(method: Callable[..., Any], trainer: Any, inputs: Inputs) -> tuple[Tensor, Tensor | None]:
+    """(log-probabilities, entropies) of the completions under the weights of now, (N, T), nats,
+    temperature included as in TRL's loss. `method` is `_get_per_token_logps_and_entropies`.
+
+    In evaluation mode, which draws no random numbers; every rank makes the same number of forward
+    passes, so that sharded weights can be gathered.
+    """
+    ids = torch.cat([inputs["prompt_ids"], inputs["completion_ids"]], dim=1)
+    attention = torch.cat([inputs["prompt_mask"], inputs["completion_mask"]], dim=1)
+    more = {name: inputs[name] for name in MULTIMODAL if inputs.get(name) is not None}
+    with torch.no_grad(), evaluation_mode(trainer.model):
+        logps, entropies, *_ = method(
+            trainer.model, ids, attention, inputs["completion_ids"].size(1),
+            batch_size=trainer.args.per_device_train_batch_size, compute_entropy=True, **more,
+        )  # fmt: skip
+    return logps, entropies
+
+
+@contextmanager
+def evaluation_mode(model: nn.Module) -> Iterator[None]:
+    """Each module as in evaluation, and afterwards as it was: some may be frozen that way."""
+    training = [m for m in model.modules() if m.training]
+    try:
+        for module in training:
+            module.training = False
+        yield
+    finally:
+        for module in training:
+            module.training = True
+
+
+def is_noisy(model: nn.Module) -> bool:
+    """Whether a forward pass in training mode draws random numbers: dropout of any kind, or a
+    router's jitter. Then log-probabilities of two passes differ though the weights do not."""
+    return any(
+        (isinstance(module, nn.modules.dropout._DropoutNd) and module.p > 0)
+        or any(
+            isinstance(value, float) and value > 0 and ("drop" in name or "jitter" in name)
+            for name, value in vars(module).items()
+        )
+        for module in model.modules()
+    )

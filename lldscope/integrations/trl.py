@@ -1,0 +1,245 @@
+"""Recording from TRL's GRPOTrainer, without a fork: one line before `trainer.train()`.
+
+    from lldscope.integrations.trl import instrument
+
+    recorder = instrument(trainer, "runs/mine")
+
+The trainer's methods are replaced on this one object, so a subclass of your own works, too. A step
+of the run is one rollout batch, however many micro-batches and optimizer steps TRL makes of it. The
+numbers of the training stay what they are to the last bit, unless `llds` adds its loss.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from transformers import TrainerCallback
+
+from ..errors import LldscopeError
+from ..recorder import Recorder
+from .alarms import RULES, Alarms
+from .observer import Observer
+from .regulariser import Regulariser
+
+SUPPORTED = "TRL 1.x (tested with 1.16)"
+METHODS = (
+    "_generate_and_score_completions", "_calculate_rewards", "_compute_loss",
+    "_get_per_token_logps_and_entropies", "training_step", "train",
+)  # fmt: skip
+NAMES = (
+    "accelerator", "args", "beta", "epsilon_high", "epsilon_low", "importance_sampling_level",
+    "loss_type", "num_generations", "num_iterations", "processing_class", "reward_weights", "state",
+)  # fmt: skip
+NAMES_FOR_LLDS = ("_buffered_inputs", "_step")
+
+Correct = float | Callable[..., list[bool | None]]
+
+
+def instrument(
+    trainer: Any,
+    path: str | Path,
+    *,
+    correct: Correct = 1.0,
+    name: str | None = None,
+    group: str | None = None,
+    resume: bool = False,
+    tokens_every: int = 5,
+    llds: str | None = None,
+    llds_coefficient: float = 0.2,
+    on_alarm: str | None = None,
+    alarms: Sequence[str] = RULES,
+    look_every: float = 5.0,
+) -> Recorder:
+    """Record what `trainer` does from now on in the run directory `path`; returns the recorder.
+
+    trainer: a `trl.GRPOTrainer`, or a subclass that keeps its seams. In a run of several processes
+    every process calls this.
+    correct: a response is correct if its total reward (Σ weight · reward) is at least this number;
+    or a function like a reward function, called with `prompts`, `completions`, `completion_ids`,
+    `rewards` (the totals) and the columns of the data set, that returns a bool (or None: unknown)
+    for each.
+    resume: go on with the run in `path` as a new attempt; needed with `resume_from_checkpoint`.
+    tokens_every: steps between samples of texts and tokens; 0 is never.
+    llds, llds_coefficient: add λ·L_LLDS (arXiv 2512.04220 v2, Eq. 6) with the gate "action",
+    "response" or "token" to TRL's loss. Old log-probabilities are TRL's own, with its temperature.
+    on_alarm: "save" a checkpoint when one of the rules `alarms` fires, or save and "stop";
+    look_every: seconds between looks at the run, in a thread.
+
+    Δ is measured after the last optimizer step that used a rollout batch, by one forward pass over
+    all of its rollouts in evaluation mode. With dropout, π_old is measured that way, too: one more
+    pass. The recorder is closed when `trainer.train()` ends, however it ends.
+
+    Raises LldscopeError where the trainer lacks a seam, or `llds` could not act; RunExists for a
+    run in `path` without `resume`; ValueError for a wrong argument. After that, nothing here ends
+    the training, except what `llds` adds to the loss.
+    """
+    _check(trainer, llds is not None)
+    regulariser = Regulariser(trainer, llds, llds_coefficient) if llds is not None else None
+    guard = None if on_alarm is None else Alarms(trainer, on_alarm, alarms, look_every)
+    judge, rule = _judge(correct)
+    recorder = _open_recorder(
+        trainer, path, name=name, group=group, resume=resume, correct_rule=rule,
+        config=_config(trainer, llds, llds_coefficient),
+    )  # fmt: skip
+    observer = Observer(
+        trainer, recorder, trainer._get_per_token_logps_and_entropies, judge, tokens_every,
+        regulariser,
+    )  # fmt: skip
+    _replace(trainer, "_calculate_rewards", observer.rewards)
+    _replace(trainer, "_generate_and_score_completions", observer.rollout)
+    _replace(trainer, "_get_per_token_logps_and_entropies", observer.scoring)
+    _replace(trainer, "_compute_loss", observer.loss)
+    _replace(trainer, "training_step", observer.training_step)
+    _replace(trainer.accelerator, "clip_grad_norm_", observer.clipping)
+    _replace(trainer, "train", functools.partial(_train, recorder, guard))
+    trainer.add_callback(_Events(observer, recorder, guard))
+    trainer.lldscope_recorder = recorder
+    return recorder
+
+
+class _Events(TrainerCallback):
+    """Passes on what the trainer says of itself."""
+
+    def __init__(self, observer: Observer, recorder: Recorder, guard: Alarms | None) -> None:
+        self._observer, self._recorder, self._guard = observer, recorder, guard
+
+    def on_train_begin(self, *args: Any, **kwargs: Any) -> None:
+        self._observer.begin_training()
+        if self._guard is not None:
+            self._guard.begin(self._recorder)
+
+    def on_pre_optimizer_step(self, *args: Any, **kwargs: Any) -> None:
+        self._observer.before_update(kwargs.get("optimizer"))
+
+    def on_optimizer_step(self, *args: Any, **kwargs: Any) -> None:
+        self._observer.updated()
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        step = self._observer.step_end()
+        if step is not None and self._guard is not None:
+            self._guard.act(control, step)
+        if control.should_save:
+            self._recorder.flush()  # a run that goes on from the checkpoint must find these steps
+
+    def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if self._recorder.rank == 0:
+            self._recorder.event(
+                "checkpoint", step=self._observer.last_step, global_step=state.global_step
+            )
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
+        self._observer.evaluated(logs or {})
+
+    def on_train_end(self, *args: Any, **kwargs: Any) -> None:
+        self._observer.end_training()
+
+
+def _train(
+    recorder: Recorder,
+    guard: Alarms | None,
+    original: Callable[..., Any],
+    *args: Any,
+    **kwargs: Any,
+) -> Any:
+    """`trainer.train`, and how the run ended."""
+    try:
+        with recorder:
+            result = original(*args, **kwargs)
+            if guard is not None and guard.stopped is not None:
+                recorder.close("stopped", guard.stopped)
+            return result
+    finally:
+        if guard is not None:
+            guard.end()
+
+
+def _replace(owner: Any, name: str, method: Callable[..., Any]) -> None:
+    """`method(original, …)` in place of the object's own method."""
+    original = getattr(owner, name)
+
+    @functools.wraps(original)
+    def replacement(*args: Any, **kwargs: Any) -> Any:
+        return method(original, *args, **kwargs)
+
+    setattr(owner, name, replacement)
+
+
+def _check(trainer: Any, with_llds: bool) -> None:
+    """Say now what is missing, rather than in the middle of the training."""
+    import trl
+
+    made_of = type(trainer).__mro__
+    missing = [m for m in METHODS if not callable(getattr(trainer, m, None))]
+    names = NAMES + (NAMES_FOR_LLDS if with_llds else ())
+    missing += [n for n in names if not hasattr(trainer, n)]
+    missing += [
+        f"args.{n}" for n in ("steps_per_generation", "gradient_accumulation_steps")
+        if not hasattr(getattr(trainer, "args", None), n)
+    ]  # fmt: skip
+    if missing:
+        raise LldscopeError(
+            f"{type(trainer).__name__} of TRL {trl.__version__} has no {', '.join(missing)}, which "
+            f"recording hooks into. This version of lldscope knows the GRPOTrainer of {SUPPORTED}."
+        )
+    if any("unsloth" in c.__module__.lower() for c in made_of):
+        raise LldscopeError(
+            "Unsloth rewrites the methods of TRL's GRPOTrainer that recording hooks into. Record "
+            "with lldscope.Recorder from your own loop, or train with TRL itself."
+        )
+    if hasattr(trainer, "lldscope_recorder"):
+        raise LldscopeError(
+            f"This trainer is recorded already, in {trainer.lldscope_recorder.path}. Make a new "
+            "trainer for another run."
+        )
+
+
+def _judge(correct: Correct) -> tuple[Callable[..., list[bool | None]], str]:
+    """What tells correct responses, and how to say it."""
+    if callable(correct):
+        return correct, f"the function {getattr(correct, '__name__', type(correct).__name__)}"
+    least = float(correct)
+
+    def reaches(rewards: list[float], **_: Any) -> list[bool | None]:
+        return [None if r != r else r >= least for r in rewards]
+
+    return reaches, f"total reward at least {least:g}"
+
+
+def _open_recorder(trainer: Any, path: str | Path, **given: Any) -> Recorder:
+    """Rank 0 begins the attempt; the others take its number, or its error, from it."""
+    import trl
+
+    rank, size = trainer.accelerator.process_index, trainer.accelerator.num_processes
+    about = given | {"trainer": f"trl {trl.__version__}", "rank": rank, "world_size": size}
+    if size == 1:
+        return Recorder(path, **about)
+    from accelerate.utils import broadcast_object_list
+
+    recorder, error = None, None
+    if rank == 0:
+        try:
+            recorder = Recorder(path, **about)
+        except LldscopeError as raised:
+            error = raised
+    told = broadcast_object_list([recorder and recorder.attempt, error and str(error)])
+    if error is not None:
+        raise error
+    if told[1] is not None:
+        raise LldscopeError(told[1])
+    return recorder or Recorder(path, **about, attempt=told[0])
+
+
+def _config(trainer: Any, llds: str | None, coefficient: float) -> dict[str, Any]:
+    """TRL's arguments (which hide tokens by themselves), the model, and what we add."""
+    return {
+        **json.loads(trainer.args.to_json_string()),
+        "model": getattr(trainer.model.config, "_name_or_path", None),
+        "model_type": trainer.model.config.model_type,
+        "reward_functions": list(getattr(trainer, "reward_func_names", [])),
+        "llds": llds or "off",
+        "llds_coefficient": coefficient if llds else None,
+    }

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ..errors import UsageError
+from .reading import in_order
 from .source import Attempts, Findings, Scalars
 
 # The trainer's own count of steps, where it logs one: Hugging Face's callbacks for W&B and Trackio
@@ -113,10 +115,12 @@ def chosen(wanted: str | None, runs: Mapping[str, str], where: Path) -> str | No
     raise UsageError(f"{where} holds {many} called {wanted}. It holds: {listed}.")
 
 
-def in_order(paths: Sequence[Path]) -> list[Path]:
-    """Files by the numbers in their names, as a run goes on: part 2 before part 10."""
-    return sorted(paths, key=lambda p: [int(d) for d in _digits(str(p))])
+def of_one_run(paths: Sequence[Path], found: Findings, run_of: Callable[[Path], str]) -> list[Path]:
+    """Those of the paths that belong to the run that is meant; `run_of` names a path's run.
 
-
-def _digits(text: str) -> list[str]:
-    return "".join(c if c.isascii() and c.isdigit() else " " for c in text).split()
+    Raises UsageError as `chosen` does.
+    """
+    runs = {run_of(path): run_of(path) for path in paths}
+    where = Path(os.path.commonpath(paths)) if paths else Path()
+    run = chosen(found.asked.run if len(runs) > 1 else None, runs, where)
+    return sorted((path for path in paths if run_of(path) == run), key=in_order)

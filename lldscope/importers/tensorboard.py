@@ -17,7 +17,7 @@ from typing import BinaryIO
 import numpy as np
 
 from . import wire
-from .logged import joined
+from .logged import joined, of_one_run
 from .source import Findings, Rows, Scalars
 
 _HEADER = struct.Struct("<QI")
@@ -49,7 +49,8 @@ class TensorBoard:
         return len(head) > 24 and _length(head[:12]) is not None and _FIRST in head[:64]
 
     def read(self, paths: Sequence[Path], found: Findings) -> Iterator[Scalars | Rows]:
-        files = sorted(paths, key=_written)
+        # A folder is a run, as for TensorBoard itself.
+        files = sorted(of_one_run(paths, found, lambda path: str(path.parent)), key=_written)
         yield from joined(point for path in files for point in _points(path, found))
 
 

@@ -8,6 +8,7 @@ make of `Run.scan_history` with pandas. A chart's CSV has a column of steps, and
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
@@ -15,13 +16,15 @@ from typing import IO, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from .logged import STEPS, chosen, in_order, joined, record, whole_step
+from .logged import STEPS, chosen, joined, of_one_run, record, whole_step
+from .reading import in_order
 from .source import Attempts, Findings, Rows, Scalars
 
 _ROWS = 4096
 _LEAST, _MOST = "__MIN", "__MAX"
 _CHART_STEPS = ("Step", "_step", *STEPS)
 _LONGEST_FIELD = 1 << 24
+_PART = re.compile(r"_\d+\.runhistory\.parquet$")  # one of several of a run
 
 
 class WandbHistory:
@@ -40,7 +43,7 @@ class WandbHistory:
 
     def read(self, paths: Sequence[Path], found: Findings) -> Iterator[Scalars | Rows]:
         attempts = Attempts()
-        for path in in_order(paths):
+        for path in of_one_run(paths, found, lambda path: _PART.sub("", path.name)):
             with path.open("rb") as file:
                 is_parquet = file.read(4) == b"PAR1"
             for row in (_parquet_rows if is_parquet else _csv_rows)(path, found):
@@ -59,7 +62,7 @@ class WandbChart:
         return _is_chart(_header(head))
 
     def read(self, paths: Sequence[Path], found: Findings) -> Iterator[Scalars | Rows]:
-        files = in_order(paths)
+        files = sorted(paths, key=in_order)
         runs = {run: run for path in files for run, _ in _lines_of(path).values()}
         run = chosen(found.asked.run, runs, files[0])
         for path in files:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from . import wire
-from .logged import in_order, record
+from .logged import of_one_run, record
 from .source import Attempts, Findings, Rows, Scalars
 
 _HEADER = b":W&B\xe1\xbe"  # and a version
@@ -37,7 +37,7 @@ class WandbOffline:
 
     def read(self, paths: Sequence[Path], found: Findings) -> Iterator[Scalars | Rows]:
         attempts = Attempts()
-        for path in in_order(paths):
+        for path in of_one_run(paths, found, lambda path: path.stem.removeprefix("run-")):
             for data in _records(path, found):
                 try:
                     histories = wire.parts(data, 2)

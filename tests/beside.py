@@ -1,0 +1,101 @@
+"""Readers beside writers: `python -m tests.beside [SECONDS] [WRITERS] [READERS]`.
+
+Writers are processes that record one rank each, with parts merged and removed all the time, and say
+in a journal what is sealed. Readers look at the run again and again: what a journal said before the
+look must be there, whole, and nothing twice. Every other reader opens the run anew each time.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+
+try:
+    from crash import ended, in_child, rows_of
+except ImportError:  # as a module of the checkout
+    from tests.crash import ended, in_child, rows_of
+
+import lldscope
+from lldscope import compaction, writer
+
+
+def write(path: Path, rank: int, world_size: int, until: float, journal: Path) -> None:
+    writer.SEAL_SECONDS, writer.GRACE_SECONDS, compaction.FAN_IN = 0.05, 0.5, 4
+    with lldscope.Recorder(path, rank=rank, attempt=1, world_size=world_size) as r:
+        step = 0
+        while time.time() < until:
+            values = rows_of(1, rank, step)
+            r.actions(step=step, response_id=np.arange(len(values)), action_index=0,
+                      logp_old_sum=np.array(values))  # fmt: skip
+            r.responses(step=step, response_id=np.arange(len(values)), text=f"step {step}")
+            r.step(step=step, n_responses=len(values))
+            if step % 5 == 0:
+                r.flush()
+                journal.write_text(f"{step}")
+            step += 1
+            time.sleep(0.02)
+        assert not r.dropped, r.dropped
+
+
+def read(path: Path, journals: list[Path], until: float, anew: bool, looks: Path) -> None:
+    run, looked = None, 0
+    while time.time() < until or not looked:
+        sealed = [int(j.read_text() or -1) if j.exists() else -1 for j in journals]
+        if run is None or anew:
+            run = lldscope.open_run(path)
+        else:
+            run.refresh()
+        counted = run.sql("SELECT rank, step, count(*) n, sum(logp_old_sum) total, FROM actions "
+                          "GROUP BY ALL")  # fmt: skip
+        texts = run.sql("SELECT rank, step, count(*) n FROM responses GROUP BY ALL")
+        seen = {(r, s): (n, t) for r, s, n, t in counted.itertuples(index=False)}
+        for (rank, step), (n, total) in seen.items():
+            values = rows_of(1, rank, step)
+            assert (n, total) == (len(values), sum(values)), f"rank {rank} step {step}: {n} rows"
+        assert {(r, s): n for r, s, n in texts.itertuples(index=False)} == {
+            key: n for key, (n, _) in seen.items()
+        }
+        for rank, last in enumerate(sealed):
+            missing = [step for step in range(last + 1) if (rank, step) not in seen]
+            assert not missing, f"rank {rank}: sealed and not seen: {missing}"
+        assert len(run.signals()) >= min(sealed) + 1
+        assert run.damaged == {}, run.damaged
+        looked += 1
+    looks.write_text(f"{looked} {len(seen)}")
+
+
+def main(seconds: float = 120, writers: int = 8, readers: int = 4) -> tuple[int, int]:
+    """Returns how often the readers looked, and how many (rank, step) they saw in the end."""
+    with tempfile.TemporaryDirectory(prefix="lldscope-beside-") as folder:
+        path = Path(folder) / "run"
+        journals = [Path(folder) / f"r{rank}" for rank in range(writers)]
+        looks = [Path(folder) / f"looks{i}" for i in range(readers)]
+        until = time.time() + seconds
+        children = [in_child(lambda r=r, j=j: write(path, r, writers, until, j), path)
+                    for r, j in enumerate(journals)]  # fmt: skip
+        while not (path / "run.json").exists():
+            time.sleep(0.01)
+        children += [in_child(lambda i=i, f=f: read(path, journals, until, bool(i % 2), f), path)
+                     for i, f in enumerate(looks)]  # fmt: skip
+        failed = []
+        for child in children:
+            try:
+                ended(child)
+            except AssertionError as error:
+                failed.append(str(error))
+        assert not failed, failed
+        told = [tuple(map(int, f.read_text().split())) for f in looks]
+        made = sum(1 + int(j.read_text()) for j in journals)
+    print(
+        f"{writers} writers, {made} steps of a rank in all; {readers} readers, "
+        f"{sum(n for n, _ in told)} looks"
+    )
+    return sum(n for n, _ in told), max(n for _, n in told)
+
+
+if __name__ == "__main__":
+    main(*(int(argument) for argument in sys.argv[1:]))

@@ -24,10 +24,13 @@ COMMANDS = {
     "runs": "List runs with verdict, phase and age of the last row.",
     "check": "One look at a run; the exit code tells its state.",
     "watch": "Follow a live run and report its alarms.",
+    "report": "Write the post-mortem of a run: HTML, Markdown or JSON.",
+    "compare": "Signals, phases and alarms of runs side by side.",
     "rules": "List the rules that raise alarms; try your own on cases and runs.",
     "dash": "Serve the dashboard on this machine.",
     "retriever": "Serve a corpus to search agents, in Search-R1's protocol.",
     "evaluate": "Judge the alarms on a bank of runs whose end is known.",
+    "import": "Logs of other trainers, as a run that every command can read.",
     "export": "Write tables and signals as plain Parquet or CSV.",
     "query": "Ask a run a question in SQL; read-only.",
     "schema": "Tables and columns: units, meaning, when they are NULL.",
@@ -49,7 +52,9 @@ class _Commands(click.Group):
         if name in _FROM_ENTRY_POINTS:
             (found,) = entry_points(group="lldscope.commands", name=name)
             return found.load()
-        return getattr(import_module(f".commands.{name}", __package__), name)
+        # A module cannot be called as the keyword is.
+        module = f"{name}_" if name == "import" else name
+        return getattr(import_module(f".commands.{module}", __package__), module)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):

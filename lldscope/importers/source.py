@@ -8,7 +8,7 @@ A source names foreign metrics as the file does; `mapping` says which of our sig
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
@@ -44,10 +44,31 @@ class Rows:
     columns: dict[str, list[Any]]
 
 
+@dataclass(frozen=True)
+class Asked:
+    """What the person who imports has said about the files.
+
+    columns       our name → the name in the file: a signal's, or `step`
+    correct_from  a rollout with at least this reward counts as correct
+    exact_match   judge rollouts by comparing their answers with the golden ones in the file
+    run           which run of a store that holds several, by name or id
+    """
+
+    columns: Mapping[str, str] = field(default_factory=dict)
+    correct_from: float = 1.0
+    exact_match: bool = False
+    run: str | None = None
+
+
+def _ignore(n: int) -> None: ...
+
+
 @dataclass
 class Findings:
     """What an import passed over, could not map, or has to say: counted, and shown at the end."""
 
+    asked: Asked = Asked()
+    advance: Callable[[int], None] = _ignore  # told how many bytes were read, for a progress bar
     skipped: Counter[str] = field(default_factory=Counter)  # reason → how many
     names: Counter[str] = field(default_factory=Counter)  # foreign names kept under their own name
     notes: dict[str, None] = field(default_factory=dict)  # in order, each once
@@ -98,13 +119,26 @@ class Source(Protocol):
         ...
 
 
-# Module of this package → its classes of sources. Those of means come before those of rows: rows
-# belong to the attempts that the means tell of.
-_SOURCES: dict[str, tuple[str, ...]] = {}
+# Module of this package → its classes of sources; the first that claims a path reads it. Those of
+# means come before those of rows, because rows belong to the attempts that the means tell of.
+_SOURCES: dict[str, tuple[str, ...]] = {
+    "console": ("VerlConsole", "TrlConsole"),
+    "tensorboard": ("TensorBoard",),
+    "wandb_offline": ("WandbOffline",),
+    "wandb_export": ("WandbHistory", "WandbChart"),
+    "mlflow": ("MlflowDatabase", "MlflowFiles"),
+    "trackio": ("Trackio",),
+    "metrics": ("TrainerState", "MetricLines"),
+    "tables": ("MetricTable",),
+    "rollouts": ("VerlRollouts", "TrlCompletions"),
+    "token_logs": ("PrimeTokens", "NemoTrainData"),
+    "traces": ("VerifiersTraces",),
+    "pickles": ("Pickle",),
+}
 
 
 def sources() -> list[Source]:
-    """All formats; a module whose package is missing still loads, and `needs` says what it wants."""
+    """All formats. A module whose package is missing still loads: `needs` says what it wants."""
     return [
         getattr(import_module(f".{module}", __package__), name)()
         for module, names in _SOURCES.items()

@@ -1,0 +1,244 @@
+"""From somebody else's logs to a run directory.
+
+The run is built beside its place and moved there when it is complete, so that a reader never sees
+half of it, and importing again gives the same run and no duplicates. Sources that have not changed
+since the last import are not read again.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from .. import __version__, store
+from ..errors import LldscopeError, RunExists
+from ..schema import SCHEMA_VERSION
+from .finding import Group, files_of, fingerprint, groups
+from .rollouts import correct_rule
+from .source import Asked, Findings
+from .writer import RunWriter
+
+POLL_SECONDS = 2.0  # between looks at files that grow …
+READ_SHARE = 10  # … and at least this many times what the last look took
+
+
+@dataclass
+class Outcome:
+    """What an import has done."""
+
+    run: Path
+    formats: dict[str, int]  # format → its paths
+    rows: dict[str, int]  # table → rows
+    steps: int = 0
+    attempts: int = 0
+    unchanged: bool = False
+    found: Findings = field(default_factory=Findings)
+
+
+class Import:
+    """One import; `build` makes the run, `follow` keeps up with sources that grow."""
+
+    def __init__(self, paths: Sequence[Path], run: Path, asked: Asked, wanted: str | None) -> None:
+        self.paths, self.run, self.asked, self.wanted = list(paths), run, asked, wanted
+        self.found = Findings(asked)
+        self.groups = groups(paths, wanted, self.found)
+        self._writer: RunWriter
+        self._taken: dict[str, int] = {}  # items of each format that are in the run
+        self._info: dict[str, Any] = {}
+
+    @property
+    def size(self) -> int:
+        """Bytes to read, for a progress bar."""
+        return sum(group.size for group in self.groups)
+
+    def build(self, advance: Callable[[int], None], *, live: bool = False) -> Outcome:
+        """Import everything there is.
+
+        Raises LldscopeError if that is nothing, RunExists if a run that was not imported is at the
+        place.
+        """
+        before = _imported_before(self.run)
+        request = {
+            "format": self.wanted,
+            "asked": asdict(self.asked),
+            "lldscope": __version__,
+            "sources": [
+                {"path": str(path), "format": g.source.name, "hash": fingerprint(path)}
+                for g in self.groups
+                for path in g.paths
+            ],
+        }
+        if not live and before.get("imported", {}).get("request") == request:
+            return self._outcome(unchanged=True)
+        self.found.advance = advance
+        place = self.run.with_name(f".{self.run.name}.{os.getpid()}{store.IN_PROGRESS}")
+        shutil.rmtree(place, ignore_errors=True)
+        self._writer = RunWriter(place, self.found)
+        try:
+            for group in self.groups:
+                self._take(group)
+            self._writer.flush()
+            if not self._writer.rows:
+                raise LldscopeError(self._nothing())
+            self._describe(request, live)
+            _put_in_place(place, self.run)
+        except BaseException:
+            shutil.rmtree(place, ignore_errors=True)
+            raise
+        self._writer.run = self.run
+        return self._outcome()
+
+    def follow(self, stop: Callable[[float], bool], tell: Callable[[Outcome], None]) -> None:
+        """Take up what is written from now on, until `stop` (told how long to wait) says so.
+
+        A file is read again from its start when it has changed, and what is in the run already is
+        passed over: so every format can be followed, at the cost of reading.
+        """
+        self._writer.live = True
+        sizes = self._sizes()
+        wait = POLL_SECONDS
+        while not stop(wait):
+            self._beat(closed=False)
+            now = self._sizes()
+            if now == sizes:
+                continue
+            began = time.monotonic()
+            if any(now.get(path, 0) < size for path, size in sizes.items()):
+                self._taken.clear()  # a file began anew: a start of its own
+                self._writer.after = max(self._writer.attempts, default=0)
+            sizes = now
+            known = {p for g in self.groups for p in g.paths}
+            self.found = self._writer.found = Findings(self.asked)
+            fresh = groups(self.paths, self.wanted, self.found)
+            self.groups = [
+                Group(g.source, [*(p for p in g.paths if p in known), *(set(g.paths) - known)])
+                for g in fresh
+            ]
+            for group in self.groups:
+                self._take(group)
+            self._writer.flush()
+            self._beat(closed=False)
+            tell(self._outcome())
+            wait = max(POLL_SECONDS, READ_SHARE * (time.monotonic() - began))
+
+    def close(self, reason: str) -> None:
+        """After `follow`: the run is as far as it was followed."""
+        self._writer.flush()
+        self._beat(closed=True)
+        self._info |= {"status": "stopped", "reason": reason, "ended": time.time()}
+        store.replace_file(self.run / store.RUN_FILE, store.to_json(self._info, indent=1))
+
+    # -- inside -----------------------------------------------------------------------------------
+
+    def _take(self, group: Group) -> None:
+        """Items of a format that are not in the run yet."""
+        name = group.source.name
+        done, n = self._taken.get(name, 0), 0
+        for item in group.source.read(group.paths, self.found):
+            n += 1
+            if n > done:
+                self._writer.take(item)
+        self._taken[name] = max(n, done)
+
+    def _sizes(self) -> dict[Path, int]:
+        sizes = {}
+        for path in self.paths:
+            for file in files_of(path):
+                try:
+                    sizes[file] = file.stat().st_size
+                except OSError:  # gone this moment
+                    continue
+        return sizes
+
+    def _beat(self, *, closed: bool) -> None:
+        store.write_heartbeat(self.run, 0, closed=closed, dropped={})
+
+    def _describe(self, request: dict[str, Any], live: bool) -> None:
+        """run.json of what was imported. How the run ended is not in such a log: it counts as
+        finished, so that nobody takes it for stalled, and the reason says what is known."""
+        run, writer = self._writer.run, self._writer
+        now = time.time()
+        words = " and ".join(g.source.words for g in self.groups)
+        rows = any(table in writer.rows for table in ("responses", "actions"))
+        rule = getattr(self.groups[-1].source, "rule", None) or correct_rule(self.asked)
+        first, last = writer.times or (None, None)
+        self._info = {
+            "schema": SCHEMA_VERSION,
+            "id": uuid.uuid4().hex,
+            "name": self.run.name,
+            "created": first or now,
+            "group": None,
+            "trainer": f"imported: {words}",
+            "config": None,
+            "correct_rule": rule if rows else None,
+            "world_size": 1,
+            "attempts": [{"attempt": a, "started": first or now} for a in writer.attempts],
+            "status": "running" if live else "finished",
+            "reason": None if live else "imported; how it ended is not in the log",
+            "ended": None if live else last or now,
+            "imported": {
+                "request": request,
+                "skipped": dict(self.found.skipped),
+                "unmapped": sorted(self.found.names),
+                "notes": list(self.found.notes),
+            },
+        }
+        if live:
+            self._info["attempts"][-1]["started"] = now
+            store.write_heartbeat(run, 0, closed=False, dropped={})
+        store.replace_file(run / store.RUN_FILE, store.to_json(self._info, indent=1))
+
+    def _nothing(self) -> str:
+        if not self.groups:
+            looked = ", ".join(str(p) for p in self.paths[:3])
+            return (
+                f"Nothing was imported: {looked} has none of the known formats. `lldscope import "
+                "--formats` lists them, --format forces one."
+            )
+        skipped = "; ".join(f"{n} × {why}" for why, n in self.found.skipped.items())
+        read = " and ".join(g.source.words for g in self.groups)
+        return f"Nothing was imported: read as {read}, it holds no step. {skipped}".rstrip()
+
+    def _outcome(self, unchanged: bool = False) -> Outcome:
+        formats = {g.source.name: len(g.paths) for g in self.groups}
+        if unchanged:
+            return Outcome(self.run, formats, {}, unchanged=True, found=self.found)
+        writer = self._writer
+        return Outcome(
+            self.run, formats, dict(writer.rows), writer.steps, len(writer.attempts),
+            found=self.found,
+        )  # fmt: skip
+
+
+def _imported_before(run: Path) -> dict[str, Any]:
+    """run.json of an earlier import. Raises RunExists for whatever else is at the place."""
+    if not run.exists() or (run.is_dir() and not any(run.iterdir())):
+        return {}
+    if not (run / store.RUN_FILE).is_file():
+        raise RunExists(f"{run} is there and is not a run. Choose another place with --to.")
+    info = store.read_run(run)
+    if "imported" not in info:
+        raise RunExists(
+            f"{run} holds a run that was recorded, not imported. Choose another place with --to."
+        )
+    return info
+
+
+def _put_in_place(new: Path, place: Path) -> None:
+    """Move a complete run to its place; an earlier import that lies there goes."""
+    old = place.with_name(f"{new.name}.old")
+    if place.exists():
+        os.replace(place, old)
+    try:
+        os.replace(new, place)
+    except OSError:
+        if old.exists():
+            os.replace(old, place)
+        raise
+    shutil.rmtree(old, ignore_errors=True)

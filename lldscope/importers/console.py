@@ -1,0 +1,138 @@
+"""What trainers print: verl's metric lines, and the dictionaries of the Hugging Face Trainer.
+
+verl (0.2 to 0.9.1, `utils/logger/aggregate_logger.py`) prints a step as one line,
+`step:12 - actor/entropy:0.53 - …`; versions on numpy 2 print `np.float64(0.53)`, older ones three
+decimals. Such a line may stand anywhere in what Ray collects from many processes. TRL's trainers
+print `{'loss': 0.1, 'reward': 0.5, …, 'epoch': 0.02}` without the step.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from .reading import lines, without_colours
+from .source import Attempts, Findings, Scalars
+
+LOOK_BYTES = 64 << 20  # a log begins with its configuration and the noise of start-up
+
+_VERL = re.compile(rb"(?:^|[^\w/])step:(\d{1,10}) - ([\w@./-]+:.*)")
+_VERL_ANYWHERE = re.compile(rb"(?:^|[^\w/])step:\d{1,10} - [\w@./-]+:\S")
+_NUMPY = re.compile(rb"^(?:np|numpy)\.\w+\((.*)\)$")
+_DICT = re.compile(rb"\{'[\w./-]+': .*'epoch': [^{}]*\}")
+_ENTRY = re.compile(rb"'([^']{1,200})': (?:np\.\w+\()?'?([-+\w.]+)'?\)?")
+
+
+class VerlConsole:
+    name = "verl-console"
+    words = "console output of verl or Search-R1"
+    needs = None
+
+    def looks_like(self, path: Path, head: bytes) -> bool:
+        return _anywhere(path, head, b"step:", _VERL_ANYWHERE)
+
+    def read(self, paths: Sequence[Path], found: Findings) -> Iterator[Scalars]:
+        attempts = Attempts()
+        for path in paths:
+            for line, ended in lines(path, found):
+                if b"step:" not in line:
+                    continue
+                match = _VERL.search(without_colours(line))
+                if match is None:
+                    continue
+                step = int(match[1])
+                values = _verl_values(match[2], ended, found)
+                if step >= 2**31 or not values:
+                    found.skip("metric lines without a metric")
+                    continue
+                yield Scalars(step, values, attempt=attempts.of(step))
+
+
+def _verl_values(text: bytes, ended: bool, found: Findings) -> dict[str, float]:
+    values: dict[str, float] = {}
+    entries = text.rstrip().split(b" - ")
+    if not ended and len(entries) > 1:
+        entries.pop()  # its number may lack digits
+        found.skip("last metrics of a line that is half written")
+    for entry in entries:
+        name, _, value = entry.rpartition(b":")
+        try:
+            values[name.decode()] = float(value)
+        except ValueError:
+            if (inner := _NUMPY.match(value)) and (told := _float(inner[1])) is not None:
+                values[name.decode("utf-8", "replace")] = told
+            else:
+                found.skip("metrics whose value is no number")
+    values.pop("", None)
+    return values
+
+
+def _float(text: bytes) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+class TrlConsole:
+    name = "trl-console"
+    words = "console output of TRL or another Hugging Face Trainer"
+    needs = None
+
+    def looks_like(self, path: Path, head: bytes) -> bool:
+        return _anywhere(path, head, b"'epoch':", _DICT)
+
+    def read(self, paths: Sequence[Path], found: Findings) -> Iterator[Scalars]:
+        """The step is the number of the printed dictionary, as the text does not tell it. Where the
+        epoch goes back the run was started again from a checkpoint, and counting with it."""
+        attempt, epochs = 1, list[float]()
+        for path in paths:
+            for line, _ in lines(path, found):
+                if b"'epoch':" not in line:
+                    continue
+                match = _DICT.search(without_colours(line))
+                values = _dict_values(match[0], found) if match else {}
+                if "epoch" not in values:
+                    found.skip("printed dictionaries that are cut")
+                    continue
+                if "train_runtime" in values or any(n.startswith("eval_") for n in values):
+                    continue  # the summary at the end, and evaluations
+                epoch = values.pop("epoch")
+                if epochs and epoch < epochs[-1]:
+                    attempt += 1
+                    del epochs[bisect_left(epochs, epoch) :]
+                epochs.append(epoch)
+                yield Scalars(len(epochs), values, attempt=attempt)
+        found.note(
+            "The text does not tell the steps: they are the printed lines, counted from 1. With "
+            "logging_steps above 1, import trainer_state.json instead."
+        )
+
+
+def _dict_values(text: bytes, found: Findings) -> dict[str, float]:
+    values: dict[str, float] = {}
+    for name, value in _ENTRY.findall(text):
+        told = _float(value)
+        if told is None:
+            found.skip("metrics whose value is no number")
+        else:
+            values[name.decode("utf-8", "replace")] = told
+    return values
+
+
+def _anywhere(path: Path, head: bytes, mark: bytes, pattern: re.Pattern[bytes]) -> bool:
+    """Whether a line like this stands in the first LOOK_BYTES of a text."""
+    if not head or b"\0" in head[:4096] or head.lstrip().startswith((b'{"', b"PAR1", b"{\n")):
+        return False
+    if pattern.search(without_colours(head)):
+        return True
+    seen = 0
+    for line, _ in lines(path, Findings()):
+        seen += len(line)
+        if mark in line and pattern.search(without_colours(line)):
+            return True
+        if seen > LOOK_BYTES:
+            return False
+    return False

@@ -1,0 +1,117 @@
+"""Metrics as JSON: `trainer_state.json` of the Hugging Face Trainer, and a JSON object a step as
+verl's FileLogger, prime-rl, Tinker and most loops of one's own write them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from .reading import first_object, number, objects, whole
+from .source import Attempts, Findings, Scalars
+
+STEPS = ("step", "_step", "global_step", "progress/batch", "iteration")
+TIMES = ("time", "timestamp", "_timestamp")
+_SUMMARY = "train_runtime"  # marks the entry that the Trainer adds at the end
+_LONG = 200  # characters; texts beyond it are rollouts, not names
+
+
+class TrainerState:
+    name = "trainer-state"
+    words = "trainer_state.json of TRL or another Hugging Face Trainer"
+    needs = None
+
+    def looks_like(self, path: Path, head: bytes) -> bool:
+        return path.suffix == ".json" and (
+            path.name == "trainer_state.json" or b'"log_history"' in head
+        )
+
+    def read(self, paths: Sequence[Path], found: Findings) -> Iterator[Scalars]:
+        attempts = Attempts()
+        for path in paths:
+            try:
+                text = path.read_bytes()
+                found.advance(len(text))
+                entries = json.loads(text)["log_history"]
+            except (OSError, ValueError, KeyError, TypeError, RecursionError):
+                found.skip("files that are no trainer_state.json, or half of one")
+                continue
+            for entry in entries if isinstance(entries, list) else ():
+                step = whole(entry.get("step")) if isinstance(entry, dict) else None
+                if step is None:
+                    found.skip("entries without a step")
+                elif _SUMMARY not in entry:
+                    values = numbers(entry, found, {"step", "epoch"})
+                    yield Scalars(step, values, attempt=attempts.of(step))
+
+
+class MetricLines:
+    """One object a line: a step, perhaps a time, and numbers, which may be nested or under `data`.
+
+    verl's FileLogger (0.9.1, `utils/tracking.py`) writes `{"step": 3, "data": {…}}`; prime-rl's
+    `metrics.jsonl` `{"step", "time", …}`; tinker-cookbook's `{"step", "progress/batch", …}`.
+    """
+
+    name = "metric-lines"
+    words = "metrics, one JSON object a step (verl's file logger, prime-rl, Tinker, your own)"
+    needs = None
+
+    def looks_like(self, path: Path, head: bytes) -> bool:
+        first = first_object(head)
+        if first is None or step_of(first, None) is None:
+            return False
+        texts = (v for v in first.values() if isinstance(v, str))
+        return (
+            not any(isinstance(v, list) for v in first.values())
+            and all(len(text) < _LONG for text in texts)
+            and not {"output", "completion", "response"} & first.keys()
+        )
+
+    def read(self, paths: Sequence[Path], found: Findings) -> Iterator[Scalars]:
+        column = found.asked.columns.get("step")
+        for path in paths:
+            attempts = Attempts()  # a run's files stand beside each other: trainer, orchestrator
+            for entry in objects(path, found):
+                told = step_of(entry, column)
+                if told is None:
+                    found.skip("lines without a step")
+                    continue
+                key, step = told
+                data = entry["data"] if isinstance(entry.get("data"), dict) else entry
+                values = numbers(data, found, {key, *TIMES})
+                yield Scalars(step, values, time_of(entry), attempts.of(step))
+
+
+def step_of(entry: Mapping[str, Any], column: str | None) -> tuple[str, int] | None:
+    """The key that tells the step, and the step."""
+    for key in STEPS if column is None else (column,):
+        if key in entry and (step := whole(entry[key])) is not None:
+            return key, step
+    return None
+
+
+def time_of(entry: Mapping[str, Any]) -> float | None:
+    """Unix time of an entry; None where it has none, or seconds since something else."""
+    for key in TIMES:
+        told = number(entry.get(key))
+        if told is not None and 1e9 < told < 1e11:
+            return told
+    return None
+
+
+def numbers(
+    entry: Mapping[str, Any], found: Findings, without: set[str], above: str = ""
+) -> dict[str, float]:
+    """The numbers of an entry, nested ones with their path as name; NaN and Inf may be words."""
+    values: dict[str, float] = {}
+    for name, value in entry.items():
+        if name in without or value is None or isinstance(value, bool):
+            continue
+        if isinstance(value, dict):
+            values |= numbers(value, found, set(), f"{above}{name}/")
+        elif (told := number(value)) is not None:
+            values[above + name] = told
+        else:
+            found.skip("metrics whose value is no number")
+    return values

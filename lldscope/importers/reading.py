@@ -1,0 +1,129 @@
+"""Lines and JSON objects of files of any size and in any state, in bounded memory."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from .source import Findings
+
+_BLOCK = 1 << 20
+MOST_LINE = 64 << 20  # bytes; a rollout with its token ids has some hundred KB
+_ESCAPES = re.compile(rb"\x1b(\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(\x07|\x1b\\)?|.)?")
+
+
+def open_file(path: Path) -> BinaryIO:
+    """The content of a file, unpacked if it is a .gz."""
+    return gzip.open(path, "rb") if path.suffix == ".gz" else open(path, "rb")  # type: ignore
+
+
+def head(path: Path, size: int) -> bytes:
+    """The first bytes of a file; empty for whatever is none or cannot be read."""
+    if not path.is_file():
+        return b""
+    try:
+        with open_file(path) as file:
+            return file.read(size)
+    except (OSError, EOFError):
+        return b""
+
+
+def lines(path: Path, found: Findings) -> Iterator[tuple[bytes, bool]]:
+    """The lines of a file without their ends, and whether each has ended: the last one may be half
+    written. A line that is longer than any log's is passed over and counted."""
+    rest, tail = b"", b""
+    try:
+        with open_file(path) as file:
+            while block := file.read(_BLOCK):
+                found.advance(len(block))
+                whole = (rest + block).split(b"\n")
+                rest = whole.pop()
+                if len(rest) > MOST_LINE:
+                    found.skip(f"stretches of more than {MOST_LINE >> 20} MB without a line end")
+                    rest = b""
+                for line in whole:
+                    yield line, True
+            tail = rest
+    except (OSError, EOFError) as error:
+        found.skip(f"files that cannot be read to their end ({_words(error)})")
+        tail = rest
+    if tail:
+        yield tail, False
+
+
+def _words(error: Exception) -> str:
+    return getattr(error, "strerror", None) or str(error) or type(error).__name__
+
+
+def objects(path: Path, found: Findings) -> Iterator[dict[str, Any]]:
+    """The objects of a .jsonl file, whatever else is in it."""
+    for line, ended in lines(path, found):
+        try:
+            value = json.loads(line) if line.strip() else None
+        except (ValueError, RecursionError):
+            found.skip("lines that are not JSON" if ended else "last lines that are half written")
+            continue
+        if isinstance(value, dict):
+            yield value
+        elif value is not None:
+            found.skip("lines that are no JSON object")
+
+
+def first_object(start: bytes) -> dict[str, Any] | None:
+    """The object on the first line of a file, of which `start` is the beginning; None if there is
+    none, or if it is longer than that."""
+    line = start.lstrip().partition(b"\n")[0]
+    try:
+        value = json.loads(line) if line.startswith(b"{") else None
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def first_keys(start: bytes) -> frozenset[str]:
+    """The keys on the first line of a .jsonl file, also where it is longer than `start`: then those
+    that can be seen in it."""
+    value = first_object(start)
+    if value is not None:
+        return frozenset(value)
+    if not start.lstrip().startswith(b"{"):
+        return frozenset()
+    line = start.lstrip().partition(b"\n")[0]
+    return frozenset(key.decode() for key in re.findall(rb'"([A-Za-z_]{1,40})"\s*:', line))
+
+
+def without_colours(line: bytes) -> bytes:
+    """A line of terminal output without what would colour or move it."""
+    return _ESCAPES.sub(b"", line) if b"\x1b" in line else line
+
+
+def number(value: Any) -> float | None:
+    """A number of a log as a float, also where it stands as text; None if it is none."""
+    if isinstance(value, str):
+        try:
+            return float(value)
+        except ValueError:
+            return None
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        return float(value)
+    except OverflowError:
+        return None
+
+
+def whole(value: Any) -> int | None:
+    """A step of a log as an int; None if it is none."""
+    found = number(value)
+    if found is None or not 0 <= found < 2**31 or found != int(found):
+        return None
+    return int(found)
+
+
+def in_order(path: Path) -> list[Any]:
+    """Sorts file names as people count: step 2 before step 10."""
+    return [int(s) if s.isdigit() else s for s in re.split(r"(\d+)", str(path))]

@@ -1,0 +1,61 @@
+"""Metrics as a table: a CSV file with a header line and a column of steps."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from .metrics import STEPS, time_of
+from .reading import lines, number, whole
+from .source import Attempts, Findings, Scalars
+
+
+class MetricTable:
+    name = "csv"
+    words = "a CSV file with a column of steps"
+    needs = None
+
+    def looks_like(self, path: Path, head: bytes) -> bool:
+        if path.suffix.lower() not in (".csv", ".tsv"):
+            return False
+        first = head.split(b"\n", 1)[0].decode("utf-8", "replace").strip()
+        names = next(csv.reader([first], delimiter=_delimiter(first)), [])
+        return any(name.strip().lower() in STEPS for name in names)
+
+    def read(self, paths: Sequence[Path], found: Findings) -> Iterator[Scalars]:
+        for path in paths:
+            text = (line.decode("utf-8-sig", "replace") for line, _ in lines(path, found))
+            header = next(text, "")
+            delimiter = _delimiter(header)
+            names = [n.strip() for n in next(csv.reader([header], delimiter=delimiter), [])]
+            column = found.asked.columns.get("step")
+            at = next((i for i, n in enumerate(names) if n == column or _is_step(n, column)), None)
+            if at is None:
+                found.skip("tables without a column of steps")
+                found.note(
+                    f"{path.name} has no column named {column or 'step'}. Say which one counts the "
+                    "steps: --map step=NAME."
+                )
+                continue
+            attempts = Attempts()
+            for row in csv.reader(text, delimiter=delimiter):
+                step = whole(row[at]) if len(row) == len(names) else None
+                if step is None:
+                    found.skip("rows without a step, or with too few or many columns")
+                    continue
+                told = dict(zip(names, row, strict=True))
+                values = {
+                    name: value
+                    for name, cell in told.items()
+                    if name != names[at] and (value := number(cell)) is not None
+                }
+                yield Scalars(step, values, time_of(told), attempts.of(step))
+
+
+def _is_step(name: str, column: str | None) -> bool:
+    return column is None and name.lower() in STEPS
+
+
+def _delimiter(header: str) -> str:
+    return max(",;\t", key=header.count)

@@ -1,0 +1,198 @@
+"""Logs with the log-probability of every token: actions and likelihood levels, but no Δ.
+
+prime-rl (559b447, `trainer/rl/token_export.py`) exports one sequence a line with the log-probs of
+the engine and of the trainer before the step's update; the difference of the two mixes staleness
+with the mismatch of the engines, so it is shown as `engine_gap` and not as Δ. NeMo-RL (7ea279a,
+`algorithms/grpo.py`) writes `train_data_step<N>.jsonl` with those of the engine and of the policy
+before the update. Actions are the maximal runs of the loss mask.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from .episodes import short_hash
+from .reading import first_keys, in_order, number, objects, whole
+from .source import Findings, Rows
+
+BATCH = 500  # sequences in a piece
+_NEMO_STEP = re.compile(r"train_data_step(\d+)\.jsonl")
+
+Spans = list[tuple[int, int]]
+
+
+def runs_of(mask: Sequence[Any]) -> Spans:
+    """The maximal runs of true entries, as (start, end)."""
+    spans: Spans = []
+    start = None
+    for i, on in enumerate([*mask, 0]):
+        if on and start is None:
+            start = i
+        elif not on and start is not None:
+            spans.append((start, i))
+            start = None
+    return spans
+
+
+class Sequences:
+    """Sequences on their way into rows of `responses` and `actions`."""
+
+    def __init__(self) -> None:
+        self.step = -1
+        self._ids: dict[int, int] = {}
+        self._groups: dict[Any, int] = {}
+        self._rows: dict[str, dict[str, list[Any]]] = {}
+
+    def add(
+        self,
+        step: int,
+        group: Any,
+        spans: Spans,
+        of_tokens: dict[str, Sequence[float] | None],
+        **known: Any,
+    ) -> Iterator[Rows]:
+        """One sequence. `of_tokens`: column of a sum → its value at each token, None if unknown."""
+        if step != self.step or len(self._rows.get("responses", {}).get("step", ())) >= BATCH:
+            yield from self.flush()
+        if step != self.step:
+            self.step, self._groups = step, {}
+        stamp = {"step": step, "response_id": self._ids.get(step, -1) + 1}
+        self._ids[step] = stamp["response_id"]
+        n_tokens = sum(end - start for start, end in spans)
+        number_of = self._groups.setdefault(group, len(self._groups))
+        self._put(
+            "responses",
+            stamp
+            | {"group_id": None if group is None else number_of}
+            | {"n_actions": len(spans), "n_tokens": n_tokens}
+            | known,
+        )
+        for index, (start, end) in enumerate(spans):
+            sums = {name: None if v is None else sum(v[start:end]) for name, v in of_tokens.items()}
+            old = of_tokens.get("logp_old_sum")
+            self._put(
+                "actions",
+                stamp
+                | {"action_index": index, "n_tokens": end - start}
+                | {"logp_min": None if old is None else min(old[start:end])}
+                | sums,
+            )
+
+    def _put(self, table: str, row: dict[str, Any]) -> None:
+        columns = self._rows.setdefault(table, {name: [] for name in row})
+        for name, value in row.items():
+            columns[name].append(value)
+
+    def flush(self) -> Iterator[Rows]:
+        for table, columns in self._rows.items():
+            yield Rows(table, columns)
+        self._rows = {}
+
+
+def floats(value: Any, n: int) -> list[float] | None:
+    """A list of `n` numbers, null as NaN; None for anything else."""
+    if not isinstance(value, list) or len(value) != n:
+        return None
+    told = [float("nan") if v is None else number(v) for v in value]
+    return None if None in told else told  # type: ignore[return-value]
+
+
+class PrimeTokens:
+    name = "prime-rl-tokens"
+    words = "prime-rl's token export"
+    needs = None
+    rule = "advantage > 0: the export has no rewards"
+
+    def looks_like(self, path: Path, head: bytes) -> bool:
+        keys = first_keys(head)
+        return "token_ids" in keys and bool({"micro_step", "trainer_logprobs"} & keys)
+
+    def read(self, paths: Sequence[Path], found: Findings) -> Iterator[Rows]:
+        batch = Sequences()
+        for path in sorted(paths, key=in_order):
+            for row in objects(path, found):
+                step, mask = whole(row.get("step")), row.get("loss_mask")
+                spans = runs_of(mask) if isinstance(mask, list) else []
+                if step is None or not spans:
+                    found.skip("sequences without a step or a trained token")
+                    continue
+                n = len(mask)
+                advantages = floats(row.get("advantages"), n)
+                advantage = advantages[spans[0][0]] if advantages else None
+                yield from batch.add(
+                    step, None, spans,
+                    {
+                        "logp_behaviour_sum": floats(row.get("inference_logprobs"), n),
+                        "logp_old_sum": floats(row.get("trainer_logprobs"), n),
+                        "entropy_sum": floats(row.get("entropy"), n),
+                    },
+                    advantage=advantage,
+                    correct=None if advantage is None else advantage > 0,
+                    data_source=row.get("env_name"),
+                )  # fmt: skip
+        yield from batch.flush()
+        found.note(
+            "prime-rl's export has neither rewards nor groups: rollouts with a positive advantage "
+            "count as correct, and tokens with advantage 0 may be left out of it."
+        )
+
+
+class NemoTrainData:
+    name = "nemo-rl"
+    words = "NeMo-RL's train_data_step<N>.jsonl"
+    needs = None
+
+    def looks_like(self, path: Path, head: bytes) -> bool:
+        return _NEMO_STEP.fullmatch(path.name) is not None
+
+    def read(self, paths: Sequence[Path], found: Findings) -> Iterator[Rows]:
+        batch = Sequences()
+        for path in sorted(paths, key=in_order):
+            match = _NEMO_STEP.fullmatch(path.name)
+            if match is None:
+                found.skip("files whose name tells no step")
+                continue
+            for row in objects(path, found):
+                yield from self._sequence(int(match[1]), row, batch, found)
+        yield from batch.flush()
+
+    def _sequence(
+        self, step: int, row: dict[str, Any], batch: Sequences, found: Findings
+    ) -> Iterator[Rows]:
+        """One line. Values are those of a batch of one, so that each stands in a list."""
+        ids, mask = _single(row.get("token_ids")), _single(row.get("token_loss_mask"))
+        spans = runs_of(mask) if isinstance(mask, list) else []
+        if not isinstance(ids, list) or not spans or len(ids) != len(mask):
+            found.skip("sequences without token ids and a loss mask")
+            return
+        n = len(ids)
+        old = floats(_single(row.get("prev_logprobs")), n)
+        if old is not None and not any(old):
+            old = None
+            found.note("prev_logprobs are all 0: they were not computed (force_on_policy_ratio).")
+        reward = number(_single(row.get("rewards")))
+        advantage = _single(row.get("advantages"))
+        if isinstance(advantage, list):
+            advantage = advantage[spans[0][0]] if len(advantage) == n else None
+        prompt = short_hash(",".join(map(str, ids[: spans[0][0]])))
+        content = _single(row.get("content"))
+        yield from batch.add(
+            step, prompt, spans,
+            {
+                "logp_behaviour_sum": floats(_single(row.get("generation_logprobs")), n),
+                "logp_old_sum": old,
+            },
+            prompt_hash=prompt, reward=reward, advantage=number(advantage),
+            correct=None if reward is None else reward >= found.asked.correct_from,
+            text=content if isinstance(content, str) else None,
+        )  # fmt: skip
+
+
+def _single(value: Any) -> Any:
+    """What is in a list of one."""
+    while isinstance(value, list) and len(value) == 1:
+        value = value[0]
+    return value

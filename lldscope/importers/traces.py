@@ -1,0 +1,124 @@
+"""verifiers' episodes (`traces.jsonl`), as prime-rl writes them.
+
+verifiers 0.4.0 (`v1/episode.py`, `v1/trace.py`, `v1/graph.py`): a trace is a list of messages, of
+which those with `sampled` are the policy's; `logprobs` are the engine's, over the sampled tokens
+alone, rounded to four decimals; `trainer_logprobs`, if somebody filled them in, are those of the
+trainer's policy before the update.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from .episodes import short_hash
+from .reading import first_keys, in_order, number, objects, whole
+from .source import Findings, Rows
+from .token_logs import Sequences, floats
+
+
+class VerifiersTraces:
+    name = "verifiers-traces"
+    words = "traces of verifiers or prime-rl"
+    needs = None
+
+    def looks_like(self, path: Path, head: bytes) -> bool:
+        return {"task", "traces"} <= first_keys(head) or path.name == "traces.jsonl"
+
+    def read(self, paths: Sequence[Path], found: Findings) -> Iterator[Rows]:
+        batch = Sequences()
+        for path in sorted(paths, key=in_order):
+            for episode in objects(path, found):
+                work = _dig(episode, "run", "work")
+                step = whole(_dig(work, "step"))
+                if step is None:
+                    found.skip("episodes without a training step")
+                elif _dig(work, "type") == "eval":
+                    found.skip("episodes of evaluations")
+                else:
+                    group = _dig(episode, "group", "id") or _dig(episode, "group")
+                    source = _dig(episode, "env", "name") or _dig(episode, "env", "id")
+                    for trace in episode.get("traces") or ():
+                        yield from _trace(step, group, source, trace, batch, found)
+        yield from batch.flush()
+
+
+def _trace(
+    step: int, group: Any, source: Any, trace: Any, batch: Sequences, found: Findings
+) -> Iterator[Rows]:
+    nodes = _dig(trace, "nodes")
+    nodes = [n for n in nodes if isinstance(n, dict)] if isinstance(nodes, list) else []
+    taken = [n for n in nodes if n.get("sampled")]
+    sizes = [_tokens(n) for n in taken]
+    if not taken:
+        found.skip("traces in which the policy said nothing")
+        return
+    edges = [sum(sizes[:i]) for i in range(len(sizes) + 1)]
+    reward = _reward(trace.get("rewards"), trace.get("reward"))
+    advantages = _joined(taken, "advantages", sizes)
+    prompt = "\0".join(_content(n) for n in nodes[: nodes.index(taken[0])])
+    yield from batch.add(
+        step,
+        group if isinstance(group, str | int) else None,
+        [(a, b) for a, b in pairwise(edges) if b > a],
+        {
+            "logp_behaviour_sum": _joined(taken, "logprobs", sizes),
+            "logp_old_sum": _joined(taken, "trainer_logprobs", sizes),
+            "logp_ref_sum": _joined(taken, "reference_logprobs", sizes),
+            "entropy_sum": _joined(taken, "entropies", sizes),
+        },
+        prompt_hash=short_hash(prompt),
+        data_source=source if isinstance(source, str) else None,
+        reward=reward,
+        correct=None if reward is None else reward >= found.asked.correct_from,
+        advantage=advantages[0] if advantages else None,
+        text="\n".join(_content(n) for n in nodes),
+    )
+
+
+def _tokens(node: dict[str, Any]) -> int:
+    mask, logps = node.get("mask"), node.get("logprobs")
+    if isinstance(mask, list) and mask:
+        return sum(bool(m) for m in mask)
+    return len(logps) if isinstance(logps, list) else 0
+
+
+def _joined(nodes: list[dict[str, Any]], name: str, sizes: list[int]) -> list[float] | None:
+    """A stream over the sampled tokens of all messages; None if one of them lacks it."""
+    parts = [floats(n.get(name), size) for n, size in zip(nodes, sizes, strict=True)]
+    whole_stream: list[float] = []
+    for part in parts:
+        if part is None:
+            return None
+        whole_stream += part
+    return whole_stream or None
+
+
+def _reward(rewards: Any, total: Any) -> float | None:
+    """The sum of the weighted rewards: numbers, or objects with a score and a weight."""
+    if not isinstance(rewards, dict):
+        return number(total)
+    told = []
+    for value in rewards.values():
+        if isinstance(value, dict):
+            score, weight = number(value.get("score")), number(value.get("weight", 1.0))
+            told.append(None if score is None or weight is None else score * weight)
+        elif value is not None:
+            told.append(number(value))
+    known = [v for v in told if v is not None]
+    return sum(known) if known else None
+
+
+def _content(node: dict[str, Any]) -> str:
+    content = _dig(node, "message", "content")
+    if isinstance(content, list):
+        content = "".join(str(_dig(part, "text") or "") for part in content)
+    return content if isinstance(content, str) else ""
+
+
+def _dig(value: Any, *keys: str) -> Any:
+    for key in keys:
+        value = value.get(key) if isinstance(value, dict) else None
+    return value

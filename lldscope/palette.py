@@ -1,0 +1,90 @@
+"""Every colour of dashboard and report, once; pages get those of ground and ink as CSS variables.
+
+The hues are those of Okabe and Ito (jfly.uni-koeln.de/color), which people with the common kinds of
+colour blindness can tell apart, moved in lightness so that each reads on light and dark ground.
+Colour never stands alone: a shape or a word goes with it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+BLUE, VERMILLION, GREEN = "#2487c8", "#dd6310", "#119c78"
+PURPLE, AMBER, SKY, GREY = "#c2569a", "#d99600", "#4fa9dc", "#7f8a96"
+
+
+@dataclass(frozen=True)
+class Sign:
+    """How a state looks: colour, ink that reads on it, shape, and the word."""
+
+    color: str
+    ink: str
+    shape: str
+    word: str
+
+
+PHASES: dict[str | None, Sign] = {
+    "warmup": Sign("#9aa4af", "#111418", "…", "warm-up"),
+    "healthy": Sign(GREEN, "#ffffff", "●", "healthy"),
+    "stagnation": Sign("#e6ab1f", "#111418", "I", "stagnation"),
+    "decay": Sign(VERMILLION, "#ffffff", "II", "decay"),
+    "collapse": Sign("#a32e74", "#ffffff", "III", "collapse"),
+    "recovered": Sign(SKY, "#111418", "↺", "recovered"),
+    None: Sign(GREY, "#ffffff", "?", "no phase"),
+}
+
+VERDICTS: dict[str, Sign] = {
+    "healthy": Sign(GREEN, "#ffffff", "●", "healthy"),
+    "warning": Sign(VERMILLION, "#ffffff", "▲", "warning"),
+    "critical": Sign("#a32e74", "#ffffff", "◆", "critical"),
+    "stalled": Sign(GREY, "#ffffff", "❚❚", "stalled"),
+    "insufficient": Sign("#9aa4af", "#111418", "○", "not enough data"),
+    "unreadable": Sign(GREY, "#ffffff", "✕", "unreadable"),
+}
+
+SEVERITIES: dict[str, Sign] = {
+    "info": Sign(SKY, "#111418", "i", "info"),
+    "warning": Sign(VERMILLION, "#ffffff", "▲", "warning"),
+    "critical": Sign(PURPLE, "#ffffff", "◆", "critical"),
+}
+
+# One pair per compared run; eight colours and five dashes meet again only after forty runs.
+RUN_COLORS = (BLUE, VERMILLION, GREEN, PURPLE, AMBER, SKY, "#8a6fd1", GREY)
+RUN_DASHES = ("solid", "dash", "dot", "dashdot", "longdash")
+
+ACTION_COLORS = (BLUE, GREEN, AMBER, PURPLE)
+ACTION_DASHES = ("solid", "dash", "dot", "dashdot")
+
+NEUTRAL = "#8b949e"  # chart text and grid where the page's CSS does not reach: a saved picture
+
+LIGHT = {
+    "ground": "#f5f6f8",
+    "card": "#ffffff",
+    "sunken": "#eef0f3",
+    "ink": "#1b2129",
+    "ink-2": "#57616d",
+    "ink-3": "#69737f",
+    "line": "#dfe3e8",
+    "grid": "#e9ecf0",
+    "zero": "#aeb7c1",
+    "accent": "#1a6fab",
+    "shadow": "0 1px 2px rgb(20 30 45 / 6%), 0 4px 16px rgb(20 30 45 / 4%)",
+}
+DARK = {
+    "ground": "#0f1317",
+    "card": "#171c22",
+    "sunken": "#1f252c",
+    "ink": "#e7ebef",
+    "ink-2": "#a5afba",
+    "ink-3": "#8b96a2",
+    "line": "#2a323b",
+    "grid": "#242b33",
+    "zero": "#56616d",
+    "accent": "#6cb8ee",
+    "shadow": "none",
+}
+
+
+def variables(values: dict[str, str]) -> str:
+    """The table as CSS variables."""
+    return "".join(f"--{name}:{value};" for name, value in values.items())

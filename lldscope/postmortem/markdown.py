@@ -1,0 +1,88 @@
+"""The post-mortem as Markdown, for reviews and issues; without pictures."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from ..palette import VERDICTS, Sign
+from .document import (
+    Block,
+    Example,
+    Facts,
+    Heading,
+    Items,
+    Paragraph,
+    Picture,
+    Table,
+    document,
+    footer,
+    title,
+)  # fmt: skip
+from .text import visible
+from .words import number
+
+_MEANT = re.compile(r"([\\`*_{}\[\]<>#|~$!&])")  # what Markdown, or HTML inside it, would obey
+
+
+def markdown(facts: Facts) -> str:
+    verdict = VERDICTS[facts["state"]["verdict"]]
+    head = [f"# {_safe(title(facts))}", f"{verdict.shape} **{verdict.word}**"]
+    blocks = [text for block in document(facts) if (text := _block(block))]
+    return "\n\n".join([*head, *blocks, "---", _safe(footer(facts))]) + "\n"
+
+
+def _safe(text: object) -> str:
+    return _MEANT.sub(r"\\\1", visible(text))
+
+
+def _block(block: Block) -> str:
+    match block:
+        case Heading(text):
+            return f"## {text}"
+        case Paragraph(text):
+            return _safe(text)
+        case Items(items, ordered):
+            return "\n".join(
+                f"{f'{i}.' if ordered else '-'} {_safe(t)}" for i, t in enumerate(items, 1)
+            )
+        case Table():
+            return _table(block)
+        case Example(facts):
+            return _example(facts)
+        case Picture():
+            return ""
+
+
+def _table(table: Table) -> str:
+    if not table.rows:
+        return ""
+    rule = ["--:" if i in table.right else "---" for i in range(len(table.head))]
+    lines = [_row(table.head), f"| {' | '.join(rule)} |", *map(_row, table.rows)]
+    return f"**{table.caption}**\n\n" + "\n".join(lines)
+
+
+def _row(cells: Any) -> str:
+    return f"| {' | '.join(_cell(c) for c in cells)} |"
+
+
+def _cell(cell: str | Sign) -> str:
+    return f"{cell.shape} {cell.word}" if isinstance(cell, Sign) else _safe(cell)
+
+
+def _example(x: Any) -> str:
+    lines = [f"**Step {x['step']}, group {x['group_id']}: Δ {number(x['delta'])} nats**"]
+    if x["correct"]["prompt"]:
+        lines.append(_quote("asked", x["correct"]["prompt"]))
+    for word in ("correct", "wrong"):
+        if x[word]:
+            lines.append(_quote(word, "".join(p["text"] for p in x[word]["pieces"])))
+    if x["shared_characters"] is not None:
+        lines.append(f"Both begin with the same {x['shared_characters']:,} characters.")
+    return "\n\n".join(lines)
+
+
+def _quote(word: str, text: str) -> str:
+    """A fence that nothing in the text can close: indented code."""
+    lines = visible(text, lines=True).split("\n")
+    return f"{word}:\n\n" + "\n".join(f"    {line}" for line in lines)

@@ -54,11 +54,15 @@ def make(folder: Path, *, policy: Any = None, kind: Any = GRPOTrainer, **changes
         "report_to": [], "disable_tqdm": True,
     }  # fmt: skip
     settings |= changes
+    policy = model() if policy is None else policy
+    if settings["beta"]:  # TRL loads the reference from where the policy came from
+        policy.save_pretrained(folder / "policy")
+        policy.config._name_or_path = str(folder / "policy")
     questions = [{"prompt": f"{a} {b}", "data_source": "letters"} for a in "abcd" for b in "efgh"]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         trainer = kind(
-            model=policy if policy is not None else model(),
+            model=policy,
             args=GRPOConfig(output_dir=str(folder / "trl"), **settings),
             **({
                 "processing_class": tokenizer(), "reward_funcs": reward,

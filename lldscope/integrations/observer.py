@@ -91,10 +91,11 @@ class Observer:
     def scoring(self, original: Method, model: Any, *args: Any, **kwargs: Any) -> Any:
         """`_get_per_token_logps_and_entropies`: keep what it found. With TRL's fused head the
         entropies are there anyway, asked for or not."""
-        if self._phase == "rollout" and len(args) < 5:  # else asked for by position
+        policys = model is not getattr(self.trainer, "ref_model", None)
+        if self._phase == "rollout" and policys and len(args) < 5:  # else asked for by position
             kwargs["compute_entropy"] = True
         result = original(model, *args, **kwargs)
-        if self._phase is not None and self._scores is None and model is not self._reference:
+        if self._phase is not None and policys and self._scores is None:
             self._scores = result[0], result[1]
         return result
 
@@ -187,10 +188,6 @@ class Observer:
     def _every(self) -> int:
         """Micro-batches that one rollout batch serves."""
         return int(self.trainer.args.steps_per_generation * self.trainer.num_iterations)
-
-    @property
-    def _reference(self) -> Any:
-        return getattr(self.trainer, "ref_model", None)
 
     def _begin(self, step: int, output: Inputs, seconds: float) -> None:
         n = output["completion_ids"].size(0)

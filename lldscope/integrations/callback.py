@@ -1,0 +1,98 @@
+"""A callback for transformers' Trainer that records what the trainer logs: means, nothing finer.
+
+    trainer.add_callback(LldscopeCallback("runs/mine"))
+
+Enough for alarms on reward, entropy and gradients. There is no Δ in a log; `lldscope.integrations
+.trl` measures it.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from pathlib import Path
+from typing import Any
+
+from transformers import TrainerCallback
+
+from ..importers.mapping import Meant, meaning
+from ..recorder import Recorder
+
+log = logging.getLogger("lldscope")
+
+IGNORED = ("epoch", "step", "total_flos")
+SUMMARY = ("train_runtime", "train_loss")  # of the last entry, which is about the whole training
+
+
+class LldscopeCallback(TrainerCallback):
+    """A step of the run is an optimizer step that was logged, counted from 0. `**about` goes to
+    `lldscope.Recorder`: name, group, config, correct_rule, resume.
+
+    A metric becomes the signal it stands for, with what differs in `estimator`, as an importer
+    would have it; others keep their names. Raises RunExists or LldscopeError at once; afterwards
+    what goes wrong is logged once and never ends the training. Several processes: the main one
+    records.
+    """
+
+    def __init__(self, path: str | Path, **about: Any) -> None:
+        self._path, self._about = path, about
+        self._recorder: Recorder | None = None
+        self._said = False
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if state.is_world_process_zero and self._recorder is None:
+            import transformers
+
+            about = {"trainer": f"transformers {transformers.__version__}"} | self._about
+            self._recorder = Recorder(self._path, **about)
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
+        if self._recorder is None or not logs or set(SUMMARY) & set(logs):
+            return
+        try:
+            self._record(self._recorder, max(0, state.global_step - 1), logs)
+        except Exception:
+            if not self._said:
+                self._said = True
+                log.exception("lldscope: a log entry is not recorded; training goes on. Said once.")
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if self._recorder is not None:
+            done = state.global_step >= state.max_steps
+            self._recorder.close("finished" if done else "stopped")
+
+    def _record(self, recorder: Recorder, step: int, logs: dict[str, Any]) -> None:
+        numbers = {
+            name: float(value)
+            for name, value in logs.items()
+            if isinstance(value, int | float) and name not in IGNORED
+        }
+        evals = {n: v for n, v in numbers.items() if n.startswith("eval_")}
+        means = {n: v for n, v in numbers.items() if n not in evals}
+        if evals:
+            recorder.evals(
+                step=step + 1, data_source="eval", metric=[n[5:] for n in evals],
+                value=list(evals.values()),
+            )  # fmt: skip
+        if means:
+            named = _named(list(means))
+            recorder.scalars(
+                step=step,
+                name=[m.signal for m in named],
+                value=[v * m.factor for v, m in zip(means.values(), named, strict=True)],
+                estimator=[m.estimator for m in named],
+            )
+            recorder.step(step=step)
+
+
+def _named(names: list[str]) -> list[Meant]:
+    """What each stands for; of several that mean one signal the first of the importers' table."""
+    meant = {name: meaning(name) for name in names}
+    first: dict[str, float] = {}
+    for m in meant.values():
+        if m is not None:
+            first[m.signal] = min(m.rank, first.get(m.signal, math.inf))
+    return [
+        m if m is not None and m.rank == first.pop(m.signal, None) else Meant(name)
+        for name, m in meant.items()
+    ]

@@ -46,8 +46,10 @@ def query(run: Path, sql: str, as_json: bool, as_csv: bool, timeout: float) -> N
         raise UsageError("Choose one of --json and --csv.")
     with open_run(run) as opened:
         last_resort = _end_this_process_after(timeout + _GRACE, timeout)
-        frame = opened.sql(sql, seconds=timeout)
-        last_resort.cancel()
+        try:
+            frame = opened.sql(sql, seconds=timeout)
+        finally:
+            last_resort.cancel()
         damaged = opened.damaged
     if as_csv:
         click.echo(frame.to_csv(index=False), nl=False)

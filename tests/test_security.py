@@ -1,0 +1,634 @@
+"""What a hostile run, page, neighbour or statement must not get."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import re
+import shutil
+import socket
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from lldscope_dashboard import server, shelf
+from lldscope_dashboard.app import make_app
+from lldscope_dashboard.charts import CHARTS
+from lldscope_dashboard.figures import View, make_chart
+from lldscope_dashboard.pages import page
+from lldscope_dashboard.words import MOST_CHARACTERS, visible
+
+import lldscope
+from lldscope import files, store
+from lldscope.cli import cli
+from lldscope.errors import LldscopeError, UsageError
+from lldscope.schema import TABLES, VIEWS
+
+ROOT = Path(__file__).parent.parent
+SOURCES = [
+    p for folder in ("lldscope", "trainer", "dashboard") for p in (ROOT / folder).rglob("*.py")
+]
+
+# -- code -----------------------------------------------------------------------------------------
+
+_UNSAFE_MODULES = {"pickle", "cPickle", "dill", "cloudpickle", "joblib", "shelve", "marshal"}
+# The command of --on-alert is the user's own shell line.
+_SHELL = {"lldscope/notify.py"}
+
+
+def calls(path: Path) -> list[tuple[str, ast.Call]]:
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    return [(ast.unparse(n.func), n) for n in ast.walk(tree) if isinstance(n, ast.Call)]
+
+
+def given(call: ast.Call, name: str) -> Any:
+    return next((ast.unparse(k.value) for k in call.keywords if k.arg == name), None)
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_no_code_runs_what_it_reads(path):
+    """No pickle in any form, no eval or exec, no YAML that builds objects, no shell."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            assert not {a.name.split(".")[0] for a in node.names} & _UNSAFE_MODULES
+        if isinstance(node, ast.ImportFrom) and node.module:
+            assert node.module.split(".")[0] not in _UNSAFE_MODULES
+    for name, call in calls(path):
+        assert name not in (
+            "eval",
+            "exec",
+            "os.system",
+            "os.popen",
+            "yaml.load",
+            "yaml.unsafe_load",
+        )
+        assert not name.endswith(("read_pickle", "to_pickle")), name
+        if name == "torch.load":
+            assert given(call, "weights_only") == "True"
+        if name in ("np.load", "numpy.load"):
+            assert given(call, "allow_pickle") in (None, "False")
+        if given(call, "shell") not in (None, "False"):
+            assert str(path.relative_to(ROOT)) in _SHELL, name
+
+
+# -- names ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("table", "file"),
+    [
+        ("steps", "../../secret.parquet"),
+        ("steps", "/etc/passwd"),
+        ("../steps", "a1-r0-000001.parquet"),
+        ("/etc", "a1-r0-000001.parquet"),
+        ("steps", "a1-r0-000001.parquet\0"),
+        ("steps", "a1-r0-000001.parquet\n"),
+        ("steps", "a9-r0-000001.parquet"),
+        ("steps/../steps", "a1-r0-000001.parquet"),
+    ],
+)
+def test_a_manifest_entry_cannot_leave_the_run(make_run, tmp_path, table, file):
+    path = make_run(steps=range(3))
+    before = lldscope.open_run(path).signals()
+    (tmp_path / "secret.parquet").write_bytes(next((path / "steps").glob("*.parquet")).read_bytes())
+    entry = {"file": file, "rows": 3, "bytes": 1, "steps": [0, 2]}
+    line = files.with_checksum(json.dumps({"time": 1, "parts": {table: entry}}))
+    with open(store.manifest_path(path, 1, 0), "ab") as manifest:
+        manifest.write(line)
+    run = lldscope.open_run(path)
+    assert next(iter(run.damaged)).startswith("manifest/a1-r0.jsonl line")
+    assert run.signals().equals(before)
+
+
+def test_links_out_of_a_run_are_not_followed(make_run, tmp_path):
+    path, other = make_run("mine", steps=range(3)), make_run("theirs", steps=range(3), seed=9)
+    for name in ("steps", "events.jsonl", "heartbeat/r0.json"):
+        target = path / name
+        if target.is_dir():
+            shutil.rmtree(target)
+        else:
+            target.unlink(missing_ok=True)
+        target.symlink_to(other / name)
+    (other / "events.jsonl").write_text('{"kind": "theirs"}\n')
+    run = lldscope.open_run(path)
+    assert len(run.damaged) == 3
+    assert set(run.damaged.values()) == {"it is a link that leads out of the run"}
+    assert run.signals()["reward"].isna().all()
+    assert run.events() == []
+    assert run.heartbeats() == {}
+
+
+def test_a_run_that_is_a_link_out_of_the_root_is_not_served(make_run, tmp_path):
+    make_run("elsewhere/secret", steps=range(3))
+    make_run("root/mine", steps=range(3))
+    root = tmp_path / "root"
+    (root / "link").symlink_to(tmp_path / "elsewhere" / "secret")
+    (root / "group").symlink_to(tmp_path / "elsewhere")
+    runs = shelf.Shelf(root)
+    lines = {line.name: line for line in runs.summaries(60.0)}
+    assert lines["mine"].error is None
+    for name in ("link", "group/secret"):
+        assert "link to a place outside" in lines[name].error
+        with pytest.raises(LldscopeError, match="outside"):
+            runs.look(name)
+    said = CliRunner().invoke(cli, ["runs", str(root), "--json"], catch_exceptions=False).output
+    assert said.count("outside of") == 2
+    assert lldscope.open_run(root / "link").signals()["step"].tolist() == [0, 1, 2], (
+        "named, it opens"
+    )
+
+
+@pytest.mark.parametrize(
+    "name", ["../mine", "..", ".", "/etc", "%2e%2e/mine", "..%2fmine", "mine/../../mine", "\0", "~"]
+)
+def test_names_in_addresses_cannot_leave_the_root(make_run, tmp_path, name):
+    make_run("mine", steps=range(3))
+    (tmp_path / "root").mkdir()
+    for address, query in ((f"/run/{name}", ""), ("/compare", f"?run={name}")):
+        said = json.dumps(page(shelf.Shelf(tmp_path / "root"), address, query), default=plain)
+        assert "There is no run" in said
+        assert "last step" not in said
+
+
+# -- SQL ------------------------------------------------------------------------------------------
+
+HOSTILE = [
+    # files of others, in every way there is to name one
+    "SELECT * FROM read_csv('/etc/passwd')",
+    "SELECT * FROM read_text('{outside}/secret.txt')",
+    "SELECT * FROM read_blob('{run}/../secret.txt')",
+    "SELECT * FROM read_text('{run}/link.txt')",
+    "SELECT * FROM read_text('{run}/linked/secret.txt')",
+    "SELECT * FROM read_json('/proc/self/environ')",
+    "SELECT * FROM read_parquet('{outside}/*.parquet')",
+    "SELECT * FROM parquet_metadata('{outside}/x.parquet')",
+    "SELECT * FROM sniff_csv('/etc/passwd')",
+    "SELECT * FROM glob('/etc/*')",
+    "SELECT * FROM '/etc/passwd'",
+    "SELECT * FROM '{outside}/secret.csv'",
+    "SELECT * FROM query('SELECT * FROM read_text(''{outside}/secret.txt'')')",
+    "SELECT * FROM query_table('{outside}/secret.csv')",
+    "SELECT getenv('HOME')",
+    "SELECT * FROM duckdb_secrets()",
+    "SELECT * FROM secret_frame",
+    # the network
+    "SELECT * FROM read_csv('http://127.0.0.1:{port}/x')",
+    "SELECT * FROM 's3://bucket/x.parquet'",
+    "SELECT * FROM 'https://127.0.0.1:{port}/x.parquet'",
+    # writing, openly and inside what looks like reading
+    "COPY (SELECT 1) TO '{run}/x.csv'",
+    "COPY (SELECT 1) TO '{outside}/x.csv'",
+    "EXPLAIN ANALYZE COPY (SELECT 1) TO '{run}/x.csv'",
+    "EXPLAIN ANALYZE INSERT INTO signal_rows SELECT * FROM signal_rows",
+    "EXPLAIN ANALYZE DROP TABLE signal_rows",
+    "WITH x AS (COPY (SELECT 1) TO '{run}/x.csv') SELECT * FROM x",
+    "SELECT * FROM (WITH x AS (COPY (SELECT 1) TO '{run}/x.csv') SELECT * FROM x)",
+    "SELECT (WITH x AS (COPY (SELECT 1) TO '{run}/x.csv') SELECT count(*) FROM x)",
+    "FROM steps UNION ALL (WITH x AS (COPY (SELECT 1) TO '{run}/x.csv') FROM steps)",
+    "WITH x AS (INSERT INTO attempts VALUES (9, 0, 9) RETURNING attempt) SELECT * FROM x",
+    "WITH x AS (DELETE FROM signal_rows RETURNING step) SELECT * FROM x",
+    "WITH x AS (UPDATE signal_rows SET reward = 9 RETURNING step) SELECT * FROM x",
+    "FROM query('WITH x AS (COPY (SELECT 1) TO ''{run}/x.csv'') SELECT * FROM x')",
+    "INSERT INTO signal_rows SELECT * FROM signal_rows",
+    "DELETE FROM signal_rows",
+    "UPDATE signal_rows SET reward = 1",
+    "CREATE TABLE x AS SELECT 1",
+    "CREATE OR REPLACE VIEW steps AS SELECT 1 step",
+    "DROP VIEW signals",
+    "ALTER TABLE signal_rows ADD COLUMN x INT",
+    "TRUNCATE signal_rows",
+    "EXPORT DATABASE '{run}/x'",
+    # the database itself
+    "ATTACH '{run}/x.db'",
+    "ATTACH '/etc/passwd' AS x",
+    "DETACH memory",
+    "INSTALL httpfs",
+    "LOAD httpfs",
+    "SET enable_external_access=true",
+    "SET lock_configuration=false",
+    "SET allowed_directories=['/']",
+    "SET memory_limit='1TB'",
+    "RESET allowed_directories",
+    "PRAGMA enable_profiling",
+    "CALL enable_logging()",
+    "SELECT * FROM enable_logging()",
+    "CREATE SECRET (TYPE s3, KEY_ID 'x', SECRET 'y')",
+    "CHECKPOINT",
+    "BEGIN TRANSACTION",
+    "PREPARE x AS SELECT 1",
+    "USE memory",
+    "VACUUM",
+    "SELECT 1; DROP VIEW signals",
+    "SELECT 1;; SELECT 2",
+    "",
+    "-- nothing",
+    "\0",
+    "SELECT '" + "x" * 100 + "",
+]
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory):
+    """A run with links that lead out of it, and somebody's secrets beside it."""
+    from conftest import record_steps
+
+    outside = tmp_path_factory.mktemp("others")
+    with lldscope.Recorder(outside / "run") as recorder:
+        record_steps(recorder, range(3))
+    for name in ("secret.txt", "secret.csv"):
+        (outside / name).write_text("a,b\nsecret,1\n")
+    (outside / "run" / "link.txt").symlink_to(outside / "secret.txt")
+    (outside / "run" / "linked").symlink_to(outside)
+    return outside, lldscope.open_run(outside / "run")
+
+
+@pytest.mark.parametrize("statement", HOSTILE)
+def test_sql_reads_the_run_and_nothing_else(guarded, statement):
+    outside, run = guarded
+    secret_frame = run.signals()  # noqa: F841  DuckDB looks for tables among Python's variables
+    before = sorted(outside.rglob("*")), run.signals(), run.sql("FROM attempts")
+    filled = statement.format(run=outside / "run", outside=outside, port=_closed_port())
+    with pytest.raises(UsageError) as raised:
+        run.sql(filled)
+    assert "secret,1" not in str(raised.value)
+    assert sorted(outside.rglob("*")) == before[0]
+    assert run.signals().equals(before[1])
+    assert run.sql("FROM attempts").equals(before[2])
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "SELECT step, reward FROM signals ORDER BY step",
+        "FROM steps SELECT count(*)",
+        "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 5) FROM n",
+        "DESCRIBE actions",
+        "SHOW TABLES",
+        "SUMMARIZE steps",
+        "FROM (PIVOT (SELECT step, correct, reward FROM responses) ON correct USING avg(reward))",
+        "SELECT step, list_transform([1, 2], x -> x * step) FROM steps JOIN updates USING (step)",
+        "VALUES (1), (2)",
+        "SELECT step FROM steps UNION SELECT step FROM updates EXCEPT SELECT 1",
+        "SELECT 'COPY_QUERY_NODE' AS word, 'INSERT' AS other",
+    ],
+)
+def test_sql_that_people_write_is_answered(guarded, statement):
+    assert len(guarded[1].sql(statement))
+
+
+def _closed_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
+
+
+@pytest.mark.parametrize(
+    ("statement", "words"),
+    [
+        (
+            "SELECT count(*) FROM range(100000000) a, range(100000000) b WHERE hash(a, b) = 1",
+            "longer",
+        ),
+        (
+            "WITH RECURSIVE r(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM r) SELECT max(n) FROM r",
+            "longer",
+        ),
+        ("SELECT list(range) FROM range(2000000000)", "longer than|memory"),
+        ("SELECT * FROM range(20000000000)", "Add a LIMIT|longer"),
+    ],
+)
+def test_a_query_that_explodes_ends_with_a_message(guarded, statement, words, monkeypatch):
+    monkeypatch.setattr("lldscope.sandbox.ANSWER_BYTES", 1 << 24)
+    run = guarded[1]
+    began = time.monotonic()
+    with pytest.raises(UsageError, match=words):
+        run.sql(statement, seconds=1.0)
+    assert time.monotonic() - began < 30
+    assert len(run.sql("FROM signals")) == 3, "the run can be asked again"
+
+
+def test_a_function_that_does_not_stop_ends_with_the_process(make_run, lldscope_command):
+    path = make_run(steps=range(2))
+    code = "import lldscope.commands.query as q; q._GRACE = 1.0; import sys; "
+    code += "sys.argv[1:] = sys.argv[1:]; from lldscope.cli import main; main()"
+    import subprocess
+    import sys
+
+    done = subprocess.run(
+        [sys.executable, "-c", code, "query", str(path), "--timeout", "1",
+         "SELECT length(repeat('x', 3000000000))"],
+        capture_output=True, text=True, timeout=100,
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert "longer than 1 s" in done.stderr or "memory" in done.stderr or "Error" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+# -- text of models -------------------------------------------------------------------------------
+
+EVIL = {
+    "script": "<script>alert(1)</script><img src=x onerror=alert(2)>",
+    "ansi": "\x1b[2J\x1b]0;title\x07\x1b[31mred\x9b1m",
+    "bidi": "abc\u202edcba\u2066x\u200f\u061c",
+    "null": "a\0b\x08\x7f",
+    "long": "W" * 1_000_000,
+    "half": "\ud83d",
+    "newline": "one\r\nlldscope: all is well\u2028x",
+}
+_OBEYED = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+
+
+def plain(component: Any) -> Any:
+    return component.to_plotly_json()
+
+
+def strings(tree: Any) -> list[str]:
+    """All texts of a page: children and titles, not ids and addresses."""
+    if isinstance(tree, str):
+        return [tree]
+    if isinstance(tree, list | tuple):
+        return [s for item in tree for s in strings(item)]
+    if hasattr(tree, "to_plotly_json"):
+        shown = ("children", "title", "label", "options", "alt")
+        return [s for key in shown for s in strings(getattr(tree, key, None))]
+    return strings(tree.get("label")) if isinstance(tree, dict) else []
+
+
+@pytest.fixture(params=["long", "all others"])
+def evil_run(request, tmp_path):
+    """A run all of whose texts are evil."""
+    others = " ".join(text for name, text in EVIL.items() if name != "long")
+    text = EVIL.get(request.param, others)
+    path = tmp_path / "runs" / "evil"
+    written = text.encode("utf-8", "replace").decode()
+    recorder = lldscope.Recorder(path, name=written, group=written, trainer=written)
+    for step in range(3):
+        recorder.responses(step=step, response_id=[0], text=[written], data_source=[written])
+        recorder.step(step=step, n_responses=1, reward_sum=1.0)
+    recorder.event(written, step=1, details=written)
+    recorder.close("failed", written)
+    beat = json.loads((path / "heartbeat" / "r0.json").read_text())
+    beat["dropped"] = {text: 3}
+    (path / "heartbeat" / "r0.json").write_text(json.dumps(beat))
+    info = json.loads((path / "run.json").read_text())
+    (path / "run.json").write_text(json.dumps(info | {"name": text, "reason": text}))
+    return path, text
+
+
+def test_pages_show_evil_text_as_text(evil_run):
+    path, _ = evil_run
+    runs = shelf.Shelf(path.parent)
+    for address, search in (("/", ""), ("/run/evil", ""), ("/compare", "?run=evil")):
+        made = page(runs, address, search)
+        for text in strings(made):
+            assert not _OBEYED.search(text), ascii(text[:200])
+            assert len(text) < 3 * MOST_CHARACTERS + 2000
+        body = json.dumps(made, default=plain)
+        assert len(body) < 400_000
+        assert "dangerously" not in body
+        assert "srcDoc" not in body
+    for chart in CHARTS:
+        figure = json.dumps(make_chart(chart, runs.look("evil").subject, View()))
+        assert "<script" not in figure
+        assert "<img" not in figure
+
+
+def test_the_server_sends_evil_text_as_data_only(evil_run):
+    path, _ = evil_run
+    app = make_app(shelf.Shelf(path.parent))
+    server.guard(app.server, "127.0.0.1", 8050, None)
+    client = app.server.test_client()
+    first = client.get("/run/evil", headers={"Host": "127.0.0.1:8050"})
+    assert "alert(1)" not in first.get_data(as_text=True), "the document holds nothing of a run"
+    asked = {
+        "output": "page.children",
+        "outputs": {"id": "page", "property": "children"},
+        "inputs": [
+            {"id": "url", "property": "pathname", "value": "/run/evil"},
+            {"id": "url", "property": "search", "value": ""},
+            [],
+        ],
+        "changedPropIds": ["url.pathname"],
+    }
+    answer = client.post("/_dash-update-component", json=asked, headers={"Host": "127.0.0.1:8050"})
+    assert answer.status_code == 200
+    assert answer.mimetype == "application/json"
+    assert answer.headers["X-Content-Type-Options"] == "nosniff"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["check", "{run}"],
+        ["check", "{run}", "--json"],
+        ["check", "{run}", "--exit-style", "nagios"],
+        ["runs", "{root}"],
+        ["runs", "{root}", "--json"],
+        ["watch", "{run}", "--timeout", "0"],
+        ["watch", "{run}", "--timeout", "0", "--json"],
+        ["query", "{run}", "SELECT text, data_source FROM responses LIMIT 1"],
+        ["query", "{run}", "SELECT text, data_source FROM responses LIMIT 1", "--json"],
+        ["query", "{run}", "SELECT error('\x1b[31m' || text) FROM responses"],
+    ],
+    ids=lambda a: " ".join(x for x in a if "{" not in x)[:30],
+)
+def test_terminals_are_told_nothing_that_they_obey(evil_run, arguments):
+    path, _ = evil_run
+    filled = [a.format(run=path, root=path.parent) for a in arguments]
+    done = _as_a_user(filled)
+    assert not _OBEYED.search(done.replace("\r\n", "\n")), ascii(_OBEYED.search(done))
+    assert "\nlldscope: all is well" not in done
+
+
+def _as_a_user(arguments: list[str]) -> str:
+    """Standard output and error of `lldscope.cli.main`, in this process."""
+    import io
+    import sys
+    from contextlib import redirect_stderr, redirect_stdout
+    from unittest import mock
+
+    from lldscope.cli import main
+
+    out = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")
+    with (
+        mock.patch.object(sys, "argv", ["lldscope", *arguments]),
+        mock.patch("signal.signal"),
+        redirect_stdout(out),
+        redirect_stderr(out),
+        pytest.raises(SystemExit) if arguments[0] in ("check", "watch") else _maybe_exit(),
+    ):
+        main()
+    out.flush()
+    return out.buffer.getvalue().decode("utf-8")
+
+
+class _maybe_exit:
+    def __enter__(self) -> None: ...
+    def __exit__(self, kind: Any, *_: object) -> bool:
+        return kind is not None and issubclass(kind, SystemExit)
+
+
+def test_visible_text_is_short_and_harmless():
+    for text in EVIL.values():
+        assert not _OBEYED.search(visible(text))
+        assert len(visible(text)) <= MOST_CHARACTERS + 40
+    assert visible("Δ of π – naïve 日本語") == "Δ of π – naïve 日本語"
+
+
+def test_a_folder_whose_name_is_no_text_breaks_no_page(make_run, tmp_path):
+    made = make_run("runs/x", steps=range(2))
+    odd = os.fsencode(made.parent) + b"/\xff\x1b[31m<b>"
+    os.rename(os.fsencode(made), odd)
+    runs = shelf.Shelf(made.parent)
+    listed = page(runs, "/", "")
+    assert not any(_OBEYED.search(s) for s in strings(listed))
+    json.dumps(listed, default=plain)
+    (line,) = runs.summaries(60.0)
+    (address,) = [a for a in _addresses(listed) if a.startswith("/run/")]
+    assert "last row" in "".join(strings(page(runs, address, "")))
+    assert line.state is not None
+    assert "unreadable" not in _as_a_user(["runs", str(made.parent)])
+
+
+def _addresses(tree: Any) -> list[str]:
+    if isinstance(tree, list | tuple):
+        return [a for item in tree for a in _addresses(item)]
+    if not hasattr(tree, "to_plotly_json"):
+        return []
+    own = getattr(tree, "href", None)
+    return ([own] if own else []) + _addresses(getattr(tree, "children", None))
+
+
+# -- the server -----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def served(make_run):
+    def client(token: str | None = None, host: str = "127.0.0.1") -> Any:
+        app = make_app(shelf.Shelf(make_run(f"r/{token}", steps=range(2)).parent))
+        server.guard(app.server, host, 8050, token)
+        return app.server.test_client()
+
+    return client
+
+
+PATHS = ["/", "/run/x", "/_dash-layout", "/_dash-dependencies", "/assets/style.css", "/nothing"]
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_pages_of_other_origins_can_read_nothing(served, path):
+    answer = served().get(
+        path, headers={"Host": "localhost:8050", "Origin": "https://evil.example"}
+    )
+    headers = answer.headers
+    assert not [name for name in headers if name.lower().startswith("access-control-")]
+    assert headers["Cross-Origin-Resource-Policy"] == "same-origin"
+    assert headers["Cross-Origin-Opener-Policy"] == "same-origin"
+    assert headers["X-Content-Type-Options"] == "nosniff"
+    policy = dict(
+        p.strip().partition(" ")[::2] for p in headers["Content-Security-Policy"].split(";")
+    )
+    assert policy["default-src"] == "'self'"
+    assert policy["connect-src"] == "'self'"
+    assert policy["frame-ancestors"] == policy["object-src"] == "'none'"
+    assert policy["form-action"] == policy["base-uri"] == "'self'"
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["evil.example", "evil.example:8050", "localhost.evil.example", "127.0.0.1.evil.example:8050",
+     "localhost@evil.example", "[::1].evil.example", "0.0.0.0:8050", "", "localhost:8050:evil"],
+)  # fmt: skip
+@pytest.mark.parametrize("method", ["get", "post", "options"])
+def test_names_that_were_rebound_to_this_machine_are_refused(served, name, method):
+    answer = getattr(served(), method)("/_dash-layout", headers={"Host": name})
+    assert answer.status_code in (400, 403), answer.status_code
+    assert b"props" not in answer.get_data()
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("method", ["get", "post", "options", "head", "put"])
+def test_with_a_token_nothing_is_told_without_it(served, path, method):
+    visitor = served("s3cret", "0.0.0.0")
+    for shown in ({}, {"Cookie": "lldscope_8050=wrong"}, {"Authorization": "Bearer s3cret2"}):
+        assert getattr(visitor, method)(path, headers=shown).status_code == 401
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/assets/../app.py", "/assets/..%2fapp.py", "/assets/%2e%2e/server.py", "/assets//etc/passwd",
+     "/_dash-component-suites/dash/../../../etc/passwd", "/_dash-component-suites/os/path.py"],
+)  # fmt: skip
+def test_no_address_gives_a_file_of_the_machine(served, path):
+    answer = served().get(path, headers={"Host": "localhost"})
+    body = answer.get_data(as_text=True)
+    assert "root:" not in body
+    assert "def serve" not in body
+    assert "def make_app" not in body
+
+
+def test_a_giant_request_is_refused(make_run):
+    root = make_run("r/x", steps=range(2)).parent
+    port = _closed_port()
+    thread = threading.Thread(target=server.serve, args=(root, "127.0.0.1", port), daemon=True)
+    thread.start()
+    head = b"POST /_dash-update-component HTTP/1.1\r\nHost: localhost\r\n"
+    head += b"Content-Length: 9999999999\r\n\r\n"
+    for _ in range(200):
+        try:
+            with socket.create_connection(("127.0.0.1", port), timeout=5) as sender:
+                sender.sendall(head)
+                answer = sender.recv(200)
+            break
+        except ConnectionRefusedError:
+            time.sleep(0.1)
+    assert b" 413 " in answer.split(b"\r\n")[0]
+
+
+# -- export ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["parquet", "csv"])
+def test_export_names_what_it_wrote_and_overwrites_nothing(
+    make_run, tmp_path, lldscope_command, kind
+):
+    path, folder = make_run(), tmp_path / "out"
+    done = lldscope_command("export", path, "--to", folder, "--format", kind, "--json")
+    written = json.loads(done.stdout)
+    assert {Path(row["file"]).name for row in written} == {p.name for p in folder.iterdir()}
+    rows = {Path(row["file"]).stem: row["rows"] for row in written}
+    run = lldscope.open_run(path)
+    assert set(rows) <= {*TABLES, *VIEWS}
+    for name, count in rows.items():
+        assert run.sql(f"SELECT count(*) n FROM {name}")["n"][0] == count
+    assert {"steps", "actions", "signals", "action_signals"} <= set(rows)
+    before = {p: p.read_bytes() for p in folder.iterdir()}
+    again = lldscope_command("export", path, "--to", folder, "--format", kind)
+    assert (again.returncode, again.stdout) == (2, "")
+    assert "already there" in again.stderr
+    assert {p: p.read_bytes() for p in folder.iterdir()} == before
+    for bad, words in ((["--tables", "nope"], "no table nope"), (["--to", path / "x"], "inside")):
+        refused = lldscope_command("export", path, "--to", tmp_path / "new", *bad)
+        assert refused.returncode == 2
+        assert words in refused.stderr
+    assert not (tmp_path / "new").exists()
+    assert not (path / "x").exists()
+
+
+def test_exported_numbers_are_the_runs_own(make_run, tmp_path):
+    import pandas as pd
+
+    from lldscope.export import export_run
+
+    run = lldscope.open_run(make_run())
+    export_run(run, tmp_path / "p")
+    export_run(run, tmp_path / "c", "csv", ["signals"])
+    signals = run.signals()
+    exported = pd.read_parquet(tmp_path / "p" / "signals.parquet")[list(signals.columns)]
+    pd.testing.assert_frame_equal(exported, signals, check_dtype=False)
+    as_text = pd.read_csv(tmp_path / "c" / "signals.csv")[list(signals.columns)]
+    pd.testing.assert_frame_equal(as_text, signals, check_dtype=False, rtol=1e-6)

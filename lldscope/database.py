@@ -91,7 +91,7 @@ class Database:
         What a live run adds is held in memory: each view that reads a table would open its files
         anew. All of a run is too much for that.
         """
-        standing = self._define_attempts(parts)
+        starts = self._define_attempts(parts)
         wanted = [p for p in parts if p.last_step >= first_step]
         held = first_step > 0 and sum(p.rows for p in wanted) <= HELD_ROWS
         for table in tables:
@@ -108,14 +108,15 @@ class Database:
                 )
                 source = f"FROM held_{table}"
             self.execute(f"CREATE OR REPLACE VIEW all_{table} AS {source}")
-            self.execute(f"CREATE OR REPLACE VIEW {table} AS FROM all_{table} {standing}")
+            self.execute(
+                f"CREATE OR REPLACE VIEW {table} AS FROM all_{table} {_standing(table, starts)}"
+            )
 
-    def _define_attempts(self, parts: list[Part]) -> str:
+    def _define_attempts(self, parts: list[Part]) -> dict[int, int]:
         """`attempts`: first and last step of each start of the run, from the manifests alone. A
         step that was begun counts: its rows must not be mixed with those of the attempt before.
 
-        Returns the clause that keeps the rows that stand: no later attempt began at their step or
-        before it.
+        Returns attempt → first step.
         """
         spans: dict[int, tuple[int, int]] = {}
         for p in (p for p in parts if p.table in _STEP_TABLES):
@@ -125,8 +126,7 @@ class Database:
         self.execute("DELETE FROM attempts")
         if rows:
             self.execute(f"INSERT INTO attempts VALUES {rows}")
-        gone = [f"(attempt < {a} AND step >= {first})" for a, (first, _) in spans.items()]
-        return f"WHERE NOT ({' OR '.join(gone)})" if len(gone) > 1 else ""
+        return {a: first for a, (first, _) in spans.items()}
 
     def compute_signals(self, first_step: int) -> None:
         """Signals of `first_step` and later steps, from what the tables show."""
@@ -150,3 +150,19 @@ class Database:
         except duckdb.Error as error:
             return str(error).split("\n")[0]
         return None
+
+
+def _standing(table: str, starts: dict[int, int]) -> str:
+    """The clause that keeps the rows that stand: no later attempt began at their step or before it.
+
+    An evaluation at step s is of the policy with which step s begins. An attempt that goes on at s
+    goes on with that policy, so the evaluation stands, unless the attempt has made it again.
+    """
+    gone = []
+    for attempt, first in starts.items():
+        since = f"step >= {first}"
+        if table == "evals":
+            again = f"SELECT 1 FROM all_evals WHERE attempt = {attempt} AND step = {first}"
+            since = f"(step > {first} OR step = {first} AND EXISTS ({again}))"
+        gone.append(f"(attempt < {attempt} AND {since})")
+    return f"WHERE NOT ({' OR '.join(gone)})" if len(gone) > 1 else ""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -177,6 +178,16 @@ class Run:
         """Every alarm that ever fired; `step` is where it first did."""
         return self.assess().alert_frame()
 
+    def plot(self, signals: Sequence[str] | None = None) -> Any:
+        """Charts of the dashboard, or those of some signals, as one Plotly figure for notebooks."""
+        try:  # by name, because the analyzer does not depend on the dashboard
+            notebook = import_module("lldscope_dashboard.notebook")
+            return notebook.plot(self, signals)
+        except ModuleNotFoundError as error:
+            if error.name not in ("plotly", "lldscope_dashboard"):
+                raise
+            raise LldscopeError("plot() needs Plotly: pip install 'lldscope[dash]'.") from None
+
     def assess(self, arl: float | None = None, rules: Sequence[Rule] | None = None) -> Assessment:
         """Signals, phases, alarms and verdict of the run as of its last row; see `assess`.
 
@@ -285,27 +296,20 @@ class Run:
         """Take the parts as they are now, and note from which step on signals are owed."""
         known = {(p.table, p.file) for p in self._parts}
         listed = {(p.table, p.file) for p in parts}
-        seen = self._last_seen(self._parts)
         # A merged part holds rows that were counted before; only new rows need new signals.
         for p in parts:
-            if (p.table, p.file) not in known and p.last_step > seen.get(_writer(p), -1):
+            if (p.table, p.file) not in known and not _made_of(p, self._parts):
                 self._owe(p.first_step)
         # Rows that are listed no more, and were not merged into a part that is, are gone.
-        now = self._last_seen(parts)
+        merged = [p for p in parts if (p.table, p.file) not in known]
         for p in self._parts:
-            if (p.table, p.file) not in listed and p.last_step > now.get(_writer(p), -1):
+            if (p.table, p.file) not in listed and not any(
+                p.table == q.table and q.name.covers(p.name) for q in merged
+            ):
                 self._owe(p.first_step)
         self._parts = parts
         self._assessed = None
         self._defined = None
-
-    @staticmethod
-    def _last_seen(parts: list[store.Part]) -> dict[tuple[str, int, int], int]:
-        """Last step seen per (table, attempt, rank)."""
-        seen: dict[tuple[str, int, int], int] = {}
-        for p in parts:
-            seen[_writer(p)] = max(seen.get(_writer(p), -1), p.last_step)
-        return seen
 
     def _recompute(self) -> None:
         """Signals of the steps that are owed, from the parts that hold such steps."""
@@ -376,5 +380,9 @@ def _is_event(value: Any) -> bool:
     return step is None or (type(step) is int and 0 <= step < 2**31)
 
 
-def _writer(part: store.Part) -> tuple[str, int, int]:
-    return (part.table, part.attempt, part.rank)
+def _made_of(part: store.Part, known: list[store.Part]) -> bool:
+    """Whether a part was merged from known ones: from the first to the last seal that it spans."""
+    name = part.name
+    held = [p.name for p in known if p.table == part.table and name.covers(p.name)]
+    first, last = min((n.first for n in held), default=0), max((n.last for n in held), default=0)
+    return (first, last) == (name.first, name.last)

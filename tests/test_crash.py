@@ -304,6 +304,41 @@ def test_a_rank_that_comes_back_late(tmp_path):
         assert old["step"].tolist() == sorted([*range(6), *range(6)])
 
 
+def test_late_rows_of_the_last_step_are_taken_up(tmp_path):
+    path = tmp_path / "run"
+    r = lldscope.Recorder(path)
+    r.step(step=0, n_responses=1)
+    r.flush()
+    with lldscope.open_run(path) as followed:
+        r.updates(step=0, update=[0], grad_norm=[7.0])
+        r.close()
+        followed.refresh()
+        assert followed.signals()["grad_norm"].tolist() == [7.0]
+
+
+def test_an_evaluation_of_the_checkpoint_that_is_resumed_stands(tmp_path):
+    path = tmp_path / "run"
+
+    def evaluate(r: lldscope.Recorder, step: int, value: float) -> None:
+        r.evals(step=step, data_source="d", metric="em", value=value, n=1)
+
+    with lldscope.Recorder(path) as r:
+        for step in range(4):
+            evaluate(r, step, 0.1)
+            r.step(step=step)
+        evaluate(r, 4, 0.1)
+    for start in (2, 2):  # the first does not evaluate again what it starts from, the second does
+        with lldscope.Recorder(path, resume=True) as r:
+            if r.attempt == 3:
+                evaluate(r, 2, 0.3)
+            r.step(step=start)
+        with lldscope.open_run(path) as run:
+            shown = run.sql("SELECT step, value FROM evals ORDER BY step, value")
+            last = 0.3 if r.attempt == 3 else 0.1
+            assert shown["step"].tolist() == [0, 1, 2]
+            assert [round(v, 3) for v in shown["value"]] == [0.1, 0.1, last]
+
+
 def test_a_step_that_takes_very_long_is_sealed_in_pieces(tmp_path, monkeypatch):
     monkeypatch.setattr(writer, "OPEN_STEP_SECONDS", 0.05)
     monkeypatch.setattr(writer, "SEAL_SECONDS", 0.02)

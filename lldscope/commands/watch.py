@@ -6,6 +6,7 @@ import signal
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -39,6 +40,14 @@ if TYPE_CHECKING:
 )
 @click.option("--on-alert", metavar="CMD", help="Run CMD with the alarm as JSON on its stdin.")
 @click.option(
+    "--mirror",
+    "mirrors",
+    multiple=True,
+    metavar="TOOL:PLACE",
+    help="Put phases and alarms into tensorboard:DIR, wandb:PROJECT[/RUN_ID] or trackio:PROJECT; "
+    "may be given again.",
+)
+@click.option(
     "--until",
     type=click.Choice(["end", "firing"]),
     default="end",
@@ -62,6 +71,7 @@ def watch(
     addresses: tuple[str, ...],
     repeat: float | None,
     on_alert: str | None,
+    mirrors: tuple[str, ...],
     until: str,
     timeout: float | None,
     interval: float,
@@ -77,6 +87,7 @@ def watch(
     """
     from ..alertmanager import event
     from ..follow import Follower
+    from ..mirror import Mirror
     from ..notify import Notifier
     from ..user_rules import all_rules
     from .faces import json_lines
@@ -85,10 +96,10 @@ def watch(
     follower = Follower(run, arl, all_rules(rules))
     state: dict[str, Any] | None = None
     complained: set[str] = set()
-    with (
-        Notifier(addresses, on_alert, repeat) as notifier,
-        json_lines() if as_json else _for_people() as show,
-    ):
+    with ExitStack() as stack:
+        notifier = stack.enter_context(Notifier(addresses, on_alert, repeat))
+        others = [stack.enter_context(Mirror(address)) for address in mirrors]
+        show = stack.enter_context(json_lines() if as_json else _for_people())
         for look in _looks(follower, interval, timeout):
             now = time.time()
             events = [event(look.state, alert, now) for alert in look.changed] if look else []
@@ -100,7 +111,10 @@ def watch(
                 complain({p: w for p, w in state["damaged"].items() if p not in complained})
                 complained |= state["damaged"].keys()
             # What was over before the watching began is history: shown, but told to nobody.
-            notifier.tell([e for e in events if not look.first or e["state"] == "firing"])
+            news = [e for e in events if not look.first or e["state"] == "firing"]
+            notifier.tell(news)
+            for other in others:
+                other.tell(follower, look, news)
             if until == "firing" and _serious(state, fail_on):
                 break
     sys.exit(exit_code(state["verdict"] if state else "insufficient", fail_on, exit_style))

@@ -120,7 +120,7 @@ def of_one_run(paths: Sequence[Path], found: Findings, run_of: Callable[[Path], 
 
     Raises UsageError as `chosen` does.
     """
-    runs = {run_of(path): run_of(path) for path in paths}
+    runs = {run: Path(run).name for run in map(run_of, paths)}
     where = Path(os.path.commonpath(paths)) if paths else Path()
     run = chosen(found.asked.run if len(runs) > 1 else None, runs, where)
     return sorted((path for path in paths if run_of(path) == run), key=in_order)

@@ -1,5 +1,5 @@
-"""Recording from TRL: what is on disk against passes of the test's own, and a training that does not
-change by being recorded."""
+"""Recording from TRL: what is on disk against passes of the test's own, and a training that does
+not change by being recorded."""
 
 from __future__ import annotations
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,20 +15,12 @@ import torch
 from torch import Tensor
 
 from .rollouts import Rollouts, Update
+from .turns import turns
 
 Columns = dict[str, Any]
 
 READ_PER_STEP = 4
 """Rollouts whose text and tokens are kept in a step that keeps any."""
-
-
-@dataclass(frozen=True)
-class Turn:
-    """One action: what kind it is, whether the tool worked, and a hash of what it returned."""
-
-    kind: str
-    tool_ok: bool | None = None
-    docs_hash: str | None = None
 
 
 class StepRows:
@@ -57,7 +48,15 @@ class StepRows:
         self._row = np.nonzero(begins)[0]
         self._index = self._action[begins]
         self._n_actions = begins.sum(1)
-        self._turns = [self._turns_of(i) for i in range(n)]
+        self._turns = [
+            turns(
+                own=self._mask[i, : len(ids)],
+                completion=self._samples.completions[i],
+                truncated=self._truncated[i],
+                with_tools=self._has_tools,
+            )
+            for i, ids in enumerate(self._samples.completion_ids)
+        ]
 
     # -- tables -----------------------------------------------------------------------------------
 
@@ -211,26 +210,6 @@ class StepRows:
         gap = reference.double().cpu().numpy()[self._mask] - self._old[self._mask]
         return float((np.exp(gap) - gap - 1).sum())
 
-    def _turns_of(self, i: int) -> list[Turn]:
-        """What each action was. An action that was answered with tool text is a `search`, whatever
-        the tool; one that ended by itself where tools were at hand is an `answer`."""
-        n = int(self._n_actions[i])
-        if not self._has_tools:
-            return [Turn("text")] * n
-        calls = _tool_answers(self._samples.completions[i])
-        if len(calls) != n:  # an environment that tells no messages, or a turn that was cut off
-            calls = [[]] * n
-        width = np.flatnonzero(self._r.inputs["completion_mask"][i].cpu().numpy())
-        ended = n > 0 and bool(self._mask[i, width[-1]]) and not self._truncated[i]
-        pending = _calls_unanswered(self._samples.completions[i])
-        turns = []
-        for j, answers in enumerate(calls):
-            if j < n - 1 or not (n > 0 and self._mask[i, width[-1]]):
-                turns.append(Turn("search", _worked(answers), _hash(answers)))
-            else:
-                turns.append(Turn("answer" if ended and not pending else "text"))
-        return turns
-
     def _prompt_hash(self, i: int) -> str:
         """Eight hexadecimal digits of the prompt's token ids."""
         ids = np.array(self._sequence(i)[0][: self._sequence(i)[1]])
@@ -278,32 +257,3 @@ def _kl(update: Update) -> float | None:
     if not update.kl_sums:
         return None
     return float(torch.stack(update.kl_sums).double().sum()) / max(1, update.n_tokens)
-
-
-def _tool_answers(completion: Any) -> list[list[str]]:
-    """For each message of the assistant, what the tools said after it."""
-    answers: list[list[str]] = []
-    for message in completion if isinstance(completion, list) else []:
-        if message.get("role") == "tool" and answers:
-            answers[-1].append(str(message.get("content")))
-        elif message.get("role") == "assistant":
-            answers.append([])
-    return answers
-
-
-def _calls_unanswered(completion: Any) -> bool:
-    """The last message calls a tool that nobody called."""
-    last = completion[-1] if isinstance(completion, list) and completion else {}
-    return bool(last.get("tool_calls"))
-
-
-def _worked(answers: Sequence[str]) -> bool | None:
-    """TRL answers for a tool that failed with {'error': …}; None if nothing is known."""
-    return not any(a.startswith("{'error':") for a in answers) if answers else None
-
-
-def _hash(answers: Sequence[str]) -> str | None:
-    """The same for the same set of answers; None if there were none."""
-    if not answers:
-        return None
-    return hashlib.blake2s(repr(sorted(set(answers))).encode(), digest_size=4).hexdigest()

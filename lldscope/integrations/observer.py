@@ -19,16 +19,14 @@ from torch import Tensor
 from ..errors import LldscopeError
 from .columns import READ_PER_STEP, StepRows
 from .regulariser import Regulariser, Term
-from .rollouts import Inputs, Rollouts, Samples, Update, action_mask
-from .scoring import is_noisy, score
+from .rollouts import Inputs, Rollouts, action_mask
+from .samples import Correct, judge
+from .scoring import is_noisy, ratios, score
 
 log = logging.getLogger("lldscope")
 
 BATCH, ROWS = "lldscope_batch", "lldscope_rows"  # what a micro-batch tells of where it comes from
-CLIPPED_BELOW_AND_ABOVE = ("grpo", "bnpo", "dr_grpo", "dapo", "luspo")
-
 Method = Callable[..., Any]
-Correct = Callable[..., list[bool | None]]
 
 
 class Observer:
@@ -52,7 +50,7 @@ class Observer:
         self._next_step = 0
         self._phase: str | None = None
         self._scores: tuple[Tensor, Tensor | None] | None = None
-        self._samples: tuple[Any, ...] | None = None
+        self._samples: tuple[Any, Any, Tensor] | None = None
         self._latest: Rollouts | None = None  # whose micro-batch was the last
         self._grad_norm: Any = None
         self._lr: float | None = None
@@ -191,7 +189,9 @@ class Observer:
 
     def _begin(self, step: int, output: Inputs, seconds: float) -> None:
         n = output["completion_ids"].size(0)
-        samples = self._judge(n)
+        if self._samples is None:
+            raise LldscopeError("TRL did not call _calculate_rewards for these rollouts")
+        samples = judge(self.trainer, *self._samples, n, self._correct)
         rollouts = Rollouts(
             dict(output), step, self.trainer.state.global_step, samples,
             self.trainer.num_generations,
@@ -208,37 +208,6 @@ class Observer:
         output[BATCH] = torch.tensor(step, device=device)
         self._open[step] = rollouts
 
-    def _judge(self, n: int) -> Samples:
-        """The samples behind the rows of a rollout batch, their total rewards and correctness."""
-        if self._samples is None:
-            raise LldscopeError("TRL did not call _calculate_rewards for these rollouts")
-        args, kwargs, per_function = self._samples
-        names = ("inputs", "prompts", "completions", "completion_ids_list")
-        given = dict(zip(names, args, strict=False)) | kwargs
-        examples = given["inputs"]
-        if len(examples) != n:
-            raise LldscopeError(f"{len(examples)} rollouts were rewarded, and {n} are trained on")
-        weights = self.trainer.reward_weights.to(per_function.device)
-        total = (per_function * weights).nansum(1).double()
-        total[per_function.isnan().all(1)] = torch.nan
-        first = self.trainer.accelerator.process_index * n
-        rewards = total[first : first + n].tolist()
-        columns = {
-            name: [example.get(name) for example in examples]
-            for name in examples[0]
-            if name not in ("prompt", "completion", "completion_ids")
-        }
-        correct = self._correct(
-            prompts=given["prompts"], completions=given["completions"],
-            completion_ids=given["completion_ids_list"], rewards=rewards, **columns,
-        )  # fmt: skip
-        if len(correct) != n:
-            raise LldscopeError(f"correct= gave {len(correct)} answers for {n} rollouts")
-        return Samples(
-            examples, given["completions"], given["completion_ids_list"], rewards,
-            [None if c is None else bool(c) for c in correct], first,
-        )  # fmt: skip
-
     def _file(self, inputs: Inputs, loss: Tensor, term: Term | None) -> None:
         if BATCH not in inputs or int(inputs[BATCH]) not in self._open:
             return
@@ -253,7 +222,12 @@ class Observer:
         update.window = self.trainer.current_gradient_accumulation_steps
         mask = action_mask(inputs)
         used = inputs.get("old_per_token_logps")
-        self._file_ratios(update, new, new if used is None else used, mask, inputs["advantages"])
+        ratio, clipped = ratios(
+            self.trainer, new, new if used is None else used, mask, inputs["advantages"]
+        )
+        update.ratios.append(ratio[mask])
+        if clipped is not None:
+            update.clipped.append((clipped & mask).sum())
         if inputs.get("ref_per_token_logps") is not None:
             gap = (inputs["ref_per_token_logps"] - new)[mask].double()
             update.kl_sums.append((gap.exp() - gap - 1).sum())
@@ -262,31 +236,6 @@ class Observer:
         if term is not None:
             update.llds.append(term.unweighted.detach())
             rollouts.file_llds(rows, term.gate, term.penalty)
-
-    def _file_ratios(
-        self, update: Update, new: Tensor, old: Tensor, mask: Tensor, advantages: Tensor
-    ) -> None:
-        """Importance ratios and clipped tokens as TRL's loss has them."""
-        t = self.trainer
-        log_ratio = new - old
-        if t.importance_sampling_level == "sequence":
-            log_ratio = (log_ratio * mask).sum(-1, keepdim=True) / mask.sum(-1, keepdim=True).clamp(
-                min=1
-            )
-        ratio = log_ratio.exp().expand(mask.shape)
-        if advantages.dim() == 1:
-            advantages = advantages.unsqueeze(1)
-        update.ratios.append(ratio[mask])
-        high = advantages > 0
-        if t.loss_type in CLIPPED_BELOW_AND_ABOVE:
-            clipped = (high & (ratio > 1 + t.epsilon_high)) | (
-                (advantages < 0) & (ratio < 1 - t.epsilon_low)
-            )
-        elif t.loss_type == "cispo":
-            clipped = high & (ratio > t.epsilon_high)
-        else:
-            return
-        update.clipped.append((clipped & mask).sum())
 
     @property
     def _loss_is_the_policys(self) -> bool:

@@ -13,23 +13,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .samples import Samples
+
 Inputs = dict[str, Any]
-
-
-@dataclass(frozen=True)
-class Samples:
-    """What TRL handed to the reward functions, and what came back: N of each, of this rank.
-
-    rewards: the total, Σ weight · reward over the functions that gave one; NaN where none did.
-    first: number of row 0 among the rows of all ranks.
-    """
-
-    examples: list[dict[str, Any]]
-    completions: list[Any]
-    completion_ids: list[list[int]]
-    rewards: list[float]
-    correct: list[bool | None]
-    first: int
 
 
 @dataclass

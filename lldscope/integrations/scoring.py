@@ -1,4 +1,5 @@
-"""TRL's own scoring of a rollout batch, without touching the training's random numbers."""
+"""TRL's own scoring of a rollout batch, without touching the training's random numbers; and the
+importance ratios of its loss."""
 
 from __future__ import annotations
 
@@ -16,6 +17,7 @@ MULTIMODAL = (
     "pixel_values", "image_grid_thw", "num_images", "pixel_attention_mask", "spatial_shapes",
     "num_tiles", "image_sizes", "token_type_ids", "mm_token_type_ids", "image_position_ids",
 )  # fmt: skip
+CLIPPED_BELOW_AND_ABOVE = ("grpo", "bnpo", "dr_grpo", "dapo", "luspo")
 
 
 def score(method: Callable[..., Any], trainer: Any, inputs: Inputs) -> tuple[Tensor, Tensor | None]:
@@ -60,3 +62,23 @@ def is_noisy(model: nn.Module) -> bool:
         )
         for module in model.modules()
     )
+
+
+def ratios(
+    trainer: Any, new: Tensor, old: Tensor, mask: Tensor, advantages: Tensor
+) -> tuple[Tensor, Tensor | None]:
+    """(importance ratios (N, T), where the clip is active (N, T) bool) as TRL's loss has them; None
+    for a loss that does not clip. With ratios of sequences each token has its sequence's."""
+    log_ratio = new - old
+    if trainer.importance_sampling_level == "sequence":
+        n = mask.sum(-1, keepdim=True).clamp(min=1)
+        log_ratio = (log_ratio * mask).sum(-1, keepdim=True) / n
+    ratio = log_ratio.exp().expand(mask.shape)
+    if advantages.dim() == 1:
+        advantages = advantages.unsqueeze(1)
+    if trainer.loss_type == "cispo":
+        return ratio, (advantages > 0) & (ratio > trainer.epsilon_high)
+    if trainer.loss_type not in CLIPPED_BELOW_AND_ABOVE:
+        return ratio, None
+    above = (advantages > 0) & (ratio > 1 + trainer.epsilon_high)
+    return ratio, above | ((advantages < 0) & (ratio < 1 - trainer.epsilon_low))

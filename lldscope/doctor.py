@@ -20,9 +20,16 @@ from typing import Any, Literal
 
 from . import compaction, files, parts, store
 from .damage import damage
+from .doctor_files import (
+    lost_rows,
+    name_of,
+    quarantine,
+    readable,
+    set_aside,
+    wrong_content,
+)
 from .errors import LldscopeError, NewerSchema
 from .manifest import (
-    QUARANTINE_DIR,
     Part,
     manifest_names,
     manifest_path,
@@ -134,7 +141,7 @@ class _Look:
     def _rebuild_info(self) -> None:
         path = self.run / store.RUN_FILE
         if path.exists():
-            _set_aside(self.run, path, store.RUN_FILE, "it could not be read")
+            set_aside(self.run, path, store.RUN_FILE, "it could not be read")
         now = time.time()
         attempts = sorted({attempt for attempt, _ in self.names})
         began = {
@@ -169,7 +176,7 @@ class _Look:
                 )  # fmt: skip
         for path in sorted((self.run / store.MANIFEST_DIR).glob("*")):
             if not store.is_small_file(f"{store.MANIFEST_DIR}/{path.name}"):
-                yield Finding("note", "foreign", _name(self.run, path), "no file of lldscope.")
+                yield Finding("note", "foreign", name_of(self.run, path), "no file of lldscope.")
 
     def _known(self) -> set[tuple[int, int]]:
         """Every (attempt, rank) of which there is a trace."""
@@ -192,7 +199,7 @@ class _Look:
         if path.exists():
             name = f"{store.MANIFEST_DIR}-{path.name}"
             shutil.copyfile(path, path.with_name(path.name + store.IN_PROGRESS))
-            _set_aside(self.run, path.with_name(path.name + store.IN_PROGRESS), name, "bad lines")
+            set_aside(self.run, path.with_name(path.name + store.IN_PROGRESS), name, "bad lines")
         store.replace_file(path, b"".join(line + b"\n" for line in kept).decode())
 
     def _parts(self) -> Iterator[Finding]:
@@ -201,24 +208,24 @@ class _Look:
         steps: Counter[tuple[int, int, int]] = Counter()
         for part in self.manifest.parts:
             where = f"{part.table}/{part.file}"
-            wrong = damage(self.run, part) or _content(self.run, part, steps)
+            wrong = damage(self.run, part) or wrong_content(self.run, part, steps)
             if wrong and (part.attempt, part.rank) in self.living and self._merged_away(part):
                 continue
             if wrong is None:
                 rows[part.table] += part.rows
             elif quarantined(self.run, part):
-                yield Finding("warning", "quarantine", where, f"{_lost(part)}: {wrong}.")
+                yield Finding("warning", "quarantine", where, f"{lost_rows(part)}: {wrong}.")
             elif part.path(self.run).exists() and (part.attempt, part.rank) not in self.living:
                 yield Finding(
                     "damage",
                     "part",
                     where,
-                    f"{_lost(part)}: {wrong}.",
+                    f"{lost_rows(part)}: {wrong}.",
                     "move it into quarantine/",
-                    action=lambda p=part, w=wrong: _quarantine(self.run, p, w),  # type: ignore[misc]
+                    action=lambda p=part, w=wrong: quarantine(self.run, p, w),  # type: ignore[misc]
                 )
             else:
-                yield Finding("damage", "part", where, f"{_lost(part)}: {wrong}.")
+                yield Finding("damage", "part", where, f"{lost_rows(part)}: {wrong}.")
         self.result.parts, self.result.rows = len(self.manifest.parts), dict(rows)
         for (attempt, rank, step), times in sorted(steps.items()):
             if times > 1:
@@ -239,19 +246,19 @@ class _Look:
         lost = {path.split(" ")[0] for path in self.manifest.damaged}
         whole: dict[tuple[int, int, int, int], list[tuple[parts.StrayFile, Part]]] = {}
         for stray in parts.stray_files(self.run, self.manifest):
-            where = _name(self.run, stray.path)
+            where = name_of(self.run, stray.path)
             if stray.name is None:
                 yield Finding("note", "foreign", where, "no file of lldscope.")
             elif stray.name.owner in self.living:
                 continue  # its writer is about to list or to remove it
-            elif stray.kind == "unsealed" and (part := _readable(self.run, stray)):
+            elif stray.kind == "unsealed" and (part := readable(self.run, stray)):
                 seal = (*stray.name.owner, stray.name.first, stray.name.last)
                 whole.setdefault(seal, []).append((stray, part))
             elif stray.kind == "unsealed":
                 why = "it was never listed, and cannot be read"
                 yield Finding(
                     "warning", "leftover", where, f"{why}.", "move it into quarantine/",
-                    action=lambda s=stray, w=why: _set_aside(  # type: ignore[misc]
+                    action=lambda s=stray, w=why: set_aside(  # type: ignore[misc]
                         self.run, s.path, f"{s.table}-{s.path.name}", w
                     ),
                 )  # fmt: skip
@@ -278,7 +285,7 @@ class _Look:
         """
         manifest = _manifest(attempt, rank)
         rows = sum(part.rows for _, part in found)
-        where = ", ".join(_name(self.run, stray.path) for stray, _ in found)
+        where = ", ".join(name_of(self.run, stray.path) for stray, _ in found)
         if manifest in lost or merged or any(part.table == "steps" for _, part in found):
             return Finding(
                 "damage" if manifest in lost else "warning", "unlisted", where,
@@ -289,7 +296,7 @@ class _Look:
         def aside() -> None:
             for stray, part in found:
                 name = f"{part.table}-{part.file}"
-                _set_aside(self.run, stray.path, name, "part of a seal that was not completed")
+                set_aside(self.run, stray.path, name, "part of a seal that was not completed")
 
         return Finding(
             "warning", "leftover", where,
@@ -328,7 +335,7 @@ class _Look:
             small = path.parent in (self.run, self.run / store.HEARTBEAT_DIR)
             if small and not self.living:
                 yield Finding(
-                    "note", "leftover", _name(self.run, path), f"{_WHY['unfinished']}.",
+                    "note", "leftover", name_of(self.run, path), f"{_WHY['unfinished']}.",
                     "remove it", action=lambda p=path: p.unlink(missing_ok=True),  # type: ignore[misc]
                 )  # fmt: skip
         if self.info.get("status") == "running" and self.names and not self.living:
@@ -388,70 +395,3 @@ _WHY = {
 
 def _manifest(attempt: int, rank: int) -> str:
     return f"{store.MANIFEST_DIR}/a{attempt}-r{rank}.jsonl"
-
-
-def _name(run: Path, path: Path) -> str:
-    return path.relative_to(run).as_posix()
-
-
-def _lost(part: Part) -> str:
-    steps = f"step {part.first_step}"
-    if part.last_step > part.first_step:
-        steps = f"steps {part.first_step} to {part.last_step}"
-    return f"{part.rows} rows of {steps} (attempt {part.attempt}, rank {part.rank}) are left out"
-
-
-def _content(run: Path, part: Part, steps: Counter[tuple[int, int, int]]) -> str | None:
-    """What is wrong inside a part; counts how often each step was recorded."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    try:
-        with pq.ParquetFile(part.path(run), page_checksum_verification=True) as file:
-            told = (file.schema_arrow.metadata or {}).get(parts.PART_KEY)
-            if told not in (None, f"{part.table}/{part.file}".encode()):
-                return f"it was written as {told.decode(errors='replace')}"
-            for batch in file.iter_batches():
-                for column in ("attempt", "rank"):
-                    if set(batch.column(column).unique().to_pylist()) - {getattr(part, column)}:
-                        return f"it holds rows of another {column}"
-                if part.table == "steps":
-                    owner = (part.attempt, part.rank)
-                    steps.update((*owner, s) for s in batch.column("step").to_pylist())
-    except (OSError, pa.ArrowException, KeyError) as error:
-        return str(error).split("\n")[0]
-    return None
-
-
-def _readable(run: Path, stray: parts.StrayFile) -> Part | None:
-    """An unlisted file as the part it is; None if it is none that says so itself."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-    import pyarrow.parquet as pq
-
-    assert stray.name is not None
-    try:
-        with open(stray.path, "rb") as file:
-            crc, size = files.checksum(file), file.tell()
-        rows = pq.read_table(stray.path, page_checksum_verification=True, partitioning=None)
-        if (rows.schema.metadata or {}).get(parts.PART_KEY) != _name(run, stray.path).encode():
-            return None
-        ends = pc.min_max(rows.column("step")).as_py()
-        first, last = ends["min"], ends["max"]
-        name = stray.path.name
-        part = Part(stray.table, name, *stray.name.owner, len(rows), size, first, last, crc)
-    except (OSError, pa.ArrowException, KeyError):
-        return None
-    return part if damage(run, part) is None else None
-
-
-def _quarantine(run: Path, part: Part, why: str) -> None:
-    _set_aside(run, part.path(run), f"{part.table}-{part.file}", why)
-
-
-def _set_aside(run: Path, path: Path, name: str, why: str) -> None:
-    """Move a file into quarantine/, the reason beside it."""
-    target = run / QUARANTINE_DIR / name
-    target.parent.mkdir(exist_ok=True)
-    target.with_suffix(".txt").write_text(f"{why}\n", encoding="utf-8")
-    os.replace(path, target)

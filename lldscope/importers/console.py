@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from pathlib import Path
 
 from .reading import lines, without_colours
@@ -20,7 +21,7 @@ LOOK_BYTES = 64 << 20  # a log begins with its configuration and the noise of st
 
 _VERL = re.compile(rb"(?:^|[^\w/])step:(\d{1,10}) - ([\w@./-]+:.*)")
 _VERL_ANYWHERE = re.compile(rb"(?:^|[^\w/])step:\d{1,10} - [\w@./-]+:\S")
-_NUMPY = re.compile(rb"^(?:np|numpy)\.\w+\((.*)\)$")
+_NUMPY = re.compile(rb"\bnp\.\w+\(|\)")
 _DICT = re.compile(rb"\{'[\w./-]+': .*'epoch': [^{}]*\}")
 _ENTRY = re.compile(rb"'([^']{1,200})': (?:np\.\w+\()?'?([-+\w.]+)'?\)?")
 
@@ -52,6 +53,8 @@ class VerlConsole:
 
 def _verl_values(text: bytes, ended: bool, found: Findings) -> dict[str, float]:
     values: dict[str, float] = {}
+    if b"np." in text:
+        text = _NUMPY.sub(b"", text.replace(b"np.float64(", b""))
     entries = text.rstrip().split(b" - ")
     if not ended and len(entries) > 1:
         entries.pop()  # its number may lack digits
@@ -59,14 +62,16 @@ def _verl_values(text: bytes, ended: bool, found: Findings) -> dict[str, float]:
     for entry in entries:
         name, _, value = entry.rpartition(b":")
         try:
-            values[name.decode()] = float(value)
+            values[_text(name)] = float(value)
         except ValueError:
-            if (inner := _NUMPY.match(value)) and (told := _float(inner[1])) is not None:
-                values[name.decode("utf-8", "replace")] = told
-            else:
-                found.skip("metrics whose value is no number")
+            found.skip("metrics whose value is no number")
     values.pop("", None)
     return values
+
+
+@lru_cache(10_000)
+def _text(name: bytes) -> str:
+    return name.decode("utf-8", "replace")
 
 
 def _float(text: bytes) -> float | None:

@@ -82,7 +82,7 @@ def _printable(error: object) -> str:
     """Messages quote names and values of runs, which a terminal must not obey."""
     from .terminal import plain
 
-    return "\n".join(plain(line) for line in str(error).split("\n"))
+    return "\n  ".join(plain(line) for line in str(error).split("\n"))
 
 
 def main() -> None:

@@ -25,6 +25,8 @@ SEVERITY_MARK = {"info": "·", "warning": "▲", "critical": "■"}
 UNLIMITED = 100_000  # columns
 
 _BARS = "▁▂▃▄▅▆▇█"
+_BLANKS = "\n\t\r\u2028\u2029"  # what moves the cursor on
+_HARMLESS = dict.fromkeys(("Cc", "Cf", "Cs", "Co"), "�")  # categories of characters not to print
 _ESCAPES = re.compile(r"\x1b(\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(\x07|\x1b\\)?|.)?")
 
 
@@ -46,8 +48,7 @@ def plain(text: object) -> str:
     """Text from a log made safe to print: no escape sequences, control or direction characters."""
     visible = _ESCAPES.sub("", str(text))
     return "".join(
-        " " if c in "\n\t\r" else "�" if unicodedata.category(c) in ("Cc", "Cf", "Cs", "Co") else c
-        for c in visible
+        _HARMLESS.get(unicodedata.category(c), c) if c not in _BLANKS else " " for c in visible
     )
 
 

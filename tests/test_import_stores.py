@@ -20,8 +20,10 @@ import pytest
 from fixtures.make_stores import BEGAN, STARTS, values
 from fixtures.make_stores import time as moment
 
+from lldscope import open_run
 from lldscope.errors import UsageError
 from lldscope.importers import logged, tensorboard, wire
+from lldscope.importers.build import Import
 from lldscope.importers.mlflow import MlflowDatabase, MlflowFiles
 from lldscope.importers.source import HEAD_BYTES, Asked, Findings, Source, sources
 from lldscope.importers.tensorboard import TensorBoard
@@ -343,6 +345,64 @@ def test_a_growing_event_file_is_read_as_far_as_it_goes(tmp_path):
     after = read(TensorBoard(), file)[0]
     assert len(before) < len(after) == 10
     assert list(before) == list(after)[: len(before)]
+
+
+def followed(path: Path, run: Path, asked: Asked, *changes) -> dict[tuple[int, int], dict]:
+    """The means in a run that followed a source through some changes of it."""
+    task = Import([path], run, asked, None)
+    task.build(lambda n: None, live=True)
+    left = list(changes)
+
+    def stop(seconds):
+        if left:
+            left.pop(0)()
+            return False
+        return True
+
+    task.follow(stop, lambda outcome: None)
+    task.close("the test is over")
+    got: dict[tuple[int, int], dict[str, float]] = {}
+    with open_run(run) as opened:
+        rows = opened.sql("SELECT attempt, step, name, value FROM all_scalars")
+    for attempt, step, name, value in rows.itertuples(index=False):
+        assert name not in got.setdefault((attempt, step), {}), "told twice"
+        got[attempt, step][name] = value
+    return got
+
+
+def in_the_run(logged_values):
+    """The fixture's values under the names that a run has them by."""
+    ours = {"train/reward": "reward", "train/entropy": "entropy", "train/grad_norm": "grad_norm"}
+    return {
+        k: {ours.get(name, name): v for name, v in row.items()} for k, row in logged_values.items()
+    }
+
+
+def test_a_growing_event_file_is_followed_within_a_step(tmp_path):
+    """It stands in the middle of a step at every look."""
+    file, data = tmp_path / PLAIN[0].name, PLAIN[0].read_bytes()
+    ends = [len(data) * part // 7 for part in (2, 3, 4, 5, 7)]
+    file.write_bytes(data[: ends[0]])
+    grow = [lambda end=end: file.write_bytes(data[:end]) for end in ends[1:]]
+    got = followed(file, tmp_path / "run", Asked(), *grow)
+    assert same(got, in_the_run(logs(STARTS[0])))
+
+
+def test_what_a_database_has_in_its_wal_is_followed(trackio_db, tmp_path):
+    writer = sqlite3.connect(trackio_db, isolation_level=None)
+    writer.execute("PRAGMA journal_mode = WAL")
+    (run_id,) = writer.execute("SELECT run_id FROM metrics WHERE run_name = 'second'").fetchone()
+
+    def write() -> None:
+        writer.execute(
+            "INSERT INTO metrics (run_id, timestamp, run_name, step, metrics) "
+            "VALUES (?, '2026-01-01T00:00:00+00:00', 'second', 10, ?)",
+            (run_id, '{"train/reward": "NaN"}'),
+        )
+
+    got = followed(trackio_db, tmp_path / "run", Asked(run="second"), write)
+    writer.close()
+    assert same(got, in_the_run({**logs(STARTS[0]), (1, 10): {"train/reward": math.nan}}))
 
 
 def test_a_parquet_export_cut_short_says_so(tmp_path):

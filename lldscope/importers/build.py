@@ -21,7 +21,7 @@ from ..errors import LldscopeError, RunExists
 from ..schema import SCHEMA_VERSION
 from .finding import Group, files_of, fingerprint, groups
 from .rollouts import correct_rule
-from .source import Asked, Findings
+from .source import Asked, Findings, Rows, Scalars
 from .writer import RunWriter
 
 POLL_SECONDS = 2.0  # between looks at files that grow …
@@ -49,7 +49,8 @@ class Import:
         self.found = Findings(asked)
         self.groups = groups(paths, wanted, self.found)
         self._writer: RunWriter
-        self._taken: dict[str, int] = {}  # items of each format that are in the run
+        self._taken: dict[str, int] = {}  # items of each format that are in the run …
+        self._last: dict[str, Scalars | Rows] = {}  # … and the last of them
         self._info: dict[str, Any] = {}
 
     @property
@@ -139,12 +140,16 @@ class Import:
     def _take(self, group: Group) -> None:
         """Items of a format that are not in the run yet."""
         name = group.source.name
-        done, n = self._taken.get(name, 0), 0
+        done, n, item = self._taken.get(name, 0), 0, None
         for item in group.source.read(group.paths, self.found):
             n += 1
             if n > done:
                 self._writer.take(item)
+            elif n == done and (more := _more(self._last[name], item)):
+                self._writer.take(more)
         self._taken[name] = max(n, done)
+        if item is not None and n >= done:
+            self._last[name] = item
 
     def _sizes(self) -> dict[Path, int]:
         sizes = {}
@@ -214,6 +219,14 @@ class Import:
             self.run, formats, dict(writer.rows), writer.steps, len(writer.attempts),
             found=self.found,
         )  # fmt: skip
+
+
+def _more(before: Scalars | Rows, now: Scalars | Rows) -> Scalars | None:
+    """What has come to the last step since: loggers write its means one after the other."""
+    if not isinstance(before, Scalars) or not isinstance(now, Scalars):
+        return None
+    more = {name: value for name, value in now.values.items() if name not in before.values}
+    return Scalars(now.step, more, now.time, now.attempt) if more else None
 
 
 def _imported_before(run: Path) -> dict[str, Any]:

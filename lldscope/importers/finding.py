@@ -68,10 +68,11 @@ def _claims(
 
 
 def files_of(path: Path) -> list[Path]:
-    """The regular files behind a path."""
+    """The regular files behind a path; what was last written to a database is in its WAL."""
     if path.is_dir():
         return sorted(p for p in path.rglob("*") if p.is_file())
-    return [path]
+    wal = path.with_name(path.name + "-wal")
+    return [path, wal] if wal.is_file() else [path]
 
 
 def fingerprint(path: Path) -> str:

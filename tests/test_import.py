@@ -7,6 +7,7 @@ import math
 import shutil
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
 import lldscope
@@ -119,7 +120,8 @@ def test_trl_console_completions_and_state_are_one_run(run_import):
         row = rows[entry["step"]]
         assert row["reward"] == pytest.approx(entry["reward"], abs=1e-6)  # from the rollouts
         assert row["entropy"] == pytest.approx(entry["entropy"], rel=1e-3)  # printed shorter
-        assert (row["n_responses"], row["n_groups"]) == (8, 2)
+        written = pq.read_table(TRL / f"completions_{entry['step']:05d}.parquet")["prompt"]
+        assert (row["n_responses"], row["n_groups"]) == (8, len(written.unique()))
     alone = signals(run_import(TRL / "console.log", to="alone"))
     assert [alone[e["step"]]["reward"] for e in state] == [
         pytest.approx(e["reward"], rel=1e-3) for e in state

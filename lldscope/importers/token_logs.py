@@ -164,7 +164,8 @@ class NemoTrainData:
     ) -> Iterator[Rows]:
         """One line. Values are those of a batch of one, so that each stands in a list."""
         ids, mask = _single(row.get("token_ids")), _single(row.get("token_loss_mask"))
-        spans = runs_of(mask) if isinstance(mask, list) else []
+        mask = mask if isinstance(mask, list) else []
+        spans = runs_of(mask)
         if not isinstance(ids, list) or not spans or len(ids) != len(mask):
             found.skip("sequences without token ids and a loss mask")
             return

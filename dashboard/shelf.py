@@ -173,11 +173,14 @@ def _renew(name: str, place: _Place, path: Any, root: Path | Url) -> Look:
     elif not changed:
         return Look(before.version, run.info, check(run), before.subject)
     state = check(run)
-    evidence = run.assess().evidence
-    table = run.signals().assign(**{EVIDENCE: evidence.e_value})
+    return Look(uuid.uuid4().hex, run.info, state, subject_of(name, run, state))
+
+
+def subject_of(name: str, run: Run, state: dict[str, Any]) -> Subject:
+    """What charts show of a run, given what `check` says of it."""
+    table = run.signals().assign(**{EVIDENCE: run.assess().evidence.e_value})
     table = _with_actions(table, run.action_signals())
-    subject = Subject(name, table, state["phases"], state["alerts"], run.events(), state["arl"])
-    return Look(uuid.uuid4().hex, run.info, state, subject)
+    return Subject(name, table, state["phases"], state["alerts"], run.events(), state["arl"])
 
 
 def _with_actions(table: pd.DataFrame, actions: pd.DataFrame) -> pd.DataFrame:

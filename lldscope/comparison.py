@@ -146,8 +146,8 @@ def _at(assessment: Assessment, name: str, rows: Sequence[int | None]) -> list[f
     measured = np.flatnonzero(np.isfinite(values))
     found: list[float | None] = []
     for row in rows:
-        last = [] if row is None else measured[measured <= row][-SMOOTH:]
-        found.append(float(values[last].mean()) if len(last) else None)
+        last = measured[: 0 if row is None else int(np.searchsorted(measured, row, "right"))]
+        found.append(float(values[last[-SMOOTH:]].mean()) if len(last) else None)
     return found
 
 

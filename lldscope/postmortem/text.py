@@ -17,7 +17,7 @@ def visible(text: object, lines: bool = False) -> str:
 
 def _shown(c: str, lines: bool) -> str:
     if c == "\n":
-        return "␊\n" if lines else "␊"
+        return "↵\n" if lines else "↵"
     if c in _NAMED:
         return _NAMED[c]
     kind = unicodedata.category(c)

@@ -15,22 +15,28 @@ from ..runs import Run
 from .losses import records
 
 EXAMPLES = 3
-CANDIDATES = 12  # of which those with a wrong response beside them come first
 MOST_TOKENS = 600  # shown of one response
 MOST_CHARACTERS = 3000  # shown of one recorded text
 QUESTION = 300  # characters of the end of a prompt, where the question is
 
-# With tokens first, then by how much was lost; a response appears once.
+# Words of a wrong response beside them first, then with tokens, then by how much was lost.
 _CORRECT = """
-SELECT l.step, l.rank, l.response_id, l.group_id, l.data_source, l.delta,
-    t.n IS NOT NULL AS has_tokens, r.text
-FROM response_likelihood l
-JOIN responses r USING (step, rank, response_id)
-LEFT JOIN (SELECT step, rank, response_id, count(*) AS n FROM tokens
-           WHERE step BETWEEN $1 AND $2 GROUP BY ALL) t USING (step, rank, response_id)
-WHERE l.correct AND l.mixed AND l.delta < 0 AND isfinite(l.delta) AND l.step BETWEEN $1 AND $2
-  AND (t.n IS NOT NULL OR r.text IS NOT NULL)
-ORDER BY has_tokens DESC, l.delta, l.step, l.response_id LIMIT $3
+WITH told AS (
+    SELECT r.step, r.rank, r.response_id, r.data_source, r.group_id, r.correct, r.text,
+        t.n IS NOT NULL AS has_tokens
+    FROM responses r
+    LEFT JOIN (SELECT step, rank, response_id, count(*) AS n FROM tokens
+               WHERE step BETWEEN $1 AND $2 GROUP BY ALL) t USING (step, rank, response_id)
+    WHERE r.step BETWEEN $1 AND $2 AND (t.n IS NOT NULL OR r.text IS NOT NULL)
+)
+SELECT told.*, l.delta
+FROM told JOIN response_likelihood l USING (step, rank, response_id)
+LEFT JOIN (SELECT step, data_source, group_id, count(*) AS n FROM told WHERE NOT correct
+           GROUP BY ALL) w
+    ON w.step = told.step AND w.group_id = told.group_id
+   AND w.data_source IS NOT DISTINCT FROM told.data_source
+WHERE l.correct AND l.mixed AND l.delta < 0 AND isfinite(l.delta)
+ORDER BY w.n IS NULL, NOT has_tokens, l.delta, told.step, told.response_id LIMIT $3
 """
 
 _WRONG = """
@@ -76,9 +82,8 @@ def questions(run: Run, first: int, last: int) -> dict[tuple[int, str | None, in
 def examples(run: Run, first: int, last: int) -> list[dict[str, Any]]:
     """The correct responses of the window that lost most, of those whose words were recorded;
     first those with the words of a wrong response of their group."""
-    candidates = records(run.sql(_CORRECT, [first, last, CANDIDATES]))
-    found = [_example(run, row) for row in candidates]
-    return sorted(found, key=lambda x: (x["wrong"] is None, x["delta"]))[:EXAMPLES]
+    chosen = records(run.sql(_CORRECT, [first, last, EXAMPLES]))
+    return [_example(run, row) for row in chosen]
 
 
 def _example(run: Run, row: dict[str, Any]) -> dict[str, Any]:

@@ -1,0 +1,82 @@
+"""`run.plot()`: the dashboard's charts of a run as one Plotly figure, for notebooks.
+
+Needs plotly, not Dash: only the pure functions from tables to figures are used here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from lldscope.errors import UsageError
+from lldscope.runs import Run
+
+from .charts import CHARTS, Chart
+from .figures import HEIGHT, Subject, View, make_chart
+from .layout import has_evidence
+
+
+def plot(run: Run, signals: Sequence[str] | None = None) -> Any:
+    """Charts of the run over steps, one below the other, as a plotly.graph_objects.Figure.
+
+    `signals` names charts by id or by a signal they show; by default all of them. Raises UsageError
+    for a name that no chart knows.
+    """
+    import plotly.graph_objects as go
+
+    charts = CHARTS if signals is None else tuple(dict.fromkeys(map(_chart, signals)))
+    subject = _subject(run)
+    data: list[Any] = []
+    layout: dict[str, Any] = {"shapes": [], "annotations": []}
+    for i, chart in enumerate(charts):
+        _add(data, layout, make_chart(chart, subject, View()), chart, i, len(charts))
+    layout |= {
+        "height": 60 + HEIGHT * len(charts), "hovermode": "x", "showlegend": True,
+        "margin": {"l": 60, "r": 60, "t": 40, "b": 40}, "title": {"text": subject.name},
+    }  # fmt: skip
+    return go.Figure({"data": data, "layout": layout})
+
+
+def _chart(name: str) -> Chart:
+    for chart in CHARTS:
+        if name == chart.id or name in [line.column for line in chart.lines]:
+            return chart
+    known = ", ".join(chart.id for chart in CHARTS)
+    raise UsageError(f"No chart shows {name}. There are: {known}, and the signals they draw.")
+
+
+def _subject(run: Run) -> Subject:
+    from lldscope.check import check
+
+    from .shelf import subject_of
+
+    return subject_of(run.name, run, check(run))
+
+
+def _add(
+    data: list[Any], layout: dict[str, Any], figure: Any, chart: Chart, i: int, n: int
+) -> None:
+    """Put a chart into its row: its axes, shapes and notes get numbers of their own."""
+    x, y, right = (
+        ("x", "y", "y2") if i == 0 else (f"x{2 * i + 1}", f"y{2 * i + 1}", f"y{2 * i + 2}")
+    )
+    top = 1.0 - i / n
+    frame = figure["layout"]
+    across = {"anchor": y, "matches": "x" if i else None}
+    layout[x.replace("x", "xaxis")] = frame["xaxis"] | across
+    up = {"anchor": x, "domain": [top - 0.74 / n, top - 0.06 / n]}
+    layout[y.replace("y", "yaxis")] = frame["yaxis"] | up
+    if has_evidence(chart) or "yaxis2" in frame:
+        layout[right.replace("y", "yaxis")] = frame["yaxis2"] | {"overlaying": y, "anchor": x}
+    for trace in figure["data"]:
+        of = {"xaxis": x, "yaxis": right if trace["yaxis"] == "y2" else y}
+        ghost = trace["name"].endswith(", raw")
+        data.append(
+            trace | of | {"showlegend": not ghost, "name": f"{chart.title}: {trace['name']}"}
+        )
+    for shape in frame["shapes"]:
+        along = f"{x} domain" if shape.get("xref") == "paper" else x
+        place = {"paper": f"{y} domain", "y2": right}.get(shape.get("yref", "y"), y)
+        layout["shapes"].append(shape | {"xref": along, "yref": place})
+    for note in frame["annotations"]:
+        layout["annotations"].append(note | {"xref": f"{x} domain", "yref": f"{y} domain"})

@@ -101,12 +101,11 @@ def test_the_callback_records_what_transformers_logs(tmp_path, monkeypatch):
             args=TrainingArguments(
                 output_dir="out", use_cpu=True, max_steps=4, logging_steps=1, report_to=[],
                 save_strategy="no", disable_tqdm=True, learning_rate=0.1, eval_strategy="steps",
-                eval_steps=2,
+                eval_steps=2, label_names=["x"],
             ),
             train_dataset=TensorDataset(torch.arange(8.0)),
             eval_dataset=TensorDataset(torch.arange(8.0)),
             data_collator=lambda rows: {"x": torch.stack([r[0] for r in rows])},
-            compute_metrics=None,
         )  # fmt: skip
         (code,) = examples("callback")
         exec(compile(code, "integrations.md", "exec"), {"trainer": made})
@@ -122,7 +121,8 @@ def test_the_callback_records_what_transformers_logs(tmp_path, monkeypatch):
     told = run.sql("SELECT DISTINCT estimator FROM scalars WHERE name = 'loss_policy'")
     assert "the whole loss" in told["estimator"][0]
     losses = [e["eval_loss"] for e in first.state.log_history if "eval_loss" in e]
-    evals = run.sql("SELECT step, value FROM evals WHERE metric = 'loss' ORDER BY step")
+    evals = run.sql("SELECT step, metric, value FROM evals ORDER BY step")
+    assert evals["metric"].tolist() == ["loss"] * 2
     assert evals["step"].tolist() == [2, 4]
     assert np.allclose(evals["value"], losses)
     assert run.info["status"] == "finished"

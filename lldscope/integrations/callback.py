@@ -20,7 +20,10 @@ from ..recorder import Recorder
 
 log = logging.getLogger("lldscope")
 
-IGNORED = ("epoch", "step", "total_flos")
+IGNORED = (
+    "epoch", "step", "total_flos",
+    "eval_runtime", "eval_samples_per_second", "eval_steps_per_second",
+)  # fmt: skip
 SUMMARY = ("train_runtime", "train_loss")  # of the last entry, which is about the whole training
 
 

@@ -163,8 +163,8 @@ class NemoTrainData:
         self, step: int, row: dict[str, Any], batch: Sequences, found: Findings
     ) -> Iterator[Rows]:
         """One line. Values are those of a batch of one, so that each stands in a list."""
-        ids, mask = _single(row.get("token_ids")), _single(row.get("token_loss_mask"))
-        mask = mask if isinstance(mask, list) else []
+        ids, trained = _single(row.get("token_ids")), _single(row.get("token_loss_mask"))
+        mask: list[Any] = trained if isinstance(trained, list) else []
         spans = runs_of(mask)
         if not isinstance(ids, list) or not spans or len(ids) != len(mask):
             found.skip("sequences without token ids and a loss mask")

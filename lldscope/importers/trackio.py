@@ -30,7 +30,7 @@ class Trackio:
         for path in paths:
             attempts = Attempts()
             with opened(path) as connection:
-                # Versions before 0.20 have no run_id.
+                # The tables of older versions have no run_id.
                 columns = {row[1] for row in connection.execute("PRAGMA table_info(metrics)")}
                 own = "run_id" if "run_id" in columns else "run_name"
                 runs = dict(

@@ -114,8 +114,9 @@ class PrimeTokens:
         batch = Sequences()
         for path in sorted(paths, key=in_order):
             for row in objects(path, found):
-                step, mask = whole(row.get("step")), row.get("loss_mask")
-                spans = runs_of(mask) if isinstance(mask, list) else []
+                step, trained = whole(row.get("step")), row.get("loss_mask")
+                mask: list[Any] = trained if isinstance(trained, list) else []
+                spans = runs_of(mask)
                 if step is None or not spans:
                     found.skip("sequences without a step or a trained token")
                     continue

@@ -31,7 +31,7 @@ def plot(run: Run, signals: Sequence[str] | None = None) -> Any:
     for i, chart in enumerate(charts):
         _add(data, layout, make_chart(chart, subject, View()), chart, i, len(charts))
     layout |= {
-        "height": 60 + HEIGHT * len(charts), "hovermode": "x", "showlegend": True,
+        "height": 60 + HEIGHT * len(charts), "hovermode": "x", "showlegend": True, "legend": {"orientation": "h", "yanchor": "top"},
         "margin": {"l": 60, "r": 60, "t": 40, "b": 40}, "title": {"text": subject.name},
     }  # fmt: skip
     return go.Figure({"data": data, "layout": layout})
@@ -64,7 +64,11 @@ def _add(
     frame = figure["layout"]
     across = {"anchor": y, "matches": "x" if i else None}
     layout[x.replace("x", "xaxis")] = frame["xaxis"] | across
-    up = {"anchor": x, "domain": [top - 0.74 / n, top - 0.06 / n]}
+    up = {
+        "anchor": x,
+        "gridcolor": "rgba(128,128,128,0.2)",
+        "domain": [top - 0.74 / n, top - 0.06 / n],
+    }
     layout[y.replace("y", "yaxis")] = frame["yaxis"] | up
     if has_evidence(chart) or "yaxis2" in frame:
         layout[right.replace("y", "yaxis")] = frame["yaxis2"] | {"overlaying": y, "anchor": x}

@@ -31,7 +31,8 @@ def plot(run: Run, signals: Sequence[str] | None = None) -> Any:
     for i, chart in enumerate(charts):
         _add(data, layout, make_chart(chart, subject, View()), chart, i, len(charts))
     layout |= {
-        "height": 60 + HEIGHT * len(charts), "hovermode": "x", "showlegend": True, "legend": {"orientation": "h", "yanchor": "top"},
+        "height": 90 + HEIGHT * len(charts), "hovermode": "x", "showlegend": True,
+        "legend": {"orientation": "h", "yanchor": "top", "y": 0.0},
         "margin": {"l": 60, "r": 60, "t": 40, "b": 40}, "title": {"text": subject.name},
     }  # fmt: skip
     return go.Figure({"data": data, "layout": layout})

@@ -237,7 +237,7 @@ PROBES = Table(
 
 SCALARS = Table(
     "scalars",
-    "one row per step and name: a mean that somebody else computed, as other trainers' logs tell it",
+    "one row per step and name: a mean that somebody else computed, as their log tells it",
     (
         Column("step", "int", "step", "RL step.", True),
         *_STAMP,

@@ -289,6 +289,15 @@ def test_flipped_bytes_lose_little_and_invent_nothing(source, path, tmp_path):
             assert lost <= 2
 
 
+@pytest.mark.parametrize("source", [MlflowDatabase(), Trackio()], ids=lambda s: s.name)
+def test_a_forced_format_on_what_is_no_database_skips_the_file(source, tmp_path):
+    path = tmp_path / "log.db"
+    path.write_text("step:1 - reward:0.5\n")
+    found = Findings(Asked())
+    assert list(source.read([path], found)) == []
+    assert sum(found.skipped.values()) == 1
+
+
 def test_wandb_goes_on_at_the_next_block(tmp_path):
     """Three blocks of made records; a flip in the first costs what is left of that block only."""
     file, step = tmp_path / "run.wandb", 128  # every step is a varint of two bytes

@@ -35,6 +35,9 @@ class MlflowDatabase:
 
     def read(self, paths: Sequence[Path], found: Findings) -> Iterator[Scalars | Rows]:
         for path in paths:
+            if not self.looks_like(path, MAGIC):  # as when the format was forced
+                found.skip("files that are no database of MLflow")
+                continue
             with opened(path) as connection:
                 yield from joined(self._points(path, connection, found))
 

@@ -28,6 +28,9 @@ class Trackio:
 
     def read(self, paths: Sequence[Path], found: Findings) -> Iterator[Scalars | Rows]:
         for path in paths:
+            if not self.looks_like(path, MAGIC):  # as when the format was forced
+                found.skip("files that are no database of Trackio")
+                continue
             attempts = Attempts()
             with opened(path) as connection:
                 # The tables of older versions have no run_id.

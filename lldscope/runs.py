@@ -6,6 +6,7 @@ never writes into the run directory. Whatever cannot be read is named in `Run.da
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Sequence
 from importlib import import_module
@@ -48,6 +49,12 @@ def open_run(path: str | Path | Url, root: Path | Url | None = None) -> Run:
     path = Path(path)
     if isinstance(root, Path) and not path.resolve().is_relative_to(root.resolve()):
         raise LldscopeError(f"{path} is a link to a place outside of {root}. Name that place.")
+    named = os.fsencode(path.absolute())
+    try:
+        named.decode("utf-8")
+    except UnicodeDecodeError:
+        readable = named.decode("utf-8", "replace")
+        raise LldscopeError(f"The name of {readable} is not UTF-8: rename the folder.") from None
     return Run(path)
 
 
@@ -236,23 +243,33 @@ class Run:
             manifest = store.read_manifest(self.path, self._manifests)
             self._bad_files |= manifest.damaged
             self._look_again()
-            moved = manifest.parts != self._parts
-            if moved:
-                self._adopt(manifest.parts)
+            moved = self._take(manifest)
             if self._events != before[1]:
                 self._assessed = None  # they say where the run was changed
-            owed = self._owed is not None
-            if owed:
-                try:
-                    self._guarded(self._recompute)
-                except duckdb.Error as error:
-                    raise LldscopeError(
-                        f"The rows of {self.place} cannot be read: {error}"
-                    ) from error
-            for part in self._parts:
-                if self._is_here(part):
-                    self._sound(part)
+            owed = self._catch_up()
+            while self._merged_away() and self._take(
+                store.read_manifest(self.path, self._manifests)
+            ):
+                moved, owed = True, self._catch_up() or owed
             return moved or owed or before != (self.info, self._events, self.damaged)
+
+    def _catch_up(self) -> bool:
+        """Compute the signals that are owed and look at parts not seen before; True if any were."""
+        owed = self._owed is not None
+        if owed:
+            try:
+                self._guarded(self._recompute)
+            except duckdb.Error as error:
+                raise LldscopeError(f"The rows of {self.place} cannot be read: {error}") from error
+        for part in self._parts:
+            if self._is_here(part):
+                self._sound(part)
+        return owed
+
+    def _merged_away(self) -> bool:
+        """Whether parts that are listed were not there: a writer may have merged them since."""
+        listed = (f"{p.table}/{p.file}" for p in self._parts)
+        return any(name in self._bad_parts and not (self.path / name).exists() for name in listed)
 
     def _sync(self) -> None:
         if self._mirror is not None:
@@ -282,6 +299,7 @@ class Run:
                 self._owe(part.first_step)
 
     def _forget(self) -> None:
+        self._manifests = ManifestReader(self.path)
         self._parts, self._owed = [], None
         self._bad_parts.clear()
         self._checked.clear()
@@ -292,10 +310,16 @@ class Run:
         self._assessed = None
         self._defined = None
 
-    def _adopt(self, parts: list[store.Part]) -> None:
-        """Take the parts as they are now, and note from which step on signals are owed."""
+    def _take(self, manifest: store.Manifest) -> bool:
+        """Take the parts as they are now, and note from which step on signals are owed; True if
+        they have changed."""
+        parts = manifest.parts
+        if parts == self._parts:
+            return False
         known = {(p.table, p.file) for p in self._parts}
         listed = {(p.table, p.file) for p in parts}
+        for table, file in known - listed:
+            self._bad_parts.pop(f"{table}/{file}", None)
         # A merged part holds rows that were counted before; only new rows need new signals.
         for p in parts:
             if (p.table, p.file) not in known and not _made_of(p, self._parts):
@@ -310,6 +334,7 @@ class Run:
         self._parts = parts
         self._assessed = None
         self._defined = None
+        return True
 
     def _recompute(self) -> None:
         """Signals of the steps that are owed, from the parts that hold such steps."""
@@ -359,13 +384,18 @@ class Run:
 
     def _find_damage(self) -> bool:
         """Look for unreadable parts; True if there are new ones or the manifest has changed."""
-        parts = store.read_manifest(self.path, self._manifests).parts
-        moved, before = parts != self._parts, len(self._bad_parts)
-        self._adopt(parts)
-        for part in (p for p in parts if self._is_here(p) and self._sound(p)):
-            if wrong := self._db.read_through(part):
-                self._bad_parts[f"{part.table}/{part.file}"] = wrong
-        return moved or len(self._bad_parts) > before
+        before = set(self._bad_parts)
+        moved = self._take(store.read_manifest(self.path, self._manifests))
+        while True:
+            for part in (p for p in self._parts if self._is_here(p) and self._sound(p)):
+                if wrong := self._db.read_through(part):
+                    self._bad_parts[f"{part.table}/{part.file}"] = wrong
+            self._defined = None
+            if not self._merged_away() or not self._take(
+                store.read_manifest(self.path, self._manifests)
+            ):
+                return moved or not set(self._bad_parts) <= before
+            moved = True
 
     def _frame(self, sql: str) -> pd.DataFrame:
         with self._lock:

@@ -56,9 +56,9 @@ def read(path: Path, journals: list[Path], until: float, anew: bool, looks: Path
         for (rank, step), (n, total) in seen.items():
             values = rows_of(1, rank, step)
             assert (n, total) == (len(values), sum(values)), f"rank {rank} step {step}: {n} rows"
-        assert {(r, s): n for r, s, n in texts.itertuples(index=False)} == {
-            key: n for key, (n, _) in seen.items()
-        }
+        # A query whose parts are merged away meanwhile takes the manifest as it is by then.
+        told = {(r, s): n for r, s, n in texts.itertuples(index=False)}
+        assert {key: told.get(key) for key in seen} == {key: n for key, (n, _) in seen.items()}
         for rank, last in enumerate(sealed):
             missing = [step for step in range(last + 1) if (rank, step) not in seen]
             assert not missing, f"rank {rank}: sealed and not seen: {missing}"

@@ -247,9 +247,7 @@ class Run:
             if self._events != before[1]:
                 self._assessed = None  # they say where the run was changed
             owed = self._catch_up()
-            while self._merged_away() and self._take(
-                store.read_manifest(self.path, self._manifests)
-            ):
+            while self._take_merged():
                 moved, owed = True, self._catch_up() or owed
             return moved or owed or before != (self.info, self._events, self.damaged)
 
@@ -266,10 +264,12 @@ class Run:
                 self._sound(part)
         return owed
 
-    def _merged_away(self) -> bool:
-        """Whether parts that are listed were not there: a writer may have merged them since."""
+    def _take_merged(self) -> bool:
+        """Where listed parts were not there, a writer may have merged them since: take the parts
+        anew; True if they have changed."""
         listed = (f"{p.table}/{p.file}" for p in self._parts)
-        return any(name in self._bad_parts and not (self.path / name).exists() for name in listed)
+        gone = any(name in self._bad_parts and not (self.path / name).exists() for name in listed)
+        return gone and self._take(store.read_manifest(self.path, self._manifests))
 
     def _sync(self) -> None:
         if self._mirror is not None:
@@ -391,9 +391,7 @@ class Run:
                 if wrong := self._db.read_through(part):
                     self._bad_parts[f"{part.table}/{part.file}"] = wrong
             self._defined = None
-            if not self._merged_away() or not self._take(
-                store.read_manifest(self.path, self._manifests)
-            ):
+            if not self._take_merged():
                 return moved or not set(self._bad_parts) <= before
             moved = True
 

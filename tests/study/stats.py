@@ -5,23 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
-from math import sqrt
 
 import numpy as np
 
-Z = 1.959964  # standard normal, 97.5 %
 RESAMPLES = 10_000
 CLEAR = 0.05
-
-
-def wilson(k: int, n: int) -> tuple[float, float]:
-    """95 % interval of a share of k in n (Wilson 1927), from 0 to 1."""
-    if n == 0:
-        return 0.0, 1.0
-    p, z2 = k / n, Z * Z
-    middle = (p + z2 / (2 * n)) / (1 + z2 / n)
-    half = Z * sqrt(p * (1 - p) / n + z2 / (4 * n * n)) / (1 + z2 / n)
-    return (middle - half if k else 0.0), (middle + half if k < n else 1.0)
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,11 @@ from statistics import mean, median
 
 import numpy as np
 
+from lldscope.bank import wilson
+
 from .arms import BASE_FILE, LAMBDAS, THREE, Arm
 from .results import Result, Results
-from .stats import Paired, paired, wilson
+from .stats import Paired, paired
 
 LLDS, GRPO = "grpo-llds-action", "grpo"
 COMPARED = (

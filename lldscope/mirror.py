@@ -26,7 +26,7 @@ import numpy as np
 
 from .alertmanager import as_text
 from .errors import UsageError
-from .notify import VARIABLE
+from .outlets import VARIABLE
 from .phases import Phase
 from .rules import RULES
 

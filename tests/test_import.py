@@ -4,24 +4,30 @@ from __future__ import annotations
 
 import json
 import math
+import pickle
+import re
 import shutil
+import zipfile
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+from bench import importing
 
 import lldscope
 from lldscope.check import check
+from lldscope.commands import import_
 from lldscope.errors import LldscopeError, RunExists, UsageError
-from lldscope.importers import build
+from lldscope.importers import build, console, metrics, torch_files
 from lldscope.importers.build import Import, Outcome
 from lldscope.importers.mapping import KEPT, MEANT, TOLD, meaning
-from lldscope.importers.source import Asked, sources
+from lldscope.importers.source import Asked, Findings, sources
 from lldscope.schema import SIGNALS, TABLES
 
 ROOT = Path(__file__).parent.parent
 FIXTURES = ROOT / "tests" / "fixtures"
 VERL, TRL, TEXT = FIXTURES / "verl", FIXTURES / "trl", FIXTURES / "text"
+SLIME = FIXTURES / "slime"
 ONLY_MEANS = {"steps", "scalars"}
 
 
@@ -183,14 +189,117 @@ def test_a_table_with_names_of_ones_own(run_import, text):
     with pytest.raises(LldscopeError, match="none of the known formats"):
         run_import(path)
     asked = {"step": "it", "reward": "r"}
-    rows = signals(run_import(path, wanted="csv", columns=asked))
-    assert [rows[s]["reward"] for s in (1, 2)] == [0.25, 0.5]
-    assert rows[2]["n_nonfinite"] == 1  # the loss
+    lines = text('{"it": 1, "r": 0.25, "loss": 1}\n{"it": 2, "r": 0.5, "loss": NaN}\n', "mine.txt")
+    for source in (path, lines):  # found by the name that was given
+        rows = signals(run_import(source, to=source.suffix, columns=asked))
+        assert [rows[s]["reward"] for s in (1, 2)] == [0.25, 0.5]
+        assert rows[2]["n_nonfinite"] == 1  # the loss
+    with pytest.raises(LldscopeError, match="none of the known formats"):
+        run_import(path, to="none", columns={"step": "nothing"})
 
 
-def test_pickles_are_refused_with_what_to_do(run_import, text):
-    with pytest.raises(LldscopeError, match="one JSON object per rollout"):
-        run_import(text(b"\x80\x04x", "0.pt"))
+def test_slime_dumps_give_actions_levels_and_groups(run_import):
+    outcome = run_import(SLIME)
+    assert outcome.formats == {"slime": 4}
+    assert outcome.found.skipped == {"files of no known format": 1}  # make.py
+    one = "FROM responses WHERE step = 1 ORDER BY response_id"
+    assert shown(outcome, f"SELECT group_id, reward, correct, advantage, truncated {one}") == [
+        (0, 0.0, False, -1.0, True),
+        (0, 1.0, True, 1.0, False),
+        (1, 0.0, False, -1.0, False),
+        (1, 1.0, True, 1.0, False),
+    ]
+    actions = "SELECT action_index, n_tokens, logp_old_sum FROM actions WHERE step = 2"
+    assert shown(outcome, f"{actions} AND response_id = 1") == [(0, 3, -2.25), (1, 2, -1.5)]
+    row = signals(outcome)[2]
+    assert (row["correct_logp"], row["engine_gap"]) == pytest.approx((-0.75, 0.25))
+    alone = run_import(SLIME / "rollout_data", to="alone")  # the engine's log-probs only
+    assert shown(alone, "SELECT count(logp_behaviour_sum), count(logp_old_sum) FROM actions") == [
+        (16, 0)
+    ]
+
+
+def test_actions_of_token_logs_are_of_a_kind_where_their_text_tells(run_import, tmp_path, text):
+    """slime's response and verifiers' messages, judged by exact match on request."""
+    response = "<search>Dune</search><information>Doc 1</information><answer>Herbert</answer>"
+    sample = torch_files.load(SLIME / "rollout_data" / "1.pt")["samples"][0]
+    sample |= {"response": response, "label": "Herbert", "rollout_routed_experts": None}
+    slime = saved(tmp_path / "1.pt", {"rollout_id": 1, "samples": [sample]})
+    (line, *_) = (TEXT / "traces.jsonl").read_text().splitlines()
+    episode = json.loads(line)
+    episode["task"]["data"]["answer"] = ["Herbert"]
+    ask, tool, answer = episode["traces"][0]["nodes"][1:]
+    ask["message"] |= {"content": None, "tool_calls": [{"name": "search"}]}
+    tool["message"]["content"] = "Doc 1"
+    answer["message"]["content"] = "<answer>herbert</answer>"
+    traces = text(json.dumps(episode) + "\n", "traces.jsonl")
+    for path in (slime, traces):
+        outcome = run_import(path, to=path.stem, exact_match=True)
+        kinds = shown(outcome, "SELECT kind, tool_ok IS TRUE FROM actions ORDER BY action_index")
+        assert kinds == [("search", True), ("answer", False)]
+        assert shown(outcome, "SELECT reward, correct, n_searches FROM responses") == [(0, True, 1)]
+        rewarded = run_import(path, to="other")
+        assert shown(rewarded, "SELECT correct FROM responses") == [(False,)]
+
+
+def test_exact_match_without_golden_answers_knows_nothing(run_import):
+    outcome = run_import(TEXT / "nemo", exact_match=True)
+    assert shown(outcome, "SELECT count(correct), count(reward) FROM responses") == [(0, 8)]
+    assert any("No golden answers" in note for note in outcome.found.notes)
+
+
+class Evil:
+    def __reduce__(self):
+        return print, ("owned",)
+
+
+def saved(path: Path, told: object) -> Path:
+    """As torch.save lays it out, whatever the object asks for."""
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("x/data.pkl", pickle.dumps(told, protocol=2))
+    return path
+
+
+def test_what_a_dump_asks_to_run_is_not_run(run_import, tmp_path, capsys):
+    good = torch_files.load(SLIME / "rollout_data" / "1.pt")["samples"][1]
+    path = saved(tmp_path / "1.pt", {"rollout_id": 1, "samples": [Evil(), good | {"x": Evil()}]})
+    outcome = run_import(path)
+    assert "owned" not in capsys.readouterr().out
+    assert outcome.found.skipped == {"samples without a trained token": 1}
+    assert shown(outcome, "SELECT n_tokens FROM responses") == [(5,)]
+
+
+def test_a_damaged_dump_is_counted(run_import, tmp_path):
+    data = (SLIME / "rollout_data" / "2.pt").read_bytes()
+    for end in range(200, len(data), 97):
+        (tmp_path / "2.pt").write_bytes(data[:end])
+        with pytest.raises(LldscopeError, match="1 × dumps that cannot be read"):
+            run_import(tmp_path / "2.pt")
+    (tmp_path / "2.pt").write_bytes(data[:900])
+    both = run_import(tmp_path / "2.pt", SLIME / "rollout_data" / "1.pt")
+    assert (both.steps, both.found.skipped) == (1, {"dumps that cannot be read": 1})
+
+
+def test_pickles_are_passed_over_with_what_to_do(run_import, text, tmp_path):
+    path = text(b"\x80\x04x", "0.pkl")
+    with pytest.raises(LldscopeError, match="write train_data_step<N>"):
+        run_import(path)
+    outcome = run_import(path, VERL / "console.log")  # the rest is imported
+    assert outcome.steps == 7
+    assert outcome.found.skipped["pickles, which are not loaded"] == 1
+
+
+def test_what_the_message_on_pickles_says_to_write_can_be_imported(run_import, text):
+    row = {
+        "token_ids": [1, 2, 3, 4], "token_loss_mask": [0, 0, 1, 1], "rewards": 1.0,
+        "advantages": 0.5, "prev_logprobs": [0, 0, -1.5, -0.5],
+        "generation_logprobs": [0, 0, -1.0, -1.0],
+    }  # fmt: skip
+    outcome = run_import(text(json.dumps(row) + "\n", "train_data_step3.jsonl"))
+    assert shown(
+        outcome, "SELECT step, n_tokens, logp_old_sum, logp_behaviour_sum FROM actions"
+    ) == [(3, 2, -2.0, -2.0)]
+    assert shown(outcome, "SELECT reward, advantage, correct FROM responses") == [(1.0, 0.5, True)]
 
 
 # -- scalars ---------------------------------------------------------------------------------------
@@ -244,6 +353,16 @@ def test_steps_that_go_back_are_attempts_and_the_last_stands(run_import, text):
     assert outcome.attempts == 3
     assert {s: r["reward"] for s, r in signals(outcome).items()} == {1: 7.0}
     assert shown(outcome, "SELECT count(*) FROM all_scalars WHERE name = 'reward'") == [(8,)]
+
+
+def test_runs_that_wrote_into_one_log_at_once_are_said_to_be_mixed(run_import, text):
+    """Nothing is lost, and nobody takes it for one run."""
+    both = "".join(verl_line(step + 100) + verl_line(step) for step in range(30))
+    outcome = run_import(text(both))
+    assert shown(outcome, "SELECT count(*) FROM all_scalars WHERE name = 'reward'") == [(60,)]
+    assert any("several runs" in note for note in outcome.found.notes)
+    one = run_import(VERL / "console.log", to="one")  # started twice
+    assert not any("several runs" in note for note in one.found.notes)
 
 
 def test_rollouts_belong_to_the_attempt_whose_step_stands(run_import):
@@ -304,6 +423,59 @@ def test_errors_of_the_one_who_asks(run_import, tmp_path):
         run_import(tmp_path / "nothing.log")
 
 
+def test_rollouts_with_much_text_do_not_wait_for_many(run_import, text):
+    """In memory are some megabytes of text, however long the rollouts are."""
+    long = {"input": "q", "output": "x" * (9 << 20), "score": 1.0}
+    lines = [json.dumps(long | {"step": s // 2}) + "\n" for s in range(4)]
+    outcome = run_import(text("".join(lines), "rollouts.jsonl"))
+    parts = list((outcome.run / "responses").glob("*.parquet"))
+    assert len(parts) == 2
+    assert shown(outcome, "SELECT count(*), min(length(text)) FROM responses") == [
+        (4, (9 << 20) + 1)
+    ]
+
+
+def test_a_log_with_more_names_than_any_trainer_has_is_bounded(run_import, text, monkeypatch):
+    monkeypatch.setattr("lldscope.importers.means.MOST_NAMES", 3)
+    monkeypatch.setattr("lldscope.importers.means.MOST_SETS", 2)
+    lines = [{"step": s, "a": s, f"b{s}": s} for s in range(6)]
+    outcome = run_import(text("".join(json.dumps(line) + "\n" for line in lines), "m.jsonl"))
+    names = shown(outcome, "SELECT name, count(*) FROM scalars GROUP BY name ORDER BY name")
+    assert names == [("a", 6), ("b0", 1), ("b1", 1)]
+    assert outcome.found.skipped == {"values of metrics beyond the first 3": 4}
+
+
+def test_the_quick_way_through_a_console_line_gives_what_the_slow_one_gives():
+    slow = {  # by a plain loop over the entries
+        b"a:1 - b/c:-2.5e-3 - d@x:nan": {"a": 1, "b/c": -0.0025, "d@x": math.nan},
+        b"grad_norm:mean:0.5 - a:1": {"grad_norm:mean": 0.5, "a": 1},
+        b"a:1 - b:word - c:2": {"a": 1, "c": 2},
+        b"a:1 - b:np.float64(2.0) - c:np.int64(3)": {"a": 1, "b": 2, "c": 3},
+        b"a:1 - a:2": {"a": 2},
+        b"x:1 - 2:3:4": {"x": 1, "2:3": 4},
+    }
+    for line, expected in slow.items():
+        assert console._verl_values(line, True, Findings()) == pytest.approx(expected, nan_ok=True)
+    assert console._quick(b"a:1 - b/c:2") == {"a": 1, "b/c": 2}  # it is taken
+    assert console._quick(b"x:1 - 2:3:4") is None
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ('{"step": 1, "a": 2, "b": 0.5}', {"a": 2, "b": 0.5}),
+        ('{"step": 1, "a": NaN, "b": -Infinity}', {"a": math.nan, "b": -math.inf}),
+        ('{"step": 1, "a": "NaN", "b": "inf", "c": null}', {"a": math.nan, "b": math.inf}),
+        ('{"step": 1, "data": {"a": 2, "b": {"c": 3}}}', {"a": 2, "b/c": 3}),
+        ('{"step": 1, "a": true, "b": 1}', {"b": 1}),
+        ('{"step": 1, "a": 1%s, "b": 1}' % ("0" * 400), {"b": 1}),
+    ],
+)
+def test_numbers_of_a_line_whichever_way_they_are_read(text, line, expected):
+    (row,) = metrics.MetricLines().read([text(line + "\n", "m.jsonl")], Findings())
+    assert row.values == pytest.approx(expected, nan_ok=True)
+
+
 # -- importing again, following --------------------------------------------------------------------
 
 
@@ -357,6 +529,15 @@ def test_following_adds_what_is_written_and_a_restart_is_an_attempt(text, tmp_pa
     followed.refresh()
     assert (followed.info["status"], followed.info["reason"]) == ("stopped", "over")
     assert check(followed)["life"] == "stopped"
+
+
+def test_following_waits_for_the_first_step(text, tmp_path, monkeypatch, capsys):
+    path = text("")
+    writes = ["starting Ray\n", "starting Ray\n" + verl_line(1)]
+    monkeypatch.setattr(import_.time, "sleep", lambda seconds: text(writes.pop(0)))
+    task, outcome = import_._imported((path,), tmp_path / "run", Asked(), None, follow=True)
+    assert (outcome.steps, task.groups[0].source.name) == (1, "verl-console")
+    assert capsys.readouterr().err.count("waiting") == 1  # said once
 
 
 def test_an_import_that_fails_leaves_the_earlier_one(run_import, text, monkeypatch):
@@ -431,7 +612,7 @@ def test_fixtures_are_claimed_by_one_format_each():
     from lldscope.importers.reading import head
     from lldscope.importers.source import HEAD_BYTES
 
-    for folder in (VERL, TRL, TEXT):
+    for folder in (VERL, TRL, TEXT, SLIME):
         for path in sorted(p for p in folder.rglob("*") if p.is_file() and p.suffix != ".py"):
             start = head(path, HEAD_BYTES)
             claims = [s.name for s in sources() if s.looks_like(path, start)]
@@ -447,3 +628,10 @@ def test_gzip_is_unpacked(run_import, tmp_path):
     ):
         shutil.copyfileobj(plain, packed)
     assert run_import(tmp_path / "a.log.gz").steps == 7
+
+
+def test_the_benchmark_imports_what_it_makes(capsys):
+    importing.main(1)
+    console_line, json_line = capsys.readouterr().out.splitlines()
+    assert re.fullmatch(r"train\.log +1 MB, [\d,]+ lines: [\d.]+ s .* peak \d+ MB", console_line)
+    assert json_line.startswith("metrics.jsonl")

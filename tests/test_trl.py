@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import copy
 import json
+import random
 import subprocess
 import sys
 from pathlib import Path
@@ -24,6 +25,7 @@ from lldscope.check import check
 from lldscope.errors import LldscopeError, RunExists
 from lldscope.integrations import alarms as alarms_module
 from lldscope.integrations.regulariser import Regulariser
+from lldscope.integrations.rescore import rescored
 from lldscope.integrations.trl import instrument
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::UserWarning")
@@ -67,20 +69,25 @@ class Witness(GRPOTrainer):
         return result
 
 
-def token_logps(trainer, state, prompt, completion):
-    """log π of each completion token from the logits of a fresh model, one row at a time."""
+def fresh_model(trainer, state):
     fresh = type(trainer.model)(trainer.model.config)
     fresh.load_state_dict(state)
+    return fresh.eval()
+
+
+def token_logps(trainer, fresh, prompt, completion):
+    """log π of each completion token from the logits of a fresh model, one row at a time."""
     with torch.no_grad():
-        logits = fresh.eval()(torch.tensor([prompt + completion])).logits[0]
+        logits = fresh(torch.tensor([prompt + completion])).logits[0]
     logps = torch.log_softmax(logits.double() / trainer.temperature, dim=-1)
     return [
         logps[len(prompt) + k - 1, token].item() for k, token in enumerate(completion)
     ]  # fmt: skip
 
 
-def whole(path: Path, trainer, steps: int, rollouts: int = 8) -> lldscope.Run:
-    """The run is complete, countable, and Δ and its neighbours are what fresh models say."""
+def whole(path: Path, trainer, steps: int, rollouts: int = 8, share: float = 1) -> lldscope.Run:
+    """The run is complete, countable, and Δ and its neighbours are what fresh models say, in this
+    share of the rollouts."""
     run = lldscope.open_run(path)
     assert run.info["status"] == "finished"
     assert check(run)["last_step"] == steps - 1
@@ -108,9 +115,10 @@ def whole(path: Path, trainer, steps: int, rollouts: int = 8) -> lldscope.Run:
     expected = []
     for step, (state, rows) in enumerate(trainer.before[:steps]):
         last = next(after for done, after in trainer.after if done >= (step + 1) * every)
+        before, after = fresh_model(trainer, state), fresh_model(trainer, last)
         for i, (prompt, completion, own) in enumerate(rows):
-            old = token_logps(trainer, state, prompt, completion)
-            post = token_logps(trainer, last, prompt, completion)
+            old = token_logps(trainer, before, prompt, completion)
+            post = token_logps(trainer, after, prompt, completion)
             for j, positions in enumerate(actions_of(own)):
                 pairs = [(old[k], post[k]) for k in positions]
                 expected.append(
@@ -119,7 +127,13 @@ def whole(path: Path, trainer, steps: int, rollouts: int = 8) -> lldscope.Run:
                 )  # fmt: skip
     assert [tuple(r.values())[:4] for r in found] == [e[:4] for e in expected]
     measured = np.array([list(r.values())[4:] for r in found])
-    assert np.allclose(measured, [e[4:] for e in expected], atol=2e-4)
+    expected = np.array([e[4:] for e in expected])
+    assert np.allclose(measured[:, 0], expected[:, 0], atol=2e-4)
+    known = ~np.isnan(measured).any(1)
+    at = {(r["step"], r["response_id"]) for r, k in zip(found, known, strict=True) if k}
+    assert len(at) == steps * rollouts * share
+    measured, expected = measured[known], expected[known]
+    assert np.allclose(measured, expected, atol=2e-4)
     assert np.abs(measured[:, 1] - measured[:, 0]).max() > 0.01, "the policy did not move"
     return run
 
@@ -137,7 +151,6 @@ def actions_of(own):
 
 
 SHAPES = {
-    "two updates a batch": {"steps_per_generation": 2},
     "one update a batch": {"steps_per_generation": 2, "gradient_accumulation_steps": 2},
     "two batches an update": {
         "steps_per_generation": 2, "gradient_accumulation_steps": 4, "max_steps": 3,
@@ -156,7 +169,7 @@ SHAPES = {
 def test_a_rollout_batch_is_a_step(tmp_path, shape):
     trainer = trl_tiny.make(tmp_path, kind=Witness, logging_strategy="steps", logging_steps=1,
                             **shape)  # fmt: skip
-    recorder = instrument(trainer, tmp_path / "run")
+    recorder = instrument(trainer, tmp_path / "run", rescore_share=1)
     trainer.train()
     args = trainer.args
     micro_batches = args.max_steps * args.gradient_accumulation_steps
@@ -194,19 +207,50 @@ def test_recording_does_not_change_the_training(tmp_path, dropout):
     ends = []
     for name in ("alone", "recorded"):
         policy = trl_tiny.model(dropout=dropout)
-        trainer = trl_tiny.make(
-            tmp_path / name, policy=policy, kind=Witness, gradient_accumulation_steps=1
-        )
+        trainer = trl_tiny.make(tmp_path / name, policy=policy, kind=Witness, max_steps=4)
         start = trl_tiny.weights(trainer)
         if name == "recorded":
-            instrument(trainer, tmp_path / "run", tokens_every=1)
+            instrument(trainer, tmp_path / "run", tokens_every=1, rescore_share=1)
         trainer.train()
         ends.append((trl_tiny.weights(trainer), torch.get_rng_state()))
     assert torch.equal(ends[0][0], ends[1][0])
     assert torch.equal(ends[0][1], ends[1][1])
     assert not torch.equal(start, ends[0][0])
     assert all(m.training for m in trainer.model.modules())
-    whole(tmp_path / "run", trainer, steps=3)  # Δ is free of the dropout's noise
+    whole(tmp_path / "run", trainer, steps=2)  # Δ is free of the dropout's noise
+
+
+def test_a_sample_of_the_rollouts_is_scored_again(tmp_path):
+    """A quarter of 16: the one group of four that has both classes."""
+
+    def third_group_is_mixed(completion_ids, **_):
+        return [float(i == 9) for i in range(len(completion_ids))]
+
+    trainer = trl_tiny.make(
+        tmp_path, kind=Witness, steps_per_generation=4, reward_funcs=third_group_is_mixed,
+        max_steps=8,
+    )  # fmt: skip
+    instrument(trainer, tmp_path / "run", tokens_every=1)
+    trainer.train()
+    run = whole(tmp_path / "run", trainer, steps=2, rollouts=16, share=0.25)
+    rows = run.sql("SELECT DISTINCT response_id FROM actions WHERE logp_post_sum IS NOT NULL")
+    assert sorted(rows["response_id"]) == [8, 9, 10, 11]
+    assert run.signals()["delta_correct"].notna().all()
+    kept = run.sql("SELECT DISTINCT response_id FROM tokens")["response_id"]
+    assert set(kept) == {9} | (set(kept) & {8, 10, 11}), "texts are of rollouts with a Δ"
+
+
+def test_which_rollouts_are_scored_again():
+    """Groups with both classes first and whole; always as many rows, so that ranks keep step."""
+    groups = [0] * 4 + [1] * 4 + [2] * 4 + [3] * 4
+    correct = [True] * 4 + [True, False] * 2 + [None, False] * 2 + [False, True, True, True]
+    for seed in range(20):
+        chosen = rescored(correct, groups, 0.5, random.Random(seed))
+        assert chosen == [4, 5, 6, 7, 12, 13, 14, 15]
+        assert len(rescored([False] * 16, groups, 0.3, random.Random(seed))) == 5
+    first = {groups[rescored(correct, groups, 0.1, random.Random(s))[0]] for s in range(20)}
+    assert first == {1, 3}, "which of the mixed groups is left to chance"
+    assert rescored(correct, groups, 1, random.Random(0)) == list(range(16))
 
 
 CALL = '<tool_call>\n{"name": "look", "arguments": {"word": "%s"}}\n</tool_call><|im_end|>'
@@ -258,7 +302,7 @@ def tool_trainer(folder, kind=Witness, **changes):
 
 def test_tool_text_separates_actions(tmp_path):
     trainer = tool_trainer(tmp_path)
-    instrument(trainer, tmp_path / "run", tokens_every=1)
+    instrument(trainer, tmp_path / "run", tokens_every=1, rescore_share=1)
     trainer.train()
     run = whole(tmp_path / "run", trainer, steps=2)
     kinds = run.sql(
@@ -302,7 +346,7 @@ def test_an_environments_mask_and_its_engines_log_probabilities(tmp_path):
         return [float(i % 2) for i in range(len(completion_ids))]
 
     trainer = trl_tiny.make(tmp_path, kind=Witness, rollout_func=rollout, reward_funcs=odd)
-    instrument(trainer, tmp_path / "run")
+    instrument(trainer, tmp_path / "run", rescore_share=1)
     trainer.train()
     run = whole(tmp_path / "run", trainer, steps=3)
     rows = run.sql("SELECT response_id, kind, logp_behaviour_sum AS b FROM actions WHERE step = 0"
@@ -392,7 +436,7 @@ def test_llds_where_an_update_spans_rollout_batches(tmp_path):
     trainer = trl_tiny.make(
         tmp_path, kind=Witness, gradient_accumulation_steps=3, max_steps=4, learning_rate=3e-2
     )
-    instrument(trainer, tmp_path / "run", llds="action")
+    instrument(trainer, tmp_path / "run", llds="action", rescore_share=1)
     trainer.train()
     whole(tmp_path / "run", trainer, steps=6)
 

@@ -12,6 +12,7 @@ import click
 
 if TYPE_CHECKING:
     from ..importers.build import Import, Outcome
+    from ..importers.source import Asked
 
 _LISTED = 12  # names of metrics in the summary
 
@@ -74,16 +75,34 @@ def import_(
     lldscope import train.log --to runs/theirs
     lldscope import train.log rollouts/ --to runs/theirs
     """
-    from ..importers.build import Import
     from ..importers.source import Asked
 
     asked = Asked(_columns(maps), correct_from, exact_match, chosen)
-    task = Import(source, run, asked, wanted)
-    with _progress(task) as advance:
-        outcome = task.build(advance, live=follow)
+    task, outcome = _imported(source, run, asked, wanted, follow)
     _show(outcome, as_json)
     if follow:
         _follow(task, as_json)
+
+
+def _imported(
+    source: tuple[Path, ...], run: Path, asked: Asked, wanted: str | None, follow: bool
+) -> tuple[Import, Outcome]:
+    """Whoever follows a trainer that has not logged anything yet waits for it."""
+    from ..importers.build import POLL_SECONDS, Import, NothingImported
+
+    waited = False
+    while True:
+        try:
+            task = Import(source, run, asked, wanted)
+            with _progress(task) as advance:
+                return task, task.build(advance, live=follow)
+        except NothingImported as nothing:
+            if not follow:
+                raise
+            if not waited:
+                click.echo(f"lldscope: {nothing}\nlldscope: waiting; Ctrl-C ends it.", err=True)
+            waited = True
+            time.sleep(POLL_SECONDS)
 
 
 def _columns(maps: tuple[str, ...]) -> dict[str, str]:

@@ -17,15 +17,21 @@ from pathlib import Path
 from typing import Any
 
 from .. import __version__, store
-from ..errors import LldscopeError, RunExists
+from ..errors import LldscopeError
 from ..schema import SCHEMA_VERSION
 from .finding import Group, files_of, fingerprint, groups
+from .place import imported_before, put_in_place
 from .rollouts import correct_rule
 from .source import Asked, Findings, Rows, Scalars
 from .writer import RunWriter
 
 POLL_SECONDS = 2.0  # between looks at files that grow …
+MANY_STARTS = 20  # a run that is started more often is rare
 READ_SHARE = 10  # … and at least this many times what the last look took
+
+
+class NothingImported(LldscopeError):
+    """The sources hold nothing that can be imported; not yet, where they grow."""
 
 
 @dataclass
@@ -61,10 +67,10 @@ class Import:
     def build(self, advance: Callable[[int], None], *, live: bool = False) -> Outcome:
         """Import everything there is.
 
-        Raises LldscopeError if that is nothing, RunExists if a run that was not imported is at the
-        place.
+        Raises NothingImported if that is nothing, RunExists if a run that was not imported lies
+        there.
         """
-        before = _imported_before(self.run)
+        before = imported_before(self.run)
         request = {
             "format": self.wanted,
             "asked": asdict(self.asked),
@@ -86,9 +92,9 @@ class Import:
                 self._take(group)
             self._writer.flush()
             if not self._writer.rows:
-                raise LldscopeError(self._nothing())
+                raise NothingImported(self._nothing())
             self._describe(request, live)
-            _put_in_place(place, self.run)
+            put_in_place(place, self.run)
         except BaseException:
             shutil.rmtree(place, ignore_errors=True)
             raise
@@ -171,6 +177,12 @@ class Import:
         now = time.time()
         words = " and ".join(g.source.words for g in self.groups)
         rows = any(table in writer.rows for table in ("responses", "actions"))
+        if len(writer.attempts) > MANY_STARTS:
+            self.found.note(
+                f"The steps go back {len(writer.attempts) - 1} times, more often than a run is "
+                "started again: several runs seem to have been written into one log at once, and "
+                "what stands of them is mixed. Import the log of each alone."
+            )
         rule = getattr(self.groups[-1].source, "rule", None) or correct_rule(self.asked)
         first, last = writer.times or (None, None)
         self._info = {
@@ -208,7 +220,8 @@ class Import:
             )
         skipped = "; ".join(f"{n} × {why}" for why, n in self.found.skipped.items())
         read = " and ".join(g.source.words for g in self.groups)
-        return f"Nothing was imported: read as {read}, it holds no step. {skipped}".rstrip()
+        what = f"Nothing was imported: read as {read}, it holds no step."
+        return "\n".join([f"{what} {skipped}".rstrip(), *self.found.notes])
 
     def _outcome(self, unchanged: bool = False) -> Outcome:
         formats = {g.source.name: len(g.paths) for g in self.groups}
@@ -227,31 +240,3 @@ def _more(before: Scalars | Rows, now: Scalars | Rows) -> Scalars | None:
         return None
     more = {name: value for name, value in now.values.items() if name not in before.values}
     return Scalars(now.step, more, now.time, now.attempt) if more else None
-
-
-def _imported_before(run: Path) -> dict[str, Any]:
-    """run.json of an earlier import. Raises RunExists for whatever else is at the place."""
-    if not run.exists() or (run.is_dir() and not any(run.iterdir())):
-        return {}
-    if not (run / store.RUN_FILE).is_file():
-        raise RunExists(f"{run} is there and is not a run. Choose another place with --to.")
-    info = store.read_run(run)
-    if "imported" not in info:
-        raise RunExists(
-            f"{run} holds a run that was recorded, not imported. Choose another place with --to."
-        )
-    return info
-
-
-def _put_in_place(new: Path, place: Path) -> None:
-    """Move a complete run to its place; an earlier import that lies there goes."""
-    old = place.with_name(f"{new.name}.old")
-    if place.exists():
-        os.replace(place, old)
-    try:
-        os.replace(new, place)
-    except OSError:
-        if old.exists():
-            os.replace(old, place)
-        raise
-    shutil.rmtree(old, ignore_errors=True)

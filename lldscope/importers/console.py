@@ -37,9 +37,7 @@ class VerlConsole:
     def read(self, paths: Sequence[Path], found: Findings) -> Iterator[Scalars]:
         attempts = Attempts()
         for path in paths:
-            for line, ended in lines(path, found):
-                if b"step:" not in line:
-                    continue
+            for line, ended in lines(path, found, b"step:"):
                 match = _VERL.search(without_colours(line))
                 if match is None:
                     continue
@@ -55,7 +53,10 @@ def _verl_values(text: bytes, ended: bool, found: Findings) -> dict[str, float]:
     values: dict[str, float] = {}
     if b"np." in text:
         text = _NUMPY.sub(b"", text.replace(b"np.float64(", b""))
-    entries = text.rstrip().split(b" - ")
+    text = text.rstrip()
+    if ended and (quick := _quick(text)) is not None:
+        return quick
+    entries = text.split(b" - ")
     if not ended and len(entries) > 1:
         entries.pop()  # its number may lack digits
         found.skip("last metrics of a line that is half written")
@@ -67,6 +68,23 @@ def _verl_values(text: bytes, ended: bool, found: Findings) -> dict[str, float]:
             found.skip("metrics whose value is no number")
     values.pop("", None)
     return values
+
+
+def _quick(text: bytes) -> dict[str, float] | None:
+    """The values of a line in which every name is without a colon and every value a number; None
+    for any other."""
+    parts = text.replace(b" - ", b":").split(b":")
+    if len(parts) != 2 * text.count(b" - ") + 2:
+        return None
+    try:
+        return dict(zip(_texts(tuple(parts[::2])), map(float, parts[1::2]), strict=True))
+    except ValueError:
+        return None
+
+
+@lru_cache(100)
+def _texts(names: tuple[bytes, ...]) -> list[str]:
+    return [_text(name) for name in names]
 
 
 @lru_cache(10_000)
@@ -94,9 +112,7 @@ class TrlConsole:
         epoch goes back the run was started again from a checkpoint, and counting with it."""
         attempt, epochs = 1, list[float]()
         for path in paths:
-            for line, _ in lines(path, found):
-                if b"'epoch':" not in line:
-                    continue
+            for line, _ in lines(path, found, b"'epoch':"):
                 match = _DICT.search(without_colours(line))
                 values = _dict_values(match[0], found) if match else {}
                 if "epoch" not in values:

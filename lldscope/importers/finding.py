@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import LldscopeError, UsageError
-from .reading import head, in_order
+from .reading import first_object, head, in_order
 from .source import HEAD_BYTES, Findings, Source, sources
 
 _BLOCK = 1 << 20
@@ -59,12 +60,25 @@ def _claims(
         if source.looks_like(path, start):
             return [(source, path)]
     if not path.is_dir():
+        named = _with_step(start, found.asked.columns.get("step"))
+        if mine := [source for source in known if source.name == named]:
+            return [(mine[0], path)]
         found.skip("files of no known format")
         return []
     if forced:
         return [(known[0], path)]
     inside = sorted((p for p in path.iterdir() if not p.is_symlink()), key=in_order)
     return [claim for p in inside for claim in _claims(p, known, forced, found)]
+
+
+def _with_step(start: bytes, step: str | None) -> str | None:
+    """The format of a file whose steps have the name that was asked for; None if it has none."""
+    if step is None:
+        return None
+    if step in (first_object(start) or {}):
+        return "metric-lines"
+    header = start.partition(b"\n")[0].decode("utf-8", "replace")
+    return "csv" if step in (name.strip() for name in re.split("[,;\t]", header)) else None
 
 
 def files_of(path: Path) -> list[Path]:

@@ -5,12 +5,9 @@ why. Where it is the same quantity by another estimator, the third column says w
 the table `scalars` and among the notes of the import. Of several metrics of one log that mean one
 signal, the first here stands for it.
 
-Sources: verl 0.9.1 (`trainer/ppo/metric_utils.py`, `workers/utils/losses.py`), Search-R1 a14dc3a
-(`verl/trainer/ppo/ray_trainer.py`), the authors' fork vengdeng/LLDS-On-Group-Relative c19a094
-(`verl/workers/actor/dp_actor.py`), TRL 1.16 (`trainer/grpo_trainer.py`), NeMo-RL 7ea279a
-(`algorithms/loss/loss_functions.py`), OpenRLHF 0.11.2, SkyRL 0.3.0, AReaL 1.0.4
-(`trainer/ppo/actor.py`), slime 624b824 (`observability/train_metric_utils.py`), prime-rl 559b447,
-tinker-cookbook 0.6.1 (`rl/metrics.py`).
+Every name was found in the public source that stands above it, and nothing is here that no source
+shows; so were the estimators. Of a name that several trainers use, the estimator says what holds
+for which.
 """
 
 from __future__ import annotations
@@ -26,7 +23,6 @@ class Meant:
 
     signal: str
     estimator: str | None = None
-    factor: float = 1.0  # foreign unit → ours
     rank: int = 0  # place in the table
 
 
@@ -34,71 +30,102 @@ SIGNAL_NAMES = frozenset(SIGNALS.names)
 TOLD = frozenset(c.name for c in SIGNALS.columns if c.kind == "float")  # what a mean may stand for
 
 _SAMPLED = "mean −log π of the sampled tokens, not the entropy of the whole vocabulary"
+_WEIGHTED = "sampled: mean of −π/π_engine · log π, not the entropy of the whole vocabulary"
 _UPDATES = "mean over the step's updates, not their median"
+_LAST = "of the step's last update, not their median"
+_MICRO = "mean over micro-batches, each weighing the same"
+_MODE = "over action tokens where loss_agg_mode is token-mean, otherwise aggregated as it says"
+_RESPONSES = "each response weighing the same"
 _TOOL_TEXT = "tool text counted in where the rollout has it"
 _WHOLE = "the whole loss, KL term included where there is one"
-_MAXIMUM = "share of responses as long as the limit"
+_MAXIMUM = "share of responses as long as the batch allows"
+_PENALTY = "by the run's kl_penalty estimator, each response weighing the same"
 
 _TABLE: tuple[tuple[str, str, str | None], ...] = (
-    # verl and Search-R1
+    # verl 0.9.1: trainer/ppo/metric_utils.py, trainer/ppo/v1/trainer_base.py,
+    # workers/utils/losses.py, workers/engine_workers.py
     ("critic/score/mean", "reward", None),
     ("critic/rewards/mean", "reward", "after the KL penalty, where the reward has one"),
-    ("actor/entropy", "entropy", None),
-    ("actor/entropy_loss", "entropy", "mean over micro-batches, each weighing the same"),
+    ("actor/entropy", "entropy", _MODE),
+    ("actor/entropy_loss", "entropy", f"{_MODE}; Search-R1: {_MICRO}"),
     ("actor/grad_norm", "grad_norm", _UPDATES),
-    ("actor/pg_loss", "loss_policy", "mean over micro-batches, each weighing the same"),
-    ("actor/kl_loss", "loss_kl", "Search-R1: of the last micro-batch alone"),
-    ("actor/reward_kl_penalty", "kl", "by the run's kl_penalty estimator"),
-    ("critic/kl", "kl", "by the run's kl_penalty estimator"),
-    ("actor/pg_clipfrac", "clip_share", "mean over micro-batches, each weighing the same"),
+    ("actor/pg_loss", "loss_policy", _MICRO),
+    ("actor/kl_loss", "loss_kl", f"{_MICRO}; Search-R1 and older verl: the last one alone"),
+    ("actor/reward_kl_penalty", "kl", _PENALTY),
+    ("actor/pg_clipfrac", "clip_share", _MICRO),
     ("actor/lr", "lr", None),
     ("response_length/mean", "response_tokens", _TOOL_TEXT),
     ("response_length/clip_ratio", "truncated_share", _MAXIMUM),
-    ("env/number_of_valid_search", "valid_searches", None),
-    ("env/finish_ratio", "answered_share", None),
     ("timing_s/gen", "seconds_rollout", None),
     ("timing_s/update_actor", "seconds_update", None),
-    # TRL; `reward`, `entropy`, `kl`, `grad_norm` have our names
+    # Search-R1 0789f5e: verl/trainer/ppo/ray_trainer.py
+    ("critic/kl", "kl", _PENALTY),
+    ("env/number_of_valid_search", "valid_searches", None),
+    ("env/finish_ratio", "answered_share", "share that ended before the turns ran out"),
+    # TRL 1.16.0: trainer/grpo_trainer.py; `completion_length`, `clip_ratio` of older ones
     ("reward", "reward", None),
-    ("reward_std", "reward_sd", "within groups or over the batch, as scale_rewards says"),
-    ("entropy", "entropy", None),
-    ("kl", "kl", None),
-    ("grad_norm", "grad_norm", None),
+    ("reward_std", "reward_sd", "TRL 1.16: over the batch; older: as scale_rewards says"),
+    ("entropy", "entropy", _MICRO),
+    ("kl", "kl", f"TRL: k3, {_MICRO}; OpenRLHF: by the run's estimator"),
+    ("grad_norm", "grad_norm", "of the step's one update; NeMo-RL adds up those of several"),
+    ("policy_loss", "loss_policy", "TRL: KL term included where there is one"),
     ("loss", "loss_policy", _WHOLE),
     ("learning_rate", "lr", None),
-    ("completions/mean_length", "response_tokens", _TOOL_TEXT),
-    ("completion_length", "response_tokens", _TOOL_TEXT),
+    ("completions/mean_length", "response_tokens", None),
+    ("completion_length", "response_tokens", None),
     ("completions/clipped_ratio", "truncated_share", "share without an end-of-text token"),
     ("frac_reward_zero_std", "zero_signal_share", "share of rollouts in groups of equal rewards"),
-    ("clip_ratio/region_mean", "clip_share", None),
-    ("clip_ratio", "clip_share", None),
+    ("clip_ratio/region_mean", "clip_share", _MICRO),
+    ("clip_ratio", "clip_share", _MICRO),
     ("tools/failure_frequency", "tool_fail_share", None),
-    # OpenRLHF, SkyRL, AReaL, slime
-    ("policy_loss", "loss_policy", None),
-    ("actor_grad_norm", "grad_norm", _UPDATES),
-    ("rollout/reward", "reward", None),
-    ("policy/policy_loss", "loss_policy", None),
-    ("policy/policy_entropy", "entropy", None),
-    ("policy/raw_grad_norm", "grad_norm", _UPDATES),
-    ("policy/policy_kl", "kl", None),
+    # OpenRLHF 0.11.2: trainer/ray/ppo_actor.py, trainer/ppo_trainer.py, in TensorBoard under train/
+    ("rollout/reward_mean", "reward", None),
+    ("rollout/reward_std", "reward_sd", None),
+    ("rollout/response_length_mean", "response_tokens", None),
+    ("rollout/truncated_rate", "truncated_share", None),
+    ("actor_grad_norm", "grad_norm", _LAST),
+    ("actor_lr", "lr", None),
+    ("ppo_clip_ratio", "clip_share", _RESPONSES),
+    # SkyRL 0.3.0: train/trainer.py, backends/skyrl_train/workers/worker.py; older: `raw_grad_norm`
     ("reward/avg_raw_reward", "reward", None),
+    ("policy/policy_loss", "loss_policy", _MICRO),
+    ("policy/policy_entropy", "entropy", _MICRO),
+    ("policy/policy_kl", "kl", _MICRO),
+    ("policy/grad_norm", "grad_norm", _UPDATES),
+    ("policy/raw_grad_norm", "grad_norm", _UPDATES),
+    ("policy/policy_lr", "lr", None),
+    ("policy/loss_metrics/clip_ratio", "clip_share", _MICRO),
+    # AReaL 1.0.4: trainer/ppo/actor.py, utils/stats_tracker.py
+    ("ppo_actor/task_reward/avg", "reward", None),
+    ("ppo_actor/update/entropy/avg", "entropy", None),
+    ("ppo_actor/update/actor_loss/avg", "loss_policy", None),
+    ("ppo_actor/update/clip_ratio/avg", "clip_share", None),
+    ("ppo_actor/update/grad_norm", "grad_norm", _UPDATES),
+    ("ppo_actor/update/lr", "lr", None),
+    # slime 00c2d6d: backends/megatron_utils/loss.py, observability/train_metric_utils.py
     ("rollout/raw_reward", "reward", None),
-    ("entropy_loss", "entropy", None),
-    ("pg_loss", "loss_policy", None),
-    ("pg_clipfrac", "clip_share", None),
-    ("kl_loss", "loss_kl", None),
-    # NeMo-RL, prime-rl, Tinker
-    ("approx_entropy", "entropy", _SAMPLED),
+    ("entropy_loss", "entropy", f"OpenRLHF: over tokens; slime: {_RESPONSES}"),
+    ("pg_loss", "loss_policy", _RESPONSES),
+    ("pg_clipfrac", "clip_share", _RESPONSES),
+    ("kl_loss", "loss_kl", _RESPONSES),
+    # NeMo-RL 006907a: algorithms/loss/loss_functions.py, algorithms/grpo.py
+    ("approx_entropy", "entropy", _WEIGHTED),
+    ("mean_gen_tokens_per_sample", "response_tokens", None),
+    # prime-rl: trainer/rl/train.py, the orchestrator and the documentation, names of 2025 and 2026
+    ("train/agg/effective/reward/mean", "reward", "over the rollouts that are trained on"),
+    ("train/agg/effective/agent/reward/mean", "reward", "over the rollouts that are trained on"),
+    ("reward/all/mean", "reward", "mean over questions of their mean"),
+    ("reward/mean", "reward", "mean over questions of their mean"),
     ("entropy/mean", "entropy", None),
     ("entropy/all/mean", "entropy", None),
     ("optim/grad_norm", "grad_norm", None),
-    ("grad_norm:mean", "grad_norm", _UPDATES),
     ("optim/lr", "lr", None),
-    ("reward/mean", "reward", None),
-    ("reward/all/mean", "reward", None),
+    # tinker-cookbook 0.6.1: rl/metric_util.py, rl/metrics.py, rl/train.py, recipes/rl_loop.py
     ("env/all/reward/total", "reward", None),
+    ("reward/total", "reward", None),
     ("env/all/correct", "success", None),
     ("optim/entropy", "entropy", _SAMPLED),
+    ("grad_norm:mean", "grad_norm", _LAST),
 )
 
 MEANT: dict[str, Meant] = {
@@ -107,15 +134,19 @@ MEANT: dict[str, Meant] = {
 }
 
 _OLD_NEW = "it is the KL between the policies before and inside the update, not to the reference"
+_SHARES = (
+    "its sum over responses with advantage {} is divided by the tokens of all responses, so it "
+    "moves with their share as well, and only the last micro-batch is kept"
+)
 _ENGINES = "it is the KL between the engine that sampled and the trainer, not to the reference"
 _ABSOLUTE = "it is an absolute difference, and engine_gap is not"
 _ALL_TOKENS = "it is over the tokens of all responses, not of the correct ones"
 
 KEPT: dict[str, str] = {
-    "actor/pos_avg_old_log_prob": "its sum over responses with advantage ≥ 0 is divided by the "
-    "tokens of all responses, so it moves with their share as well, and only the last micro-batch "
-    "is kept",
-    **dict.fromkeys(("actor/ppo_kl", "ppo_kl", "approx_kl", "actor/approx_kl"), _OLD_NEW),
+    # LLDS' fork of Search-R1 (c19a094), verl/workers/actor/dp_actor.py
+    "actor/pos_avg_old_log_prob": _SHARES.format("≥ 0"),
+    "actor/neg_avg_old_log_prob": _SHARES.format("< 0"),
+    **dict.fromkeys(("actor/ppo_kl", "ppo_kl", "ppo_actor/update/approx_kl/avg"), _OLD_NEW),
     **dict.fromkeys(
         (
             "mismatch_kl/mean",
@@ -123,10 +154,18 @@ KEPT: dict[str, str] = {
             "optim/kl_sample_train_v1",
             "optim/kl_sample_train_v2",
             "gen_kl_error",
+            "vllm_kl",
         ),
         _ENGINES,
     ),
-    **dict.fromkeys(("rollout/log_probs", "new_logp", "old_logp"), _ALL_TOKENS),
+    **dict.fromkeys(
+        (
+            "rollout/log_probs",
+            "ppo_actor/update/new_logp/avg",
+            "ppo_actor/update/old_logp/avg",
+        ),
+        _ALL_TOKENS,
+    ),
     "positive_nll_loss": "it is over rewards above 0, and 0 where its weight is 0",
     "training/rollout_probs_diff_mean": "it is an absolute difference of probabilities",
     **dict.fromkeys(

@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
+import orjson
+
 from .source import Findings
 
 _BLOCK = 1 << 20
@@ -32,9 +34,10 @@ def head(path: Path, size: int) -> bytes:
         return b""
 
 
-def lines(path: Path, found: Findings) -> Iterator[tuple[bytes, bool]]:
-    """The lines of a file without their ends, and whether each has ended: the last one may be half
-    written. A line that is longer than any log's is passed over and counted."""
+def lines(path: Path, found: Findings, mark: bytes = b"") -> Iterator[tuple[bytes, bool]]:
+    """The lines of a file that hold `mark`, without their ends, and whether each has ended: the
+    last one may be half written. A line that is longer than any log's is passed over and
+    counted."""
     rest, tail = b"", b""
     try:
         with open_file(path) as file:
@@ -45,13 +48,13 @@ def lines(path: Path, found: Findings) -> Iterator[tuple[bytes, bool]]:
                 if len(rest) > MOST_LINE:
                     found.skip(f"stretches of more than {MOST_LINE >> 20} MB without a line end")
                     rest = b""
-                for line in whole:
+                for line in [line for line in whole if mark in line]:
                     yield line, True
             tail = rest
     except (OSError, EOFError) as error:
         found.skip(f"files that cannot be read to their end ({_words(error)})")
         tail = rest
-    if tail:
+    if tail and mark in tail:
         yield tail, False
 
 
@@ -63,7 +66,7 @@ def objects(path: Path, found: Findings) -> Iterator[dict[str, Any]]:
     """The objects of a .jsonl file, whatever else is in it."""
     for line, ended in lines(path, found):
         try:
-            value = json.loads(line) if line.strip() else None
+            value = _json(line) if line.strip() else None
         except (ValueError, RecursionError):
             found.skip("lines that are not JSON" if ended else "last lines that are half written")
             continue
@@ -71,6 +74,14 @@ def objects(path: Path, found: Findings) -> Iterator[dict[str, Any]]:
             yield value
         elif value is not None:
             found.skip("lines that are no JSON object")
+
+
+def _json(text: bytes) -> Any:
+    """orjson is five times as fast; what it does not take, NaN and Inf among it, json may."""
+    try:
+        return orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return json.loads(text)
 
 
 def first_object(start: bytes) -> dict[str, Any] | None:

@@ -15,11 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from .episodes import Turn, exact_match, golden_answers, has_tags, parse, short_hash
-from .reading import first_keys, in_order, number, objects, whole
+from .reading import first_keys, first_object, in_order, number, objects, whole
 from .source import Asked, Findings, Rows
 
-BATCH = 2000  # rollouts in a piece
-_GOLDEN = ("gts", "golden_answers", "ground_truth", "target", "answer", "solution")
+BATCH = 2000  # rollouts in a piece, at most …
+MOST_CHARACTERS = 16 << 20  # … and about so much of their text
+_GOLDEN = ("gts", "golden_answers", "ground_truth", "target", "answer", "solution", "label")
 _NO_REWARD = {"step", "prompt", "completion", "advantage"}
 
 
@@ -32,6 +33,7 @@ class Batch:
         self._ids: dict[int, int] = {}  # step → rollouts so far
         self._groups: dict[str, int] = {}  # of the step under way
         self._tags = False  # once seen, a rollout without them is one that does not follow them
+        self._characters = 0  # of the piece
         self._responses: list[dict[str, Any]] = []
         self._actions: list[dict[str, Any]] = []
 
@@ -39,8 +41,10 @@ class Batch:
         self, step: int, prompt: str, output: str, group: str, row: Mapping[str, Any], **known: Any
     ) -> Iterator[Rows]:
         """One rollout; `row` may hold golden answers and a verdict. Gives what is complete."""
-        if step != self.step or len(self._responses) >= BATCH:
+        full = len(self._responses) >= BATCH or self._characters >= MOST_CHARACTERS
+        if step != self.step or full:
             yield from self.flush()
+        self._characters += len(prompt) + len(output)
         if step != self.step:
             self.step, self._groups = step, {}
         response_id = self._ids[step] = self._ids.get(step, -1) + 1
@@ -79,17 +83,15 @@ class Batch:
             if rows:
                 yield Rows(table, {name: [r[name] for r in rows] for name in _names(rows)})
                 rows.clear()
+        self._characters = 0
 
     def _correct(self, reward: Any, answer: str | None, row: Mapping[str, Any]) -> bool | None:
-        if self.asked.exact_match:
-            golden = next((row[k] for k in _GOLDEN if row.get(k) is not None), None)
-            return None if golden is None else exact_match(answer, golden_answers(golden))
-        verdict = number(row.get("acc"))
-        if isinstance(row.get("acc"), bool):
-            return bool(row["acc"])
-        if verdict in (0.0, 1.0):
-            return verdict == 1.0
-        return None if reward is None or reward != reward else reward >= self.asked.correct_from
+        told = row.get("acc")
+        if not self.asked.exact_match and isinstance(told, bool):
+            return told
+        if not self.asked.exact_match and number(told) in (0.0, 1.0):
+            return number(told) == 1.0
+        return verdict(self.asked, reward, answer, golden_of(row))
 
 
 def _names(rows: list[dict[str, Any]]) -> list[str]:
@@ -98,6 +100,18 @@ def _names(rows: list[dict[str, Any]]) -> list[str]:
         for name in names.keys() - row.keys():
             row[name] = None
     return list(names)
+
+
+def golden_of(row: Mapping[str, Any]) -> Any:
+    """What a log calls its golden answers; None if it has none."""
+    return next((row[k] for k in _GOLDEN if row.get(k) is not None), None)
+
+
+def verdict(asked: Asked, reward: float | None, answer: str | None, golden: Any) -> bool | None:
+    """Whether a rollout is correct, by the rule that was asked for; None if nobody can tell."""
+    if asked.exact_match:
+        return None if golden is None else exact_match(answer, golden_answers(golden))
+    return None if reward is None or reward != reward else reward >= asked.correct_from
 
 
 def correct_rule(asked: Asked) -> str:
@@ -115,7 +129,10 @@ class VerlRollouts:
     needs = None
 
     def looks_like(self, path: Path, head: bytes) -> bool:
-        return {"input", "output", "score"} <= first_keys(head)
+        if first_object(head) is not None:
+            return {"input", "output", "score"} <= first_keys(head)
+        # The first rollout is longer than what can be seen of it.
+        return head.lstrip().startswith(b'{"input":') or {"input", "output"} <= first_keys(head)
 
     def read(self, paths: Sequence[Path], found: Findings) -> Iterator[Rows]:
         batch = Batch(found.asked)
@@ -165,7 +182,7 @@ class TrlCompletions:
         if step is None or row.get("completion") is None:
             found.skip("completions without a step or text")
             return
-        prompt, output = _said(row.get("prompt")), _said(row["completion"])
+        prompt, output = said(row.get("prompt")), said(row["completion"])
         rewards = [v for n, v in row.items() if n not in _NO_REWARD and _is_reward(v)]
         yield from batch.add(
             step, prompt, output, prompt, row,
@@ -177,21 +194,21 @@ def _is_reward(value: Any) -> bool:
     return isinstance(value, float)
 
 
-def _said(value: Any) -> str:
+def said(value: Any) -> str:
     """A prompt or completion as text: a string, or the messages of a conversation."""
     if isinstance(value, str):
         return value
     if not isinstance(value, list):
         return ""
-    said = []
+    parts = []
     for message in value:
         content = message.get("content") if isinstance(message, dict) else message
         content = content if isinstance(content, str) else ""
         tool = isinstance(message, dict) and message.get("role") == "tool"
         calls = message.get("tool_calls") if isinstance(message, dict) else None
         content += "".join(f"<tool_call>{call}</tool_call>" for call in calls or ())
-        said.append(f"<tool_response>{content}</tool_response>" if tool else content)
-    return "\n".join(said)
+        parts.append(f"<tool_response>{content}</tool_response>" if tool else content)
+    return "\n".join(parts)
 
 
 def _text(value: Any) -> str | None:

@@ -133,6 +133,7 @@ _SOURCES: dict[str, tuple[str, ...]] = {
     "rollouts": ("VerlRollouts", "TrlCompletions"),
     "token_logs": ("PrimeTokens", "NemoTrainData"),
     "traces": ("VerifiersTraces",),
+    "slime": ("SlimeDumps",),
     "pickles": ("Pickle",),
 }
 

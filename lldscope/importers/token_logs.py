@@ -14,8 +14,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from .episodes import short_hash
+from .episodes import Episode, has_tags, parse, short_hash
 from .reading import first_keys, in_order, number, objects, whole
+from .rollouts import MOST_CHARACTERS, verdict
 from .source import Findings, Rows
 
 BATCH = 500  # sequences in a piece
@@ -40,8 +41,11 @@ def runs_of(mask: Sequence[Any]) -> Spans:
 class Sequences:
     """Sequences on their way into rows of `responses` and `actions`."""
 
-    def __init__(self) -> None:
+    def __init__(self, found: Findings) -> None:
+        self.found = found
         self.step = -1
+        self._characters = 0  # of the text that waits
+        self._tags = False  # once seen, a response without them is one that does not follow them
         self._ids: dict[int, int] = {}
         self._groups: dict[Any, int] = {}
         self._rows: dict[str, dict[str, list[Any]]] = {}
@@ -52,25 +56,41 @@ class Sequences:
         group: Any,
         spans: Spans,
         of_tokens: dict[str, Sequence[float] | None],
+        *,
+        response: str | None = None,
+        golden: Any = None,
+        reward: float | None = None,
         **known: Any,
     ) -> Iterator[Rows]:
-        """One sequence. `of_tokens`: column of a sum → its value at each token, None if unknown."""
-        if step != self.step or len(self._rows.get("responses", {}).get("step", ())) >= BATCH:
+        """One sequence. `of_tokens`: column of a sum → its value at each token, None if unknown.
+        `response` is its text, tool text included, where it can be told from the prompt: actions
+        are of a kind where the text has as many of them as the mask."""
+        full = len(self._rows.get("responses", {}).get("step", ())) >= BATCH
+        if step != self.step or full or self._characters >= MOST_CHARACTERS:
             yield from self.flush()
+        self._characters += len(known.get("text") or "")
         if step != self.step:
             self.step, self._groups = step, {}
         stamp = {"step": step, "response_id": self._ids.get(step, -1) + 1}
         self._ids[step] = stamp["response_id"]
         n_tokens = sum(end - start for start, end in spans)
         number_of = self._groups.setdefault(group, len(self._groups))
+        self._tags = self._tags or has_tags(response or "")
+        episode = parse(response) if self._tags and response is not None else None
+        told = episode.columns() if episode else dict.fromkeys(Episode((), None).columns())
+        if "correct" not in known:
+            known["correct"] = self._correct(reward, episode.answer if episode else None, golden)
         self._put(
             "responses",
             stamp
             | {"group_id": None if group is None else number_of}
-            | {"n_actions": len(spans), "n_tokens": n_tokens}
+            | told
+            | {"n_actions": len(spans), "n_tokens": n_tokens, "reward": reward}
             | known,
         )
-        for index, (start, end) in enumerate(spans):
+        same = episode is not None and len(episode.turns) == len(spans)
+        turns = episode.turns if episode and same else [None] * len(spans)
+        for index, ((start, end), turn) in enumerate(zip(spans, turns, strict=True)):
             sums = {name: None if v is None else sum(v[start:end]) for name, v in of_tokens.items()}
             old = of_tokens.get("logp_old_sum")
             self._put(
@@ -78,8 +98,14 @@ class Sequences:
                 stamp
                 | {"action_index": index, "n_tokens": end - start}
                 | {"logp_min": None if old is None else min(old[start:end])}
+                | {name: getattr(turn, name, None) for name in ("kind", "tool_ok", "docs_hash")}
                 | sums,
             )
+
+    def _correct(self, reward: float | None, answer: str | None, golden: Any) -> bool | None:
+        if self.found.asked.exact_match and golden is None:
+            self.found.note("No golden answers are in this log: nothing is known to be correct.")
+        return verdict(self.found.asked, reward, answer, golden)
 
     def _put(self, table: str, row: dict[str, Any]) -> None:
         columns = self._rows.setdefault(table, {name: [] for name in row})
@@ -89,7 +115,7 @@ class Sequences:
     def flush(self) -> Iterator[Rows]:
         for table, columns in self._rows.items():
             yield Rows(table, columns)
-        self._rows = {}
+        self._rows, self._characters = {}, 0
 
 
 def floats(value: Any, n: int) -> list[float] | None:
@@ -111,7 +137,7 @@ class PrimeTokens:
         return "token_ids" in keys and bool({"micro_step", "trainer_logprobs"} & keys)
 
     def read(self, paths: Sequence[Path], found: Findings) -> Iterator[Rows]:
-        batch = Sequences()
+        batch = Sequences(found)
         for path in sorted(paths, key=in_order):
             for row in objects(path, found):
                 step, trained = whole(row.get("step")), row.get("loss_mask")
@@ -150,7 +176,7 @@ class NemoTrainData:
         return _NEMO_STEP.fullmatch(path.name) is not None
 
     def read(self, paths: Sequence[Path], found: Findings) -> Iterator[Rows]:
-        batch = Sequences()
+        batch = Sequences(found)
         for path in sorted(paths, key=in_order):
             match = _NEMO_STEP.fullmatch(path.name)
             if match is None:
@@ -188,7 +214,6 @@ class NemoTrainData:
                 "logp_old_sum": old,
             },
             prompt_hash=prompt, reward=reward, advantage=number(advantage),
-            correct=None if reward is None else reward >= found.asked.correct_from,
             text=content if isinstance(content, str) else None,
         )  # fmt: skip
 

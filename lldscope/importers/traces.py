@@ -15,6 +15,7 @@ from typing import Any
 
 from .episodes import short_hash
 from .reading import first_keys, in_order, number, objects, whole
+from .rollouts import golden_of, said
 from .source import Findings, Rows
 from .token_logs import Sequences, floats
 
@@ -28,7 +29,7 @@ class VerifiersTraces:
         return {"task", "traces"} <= first_keys(head) or path.name == "traces.jsonl"
 
     def read(self, paths: Sequence[Path], found: Findings) -> Iterator[Rows]:
-        batch = Sequences()
+        batch = Sequences(found)
         for path in sorted(paths, key=in_order):
             for episode in objects(path, found):
                 work = _dig(episode, "run", "work")
@@ -40,25 +41,28 @@ class VerifiersTraces:
                 else:
                     group = _dig(episode, "group", "id") or _dig(episode, "group")
                     source = _dig(episode, "env", "name") or _dig(episode, "env", "id")
+                    golden = _dig(episode, "task", "data")
+                    golden = golden_of(golden) if isinstance(golden, dict) else None
                     for trace in episode.get("traces") or ():
-                        yield from _trace(step, group, source, trace, batch, found)
+                        yield from _trace(step, group, source, golden, trace, batch)
         yield from batch.flush()
 
 
 def _trace(
-    step: int, group: Any, source: Any, trace: Any, batch: Sequences, found: Findings
+    step: int, group: Any, source: Any, golden: Any, trace: Any, batch: Sequences
 ) -> Iterator[Rows]:
     nodes = _dig(trace, "nodes")
     nodes = [n for n in nodes if isinstance(n, dict)] if isinstance(nodes, list) else []
     taken = [n for n in nodes if n.get("sampled")]
     sizes = [_tokens(n) for n in taken]
     if not taken:
-        found.skip("traces in which the policy said nothing")
+        batch.found.skip("traces in which the policy said nothing")
         return
     edges = [sum(sizes[:i]) for i in range(len(sizes) + 1)]
     reward = _reward(trace.get("rewards"), trace.get("reward"))
     advantages = _joined(taken, "advantages", sizes)
-    prompt = "\0".join(_content(n) for n in nodes[: nodes.index(taken[0])])
+    first = nodes.index(taken[0])
+    prompt = "\0".join(_content(n) for n in nodes[:first])
     yield from batch.add(
         step,
         group if isinstance(group, str | int) else None,
@@ -72,7 +76,8 @@ def _trace(
         prompt_hash=short_hash(prompt),
         data_source=source if isinstance(source, str) else None,
         reward=reward,
-        correct=None if reward is None else reward >= found.asked.correct_from,
+        response=said([n.get("message") for n in nodes[first:]]),
+        golden=golden,
         advantage=advantages[0] if advantages else None,
         text="\n".join(_content(n) for n in nodes),
     )

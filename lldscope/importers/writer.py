@@ -1,8 +1,8 @@
 """Items of the sources → parts of a run directory.
 
-A mean that somebody else computed becomes a row of `scalars`, under the signal's name where
-`mapping` knows it. Every step that is heard of becomes a row of `steps`, with the sums over those
-of its rollouts that were imported: that is what a step consists of for the views.
+A mean that somebody else computed becomes a row of `scalars` (`means`). Every step that is heard of
+becomes a row of `steps`, with the sums over those of its rollouts that were imported: that is what
+a step consists of for the views.
 """
 
 from __future__ import annotations
@@ -18,12 +18,11 @@ from ..manifest import PartName, manifest_path
 from ..parts import seal, write_part
 from ..rows import to_arrow
 from ..schema import TABLES
-from .mapping import SIGNAL_NAMES, Meant, meaning, why_kept
+from .means import Means
 from .source import Findings, Rows, Scalars
 
-PIECE = 200_000  # values of a table in memory before they become a part
-
-_Named = tuple[str, str, str | None, float]  # foreign name, ours, estimator, factor
+PIECE = 200_000  # values of a table in memory before they become a part …
+CHARACTERS = 64  # … where so much of a rollout's text counts as one
 
 
 class RunWriter:
@@ -37,7 +36,8 @@ class RunWriter:
         self.live = False  # whether what has no time happens now
         self.after = 0  # attempts of what was there before the file began anew
         self._known: set[tuple[int, int]] = set()
-        self._names: dict[tuple[str, ...], list[_Named]] = {}
+        self._told: dict[int, tuple[list[int], list[float | None]]] = {}  # steps and their times
+        self._means = Means()
         self._columns: dict[tuple[str, int], dict[str, list[Any]]] = {}
         self._seals: Counter[int] = Counter()
         self._waiting = 0
@@ -69,54 +69,18 @@ class RunWriter:
         attempt = item.attempt + self.after
         first = self.first_steps.get(attempt, item.step)
         self.first_steps[attempt] = min(first, item.step)
-        named = self._named(tuple(item.values))
         at = time.time() if self.live and item.time is None else item.time
         if at is not None:
             low, high = self.times or (at, at)
             self.times = min(low, at), max(high, at)
         if at is not None or (attempt, item.step) not in self._known:
             self._known.add((attempt, item.step))
-            self._put("steps", attempt, {"step": [item.step], "time": [at]})
-        n = len(named)
-        values = item.values
-        self._put(
-            "scalars",
-            attempt,
-            {
-                "step": [item.step] * n,
-                "name": [ours for _, ours, _, _ in named],
-                "value": [values[name] * factor for name, _, _, factor in named],
-                "estimator": [estimator for _, _, estimator, _ in named],
-            },
-        )
-
-    def _named(self, names: tuple[str, ...]) -> list[_Named]:
-        """Our names of a set of foreign ones. Of several that mean one signal the first in
-        `mapping` stands for it, and the others keep their own."""
-        if (known := self._names.get(names)) is not None:
-            return known
-        asked = {foreign: ours for ours, foreign in self.found.asked.columns.items()}
-        meant = {n: Meant(asked[n]) if n in asked else meaning(n) for n in names}
-        taken: dict[str, str] = {}
-        for name in sorted(names, key=lambda n: meant[n].rank if meant[n] else 0):  # type: ignore
-            if (m := meant[name]) is not None:
-                taken.setdefault(m.signal, name)
-        result: list[_Named] = []
-        for name in names:
-            m = meant[name]
-            if m is not None and taken[m.signal] == name:
-                result.append((name, m.signal, m.estimator, m.factor))
-                if m.estimator:
-                    self.found.note(f"{name} stands for {m.signal}: {m.estimator}.")
-                continue
-            # A name of ours that means something else must not be taken for the signal.
-            ours = f"log/{name}" if name in SIGNAL_NAMES else name
-            result.append((name, ours, None, 1.0))
-            self.found.unmapped(name)
-            if why := why_kept(name):
-                self.found.note(f"{name} keeps its name: {why}.")
-        self._names[names] = result
-        return result
+            steps, times = self._told.setdefault(attempt, ([], []))
+            steps.append(item.step)
+            times.append(at)
+        n = self._means.take(attempt, item.step, item.values, self.found)
+        self.rows["scalars"] += n
+        self._waiting += 1 + n
 
     # -- rows -------------------------------------------------------------------------------------
 
@@ -185,18 +149,25 @@ class RunWriter:
         for name, values in mine.items():
             values += columns.get(name) or [None] * n
         self.rows[table] += n
-        self._waiting += n
+        self._waiting += n + sum(len(t or "") for t in columns.get("text") or ()) // CHARACTERS
 
     def flush(self) -> None:
         """Bring what waits to the disk, one seal an attempt."""
-        for attempt in sorted({attempt for _, attempt in self._columns}):
+        for attempt, (steps, times) in self._told.items():
+            self._put("steps", attempt, {"step": steps, "time": times})
+        self._told.clear()
+        attempts = {attempt for _, attempt in self._columns} | self._means.attempts
+        for attempt in sorted(attempts):
             self._seals[attempt] += 1
             name = PartName(attempt, 0, self._seals[attempt], self._seals[attempt])
             parts = []
             for table in TABLES:
                 columns = self._columns.pop((table, attempt), None)
                 rows = columns and to_arrow(table, columns, attempt, 0, self._drop)
-                part = rows and write_part(self.run, table, name, [rows])
+                batches = [rows] if rows else []
+                if table == "scalars":
+                    batches += self._means.tables(attempt, self.found)
+                part = write_part(self.run, table, name, batches) if batches else None
                 parts += [part] if part else []
             manifest_path(self.run, attempt, 0).touch()
             seal(self.run, attempt, 0, parts)

@@ -82,7 +82,7 @@ class LldscopeCallback(TrainerCallback):
             recorder.scalars(
                 step=step,
                 name=[m.signal for m in named],
-                value=[v * m.factor for v, m in zip(means.values(), named, strict=True)],
+                value=list(means.values()),
                 estimator=[m.estimator for m in named],
             )
             recorder.step(step=step)

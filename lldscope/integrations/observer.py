@@ -7,23 +7,20 @@ the rows of that step, never the training.
 
 from __future__ import annotations
 
-import logging
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from ..errors import LldscopeError
-from .columns import READ_PER_STEP, StepRows
+from .guarded import Guard
 from .regulariser import Regulariser, Term
 from .rollouts import Inputs, Rollouts, action_mask
 from .samples import Correct, judge
 from .scoring import is_noisy, ratios, score
-
-log = logging.getLogger("lldscope")
+from .trl_step import StepWriter
 
 BATCH, ROWS = "lldscope_batch", "lldscope_rows"  # what a micro-batch tells of where it comes from
 Method = Callable[..., Any]
@@ -31,20 +28,22 @@ Method = Callable[..., Any]
 
 class Observer:
     """`correct(prompts, completions, completion_ids, rewards, **columns)` judges the rollouts of
-    this rank; `scorer` is the trainer's own scoring method."""
+    this rank; `scorer` is the trainer's own scoring method; `writer` gets each rollout batch when
+    its last update is made."""
 
     def __init__(
         self,
         trainer: Any,
         recorder: Any,
+        guard: Guard,
         scorer: Method,
+        writer: StepWriter,
         correct: Correct,
-        tokens_every: int,
         regulariser: Regulariser | None,
     ) -> None:
         self.trainer, self.recorder = trainer, recorder
-        self._scorer, self._correct = scorer, correct
-        self._tokens_every, self._regulariser = tokens_every, regulariser
+        self._guarded, self._scorer, self._writer = guard, scorer, writer
+        self._correct, self._regulariser = correct, regulariser
         self._noisy = is_noisy(trainer.model)
         self._open: dict[int, Rollouts] = {}
         self._next_step = 0
@@ -54,10 +53,8 @@ class Observer:
         self._latest: Rollouts | None = None  # whose micro-batch was the last
         self._grad_norm: Any = None
         self._lr: float | None = None
-        self._elsewhere = 0.0  # seconds spent on rollouts and recording, inside a training step
-        self._recording = 0.0
-        self._guard_started = self._update_started = 0.0
-        self._said = False
+        self._sampling = 0.0  # seconds spent on rollouts, inside training steps
+        self._update_started = 0.0
 
     # -- in place of the trainer's methods --------------------------------------------------------
 
@@ -79,7 +76,7 @@ class Observer:
         finally:
             self._phase = None
         seconds = time.perf_counter() - started
-        self._elsewhere += seconds
+        self._sampling += seconds
         step = self._next_step
         self._next_step += 1
         with self._guarded("a rollout batch"):
@@ -162,12 +159,12 @@ class Observer:
         done = [s for s, r in self._open.items() if r.n_micro_batches >= self._every or s < newest]
         ready = [s for s in done if self._open[s].open_update is None and self._open[s].updates]
         for step in ready:
-            self._record(self._open.pop(step))
+            self._writer.write(self._open.pop(step))
         return max(ready, default=None)
 
     def end_training(self) -> None:
         for step in list(self._open):
-            self._record(self._open.pop(step))
+            self._writer.write(self._open.pop(step))
 
     def evaluated(self, logs: dict[str, Any]) -> None:
         if "eval_reward" in logs and self.recorder.rank == 0:
@@ -181,6 +178,11 @@ class Observer:
         return self._next_step - 1
 
     # -- inside -----------------------------------------------------------------------------------
+
+    @property
+    def _elsewhere(self) -> float:
+        """Seconds so far that are none of the updates'."""
+        return self._sampling + self._guarded.seconds
 
     @property
     def _every(self) -> int:
@@ -244,49 +246,6 @@ class Observer:
         t = self.trainer
         more = (getattr(t, "_entropy_bonus_enabled", False), getattr(t, "aux_loss_enabled", False))
         return t.beta == 0 and not any(more)
-
-    def _record(self, rollouts: Rollouts) -> None:
-        with self._guarded("a step"):
-            if rollouts.updates:
-                rollouts.post = score(self._scorer, self.trainer, rollouts.inputs)[0].float()
-            tokenizer = self.trainer.processing_class
-            tokenizer = getattr(tokenizer, "tokenizer", tokenizer)
-            rows = StepRows(rollouts, tokenizer, self._ends(tokenizer))
-            keep = self._tokens_every and rollouts.step % self._tokens_every == 0
-            read = rows.worth_reading(READ_PER_STEP) if keep else []
-            tables = {"responses": rows.responses(read), "actions": rows.actions()}
-            if rollouts.updates:
-                tables["updates"] = rows.updates()
-            if read:
-                tables["tokens"] = rows.tokens(read)
-            for table, columns in tables.items():
-                getattr(self.recorder, table)(**columns)
-            sums = rows.steps()
-            now = time.perf_counter()
-            recording, self._recording = self._recording + now - self._guard_started, 0.0
-            self._guard_started = now
-            self.recorder.step(**sums, seconds_record=recording)
-
-    def _ends(self, tokenizer: Any) -> list[int]:
-        """The tokens at which TRL counts a completion as ended, not truncated."""
-        ends = list(getattr(self.trainer, "eos_token_ids", [tokenizer.eos_token_id]))
-        return [*ends, tokenizer.pad_token_id]
-
-    @contextmanager
-    def _guarded(self, what: str) -> Iterator[None]:
-        """Nothing in here ends the training."""
-        self._guard_started = started = time.perf_counter()
-        try:
-            yield
-        except Exception as error:
-            self.recorder.dropped[f"trl: {what}: {type(error).__name__}: {error}"] += 1
-            if not self._said:
-                self._said = True
-                log.exception("lldscope: %s is not recorded; training goes on. Said once.", what)
-        finally:
-            now = time.perf_counter()
-            self._recording += now - self._guard_started
-            self._elsewhere += now - started
 
 
 _NO_SCORES = (

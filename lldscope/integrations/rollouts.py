@@ -57,7 +57,7 @@ class Rollouts:
         like = torch.zeros(self.mask.shape, dtype=torch.float32, device=self.mask.device)
         rows = torch.zeros(len(self.mask), dtype=torch.bool, device=self.mask.device)
         self.old, self.entropy, self.inner = like.clone(), like.clone(), like.clone()
-        self.has_old, self.has_inner = rows.clone(), rows.clone()
+        self.has_old, self.has_inner, self.has_post = rows.clone(), rows.clone(), rows.clone()
         self.post: Tensor | None = None
         self.llds_gate: Tensor | None = None
         self.llds_penalty: Tensor | None = None
@@ -71,6 +71,12 @@ class Rollouts:
         self.old = logps.detach().float()
         self.has_old[:] = True
         self.entropy = torch.full_like(self.old, math.nan) if entropy is None else entropy.float()
+
+    def set_post(self, rows: Tensor, logps: Tensor) -> None:
+        """What the rows are worth after the last update; the others keep Δ unmeasured."""
+        self.post = torch.zeros_like(self.old)
+        self.post[rows] = logps.detach().float()
+        self.has_post[rows] = True
 
     def file(self, rows: Tensor, logps: Tensor, entropy: Tensor | None) -> Update:
         """What a micro-batch's loss was computed from; the update under way."""

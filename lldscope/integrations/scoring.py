@@ -20,15 +20,20 @@ MULTIMODAL = (
 CLIPPED_BELOW_AND_ABOVE = ("grpo", "bnpo", "dr_grpo", "dapo", "luspo")
 
 
-def score(method: Callable[..., Any], trainer: Any, inputs: Inputs) -> tuple[Tensor, Tensor | None]:
+def score(
+    method: Callable[..., Any], trainer: Any, inputs: Inputs, rows: Tensor | None = None
+) -> tuple[Tensor, Tensor | None]:
     """(log-probabilities, entropies) of the completions under the weights of now, (N, T), nats,
-    temperature included as in TRL's loss. `method` is `_get_per_token_logps_and_entropies`.
+    temperature included as in TRL's loss. `method` is `_get_per_token_logps_and_entropies`; `rows`
+    (n,) scores only those, which `inputs` with images do not allow.
 
     In evaluation mode, which draws no random numbers; every rank makes the same number of forward
     passes, so that sharded weights can be gathered.
     """
     ids = torch.cat([inputs["prompt_ids"], inputs["completion_ids"]], dim=1)
     attention = torch.cat([inputs["prompt_mask"], inputs["completion_mask"]], dim=1)
+    if rows is not None:
+        ids, attention = ids[rows], attention[rows]
     more = {name: inputs[name] for name in MULTIMODAL if inputs.get(name) is not None}
     with torch.no_grad(), evaluation_mode(trainer.model):
         logps, entropies, *_ = method(
@@ -36,6 +41,11 @@ def score(method: Callable[..., Any], trainer: Any, inputs: Inputs) -> tuple[Ten
             batch_size=trainer.args.per_device_train_batch_size, compute_entropy=True, **more,
         )  # fmt: skip
     return logps, entropies
+
+
+def has_images(inputs: Inputs) -> bool:
+    """What belongs to images is not one entry per row, so rows cannot be picked."""
+    return any(inputs.get(name) is not None for name in MULTIMODAL)
 
 
 @contextmanager

@@ -22,8 +22,10 @@ from transformers import TrainerCallback
 from ..errors import LldscopeError
 from ..recorder import Recorder
 from .alarms import RULES, Alarms
+from .guarded import Guard
 from .observer import Observer
 from .regulariser import Regulariser
+from .trl_step import StepWriter
 
 SUPPORTED = "TRL 1.x (tested with 1.16)"
 METHODS = (
@@ -48,6 +50,7 @@ def instrument(
     group: str | None = None,
     resume: bool = False,
     tokens_every: int = 5,
+    rescore_share: float = 0.25,
     llds: str | None = None,
     llds_coefficient: float = 0.2,
     on_alarm: str | None = None,
@@ -64,19 +67,23 @@ def instrument(
     for each.
     resume: go on with the run in `path` as a new attempt; needed with `resume_from_checkpoint`.
     tokens_every: steps between samples of texts and tokens; 0 is never.
+    rescore_share: share of the rollouts in which Δ is measured, groups with correct and incorrect
+    responses first; 0 measures no Δ.
     llds, llds_coefficient: add λ·L_LLDS (arXiv 2512.04220 v2, Eq. 6) with the gate "action",
     "response" or "token" to TRL's loss. Old log-probabilities are TRL's own, with its temperature.
     on_alarm: "save" a checkpoint when one of the rules `alarms` fires, or save and "stop";
     look_every: seconds between looks at the run, in a thread.
 
     Δ is measured after the last optimizer step that used a rollout batch, by one forward pass over
-    all of its rollouts in evaluation mode. With dropout, π_old is measured that way, too: one more
-    pass. The recorder is closed when `trainer.train()` ends, however it ends.
+    that share of its rollouts in evaluation mode. With dropout, π_old is measured that way, too:
+    one more pass over all. The recorder is closed when `trainer.train()` ends, however it ends.
 
     Raises LldscopeError where the trainer lacks a seam, or `llds` could not act; RunExists for a
     run in `path` without `resume`; ValueError for a wrong argument. After that, nothing here ends
     the training, except what `llds` adds to the loss.
     """
+    if not 0 <= rescore_share <= 1:
+        raise ValueError(f"rescore_share must be from 0 to 1, got {rescore_share}")
     _check(trainer, llds is not None)
     regulariser = Regulariser(trainer, llds, llds_coefficient) if llds is not None else None
     guard = None if on_alarm is None else Alarms(trainer, on_alarm, alarms, look_every)
@@ -85,10 +92,11 @@ def instrument(
         trainer, path, name=name, group=group, resume=resume, correct_rule=rule,
         config=_config(trainer, llds, llds_coefficient),
     )  # fmt: skip
-    observer = Observer(
-        trainer, recorder, trainer._get_per_token_logps_and_entropies, judge, tokens_every,
-        regulariser,
-    )  # fmt: skip
+    watched, scorer = Guard(recorder, "trl"), trainer._get_per_token_logps_and_entropies
+    writer = StepWriter(
+        trainer, recorder, watched, scorer, rescore_share=rescore_share, tokens_every=tokens_every
+    )
+    observer = Observer(trainer, recorder, watched, scorer, writer, judge, regulariser)
     _replace(trainer, "_calculate_rewards", observer.rewards)
     _replace(trainer, "_generate_and_score_completions", observer.rollout)
     _replace(trainer, "_get_per_token_logps_and_entropies", observer.scoring)

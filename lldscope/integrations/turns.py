@@ -1,4 +1,4 @@
-"""What the actions of a rollout were, from TRL's tool mask and its list of messages."""
+"""What the actions of a rollout were: from TRL's list of messages, or from tags in the text."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+
+from ..importers.episodes import has_tags, parse
 
 
 @dataclass(frozen=True)
@@ -19,17 +21,37 @@ class Turn:
     docs_hash: str | None = None
 
 
-def turns(own: np.ndarray, completion: Any, *, truncated: bool, with_tools: bool) -> list[Turn]:
-    """The actions of one rollout, maximal runs of True in `own` (completion tokens,).
+def tagged_turns(said: Sequence[str], fed: Sequence[str], *, truncated: bool) -> list[Turn]:
+    """The actions of one rollout by the tags of Search-R1 or of Hermes-style tool calls.
+
+    said: the text of each action; fed: what the policy was fed after it, "" if nothing. Without
+    tags an action that was answered is a `search`, and one that ended by itself after others were
+    is an `answer`.
+    """
+    if not any(has_tags(s) for s in said):
+        kinds = ["search" if f else "text" for f in fed]
+        if "search" in kinds[:-1] and kinds[-1] == "text" and not truncated:
+            kinds[-1] = "answer"
+        return [Turn(kind) for kind in kinds]
+    found = []
+    for s, f in zip(said, fed, strict=True):
+        first = next(iter(parse(s + f).turns), None)
+        if first is None or (first.kind == "text" and f):
+            found.append(Turn("invalid" if f else "text"))
+        else:
+            found.append(Turn(first.kind, first.tool_ok, first.docs_hash))
+    return found
+
+
+def message_turns(own: np.ndarray, completion: Any, *, truncated: bool) -> list[Turn]:
+    """The actions of one rollout with tools, maximal runs of True in `own` (completion tokens,).
 
     An action that was answered with tool text is a `search`, whatever the tool; one that ended by
-    itself where tools were at hand is an `answer`; everything else is `text`. `completion`:
-    messages, or a string, as TRL has them.
+    itself is an `answer`; everything else is `text`. `completion`: messages, or a string, as TRL
+    has them.
     """
     before = np.pad(own, (1, 0))[:-1]
     n = int((own & ~before).sum())
-    if not with_tools:
-        return [Turn("text")] * n
     answers = _tool_answers(completion)
     if len(answers) != n:  # an environment that tells no messages, or a turn that was cut off
         answers = [[]] * n

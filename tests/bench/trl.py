@@ -48,6 +48,8 @@ import lldscope
 PROMPTS, GROUP, UPDATES = 16, 8, 8
 LR, WEIGHT_DECAY, CLIP, MAX_NORM = 1e-6, 0.01, 0.2, 1.0
 WARM_UP = 2
+SHARES: tuple[float | None, ...] = (None, 0.0, 0.25, 1.0)
+RECORD_STEPS, RECORD_TURNS = 5, 5
 TOLERANCE = 1e-4
 MISSING = """TRL is not installed, so there is nothing to compare with. Install it beside the rest:
   .venv/bin/python -m pip install -e '.[bench]'"""
@@ -80,6 +82,8 @@ def main() -> None:
     for case in CASES:
         with tempfile.TemporaryDirectory() as folder:
             race(case, Path(folder))
+    with tempfile.TemporaryDirectory() as folder:
+        record_cost(CASES[0], Path(folder))
 
 
 def race(case: Case, folder: Path) -> None:
@@ -95,6 +99,31 @@ def race(case: Case, folder: Path) -> None:
     ours.recorder.close()
     report(case, clock, ours)
     compare_losses(theirs)
+
+
+def record_cost(case: Case, folder: Path) -> None:
+    """What `instrument` adds to TRL's step, in processor time: short trainings without and with it,
+    in turns. A batch is recorded after its last update, so it is counted in the next one's time."""
+    from lldscope.integrations.trl import instrument
+
+    questions = draw_questions(RECORD_STEPS)
+    seconds: dict[float | None, list[float]] = {share: [] for share in SHARES}
+    for turn in range(RECORD_TURNS):
+        for share, kept in seconds.items():
+            place = folder / f"{turn}-{share}"
+            trainer, clock = their_trainer(case, "tiny", questions, place, None)
+            if share is not None:
+                instrument(trainer, place / "run", rescore_share=share)
+            trainer.train()
+            kept.append(median(cpu for _, cpu in clock.seconds[1:]))
+    alone = seconds.pop(None)
+    for share, kept in seconds.items():
+        added = [y / x - 1 for x, y in zip(alone, kept, strict=True)]
+        print(
+            f"| recording from TRL, rescore_share {share:g}, {case.name} | {median(added):+.1%} of "
+            f"a {median(alone):.2f} s step ({min(added):+.1%} to {max(added):+.1%} in "
+            f"{len(added)} pairs), processor time | |"
+        )
 
 
 def draw_questions(steps: int) -> list[Question]:
@@ -177,7 +206,7 @@ class Ours:
 class Clock(TrainerCallback):
     """Times TRL from rollout batch to rollout batch, and lets us take a step in between."""
 
-    def __init__(self, ours: Ours) -> None:
+    def __init__(self, ours: Ours | None) -> None:
         self._ours = ours
         self._started = now()
         self.seconds: list[Seconds] = []
@@ -190,7 +219,8 @@ class Clock(TrainerCallback):
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if state.global_step % UPDATES == 0:
             self.seconds.append(since(self._started))
-            self._ours.step()
+            if self._ours is not None:
+                self._ours.step()
             self._started = now()
 
     def watch(self, owner: Any, name: str) -> None:
@@ -207,7 +237,7 @@ class Clock(TrainerCallback):
 
 
 def their_trainer(
-    case: Case, model: str, questions: list[Question], folder: Path, ours: Ours
+    case: Case, model: str, questions: list[Question], folder: Path, ours: Ours | None
 ) -> tuple[Any, Clock]:
     """TRL's trainer on the task, and its clock."""
     from datasets import Dataset
@@ -228,7 +258,7 @@ def their_trainer(
         output_dir=str(folder / "trl"), use_cpu=True, bf16=False, gradient_checkpointing=False,
         per_device_train_batch_size=PROMPTS * GROUP // UPDATES, gradient_accumulation_steps=1,
         steps_per_generation=UPDATES, num_iterations=1, num_generations=GROUP,
-        max_steps=(WARM_UP + case.rounds) * UPDATES, max_completion_length=case.tokens,
+        max_steps=len(questions) // PROMPTS * UPDATES, max_completion_length=case.tokens,
         learning_rate=LR, lr_scheduler_type="constant", weight_decay=WEIGHT_DECAY,
         max_grad_norm=MAX_NORM, epsilon=CLIP, beta=0.0, loss_type="bnpo", scale_rewards="group",
         temperature=1.0, top_p=1.0, top_k=0, shuffle_dataset=False,

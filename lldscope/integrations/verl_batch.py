@@ -1,0 +1,114 @@
+"""A rollout batch of verl, as its TransferQueue holds it, for the tables.
+
+verl's fields are nested tensors: N rows of their own lengths. Rows that it adds so that the batch
+divides are left out. An agent loop that gives several outputs per session has a row for each, and
+each is a response.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from .batch import Batch, array
+from .turns import Turn, tagged_turns
+
+FIELDS = (
+    "uid", "prompts", "responses", "response_mask", "rm_scores", "old_log_probs", "entropy",
+    "advantages", "rollout_log_probs", "ref_log_prob", "data_source", "extra_fields",
+)  # fmt: skip
+
+Correct = float | str
+
+
+def batch_of(
+    data: Any,
+    post: Any,
+    *,
+    step: int,
+    padding: Sequence[bool],
+    correct: Correct,
+    decode: Callable[[list[int]], str],
+    limit: int,
+    old: Any = None,
+) -> Batch:
+    """data: the FIELDS that there are, N rows each, and `post` the log-probabilities after the
+    update, nested. padding (N,): rows that verl added. limit: tokens a response may have.
+    old: π_old where verl has not measured it (bypass mode); None takes `old_log_probs`.
+
+    A response is correct if its score is at least `correct`, or if what the reward function gave
+    under that name is at least 1 (True)."""
+    keep = [i for i, added in enumerate(padding) if not added]
+    fields = set(data.keys())
+
+    def padded(values: Any) -> np.ndarray:
+        rows = values.unbind() if values.is_nested else values
+        return array(torch.nn.utils.rnn.pad_sequence([rows[i] for i in keep], batch_first=True))
+
+    def measured(name: str) -> np.ndarray | None:
+        return padded(data[name]) if name in fields else None
+
+    def told(name: str) -> list[Any] | None:
+        if name not in fields:
+            return None
+        values = list(data[name])
+        return [values[i] for i in keep]
+
+    prompts, responses = (
+        [data[name].unbind()[i].tolist() for i in keep] for name in ("prompts", "responses")
+    )
+    mask = padded(data["response_mask"]).astype(bool)
+    truncated = [len(ids) >= limit for ids in responses]
+    turns = [
+        _turns(mask[i, : len(ids)], ids, decode, truncated[i]) for i, ids in enumerate(responses)
+    ]
+    groups = told("uid") or []
+    number = {uid: k for k, uid in enumerate(dict.fromkeys(groups))}
+    rewards = padded(data["rm_scores"]).sum(1)
+    extras = [(e or {}).get("reward_extra_info") or {} for e in told("extra_fields") or []]
+    kinds = {turn.kind for of_row in turns for turn in of_row}
+    return Batch(
+        step=step,
+        mask=mask,
+        prompt_ids=prompts,
+        completion_ids=responses,
+        rewards=rewards,
+        correct=_correct(rewards, extras, correct),
+        group_ids=np.array([number[uid] for uid in groups]),
+        advantages=measured("advantages"),
+        old=padded(old) if old is not None else measured("old_log_probs"),
+        post=padded(post),
+        behaviour=measured("rollout_log_probs"),
+        reference=measured("ref_log_prob"),
+        entropy=measured("entropy"),
+        turns=turns,
+        protocol=None if kinds <= {"text"} else "tags",
+        truncated=truncated,
+        data_source=told("data_source"),
+        decode=decode,
+    )
+
+
+def _turns(
+    own: np.ndarray, ids: list[int], decode: Callable[[list[int]], str], truncated: bool
+) -> list[Turn]:
+    """The actions of one response, runs of True in `own` (tokens,), by what they say."""
+    edges = np.flatnonzero(np.diff(own.astype(int), prepend=0, append=0))
+    starts, ends = edges[::2], edges[1::2]
+    if not len(starts):
+        return []
+    said = [decode(ids[a:b]) for a, b in zip(starts, ends, strict=True)]
+    fed = [decode(ids[b:a]) for b, a in zip(ends, [*starts[1:], len(ids)], strict=True)]
+    return tagged_turns(said, fed, truncated=truncated)
+
+
+def _correct(
+    rewards: np.ndarray, extras: Sequence[dict[str, Any]], rule: Correct
+) -> list[bool | None]:
+    if isinstance(rule, str):
+        said = [e.get(rule) for e in extras] or [None] * len(rewards)
+        return [None if s is None else bool(float(s) >= 1) for s in said]
+    return [None if r != r else bool(r >= rule) for r in rewards]

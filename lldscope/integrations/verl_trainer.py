@@ -1,0 +1,243 @@
+"""verl's trainers with a recorder: `trainer.v1.trainer_mode=lldscope_sync` instead of `sync`.
+
+A step of the run is one batch that the actor is updated on. The driver has everything: it reads
+the batch from TransferQueue after the update, and has the workers score it once more, in the pass
+by which verl measured π_old. Nothing here changes the training, and nothing ends it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import transfer_queue as tq
+from omegaconf import OmegaConf, open_dict
+from transfer_queue import KVBatchMeta
+from verl import __version__
+from verl.trainer.ppo.v1 import (
+    PPOTrainerColocateAsync,
+    PPOTrainerSeparateAsync,
+    PPOTrainerSync,
+    register_trainer,
+)
+from verl.workers.utils.padding import response_from_nested
+
+from ..errors import LldscopeError
+from ..recorder import Recorder
+from .columns import record
+from .guarded import Guard
+from .verl_batch import FIELDS, batch_of
+
+SETTINGS = {"path": None, "name": None, "group": None, "correct": 1.0, "tokens_every": 5}
+SCALARS = {
+    "actor/pg_loss": "loss_policy",
+    "kl_loss": "loss_kl",
+    "actor/llds_loss": "loss_llds",
+}
+ESTIMATOR = "verl: mean over its mini-batches, each weighing the same"
+
+
+_Theirs: Any = object  # one of verl's trainers, below
+
+
+class Recording(_Theirs):
+    """What is added to a trainer of verl. Settings are `trainer.lldscope` of the configuration:
+
+    path: the run directory; runs/<experiment_name> if not given. name, group: of the run.
+    correct: the least score of a correct response, or the name of what the reward function gives
+    (such as "acc"). tokens_every: steps between samples of texts and tokens; 0 is never.
+    """
+
+    MODE = ""  # verl's own name of the trainer
+
+    def __init__(self, config: Any) -> None:
+        """Raises LldscopeError for settings that do not exist or mean nothing."""
+        given = OmegaConf.select(config, "trainer.lldscope")
+        given = {} if given is None else dict(OmegaConf.to_container(given))
+        if unknown := set(given) - set(SETTINGS):
+            raise LldscopeError(
+                f"trainer.lldscope has no {', '.join(sorted(unknown))}; "
+                f"there are {', '.join(SETTINGS)}"
+            )
+        self._lldscope = SETTINGS | given
+        if not isinstance(self._lldscope["correct"], float | int | str):
+            raise LldscopeError(
+                "trainer.lldscope.correct is a least score or the name of what the reward function "
+                f"gives, not {self._lldscope['correct']!r}"
+            )
+        with open_dict(config):  # verl chooses more by this name: the replay buffer, for one
+            config.trainer.v1.trainer_mode = self.MODE
+        super().__init__(config)
+
+    # -- in place of the trainer's methods --------------------------------------------------------
+
+    def fit(self, *args: Any, **kwargs: Any) -> Any:
+        """Raises RunExists or LldscopeError before the first step."""
+        self._recorder = self._open()
+        self._guard = Guard(self._recorder, "verl")
+        with self._recorder:
+            return super().fit(*args, **kwargs)
+
+    def _update_actor(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
+        old = None
+        with self._guard("π_old"):
+            if self._bypass:  # then verl takes the engine's log-probabilities for the policy's
+                old = self._score(batch)
+        updates: dict[str, Any] = {}
+        started = time.perf_counter()
+        batch = self._watched(updates, batch, metrics)
+        seconds = time.perf_counter() - started
+        with self._guard("a step"):
+            self._record(batch, updates, old, seconds)
+        return batch
+
+    def _validate(self) -> dict[str, float]:
+        found = super()._validate()
+        with self._guard("an evaluation"):
+            self._evaluated(found)
+        return found
+
+    # -- inside -----------------------------------------------------------------------------------
+
+    def _open(self) -> Recorder:
+        config, given = self.config.trainer, self._lldscope
+        path = Path(given["path"] or f"runs/{config.experiment_name}")
+        correct = given["correct"]
+        rule = (
+            f"`{correct}` of the reward function"
+            if isinstance(correct, str)
+            else f"score at least {correct:g}"
+        )
+        going_on = self.global_steps > 0 and (path / "run.json").exists()
+        return Recorder(
+            path, name=given["name"] or config.experiment_name, group=given["group"],
+            trainer=f"verl {__version__}", correct_rule=rule, resume=going_on,
+            config=OmegaConf.to_container(self.config, resolve=True),
+        )  # fmt: skip
+
+    @property
+    def _step(self) -> int:
+        """verl counts from 1, and a step may make several updates of the actor."""
+        before = (self.global_steps - 1) * self.parameter_sync_step
+        return int(before + self.local_trigger_step)
+
+    @property
+    def _bypass(self) -> bool:
+        config = self.config.algorithm.get("rollout_correction", None)
+        return bool(config and config.get("bypass_mode", False))
+
+    def _watched(
+        self, updates: dict[str, Any], batch: KVBatchMeta, metrics: dict[str, Any]
+    ) -> KVBatchMeta:
+        """The trainer's own update; `updates` gets what the workers told of each mini-batch, of
+        which verl keeps the means."""
+        workers = self.actor_rollout_wg
+        original = workers.update_actor
+
+        def update_actor(*args: Any, **kwargs: Any) -> Any:
+            output = original(*args, **kwargs)
+            with self._guard("the updates"):
+                updates.update(output["metrics"])
+            return output
+
+        workers.update_actor = update_actor
+        try:
+            return super()._update_actor(batch, metrics)
+        finally:
+            workers.update_actor = original
+
+    def _score(self, batch: KVBatchMeta) -> Any:
+        """Log-probabilities of the responses under the weights of now, nested (N, length), as
+        `_compute_old_log_prob` has them; the entropy that it stored stays."""
+        rollout = self.config.actor_rollout_ref.rollout
+        asked = KVBatchMeta(
+            keys=batch.keys, tags=batch.tags, partition_id=batch.partition_id,
+            extra_info=(batch.extra_info or {}) | {
+                "calculate_entropy": False, "compute_loss": False,
+                "temperature": rollout.temperature,
+            },
+        )  # fmt: skip
+        self.actor_rollout_wg.compute_log_prob(asked)
+        data = _get(batch, ("log_probs", "response_mask"))
+        return response_from_nested(data["log_probs"], data["response_mask"])
+
+    def _record(
+        self, batch: KVBatchMeta, updates: Mapping[str, Any], old: Any, seconds: float
+    ) -> None:
+        post = self._score(batch)
+        step, every = self._step, self._lldscope["tokens_every"]
+        found = batch_of(
+            _get(batch, FIELDS), post, step=step, old=old,
+            limit=self.config.actor_rollout_ref.rollout.response_length,
+            padding=[bool(tag.get("is_padding", False)) for tag in batch.tags],
+            correct=self._lldscope["correct"], decode=self.tokenizer.decode,
+        )  # fmt: skip
+        norms, lr = _numbers(updates.get("grad_norm")), _numbers(updates.get("lr"))
+        self._scalars(step, updates)
+        record(
+            self._recorder, found, with_tokens=bool(every) and step % every == 0,
+            updates={"grad_norm": norms, "grad_finite": [bool(np.isfinite(n)) for n in norms]}
+            if norms else None,
+            lr=lr[-1] if lr else None, seconds_update=seconds,
+            # With several updates to a step verl adds their times up.
+            seconds_rollout=self.timing_raw.get("gen") if self.parameter_sync_step == 1 else None,
+            seconds_record=self._guard.take(),
+        )  # fmt: skip
+
+    def _scalars(self, step: int, updates: Mapping[str, Any]) -> None:
+        """Losses, of which verl tells means; with LLDS in it pg_loss is not the policy's alone."""
+        found = {
+            signal: _numbers(updates.get(name))
+            for name, signal in SCALARS.items()
+            if not (signal == "loss_policy" and "actor/llds_loss" in updates)
+        }
+        means = {signal: float(np.mean(values)) for signal, values in found.items() if values}
+        if means:
+            self._recorder.scalars(
+                step=step, name=list(means), value=list(means.values()), estimator=ESTIMATOR
+            )
+
+    def _evaluated(self, found: Mapping[str, float]) -> None:
+        """val-core/<data source>/<variable>/<metric>"""
+        parts = {name: name.split("/") for name in found if name.startswith("val-")}
+        known = {name: p for name, p in parts.items() if len(p) >= 4}
+        if known:
+            self._recorder.evals(
+                step=self.global_steps,
+                data_source=["/".join(p[1:-2]) for p in known.values()],
+                metric=["/".join(p[-2:]) for p in known.values()],
+                value=[float(found[name]) for name in known],
+            )
+
+
+def _numbers(told: Any) -> list[float]:
+    """What the workers told of a metric, one for each mini-batch or more."""
+    if told is None:
+        return []
+    if isinstance(told, list | tuple):
+        return [number for part in told for number in _numbers(part)]
+    return [float(told.aggregate() if hasattr(told, "aggregate") else told)]
+
+
+def _get(batch: KVBatchMeta, fields: tuple[str, ...]) -> Any:
+    return tq.kv_batch_get(
+        keys=batch.keys, partition_id=batch.partition_id, select_fields=list(fields)
+    )
+
+
+@register_trainer("lldscope_sync")
+class RecordingSync(Recording, PPOTrainerSync):
+    MODE = "sync"
+
+
+@register_trainer("lldscope_colocate_async")
+class RecordingColocateAsync(Recording, PPOTrainerColocateAsync):
+    MODE = "colocate_async"
+
+
+@register_trainer("lldscope_separate_async")
+class RecordingSeparateAsync(Recording, PPOTrainerSeparateAsync):
+    MODE = "separate_async"

@@ -17,8 +17,6 @@ from .store import Part
 if TYPE_CHECKING:
     import pandas as pd
 
-HELD_ROWS = 100_000  # new rows, at most, that are held in memory while signals are computed
-
 # Views in the order in which they build on each other. What they give per step is kept in tables
 # (ROWS: table → view), to which a live run only adds; the last views read those.
 _STEP_TABLES = ("steps", "updates", "responses", "actions")
@@ -41,12 +39,13 @@ _BEFORE_ROWS = (
     "step_action_signals",
     "step_probes",
 )
-_ROWS = {
+ROWS = {
     "signal_rows": "step_signals",
     "action_signal_rows": "step_action_signals",
     "probe_signal_rows": "step_probes",
 }
 _AFTER_ROWS = ("signals", "action_signals", "probe_signals")
+VIEW_NAMES = ("macros", *_BEFORE_ROWS, *_AFTER_ROWS)
 
 
 @cache
@@ -72,7 +71,7 @@ class Database:
         self.execute(view_sql("macros"))
         for name in _BEFORE_ROWS:
             self.execute(f"CREATE VIEW {name} AS {view_sql(name)}")
-        for rows, view in _ROWS.items():
+        for rows, view in ROWS.items():
             self.execute(f"CREATE TABLE {rows} AS FROM {view} WHERE false")
         for name in _AFTER_ROWS:
             self.execute(f"CREATE VIEW {name} AS {view_sql(name)}")
@@ -84,16 +83,19 @@ class Database:
         return self.connection.execute(sql).df()
 
     def define_tables(
-        self, parts: list[Part], tables: Sequence[str] = SIGNAL_TABLES, first_step: int = 0
+        self,
+        parts: list[Part],
+        tables: Sequence[str] = SIGNAL_TABLES,
+        stretch: tuple[int, int] | None = None,
     ) -> None:
-        """Point tables at those of the sound parts that hold `first_step` or later steps.
+        """Point tables at the sound parts; of a `stretch`, at those that hold one of its steps.
 
-        What a live run adds is held in memory: each view that reads a table would open its files
+        The rows of a stretch are held in memory: each view that reads a table would open its files
         anew. All of a run is too much for that.
         """
         starts = self._define_attempts(parts)
-        wanted = [p for p in parts if p.last_step >= first_step]
-        held = first_step > 0 and sum(p.rows for p in wanted) <= HELD_ROWS
+        first, last = stretch or (-(2**31), 2**31)
+        wanted = [p for p in parts if p.last_step >= first and p.first_step <= last]
         for table in tables:
             # The columns are the registry's: those that the parts were written without are NULL,
             # those that this version does not know are left alone.
@@ -102,10 +104,9 @@ class Database:
             parquet = f"read_parquet([{', '.join(paths)}], union_by_name=true)"
             union = f"UNION ALL BY NAME FROM {parquet}" if paths else ""
             source = f"SELECT {columns} FROM (FROM empty_{table} {union})"
-            if held:
-                self.execute(
-                    f"CREATE OR REPLACE TABLE held_{table} AS {source} WHERE step >= {first_step}"
-                )
+            if stretch:
+                within = f"step BETWEEN {first} AND {last}"
+                self.execute(f"CREATE OR REPLACE TABLE held_{table} AS {source} WHERE {within}")
                 source = f"FROM held_{table}"
             self.execute(f"CREATE OR REPLACE VIEW all_{table} AS {source}")
             self.execute(
@@ -130,13 +131,24 @@ class Database:
 
     def compute_signals(self, first_step: int) -> None:
         """Signals of `first_step` and later steps, from what the tables show."""
-        for rows, view in _ROWS.items():
+        for rows, view in ROWS.items():
             self.forget_signals(first_step, [rows])
             self.execute(
                 f"INSERT INTO {rows} BY NAME SELECT * FROM {view} WHERE step >= ?", [first_step]
             )
 
-    def forget_signals(self, first_step: int = 0, tables: Sequence[str] = tuple(_ROWS)) -> None:
+    def put(self, rows: str, table: Any) -> None:
+        """Put signals that were computed before into one of ROWS; `table` is a pyarrow.Table."""
+        self.connection.register("brought", table)
+        self.execute(f"INSERT INTO {rows} BY NAME FROM brought")
+        self.connection.unregister("brought")
+
+    def let_go(self) -> None:
+        """Give back the memory of the stretch that was held."""
+        for table in SIGNAL_TABLES:
+            self.execute(f"CREATE OR REPLACE TABLE held_{table} AS FROM empty_{table}")
+
+    def forget_signals(self, first_step: int = 0, tables: Sequence[str] = tuple(ROWS)) -> None:
         for rows in tables:
             self.execute(f"DELETE FROM {rows} WHERE step >= ?", [first_step])
 

@@ -129,3 +129,8 @@ def words(error: Exception) -> str:
     if isinstance(error, OSError):
         return f"it cannot be read ({error.strerror or type(error).__name__})"
     return str(error)
+
+
+def is_time(value: Any) -> bool:
+    """Whether a value can be a Unix time."""
+    return type(value) in (int, float) and 0 <= value < 1e12

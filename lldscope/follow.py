@@ -64,7 +64,7 @@ class Follower:
             if self._state is None:
                 return None
             return self._unreadable("its directory is gone")
-        except (LldscopeError, OSError, duckdb.IOException) as error:
+        except (LldscopeError, OSError, duckdb.Error) as error:
             if self._state is None:
                 raise
             return self._unreadable(str(error).split("\n")[0])

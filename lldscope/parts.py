@@ -40,12 +40,18 @@ def write_part(run: Path, table: str, name: PartName, batches: Iterable[pa.Table
     final = folder / name.file
     temporary = final.with_name(f"{final.name}.{os.getpid()}{store.IN_PROGRESS}")
     schema = arrow_schema(table)
+    # Measured numbers hardly repeat: a dictionary of them takes more room than they do.
+    repeating = [f.name for f in schema if not pa.types.is_floating(f.type)]
     schema = schema.with_metadata({**schema.metadata, PART_KEY: f"{table}/{name.file}"})
     rows, ends = 0, []
     try:
         with open(temporary, "w+b") as sink:
             with pq.ParquetWriter(
-                sink, schema, compression="zstd", write_page_checksum=True
+                sink,
+                schema,
+                compression="zstd",
+                use_dictionary=repeating,
+                write_page_checksum=True,
             ) as writer:
                 for batch in batches:
                     writer.write_table(batch.combine_chunks())

@@ -22,7 +22,7 @@ import numpy as np
 from . import store
 from .claim import claim, conclude, describe, warn_of_another
 from .errors import LldscopeError
-from .rows import own
+from .rows import Copier
 from .writer import Writer
 
 log = logging.getLogger("lldscope")
@@ -108,7 +108,8 @@ class Recorder(NullRecorder):
         self._closed = False
         self._process = os.getpid()
         _warm_up()
-        self._writer = Writer(self.path, self.attempt, rank, self.dropped)
+        self._copier = Copier()
+        self._writer = Writer(self.path, self.attempt, rank, self.dropped, self._copier.done)
         self._writer.beat()
         self._writer.start()
         atexit.register(self.close, "stopped", "the process ended without closing the recorder")
@@ -187,17 +188,22 @@ class Recorder(NullRecorder):
     # -- inside -----------------------------------------------------------------------------------
 
     def _rows(self, table: str, columns: dict[str, Any]) -> None:
-        self._give(table, {name: own(value) for name, value in columns.items()})
+        call = self._copier.copy(columns)
+        if not self._give(table, call):
+            self._copier.done(call)  # dropped
 
     def _line(self, file: str, value: dict[str, Any]) -> None:
         stamp = {"time": time.time(), "attempt": self.attempt, "rank": self.rank}
         self._give(file, stamp | value)
 
-    def _give(self, kind: str, value: Any) -> None:
+    def _give(self, kind: str, value: Any) -> bool:
         if self._closed:
             self.dropped[f"{kind}: call after close"] += 1
-        elif not self._writer.give(kind, value):
+        elif self._writer.give(kind, value):
+            return True
+        else:
             self.dropped[f"{kind}: call while the writer was behind"] += 1
+        return False
 
 
 def _warm_up() -> None:

@@ -19,25 +19,32 @@ from . import files, store
 from .damage import MISSING, damage
 from .database import SIGNAL_TABLES, Database
 from .errors import LldscopeError, RunNotFound, UsageError
-from .manifest import ManifestReader
+from .manifest import ManifestReader, manifest_names
 from .sandbox import SECONDS, bounded, frame, insist_on_select
 from .schema import SIGNALS, TABLES, VIEWS
+from .stretches import stretches
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from .assess import Assessment
     from .evidence import Restarts
+    from .kept import Kept
     from .remote import Mirror, Url
     from .rules import Rule
 
 _T = TypeVar("_T")
 
+KEEP_ROWS = 250_000  # new rows, at least, whose signals are worth keeping
 
-def open_run(path: str | Path | Url, root: Path | Url | None = None) -> Run:
+
+def open_run(
+    path: str | Path | Url, root: Path | Url | None = None, kept: Kept | None = None
+) -> Run:
     """Open a run: a directory, or an address that fsspec knows, such as `s3://bucket/run`.
 
-    With a `root` the run must lie under it: a link that leads elsewhere is refused.
+    With a `root` the run must lie under it: a link that leads elsewhere is refused. `kept` is where
+    signals of long runs are kept from one opening to the next.
     Raises RunNotFound, NewerSchema or LldscopeError with the reason.
     """
     from .remote import Mirror, Url, is_address
@@ -45,7 +52,7 @@ def open_run(path: str | Path | Url, root: Path | Url | None = None) -> Run:
     if isinstance(path, str) and is_address(path):
         path = Url(path)
     if isinstance(path, Url):
-        return Run(Mirror(path))
+        return Run(Mirror(path), kept)
     path = Path(path)
     if isinstance(root, Path) and not path.resolve().is_relative_to(root.resolve()):
         raise LldscopeError(f"{path} is a link to a place outside of {root}. Name that place.")
@@ -55,7 +62,7 @@ def open_run(path: str | Path | Url, root: Path | Url | None = None) -> Run:
     except UnicodeDecodeError:
         readable = named.decode("utf-8", "replace")
         raise LldscopeError(f"The name of {readable} is not UTF-8: rename the folder.") from None
-    return Run(path)
+    return Run(path, kept)
 
 
 def find_runs(root: str | Path | Url) -> list[Any]:
@@ -72,23 +79,26 @@ def find_runs(root: str | Path | Url) -> list[Any]:
     root = Path(root)
     if not root.is_dir():
         raise RunNotFound(f"There is no folder {root}.")
-    if (root / store.RUN_FILE).is_file():
+    if (root / store.RUN_FILE).is_file() or manifest_names(root):
         return [root]
-    found = [p.parent for depth in ("*", "*/*") for p in root.glob(f"{depth}/{store.RUN_FILE}")]
-    return sorted(found)
+    found = {p.parent for depth in ("*", "*/*") for p in root.glob(f"{depth}/{store.RUN_FILE}")}
+    lost = {p.parent for depth in ("*", "*/*") for p in root.glob(f"{depth}/{store.MANIFEST_DIR}")}
+    return sorted(found | {run for run in lost - found if manifest_names(run)})
 
 
 class Run:
     """One run, open for reading. Methods may be called from several threads."""
 
-    def __init__(self, place: Path | Mirror) -> None:
+    def __init__(self, place: Path | Mirror, kept: Kept | None = None) -> None:
+        self._kept, self._unkept = kept, 0  # rows whose signals are not kept yet
         self._mirror = None if isinstance(place, Path) else place
         self.path = (place if isinstance(place, Path) else place.path).resolve()
         self.place = str(self.path if isinstance(place, Path) else place.url)  # for people
         self._lock = threading.RLock()
         self._manifests = ManifestReader(self.path)
         self._parts: list[store.Part] = []
-        self._defined: tuple[int, tuple[str, ...]] | None = None  # first step, tables that show it
+        # the stretch of steps that the tables show, and which tables
+        self._defined: tuple[tuple[int, int] | None, tuple[str, ...]] | None = None
         self._owed: int | None = None  # the first step whose signals are not computed yet
         self._checked: set[tuple[str, str]] = set()
         self._bad_parts: dict[str, str] = {}  # left out of every query
@@ -101,6 +111,8 @@ class Run:
             self._sync()
             self.info = self._look()
             self._db = Database(self.path)
+            if kept is not None:
+                self._parts = kept.take(self.info.get("id"), self._db)
         except BaseException:
             self._let_go()
             raise
@@ -278,7 +290,7 @@ class Run:
     def _look(self) -> dict[str, Any]:
         """run.json and the events, whatever state they are in."""
         self._bad_files = {}
-        info = store.read_run(self.path, self._bad_files)
+        info = store.look_at_run(self.path, self._bad_files)
         lines, wrong = files.read_lines(self.path / store.EVENTS_FILE, self.path)
         self._bad_files |= wrong
         self._events = [e for e, _ in lines if _is_event(e)]
@@ -339,22 +351,37 @@ class Run:
     def _recompute(self) -> None:
         """Signals of the steps that are owed, from the parts that hold such steps."""
         first_step = self._owed or 0
-        self._define_tables(SIGNAL_TABLES, first_step)
-        self._db.compute_signals(first_step)
+        self._db.forget_signals(first_step)
+        # A part that is not what its manifest says may claim any number of rows and steps.
+        for stretch in stretches(self._believed(), first_step):
+            self._define_tables(SIGNAL_TABLES, stretch)
+            self._db.compute_signals(stretch[0])
+            self._db.let_go()
+            self._defined = None
         self._owed = None
+        self._unkept += sum(p.rows for p in self._parts if p.last_step >= first_step)
+        if self._kept is not None and self._unkept >= KEEP_ROWS and not self._bad_parts:
+            self._kept.keep(self.info.get("id"), self._parts, self._db)
+            self._unkept = 0
 
-    def _define_tables(self, tables: tuple[str, ...], first_step: int = 0) -> None:
-        if self._defined == (first_step, tables):
+    def _define_tables(
+        self, tables: tuple[str, ...], stretch: tuple[int, int] | None = None
+    ) -> None:
+        if self._defined == (stretch, tables):
             return
         if self._mirror is not None:
-            wanted = [p for p in self._parts if p.table in tables and p.last_step >= first_step]
-            self._mirror.bring(wanted)
-        # Attempts begin and end where the manifests say, whether a part has been brought or not.
-        good = [p for p in self._parts if not self._is_here(p) or self._sound(p)]
-        self._db.define_tables(good, tables, first_step)
-        self._defined = (first_step, tables)
+            first, last = stretch or (-(2**31), 2**31)
+            here = (p for p in self._parts if p.last_step >= first and p.first_step <= last)
+            self._mirror.bring([p for p in here if p.table in tables])
+        self._db.define_tables(self._believed(), tables, stretch)
+        self._defined = (stretch, tables)
 
     # -- damage -----------------------------------------------------------------------------------
+
+    def _believed(self) -> list[store.Part]:
+        """The sound parts, and those not brought yet: attempts begin and end where the manifests
+        say, whether a part is here or not."""
+        return [p for p in self._parts if not self._is_here(p) or self._sound(p)]
 
     def _is_here(self, part: store.Part) -> bool:
         return self._mirror is None or self._mirror.tried(part)

@@ -16,104 +16,54 @@ the rows before step 120 were removed on purpose. Readers take parts from the ma
 
 from __future__ import annotations
 
-import contextlib
-import errno
-import json
-import math
-import os
-import re
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from . import files
 from .errors import LldscopeError, NewerSchema, RunNotFound
+from .heartbeats import (
+    HEARTBEAT_DIR,
+    is_heartbeat,
+    process_gone,
+    process_space,
+    read_heartbeats,
+    write_heartbeat,
+)
+from .json_files import IN_PROGRESS, append_line, replace_file, to_json
 from .manifest import (
     MANIFEST_DIR,
     Manifest,
     ManifestReader,
     Part,
     is_manifest,
+    manifest_names,
     manifest_path,
 )
 from .schema import SCHEMA_VERSION
 
-__all__ = ["MANIFEST_DIR", "Manifest", "Part", "manifest_path"]
+__all__ = [
+    "HEARTBEAT_DIR",
+    "IN_PROGRESS",
+    "MANIFEST_DIR",
+    "Manifest",
+    "Part",
+    "append_line",
+    "manifest_path",
+    "process_gone",
+    "process_space",
+    "read_heartbeats",
+    "replace_file",
+    "to_json",
+    "write_heartbeat",
+]
 
 RUN_FILE = "run.json"
 EVENTS_FILE = "events.jsonl"
 ALERTS_FILE = "alerts.jsonl"
-HEARTBEAT_DIR = "heartbeat"
-IN_PROGRESS = ".inprogress"
-
-_HEARTBEAT_NAME = re.compile(r"r(\d{1,9})\.json")
-_UNPRINTABLE = re.compile(
-    "[\x7f-\x9f\xad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff\ufff9-\ufffb]"
-)
 
 
-# -- small files ----------------------------------------------------------------------------------
-
-
-def to_json(value: Any, *, indent: int | None = None) -> str:
-    """JSON that any parser reads: NaN and Inf become the strings "NaN", "Infinity", "-Infinity".
-
-    What a terminal would obey (control and direction characters) is written as \\u escapes.
-    """
-    text = json.dumps(_finite(value), ensure_ascii=False, indent=indent, default=_plain)
-    return _UNPRINTABLE.sub(lambda c: f"\\u{ord(c[0]):04x}", text)
-
-
-def _plain(value: Any) -> Any:
-    if hasattr(value, "item"):  # numpy scalar
-        return _finite(value.item())
-    return str(value)
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, float) and not math.isfinite(value):
-        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
-    if isinstance(value, Mapping):
-        return {str(k): _finite(v) for k, v in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(v) for v in value]
-    return value
-
-
-def replace_file(path: Path, text: str) -> None:
-    """Write a small file so that a reader sees the old one or the new one, never half of one."""
-    temporary = path.with_name(f"{path.name}.{os.getpid()}{IN_PROGRESS}")
-    try:
-        temporary.write_text(text, encoding="utf-8")
-        os.replace(temporary, path)
-    except OSError:
-        with contextlib.suppress(OSError):  # on a full disk even this counts
-            temporary.unlink(missing_ok=True)
-        raise
-
-
-def append_line(path: Path, value: Any) -> None:
-    """Append one JSON line and its checksum with a single write, and make it durable.
-
-    After a line that was cut short, by a kill or a full disk, the new one begins on its own line.
-    Raises OSError if the disk did not take all of it; then nothing of it stays.
-    """
-    line = files.with_checksum(to_json(value))
-    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
-    try:
-        size = os.fstat(handle).st_size
-        if size and os.pread(handle, 1, size - 1) != b"\n":
-            line = b"\n" + line
-        written = os.write(handle, line)
-        if written < len(line):
-            if os.fstat(handle).st_size == size + written:  # nobody else has appended since
-                os.ftruncate(handle, size)
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
-        with contextlib.suppress(OSError):  # it is there; only a power cut could take it away
-            os.fsync(handle)
-    finally:
-        os.close(handle)
+# -- lines ----------------------------------------------------------------------------------------
 
 
 def read_lines(path: Path) -> Iterator[Any]:
@@ -126,24 +76,20 @@ def read_lines(path: Path) -> Iterator[Any]:
 # -- run.json -------------------------------------------------------------------------------------
 
 
-def _is_time(value: Any) -> bool:
-    return type(value) in (int, float) and 0 <= value < 1e12
-
-
 def _is_text(value: Any) -> bool:
     return type(value) in (str, int, float)
 
 
 def _are_attempts(value: Any) -> bool:
     return isinstance(value, list) and all(
-        isinstance(a, dict) and _is_time(a.get("started")) for a in value
+        isinstance(a, dict) and files.is_time(a.get("started")) for a in value
     )
 
 
 # Fields of run.json that are read, and what they must be to be believed.
 _BELIEVED: dict[str, Callable[[Any], bool]] = {
     **dict.fromkeys(("id", "name", "group", "trainer", "correct_rule", "reason"), _is_text),
-    **dict.fromkeys(("created", "ended"), _is_time),
+    **dict.fromkeys(("created", "ended"), files.is_time),
     "status": lambda v: v in ("running", "finished", "failed", "stopped"),
     "world_size": lambda v: type(v) is int and 1 <= v < 2**31,
     "attempts": _are_attempts,
@@ -181,7 +127,27 @@ def read_run(run: Path, damaged: dict[str, str] | None = None) -> dict[str, Any]
     return info | dict.fromkeys(odd)
 
 
+def look_at_run(run: Path, damaged: dict[str, str]) -> dict[str, Any]:
+    """The content of run.json for readers: nothing, and a word in `damaged`, where it is lost and
+    manifests say that a run is there all the same. Raises as `read_run` does."""
+    try:
+        return read_run(run, damaged)
+    except NewerSchema:
+        raise
+    except LldscopeError as error:
+        if not manifest_names(run):
+            raise
+        why = "it is missing" if isinstance(error, RunNotFound) else str(error).removesuffix(".")
+        damaged[RUN_FILE] = (
+            f"{why}: configuration, status and the rule for correct are not known. "
+            "`lldscope doctor --repair` writes a new one"
+        )
+        return {}
+
+
 def _no_run(run: Path) -> str:
+    if manifest_names(run):
+        return f"{run} has lost its {RUN_FILE}. `lldscope doctor --repair` writes a new one."
     runs = sorted(p.parent.name for p in run.glob(f"*/{RUN_FILE}"))
     if runs:
         return f"{run} is a folder of runs, not a run. Name one of: {', '.join(runs[:8])}."
@@ -200,7 +166,7 @@ def is_small_file(name: str) -> bool:
         return file in (RUN_FILE, EVENTS_FILE, ALERTS_FILE)
     if folder == MANIFEST_DIR:
         return is_manifest(file)
-    return folder == HEARTBEAT_DIR and _HEARTBEAT_NAME.fullmatch(file) is not None
+    return folder == HEARTBEAT_DIR and is_heartbeat(file)
 
 
 def read_manifest(run: Path, reader: ManifestReader | None = None) -> Manifest:
@@ -230,65 +196,3 @@ def counted_lines(run: Path) -> dict[str, int]:
             if is_manifest(name) and type(n) is int:
                 counted[name] = n
     return counted
-
-
-# -- signs of life --------------------------------------------------------------------------------
-
-
-def process_space() -> str | None:
-    """Names the machine boot and process namespace in which a pid means something; Linux only."""
-    try:
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-        return f"{boot}/{os.readlink('/proc/self/ns/pid')}"
-    except OSError:
-        return None
-
-
-def write_heartbeat(run: Path, rank: int, *, closed: bool, **state: Any) -> None:
-    """Replace a rank's heartbeat; the last one, of a closed recorder, names no process."""
-    process = {} if closed else {"pid": os.getpid(), "space": process_space()}
-    beat = {"time": time.time(), "closed": closed, **process, **state}
-    replace_file(run / HEARTBEAT_DIR / f"r{rank}.json", to_json(beat))
-
-
-def read_heartbeats(run: Path, damaged: dict[str, str] | None = None) -> dict[int, dict[str, Any]]:
-    """The last heartbeat of every rank; one that cannot be read is left out, and named in
-    `damaged` if that is given."""
-    beats = {}
-    for path in (run / HEARTBEAT_DIR).glob("r*.json"):
-        if (match := _HEARTBEAT_NAME.fullmatch(path.name)) is None:
-            continue
-        try:
-            beat = files.parse(files.read_bytes(path, run))
-            if not isinstance(beat, dict) or not _is_time(beat.get("time")):
-                raise ValueError("it is not a heartbeat")
-            beats[int(match[1])] = beat
-        except FileNotFoundError:  # gone this moment
-            continue
-        except (ValueError, OSError) as error:
-            if damaged is not None:
-                damaged[f"{HEARTBEAT_DIR}/{path.name}"] = files.words(error)
-    return beats
-
-
-def process_gone(beat: Mapping[str, Any]) -> bool:
-    """True only if the heartbeat's process ran here and is known to be gone."""
-    pid, space = beat.get("pid"), beat.get("space")
-    if not isinstance(pid, int) or space is None or space != process_space():
-        return False
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return True
-    except OSError:
-        return False
-    return _is_zombie(pid)
-
-
-def _is_zombie(pid: int) -> bool:
-    """Whether the process has ended and nobody has asked how, as in a container without init."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
-    except OSError:  # not Linux, or gone this moment
-        return False
-    return stat.rpartition(")")[2].split()[:1] == ["Z"]

@@ -12,15 +12,16 @@ import logging
 import threading
 import time
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
-from . import compaction, parts, store
+from . import parts, store
 from .manifest import ManifestFile, Part, PartName, manifest_names
-from .rows import to_arrow
+from .merging import Merger
+from .rows import Call, to_arrow
 from .schema import TABLES
 
 log = logging.getLogger("lldscope")
@@ -48,9 +49,17 @@ _ADVICE = {
 class Writer(threading.Thread):
     """Writes the calls it is given into one run, as one rank of one attempt."""
 
-    def __init__(self, run: Path, attempt: int, rank: int, dropped: Counter[str]) -> None:
+    def __init__(
+        self,
+        run: Path,
+        attempt: int,
+        rank: int,
+        dropped: Counter[str],
+        done: Callable[[Call], None],
+    ) -> None:
         super().__init__(name="lldscope-recorder", daemon=True)
         self.run_path, self.attempt, self.rank, self.dropped = run, attempt, rank, dropped
+        self._done = done  # told of calls whose copies are needed no more
         self._earlier = store.read_heartbeats(run).get(rank, {})  # of the attempt before
         self._calls: deque[tuple[str, Any]] = deque()
         self._wake = threading.Event()
@@ -64,10 +73,7 @@ class Writer(threading.Thread):
         self._last_beat = 0.0
         self._warned: set[str] = set()
         self._refused = False  # the disk did not take the last seal
-        self._merging = False
-        self._unreadable: set[str] = set()  # parts that cannot be merged
-        self._stale: list[tuple[float, Path]] = []
-        self._tidied = attempt == 1 or rank > 0  # earlier attempts are for rank 0
+        self._merger = Merger(run, self._manifest, warn=self._warn, pause=self._pause)
         self._closed = False
 
     # -- for the recorder -------------------------------------------------------------------------
@@ -134,7 +140,7 @@ class Writer(threading.Thread):
             self._drop(f"{what}: {type(error).__name__}: {error}")
 
     def _take_calls(self) -> None:
-        while self._calls and not (self._merging and self._calls[0][0] == "close"):
+        while self._calls and not (self._merger.busy and self._calls[0][0] == "close"):
             kind, value = self._calls.popleft()
             if kind == "flush":
                 self._guarded("writer", self._seal)
@@ -153,7 +159,11 @@ class Writer(threading.Thread):
             else:
                 self._lines.append((kind, value))
             return
-        rows = to_arrow(kind, value, self.attempt, self.rank, self._drop)
+        try:
+            columns = value.columns()
+        finally:
+            self._done(value)
+        rows = to_arrow(kind, columns, self.attempt, self.rank, self._drop)
         if rows is None:
             return
         self._open[kind].append(rows)
@@ -175,8 +185,9 @@ class Writer(threading.Thread):
         full = rows >= SEAL_ROWS and not self._refused
         if (rows or self._lines) and (age >= SEAL_SECONDS or full):
             self._seal()
-            if not self._merging:
-                self._compact()
+            if not self._merger.busy:
+                self._merger.remove_stale(GRACE_SECONDS)
+                self._merger.compact()
         if now - self._last_beat >= HEARTBEAT_SECONDS:
             self.beat()
 
@@ -185,9 +196,14 @@ class Writer(threading.Thread):
         self._seal()
         self._lose(0)  # what the disk still refuses
         with contextlib.suppress(OSError):
-            self._merge_newest()
+            self._merger.merge_newest(CLOSE_MERGE_BYTES)
             parts.seal(self.run_path, self.attempt, self.rank, [], closed=True)
-        self._remove_stale(0.0)
+        self._merger.remove_stale(0.0)
+
+    def _pause(self) -> None:
+        """In the middle of a merge: what has come meanwhile is sealed all the same."""
+        self._take_calls()
+        self._tick()
 
     def _lines_written(self) -> dict[str, int]:
         """How long the manifests of this rank are at least, so that lines lost later are missed."""
@@ -259,84 +275,3 @@ class Writer(threading.Thread):
             del sizes[table]
             lost = sum(map(len, self._ready.pop(table)))
             self._drop(f"{table}: rows lost because the disk refuses them", lost)
-
-    # -- merging ----------------------------------------------------------------------------------
-
-    def _tables(self) -> dict[str, list[Part]]:
-        """The parts of this recorder that count, by table, after the last that cannot be read."""
-        self._manifest.read()
-        tables: dict[str, list[Part]] = defaultdict(list)
-        for part in sorted(self._manifest.parts(), key=lambda p: p.name.first):
-            if f"{part.table}/{part.file}" in self._unreadable:
-                tables[part.table].clear()
-            else:
-                tables[part.table].append(part)
-        return tables
-
-    def _compact(self) -> None:
-        """Merge what is due, and once what earlier attempts have left."""
-        self._remove_stale(GRACE_SECONDS)
-        for table in self._tables():
-            while group := compaction.due(self._tables()[table]):
-                if not self._merge(group):
-                    break
-        if not self._tidied:
-            self._tidied = True
-            self._busy(
-                lambda: compaction.compact(
-                    self.run_path, before_attempt=self.attempt, pause=self._pause
-                )
-            )
-
-    def _merge_newest(self) -> None:
-        """At the end: one part of each table from the newest ones, as far as that is quick."""
-        for found in self._tables().values():
-            start, size = len(found), 0
-            while start and size + found[start - 1].size <= CLOSE_MERGE_BYTES:
-                start -= 1
-                size += found[start].size
-            if len(found) - start > 1:
-                self._merge(found[start:])
-
-    def _merge(self, group: Sequence[Part]) -> bool:
-        def merge() -> None:
-            compaction.merge(self.run_path, group, pause=self._pause)
-
-        if not self._busy(merge):
-            return False
-        self._manifest.read()
-        now = time.monotonic()
-        self._stale += [
-            (now, p.path(self.run_path))
-            for p in group
-            if (p.table, p.file) in self._manifest.replaced
-        ]
-        return True
-
-    def _busy(self, work: Callable[[], object]) -> bool:
-        """Do something long during which calls are still taken; False if it did not succeed."""
-        self._merging = True
-        try:
-            work()
-        except compaction.BadPart as error:
-            self._unreadable.add(f"{error.part.table}/{error.part.file}")
-            self._warn(str(error), "a part cannot be merged: %s. Run: lldscope doctor", error)
-            return False
-        except OSError as error:
-            self._warn(f"merge {error.errno}", "parts are not merged now (%s)", error.strerror)
-            return False
-        finally:
-            self._merging = False
-        return True
-
-    def _pause(self) -> None:
-        """In the middle of a merge: what has come meanwhile is sealed all the same."""
-        self._take_calls()
-        self._tick()
-
-    def _remove_stale(self, grace: float) -> None:
-        due = time.monotonic() - grace
-        for _, path in (s for s in self._stale if s[0] <= due):
-            with contextlib.suppress(OSError):
-                path.unlink(missing_ok=True)
-        self._stale = [s for s in self._stale if s[0] > due]

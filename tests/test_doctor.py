@@ -12,7 +12,7 @@ import pytest
 from conftest import record_steps
 
 import lldscope
-from lldscope import store, writer
+from lldscope import merging, store, writer
 from lldscope.doctor import examine, repair
 from lldscope.errors import RunNotFound
 
@@ -20,7 +20,7 @@ from lldscope.errors import RunNotFound
 @pytest.fixture
 def run(tmp_path, monkeypatch):
     """A run of three seals by a recorder that has ended without closing."""
-    monkeypatch.setattr(writer.Writer, "_merge_newest", lambda self: None)
+    monkeypatch.setattr(merging.Merger, "merge_newest", lambda *a: None)
     path = tmp_path / "run"
     with lldscope.Recorder(path) as r:
         for start in (0, 10, 20):

@@ -20,6 +20,7 @@ from conftest import record_steps, wait_until
 
 import lldscope
 from lldscope import compaction, store, writer
+from lldscope import rows as rows_module
 from lldscope.errors import LldscopeError, NewerSchema, RunExists
 from lldscope.schema import TABLES
 
@@ -62,6 +63,59 @@ def test_the_callers_array_may_change_after_the_call(tmp_path):
         column[:] = 99.0
         r.step(step=0)
     assert [x["reward"] for x in rows(tmp_path / "r", "responses")] == [1.0, 2.0]
+
+
+@pytest.mark.parametrize("dtype", ["i1", "u2", "i4", "i8", "f4", "f8", ">f8", "f2", "?", "m8[s]"])
+@pytest.mark.parametrize("kind", ["plain", "strided", "masked", "subclass"])
+def test_arrays_of_any_make_arrive_though_their_copies_share_memory(tmp_path, dtype, kind):
+    """The memory of one call is used again by later ones: nothing may shine through."""
+
+    class Special(np.ndarray):
+        pass
+
+    def column(step: int, n: int) -> np.ndarray:
+        values = (np.arange(2 * n) % 5 + step % 2).astype(dtype)
+        if kind == "strided":
+            return values[::2]
+        if kind == "masked":
+            return np.ma.array(values[:n], mask=np.arange(n) % 3 == step % 3)
+        return values[:n].view(Special) if kind == "subclass" else values[:n]
+
+    lengths = [1 + (7 * step) % 40 for step in range(60)]
+    with lldscope.Recorder(tmp_path / "r") as r:
+        for step, n in enumerate(lengths):
+            given = column(step, n)
+            r.actions(step=step, response_id=np.arange(n), action_index=0, n_tokens=np.arange(n),
+                      logp_min=np.arange(n, dtype="f4"), logp_old_sum=given)  # fmt: skip
+            if dtype == "i8" and given.flags.writeable:
+                given[:] = 99  # also of a view that is no column of its own
+            r.step(step=step)
+            if step % 20 == 9:
+                r.flush()  # the memory of the calls so far is free again
+    found: dict[int, list] = {}
+    for row in rows(tmp_path / "r", "actions"):
+        assert row["n_tokens"] == row["logp_min"] == row["response_id"]
+        found.setdefault(row["step"], []).append(row["logp_old_sum"])
+    assert [len(found[step]) for step in range(60)] == lengths
+    if dtype in ("m8[s]", ">f8"):
+        assert any(name.startswith("actions.logp_old_sum") for name in r.dropped)
+        return
+    assert r.dropped == {}
+    for step, n in enumerate(lengths):
+        assert found[step] == [None if v is None else float(v) for v in column(step, n).tolist()]
+
+
+def test_very_long_lists_are_taken_apart_in_order(tmp_path):
+    n = 3 * rows_module.PIECE + 5
+    texts = [None if i % 7 == 0 else f"t{i}" for i in range(n)]
+    with lldscope.Recorder(tmp_path / "r") as r:
+        r.tokens(step=0, response_id=0, position=list(range(n)), text=texts)
+        r.step(step=0)
+    assert r.dropped == {}
+    assert len(texts) == n  # the caller's own list is left alone
+    found = rows(tmp_path / "r", "tokens")
+    assert [x["text"] for x in found] == texts
+    assert [x["position"] for x in found] == list(range(n))
 
 
 @pytest.mark.parametrize(

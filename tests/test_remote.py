@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from conftest import record_steps
 from lldscope_dashboard import shelf
+from lldscope_dashboard.lines import Lines
 from lldscope_dashboard.pages import page
 
 import lldscope
@@ -177,7 +178,7 @@ def test_a_remote_root_has_runs_and_a_dashboard(memory, make_run, monkeypatch):
         find_runs("memory://root/nowhere")
     runs = shelf.Shelf(root)
     assert runs.look("group/b").state["last_step"] == 3
-    lines = runs.summaries(60.0)
+    lines = Lines(runs).now(60.0)
     assert [line.name for line in lines] == ["a", "group/b"]
     said = json.dumps(
         page(runs, "/run/a", "").to_plotly_json(), default=lambda c: c.to_plotly_json()

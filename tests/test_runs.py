@@ -12,7 +12,8 @@ import pytest
 from conftest import record_steps
 
 import lldscope
-from lldscope import compaction, store, writer
+from lldscope import compaction, doctor, merging, store, writer
+from lldscope.check import check
 from lldscope.errors import LldscopeError, NewerSchema, RunNotFound, UsageError
 from lldscope.runs import find_runs
 
@@ -90,7 +91,7 @@ def _first_part(path: Path, table: str) -> Path:
 def in_parts(tmp_path, monkeypatch):
     """A run whose steps lie in several parts."""
     monkeypatch.setattr(compaction, "FAN_IN", 1000)
-    monkeypatch.setattr(writer.Writer, "_merge", lambda *a: False)
+    monkeypatch.setattr(merging.Merger, "_merge", lambda *a: False)
     path = tmp_path / "r"
     for start in range(0, 30, 10):
         with lldscope.Recorder(path, resume=start > 0) as recorder:
@@ -203,6 +204,32 @@ def test_run_json_of_another_kind(tmp_path):
         (tmp_path / "run.json").write_text(text)
         with pytest.raises(error, match=words):
             lldscope.open_run(tmp_path)
+
+
+@pytest.mark.parametrize("content", [None, "", "{", "[]", '{"a": 1}'])
+def test_a_run_that_lost_its_run_json_opens_and_says_so(make_run, tmp_path, content):
+    """A kill before it was written, a power cut, a stray rm: the rows are all there."""
+    path = make_run("runs/lost", steps=range(40))
+    whole = check(lldscope.open_run(path))
+    (path / "run.json").unlink()
+    if content is not None:
+        (path / "run.json").write_text(content)
+    (tmp_path / "runs" / "other" / "manifest").mkdir(parents=True)
+    (tmp_path / "runs" / "other" / "manifest" / "notes.txt").touch()
+    assert find_runs(tmp_path / "runs") == find_runs(path) == [path]
+    run = lldscope.open_run(path)
+    assert list(run.damaged) == ["run.json"]
+    assert "`lldscope doctor --repair` writes a new one" in run.damaged["run.json"]
+    state = check(run)
+    assert (state["run"], state["life"]) == ("lost", "stopped")
+    if content is None:  # those who must know what the run is are told what to do
+        with pytest.raises(RunNotFound, match="doctor --repair"):
+            store.read_run(path)
+    assert [state[k] for k in ("phase", "last_step")] == [whole[k] for k in ("phase", "last_step")]
+    doctor.repair(doctor.examine(path))
+    run.refresh()
+    assert run.damaged == {}
+    assert len(run.signals()) == 40
 
 
 def test_find_runs_goes_two_levels_down(make_run, tmp_path):

@@ -19,6 +19,7 @@ from lldscope_dashboard import server, shelf
 from lldscope_dashboard.app import make_app
 from lldscope_dashboard.charts import CHARTS
 from lldscope_dashboard.figures import View, make_chart
+from lldscope_dashboard.lines import Lines
 from lldscope_dashboard.pages import page
 from lldscope_dashboard.words import MOST_CHARACTERS, visible
 
@@ -37,7 +38,7 @@ SOURCES = [
 
 _UNSAFE_MODULES = {"pickle", "cPickle", "dill", "cloudpickle", "joblib", "shelve", "marshal"}
 # The command of --on-alert is the user's own shell line.
-_SHELL = {"lldscope/notify.py"}
+_SHELL = {"lldscope/outlets.py"}
 
 
 def calls(path: Path) -> list[tuple[str, ast.Call]]:
@@ -129,7 +130,7 @@ def test_a_run_that_is_a_link_out_of_the_root_is_not_served(make_run, tmp_path):
     (root / "link").symlink_to(tmp_path / "elsewhere" / "secret")
     (root / "group").symlink_to(tmp_path / "elsewhere")
     runs = shelf.Shelf(root)
-    lines = {line.name: line for line in runs.summaries(60.0)}
+    lines = {line.name: line for line in Lines(runs).now(60.0)}
     assert lines["mine"].error is None
     for name in ("link", "group/secret"):
         assert "link to a place outside" in lines[name].error

@@ -31,9 +31,9 @@ _GRACE = 10.0  # seconds that a stopped query has to stop
 def query(run: Path, sql: str, as_json: bool, as_csv: bool, timeout: float) -> None:
     """Run one SELECT over the tables and views of RUN.
 
-    Tables: steps, updates, responses, actions, tokens, evals, probes (the last attempt where steps
-    overlap), all_steps … all_probes (every attempt). Views: signals, action_signals and those they
-    are built from. The run is never changed.
+    Tables: steps, updates, responses, actions, tokens, evals, probes, scalars (the last attempt
+    where steps overlap), all_steps … all_scalars (every attempt). Views: signals, action_signals
+    and those they are built from. The run is never changed.
 
     \b
     lldscope query runs/a "SELECT step, reward, delta_correct FROM signals LIMIT 5"

@@ -1,0 +1,80 @@
+"""Signs of life: which process records as a rank, and when it last said so."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from . import files
+from .json_files import replace_file, to_json
+
+HEARTBEAT_DIR = "heartbeat"
+
+_HEARTBEAT_NAME = re.compile(r"r(\d{1,9})\.json")
+
+
+def process_space() -> str | None:
+    """Names the machine boot and process namespace in which a pid means something; Linux only."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return f"{boot}/{os.readlink('/proc/self/ns/pid')}"
+    except OSError:
+        return None
+
+
+def is_heartbeat(file: str) -> bool:
+    return _HEARTBEAT_NAME.fullmatch(file) is not None
+
+
+def write_heartbeat(run: Path, rank: int, *, closed: bool, **state: Any) -> None:
+    """Replace a rank's heartbeat; the last one, of a closed recorder, names no process."""
+    process = {} if closed else {"pid": os.getpid(), "space": process_space()}
+    beat = {"time": time.time(), "closed": closed, **process, **state}
+    replace_file(run / HEARTBEAT_DIR / f"r{rank}.json", to_json(beat))
+
+
+def read_heartbeats(run: Path, damaged: dict[str, str] | None = None) -> dict[int, dict[str, Any]]:
+    """The last heartbeat of every rank; one that cannot be read is left out, and named in
+    `damaged` if that is given."""
+    beats = {}
+    for path in (run / HEARTBEAT_DIR).glob("r*.json"):
+        if (match := _HEARTBEAT_NAME.fullmatch(path.name)) is None:
+            continue
+        try:
+            beat = files.parse(files.read_bytes(path, run))
+            if not isinstance(beat, dict) or not files.is_time(beat.get("time")):
+                raise ValueError("it is not a heartbeat")
+            beats[int(match[1])] = beat
+        except FileNotFoundError:  # gone this moment
+            continue
+        except (ValueError, OSError) as error:
+            if damaged is not None:
+                damaged[f"{HEARTBEAT_DIR}/{path.name}"] = files.words(error)
+    return beats
+
+
+def process_gone(beat: Mapping[str, Any]) -> bool:
+    """True only if the heartbeat's process ran here and is known to be gone."""
+    pid, space = beat.get("pid"), beat.get("space")
+    if not isinstance(pid, int) or space is None or space != process_space():
+        return False
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    except OSError:
+        return False
+    return _is_zombie(pid)
+
+
+def _is_zombie(pid: int) -> bool:
+    """Whether the process has ended and nobody has asked how, as in a container without init."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:  # not Linux, or gone this moment
+        return False
+    return stat.rpartition(")")[2].split()[:1] == ["Z"]

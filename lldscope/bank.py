@@ -1,4 +1,4 @@
-"""A bank of labelled runs, and how well alarms do on it.
+"""A bank of labelled runs, to judge alarms on.
 
     BANK/
       index.jsonl              one JSON object a run, see `read_bank`
@@ -10,13 +10,10 @@ A line of the index may name a run directory instead (`path`), so that runs need
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from math import sqrt
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
-import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -26,8 +23,6 @@ from .schema import SIGNALS
 
 Outcome = Literal["held", "declined", "collapsed"]
 Split = Literal["development", "test", "all"]
-Z = 1.959964  # standard normal, 97.5 %
-NEVER = 2**62  # a step
 
 
 @dataclass(frozen=True)
@@ -106,106 +101,3 @@ def _run(text: str, bank: Path, where: str) -> LabelledRun:
     return LabelledRun(
         line["run"], outcome, step, line.get("split") == "test", line.get("fault"), path
     )
-
-
-# -- how well alarms did --------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Judged:
-    """A run, how many steps it has, and for each alarm the steps at which it began to fire."""
-
-    run: LabelledRun
-    steps: int
-    fired: Mapping[str, Sequence[int]]
-
-
-@dataclass(frozen=True)
-class Score:
-    """What one alarm did on the runs of a bank."""
-
-    alarm: str
-    fired: dict[str, tuple[int, int]]  # label → runs it fired on, runs
-    false_alarms: int  # times it began to fire in a run that held and had no fault
-    healthy_steps: int
-    leads: list[int]  # steps from its first alarm to the collapse, where it came before
-    missed: list[str] = field(default_factory=list)  # collapsed without an alarm before
-
-    def to_dict(self) -> dict[str, Any]:
-        collapses = len(self.leads) + len(self.missed)
-        low, high = poisson(self.false_alarms)
-        per = 1000 / self.healthy_steps if self.healthy_steps else np.nan
-        return {
-            "rule": self.alarm,
-            "fired": {label: list(counts) for label, counts in self.fired.items()},
-            "false_alarms": self.false_alarms,
-            "false_alarms_per_1000_healthy_steps": self.false_alarms * per,
-            "false_alarms_per_1000_healthy_steps_interval": [low * per, high * per],
-            "warned": [len(self.leads), collapses],
-            "warned_interval": list(wilson(len(self.leads), collapses)),
-            "lead_median": float(np.median(self.leads)) if self.leads else None,
-            "lead_p10": float(np.quantile(self.leads, 0.1)) if self.leads else None,
-            "lead_range": [min(self.leads), max(self.leads)] if self.leads else None,
-            "missed": self.missed,
-        }
-
-
-def judge(run: LabelledRun, arl: float) -> Judged:
-    """What the rules say of a run, by the code that is there now."""
-    from .assess import assess
-    from .runs import open_run
-
-    if run.path.is_dir():  # with the changes that were declared while it ran
-        with open_run(run.path) as opened:
-            assessment = opened.assess(arl)
-    else:
-        assessment = assess(run.signals(), arl)
-    fired = {a.rule: [start for start, _ in a.episodes] for a in assessment.alerts}
-    return Judged(run, len(assessment.evidence.step), fired)
-
-
-def score(judged: Sequence[Judged], alarms: Sequence[str]) -> list[Score]:
-    """How each alarm did. An alarm counts as a warning of a collapse if it first fired before."""
-    healthy = [j for j in judged if j.run.label == "held"]
-    collapsed = [j for j in judged if j.run.label == "collapsed"]
-    scores = []
-    for alarm in alarms:
-        fired: dict[str, tuple[int, int]] = {}
-        for j in judged:
-            k, n = fired.get(j.run.label, (0, 0))
-            fired[j.run.label] = (k + bool(j.fired.get(alarm)), n + 1)
-        leads, missed = [], []
-        for j in collapsed:
-            first, end = min(j.fired.get(alarm) or [NEVER]), j.run.collapse_step or 0
-            if first < end:
-                leads.append(end - first)
-            else:
-                missed.append(j.run.name)
-        scores.append(
-            Score(
-                alarm,
-                fired,
-                sum(len(j.fired.get(alarm, ())) for j in healthy),
-                sum(j.steps for j in healthy),
-                leads,
-                missed,
-            )
-        )
-    return scores
-
-
-def wilson(k: int, n: int) -> tuple[float, float]:
-    """95 % interval of a share of k in n (Wilson 1927), from 0 to 1."""
-    if n == 0:
-        return 0.0, 1.0
-    p, z2 = k / n, Z * Z
-    middle = (p + z2 / (2 * n)) / (1 + z2 / n)
-    half = Z * sqrt(p * (1 - p) / n + z2 / (4 * n * n)) / (1 + z2 / n)
-    return (middle - half if k else 0.0), (middle + half if k < n else 1.0)
-
-
-def poisson(k: int) -> tuple[float, float]:
-    """95 % interval of the mean of a count (Byar's approximation to the exact limits)."""
-    low = k * (1 - 1 / (9 * k) - Z / (3 * sqrt(k))) ** 3 if k else 0.0
-    high = (k + 1) * (1 - 1 / (9 * (k + 1)) + Z / (3 * sqrt(k + 1))) ** 3
-    return max(low, 0.0), high

@@ -50,6 +50,9 @@ def liveness(run: Run, assessment: Assessment, now: float | None = None) -> Live
     if status in ("finished", "failed", "stopped"):
         return Liveness(status, run.info.get("reason"), age, over=True)
     beats = _beats_of_last_attempt(run)
+    if not run.info and beats and all(beat.get("closed") for beat in beats.values()):
+        lost = "its recorders ended in order; run.json, which says more, is lost"
+        return Liveness("stopped", lost, age, over=True)
     for rank, beat in sorted(beats.items()):
         if process_gone(beat):
             gone = f"the process of rank {rank} (pid {beat['pid']}) is gone"
@@ -58,13 +61,20 @@ def liveness(run: Run, assessment: Assessment, now: float | None = None) -> Live
 
 
 def _beats_of_last_attempt(run: Run) -> dict[int, dict[str, Any]]:
-    """Heartbeats of the ranks the run has now; those of an earlier start say nothing."""
+    """Heartbeats of the ranks the run has now; those of an earlier start say nothing.
+
+    Runs of versions whose heartbeats do not say their attempt are judged by the clock.
+    """
     started, size = _started(run), int(run.info.get("world_size") or 1)
-    return {
-        rank: beat
-        for rank, beat in run.heartbeats().items()
-        if rank < size and float(beat.get("time") or 0.0) >= started
-    }
+    attempt = (run.info.get("attempts") or [{}])[-1].get("attempt")
+
+    def present(beat: dict[str, Any]) -> bool:
+        told = beat.get("attempt")
+        if isinstance(told, int) and isinstance(attempt, int):
+            return told >= attempt
+        return float(beat.get("time") or 0.0) >= started
+
+    return {r: beat for r, beat in run.heartbeats().items() if r < size and present(beat)}
 
 
 def _running(

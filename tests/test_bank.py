@@ -9,11 +9,14 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import lldscope
 from lldscope.assess import DEFAULT_ARL, assess
-from lldscope.bank import Judged, LabelledRun, judge, poisson, read_bank, score, wilson
+from lldscope.bank import LabelledRun, read_bank
 from lldscope.errors import LldscopeError, RunNotFound
+from lldscope.scoring import ANY, Judged, fall_row, judge, poisson, score, wilson
 
 SAMPLES = Path(__file__).parents[1] / "sample_runs"
 
@@ -48,8 +51,10 @@ def test_evaluate_counts_what_the_rules_say(bank, lldscope_command):
     assert told["labels"] == {"collapsed": 1, "held": 1, "lr-jump": 1}  # the test run is not seen
     assert told["healthy_steps"] == healthy
     assert told["arl"] == DEFAULT_ARL
-    assert {r["run"]: r["first_alarm"] for r in told["runs"]}["exported"] == dying
-    for rule in told["rules"]:
+    first = next(r["first_alarm"] for r in told["runs"] if r["run"] == "exported")
+    assert {rule: step for rule, step in first.items() if rule not in ANY} == dying
+    assert [rule["rule"] for rule in told["rules"]][-2:] == list(ANY)
+    for rule in told["rules"][:-2]:
         name = rule["rule"]
         assert rule["fired"]["collapsed"] == [int(name in dying), 1]
         assert rule["fired"]["lr-jump"] == [int(name in dying), 1]
@@ -66,7 +71,9 @@ def test_the_table_has_the_same_figures_and_the_splits_are_kept_apart(bank, llds
     table = lldscope_command("evaluate", bank).stdout
     assert "1 collapsed, 1 held, 1 lr-jump" in table
     (row,) = [line for line in table.splitlines() if line.startswith("lld-decay")]
-    assert row.split()[1:4] == ["1", "of", "1"]
+    assert row.split()[1:4] == ["0", "of", "1"], "the run that held"
+    assert row.split()[4:7] == ["1", "of", "1"], "the one that collapsed"
+    assert row.split()[7:10] == ["1", "of", "1"], "the one with a fault"
     for split, runs in (("test", 1), ("all", 4)):
         told = json.loads(lldscope_command("evaluate", bank, "--split", split, "--json").stdout)
         assert len(told["runs"]) == runs
@@ -80,7 +87,8 @@ def test_exported_signals_are_judged_as_the_run_itself(bank):
     directory = LabelledRun("grpo", "held", None, False, None, SAMPLES / "grpo")
     assert judge(exported, 500.0).fired == judge(directory, 500.0).fired
     alarms = assess(directory.signals(), 500.0).alerts
-    assert judge(exported, 500.0).fired == {a.rule: [s for s, _ in a.episodes] for a in alarms}
+    fired = {k: v for k, v in judge(exported, 500.0).fired.items() if k not in ANY}
+    assert fired == {a.rule: [s for s, _ in a.episodes] for a in alarms}
     pd.testing.assert_frame_equal(
         exported.signals(), directory.signals(), check_dtype=False, check_exact=False
     )
@@ -98,22 +106,25 @@ def test_the_index_in_the_documentation_is_one(tmp_path):
     assert read_bank(tmp_path, "test") == [c]
 
 
-def judged(name, label, steps, fired, collapse=None) -> Judged:
-    return Judged(LabelledRun(name, label, collapse, False, None, Path(name)), steps, fired)
+def judged(name, label, steps, fired, collapse=None, fall=None) -> Judged:
+    return Judged(LabelledRun(name, label, collapse, False, None, Path(name)), steps, fired, fall)
 
 
 def test_scores_agree_with_counting_by_hand():
     runs = [
-        judged("a", "collapsed", 120, {"x": [30, 70]}, 100),  # lead 70
-        judged("b", "collapsed", 120, {"x": [60]}, 80),  # lead 20
+        judged("a", "collapsed", 120, {"x": [30, 70]}, 100, 60),  # lead 70; half of the way to 60
+        judged("b", "collapsed", 120, {"x": [60]}, 80, 60),  # lead 20; not before the fall
         judged("c", "collapsed", 120, {"x": [100]}, 100),  # not before
         judged("d", "collapsed", 120, {}, 50),
-        judged("e", "declined", 120, {"x": [5]}),
+        judged("e", "declined", 120, {"x": [5]}, None, 50),
         judged("f", "held", 300, {"x": [5, 90, 200]}),
+        judged("h", "held", 300, {"x": [5]}, None, 20),  # recovered
         judged("g", "held", 200, {"y": [7]}),
     ]
     x, y = score(runs, ["x", "y"])
-    assert x.fired == {"collapsed": (3, 4), "declined": (1, 1), "held": (1, 2)}
+    assert x.fired == {
+        "collapsed": (3, 4), "declined": (1, 1), "held": (1, 2), "recovered": (1, 1)
+    }  # fmt: skip
     assert (x.leads, x.missed) == ([70, 20], ["c", "d"])
     told = x.to_dict()
     assert told["false_alarms_per_1000_healthy_steps"] == pytest.approx(6.0)  # 3 in 500
@@ -121,8 +132,48 @@ def test_scores_agree_with_counting_by_hand():
     assert (told["lead_median"], told["lead_range"]) == (45, [20, 70])
     assert told["lead_p10"] == pytest.approx(25)
     assert (y.false_alarms, y.leads, len(y.missed)) == (1, [], 4)
+    assert (x.before_falls, x.missed_falls) == ([0.5, 0.9, 0.75], ["b"])
+    assert told["warned_of_fall"] == [3, 4]
+    assert told["fall_lead_share_median"] == pytest.approx(0.75)
     nobody = score(runs[:1], ["x"])[0].to_dict()
     assert math.isnan(nobody["false_alarms_per_1000_healthy_steps"])
+
+
+def plain_fall(reward: list[float]) -> int | None:
+    """By the rule's words, every row looked at anew."""
+    means = {t: sum(reward[t - 9 : t + 1]) / 10 for t in range(9, len(reward))}
+
+    def low(t: int) -> bool:
+        best = max((means[s] for s in means if s <= t and not math.isnan(means[s])), default=0.0)
+        return means[t] < 0.75 * best
+
+    rows = [t for t in means if t + 9 in means and all(low(s) for s in range(t, t + 10))]
+    return min(rows, default=None)
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from([0.0, 0.4, 0.5, 0.7]), st.integers(1, 20)), max_size=7),
+    st.integers(0, 80),
+)
+def test_a_reward_falls_where_the_rule_says(pieces, gap):
+    reward = [level for level, steps in pieces for _ in range(steps)]
+    if gap < len(reward):
+        reward[gap] = math.nan
+    assert fall_row(reward) == plain_fall(reward)
+
+
+def test_the_fall_of_a_run_is_told(bank):
+    exported = next(run for run in read_bank(bank) if run.name == "exported")
+    found = judge(exported, DEFAULT_ARL)
+    reward = exported.signals()["reward"].tolist()
+    row = plain_fall(reward)
+    assert row is not None
+    assert found.fall == exported.signals()["step"][row]
+    grave = {a.rule for a in assess(exported.signals()).alerts if a.severity == "critical"}
+    assert min(found.fired["any critical"]) == min(min(found.fired[rule]) for rule in grave)
+    assert min(found.fired["any alarm"]) <= min(found.fired["any critical"])
+    faulty = next(run for run in read_bank(bank) if run.name == "faulty")
+    assert judge(faulty, DEFAULT_ARL).fall is None
 
 
 @pytest.mark.parametrize(("k", "n"), [(0, 10), (3, 10), (10, 10), (1, 200)])

@@ -19,11 +19,12 @@ from conftest import wait_until
 from made_up_runs import write_run, write_step
 
 import lldscope
-from lldscope import notify
+from lldscope import notify, outlets
 from lldscope.alertmanager import NOT_ENDED, payload
 from lldscope.cli import main
 from lldscope.errors import UsageError
-from lldscope.notify import Channel, Command, Notifier, Service, Undeliverable, Webhook, outlet
+from lldscope.notify import Channel, Notifier
+from lldscope.outlets import Command, Service, Undeliverable, Webhook, outlet
 
 SECRET = "s3cr3t-t0ken"
 
@@ -271,7 +272,7 @@ def test_without_repeat_an_alarm_is_told_once(server):
 
 
 def test_a_command_reads_the_alarm_and_does_not_see_the_addresses(tmp_path, monkeypatch, capfd):
-    monkeypatch.setenv(notify.VARIABLE, f"https://example.org/{SECRET}")
+    monkeypatch.setenv(outlets.VARIABLE, f"https://example.org/{SECRET}")
     out = tmp_path / "out"
     Command(f"cat > {out}; env; echo said").tell(event())
     assert json.loads(out.read_text())["rule"] == "lld-decay"
@@ -285,7 +286,7 @@ def test_a_command_that_fails_or_never_ends(tmp_path, monkeypatch):
     with pytest.raises(Undeliverable, match="exit code 3"):
         Command("exit 3").tell(event())
     Command("exec true").tell(event())  # it may ignore its input
-    monkeypatch.setattr(notify, "COMMAND_SECONDS", 0.5)
+    monkeypatch.setattr(outlets, "COMMAND_SECONDS", 0.5)
     mark = tmp_path / "pid"
     with pytest.raises(Undeliverable, match="no end after"):
         Command(f"sleep 60 & echo $! > {mark}; wait").tell(event())
@@ -380,7 +381,7 @@ def watching(run, *arguments: object, **options: object) -> subprocess.Popen[str
 def test_a_live_run_tells_of_each_change_once(server, tmp_path):
     """From before the run is there, through decay and collapse, to its end in another state."""
     run = tmp_path / "run"
-    watcher = watching(run, "--json", env={**os.environ, notify.VARIABLE: url(server)})
+    watcher = watching(run, "--json", env={**os.environ, outlets.VARIABLE: url(server)})
     with lldscope.Recorder(run) as recorder:
         for step in range(150):
             write_step(recorder, step, dies=True, at=time.time())
@@ -409,13 +410,13 @@ def test_a_live_run_tells_of_each_change_once(server, tmp_path):
 
 def test_the_option_wins_over_the_variable(server, tmp_path):
     run = write_run(tmp_path / "run", 150, dies=True)
-    env = {**os.environ, notify.VARIABLE: url(server, "/variable")}
+    env = {**os.environ, outlets.VARIABLE: url(server, "/variable")}
     watching(run, "--notify", url(server, "/one"), "--notify", url(server, "/two"), env=env).wait(
         60
     )
     assert set(server.paths) == {"/one", "/two"}
     server.paths.clear()
-    env[notify.VARIABLE] += f" {url(server, '/another')}"
+    env[outlets.VARIABLE] += f" {url(server, '/another')}"
     watching(run, env=env).communicate(timeout=60)
     assert set(server.paths) == {"/variable", "/another"}
 
@@ -475,7 +476,7 @@ def test_no_address_that_fails_is_ever_printed(tmp_path):
         [sys.executable, "-X", "dev", "-c", code, "watch", str(run), "--json", *options,
          "--on-alert", hook],
         capture_output=True, text=True, timeout=120,
-        env={**os.environ, notify.VARIABLE: f"http://127.0.0.1:1/{SECRET}"},
+        env={**os.environ, outlets.VARIABLE: f"http://127.0.0.1:1/{SECRET}"},
     )  # fmt: skip
     assert done.returncode == 11, done.stderr
     assert "PATH=" in done.stderr  # the hook has shown its environment
@@ -494,7 +495,7 @@ def test_no_address_that_is_refused_is_ever_printed(
     pytest.importorskip("apprise")
     options = [] if variable else ["--notify", address]
     if variable:
-        monkeypatch.setenv(notify.VARIABLE, address)
+        monkeypatch.setenv(outlets.VARIABLE, address)
     monkeypatch.setattr(sys, "argv", ["lldscope", "watch", str(tmp_path), *options])
     with pytest.raises(SystemExit) as end:
         main()

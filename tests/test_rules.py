@@ -14,12 +14,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lldscope.assess import Assessment, assess
-from lldscope.rule_cases import Case, drawn
+from lldscope.rule_cases import Case, drawn, frame
 from lldscope.rules import LOOK_ALIKES, RULES, STALLED, page
 from lldscope.rules.measures import observed, over_former_max, percent, trailing_sd
 from lldscope.rules.states import episodes, holding, states
 from lldscope.schema import SIGNALS
 from tests.study import arms, bank
+from tests.study.arms import CAUSE
 
 CASES = Path(__file__).parent / "cases"
 TOLD = [
@@ -78,16 +79,6 @@ def test_cases_name_rules_and_look_alikes_that_there_are():
 
 
 # -- recorded runs --------------------------------------------------------------------------------
-
-CAUSE = {
-    "retriever-dies": "tool-outage",
-    "tool-unmasked": "mask-lint",
-    "truncation": "truncation",
-    "lr-jump": "lr-jump",
-    "overflow": "nonfinite",
-    "wrong-group": "group-collision",
-    "stale-engine": "engine-mismatch",
-}
 
 
 @cache
@@ -168,6 +159,26 @@ def test_states(holds, for_steps, clear_steps):
     spans = episodes(flags, for_steps, clear_steps)
     firing = [any(a <= t and (b is None or t < b) for a, b in spans) for t in range(len(holds))]
     assert firing == [state == "firing" for state in expected]
+
+
+def test_what_is_pending_or_too_young_is_not_ruled_out():
+    rule = next(r for r in RULES if r.id == "engine-mismatch")
+    gap = np.full(rule.for_steps + 1, 0.5)
+    answers = []
+    for steps in range(1, len(gap) + 1):
+        found = assess(frame({"engine_gap": gap[:steps]}))
+        finding = found.look_alikes()["engine-mismatch"]
+        waits = [a for a in found.pending if a.rule == rule.id]
+        assert (finding.answer == "supported") == any(a.rule == rule.id for a in found.alerts)
+        if finding.answer != "supported":
+            assert finding.answer == "not_observable", steps
+            assert "too early to say" in finding.evidence
+            assert ("holds since step 0" in finding.evidence) == bool(waits)
+        answers.append(finding.answer)
+    assert answers[0] == "not_observable"
+    assert answers[-1] == "supported"
+    calm = assess(frame({"engine_gap": np.zeros(40)})).look_alikes()["engine-mismatch"]
+    assert calm.answer == "ruled_out"
 
 
 def test_an_alarm_goes_through_its_states():

@@ -21,12 +21,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lldscope import open_run
-from lldscope.bank import wilson
 from lldscope.errors import LldscopeError, RunNotFound, UsageError
 from lldscope.schema import SIGNALS
+from lldscope.scoring import smoothed, wilson
 from tests.study import arms, bank, report, results, runs, tables
 from tests.study.driver import Job, drive
-from tests.study.outcome import collapse_row, outcome, smoothed
+from tests.study.outcome import collapse_row, outcome
 from tests.study.stats import paired
 
 SAMPLES = Path(__file__).parent.parent / "sample_runs"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,9 +12,11 @@ import click
 from .check import arl_option
 
 if TYPE_CHECKING:
-    from ..bank import Judged
+    from ..scoring import Judged
 
 EVALUATE_SCHEMA = 1
+LABELS = ("held", "recovered", "declined", "collapsed")
+FAULTS = "faults"  # column of the table; --json tells them apart
 
 
 @click.command()
@@ -33,26 +36,27 @@ def evaluate(bank: Path, split: Any, arl: float | None, as_json: bool) -> None:
     BANK/index.jsonl has one JSON object per run: run, outcome (held, declined, collapsed),
     collapse_step, and if wanted split, fault and path (a run directory, or a Parquet file of
     signals; default signals/RUN.parquet). For each rule: on how many runs of each outcome it fired,
-    false alarms per 1,000 steps of runs that held, how many collapses it warned of, and how many
-    steps before.
+    false alarms per 1,000 steps of runs that held, how many collapses it warned of and how many
+    steps before, and how many falls of the reward it came before.
     """
     from ..assess import DEFAULT_ARL
-    from ..bank import judge, read_bank, score
+    from ..bank import read_bank
     from ..errors import LldscopeError
     from ..rules import RULES
+    from ..scoring import ANY, judge, score
     from ..store import to_json
 
     runs = read_bank(bank, split)
     if not runs:
         raise LldscopeError(f"{bank} has no runs in the split {split!r}.")
     judged = [judge(run, arl or DEFAULT_ARL) for run in _progress(runs)]
-    scores = score(judged, [rule.id for rule in RULES])
+    scores = score(judged, [*(rule.id for rule in RULES), *ANY])
     told = {
         "schema": EVALUATE_SCHEMA,
         "bank": str(bank),
         "split": split,
         "arl": arl or DEFAULT_ARL,
-        "labels": dict(sorted(Counter(j.run.label for j in judged).items())),
+        "labels": dict(sorted(Counter(j.label for j in judged).items())),
         "healthy_steps": scores[0].healthy_steps,
         "rules": [s.to_dict() for s in scores],
         "runs": [_told(j) for j in judged],
@@ -75,9 +79,10 @@ def _progress(runs: list[Any]) -> Any:
 def _told(judged: Judged) -> dict[str, Any]:
     return {
         "run": judged.run.name,
-        "label": judged.run.label,
+        "label": judged.label,
         "steps": judged.steps,
         "collapse_step": judged.run.collapse_step,
+        "fall_step": judged.fall,
         "first_alarm": {rule: min(steps) for rule, steps in judged.fired.items()},
     }
 
@@ -88,7 +93,9 @@ def _show(told: dict[str, Any]) -> None:
     from ..terminal import console, plain
 
     out = console(wide=True)
-    labels = list(told["labels"])
+    shown = [name for name in LABELS if name in told["labels"]]
+    if len(shown) < len(told["labels"]):
+        shown.append(FAULTS)
     counts = ", ".join(f"{n} {plain(label)}" for label, n in told["labels"].items())
     out.print(
         f"{len(told['runs'])} runs of {plain(told['bank'])} ({told['split']}): {counts}. "
@@ -96,32 +103,52 @@ def _show(told: dict[str, Any]) -> None:
     )
     table = Table(box=None, pad_edge=False, header_style="dim")
     table.add_column("rule")
-    for label in labels:
+    for label in shown:
         table.add_column(f"fired on\n{plain(label)}", justify="right")
     for name in (
-        "false alarms per\n1,000 healthy steps", "collapses\nwarned of", "95 %",
-        "steps of lead,\nmedian (range)",
+        "false alarms per\n1,000 healthy steps", "collapses\nwarned of",
+        "steps of lead,\nmedian (range)", "falls of the reward\nwarned of", "95 %",
+        "median lead,\n% of the way",
     ):  # fmt: skip
         table.add_column(name, justify="right")
     for rule in told["rules"]:
-        table.add_row(rule["rule"], *_cells(rule, labels))
+        table.add_row(rule["rule"], *_cells(rule, shown))
     out.print(table)
     missed = next(rule["missed"] for rule in told["rules"] if rule["rule"] == "lld-decay")
     if missed:
         out.print(f"collapses without lld-decay before: {plain(', '.join(missed))}")
 
 
-def _cells(rule: dict[str, Any], labels: list[str]) -> list[str]:
-    fired = [rule["fired"][label] for label in labels]
+def _cells(rule: dict[str, Any], shown: list[str]) -> list[str]:
+    fired = [_fired(rule["fired"], label) for label in shown]
     low, high = rule["false_alarms_per_1000_healthy_steps_interval"]
     rate = "–"
     if low == low:
         rate = f"{rule['false_alarms_per_1000_healthy_steps']:.2f} ({low:.2f}–{high:.2f})"
-    k, n = rule["warned"]
-    low, high = rule["warned_interval"]
     lead = "–"
     if rule["lead_range"]:
         first, last = rule["lead_range"]
         lead = f"{rule['lead_median']:.0f} ({first}–{last})"
-    shares = [f"{k} of {n}", f"{100 * low:.0f}–{100 * high:.0f} %"] if n else ["–", "–"]
-    return [*(f"{a} of {b}" for a, b in fired), rate, *shares, lead]
+    k, n = rule["warned_of_fall"]
+    low, high = rule["warned_of_fall_interval"]
+    share = rule["fall_lead_share_median"]
+    return [
+        *fired,
+        rate,
+        _of(rule["warned"]),
+        lead,
+        _of((k, n)),
+        f"{100 * low:.0f}–{100 * high:.0f} %" if n else "–",
+        "–" if share is None else f"{100 * share:.0f} %",
+    ]
+
+
+def _fired(counts: dict[str, list[int]], label: str) -> str:
+    """Runs of an outcome, or of all faults together."""
+    pairs = [c for name, c in counts.items() if (name if name in LABELS else FAULTS) == label]
+    return _of([sum(column) for column in zip(*pairs, strict=True)])
+
+
+def _of(counts: Sequence[int]) -> str:
+    k, n = counts
+    return f"{k} of {n}" if n else "–"

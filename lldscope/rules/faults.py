@@ -80,7 +80,7 @@ FAULTS: tuple[Rule, ...] = (
         holds=lambda e, phases: t.collides(e),
         value=t.collision_value,
         threshold=t.collision_limit,
-        unit="of the groups",
+        unit="of the groups, or × the largest before",
         false_alarms="none with prompt hashes: it reports what was recorded; by group sizes: a "
         "threshold, no rate is claimed",
         message=t.collision,

@@ -8,7 +8,8 @@ standard errors below 0, and ends after ENDS steps without either.
 
 The other way round: truncation, engine mismatch and overflow are consequences where LLD, or a cause
 that is none of these three, began no later: a policy that collapses, or gets no documents any more,
-writes without end, writes unlikely tokens and has large gradients.
+writes without end, writes unlikely tokens and has large gradients. Where overflow is frequent and
+began no later, the other two are its consequences as well.
 """
 
 from __future__ import annotations
@@ -121,7 +122,8 @@ def look_alikes(e: Evidence, phases: Phases, excuse: Flags) -> dict[str, Finding
 
     `excuse` is what `excused` says of the same evidence.
     """
-    alerts = {a.rule: a for a in judge(e, phases, (*LLD, *CAUSES), excuse)[0]}
+    fired, pending = judge(e, phases, (*LLD, *CAUSES), excuse)
+    alerts = {a.rule: a for a in (*pending, *fired)}
     found = {"lld": _lld(e, alerts, excuse)}
     displaced = found["lld"].answer == "supported"
     for rule in CAUSES:
@@ -132,7 +134,8 @@ def look_alikes(e: Evidence, phases: Phases, excuse: Flags) -> dict[str, Finding
 def _lld(e: Evidence, alerts: Mapping[str, Alert], excuse: Flags) -> Finding:
     if not any(observed(e, name) for name in LLD[0].needs):
         return Finding("not_observable", "this log has no log-probabilities of correct responses")
-    displaced = [alerts[name] for name in ("lld-decay", "lld-collapse") if name in alerts]
+    fired = [alerts[name] for name in ("lld-decay", "lld-collapse") if name in alerts]
+    displaced = [alert for alert in fired if alert.episodes]
     if displaced:
         first = min(displaced, key=lambda alert: alert.step)
         return Finding("supported", f"from step {first.step} on: {first.message}")
@@ -171,19 +174,22 @@ def _cause(rule: Rule, e: Evidence, alert: Alert | None, displaced: bool) -> Fin
     if lacking:
         return Finding("not_observable", f"this log does not have {', '.join(lacking)}")
     if alert is None:
-        return Finding("ruled_out", _quiet(rule, e))
+        return _quiet(rule, e)
+    if not alert.episodes:
+        held = f"it holds since step {alert.step}, {rule.for_steps} steps in a row are needed"
+        return Finding("not_observable", f"too early to say: {held}")
     told = f"from step {alert.step} on: {alert.message}"
     if rule.id in CONSEQUENCES:
-        earlier = _earlier(e, spells(rule, _holding(rule, e))[0][0], displaced)
+        earlier = _earlier(e, rule, spells(rule, _holding(rule, e))[0][0], displaced)
         if earlier is not None:
             return Finding("ruled_out", f"a consequence: {earlier}; {told}")
     return Finding("supported", told)
 
 
-def _earlier(e: Evidence, begin: int, displaced: bool) -> str | None:
+def _earlier(e: Evidence, of: Rule, begin: int, displaced: bool) -> str | None:
     """What had begun before a consequence that begins at the row, if anything had."""
     for rule in CAUSES:
-        if rule.id in CONSEQUENCES:
+        if rule.id in CONSEQUENCES and (rule.id != "nonfinite" or of.id == "nonfinite"):
             continue
         for start, _, resolved in spells(rule, _explaining(rule, e)):
             if start <= begin + LAG and (resolved is None or begin < resolved):
@@ -194,20 +200,23 @@ def _earlier(e: Evidence, begin: int, displaced: bool) -> str | None:
     return None
 
 
-def _quiet(rule: Rule, e: Evidence) -> str:
-    """How near a rule that has not fired came to it."""
+def _quiet(rule: Rule, e: Evidence) -> Finding:
+    """How near a rule that does not hold and has not fired came to it."""
     with np.errstate(invalid="ignore", divide="ignore"):
         value = np.asarray(rule.value(e), dtype=float)
         limit = np.broadcast_to(np.asarray(rule.threshold(e), dtype=float), value.shape)
     if np.isnan(value).all():
-        return "not enough steps to compare with"
+        return Finding("not_observable", "too early to say: not enough steps to compare with")
     if rule.id == "reward-parsing":
         row = int(np.nanargmin(value))
         kept = f"the reward kept {percent(value[row])} of its trailing median at least"
         changed = f"; the policy changed with it at step {e.step[row]}"
-        return kept + (changed if value[row] <= limit[row] else "")
+        return Finding("ruled_out", kept + (changed if value[row] <= limit[row] else ""))
     row = int(np.nanargmax(value - limit))
-    unit = "× the most before" if limit[row] > 1 and "×" in rule.unit else rule.unit
+    by_ratio = limit[row] > 1 and "×" in rule.unit
+    unit = "× the most before" if by_ratio else rule.unit.split(", or ×")[0]
     told = f"{value[row]:.2g} {unit} at most (limit {limit[row]:.2g})"
     beyond = value[row] > limit[row]
-    return told + (", not for long enough or with other signs against it" if beyond else "")
+    if beyond:
+        told += ", not for long enough or with other signs against it"
+    return Finding("ruled_out", told)

@@ -12,7 +12,9 @@ def markdown() -> str:
     return "\n".join(_section(rule) for rule in (*RULES, STALLED))
 
 
-def _section(rule: Declaration) -> str:
+def said_of(rule: Declaration) -> list[tuple[str, str]]:
+    """What there is to say of a rule beside its meaning, each under its heading; names of signals
+    stand between backticks."""
     rows = [("Looks at", rule.evidence)]
     if rule.needs:
         needs = " or ".join(f"`{name}`" for name in rule.needs)
@@ -26,7 +28,11 @@ def _section(rule: Declaration) -> str:
         ("Confused with", rule.confused_with),
         ("False alarms", f"{rule.false_alarms}."),
     ]
-    items = "\n".join(f"- **{name}:** {_sentence(text)}" for name, text in rows)
+    return [(name, _sentence(text)) for name, text in rows]
+
+
+def _section(rule: Declaration) -> str:
+    items = "\n".join(f"- **{name}:** {text}" for name, text in said_of(rule))
     return f"### {rule.id}\n\n*{rule.severity}.* {rule.meaning}\n\n{items}\n"
 
 

@@ -105,13 +105,13 @@ def collision(e: Evidence, t: int) -> str:
 def collision_value(e: Evidence) -> d.Series:
     """The measurement behind the sentence."""
     share, offset = e.column("prompt_collision_share"), e.column("advantage_offset")
-    other = np.where(by_size(e), size_ratio(e), share)
+    other = np.where(by_size(e) | np.isnan(share), size_ratio(e), share)
     return np.where((share > 0) | ~off_centre(e), other, offset)
 
 
 def collision_limit(e: Evidence) -> d.Series:
     share = e.column("prompt_collision_share")
-    other = np.where(by_size(e), SIZE_JUMP, 0.0)
+    other = np.where(by_size(e) | np.isnan(share), SIZE_JUMP, 0.0)
     return np.where((share > 0) | ~off_centre(e), other, OFF_CENTRE)
 
 

@@ -17,7 +17,8 @@ import lldscope
 from lldscope import decay
 from lldscope import detectors as d
 from lldscope.assess import DEFAULT_ARL
-from lldscope.bank import Judged, LabelledRun, read_bank, score, wilson
+from lldscope.bank import LabelledRun, read_bank
+from lldscope.scoring import Judged, fall_of, score, wilson
 
 from .rivals import BETS, RIVALS, Fires, column, mixture
 
@@ -154,17 +155,30 @@ def compare(bank: Path = BANK, split: Any = "development", arl: float = DEFAULT_
         return
     frames = {run.name: frame(run) for run in runs}
     falls = [_largest_fall(frames[run.name]) for run in runs if run.label == "held"]
-    head = ("collapses warned of", "lead: median, 10 %, range", "fired on declined", "held")
+    head = (
+        "collapses warned of",
+        "lead: median, 10 %, range",
+        "falls warned of",
+        "declined",
+        "held",
+    )
     print(f"{'':52}" + "".join(f"{name:>28}" for name in (*head, "false alarms/1000 steps")))
+    fallen = {run.name: fall_of(run, frames[run.name]) for run in runs}
     for name, fires in alarms():
         judged = [
-            Judged(run, len(f := frames[run.name]), {name: starts(fires(f, arl), f["step"])})
+            Judged(
+                run,
+                len(f := frames[run.name]),
+                {name: starts(fires(f, arl), f["step"].to_numpy())},
+                fallen[run.name],
+            )
             for run in runs
         ]
         told = score(judged, [name])[0].to_dict()
         cells = [
             _share(told["warned"]),
             _lead(told),
+            _fall(told),
             *(_share(told["fired"].get(label, [0, 0])) for label in ("declined", "held")),
             _rate(told),
         ]
@@ -186,6 +200,12 @@ def _lead(told: dict[str, Any]) -> str:
     return f"{told['lead_median']:.0f}, {told['lead_p10']:.0f}, {first}–{last}"
 
 
+def _fall(told: dict[str, Any]) -> str:
+    k, n = told["warned_of_fall"]
+    share = told["fall_lead_share_median"]
+    return f"{k} of {n}" + ("" if share is None else f", {share:.0%} before")
+
+
 def _rate(told: dict[str, Any]) -> str:
     low, high = told["false_alarms_per_1000_healthy_steps_interval"]
     rate = told["false_alarms_per_1000_healthy_steps"]
@@ -201,4 +221,4 @@ def _largest_fall(signals: pd.DataFrame) -> float:
 
 
 if __name__ == "__main__":
-    compare(*map(Path, sys.argv[1:2]), *sys.argv[2:3])
+    compare(*map(Path, sys.argv[1:2]), *sys.argv[2:3])  # type: ignore[arg-type]

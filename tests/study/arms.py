@@ -131,6 +131,17 @@ FAULTS: dict[str, str] = {
 takes the arguments of `lldscope train`, and exits with 0 if the run is on record, however it
 went."""
 
+CAUSE: dict[str, str] = {
+    "retriever-dies": "tool-outage",
+    "tool-unmasked": "mask-lint",
+    "truncation": "truncation",
+    "lr-jump": "lr-jump",
+    "overflow": "nonfinite",
+    "wrong-group": "group-collision",
+    "stale-engine": "engine-mismatch",
+}
+"""Fault → the look-alike that has to be named."""
+
 ARMS: tuple[Arm, ...] = (
     Arm("grpo", "main", "GRPO", TEN),
     Arm("grpo-llds-action", "main", "GRPO + LLDS, action gate, λ 0.2", TEN, LLDS),

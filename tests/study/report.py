@@ -13,7 +13,7 @@ from pathlib import Path
 
 from lldscope.errors import LldscopeError
 
-from . import analyses, tables
+from . import analyses, mechanism, tables
 from .arms import ROOT
 from .bank import BANK
 from .results import Results, collect
@@ -33,7 +33,7 @@ def blocks(results: Results) -> dict[str, Callable[[], str]]:
     makers = (
         tables.setting, tables.progress, tables.verdict, tables.outcomes, tables.alarms,
         tables.comparisons, tables.sweep, tables.every_run, tables.labels, analyses.periods,
-        analyses.probes,
+        analyses.probes, mechanism.phases, mechanism.levers, mechanism.faults,
     )  # fmt: skip
     return {maker.__name__.replace("_", "-"): partial(maker, results) for maker in makers}
 

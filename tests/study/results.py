@@ -9,9 +9,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from lldscope.scoring import fall_row, smoothed
+
 from .arms import Planned, planned
 from .bank import BANK, exported_signals, exported_windows, index, judge
-from .outcome import Outcome, smoothed
+from .outcome import Outcome
 from .runs import state
 
 DELTA_FROM = 20  # step from which on Δ is averaged
@@ -28,7 +30,9 @@ class Result:
     final: float
     delta: float  # mean over steps from DELTA_FROM on
     delta_median: float  # of the same steps
-    decay: int | None  # step of the first decay alarm
+    alarms: dict[str, int]  # rule → the step at which it first fired
+    phases: dict[str, int]  # phase → the step at which it first began
+    causes: list[str]  # look-alikes that the signals support
     em_start: float | None
     em_end: float | None
     minutes: float | None  # of a core
@@ -37,8 +41,23 @@ class Result:
     windows: pd.DataFrame = field(repr=False, compare=False)
 
     @property
+    def fall(self) -> int | None:
+        """Row at which the reward fell for all to see (`lldscope.scoring`)."""
+        return fall_row(self.signals["reward"].to_numpy(dtype=float, na_value=np.nan))
+
+    @property
     def collapsed(self) -> bool:
         return self.outcome == "collapsed"
+
+    @property
+    def decay(self) -> int | None:
+        """Step of the first decay alarm."""
+        return self.alarms.get("lld-decay")
+
+    @property
+    def fault_step(self) -> int:
+        """Step at which the fault was put in; 0 without one."""
+        return int(self.line["settings"].get("fault_at") or 0)
 
     @property
     def lead(self) -> int | None:
@@ -64,7 +83,8 @@ class Results:
 
     def label(self, run: Result) -> str:
         """What a detector should say of the run: its fault, `collapsed`, `declined`, `rescued`
-        (LLDS, and plain GRPO with the same seed collapsed or declined) or `healthy`."""
+        (LLDS, and plain GRPO with the same seed collapsed or declined), `recovered` (held in the
+        end, after its reward had fallen) or `healthy`."""
         if run.plan.arm.fault is not None:
             return run.plan.arm.fault
         if run.outcome != "held":
@@ -72,6 +92,8 @@ class Results:
         plain = self.by_seed("grpo").get(run.plan.seed)
         has_llds = run.line["settings"]["llds"] not in ("off", "ungated")
         rescued = has_llds and plain is not None and plain.outcome != "held"
+        if run.fall is not None:
+            return "recovered"
         return "rescued" if rescued else "healthy"
 
     def planned(self, arm: str) -> int:
@@ -91,7 +113,11 @@ def _result(plan: Planned, line: dict[str, Any], bank: Path) -> Result:
     signals = exported_signals(plan.name, bank)
     means = smoothed(signals["reward"])
     delta = signals["delta_correct"][signals["step"] >= DELTA_FROM]
-    alarms = {a.rule: a.step for a in judge(signals).alerts}
+    found = judge(signals)
+    phases: dict[str, int] = {}
+    for span in found.spans():
+        if span.phase is not None:
+            phases.setdefault(span.phase, span.start_step)
     em = list(line["em_greedy"].values())
     return Result(
         plan=plan,
@@ -101,7 +127,9 @@ def _result(plan: Planned, line: dict[str, Any], bank: Path) -> Result:
         final=float(means[-1]),
         delta=float(delta.mean()),
         delta_median=float(delta.median()),
-        decay=alarms.get("lld-decay"),
+        alarms={a.rule: a.step for a in found.alerts},
+        phases=phases,
+        causes=[name for name, f in found.look_alikes().items() if f.answer == "supported"],
         em_start=em[0] if em else None,
         em_end=em[-1] if em else None,
         minutes=line["cpu_seconds"] / 60 if line.get("cpu_seconds") else None,

@@ -8,9 +8,9 @@ from statistics import mean, median
 
 import numpy as np
 
-from lldscope.bank import wilson
+from lldscope.scoring import wilson
 
-from .arms import BASE_FILE, LAMBDAS, THREE, Arm
+from .arms import BASE_FILE, LAMBDAS, THREE, Arm, Kind
 from .results import Result, Results
 from .stats import Paired, paired
 
@@ -53,7 +53,7 @@ def outcomes(results: Results) -> str:
         "arm", "runs", "collapsed", "95 % interval", "declined", "step of collapse", "best reward",
         "final reward", "greedy EM, start → end", "core minutes a run",
     )  # fmt: skip
-    return _table(head, _per_arm(results, _outcome_cells))
+    return table(head, _per_arm(results, _outcome_cells))
 
 
 def _outcome_cells(runs: list[Result]) -> list[str]:
@@ -63,7 +63,7 @@ def _outcome_cells(runs: list[Result]) -> list[str]:
         f"{k} of {len(runs)}",
         f"{100 * low:.0f}–{100 * high:.0f} %",
         str(sum(r.outcome == "declined" for r in runs)),
-        _spread(r.collapse_step for r in runs),
+        spread(r.collapse_step for r in runs),
         _mean(r.best for r in runs),
         _mean(r.final for r in runs),
         f"{_mean(r.em_start for r in runs)} → {_mean(r.em_end for r in runs)}",
@@ -82,7 +82,7 @@ def alarms(results: Results) -> str:
         "arm", "runs", "mean Δ", "median Δ", "runs with a decay alarm", "its step", "lead time",
         "collapses with no alarm before", "alarms without collapse",
     )  # fmt: skip
-    return _table(head, _per_arm(results, _alarm_cells))
+    return table(head, _per_arm(results, _alarm_cells))
 
 
 def _alarm_cells(runs: list[Result]) -> list[str]:
@@ -92,8 +92,8 @@ def _alarm_cells(runs: list[Result]) -> list[str]:
         _signed(r.delta for r in runs),
         _signed(r.delta_median for r in runs),
         f"{sum(r.decay is not None for r in runs)} of {len(runs)}",
-        _spread(r.decay for r in runs),
-        _spread(r.lead for r in dead),
+        spread(r.decay for r in runs),
+        spread(r.lead for r in dead),
         f"{sum(r.lead is None for r in dead)} of {len(dead)}" if dead else "–",
         f"{sum(r.decay is not None for r in alive)} of {len(alive)}" if alive else "–",
     ]
@@ -109,9 +109,9 @@ def sweep(results: Results) -> str:
             finals = ", ".join(f"{r.final:.2f}" for r in runs)
             dead = f"{sum(r.collapsed for r in runs)} of {len(runs)}"
             cells = [_mean(r.best for r in runs), _mean(r.final for r in runs), finals]
-            n = _so_far(len(runs), len(THREE))
+            n = so_far(len(runs), len(THREE))
             rows.append([f"{value:g}", n, dead, *cells, _signed(r.delta for r in runs)])
-    return _table(head, rows)
+    return table(head, rows)
 
 
 # -- comparisons ----------------------------------------------------------------------------------
@@ -127,7 +127,7 @@ def comparisons(results: Results) -> str:
     for first, second in COMPARED:
         if (compared := compare(results, first, second)) is not None:
             rows.append(_comparison_cells(results, first, second, compared))
-    return _table(head, rows)
+    return table(head, rows)
 
 
 def compare(results: Results, first: str, second: str) -> Paired | None:
@@ -193,7 +193,7 @@ def _collapses(results: Results, arm: str) -> str:
         before = sum(r.lead is not None for r in dead)
         told += f", {before} of {len(dead)} with a decay alarm before"
         if before:
-            told += f", by {_spread(r.lead for r in dead)} steps"
+            told += f", by {spread(r.lead for r in dead)} steps"
     return told + "."
 
 
@@ -215,7 +215,7 @@ def every_run(results: Results) -> str:
         ]
         for r in results.runs
     ]  # fmt: skip
-    return _table(head, rows)
+    return table(head, rows)
 
 
 def labels(results: Results) -> str:
@@ -225,28 +225,36 @@ def labels(results: Results) -> str:
         [label, *(str(counts[label, part]) for part in ("development", "test"))]
         for label in sorted({label for label, _ in counts})
     ]
-    return _table(("label", "development", "test"), rows)
+    return table(("label", "development", "test"), rows)
 
 
 # -- cells ----------------------------------------------------------------------------------------
 
 
-def _per_arm(results: Results, cells: Callable[[list[Result]], list[str]]) -> list[list[str]]:
-    """A row for each arm that has runs."""
-    rows = []
+def arms_of(results: Results, kinds: Sequence[Kind]) -> list[Arm]:
+    """The arms of some kinds that have runs, in the order of the plan."""
     arms: Iterable[Arm] = dict.fromkeys(p.arm for p in results.plan)
-    for arm in arms:
-        if runs := results.of(arm.name):
-            n = _so_far(len(runs), results.planned(arm.name))
-            rows.append([f"`{arm.name}` {arm.words}", n, *cells(runs)])
+    return [arm for arm in arms if arm.kind in kinds and results.of(arm.name)]
+
+
+def _per_arm(results: Results, cells: Callable[[list[Result]], list[str]]) -> list[list[str]]:
+    """A row for each arm of the comparison that has runs; sweep, levers and faults have tables of
+    their own."""
+    rows = []
+    for arm in arms_of(results, ("main", "control", "variant")):
+        runs = results.of(arm.name)
+        n = so_far(len(runs), results.planned(arm.name))
+        rows.append([f"`{arm.name}` {arm.words}", n, *cells(runs)])
     return rows
 
 
-def _so_far(n: int, planned: int) -> str:
+def so_far(n: int, planned: int) -> str:
+    """A number of runs, and of how many if some are missing."""
     return str(n) if n == planned else f"{n} of {planned} so far"
 
 
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table in Markdown."""
     if not rows:
         return "No runs yet."
     lines = [head, ["---"] * len(head), *rows]
@@ -263,7 +271,7 @@ def _signed(values: Iterable[float]) -> str:
     return f"{mean(known):+.2f}" if known else "–"
 
 
-def _spread(values: Iterable[int | None]) -> str:
+def spread(values: Iterable[int | None]) -> str:
     """Median and range."""
     known = sorted(v for v in values if v is not None)
     if not known:

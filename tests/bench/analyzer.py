@@ -1,0 +1,92 @@
+"""The analyzer on 10,000,000 rows of actions: all signals from nothing, again, and step by step.
+
+python -m tests.bench.analyzer [RUN]     RUN: as `tests.bench.long_run` made it; else one is made
+"""
+
+from __future__ import annotations
+
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+
+import duckdb
+
+import lldscope
+from lldscope.check import check
+from lldscope.runs import Run
+
+from .long_run import write_long_run, write_steps
+
+LIVE = (500, 500, 4)  # steps, responses and actions of the run that is followed
+FOLLOWED = 20  # steps that are added to it, one by one
+
+
+def main(run: Path | None = None) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        run = run or write_long_run(Path(folder) / "long")
+        (rows,) = duckdb.execute(f"SELECT count(*) FROM '{run}/actions/*.parquet'").fetchall()[0]
+        print(f"rows of actions             {rows:,}")
+        scan = least(lambda: one_pass(run))
+        print(f"one pass in DuckDB          {scan:.2f} s (Δ by step and action, no join)")
+        # In a process of its own: what it needs at most is told of a whole process.
+        code = f"from tests.bench.analyzer import signals; signals({str(run)!r})"
+        subprocess.run([sys.executable, "-c", code], check=True)
+        follow(Path(folder) / "live")
+
+
+def least(work: Callable[[], object], rounds: int = 3) -> float:
+    """Seconds of the quickest round."""
+    seconds = []
+    for _ in range(rounds):
+        started = time.perf_counter()
+        work()
+        seconds.append(time.perf_counter() - started)
+    return min(seconds)
+
+
+def one_pass(run: Path) -> None:
+    duckdb.execute(
+        "SELECT step, action_index, avg(logp_post_sum - logp_old_sum) "
+        f"FROM '{run}/actions/*.parquet' GROUP BY ALL"
+    ).fetchall()
+
+
+def signals(path: str) -> None:
+    """Open, compute every signal, assess; what was kept of an earlier look is not used."""
+    started = time.perf_counter()
+    run = Run(Path(path))
+    seconds = time.perf_counter() - started
+    verdict = check(run)["verdict"]
+    whole = time.perf_counter() - started
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10
+    print(f"all signals                 {seconds:.2f} s, verdict ({verdict}) after {whole:.2f} s")
+    print(f"memory at most              {peak:,.0f} MiB, libraries included")
+
+
+def follow(path: Path) -> None:
+    """A new step of 2,000 actions, from its seal to the verdict."""
+    write_long_run(path, *LIVE)
+    first = LIVE[0]
+    seconds = []
+    with Run(path) as run, lldscope.Recorder(path, resume=True) as recorder:
+        run.assess()
+        for step in write_steps(recorder, first + FOLLOWED, *LIVE[1:], time.time(), first=first):
+            recorder.flush()
+            started = time.perf_counter()
+            run.refresh()
+            found = run.assess()
+            seconds.append(time.perf_counter() - started)
+            assert len(found.phases) == step + 1, "the new step is not there"
+    print(
+        f"one step more               {1000 * median(seconds):.0f} ms (median of {FOLLOWED}, "
+        f"longest {1000 * max(seconds):.0f} ms), run of {first} steps"
+    )
+
+
+if __name__ == "__main__":
+    main(*map(Path, sys.argv[1:]))

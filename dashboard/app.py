@@ -35,6 +35,17 @@ _HEAD_SCRIPT = """
 })();
 """
 
+# Pages with charts fetch Plotly while they are asked for, not after they have come; Dash's own way
+# is to begin when the first chart is there, and it does not when Plotly is.
+_PLOTLY = "/_dash-component-suites/plotly/package_data/plotly.min.js"
+_PLOTLY_SCRIPT = f"""
+if (location.pathname.startsWith("/run/") || location.pathname === "/compare") {{
+  var script = document.createElement("script");
+  script.src = "{_PLOTLY}";
+  document.head.appendChild(script);
+}}
+"""
+
 _INDEX = f"""<!DOCTYPE html>
 <html lang="en">
 <head>
@@ -43,7 +54,7 @@ _INDEX = f"""<!DOCTYPE html>
 <title>{{%title%}}</title>
 <link rel="icon" href="{_ICON}">
 <style>{theme.css()}</style>
-<script>{_HEAD_SCRIPT}</script>
+<script>{_HEAD_SCRIPT}{_PLOTLY_SCRIPT}</script>
 {{%css%}}
 </head>
 <body>
@@ -76,10 +87,13 @@ def make_app(shelf: Shelf) -> Dash:
     app.layout = html.Div(
         [
             dcc.Location(id="url"),
+            dcc.Store(id="again"),
             html.Nav(
                 [
                     html.A([html.Span("lld", className="mark"), "scope"], href="/", id="brand"),
                     html.A("Runs", href="/"),
+                    html.A("Alarm rules", href="/rules"),
+                    html.Button("Keys", id="help", className="button plain", title="keyboard: ?"),
                     html.Button("Light / dark", id="theme", className="button plain"),
                 ]
             ),

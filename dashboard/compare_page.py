@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from math import isnan
+
 from dash import dcc, html
 
 from . import parts, theme, words
 from .charts import CHARTS
-from .figures import make_overlay, run_style
-from .frame import controls, looks_of, memory, told, view_of, words_page
-from .shelf import Look, Shelf
+from .figures import make_overlay, run_style, zero
+from .frame import ALIGNED_BY, controls, looks_of, memory, named_group, told, view_of, words_page
+from .look import Look
+from .series import SINCE, floats
+from .shelf import Shelf
 
 MOST_COMPARED = 20
 
@@ -17,19 +21,21 @@ def compare_page(shelf: Shelf, query: dict[str, list[str]]) -> html.Div:
     """The page that compares the runs the address names, or words if none can be read."""
     names = list(dict.fromkeys(query.get("run", [])))
     looks, lost = looks_of(shelf, names[:MOST_COMPARED])
+    if waits := [name for name in lost if shelf.is_opening(name)]:
+        told_so_far = f"{len(looks)} of {len(looks) + len(waits)} runs are read."
+        return words_page("The runs are being read", told_so_far, retry=True)
     if not looks:
         why = "; ".join(lost.values()) or "Choose runs in the list, then press Compare."
-        return words_page("No runs to compare", why)
-    view = view_of(query)
+        return words_page("No runs to compare", why, retry=bool(lost))
+    view = view_of(query, ALIGNED_BY)
+    hidden = set(query.get("hide", []))
     subjects = [look.subject for look in looks]
-    shown = [s.name for s in subjects]
+    shown = [s.name for s in subjects if s.name not in hidden]
+    figures = [make_overlay(c, subjects, set(shown), view) for c in CHARTS]
     cards = [
-        parts.chart_card(c, make_overlay(c, subjects, set(shown), view), [], c.compared or c.note)
-        for c in CHARTS
+        parts.chart_card(c, figure, [], c.compared or c.note)
+        for c, figure in zip(CHARTS, figures, strict=True)
     ]
-    missed = list(lost.values())
-    if len(names) > MOST_COMPARED:
-        missed.append(f"{len(names)} runs were asked for; the first {MOST_COMPARED} are shown.")
     options = [
         {
             "label": html.Span(
@@ -39,19 +45,41 @@ def compare_page(shelf: Shelf, query: dict[str, list[str]]) -> html.Div:
         }
         for i, s in enumerate(subjects)
     ]
+    many = f"{len(names)} runs were asked for; the first {MOST_COMPARED} are shown."
+    missed = [*lost.values(), *([many] if len(names) > MOST_COMPARED else [])]
     return html.Div(
         [
-            html.Header([html.H1(f"{len(subjects)} runs compared")], className="page-head"),
+            html.Header(
+                [
+                    html.H1(f"{len(subjects)} runs compared"),
+                    html.Button("Pause", id="pause", className="button", title="keyboard: p"),
+                ],
+                className="page-head",
+            ),
             html.Div(" ".join(missed), className="notice", role="status") if missed else None,
             html.Div(compare_table(looks), id=told("compared")),
-            controls(
-                view,
+            controls(view, None, ALIGNED_BY),
+            named_group(
+                "runs drawn",
                 dcc.Checklist(options, shown, id={"type": "shown", "index": 0}, className="shown"),
+                seen=False,
             ),
+            html.P(unplaced(looks, view.by), id=told("unplaced"), className="unplaced quiet"),
             html.Div(cards, className="charts"),
-            *memory(looks, shown, view),
+            *memory(looks, shown, view, figures),
         ]
     )
+
+
+def unplaced(looks: list[Look], by: str) -> str:
+    """Which runs an alignment cannot place, in words; nothing if it places all."""
+    if by not in SINCE:
+        return ""
+    names = [words.visible(s.name, 60) for s in (x.subject for x in looks) if isnan(zero(s, by))]
+    if not names:
+        return ""
+    never = "decay was never judged to begin" if by == "onset" else "lld-decay never fired"
+    return f"Not drawn, because {never}: {', '.join(names)}."
 
 
 def compare_table(looks: list[Look]) -> html.Table:
@@ -76,13 +104,18 @@ def compare_table(looks: list[Look]) -> html.Table:
                     html.Td(_step(state["last_step"]), className="number"),
                     html.Td(_step(first.get("lld-decay")), className="number"),
                     html.Td(_step(first.get("lld-collapse")), className="number"),
-                    html.Td(words.age(state["last_row_age_seconds"])),
+                    html.Td(parts.since(_last_time(look))),
                 ]
             )
         )
     numeric = ("last step", "decay alarm", "collapse alarm")
     head = html.Tr([html.Th(n, className="number" if n in numeric else None) for n in named])
     return html.Table([html.Thead(head), html.Tbody(rows)], className="card runs")
+
+
+def _last_time(look: Look) -> float | None:
+    times = floats(look.subject.table, "time")
+    return float(times[-1]) if len(times) and not isnan(times[-1]) else None
 
 
 def _step(step: int | None) -> str:

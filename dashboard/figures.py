@@ -6,7 +6,8 @@ Text that comes from a run is escaped, because Plotly reads a little HTML in tex
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 from html import escape
 from typing import Any
 
@@ -16,12 +17,24 @@ import pandas as pd
 from . import marks, theme
 from .charts import EVIDENCE, Chart, Line
 from .layout import chart_layout, evidence_axis, has_evidence
-from .series import MOST_POINTS, Numbers, Thinned, floats, positions, smooth, thin, x_axis
+from .series import (
+    MOST_POINTS,
+    SINCE,
+    Numbers,
+    Thinned,
+    XAxis,
+    floats,
+    positions,
+    smooth,
+    thin,
+    x_axis,
+)
 from .words import visible
 
 Figure = dict[str, Any]
 
 HEIGHT = 230  # of a chart, pixels
+MOST_TOGETHER = 8 * MOST_POINTS  # points of all runs in a chart that compares them
 MEAN_WIDTH, GHOST_WIDTH = 2.0, 1.0
 
 
@@ -32,6 +45,11 @@ class View:
     by: str = "step"
     window: int = 10
     zoom: tuple[float, float] | None = None
+
+    @property
+    def key(self) -> list[Any]:
+        """The view as plain values, to compare and to send."""
+        return [self.by, self.window, list(self.zoom or ())]
 
 
 @dataclass(frozen=True)
@@ -61,9 +79,7 @@ def make_chart(chart: Chart, subject: Subject, view: View) -> Figure:
         data.append(_trace(mean, line, chart))
         counts.append(mean)
     seen = view.zoom or axis.extent
-    layout = chart_layout(chart, axis, seen)
-    if has_evidence(chart):
-        layout["yaxis2"] |= evidence_axis(subject.arl)
+    layout = _framed(chart, axis, seen, subject.arl)
     layout["shapes"] = [
         *marks.phase_bands(subject.table, subject.spans, axis, seen),
         *marks.event_ticks(subject.table, subject.events, axis, seen),
@@ -76,7 +92,9 @@ def make_chart(chart: Chart, subject: Subject, view: View) -> Figure:
 
 def make_overlay(chart: Chart, subjects: list[Subject], shown: set[str], view: View) -> Figure:
     """A chart of several runs: the chart's first line of each, in the run's colour and dash."""
+    subjects = [aligned(s, view.by) for s in subjects]
     axis = x_axis([s.table for s in subjects], view.by)
+    most = min(MOST_POINTS, MOST_TOGETHER // max(1, len(shown)))
     counts: list[Thinned] = []
     data, shapes = [], []
     seen = view.zoom or axis.extent
@@ -86,13 +104,45 @@ def make_overlay(chart: Chart, subjects: list[Subject], shown: set[str], view: V
         color, dash = run_style(i)
         line = Line(chart.lines[0].column, escape(visible(subject.name)), color, dash)
         y = _measured(floats(subject.table, line.column), chart.log)
-        points = thin(positions(subject.table, axis), smooth(y, view.window), view.zoom)
+        points = thin(positions(subject.table, axis), smooth(y, view.window), view.zoom, most)
         counts.append(points)
         data.append(_trace(points, line, chart))
         shapes += marks.onset_line(subject.table, subject.alerts, axis, color, dash)
     layout = chart_layout(chart, axis, seen, right=False)
     layout["shapes"] = shapes
     return _finish(data, layout, counts, "not measured in these runs")
+
+
+def blank(chart: Chart, subject: Subject, view: View) -> Figure:
+    """The frame of a chart whose lines come later."""
+    axis = x_axis([subject.table], view.by)
+    layout = _framed(chart, axis, view.zoom or axis.extent, subject.arl)
+    return {"data": [], "layout": layout | {"shapes": [], "annotations": [], "meta": ""}}
+
+
+def _framed(chart: Chart, axis: XAxis, seen: tuple[float, float], arl: float) -> Figure:
+    layout = chart_layout(chart, axis, seen)
+    if has_evidence(chart):
+        layout["yaxis2"] |= evidence_axis(arl)
+    return layout
+
+
+def aligned(subject: Subject, by: str) -> Subject:
+    """The run with a column of steps since what runs are aligned by; NaN where that never was."""
+    if by not in SINCE:
+        return subject
+    since = floats(subject.table, "step") - zero(subject, by)
+    return replace(subject, table=subject.table.assign(**{by: since}))
+
+
+def zero(subject: Subject, by: str) -> float:
+    """The step of a run from which the others are counted; NaN if there is none."""
+    if by == "alarm":
+        found = [a["step"] for a in subject.alerts if a["rule"] == "lld-decay"]
+    else:
+        ill = ("decay", "collapse")
+        found = [s["start_step"] for s in subject.spans if s["phase"] in ill]
+    return next((float(step) for step in found if step is not None), math.nan)
 
 
 def run_style(position: int) -> tuple[str, str]:
@@ -123,6 +173,7 @@ def _trace(points: Thinned, line: Line, chart: Chart, raw: bool = False) -> Figu
         "name": name,
         "x": points.x,
         "y": points.y,
+        "meta": points.settled,
         "yaxis": "y2" if line.right else "y",
         "opacity": 0.32 if raw else 1.0,
         "line": {
@@ -160,11 +211,12 @@ def _threshold(chart: Chart, arl: float) -> list[Figure]:
 
 
 def _finish(data: list[Figure], layout: Figure, counts: list[Thinned], missing: str) -> Figure:
-    most = max((c.total for c in counts), default=0)
     lost = max((c.not_finite for c in counts), default=0)
     said = []
-    if most > MOST_POINTS:
-        said.append(f"{MOST_POINTS:,} of {most:,} points, extremes kept")
+    if (longest := max(counts, key=lambda c: c.total, default=None)) and longest.total > len(
+        longest.x
+    ):
+        said.append(f"{len(longest.x):,} of {longest.total:,} points, extremes kept")
     if lost:
         said.append(f"{lost:,} not finite, not drawn")
     layout["meta"] = " · ".join(said)

@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from dash import dcc, html
 
 from lldscope.errors import LldscopeError
 
-from .figures import View
-from .shelf import Look, Shelf
+from .attributes import attrs
+from .figures import Figure, View
+from .increments import has
+from .look import Look
+from .shelf import Shelf
 from .words import visible
 
 REFRESH_MS = 2000
 WINDOWS = (1, 5, 10, 25, 50)  # steps of the trailing mean
 X_AXES = {"step": "step", "tokens": "tokens", "time": "time"}
+ALIGNED_BY = X_AXES | {"onset": "onset of decay", "alarm": "decay alarm"}
 
 
-def view_of(query: dict[str, list[str]]) -> View:
+def view_of(query: dict[str, list[str]], axes: dict[str, str] = X_AXES) -> View:
     """The view a shared address asks for; what it says wrongly is passed over."""
     by = query.get("x", ["step"])[0]
     window = query.get("mean", ["10"])[0]
@@ -29,7 +34,7 @@ def view_of(query: dict[str, list[str]]) -> View:
     except (KeyError, ValueError):
         pass
     known = window.isdigit() and int(window) in WINDOWS
-    return View(by if by in X_AXES else "step", int(window) if known else 10, zoom)
+    return View(by if by in axes else "step", int(window) if known else 10, zoom)
 
 
 def told(part: str) -> dict[str, str]:
@@ -39,50 +44,76 @@ def told(part: str) -> dict[str, str]:
 
 def looks_of(shelf: Shelf, names: Sequence[str]) -> tuple[list[Look], dict[str, str]]:
     """Looks at the runs that can be read, and a sentence for each that cannot."""
-    looks, lost = [], {}
-    for name in names:
+
+    def look(name: str) -> Look | str:
         try:
-            looks.append(shelf.look(name))
+            return shelf.look(name)
         except LldscopeError as error:
-            lost[name] = str(error)
-    return looks, lost
+            return str(error)
+
+    if len(names) < 2:
+        found = [look(name) for name in names]
+    else:
+        with ThreadPoolExecutor(len(names)) as readers:
+            found = list(readers.map(look, names))
+    told = list(zip(names, found, strict=True))
+    return (
+        [f for _, f in told if isinstance(f, Look)],
+        {name: f for name, f in told if isinstance(f, str)},
+    )
 
 
-def controls(view: View, extra: Any = None) -> html.Div:
+def named_group(name: str, control: Any, seen: bool = True) -> html.Div:
+    """Radio buttons or boxes under a common name, which is shown or only said."""
+    key = [html.Span(name, className="key")] if seen else []
+    return html.Div([*key, control], role="group", className="choice", **attrs(aria_label=name))
+
+
+def controls(view: View, extra: Any = None, axes: dict[str, str] = X_AXES) -> html.Div:
     """X axis and smoothing, after what a page puts in front of them."""
     means = [{"label": "raw" if w == 1 else str(w), "value": w} for w in WINDOWS]
     return html.Div(
         [
             html.Span() if extra is None else extra,
-            html.Label("x axis", className="key"),
-            dcc.RadioItems(X_AXES, view.by, id="x", className="segments"),
-            html.Label("trailing mean, steps", className="key"),
-            dcc.RadioItems(means, view.window, id="mean", className="segments"),
-            html.Span(
-                "phases as judged live · drag to zoom, double-click to go back",
-                className="quiet hint",
+            named_group(
+                "x axis" if axes is X_AXES else "aligned by",
+                dcc.RadioItems(axes, view.by, id="x", className="segments"),
             ),
+            named_group(
+                "trailing mean, steps",
+                dcc.RadioItems(means, view.window, id="mean", className="segments"),
+            ),
+            html.Span("drag to zoom · double-click: all", className="quiet hint"),
         ],
         className="controls",
     )
 
 
-def drawn(looks: list[Look], view: View, shown: list[str] | None) -> dict[str, Any]:
-    """What charts were drawn from; while it stays the same there is nothing to redraw."""
-    seen = [view.by, view.window, list(view.zoom or ()), sorted(shown or ())]
-    return {"versions": [look.version for look in looks], "view": seen}
+def drawn(
+    looks: list[Look], view: View, shown: list[str] | None, figures: Sequence[Figure | None]
+) -> dict[str, Any]:
+    """What charts were drawn from, and what of them the browser has; while the first stays the same
+    there is nothing to redraw, and the second tells what must be sent. None: not drawn yet."""
+    return {
+        "versions": [look.version for look in looks],
+        "view": [*view.key, sorted(shown or ())],
+        "has": [figure and has(figure) for figure in figures],
+    }
 
 
-def memory(looks: list[Look], shown: list[str] | None, view: View) -> list[Any]:
+def memory(
+    looks: list[Look], shown: list[str] | None, view: View, figures: Sequence[Figure | None]
+) -> list[Any]:
     """What the browser remembers of the page, and the clock that asks for news."""
     zoom = {"x": view.by, "range": view.zoom} if view.zoom else None
     return [
         dcc.Store(id="names", data=[look.subject.name for look in looks]),
-        dcc.Store(id="seen", data=drawn(looks, view, shown)),
+        dcc.Store(id="seen", data=drawn(looks, view, shown, figures)),
         dcc.Store(id="zoom", data=zoom),
         dcc.Store(id="address"),
         dcc.Interval(id="clock", interval=REFRESH_MS),
         dcc.Store(id="tick"),
+        dcc.Store(id="begun"),
     ]
 
 

@@ -25,12 +25,15 @@ from lldscope.errors import LldscopeError
 
 from . import parts
 from .charts import CHARTS
-from .compare_page import compare_table
+from .compare_page import compare_table, unplaced
 from .figures import Figure, View, make_chart, make_overlay, remarks
 from .frame import drawn, looks_of
-from .list_page import run_table
+from .increments import has, patch
+from .lines import Lines
+from .list_page import choice_of, run_rows
 from .pages import page
 from .shelf import Look, Shelf
+from .system_page import facts
 
 _CHARTS = {"type": "chart", "index": ALL}
 
@@ -38,38 +41,65 @@ _CHARTS = {"type": "chart", "index": ALL}
 def register(app: Dash, shelf: Shelf) -> None:
     """Attach every callback to the app."""
     _in_browser(app)
+    lines = Lines(shelf)
 
     @app.callback(
         Output("page", "children"),
         Input("url", "pathname"),
         Input("url", "search"),
-        Input({"type": "retry", "index": ALL}, "n_intervals"),
+        Input("again", "data"),
     )
-    def show_page(path: str | None, search: str | None, retries: list[int]) -> Any:
-        return page(shelf, path or "/", search or "")
+    def show_page(path: str | None, search: str | None, again: int | None) -> Any:
+        return page(shelf, path or "/", search or "", lines)
 
     @app.callback(
-        Output("runs", "children"),
+        Output("rows", "children"),
+        Output("list-has", "data"),
         Input("list-tick", "data"),
-        State({"type": "pick", "index": ALL}, "value"),
+        Input("choice", "data"),
+        State("picks", "data"),
+        State("list-has", "data"),
         prevent_initial_call=True,
-        running=[(Output("list-clock", "disabled"), True, False)],
     )
-    def refresh_list(tick: int, picked: list[list[str]]) -> Any:
-        return run_table(shelf, [name for pick in picked for name in pick])
+    def refresh_list(tick: int, choice: dict[str, str], picks: list[str], has: list[Any]) -> Any:
+        rows, now = run_rows(lines, choice_of(choice), picks)
+        if now == has:
+            return no_update, no_update
+        if [name for name, _ in now] != [name for name, _ in has]:
+            return rows, now
+        changed = Patch()  # only the lines that say something else now
+        for i, (row, before, after) in enumerate(zip(rows, has, now, strict=True)):
+            if before != after:
+                changed[i] = row
+        return changed, now
 
     @app.callback(
         Output({"type": "told", "index": ALL}, "children"),
         Input("tick", "data"),
+        Input("x", "value"),
         State("names", "data"),
         State("seen", "data"),
         prevent_initial_call=True,
     )
-    def refresh_words(tick: int, names: list[str], seen: dict[str, Any]) -> list[Any]:
+    def refresh_words(tick: int, by: str, names: list[str], seen: dict[str, Any]) -> list[Any]:
         wanted = [output["id"]["index"] for output in ctx.outputs_list]
-        several = "compared" in wanted
-        told = _told_of_several(shelf, names) if several else _told_of_one(shelf, names[0], seen)
+        if "compared" in wanted:
+            told = _told_of_several(shelf, names, by, seen)
+        else:
+            told = _told_of_one(shelf, names[0], seen)
         return [told.get(part, no_update) for part in wanted]
+
+    @app.callback(
+        Output("system", "children"),
+        Input("system-tick", "data"),
+        State("names", "data"),
+        prevent_initial_call=True,
+    )
+    def refresh_system(tick: int, names: list[str]) -> Any:
+        try:
+            return facts(shelf, names[0])
+        except LldscopeError:
+            return no_update  # what was read is kept
 
     _charts(app, shelf)
 
@@ -84,9 +114,8 @@ def _charts(app: Dash, shelf: Shelf) -> None:
     view = [Input("x", "value"), Input("mean", "value"), Input("zoom", "data")]
     shown = Input({"type": "shown", "index": ALL}, "value")
     known = (State("names", "data"), State("seen", "data"))
-    still = [(Output("clock", "disabled"), True, False)]  # no tick while one is answered
 
-    @app.callback(*outputs, tick, *view, shown, *known, prevent_initial_call=True, running=still)
+    @app.callback(*outputs, tick, *view, shown, *known, prevent_initial_call=True)
     def refresh_charts(
         tick: int,
         by: str,
@@ -96,15 +125,21 @@ def _charts(app: Dash, shelf: Shelf) -> None:
         names: list[str],
         seen: dict[str, Any],
     ) -> Any:
-        looks, _ = looks_of(shelf, names)
+        nothing = [no_update] * len(CHARTS), [no_update] * len(CHARTS), no_update
+        if not ctx.triggered:  # the page has only just come
+            return nothing
+        looks, lost = looks_of(shelf, names)
         # a zoom belongs to the x axis it was made on
         ours = zoom["range"] if zoom and zoom["x"] == by else None
         view = View(by, mean, (ours[0], ours[1]) if ours else None)
-        now = drawn(looks, view, shown[0] if shown else None)
-        if not looks or now == seen:
-            return [no_update] * len(CHARTS), [no_update] * len(CHARTS), no_update
+        same = drawn(looks, view, shown[0] if shown else None, [])
+        known = None not in seen["has"] and all(same[k] == seen[k] for k in ("versions", "view"))
+        if not looks or lost or known:
+            return nothing
         figures = draw(looks, view, set(shown[0]) if shown else None)
-        return [patch(f) for f in figures], [remarks(f) for f in figures], now
+        notes = seen["has"] if same["view"] == seen["view"] else [None] * len(CHARTS)
+        patches = [patch(f, note) or no_update for f, note in zip(figures, notes, strict=True)]
+        return patches, [remarks(f) for f in figures], same | {"has": [has(f) for f in figures]}
 
 
 def draw(looks: list[Look], view: View, shown: set[str] | None) -> list[Figure]:
@@ -113,16 +148,6 @@ def draw(looks: list[Look], view: View, shown: set[str] | None) -> list[Figure]:
     if shown is None:
         return [make_chart(chart, subjects[0], view) for chart in CHARTS]
     return [make_overlay(chart, subjects, shown, view) for chart in CHARTS]
-
-
-def patch(figure: Figure) -> Patch:
-    """The parts of a figure that rows and views change."""
-    changed = Patch()
-    changed["data"] = figure["data"]
-    for part in ("shapes", "annotations", "xaxis", "yaxis", "yaxis2"):
-        if part in figure["layout"]:
-            changed["layout"][part] = figure["layout"][part]
-    return changed
 
 
 def _told_of_one(shelf: Shelf, name: str, seen: dict[str, Any]) -> dict[str, Any]:
@@ -141,9 +166,18 @@ def _told_of_one(shelf: Shelf, name: str, seen: dict[str, Any]) -> dict[str, Any
     return told
 
 
-def _told_of_several(shelf: Shelf, names: list[str]) -> dict[str, Any]:
+def _told_of_several(
+    shelf: Shelf, names: list[str], by: str, seen: dict[str, Any]
+) -> dict[str, Any]:
+    """The table, if it may have changed, and the runs that the alignment has no place for."""
     looks, lost = looks_of(shelf, names)
-    return {} if lost else {"compared": compare_table(looks)}
+    if lost:
+        return {"unplaced": f"{' '.join(lost.values())} What was drawn is kept."}
+    told: dict[str, Any] = {"unplaced": unplaced(looks, by)}
+    dead = any(look.state["life"] in ("stalled", "failed") for look in looks)
+    if dead or seen["versions"] != [look.version for look in looks]:
+        told["compared"] = compare_table(looks)
+    return told
 
 
 def _in_browser(app: Dash) -> None:
@@ -154,7 +188,10 @@ def _in_browser(app: Dash) -> None:
         app.clientside_callback(code, *wires, prevent_initial_call=not initially)
 
     ask("tick", Output("tick", "data"), Input("clock", "n_intervals"))
+    ask("begin", Output("begun", "data"), Input("names", "data"), initially=True)
+    ask("retry", Output("again", "data"), Input({"type": "retry", "index": ALL}, "n_intervals"))
     ask("tick", Output("list-tick", "data"), Input("list-clock", "n_intervals"))
+    ask("tick", Output("system-tick", "data"), Input("system-clock", "n_intervals"))
     ask(
         "zoom",
         Output("zoom", "data"),
@@ -168,13 +205,28 @@ def _in_browser(app: Dash) -> None:
         Input("x", "value"),
         Input("mean", "value"),
         Input("zoom", "data"),
+        Input({"type": "shown", "index": ALL}, "value"),
+        State("names", "data"),
     )
     ask("pause", Output("pause", "children"), Input("pause", "n_clicks"))
     ask("theme", Input("theme", "n_clicks"))
     ask(
+        "choice",
+        Output("choice", "data"),
+        Input("find", "value"),
+        Input("verdict", "value"),
+        Input("by", "value"),
+        Input({"type": "sort", "index": ALL}, "n_clicks"),
+        State("choice", "data"),
+    )
+    pick = {"type": "pick", "index": ALL}
+    ask(
         "picked",
+        Output("picks", "data"),
         Output("compare", "href"),
         Output("compare", "className"),
         Output("compare", "children"),
-        Input({"type": "pick", "index": ALL}, "value"),
+        Input(pick, "value"),
+        State(pick, "id"),
+        State("picks", "data"),
     )

@@ -5,10 +5,11 @@ from __future__ import annotations
 from html import escape
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from . import theme
-from .series import XAxis, at_steps
+from .series import XAxis, at_steps, positions
 from .words import visible
 
 Shape = dict[str, Any]
@@ -127,6 +128,8 @@ def onset_line(
 ) -> list[Shape]:
     """Where a compared run's decay alarm first fired, in the run's own colour."""
     steps = [a["step"] for a in alerts if a["rule"] == "lld-decay" and a["step"] is not None]
+    if not np.isfinite(positions(table, axis)).any():
+        return []  # the run has no place on this axis
     return [
         _vertical(x, 1.0, color, 1.5, dash)
         | {"opacity": 0.6}

@@ -49,7 +49,7 @@ def _chart(name: str) -> Chart:
 def _subject(run: Run) -> Subject:
     from lldscope.check import check
 
-    from .shelf import subject_of
+    from .look import subject_of
 
     return subject_of(run.name, run, check(run))
 

@@ -5,14 +5,19 @@ Names, messages and reasons come from runs and are untrusted; Dash escapes what 
 
 from __future__ import annotations
 
+import time
 from typing import Any
 from urllib.parse import quote
 
 from dash import dcc, html
 
+from lldscope.rules import RULES, STALLED
+
 from . import theme, words
+from .attributes import attrs
 from .charts import Chart
 from .figures import HEIGHT, Figure, remarks
+from .links import address
 from .shelf import Look
 
 GRAPH_CONFIG: Any = {
@@ -21,6 +26,9 @@ GRAPH_CONFIG: Any = {
     "displayModeBar": False,
     "responsive": True,
 }
+
+MOST_EPISODES = 4  # of an alarm that are named
+RULE_IDS = {rule.id for rule in (*RULES, STALLED)}  # those with a page of their own
 
 
 def run_link(name: str, text: str | None = None) -> html.A:
@@ -59,6 +67,13 @@ def status_line(look: Look) -> list[Any]:
         html.Span([_key("last row"), words.age(state["last_row_age_seconds"])], className="age"),
         _life(state),
     ]
+
+
+def since(moment: float | None) -> html.Span:
+    """How long ago a moment is (Unix time), which the browser keeps true by itself."""
+    if moment is None:
+        return html.Span(words.age(None))
+    return html.Span(words.age(time.time() - moment), **attrs(data_time=f"{moment:.1f}"))
 
 
 def gone(why: str) -> list[Any]:
@@ -101,12 +116,13 @@ def alarms(look: Look) -> list[Any]:
     alerts = look.state["alerts"]
     if not alerts:
         return [html.P("No alarm has fired.", className="quiet")]
-    return [_alarm(a, look.state["arl"]) for a in alerts]
+    return [_alarm(a, look) for a in alerts]
 
 
-def _alarm(alert: dict[str, Any], arl: float) -> html.Article:
+def _alarm(alert: dict[str, Any], look: Look) -> html.Article:
+    arl = look.state["arl"]
     sign = theme.SEVERITIES[alert["severity"]]
-    facts = [("means", alert["meaning"]), ("do", alert["advice"])]
+    facts = [("means", alert["meaning"]), ("looks at", alert["evidence"]), ("do", alert["advice"])]
     facts.append(("false alarms", alert["false_alarms"].replace("`arl`", f"{arl:,.0f}")))
     return html.Article(
         [
@@ -120,18 +136,45 @@ def _alarm(alert: dict[str, Any], arl: float) -> html.Article:
             ),
             html.P(words.visible(alert["message"], 2000), className="message"),
             html.Dl([x for k, v in facts for x in (html.Dt(k), html.Dd(v))]),
+            _ways(alert, look),
         ],
         className="alarm",
         style={"--severity": sign.color},
     )
 
 
+def ways_on(look: Look) -> html.Div:
+    """From a run to the pages about what it is made of."""
+    name = look.subject.name
+    links = {
+        "Responses": address("responses", name),
+        "Δ by action and step": address("actions", name),
+        "System": address("system", name),
+    }
+    return html.Div([html.A(t, href=href) for t, href in links.items()], className="ways")
+
+
+def _ways(alert: dict[str, Any], look: Look) -> html.Div:
+    """From an alarm to its rule, and to the responses that lost most likelihood where it fired."""
+    rule, step = alert["rule"], alert["step"]
+    ways: list[Any] = []
+    later = [fired for fired, _ in alert["episodes"][1:MOST_EPISODES]]
+    for at in [s for s in (step, *later) if s is not None]:
+        there = address("responses", look.subject.name, alarm=rule, at=at)
+        said = "again at" if ways else "Responses that lost most likelihood at"
+        ways.append(html.A(f"{said} step {at:,}", href=there))
+    if rule in RULE_IDS:
+        ways.append(html.A(f"About {rule}", href=f"/rules/{rule}"))
+    return html.Div(ways, className="ways")
+
+
 def _episodes(alert: dict[str, Any]) -> str:
     spans = [e for e in alert["episodes"] if e[0] is not None]
     if not spans:
         return ""
-    told = [f"{a:,}–{b:,}" if b is not None else f"{a:,}–now" for a, b in spans[:4]]
-    more = f" and {len(spans) - 4} more times" if len(spans) > 4 else ""
+    shown, left = spans[:MOST_EPISODES], len(spans) - MOST_EPISODES
+    told = [f"{a:,}–{b:,}" if b is not None else f"{a:,}–now" for a, b in shown]
+    more = f" and {left} more times" if left > 0 else ""
     return f"steps {', '.join(told)}{more}"
 
 
@@ -143,7 +186,7 @@ def look_alikes(look: Look) -> html.Table:
         rows.append(
             html.Tr(
                 [
-                    html.Td(words.LOOK_ALIKES.get(cause, cause)),
+                    html.Td(_cause(cause)),
                     html.Td([html.Span(shape, className="shape"), word], className=finding),
                     html.Td(look.state["look_alike_evidence"][cause], className="quiet"),
                 ],
@@ -152,6 +195,13 @@ def look_alikes(look: Look) -> html.Table:
         )
     head = html.Tr([html.Th("cause"), html.Th("this log"), html.Th("evidence")])
     return html.Table([html.Thead(head), html.Tbody(rows)])
+
+
+def _cause(cause: str) -> Any:
+    """A cause by its name, and the page of its rule where it has one."""
+    name = words.LOOK_ALIKES.get(cause, cause)
+    rule = "lld-decay" if cause == "lld" else cause
+    return html.A(name, href=f"/rules/{rule}") if rule in RULE_IDS else name
 
 
 def notes(look: Look) -> list[Any]:

@@ -8,21 +8,29 @@ from lldscope.errors import LldscopeError
 
 from . import parts, words
 from .charts import CHARTS
-from .figures import make_chart
+from .figures import blank, make_chart
 from .frame import controls, memory, told, view_of, words_page
-from .shelf import Look, Shelf
+from .look import Look
+from .shelf import Reading, Shelf
+
+SEEN_FIRST = 4  # charts; so many fit a screen
 
 
 def run_page(shelf: Shelf, name: str, query: dict[str, list[str]]) -> html.Div:
     """The page of a run, or words if it cannot be read; `query` is the address's."""
     try:
         look = shelf.look(name)
+    except Reading as error:
+        return words_page("This run is being read", str(error), retry=True)
     except LldscopeError as error:
         return words_page("This run cannot be shown", str(error), retry=True)
     view = view_of(query)
+    # The charts that are seen first; the others follow at once, as a refresh.
+    seen = [make_chart(c, look.subject, view) for c in CHARTS[:SEEN_FIRST]]
+    figures = [*seen, *[None] * len(CHARTS[SEEN_FIRST:])]
     cards = [
-        parts.chart_card(c, make_chart(c, look.subject, view), parts.legend_of(c), c.note)
-        for c in CHARTS
+        parts.chart_card(c, f or blank(c, look.subject, view), parts.legend_of(c), c.note)
+        for c, f in zip(CHARTS, figures, strict=True)
     ]
     info = look.info
     facts = [info.get("group"), info.get("trainer"), info.get("correct_rule")]
@@ -31,10 +39,10 @@ def run_page(shelf: Shelf, name: str, query: dict[str, list[str]]) -> html.Div:
         [
             _head(words.visible(info.get("name") or name), words.visible(known), look),
             html.Div(parts.notes(look), id=told("notes")),
-            controls(view),
+            controls(view, parts.ways_on(look)),
             html.Div(cards, className="charts"),
             _below(look),
-            *memory([look], None, view),
+            *memory([look], None, view, figures),
         ]
     )
 

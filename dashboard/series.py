@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
 import pandas as pd
@@ -16,13 +15,16 @@ MOST_POINTS = 2000  # drawn per line; more would cost time and show nothing new
 
 Numbers = NDArray[np.float64]
 
+# What runs can be aligned by, and what their steps are counted from then.
+SINCE = {"onset": "decay began, as judged live", "alarm": "the first alarm of lld-decay"}
+
 _TIME_UNITS = ((180.0, 1.0, "s"), (10_800.0, 60.0, "min"), (np.inf, 3600.0, "h"))
 _COUNT_UNITS = ((2e4, 1.0, ""), (2e7, 1e3, "thousand"), (np.inf, 1e6, "million"))
 
 
 @dataclass(frozen=True)
 class XAxis:
-    """What the x axis counts (`step`, `tokens` or `time`), its title, scale and extent."""
+    """What the x axis counts (see `raw_positions`), its title, scale and extent."""
 
     by: str
     title: str
@@ -32,12 +34,16 @@ class XAxis:
 
 @dataclass(frozen=True)
 class Thinned:
-    """Points to draw, and how many there were before thinning and how many were not finite."""
+    """Points to draw, how many there were before thinning, and how many were not finite.
+
+    The first `settled` points stay what they are when rows are added.
+    """
 
     x: list[float]
     y: list[float]
     total: int
     not_finite: int
+    settled: int
 
 
 def floats(table: pd.DataFrame, column: str) -> Numbers:
@@ -48,11 +54,14 @@ def floats(table: pd.DataFrame, column: str) -> Numbers:
 
 
 def raw_positions(table: pd.DataFrame, by: str) -> Numbers:
-    """Steps, tokens seen, or seconds since the first row."""
+    """Steps, tokens seen, seconds since the first row; or steps since what runs are aligned by,
+    which is a column of the table then."""
     if by == "step":
         return floats(table, "step")
     if by == "tokens":
         return floats(table, "tokens_seen")
+    if by in SINCE:
+        return floats(table, by)
     seconds = floats(table, "time")
     known = seconds[~np.isnan(seconds)]
     return seconds - (known[0] if len(known) else 0.0)
@@ -70,6 +79,8 @@ def x_axis(tables: list[pd.DataFrame], by: str) -> XAxis:
     elif by == "tokens":
         _, divide, unit = next(u for u in _COUNT_UNITS if high <= u[0])
         title = f"tokens trained on ({unit})" if unit else "tokens trained on"
+    elif by in SINCE:
+        title = f"steps since {SINCE[by]}"
     low, high = low / divide, high / divide
     return XAxis(by, title, divide, (low, high if high > low else low + 1.0))
 
@@ -96,34 +107,52 @@ def smooth(values: Numbers, window: int) -> Numbers:
     return np.where(np.isnan(finite), np.nan, trailing_mean(finite, window, 1))
 
 
-def thin(x: Numbers, y: Numbers, window: tuple[float, float] | None = None) -> Thinned:
-    """Measured points within the window (and one beyond each end), at most MOST_POINTS of them.
+def thin(
+    x: Numbers, y: Numbers, window: tuple[float, float] | None = None, most: int = MOST_POINTS
+) -> Thinned:
+    """Measured points within the window (and one beyond each end), at most `most` of them.
 
-    Thinning keeps the lowest and the highest point of each of MOST_POINTS / 2 bins, in order, so
-    that no peak is lost.
+    Where there are more, the lowest and the highest of every 2, 4, 8 … points are kept, in order,
+    so that no peak is lost. These bins are counted from the first point of the run: what is added
+    to a run changes its last bin only, until there are twice as many points.
     """
     measured = ~np.isnan(y) & np.isfinite(x)
     x, y = x[measured], y[measured]
-    order = np.argsort(x, kind="stable")  # a clock may have jumped back
-    x, y = x[order], y[order]
+    if len(x) > 1 and not (x[1:] >= x[:-1]).all():
+        order = np.argsort(x, kind="stable")  # a clock may have jumped back
+        x, y = x[order], y[order]
+    first, last = 0, len(x)
     if window is not None and len(x):
         first = max(int(np.searchsorted(x, window[0])) - 1, 0)
         last = int(np.searchsorted(x, window[1], side="right")) + 1
-        x, y = x[first:last], y[first:last]
     finite = np.isfinite(y)
-    lost = int(np.count_nonzero(~finite))
-    x, y = x[finite], y[finite]
-    keep = _extremes(y) if len(y) > MOST_POINTS else slice(None)
-    return Thinned(_short(x[keep], 7), _short(y[keep], 5), len(y), lost)
+    lost = int(np.count_nonzero(~finite[first:last]))
+    if lost or not finite.all():
+        first, last = (int(np.count_nonzero(finite[:i])) for i in (first, last))
+        x, y = x[finite], y[finite]
+    last = min(last, len(y))
+    size = 1
+    while _bins(first, last, size) * min(size, 2) > most:
+        size *= 2
+    keep = np.arange(first, last) if size == 1 else _extremes(y, first, last, size)
+    settled = int(np.searchsorted(keep, last // size * size))
+    return Thinned(_short(x[keep], 7), _short(y[keep], 5), last - first, lost, settled)
 
 
-def _extremes(y: Numbers) -> NDArray[np.int64]:
-    """Positions of the minimum and the maximum of each bin, ascending."""
-    edges = np.linspace(0, len(y), MOST_POINTS // 2 + 1).astype(np.int64)
-    bins = list(pairwise(edges))
-    low = [a + int(np.argmin(y[a:b])) for a, b in bins]
-    high = [a + int(np.argmax(y[a:b])) for a, b in bins]
-    return np.unique(np.array(low + high, dtype=np.int64))
+def _bins(first: int, last: int, size: int) -> int:
+    """Bins of `size` points, counted from point 0, that hold points first … last − 1."""
+    return -(-last // size) - first // size
+
+
+def _extremes(y: Numbers, first: int, last: int, size: int) -> NDArray[np.int64]:
+    """Positions of the lowest and the highest point of each bin, ascending."""
+    begin = first // size * size
+    rows = np.full(_bins(first, last, size) * size, np.nan)
+    rows[first - begin : last - begin] = y[first:last]
+    bins = rows.reshape(-1, size)
+    start = begin + size * np.arange(len(bins))
+    ends = [np.nanargmin(bins, axis=1), np.nanargmax(bins, axis=1)]
+    return np.unique(np.concatenate([start + end for end in ends]))
 
 
 def _short(values: Numbers, digits: int) -> list[float]:

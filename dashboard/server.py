@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from flask import Flask
 
 THREADS = 8
+PATIENCE = 2.0  # seconds a page waits for a run that is opened; then it says so and asks again
 MOST_ASKED = 1 << 20  # bytes of a request; a page sends names and a view
 _LOCAL_NAMES = ("localhost", "127.0.0.1", "[::1]")
 
@@ -46,11 +47,13 @@ def serve(root: Path, host: str = "127.0.0.1", port: int = 8050, token: str | No
 
     from waitress.server import create_server
 
+    from lldscope.kept import own_folder
+
     from .app import make_app
     from .shelf import Shelf
 
     logging.getLogger("waitress").setLevel(logging.ERROR)
-    app = make_app(Shelf(root))
+    app = make_app(Shelf(root, PATIENCE, own_folder()))
     guard(app.server, host, port, token)
     server = create_server(
         app.server,

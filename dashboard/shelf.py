@@ -11,55 +11,32 @@ import threading
 import time
 import uuid
 from collections import OrderedDict
+from collections.abc import Callable
+from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import duckdb
-import pandas as pd
 
 from lldscope.check import check
 from lldscope.errors import LldscopeError, RunNotFound
-from lldscope.remote import Url, traces
+from lldscope.kept import Kept
+from lldscope.remote import Url
 from lldscope.runs import Run, find_runs, open_run
+from lldscope.store import read_manifest
 
-from .charts import ACTIONS_SHOWN, DELTA_OF_ACTION, EVIDENCE
-from .figures import Subject
-from .series import Numbers, floats
+from .kept_looks import KeptLooks, files_of
+from .look import Look, aged, subject_of
+
+_T = TypeVar("_T")
 
 FRESH_SECONDS = 1.0  # looks within this time share one refresh
 WAIT_SECONDS = 1.0  # for another's refresh; then the look before it must do
 REMOTE_SECONDS = 10.0  # the runs under a remote root are listed this often
 MOST_OPEN = 24
-SPARK_POINTS = 200
-
-
-@dataclass(frozen=True)
-class Look:
-    """A run as of one moment. `version` names the rows behind `subject`."""
-
-    version: str
-    info: dict[str, Any]
-    state: dict[str, Any]
-    subject: Subject
-
-
-@dataclass(frozen=True)
-class Summary:
-    """A line of the run list. `state` is None and `error` says why where it cannot be read."""
-
-    name: str
-    group: str | None = None
-    state: dict[str, Any] | None = None
-    last_time: float | None = None
-    reward: Numbers | None = None
-    delta: Numbers | None = None
-    error: str | None = None
-
-    @property
-    def age(self) -> float | None:
-        return None if self.last_time is None else time.time() - self.last_time
+MOST_READ = 4  # runs that are read for the first time at once
 
 
 @dataclass
@@ -70,25 +47,32 @@ class _Place:
     run: Run | None = None
     look: Look | None = None
     at: float = 0.0
+    seen: str | None = None  # its files when the look was kept
+    opening: Future[Look] | None = None
 
 
-@dataclass(frozen=True)
-class _Line:
-    """A summary, the files it was read from, and when."""
-
-    traces: tuple[Any, ...]
-    summary: Summary
-    at: float
+class Reading(LldscopeError):
+    """The run is being read; a page that asks again will have it."""
 
 
 class Shelf:
-    """Looks at the runs under a root by name. Names are paths relative to the root."""
+    """Looks at the runs under a root by name. Names are paths relative to the root.
 
-    def __init__(self, root: Path | Url) -> None:
+    `patience`: seconds to wait for a run that is opened, None until it is; what takes longer goes
+    on in the background and raises Reading. `cache`: where signals of long runs and looks at runs
+    that are over are kept from one start to the next.
+    """
+
+    def __init__(
+        self, root: Path | Url, patience: float | None = None, cache: Path | None = None
+    ) -> None:
         self.root = root.resolve()
+        self._patience = patience
+        self._signals = None if cache is None else Kept(cache / "signals")
+        self._looks = None if cache is None else KeptLooks(cache / "looks")
         self._places: OrderedDict[str, _Place] = OrderedDict()
-        self._lines: dict[str, _Line] = {}
         self._lock = threading.Lock()
+        self._turns = threading.BoundedSemaphore(MOST_READ)
         self._names: dict[str, Any] = {}
         self._named_at = -math.inf
 
@@ -111,18 +95,88 @@ class Shelf:
                 self._places.pop(name, None)
             raise RunNotFound(f"There is no run “{name}” under {self.root}.")
         place = self._place(name)
+        if place.look is None and self._patience is not None:
+            return self._opened(name, place, path, self._patience)
+        return self._now(name, place, path)
+
+    def run(self, name: str) -> Run:
+        """The run behind a look, for questions of one page. Raises as `look` does."""
+        self.look(name)
+        place = self._place(name)
+        with place.lock:
+            if place.run is None:  # its look was kept; now its rows are wanted
+                place.run = open_run(self.names()[name], self.root, self._signals)
+            return place.run
+
+    def is_opening(self, name: str) -> bool:
+        """Whether the run is being read for the first time."""
+        place = self._places.get(name)
+        return place is not None and place.look is None and place.opening is not None
+
+    def _opened(self, name: str, place: _Place, path: Any, patience: float) -> Look:
+        """The first look at a run, for which a long one may have to be read through."""
+        with self._lock:
+            if place.opening is None:
+                place.opening = in_background(lambda: self._in_turn(name, place, path))
+                place.at = time.monotonic()
+            opening = place.opening
+        try:
+            return opening.result(patience)
+        except TimeoutError:
+            seconds = time.monotonic() - place.at
+            raise Reading(
+                f"It is long and is read for the first time: {rows_of(path)}, {seconds:.0f} s so "
+                "far. The page opens by itself, and the next time at once."
+            ) from None
+        finally:
+            if opening.done():
+                place.opening = None
+
+    def _in_turn(self, name: str, place: _Place, path: Any) -> Look:
+        with self._turns:
+            return self._now(name, place, path)
+
+    def _now(self, name: str, place: _Place, path: Any) -> Look:
         if not place.lock.acquire(timeout=-1 if place.look is None else WAIT_SECONDS):
             assert place.look is not None
             return place.look
         try:
             if place.look is None or time.monotonic() - place.at > FRESH_SECONDS:
-                place.look = _renew(name, place, path, self.root)
+                place.look = self._renew(name, place, path)
                 place.at = time.monotonic()
             return place.look
         except (duckdb.Error, OSError) as error:
             raise LldscopeError(f"The run cannot be read now: {error}") from error
         finally:
             place.lock.release()
+
+    def _renew(self, name: str, place: _Place, path: Any) -> Look:
+        """Take up new rows, or open the run anew if another one now lies at its path."""
+        before, seen = place.look, None
+        if self._looks is not None and isinstance(path, Path):
+            seen = files_of(path)  # before the rows, so that what comes meanwhile is not missed
+            if place.run is None:
+                same = before is not None and place.seen == seen
+                kept = before if same else self._looks.take(name, path, seen)
+                if kept is not None:
+                    place.seen = seen
+                    return aged(kept)
+            elif before is not None and before.state["over"] and place.seen not in (None, seen):
+                place.run = None  # nothing may change any more, and something has
+        run = place.run
+        changed = run is None or run.refresh()
+        if run is None or before is None or run.info.get("id") != before.info.get("id"):
+            run, changed = open_run(path, self.root, self._signals), True
+            place.run = run
+        state = check(run)
+        if before is not None and not changed:
+            look = Look(before.version, run.info, state, before.subject)
+        else:
+            look = Look(uuid.uuid4().hex, run.info, state, subject_of(name, run, state))
+        if self._looks is not None and seen is not None and state["over"] and place.seen != seen:
+            self._looks.keep(path, seen, look)
+            place.seen = seen
+        return look
 
     def _place(self, name: str) -> _Place:
         with self._lock:
@@ -132,84 +186,24 @@ class Shelf:
                 self._places.popitem(last=False)
             return place
 
-    def summaries(self, seconds: float) -> list[Summary | str]:
-        """A line per run; the one before, or just the name, where `seconds` were over by then."""
-        end = time.monotonic() + seconds
-        names = self.names()
-        # what was never read, or longest ago, comes first: a slow run must not starve the others
-        for name in sorted(names, key=lambda n: self._lines[n].at if n in self._lines else 0.0):
-            traces = _traces(names[name])
-            line = self._lines.get(name)
-            if line is not None and line.traces == traces and not _lives(line.summary):
-                continue
-            if time.monotonic() > end:
-                break
-            self._lines[name] = _Line(traces, self._summary(name), time.monotonic())
-        return [self._lines[n].summary if n in self._lines else n for n in names]
 
-    def _summary(self, name: str) -> Summary:
+def rows_of(path: Any) -> str:
+    """How many rows a run holds, in words, from its manifests alone."""
+    with suppress(LldscopeError, OSError):
+        if isinstance(path, Path):
+            return f"{sum(p.rows for p in read_manifest(path).parts):,} rows"
+    return "rows that lie elsewhere"
+
+
+def in_background(action: Callable[[], _T]) -> Future[_T]:
+    """Do something in a thread that does not keep the process alive."""
+    future: Future[_T] = Future()
+
+    def work() -> None:
         try:
-            look = self.look(name)
-        except LldscopeError as error:
-            return Summary(name, error=str(error))
-        table = look.subject.table
-        times = floats(table, "time")
-        return Summary(
-            name,
-            look.info.get("group"),
-            look.state,
-            float(times[-1]) if len(times) and times[-1] == times[-1] else None,
-            _spark(table, "reward"),
-            _spark(table, "delta_correct"),
-        )
+            future.set_result(action())
+        except BaseException as error:
+            future.set_exception(error)
 
-
-def _renew(name: str, place: _Place, path: Any, root: Path | Url) -> Look:
-    """Take up new rows, or open the run anew if another one now lies at its path."""
-    run, before = place.run, place.look
-    changed = run is None or run.refresh()
-    if run is None or before is None or run.info.get("id") != before.info.get("id"):
-        run = place.run = open_run(path, root)
-    elif not changed:
-        return Look(before.version, run.info, check(run), before.subject)
-    state = check(run)
-    return Look(uuid.uuid4().hex, run.info, state, subject_of(name, run, state))
-
-
-def subject_of(name: str, run: Run, state: dict[str, Any]) -> Subject:
-    """What charts show of a run, given what `check` says of it."""
-    table = run.signals().assign(**{EVIDENCE: run.assess().evidence.e_value})
-    table = _with_actions(table, run.action_signals())
-    return Subject(name, table, state["phases"], state["alerts"], run.events(), state["arl"])
-
-
-def _with_actions(table: pd.DataFrame, actions: pd.DataFrame) -> pd.DataFrame:
-    """The signals with a column of Δ of correct responses for each of the first actions."""
-    correct = actions[actions["correct"].astype(bool)]
-    for index in range(ACTIONS_SHOWN):
-        of_action = correct[correct["action_index"] == index].set_index("step")["delta"]
-        table[DELTA_OF_ACTION.format(index)] = table["step"].map(of_action)
-    return table
-
-
-def _spark(table: pd.DataFrame, column: str) -> Numbers:
-    values = floats(table, column)
-    return values[:: max(1, len(values) // SPARK_POINTS)]
-
-
-def _traces(path: Path | Url) -> tuple[Any, ...]:
-    """What changes on disk when a run does."""
-    if isinstance(path, Url):
-        with suppress(LldscopeError):
-            return traces(path)
-        return ()
-    files = [path / "run.json", path / "heartbeat", *sorted((path / "manifest").glob("*.jsonl"))]
-    found = []
-    for file in files:
-        with suppress(OSError):  # it may go while we look
-            found.append((file.name, file.stat().st_mtime_ns, file.stat().st_size))
-    return tuple(found)
-
-
-def _lives(summary: Summary) -> bool:
-    return summary.state is not None and summary.state["life"] == "live"
+    threading.Thread(target=work, name="lldscope-reader", daemon=True).start()
+    return future

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 BLUE, VERMILLION, GREEN = "#2487c8", "#dd6310", "#119c78"
-PURPLE, AMBER, SKY, GREY = "#c2569a", "#d99600", "#4fa9dc", "#7f8a96"
+PURPLE, AMBER, SKY, GREY = "#c2569a", "#bd8200", "#4fa9dc", "#7f8a96"
 
 
 @dataclass(frozen=True)
@@ -25,31 +25,31 @@ class Sign:
 
 PHASES: dict[str | None, Sign] = {
     "warmup": Sign("#9aa4af", "#111418", "…", "warm-up"),
-    "healthy": Sign(GREEN, "#ffffff", "●", "healthy"),
+    "healthy": Sign(GREEN, "#111418", "●", "healthy"),
     "stagnation": Sign("#e6ab1f", "#111418", "I", "stagnation"),
-    "decay": Sign(VERMILLION, "#ffffff", "II", "decay"),
+    "decay": Sign(VERMILLION, "#111418", "II", "decay"),
     "collapse": Sign("#a32e74", "#ffffff", "III", "collapse"),
     "recovered": Sign(SKY, "#111418", "↺", "recovered"),
-    None: Sign(GREY, "#ffffff", "?", "no phase"),
+    None: Sign(GREY, "#111418", "?", "no phase"),
 }
 
 VERDICTS: dict[str, Sign] = {
-    "healthy": Sign(GREEN, "#ffffff", "●", "healthy"),
-    "warning": Sign(VERMILLION, "#ffffff", "▲", "warning"),
+    "healthy": Sign(GREEN, "#111418", "●", "healthy"),
+    "warning": Sign(VERMILLION, "#111418", "▲", "warning"),
     "critical": Sign("#a32e74", "#ffffff", "◆", "critical"),
-    "stalled": Sign(GREY, "#ffffff", "❚❚", "stalled"),
+    "stalled": Sign(GREY, "#111418", "❚❚", "stalled"),
     "insufficient": Sign("#9aa4af", "#111418", "○", "not enough data"),
-    "unreadable": Sign(GREY, "#ffffff", "✕", "unreadable"),
+    "unreadable": Sign(GREY, "#111418", "✕", "unreadable"),
 }
 
 SEVERITIES: dict[str, Sign] = {
     "info": Sign(SKY, "#111418", "i", "info"),
-    "warning": Sign(VERMILLION, "#ffffff", "▲", "warning"),
-    "critical": Sign(PURPLE, "#ffffff", "◆", "critical"),
+    "warning": Sign(VERMILLION, "#111418", "▲", "warning"),
+    "critical": Sign(PURPLE, "#0a0c0f", "◆", "critical"),
 }
 
 # One pair per compared run; eight colours and five dashes meet again only after forty runs.
-RUN_COLORS = (BLUE, VERMILLION, GREEN, PURPLE, AMBER, SKY, "#8a6fd1", GREY)
+RUN_COLORS = (BLUE, VERMILLION, GREEN, PURPLE, AMBER, "#96703c", "#8a6fd1", GREY)
 RUN_DASHES = ("solid", "dash", "dot", "dashdot", "longdash")
 
 ACTION_COLORS = (BLUE, GREEN, AMBER, PURPLE)
@@ -63,7 +63,7 @@ LIGHT = {
     "sunken": "#eef0f3",
     "ink": "#1b2129",
     "ink-2": "#57616d",
-    "ink-3": "#69737f",
+    "ink-3": "#646e7a",
     "line": "#dfe3e8",
     "grid": "#e9ecf0",
     "zero": "#aeb7c1",

@@ -1,52 +1,122 @@
-"""`python -m tests.screenshots`: the pictures in docs/images, from the sample runs."""
+"""`python -m tests.screenshots`: the pictures in docs/images, from the sample runs.
+
+They show neither where nor when they were taken: paths, dates and ages are written over. A palette
+keeps them small; how far a picture may grow is checked, because readers load all of them.
+"""
 
 from __future__ import annotations
 
 import subprocess
 import sys
+import tempfile
+from io import BytesIO
 from pathlib import Path
+from typing import NamedTuple
 
-from playwright.sync_api import Page, sync_playwright
+from PIL import Image
+from playwright.sync_api import Browser, sync_playwright
 
 from .bench.check import SAMPLES
 from .bench.page import FLAGS, free_port, wait_for
 
 IMAGES = Path(__file__).parent.parent / "docs" / "images"
-DRAWN = ".js-plotly-plot .scatterlayer .trace"
+MOST_BYTES = 150_000
+COLORS = 256  # of a picture; the faint bands of phases need them
+DRAWN = ".chart:last-child .scatterlayer .trace"
+TOKENS = ".tok[role=option]"
+LOSER = "/response/grpo?step=25&id=124&mark=t63"
+
+
+class Picture(NamedTuple):
+    """An address, what must be there before it is taken, the theme, the height in pixels."""
+
+    path: str
+    drawn: str
+    scheme: str
+    height: int
+
+
 PAGES = {
-    "runs": ("/", ".verdict, table", "light", 620),
-    "run": ("/run/grpo", DRAWN, "light", 1180),
-    "run-dark": ("/run/grpo", DRAWN, "dark", 1180),
-    "compare": ("/compare?run=grpo&run=grpo-llds", DRAWN, "light", 1180),
+    "runs": Picture("/", "tbody tr:last-child .spark", "light", 360),
+    "run": Picture("/run/grpo", DRAWN, "light", 1110),
+    "run-dark": Picture("/run/grpo", DRAWN, "dark", 800),
+    "alarms": Picture("/run/grpo", DRAWN, "light", 860),
+    "compare": Picture("/compare?run=grpo&run=grpo-llds", DRAWN, "light", 955),
+    "system": Picture("/system/grpo", ".facts", "light", 800),
+    "actions": Picture("/actions/grpo", ".map .cell", "light", 440),
+    "responses": Picture("/responses/grpo?alarm=lld-decay&at=55", ".grid", "light", 620),
+    "response": Picture(LOSER, TOKENS, "light", 976),
+    "response-dark": Picture(LOSER, TOKENS, "dark", 976),
+    "rules": Picture("/rules", ".rules", "light", 620),
+    "rule": Picture("/rules/lld-decay", ".rule-page", "light", 760),
+    "report": Picture("report.html", "h1", "light", 1000),
 }
+
+# Where a picture begins; others begin at the top.
+BEGINS = {"alarms": ".below"}
+
+# What would differ from one machine or day to the next.
+_WRITE_OVER = r"""root => {
+  for (const e of document.querySelectorAll("[data-time]")) delete e.dataset.time;
+  const all = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  while (all.nextNode()) {
+    all.currentNode.data = all.currentNode.data.replaceAll(root, "~")
+      .replace(/\b\d+ (s|min|h|days) ago/g, "1 h ago")
+      .replace(/\d{4}-\d\d-\d\d \d\d:\d\d(:\d\d)?( UTC)?/g, "(date)");
+  }
+}"""
 
 
 def main() -> None:
     IMAGES.mkdir(parents=True, exist_ok=True)
     port = free_port()
-    command = [sys.executable, "-m", "lldscope", "dash", str(SAMPLES), "--port", str(port)]
-    server = subprocess.Popen(command, stderr=subprocess.DEVNULL)
-    try:
-        wait_for(f"http://127.0.0.1:{port}/")
-        with sync_playwright() as p:
-            browser = p.chromium.launch(executable_path="/usr/bin/chromium", args=FLAGS)
-            for name, (path, drawn, scheme, height) in PAGES.items():
-                size = {"width": 1280, "height": height}
-                page = browser.new_page(viewport=size, color_scheme=scheme)
-                take(page, f"http://127.0.0.1:{port}{path}", drawn, IMAGES / f"{name}.png")
-                page.close()
-            browser.close()
-    finally:
-        server.terminate()
-        server.wait()
+    lldscope = [sys.executable, "-m", "lldscope"]
+    server = subprocess.Popen(
+        [*lldscope, "dash", str(SAMPLES), "--port", str(port)], stderr=subprocess.DEVNULL
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        report = Path(folder) / "report.html"
+        try:
+            command = [*lldscope, "report", str(SAMPLES / "grpo"), "-o", str(report)]
+            subprocess.run(command, check=True, stderr=subprocess.DEVNULL)
+            wait_for(f"http://127.0.0.1:{port}/")
+            with sync_playwright() as playwright:
+                browser = playwright.chromium.launch(
+                    executable_path="/usr/bin/chromium", args=FLAGS
+                )
+                for name in sys.argv[1:] or PAGES:
+                    picture = PAGES[name]
+                    served = picture.path.startswith("/")
+                    at = f"http://127.0.0.1:{port}{picture.path}" if served else report.as_uri()
+                    take(browser, at, picture, name)
+                browser.close()
+        finally:
+            server.terminate()
+            server.wait()
 
 
-def take(page: Page, url: str, drawn: str, file: Path) -> None:
-    page.goto(url)
-    page.wait_for_selector(drawn, timeout=30_000)
-    page.wait_for_timeout(1500)  # fonts, bands and the other charts
-    page.screenshot(path=file)
-    print(file)
+def take(browser: Browser, address: str, picture: Picture, name: str) -> None:
+    """One page into one file; a picture that is too large ends the command."""
+    size = {"width": 1280, "height": picture.height}
+    page = browser.new_page(viewport=size, color_scheme=picture.scheme)
+    page.goto(address)
+    page.wait_for_selector(picture.drawn, timeout=60_000)
+    page.wait_for_timeout(1500)  # fonts, and bands of the charts
+    if name in BEGINS:
+        page.evaluate(
+            "s => scrollTo(0, document.querySelector(s).getBoundingClientRect().top - 100)",
+            BEGINS[name],
+        )
+        page.wait_for_timeout(300)
+    page.evaluate(_WRITE_OVER, str(SAMPLES.parent))
+    file = IMAGES / f"{name}.png"
+    with Image.open(BytesIO(page.screenshot())) as taken:
+        few = taken.convert("RGB").quantize(COLORS, kmeans=2, dither=Image.Dither.NONE)
+        few.save(file, optimize=True)
+    page.close()
+    print(f"{file.relative_to(IMAGES.parents[1])}  {file.stat().st_size / 1000:,.0f} kB")
+    if file.stat().st_size > MOST_BYTES:
+        raise SystemExit(f"{file.name} is larger than {MOST_BYTES / 1000:,.0f} kB: show less of it")
 
 
 if __name__ == "__main__":

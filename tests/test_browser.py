@@ -2,43 +2,16 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from made_up_runs import write_run, write_step
-
-import lldscope
-
-CHROMIUM = Path("/usr/bin/chromium")
-FLAGS = [
-    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
-    "--disable-background-networking", "--disable-component-update", "--disable-sync",
-]  # fmt: skip
-DRAWN = ".js-plotly-plot .main-svg"
-WAIT = 20_000  # milliseconds
+from browsing import DRAWN, WAIT, drag, going_on, opened, ranges, served, until
+from made_up_runs import write_run
 
 pytestmark = pytest.mark.browser
-
-
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Any]:
-    if not CHROMIUM.exists():
-        if os.environ.get("CI"):
-            pytest.fail(f"{CHROMIUM} is missing, and CI must run these tests")
-        pytest.skip(f"{CHROMIUM} is missing")
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, headless=True, args=FLAGS)
-        yield browser
-        browser.close()
 
 
 @pytest.fixture(scope="module")
@@ -48,83 +21,31 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     write_run(root / "dying", 140, dies=True)
     write_run(root / "healthy", 100)
     write_run(root / "short-lived", 3)
-    end = threading.Event()
-
-    def go_on() -> None:
-        with lldscope.Recorder(root / "live") as recorder:
-            step = 0
-            while not end.wait(0.002 if step < 60 else 0.5):
-                write_step(recorder, step, dies=False, at=time.time())
-                step += 1
-
-    trainer = threading.Thread(target=go_on)
-    trainer.start()
-    yield root
-    end.set()
-    trainer.join()
+    with going_on(root / "live"):
+        yield root
 
 
 @pytest.fixture(scope="module")
-def address(root: Path) -> Iterator[str]:
-    process = subprocess.Popen(
-        [sys.executable, "-m", "lldscope", "dash", str(root), "--port", "0"],
-        stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
-    assert process.stderr is not None
-    yield process.stderr.readline().split()[-1].rstrip("/")
-    process.terminate()
-    process.wait(20)
-    process.stderr.close()
+def address(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with served(root, tmp_path_factory.mktemp("cache")) as address:
+        yield address
 
 
 @pytest.fixture
 def tab(chromium: Any, address: str) -> Iterator[Any]:
     """A fresh tab; the test fails on console errors and on requests to other hosts."""
-    context = chromium.new_context(viewport={"width": 1280, "height": 900}, base_url=address)
-    page = context.new_page()
-    faults: list[str] = []
-    local = (address, "data:", "blob:")
-    page.on("console", lambda m: faults.append(m.text) if m.type in ("error", "warning") else None)
-    page.on("pageerror", lambda e: faults.append(str(e)))
-    page.on("request", lambda r: None if r.url.startswith(local) else faults.append(r.url))
-    yield page
-    context.close()
-    assert faults == []
-
-
-def ranges(tab: Any) -> list[list[float]]:
-    """The stretch of x that each chart shows."""
-    return tab.evaluate(
-        "[...document.querySelectorAll('.js-plotly-plot')].map(c => c._fullLayout.xaxis.range)"
-    )
-
-
-def until(tab: Any, holds: str) -> None:
-    """Wait for an expression; asked from here, because the page's policy forbids eval in it."""
-    end = time.monotonic() + WAIT / 1000
-    while not tab.evaluate(holds):
-        assert time.monotonic() < end, f"never came true: {holds}"
-        tab.wait_for_timeout(100)
+    with opened(chromium, address) as tab:
+        yield tab
 
 
 def last_step(tab: Any) -> float:
     return tab.evaluate("Math.max(...document.querySelector('.js-plotly-plot').data[0].x)")
 
 
-def drag(tab: Any) -> None:
-    """Zoom into a part of the first chart, as a reader does."""
-    box = tab.locator(".js-plotly-plot .nsewdrag").first.bounding_box()
-    y = box["y"] + box["height"] / 2
-    tab.mouse.move(box["x"] + box["width"] * 0.2, y)
-    tab.mouse.down()
-    tab.mouse.move(box["x"] + box["width"] * 0.95, y, steps=4)
-    tab.mouse.up()
-
-
 def test_list_shows_runs_and_leads_to_a_comparison(tab: Any) -> None:
     tab.goto("/")
     row = tab.locator("tr", has_text="dying")
-    row.wait_for(timeout=WAIT)
+    row.locator(".badge").wait_for(timeout=WAIT)  # the list is there before its runs are read
     assert "critical" in row.inner_text()
     assert row.locator("img.spark").count() == 2
     for name in ("dying", "healthy"):

@@ -10,6 +10,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 import urllib.error
 import urllib.request
@@ -20,12 +21,13 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 import pytest
-from lldscope_dashboard import list_page, series, server, shelf
+from dash import dcc
+from lldscope_dashboard import compare_page, lines, list_page, series, server, shelf
 from lldscope_dashboard.app import make_app
 from lldscope_dashboard.charts import CHARTS
 from lldscope_dashboard.figures import Subject, View, make_chart, make_overlay, run_style
 from lldscope_dashboard.frame import view_of
-from lldscope_dashboard.live import patch
+from lldscope_dashboard.increments import has, patch
 from lldscope_dashboard.pages import page
 from made_up_runs import write_run
 
@@ -199,10 +201,171 @@ def test_twenty_runs_have_twenty_styles() -> None:
     assert len({run_style(i) for i in range(20)}) == 20
 
 
-def test_a_refresh_replaces_data_but_no_whole_figure(dying: Subject) -> None:
+# -- increments -----------------------------------------------------------------------------------
+
+
+def applied(figure: dict[str, Any], patch: Any) -> dict[str, Any]:
+    """The figure after the operations of a patch, done one by one as the browser does them."""
+    figure = json.loads(json.dumps(figure))
+    for operation in patch.to_plotly_json()["operations"]:
+        *way, last = operation["location"]
+        place = figure
+        for key in way:
+            place = place[key]
+        if operation["operation"] == "Assign":
+            place[last] = operation["params"]["value"]
+        elif operation["operation"] == "Extend":
+            place[last] += operation["params"]["value"]
+        else:
+            assert operation["operation"] == "Delete"
+            del place[last]
+    return figure
+
+
+def long_table(rows: int) -> pd.DataFrame:
+    rng = np.random.default_rng(1)
+    values = {c: rng.normal(size=rows) for c in SIGNALS.names if c not in ("step", "time")}
+    values["reward"][rng.random(rows) < 0.1] = np.nan
+    return pd.DataFrame({"step": np.arange(rows), "time": 10.0 * np.arange(rows), **values})
+
+
+@pytest.mark.parametrize("rows", [0, 1, 2, 900, 2000, 2001, 9000])
+@pytest.mark.parametrize("zoom", [None, (100.0, 5000.0)])
+def test_increments_give_the_figure_that_would_be_drawn_anew(rows: int, zoom: Any) -> None:
+    whole = long_table(rows + 40)
+    for chart in (CHARTS[0], DELTA, CHARTS[2], CHARTS[4]):
+        drawn, view = None, View("step", 10, zoom)
+        for n in (rows, rows + 1, rows + 2, rows + 7, rows + 40):
+            subject = Subject("r", whole[:n].assign(evidence=1.0), [], [], [], 2000)
+            figure = make_chart(chart, subject, view)
+            if drawn is not None:
+                change = patch(figure, has(drawn))
+                got = applied(drawn, change) if change else drawn
+                for line, wanted in zip(got["data"], figure["data"], strict=True):
+                    assert (line["x"], line["y"]) == (wanted["x"], wanted["y"])
+                for part in ("shapes", "annotations", "xaxis", "yaxis"):
+                    assert got["layout"][part] == figure["layout"][part]
+            drawn = json.loads(json.dumps(figure))
+
+
+def test_an_increment_is_small_and_no_whole_figure(dying: Subject) -> None:
+    whole = long_table(50_001).assign(evidence=1.0)
+    before, after = (
+        make_chart(DELTA, Subject("r", whole[:n], [], [], [], 2000), View())
+        for n in (50_000, 50_001)
+    )
+    operations = patch(after, has(before)).to_plotly_json()["operations"]
+    assert len(json.dumps(operations)) < 3000 < len(json.dumps(after)) / 15
     operations = patch(make_chart(DELTA, dying, View())).to_plotly_json()["operations"]
     assert {next(iter(o["location"])) for o in operations} == {"data", "layout"}
     assert all(len(o["location"]) == 2 for o in operations if o["location"][0] == "layout")
+
+
+def test_rows_that_a_resumed_attempt_replaces_are_sent_again() -> None:
+    whole = long_table(300).assign(evidence=1.0)
+    other = whole.assign(delta_correct=whole["delta_correct"].where(whole["step"] < 200, 5.0))
+    before, after = (
+        make_chart(DELTA, Subject("r", t, [], [], [], 2000), View("step", 1))
+        for t in (whole, other)
+    )
+    assert applied(before, patch(after, has(before)))["data"][0]["y"] == after["data"][0]["y"]
+
+
+def test_bins_stay_when_rows_are_added() -> None:
+    y = np.random.default_rng(0).normal(size=9000)
+    short, longer = (series.thin(np.arange(n, dtype=float), y[:n]) for n in (8100, 9000))
+    assert short.settled > 1000
+    assert longer.x[: short.settled] == short.x[: short.settled]
+    assert len(longer.x) <= series.MOST_POINTS
+
+
+# -- comparison -----------------------------------------------------------------------------------
+
+
+def test_runs_are_aligned_where_decay_began_and_those_without_are_named(root: Path) -> None:
+    looks = [shelf.Shelf(root).look(name) for name in ("dying", "healthy")]
+    dying, healthy = (look.subject for look in looks)
+    began = next(s["start_step"] for s in dying.spans if s["phase"] in ("decay", "collapse"))
+    drawn = make_overlay(DELTA, [dying, healthy], {"dying", "healthy"}, View("onset", 1))["data"]
+    assert drawn[0]["x"] == [step - began for step in range(140)]
+    assert drawn[1]["x"] == []
+    said = compare_page.unplaced(looks, "onset")
+    assert "healthy" in said
+    assert "dying" not in said
+    assert compare_page.unplaced(looks, "step") == ""
+
+
+def test_many_runs_share_the_points_of_a_chart() -> None:
+    runs = [Subject(f"r{i}", long_table(5000), [], [], [], 2000) for i in range(20)]
+    figure = make_overlay(DELTA, runs, {r.name for r in runs}, View())
+    assert sum(len(t["x"]) for t in figure["data"]) <= 8 * series.MOST_POINTS
+    assert "of 5,000 points" in figure["layout"]["meta"]
+
+
+def test_a_comparison_is_restored_by_its_address(root: Path) -> None:
+    query = "?run=dying&run=healthy&hide=healthy&x=alarm&mean=25&zoom=-5,9"
+    said = page(shelf.Shelf(root), "/compare", query)
+    stores = {c.id: getattr(c, "data", None) for c in walk(said) if isinstance(c, dcc.Store)}
+    assert stores["seen"]["view"] == ["alarm", 25, [-5.0, 9.0], ["dying"]]
+    assert stores["names"] == ["dying", "healthy"]
+
+
+def walk(component: Any) -> Any:
+    yield component
+    children = getattr(component, "children", None)
+    for child in children if isinstance(children, list | tuple) else [children]:
+        if hasattr(child, "to_plotly_json"):
+            yield from walk(child)
+
+
+# -- the list -------------------------------------------------------------------------------------
+
+
+def test_the_list_is_sorted_filtered_and_grouped_as_the_address_says(root: Path) -> None:
+    known = lines.Lines(shelf.Shelf(root))
+
+    def names(**asked: str) -> list[Any]:
+        _, has = list_page.run_rows(known, list_page.choice_of(asked), [])
+        return [name for name, _ in has]
+
+    known.now(60.0)
+    assert names() == ["dying", "healthy", "seeds/one"]
+    assert names(sort="-run") == ["seeds/one", "healthy", "dying"]
+    assert names(sort="verdict")[0] == "dying"
+    assert names(sort="step") == ["seeds/one", "healthy", "dying"]
+    assert names(sort="-step") == ["dying", "healthy", "seeds/one"]
+    assert names(sort="nonsense") == names()
+    assert names(q="SEEDS") == ["seeds/one"]
+    assert names(q="dying collapse") == ["dying"]
+    assert names(verdict="critical") == ["dying"]
+    assert names(q="nothing like that") == ["none"]
+    assert names(by="group") == ["group", "dying", "healthy", "seeds/one"]
+
+
+# -- system ---------------------------------------------------------------------------------------
+
+
+def test_the_system_page_says_what_lies_on_disk_and_what_recording_costs(tmp_path: Path) -> None:
+    with lldscope.Recorder(tmp_path / "r") as recorder:
+        for step in range(3):
+            recorder.step(
+                step=step, time=1e9 + 10 * step, reward_sum=1.0, n_responses=2, seconds_record=0.5
+            )
+    said = texts(page(shelf.Shelf(tmp_path), "/system/r", ""))
+    size = sum(p.stat().st_size for p in (tmp_path / "r" / "steps").glob("*.parquet"))
+    for expected in (
+        "500.0 ms, median",
+        "5.00 %",
+        "rows dropped",
+        f"{size / 1e3:.1f} kB",
+        "closed",
+    ):
+        assert expected in said
+    part = next((tmp_path / "r" / "steps").glob("*.parquet"))
+    part.write_bytes(part.read_bytes()[:-7])
+    said = texts(page(shelf.Shelf(tmp_path), "/system/r", ""))
+    assert part.name in said
+    assert "All runs" in texts(page(shelf.Shelf(tmp_path), "/system/nope", ""))
 
 
 # -- pages --------------------------------------------------------------------------------------
@@ -321,18 +484,56 @@ def test_no_more_than_a_bounded_number_of_runs_stays_open(tmp_path: Path, monkey
     for name in "abcd":
         write_run(tmp_path / name, 2)
     runs = shelf.Shelf(tmp_path)
-    assert len(runs.summaries(60.0)) == 4
+    known = lines.Lines(runs)
+    assert len(known.now(60.0)) == 4
     assert len(runs._places) == 2
     looked: list[str] = []
     monkeypatch.setattr(runs, "look", looked.append)
-    assert len(runs.summaries(60.0)) == 4
+    assert len(known.now(60.0)) == 4
     assert looked == [], "finished runs that have not changed are not read again"
 
 
 def test_a_list_read_in_no_time_names_runs_and_fills_one_by_one(root: Path) -> None:
-    runs = shelf.Shelf(root)
-    assert runs.summaries(-1.0) == ["dying", "healthy", "seeds/one"]
-    assert all(isinstance(line, shelf.Summary) for line in runs.summaries(60.0))
+    known = lines.Lines(shelf.Shelf(root))
+    assert known.now(-1.0) == ["dying", "healthy", "seeds/one"]
+    assert all(isinstance(line, lines.Summary) for line in known.now(60.0))
+
+
+def test_a_run_that_takes_long_to_open_is_announced_and_opens(
+    tmp_path: Path, monkeypatch: Any
+) -> None:
+    write_run(tmp_path / "r", 3)
+    go_on = threading.Event()
+    opened = shelf.open_run
+    monkeypatch.setattr(shelf, "open_run", lambda *a: (go_on.wait(60), opened(*a))[1])
+    runs = shelf.Shelf(tmp_path, patience=0.1)
+    assert "read for the first time: 225 rows" in texts(page(runs, "/run/r", ""))
+    assert lines.Lines(runs).now(0.5) == ["r"]
+    go_on.set()
+    _until(lambda: "made-up numbers" in texts(page(runs, "/run/r", "")))
+
+
+def test_a_look_is_kept_until_a_file_of_the_run_changes(tmp_path: Path, monkeypatch: Any) -> None:
+    path = write_run(tmp_path / "runs" / "r", 140, dies=True)
+    first = shelf.Shelf(path.parent, cache=tmp_path / "cache").look("r")
+    opened: list[Any] = []
+    real = shelf.open_run
+    monkeypatch.setattr(shelf, "open_run", lambda *a: opened.append(a) or real(*a))
+    again = shelf.Shelf(path.parent, cache=tmp_path / "cache")
+    look = again.look("r")
+    assert opened == []
+    pd.testing.assert_frame_equal(look.subject.table, first.subject.table)
+    age = "last_row_age_seconds"
+    kept, told = ({k: v for k, v in s.state.items() if k != age} for s in (look, first))
+    assert kept == json.loads(json.dumps(told))
+    assert look.state[age] > first.state[age]
+    figures = [[make_chart(c, x.subject, View()) for c in CHARTS] for x in (look, first)]
+    assert figures[0] == json.loads(json.dumps(figures[1]))
+    assert len(again.run("r").sql("SELECT * FROM steps")) == 140
+    part = next((path / "actions").glob("*.parquet"))
+    part.write_bytes(part.read_bytes()[:-7])
+    damaged = shelf.Shelf(path.parent, cache=tmp_path / "cache").look("r").state["damaged"]
+    assert f"actions/{part.name}" in damaged
 
 
 # -- server -------------------------------------------------------------------------------------

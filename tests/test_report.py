@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from datetime import UTC, datetime
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from lldscope.postmortem.html import POLICY, html
 from lldscope.postmortem.losses import contrasts
 from lldscope.postmortem.markdown import markdown
 from lldscope.postmortem.text import visible
+from lldscope.postmortem.words import summary
 
 SAMPLES = Path(__file__).parent.parent / "sample_runs"
 HOSTILE = "<script>alert(1)</script>\x1b[31m\u202egnp.exe \"'><img src=x onerror=alert(2)> `|`"
@@ -243,3 +245,41 @@ def test_command_says_what_is_wrong(lldscope_command, tmp_path):
     nowhere = lldscope_command("report", SAMPLES / "grpo", "-o", tmp_path / "no" / "r.html")
     assert nowhere.returncode != 0
     assert "There is no folder" in nowhere.stderr
+
+
+def test_sentences_date_the_steps_they_name(died):
+    run, facts = died
+    times = run.signals().set_index("step")["time"]
+    first_alarm = min(a["step"] for a in facts["alarms"])
+    for step in (facts["fall"], facts["collapse"], first_alarm):
+        clock = datetime.fromtimestamp(times[step], UTC).strftime("%H:%M UTC")
+        assert any(f"step {step} ({clock})" in sentence for sentence in facts["summary"])
+    later = {**facts, "run": facts["run"] | {"first_time": times[0] - 86_400 * 3}}
+    assert re.search(
+        rf"step {facts['fall']} \(\d{{4}}-\d\d-\d\d \d\d:\d\d UTC\)", summary(later)[2]
+    )
+
+
+def test_what_the_shared_prefix_lost_is_a_sum_over_its_tokens(died):
+    _, facts = died
+    told = 0
+    for x in facts["examples"]:
+        if x["shared_characters"] is None:
+            assert x["shared_delta"] is None
+            continue
+        left, lost = x["shared_characters"], []
+        for piece in x["correct"]["pieces"]:
+            left -= len(piece["text"])
+            if left >= 0 and piece["delta"] is not None:
+                lost.append(piece["delta"])
+        assert x["shared_delta"] == pytest.approx(sum(lost), abs=1e-3)
+        assert f"{x['shared_delta']:+.3g} nats" in html(facts)
+        told += 1
+    assert told
+
+
+def test_alarms_stand_in_the_order_in_which_they_fired(died):
+    _, facts = died
+    rows = re.findall(r"\| [▲◆i] \w+ \| \S+ \| (\d+) \|", markdown(facts))
+    assert len(rows) == len(facts["alarms"]) > 1
+    assert rows == sorted(rows, key=int)

@@ -1,7 +1,15 @@
-/* What runs in the browser: ticks, shared zoom and hover, address, theme, keyboard. No data here. */
+/* What runs in the browser: ticks, shared zoom and hover, address, theme, keyboard, ages. */
 (function () {
   "use strict";
   let paused = false;
+  let open = 0; /* questions that the server has not answered yet */
+  const ask = window.fetch;
+  window.fetch = function (address, ...rest) {
+    const answer = ask.call(this, address, ...rest);
+    if (!String(address.url || address).includes("_dash-update-component")) return answer;
+    open += 1;
+    return answer.finally(() => { open -= 1; });
+  };
   const none = () => window.dash_clientside.no_update;
   const fired = () => window.dash_clientside.callback_context.triggered || [];
 
@@ -15,16 +23,32 @@
   function address(changes) {
     const url = new URL(location.href);
     for (const [key, value] of Object.entries(changes)) {
-      if (value === null || value === undefined) url.searchParams.delete(key);
-      else url.searchParams.set(key, value);
+      url.searchParams.delete(key);
+      for (const one of [value].flat()) if (one) url.searchParams.append(key, one);
     }
     if (url.href !== location.href) history.replaceState(history.state, "", url);
   }
 
   window.dash_clientside = Object.assign({}, window.dash_clientside, {
     lldscope: {
-      /* A tick reaches the server only if somebody may be looking. */
-      tick: (n) => (paused || document.hidden ? none() : n),
+      /* Of a run's page the charts that are seen first are drawn, before the others are asked for. */
+      begin: function () {
+        const done = () => {
+          const now = charts();
+          if (!now.length || now.some((c) => !c._fullLayout)) return setTimeout(done, 50);
+          return requestAnimationFrame(() => setTimeout(() => {
+            window.dash_clientside.set_props("tick", { data: -1 });
+          }, 0));
+        };
+        done();
+        return none();
+      },
+
+      /* A tick reaches the server only if somebody may be looking and it is not busy. */
+      tick: (n) => (paused || document.hidden || open ? none() : n),
+
+      /* A page of words looks again. */
+      retry: ([n]) => (!n || paused || document.hidden || open ? none() : Date.now()),
 
       /* The stretch of x that the reader chose in any chart, and its axis; null is all of it. */
       zoom: function (relayouts, x) {
@@ -51,11 +75,29 @@
       },
 
       /* The view in the address, so that it can be shared. */
-      address: function (x, mean, zoom) {
+      address: function (x, mean, zoom, shown, names) {
         const range = zoom && zoom.x === x ? zoom.range : null;
         const exact = range && range.map((v) => Number(v.toPrecision(7))).join(",");
-        address({ x: x === "step" ? null : x, mean: mean === 10 ? null : mean, zoom: exact });
+        const hide = shown.length ? names.filter((name) => !shown[0].includes(name)) : [];
+        address({ x: x === "step" ? null : x, mean: mean === 10 ? null : mean, zoom: exact, hide });
         return none();
+      },
+
+      /* Which runs the list shows and in which order; the address keeps it. */
+      choice: function (q, verdict, by, clicks, current) {
+        const next = Object.assign({}, current, { q: q || "", verdict, by: by[0] || "" });
+        for (const { prop_id, value } of fired()) {
+          if (!value || !prop_id.includes('"sort"')) continue;
+          const key = JSON.parse(prop_id.slice(0, prop_id.lastIndexOf("."))).index;
+          next.sort = current.sort === key ? "-" + key : key;
+        }
+        for (const head of document.querySelectorAll("th[data-key]")) {
+          const ours = next.sort.replace(/^-/, "") === head.dataset.key;
+          const way = next.sort.startsWith("-") ? "descending" : "ascending";
+          head.setAttribute("aria-sort", ours ? way : "none");
+        }
+        address(Object.assign({}, next, { sort: next.sort === "run" ? null : next.sort }));
+        return JSON.stringify(next) === JSON.stringify(current) ? none() : next;
       },
 
       pause: function () {
@@ -72,22 +114,90 @@
         try { localStorage.setItem("lldscope-theme", root.dataset.theme); } catch (e) { /* private */ }
       },
 
-      /* The link that compares the chosen runs: address, look, text. */
-      picked: function (values) {
-        const names = values.flat();
+      /* The chosen runs, also those that a filter hides, and the link that compares them. */
+      picked: function (values, ids, before) {
+        const seen = ids.map((id) => id.index);
+        const names = before.filter((name) => !seen.includes(name)).concat(values.flat());
         const href = "/compare?" + names.map((name) => "run=" + encodeURIComponent(name)).join("&");
         const many = names.length > 1;
-        return [href, many ? "button primary" : "button disabled",
+        return [names, href, many ? "button primary" : "button disabled",
           many ? `Compare ${names.length} runs` : "Compare"];
       },
     },
   });
 
+  /* Ages go on between answers of the server; the words are those of dashboard/words.py. */
+  const UNITS = [[90, 1, "s"], [5400, 60, "min"], [129600, 3600, "h"], [Infinity, 86400, "days"]];
+  setInterval(() => {
+    if (paused || document.hidden) return;
+    for (const span of document.querySelectorAll("[data-time]")) {
+      const age = Math.max(0, Date.now() / 1000 - Number(span.dataset.time));
+      const [, size, unit] = UNITS.find(([limit]) => age < limit);
+      const text = `${Math.round(age / size)} ${unit} ago`;
+      if (span.textContent !== text) span.textContent = text;
+    }
+  }, 1000);
+
+  /* Move the visible stretch of x by a share of it, or make it larger; all charts follow. */
+  function look(shift, grow) {
+    const chart = charts()[0];
+    if (!chart || !chart._fullLayout) return;
+    const [a, b] = chart._fullLayout.xaxis.range, width = b - a;
+    const middle = (a + b) / 2 + shift * width, half = (width * grow) / 2;
+    window.Plotly.relayout(chart, { "xaxis.range[0]": middle - half, "xaxis.range[1]": middle + half });
+  }
+  function whole() {
+    const chart = charts()[0];
+    if (chart) window.Plotly.relayout(chart, { "xaxis.autorange": true });
+  }
+  function nextOf(id) {
+    const options = [...document.querySelectorAll(`#${id} input`)];
+    const at = options.findIndex((o) => o.checked);
+    if (options.length) options[(at + 1) % options.length].click();
+  }
+  const press = (id) => () => { const b = document.getElementById(id); if (b) b.click(); };
+  const KEYS = {
+    p: [press("pause"), "pause, go on"],
+    "/": [() => { const f = document.getElementById("find"); if (f) f.focus(); }, "filter the runs"],
+    ArrowLeft: [() => look(-0.25, 1), "earlier"],
+    ArrowRight: [() => look(0.25, 1), "later"],
+    "+": [() => look(0, 0.5), "zoom in"],
+    "-": [() => look(0, 2), "zoom out"],
+    0: [whole, "the whole run"],
+    x: [() => nextOf("x"), "next x axis"],
+    m: [() => nextOf("mean"), "next trailing mean"],
+    t: [press("theme"), "light, dark"],
+    "?": [help, "these keys"],
+  };
+  function help() {
+    let box = document.getElementById("keys");
+    if (!box) {
+      box = document.createElement("dialog");
+      box.id = "keys";
+      box.className = "card";
+      const list = document.createElement("dl");
+      for (const [key, [, means]] of Object.entries(KEYS)) {
+        for (const [tag, text] of [["dt", key.replace("Arrow", "Arrow ")], ["dd", means]]) {
+          list.append(Object.assign(document.createElement(tag), { textContent: text }));
+        }
+      }
+      box.append(Object.assign(document.createElement("h2"), { textContent: "Keys" }), list);
+      document.body.append(box);
+    }
+    if (box.open) box.close();
+    else box.showModal();
+  }
+
+  document.addEventListener("click", (event) => {
+    if (event.target.id === "help") help();
+  });
   document.addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey) return;
-    if (event.target.closest("input, textarea, select")) return;
-    const id = { p: "pause", t: "theme" }[event.key];
-    const button = id && document.getElementById(id);
-    if (button) button.click();
+    const own = event.target.closest("input, textarea, select, [role=radiogroup]");
+    if (own && (event.key.startsWith("Arrow") || !["radio", "checkbox"].includes(own.type))) return;
+    if (event.key.startsWith("Arrow") && !charts().length) return;
+    if (!KEYS[event.key]) return;
+    event.preventDefault();
+    KEYS[event.key][0]();
   });
 })();

@@ -49,13 +49,22 @@ class Picture:
 class Example:
     facts: Mapping[str, Any]
 
+    @property
+    def shared(self) -> str:
+        """With what both responses begin, and what that lost; empty without a partner."""
+        count, delta = self.facts["shared_characters"], self.facts["shared_delta"]
+        if count is None:
+            return ""
+        lost = "" if delta is None else f"; there the correct one changed by {delta:+.3g} nats"
+        return f"Both begin with the same {count:,} characters{lost}."
+
 
 Block = Heading | Paragraph | Items | Table | Picture | Example
 
 _FINDINGS = {
     "supported": palette.Sign(palette.VERMILLION, "#111418", "◆", "supported"),
-    "ruled_out": palette.Sign(palette.GREEN, "#ffffff", "✓", "ruled out"),
-    "not_observable": palette.Sign(palette.GREY, "#ffffff", "?", "not observable"),
+    "ruled_out": palette.Sign(palette.GREEN, "#111418", "✓", "ruled out"),
+    "not_observable": palette.Sign(palette.GREY, "#111418", "?", "not observable"),
 }
 _CONTRASTS = {
     "low_likelihood": "beside wrong responses that are less likely (per token) than the step's "
@@ -123,7 +132,7 @@ def _alarms(facts: Facts) -> Iterator[Block]:
             str(a["step"]), lead(a, "collapse") or "–", lead(a, "reward_crash") or "–",
             a["message"], a["false_alarms"],
         ]
-        for a in facts["alarms"]
+        for a in sorted(facts["alarms"], key=_fired)
     ]  # fmt: skip
     head = ["severity", "rule", "fired at", "before collapse", "before reward crash", "why",
             "false alarms"]  # fmt: skip
@@ -137,6 +146,10 @@ def _alarms(facts: Facts) -> Iterator[Block]:
         f"Of each rule the first alarm, with the rows up to its step; {', '.join(ends)}."
     )
     yield Table("Alarms", head, rows, frozenset({2}))
+
+
+def _fired(alarm: Mapping[str, Any]) -> float:
+    return float("inf") if alarm["step"] is None else float(alarm["step"])
 
 
 def _links(facts: Facts) -> Iterator[Block]:
@@ -182,7 +195,7 @@ def _losses(facts: Facts) -> Iterator[Block]:
     )  # fmt: skip
     yield Table(
         "What stood beside them: Δ of correct responses, groups of the same step compared",
-        ["correct responses", "Δ there", "Δ elsewhere", "difference", "steps", ""],
+        ["correct responses", "Δ there", "Δ elsewhere", "difference", "steps", "finding"],
         [[_CONTRASTS[c["contrast"]], number(c["with"]), number(c["without"]),
           "–" if c["difference"] is None else f"{c['difference']:+.2f} ± {c['error']:.2f}",
           str(c["n_steps"]), {True: "they lose more", False: "no clear difference",

@@ -76,6 +76,7 @@ def post_mortem(
         "dropped": state["dropped"],
     }  # fmt: skip
     facts["alarms"] = [_alarm(a, assessment, facts) for a in state["alerts"]]
+    facts["dates"] = _dates(assessment, facts)
     first, last = _window(assessment, facts)
     facts["losses"] = losses(run, first, last)
     _name_questions(run, facts["losses"])
@@ -105,6 +106,17 @@ def _about(run: Run, assessment: Assessment) -> dict[str, Any]:
         "last_time": float(known[-1]) if len(known) else None,
         "config": run.info.get("config") or {},
     }
+
+
+def _dates(assessment: Assessment, facts: dict[str, Any]) -> dict[str, float]:
+    """Unix time at which each step ended that sentences name; keys are text, as in JSON."""
+    named = {facts["fall"], facts["collapse"], *(a["step"] for a in facts["alarms"])}
+    named |= {b["live"] for b in facts["boundaries"]}
+    named |= {link[when] for link in facts["links"] for when in ("onset", "seen")}
+    named |= {o["highest_step"] for o in facts["outline"].values()}
+    e = assessment.evidence
+    known = zip(e.step.tolist(), e.column("time").tolist(), strict=True)
+    return {str(step): at for step, at in known if step in named and np.isfinite(at)}
 
 
 def _kind(assessment: Assessment, state: dict[str, Any]) -> str:

@@ -29,11 +29,12 @@ from .text import visible
 from .words import number
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
+SHORT, WORDY = 20, 40  # characters of the longest cell of a column
 STRONG = 2.0  # nats that a token must lose or gain for the full colour
 
 _STYLE = (
     f":root{{color-scheme:light;{variables(LIGHT)}}}"
-    f"@media (prefers-color-scheme:dark){{:root{{color-scheme:dark;{variables(DARK)}}}}}"
+    f"@media screen and (prefers-color-scheme:dark){{:root{{color-scheme:dark;{variables(DARK)}}}}}"
     + Path(__file__).with_name("report.css").read_text(encoding="utf-8")
 )
 
@@ -78,14 +79,14 @@ def _block(block: Block, facts: Facts) -> str:
             if kind == "timeline":
                 return f'<div class="scroll timeline" tabindex="0">{svg.timeline(facts)}</div>'
             return f'<div class="charts">{"".join(svg.charts(facts))}</div>'
-        case Example(x):
-            return _example(x)
+        case Example():
+            return _example(block.facts, block.shared)
 
 
 def _table(table: Table) -> str:
     if not table.rows:
         return ""
-    side = [' class="right"' if i in table.right else "" for i in range(len(table.head))]
+    side = [_column(table, i) for i in range(len(table.head))]
     head = "".join(
         f'<th scope="col"{s}>{_safe(c)}</th>' for c, s in zip(table.head, side, strict=True)
     )
@@ -101,16 +102,24 @@ def _table(table: Table) -> str:
     )
 
 
+def _column(table: Table, i: int) -> str:
+    """A column of numbers stands right; of words, it is kept whole if short and wide if long."""
+    if i in table.right:
+        return ' class="right"'
+    most = max(len(c) if isinstance(c, str) else len(c.word) for c in (r[i] for r in table.rows))
+    return ' class="long"' if most > WORDY else ' class="short"' if most <= SHORT else ""
+
+
 def _cell(cell: str | Sign) -> str:
     return _sign(cell) if isinstance(cell, Sign) else _safe(cell)
 
 
-def _example(x: Mapping[str, Any]) -> str:
+def _example(x: Mapping[str, Any], both: str) -> str:
     shared = x["shared_characters"]
     source = f", {x['data_source']}" if x["data_source"] else ""
     head = f"Step {x['step']}, group {x['group_id']}{source}: Δ {number(x['delta'])} nats"
     asked = f"<p>Asked: {_safe(x['correct']['prompt'])}</p>" if x["correct"]["prompt"] else ""
-    told = "" if shared is None else f"<p>Both begin with the same {shared:,} characters.</p>"
+    told = f"<p>{_safe(both)}</p>" if both else ""
     columns = [_words("Correct, lost likelihood", x["correct"], shared or 0)]
     if x["wrong"]:
         columns.append(_words("Wrong, of the same group", x["wrong"], shared or 0))

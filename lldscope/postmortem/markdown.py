@@ -48,8 +48,8 @@ def _block(block: Block) -> str:
             )
         case Table():
             return _table(block)
-        case Example(facts):
-            return _example(facts)
+        case Example():
+            return _example(block.facts, block.shared)
         case Picture():
             return ""
 
@@ -70,15 +70,15 @@ def _cell(cell: str | Sign) -> str:
     return f"{cell.shape} {cell.word}" if isinstance(cell, Sign) else _safe(cell)
 
 
-def _example(x: Any) -> str:
+def _example(x: Any, shared: str) -> str:
     lines = [f"**Step {x['step']}, group {x['group_id']}: Δ {number(x['delta'])} nats**"]
     if x["correct"]["prompt"]:
         lines.append(_quote("asked", x["correct"]["prompt"]))
     for word in ("correct", "wrong"):
         if x[word]:
             lines.append(_quote(word, "".join(p["text"] for p in x[word]["pieces"])))
-    if x["shared_characters"] is not None:
-        lines.append(f"Both begin with the same {x['shared_characters']:,} characters.")
+    if shared:
+        lines.append(_safe(shared))
     return "\n\n".join(lines)
 
 

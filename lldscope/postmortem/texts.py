@@ -102,7 +102,18 @@ def _example(run: Run, row: dict[str, Any]) -> dict[str, Any]:
         "correct": correct,
         "wrong": wrong,
         "shared_characters": shared,
+        "shared_delta": None if shared is None else _delta_of(correct["pieces"], shared),
     }
+
+
+def _delta_of(pieces: list[dict[str, Any]], characters: int) -> float | None:
+    """Σ Δ of the tokens that lie whole within the first characters; None if none has a Δ."""
+    known, at = [], 0
+    for piece in pieces:
+        at += len(piece["text"])
+        if at <= characters and piece["delta"] is not None:
+            known.append(piece["delta"])
+    return round(sum(known), 3) if known else None
 
 
 def _response(run: Run, row: dict[str, Any]) -> dict[str, Any]:

@@ -43,6 +43,16 @@ def date(seconds: float | None) -> str:
     return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M} UTC"
 
 
+def when(facts: Mapping[str, Any], step: int | None) -> str:
+    """A step and its date: the time of day alone where it is the day on which the run began."""
+    seconds = facts["dates"].get(str(step))
+    if seconds is None:
+        return f"step {step}"
+    told = date(seconds)
+    began = date(facts["run"]["first_time"])
+    return f"step {step} ({told[11:] if told[:10] == began[:10] else told})"
+
+
 def duration(seconds: float) -> str:
     """A stretch of time as people say it."""
     for unit, size in (("days", 86400), ("h", 3600), ("min", 60)):
@@ -101,8 +111,8 @@ def _reward(facts: Mapping[str, Any]) -> str:
     if reward is None:
         return "The reward was not recorded."
     return (
-        f"Its reward (ten-step mean) began at {number(reward['start'])}, was best at step "
-        f"{reward['highest_step']} with {number(reward['highest'])}, and is "
+        f"Its reward (ten-step mean) began at {number(reward['start'])}, was best at "
+        f"{when(facts, reward['highest_step'])} with {number(reward['highest'])}, and is "
         f"{number(reward['end'])} at the end."
     )
 
@@ -135,17 +145,17 @@ def _fall(facts: Mapping[str, Any]) -> str:
     decays = [b for b in facts["boundaries"] if b["phase"] == "decay"]
     if decays:
         b = decays[0]
-        when = f"from step {b['step']} on{interval(b)}, as hindsight shows"
-        when += f", recognised live at step {b['live']}"
+        begun = f"from {when(facts, b['step'])} on{interval(b)}, as hindsight shows"
+        begun += f", recognised live at {when(facts, b['live'])}"
     else:
-        when = f"from step {facts['fall']} on, as the live classifier saw it"
+        begun = f"from {when(facts, facts['fall'])} on, as the live classifier saw it"
     if facts["collapse"] is not None:
-        end = f" and at step {facts['collapse']} this had become a collapse"
+        end = f" and at {when(facts, facts['collapse'])} this had become a collapse"
     elif facts["state"]["phase"] == "recovered":
         end = " and the run recovered"
     else:
         end = " and no collapse followed" if facts["state"]["life"] != "live" else " so far"
-    return f"Correct responses lost likelihood {when},{end}."
+    return f"Correct responses lost likelihood {begun},{end}."
 
 
 def _order(facts: Mapping[str, Any]) -> str:
@@ -155,7 +165,7 @@ def _order(facts: Mapping[str, Any]) -> str:
     told = []
     for link in seen:
         begins = link["onset"] if link["onset"] is not None else link["seen"]
-        told.append(f"{_LINKS[link['link']]} from step {begins}{interval(link)}")
+        told.append(f"{_LINKS[link['link']]} from {when(facts, begins)}{interval(link)}")
     quiet = {
         "likelihood": "the likelihood never fell",
         "reward": "the reward never crashed",
@@ -171,17 +181,18 @@ def _order(facts: Mapping[str, Any]) -> str:
 
 
 def _warning(facts: Mapping[str, Any]) -> str:
-    fired = [a for a in facts["alarms"] if a["severity"] != "info" and a["step"] is not None]
-    if not fired:
+    alarms = [a for a in facts["alarms"] if a["severity"] != "info" and a["step"] is not None]
+    if not alarms:
         if any(a["rule"] == "stalled" for a in facts["alarms"]):
             return "The only alarm is that the run makes no more steps."
         return "" if facts["kind"] in ("healthy", "short") else "No alarm fired."
-    first = min(fired, key=lambda a: a["step"])
+    first = min(alarms, key=lambda a: a["step"])
     ahead = lead(first, "collapse") or lead(first, "reward_crash")
     if not ahead:
-        return f"The first alarm was {first['rule']} at step {first['step']}."
+        return f"The first alarm was {first['rule']} at {when(facts, first['step'])}."
     end = "the collapse" if lead(first, "collapse") else "the reward crashed"
-    return f"The first alarm, {first['rule']} at step {first['step']}, came {ahead} before {end}."
+    fired = when(facts, first["step"])
+    return f"The first alarm, {first['rule']} at {fired}, came {ahead} before {end}."
 
 
 def lead(alarm: Mapping[str, Any], name: str) -> str:
@@ -190,7 +201,7 @@ def lead(alarm: Mapping[str, Any], name: str) -> str:
     if steps is None:
         return ""
     time = "" if minutes is None else f" ({duration(60 * minutes)})"
-    return f"{steps} steps{time}"
+    return f"{steps} step{'' if steps == 1 else 's'}{time}"
 
 
 # -- what this log cannot tell --------------------------------------------------------------------

@@ -1,0 +1,159 @@
+/* Pages of responses and tokens: numbers on hover and focus, arrow keys, tidy addresses. No data. */
+(function () {
+  "use strict";
+  const OPTIONS = ".tok[role=option], .map .cell a";
+
+  /* Say the numbers of a token or a cell; a token that was reached stands in the address. */
+  function tell(item, keep) {
+    const told = document.getElementById("token-told");
+    if (told) told.textContent = item.getAttribute("aria-label");
+    if (!keep || !item.matches(".tok")) return;
+    const url = new URL(location.href);
+    url.searchParams.set("mark", item.id);
+    history.replaceState(history.state, "", url);
+  }
+
+  /* One token of a column, or one cell of the map, is in the order of Tab; the keys move it. */
+  function reach(item) {
+    const place = item.closest(".words, .map");
+    for (const old of place.querySelectorAll("[tabindex='0']")) {
+      if (old.matches(OPTIONS)) old.tabIndex = -1;
+    }
+    item.tabIndex = 0;
+    item.focus();
+  }
+
+  document.addEventListener("mouseover", (event) => {
+    const item = event.target.closest(OPTIONS);
+    if (item) tell(item, false);
+  });
+  document.addEventListener("focusin", (event) => {
+    if (event.target.matches(OPTIONS)) tell(event.target, true);
+  });
+  document.addEventListener("click", (event) => {
+    const token = event.target.closest(".tok[role=option]");
+    if (token) return reach(token);
+    const link = event.target.closest("[data-token]");
+    const named = link && document.getElementById(link.dataset.token);
+    if (named) {
+      event.preventDefault();
+      reach(named);
+      named.scrollIntoView({ block: "center" });
+    }
+  });
+
+  function beside(item, key) {
+    const place = item.closest(".words, .map");
+    const all = [...place.querySelectorAll(OPTIONS)];
+    const at = all.indexOf(item);
+    if (key === "Home") return all[0];
+    if (key === "End") return all[all.length - 1];
+    if (key === "ArrowLeft") return all[at - 1];
+    if (key === "ArrowRight") return all[at + 1];
+    /* Up and down: the nearest one of another line. */
+    const box = item.getBoundingClientRect();
+    const middle = box.left + box.width / 2;
+    const lines = all.map((other) => [other, other.getBoundingClientRect()]);
+    const ahead = lines.filter(([, b]) => (key === "ArrowUp" ? b.bottom <= box.top + 2 : b.top >= box.bottom - 2));
+    if (!ahead.length) return null;
+    const ends = ahead.map(([, b]) => b.top);
+    const line = key === "ArrowUp" ? Math.max(...ends) : Math.min(...ends);
+    const near = ahead.filter(([, b]) => Math.abs(b.top - line) < 4);
+    const far = ([, b]) => Math.abs(b.left + b.width / 2 - middle);
+    return near.reduce((a, b) => (far(b) < far(a) ? b : a))[0];
+  }
+
+  document.addEventListener("keydown", (event) => {
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    if (event.target.closest("input, textarea, select")) return;
+    const named = document.querySelector(`[data-key="${CSS.escape(event.key)}"][href]`);
+    if (named) return named.click();
+    const moves = ["ArrowLeft", "ArrowRight", "ArrowUp", "ArrowDown", "Home", "End"];
+    if (!moves.includes(event.key) || !event.target.matches(OPTIONS)) return;
+    event.preventDefault();
+    const next = beside(event.target, event.key);
+    if (next) reach(next);
+  });
+
+  /* Filters that say nothing do not stand in the address. */
+  document.addEventListener("submit", (event) => {
+    const form = event.target.closest("form.wants");
+    if (!form) return;
+    event.preventDefault();
+    const said = [...new FormData(form)].filter(([, value]) => value !== "");
+    location.assign(`${form.getAttribute("action")}?${new URLSearchParams(said)}`);
+  });
+
+  /* Elements from data: text stays text. */
+  function element(name, look, text) {
+    const made = document.createElement(name);
+    if (look) made.className = look;
+    if (text !== undefined) made.textContent = text;
+    return made;
+  }
+
+  function token([text, label, look, strength, id, first]) {
+    const span = element("span", look, text);
+    if (strength) span.style.setProperty("--w", strength);
+    if (label) {
+      span.setAttribute("role", "option");
+      span.setAttribute("aria-label", label);
+      span.id = id;
+      span.tabIndex = first ? 0 : -1;
+    }
+    return span;
+  }
+
+  function cell(told) {
+    if (!told) return element("td", "cell none");
+    const [look, strength, label, href, first] = told;
+    const made = element("td", look);
+    if (strength) made.style.setProperty("--w", strength);
+    const link = element("a");
+    link.href = href;
+    link.setAttribute("aria-label", label);
+    link.tabIndex = first ? 0 : -1;
+    made.append(link);
+    return made;
+  }
+
+  function map({ rows, ticks }) {
+    const body = element("tbody");
+    const head = (text) => {
+      const made = element("th", "", text);
+      made.scope = "row";
+      return made;
+    };
+    for (const [name, cells] of rows) {
+      const row = element("tr");
+      row.append(head(name), ...cells.map(cell));
+      body.append(row);
+    }
+    const last = element("tr");
+    last.append(head("step"), ...ticks.map(([text, span]) => {
+      const made = element("td", "tick", text);
+      made.colSpan = span;
+      return made;
+    }));
+    body.append(last);
+    const table = element("table", "map");
+    table.append(body);
+    return table;
+  }
+
+  let sought = new URL(location.href).searchParams.get("mark");
+  new MutationObserver(() => {
+    for (const box of document.querySelectorAll("[data-tokens]:empty")) {
+      box.append(...JSON.parse(box.dataset.tokens).map(token));
+    }
+    for (const box of document.querySelectorAll("[data-map]:empty")) {
+      box.append(map(JSON.parse(box.dataset.map)));
+    }
+    /* The token in the address, once it is there. */
+    const marked = sought && document.getElementById(sought);
+    if (!marked) return;
+    sought = null;
+    reach(marked);
+    marked.scrollIntoView({ block: "center" });
+  }).observe(document.documentElement, { childList: true, subtree: true });
+})();

@@ -1,0 +1,246 @@
+"""The dashboard in chromium on long and live runs, and beside TensorBoard and Trackio.
+
+python -m tests.bench.dashboard --runs FOLDER [--rivals PYTHON] [--only NAME …]
+
+FOLDER is filled with made-up runs if they are not there yet (about 400 MB, some minutes). PYTHON
+is the interpreter of an environment of its own with tensorboard and trackio; without it the rivals
+are left out, and that is said.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from playwright.sync_api import Browser, Page, sync_playwright
+
+import lldscope
+
+from . import dashboard_rivals
+from .long_run import write_long_run, write_steps
+from .page import FLAGS, free_port, wait_for
+
+ROUNDS = 3
+TICKS = 15  # refreshes that are looked at
+DRAWN = ".js-plotly-plot .scatterlayer .trace"
+ALL_DRAWN = (
+    "[...document.querySelectorAll('.js-plotly-plot')]"
+    ".filter(c => c.querySelectorAll('.scatterlayer .trace').length >= {n}).length >= 8"
+)
+# Notes when each chart was drawn, beside what the browser notes of each request.
+WATCH = """
+window.drawn = [];
+for (const c of document.querySelectorAll('.js-plotly-plot'))
+  c.on('plotly_afterplot', () => window.drawn.push(performance.now()));
+performance.clearResourceTimings();
+"""
+ASKED = """performance.getEntriesByType('resource')
+  .filter(r => r.name.includes('_dash-update-component'))
+  .map(r => [r.startTime, r.responseEnd, r.transferSize])"""
+
+
+def main() -> None:
+    asked = argparse.ArgumentParser(description=__doc__)
+    asked.add_argument("--runs", type=Path, required=True)
+    asked.add_argument("--rivals", help="python of an environment with tensorboard and trackio")
+    asked.add_argument("--only", nargs="*", choices=["first", "twenty", "live", "memory", "rivals"])
+    told = asked.parse_args()
+    wanted = told.only or ["first", "twenty", "live", "memory", "rivals"]
+    fill(told.runs)
+    with sync_playwright() as p:
+        browser = p.chromium.launch(executable_path="/usr/bin/chromium", args=FLAGS)
+        with tempfile.TemporaryDirectory() as cache:
+            if "first" in wanted:
+                first(browser, told.runs, cache)
+            if "twenty" in wanted:
+                twenty(browser, told.runs, cache)
+            if "live" in wanted:
+                live(browser, told.runs, cache)
+            if "memory" in wanted:
+                memory(browser, told.runs)
+        if "rivals" in wanted:
+            if told.rivals is None:
+                print("rivals are left out: name their environment with --rivals PYTHON")
+            else:
+                dashboard_rivals.compare(browser, told.rivals, told.runs)
+        browser.close()
+
+
+def fill(runs: Path) -> None:
+    """Runs of 10 M and of 1 M rows of actions, and twenty of 2,000 steps."""
+    for name, steps in (("long", 5000), ("mid", 500)):
+        if not (runs / name / "run.json").exists():
+            write_long_run(runs / name, steps)
+    for i in range(20):
+        if not (runs / "twenty" / f"r{i:02}" / "run.json").exists():
+            write_long_run(runs / "twenty" / f"r{i:02}", 2000, 10, 2)
+
+
+@contextmanager
+def served(root: Path, cache: str) -> Iterator[tuple[str, int]]:
+    """The dashboard over a folder: its address and process."""
+    port = free_port()
+    command = [sys.executable, "-m", "lldscope", "dash", str(root), "--port", str(port)]
+    environment = os.environ | {"XDG_CACHE_HOME": cache}
+    server = subprocess.Popen(command, stderr=subprocess.DEVNULL, env=environment)
+    try:
+        wait_for(f"http://127.0.0.1:{port}/")
+        yield f"http://127.0.0.1:{port}", server.pid
+    finally:
+        server.terminate()
+        server.wait()
+
+
+def opened(browser: Browser, address: str, ready: Callable[[Page], Any]) -> float:
+    """Seconds from asking for a page, in a fresh profile, until it is ready."""
+    page = browser.new_page(viewport={"width": 1280, "height": 800})
+    begun = time.perf_counter()
+    page.goto(address, wait_until="commit")
+    ready(page)
+    seconds = time.perf_counter() - begun
+    page.context.close()
+    return seconds
+
+
+def chart(page: Page) -> None:
+    page.wait_for_selector(DRAWN, state="attached", timeout=120_000)
+
+
+def first(browser: Browser, runs: Path, cache: str) -> None:
+    with served(runs, cache) as (address, _):
+        seconds = opened(browser, f"{address}/run/long", chart)
+        print(f"10 M rows of actions, read for the first time  {seconds:.2f} s")
+        again = [opened(browser, f"{address}/run/long", chart) for _ in range(ROUNDS)]
+        tell("run page of 10 M rows: first chart drawn", again)
+    with served(runs, cache) as (address, _):
+        seconds = opened(browser, f"{address}/run/long", chart)
+        print(f"the same, first page after a restart  {seconds:.2f} s")
+    with served(runs, cache) as (address, _):
+        begun = [opened(browser, f"{address}/run/mid", chart) for _ in range(ROUNDS)]
+        tell("run page of 1 M rows: first chart drawn", begun)
+
+
+def twenty(browser: Browser, runs: Path, cache: str) -> None:
+    names = "&".join(f"run=r{i:02}" for i in range(20))
+
+    def all_lines(page: Page) -> None:
+        page.wait_for_selector(DRAWN, state="attached", timeout=120_000)
+        while not page.evaluate(ALL_DRAWN.format(n=20)):
+            page.wait_for_timeout(20)
+
+    for what in ("read for the first time", "first page after a restart", ""):
+        with served(runs / "twenty", cache) as (address, _):
+            if what:
+                seconds = opened(browser, f"{address}/compare?{names}", all_lines)
+                print(f"20 runs compared, {what}: all 160 lines drawn  {seconds:.2f} s")
+            else:
+                opened(browser, f"{address}/compare?{names}", all_lines)
+                again = [
+                    opened(browser, f"{address}/compare?{names}", all_lines) for _ in range(ROUNDS)
+                ]
+                tell("20 runs compared: all 160 lines drawn", again)
+                found = [
+                    opened(browser, f"{address}/?q={i}", lambda p: p.wait_for_selector(".spark"))
+                    for i in range(2)
+                ]
+                tell("page of runs: first line drawn", found)
+
+
+def live(browser: Browser, runs: Path, cache: str) -> None:
+    """Refreshes of a run of 5,000 steps that goes on, one step a second, nothing zoomed."""
+    path = runs / "going" / "live"
+    shutil.rmtree(path, ignore_errors=True)
+    end = threading.Event()
+    with lldscope.Recorder(path, trainer="made-up numbers") as recorder:
+        for step in write_steps(recorder, 100_000, 20, 2, begun=time.time() - 5000):
+            if step == 5000:
+                recorder.flush()
+                break
+
+        def go_on() -> None:
+            for _ in write_steps(recorder, 100_000, 20, 2, begun=time.time() - 5000, first=5001):
+                if end.wait(1.0):
+                    return
+
+        trainer = threading.Thread(target=go_on)
+        trainer.start()
+        with served(path.parent, cache) as (address, _):
+            page = browser.new_page(viewport={"width": 1280, "height": 800})
+            page.goto(f"{address}/run/live")
+            page.wait_for_selector(DRAWN, state="attached", timeout=120_000)
+            page.wait_for_timeout(4000)
+            page.evaluate(WATCH)
+            page.wait_for_timeout(2000 * TICKS)
+            asked, drawn = page.evaluate(ASKED), page.evaluate("window.drawn")
+            page.context.close()
+        end.set()
+        trainer.join()
+    ticks = refreshes(asked, drawn)
+    sizes, spans = ([t[i] for t in ticks] for i in (0, 1))
+    answers = [1e-3 * (end - start) for start, end, _ in asked]
+    print(f"refresh of eight charts, 5,000 steps, {len(ticks)} refreshes")
+    print(f"  sent: {median(sizes) / 1e3:.1f} kB (at most {max(sizes) / 1e3:.1f})")
+    print(f"  asked to drawn: {1e3 * median(spans):.0f} ms, p95 {1e3 * high(spans):.0f} ms")
+    print(f"  asked to answered: {1e3 * median(answers):.0f} ms, p95 {1e3 * high(answers):.0f} ms")
+
+
+def refreshes(asked: list[list[float]], drawn: list[float]) -> list[tuple[float, float]]:
+    """Bytes, and seconds from the first request to the last chart drawn, of each refresh."""
+    ticks: list[list[list[float]]] = []
+    for request in sorted(asked):
+        if ticks and request[0] - ticks[-1][0][0] < 1000:  # two requests of one tick
+            ticks[-1].append(request)
+        else:
+            ticks.append([request])
+    found = []
+    for tick, after in zip(ticks, [*ticks[1:], [[1e12]]], strict=True):
+        begun = tick[0][0]
+        ends = [t for t in drawn if begun <= t < after[0][0]]
+        if ends:
+            found.append((sum(r[2] for r in tick), 1e-3 * (max(ends) - begun)))
+    return found
+
+
+def memory(browser: Browser, runs: Path) -> None:
+    for name in ("mid", "long"):
+        with tempfile.TemporaryDirectory() as cache:
+            for what in ("read through", "from what was kept"):
+                with served(runs, cache) as (address, pid):
+                    before = resident(pid, "VmRSS")
+                    opened(browser, f"{address}/run/{name}", chart)
+                    now, most = resident(pid, "VmRSS"), resident(pid, "VmHWM")
+                    print(
+                        f"server, {name}, {what}: {before:.0f} MB started, {now:.0f} MB with the "
+                        f"page, {most:.0f} MB at most"
+                    )
+
+
+def resident(pid: int, field: str) -> float:
+    """MB, from /proc."""
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith(field):
+            return float(line.split()[1]) / 1024
+    raise SystemExit(f"no {field} of process {pid}")
+
+
+def tell(what: str, seconds: list[float]) -> None:
+    print(f"{what}  {median(seconds):.2f} s ({min(seconds):.2f} to {max(seconds):.2f})")
+
+
+def high(values: list[float]) -> float:
+    return sorted(values)[min(len(values) - 1, int(0.95 * len(values)))]
+
+
+if __name__ == "__main__":
+    main()

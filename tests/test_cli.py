@@ -117,6 +117,22 @@ def test_heartbeats_of_an_earlier_start_say_nothing(make_run):
     assert state["life"] == "live"
 
 
+def test_heartbeats_belong_to_their_attempt_whatever_the_clock_says(make_run):
+    """A clock that was set back makes signs of life look older than the start they come from, and
+    a clock that was ahead makes those of the attempt before look newer."""
+    path = make_run("resumed", steps=range(30))
+    with lldscope.Recorder(path, resume=True, world_size=2) as recorder:
+        recorder.step(step=30)
+        time.sleep(0.5)
+        info = json.loads((path / "run.json").read_text())
+        info["attempts"][-1]["started"] = time.time() + 20
+        (path / "run.json").write_text(json.dumps(info))
+        store.write_heartbeat(path, 1, closed=False, attempt=1)
+        ahead = store.read_heartbeats(path)[1] | {"pid": 2**22 + 1}
+        (path / "heartbeat" / "r1.json").write_text(json.dumps(ahead | {"time": time.time() + 60}))
+        assert check(lldscope.open_run(path))["life"] == "live"
+
+
 def test_what_the_ranks_dropped_adds_up(tmp_path):
     for rank in (0, 1):
         with lldscope.Recorder(tmp_path / "r", rank=rank, world_size=2) as recorder:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import click
 import pytest
+from click.testing import CliRunner
 
 from lldscope.cli import COMMANDS, cli
 
@@ -47,16 +48,49 @@ def test_links_lead_to_files(document):
             assert (document.parent / target).exists(), f"{document}: {target}"
 
 
-def test_commands_in_the_readme_parse():
-    """Each lldscope line of the README is accepted by the parser; nothing is executed."""
-    lines = "".join(blocks("sh")).replace("\\\n", " ").splitlines()
-    commands = [line for line in lines if line.startswith("lldscope ")]
-    assert len(commands) > 8
-    for line in commands:
-        name, *arguments = shlex.split(line, comments=True)[1:]
+def commands_in(text: str) -> list[list[str]]:
+    """The lldscope lines of the shell blocks, as lists of arguments."""
+    fenced = re.findall(r"^```(\w*)\n(.*?)^```$", text, re.S | re.M)
+    shell = "".join(body for language, body in fenced if language in ("", "sh"))
+    lines = shell.replace("\\\n", " ").splitlines()
+    return [shlex.split(line, comments=True)[1:] for line in lines if line.startswith("lldscope ")]
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda p: str(p.relative_to(ROOT)))
+def test_commands_in_the_documents_parse(document):
+    """Each lldscope line is accepted by the parser; nothing is executed."""
+    commands = commands_in(document.read_text(encoding="utf-8"))
+    assert len(commands) > 8 or document != ROOT / "README.md"
+    for name, *arguments in commands:
         command = cli.get_command(click.Context(cli), name)
-        assert command is not None, line
+        assert command is not None, name
         command.make_context(name, arguments, resilient_parsing=False)
+
+
+@pytest.mark.parametrize("document", ["importing.md", "post-mortem.md"])
+def test_commands_of_a_document_run(document, tmp_path, monkeypatch):
+    """In a folder that has what they name; `check` ends with the verdict."""
+    monkeypatch.chdir(tmp_path)
+    fixtures = ROOT / "tests" / "fixtures" / "verl"
+    (tmp_path / "train.log").symlink_to(fixtures / "console.log")
+    (tmp_path / "rollouts").symlink_to(fixtures / "rollouts")
+    (tmp_path / "metrics.csv").write_text("it,mean_r\n1,0.5\n2,0.25\n")
+    (tmp_path / "sample_runs").symlink_to(ROOT / "sample_runs")
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs" / "my-run").symlink_to(ROOT / "sample_runs" / "grpo")
+    commands = commands_in((ROOT / "docs" / document).read_text(encoding="utf-8"))
+    assert len(commands) >= 4
+    for command in commands:
+        done = CliRunner().invoke(cli, command)
+        assert done.exit_code in ((10, 11, 13) if command[0] == "check" else (0,)), done.output
+
+
+def test_the_python_example_of_the_post_mortem_runs(monkeypatch):
+    monkeypatch.chdir(ROOT)
+    (code,) = blocks("python", (ROOT / "docs" / "post-mortem.md").read_text(encoding="utf-8"))
+    told: dict = {}
+    exec(compile(code, "post-mortem.md", "exec"), told)
+    assert told["figure"].data
 
 
 def test_every_command_has_help():

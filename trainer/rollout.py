@@ -193,10 +193,14 @@ class Sampler:
 def _nucleus(probs: Tensor, top_p: float) -> Tensor:
     """`probs` (rows, vocabulary) without the tokens before which the likelier ones together have
     reached `top_p`."""
+    kept = torch.zeros_like(probs)
     ordered, where = probs.topk(min(LIKELIEST, probs.shape[-1]), sorted=True)
     together = ordered.cumsum(-1)
-    if (together[:, -1] < top_p).any():
-        ordered, where = probs.sort(-1, descending=True)
-        together = ordered.cumsum(-1)
+    wide = together[:, -1] < top_p  # these rows' nuclei are larger than what was looked at
     ordered[together - ordered >= top_p] = 0
-    return torch.zeros_like(probs).scatter(-1, where, ordered)
+    kept.scatter_(-1, where, ordered)
+    if wide.any():
+        ordered, where = probs[wide].sort(-1, descending=True)
+        ordered[ordered.cumsum(-1) - ordered >= top_p] = 0
+        kept[wide] = torch.zeros_like(ordered).scatter_(-1, where, ordered)
+    return kept

@@ -7,15 +7,18 @@ from __future__ import annotations
 
 import sys
 
-from . import alarms, check, page, recording, training, trl
+from . import alarms, analyzer, check, importing, loggers, page, recording, training, trl
 
 BENCHMARKS = {
     "recording": recording.main,
     "training": training.main,
     "trl": trl.main,
     "check": check.main,
+    "import": importing.main,
+    "loggers": loggers.main,
     "page": page.main,
     "alarms": alarms.main,
+    "analyzer": analyzer.main,
 }
 
 

@@ -121,7 +121,9 @@ class StepRows:
     def actions(self) -> Columns:
         """One row per action; Δ only where the rollout was scored before and after."""
         b = self._b
-        taken = [self._turns[i][j] for i, j in zip(self._row.tolist(), self._index.tolist(), strict=True)]
+        taken = [
+            self._turns[i][j] for i, j in zip(self._row.tolist(), self._index.tolist(), strict=True)
+        ]
         gate = self._sums(b.llds_gate)
         behaviour = self._sums(b.behaviour)
         return {

@@ -12,7 +12,7 @@ import pytest
 from made_up_runs import write_run, write_step
 
 import lldscope
-from lldscope import runs, stretches
+from lldscope import contents, stretches
 from lldscope.kept import Kept
 from lldscope.manifest import Part
 from lldscope.runs import open_run
@@ -54,7 +54,7 @@ def test_signals_are_the_same_however_many_stretches(tmp_path: Path, monkeypatch
     path = write_run(tmp_path / "r", 60)
     at_once = open_run(path)
     monkeypatch.setattr(stretches.stretches, "__defaults__", (800,))
-    assert len(stretches.stretches(at_once._parts, 0)) > 3
+    assert len(stretches.stretches(at_once._contents.parts.parts, 0)) > 3
     cut = open_run(path)
     pd.testing.assert_frame_equal(cut.signals(), at_once.signals())
     pd.testing.assert_frame_equal(cut.action_signals(), at_once.action_signals())
@@ -65,14 +65,14 @@ def test_signals_are_the_same_however_many_stretches(tmp_path: Path, monkeypatch
 def computed(monkeypatch: Any) -> list[int]:
     """The first steps from which signals were computed."""
     steps: list[int] = []
-    compute = runs.Database.compute_signals
+    compute = contents.Database.compute_signals
 
     def count(self: Any, first_step: int) -> None:
         steps.append(first_step)
         compute(self, first_step)
 
-    monkeypatch.setattr(runs.Database, "compute_signals", count)
-    monkeypatch.setattr(runs, "KEEP_ROWS", 1)
+    monkeypatch.setattr(contents.Database, "compute_signals", count)
+    monkeypatch.setattr(contents, "KEEP_ROWS", 1)
     return steps
 
 

@@ -1,0 +1,114 @@
+"""What the parts of a run hold: its tables and signals in DuckDB, kept up with its writers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import duckdb
+
+from .database import SIGNAL_TABLES, Database
+from .listed import Listed
+from .manifest import Manifest
+from .stretches import stretches
+
+if TYPE_CHECKING:
+    from .kept import Kept
+    from .remote import Mirror
+
+_T = TypeVar("_T")
+
+KEEP_ROWS = 250_000  # new rows, at least, whose signals are worth keeping
+
+
+class Contents:
+    """Tables and signals of the sound parts of one run; signals that are `kept` are taken up."""
+
+    def __init__(self, run: Path, run_id: Any, mirror: Mirror | None, kept: Kept | None) -> None:
+        self._id, self._kept = run_id, kept
+        self._unkept = 0  # rows whose signals are not kept yet
+        self.parts = Listed(run, mirror)
+        self.db = Database(run)
+        # the stretch of steps that the tables show, and which tables
+        self._defined: tuple[int, tuple[int, int] | None, tuple[str, ...]] | None = None
+        if kept is not None:
+            self.parts.parts = kept.take(run_id, self.db)
+
+    def forget(self, run_id: Any) -> None:
+        """Begin anew: another run lies here now."""
+        self._id = run_id
+        self.parts.forget()
+        self.db.forget_signals()
+
+    def take_up(self, manifest: Manifest) -> bool:
+        """Take up what the manifests list now; True if rows or signals have changed.
+
+        Raises duckdb.Error if the rows cannot be read at all.
+        """
+        self.parts.look_again()
+        changed = self.parts.take(manifest)
+        changed = self._catch_up() or changed
+        while self.parts.take_merged():
+            changed = True
+            self._catch_up()
+        return changed
+
+    def _catch_up(self) -> bool:
+        """Compute the signals that are owed and look at parts not seen before; True if any were."""
+        owed = self.parts.owed is not None
+        if owed:
+            self.guarded(self._compute)
+        self.parts.sound()
+        return owed
+
+    def _compute(self) -> None:
+        """Signals of the steps that are owed, from the parts that hold such steps."""
+        first_step = self.parts.owed or 0
+        self.db.forget_signals(first_step)
+        # A part that is not what its manifest says may claim any number of rows and steps.
+        for stretch in stretches(self.parts.believed(), first_step):
+            self.define(SIGNAL_TABLES, stretch)
+            self.db.compute_signals(stretch[0])
+            self.db.let_go()
+            self._defined = None
+        self.parts.owed = None
+        self._unkept += sum(p.rows for p in self.parts.parts if p.last_step >= first_step)
+        if self._kept is not None and self._unkept >= KEEP_ROWS and not self.parts.damaged:
+            self._kept.keep(self._id, self.parts.parts, self.db)
+            self._unkept = 0
+
+    def define(self, tables: tuple[str, ...], stretch: tuple[int, int] | None = None) -> None:
+        """Have the tables show the rows that count: all, or those of a stretch of steps."""
+        if self._defined == (self.parts.version, stretch, tables):
+            return
+        self.parts.bring(tables, *(stretch or (-(2**31), 2**31)))
+        self.db.define_tables(self.parts.believed(), tables, stretch)
+        self._defined = (self.parts.version, stretch, tables)
+
+    def guarded(self, action: Callable[[], _T]) -> _T:
+        """Do something that reads parts; if one cannot be read, name it, leave it out, do it again.
+
+        Parts that were merged away meanwhile are taken from the manifest anew.
+        """
+        while True:
+            try:
+                return action()
+            except (duckdb.OutOfMemoryException, duckdb.InterruptException):
+                raise
+            except duckdb.Error:
+                if not self._find_damage():
+                    raise
+
+    def _find_damage(self) -> bool:
+        """Look for unreadable parts; True if there are new ones or the manifest has changed."""
+        before = set(self.parts.damaged)
+        moved = self.parts.take(self.parts.read())
+        while True:
+            for part in self.parts.sound():
+                if wrong := self.db.read_through(part):
+                    self.parts.damaged[f"{part.table}/{part.file}"] = wrong
+            self._defined = None
+            if not self.parts.take_merged():
+                return moved or not set(self.parts.damaged) <= before
+            moved = True

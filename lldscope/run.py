@@ -1,0 +1,224 @@
+"""A run, open for reading: Parquet parts → DuckDB views → pandas.
+
+`refresh()` takes up what was sealed since, and computes the signals of the new steps only. Reading
+never writes into the run directory. Whatever cannot be read is named in `Run.damaged` and left out.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+
+from . import files, store
+from .contents import Contents
+from .errors import LldscopeError, UsageError
+from .sandbox import SECONDS, bounded, frame, insist_on_select
+from .schema import SIGNALS, TABLES, VIEWS
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from .assess import Assessment
+    from .evidence import Restarts
+    from .kept import Kept
+    from .remote import Mirror
+    from .rules import Rule
+
+
+class Run:
+    """One run, open for reading. Methods may be called from several threads."""
+
+    def __init__(self, place: Path | Mirror, kept: Kept | None = None) -> None:
+        self._mirror = None if isinstance(place, Path) else place
+        self.path = (place if isinstance(place, Path) else place.path).resolve()
+        self.place = str(self.path if isinstance(place, Path) else place.url)  # for people
+        self._lock = threading.RLock()
+        self._bad_files: dict[str, str] = {}  # as of the last look
+        self._bad_beats: dict[str, str] = {}
+        self._events: list[dict[str, Any]] = []
+        self._assessed: Assessment | None = None
+        self._assessed_for: tuple[float, tuple[Rule, ...], int] | None = None
+        try:
+            self._sync()
+            self.info = self._look()
+            self._contents = Contents(self.path, self.info.get("id"), self._mirror, kept)
+        except BaseException:
+            self._let_go()
+            raise
+        self.refresh()
+
+    @property
+    def name(self) -> str:
+        return str(self.info.get("name") or self.path.name)
+
+    @property
+    def damaged(self) -> dict[str, str]:
+        """What cannot be read or believed, part or file or line → why. It is left out of every
+        answer."""
+        return self._bad_files | self._bad_beats | self._contents.parts.damaged
+
+    def close(self) -> None:
+        """Let go of the database; the run cannot be asked afterwards."""
+        with self._lock:
+            self._contents.db.connection.close()
+            self._let_go()
+
+    def _let_go(self) -> None:
+        if self._mirror is not None:
+            self._mirror.close()
+
+    def __enter__(self) -> Run:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self.close()
+
+    # -- asking -----------------------------------------------------------------------------------
+
+    def sql(
+        self, query: str, parameters: Sequence[Any] | None = None, seconds: float = SECONDS
+    ) -> pd.DataFrame:
+        """Run one SELECT over the tables and views of the run.
+
+        Read-only and bounded: a statement that is not a query, that reaches outside the run
+        directory, that takes longer than `seconds` or too much memory raises UsageError.
+        """
+        with self._lock:
+            connection = self._contents.db.connection
+            insist_on_select(connection, query)
+
+            def answer() -> pd.DataFrame:
+                self._contents.define(tuple(TABLES))
+                with bounded(connection, seconds):
+                    return frame(connection, query, parameters)
+
+            try:
+                return self._contents.guarded(answer)
+            except duckdb.Error as error:
+                raise UsageError(str(error)) from None
+
+    def signals(self) -> pd.DataFrame:
+        """One row per step; columns, units and meanings are those of `lldscope.schema.SIGNALS`."""
+        return self._frame("SELECT * FROM signals")[list(SIGNALS.names)]
+
+    def action_signals(self) -> pd.DataFrame:
+        """One row per (step, action_index, correct); see `lldscope.schema.ACTION_SIGNALS`."""
+        return self._frame("SELECT * FROM action_signals")
+
+    def probe_signals(self) -> pd.DataFrame:
+        """One row per (step, probe); see `lldscope.schema.PROBE_SIGNALS`."""
+        return self._frame("SELECT * FROM probe_signals")
+
+    def pieces(self, table: str, rows: int = 100_000) -> Any:
+        """A table or view as a pyarrow.RecordBatchReader, for what does not fit into memory. The
+        run must not be asked anything else until it is read to its end."""
+        if table not in {*TABLES, *VIEWS, *(f"all_{name}" for name in TABLES)}:
+            raise UsageError(f"There is no table {table}.")
+        with self._lock:
+            self._contents.guarded(lambda: self._contents.define(tuple(TABLES)))
+            return self._contents.db.connection.sql(f"FROM {table}").to_arrow_reader(rows)
+
+    def phases(self) -> pd.DataFrame:
+        """Causal phases as spans: phase, start_step, end_step."""
+        return self.assess().phase_spans()
+
+    def alerts(self) -> pd.DataFrame:
+        """Every alarm that ever fired; `step` is where it first did."""
+        return self.assess().alert_frame()
+
+    def plot(self, signals: Sequence[str] | None = None) -> Any:
+        """Charts of the dashboard, or those of some signals, as one Plotly figure for notebooks."""
+        try:  # by name, because the analyzer does not depend on the dashboard
+            notebook = import_module("lldscope_dashboard.notebook")
+            return notebook.plot(self, signals)
+        except ModuleNotFoundError as error:
+            if error.name not in ("plotly", "lldscope_dashboard"):
+                raise
+            raise LldscopeError("plot() needs Plotly: pip install 'lldscope[dash]'.") from None
+
+    def assess(self, arl: float | None = None, rules: Sequence[Rule] | None = None) -> Assessment:
+        """Signals, phases, alarms and verdict of the run as of its last row; see `assess`.
+
+        `rules` are those that raise alarms; by default the built-in ones.
+        """
+        from .assess import DEFAULT_ARL, assess
+        from .rules import RULES
+
+        with self._lock:
+            asked = (arl or DEFAULT_ARL, tuple(RULES if rules is None else rules))
+            wanted = (*asked, self._contents.parts.version)
+            if self._assessed is None or self._assessed_for != wanted:
+                self._assessed = assess(self.signals(), *asked, self._restarts())
+                self._assessed_for = wanted
+            return self._assessed
+
+    def _restarts(self) -> Restarts:
+        """The steps at which the run is declared to have changed."""
+        from .evidence import restarts_of
+
+        starts = dict(self._contents.db.execute("SELECT attempt, first_step FROM attempts"))
+        return restarts_of(self.events(), starts)
+
+    def events(self) -> list[dict[str, Any]]:
+        """Events in the order they were written, as of the last look."""
+        return list(self._events)
+
+    def heartbeats(self) -> dict[int, dict[str, Any]]:
+        """The last sign of life of each rank."""
+        damaged: dict[str, str] = {}
+        beats = store.read_heartbeats(self.path, damaged)
+        self._bad_beats = damaged
+        return beats
+
+    # -- keeping up -------------------------------------------------------------------------------
+
+    def refresh(self) -> bool:
+        """Take up what was sealed since the last look. True if any row or the status changed."""
+        with self._lock:
+            self._sync()
+            before = self.info, self._events, self.damaged
+            self.info = self._look()
+            if self.info.get("id") != before[0].get("id"):
+                self._contents.forget(self.info.get("id"))
+            if self._events != before[1]:
+                self._assessed = None  # they say where the run was changed
+            self.heartbeats()
+            manifest = self._contents.parts.read()
+            self._bad_files |= manifest.damaged
+            try:
+                changed = self._contents.take_up(manifest)
+            except duckdb.Error as error:
+                raise LldscopeError(f"The rows of {self.place} cannot be read: {error}") from error
+            return changed or before != (self.info, self._events, self.damaged)
+
+    def _sync(self) -> None:
+        if self._mirror is not None:
+            self._mirror.sync()
+
+    def _look(self) -> dict[str, Any]:
+        """run.json and the events, whatever state they are in."""
+        self._bad_files = {}
+        info = store.look_at_run(self.path, self._bad_files)
+        lines, wrong = files.read_lines(self.path / store.EVENTS_FILE, self.path)
+        self._bad_files |= wrong
+        self._events = [e for e, _ in lines if _is_event(e)]
+        if odd := len(lines) - len(self._events):
+            self._bad_files[store.EVENTS_FILE] = f"{odd} lines are no events"
+        return info
+
+    def _frame(self, sql: str) -> pd.DataFrame:
+        with self._lock:
+            return self._contents.db.frame(sql)
+
+
+def _is_event(value: Any) -> bool:
+    """Whether a line of events.jsonl can be shown: an object whose step, if any, is a step."""
+    if not isinstance(value, dict):
+        return False
+    step = value.get("step")
+    return step is None or (type(step) is int and 0 <= step < 2**31)

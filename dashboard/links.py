@@ -21,8 +21,8 @@ def address(page: str, name: str, **query: Any) -> str:
 
 
 def crumbs(name: str, *steps: tuple[str, str]) -> html.P:
-    """The way from the run to this page, as links."""
-    ways = [(visible(name), address("run", name)), *steps]
+    """The way from the list of runs over the run to this page, as links."""
+    ways = [("Runs", "/"), (visible(name), address("run", name)), *steps]
     parts: list[Any] = []
     for text, href in ways:
         parts += [html.A(text, href=href), html.Span(" › ", **attrs(aria_hidden="true"))]

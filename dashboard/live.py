@@ -23,14 +23,14 @@ from dash import (
 
 from lldscope.errors import LldscopeError
 
-from . import parts
+from . import alarm_cards, parts
 from .charts import CHARTS
 from .compare_page import compare_table, unplaced
 from .figures import Figure, View, make_chart, make_overlay, remarks
 from .frame import drawn, looks_of
 from .increments import has, patch
 from .lines import Lines
-from .list_page import choice_of, run_rows
+from .list_rows import choice_of, run_rows
 from .pages import page
 from .shelf import Look, Shelf
 from .system_page import facts
@@ -159,8 +159,8 @@ def _told_of_one(shelf: Shelf, name: str, seen: dict[str, Any]) -> dict[str, Any
     told: dict[str, Any] = {"status": parts.status_line(look), "notes": parts.notes(look)}
     if seen["versions"] != [look.version] or look.state["life"] in ("stalled", "failed"):
         told |= {
-            "alarms": parts.alarms(look),
-            "look-alikes": parts.look_alikes(look),
+            "alarms": alarm_cards.alarms(look),
+            "look-alikes": alarm_cards.look_alikes(look),
             "events": parts.events(look),
         }
     return told

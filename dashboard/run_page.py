@@ -6,7 +6,7 @@ from dash import html
 
 from lldscope.errors import LldscopeError
 
-from . import parts, words
+from . import alarm_cards, parts, words
 from .charts import CHARTS
 from .figures import blank, make_chart
 from .frame import controls, memory, told, view_of, words_page
@@ -63,9 +63,9 @@ def _below(look: Look) -> html.Div:
     alike = [
         html.H2("Look-alikes"),
         html.P("Causes that look the same on a reward curve.", className="note"),
-        html.Div(parts.look_alikes(look), id=told("look-alikes")),
+        html.Div(alarm_cards.look_alikes(look), id=told("look-alikes")),
     ]
     happened = [html.H2("Events"), html.Div(parts.events(look), id=told("events"))]
-    fired = [html.H2("Alarms"), html.Div(parts.alarms(look), id=told("alarms"))]
+    fired = [html.H2("Alarms"), html.Div(alarm_cards.alarms(look), id=told("alarms"))]
     right = [html.Section(alike, className="card"), html.Section(happened, className="card")]
     return html.Div([html.Section(fired, className="card"), html.Div(right)], className="below")

@@ -165,12 +165,27 @@ def _pairing(
     if shown.first:
         return [html.P(f"Both from position {shown.first:,} on.", className="note")]
     if len(shown.tokens) and len(other.tokens):
-        told = f"After the prompt, tokens that both begin with: {shared:,}."
+        told = _alike(shared)
     else:
-        told = f"First actions that brought the same documents in both: {same}."
+        told = _alike_actions(same)
         if not len(other.tokens):
             told = f"No tokens of a {kind} response of this group were recorded. {told}"
     return [html.P(told, className="note")]
+
+
+def _alike(shared: int) -> str:
+    """How many tokens after the prompt are the same in both responses."""
+    if not shared:
+        return "The two differ from the first token after the prompt on."
+    many = "first token is" if shared == 1 else f"first {shared:,} tokens are"
+    return f"After the prompt, the {many} the same in both."
+
+
+def _alike_actions(same: int) -> str:
+    if not same:
+        return "The two share no first action that brought the same documents."
+    many = "first action" if same == 1 else f"first {same} actions"
+    return f"The {many} brought the same documents in both."
 
 
 def _losses(name: str, shown: Trajectory, query: Query) -> html.P:

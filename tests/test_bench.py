@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
+import pytest
 import torch
+from bench import __main__ as everything
 from bench import training, trl
 from lldscope_trainer import update
 from lldscope_trainer.config import load_config
@@ -67,3 +72,14 @@ def test_the_plain_twin_says_the_same_and_takes_more_memory(monkeypatch):
     torch.testing.assert_close(ours, plain)
     peaks = [training.peak_bytes(f, model, ids, mask) for f in (action_logps, training.plain_logps)]
     assert peaks[0] < peaks[1] > 2 * 4 * 64 * 2**13
+
+
+def test_help_names_every_benchmark(capsys, monkeypatch):
+    monkeypatch.setattr("sys.argv", ["bench", "--help"])
+    with pytest.raises(SystemExit):
+        everything.main()
+    told = capsys.readouterr().out
+    folder = Path(everything.__file__).parent
+    commands = [p.stem for p in folder.glob("*.py") if "__main__" in p.read_text()]
+    for name in {*everything.BENCHMARKS, *commands} - {"__main__", "importing", "logger_worker"}:
+        assert re.search(rf"^  {name} +\S", told, re.M), name

@@ -22,7 +22,7 @@ import pandas as pd
 import plotly.graph_objects as go
 import pytest
 from dash import dcc
-from lldscope_dashboard import compare_page, lines, list_page, series, server, shelf
+from lldscope_dashboard import compare_page, lines, list_rows, series, server, shelf
 from lldscope_dashboard.app import make_app
 from lldscope_dashboard.charts import CHARTS
 from lldscope_dashboard.figures import Subject, View, make_chart, make_overlay, run_style
@@ -325,7 +325,7 @@ def test_the_list_is_sorted_filtered_and_grouped_as_the_address_says(root: Path)
     known = lines.Lines(shelf.Shelf(root))
 
     def names(**asked: str) -> list[Any]:
-        _, has = list_page.run_rows(known, list_page.choice_of(asked), [])
+        _, has = list_rows.run_rows(known, list_rows.choice_of(asked), [])
         return [name for name, _ in has]
 
     known.now(60.0)
@@ -372,7 +372,7 @@ def test_the_system_page_says_what_lies_on_disk_and_what_recording_costs(tmp_pat
 
 
 def test_the_list_says_verdict_phase_and_age(root: Path, monkeypatch: Any) -> None:
-    monkeypatch.setattr(list_page, "READ_SECONDS", 60.0)
+    monkeypatch.setattr(list_rows, "READ_SECONDS", 60.0)
     said = texts(page(shelf.Shelf(root), "/", ""))
     for expected in ("dying", "critical", "collapse", "healthy", "seeds/one", "stalled", "ago"):
         assert expected in said

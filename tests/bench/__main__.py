@@ -1,11 +1,15 @@
-"""`make bench`: every benchmark, one after the other. Each prints its figures and their ratios.
+"""`make bench`: the benchmarks that need nothing else, one after the other. Each prints its figures
+and their ratios.
 
 python -m tests.bench [NAME …]     only those named
+python -m tests.bench --help       every benchmark and what it measures
 """
 
 from __future__ import annotations
 
-import sys
+import argparse
+import ast
+from pathlib import Path
 
 from . import alarms, analyzer, check, importing, loggers, page, recording, training, trl
 
@@ -21,9 +25,41 @@ BENCHMARKS = {
     "analyzer": analyzer.main,
 }
 
+# Commands of their own: they need arguments, a server or long. What else is here serves others.
+ALONE = ("candidates", "dashboard", "engines", "fuzz", "long_run", "recall", "retrieval")
+
+
+def listing() -> str:
+    """Every benchmark with the first sentence of its module."""
+    here = {
+        name: Path(main.__code__.co_filename)  # "import" is `importing.py`
+        for name, main in BENCHMARKS.items()
+    }
+    alone = {name: Path(__file__).with_name(f"{name}.py") for name in ALONE}
+    width = max(map(len, (*here, *alone)))
+    told = ["run by name, or all of them:"]
+    told += [f"  {name:{width}}  {_says(file)}" for name, file in here.items()]
+    told += ["", "commands of their own, as python -m tests.bench.NAME (their files say how):"]
+    told += [f"  {name:{width}}  {_says(file)}" for name, file in alone.items()]
+    return "\n".join(told)
+
+
+def _says(file: Path) -> str:
+    """The first line of a module's docstring, without importing it."""
+    text = ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or ""
+    return text.split("\n", 1)[0]
+
 
 def main() -> None:
-    for name in sys.argv[1:] or BENCHMARKS:
+    parser = argparse.ArgumentParser(
+        "python -m tests.bench", description="Benchmarks; each prints its figures and ratios.",
+        epilog=listing(), formatter_class=argparse.RawDescriptionHelpFormatter,
+    )  # fmt: skip
+    parser.add_argument("names", metavar="NAME", nargs="*", help="[default: all that can be named]")
+    names = parser.parse_args().names
+    if unknown := [name for name in names if name not in BENCHMARKS]:
+        parser.error(f"there is no {unknown[0]} to run by name; --help lists all")
+    for name in names or BENCHMARKS:
         print(f"== {name}", flush=True)
         BENCHMARKS[name]()
 

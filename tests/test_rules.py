@@ -118,15 +118,17 @@ def test_there_is_a_recorded_run_of_every_fault():
 
 
 def test_faults_of_the_bank_are_named():
+    """Alone in runs that rules may be tuned on; docs/study.md counts how often alone in the others,
+    which nothing is changed for."""
     lines = [x for x in bank.index(bank.BANK).values() if x["settings"].get("fault")]
-    if not lines:
-        pytest.skip("the bank has no fault runs yet")
     wrong = {}
     for line in lines:
         found = bank.assess_exported(line["run"]).look_alikes()
         named = [name for name, finding in found.items() if finding.answer == "supported"]
-        if named != [CAUSE[line["settings"]["fault"]]]:
+        cause = CAUSE[line["settings"]["fault"]]
+        if cause not in named or (line["split"] == "development" and named != [cause]):
             wrong[line["run"]] = named
+    assert lines
     assert not wrong
 
 

@@ -110,15 +110,29 @@ def told(url: Url) -> Iterator[None]:
 
 
 def find_remote(root: Url) -> list[Url]:
-    """Runs under a remote root, by name, at most two levels down; the root itself if it is one."""
+    """Runs under a remote root, by name, at most two levels down; the root itself if it is one.
+
+    As in a folder, what has a manifest is a run, too, if its run.json is lost.
+    """
     with told(root):
         fs, base = root.filesystem, root.path
         if not fs.exists(base):
             raise RunNotFound(f"There is nothing at {root}.")
-        if fs.exists(f"{base}/{store.RUN_FILE}"):
+        if fs.exists(f"{base}/{store.RUN_FILE}") or _has_manifest(fs, base):
             return [root]
-        found = [p for depth in ("*", "*/*") for p in fs.glob(f"{base}/{depth}/{store.RUN_FILE}")]
-    return [root.at(p.removesuffix(f"/{store.RUN_FILE}")) for p in sorted(found)]
+        seen = [p.rpartition("/") for p in fs.find(base, maxdepth=3, withdirs=True)]
+        found = {run for run, _, name in seen if name == store.RUN_FILE}
+        lost = {run for run, _, name in seen if name == store.MANIFEST_DIR} - found
+        found |= {run for run in lost if _has_manifest(fs, run)}
+    return [root.at(run) for run in sorted(found)]
+
+
+def _has_manifest(fs: Any, run: str) -> bool:
+    try:
+        names = fs.ls(f"{run}/{store.MANIFEST_DIR}", detail=False)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return any(store.is_manifest(PurePosixPath(name).name) for name in names)
 
 
 def traces(url: Url) -> tuple[Any, ...]:
@@ -144,7 +158,8 @@ class Mirror:
         """Copy the small files that have changed. Raises RunNotFound or LldscopeError."""
         with told(self.url):
             found = _small_files(self.url)
-            if store.RUN_FILE not in found:
+            folders = {name.rpartition("/")[0] for name in found}
+            if store.RUN_FILE not in found and store.MANIFEST_DIR not in folders:
                 why = f"It holds no {store.RUN_FILE}: it is not a run that lldscope recorded."
                 raise RunNotFound(f"There is no run at {self.url}. {why}")
             changed = {n: i for n, i in found.items() if self._states.get(n) != _state(i)}

@@ -36,7 +36,8 @@ class Run:
     def __init__(self, place: Path | Mirror, kept: Kept | None = None) -> None:
         self._mirror = None if isinstance(place, Path) else place
         self.path = (place if isinstance(place, Path) else place.path).resolve()
-        self.place = str(self.path if isinstance(place, Path) else place.url)  # for people
+        where = self.path if isinstance(place, Path) else place.url
+        self.place, self._folder = str(where), where.name  # for people
         self._lock = threading.RLock()
         self._bad_files: dict[str, str] = {}  # as of the last look
         self._bad_beats: dict[str, str] = {}
@@ -54,7 +55,7 @@ class Run:
 
     @property
     def name(self) -> str:
-        return str(self.info.get("name") or self.path.name)
+        return str(self.info.get("name") or self._folder)
 
     @property
     def damaged(self) -> dict[str, str]:
@@ -203,7 +204,7 @@ class Run:
     def _look(self) -> dict[str, Any]:
         """run.json and the events, whatever state they are in."""
         self._bad_files = {}
-        info = store.look_at_run(self.path, self._bad_files)
+        info = store.look_at_run(self.path, self._bad_files, self.place)
         lines, wrong = files.read_lines(self.path / store.EVENTS_FILE, self.path)
         self._bad_files |= wrong
         self._events = [e for e, _ in lines if _is_event(e)]

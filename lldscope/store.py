@@ -49,6 +49,7 @@ __all__ = [
     "Manifest",
     "Part",
     "append_line",
+    "is_manifest",
     "manifest_path",
     "process_gone",
     "process_space",
@@ -96,29 +97,34 @@ _BELIEVED: dict[str, Callable[[Any], bool]] = {
 }
 
 
-def read_run(run: Path, damaged: dict[str, str] | None = None) -> dict[str, Any]:
+def read_run(
+    run: Path, damaged: dict[str, str] | None = None, place: str | None = None
+) -> dict[str, Any]:
     """The content of run.json; a field that cannot be believed is None, and named in `damaged` if
-    that is given.
+    that is given. `place` is where people know the run to lie, if it is read from a copy.
 
     Raises RunNotFound if there is no run at the path, NewerSchema if it was written by a newer
     lldscope, LldscopeError if run.json cannot be understood.
     """
+    place = place or str(run)
     if not run.exists():
-        raise RunNotFound(f"There is no run at {run}: the path does not exist.")
+        raise RunNotFound(f"There is no run at {place}: the path does not exist.")
     if not run.is_dir():
-        raise RunNotFound(f"{run} is a file; a run is a directory with a {RUN_FILE} in it.")
+        raise RunNotFound(f"{place} is a file; a run is a directory with a {RUN_FILE} in it.")
     try:
         info = files.parse(files.read_bytes(run / RUN_FILE, run))
     except FileNotFoundError:
         raise RunNotFound(_no_run(run)) from None
     except (ValueError, OSError) as error:
-        raise LldscopeError(f"{run / RUN_FILE} cannot be read: {files.words(error)}.") from None
+        raise LldscopeError(f"{place}/{RUN_FILE} cannot be read: {files.words(error)}.") from None
     version = info.get("schema") if isinstance(info, dict) else None
     if type(version) is not int or version < 1:
-        raise LldscopeError(f"{run / RUN_FILE} is not a run.json of lldscope: it has no `schema`.")
+        raise LldscopeError(
+            f"{place}/{RUN_FILE} is not a run.json of lldscope: it has no `schema`."
+        )
     if version > SCHEMA_VERSION:
         raise NewerSchema(
-            f"{run} was written with schema {version}; this lldscope reads up to "
+            f"{place} was written with schema {version}; this lldscope reads up to "
             f"{SCHEMA_VERSION}. Upgrade lldscope to open it."
         )
     odd = [k for k, fits in _BELIEVED.items() if info.get(k) is not None and not fits(info[k])]
@@ -127,11 +133,11 @@ def read_run(run: Path, damaged: dict[str, str] | None = None) -> dict[str, Any]
     return info | dict.fromkeys(odd)
 
 
-def look_at_run(run: Path, damaged: dict[str, str]) -> dict[str, Any]:
+def look_at_run(run: Path, damaged: dict[str, str], place: str) -> dict[str, Any]:
     """The content of run.json for readers: nothing, and a word in `damaged`, where it is lost and
     manifests say that a run is there all the same. Raises as `read_run` does."""
     try:
-        return read_run(run, damaged)
+        return read_run(run, damaged, place)
     except NewerSchema:
         raise
     except LldscopeError as error:

@@ -77,6 +77,11 @@ def test_a_run_on_s3_answers_as_the_folder_does(s3, make_run, lldscope_command):
     assert [row["run"] for row in json.loads(listed.stdout)] == ["seeds/one"]
     asked = lldscope_command("query", "s3://bucket/seeds/one", "SELECT count(*) n FROM steps")
     assert asked.stdout.split() == ["n", "30"]
+    s3.rm("bucket/seeds/one/run.json")
+    assert find_runs("s3://bucket") == [Url("s3://bucket/seeds/one")]
+    with lldscope.open_run("s3://bucket/seeds/one") as run:
+        assert list(run.damaged) == ["run.json"]
+        assert run.name == "one"
 
 
 def test_credentials_and_addresses_stay_secret(s3, lldscope_command):
@@ -153,6 +158,36 @@ def test_what_is_missing_or_damaged_afar_is_named_and_may_still_come(memory, mak
     memory.pipe(f"/root/r/actions/{part.file}", content[:-9] + b"x" * 9)
     with lldscope.open_run("memory://root/r") as run:
         assert list(run.damaged) == [f"actions/{part.file}"]
+
+
+@pytest.mark.parametrize("content", [None, b"{", b'{"a": 1}'])
+def test_a_run_afar_that_lost_its_run_json_opens_and_says_so(memory, make_run, content):
+    """Like one in a folder (tests/test_runs.py)."""
+    path = make_run("root/r")
+    memory.put(str(path), "/root/r", recursive=True)
+    whole = memory.cat("/root/r/run.json")
+    memory.rm("/root/r/run.json")
+    memory.pipe("/root/other/manifest/notes.txt", b"x")
+    (path / "run.json").unlink()
+    if content is not None:
+        memory.pipe("/root/r/run.json", content)
+        (path / "run.json").write_bytes(content)
+    assert find_runs("memory://root") == find_runs("memory://root/r") == [Url("memory://root/r")]
+    with lldscope.open_run("memory://root/r") as run, lldscope.open_run(path) as here:
+        assert list(run.damaged) == ["run.json"]
+        told = here.damaged["run.json"].replace(str(path), "memory://root/r")
+        assert run.damaged["run.json"] == told
+        assert run.name == here.name == "r"
+        pd.testing.assert_frame_equal(run.signals(), here.signals())
+        assert len(run.signals()) == 30
+        memory.pipe("/root/r/run.json", whole)
+        assert run.refresh()
+        assert run.damaged == {}
+        memory.rm("/root/r/run.json")
+        assert run.refresh()
+        assert list(run.damaged) == ["run.json"]
+    with pytest.raises(RunNotFound, match="it is not a run"):
+        lldscope.open_run("memory://root/other")
 
 
 def test_names_from_afar_cannot_leave_the_copy(memory, make_run):

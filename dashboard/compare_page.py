@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
 from math import isnan
+from typing import Any
 
 from dash import dcc, html
 
 from . import parts, theme, words
+from .attributes import attrs
+from .averages import lines_of
 from .charts import CHARTS
-from .figures import make_overlay, run_style, zero
+from .figures import Subject, make_overlay, run_style, zero
 from .frame import ALIGNED_BY, controls, looks_of, memory, named_group, told, view_of, words_page
+from .links import comparison
 from .look import Look
 from .series import SINCE, floats
 from .shelf import Shelf
@@ -27,7 +33,10 @@ def compare_page(shelf: Shelf, query: dict[str, list[str]]) -> html.Div:
     if not looks:
         why = "; ".join(lost.values()) or "Choose runs in the list, then press Compare."
         return words_page("No runs to compare", why, retry=bool(lost))
+    groups = {x.subject.name: str(x.info["group"]) for x in looks if x.info.get("group")}
     view = view_of(query, ALIGNED_BY)
+    if query.get("average") == ["group"]:
+        view = replace(view, groups=groups)
     hidden = set(query.get("hide", []))
     subjects = [look.subject for look in looks]
     shown = [s.name for s in subjects if s.name not in hidden]
@@ -36,14 +45,15 @@ def compare_page(shelf: Shelf, query: dict[str, list[str]]) -> html.Div:
         parts.chart_card(c, figure, [], c.compared or c.note)
         for c, figure in zip(CHARTS, figures, strict=True)
     ]
+    styles = styles_of([s.name for s in subjects], view.groups)
     options = [
         {
             "label": html.Span(
-                [parts.stroke(*run_style(i)), words.visible(s.name)], className="entry"
+                [parts.stroke(*styles[s.name]), words.visible(s.name)], className="entry"
             ),
             "value": s.name,
         }
-        for i, s in enumerate(subjects)
+        for s in subjects
     ]
     many = f"{len(names)} runs were asked for; the first {MOST_COMPARED} are shown."
     missed = [*lost.values(), *([many] if len(names) > MOST_COMPARED else [])]
@@ -52,12 +62,21 @@ def compare_page(shelf: Shelf, query: dict[str, list[str]]) -> html.Div:
             html.Header(
                 [
                     html.H1(f"{len(subjects)} runs compared"),
-                    html.Button("Pause", id="pause", className="button", title="keyboard: p"),
+                    html.Div(
+                        [
+                            *_averaging(names, groups, bool(view.groups)),
+                            html.Button(
+                                "Pause", id="pause", className="button", title="keyboard: p"
+                            ),
+                        ],
+                        className="buttons",
+                    ),
                 ],
                 className="page-head",
             ),
             html.Div(" ".join(missed), className="notice", role="status") if missed else None,
-            html.Div(compare_table(looks), id=told("compared")),
+            html.Div(compare_table(looks, view.groups), id=told("compared")),
+            *_averaged(subjects, view.groups),
             controls(view, None, ALIGNED_BY),
             named_group(
                 "runs drawn",
@@ -71,6 +90,45 @@ def compare_page(shelf: Shelf, query: dict[str, list[str]]) -> html.Div:
     )
 
 
+def styles_of(names: list[str], groups: Mapping[str, str]) -> dict[str, tuple[str, str]]:
+    """Colour and dash of each run: those of its group where groups are one line."""
+    lines = enumerate(lines_of(names, groups).values())
+    return {name: run_style(i) for i, members in lines for name in members}
+
+
+def _averaging(names: list[str], groups: Mapping[str, str], on: bool) -> list[Any]:
+    """The way to one line for each group, or back; it keeps the rest of the view."""
+    if not groups:
+        return []
+    text = "Each run by itself" if on else "Mean of each group"
+    href = comparison(names, average=None if on else "group")
+    return [html.A(text, href=href, className="button", **attrs(data_keep="view"))]
+
+
+def _averaged(subjects: list[Subject], groups: Mapping[str, str]) -> list[Any]:
+    """What the lines of groups are, and the note of it that refreshes need."""
+    if not groups:
+        return []
+    lines = lines_of([s.name for s in subjects], groups).values()
+    entries = [
+        html.Span(
+            [parts.stroke(*run_style(i)), f"{words.visible(groups[of[0]])}: "
+             f"{len(of)} run{'s' if len(of) > 1 else ''}"], className="entry",
+        )
+        for i, of in enumerate(lines) if of[0] in groups
+    ]  # fmt: skip
+    note = (
+        "A line is the mean, step by step, over the runs of its group that have the step and are "
+        "drawn; each counts once. The band goes from the lowest run to the highest; how many runs "
+        "a step has is said on hover. Upright lines: the decay alarm of each run."
+    )
+    return [
+        html.Div(entries, className="averaged"),
+        html.P(note, className="note averaged"),
+        dcc.Store(id={"type": "groups", "index": 0}, data=dict(groups)),
+    ]
+
+
 def unplaced(looks: list[Look], by: str) -> str:
     """Which runs an alignment cannot place, in words; nothing if it places all."""
     if by not in SINCE:
@@ -82,18 +140,19 @@ def unplaced(looks: list[Look], by: str) -> str:
     return f"Not drawn, because {never}: {', '.join(names)}."
 
 
-def compare_table(looks: list[Look]) -> html.Table:
+def compare_table(looks: list[Look], groups: Mapping[str, str]) -> html.Table:
     """A row per compared run: verdict, phase, first alarms."""
+    styles = styles_of([look.subject.name for look in looks], groups)
     named = ("run", "verdict", "phase", "last step", "decay alarm", "collapse alarm", "last row")
     rows = []
-    for i, look in enumerate(looks):
+    for look in looks:
         state, name = look.state, look.subject.name
         sign = theme.PHASES[state["phase"]]
         first = {a["rule"]: a["step"] for a in state["alerts"]}
         rows.append(
             html.Tr(
                 [
-                    html.Td([parts.stroke(*run_style(i)), parts.run_link(name)]),
+                    html.Td([parts.stroke(*styles[name]), parts.run_link(name)]),
                     html.Td(parts.badge(theme.VERDICTS[state["verdict"]])),
                     html.Td(
                         [

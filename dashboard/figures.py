@@ -7,14 +7,15 @@ Text that comes from a run is escaped, because Plotly reads a little HTML in tex
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from html import escape
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from . import marks, theme
+from . import averages, marks, theme
 from .charts import EVIDENCE, Chart, Line
 from .layout import chart_layout, evidence_axis, has_evidence
 from .series import (
@@ -40,16 +41,19 @@ MEAN_WIDTH, GHOST_WIDTH = 2.0, 1.0
 
 @dataclass(frozen=True)
 class View:
-    """What the reader has chosen: x axis, trailing mean in steps, and the zoomed stretch of x."""
+    """What the reader has chosen: x axis, trailing mean in steps, the zoomed stretch of x, and,
+    where runs of a group are one line, the group of each run."""
 
     by: str = "step"
     window: int = 10
     zoom: tuple[float, float] | None = None
+    groups: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def key(self) -> list[Any]:
         """The view as plain values, to compare and to send."""
-        return [self.by, self.window, list(self.zoom or ())]
+        groups = [dict(self.groups)] if self.groups else []
+        return [self.by, self.window, list(self.zoom or ()), *groups]
 
 
 @dataclass(frozen=True)
@@ -98,10 +102,23 @@ def make_overlay(chart: Chart, subjects: list[Subject], shown: set[str], view: V
     counts: list[Thinned] = []
     data, shapes = [], []
     seen = view.zoom or axis.extent
-    for i, subject in enumerate(subjects):
-        if subject.name not in shown:
+    lines = averages.lines_of([s.name for s in subjects], view.groups)
+    for i, members in enumerate(lines.values()):
+        runs = [s for s in subjects if s.name in members and s.name in shown]
+        if not runs:
             continue
         color, dash = run_style(i)
+        if group := view.groups.get(members[0]):
+            ys = [_measured(floats(s.table, chart.lines[0].column), chart.log) for s in runs]
+            traces, shapes_of, points = averages.group_line(
+                group, (color, dash), runs, [smooth(y, view.window) for y in ys], axis,
+                view.zoom, most,
+            )  # fmt: skip
+            data += traces
+            shapes += shapes_of
+            counts.append(points)
+            continue
+        (subject,) = runs
         line = Line(chart.lines[0].column, escape(visible(subject.name)), color, dash)
         y = _measured(floats(subject.table, line.column), chart.log)
         points = thin(positions(subject.table, axis), smooth(y, view.window), view.zoom, most)
@@ -109,6 +126,8 @@ def make_overlay(chart: Chart, subjects: list[Subject], shown: set[str], view: V
         data.append(_trace(points, line, chart))
         shapes += marks.onset_line(subject.table, subject.alerts, axis, color, dash)
     layout = chart_layout(chart, axis, seen, right=False)
+    if view.groups:
+        layout["yaxis2"] = dict(averages.COUNTS)
     layout["shapes"] = shapes
     return _finish(data, layout, counts, "not measured in these runs")
 

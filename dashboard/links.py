@@ -20,6 +20,13 @@ def address(page: str, name: str, **query: Any) -> str:
     return f"{path}?{urlencode(said)}" if said else path
 
 
+def comparison(names: list[str], average: str | None = None) -> str:
+    """Where runs are compared; `average="group"`: runs of a group as one line."""
+    said = [("run", name) for name in names]
+    said += [] if average is None else [("average", average)]
+    return f"/compare?{urlencode(said, errors='surrogateescape')}"
+
+
 def crumbs(name: str, *steps: tuple[str, str]) -> html.P:
     """The way from the list of runs over the run to this page, as links."""
     ways = [("Runs", "/"), (visible(name), address("run", name)), *steps]

@@ -9,6 +9,7 @@ from dash import dcc, html
 
 from . import parts, theme, words
 from .lines import Lines, Summary
+from .links import comparison
 
 READ_SECONDS = 0.5  # of one look at the list; what is not read by then follows at the next
 COLUMNS = {
@@ -70,7 +71,7 @@ def run_rows(lines: Lines, choice: Choice, picked: list[str]) -> tuple[list[Any]
     for group in sorted({_group(w) for w in wanted}, key=lambda g: (not g, g)):
         members = [w for w in wanted if _group(w) == group]
         title = f"{words.visible(group) if group else 'no group'} · {_counted(members)}"
-        rows += [_heading(title), *(_row(w, picked) for w in members)]
+        rows += [_heading(title, group, members), *(_row(w, picked) for w in members)]
         has += [["group", title], *map(_has, members)]
     return rows, has
 
@@ -135,10 +136,13 @@ def _wide(content: Any) -> html.Tr:
     return html.Tr(html.Td(content, colSpan=len(COLUMNS) + 1, className="wrap"))
 
 
-def _heading(title: str) -> html.Tr:
-    return html.Tr(
-        html.Th(title, colSpan=len(COLUMNS) + 1, scope="rowgroup"), className="run-group"
-    )
+def _heading(title: str, group: str, members: list[Summary | str]) -> html.Tr:
+    """A group, and the way to its runs as one line with a band."""
+    told: list[Any] = [title]
+    if group and len(members) > 1:
+        href = comparison([_name(m) for m in members], average="group")
+        told += [" · ", html.A("mean of the group", href=href)]
+    return html.Tr(html.Th(told, colSpan=len(COLUMNS) + 1, scope="rowgroup"), className="run-group")
 
 
 def _row(line: Summary | str, picked: list[str]) -> html.Tr:

@@ -36,6 +36,7 @@ from .shelf import Look, Shelf
 from .system_page import facts
 
 _CHARTS = {"type": "chart", "index": ALL}
+_GROUPS = State({"type": "groups", "index": ALL}, "data")  # where runs of a group are one line
 
 
 def register(app: Dash, shelf: Shelf) -> None:
@@ -79,12 +80,15 @@ def register(app: Dash, shelf: Shelf) -> None:
         Input("x", "value"),
         State("names", "data"),
         State("seen", "data"),
+        _GROUPS,
         prevent_initial_call=True,
     )
-    def refresh_words(tick: int, by: str, names: list[str], seen: dict[str, Any]) -> list[Any]:
+    def refresh_words(
+        tick: int, by: str, names: list[str], seen: dict[str, Any], groups: list[dict[str, str]]
+    ) -> list[Any]:
         wanted = [output["id"]["index"] for output in ctx.outputs_list]
         if "compared" in wanted:
-            told = _told_of_several(shelf, names, by, seen)
+            told = _told_of_several(shelf, names, by, seen, groups[0] if groups else {})
         else:
             told = _told_of_one(shelf, names[0], seen)
         return [told.get(part, no_update) for part in wanted]
@@ -113,7 +117,7 @@ def _charts(app: Dash, shelf: Shelf) -> None:
     tick = Input("tick", "data")
     view = [Input("x", "value"), Input("mean", "value"), Input("zoom", "data")]
     shown = Input({"type": "shown", "index": ALL}, "value")
-    known = (State("names", "data"), State("seen", "data"))
+    known = (State("names", "data"), State("seen", "data"), _GROUPS)
 
     @app.callback(*outputs, tick, *view, shown, *known, prevent_initial_call=True)
     def refresh_charts(
@@ -124,6 +128,7 @@ def _charts(app: Dash, shelf: Shelf) -> None:
         shown: list[list[str]],
         names: list[str],
         seen: dict[str, Any],
+        groups: list[dict[str, str]],
     ) -> Any:
         nothing = [no_update] * len(CHARTS), [no_update] * len(CHARTS), no_update
         if not ctx.triggered:  # the page has only just come
@@ -131,7 +136,7 @@ def _charts(app: Dash, shelf: Shelf) -> None:
         looks, lost = looks_of(shelf, names)
         # a zoom belongs to the x axis it was made on
         ours = zoom["range"] if zoom and zoom["x"] == by else None
-        view = View(by, mean, (ours[0], ours[1]) if ours else None)
+        view = View(by, mean, (ours[0], ours[1]) if ours else None, groups[0] if groups else {})
         same = drawn(looks, view, shown[0] if shown else None, [])
         known = None not in seen["has"] and all(same[k] == seen[k] for k in ("versions", "view"))
         if not looks or lost or known:
@@ -167,7 +172,7 @@ def _told_of_one(shelf: Shelf, name: str, seen: dict[str, Any]) -> dict[str, Any
 
 
 def _told_of_several(
-    shelf: Shelf, names: list[str], by: str, seen: dict[str, Any]
+    shelf: Shelf, names: list[str], by: str, seen: dict[str, Any], groups: dict[str, str]
 ) -> dict[str, Any]:
     """The table, if it may have changed, and the runs that the alignment has no place for."""
     looks, lost = looks_of(shelf, names)
@@ -176,7 +181,7 @@ def _told_of_several(
     told: dict[str, Any] = {"unplaced": unplaced(looks, by)}
     dead = any(look.state["life"] in ("stalled", "failed") for look in looks)
     if dead or seen["versions"] != [look.version for look in looks]:
-        told["compared"] = compare_table(looks)
+        told["compared"] = compare_table(looks, groups)
     return told
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from dash import html
 
+from lldscope.numerals import true_minus
 from lldscope.rules import RULES, STALLED
 
 from . import theme, words
@@ -43,7 +44,7 @@ def _alarm(alert: dict[str, Any], look: Look) -> html.Article:
                     html.Span(_episodes(alert), className="quiet"),
                 ]
             ),
-            html.P(words.visible(alert["message"], 2000), className="message"),
+            html.P(true_minus(words.visible(alert["message"], 2000)), className="message"),
             html.Dl([x for k, v in facts for x in (html.Dt(k), html.Dd(v))]),
             _ways(alert, look),
         ],
@@ -81,12 +82,13 @@ def look_alikes(look: Look) -> html.Table:
     rows = []
     for cause, finding in look.state["look_alikes"].items():
         shape, word, note = words.FINDINGS[finding]
+        evidence = true_minus(look.state["look_alike_evidence"][cause])
         rows.append(
             html.Tr(
                 [
                     html.Td(_cause(cause)),
                     html.Td([html.Span(shape, className="shape"), word], className=finding),
-                    html.Td(look.state["look_alike_evidence"][cause], className="quiet"),
+                    html.Td(evidence, className="quiet"),
                 ],
                 title=note,
             )

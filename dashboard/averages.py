@@ -60,7 +60,7 @@ def spread_of(tables: Sequence[pd.DataFrame], values: Sequence[Numbers], axis: X
     known = pd.concat(rows).replace([np.inf, -np.inf], np.nan).dropna().groupby("step")
     y = known["y"]
     told = (known["x"].mean(), y.mean(), y.min(), y.max(), y.count())
-    return Spread(*(one.to_numpy(dtype=float) for one in told))
+    return Spread(*(np.asarray(one, dtype=np.float64) for one in told))
 
 
 def group_line(

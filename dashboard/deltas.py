@@ -7,6 +7,8 @@ from typing import Any
 
 from dash import html
 
+from lldscope.numerals import signed
+
 from . import theme
 
 STRONG_TOKEN = 2.0  # nats that a token must lose or gain for the full colour
@@ -30,11 +32,7 @@ def nats(value: float | None, odd: str | None = None) -> str:
         return odd
     if value is None:
         return "–"
-    return "0" if value == 0 else f"{value:+.3g}".replace("-", "−")
-
-
-def number(value: float | None, digits: int = 3) -> str:
-    return "–" if value is None else f"{value:,.{digits}g}".replace("-", "−")
+    return "0" if value == 0 else signed(value)
 
 
 def legend(strong: float = STRONG_TOKEN) -> html.P:

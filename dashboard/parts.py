@@ -11,6 +11,8 @@ from urllib.parse import quote
 
 from dash import dcc, html
 
+from lldscope.numerals import true_minus
+
 from . import theme, words
 from .attributes import attrs
 from .charts import Chart
@@ -103,7 +105,8 @@ def _firing(state: dict[str, Any]) -> html.Span:
     if len(firing) > 1:
         text += [html.Span(f" +{len(firing) - 1} more", className="quiet")]
     sign = theme.SEVERITIES[worst["severity"]]
-    return html.Span([_key("alarm"), mark(sign), *text], title=words.visible(worst["message"]))
+    told = true_minus(words.visible(worst["message"]))
+    return html.Span([_key("alarm"), mark(sign), *text], title=told)
 
 
 def ways_on(look: Look) -> html.Div:

@@ -10,6 +10,7 @@ from typing import Any
 from dash import html
 
 from lldscope.errors import LldscopeError
+from lldscope.numerals import number
 from lldscope.responses import (
     PAGE,
     Losers,
@@ -144,9 +145,9 @@ def _row(name: str, row: dict[str, Any], back: dict[str, Any]) -> html.Tr:
             html.Td(_known(row["group_id"]), className="number"),
             html.Td(html.A(title_of(row), href=href, className="run-link")),
             html.Td(class_of(row)),
-            html.Td(deltas.number(row["reward"]), className="number"),
+            html.Td(number(row["reward"]), className="number"),
             html.Td(deltas.nats(row["delta"], row["odd"]), **look),
-            html.Td(deltas.number(row["logp"]), className="number"),
+            html.Td(number(row["logp"]), className="number"),
             html.Td([*cut, _known(row["n_tokens"])], className="number"),
             html.Td(_known(row["n_actions"]), className="number"),
             html.Td(_known(row["n_searches"]), className="number"),

@@ -12,6 +12,7 @@ from typing import Any
 
 from dash import html
 
+from lldscope.numerals import number, true_minus
 from lldscope.postmortem.text import visible
 from lldscope.trajectories import MOST_TOKENS, Trajectory, rows_of
 
@@ -146,7 +147,7 @@ def numbers_of(token: dict[str, Any]) -> str:
 
 
 def _or(value: float | None, form: str) -> str:
-    return "not measured" if value is None else format(value, form).replace("-", "−")
+    return "not measured" if value is None else true_minus(format(value, form))
 
 
 def action_head(action: dict[str, Any] | None, index: int) -> html.Header:
@@ -159,8 +160,8 @@ def action_head(action: dict[str, Any] | None, index: int) -> html.Header:
     look["className"] = "delta " + look.get("className", "")
     facts = [
         "" if action["n_tokens"] is None else f"{action['n_tokens']:,} tokens",
-        f"log π {deltas.number(action['logp_old'])} → {deltas.number(action['logp_post'])}",
-        "" if action["entropy"] is None else f"entropy {deltas.number(action['entropy'])}/token",
+        f"log π {number(action['logp_old'])} → {number(action['logp_post'])}",
+        "" if action["entropy"] is None else f"entropy {number(action['entropy'])}/token",
         "tool failed" if action["tool_ok"] is False else "",
         "LLDS gate open" if action["llds_gate"] else "",
     ]

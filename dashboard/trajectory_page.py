@@ -7,6 +7,7 @@ from typing import Any
 from dash import html
 
 from lldscope.errors import LldscopeError
+from lldscope.numerals import number
 from lldscope.runs import Run
 from lldscope.trajectories import (
     MOST_GROUP,
@@ -94,9 +95,9 @@ def _head(name: str, shown: Trajectory) -> html.Header:
     row, key = shown.about, shown.key
     facts = [
         ("Δ", f"{deltas.nats(row['delta'], row['odd'])} nats"),
-        ("reward", deltas.number(row["reward"])),
-        ("advantage", deltas.number(row["advantage"])),
-        ("log π per token", deltas.number(row["logp"])),
+        ("reward", number(row["reward"])),
+        ("advantage", number(row["advantage"])),
+        ("log π per token", number(row["logp"])),
         ("tokens", "–" if row["n_tokens"] is None else f"{row['n_tokens']:,}"),
         ("actions", f"{len(shown.actions)}"),
         ("data source", words.visible(row["data_source"] or "–", 60)),

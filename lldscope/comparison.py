@@ -19,6 +19,7 @@ from .check import check
 from .errors import UsageError
 from .evidence import SMOOTH
 from .hindsight import refine
+from .rules import Rule
 from .runs import Run
 from .schema import SIGNALS
 
@@ -37,6 +38,7 @@ def compare(
     every: float | None = None,
     signals: Sequence[str] = COMPARED,
     arl: float | None = None,
+    rules: Sequence[Rule] | None = None,
 ) -> dict[str, Any]:
     """Runs as plain data: verdicts, phases, alarms, and each signal at matched points.
 
@@ -48,7 +50,7 @@ def compare(
         raise UsageError(f"{len(runs)} runs are too many to compare; {MOST_RUNS} are the most.")
     if unknown := [name for name in signals if name not in _UNITS]:
         raise UsageError(f"There is no signal {unknown[0]}; `lldscope schema` names them.")
-    assessments = [run.assess(arl) for run in runs]
+    assessments = [run.assess(arl, rules) for run in runs]
     onsets = [_onset(a) for a in assessments]
     at = [_positions(a, align, onset) for a, onset in zip(assessments, onsets, strict=True)]
     points: list[Any] = ["start", "best", "end"] if every is None else _grid(at, every)
@@ -70,14 +72,17 @@ def compare(
         "every": every,
         "points": points,
         "runs": [
-            _about(*one) for one in zip(_labels(runs), runs, assessments, onsets, strict=True)
+            _about(*one, rules)
+            for one in zip(_labels(runs), runs, assessments, onsets, strict=True)
         ],
         "signals": found,
     }
 
 
-def _about(label: str, run: Run, assessment: Assessment, onset: int | None) -> dict[str, Any]:
-    state = check(run, assessment.arl)
+def _about(
+    label: str, run: Run, assessment: Assessment, onset: int | None, rules: Sequence[Rule] | None
+) -> dict[str, Any]:
+    state = check(run, assessment.arl, rules)
     return {
         "label": label,
         **{k: state[k] for k in ("id", "path", "verdict", "evidence", "phase", "phases",

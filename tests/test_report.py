@@ -15,6 +15,7 @@ from made_up_runs import write_run
 
 import lldscope
 from lldscope.hindsight import refine
+from lldscope.numerals import signed
 from lldscope.postmortem import post_mortem
 from lldscope.postmortem.html import POLICY, html
 from lldscope.postmortem.losses import contrasts
@@ -273,7 +274,7 @@ def test_what_the_shared_prefix_lost_is_a_sum_over_its_tokens(died):
             if left >= 0 and piece["delta"] is not None:
                 lost.append(piece["delta"])
         assert x["shared_delta"] == pytest.approx(sum(lost), abs=1e-3)
-        assert f"{x['shared_delta']:+.3g} nats" in html(facts)
+        assert f"{signed(x['shared_delta'])} nats" in html(facts)
         told += 1
     assert told
 

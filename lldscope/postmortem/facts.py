@@ -20,24 +20,21 @@ from .. import detectors as d
 from .. import phases as p
 from ..assess import Assessment
 from ..check import check
-from ..evidence import SMOOTH
 from ..hindsight import AFTER, Boundary, refine
 from ..rules import Rule
 from ..runs import Run
-from ..schema import SIGNALS
 from .advice import advise
 from .losses import losses, records
+from .series import outline, series
 from .spiral import links
 from .texts import examples, questions
 from .words import limits, summary
 
 REPORT_SCHEMA = 1
-POINTS = 500  # of a signal that a report keeps; extremes stay
 WITNESSES = ("correct_logp", "incorrect_logp", "delta_correct", "delta_incorrect", "lld_share",
              "displaced_share", "reward", "entropy", "grad_norm", "grad_norm_max",
              "response_tokens", "valid_searches", "good_first_action_share", "zero_signal_share",
              "llds_gate_share")  # fmt: skip
-_UNITS = {c.name: (c.unit, c.meaning) for c in SIGNALS.columns}
 
 
 def post_mortem(
@@ -64,8 +61,8 @@ def post_mortem(
         "fall": _fall(assessment, boundaries),
         "collapse": _first(assessment, "collapse"),
         "reward_crash": _reward_crash(assessment),
-        "signals": {name: s for name in WITNESSES if (s := _series(e.step, e.column(name), name))},
-        "outline": _outline(assessment),
+        "signals": {name: s for name in WITNESSES if (s := series(e.step, e.column(name), name))},
+        "outline": outline(assessment),
         "links": links(assessment, boundaries),
         "look_alikes": {name: asdict(f) for name, f in assessment.look_alikes().items()}
         if len(e.step) else {},
@@ -174,50 +171,6 @@ def _alarm(alert: dict[str, Any], assessment: Assessment, facts: dict[str, Any])
         seconds = times.get(end, np.nan) - times.get(at, np.nan) if ahead else np.nan
         told[f"minutes_before_{name}"] = seconds / 60 if np.isfinite(seconds) else None
     return told
-
-
-def _series(step: Any, values: d.Series, name: str) -> dict[str, Any] | None:
-    """A signal: measured steps, values and trailing means over SMOOTH steps, thinned; None if it
-    was never measured. `n` is how many there were."""
-    rows = np.isfinite(values)
-    if not rows.any():
-        return None
-    x, y = step[rows], values[rows]
-    mean = d.trailing_mean(y, SMOOTH, 1)
-    keep = np.arange(len(y))
-    if len(y) > POINTS:
-        bins = np.array_split(keep, POINTS // 2)
-        keep = np.unique([b[i] for b in bins for i in (np.argmin(y[b]), np.argmax(y[b]))])
-    unit, meaning = _UNITS[name]
-    return {
-        "unit": unit,
-        "meaning": meaning,
-        "n": len(y),
-        "first": float(y[0]),
-        "last": float(mean[-1]),
-        "step": x[keep].tolist(),
-        "value": [float(f"{v:.5g}") for v in y[keep]],
-        "mean": [float(f"{v:.5g}") for v in mean[keep]],
-    }
-
-
-def _outline(assessment: Assessment) -> dict[str, Any]:
-    """Of the main signals: trailing mean at the start, at its best, and at the end."""
-    e = assessment.evidence
-    found: dict[str, Any] = {}
-    for name in ("reward", "correct_logp", "delta_correct", "entropy", "grad_norm"):
-        values = e.column(name)
-        rows = np.flatnonzero(np.isfinite(values))
-        if len(rows):
-            mean = d.trailing_mean(values[rows], SMOOTH, min(SMOOTH, len(rows)))
-            sound = np.flatnonzero(np.isfinite(mean))
-            low, high = (sound[f(mean[sound])] for f in (np.argmin, np.argmax))
-            found[name] = {
-                "start": float(mean[sound[0]]), "end": float(mean[sound[-1]]),
-                "lowest": float(mean[low]), "lowest_step": int(e.step[rows[low]]),
-                "highest": float(mean[high]), "highest_step": int(e.step[rows[high]]),
-            }  # fmt: skip
-    return found
 
 
 def _mean(assessment: Assessment, name: str, first: int, last: int) -> float | None:

@@ -10,23 +10,12 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from ..palette import BLUE, DARK, LIGHT, VERDICTS, VERMILLION, Sign, variables
-from . import svg
-from .document import (
-    Block,
-    Example,
-    Facts,
-    Heading,
-    Items,
-    Paragraph,
-    Picture,
-    Table,
-    document,
-    footer,
-    title,
-)  # fmt: skip
+from ..numerals import number, signed
+from ..palette import BLUE, DARK, LIGHT, VERMILLION, Sign, variables
+from . import arm_charts, charts, timeline
+from .blocks import Block, Example, Facts, Heading, Items, Paragraph, Picture, Table
+from .document import document
 from .text import visible
-from .words import number
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 SHORT, WORDY = 20, 40  # characters of the longest cell of a column
@@ -40,18 +29,18 @@ _STYLE = (
 
 
 def html(facts: Facts) -> str:
-    """The whole page; whatever comes from the run is escaped and made visible."""
-    verdict = VERDICTS[facts["state"]["verdict"]]
-    body = "".join(_block(block, facts) for block in document(facts))
-    name = _safe(title(facts))
+    """The whole page; whatever comes from a run is escaped and made visible."""
+    told = document(facts)
+    body = "".join(map(_block, told.blocks))
+    name = _safe(told.title)
+    about = "".join(f"<p>{_sign(sign)} {_safe(place)}</p>" for sign, place in told.about)
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'
         '<meta name="viewport" content="width=device-width,initial-scale=1">'
         f'<link rel="icon" href="data:,"><title>{name}</title><style>{_STYLE}</style></head>'
-        f"<body><main><header><h1>{name}</h1><p>{_sign(verdict)} "
-        f"{_safe(facts['run']['place'])}</p></header>{body}"
-        f"<footer>{_safe(footer(facts))}</footer></main></body></html>\n"
+        f"<body><main><header><h1>{name}</h1>{about}</header>{body}"
+        f"<footer>{_safe(told.footer)}</footer></main></body></html>\n"
     )
 
 
@@ -64,7 +53,7 @@ def _sign(sign: Sign) -> str:
     return f'<span class="sign" style="{style}">{sign.shape} {sign.word}</span>'
 
 
-def _block(block: Block, facts: Facts) -> str:
+def _block(block: Block) -> str:
     match block:
         case Heading(text):
             return f'<h2 id="{re.sub("[^a-z]+", "-", text.lower())}">{_safe(text)}</h2>'
@@ -75,12 +64,19 @@ def _block(block: Block, facts: Facts) -> str:
             return f"<{tag}{look}>{''.join(f'<li>{_safe(item)}</li>' for item in items)}</{tag}>"
         case Table():
             return _table(block)
-        case Picture(kind):
-            if kind == "timeline":
-                return f'<div class="scroll timeline" tabindex="0">{svg.timeline(facts)}</div>'
-            return f'<div class="charts">{"".join(svg.charts(facts))}</div>'
+        case Picture():
+            return _picture(block)
         case Example():
             return _example(block.facts, block.shared)
+
+
+def _picture(picture: Picture) -> str:
+    of_arms = "arms" in picture.facts
+    if picture.kind == "timeline":
+        drawn = timeline.of_arms if of_arms else timeline.of_run
+        return f'<div class="scroll timeline" tabindex="0">{drawn(picture.facts)}</div>'
+    figures = arm_charts.charts if of_arms else charts.charts
+    return f'<div class="charts">{"".join(figures(picture.facts))}</div>'
 
 
 def _table(table: Table) -> str:
@@ -150,7 +146,7 @@ def _span(text: str, piece: Mapping[str, Any], same: bool) -> str:
     delta = piece["delta"]
     title, style = "", ""
     if isinstance(delta, int | float) and delta == delta:
-        title = f' title="Δ {delta:+.3f} nats, action {piece["action_index"]}"'
+        title = f' title="Δ {signed(delta, ".3f")} nats, action {piece["action_index"]}"'
         if abs(delta) >= 0.05:
             style = f' style="{_tint(delta)}"'
     return f"<span{css}{style}{title}>{escape(visible(text, lines=True))}</span>"
@@ -166,6 +162,6 @@ def _tint(delta: float) -> str:
 
 _SCALE = (
     '<p class="scale">Δ per token: '
-    + " ".join(f'<i style="{_tint(d)}">{d:+g} nats</i>' for d in (-2.0, -0.5, 0.5, 2.0))
+    + " ".join(f'<i style="{_tint(d)}">{signed(d, "g")} nats</i>' for d in (-2.0, -0.5, 0.5, 2.0))
     + "</p>"
 )

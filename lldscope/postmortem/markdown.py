@@ -5,31 +5,22 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from ..palette import VERDICTS, Sign
-from .document import (
-    Block,
-    Example,
-    Facts,
-    Heading,
-    Items,
-    Paragraph,
-    Picture,
-    Table,
-    document,
-    footer,
-    title,
-)  # fmt: skip
+from ..numerals import number
+from ..palette import Sign
+from .blocks import Block, Example, Facts, Heading, Items, Paragraph, Picture, Table
+from .document import document
 from .text import visible
-from .words import number
 
 _MEANT = re.compile(r"([\\`*_{}\[\]<>#|~$!&])")  # what Markdown, or HTML inside it, would obey
 
 
 def markdown(facts: Facts) -> str:
-    verdict = VERDICTS[facts["state"]["verdict"]]
-    head = [f"# {_safe(title(facts))}", f"{verdict.shape} **{verdict.word}**"]
-    blocks = [text for block in document(facts) if (text := _block(block))]
-    return "\n\n".join([*head, *blocks, "---", _safe(footer(facts))]) + "\n"
+    told = document(facts)
+    about = [f"{sign.shape} **{sign.word}** {_safe(place)}" for sign, place in told.about]
+    blocks = [text for block in told.blocks if (text := _block(block))]
+    return (
+        "\n\n".join([f"# {_safe(told.title)}", *about, *blocks, "---", _safe(told.footer)]) + "\n"
+    )
 
 
 def _safe(text: object) -> str:
@@ -39,7 +30,7 @@ def _safe(text: object) -> str:
 def _block(block: Block) -> str:
     match block:
         case Heading(text):
-            return f"## {text}"
+            return f"## {_safe(text)}"
         case Paragraph(text):
             return _safe(text)
         case Items(items, ordered):
@@ -59,7 +50,7 @@ def _table(table: Table) -> str:
         return ""
     rule = ["--:" if i in table.right else "---" for i in range(len(table.head))]
     lines = [_row(table.head), f"| {' | '.join(rule)} |", *map(_row, table.rows)]
-    return f"**{table.caption}**\n\n" + "\n".join(lines)
+    return f"**{_safe(table.caption)}**\n\n" + "\n".join(lines)
 
 
 def _row(cells: Any) -> str:

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from ..assess import Assessment
+from ..numerals import number
 from ..phases import LEAST
 from ..rules.measures import observed
 
@@ -64,10 +65,6 @@ def duration(seconds: float) -> str:
 def interval(b: Mapping[str, Any]) -> str:
     """The 95 % interval of a boundary or an onset; empty without one."""
     return "" if b.get("low") is None else f" (95 %: {b['low']}–{b['high']})"
-
-
-def number(value: float | None, digits: int = 3) -> str:
-    return "–" if value is None else f"{value:,.{digits}g}"
 
 
 # -- five sentences -------------------------------------------------------------------------------

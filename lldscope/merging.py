@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from . import compaction
+from . import compaction, merged
 from .manifest import ManifestFile, Part
 
 
@@ -70,7 +70,7 @@ class Merger:
 
     def _merge(self, group: Sequence[Part]) -> bool:
         def merge() -> None:
-            compaction.merge(self._run, group, pause=self._pause)
+            merged.merge(self._run, group, pause=self._pause)
 
         if not self._busy(merge):
             return False
@@ -86,7 +86,7 @@ class Merger:
         self.busy = True
         try:
             work()
-        except compaction.BadPart as error:
+        except merged.BadPart as error:
             self._unreadable.add(f"{error.part.table}/{error.part.file}")
             self._warn(str(error), "a part cannot be merged: %s. Run: lldscope doctor", error)
             return False

@@ -189,21 +189,18 @@ class Recorder(NullRecorder):
 
     def _rows(self, table: str, columns: dict[str, Any]) -> None:
         call = self._copier.copy(columns)
-        if not self._give(table, call):
-            self._copier.done(call)  # dropped
+        if self._closed or not self._writer.give(table, call):
+            self._copier.done(call)
+            self._refuse(table)
 
     def _line(self, file: str, value: dict[str, Any]) -> None:
         stamp = {"time": time.time(), "attempt": self.attempt, "rank": self.rank}
-        self._give(file, stamp | value)
+        if self._closed or not self._writer.give(file, stamp | value):
+            self._refuse(file)
 
-    def _give(self, kind: str, value: Any) -> bool:
-        if self._closed:
-            self.dropped[f"{kind}: call after close"] += 1
-        elif self._writer.give(kind, value):
-            return True
-        else:
-            self.dropped[f"{kind}: call while the writer was behind"] += 1
-        return False
+    def _refuse(self, kind: str) -> None:
+        why = "call after close" if self._closed else "call while the writer was behind"
+        self.dropped[f"{kind}: {why}"] += 1
 
 
 def _warm_up() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from io import BytesIO
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -17,31 +17,13 @@ Drop = Callable[[str, int], None]  # told a reason, and how many rows or values 
 SLABS = 32  # that wait to be used again …
 SLAB_BYTES = 2 << 20  # … if they are no larger than this
 PIECE = 8192  # Python objects that become an array at once: about a millisecond
-_NUMBERS = "?bhilqBHILQfd"  # numpy's letters for the types whose bytes are all there is to them
+_SEQUENCES = (list, tuple)
+_LAST_NUMBER = np.dtype(np.float64).num  # numpy's types up to this one are nothing but their bytes
 
-
-# What was copied of an array: its column and type, and how many bytes of it and of its mask.
-Copied = tuple[str, np.dtype[Any], int, int]
-
-
-class Call(NamedTuple):
-    """The columns of one call. The content of `arrays` lies in the slab, one after the other."""
-
-    others: dict[str, Any]
-    arrays: list[Copied]
-    slab: BytesIO | None
-
-    def columns(self) -> dict[str, Any]:
-        """All columns; arrays no longer in the slab."""
-        found = dict(self.others)
-        if self.slab is not None:
-            self.slab.seek(0)
-            for name, dtype, size, mask_size in self.arrays:
-                found[name] = np.frombuffer(self.slab.read(size), dtype)
-                if mask_size:
-                    mask = np.frombuffer(self.slab.read(mask_size), np.bool_)
-                    found[name] = np.ma.array(found[name], mask=mask)
-        return found
+# An array that was copied: its column, type and length, and whether a mask lies behind it.
+Copied = tuple[str, np.dtype[Any], int, bool]
+# The columns of one call: arrays, one after the other in the slab, and all others.
+Call = tuple[dict[str, Any], list[Copied], BytesIO | None]
 
 
 class Copier:
@@ -58,49 +40,63 @@ class Copier:
 
     def copy(self, columns: dict[str, Any]) -> Call:
         others: dict[str, Any] = {}
-        arrays: list[Copied] = []
-        slab: BytesIO | None = None
-        # Straight on and without helpers: this runs in training, with cold caches.
+        copied: list[Copied] = []
+        contents: list[np.ndarray] = []
+        # This runs in training, with cold caches: what counts is how many different things it
+        # does, more than how often. So no helpers, and one copy of all arrays.
         for name, value in columns.items():
-            if type(value) is np.ndarray and value.ndim == 1 and value.dtype.char in _NUMBERS:
-                if slab is None:
-                    slab = self._take()
-                try:
-                    size = slab.write(value)  # type: ignore[arg-type]
-                except (ValueError, BufferError):  # not contiguous
-                    size = slab.write(value.tobytes())
-                arrays.append((name, value.dtype, size, 0))
-            elif isinstance(value, list | tuple):
+            kind = type(value)
+            if kind is np.ndarray and value.ndim == 1 and value.dtype.num <= _LAST_NUMBER:
+                copied.append((name, value.dtype, len(value), False))
+                contents.append(value)
+            elif kind is int or kind is float or kind is str:
+                others[name] = value
+            elif isinstance(value, _SEQUENCES):
                 others[name] = list(value)
             elif not isinstance(value, np.ndarray):
                 others[name] = value
             elif _is_masked_column(value):
-                if slab is None:
-                    slab = self._take()
-                size = slab.write(value.data.tobytes())
-                hidden = slab.write(np.ma.getmaskarray(value).tobytes())
-                arrays.append((name, value.dtype, size, hidden))
+                copied.append((name, value.dtype, len(value), True))
+                contents += [np.ma.getdata(value), np.ma.getmaskarray(value)]
             else:
                 others[name] = value.copy() if value.ndim else value.item()
-        return Call(others, arrays, slab)
-
-    def _take(self) -> BytesIO:
+        if not contents:
+            return others, copied, None
         try:
             slab = self._slabs.pop()
+            slab.seek(0)
         except IndexError:
-            return BytesIO()
-        slab.seek(0)
-        return slab
+            slab = BytesIO()
+        try:
+            slab.writelines(contents)  # type: ignore[arg-type]
+        except (ValueError, BufferError):  # one is not contiguous
+            slab.seek(0)
+            slab.writelines([array.tobytes() for array in contents])
+        return others, copied, slab
 
     def done(self, call: Call) -> None:
         """The content of the call's arrays is needed no more."""
-        if call.slab is not None and call.slab.tell() <= SLAB_BYTES:
-            self._slabs.append(call.slab)
+        slab = call[2]
+        if slab is not None and slab.tell() <= SLAB_BYTES:
+            self._slabs.append(slab)
+
+
+def columns_of(call: Call) -> dict[str, Any]:
+    """All columns of a call; arrays no longer in the slab."""
+    found, copied, slab = call
+    if slab is not None:
+        slab.seek(0)
+        for name, dtype, length, masked in copied:
+            found[name] = np.frombuffer(slab.read(length * dtype.itemsize), dtype)
+            if masked:
+                mask = np.frombuffer(slab.read(length), np.bool_)
+                found[name] = np.ma.array(found[name], mask=mask)
+    return found
 
 
 def _is_masked_column(value: np.ndarray) -> bool:
     masked = isinstance(value, np.ma.MaskedArray)
-    return masked and value.ndim == 1 and value.dtype.char in _NUMBERS
+    return masked and value.ndim == 1 and value.dtype.num <= _LAST_NUMBER
 
 
 def to_arrow(

@@ -7,7 +7,6 @@ wants the interpreter at the very moment at which training goes on.
 from __future__ import annotations
 
 import contextlib
-import errno
 import logging
 import threading
 import time
@@ -19,10 +18,11 @@ from typing import Any
 import pyarrow as pa
 
 from . import parts, store
-from .manifest import ManifestFile, Part, PartName, manifest_names
+from .manifest import ManifestFile, manifest_names
 from .merging import Merger
-from .rows import Call, to_arrow
+from .rows import Call, columns_of, to_arrow
 from .schema import TABLES
+from .sealing import Sealer
 
 log = logging.getLogger("lldscope")
 
@@ -31,19 +31,8 @@ SEAL_ROWS = 20_000  # … or as soon as this many rows wait
 OPEN_STEP_SECONDS = 30.0  # rows of a step that does not end are sealed after this long
 HEARTBEAT_SECONDS = 5.0
 QUEUE_CALLS = 4096  # calls that may wait; beyond it rows are dropped rather than training held up
-MAX_WAITING_BYTES = 256 << 20  # rows kept in memory while the disk refuses them
-MAX_WAITING_LINES = 10_000  # … and events
 GRACE_SECONDS = 60.0  # merged parts stay this long for readers that have them in hand
 CLOSE_MERGE_BYTES = 64 << 20  # what `close` merges at most; it is waited for
-
-_ADVICE = {
-    errno.ENOSPC: "Make room on its file system.",
-    errno.EDQUOT: "Make room within the disk quota.",
-    errno.EACCES: "Make it writable for this process again.",
-    errno.EPERM: "Make it writable for this process again.",
-    errno.EROFS: "Mount its file system for writing again.",
-    errno.ENOENT: "Put the directory back.",
-}
 
 
 class Writer(threading.Thread):
@@ -64,15 +53,11 @@ class Writer(threading.Thread):
         self._calls: deque[tuple[str, Any]] = deque()
         self._wake = threading.Event()
         self._open: dict[str, list[pa.Table]] = defaultdict(list)  # rows of the step under way
-        self._ready: dict[str, list[pa.Table]] = defaultdict(list)  # rows of complete steps
-        self._lines: deque[tuple[str, Any]] = deque()  # events, as file and value
         self._manifest = ManifestFile(run, attempt, rank)
-        self._seals = 0
         self._last_step: int | None = None
-        self._last_seal = time.monotonic()
         self._last_beat = 0.0
         self._warned: set[str] = set()
-        self._refused = False  # the disk did not take the last seal
+        self._sealer = Sealer(run, attempt, rank, drop=self._drop, warn=self._warn)
         self._merger = Merger(run, self._manifest, warn=self._warn, pause=self._pause)
         self._closed = False
 
@@ -143,7 +128,7 @@ class Writer(threading.Thread):
         while self._calls and not (self._merger.busy and self._calls[0][0] == "close"):
             kind, value = self._calls.popleft()
             if kind == "flush":
-                self._guarded("writer", self._seal)
+                self._guarded("writer", self._sealer.seal)
                 value.set()
             elif kind == "close":
                 self._guarded("writer", self._finish)
@@ -151,16 +136,16 @@ class Writer(threading.Thread):
             else:
                 self._guarded(kind, self._take, kind, value)
             time.sleep(0)  # lets a training thread in that wants the interpreter
+            if not self._closed and self._sealer.age >= SEAL_SECONDS:
+                # Where processors are scarce there may be no end to the calls.
+                self._guarded("writer", self._tick)
 
     def _take(self, kind: str, value: Any) -> None:
         if kind not in TABLES:
-            if len(self._lines) >= MAX_WAITING_LINES:
-                self._drop(f"{kind}: lines lost because the disk refuses them")
-            else:
-                self._lines.append((kind, value))
+            self._sealer.add_line(kind, value)
             return
         try:
-            columns = value.columns()
+            columns = columns_of(value)
         finally:
             self._done(value)
         rows = to_arrow(kind, columns, self.attempt, self.rank, self._drop)
@@ -173,28 +158,26 @@ class Writer(threading.Thread):
 
     def _step_complete(self) -> None:
         for table, rows in self._open.items():
-            self._ready[table] += rows
+            self._sealer.add(table, rows)
         self._open.clear()
 
     def _tick(self) -> None:
-        now = time.monotonic()
-        age = now - self._last_seal
+        age = self._sealer.age
         if age >= OPEN_STEP_SECONDS:  # a very long step, or rows outside of steps
             self._step_complete()
-        rows = sum(len(t) for tables in self._ready.values() for t in tables)
-        full = rows >= SEAL_ROWS and not self._refused
-        if (rows or self._lines) and (age >= SEAL_SECONDS or full):
-            self._seal()
+        full = self._sealer.rows >= SEAL_ROWS and not self._sealer.refused
+        if not self._sealer.empty and (age >= SEAL_SECONDS or full):
+            self._sealer.seal()
             if not self._merger.busy:
                 self._merger.remove_stale(GRACE_SECONDS)
                 self._merger.compact()
-        if now - self._last_beat >= HEARTBEAT_SECONDS:
+        if time.monotonic() - self._last_beat >= HEARTBEAT_SECONDS:
             self.beat()
 
     def _finish(self) -> None:
         self._step_complete()
-        self._seal()
-        self._lose(0)  # what the disk still refuses
+        self._sealer.seal()
+        self._sealer.lose(0)  # what the disk still refuses
         with contextlib.suppress(OSError):
             self._merger.merge_newest(CLOSE_MERGE_BYTES)
             parts.seal(self.run_path, self.attempt, self.rank, [], closed=True)
@@ -220,58 +203,3 @@ class Writer(threading.Thread):
         if about not in self._warned:
             self._warned.add(about)
             log.warning("lldscope: " + words, *values)
-
-    # -- parts ------------------------------------------------------------------------------------
-
-    def _seal(self) -> None:
-        """Write what is ready as parts and list them in one manifest line; keep it on failure.
-
-        `steps` comes last: where its part is there the others of the seal are, too.
-        """
-        self._last_seal = time.monotonic()
-        written: list[Part] = []
-        try:
-            while self._lines:
-                file, value = self._lines[0]
-                store.append_line(self.run_path / file, value)
-                self._lines.popleft()
-            name = PartName(self.attempt, self.rank, self._seals + 1, self._seals + 1)
-            for table in sorted(self._ready, key=lambda t: t == "steps"):
-                rows = pa.concat_tables(self._ready[table])
-                part = parts.write_part(self.run_path, table, name, [rows])
-                written += [part] if part else []
-            if written:
-                parts.seal(self.run_path, self.attempt, self.rank, written)
-        except OSError as error:
-            parts.discard(self.run_path, written)
-            self._hold(error)
-            return
-        if written:
-            self._seals += 1
-        self._ready.clear()
-        if self._refused:
-            self._refused = False
-            log.warning("lldscope: %s takes rows again", self.run_path)
-
-    def _hold(self, error: OSError) -> None:
-        self._refused = True
-        self._warn(
-            f"refused: {error.errno}",
-            "%s takes no rows (%s). Training goes on; up to %d MiB wait in memory and are written "
-            "as soon as that is possible. %s",
-            self.run_path,
-            error.strerror or error,
-            MAX_WAITING_BYTES >> 20,
-            _ADVICE.get(error.errno or 0, "Look at its file system."),
-        )
-        self._lose(MAX_WAITING_BYTES)
-
-    def _lose(self, beyond: int) -> None:
-        """Let go of waiting rows until so many bytes are left, the largest table first."""
-        sizes = {table: sum(t.nbytes for t in rows) for table, rows in self._ready.items()}
-        for table in sorted(sizes, key=lambda t: -sizes[t]):
-            if sum(sizes.values()) <= beyond:
-                return
-            del sizes[table]
-            lost = sum(map(len, self._ready.pop(table)))
-            self._drop(f"{table}: rows lost because the disk refuses them", lost)

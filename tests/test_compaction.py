@@ -15,8 +15,9 @@ from conftest import record_steps, wait_until
 
 import lldscope
 from lldscope import compaction, parts, store, writer
-from lldscope.compaction import compact, due, merge
+from lldscope.compaction import compact, due
 from lldscope.manifest import Part, PartName
+from lldscope.merged import merge
 from lldscope.rows import to_arrow
 
 

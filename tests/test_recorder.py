@@ -19,7 +19,7 @@ import pytest
 from conftest import record_steps, wait_until
 
 import lldscope
-from lldscope import compaction, store, writer
+from lldscope import compaction, sealing, store, writer
 from lldscope import rows as rows_module
 from lldscope.errors import LldscopeError, NewerSchema, RunExists
 from lldscope.schema import TABLES
@@ -193,7 +193,7 @@ def test_a_disk_that_refuses_costs_no_row_and_is_named_once(tmp_path, monkeypatc
 
 def test_while_the_disk_refuses_the_largest_tables_go_first(tmp_path, monkeypatch):
     monkeypatch.setattr(writer, "SEAL_SECONDS", 0.02)
-    monkeypatch.setattr(writer, "MAX_WAITING_BYTES", 20_000)
+    monkeypatch.setattr(sealing, "MAX_WAITING_BYTES", 20_000)
     path = tmp_path / "r"
     r = lldscope.Recorder(path)
     (path / "steps").write_text("a file where the folder should be")
@@ -339,6 +339,25 @@ def test_events_and_alerts_are_lines(tmp_path):
     assert alert["rule"] == "lld-decay"
 
 
+def test_a_writer_that_is_always_behind_seals_all_the_same(tmp_path, monkeypatch):
+    monkeypatch.setattr(writer, "SEAL_SECONDS", 0.05)
+    convert = writer.to_arrow
+
+    def slowly(*arguments):
+        time.sleep(0.002)
+        return convert(*arguments)
+
+    monkeypatch.setattr(writer, "to_arrow", slowly)
+    with lldscope.Recorder(tmp_path / "r") as recorder:
+        waiting, step, until = recorder._writer._calls, 0, time.monotonic() + 20
+        while not store.read_manifest(recorder.path).parts and time.monotonic() < until:
+            while len(waiting) < 20:
+                recorder.step(step=step)
+                step += 1
+        assert time.monotonic() < until
+        assert waiting
+
+
 KILLED = """
     import sys, time
     sys.path.insert(0, {tests!r})
@@ -358,13 +377,14 @@ def test_kill_9_loses_only_what_was_not_sealed(tmp_path):
     code = textwrap.dedent(KILLED).format(tests=str(Path(__file__).parent), path=str(path))
     process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
     assert process.stdout
-    while int(process.stdout.readline()) < 100:
-        pass
+    sealed = 0
+    while int(process.stdout.readline()) < 100 or sealed < 40:
+        sealed = 1 + max((p.last_step for p in store.read_manifest(path).parts), default=-1)
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
     run = lldscope.open_run(path)
     steps = run.sql("SELECT step FROM steps ORDER BY step")["step"].tolist()
-    assert len(steps) >= 40  # at 20 ms a step and a seal a second, about one second may be missing
+    assert len(steps) >= sealed
     assert steps == list(range(len(steps)))
     whole = run.sql("SELECT count(*) n FROM responses")["n"][0]
     assert whole == 16 * len(steps)

@@ -144,7 +144,7 @@ def over_median(values: Series, recent: int, gap: int, window: int, least: int) 
     out = np.full(len(values), np.nan)
     enough = n >= least
     if enough.any():
-        base = np.nanmedian(rows[enough], axis=1)
+        base = row_medians(rows[enough])
         out[enough] = now[enough] / np.maximum(base, 1e-12)
     return out
 

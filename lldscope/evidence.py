@@ -8,9 +8,10 @@ windows count measured rows, and the last answer holds until the next one.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import wraps
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -24,6 +25,8 @@ RestartKind = Literal["data", "lr", "resume"]
 Restarts = Mapping[int, RestartKind]
 Flags = NDArray[np.bool_]
 Rows = NDArray[np.int64]
+_P = ParamSpec("_P")
+_A = TypeVar("_A", bound=NDArray[Any])
 
 SMOOTH = 10  # steps of the trailing means that people look at
 LOOK = 20  # steps over which Δ is tested against 0, and the reward against the steps before
@@ -32,6 +35,23 @@ COUNTED = (5.0, 1.0)  # what one step's loss and gain count at most, in units of
 USUAL = 4.0  # … × the median size, where means of Δ are compared
 GRADE_LEAST = 5  # steps with a measurement before a grade of evidence is claimed
 GRADE_LOST = decay.STALE  # steps without one after which it is claimed no more
+
+
+def once(
+    series: Callable[Concatenate[Evidence, _P], _A],
+) -> Callable[Concatenate[Evidence, _P], _A]:
+    """A series of an Evidence that is computed once, however many rules look at it; read-only."""
+
+    @wraps(series)
+    def kept(e: Evidence, *args: _P.args, **kwargs: _P.kwargs) -> _A:
+        key = (series, args, *kwargs.items())
+        found: _A | None = e.kept.get(key)
+        if found is None:
+            e.kept[key] = found = series(e, *args, **kwargs)
+            found.flags.writeable = False
+        return found
+
+    return kept
 
 
 @dataclass(frozen=True)
@@ -55,7 +75,9 @@ class Evidence:
     grad_ratio: d.Series  # gradient norm over its trailing median
     entropy_ratio: d.Series  # entropy over its trailing median
     entropy_gain: d.Series  # nats/token above its lowest trailing mean
+    kept: dict[Any, Any] = field(default_factory=dict, repr=False, compare=False)  # see `once`
 
+    @once
     def column(self, name: str) -> d.Series:
         """A signal as floats."""
         return floats(self.signals, name)
@@ -209,7 +231,7 @@ def _faster(gain: d.Series) -> Flags:
         out = np.zeros(len(values))
         if enough.any():
             then, now = rows[enough, :BEFORE], rows[enough, BEFORE:]
-            size = np.nanmedian(np.abs(then), axis=1, keepdims=True)
+            size = d.row_medians(np.abs(then))[:, None]
             means = [np.nanmean(counted(x, size), axis=1) for x in (then, now)]
             out[enough] = (means[1] < 0.0) & (means[1] < means[0])
         return out

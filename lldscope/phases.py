@@ -20,7 +20,7 @@ from typing import Literal
 import numpy as np
 
 from . import detectors as d
-from .evidence import Evidence, Flags, Rows, on_measured
+from .evidence import Evidence, Flags, Rows, on_measured, once
 
 Phase = Literal["warmup", "healthy", "stagnation", "decay", "collapse", "recovered"]
 LEAST = 20  # measured steps before any phase but warmup
@@ -43,6 +43,7 @@ EXPLOSION = 100.0  # × trailing median of the gradient norm
 REGAINED = 0.9  # × the best trailing mean before the collapse
 
 
+@once
 def decay_test_fires(e: Evidence) -> Flags:
     """The sequential test on Δ, or, without Δ, the limit on the fall of the level; its last answer
     holds until the next measurement."""
@@ -54,6 +55,7 @@ def falling(e: Evidence) -> Flags:
     return decay_test_fires(e) | (e.has_delta & (e.delta_t <= FALLS))
 
 
+@once
 def rising(e: Evidence) -> Flags:
     """Correct responses gain likelihood."""
     return np.where(
@@ -72,11 +74,13 @@ def gradient_breaks_out(e: Evidence) -> Flags:
     return e.grad_ratio >= GRAD_BREAKOUT
 
 
+@once
 def reward_crashed(e: Evidence) -> Flags:
     """The trailing mean of the reward is under `crash_limit` of its best."""
     return (e.reward_peak > 0) & (e.reward < crash_limit(e) * e.reward_peak)
 
 
+@once
 def crash_limit(e: Evidence) -> d.Series:
     """What share of its best the reward must keep: half; more within MEMORY steps of a break-out,
     where a loss has a second witness, and most after an explosion. Needs no log-probabilities."""
@@ -91,25 +95,25 @@ def classify(e: Evidence, excused: Flags) -> list[Phase | None]:
     stagnates = (e.reward_rise >= RISES) & ~rising(e) & ~excused
     breaks = ((_wild(e) & e.accelerates) | reward_crashed(e)) & ~excused
     held = {
-        "falls": _held(e, falls),
-        "not_falls": _held(e, ~falls),
-        "stagnates": _held(e, stagnates),
-        "not_stagnates": _held(e, ~stagnates),
-        "breaks": _held(e, breaks),
+        "falls": _held(e, falls).tolist(),
+        "not_falls": _held(e, ~falls).tolist(),
+        "stagnates": _held(e, stagnates).tolist(),
+        "not_stagnates": _held(e, ~stagnates).tolist(),
+        "breaks": _held(e, breaks).tolist(),
     }
     rises = rising(e)
-    new = np.diff(e.measured, prepend=0) > 0
-    sees = e.has_delta | e.has_level
+    new = (np.diff(e.measured, prepend=0) > 0).tolist()
+    sees = (e.has_delta | e.has_level).tolist()
     tests = [basis is not None for basis in e.decay.basis]  # levels need a baseline first
     phases: list[Phase | None] = []
     phase: Phase = "warmup"
     decayed_at = -MEMORY - 1  # in measured steps, like all counts here
     best, back = 0.0, 0  # reward before the collapse; steps for which it has been regained
+    counts = [dict(zip(held, row, strict=True)) for row in zip(*held.values(), strict=True)]
     for t, now in enumerate(e.measured.tolist()):
         if now >= LEAST and sees[t] and tests[t] and new[t]:
-            conditions = {name: int(steps[t]) for name, steps in held.items()}
-            conditions["back"] = back = back + 1 if rises[t] and e.reward[t] >= best else 0
-            was, phase = phase, _next(phase, conditions, now - decayed_at <= MEMORY)
+            counts[t]["back"] = back = back + 1 if rises[t] and e.reward[t] >= best else 0
+            was, phase = phase, _next(phase, counts[t], now - decayed_at <= MEMORY)
             if phase == "decay":
                 decayed_at = now
             if phase == "collapse" != was:
@@ -136,6 +140,7 @@ def _next(phase: Phase, held: dict[str, int], decayed_lately: bool) -> Phase:
     return "healthy" if phase == "warmup" else phase
 
 
+@once
 def _wild(e: Evidence) -> Flags:
     """Gradient norm or entropy breaks out."""
     erupts = entropy_breaks_out(e, ENTROPY_ERUPTION) | gradient_breaks_out(e)

@@ -87,6 +87,8 @@ def excused(e: Evidence) -> Flags:
             for start, end in fallen:
                 if _explains(begin, start) and (resolved is None or start < resolved):
                     out[max(start, fires) : end] = True
+        if not holds.any():
+            continue
         on = d.consecutive(holds)
         state = np.array(states(holds, rule.for_steps, rule.clear_steps))
         for row in np.flatnonzero(state == "pending").tolist():

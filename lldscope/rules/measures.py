@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from .. import detectors as d
-from ..evidence import Evidence, Flags, RestartKind
+from ..evidence import Evidence, Flags, RestartKind, once
 
 
 def column(name: str) -> Callable[[Evidence], d.Series]:
@@ -16,7 +16,12 @@ def column(name: str) -> Callable[[Evidence], d.Series]:
 
 def mean(name: str, window: int) -> Callable[[Evidence], d.Series]:
     """Mean of what was measured in the last `window` steps."""
-    return lambda e: d.trailing_mean(e.column(name), window, 1)
+    return lambda e: _mean(e, name, window)
+
+
+@once
+def _mean(e: Evidence, name: str, window: int) -> d.Series:
+    return d.trailing_mean(e.column(name), window, 1)
 
 
 def observed(e: Evidence, name: str) -> bool:
@@ -36,12 +41,13 @@ def over_former_max(
     Values of at least `limit` times that largest do not join it, so that a jump does not become
     usual by lasting, or only after `lasts` steps. Where `anew` is true, all begins anew.
     """
-    out = np.full(len(values), np.nan)
+    out = [np.nan] * len(values)
+    starts = set() if anew is None else set(np.flatnonzero(anew).tolist())
     largest, seen, jumped = 0.0, 0, 0
     for t, value in enumerate(values.tolist()):
-        if anew is not None and anew[t]:
+        if t in starts:
             largest, seen, jumped = 0.0, 0, 0
-        if np.isnan(value):
+        if value != value:
             continue
         if seen >= least and largest > 0:
             out[t] = value / largest
@@ -49,7 +55,7 @@ def over_former_max(
         if not jumped or jumped == lasts:
             largest = max(largest, value)
         seen += 1
-    return out
+    return np.array(out, dtype=np.float64)
 
 
 def restarts(e: Evidence, *kinds: RestartKind) -> Flags:

@@ -105,10 +105,12 @@ def judge(
         holds = holding(rule, e, phases, excused)
         if not holds.any():
             continue
-        if spans := episodes(holds, rule.for_steps, rule.clear_steps):
-            state: State = "firing" if spans[-1][1] is None else "resolved"
+        spans = episodes(holds, rule.for_steps, rule.clear_steps)
+        fires = bool(spans) and spans[-1][1] is None
+        if spans:
+            state: State = "firing" if fires else "resolved"
             fired.append(_alert(rule, e, spans[0][0], state, spans))
-        if states(holds, rule.for_steps, rule.clear_steps)[-1] == "pending":
+        if holds[-1] and not fires:
             since = len(holds) - int(d.consecutive(holds)[-1])
             pending.append(_alert(rule, e, since, "pending", ()))
     return _sorted(fired), _sorted(pending)
@@ -146,32 +148,26 @@ def _message(rule: Rule, value: float, threshold: float) -> str:
 
 def states(holds: Flags, for_steps: int, clear_steps: int) -> list[State]:
     """The state at every row. An alarm that holds again after it was resolved is pending again."""
-    if not holds.any():
-        return ["inactive"] * len(holds)
-    on, off = d.consecutive(holds).tolist(), d.consecutive(~holds).tolist()
-    now: State = "inactive"
-    rest: State = "inactive"  # what it falls back to when a pending alarm does not fire
-    out: list[State] = []
-    for t in range(len(holds)):
-        if now == "firing":
-            if off[t] >= clear_steps:
-                now = rest = "resolved"
-        elif on[t] >= for_steps:
-            now = "firing"
-        else:
-            now = "pending" if holds[t] else rest
-        out.append(now)
-    return out
+    spans = episodes(holds, for_steps, clear_steps)
+    out = np.full(len(holds), "inactive", dtype=object)
+    if spans and spans[0][1] is not None:
+        out[spans[0][1] :] = "resolved"
+    out[holds] = "pending"
+    for start, end in spans:
+        out[start:end] = "firing"
+    return out.tolist()
 
 
 def episodes(holds: Flags, for_steps: int, clear_steps: int) -> list[Span]:
     """Row spans in which an alarm fires: from `for_steps` of true to `clear_steps` of false."""
+    fires = np.flatnonzero(d.consecutive(holds) >= for_steps)
+    clears = np.flatnonzero(d.consecutive(~holds) >= clear_steps)
     spans: list[Span] = []
-    start: int | None = None
-    for t, state in enumerate(states(holds, for_steps, clear_steps)):
-        if state == "firing" and start is None:
-            start = t
-        elif state != "firing" and start is not None:
-            spans.append((start, t))
-            start = None
-    return spans if start is None else [*spans, (start, None)]
+    while len(fires):
+        start = int(fires[0])
+        clears = clears[clears > start]
+        if not len(clears):
+            return [*spans, (start, None)]
+        spans.append((start, int(clears[0])))
+        fires = fires[fires > clears[0]]
+    return spans

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .. import detectors as d
 from .. import phases as p
-from ..evidence import SMOOTH, Evidence
+from ..evidence import SMOOTH, Evidence, once
 from .measures import column, mean, percent
 from .states import Rule
 
@@ -13,6 +13,7 @@ NO_SIGNAL = 0.95  # of the groups, mean over …
 NO_SIGNAL_STEPS = 10
 
 
+@once
 def _searches_left(e: Evidence) -> d.Series:
     return d.over_median(e.column("valid_searches"), 5, 5, 50, 15)
 
@@ -41,7 +42,7 @@ def _reward(e: Evidence, t: int) -> str:
 
 
 def _searches(e: Evidence, t: int) -> str:
-    now = d.trailing_mean(e.column("valid_searches"), 5, 1)[t]
+    now = mean("valid_searches", 5)(e)[t]
     return (
         f"{now:.2f} valid searches per rollout over five steps, {percent(_searches_left(e)[t])} of "
         f"the trailing median (limit {percent(ABANDONED)})"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from .. import detectors as d
-from ..evidence import Evidence, Flags
+from ..evidence import Evidence, Flags, once
 from .measures import mean, over_former_max, percent, restarts, trailing_sd
 
 DEAD_CALLS = 0.5  # of the tool calls
@@ -35,10 +35,12 @@ CLEAR_FALL = 4.0  # standard errors of a three-step mean
 # -- engine ---------------------------------------------------------------------------------------
 
 
+@once
 def gap(e: Evidence) -> d.Series:
     return np.abs(mean("engine_gap", 3)(e))
 
 
+@once
 def gap_limit(e: Evidence) -> d.Series:
     """GAP, or less where engine and trainer agreed far better in the first steps of the run."""
     gaps = e.column("engine_gap")
@@ -58,11 +60,13 @@ def mismatch(e: Evidence, t: int) -> str:
 # -- groups ---------------------------------------------------------------------------------------
 
 
+@once
 def size_ratio(e: Evidence) -> d.Series:
     sizes = e.column("group_size_max")
     return over_former_max(sizes, SIZE_JUMP, SIZE_LEAST, None, restarts(e, "data", "resume"))
 
 
+@once
 def off_centre(e: Evidence) -> Flags:
     """Advantages are no longer relative to the recorded groups, and had been. A method that never
     centres them in groups is none of this rule's business."""
@@ -71,6 +75,7 @@ def off_centre(e: Evidence) -> Flags:
     return centred & (offset > OFF_CENTRE)
 
 
+@once
 def by_size(e: Evidence) -> Flags:
     """Only where no prompt is recorded: with prompts, a large group of one prompt is in order."""
     return np.isnan(e.column("prompt_collision_share")) & (size_ratio(e) >= SIZE_JUMP)
@@ -118,6 +123,7 @@ def collision_limit(e: Evidence) -> d.Series:
 # -- learning rate --------------------------------------------------------------------------------
 
 
+@once
 def lr_ratio(e: Evidence) -> d.Series:
     """A rate that has stayed for LR_LASTS steps counts as usual."""
     return over_former_max(e.column("lr"), LR_JUMP, LR_LEAST, LR_LASTS, restarts(e, "lr"))
@@ -134,11 +140,13 @@ def jump(e: Evidence, t: int) -> str:
 # -- mask -----------------------------------------------------------------------------------------
 
 
+@once
 def longer(e: Evidence) -> d.Series:
     tokens = e.column("response_tokens")
     return over_former_max(tokens, LENGTH_JUMP, LENGTH_LEAST, None, restarts(e, "data"))
 
 
+@once
 def grown_by_tool_text(e: Evidence) -> Flags:
     """Responses became much longer from one step to the next with as many searches as before, and
     stay that long. What the policy writes by itself grows over many steps, or goes with invalid or
@@ -155,6 +163,7 @@ def grown_by_tool_text(e: Evidence) -> Flags:
     return out
 
 
+@once
 def never_sampled(e: Evidence) -> Flags:
     """Where another engine samples, low log-probabilities are its affair: engine-mismatch."""
     apart = gap(e) >= gap_limit(e)
@@ -202,11 +211,13 @@ def mask_limit(e: Evidence) -> d.Series:
 CONDUCT = ("entropy", "response_tokens", "valid_searches", "answered_share")
 
 
+@once
 def sudden(e: Evidence, name: str) -> d.Series:
     """Mean of the last three steps over the median of the 20 before them."""
     return d.over_median(e.column(name), 3, 3, 20, 10)
 
 
+@once
 def policy_as_before(e: Evidence) -> Flags:
     """Entropy, and length or answers, are what they were, as is all else that was measured."""
     ratios = {name: sudden(e, name) for name in CONDUCT}
@@ -219,6 +230,7 @@ def policy_as_before(e: Evidence) -> Flags:
     return steady & works & seen["entropy"] & (seen["response_tokens"] | seen["answered_share"])
 
 
+@once
 def reward_alone_falls(e: Evidence) -> Flags:
     reward = e.column("reward")
     before = np.concatenate([np.full(3, np.nan), reward])[: len(reward)]

@@ -8,12 +8,15 @@ from __future__ import annotations
 import gzip
 from functools import lru_cache
 from pathlib import Path
-from typing import cast
+from typing import Any
 
 from dash import Dash, dcc, html
 from flask import Flask, Response, request
 
 from . import live, theme
+from .first_answer import BODY, PLOTLY, App
+from .lines import Lines
+from .pages import page
 from .shelf import Shelf
 
 _ICON = (
@@ -35,17 +38,6 @@ _HEAD_SCRIPT = """
 })();
 """
 
-# Pages with charts fetch Plotly while they are asked for, not after they have come; Dash's own way
-# is to begin when the first chart is there, and it does not when Plotly is.
-_PLOTLY = "/_dash-component-suites/plotly/package_data/plotly.min.js"
-_PLOTLY_SCRIPT = f"""
-if (location.pathname.startsWith("/run/") || location.pathname === "/compare") {{
-  var script = document.createElement("script");
-  script.src = "{_PLOTLY}";
-  document.head.appendChild(script);
-}}
-"""
-
 _INDEX = f"""<!DOCTYPE html>
 <html lang="en">
 <head>
@@ -54,12 +46,11 @@ _INDEX = f"""<!DOCTYPE html>
 <title>{{%title%}}</title>
 <link rel="icon" href="{_ICON}">
 <style>{theme.css()}</style>
-<script>{_HEAD_SCRIPT}{_PLOTLY_SCRIPT}</script>
+<script>{_HEAD_SCRIPT}</script>
 {{%css%}}
 </head>
 <body>
-{{%app_entry%}}
-<footer>{{%config%}}{{%scripts%}}{{%renderer%}}</footer>
+{BODY}
 </body>
 </html>"""
 
@@ -70,38 +61,50 @@ _POLICY = (
 )
 
 
+_ALIVE = ("application/json", "text/html")  # made anew for each request
+_PACKED = (*_ALIVE, "application/javascript", "text/javascript", "text/css")
+
+
 def make_app(shelf: Shelf) -> Dash:
     """The dashboard over the runs of a shelf; `app.server` is its WSGI application."""
     server = Flask(__name__)
     server.after_request(_finish)
-    app = Dash(
-        "lldscope",
-        server=cast(bool, server),  # a Flask app is meant; Dash declares it too narrowly
+    lines = Lines(shelf)
+    app = App(
+        lambda path, search: _frame(page(shelf, path, search, lines)),
+        server=server,
         title="lldscope",
-        update_title=cast(str, None),
+        update_title=None,
         assets_folder=str(Path(__file__).parent / "assets"),
+        assets_ignore=PLOTLY,
         suppress_callback_exceptions=True,
         index_string=_INDEX,
         serve_locally=True,
     )
-    app.layout = html.Div(
+    app.layout = _frame(None)  # of no address
+    live.register(app, shelf, lines)
+    return app
+
+
+def _frame(content: Any) -> html.Div:
+    """What is around the content of every page."""
+    return html.Div(
         [
-            dcc.Location(id="url"),
             dcc.Store(id="again"),
             html.Nav(
                 [
-                    html.A([html.Span("lld", className="mark"), "scope"], href="/", id="brand"),
+                    html.A([html.Span("lld", className="mark"), "scope"], href="/", id="brand",
+                           className="brand"),
                     html.A("Runs", href="/"),
                     html.A("Alarm rules", href="/rules"),
-                    html.Button("Keys", id="help", className="button plain", title="keyboard: ?"),
+                    html.Button("Keys", id="help", className="button plain keys",
+                                title="keyboard: ?"),
                     html.Button("Light / dark", id="theme", className="button plain"),
                 ]
             ),
-            html.Main(id="page"),
+            html.Main(content, id="page"),
         ]
-    )
-    live.register(app, shelf)
-    return app
+    )  # fmt: skip
 
 
 def _finish(response: Response) -> Response:
@@ -112,14 +115,16 @@ def _finish(response: Response) -> Response:
     # Pages of other origins may neither embed an answer nor keep a handle on our window.
     response.headers["Cross-Origin-Resource-Policy"] = "same-origin"
     response.headers["Cross-Origin-Opener-Policy"] = "same-origin"
+    if response.mimetype == "text/html":
+        response.headers["Cache-Control"] = "no-cache"  # it holds what was so when it was made
     plain = response.status_code == 200 and "Content-Encoding" not in response.headers
     if plain and "gzip" in request.headers.get("Accept-Encoding", ""):
         kind = response.mimetype
-        if kind in ("application/json", "application/javascript", "text/javascript", "text/css"):
+        if kind in _PACKED:
             response.direct_passthrough = False
             body = response.get_data()
             if len(body) > 1500:
-                pack = _pack if kind == "application/json" else _pack_file
+                pack = _pack if kind in _ALIVE else _pack_file
                 response.set_data(pack(body))
                 response.headers["Content-Encoding"] = "gzip"
                 response.headers["Vary"] = "Accept-Encoding"

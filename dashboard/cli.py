@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -28,4 +30,7 @@ def dash(root: Path, host: str, port: int, token: str | None) -> None:
         serve(root, host, port, token)
     except KeyboardInterrupt:
         pass
-    raise SystemExit(130)  # waitress returns when it is interrupted
+    # waitress returns when it is interrupted; threads that are in the middle of reading a run would
+    # end an orderly farewell with an abort
+    sys.stderr.flush()
+    os._exit(130)

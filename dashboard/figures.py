@@ -132,13 +132,6 @@ def make_overlay(chart: Chart, subjects: list[Subject], shown: set[str], view: V
     return _finish(data, layout, counts, "not measured in these runs")
 
 
-def blank(chart: Chart, subject: Subject, view: View) -> Figure:
-    """The frame of a chart whose lines come later."""
-    axis = x_axis([subject.table], view.by)
-    layout = _framed(chart, axis, view.zoom or axis.extent, subject.arl)
-    return {"data": [], "layout": layout | {"shapes": [], "annotations": [], "meta": ""}}
-
-
 def _framed(chart: Chart, axis: XAxis, seen: tuple[float, float], arl: float) -> Figure:
     layout = chart_layout(chart, axis, seen)
     if has_evidence(chart):

@@ -90,19 +90,19 @@ def controls(view: View, extra: Any = None, axes: dict[str, str] = X_AXES) -> ht
 
 
 def drawn(
-    looks: list[Look], view: View, shown: list[str] | None, figures: Sequence[Figure | None]
+    looks: list[Look], view: View, shown: list[str] | None, figures: Sequence[Figure]
 ) -> dict[str, Any]:
     """What charts were drawn from, and what of them the browser has; while the first stays the same
-    there is nothing to redraw, and the second tells what must be sent. None: not drawn yet."""
+    there is nothing to redraw, and the second tells what must be sent."""
     return {
         "versions": [look.version for look in looks],
         "view": [*view.key, sorted(shown or ())],
-        "has": [figure and has(figure) for figure in figures],
+        "has": [has(figure) for figure in figures],
     }
 
 
 def memory(
-    looks: list[Look], shown: list[str] | None, view: View, figures: Sequence[Figure | None]
+    looks: list[Look], shown: list[str] | None, view: View, figures: Sequence[Figure]
 ) -> list[Any]:
     """What the browser remembers of the page, and the clock that asks for news."""
     zoom = {"x": view.by, "range": view.zoom} if view.zoom else None
@@ -113,7 +113,6 @@ def memory(
         dcc.Store(id="address"),
         dcc.Interval(id="clock", interval=REFRESH_MS),
         dcc.Store(id="tick"),
-        dcc.Store(id="begun"),
     ]
 
 

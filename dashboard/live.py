@@ -39,19 +39,13 @@ _CHARTS = {"type": "chart", "index": ALL}
 _GROUPS = State({"type": "groups", "index": ALL}, "data")  # where runs of a group are one line
 
 
-def register(app: Dash, shelf: Shelf) -> None:
+def register(app: Dash, shelf: Shelf, lines: Lines) -> None:
     """Attach every callback to the app."""
     _in_browser(app)
-    lines = Lines(shelf)
 
-    @app.callback(
-        Output("page", "children"),
-        Input("url", "pathname"),
-        Input("url", "search"),
-        Input("again", "data"),
-    )
-    def show_page(path: str | None, search: str | None, again: int | None) -> Any:
-        return page(shelf, path or "/", search or "", lines)
+    @app.callback(Output("page", "children"), Input("again", "data"), prevent_initial_call=True)
+    def show_again(address: list[str]) -> Any:
+        return page(shelf, address[0], address[1], lines)
 
     @app.callback(
         Output("rows", "children"),
@@ -138,7 +132,7 @@ def _charts(app: Dash, shelf: Shelf) -> None:
         ours = zoom["range"] if zoom and zoom["x"] == by else None
         view = View(by, mean, (ours[0], ours[1]) if ours else None, groups[0] if groups else {})
         same = drawn(looks, view, shown[0] if shown else None, [])
-        known = None not in seen["has"] and all(same[k] == seen[k] for k in ("versions", "view"))
+        known = all(same[k] == seen[k] for k in ("versions", "view"))
         if not looks or lost or known:
             return nothing
         figures = draw(looks, view, set(shown[0]) if shown else None)
@@ -188,12 +182,11 @@ def _told_of_several(
 def _in_browser(app: Dash) -> None:
     """Callbacks that run in the browser; their code is in assets/lldscope.js."""
 
-    def ask(function: str, *wires: Any, initially: bool = False) -> None:
+    def ask(function: str, *wires: Any) -> None:
         code = ClientsideFunction("lldscope", function)
-        app.clientside_callback(code, *wires, prevent_initial_call=not initially)
+        app.clientside_callback(code, *wires, prevent_initial_call=True)
 
     ask("tick", Output("tick", "data"), Input("clock", "n_intervals"))
-    ask("begin", Output("begun", "data"), Input("names", "data"), initially=True)
     ask("retry", Output("again", "data"), Input({"type": "retry", "index": ALL}, "n_intervals"))
     ask("tick", Output("list-tick", "data"), Input("list-clock", "n_intervals"))
     ask("tick", Output("system-tick", "data"), Input("system-clock", "n_intervals"))

@@ -8,12 +8,10 @@ from lldscope.errors import LldscopeError
 
 from . import alarm_cards, parts, words
 from .charts import CHARTS
-from .figures import blank, make_chart
+from .figures import make_chart
 from .frame import controls, memory, told, view_of, words_page
 from .look import Look
 from .shelf import Reading, Shelf
-
-SEEN_FIRST = 4  # charts; so many fit a screen
 
 
 def run_page(shelf: Shelf, name: str, query: dict[str, list[str]]) -> html.Div:
@@ -25,12 +23,10 @@ def run_page(shelf: Shelf, name: str, query: dict[str, list[str]]) -> html.Div:
     except LldscopeError as error:
         return words_page("This run cannot be shown", str(error), retry=True)
     view = view_of(query)
-    # The charts that are seen first; the others follow at once, as a refresh.
-    seen = [make_chart(c, look.subject, view) for c in CHARTS[:SEEN_FIRST]]
-    figures = [*seen, *[None] * len(CHARTS[SEEN_FIRST:])]
+    figures = [make_chart(c, look.subject, view) for c in CHARTS]
     cards = [
-        parts.chart_card(c, f or blank(c, look.subject, view), parts.legend_of(c), c.note)
-        for c, f in zip(CHARTS, figures, strict=True)
+        parts.chart_card(c, figure, parts.legend_of(c), c.note)
+        for c, figure in zip(CHARTS, figures, strict=True)
     ]
     info = look.info
     facts = [info.get("group"), info.get("trainer"), info.get("correct_rule")]

@@ -155,13 +155,14 @@ class Shelf:
         before, seen = place.look, None
         if self._looks is not None and isinstance(path, Path):
             seen = files_of(path)  # before the rows, so that what comes meanwhile is not missed
+            if before is not None and before.state["over"] and place.seen == seen:
+                return aged(before)
             if place.run is None:
-                same = before is not None and place.seen == seen
-                kept = before if same else self._looks.take(name, path, seen)
+                kept = self._looks.take(name, path, seen)
                 if kept is not None:
                     place.seen = seen
                     return aged(kept)
-            elif before is not None and before.state["over"] and place.seen not in (None, seen):
+            elif before is not None and before.state["over"] and place.seen is not None:
                 place.run = None  # nothing may change any more, and something has
         run = place.run
         changed = run is None or run.refresh()

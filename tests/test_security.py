@@ -10,6 +10,7 @@ import shutil
 import socket
 import threading
 import time
+from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -398,22 +399,39 @@ def test_pages_show_evil_text_as_text(evil_run):
         assert "<img" not in figure
 
 
+class _Tags(HTMLParser):
+    """The elements of a document with their attributes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[tuple[str, dict[str, str | None]]] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found.append((tag, dict(attrs)))
+
+
 def test_the_server_sends_evil_text_as_data_only(evil_run):
     path, _ = evil_run
     app = make_app(shelf.Shelf(path.parent))
     server.guard(app.server, "127.0.0.1", 8050, None)
     client = app.server.test_client()
     first = client.get("/run/evil", headers={"Host": "127.0.0.1:8050"})
-    assert "alert(1)" not in first.get_data(as_text=True), "the document holds nothing of a run"
+    own = client.get("/", headers={"Host": "127.0.0.1:8050"}).get_data(as_text=True)
+    scripts = re.compile(r"<script(?![^>]*application/json)[^>]*>.*?</script>", re.DOTALL)
+    text = first.get_data(as_text=True)
+    assert scripts.findall(text) == scripts.findall(own), "a run adds no script to the document"
+    reader = _Tags()
+    reader.feed(text)
+    assert len(reader.found) > 100
+    for tag, attributes in reader.found:
+        assert not [name for name in attributes if name.startswith("on")]
+        assert tag != "img" or (attributes["src"] or "").startswith("data:image/svg+xml,")
+        assert not (attributes.get("href") or "").startswith("javascript")
     asked = {
         "output": "page.children",
         "outputs": {"id": "page", "property": "children"},
-        "inputs": [
-            {"id": "url", "property": "pathname", "value": "/run/evil"},
-            {"id": "url", "property": "search", "value": ""},
-            [],
-        ],
-        "changedPropIds": ["url.pathname"],
+        "inputs": [{"id": "again", "property": "data", "value": ["/run/evil", "", 1]}],
+        "changedPropIds": ["again.data"],
     }
     answer = client.post("/_dash-update-component", json=asked, headers={"Host": "127.0.0.1:8050"})
     assert answer.status_code == 200

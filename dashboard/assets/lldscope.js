@@ -31,24 +31,12 @@
 
   window.dash_clientside = Object.assign({}, window.dash_clientside, {
     lldscope: {
-      /* Of a run's page the charts that are seen first are drawn, before the others are asked for. */
-      begin: function () {
-        const done = () => {
-          const now = charts();
-          if (!now.length || now.some((c) => !c._fullLayout)) return setTimeout(done, 50);
-          return requestAnimationFrame(() => setTimeout(() => {
-            window.dash_clientside.set_props("tick", { data: -1 });
-          }, 0));
-        };
-        done();
-        return none();
-      },
-
       /* A tick reaches the server only if somebody may be looking and it is not busy. */
       tick: (n) => (paused || document.hidden || open ? none() : n),
 
       /* A page of words looks again. */
-      retry: ([n]) => (!n || paused || document.hidden || open ? none() : Date.now()),
+      retry: ([n]) => (!n || paused || document.hidden || open ? none()
+        : [location.pathname, location.search, Date.now()]),
 
       /* The stretch of x that the reader chose in any chart, and its axis; null is all of it. */
       zoom: function (relayouts, x) {

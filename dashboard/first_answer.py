@@ -1,0 +1,54 @@
+"""The first answer to an address holds the whole page: as HTML to look at, and as the answers that
+Dash's scripts would otherwise have to ask for, one after the other, once they run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import orjson
+from dash import Dash
+from dash.development.base_component import Component
+from flask import request
+
+from .first_view import to_html
+
+PLOTLY = "plotly-basic-4.1.1.min.js"  # lines only: a quarter of what the whole of it costs to read
+_PLACE = "<!-- the page -->"
+
+# What stands here goes into the page of any address, and is filled by `App.interpolate_index`.
+BODY = f"{_PLACE}{{%app_entry%}}<footer>{{%config%}}{{%scripts%}}{{%renderer%}}</footer>"
+
+
+class App(Dash):
+    """Dash that knows what to show at an address before its scripts run.
+
+    `make_layout` gives the layout for a path and a search.
+    """
+
+    def __init__(self, make_layout: Callable[[str, str], Any], **options: Any) -> None:
+        super().__init__("lldscope", **options)
+        self._make_layout = make_layout
+
+    def interpolate_index(self, *args: Any, **parts: Any) -> str:
+        """The index page with the page of the address that is asked for."""
+        path = request.path
+        layout = self._make_layout(path, request.query_string.decode(errors="replace"))
+        place = ""
+        if path.startswith("/run/") or path == "/compare":  # these draw charts
+            file = f"{self.config.assets_url_path}/{PLOTLY}"
+            place = f'<div id="first" data-plotly="/{file}">{to_html(layout)}</div>'
+        place += _answer(
+            "_dash-layout", orjson.dumps(layout, default=Component.to_plotly_json).decode()
+        )
+        place += _answer("_dash-dependencies", self.dependencies().get_data(as_text=True))
+        # text of a run is put in last, so that nothing in it is taken for a place to fill
+        before, _, after = super().interpolate_index(*args, **parts).partition(_PLACE)
+        return before + place + after
+
+
+def _answer(name: str, text: str) -> str:
+    """An answer of the server as data in the page; assets/first.js hands it to who asks for it."""
+    safe = text.replace("<", "\\u003c")
+    return f'<script type="application/json" id="{name}">{safe}</script>'

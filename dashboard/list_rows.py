@@ -170,7 +170,7 @@ def _row(line: Summary | str, picked: list[str]) -> html.Tr:
         className="pick",
     )
     step = "–" if state["last_step"] is None else f"{state['last_step']:,}"
-    life = html.Span(className=f"dot {state['life']}", title=words.LIVES[state["life"]])
+    life = html.Div([html.Span(className=f"dot {state['life']}"), words.LIVES[state["life"]]])
     group = [html.Div(words.visible(line.group), className="quiet")] if line.group else []
     return html.Tr(
         [
@@ -180,7 +180,7 @@ def _row(line: Summary | str, picked: list[str]) -> html.Tr:
             html.Td([parts.mark(sign), sign.word], title=words.PHASES[state["phase"]]),
             html.Td(words.EVIDENCE[state["evidence"]][0], className="quiet"),
             html.Td(step, className="number"),
-            html.Td([life, parts.since(line.last_time)]),
+            html.Td([life, html.Div(parts.since(line.last_time), className="quiet")]),
             html.Td(_spark(line.sparks[0], "reward")),
             html.Td(_spark(line.sparks[1], "Δ of correct responses")),
         ]

@@ -50,6 +50,7 @@ PAGES = {
     "rules": Picture("/rules", ".rules", "light", 620),
     "rule": Picture("/rules/lld-decay", ".rule-page", "light", 760),
     "report": Picture("report.html", "h1", "light", 1000),
+    "compare-report": Picture("arms.html", "h1", "light", 1000),
 }
 
 # Where a picture begins; others begin at the top.
@@ -75,10 +76,12 @@ def main() -> None:
         [*lldscope, "dash", str(SAMPLES), "--port", str(port)], stderr=subprocess.DEVNULL
     )
     with tempfile.TemporaryDirectory() as folder:
-        report = Path(folder) / "report.html"
+        runs = [str(SAMPLES / name) for name in ("grpo", "grpo-llds")]
         try:
-            command = [*lldscope, "report", str(SAMPLES / "grpo"), "-o", str(report)]
-            subprocess.run(command, check=True, stderr=subprocess.DEVNULL)
+            for asked in (["report", runs[0], "-o", "report.html"],
+                          ["compare", *runs, "-o", "arms.html"]):  # fmt: skip
+                command = [*lldscope, *asked]
+                subprocess.run(command, check=True, stderr=subprocess.DEVNULL, cwd=folder)
             wait_for(f"http://127.0.0.1:{port}/")
             with sync_playwright() as playwright:
                 browser = playwright.chromium.launch(
@@ -86,9 +89,10 @@ def main() -> None:
                 )
                 for name in sys.argv[1:] or PAGES:
                     picture = PAGES[name]
-                    served = picture.path.startswith("/")
-                    at = f"http://127.0.0.1:{port}{picture.path}" if served else report.as_uri()
-                    take(browser, at, picture, name)
+                    root = f"http://127.0.0.1:{port}"
+                    if not picture.path.startswith("/"):
+                        root = f"{Path(folder).as_uri()}/"
+                    take(browser, root + picture.path, picture, name)
                 browser.close()
         finally:
             server.terminate()

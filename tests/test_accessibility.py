@@ -5,6 +5,7 @@ One server and one browser for all; `python -m pytest tests/test_accessibility.p
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,11 +18,13 @@ from made_up_runs import write_run
 
 import lldscope
 from lldscope import palette
+from lldscope.comparison import compare
 from lldscope.postmortem import post_mortem
+from lldscope.postmortem.arms import arms_of, compare_arms
 from lldscope.postmortem.html import html
 
 SAMPLES = Path(__file__).parent.parent / "sample_runs"
-LEVELS = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]
+LEVELS = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
 LEAST_TEXT, LEAST_LINE = 4.5, 3.0  # contrast: WCAG 2.2, 1.4.3 and 1.4.11
 CHART = ".chart:last-child .scatterlayer .trace"
 
@@ -33,6 +36,7 @@ PAGES = {
     "run without steps": ("/run/empty", ".notice"),
     "run that failed": ("/run/failed", ".chart .main-svg"),
     "compare": ("/compare?run=grpo&run=grpo-llds&x=alarm", CHART),
+    "mean of a group": ("/compare?run=grpo&run=grpo-llds&average=group", f"{CHART}:last-child"),
     "system": ("/system/grpo", ".facts"),
     "actions": ("/actions/grpo?first=20&last=70", ".map .cell a"),
     "responses behind an alarm": ("/responses/grpo?alarm=lld-decay&at=55", ".grid .lost"),
@@ -43,6 +47,7 @@ PAGES = {
     "no such run": ("/run/nothing", ".empty"),
     "no such page": ("/nothing", ".empty"),
     "report": ("report.html", "h1"),
+    "report of two arms": ("arms.html", "h1"),
 }
 
 pytestmark = pytest.mark.browser
@@ -50,14 +55,18 @@ pytestmark = pytest.mark.browser
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The sample runs, one that failed and one without steps; and the report of one."""
+    """The sample runs as a group, one that failed and one without steps; and reports."""
     root = tmp_path_factory.mktemp("accessible") / "runs"
     for name in ("grpo", "grpo-llds"):
         shutil.copytree(SAMPLES / name, root / name)
+        info = json.loads((root / name / "run.json").read_text())
+        (root / name / "run.json").write_text(json.dumps(info | {"group": "seed 0"}))
     write_run(root / "failed", 30, ends="failed")
     write_run(root / "empty", 0)
-    with lldscope.open_run(root / "grpo") as run:
-        (root.parent / "report.html").write_text(html(post_mortem(run)), encoding="utf-8")
+    with lldscope.open_run(root / "grpo") as a, lldscope.open_run(root / "grpo-llds") as b:
+        arms = compare_arms(arms_of([[a], [b]]), compare([a, b]))
+        for name, facts in (("report", post_mortem(a)), ("arms", arms)):
+            (root.parent / f"{name}.html").write_text(html(facts), encoding="utf-8")
     return root
 
 

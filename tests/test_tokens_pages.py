@@ -470,10 +470,8 @@ def report(sample: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.browser
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_pages_fit_1280_pixels_and_axe_finds_nothing(tab: Any, scheme: str, report: Path) -> None:
-    """Contrast, names, roles and order, by axe-core; the post-mortem as well."""
-    from axe_playwright_python.sync_playwright import Axe
-
+def test_pages_fit_1280_pixels_in_both_themes(tab: Any, scheme: str, report: Path) -> None:
+    """The post-mortem as well. What axe-core says of pages: test_accessibility.py."""
     tab.emulate_media(color_scheme=scheme)
     for address in ("/responses/grpo?alarm=lld-decay&at=55", "/response/grpo?step=20&id=32",
                     "/response/grpo?step=55&id=110", "/actions/grpo", "/rules", "/rules/lld-decay",
@@ -483,5 +481,3 @@ def test_pages_fit_1280_pixels_and_axe_finds_nothing(tab: Any, scheme: str, repo
         assert tab.evaluate("document.scrollingElement.scrollWidth") <= 1280, address
         ground = tab.evaluate("getComputedStyle(document.body).backgroundColor")
         assert (ground == "rgb(15, 19, 23)") == (scheme == "dark")
-        found = Axe().run(tab).response["violations"]
-        assert [(v["id"], v["nodes"][0]["html"]) for v in found] == [], address

@@ -60,7 +60,7 @@ class Sealer:
 
     @property
     def age(self) -> float:
-        """Seconds since a seal was last tried."""
+        """Seconds since the last seal, whether it succeeded or not."""
         return time.monotonic() - self._last
 
     @property
@@ -77,7 +77,6 @@ class Sealer:
 
         `steps` comes last: where its part is there the others of the seal are, too.
         """
-        self._last = time.monotonic()
         written: list[Part] = []
         try:
             while self._lines:
@@ -95,6 +94,8 @@ class Sealer:
             parts.discard(self._run, written)
             self._hold(error)
             return
+        finally:  # not before: where a seal takes long, the next must not be due at its end
+            self._last = time.monotonic()
         if written:
             self._seals += 1
         self._ready.clear()

@@ -21,6 +21,7 @@ from lldscope.errors import RunNotFound
 def run(tmp_path, monkeypatch):
     """A run of three seals by a recorder that has ended without closing."""
     monkeypatch.setattr(merging.Merger, "merge_newest", lambda *a: None)
+    monkeypatch.setattr(writer, "SEAL_SECONDS", 3600.0)  # `flush` alone seals
     path = tmp_path / "run"
     with lldscope.Recorder(path) as r:
         for start in (0, 10, 20):
@@ -116,6 +117,7 @@ def test_a_lost_manifest_is_rebuilt_from_the_parts(run):
 
 def test_a_merged_part_whose_line_is_lost_is_not_taken_for_a_leftover(tmp_path, monkeypatch):
     monkeypatch.setattr(writer, "GRACE_SECONDS", 0.0)
+    monkeypatch.setattr(writer, "SEAL_SECONDS", 3600.0)
     path = tmp_path / "run"
     with lldscope.Recorder(path) as r:
         for start in (0, 10, 20):

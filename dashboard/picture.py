@@ -11,14 +11,15 @@ from html import escape
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from .figures import HEIGHT, Figure
-from .series import Numbers, thin
+from .series import thin
 from .ticks import Range, Tick, auto_range, ticks
 
 MOST = 6000  # points of all lines; more would not be told apart
 _WIDE, _FINE = 1000, 4  # units of a line across, and to a pixel of height
-_TICKS_ACROSS = 7.4  # what Plotly reckons with on a page of 1280 pixels
+_CARD, _TICK = 582, 80  # pixels: of a chart on a page of 1280, and what Plotly gives a label there
 _DASHES = {"dot": (1, 1), "dash": (3, 3), "longdash": (5, 5), "dashdot": (3, 1, 1, 1)}
 _WIDTHS = {"\u2212": 9.2, ".": 3.5, ",": 3.5}  # of a character, pixels; others 7
 
@@ -69,15 +70,16 @@ class _Box:
         low, top = (0.0, 1.0) if axis == "paper" else self.scales[axis]
         return round(self.high * (top - value) / (top - low), 2)
 
+    def place(self, value: float, axis: str) -> float:
+        """Pixels from the top, of a value as it was measured."""
+        return self.down(np.log10(value) if axis in self.logarithmic else value, axis)
+
     def shape(self, shape: Figure) -> str:
         """A band or a line of the layout with what is written at it."""
         on = shape.get("yref", "y")
         whole = shape.get("xref") == "paper"
         a, b = (100.0 * v if whole else self.across(v) for v in (shape["x0"], shape["x1"]))
-        y0, y1 = (
-            self.down(np.log10(v) if on in self.logarithmic else v, on)
-            for v in (shape["y0"], shape["y1"])
-        )
+        y0, y1 = self.place(shape["y0"], on), self.place(shape["y1"], on)
         dim = f' opacity="{shape["opacity"]}"' if "opacity" in shape else ""
         if shape["type"] == "rect":
             drawn = (
@@ -111,9 +113,12 @@ class _Box:
 def _frame(layout: Figure, box: _Box) -> list[str]:
     """Grid, zero, numbers and titles of the axes."""
     parts = []
+    across = 1 + (_CARD - layout["margin"]["l"] - layout["margin"]["r"]) / _TICK
     for name in [n for n in layout if "axis" in n]:
         axis, short = layout[name], name.replace("axis", "")
-        shown = ticks(axis, box.scales[short], _TICKS_ACROSS)
+        if axis.get("visible") is False:
+            continue
+        shown = ticks(axis, box.scales[short], across)
         bare = axis.get("showticklabels") is False
         title = escape(axis["title"]["text"])
         if short == "x":
@@ -165,39 +170,51 @@ def _text(tick: Tick, place: str, anchor: str) -> str:
 
 def _lines(data: list[Figure], box: _Box) -> list[str]:
     most = max(100, min(800, MOST // max(1, len(data))))
-    paths, points = [], []
+    paths, dots, below = [], [], np.empty((0, 2), dtype=np.int64)
     for trace in data:
-        x, y = (np.array(trace[a], dtype=float) for a in "xy")
-        axis = trace["yaxis"]
-        if axis in box.logarithmic:
-            y = np.log10(np.where(y > 0, y, 10 ** (2 * box.scales[axis][0] - box.scales[axis][1])))
+        points = _points(trace, box, most)
+        line = trace["line"]
         if trace["mode"] == "markers":
-            points += [
-                f'<circle cx="{box.across(a)}%" cy="{box.down(b, axis)}" r="3" '
-                f'fill="{trace["line"]["color"]}"/>'
-                for a, b in zip(x, y, strict=True)
-            ]
-            continue
-        kept = thin(x, y, most=most)
-        if not kept.x:
+            dots += [_dot(box, trace, *at) for at in zip(trace["x"], trace["y"], strict=True)]
             continue
         dim = f' opacity="{trace["opacity"]}"' if trace["opacity"] < 1 else ""
-        px, py = np.array(kept.x), np.array(kept.y)
-        drawn = _path(px, py, box.scales["x"], box.scales[axis], box.high)
-        paths.append(f'<path d="{drawn}" {_stroke(trace["line"])}{dim}/>')
+        if trace.get("fill") == "tonexty" and len(points) and len(below):
+            around = np.concatenate([points, below[::-1]])
+            paths.append(f'<path d="{_path(around)}z" style="fill:{trace["fillcolor"]}"/>')
+        if line["width"] and len(points):
+            paths.append(f'<path d="{_path(points)}" {_stroke(line)}{dim}/>')
+        below = points
     stretched = (
         f'<svg class="lines" viewBox="0 0 {_WIDE} {_FINE * box.high}" preserveAspectRatio="none" '
         f'width="100%" height="{box.high}">{"".join(paths)}</svg>'
     )
-    return [stretched, *points]
+    return [stretched, *dots]
 
 
-def _path(x: Numbers, y: Numbers, across: Range, up: Range, high: int) -> str:
-    """Straight lines from point to point, in whole units, each counted from the one before."""
-    px = np.rint(_WIDE * (x - across[0]) / (across[1] - across[0]))
-    py = np.rint(_FINE * high * (up[1] - y) / (up[1] - up[0]))
-    steps = np.diff(np.stack([px, py], axis=1), axis=0, prepend=0).astype(int)
-    return "m" + "l".join([f"{steps[0][0]} {steps[0][1]}", " ".join(map(str, steps[1:].ravel()))])
+def _dot(box: _Box, trace: Figure, x: float, y: float) -> str:
+    """A lone point, which Plotly draws as a marker."""
+    if trace["yaxis"] in box.logarithmic and y <= 0:
+        return ""
+    place = f'cx="{box.across(x)}%" cy="{box.place(y, trace["yaxis"])}"'
+    return f'<circle {place} r="3" fill="{trace["line"]["color"]}"/>'
+
+
+def _points(trace: Figure, box: _Box, most: int) -> NDArray[np.int64]:
+    """Whole units across and down of what is kept of a line; shape (points, 2)."""
+    x, y = (np.array(trace[a], dtype=float) for a in "xy")
+    (left, right), (low, top) = box.scales["x"], box.scales[trace["yaxis"]]
+    if trace["yaxis"] in box.logarithmic:
+        y = np.log10(np.where(y > 0, y, 10 ** (2 * low - top)))  # far below, as Plotly has it
+    kept = thin(x, y, most=most)
+    px = _WIDE * (np.array(kept.x) - left) / (right - left)
+    py = _FINE * box.high * (top - np.array(kept.y)) / (top - low)
+    return np.rint(np.stack([px, py], axis=1)).astype(np.int64)
+
+
+def _path(points: NDArray[np.int64]) -> str:
+    """Straight lines from point to point, each counted from the one before."""
+    steps = np.diff(points, axis=0, prepend=0)
+    return f"m{steps[0][0]} {steps[0][1]}l" + " ".join(map(str, steps[1:].ravel()))
 
 
 def _stroke(line: dict[str, Any]) -> str:

@@ -33,6 +33,7 @@ from .look import Look, aged, subject_of
 _T = TypeVar("_T")
 
 FRESH_SECONDS = 1.0  # looks within this time share one refresh
+AHEAD_SECONDS = 1.2  # after a page asked for a live run it is read again, before it asks again
 WAIT_SECONDS = 1.0  # for another's refresh; then the look before it must do
 REMOTE_SECONDS = 10.0  # the runs under a remote root are listed this often
 MOST_OPEN = 24
@@ -49,6 +50,7 @@ class _Place:
     at: float = 0.0
     seen: str | None = None  # its files when the look was kept
     opening: Future[Look] | None = None
+    ahead: threading.Timer | None = None
 
 
 class Reading(LldscopeError):
@@ -59,8 +61,8 @@ class Shelf:
     """Looks at the runs under a root by name. Names are paths relative to the root.
 
     `patience`: seconds to wait for a run that is opened, None until it is; what takes longer goes
-    on in the background and raises Reading. `cache`: where signals of long runs and looks at runs
-    that are over are kept from one start to the next.
+    on in the background and raises Reading, and live runs are read ahead. `cache`: where signals of
+    long runs and looks at runs that are over are kept from one start to the next.
     """
 
     def __init__(
@@ -97,7 +99,24 @@ class Shelf:
         place = self._place(name)
         if place.look is None and self._patience is not None:
             return self._opened(name, place, path, self._patience)
-        return self._now(name, place, path)
+        look = self._now(name, place, path)
+        if self._patience is not None and look.state["life"] == "live":
+            self._read_ahead(name, place, path)
+        return look
+
+    def _read_ahead(self, name: str, place: _Place, path: Any) -> None:
+        """Read a live run again while nobody waits for it; who asks then finds it done."""
+
+        def read() -> None:
+            place.ahead = None
+            with suppress(LldscopeError):  # who asks will be told
+                self._now(name, place, path)
+
+        with self._lock:
+            if place.ahead is None:
+                place.ahead = threading.Timer(AHEAD_SECONDS, read)
+                place.ahead.daemon = True
+                place.ahead.start()
 
     def run(self, name: str) -> Run:
         """The run behind a look, for questions of one page. Raises as `look` does."""

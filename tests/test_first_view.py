@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+import time
 import xml.etree.ElementTree as ET
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,7 @@ from dash import dcc, html
 from lldscope_dashboard import shelf
 from lldscope_dashboard.app import make_app
 from lldscope_dashboard.charts import CHARTS
-from lldscope_dashboard.figures import HEIGHT, Subject, View, make_chart
+from lldscope_dashboard.figures import HEIGHT, Subject, View, make_chart, make_overlay
 from lldscope_dashboard.first_view import to_html
 from lldscope_dashboard.picture import make_picture
 from lldscope_dashboard.ticks import auto_range, ticks
@@ -48,7 +50,7 @@ def test_axes_end_and_are_labelled_as_plotly_does(
     axis = {"nticks": 5} | axis
     found = auto_range([values], 174, axis.get("type") == "log", "rangemode" in axis)
     assert found == pytest.approx(seen, abs=1e-9)
-    assert [t.text for t in ticks(axis, found, 7.4)] == labels
+    assert [t.text for t in ticks(axis, found, 7.375)] == labels
 
 
 @pytest.mark.parametrize(
@@ -60,11 +62,11 @@ def test_axes_end_and_are_labelled_as_plotly_does(
     ],
 )
 def test_steps_are_labelled_as_plotly_does(top: float, labels: list[str]) -> None:
-    assert [t.text for t in ticks({}, (0.0, top), 7.4)] == labels
+    assert [t.text for t in ticks({}, (0.0, top), 7.375)] == labels
 
 
 def test_powers_of_ten_are_written_as_such() -> None:
-    assert [(t.text, t.power) for t in ticks(LOG, (-2.5, 4.2), 7.4)] == [
+    assert [(t.text, t.power) for t in ticks(LOG, (-2.5, 4.2), 7.375)] == [
         ("10", "−2"), ("1", ""), ("10", "2"), ("10", "4"),
     ]  # fmt: skip
 
@@ -96,6 +98,46 @@ def test_a_picture_shows_the_lines_of_its_figure(chart: Any, zoom: Any, subject:
         assert points[:, 1].min() >= 0
         if (np.array(line["y"]) > 0).all():  # on a logarithmic axis the others lie far below
             assert points[:, 1].max() <= 4 * (HEIGHT - 56)
+
+
+def test_runs_of_a_group_are_a_band_and_a_line(subject: Subject) -> None:
+    other = replace(subject, name="other", table=subject.table.iloc[:100])
+    view = View(groups={"dying": "g", "other": "g"})
+    figure = make_overlay(CHARTS[2], [subject, other], {"dying", "other"}, view)
+    paths = [p for p in ET.fromstring(make_picture(figure)).iter() if p.tag.endswith("path")]
+    assert [p.get("d", "").endswith("z") for p in paths] == [True, False]
+    assert "rgba(" in (paths[0].get("style") or "")
+
+
+def test_a_run_with_one_step_is_a_dot(subject: Subject) -> None:
+    one = replace(subject, table=subject.table.iloc[:1])
+    drawn = [p.tag for p in ET.fromstring(make_picture(make_chart(CHARTS[2], one, View()))).iter()]
+    assert drawn.count("circle") == 2
+    assert "path" not in drawn
+
+
+def test_a_live_run_is_read_ahead_of_who_asks_again(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr(shelf, "AHEAD_SECONDS", 0.2)
+    monkeypatch.setattr(shelf, "FRESH_SECONDS", 0.0)
+    with lldscope.Recorder(tmp_path / "live") as recorder:
+        recorder.step(step=0, time=time.time(), n_responses=1, reward_sum=1.0)
+        recorder.flush()
+        runs = shelf.Shelf(tmp_path, patience=60.0)
+        runs.look("live")
+        runs.look("live")  # the first one opened it; this one has the next read ahead
+        recorder.step(step=1, time=time.time(), n_responses=1, reward_sum=1.0)
+        recorder.flush()
+        monkeypatch.setattr(shelf, "FRESH_SECONDS", 1000.0)
+        place = runs._places["live"]
+        monkeypatch.setattr(place, "at", -1000.0)
+        end = time.monotonic() + 30
+        while place.look is None or place.look.state["last_step"] != 1:
+            assert time.monotonic() < end, "nobody has read it"
+            time.sleep(0.05)
+        monkeypatch.setattr(runs, "_renew", None)  # who asks now finds it read
+        assert runs.look("live").state["last_step"] == 1
+        if place.ahead is not None:
+            place.ahead.cancel()
 
 
 def test_a_page_is_written_out_without_names_of_parts_and_with_text_as_text() -> None:

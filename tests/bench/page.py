@@ -8,9 +8,11 @@ import subprocess
 import sys
 import time
 import urllib.request
+from collections.abc import Callable
 from statistics import median
+from typing import Any
 
-from playwright.sync_api import sync_playwright
+from playwright.sync_api import Browser, Page, sync_playwright
 
 from lldscope.runs import find_runs
 
@@ -21,6 +23,13 @@ FLAGS = [
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
     "--disable-background-networking", "--disable-component-update", "--disable-sync",
 ]  # fmt: skip
+
+DRAWN = ".js-plotly-plot .scatterlayer .trace"
+SEEN = ".picture .lines path"  # of the pictures that the server draws
+ALL_DRAWN = (
+    "[...document.querySelectorAll('.js-plotly-plot')]"
+    ".filter(c => c.querySelectorAll('.scatterlayer .trace').length >= {n}).length >= 8"
+)
 
 
 def main() -> None:
@@ -52,6 +61,42 @@ def draw(port: int) -> None:
         browser.close()
     shown = ", ".join(f"{s:.2f}" for s in seconds)
     print(f"first chart of {re.sub('[^a-z0-9-]', '', name):12} {median(seconds):.2f} s ({shown})")
+
+
+def opened(browser: Browser, address: str, ready: Callable[[Page], Any]) -> float:
+    """Seconds from asking for a page, in a fresh profile, until it is ready."""
+    page = browser.new_page(viewport={"width": 1280, "height": 800})
+    begun = time.perf_counter()
+    page.goto(address, wait_until="commit")
+    ready(page)
+    seconds = time.perf_counter() - begun
+    page.context.close()
+    return seconds
+
+
+def chart(page: Page) -> None:
+    """The first chart drawn by Plotly."""
+    page.wait_for_selector(DRAWN, state="attached", timeout=120_000)
+
+
+def picture(page: Page) -> None:
+    """The charts painted, as pictures that the server has drawn."""
+    page.wait_for_selector(SEEN, state="attached", timeout=120_000)
+    page.evaluate("new Promise(done => requestAnimationFrame(() => setTimeout(done)))")
+
+
+def processor(browser: Browser, address: str, lines: int) -> float:
+    """Seconds of processor time of the page's main thread until all charts are drawn, each with so
+    many lines: what hardly moves with other work on the machine."""
+    page = browser.new_page(viewport={"width": 1280, "height": 800})
+    asked = page.context.new_cdp_session(page)
+    asked.send("Performance.enable", {"timeDomain": "threadTicks"})
+    page.goto(address, wait_until="commit")
+    while not page.evaluate(ALL_DRAWN.format(n=lines)):
+        page.wait_for_timeout(50)
+    told = asked.send("Performance.getMetrics")["metrics"]
+    page.context.close()
+    return float(next(m["value"] for m in told if m["name"] == "TaskDuration"))
 
 
 def free_port() -> int:

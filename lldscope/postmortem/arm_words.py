@@ -117,7 +117,7 @@ def fired(arm: Facts, rule: str) -> str:
     told = f"in {len(alarms)} of {len(runs)} runs"
     if not steps:
         return told
-    ahead = [x for a in alarms if (x := a["steps_before_collapse"]) is not None]
+    ahead = [x for a in alarms if (x := a["steps_before_collapse"])]
     left = f", median {number(median(ahead))} steps before the collapse" if ahead else ""
     return f"{told}, median step {number(median(steps), 6)} ({min(steps)}–{max(steps)}){left}"
 

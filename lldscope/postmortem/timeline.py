@@ -24,7 +24,7 @@ def of_run(facts: Mapping[str, Any]) -> str:
 
 
 def of_arms(facts: Mapping[str, Any]) -> str:
-    """Both arms over the same steps: three lanes for a single run, a thin one for each of several."""
+    """Both arms over the same steps: three lanes for a single run, a thin one for each of more."""
     x = Axis(*extent(facts), LEFT, WIDTH - 16)
     parts: Parts = []
     top = 0.0

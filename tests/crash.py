@@ -27,7 +27,7 @@ import numpy as np
 import pyarrow.parquet as pq
 
 import lldscope
-from lldscope import compaction, recorder, store, writer  # noqa: F401 (loaded before the forks)
+from lldscope import compaction, recorder, store, writer
 from lldscope.check import check
 from lldscope.compaction import compact
 from lldscope.doctor import examine, repair
@@ -47,6 +47,7 @@ def record(path: Path, rank: int, attempt: int, steps: range, journal: Path, see
     choose = random.Random(seed)
     writer.SEAL_SECONDS, writer.GRACE_SECONDS = 0.01, choose.choice([0.0, 0.05, 60.0])
     compaction.FAN_IN = 3
+    recorder.FLUSH_SECONDS = 600  # what the journal says must be true on a busy machine, too
     with (
         lldscope.Recorder(path, rank=rank, attempt=attempt, world_size=3, resume=attempt > 1) as r,
         open(journal, "a") as said,

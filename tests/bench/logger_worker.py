@@ -24,8 +24,8 @@ Series = dict[str, tuple[np.ndarray, np.ndarray]]
 
 NAMES = [f"train/metric_{i}" for i in range(20)]
 ROWS = 2048
-STEPS, WARM_UP = 300, 30
-MOST_SECONDS = 10.0  # a task that takes longer ends with the steps it has
+STEPS, WARM_UP = 1000, 30
+MOST_SECONDS = 60.0  # a task that takes longer ends with the steps it has
 TRAINING = 0.02  # seconds of arithmetic between two calls, in place of training
 POINTS = 1_000_000
 

@@ -89,7 +89,7 @@ def served(root: Path, cache: str) -> Iterator[tuple[str, int]]:
     environment = os.environ | {"XDG_CACHE_HOME": cache}
     server = subprocess.Popen(command, stderr=subprocess.DEVNULL, env=environment)
     try:
-        wait_for(f"http://127.0.0.1:{port}/")
+        wait_for(f"http://127.0.0.1:{port}/rules")  # the page of runs would read them all
         yield f"http://127.0.0.1:{port}", server.pid
     finally:
         server.terminate()

@@ -38,7 +38,7 @@ def main() -> None:
     started = time.perf_counter()
     server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
-        wait_for(f"http://127.0.0.1:{port}/")
+        wait_for(f"http://127.0.0.1:{port}/rules")  # the page of runs would read them all
         print(f"dashboard answers after     {time.perf_counter() - started:.2f} s")
         draw(port)
     finally:

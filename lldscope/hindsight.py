@@ -142,11 +142,14 @@ def fit(likelihood: Curve, witnesses: Sequence[Curve], n_breaks: int) -> list[tu
         best = np.unravel_index(int(np.argmin(total)), total.shape)
         chosen = at[list(best)]
         correlation = [_correlation(c, chosen[-k:]) for c, k in curves]
-    limit = total.min() + (JUMP if likelihood.jumps else KINK)
+    limit = JUMP if likelihood.jumps else KINK
+    noise = _noise(likelihood, chosen)
     found = []
     for axis, step in enumerate(chosen):
         profile = total if n_breaks == 1 else total.min(axis=1 - axis)
-        inside = at[profile <= limit]
+        # If the true break is an earlier one, what lies between has the noise of after the break.
+        more = np.where(at < step, noise[axis + 1], np.where(at > step, noise[axis], 1.0))
+        inside = at[profile <= total.min() + limit * np.maximum(more, 1.0)]
         found.append((int(step), int(inside[0]), int(inside[-1])))
     return found
 
@@ -192,9 +195,23 @@ def _whiten(rows: Series, correlation: float) -> Series:
 
 def _correlation(curve: Curve, breaks: Series) -> float:
     """Of neighbouring residuals around the fit with these breaks; at most 0.9, at least 0."""
-    design = np.concatenate([_base(curve), _columns(curve, breaks)]).T
-    r = curve.values - design @ np.linalg.lstsq(design, curve.values, rcond=None)[0]
+    r = _residuals(curve, breaks)
     square = float(r @ r)
-    n, fitted = len(r), design.shape[1] + len(breaks)
+    n, fitted = len(r), len(_base(curve)) + 2 * len(breaks)
     raw = float(r[1:] @ r[:-1]) / square if square > 0 else 0.0
     return float(np.clip((raw * n + fitted) / (n - fitted), 0.0, 0.9)) if n > 2 * fitted else 0.0
+
+
+def _residuals(curve: Curve, breaks: Series) -> Series:
+    design = np.concatenate([_base(curve), _columns(curve, breaks)]).T
+    fitted: Series = design @ np.linalg.lstsq(design, curve.values, rcond=None)[0]
+    return curve.values - fitted
+
+
+def _noise(curve: Curve, breaks: Series) -> list[float]:
+    """Variance of the residuals before the first break, between two and after the last, over that
+    of all of them (Bai, Review of Economics and Statistics 79, 1997: the noise of a side decides
+    how far a break can be missed towards the other)."""
+    square = _residuals(curve, breaks) ** 2
+    parts = np.split(square, np.searchsorted(curve.steps, breaks))
+    return [float(part.mean() / max(square.mean(), 1e-12)) for part in parts]

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import duckdb
 
-from .database import SIGNAL_TABLES, Database
+from .database import SIGNAL_TABLES, Database, attempts
 from .listed import Listed
 from .manifest import Manifest
 from .stretches import stretches
+from .workbench import Workbench
 
 if TYPE_CHECKING:
     from .kept import Kept
@@ -30,16 +31,23 @@ class Contents:
         self._unkept = 0  # rows whose signals are not kept yet
         self.parts = Listed(run, mirror)
         self.db = Database(run)
-        # the stretch of steps that the tables show, and which tables
-        self._defined: tuple[int, tuple[int, int] | None, tuple[str, ...]] | None = None
+        self._bench = Workbench(run)
+        self._defined: tuple[int, tuple[str, ...]] | None = None  # what the tables show, and which
         if kept is not None:
             self.parts.parts = kept.take(run_id, self.db)
+        # The last step that has signals, if all went well.
+        self._last = max((p.last_step for p in self.parts.parts), default=-(2**31))
 
     def forget(self, run_id: Any) -> None:
         """Begin anew: another run lies here now."""
         self._id = run_id
         self.parts.forget()
         self.db.forget_signals()
+
+    def close(self) -> None:
+        """Let go of the databases."""
+        self.db.connection.close()
+        self._bench.close()
 
     def take_up(self, manifest: Manifest) -> bool:
         """Take up what the manifests list now; True if rows or signals have changed.
@@ -65,26 +73,35 @@ class Contents:
     def _compute(self) -> None:
         """Signals of the steps that are owed, from the parts that hold such steps."""
         first_step = self.parts.owed or 0
-        self.db.forget_signals(first_step)
+        if first_step <= self._last:
+            self.db.forget_signals(first_step)
         # A part that is not what its manifest says may claim any number of rows and steps.
-        for stretch in stretches(self.parts.believed(), first_step):
-            self.define(SIGNAL_TABLES, stretch)
-            self.db.compute_signals(stretch[0])
-            self.db.let_go()
-            self._defined = None
+        for first, last in stretches(self.parts.believed(), first_step):
+            self.parts.bring(SIGNAL_TABLES, first, last)
+            self._put(first, last)
         self.parts.owed = None
         self._unkept += sum(p.rows for p in self.parts.parts if p.last_step >= first_step)
         if self._kept is not None and self._unkept >= KEEP_ROWS and not self.parts.damaged:
             self._kept.keep(self._id, self.parts.parts, self.db)
             self._unkept = 0
 
-    def define(self, tables: tuple[str, ...], stretch: tuple[int, int] | None = None) -> None:
-        """Have the tables show the rows that count: all, or those of a stretch of steps."""
-        if self._defined == (self.parts.version, stretch, tables):
+    def _put(self, first: int, last: int) -> None:
+        """Compute the signals of a stretch of steps anew."""
+        self._last = max(self._last, last)
+        for rows, table in self._bench.signals(self.parts.believed(), self.starts(), first, last):
+            self.db.put(rows, table)
+
+    def starts(self) -> dict[int, int]:
+        """Attempt → its first step."""
+        return {attempt: first for attempt, (first, _) in attempts(self.parts.believed()).items()}
+
+    def define(self, tables: tuple[str, ...]) -> None:
+        """Have the tables show the rows that count."""
+        if self._defined == (self.parts.version, tables):
             return
-        self.parts.bring(tables, *(stretch or (-(2**31), 2**31)))
-        self.db.define_tables(self.parts.believed(), tables, stretch)
-        self._defined = (self.parts.version, stretch, tables)
+        self.parts.bring(tables, -(2**31), 2**31)
+        self.db.define_tables(self.parts.believed(), tables)
+        self._defined = (self.parts.version, tables)
 
     def guarded(self, action: Callable[[], _T]) -> _T:
         """Do something that reads parts; if one cannot be read, name it, leave it out, do it again.

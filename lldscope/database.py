@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 # (ROWS: table → view), to which a live run only adds; the last views read those.
 _STEP_TABLES = ("steps", "updates", "responses", "actions")
 SIGNAL_TABLES = (*_STEP_TABLES, "probes", "scalars")  # what signals are computed from
-_BEFORE_ROWS = (
+BEFORE_ROWS = (
     "group_totals",
     "response_class",
     "response_likelihood",
@@ -45,7 +45,7 @@ ROWS = {
     "probe_signal_rows": "step_probes",
 }
 _AFTER_ROWS = ("signals", "action_signals", "probe_signals")
-VIEW_NAMES = ("macros", *_BEFORE_ROWS, *_AFTER_ROWS)
+VIEW_NAMES = ("macros", *BEFORE_ROWS, *_AFTER_ROWS)
 
 
 @cache
@@ -69,7 +69,7 @@ class Database:
         self.execute("CREATE TABLE attempts (attempt INT, first_step INT, last_step INT)")
         self.define_tables([], tuple(TABLES))
         self.execute(view_sql("macros"))
-        for name in _BEFORE_ROWS:
+        for name in BEFORE_ROWS:
             self.execute(f"CREATE VIEW {name} AS {view_sql(name)}")
         for rows, view in ROWS.items():
             self.execute(f"CREATE TABLE {rows} AS FROM {view} WHERE false")
@@ -82,74 +82,33 @@ class Database:
     def frame(self, sql: str) -> pd.DataFrame:
         return self.connection.execute(sql).df()
 
-    def define_tables(
-        self,
-        parts: list[Part],
-        tables: Sequence[str] = SIGNAL_TABLES,
-        stretch: tuple[int, int] | None = None,
-    ) -> None:
-        """Point tables at the sound parts; of a `stretch`, at those that hold one of its steps.
-
-        The rows of a stretch are held in memory: each view that reads a table would open its files
-        anew. All of a run is too much for that.
-        """
+    def define_tables(self, parts: list[Part], tables: Sequence[str]) -> None:
+        """Point tables at the sound parts."""
         starts = self._define_attempts(parts)
-        first, last = stretch or (-(2**31), 2**31)
-        wanted = [p for p in parts if p.last_step >= first and p.first_step <= last]
         for table in tables:
-            # The columns are the registry's: those that the parts were written without are NULL,
-            # those that this version does not know are left alone.
-            columns = ", ".join(TABLES[table].names)
-            paths = [quote(str(p.path(self._run))) for p in wanted if p.table == table]
-            parquet = f"read_parquet([{', '.join(paths)}], union_by_name=true)"
-            union = f"UNION ALL BY NAME FROM {parquet}" if paths else ""
-            source = f"SELECT {columns} FROM (FROM empty_{table} {union})"
-            if stretch:
-                within = f"step BETWEEN {first} AND {last}"
-                self.execute(f"CREATE OR REPLACE TABLE held_{table} AS {source} WHERE {within}")
-                source = f"FROM held_{table}"
-            self.execute(f"CREATE OR REPLACE VIEW all_{table} AS {source}")
-            self.execute(
-                f"CREATE OR REPLACE VIEW {table} AS FROM all_{table} {_standing(table, starts)}"
-            )
+            paths = [quote(str(p.path(self._run))) for p in parts if p.table == table]
+            self.execute(f"CREATE OR REPLACE VIEW all_{table} AS {rows_of(table, paths)}")
+            where = standing(table, starts)
+            self.execute(f"CREATE OR REPLACE VIEW {table} AS FROM all_{table} {where}")
 
     def _define_attempts(self, parts: list[Part]) -> dict[int, int]:
-        """`attempts`: first and last step of each start of the run, from the manifests alone. A
-        step that was begun counts: its rows must not be mixed with those of the attempt before.
-
-        Returns attempt → first step.
-        """
-        spans: dict[int, tuple[int, int]] = {}
-        for p in (p for p in parts if p.table in _STEP_TABLES):
-            first, last = spans.get(p.attempt, (p.first_step, p.last_step))
-            spans[p.attempt] = (min(first, p.first_step), max(last, p.last_step))
+        """The table `attempts`: first and last step of each start of the run."""
+        spans = attempts(parts)
         rows = ", ".join(f"({a}, {first}, {last})" for a, (first, last) in sorted(spans.items()))
         self.execute("DELETE FROM attempts")
         if rows:
             self.execute(f"INSERT INTO attempts VALUES {rows}")
         return {a: first for a, (first, _) in spans.items()}
 
-    def compute_signals(self, first_step: int) -> None:
-        """Signals of `first_step` and later steps, from what the tables show."""
-        for rows, view in ROWS.items():
-            self.forget_signals(first_step, [rows])
-            self.execute(
-                f"INSERT INTO {rows} BY NAME SELECT * FROM {view} WHERE step >= ?", [first_step]
-            )
-
     def put(self, rows: str, table: Any) -> None:
-        """Put signals that were computed before into one of ROWS; `table` is a pyarrow.Table."""
+        """Put signals into one of ROWS; `table` is a pyarrow.Table."""
         self.connection.register("brought", table)
         self.execute(f"INSERT INTO {rows} BY NAME FROM brought")
         self.connection.unregister("brought")
 
-    def let_go(self) -> None:
-        """Give back the memory of the stretch that was held."""
-        for table in SIGNAL_TABLES:
-            self.execute(f"CREATE OR REPLACE TABLE held_{table} AS FROM empty_{table}")
-
-    def forget_signals(self, first_step: int = 0, tables: Sequence[str] = tuple(ROWS)) -> None:
-        for rows in tables:
+    def forget_signals(self, first_step: int = 0) -> None:
+        """Forget the signals of `first_step` and later steps, if there are any."""
+        for rows in ROWS:
             self.execute(f"DELETE FROM {rows} WHERE step >= ?", [first_step])
 
     def read_through(self, part: Part) -> str | None:
@@ -164,7 +123,29 @@ class Database:
         return None
 
 
-def _standing(table: str, starts: dict[int, int]) -> str:
+def rows_of(table: str, paths: Sequence[str]) -> str:
+    """A query for all rows of a table in some files, given as SQL texts.
+
+    The columns are the registry's: those that the parts were written without are NULL, those that
+    this version does not know are left alone.
+    """
+    columns = ", ".join(TABLES[table].names)
+    parquet = f"read_parquet([{', '.join(paths)}], union_by_name=true)"
+    union = f"UNION ALL BY NAME FROM {parquet}" if paths else ""
+    return f"SELECT {columns} FROM (FROM empty_{table} {union})"
+
+
+def attempts(parts: Iterable[Part]) -> dict[int, tuple[int, int]]:
+    """Attempt → its first and last step, from the manifests alone. A step that was begun counts:
+    its rows must not be mixed with those of the attempt before."""
+    spans: dict[int, tuple[int, int]] = {}
+    for p in (p for p in parts if p.table in _STEP_TABLES):
+        first, last = spans.get(p.attempt, (p.first_step, p.last_step))
+        spans[p.attempt] = (min(first, p.first_step), max(last, p.last_step))
+    return spans
+
+
+def standing(table: str, starts: Mapping[int, int]) -> str:
     """The clause that keeps the rows that stand: no later attempt began at their step or before it.
 
     An evaluation at step s is of the policy with which step s begins. An attempt that goes on at s

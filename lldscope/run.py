@@ -66,7 +66,7 @@ class Run:
     def close(self) -> None:
         """Let go of the database; the run cannot be asked afterwards."""
         with self._lock:
-            self._contents.db.connection.close()
+            self._contents.close()
             self._let_go()
 
     def _let_go(self) -> None:
@@ -162,8 +162,7 @@ class Run:
         """The steps at which the run is declared to have changed."""
         from .evidence import restarts_of
 
-        starts = dict(self._contents.db.execute("SELECT attempt, first_step FROM attempts"))
-        return restarts_of(self.events(), starts)
+        return restarts_of(self.events(), self._contents.starts())
 
     def events(self) -> list[dict[str, Any]]:
         """Events in the order they were written, as of the last look."""

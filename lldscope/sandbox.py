@@ -31,18 +31,24 @@ _SELECTS = {"SELECT_NODE", "SET_OPERATION_NODE", "RECURSIVE_CTE_NODE", "CTE_NODE
 _ONLY_SELECT = "Give exactly one SELECT (or DESCRIBE, SHOW, SUMMARIZE): query only reads."
 
 
-def lock_in(db: duckdb.DuckDBPyConnection, run: Path) -> None:
-    """From here on the database reads below `run` only, and no setting can be changed."""
+def confine(db: duckdb.DuckDBPyConnection, run: Path) -> None:
+    """From here on the database reads below `run` only."""
     for setting in (
         f"memory_limit='{MEMORY}'",
         "temp_directory=''",
+        "enable_progress_bar=false",
         "autoinstall_known_extensions=false",
         "autoload_known_extensions=false",
         f"allowed_directories=[{quote(str(run))}]",
         "enable_external_access=false",
-        "lock_configuration=true",
     ):
         db.execute(f"SET {setting}")
+
+
+def lock_in(db: duckdb.DuckDBPyConnection, run: Path) -> None:
+    """From here on the database reads below `run` only, and no setting can be changed."""
+    confine(db, run)
+    db.execute("SET lock_configuration=true")
 
 
 def quote(text: str) -> str:

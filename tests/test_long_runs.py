@@ -12,7 +12,7 @@ import pytest
 from made_up_runs import write_run, write_step
 
 import lldscope
-from lldscope import contents, stretches
+from lldscope import contents, stretches, workbench
 from lldscope.kept import Kept
 from lldscope.manifest import Part
 from lldscope.runs import open_run
@@ -52,7 +52,9 @@ def test_no_stretch_where_nothing_is_owed_and_a_bounded_number_whatever_is_claim
 
 def test_signals_are_the_same_however_many_stretches(tmp_path: Path, monkeypatch: Any) -> None:
     path = write_run(tmp_path / "r", 60)
-    at_once = open_run(path)
+    with monkeypatch.context() as many:
+        many.setattr(workbench, "FEW_ROWS", 0)  # as where there are many rows
+        at_once = open_run(path)
     monkeypatch.setattr(stretches.stretches, "__defaults__", (800,))
     assert len(stretches.stretches(at_once._contents.parts.parts, 0)) > 3
     cut = open_run(path)
@@ -65,13 +67,13 @@ def test_signals_are_the_same_however_many_stretches(tmp_path: Path, monkeypatch
 def computed(monkeypatch: Any) -> list[int]:
     """The first steps from which signals were computed."""
     steps: list[int] = []
-    compute = contents.Database.compute_signals
+    compute = contents.Workbench.signals
 
-    def count(self: Any, first_step: int) -> None:
-        steps.append(first_step)
-        compute(self, first_step)
+    def count(self: Any, parts: Any, starts: Any, first: int, last: int) -> Any:
+        steps.append(first)
+        return compute(self, parts, starts, first, last)
 
-    monkeypatch.setattr(contents.Database, "compute_signals", count)
+    monkeypatch.setattr(contents.Workbench, "signals", count)
     monkeypatch.setattr(contents, "KEEP_ROWS", 1)
     return steps
 

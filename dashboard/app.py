@@ -14,7 +14,7 @@ from dash import Dash, dcc, html
 from flask import Flask, Response, request
 
 from . import live, theme
-from .first_answer import BODY, PLOTLY, App
+from .first_answer import BODY, App
 from .lines import Lines
 from .pages import page
 from .shelf import Shelf
@@ -76,7 +76,6 @@ def make_app(shelf: Shelf) -> Dash:
         title="lldscope",
         update_title=None,
         assets_folder=str(Path(__file__).parent / "assets"),
-        assets_ignore=PLOTLY,
         suppress_callback_exceptions=True,
         index_string=_INDEX,
         serve_locally=True,

@@ -14,7 +14,7 @@ from flask import request
 
 from .first_view import to_html
 
-PLOTLY = "plotly-basic-4.1.1.min.js"  # lines only: a quarter of what the whole of it costs to read
+PLOTLY = "/_dash-component-suites/plotly/package_data/plotly.min.js"
 _PLACE = "<!-- the page -->"
 
 # What stands here goes into the page of any address, and is filled by `App.interpolate_index`.
@@ -37,8 +37,7 @@ class App(Dash):
         layout = self._make_layout(path, request.query_string.decode(errors="replace"))
         place = ""
         if path.startswith("/run/") or path == "/compare":  # these draw charts
-            file = f"{self.config.assets_url_path}/{PLOTLY}"
-            place = f'<div id="first" data-plotly="/{file}">{to_html(layout)}</div>'
+            place = f'<div id="first" data-plotly="{PLOTLY}">{to_html(layout)}</div>'
         place += _answer(
             "_dash-layout", orjson.dumps(layout, default=Component.to_plotly_json).decode()
         )

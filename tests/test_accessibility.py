@@ -117,7 +117,7 @@ def test_axe_finds_what_is_put_there(tab: Any, root: Path) -> None:
         '\'<img src="data:,"><p style="color:#aaa;background:#fff">pale</p>\')'
     )
     found = Axe().run(tab, options={"runOnly": LEVELS}).response["violations"]
-    assert {v["id"] for v in found} == {"image-alt", "color-contrast"}
+    assert {v["id"] for v in found} == {"image-alt", "color-contrast", "region"}
 
 
 # -- colours ---------------------------------------------------------------------------------------

@@ -39,8 +39,15 @@ def tab(chromium: Any, address: str) -> Iterator[Any]:
         yield tab
 
 
+FIRST = "document.querySelector('.js-plotly-plot')"
+SHARED = (
+    "new Set([...document.querySelectorAll('.js-plotly-plot')]"
+    ".map(c => c._fullLayout.xaxis.range.map(v => v.toFixed(3)).join())).size === 1"
+)
+
+
 def last_step(tab: Any) -> float:
-    return tab.evaluate("Math.max(...document.querySelector('.js-plotly-plot').data[0].x)")
+    return tab.evaluate(f"Math.max(...{FIRST}.data[0].x)")
 
 
 def test_list_shows_runs_and_leads_to_a_comparison(tab: Any) -> None:
@@ -113,22 +120,25 @@ def test_zoom_is_shared_and_survives_new_points(tab: Any) -> None:
     tab.wait_for_selector(DRAWN, timeout=WAIT)
     tab.wait_for_timeout(1000)
     drag(tab)
-    until(
-        tab,
-        "new Set([...document.querySelectorAll('.js-plotly-plot')]"
-        ".map(c => c._fullLayout.xaxis.range.map(v => v.toFixed(3)).join())).size === 1",
-    )
+    until(tab, SHARED)
     tab.wait_for_timeout(1000)
     zoomed = ranges(tab)
     assert zoomed[0][0] > 5, "the drag must have zoomed"
-    chart = "document.querySelector('.js-plotly-plot')"
-    tab.evaluate(f"window.drawn = 0; {chart}.on('plotly_afterplot', () => window.drawn++)")
+    for _ in range(2):  # to where the next points come
+        before = ranges(tab)[0][0]
+        tab.keyboard.press("ArrowRight")
+        until(tab, f"{FIRST}._fullLayout.xaxis.range[0] > {before}")
+    until(tab, SHARED)
+    tab.wait_for_timeout(1000)
+    zoomed = ranges(tab)
+    assert zoomed[0][1] > last_step(tab)
+    tab.evaluate(f"window.drawn = 0; {FIRST}.on('plotly_afterplot', () => window.drawn++)")
     until(tab, "window.drawn >= 3")
     assert ranges(tab) == zoomed
     assert "zoom=" in tab.url
     seen = last_step(tab)
     tab.locator(".js-plotly-plot .nsewdrag").first.dblclick()
-    until(tab, "document.querySelector('.js-plotly-plot')._fullLayout.xaxis.range[0] < 1")
+    until(tab, f"{FIRST}._fullLayout.xaxis.range[0] < 1")
     tab.wait_for_timeout(2500)
     assert last_step(tab) > seen, "new points have come meanwhile"
 
@@ -143,7 +153,7 @@ def test_pause_holds_the_page_still(tab: Any) -> None:
     tab.wait_for_timeout(3000)
     assert last_step(tab) == held
     tab.get_by_role("button", name="Resume").click()
-    until(tab, f"Math.max(...document.querySelector('.js-plotly-plot').data[0].x) > {held}")
+    until(tab, f"Math.max(...{FIRST}.data[0].x) > {held}")
 
 
 def test_comparison_overlays_runs_and_hides_one_in_all_charts(tab: Any) -> None:

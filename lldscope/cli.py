@@ -15,7 +15,7 @@ from importlib.metadata import entry_points
 import click
 
 from . import __version__
-from .errors import LldscopeError
+from .errors import LldscopeError, interrupted
 
 # Name → one line of help, so that `lldscope --help` imports no command.
 COMMANDS = {
@@ -93,6 +93,10 @@ def main() -> None:
         error.show()
         sys.exit(error.exit_code)
     except (click.Abort, KeyboardInterrupt):
+        sys.exit(130)
+    except RuntimeError as error:
+        if not interrupted(error):
+            raise
         sys.exit(130)
     except LldscopeError as error:
         click.echo(f"lldscope: {_printable(error)}", err=True)

@@ -32,3 +32,9 @@ class NewerSchema(LldscopeError):
 
 class RunExists(LldscopeError):
     """The directory already holds a run."""
+
+
+def interrupted(error: Exception) -> bool:
+    """Whether this is Ctrl-C, as DuckDB 2.0 has it: a statement that is under way then takes the
+    KeyboardInterrupt and raises a RuntimeError of its own instead."""
+    return isinstance(error, RuntimeError) and str(error) == "Query interrupted"

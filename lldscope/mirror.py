@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, get_args
 import numpy as np
 
 from .alertmanager import as_text
-from .errors import UsageError
+from .errors import UsageError, interrupted
 from .outlets import VARIABLE
 from .phases import Phase
 from .rules import RULES
@@ -76,6 +76,8 @@ class Mirror:
             lines = [*self._new(assessment, [r.id for r in rules], look.first)]
             lines += [_alert(event) for event in events]
         except Exception as error:  # the watching goes on, whatever state the run is in
+            if interrupted(error):
+                raise
             self._over = True
             _complain(f"{self._address} is no longer told of the run: {error}")
             return

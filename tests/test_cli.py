@@ -191,6 +191,28 @@ def test_runs_lists_what_can_and_what_cannot_be_read(lldscope_command, make_run,
     assert re.search(r"^a +healthy", shown, re.M)
 
 
+INTERRUPTED = """
+import os, signal, threading
+from lldscope import cli
+from lldscope.run import Run
+
+def pressed_meanwhile(self, *told, ask=Run.sql, **options):
+    threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGINT)).start()
+    return ask(self, *told, **options)
+
+Run.sql = pressed_meanwhile
+cli.main()
+"""
+
+
+def test_ctrl_c_in_the_middle_of_a_statement_ends_quietly(make_run):
+    """DuckDB turns it into an error of its own (`errors.interrupted`)."""
+    endless = "SELECT count(*) FROM range(10000000) a(i), range(10000) b(j) WHERE i * j % 7 = 3"
+    told = [sys.executable, "-c", INTERRUPTED, "query", str(make_run()), endless]
+    asked = subprocess.run(told, capture_output=True, text=True, timeout=60)
+    assert (asked.returncode, asked.stderr) == (130, "")
+
+
 def test_query_formats(lldscope_command, make_run):
     path = make_run(steps=range(3))
     sql = "SELECT step, kl FROM signals ORDER BY step"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 from .. import palette
 from ..numerals import number
 from .charts import CHARTS, STRIPS, Chart, Line, dash, key
-from .drawing import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, Axis, grid, path, svg, text
+from .drawing import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, Axis, grid, path, svg, text, upward
 from .timeline import extent
 
 COLORS, DASHES = palette.RUN_COLORS[:2], ("", "6 4")
@@ -31,13 +30,9 @@ def _figure(chart: Chart, facts: Facts) -> str:
     name = chart.lines[0].signal
     sides = [(i, arm, s) for i, arm in enumerate(facts["arms"]) if (s := arm["signals"].get(name))]
     x = Axis(*extent(facts), LEFT, WIDTH - RIGHT)
-    drawn = [v for _, _, s in sides for k in _curves(s) for v in s[k] if v > 0 or not chart.log]
-    values = [math.log10(v) for v in drawn] if chart.log else drawn
-    values += [0.0] if chart.zero else []
-    if not values:
+    values = [v for _, _, s in sides for k in _curves(s) for v in s[k]]
+    if (y := upward(values, chart.log, chart.zero)) is None:
         return ""
-    room = (max(values) - min(values)) * 0.05
-    y = Axis(min(values) - room, max(values) + room, HEIGHT - BOTTOM, TOP, chart.log)
     parts = grid(x, y, chart.zero)
     parts += [_behind(s, COLORS[i], x, y) for i, _, s in sides]
     for i, arm, s in sides:

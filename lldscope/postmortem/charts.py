@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
@@ -10,7 +9,7 @@ from typing import Any
 
 from .. import palette
 from ..numerals import number
-from .drawing import BOTTOM, HEIGHT, TOP, Axis, grid, path, steps, svg, text
+from .drawing import BOTTOM, HEIGHT, TOP, Axis, grid, path, steps, svg, text, upward
 
 STRIPS = 60  # places of a chart that say their numbers on hover
 
@@ -61,13 +60,9 @@ def charts(facts: Mapping[str, Any]) -> list[str]:
 def _figure(chart: Chart, lines: Sequence[Line], facts: Mapping[str, Any]) -> str:
     series = [facts["signals"][line.signal] for line in lines]
     x = steps(facts)
-    values = [v for s in series for v in (*s["value"], *s["mean"]) if v > 0 or not chart.log]
-    values = [math.log10(v) for v in values] if chart.log else values
-    values += [0.0] if chart.zero else []
-    if not values:
+    values = [v for s in series for v in (*s["value"], *s["mean"])]
+    if (y := upward(values, chart.log, chart.zero)) is None:
         return ""
-    room = (max(values) - min(values)) * 0.05
-    y = Axis(min(values) - room, max(values) + room, HEIGHT - BOTTOM, TOP, chart.log)
     parts = [*_bands(facts, x), *grid(x, y, chart.zero)]
     for line, s in zip(lines, series, strict=True):
         raw = path(s["step"], s["value"], x, y)

@@ -60,6 +60,17 @@ def text(x: float, y: float, text: str, anchor: str = "start", color: str = "var
     return f'<text x="{x:g}" y="{y:g}" fill="{color}" text-anchor="{anchor}">{escape(text)}</text>'
 
 
+def upward(values: Sequence[float], log: bool, zero: bool) -> Axis | None:
+    """The axis of what was measured, with some room; `zero`: it shows 0 as well. None without
+    values that can be shown: a logarithmic axis has no place for those up to 0."""
+    shown = [math.log10(v) for v in values if v > 0] if log else list(values)
+    shown += [0.0] if zero else []
+    if not shown:
+        return None
+    room = (max(shown) - min(shown)) * 0.05
+    return Axis(min(shown) - room, max(shown) + room, HEIGHT - BOTTOM, TOP, log)
+
+
 def grid(x: Axis, y: Axis, zero: bool) -> list[str]:
     parts = []
     for tick in y.ticks(4):

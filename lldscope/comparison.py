@@ -28,7 +28,6 @@ MOST_RUNS = 20
 MOST_POINTS = 1000
 COMPARED = ("reward", "correct_logp", "delta_correct", "lld_share", "entropy", "grad_norm",
             "response_tokens", "valid_searches", "zero_signal_share")  # fmt: skip
-ALIGNMENTS = ("step", "tokens", "onset")
 _UNITS = {c.name: c.unit for c in SIGNALS.columns}
 
 

@@ -103,6 +103,10 @@ class Run:
             except duckdb.Error as error:
                 raise UsageError(str(error)) from None
 
+    def interrupt(self) -> None:
+        """Stop what another thread has asked of the run; that thread then gets an error."""
+        self._contents.db.connection.interrupt()
+
     def signals(self) -> pd.DataFrame:
         """One row per step; columns, units and meanings are those of `lldscope.schema.SIGNALS`."""
         return self._frame("SELECT * FROM signals")[list(SIGNALS.names)]

@@ -206,11 +206,11 @@ cli.main()
 
 
 def test_ctrl_c_in_the_middle_of_a_statement_ends_quietly(make_run):
-    """DuckDB turns it into an error of its own (`errors.interrupted`)."""
+    """This one keeps DuckDB busy for many seconds between two of its own looks for a Ctrl-C."""
     endless = "SELECT count(*) FROM range(10000000) a(i), range(10000) b(j) WHERE i * j % 7 = 3"
     told = [sys.executable, "-c", INTERRUPTED, "query", str(make_run()), endless]
     asked = subprocess.run(told, capture_output=True, text=True, timeout=60)
-    assert (asked.returncode, asked.stderr) == (130, "")
+    assert (asked.returncode, asked.stderr.strip()) == (130, "")
 
 
 def test_query_formats(lldscope_command, make_run):

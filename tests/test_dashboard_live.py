@@ -155,7 +155,7 @@ def test_the_address_restores_a_comparison_of_twenty_runs(tab: Any) -> None:
 def test_the_list_sorts_filters_groups_and_keeps_it_in_the_address(tab: Any) -> None:
     names = "[...document.querySelectorAll('.runs .run-link')].map(a => a.textContent)"
     tab.goto("/?by=group")
-    until(tab, f"({names}).length === 22 && !document.body.textContent.includes('reading …')")
+    until(tab, f"({names}).length === 22 && !document.body.innerText.includes('reading …')")
     assert tab.locator("tr.run-group").all_inner_texts()[0].startswith("first tries")
     tab.keyboard.press("/")
     tab.keyboard.type("r0")

@@ -5,12 +5,18 @@ from __future__ import annotations
 import os
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from . import Place, complain
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from ..run import Run
 
 _GRACE = 10.0  # seconds that a stopped query has to stop
 
@@ -47,7 +53,7 @@ def query(run: Path, sql: str, as_json: bool, as_csv: bool, timeout: float) -> N
     with open_run(run) as opened:
         last_resort = _end_this_process_after(timeout + _GRACE, timeout)
         try:
-            frame = opened.sql(sql, seconds=timeout)
+            frame = _answer(opened, sql, timeout)
         finally:
             last_resort.cancel()
         damaged = opened.damaged
@@ -59,6 +65,18 @@ def query(run: Path, sql: str, as_json: bool, as_csv: bool, timeout: float) -> N
     else:
         _show(frame)
     complain(damaged)
+
+
+def _answer(run: Run, sql: str, timeout: float) -> pd.DataFrame:
+    """Asked in a thread: DuckDB looks for a Ctrl-C only between long pieces of work, but stops
+    within one if another thread tells it to."""
+    with ThreadPoolExecutor(1) as worker:
+        asked = worker.submit(run.sql, sql, seconds=timeout)
+        try:
+            return asked.result()
+        except KeyboardInterrupt:
+            run.interrupt()
+            raise
 
 
 def _end_this_process_after(seconds: float, limit: float) -> threading.Timer:

@@ -96,7 +96,8 @@ class Contents:
         return {attempt: first for attempt, (first, _) in attempts(self.parts.believed()).items()}
 
     def define(self, tables: tuple[str, ...]) -> None:
-        """Have the tables show the rows that count."""
+        """Have the tables show the rows that count, and the signals of them."""
+        self.db.show_signals()
         if self._defined == (self.parts.version, tables):
             return
         self.parts.bring(tables, -(2**31), 2**31)

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import duckdb
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from .sandbox import lock_in, quote
 from .schema import TABLES, arrow_schema
@@ -17,8 +19,8 @@ from .store import Part
 if TYPE_CHECKING:
     import pandas as pd
 
-# Views in the order in which they build on each other. What they give per step is kept in tables
-# (ROWS: table → view), to which a live run only adds; the last views read those.
+# Views in the order in which they build on each other. What they give per step is kept (ROWS: name
+# → view), and a live run only adds to it; the last views read it.
 _STEP_TABLES = ("steps", "updates", "responses", "actions")
 SIGNAL_TABLES = (*_STEP_TABLES, "probes", "scalars")  # what signals are computed from
 BEFORE_ROWS = (
@@ -46,6 +48,7 @@ ROWS = {
 }
 _AFTER_ROWS = ("signals", "action_signals", "probe_signals")
 VIEW_NAMES = ("macros", *BEFORE_ROWS, *_AFTER_ROWS)
+_MOST_CHUNKS = 64  # of kept signals, before they become one
 
 
 @cache
@@ -71,8 +74,14 @@ class Database:
         self.execute(view_sql("macros"))
         for name in BEFORE_ROWS:
             self.execute(f"CREATE VIEW {name} AS {view_sql(name)}")
+        # Signals are kept as pyarrow tables, in the order of steps, and DuckDB reads them there.
+        self._rows: dict[str, pa.Table] = {}
+        self._unseen = dict.fromkeys(ROWS)  # those that DuckDB knows otherwise
         for rows, view in ROWS.items():
-            self.execute(f"CREATE TABLE {rows} AS FROM {view} WHERE false")
+            empty = self.connection.sql(f"FROM {view} WHERE false").to_arrow_table()
+            self._rows[rows] = empty.cast(pa.schema(map(_plain, empty.schema)))
+        self._rows["signal_rows"] = _with_tokens_seen(self._rows["signal_rows"], None)
+        self.show_signals()
         for name in _AFTER_ROWS:
             self.execute(f"CREATE VIEW {name} AS {view_sql(name)}")
 
@@ -80,6 +89,7 @@ class Database:
         return self.connection.execute(sql, parameters).fetchall()
 
     def frame(self, sql: str) -> pd.DataFrame:
+        self.show_signals()
         return self.connection.execute(sql).df()
 
     def define_tables(self, parts: list[Part], tables: Sequence[str]) -> None:
@@ -100,16 +110,35 @@ class Database:
             self.execute(f"INSERT INTO attempts VALUES {rows}")
         return {a: first for a, (first, _) in spans.items()}
 
-    def put(self, rows: str, table: Any) -> None:
-        """Put signals into one of ROWS; `table` is a pyarrow.Table."""
-        self.connection.register("brought", table)
-        self.execute(f"INSERT INTO {rows} BY NAME FROM brought")
-        self.connection.unregister("brought")
+    def put(self, rows: str, table: pa.Table) -> None:
+        """Add signals of later steps to one of ROWS."""
+        kept = self._rows[rows]
+        brought = table.select([n for n in kept.column_names if n != "tokens_seen"])
+        if len(table) > 1:
+            brought = brought.sort_by("step")
+        if "tokens_seen" in kept.column_names:
+            seen = kept["tokens_seen"][-1].as_py() if len(kept) else None
+            brought = _with_tokens_seen(brought, seen)
+        kept = pa.concat_tables([kept, brought.cast(kept.schema)])
+        if kept.column(0).num_chunks > _MOST_CHUNKS:
+            kept = kept.combine_chunks()
+        self._rows[rows], self._unseen[rows] = kept, None
+
+    def rows(self, rows: str) -> pa.Table:
+        """One of ROWS as it is."""
+        return self._rows[rows]
 
     def forget_signals(self, first_step: int = 0) -> None:
         """Forget the signals of `first_step` and later steps, if there are any."""
-        for rows in ROWS:
-            self.execute(f"DELETE FROM {rows} WHERE step >= ?", [first_step])
+        for rows, table in self._rows.items():
+            self._rows[rows] = table.filter(pc.less(table["step"], first_step))
+            self._unseen[rows] = None
+
+    def show_signals(self) -> None:
+        """Have DuckDB read the signals as they are."""
+        for rows in self._unseen:
+            self.connection.register(rows, self._rows[rows])
+        self._unseen.clear()
 
     def read_through(self, part: Part) -> str | None:
         """What DuckDB says when it reads every value of a part; None if it can."""
@@ -121,6 +150,20 @@ class Database:
         except duckdb.Error as error:
             return str(error).split("\n")[0]
         return None
+
+
+def _plain(field: pa.Field) -> pa.Field:
+    """DuckDB's sums of integers have 128 bits, which pandas would hold as objects."""
+    return field.with_type(pa.int64()) if pa.types.is_decimal(field.type) else field
+
+
+def _with_tokens_seen(rows: pa.Table, before: int | None) -> pa.Table:
+    """Signals of steps in order, with the sum of their tokens and of those `before`; NULL as long
+    as none are known."""
+    tokens = rows["n_tokens"].combine_chunks().cast(pa.int64())
+    seen = pc.cumulative_sum(tokens, start=before or 0, skip_nulls=True)
+    seen = pc.fill_null_forward(seen)
+    return rows.append_column("tokens_seen", seen if before is None else seen.fill_null(before))
 
 
 def rows_of(table: str, paths: Sequence[str]) -> str:

@@ -63,8 +63,7 @@ class Kept:
             shutil.rmtree(new, ignore_errors=True)
             new.mkdir(mode=0o700)
             for rows in ROWS:
-                table = of.connection.sql(f"FROM {rows}").to_arrow_table()
-                pq.write_table(table, new / f"{rows}.parquet", compression="zstd")
+                pq.write_table(of.rows(rows), new / f"{rows}.parquet", compression="zstd")
             state = {"made": _made(), "parts": [vars(p) for p in parts]}
             (new / "state.json").write_text(json.dumps(state))
             shutil.rmtree(final, ignore_errors=True)

@@ -109,7 +109,8 @@ class Run:
 
     def signals(self) -> pd.DataFrame:
         """One row per step; columns, units and meanings are those of `lldscope.schema.SIGNALS`."""
-        return self._frame("SELECT * FROM signals")[list(SIGNALS.names)]
+        with self._lock:
+            return self._contents.db.rows("signal_rows").select(SIGNALS.names).to_pandas()
 
     def action_signals(self) -> pd.DataFrame:
         """One row per (step, action_index, correct); see `lldscope.schema.ACTION_SIGNALS`."""

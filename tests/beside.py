@@ -24,7 +24,7 @@ from lldscope import compaction, recorder, writer
 
 
 def write(path: Path, rank: int, world_size: int, until: float, journal: Path) -> None:
-    writer.SEAL_SECONDS, writer.GRACE_SECONDS, compaction.FAN_IN = 0.05, 0.5, 4
+    writer.SEAL_SECONDS, writer.GRACE_SECONDS, compaction.FAN_IN = 0.05, 5.0, 4
     recorder.FLUSH_SECONDS = 600  # what the journal says must be true on a busy machine, too
     with lldscope.Recorder(path, rank=rank, attempt=1, world_size=world_size) as r:
         step = 0

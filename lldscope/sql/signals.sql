@@ -1,4 +1,4 @@
 -- Grain: one row per step: the signals of the run (columns and units: `lldscope schema signals`).
-SELECT * EXCLUDE (n_tokens), sum(n_tokens) OVER (ORDER BY step) AS tokens_seen
+SELECT * EXCLUDE (n_tokens)
 FROM signal_rows
 ORDER BY step

@@ -167,13 +167,13 @@ def photograph(figures: dict[str, go.Figure], folder: Path) -> list[Path]:
         for name, figure in figures.items():
             page = Path(scratch) / f"{name}.html"
             figure.write_html(page, config={"staticPlot": True})
-            size = {"width": int(figure.layout.width), "height": int(figure.layout.height)}
+            size = {"width": WIDTH + 50, "height": int(figure.layout.height) + 50}
             tab = browser.new_page(viewport=size)
             tab.goto(page.as_uri())
             tab.wait_for_selector(".js-plotly-plot .main-svg", timeout=30_000)
             tab.wait_for_timeout(500)
             made.append(folder / f"study-{name}.png")
-            tab.screenshot(path=made[-1])
+            tab.locator(".js-plotly-plot").screenshot(path=made[-1])
             tab.close()
         browser.close()
     return made

@@ -28,6 +28,7 @@ QUARANTINE_DIR = "quarantine"
 _MANIFEST_NAME = re.compile(r"a(\d+)-r(\d+)\.jsonl")
 _TABLE_NAME = re.compile(r"[a-z_]{1,64}")
 _MOST_COUNT = 2**50  # what a manifest may claim
+_MOST_NAMED = 20  # bad lines of one manifest
 
 
 @dataclass
@@ -91,7 +92,7 @@ class ManifestFile:
         self._begin()
 
     def _begin(self) -> None:
-        self.offset = self.lines = 0
+        self.offset = self.lines = self.bad_lines = 0
         self.live: dict[tuple[str, str], Part] = {}
         self.replaced: set[tuple[str, str]] = set()
         self.damaged: dict[str, str] = {}
@@ -114,12 +115,16 @@ class ManifestFile:
         self.offset += len(new) - len(rest)
         for line in whole:
             self.lines += 1
-            if line:
-                try:
-                    self._replay(*files.parse_line(line))
-                except (ValueError, KeyError, TypeError, AttributeError) as error:
-                    wrong = str(error) if type(error) is ValueError else "it lists no parts"
+            try:
+                self._replay(*files.parse_line(line))
+            except (ValueError, KeyError, TypeError, AttributeError) as error:
+                self.bad_lines += 1
+                wrong = str(error) if type(error) is ValueError else "it lists no parts"
+                if self.bad_lines <= _MOST_NAMED:
                     self.damaged[f"{name} line {self.lines}"] = wrong
+                else:
+                    more = self.bad_lines - _MOST_NAMED
+                    self.damaged[f"{name} other lines"] = f"{more:,} more are no better"
         if rest and not files.torn(rest):
             self.damaged[name] = "its end is destroyed"
 

@@ -45,7 +45,9 @@ def _files(run: Path, kind: str) -> list[Path]:
         "small": "run.json manifest/*.jsonl heartbeat/*.json events.jsonl",
         "any": "run.json manifest/*.jsonl heartbeat/*.json events.jsonl */*.parquet",
     }
-    return sorted(p for pattern in patterns[kind].split() for p in run.glob(pattern))
+    found = (p for pattern in patterns[kind].split() for p in run.glob(pattern))
+    # What an earlier blow has put there may be a pipe, or a way to a device without end.
+    return sorted(p for p in found if p.is_file() and not p.is_symlink())
 
 
 def truncate(rng: random.Random, run: Path) -> str:

@@ -130,6 +130,15 @@ def test_a_torn_manifest_tail_is_no_damage_and_a_torn_middle_is(in_parts):
     assert list(run.damaged) == ["manifest/a1-r0.jsonl line 1"]
 
 
+def test_empty_lines_in_place_of_a_manifest_are_damage_and_named_in_few_words(in_parts):
+    """They were counted as lines that are there, so that the lost ones were not missed."""
+    store.manifest_path(in_parts, 1, 0).write_bytes(b"\n" * 1000)
+    damaged = lldscope.open_run(in_parts).damaged
+    assert len(damaged) == 21
+    assert damaged["manifest/a1-r0.jsonl line 1"].startswith("it is not JSON")
+    assert damaged["manifest/a1-r0.jsonl other lines"] == "980 more are no better"
+
+
 def test_a_manifest_cannot_point_outside_the_run(in_parts, tmp_path):
     secret = tmp_path / "secret.parquet"
     secret.write_bytes(_first_part(in_parts, "steps").read_bytes())

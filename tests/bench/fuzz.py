@@ -2,21 +2,37 @@
 
 python -m tests.bench.fuzz MINUTES [SEED]
 
-Every failure is printed once, with the seed that gives it again.
+Every failure is printed once, with the seed that gives it again; so is what asks for more than
+MOST_BYTES of memory, which ends the search.
 """
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import random
 import sys
 import tempfile
+import threading
 import time
 import traceback
 from pathlib import Path
 from shutil import copytree
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
+
+MOST_BYTES = 2 << 30
+
+
+def watch_memory(told: dict[str, int]) -> None:
+    """End the process, with the strike it is at and where, once it holds more than MOST_BYTES."""
+    while True:
+        time.sleep(0.05)
+        held = int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+        if held > MOST_BYTES:
+            print(f"{told}: it holds {held >> 20} MiB", flush=True)
+            faulthandler.dump_traceback()
+            os._exit(1)
 
 
 def main(minutes: float, seed: int | None) -> None:
@@ -29,6 +45,8 @@ def main(minutes: float, seed: int | None) -> None:
     seed = int.from_bytes(os.urandom(4)) if seed is None else seed
     writer.CLOSE_MERGE_BYTES = -1  # keep the parts apart
     end, strikes, failures = time.monotonic() + 60 * minutes, 0, set()
+    told = {"seed": seed, "strike": strikes}
+    threading.Thread(target=watch_memory, args=[told], daemon=True).start()
     with tempfile.TemporaryDirectory(prefix="lldscope-fuzz-") as folder:
         unharmed = Path(folder) / "unharmed"
         record(unharmed / "runs" / "run", 1)
@@ -48,7 +66,7 @@ def main(minutes: float, seed: int | None) -> None:
                         failures.add(what)
                         print(f"seed {seed}, strike {strikes}: {what}: {error}")
                         print(*getattr(error, "__notes__", ()), sep="\n", flush=True)
-                strikes += 1
+                told["strike"] = strikes = strikes + 1
     print(f"{strikes} strikes with seed {seed}: {len(failures)} kinds of failure")
     if failures:
         sys.exit(1)

@@ -75,6 +75,12 @@ def level_only(signals: pd.DataFrame, arl: float) -> np.ndarray:
     return decay.test(signals.assign(delta_correct=np.nan), arl).fires
 
 
+def entropy_gain(signals: pd.DataFrame, arl: float) -> np.ndarray:
+    entropy = column(signals, "entropy")
+    lowest = np.fmin.accumulate(d.trailing_mean(entropy, 10, 10))
+    return d.trailing_mean(entropy, 3, 1) > lowest + 0.1
+
+
 def reward_drop(signals: pd.DataFrame, arl: float) -> np.ndarray:
     mean = d.trailing_mean(column(signals, "reward"), 10, 10)
     return mean < 0.8 * np.fmax.accumulate(mean)
@@ -88,6 +94,10 @@ RIVALS: dict[str, Fires] = {
     "entropy > 1.5 × median of 50": lambda s, arl: (
         d.over_median(column(s, "entropy"), 3, 10, 50, 15) > 1.5
     ),
+    "entropy > 2 × median of 30": lambda s, arl: (
+        d.over_median(column(s, "entropy"), 3, 10, 30, 15) > 2
+    ),
+    "entropy > its lowest + 0.1 nats/token": entropy_gain,
     "reward < 0.8 × its best": reward_drop,
     "CUSUM on the level, k ½, h 5": level_cusum,
 }

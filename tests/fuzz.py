@@ -46,8 +46,10 @@ def _files(run: Path, kind: str) -> list[Path]:
         "any": "run.json manifest/*.jsonl heartbeat/*.json events.jsonl */*.parquet",
     }
     found = (p for pattern in patterns[kind].split() for p in run.glob(pattern))
-    # What an earlier blow has put there may be a pipe, or a way to a device without end.
-    return sorted(p for p in found if p.is_file() and not p.is_symlink())
+    # An earlier blow may have put a pipe there, a link to a device, or a terabyte of nothing.
+    return sorted(
+        p for p in found if p.is_file() and not p.is_symlink() and p.stat().st_size < 2**30
+    )
 
 
 def truncate(rng: random.Random, run: Path) -> str:

@@ -402,6 +402,21 @@ def test_the_report_says_what_the_runs_say(made_up_bank, tmp_path):
     assert page.read_text("utf-8") == before
 
 
+def test_the_rates_of_the_alarms_are_those_of_evaluate(made_up_bank, tmp_path, lldscope_command):
+    page = tmp_path / "alarms.md"
+    page.write_text(report.ALARMS.read_text("utf-8"), "utf-8")
+    report.write_rates(made_up_bank, page)
+    text = page.read_text("utf-8")
+    told = json.loads(lldscope_command("evaluate", made_up_bank, "--json").stdout)
+    decay = next(rule for rule in told["rules"] if rule["rule"] == "lld-decay")
+    cells = [f"{k} of {n}" for k, n in (decay["fired"][of] for of in ("held", "collapsed"))]
+    (row,) = (line.split(" | ") for line in text.splitlines() if line.startswith("| `lld-decay`"))
+    assert [row[1], row[3]] == cells
+    assert row[5].startswith("{} of {} (".format(*decay["warned"]))
+    assert "| reward < 0.8 × its best | " in text
+    assert "<!-- rates-test -->\nNo runs yet." in text, "all runs of this bank are for development"
+
+
 def test_a_report_without_runs(tmp_path):
     found = results.collect(tmp_path)
     assert found.runs == []

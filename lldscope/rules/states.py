@@ -22,7 +22,7 @@ State = Literal["inactive", "pending", "firing", "resolved"]
 Phases = Sequence[Phase | None]
 Span = tuple[int, int | None]
 
-NO_RATE = "threshold rule: its false-alarm rate is not known"
+NO_RATE = "no rate is promised; docs/alarms.md counts false alarms in real runs"
 ORDER = {"critical": 0, "warning": 1, "info": 2}
 
 

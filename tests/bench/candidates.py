@@ -162,7 +162,7 @@ def compare(bank: Path = BANK, split: Any = "development", arl: float = DEFAULT_
         "declined",
         "held",
     )
-    print(f"{'':52}" + "".join(f"{name:>28}" for name in (*head, "false alarms/1000 steps")))
+    print(f"{'':52}" + "".join(f"{name:>32}" for name in (*head, "false alarms/1000 steps")))
     fallen = {run.name: fall_of(run, frames[run.name]) for run in runs}
     for name, fires in alarms():
         judged = [
@@ -176,37 +176,37 @@ def compare(bank: Path = BANK, split: Any = "development", arl: float = DEFAULT_
         ]
         told = score(judged, [name])[0].to_dict()
         cells = [
-            _share(told["warned"]),
-            _lead(told),
-            _fall(told),
-            *(_share(told["fired"].get(label, [0, 0])) for label in ("declined", "held")),
-            _rate(told),
+            share_cell(told["warned"]),
+            lead_cell(told),
+            fall_cell(told),
+            *(share_cell(told["fired"].get(label, [0, 0])) for label in ("declined", "held")),
+            rate_cell(told),
         ]
-        print(f"{name:52}" + "".join(f"{cell:>28}" for cell in cells))
+        print(f"{name:52}" + "".join(f"{cell:>32}" for cell in cells))
     if falls:
         print(f"largest fall of the level in runs that held: {max(falls):.0%} of its size")
 
 
-def _share(counts: list[int]) -> str:
+def share_cell(counts: list[int]) -> str:
     k, n = counts
     low, high = wilson(k, n)
     return f"{k} of {n} ({100 * low:.0f}–{100 * high:.0f} %)" if n else "–"
 
 
-def _lead(told: dict[str, Any]) -> str:
+def lead_cell(told: dict[str, Any]) -> str:
     if told["lead_median"] is None:
         return "–"
     first, last = told["lead_range"]
     return f"{told['lead_median']:.0f}, {told['lead_p10']:.0f}, {first}–{last}"
 
 
-def _fall(told: dict[str, Any]) -> str:
-    k, n = told["warned_of_fall"]
+def fall_cell(told: dict[str, Any]) -> str:
     share = told["fall_lead_share_median"]
-    return f"{k} of {n}" + ("" if share is None else f", {share:.0%} before")
+    before = "" if share is None else f", {100 * share:.0f} % before"
+    return share_cell(told["warned_of_fall"]) + before
 
 
-def _rate(told: dict[str, Any]) -> str:
+def rate_cell(told: dict[str, Any]) -> str:
     low, high = told["false_alarms_per_1000_healthy_steps_interval"]
     rate = told["false_alarms_per_1000_healthy_steps"]
     return f"{rate:.2f} ({low:.2f}–{high:.2f})" if rate == rate else "–"

@@ -2,7 +2,7 @@
 
 python -m tests.study list      what is done, what is missing, hours to go
 python -m tests.study run       make what is missing; Ctrl-C stops, the same command goes on
-python -m tests.study report    tables and pictures of docs/study.md from the bank
+python -m tests.study report    the tables and pictures of docs/, from the bank
 """
 
 from __future__ import annotations
@@ -161,10 +161,10 @@ def _say_impossible(runs: list[Planned], states: dict[str, State]) -> None:
 
 @study.command()
 def report() -> None:
-    """Write the tables and pictures of docs/study.md from the bank."""
-    from .report import write
+    """Write the tables and pictures of docs/study.md and docs/alarms.md from the bank."""
+    from .report import write, write_rates
 
-    for file in write():
+    for file in (*write(), write_rates()):
         _say(str(file.relative_to(ROOT)))
 
 

@@ -1,6 +1,6 @@
-"""`python -m tests.study report`: what docs/study.md says in numbers, from the bank.
+"""`python -m tests.study report`: the numbers of docs/study.md and docs/alarms.md, from the bank.
 
-The page is written by hand; between `<!-- NAME -->` and `<!-- end of NAME -->` stands what is
+The pages are written by hand; between `<!-- NAME -->` and `<!-- end of NAME -->` stands what is
 generated, and is replaced.
 """
 
@@ -16,9 +16,11 @@ from lldscope.errors import LldscopeError
 from . import analyses, mechanism, tables
 from .arms import ROOT
 from .bank import BANK
+from .rates import rates
 from .results import Results, collect
 
 PAGE = ROOT / "docs" / "study.md"
+ALARMS = ROOT / "docs" / "alarms.md"
 PICTURES = {
     "rewards": "Reward of every run, arm by arm: ten-step means, × collapse, ▽ first decay alarm, "
     "red where the run collapsed",
@@ -60,6 +62,15 @@ def write(bank: Path = BANK, page: Path = PAGE, pictures: bool = True) -> list[P
             text = filled(text, f"picture-{name}", link)
     page.write_text(text, "utf-8")
     return [page, *made.values()]
+
+
+def write_rates(bank: Path = BANK, page: Path = ALARMS) -> Path:
+    """Fill the tables of how often the alarms are wrong; the file."""
+    text = page.read_text("utf-8")
+    for split in ("development", "test"):
+        text = filled(text, f"rates-{split}", rates(bank, split))
+    page.write_text(text, "utf-8")
+    return page
 
 
 def _pictures(results: Results, folder: Path) -> dict[str, Path]:

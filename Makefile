@@ -28,9 +28,11 @@ bench: $(READY)
 	$(BIN)/python -m tests.bench
 
 sample_runs: $(READY)
-	rm -rf sample_runs/grpo sample_runs/grpo-llds
+	rm -rf sample_runs/grpo sample_runs/grpo-llds sample_runs/retriever-dies
 	$(BIN)/lldscope train demo name=grpo --run sample_runs/grpo
 	$(BIN)/lldscope train demo name=grpo-llds llds=action --run sample_runs/grpo-llds
+	$(BIN)/python -m tests.study.faults retriever-dies tests/study/base.yaml steps=90 prompts=8 \
+		--seed 12 --run sample_runs/retriever-dies
 
 $(READY): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \

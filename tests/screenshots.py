@@ -37,7 +37,7 @@ class Picture(NamedTuple):
 
 
 PAGES = {
-    "runs": Picture("/", "tbody tr:last-child .spark", "light", 360),
+    "runs": Picture("/", "tbody tr:last-child .spark", "light", 430),
     "run": Picture("/run/grpo", DRAWN, "light", 1110),
     "run-dark": Picture("/run/grpo", DRAWN, "dark", 800),
     "alarms": Picture("/run/grpo", DRAWN, "light", 860),

@@ -72,8 +72,8 @@ LLD: tuple[Rule, ...] = (
         evidence="Δ of correct responses (log π after the step's updates minus before, Def. 4.1), "
         "one bounded score per step in a sequential test; without Δ, how far the likelihood of "
         "correct responses lies under its best.",
-        advice="Save a checkpoint now. Switch LLDS on (action gate, λ 0.1 to 0.3), or lower the "
-        "learning rate, add KL, or mask long low-likelihood incorrect responses.",
+        advice="Save a checkpoint now. Lower the learning rate, switch LLDS on (action gate, λ 0.1 "
+        "to 0.3), add KL, or mask long low-likelihood incorrect responses.",
         confused_with="A learning rate that jumped, tool text that is trained on, a dead tool, "
         "mixed-up groups: each can push Δ below zero. Where one of them began first, this rule is "
         "silent and that one speaks (see precedence). On levels only: harder questions that begin "

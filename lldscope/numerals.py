@@ -22,6 +22,12 @@ def number(value: float | None, digits: int = 3) -> str:
     return "–" if value is None else true_minus(f"{value:,.{digits}g}")
 
 
+def short(value: float, digits: int = 3) -> str:
+    """For messages: so many significant digits, and up to a million all before the point."""
+    form = ",.0f" if 10**digits <= abs(value) < 1e6 else f".{digits}g"
+    return f"{value:{form}}"
+
+
 def signed(value: float, form: str = ".3g") -> str:
     """A difference: plus or minus before it, in the given form."""
     return true_minus(f"{value:+{form}}")

@@ -222,8 +222,13 @@ class Run:
 
 
 def _is_event(value: Any) -> bool:
-    """Whether a line of events.jsonl can be shown: an object whose step, if any, is a step."""
-    if not isinstance(value, dict):
-        return False
-    step = value.get("step")
-    return step is None or (type(step) is int and 0 <= step < 2**31)
+    """Whether a line of events.jsonl can be shown: an object of a kind, whose step and attempt, if
+    any, are such."""
+    return (
+        isinstance(value, dict)
+        and isinstance(value.get("kind"), str)
+        and all(
+            n is None or (type(n) is int and 0 <= n < 2**31)
+            for n in (value.get("step"), value.get("attempt"))
+        )
+    )

@@ -21,6 +21,7 @@ import numpy as np
 
 from .errors import LldscopeError, UsageError
 from .evidence import Evidence
+from .numerals import short
 from .rule_cases import Case
 from .rule_sql import BadExpression, Expressions
 from .rules import RULES, Rule
@@ -168,8 +169,8 @@ def _rule(table: dict[str, Any], where: str) -> UserRule:
 
     def message(e: Evidence, row: int) -> str:
         value = float(rows(e)[1][row])
-        shown = "" if math.isnan(value) else f": {value:.3g} {unit}".rstrip()
-        limit = "" if math.isnan(threshold) else f" (limit {threshold:.3g})"
+        shown = "" if math.isnan(value) else f": {short(value)} {unit}".rstrip()
+        limit = "" if math.isnan(threshold) else f" (limit {short(threshold)})"
         return f"{table['message']}{shown}{limit}"
 
     rule = Rule(

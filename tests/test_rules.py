@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lldscope.assess import Assessment, assess
+from lldscope.numerals import short
 from lldscope.rule_cases import Case, drawn, frame
 from lldscope.rules import LOOK_ALIKES, RULES, STALLED, page
 from lldscope.rules.measures import observed, over_former_max, percent, trailing_sd
@@ -286,6 +287,12 @@ def test_messages_are_one_sentence_with_numbers(index):
     for finding in result.look_alikes().values():
         assert finding.evidence
         assert "nan" not in finding.evidence, finding
+
+
+def test_numbers_of_messages_are_no_powers_of_ten_where_people_would_write_them_out():
+    told = [short(v) for v in (0.012345, 0.5, 999.4, 2345.6, -2345.6, 123456.0, 1234567.0)]
+    assert told == ["0.0123", "0.5", "999", "2,346", "-2,346", "123,456", "1.23e+06"]
+    assert (short(2345.6, 2), short(0.0256, 2)) == ("2,346", "0.026")
 
 
 @pytest.mark.parametrize(("part", "made_now"), [("rules", page.markdown), ("faults", fault_table)])

@@ -139,6 +139,17 @@ def test_empty_lines_in_place_of_a_manifest_are_damage_and_named_in_few_words(in
     assert damaged["manifest/a1-r0.jsonl other lines"] == "980 more are no better"
 
 
+@pytest.mark.parametrize("odd", [{"kind": []}, {"step": 3}, {"kind": "resume", "attempt": [[]]}])
+def test_events_that_are_none_are_left_out_and_named(make_run, odd):
+    path = make_run(steps=range(3))
+    sound = {"kind": "lr_change", "step": 1}
+    (path / "events.jsonl").write_text(f"{json.dumps(odd)}\n{json.dumps(sound)}\n")
+    with lldscope.open_run(path) as run:
+        assert run.events() == [sound]
+        assert "events.jsonl" in run.damaged
+        assert run.assess().last_step == 2
+
+
 def test_a_manifest_cannot_point_outside_the_run(in_parts, tmp_path):
     secret = tmp_path / "secret.parquet"
     secret.write_bytes(_first_part(in_parts, "steps").read_bytes())

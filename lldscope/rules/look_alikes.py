@@ -22,6 +22,7 @@ import numpy as np
 
 from .. import detectors as d
 from ..evidence import Evidence, Flags
+from ..numerals import short
 from ..phases import LEAST
 from . import traces
 from .faults import FAULTS
@@ -217,7 +218,7 @@ def _quiet(rule: Rule, e: Evidence) -> Finding:
     row = int(np.nanargmax(value - limit))
     by_ratio = limit[row] > 1 and "×" in rule.unit
     unit = "× the most before" if by_ratio else rule.unit.split(", or ×")[0]
-    told = f"{value[row]:.2g} {unit} at most (limit {limit[row]:.2g})"
+    told = f"{short(value[row], 2)} {unit} at most (limit {short(limit[row], 2)})"
     beyond = value[row] > limit[row]
     if beyond:
         told += ", not for long enough or with other signs against it"

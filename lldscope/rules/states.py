@@ -15,6 +15,7 @@ import numpy as np
 
 from .. import detectors as d
 from ..evidence import Evidence, Flags
+from ..numerals import short
 from ..phases import Phase
 
 Severity = Literal["info", "warning", "critical"]
@@ -143,7 +144,7 @@ def _alert(rule: Rule, e: Evidence, row: int, state: State, spans: Sequence[Span
 
 def _message(rule: Rule, value: float, threshold: float) -> str:
     first = rule.meaning.split(". ")[0].rstrip(".")
-    return f"{first[0].lower()}{first[1:]}: {value:.3g} {rule.unit} (limit {threshold:.3g})"
+    return f"{first[0].lower()}{first[1:]}: {short(value)} {rule.unit} (limit {short(threshold)})"
 
 
 def states(holds: Flags, for_steps: int, clear_steps: int) -> list[State]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from .. import detectors as d
 from .. import phases as p
 from ..evidence import SMOOTH, Evidence, once
+from ..numerals import short
 from .measures import column, mean, percent
 from .states import Rule
 
@@ -28,7 +29,7 @@ def _entropy(e: Evidence, t: int) -> str:
 
 def _gradient(e: Evidence, t: int) -> str:
     return (
-        f"the gradient norm is {e.column('grad_norm')[t]:.3g}, over two steps "
+        f"the gradient norm is {short(e.column('grad_norm')[t])}, over two steps "
         f"{e.grad_ratio[t]:.1f} × its trailing median (limit {p.GRAD_BREAKOUT:g} ×)"
     )
 

@@ -75,6 +75,7 @@ class Evidence:
     grad_ratio: d.Series  # gradient norm over its trailing median
     entropy_ratio: d.Series  # entropy over its trailing median
     entropy_gain: d.Series  # nats/token above its lowest trailing mean
+    entropy_rise: d.Series  # × its lowest trailing mean
     kept: dict[Any, Any] = field(default_factory=dict, repr=False, compare=False)  # see `once`
 
     @once
@@ -171,7 +172,8 @@ def gather(signals: pd.DataFrame, arl: float, restarts: Restarts | None = None) 
             decay=decay.test(signals, arl, parts.tolist()),
             grad_ratio=on_measured(gradient, lambda v: d.over_median(v, 2, 5, 30, 10), parts),
             entropy_ratio=on_measured(entropy, lambda v: d.over_median(v, 3, 10, 50, 15), parts),
-            entropy_gain=on_measured(entropy, _above_lowest, parts),
+            entropy_gain=on_measured(entropy, lambda v: _now(v) - _lowest(v), parts),
+            entropy_rise=on_measured(entropy, lambda v: _now(v) / _lowest(v), parts),
         )
 
 
@@ -245,9 +247,13 @@ def counted(gain: d.Series, size: float | d.Series) -> d.Series:
     return np.clip(gain, -loss, most)
 
 
-def _above_lowest(entropy: d.Series) -> d.Series:
+def _now(entropy: d.Series) -> d.Series:
+    return d.trailing_mean(entropy, 3, 1)
+
+
+def _lowest(entropy: d.Series) -> d.Series:
     lowest = np.fmin.accumulate(d.trailing_mean(entropy, SMOOTH, SMOOTH))
-    return d.trailing_mean(entropy, 3, 1) - lowest
+    return np.maximum(lowest, 1e-12)
 
 
 def _pooled_delta(signals: pd.DataFrame) -> d.Series:

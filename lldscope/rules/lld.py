@@ -94,8 +94,8 @@ LLD: tuple[Rule, ...] = (
         needs=("delta_correct", "correct_logp"),
         meaning="Decay has turned into a break-out of gradient norm or entropy, or a reward crash: "
         "phase III of Lazy Likelihood Displacement. Waiting does not help.",
-        evidence="Phase collapse: decay now or in the last 40 steps, together with entropy-surge, "
-        "grad-explosion or reward-crash.",
+        evidence="Phase collapse: decay now or in the last 40 steps, together with an entropy of "
+        "twice its trailing median, grad-explosion or reward-crash.",
         advice="Stop. Go back to a checkpoint from before the decay alarm and train on with LLDS.",
         confused_with="Whatever takes the reward without taking likelihood from correct responses "
         "first: then no decay comes before it, and reward-crash speaks alone.",

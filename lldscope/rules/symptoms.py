@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from .. import detectors as d
 from .. import phases as p
-from ..evidence import SMOOTH, Evidence, once
+from ..evidence import SMOOTH, Evidence, Flags, once
 from ..numerals import short
 from .measures import column, mean, percent
 from .states import Rule
 
+ENTROPY_RISE = 1.5  # × its lowest ten-step mean …
+ENTROPY_GOING = 1.2  # … and × its trailing median: one that stays where it is has ended
 ABANDONED = 0.33  # × trailing median of the valid searches
 NO_SIGNAL = 0.95  # of the groups, mean over …
 NO_SIGNAL_STEPS = 10
@@ -19,11 +21,16 @@ def _searches_left(e: Evidence) -> d.Series:
     return d.over_median(e.column("valid_searches"), 5, 5, 50, 15)
 
 
+def _entropy_rises(e: Evidence) -> Flags:
+    risen = (e.entropy_rise >= ENTROPY_RISE) & (e.entropy_gain >= p.ENTROPY_GAIN)
+    return risen & (e.entropy_ratio >= ENTROPY_GOING)
+
+
 def _entropy(e: Evidence, t: int) -> str:
     return (
-        f"the entropy is {e.entropy_ratio[t]:.1f} × its trailing median and "
-        f"{e.entropy_gain[t]:.2f} nats/token above its lowest (limits {p.ENTROPY_BREAKOUT:g} × and "
-        f"{p.ENTROPY_GAIN:g})"
+        f"the entropy is {e.entropy_rise[t]:.1f} × its lowest, {e.entropy_gain[t]:.2f} nats/token "
+        f"above it, and {e.entropy_ratio[t]:.1f} × its trailing median (limits {ENTROPY_RISE:g} ×, "
+        f"{p.ENTROPY_GAIN:g} and {ENTROPY_GOING:g} ×)"
     )
 
 
@@ -65,17 +72,17 @@ SYMPTOMS: tuple[Rule, ...] = (
         needs=("entropy",),
         meaning="The entropy of the policy has left its usual range upwards. It can subside by "
         "itself.",
-        evidence="Mean entropy over action tokens: the last three steps against the median of the "
-        "50 steps before, and its distance from the lowest ten-step mean so far.",
+        evidence="Mean entropy over action tokens, the last three steps: against its lowest "
+        "ten-step mean so far, and against the median of the 50 steps before.",
         advice="Look at Δ of correct responses and at samples; lower the learning rate if it goes "
         "on.",
         confused_with="A changed data mix or sampling temperature moves the entropy as well; tool "
         "text that counts as the policy's own (mask-lint) raises it at one step.",
-        holds=lambda e, phases: p.entropy_breaks_out(e),
-        value=lambda e: e.entropy_ratio,
-        threshold=lambda e: p.ENTROPY_BREAKOUT,
-        unit="× trailing median",
-        for_steps=5,
+        holds=lambda e, phases: _entropy_rises(e),
+        value=lambda e: e.entropy_rise,
+        threshold=lambda e: ENTROPY_RISE,
+        unit="× its lowest",
+        for_steps=2,
         message=_entropy,
     ),
     Rule(

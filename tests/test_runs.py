@@ -60,7 +60,8 @@ def test_a_live_run_is_followed_and_equals_a_fresh_reading(tmp_path, monkeypatch
         record_steps(recorder, range(step, step + 1))
         if step % 3 == 0:
             run.refresh()
-            run.signals()
+            signals = run.signals()
+            pd.testing.assert_frame_equal(signals, run.sql("FROM signals")[list(signals)])
     recorder.close()
     assert run.refresh()
     fresh = lldscope.open_run(path).signals()

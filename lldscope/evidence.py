@@ -173,7 +173,7 @@ def gather(signals: pd.DataFrame, arl: float, restarts: Restarts | None = None) 
             grad_ratio=on_measured(gradient, lambda v: d.over_median(v, 2, 5, 30, 10), parts),
             entropy_ratio=on_measured(entropy, lambda v: d.over_median(v, 3, 10, 50, 15), parts),
             entropy_gain=on_measured(entropy, lambda v: _now(v) - _lowest(v), parts),
-            entropy_rise=on_measured(entropy, lambda v: _now(v) / _lowest(v), parts),
+            entropy_rise=on_measured(entropy, _over_lowest, parts),
         )
 
 
@@ -252,8 +252,11 @@ def _now(entropy: d.Series) -> d.Series:
 
 
 def _lowest(entropy: d.Series) -> d.Series:
-    lowest = np.fmin.accumulate(d.trailing_mean(entropy, SMOOTH, SMOOTH))
-    return np.maximum(lowest, 1e-12)
+    return np.fmin.accumulate(d.trailing_mean(entropy, SMOOTH, SMOOTH))
+
+
+def _over_lowest(entropy: d.Series) -> d.Series:
+    return _now(entropy) / np.maximum(_lowest(entropy), 1e-12)
 
 
 def _pooled_delta(signals: pd.DataFrame) -> d.Series:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from lldscope.assess import DEFAULT_ARL
 from lldscope.bank import read_bank
-from lldscope.scoring import ANY, Judged, fall_of, judge, score
+from lldscope.scoring import ANY, RECOVERED, Judged, judge, score
 from tests.bench.candidates import fall_cell, lead_cell, rate_cell, share_cell, starts
 from tests.bench.rivals import RIVALS
 
@@ -16,7 +17,7 @@ from .tables import table
 
 RULES = ("lld-decay", "lld-collapse", "entropy-surge", "grad-explosion", "reward-crash")
 LABELS = ("held", "declined", "collapsed")
-NO_FAULT = (*LABELS, "recovered")
+NO_FAULT = (*LABELS, RECOVERED)
 
 
 def rates(bank: Path, split: Any) -> str:
@@ -41,7 +42,7 @@ def _with_rivals(j: Judged) -> Judged:
     signals = j.run.signals()
     step = signals["step"].to_numpy()
     rivals = {name: starts(fires(signals, DEFAULT_ARL), step) for name, fires in RIVALS.items()}
-    return Judged(j.run, j.steps, {**j.fired, **rivals}, fall_of(j.run, signals))
+    return replace(j, fired={**j.fired, **rivals})
 
 
 def _made_of(judged: list[Judged]) -> str:

@@ -69,13 +69,19 @@ def _monitor(run: str | os.PathLike[str]) -> object:
     return Monitor(Path(run))
 
 
+def _alarms() -> list[str]:
+    from .rules import RULES
+
+    return [rule.id for rule in RULES]
+
+
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="lldscope")
 @click.pass_context
 def cli(ctx: click.Context) -> None:
     """See Lazy Likelihood Displacement before it kills a GRPO run."""
     # What the trainer may ask of the analyzer; it does not import it.
-    ctx.obj = {"monitor": _monitor}
+    ctx.obj = {"monitor": _monitor, "alarms": _alarms}
 
 
 def _printable(error: object) -> str:

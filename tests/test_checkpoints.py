@@ -111,7 +111,7 @@ def test_only_the_newest_are_kept_and_the_last_healthy_one(tmp_path):
             self.looks += 1
             alarm = {
                 "rule": "entropy-surge", "severity": "warning", "state": "firing", "step": 1,
-                "message": "",
+                "message": "", "episodes": [[1, None]],
             }  # fmt: skip
             return None, [alarm] if self.looks == 2 else []
 

@@ -9,9 +9,11 @@ import torch
 from click.testing import CliRunner
 from keeper import SMALL, Keeper
 from lldscope_trainer import cli
+from lldscope_trainer.checkpoint import Checkpoints, find_checkpoint
 from lldscope_trainer.config import load_config
 from lldscope_trainer.guard import Guard
 from lldscope_trainer.loop import train
+from lldscope_trainer.train import Trainer
 from safetensors.torch import load_file
 
 import lldscope
@@ -20,6 +22,7 @@ import lldscope
 def alarm(rule: str = "lld-decay", state: str = "firing", step: int = 2) -> dict:
     return {
         "rule": rule, "severity": "warning", "state": state, "step": step, "message": "Δ fell",
+        "episodes": [[step, None]],
     }  # fmt: skip
 
 
@@ -41,11 +44,29 @@ def test_what_it_decides():
     guard = Guard("stop,llds,save", "lld-decay, lld-collapse")
     assert guard.decide([]) == ((), None)
     assert guard.decide([alarm("truncation")]) == ((), None)
-    assert guard.decide([alarm()]) == (("save", "llds", "stop"), "lld-decay")
+    assert guard.decide([alarm()]) == (("llds", "save", "stop"), "lld-decay")
     assert guard.firing == ("lld-decay", "truncation")
+    assert guard.decide([alarm()]) == ((), None), "it goes on firing: nothing new"
     assert guard.decide([alarm(state="resolved")]) == ((), None)
     assert guard.firing == ("truncation",)
-    assert Guard("off", "lld-decay").decide([alarm()]) == ((), None)
+    assert guard.decide([alarm(step=9)]) == (("llds", "save", "stop"), "lld-decay"), "once more"
+    again = alarm() | {"episodes": [[2, 5], [9, 12], [14, None]]}  # resolved between two looks
+    assert guard.decide([again]) == (("llds", "save", "stop"), "lld-decay")
+    off = Guard("off", "lld-decay")
+    assert off.decide([alarm()]) == ((), None)
+    assert (off.firing, off.answered) == (("lld-decay",), ())
+
+
+def test_after_a_resume_what_was_answered_is_not_answered_again():
+    before = Guard("stop", "lld-decay,lld-collapse")
+    before.decide([alarm()])
+    assert before.answered == ("lld-decay",)
+    # A new process knows nothing: its first look tells everything that still fires.
+    guard = Guard("stop", "lld-decay,lld-collapse", before.answered)
+    assert guard.decide([alarm(), alarm("truncation")]) == ((), None)
+    assert guard.decide([alarm("lld-collapse")]) == (("stop",), "lld-collapse")
+    assert guard.decide([alarm(state="resolved")]) == ((), None)
+    assert guard.decide([alarm(step=30)]) == (("stop",), "lld-decay")
 
 
 def test_an_info_is_no_reason_to_call_a_checkpoint_unhealthy():
@@ -64,7 +85,12 @@ def test_rolling_back_takes_weights_and_optimizer_back(tmp_path):
         load_config("tiny", [*settings, "steps=5"]), keeper, run_dir=tmp_path,
         monitor=Script(look5=[alarm()]),
     )  # fmt: skip
-    assert [e["kind"] for e in keeper.events] == ["checkpoint", "checkpoint", "rollback", "llds"]
+    # What was gone back to is written down at once: a run killed now must not wake up ill.
+    kinds = [e["kind"] for e in keeper.events]
+    assert kinds == ["checkpoint", "checkpoint", "rollback", "llds", "checkpoint"]
+    newest = find_checkpoint(tmp_path).state
+    assert (newest.step, newest.llds, newest.alarmed) == (5, "action", ("lld-decay",))
+    assert newest.answered == ("lld-decay",)
     back = keeper.events[2]
     assert (back["step"], back["to_step"], back["rule"]) == (4, 4, "lld-decay")
     saved = load_file(tmp_path / "checkpoints/step-00000004/policy/model.safetensors")
@@ -80,6 +106,50 @@ def test_rolling_back_takes_weights_and_optimizer_back(tmp_path):
     assert before["loss_llds"] is None
     assert after["loss_llds"] is not None, "the guard switched LLDS on"
     assert after["policy_version"] == before["policy_version"], "the weights are those of step 4"
+
+
+def test_what_was_given_up_is_no_checkpoint_any_more(tmp_path):
+    """One made within the margin, before the alarm fired, looks healthy once the margin is over."""
+    keeper = Keeper()
+    later = alarm("lld-collapse", step=7)
+    train(
+        load_config("tiny", [*SMALL, "eval_questions=0", "checkpoint_every=2", "guard=rollback",
+                             "checkpoints_kept=2", "guard_margin=3", "steps=8"]),
+        keeper, run_dir=tmp_path, monitor=Script(look5=[alarm(step=4)], look8=[later]),
+    )  # fmt: skip
+    back = [(e["step"], e["to_step"]) for e in keeper.events if e["kind"] == "rollback"]
+    assert back == [(4, 2), (7, 2)], "not to the ill weights of step 4"
+    steps = [c.state.step for c in Checkpoints(tmp_path, 1).all()]
+    assert steps == [2, 8]
+
+
+@pytest.mark.parametrize(
+    ("given", "in_force"),
+    [
+        ([], ("action", 0.2)),
+        (["llds=off"], ("off", 0.2)),
+        (["llds_coefficient=0.4"], ("action", 0.4)),
+        (["llds=token", "llds_coefficient=0.3"], ("token", 0.3)),
+    ],
+)
+def test_what_a_resume_asks_for_goes_before_what_the_guard_did(tmp_path, given, in_force):
+    run = tmp_path / "run"
+    arguments = [*SMALL, "eval_questions=0", "guard=llds,stop", "steps=9", "--run", str(run)]
+    monitor = Script(look1=[alarm()])
+    result = CliRunner().invoke(cli.train, ["tiny", *arguments], obj={"monitor": lambda _: monitor})
+    assert result.exit_code == cli.STOPPED_BY_GUARD, result.output
+    _, checkpoint = cli._resumed(run, given[0] if given else None, tuple(given[1:]))
+    trainer = Trainer(load_config("tiny", SMALL), Keeper(), checkpoint=checkpoint)
+    assert (trainer.updater.llds_gate, trainer.updater.llds_coefficient) == in_force
+
+
+def test_an_alarm_that_does_not_exist_is_refused(lldscope_command, tmp_path):
+    done = lldscope_command(
+        "train", "tiny", "guard=stop", "guard_on=lld_decay", "--run", tmp_path / "run"
+    )
+    assert done.returncode == 2
+    assert "there is no alarm 'lld_decay'; there are lld-stagnation, lld-decay," in done.stderr
+    assert not (tmp_path / "run").exists()
 
 
 def test_without_a_healthy_checkpoint_it_says_so(tmp_path):

@@ -262,3 +262,34 @@ def test_more_processes_than_gpus_are_refused(monkeypatch):
         monkeypatch.setenv(name, value)
     with pytest.raises(LldscopeError, match="one process per GPU"):
         start("cuda")
+
+
+FIRST_KL = """
+import torch
+from keeper import SMALL, Keeper
+from lldscope_trainer.config import load_config
+from lldscope_trainer.scoring import action_logps
+from lldscope_trainer.train import Trainer
+
+settings = [*SMALL, "optimizer=deepspeed", "dtype=bfloat16", "kl_coefficient=0.1"]
+trainer = Trainer(load_config("tiny", settings), Keeper())
+ids = torch.randint(5, 500, (4, 300))
+mask = torch.ones_like(ids)
+mask[:, 0] = 0
+with torch.no_grad():
+    models = trainer.policy.model, trainer._reference
+    now, reference = (action_logps(model, ids, mask) for model in models)
+print((now - reference).abs().max().item())
+"""
+
+
+@pytest.mark.slow
+@needs_deepspeed
+def test_the_kl_begins_at_nothing_where_deepspeed_has_rounded_the_weights():
+    """300 positions: rotary frequencies rounded to bfloat16 would show more the later."""
+    done = subprocess.run(
+        [sys.executable, "-c", FIRST_KL], cwd=Path(__file__).parent,
+        capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-4000:]
+    assert float(done.stdout.split()[-1]) == 0.0

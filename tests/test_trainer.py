@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 
 import pytest
 import torch
@@ -341,3 +342,44 @@ def test_recording_changes_nothing_in_the_training():
         for name in names:
             values = [[row[name] for row in k.rows(table)] for k in (bare, full)]
             assert values[0] == values[1], name
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        (["prompts=4"], "a step takes 4 questions, the training data holds 3"),
+        (
+            ["prompts=2", "sequence_tokens=64"],
+            "question 2 of mine has .* leaves no room for a turn",
+        ),
+    ],
+    ids=["too few", "too long"],
+)
+def test_questions_that_no_step_could_take_are_refused_at_once(
+    lldscope_command, tmp_path, settings, said
+):
+    """Not at the step that draws them, hours later and after every resume again."""
+    asked = ["Who?", "What?", "Who " * 60]
+    questions = tmp_path / "mine.jsonl"
+    questions.write_text("".join(
+        json.dumps({"id": i, "data_source": "mine", "question": q, "answers": ["x"]}) + "\n"
+        for i, q in enumerate(asked)
+    ))  # fmt: skip
+    corpus = tmp_path / "corpus.jsonl"
+    corpus.write_text(json.dumps({"id": "1", "contents": "Title\nText"}) + "\n")
+    done = lldscope_command(
+        "train", "tiny", f"data={questions}", f"corpus={corpus}", *settings,
+        "--run", tmp_path / "run",
+    )  # fmt: skip
+    assert done.returncode == 2, done.stderr
+    assert re.search(said, done.stderr)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_small_share_still_measures_something():
+    keeper = Keeper()
+    train(
+        load_config("tiny", [*SMALL, "eval_questions=0", "rescore_share=0.01", "steps=2"]), keeper
+    )
+    measured = [r for r in keeper.rows("actions") if r["logp_post_sum"] is not None]
+    assert len({(r["step"], r["response_id"]) for r in measured}) == 2

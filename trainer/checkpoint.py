@@ -38,8 +38,9 @@ STATE = "state.json"
 @dataclass(frozen=True)
 class State:
     """Where training stood. `step` is the next one to do; `llds` and `llds_coefficient` are what
-    was in force, which a guard may have changed; `alarmed` names the alarms that were firing;
-    `probe_set` is the fixed set of probes.py."""
+    was in force, which a guard may have changed; `alarmed` names the alarms that were firing, and
+    `answered` those of them that the guard had acted on; `probe_set` is the fixed set of
+    probes.py."""
 
     step: int
     policy_version: int
@@ -47,6 +48,7 @@ class State:
     llds_coefficient: float
     world_size: int
     alarmed: tuple[str, ...] = ()
+    answered: tuple[str, ...] = ()
     probe_set: tuple[str, ...] = ()
 
 
@@ -96,6 +98,12 @@ class Checkpoints:
         latest = now - self._margin
         clean = [c for c in self.all() if not c.state.alarmed and c.state.step <= latest]
         return max(clean, key=lambda c: c.state.step, default=None)
+
+    def forget_after(self, step: int) -> None:
+        """Drop what was made after the checkpoint of `step`: a branch that was given up."""
+        for checkpoint in self.all():
+            if checkpoint.state.step > step:
+                shutil.rmtree(checkpoint.path, ignore_errors=True)
 
     def write(
         self, state: State, policy: Policy, optimizer: Optimizer, processes: Processes
@@ -173,4 +181,5 @@ def _read_state(path: Path) -> State:
     read = json.loads(path.read_text("utf-8"))
     if not isinstance(read, dict):
         raise ValueError("its state is no mapping")
-    return State(**read | {"alarmed": tuple(read.get("alarmed", ()))})
+    rules = {name: tuple(read.get(name, ())) for name in ("alarmed", "answered")}
+    return State(**read | rules)

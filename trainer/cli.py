@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Collection
 from contextlib import closing, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -39,7 +41,8 @@ def train(
     resume: bool,
     settings: bool,
 ) -> None:
-    """Train as CONFIG says: a YAML file or the name of a shipped configuration (tiny, demo).
+    """Train as CONFIG says: a YAML file or the name of a shipped configuration (tiny, demo,
+    search-r1-3b).
 
     KEY=VALUE settings override the file, for example `lldscope train demo llds=action seed=1`.
     The run is recorded in runs/NAME-SEED unless --run names another directory.
@@ -61,10 +64,14 @@ def train(
         if resume:
             chosen, checkpoint = _resumed(run, config, overrides)
         else:
-            if config is None:
-                raise UsageError("Say what to train: a YAML file, or a shipped configuration: tiny")
             from .config import load_config
+            from .settings import shipped
 
+            if config is None:
+                raise UsageError(
+                    f"Say what to train: a YAML file, or a shipped configuration: "
+                    f"{', '.join(shipped())}"
+                )
             chosen = load_config(config, overrides)
         summary, run_dir = _train(ctx, chosen, run, checkpoint)
     except LldscopeError as error:
@@ -91,6 +98,8 @@ def _train(
     from .train import Trainer
 
     _refuse_early(settings)
+    if settings.guard != "off" and "alarms" in (ctx.obj or {}):
+        _check_alarms(settings.guard_on, ctx.obj["alarms"]())
     with closing(start(settings.device)) as processes:
         first = processes.rank == 0
         run_dir = wanted if checkpoint else _new_run_dir(wanted, settings, processes)
@@ -166,7 +175,11 @@ def _resumed(
     if not isinstance(saved, dict):
         raise LldscopeError(f"{run}/run.json holds no settings to go on with")
     checkpoint = find_checkpoint(run)
-    return TrainConfig(**apply_overrides(saved, given, TrainConfig.names())), checkpoint
+    settings = TrainConfig(**apply_overrides(saved, given, TrainConfig.names()))
+    # What is asked for now goes before what the guard had made of it.
+    asked = {word.partition("=")[0] for word in given}
+    own = {k: getattr(settings, k) for k in ("llds", "llds_coefficient") if k in asked}
+    return settings, replace(checkpoint, state=replace(checkpoint.state, **own))
 
 
 def _closing_words(summary: Summary) -> str:
@@ -201,6 +214,15 @@ def _refuse_early(settings: TrainConfig) -> None:
     model_directory(settings.model)
     check_engine(settings)
     check_optimizer(settings)
+
+
+def _check_alarms(wanted: str, known: Collection[str]) -> None:
+    for rule in map(str.strip, wanted.split(",")):
+        if rule not in known:
+            raise UsageError(
+                f"guard_on={wanted} is not allowed: there is no alarm {rule!r}; there are "
+                f"{', '.join(known)}"
+            )
 
 
 def _new_run_dir(wanted: Path | None, settings: TrainConfig, processes: Processes) -> Path:

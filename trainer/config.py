@@ -11,6 +11,7 @@ from typing import Any
 
 from lldscope.errors import UsageError
 
+from .guard import ACTIONS
 from .settings import above, at_least, convert, one_of, read_settings, setting, share, some_of
 
 
@@ -207,9 +208,9 @@ class TrainConfig:
     checkpoints_kept: int = setting(2, "Checkpoints kept, the newest ones.", *at_least(1))
     guard: str = setting(
         "off",
-        "What to do on an alarm, in this order: save a checkpoint, roll back to the last healthy "
-        "one, switch LLDS on or raise it to guard_coefficient, stop.",
-        *some_of("save", "rollback", "llds", "stop"),
+        "What to do on an alarm, in this order: roll back to the last healthy checkpoint, switch "
+        "LLDS on or raise it to guard_coefficient, save a checkpoint, stop.",
+        *some_of(*ACTIONS),
     )
     guard_on: str = setting("lld-decay,lld-collapse", "Alarms that the guard acts on.")
     guard_margin: int = setting(

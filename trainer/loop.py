@@ -111,7 +111,7 @@ class _Between:
         self._config = config
         self._trainer = trainer
         self._monitor = monitor
-        self._guard = Guard(config.guard, config.guard_on)
+        self._guard = Guard(config.guard, config.guard_on, trainer.answered)
         margin = config.guard_margin if "rollback" in self._guard.actions else 0
         self._checkpoints = (
             Checkpoints(run_dir, config.checkpoints_kept, margin) if run_dir else None
@@ -125,18 +125,18 @@ class _Between:
         due = bool(self._config.checkpoint_every) and step % self._config.checkpoint_every == 0
         stopped = None
         for action in actions:
-            if action == "save":
-                self._save(report, step)
-            elif action == "rollback":
-                self._roll_back(report, cause)
-                due = False  # what was rolled back to is on disk
+            if action == "rollback":
+                # A run that is killed now must not go on from the weights that were given up.
+                due |= self._roll_back(report, cause)
             elif action == "llds":
                 self._switch_llds_on(report, cause)
+            elif action == "save":
+                due = True
             else:
                 stopped = f"the guard stopped the run at step {report.step}: {cause} fires"
                 self._trainer.event("guard_stop", step=report.step, rule=cause)
-                self._save(report, step)
-        if due and "save" not in actions and stopped is None:
+                due = True
+        if due:
             self._save(report, step)
         return stopped
 
@@ -156,7 +156,9 @@ class _Between:
     def _save(self, report: StepReport, step: int) -> None:
         if self._checkpoints is None:
             return
-        failure = self._trainer.save(self._checkpoints, step, self._guard.firing)
+        failure = self._trainer.save(
+            self._checkpoints, step, alarmed=self._guard.firing, answered=self._guard.answered
+        )
         if failure is None:
             self._trainer.event("checkpoint", step=report.step, resume_from=step)
             return
@@ -166,17 +168,21 @@ class _Between:
         )
         self._trainer.event("checkpoint_failed", step=report.step, reason=failure)
 
-    def _roll_back(self, report: StepReport, cause: str | None) -> None:
+    def _roll_back(self, report: StepReport, cause: str | None) -> bool:
+        """Go back to the healthy checkpoint; whether there was one."""
         healthy = self._checkpoints.healthy(report.step + 1) if self._checkpoints else None
-        if healthy is None:
+        if self._checkpoints is None or healthy is None:
             report.notes.append(f"{cause} fires, and there is no healthy checkpoint to go back to")
             self._trainer.event("rollback_failed", step=report.step, rule=cause)
-            return
+            return False
         self._trainer.restore(healthy, keep_llds=True)
+        if self._trainer.processes.rank == 0:
+            self._checkpoints.forget_after(healthy.state.step)
         report.notes.append(
             f"{cause} fires: rolled back to the weights before step {healthy.state.step}"
         )
         self._trainer.event("rollback", step=report.step, to_step=healthy.state.step, rule=cause)
+        return True
 
     def _switch_llds_on(self, report: StepReport, cause: str | None) -> None:
         updater, c = self._trainer.updater, self._config

@@ -50,11 +50,16 @@ class Players:
             self.engine.close()
 
 
+def sampling_of(config: TrainConfig) -> Sampling:
+    """How the configuration has tokens drawn, and turns and rollouts cut."""
+    names = Sampling.__dataclass_fields__
+    return Sampling(**{k: v for k, v in config.to_dict().items() if k in names})
+
+
 def make_players(config: TrainConfig, policy: Policy) -> Players:
     """The players that `config.engine` names. Raises LldscopeError for an engine that is not
     installed or does not answer."""
-    names = Sampling.__dataclass_fields__
-    sampling = Sampling(**{k: v for k, v in config.to_dict().items() if k in names})
+    sampling = sampling_of(config)
     greedy = replace(sampling, temperature=0.0)
     if config.engine == "in-process":
         return Players(Sampler(policy, sampling), Sampler(policy, greedy), policy)

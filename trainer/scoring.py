@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn.functional import linear
 from torch.utils.checkpoint import checkpoint
 
 LOGITS_BYTES = 256 * 2**20
@@ -99,9 +100,14 @@ def action_logps(model: Any, ids: Tensor, action_mask: Tensor) -> Tensor:
 
 
 def head_logits(model: Any, hidden: Tensor) -> Tensor:
-    """(…, vocabulary) float32 logits of hidden states, outside autocast."""
+    """(…, vocabulary) float32 logits of hidden states, computed in float32 whatever the weights
+    are."""
+    # Its weights and no module: in ZeRO's stage 3 every call of a module makes all ranks fetch its
+    # weights together, but the head runs once per chunk of tokens, of which ranks differ in number.
+    head = model.get_output_embeddings()
+    bias = None if head.bias is None else head.bias.float()
     with torch.autocast(hidden.device.type, enabled=False):
-        return model.get_output_embeddings()(hidden).float()
+        return linear(hidden.float(), head.weight.float(), bias)
 
 
 def compute(model: Any) -> AbstractContextManager[Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,10 +11,12 @@ from lldscope.errors import UsageError
 from .config import TrainConfig
 from .datasets import read_questions
 from .environment import Environment, Scoring
+from .players import sampling_of
 from .policy import Policy
 from .questions import Question, QuestionSource, ShuffledQuestions
 from .retrieval import Bm25Retriever, Retriever, UnrelatedRetriever
 from .retriever_client import HttpRetriever
+from .tokens import TokenProtocol
 from .world import World, WorldQuestions
 
 BUILT_IN = "countries"
@@ -42,13 +45,19 @@ def make_task(config: TrainConfig, policy: Policy) -> Task:
     asked = WorldQuestions(world, two_hop=config.two_hop)
     retriever, unrelated = _tools(config, world)
     source: QuestionSource
+    evaluation = _evaluation(config, asked)
+    protocol = TokenProtocol(policy, sampling_of(config))
+    protocol.check(evaluation)
     if config.data == BUILT_IN:
         source = asked
     else:
-        source = ShuffledQuestions(_read(config.data), seed=config.seed)
+        questions = _read(config.data)
+        protocol.check(questions)
+        source = ShuffledQuestions(questions, seed=config.seed)
+        source.draw(0, config.prompts, random.Random(0))  # are there enough?
     return Task(
         source,
-        _evaluation(config, asked),
+        evaluation,
         _environment(config, policy, retriever),
         None if unrelated is None else _environment(config, policy, unrelated),
     )

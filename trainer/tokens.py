@@ -7,7 +7,7 @@ decoded for the environment only, and only what is fed (prompt, tool text) is ev
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -83,7 +83,19 @@ class TokenProtocol:
         """The question's episode and the tokens of its prompt. Raises UsageError if the prompt
         leaves no room for a turn, or the chat template refuses it."""
         text = self._prompt(question)
-        tokens = self._policy.encode(text)
+        return environment.begin(question, text), self._encoded(question, text)
+
+    def check(self, questions: Iterable[Question]) -> None:
+        """Raise UsageError if the prompt of one of the questions leaves no room for a turn, or the
+        chat template refuses it. No token is shorter than a byte, but for a few that tokenizers
+        add: short prompts are not encoded."""
+        for question in questions:
+            text = self._prompt(question)
+            if len(text.encode()) + _TAIL >= self._sampling.sequence_tokens:
+                self._encoded(question, text)
+
+    def _encoded(self, question: Question, prompt: str) -> list[int]:
+        tokens = self._policy.encode(prompt)
         limit = self._sampling.sequence_tokens
         if len(tokens) >= limit:
             raise UsageError(
@@ -91,7 +103,7 @@ class TokenProtocol:
                 f"{len(tokens)} tokens, and sequence_tokens={limit} leaves no room for a turn: "
                 "raise sequence_tokens or leave the question out"
             )
-        return environment.begin(question, text), tokens
+        return tokens
 
     def _prompt(self, question: Question) -> str:
         messages = list(question.prompt or ()) or [

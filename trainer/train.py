@@ -83,8 +83,10 @@ class Trainer:
             self._reference = load_policy(config.model, device, getattr(torch, config.dtype)).model
         self.optimizer = make_optimizer(self.policy, config, self.processes)
         if self._reference is not None and config.optimizer == "deepspeed":
-            # DeepSpeed has made the policy's weights bfloat16: the KL must start at 0 all the same.
-            self._reference.to(self.policy.model.dtype)
+            # The KL must start at 0: what DeepSpeed has made of the policy, which is bfloat16
+            # weights and float32 buffers. Rotary frequencies in bfloat16 would be wrong by radians.
+            for weight in self._reference.parameters():
+                weight.data = weight.data.to(self.policy.model.dtype)
         self.updater = Updater(config, self.optimizer, self.processes)
         self._task = make_task(config, self.policy)
         with self.optimizer.full_weights():
@@ -94,9 +96,11 @@ class Trainer:
         self._evaluator = Evaluator(greedy, self._task.evaluation)
         self.seconds = dict.fromkeys(("rollout", "update", "record", "recorder_calls"), 0.0)
         self.next_step = 0
+        self.answered: tuple[str, ...] = ()  # alarms that the guard had acted on before a resume
         if checkpoint is not None:
             self.restore(checkpoint)
             self.next_step = checkpoint.state.step
+            self.answered = checkpoint.state.answered
 
     def step(self, step: int) -> StepReport:
         """One RL step, recorded."""
@@ -215,7 +219,8 @@ class Trainer:
         likelihood (Δ of arXiv 2512.04220 v2, Def. 4.1). Only groups with both classes are looked
         at, whole groups at a time and in random order, correct rollouts before incorrect ones.
         """
-        n = round(self.config.rescore_share * len(correct))
+        share = self.config.rescore_share
+        n = max(1, round(share * len(correct))) if share else 0
         chosen = rescore_sample(correct, groups, n, rng)
         if chosen:
             where = torch.tensor(chosen, device=self.processes.device)
@@ -256,8 +261,16 @@ class Trainer:
                     )
         return found.get("greedy"), found.get("closed_book")
 
-    def save(self, checkpoints: Checkpoints, step: int, alarmed: tuple[str, ...]) -> str | None:
-        """Write the checkpoint to go on from at `step`; what went wrong, in words, or None."""
+    def save(
+        self,
+        checkpoints: Checkpoints,
+        step: int,
+        *,
+        alarmed: tuple[str, ...] = (),
+        answered: tuple[str, ...] = (),
+    ) -> str | None:
+        """Write the checkpoint to go on from at `step`; what went wrong, in words, or None. For
+        `alarmed` and `answered` see `State`."""
         state = State(
             step=step,
             policy_version=self.updater.n_applied,
@@ -265,6 +278,7 @@ class Trainer:
             llds_coefficient=self.updater.llds_coefficient,
             world_size=self.processes.size,
             alarmed=alarmed,
+            answered=answered,
             probe_set=self._probes.state,
         )
         self.recorder.flush()

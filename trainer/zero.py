@@ -176,9 +176,8 @@ class ZeroOptimizer:
 
 
 class _Scorer(nn.Module):
-    """What DeepSpeed takes for the model. In stage 3 every call of a layer makes all ranks fetch
-    its weights together, but the head runs once per chunk of tokens, of which ranks differ in
-    number: so it is kept out of their sight, and its weights stay whole during a forward pass."""
+    """What DeepSpeed takes for the model. The weights of the head stay whole during a forward pass
+    (see `scoring.head_logits`)."""
 
     def __init__(self, model: Any) -> None:
         super().__init__()
@@ -186,26 +185,8 @@ class _Scorer(nn.Module):
         self.head = model.get_output_embeddings()
 
     def forward(self, ids: Tensor, action_mask: Tensor, entropy: bool) -> tuple[Tensor, ...]:
-        scores = action_scores(_Parts(self.model), ids, action_mask, entropy=entropy)
+        scores = action_scores(self.model, ids, action_mask, entropy=entropy)
         return (scores.logp,) if scores.entropy is None else (scores.logp, scores.entropy)
-
-
-class _Parts:
-    """The model, with a head that is a function of its weights and no module."""
-
-    def __init__(self, model: Any) -> None:
-        self._model = model
-        self.out_features = model.get_output_embeddings().out_features
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._model, name)
-
-    def get_output_embeddings(self) -> Any:
-        return self
-
-    def __call__(self, hidden: Tensor) -> Tensor:
-        head = self._model.get_output_embeddings()
-        return nn.functional.linear(hidden, head.weight, head.bias)
 
 
 def need_deepspeed() -> None:

@@ -19,7 +19,8 @@ from lldscope.errors import LldscopeError
 @click.option("--port", default=8050, show_default=True, help="Port; 0 takes a free one.")
 @click.option("--token", help="Ask every visitor for this; needed for any other host.")
 def dash(root: Path, host: str, port: int, token: str | None) -> None:
-    """Serve the dashboard for the runs under ROOT (a folder or an address such as s3://…)."""
+    """Serve the dashboard for the runs under ROOT (default: runs), a folder or an address such as
+    s3://bucket/runs."""
     if missing := [name for name in ("dash", "plotly", "waitress") if find_spec(name) is None]:
         raise LldscopeError(
             f"The dashboard needs {', '.join(missing)}: pip install 'lldscope[dash]'"

@@ -25,7 +25,8 @@ Life = Literal["live", "finished", "failed", "stopped", "stalled"]
 
 HEARTBEAT_LOST = 30.0  # seconds without a heartbeat before its process counts as lost
 ROW_LOST = 120.0  # seconds without a step, at least …
-ROW_LOST_STEPS = 10.0  # … and this many usual steps, before a run counts as stalled
+ROW_LOST_STEPS = 10.0  # … and this many usual steps, before a run counts as stalled; while it is
+START_LOST = 3600.0  # … not known how long a step takes, or a start has had none, these seconds
 
 
 @dataclass(frozen=True)
@@ -86,9 +87,12 @@ def _running(
         silent = now - float(beat.get("time") or 0.0)
         if silent > HEARTBEAT_LOST:
             return "stalled", f"rank {rank} has given no sign of life for {silent:.0f} s"
-    usual = median(b - a for a, b in pairwise(times)) if len(times) > 2 else 0.0
     since = now - max([*times[-1:], _started(run)])  # a resumed run begins anew
-    if since > max(ROW_LOST, ROW_LOST_STEPS * usual):
+    limit = START_LOST
+    if len(times) > 2 and times[-1] >= _started(run):
+        usual = median(b - a for a, b in pairwise(times))
+        limit = max(ROW_LOST, ROW_LOST_STEPS * usual)
+    if since > limit:
         return "stalled", f"the process lives, but no step has ended for {since:.0f} s"
     return "live", None
 

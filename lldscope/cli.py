@@ -33,7 +33,7 @@ COMMANDS = {
     "import": "Logs of other trainers, as a run that every command can read.",
     "export": "Write tables and signals as plain Parquet or CSV.",
     "query": "Ask a run a question in SQL; read-only.",
-    "schema": "Tables and columns: units, meaning, when they are NULL.",
+    "schema": "Tables and columns: type, unit, meaning.",
     "compact": "Merge the parts of a run; let go of old token rows.",
     "doctor": "Examine a run, or this installation; repair what can be.",
 }

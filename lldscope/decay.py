@@ -28,7 +28,9 @@ BASELINE = 40  # measured steps the noise of the level is taken from
 SMOOTH = 5  # measured steps of the level's mean
 LEVEL_FLOOR = 0.2  # × the size of the level: a smaller fall is never called decay
 EFFECTIVE = 10.0  # independent steps that a baseline must be worth for a rate to be claimed
-PATHS = 400  # of simulated noise
+PATHS = 400  # of simulated noise, each of at most …
+HORIZON = 1000  # … steps
+MOST = PATHS * HORIZON // 10  # steps to a false alarm that so many can tell: ten paths reach it
 SEED = 20251203  # a live answer and a replayed one are the same
 
 
@@ -83,10 +85,13 @@ class DecayTest:
         worth = f"{BASELINE} steps, worth {base.effective:.0f} independent ones"
         if base.effective < EFFECTIVE:
             return f"on levels, no rate is claimed: the baseline is too short ({worth})"
+        rate = f"{min(self.arl, MOST):,.0f} steps"
+        if self.arl > MOST:
+            rate += " (the noise of a baseline tells no more)"
         return (
-            f"on levels, an estimate and no guarantee: about {self.arl:,.0f} steps to a false "
-            f"alarm if the noise stays that of the baseline ({worth}) and the level does not fall "
-            "for a healthy reason, such as harder questions being solved"
+            f"on levels, an estimate and no guarantee: about {rate} to a false alarm if the noise "
+            f"stays that of the baseline ({worth}) and the level does not fall for a healthy "
+            "reason, such as harder questions being solved"
         )
 
 
@@ -189,14 +194,16 @@ def baseline(level: d.Series, arl: float, first: int, last: int) -> Baseline:
 
 @lru_cache(maxsize=64)
 def largest_fall(innovations: tuple[float, ...], phi: float, arl: float) -> float:
-    """The fall that AR(1) noise alone reaches every `arl` steps, from PATHS simulated paths.
+    """The fall that AR(1) noise alone reaches every `arl` steps, MOST at the most, from PATHS
+    simulated paths.
 
     Innovations are resampled, and each path has its own φ and scale, as uncertain as the sample
     leaves them. The run length to a false alarm is close to exponential, so the limit is the
     exp(−H/arl) quantile of the largest fall within H steps.
     """
     n = len(innovations)
-    horizon = int(np.clip(arl / 4, 100, 1000))
+    arl = min(arl, MOST)
+    horizon = int(np.clip(arl / 4, 100, HORIZON))
     rng = np.random.default_rng(SEED)
     phis = np.clip(rng.normal(phi, np.sqrt((1 - phi**2) / n), PATHS), 0.0, 0.98)
     scale = np.sqrt((n - 2) / rng.chisquare(n - 2, PATHS))

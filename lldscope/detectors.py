@@ -134,8 +134,9 @@ def rise(values: Series, window: int) -> Series:
 def over_median(values: Series, recent: int, gap: int, window: int, least: int) -> Series:
     """Mean of the last `recent` steps over the median of the `window` steps that end `gap` ago.
 
-    NaN where fewer than `least` of the older steps were measured. A ratio, so without unit; it
-    sees a break-out, not a slow rise that takes longer than the window.
+    NaN where fewer than `least` of the older steps were measured, and where their median is not
+    above 0: there is no share of nothing. A ratio, so without unit; it sees a break-out, not a
+    slow rise that takes longer than the window.
     """
     now = trailing_mean(values, recent, 1)
     older = np.concatenate([np.full(gap, np.nan), values])[: len(values)]
@@ -145,7 +146,7 @@ def over_median(values: Series, recent: int, gap: int, window: int, least: int) 
     enough = n >= least
     if enough.any():
         base = row_medians(rows[enough])
-        out[enough] = now[enough] / np.maximum(base, 1e-12)
+        out[enough] = np.divide(now[enough], base, where=base > 0, out=np.full(len(base), np.nan))
     return out
 
 

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from . import decay
 from . import detectors as d
+from .payoff import payoff
 
 Grade = Literal["delta", "level", "symptoms"]
 RestartKind = Literal["data", "lr", "resume"]
@@ -67,6 +68,9 @@ class Evidence:
     has_level: Flags
     reward: d.Series  # trailing mean
     reward_peak: d.Series  # its running maximum since the data last changed
+    payoff: d.Series  # the reward, or what stands for it (payoff.py), step by step
+    paid: d.Series  # its trailing mean
+    paid_peak: d.Series  # the running maximum of that since the data last changed
     reward_rise: d.Series  # standard errors, last LOOK steps against the LOOK before
     delta: d.Series  # trailing mean of delta_correct, nats per response
     delta_t: d.Series  # mean of delta_correct over LOOK steps in standard errors
@@ -151,9 +155,12 @@ def gather(signals: pd.DataFrame, arl: float, restarts: Restarts | None = None) 
     # Where all groups have equal rewards there is no gradient, and its norm says nothing.
     nothing = floats(signals, "zero_signal_share") == 1.0
     gradient = np.where(nothing, np.nan, floats(signals, "grad_norm"))
+    paid, switch = payoff(reward, floats(signals, "success"))
+    scales = data if switch is None else np.union1d(data, [switch])
     seen = ~np.isnan(np.stack([reward, delta, level, entropy, gradient])).all(axis=0)
     with np.errstate(invalid="ignore", over="ignore"):
         mean_reward = on_measured(reward, lambda v: d.trailing_mean(v, SMOOTH, SMOOTH), data)
+        mean_paid = on_measured(paid, lambda v: d.trailing_mean(v, SMOOTH, SMOOTH), scales)
         has_delta, has_level = _grades(signals, delta, level)
         return Evidence(
             signals=signals,
@@ -165,8 +172,11 @@ def gather(signals: pd.DataFrame, arl: float, restarts: Restarts | None = None) 
             has_level=has_level,
             reward=mean_reward,
             reward_peak=on_measured(mean_reward, np.fmax.accumulate, data),
+            payoff=paid,
+            paid=mean_paid,
+            paid_peak=on_measured(mean_paid, np.fmax.accumulate, scales),
             reward_rise=on_measured(reward, lambda v: d.rise(v, LOOK), data, 0.0),
-            delta=_pooled_delta(signals),
+            delta=_mean_delta(signals, delta),
             delta_t=on_measured(delta, lambda v: d.trailing_t(v, LOOK, SMOOTH), None, 0.0),
             accelerates=np.where(has_delta, _faster(delta), _faster(_changes(level, parts))),
             decay=decay.test(signals, arl, parts.tolist()),
@@ -259,10 +269,12 @@ def _over_lowest(entropy: d.Series) -> d.Series:
     return _now(entropy) / np.maximum(_lowest(entropy), 1e-12)
 
 
-def _pooled_delta(signals: pd.DataFrame) -> d.Series:
-    """Trailing mean of Δ over correct responses, each response weighing the same."""
+def _mean_delta(signals: pd.DataFrame, delta: d.Series) -> d.Series:
+    """Trailing mean of Δ over correct responses, each response weighing the same; each step where a
+    log has means alone."""
     count = floats(signals, "n_delta_correct")
     total = np.where(count > 0, floats(signals, "delta_correct_sum"), np.nan)
     count = np.where(np.isnan(total), np.nan, count)
-    mean = [on_measured(v, lambda x: d.trailing_mean(x, SMOOTH, 1)) for v in (total, count)]
-    return mean[0] / mean[1]
+    series = (total, count, delta)
+    mean = [on_measured(v, lambda x: d.trailing_mean(x, SMOOTH, 1)) for v in series]
+    return np.where(np.isnan(mean[1]), mean[2], mean[0] / mean[1])

@@ -77,7 +77,7 @@ def gradient_breaks_out(e: Evidence) -> Flags:
 @once
 def reward_crashed(e: Evidence) -> Flags:
     """The trailing mean of the reward is under `crash_limit` of its best."""
-    return (e.reward_peak > 0) & (e.reward < crash_limit(e) * e.reward_peak)
+    return (e.paid_peak > 0) & (e.paid < crash_limit(e) * e.paid_peak)
 
 
 @once
@@ -112,12 +112,12 @@ def classify(e: Evidence, excused: Flags) -> list[Phase | None]:
     counts = [dict(zip(held, row, strict=True)) for row in zip(*held.values(), strict=True)]
     for t, now in enumerate(e.measured.tolist()):
         if now >= LEAST and sees[t] and tests[t] and new[t]:
-            counts[t]["back"] = back = back + 1 if rises[t] and e.reward[t] >= best else 0
+            counts[t]["back"] = back = back + 1 if rises[t] and e.paid[t] >= best else 0
             was, phase = phase, _next(phase, counts[t], now - decayed_at <= MEMORY)
             if phase == "decay":
                 decayed_at = now
             if phase == "collapse" != was:
-                best, back = REGAINED * e.reward_peak[t], 0
+                best, back = REGAINED * e.paid_peak[t], 0
         latched = phase == "collapse"
         phases.append(phase if sees[t] or latched or now < LEAST else None)
     return phases

@@ -12,6 +12,7 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 from .bank import LabelledRun
+from .payoff import payoff
 
 Z = 1.959964  # standard normal, 97.5 %
 NEVER = 2**62  # a step
@@ -45,7 +46,7 @@ def fall_row(reward: ArrayLike, share: float = FALLEN) -> int | None:
     means = smoothed(reward)
     best = np.fmax.accumulate(means) if len(means) else means
     held = 0
-    for row, is_low in enumerate(means < share * best):
+    for row, is_low in enumerate((best > 0) & (means < share * best)):
         held = held + 1 if is_low else 0
         if held == FOR:
             return row - FOR + 1
@@ -132,7 +133,10 @@ def fall_of(run: LabelledRun, signals: pd.DataFrame) -> int | None:
     """The step at which the reward of a run without a fault fell; None if it did not."""
     if run.fault is not None:
         return None
-    row = fall_row(signals["reward"].to_numpy(dtype=float, na_value=np.nan))
+    reward, success = (
+        signals[name].to_numpy(dtype=float, na_value=np.nan) for name in ("reward", "success")
+    )
+    row = fall_row(payoff(reward, success)[0])
     return None if row is None else int(signals["step"].iloc[row])
 
 

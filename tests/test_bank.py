@@ -162,6 +162,10 @@ def test_a_reward_falls_where_the_rule_says(pieces, gap):
     assert fall_row(reward) == plain_fall(reward)
 
 
+def test_a_reward_that_was_never_above_nothing_has_no_share_to_lose():
+    assert fall_row(np.linspace(-0.8, -0.2, 100)) is None
+
+
 def test_the_fall_of_a_run_is_told(bank):
     exported = next(run for run in read_bank(bank) if run.name == "exported")
     found = judge(exported, DEFAULT_ARL)

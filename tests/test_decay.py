@@ -207,3 +207,13 @@ def test_a_level_without_noise_and_a_constant_one():
     constant = decay.test(frame(level=np.full(80, -0.5)), ARL)
     assert not constant.fires.any()
     assert constant.baselines[0].limit == pytest.approx(0.1)  # the floor
+
+
+def test_on_levels_no_rate_is_claimed_that_so_few_paths_cannot_tell():
+    levels = frame(level=ar1(0.3, 200, 3))
+    told = {arl: decay.test(levels, arl) for arl in (2000.0, 40_000.0, 1e9)}
+    limits = {arl: float(np.nanmax(found.level_limit)) for arl, found in told.items()}
+    assert limits[2000.0] < limits[40_000.0] == limits[1e9]
+    claims = {arl: found.guarantee() for arl, found in told.items()}
+    assert "about 2,000 steps to a false alarm" in claims[2000.0]
+    assert "about 40,000 steps (the noise of a baseline tells no more)" in claims[1e9]

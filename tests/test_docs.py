@@ -22,11 +22,15 @@ def blocks(language: str, text: str = README) -> list[str]:
     return re.findall(rf"```{language}\n(.*?)```", text, re.S)
 
 
-@pytest.mark.parametrize("code", blocks("python"), ids=lambda code: code.split("\n")[2][:40])
+PYTHON_PAGE = (ROOT / "docs" / "python.md").read_text(encoding="utf-8")
+EXAMPLES = [*blocks("python"), *blocks("python", PYTHON_PAGE)]
+
+
+@pytest.mark.parametrize("code", EXAMPLES, ids=lambda code: code.split("\n")[2][:40])
 def test_python_examples_run(code, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     shutil.copytree(ROOT / "sample_runs", tmp_path / "sample_runs")
-    exec(compile(code, "README.md", "exec"), {})
+    exec(compile(code, "example", "exec"), {})
 
 
 def test_schema_page_is_current(lldscope_command):

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import time
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -19,8 +20,9 @@ from hypothesis import strategies as st
 
 import lldscope
 from lldscope.assess import Assessment, assess
-from lldscope.check import Liveness, verdict
+from lldscope.check import Liveness, liveness, verdict
 from lldscope.evidence import on_measured, restarts_of
+from lldscope.payoff import payoff
 from lldscope.phases import crash_limit
 from lldscope.schema import SIGNALS
 
@@ -428,6 +430,59 @@ def test_a_resumed_run_hands_its_restart_to_the_assessment(tmp_path):
         recorder.step(step=25, n_responses=4, reward_sum=2.0, n_tokens=8, entropy_sum=4.0)
     with lldscope.open_run(tmp_path / "run") as run:
         assert dict(run.assess().evidence.restarts) == {12: "data", 25: "resume"}
+
+
+def test_means_of_delta_without_counts_are_told_as_they_are():
+    table = frame({"reward": np.full(120, 0.4), "delta_correct": np.repeat([0.4, -1.5], 60)})
+    table[["n_delta_correct", "delta_correct_sum"]] = np.nan
+    (alarm,) = [a for a in assess(table).alerts if a.rule == "lld-decay"]
+    assert "mean Δ " in alarm.message
+    assert "nan" not in alarm.message
+    assert assess(table).evidence.delta[-1] == pytest.approx(-1.5)
+
+
+@pytest.mark.parametrize(
+    ("ages", "since", "life"),
+    [
+        ([], 125, "live"),  # a model that loads, a first rollout
+        ([], 3700, "stalled"),
+        ([400, 100], 100, "live"),
+        ([700, 400, 100], 700, "live"),  # steps of five minutes
+        ([205, 200, 195], 400, "stalled"),  # steps of five seconds
+        ([1005, 1000, 995], 200, "live"),  # resumed: this start has had no step yet
+    ],
+)
+def test_a_run_stalls_by_what_is_known_of_its_steps(tmp_path, ages, since, life):
+    now = time.time()
+    with lldscope.Recorder(tmp_path / "run") as recorder:
+        for step, age in enumerate(ages):
+            recorder.step(step=step, time=now - age, n_responses=1, reward_sum=1.0)
+        recorder.flush()
+        with lldscope.open_run(tmp_path / "run") as run:
+            run.info["attempts"][-1]["started"] = now - since
+            assert liveness(run, run.assess(), now).state == life
+
+
+@given(st.lists(st.tuples(st.none() | st.floats(-3, 3), st.none() | st.floats(0, 1)), max_size=20))
+def test_what_stands_for_the_reward_agrees_with_a_loop(rows):
+    expected, best, negative, other = [], -9.0, False, None
+    lowest = -1.0
+    for reward, success in rows:
+        known = reward is not None
+        new_best = known and reward > best
+        less = known and success is not None and reward < success - 1e-6
+        if other is None and (less or (new_best and negative)):
+            other = "reward" if success is None else "success"
+        if known:
+            best, lowest = max(best, reward), min(lowest, reward)
+            negative = negative or reward < 0
+        above = reward - lowest if known else None
+        expected.append({None: reward, "success": success, "reward": above}[other])
+    columns = zip(*rows, strict=True) if rows else ((), ())
+    series = [np.array([np.nan if x is None else x for x in column]) for column in columns]
+    found, first = payoff(*series)
+    np.testing.assert_array_equal(found, [np.nan if x is None else x for x in expected])
+    assert (first is None) == (other is None)
 
 
 def test_verdicts_from_worst_to_best():

@@ -365,8 +365,10 @@ def made_up_bank(sample_bank, tmp_path) -> Path:
         end = 0.1 if p.arm.name == "grpo" and n < 3 else 0.5 + n / 1000
         reward = np.full(signals.num_rows, 0.5)
         reward[100:] = end
-        i = SIGNALS.names.index("reward")
-        mine = signals.set_column(i, "reward", pa.array(reward, pa.float32()))
+        mine = signals
+        for name in ("reward", "success"):
+            told = pa.array(reward, pa.float32())
+            mine = mine.set_column(SIGNALS.names.index(name), name, told)
         bank._write(tmp_path / "signals" / f"{p.name}.parquet", mine)
         bank._write(tmp_path / "windows" / f"{p.name}.parquet", windows)
         row = collapse_row(reward)

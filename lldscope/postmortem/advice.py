@@ -75,7 +75,7 @@ def _checkpoint(_: Assessment, __: Mapping[str, Any], facts: Mapping[str, Any]) 
     return _piece(
         f"Go back to the checkpoint of step {saved}",
         "Train on from there with the changes below; later ones hold the decay already.",
-        "Waiting does not help: each step's losses make those of the next larger.",
+        "Most such runs do not come back: each step's losses make those of the next larger.",
         [f"the fall began at step {fall}; the last checkpoint before it is of step {saved}"],
     )
 

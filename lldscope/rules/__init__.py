@@ -26,7 +26,9 @@ STALLED = Declaration(
     "critical",
     needs=(),
     meaning="The run has not ended in order and records no more steps.",
-    evidence="run.json, the heartbeats of the ranks and the age of the last step; not the signals.",
+    evidence="run.json, the heartbeats of the ranks and the age of the last step; not the signals. "
+    "Lost is a rank without a heartbeat for 30 s, and a step that takes ten usual ones and 120 s, "
+    "or an hour before a run's third step and the first after a resume.",
     advice="Look at the job's own log; resume from the last checkpoint.",
     confused_with="A step, an evaluation or a checkpoint that takes far longer than usual.",
     false_alarms="none if the process is gone; otherwise a time limit",

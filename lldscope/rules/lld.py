@@ -93,7 +93,7 @@ LLD: tuple[Rule, ...] = (
         "critical",
         needs=("delta_correct", "correct_logp"),
         meaning="Decay has turned into a break-out of gradient norm or entropy, or a reward crash: "
-        "phase III of Lazy Likelihood Displacement. Waiting does not help.",
+        "phase III of Lazy Likelihood Displacement. Most such runs do not come back.",
         evidence="Phase collapse: decay now or in the last 40 steps, together with an entropy of "
         "twice its trailing median, grad-explosion or reward-crash.",
         advice="Stop. Go back to a checkpoint from before the decay alarm and train on with LLDS.",

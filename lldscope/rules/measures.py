@@ -71,6 +71,14 @@ def trailing_sd(values: d.Series, window: int, least: int) -> d.Series:
     return np.where(n >= least, np.sqrt(np.nansum(off**2, axis=1) / np.maximum(n - 1, 1)), np.nan)
 
 
+def paid(e: Evidence, t: int) -> str:
+    """What `Evidence.payoff` is at row t, for a sentence."""
+    for name, words in (("reward", "reward"), ("success", "share of correct responses")):
+        if np.array_equal(e.payoff[t], e.column(name)[t], equal_nan=True):
+            return f"the {words}"
+    return "the reward above the least it can be"
+
+
 def percent(share: float) -> str:
     """A share for people, never rounded to none or all of something: 0.3 %, 42 %, 99.6 %."""
     digits = 0 if share in (0.0, 1.0) or 0.01 <= share <= 0.99 else 1

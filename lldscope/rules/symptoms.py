@@ -6,7 +6,7 @@ from .. import detectors as d
 from .. import phases as p
 from ..evidence import SMOOTH, Evidence, Flags, once
 from ..numerals import short
-from .measures import column, mean, percent
+from .measures import column, mean, paid, percent
 from .states import Rule
 
 ENTROPY_RISE = 1.5  # × its lowest ten-step mean …
@@ -42,10 +42,10 @@ def _gradient(e: Evidence, t: int) -> str:
 
 
 def _reward(e: Evidence, t: int) -> str:
-    left = e.reward[t] / e.reward_peak[t]
+    left = e.paid[t] / e.paid_peak[t]
     return (
-        f"the reward is {e.reward[t]:.2f} over {SMOOTH} steps, {percent(left)} of its best "
-        f"({e.reward_peak[t]:.2f}; limit {percent(p.crash_limit(e)[t])})"
+        f"{paid(e, t)} is {e.paid[t]:.2f} over {SMOOTH} steps, {percent(left)} of its best "
+        f"({e.paid_peak[t]:.2f}; limit {percent(p.crash_limit(e)[t])})"
     )
 
 
@@ -72,8 +72,9 @@ SYMPTOMS: tuple[Rule, ...] = (
         needs=("entropy",),
         meaning="The entropy of the policy has left its usual range upwards. It can subside by "
         "itself.",
-        evidence="Mean entropy over action tokens, the last three steps: against its lowest "
-        "ten-step mean so far, and against the median of the 50 steps before.",
+        evidence="Mean entropy over action tokens, the last three steps: at least 1.5 × its lowest "
+        "ten-step mean so far, 0.1 nats/token above that, and 1.2 × the median of the 50 steps "
+        "before the last ten.",
         advice="Look at Δ of correct responses and at samples; lower the learning rate if it goes "
         "on.",
         confused_with="A changed data mix or sampling temperature moves the entropy as well; tool "
@@ -90,8 +91,8 @@ SYMPTOMS: tuple[Rule, ...] = (
         "warning",
         needs=("grad_norm",),
         meaning="The gradient norm before clipping has left its usual range.",
-        evidence="Median gradient norm of the step's updates: the last two steps against the "
-        "median of the 30 steps before.",
+        evidence="Median gradient norm of the step's updates: the last two steps, at least 3 × the "
+        "median of the 30 steps before the last five.",
         advice="Check the data of these steps; lower the learning rate or the clip if it goes on.",
         confused_with="Steps after many without a gradient (zero-signal): the trailing median is "
         "then small, and a usual norm looks large.",
@@ -110,12 +111,14 @@ SYMPTOMS: tuple[Rule, ...] = (
         "break-out of gradient norm or entropy. This says that the run is dying, not why.",
         evidence="Trailing ten-step mean of the reward against the best such mean so far: under "
         "half, under 0.7 of it within 40 steps of a break-out of gradient norm or entropy, under "
-        "0.9 after a gradient norm of 100 × its median.",
+        "0.9 after a gradient norm of 100 × its median. A reward that can be negative has no such "
+        "shares: the share of correct responses stands for it, or else the reward above the least "
+        "it can be (−1, or the lowest so far).",
         advice="Stop and look at the look-alikes: a dead tool, truncation and a mask bug look the "
         "same here.",
         confused_with="Harder questions from some step on (a curriculum, another data mix).",
         holds=lambda e, phases: p.reward_crashed(e),
-        value=lambda e: e.reward / e.reward_peak,
+        value=lambda e: e.paid / e.paid_peak,
         threshold=p.crash_limit,
         unit="of the best ten-step mean",
         for_steps=5,
@@ -126,8 +129,8 @@ SYMPTOMS: tuple[Rule, ...] = (
         "warning",
         needs=("valid_searches",),
         meaning="The policy makes less than a third of the searches it used to make.",
-        evidence="Mean valid searches per rollout: the last five steps against the median of the "
-        "50 steps before.",
+        evidence="Mean valid searches per rollout: the last five steps, under 0.33 of the median "
+        "of the 50 steps before.",
         advice="Look at samples: does it answer without looking, or fail to write a valid search?",
         confused_with="A tool that is switched off: then no search is made from one step on.",
         holds=lambda e, phases: _searches_left(e) < ABANDONED,
@@ -143,7 +146,7 @@ SYMPTOMS: tuple[Rule, ...] = (
         needs=("zero_signal_share",),
         meaning="Nearly all groups have the same reward throughout: they carry no gradient, and "
         "the step trains on almost nothing. All wrong, or all solved: the reward says which.",
-        evidence="Share of groups whose rewards are all equal, mean over ten steps.",
+        evidence="Share of groups whose rewards are all equal, mean over ten steps: above 95 %.",
         advice="All wrong: check the reward and the answer format, or take easier questions. All "
         "solved: take harder ones. Larger groups help in both cases.",
         confused_with="Nothing: it counts what was recorded.",

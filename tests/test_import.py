@@ -198,6 +198,24 @@ def test_a_table_with_names_of_ones_own(run_import, text):
         run_import(path, to="none", columns={"step": "nothing"})
 
 
+def test_a_mean_under_the_name_of_a_signal_decides_the_grade_of_evidence(run_import, text):
+    """As docs/importing.md says; Δ falls from step 20 on."""
+    for name, grade in (
+        ("other", "symptoms"),
+        ("correct_logp", "level"),
+        ("delta_correct", "delta"),
+    ):
+        lines = [
+            f"{s},{0.3 + 0.002 * s},{0.3 - 0.012 * max(0, s - 20) + 0.04 * (s % 3 - 1)},1"
+            for s in range(120)
+        ]
+        path = text("\n".join([f"step,reward,{name},entropy", *lines]) + "\n", f"{name}.csv")
+        with lldscope.open_run(run_import(path, to=name).run) as run:
+            state = check(run)
+        assert state["evidence"] == grade
+        assert ("decay" in {s["phase"] for s in state["phases"]}) == (grade != "symptoms")
+
+
 def test_slime_dumps_give_actions_levels_and_groups(run_import):
     outcome = run_import(SLIME)
     assert outcome.formats == {"slime": 4}
@@ -529,6 +547,21 @@ def test_following_adds_what_is_written_and_a_restart_is_an_attempt(text, tmp_pa
     followed.refresh()
     assert (followed.info["status"], followed.info["reason"]) == ("stopped", "over")
     assert check(followed)["life"] == "stopped"
+
+
+def test_following_that_cannot_go_on_closes_the_run_and_says_why(text, tmp_path, monkeypatch):
+    task = Import([text(verl_line(1))], tmp_path / "run", Asked(), None)
+    task.build(lambda n: None, live=True)
+
+    def breaks(stop, tell):
+        raise UsageError("there are two folders now")
+
+    monkeypatch.setattr(task, "follow", breaks)
+    with pytest.raises(UsageError):
+        import_._follow(task, as_json=False)
+    with lldscope.open_run(tmp_path / "run") as run:
+        assert run.info["status"] == "stopped"
+        assert "there are two folders now" in run.info["reason"]
 
 
 def test_following_waits_for_the_first_step(text, tmp_path, monkeypatch, capsys):

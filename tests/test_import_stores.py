@@ -196,19 +196,22 @@ def test_mlflow_takes_a_folder_of_a_run_without_being_told_which():
 def test_the_trainers_own_step_is_taken_where_the_logger_counts_its_calls():
     """As Hugging Face's W&B callback logs: two calls a step, and the step among the values."""
     found = Findings()
+    calls = logged.Calls(found)
     rows = [
-        logged.record({"train/global_step": 5, "x": True, "_wandb": {"a": 1}}, 17, None,
-                      logged.Attempts(), found),
-        logged.record({"a": {"b": 2.0, "c": "no"}, "d": {"_type": "histogram"}}, 18, None,
-                      logged.Attempts(), found),
-    ]  # fmt: skip
-    assert [(r.step, r.values) for r in rows] == [
-        (5, {"train/global_step": 5.0, "x": 1.0}),
-        (18, {"a.b": 2.0}),
+        calls.record({"a": {"b": 2.0, "c": "no"}, "d": {"_type": "histogram"}}, 16, None),
+        calls.record({"train/global_step": 5, "x": True, "_wandb": {"a": 1}}, 17, None),
+        calls.record({"a": {"b": 3.0}}, 18, None),
     ]
-    assert found.skipped == {NO_NUMBER: 2}
+    assert [(r.step, r.values) for r in rows] == [
+        (16, {"a.b": 2.0}),
+        (5, {"train/global_step": 5.0, "x": 1.0}),
+        (5, {"a.b": 3.0}),
+    ]
+    assert calls.record({"table": {"_type": "table"}, "_step": 19}, 19, None) is None
+    assert found.skipped == {NO_NUMBER: 3}
     for step in (None, "x", 1.5, -1, math.nan, math.inf, 2**31, 10**400):
-        assert logged.record({"a": 1.0}, step, None, logged.Attempts(), found) is None
+        assert logged.Calls(found).record({"a": 1.0}, step, None) is None
+    assert found.skipped["rows without a step"] == 8
 
 
 def test_files_of_several_runs_are_not_mixed(tmp_path):

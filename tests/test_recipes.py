@@ -21,6 +21,7 @@ import torch
 import lldscope
 from lldscope.check import check
 from lldscope.errors import RunExists
+from lldscope.importers.mapping import MEANT
 from lldscope.integrations.batch import Batch, Scores
 from lldscope.integrations.columns import record
 from lldscope.integrations.turns import tagged_turns
@@ -353,6 +354,9 @@ def test_openrlhf(tmp_path, their_place):
     recorded(run)
     recorded(run, step=1)
     assert run.signals()["grad_norm"].tolist() == [0.5, 0.5]
+    estimators = run.sql("SELECT DISTINCT estimator FROM scalars WHERE name = 'grad_norm'")
+    assert estimators["estimator"].tolist() == [MEANT["actor_grad_norm"].estimator]
+    assert "last update" in estimators["estimator"][0]
     assert run.signals()["lr"].tolist() == pytest.approx([1e-6] * 2)
     cut = run.sql("SELECT truncated FROM responses WHERE step = 0 ORDER BY response_id")
     assert cut["truncated"].tolist() == [False, False, False, True]
@@ -429,12 +433,30 @@ def test_a_batch_by_hand(tmp_path):
     assert list(null["post"][0]) == [False, True]
     assert list(null["entropy"][0]) == [True, False]
     assert rows["n_tokens"].tolist() == [2, 1]
-    step = run.sql("SELECT n_correct, reward_sum, entropy_sum FROM steps")
-    assert step["n_correct"].isna()[0]
-    assert step["reward_sum"][0] == 1
+    sums = "n_correct, reward_sum, reward_sq_sum, entropy_sum"
+    assert run.sql(f"SELECT {sums} FROM steps").isna().all(axis=None)
     assert run.sql("SELECT grad_norm FROM updates ORDER BY update")["grad_norm"].tolist() == [
         0.5, 0.25,
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("rewards", "mean"),
+    [([1, 1, np.nan, np.nan], None), ([np.nan] * 4, None), ([1, 0, 1, 1], 0.75)],
+)
+def test_a_rollout_without_a_reward_is_not_one_of_reward_0(tmp_path, rewards, mean):
+    with lldscope.Recorder(tmp_path / "run") as recorder:
+        batch = Batch(
+            step=0, mask=np.ones((4, 1)), prompt_ids=[[1]] * 4, completion_ids=[[2]] * 4,
+            rewards=np.array(rewards), correct=[None] * 4, group_ids=[0] * 4,
+        )  # fmt: skip
+        record(recorder, batch)
+    run = lldscope.open_run(tmp_path / "run")
+    (found,) = run.sql("SELECT reward IS NULL AS missing, reward FROM signals").to_dict("records")
+    assert found["missing"] == (mean is None)
+    assert mean is None or found["reward"] == mean
+    null = run.sql("SELECT count(*) AS n FROM steps WHERE reward_sq_sum IS NULL")["n"][0]
+    assert null == (mean is None)
 
 
 def test_the_pages_batch(tmp_path):

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..errors import LldscopeError, UsageError
+
 if TYPE_CHECKING:
     from ..importers.build import Import, Outcome
     from ..importers.source import Asked
@@ -106,7 +108,6 @@ def _imported(
 
 
 def _columns(maps: tuple[str, ...]) -> dict[str, str]:
-    from ..errors import UsageError
     from ..importers.mapping import TOLD
 
     columns = {}
@@ -156,6 +157,9 @@ def _follow(task: Import, as_json: bool) -> None:
         task.follow(wait, tell)
     except KeyboardInterrupt:
         task.close("the import was interrupted; the run itself may go on")
+    except LldscopeError as error:
+        task.close(f"the import could not go on: {error}")
+        raise
 
 
 def _show(outcome: Outcome, as_json: bool) -> None:

@@ -15,7 +15,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from .reading import lines, without_colours
-from .source import Attempts, Findings, Scalars
+from .source import Findings, Scalars, Starts
 
 LOOK_BYTES = 64 << 20  # a log begins with its configuration and the noise of start-up
 
@@ -35,7 +35,7 @@ class VerlConsole:
         return _anywhere(path, head, b"step:", _VERL_ANYWHERE)
 
     def read(self, paths: Sequence[Path], found: Findings) -> Iterator[Scalars]:
-        attempts = Attempts()
+        starts = Starts()
         for path in paths:
             for line, ended in lines(path, found, b"step:"):
                 match = _VERL.search(without_colours(line))
@@ -46,7 +46,7 @@ class VerlConsole:
                 if step >= 2**31 or not values:
                     found.skip("metric lines without a metric")
                     continue
-                yield Scalars(step, values, attempt=attempts.of(step))
+                yield Scalars(step, values, attempt=starts.of(step, values))
 
 
 def _verl_values(text: bytes, ended: bool, found: Findings) -> dict[str, float]:

@@ -10,32 +10,18 @@ from typing import Any
 
 from ..errors import UsageError
 from .reading import in_order
-from .source import Attempts, Findings, Scalars
+from .source import Findings, Scalars, Starts
 
 # The trainer's own count of steps, where it logs one: Hugging Face's callbacks for W&B and Trackio
-# let the logger count its calls and put the step among the values.
-STEPS = ("train/global_step", "training/global_step", "global_step", "trainer/global_step")
+# let the logger count its calls and put the step among the values, as OpenRLHF does.
+_EVALUATED = "eval/global_step"  # of a row of evaluations, and of no other
+STEPS = (
+    "train/global_step", "training/global_step", "global_step", "trainer/global_step", _EVALUATED,
+)  # fmt: skip
 _NUMBERS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 _NO_NUMBER = "values that are no number (texts, tables, histograms)"
 _MOST_STEP = 2**31 - 1
 _SHOWN = 20
-
-
-class Starts:
-    """Counts the starts of a run that logs value by value: one whose step goes back tells of one.
-    Each name is looked at by itself, because some stores hold all steps of one and then all of the
-    next."""
-
-    def __init__(self) -> None:
-        self.attempt = 1
-        self._last: dict[str, int] = {}
-
-    def of(self, name: str, step: int) -> int:
-        if step < self._last.get(name, step):
-            self.attempt += 1
-            self._last = {}
-        self._last[name] = step
-        return self.attempt
 
 
 def joined(points: Iterable[tuple[str, float, int, float | None]]) -> Iterable[Scalars]:
@@ -43,7 +29,7 @@ def joined(points: Iterable[tuple[str, float, int, float | None]]) -> Iterable[S
     one answer."""
     starts, now = Starts(), None
     for name, value, step, time in points:
-        attempt = starts.of(name, step)
+        attempt = starts.of(step, (name,))
         if now is None or (now.step, now.attempt) != (step, attempt):
             if now is not None:
                 yield now
@@ -53,18 +39,30 @@ def joined(points: Iterable[tuple[str, float, int, float | None]]) -> Iterable[S
         yield now
 
 
-def record(
-    row: Mapping[str, Any], step: Any, time: float | None, attempts: Attempts, found: Findings
-) -> Scalars | None:
-    """One call of a logger: the numbers of a row. `step` is the logger's own, for rows without the
-    trainer's. None, and counted, if there is no step."""
-    values = {n: v for n, v in numbers(row, found).items() if not n.startswith("_")}
-    own = next((values[name] for name in STEPS if name in values), None)
-    whole = whole_step(step if own is None else own)
-    if whole is None:
-        found.skip("rows without a step")
-        return None
-    return Scalars(whole, values, time, attempts.of(whole))
+class Calls:
+    """The calls of a logger, in the order in which it was called."""
+
+    def __init__(self, found: Findings) -> None:
+        self._found = found
+        self._starts = Starts()
+        self._own: int | None = None  # the trainer's step, last seen
+
+    def record(self, row: Mapping[str, Any], step: Any, time: float | None) -> Scalars | None:
+        """The numbers of one call, a row. `step` is the logger's own, for logs in which the trainer
+        has not told its step so far; afterwards rows without it belong to the one told last. None
+        for a row without a number, and, counted, if there is no step."""
+        values = {n: v for n, v in numbers(row, self._found).items() if not n.startswith("_")}
+        if not values:
+            return None
+        name = next((name for name in STEPS if name in values), None)
+        own = self._own if name is None else values[name]
+        whole = whole_step(step if own is None else own)
+        if whole is None:
+            self._found.skip("rows without a step")
+            return None
+        if name not in (None, _EVALUATED):
+            self._own = whole
+        return Scalars(whole, values, time, self._starts.of(whole, values))
 
 
 def numbers(row: Mapping[str, Any], found: Findings, prefix: str = "") -> dict[str, float]:
@@ -121,6 +119,6 @@ def of_one_run(paths: Sequence[Path], found: Findings, run_of: Callable[[Path], 
     Raises UsageError as `chosen` does.
     """
     runs = {run: Path(run).name for run in map(run_of, paths)}
-    where = Path(os.path.commonpath(paths)) if paths else Path()
+    where = Path(os.path.commonpath([path.absolute() for path in paths])) if paths else Path()
     run = chosen(found.asked.run if len(runs) > 1 else None, runs, where)
     return sorted((path for path in paths if run_of(path) == run), key=in_order)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from .reading import first_object, number, objects, whole
-from .source import Attempts, Findings, Scalars
+from .source import Findings, Scalars, Starts
 
 STEPS = ("step", "_step", "global_step", "progress/batch", "iteration")
 TIMES = ("time", "timestamp", "_timestamp")
@@ -29,7 +29,7 @@ class TrainerState:
         )
 
     def read(self, paths: Sequence[Path], found: Findings) -> Iterator[Scalars]:
-        attempts = Attempts()
+        starts = Starts()
         for path in paths:
             try:
                 text = path.read_bytes()
@@ -42,9 +42,8 @@ class TrainerState:
                 step = whole(entry.get("step")) if isinstance(entry, dict) else None
                 if step is None:
                     found.skip("entries without a step")
-                elif _SUMMARY not in entry:
-                    values = numbers(entry, found, {"step", "epoch"})
-                    yield Scalars(step, values, attempt=attempts.of(step))
+                elif _SUMMARY not in entry and (values := numbers(entry, found, {"step", "epoch"})):
+                    yield Scalars(step, values, attempt=starts.of(step, values))
 
 
 class MetricLines:
@@ -72,7 +71,7 @@ class MetricLines:
     def read(self, paths: Sequence[Path], found: Findings) -> Iterator[Scalars]:
         column = found.asked.columns.get("step")
         for path in paths:
-            attempts = Attempts()  # a run's files stand beside each other: trainer, orchestrator
+            starts = Starts()  # a run's files stand beside each other: trainer, orchestrator
             for entry in objects(path, found):
                 told = step_of(entry, column)
                 if told is None:
@@ -80,8 +79,8 @@ class MetricLines:
                     continue
                 key, step = told
                 data = entry["data"] if isinstance(entry.get("data"), dict) else entry
-                values = numbers(data, found, {key, *TIMES})
-                yield Scalars(step, values, time_of(entry), attempts.of(step))
+                if values := numbers(data, found, {key, *TIMES}):
+                    yield Scalars(step, values, time_of(entry), starts.of(step, values))
 
 
 def step_of(entry: Mapping[str, Any], column: str | None) -> tuple[str, int] | None:

@@ -10,10 +10,12 @@ completion, advantage`, a column per reward function, and what `log_extra` was g
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ..errors import UsageError
 from .episodes import Turn, exact_match, golden_answers, has_tags, parse, short_hash
 from .reading import first_keys, first_object, in_order, number, objects, whole
 from .source import Asked, Findings, Rows
@@ -21,6 +23,7 @@ from .source import Asked, Findings, Rows
 BATCH = 2000  # rollouts in a piece, at most …
 MOST_CHARACTERS = 16 << 20  # … and about so much of their text
 _GOLDEN = ("gts", "golden_answers", "ground_truth", "target", "answer", "solution", "label")
+_SHOWN = 20  # folders in a message
 _NO_REWARD = {"step", "prompt", "completion", "advantage"}
 
 
@@ -135,6 +138,7 @@ class VerlRollouts:
         return head.lstrip().startswith(b'{"input":') or {"input", "output"} <= first_keys(head)
 
     def read(self, paths: Sequence[Path], found: Findings) -> Iterator[Rows]:
+        _refuse_folders(paths)
         batch = Batch(found.asked)
         for path in sorted(paths, key=in_order):
             for row in objects(path, found):
@@ -148,6 +152,20 @@ class VerlRollouts:
                     step, prompt, output, group, row, reward=number(row.get("score"))
                 )
         yield from batch.flush()
+
+
+def _refuse_folders(paths: Sequence[Path]) -> None:
+    """Raises UsageError for dumps of several folders: training and validation look alike."""
+    folders = sorted({path.parent.absolute() for path in paths}, key=in_order)
+    if len(folders) > 1:
+        where = Path(os.path.commonpath(folders))
+        names = [str(folder.relative_to(where)) for folder in folders]
+        listed = ", ".join([*names[:_SHOWN], "…"] if len(names) > _SHOWN else names)
+        raise UsageError(
+            f"{where} holds verl's rollouts in {len(folders)} folders: {listed}. Those of training "
+            "and of validation look alike: give the one of training alone, which is that of "
+            "trainer.rollout_data_dir."
+        )
 
 
 class TrlCompletions:

@@ -8,9 +8,10 @@ A source names foreign metrics as the file does; `mapping` says which of our sig
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
+from itertools import repeat
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -23,7 +24,7 @@ class Scalars:
 
     values   by the name that the file gives them; NaN and Inf as they came
     time     Unix time, if the file tells it
-    attempt  which start of the run; `Attempts` counts them where steps go back
+    attempt  which start of the run; `Starts` counts them where steps go back
     """
 
     step: int
@@ -83,18 +84,38 @@ class Findings:
         self.notes[text] = None
 
 
-@dataclass
-class Attempts:
-    """Counts the starts of a run in a log that is read in order: a step that goes back is one."""
+# The last part of names that rows of any kind carry: in one that comes late, they go back too.
+_STAMPS = frozenset(("step", "_step", "global_step", "ckpt_step", "epoch", "time", "timestamp"))
 
-    attempt: int = 1
-    last: int | None = None
 
-    def of(self, step: int) -> int:
-        if self.last is not None and step < self.last:
-            self.attempt += 1
-        self.last = step
+class Starts:
+    """Counts the starts of a run in a log that is read in order: a metric whose step goes back
+    tells of one. Each is looked at by itself, because an evaluation may be logged late, at the step
+    that it is of, and because some stores hold all steps of one metric and then all of the next."""
+
+    def __init__(self) -> None:
+        self.attempt = 1
+        self._highest = 0
+        self._last: dict[str, int] = {}  # of each name, but for those that were told last
+        self._told: tuple[str, ...] = ()
+        self._step = 0
+
+    def of(self, step: int, names: Iterable[str]) -> int:
+        """The attempt that metrics of these names, told together at a step, belong to."""
+        told = tuple(names)
+        if step < self._step or told != self._told:  # most rows are as the one before
+            self._last.update(dict.fromkeys(self._told, self._step))
+            if step < self._highest and any(map(self._goes_back, told, repeat(step))):
+                self.attempt += 1
+                self._highest = 0
+                self._last.clear()
+            self._told = told
+        self._step = step
+        self._highest = max(self._highest, step)
         return self.attempt
+
+    def _goes_back(self, name: str, step: int) -> bool:
+        return step < self._last.get(name, step) and name.rpartition("/")[2] not in _STAMPS
 
 
 class Source(Protocol):

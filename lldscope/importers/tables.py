@@ -8,7 +8,7 @@ from pathlib import Path
 
 from .metrics import STEPS, time_of
 from .reading import lines, number, whole
-from .source import Attempts, Findings, Scalars
+from .source import Findings, Scalars, Starts
 
 
 class MetricTable:
@@ -38,7 +38,7 @@ class MetricTable:
                     "steps: --map step=NAME."
                 )
                 continue
-            attempts = Attempts()
+            starts = Starts()
             for row in csv.reader(text, delimiter=delimiter):
                 step = whole(row[at]) if len(row) == len(names) else None
                 if step is None:
@@ -50,7 +50,8 @@ class MetricTable:
                     for name, cell in told.items()
                     if name != names[at] and (value := number(cell)) is not None
                 }
-                yield Scalars(step, values, time_of(told), attempts.of(step))
+                if values:
+                    yield Scalars(step, values, time_of(told), starts.of(step, values))
 
 
 def _is_step(name: str, column: str | None) -> bool:

@@ -4,6 +4,9 @@ verifiers 0.4.0 (`v1/episode.py`, `v1/trace.py`, `v1/graph.py`): a trace is a li
 which those with `sampled` are the policy's; `logprobs` are the engine's, over the sampled tokens
 alone, rounded to four decimals; `trainer_logprobs`, if somebody filled them in, are those of the
 trainer's policy before the update.
+
+prime-rl (559b447, `monitors`) writes `rollouts/step_N/{train,eval}/{all,effective}/traces.jsonl`:
+`all` as episodes arrive, `effective`, once the batch is complete, those of them that count.
 """
 
 from __future__ import annotations
@@ -30,7 +33,7 @@ class VerifiersTraces:
 
     def read(self, paths: Sequence[Path], found: Findings) -> Iterator[Rows]:
         batch = Sequences(found)
-        for path in sorted(paths, key=in_order):
+        for path in sorted(_trained_on(paths, found), key=in_order):
             for episode in objects(path, found):
                 work = _dig(episode, "run", "work")
                 step = whole(_dig(work, "step"))
@@ -46,6 +49,16 @@ class VerifiersTraces:
                     for trace in episode.get("traces") or ():
                         yield from _trace(step, group, source, golden, trace, batch)
         yield from batch.flush()
+
+
+def _trained_on(paths: Sequence[Path], found: Findings) -> list[Path]:
+    """The paths without prime-rl's `all`, if there is `effective`, too: it has them once more."""
+    kinds = {path.parent.name for path in paths}
+    if not {"all", "effective"} <= kinds:
+        return list(paths)
+    taken = [path for path in paths if path.parent.name != "all"]
+    found.skip("files of all rollouts, beside those of the effective ones", len(paths) - len(taken))
+    return taken
 
 
 def _trace(

@@ -12,8 +12,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from .logged import chosen, record
-from .source import Attempts, Findings, Rows, Scalars
+from .logged import Calls, chosen
+from .source import Findings, Rows, Scalars
 from .sqlite import MAGIC, opened, rows, tables
 
 
@@ -31,7 +31,7 @@ class Trackio:
             if not self.looks_like(path, MAGIC):  # as when the format was forced
                 found.skip("files that are no database of Trackio")
                 continue
-            attempts = Attempts()
+            calls = Calls(found)
             with opened(path) as connection:
                 # The tables of older versions have no run_id.
                 columns = {row[1] for row in connection.execute("PRAGMA table_info(metrics)")}
@@ -50,7 +50,7 @@ class Trackio:
                         row = None
                     if not isinstance(row, dict):
                         found.skip("rows that are no metrics of Trackio")
-                    elif scalars := record(row, step, _seconds(time), attempts, found):
+                    elif scalars := calls.record(row, step, _seconds(time)):
                         yield scalars
 
 

@@ -16,9 +16,9 @@ from typing import IO, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from .logged import STEPS, chosen, joined, of_one_run, record, whole_step
+from .logged import STEPS, Calls, chosen, joined, of_one_run, whole_step
 from .reading import in_order
-from .source import Attempts, Findings, Rows, Scalars
+from .source import Findings, Rows, Scalars
 
 _ROWS = 4096
 _LEAST, _MOST = "__MIN", "__MAX"
@@ -42,14 +42,14 @@ class WandbHistory:
         return "_step" in names and not _is_chart(names)
 
     def read(self, paths: Sequence[Path], found: Findings) -> Iterator[Scalars | Rows]:
-        attempts = Attempts()
+        calls = Calls(found)
         for path in of_one_run(paths, found, lambda path: _PART.sub("", path.name)):
             with path.open("rb") as file:
                 is_parquet = file.read(4) == b"PAR1"
             for row in (_parquet_rows if is_parquet else _csv_rows)(path, found):
                 time = row.get("_timestamp")
                 time = float(time) if isinstance(time, int | float) else None
-                if scalars := record(row, row.get("_step"), time, attempts, found):
+                if scalars := calls.record(row, row.get("_step"), time):
                     yield scalars
 
 

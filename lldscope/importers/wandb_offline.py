@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from . import wire
-from .logged import of_one_run, record
-from .source import Attempts, Findings, Rows, Scalars
+from .logged import Calls, of_one_run
+from .source import Findings, Rows, Scalars
 
 _HEADER = b":W&B\xe1\xbe"  # and a version
 _BLOCK = 1 << 15
@@ -36,7 +36,7 @@ class WandbOffline:
         return head.startswith(_HEADER)
 
     def read(self, paths: Sequence[Path], found: Findings) -> Iterator[Scalars | Rows]:
-        attempts = Attempts()
+        calls = Calls(found)
         for path in of_one_run(paths, found, lambda path: path.stem.removeprefix("run-")):
             for data in _records(path, found):
                 try:
@@ -48,7 +48,7 @@ class WandbOffline:
                 for row, step in rows:
                     time = row.get("_timestamp")
                     time = time if isinstance(time, float) else None
-                    if scalars := record(row, row.get("_step", step), time, attempts, found):
+                    if scalars := calls.record(row, row.get("_step", step), time):
                         yield scalars
 
 

@@ -29,8 +29,8 @@ class Batch:
 
     mask (N, T) bool: tokens that the policy wrote; tool text and padding are 0. prompt_ids,
     completion_ids: token ids without padding, the latter with tool text. rewards (N,), NaN where
-    there is none. group_ids, response_ids (N,) integers; the default numbers rollouts from 0.
-    advantages (N,) or (N, T).
+    there is none; then the step has no mean reward. group_ids, response_ids (N,) integers; the
+    default numbers rollouts from 0. advantages (N,) or (N, T).
 
     Log-probabilities in nats: `old` of the trainer's policy at rollout time, `inner` at the moment
     of the loss, `post` after the step's last update, `behaviour` of the engine that sampled (NaN

@@ -77,16 +77,16 @@ class StepRows:
         self._turns = batch.turns or [[Turn("text")] * int(n) for n in self._n_actions]
 
     def sums(self) -> Columns:
-        """Counts and sums of the whole batch, for `steps`."""
+        """Counts and sums of the whole batch, for `steps`; None where a rollout lacks its part."""
         b = self._b
-        known = b.rewards[~np.isnan(b.rewards)]
+        rewarded = not np.isnan(b.rewards).any()
         whole = b.entropy is not None and b.entropy.rows.all()
         return {
             "step": b.step,
             "n_responses": len(b.rewards),
             "n_correct": None if None in b.correct else sum(map(bool, b.correct)),
-            "reward_sum": float(known.sum()),
-            "reward_sq_sum": float(np.square(known).sum()),
+            "reward_sum": float(b.rewards.sum()) if rewarded else None,
+            "reward_sq_sum": float(np.square(b.rewards).sum()) if rewarded else None,
             "n_tokens": int(b.mask.sum()),
             "entropy_sum": float(b.entropy.values[b.mask].sum()) if whole else None,
             "kl_sum": self._k3_sum(),

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from ..importers.mapping import MEANT
 from ..recorder import Recorder
 from .batch import Batch, array, padded
 from .columns import record
@@ -83,7 +84,7 @@ def recording(
                 if "actor_grad_norm" in status:
                     self._recorder.scalars(
                         step=batch.step, name="grad_norm", value=float(status["actor_grad_norm"]),
-                        estimator="OpenRLHF: mean over the step's updates",
+                        estimator=MEANT["actor_grad_norm"].estimator,
                     )  # fmt: skip
                 record(
                     self._recorder, batch, lr=status.get("actor_lr"),

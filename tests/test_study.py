@@ -7,10 +7,12 @@ import json
 import math
 import os
 import signal
+import statistics
 import subprocess
 import sys
 import time
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -24,10 +26,10 @@ from lldscope import open_run
 from lldscope.errors import LldscopeError, RunNotFound, UsageError
 from lldscope.schema import SIGNALS
 from lldscope.scoring import smoothed, wilson
-from tests.study import arms, bank, report, results, runs, tables
+from tests.study import arms, bank, comparisons, report, results, runs, tables
 from tests.study.driver import Job, drive
 from tests.study.outcome import collapse_row, outcome
-from tests.study.stats import paired
+from tests.study.stats import T975, holm, paired
 
 SAMPLES = Path(__file__).parent.parent / "sample_runs"
 
@@ -102,6 +104,33 @@ def test_wilson_bounds_are_where_the_normal_test_just_rejects(n, data):
             assert abs(z) == pytest.approx(1.959964, abs=1e-6)
 
 
+@cache
+def student(freedom: int) -> float:
+    """The 97.5 % point of Student's t, from its density."""
+    scale = math.gamma((freedom + 1) / 2) / math.gamma(freedom / 2) / math.sqrt(freedom * math.pi)
+    x = np.linspace(0.0, 20.0, 200_001)
+    density = scale * (1 + x**2 / freedom) ** (-(freedom + 1) / 2)
+    below = 0.5 + np.concatenate([[0.0], np.cumsum((density[1:] + density[:-1]) / 2)]) * x[1]
+    return float(np.interp(0.975, below, x))
+
+
+@pytest.mark.parametrize("n", range(2, 11))
+def test_t_points(n):
+    assert T975[n - 2] == pytest.approx(student(n - 1), abs=2e-3)
+
+
+@given(st.lists(st.integers(0, 997).map(lambda k: k / 997), min_size=1, max_size=8))
+def test_holm_rejects_what_its_steps_reject(ps):
+    alpha, kept = 0.05, set()
+    for rank, i in enumerate(sorted(range(len(ps)), key=lambda i: ps[i])):
+        if ps[i] > alpha / (len(ps) - rank):
+            break
+        kept.add(i)
+    corrected = holm(ps)
+    assert {i for i, p in enumerate(corrected) if p <= alpha} == kept
+    assert all(p >= raw for p, raw in zip(corrected, ps, strict=True))
+
+
 @given(st.lists(st.integers(-20, 20), min_size=2, max_size=7))
 def test_sign_flip_test_counts_sign_patterns(differences):
     sums = [
@@ -111,7 +140,11 @@ def test_sign_flip_test_counts_sign_patterns(differences):
     got = paired(differences)
     assert got.p_above == sum(x >= sum(differences) for x in sums) / len(sums)
     assert got.p_below == sum(x <= sum(differences) for x in sums) / len(sums)
-    assert got.low <= got.mean <= got.high
+    assert got.p == min(got.p_above, got.p_below)
+    d = [float(x) for x in differences]
+    error = statistics.stdev(d) / math.sqrt(len(d))
+    assert got.high - got.mean == pytest.approx(student(len(d) - 1) * error, rel=1e-3, abs=1e-12)
+    assert got.mean - got.low == pytest.approx(got.high - got.mean, abs=1e-9)
     assert got.above == sum(d > 0 for d in differences)
 
 
@@ -391,7 +424,12 @@ def test_the_report_says_what_the_runs_say(made_up_bank, tmp_path):
     assert "| 5 of 10 so far | 3 of 5 | 23–88 % | 0 | 106 (106–106) | 0.50 | 0.26 |" in grpo
     alerts = bank.assess_exported("grpo-10", bank=made_up_bank).alerts
     alarm = next(a.step for a in alerts if a.rule == "lld-decay")
-    assert f"by {106 - alarm} ({106 - alarm}–{106 - alarm}) steps" in text
+    # … and under 0.375, three quarters of the best, from row 103 on
+    lead = 103 - alarm
+    assert (
+        f"the reward of 3 of 5 runs fell, and 3 collapsed (23–88 %); a decay alarm came before 3 of the falls, by {lead:g} ({lead}–{lead}) steps"
+        in text
+    )
     # 0.4, 0.4, 0.4, 0, 0 higher: not enough for five seeds
     assert "grpo-llds-action − grpo | 5 | +0.241 |" in text
     assert "LLDS does not beat `grpo` (+0.241, 5 seeds): no difference can be claimed." in text
@@ -423,7 +461,7 @@ def test_a_report_without_runs(tmp_path):
     found = results.collect(tmp_path)
     assert found.runs == []
     assert tables.outcomes(found) == "No runs yet."
-    assert "Nothing can be said yet" in tables.verdict(found)
+    assert "Nothing can be said yet" in comparisons.verdict(found)
     with pytest.raises(LldscopeError, match="no block"):
         report.filled("page", "outcomes", "x")
 

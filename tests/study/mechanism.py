@@ -43,7 +43,8 @@ def levers(results: Results) -> str:
     measures of what the papers hold responsible."""
     head = (
         "arm", "seeds", "final reward", "less GRPO's, seed by seed", "mean Δ", "displaced",
-        "success", "wrong / right, tokens", "log π wrong", "entropy, last third",
+        "success", "wrong / right, tokens", "log π wrong", "similarity", "GWHES",
+        "entropy, last third",
     )  # fmt: skip
     plain = results.by_seed(GRPO)
     first = [arm for arm in arms_of(results, ("main", "control")) if arm.name in COMPARED]
@@ -63,6 +64,8 @@ def levers(results: Results) -> str:
             _number(_mean(runs, "success"), ".2f"),
             _number(_mean(runs, "incorrect_tokens") / _mean(runs, "correct_tokens"), ".2f"),
             _number(_mean(runs, "incorrect_logp"), ".2f"),
+            _number(_probe(runs, "hidden_similarity"), ".3f"),
+            _number(_probe(runs, "gwhes"), ".0f"),
             _number(np.nanmean([_last_third(r, "entropy") for r in runs]), ".2f"),
         ]
         rows.append(
@@ -80,6 +83,16 @@ def _mean(runs: Sequence[Result], column: str) -> float:
     means = [
         float(r.signals[column][r.signals["step"] >= DELTA_FROM].astype(float).mean()) for r in runs
     ]
+    known = [m for m in means if np.isfinite(m)]
+    return float(np.mean(known)) if known else float("nan")
+
+
+def _probe(runs: Sequence[Result], name: str) -> float:
+    """Mean of a probe over the windows from DELTA_FROM on, then over runs."""
+    means = []
+    for r in runs:
+        rows = r.windows[(r.windows["breakdown"] == "probe") & (r.windows["name"] == name)]
+        means.append(float(rows["value"][rows["first_step"] >= DELTA_FROM].mean()))
     known = [m for m in means if np.isfinite(m)]
     return float(np.mean(known)) if known else float("nan")
 

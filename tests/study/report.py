@@ -13,7 +13,7 @@ from pathlib import Path
 
 from lldscope.errors import LldscopeError
 
-from . import analyses, mechanism, tables
+from . import analyses, comparisons, mechanism, tables
 from .arms import ROOT
 from .bank import BANK
 from .rates import rates
@@ -33,9 +33,10 @@ PICTURES = {
 def blocks(results: Results) -> dict[str, Callable[[], str]]:
     """Name of the block → what makes its Markdown."""
     makers = (
-        tables.setting, tables.progress, tables.verdict, tables.outcomes, tables.alarms,
-        tables.comparisons, tables.sweep, tables.every_run, tables.labels, analyses.periods,
-        analyses.probes, mechanism.phases, mechanism.levers, mechanism.faults,
+        tables.setting, tables.progress, tables.outcomes, tables.held_out, tables.alarms,
+        tables.sweep, tables.every_run, tables.labels, comparisons.verdict,
+        comparisons.comparisons, analyses.periods, analyses.probes, mechanism.phases,
+        mechanism.levers, mechanism.faults,
     )  # fmt: skip
     return {maker.__name__.replace("_", "-"): partial(maker, results) for maker in makers}
 

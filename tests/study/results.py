@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -33,17 +34,25 @@ class Result:
     alarms: dict[str, int]  # rule → the step at which it first fired
     phases: dict[str, int]  # phase → the step at which it first began
     causes: list[str]  # look-alikes that the signals support
-    em_start: float | None
-    em_end: float | None
+    em: dict[int, float]  # step → greedy exact match
     minutes: float | None  # of a core
     line: dict[str, Any]  # of the index
     signals: pd.DataFrame = field(repr=False, compare=False)
     windows: pd.DataFrame = field(repr=False, compare=False)
 
     @property
+    def em_start(self) -> float | None:
+        return next(iter(self.em.values()), None)
+
+    @property
+    def em_end(self) -> float | None:
+        return next(reversed(self.em.values()), None)
+
+    @cached_property
     def fall(self) -> int | None:
-        """Row at which the reward fell for all to see (`lldscope.scoring`)."""
-        return fall_row(self.signals["reward"].to_numpy(dtype=float, na_value=np.nan))
+        """Step at which the reward fell for all to see (`lldscope.scoring`)."""
+        row = fall_row(self.signals["reward"].to_numpy(dtype=float, na_value=np.nan))
+        return None if row is None else int(self.signals["step"].iloc[row])
 
     @property
     def collapsed(self) -> bool:
@@ -61,10 +70,10 @@ class Result:
 
     @property
     def lead(self) -> int | None:
-        """Steps from the first decay alarm to the collapse, if it came before."""
-        if self.collapse_step is None or self.decay is None or self.decay >= self.collapse_step:
+        """Steps from the first decay alarm to the fall of the reward, if it came before."""
+        if self.fall is None or self.decay is None or self.decay >= self.fall:
             return None
-        return self.collapse_step - self.decay
+        return self.fall - self.decay
 
 
 @dataclass(frozen=True)
@@ -83,13 +92,13 @@ class Results:
 
     def label(self, run: Result) -> str:
         """What a detector should say of the run: its fault, `collapsed`, `declined`, `rescued`
-        (LLDS, and plain GRPO with the same seed collapsed or declined), `recovered` (held in the
-        end, after its reward had fallen) or `healthy`."""
+        (LLDS, and the same objective without it collapsed or declined with the same seed),
+        `recovered` (held in the end, after its reward had fallen) or `healthy`."""
         if run.plan.arm.fault is not None:
             return run.plan.arm.fault
         if run.outcome != "held":
             return run.outcome
-        plain = self.by_seed("grpo").get(run.plan.seed)
+        plain = self.by_seed(run.line["settings"]["objective"]).get(run.plan.seed)
         has_llds = run.line["settings"]["llds"] not in ("off", "ungated")
         rescued = has_llds and plain is not None and plain.outcome != "held"
         if run.fall is not None:
@@ -118,7 +127,6 @@ def _result(plan: Planned, line: dict[str, Any], bank: Path) -> Result:
     for span in found.spans():
         if span.phase is not None:
             phases.setdefault(span.phase, span.start_step)
-    em = list(line["em_greedy"].values())
     return Result(
         plan=plan,
         outcome=line["outcome"],
@@ -130,8 +138,7 @@ def _result(plan: Planned, line: dict[str, Any], bank: Path) -> Result:
         alarms={a.rule: a.step for a in found.alerts},
         phases=phases,
         causes=[name for name, f in found.look_alikes().items() if f.answer == "supported"],
-        em_start=em[0] if em else None,
-        em_end=em[-1] if em else None,
+        em={int(step): value for step, value in line["em_greedy"].items()},
         minutes=line["cpu_seconds"] / 60 if line.get("cpu_seconds") else None,
         line=line,
         signals=signals,

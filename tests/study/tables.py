@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from statistics import mean, median
 
 import numpy as np
@@ -12,13 +12,8 @@ from lldscope.scoring import wilson
 
 from .arms import BASE_FILE, LAMBDAS, THREE, Arm, Kind
 from .results import Result, Results
-from .stats import Paired, paired
 
 LLDS, GRPO = "grpo-llds-action", "grpo"
-COMPARED = (
-    (LLDS, GRPO), (LLDS, "nll"), (LLDS, "half-lr"), (LLDS, "positive-only"), (LLDS, "grpo-kl"),
-    (LLDS, "llds-token"), (LLDS, "llds-response"), (LLDS, "llds-ma"), ("gspo-llds", "gspo"),
-)  # fmt: skip
 
 
 def setting(results: Results) -> str:
@@ -51,7 +46,7 @@ def outcomes(results: Results) -> str:
     """Per arm: collapses and rewards."""
     head = (
         "arm", "runs", "collapsed", "95 % interval", "declined", "step of collapse", "best reward",
-        "final reward", "greedy EM, start → end", "core minutes a run",
+        "final reward", "core minutes a run",
     )  # fmt: skip
     return table(head, _per_arm(results, _outcome_cells))
 
@@ -66,7 +61,6 @@ def _outcome_cells(runs: list[Result]) -> list[str]:
         spread(r.collapse_step for r in runs),
         _mean(r.best for r in runs),
         _mean(r.final for r in runs),
-        f"{_mean(r.em_start for r in runs)} → {_mean(r.em_end for r in runs)}",
         _minutes(runs),
     ]
 
@@ -76,26 +70,42 @@ def _minutes(runs: list[Result]) -> str:
     return f"{mean(known):.1f}" if known else "–"
 
 
+def held_out(results: Results) -> str:
+    """Per arm: greedy exact match on facts that are not trained on, as training goes on."""
+    steps = [0, 50, 100, 150]
+    head = ("arm", "runs", *(f"step {step}" for step in steps), "end", "runs that end above 0")
+    rows = []
+    for name, n, runs in _arms_with_runs(results):
+        known = [r.em for r in runs if len(r.em) > 1]
+        means = [_mean(em.get(step) for em in known) for step in steps]
+        ends = [list(em.values())[-1] for em in known]
+        better = sum(end > em[0] for end, em in zip(ends, known, strict=True) if 0 in em)
+        rows.append([name, n, *means, _mean(ends), f"{better} of {len(known)}"])
+    return table(head, rows)
+
+
 def alarms(results: Results) -> str:
     """Per arm: Δ, the decay alarm, and what it was worth."""
     head = (
-        "arm", "runs", "mean Δ", "median Δ", "runs with a decay alarm", "its step", "lead time",
-        "collapses with no alarm before", "alarms without collapse",
+        "arm", "runs", "mean Δ", "median Δ", "runs with a decay alarm", "its step",
+        "runs whose reward fell", "alarm before the fall", "steps before it",
+        "alarms without a fall",
     )  # fmt: skip
     return table(head, _per_arm(results, _alarm_cells))
 
 
 def _alarm_cells(runs: list[Result]) -> list[str]:
-    dead = [r for r in runs if r.collapsed]
-    alive = [r for r in runs if not r.collapsed]
+    fell = [r for r in runs if r.fall is not None]
+    kept = [r for r in runs if r.fall is None]
     return [
         _signed(r.delta for r in runs),
         _signed(r.delta_median for r in runs),
         f"{sum(r.decay is not None for r in runs)} of {len(runs)}",
         spread(r.decay for r in runs),
-        spread(r.lead for r in dead),
-        f"{sum(r.lead is None for r in dead)} of {len(dead)}" if dead else "–",
-        f"{sum(r.decay is not None for r in alive)} of {len(alive)}" if alive else "–",
+        f"{len(fell)} of {len(runs)}",
+        f"{sum(r.lead is not None for r in fell)} of {len(fell)}" if fell else "–",
+        spread(r.lead for r in fell),
+        f"{sum(r.decay is not None for r in kept)} of {len(kept)}" if kept else "–",
     ]
 
 
@@ -114,103 +124,20 @@ def sweep(results: Results) -> str:
     return table(head, rows)
 
 
-# -- comparisons ----------------------------------------------------------------------------------
-
-
-def comparisons(results: Results) -> str:
-    """Difference of the final reward by seed, and in words what that shows."""
-    head = (
-        "first − second", "seeds", "final reward", "95 % interval", "first higher", "p",
-        "collapsed", "what can be said",
-    )  # fmt: skip
-    rows = []
-    for first, second in COMPARED:
-        if (compared := compare(results, first, second)) is not None:
-            rows.append(_comparison_cells(results, first, second, compared))
-    return table(head, rows)
-
-
-def compare(results: Results, first: str, second: str) -> Paired | None:
-    """Final rewards of two arms on the seeds that both have; None with fewer than two."""
-    a, b = results.by_seed(first), results.by_seed(second)
-    both = sorted(a.keys() & b.keys())
-    if len(both) < 2:
-        return None
-    return paired([a[s].final - b[s].final for s in both])
-
-
-def _comparison_cells(results: Results, first: str, second: str, c: Paired) -> list[str]:
-    a, b = results.by_seed(first), results.by_seed(second)
-    both = a.keys() & b.keys()
-    dead = [sum(runs[s].collapsed for s in both) for runs in (a, b)]
-    said = {
-        1: f"{first} ends higher",
-        0: "no difference can be claimed",
-        -1: f"{second} ends higher",
-    }
-    return [
-        f"{first} − {second}",
-        str(c.n),
-        f"{c.mean:+.3f}",
-        f"{c.low:+.3f} to {c.high:+.3f}",
-        f"{c.above} of {c.n}",
-        f"{c.p_above:.3f}",
-        f"{dead[0]} against {dead[1]}",
-        said[c.verdict],
-    ]
-
-
-def verdict(results: Results) -> str:
-    """Whether LLDS beats plain GRPO and each control, from the numbers."""
-    told: dict[int, list[str]] = {1: [], 0: [], -1: []}
-    absent = []
-    for _, second in (pair for pair in COMPARED if pair[0] == LLDS):
-        c = compare(results, LLDS, second)
-        if c is None:
-            absent.append(f"`{second}`")
-        else:
-            told[c.verdict].append(f"`{second}` ({c.mean:+.3f}, {c.n} seeds)")
-    words = [_collapses(results, arm) for arm in (GRPO, LLDS) if results.of(arm)]
-    if told[1]:
-        words.append(f"LLDS with the action gate ends with a higher reward than {_and(told[1])}.")
-    if told[0]:
-        words.append(f"LLDS does not beat {_and(told[0])}: no difference can be claimed.")
-    if told[-1]:
-        words.append(f"LLDS does not beat {_and(told[-1])}: there it ends lower.")
-    if absent:
-        words.append(f"Nothing can be said yet against {_and(absent)}.")
-    return " ".join(words)
-
-
-def _collapses(results: Results, arm: str) -> str:
-    runs = results.of(arm)
-    dead = [r for r in runs if r.collapsed]
-    low, high = wilson(len(dead), len(runs))
-    told = (
-        f"`{arm}`: {len(dead)} of {len(runs)} runs collapsed ({100 * low:.0f}–{100 * high:.0f} %)"
-    )
-    if dead:
-        before = sum(r.lead is not None for r in dead)
-        told += f", {before} of {len(dead)} with a decay alarm before"
-        if before:
-            told += f", by {spread(r.lead for r in dead)} steps"
-    return told + "."
-
-
 # -- every run ------------------------------------------------------------------------------------
 
 
 def every_run(results: Results) -> str:
     """One row per run."""
     head = (
-        "run", "warm start", "split", "label", "step of collapse", "best", "final", "mean Δ",
-        "decay alarm", "lead", "greedy EM", "minutes", "code",
+        "run", "warm start", "split", "label", "fall", "collapse", "best", "final", "mean Δ",
+        "decay alarm", "greedy EM", "minutes", "code",
     )  # fmt: skip
     rows = [
         [
             r.plan.name, r.plan.warm_start, r.plan.split, results.label(r),
-            _or_dash(r.collapse_step), f"{r.best:.2f}", f"{r.final:.2f}", f"{r.delta:+.2f}",
-            _or_dash(r.decay), _or_dash(r.lead), f"{_mean([r.em_start])} → {_mean([r.em_end])}",
+            _or_dash(r.fall), _or_dash(r.collapse_step), f"{r.best:.2f}", f"{r.final:.2f}",
+            f"{r.delta:+.2f}", _or_dash(r.decay), f"{_mean([r.em_start])} → {_mean([r.em_end])}",
             _minutes([r]), r.line["code"],
         ]
         for r in results.runs
@@ -240,12 +167,13 @@ def arms_of(results: Results, kinds: Sequence[Kind]) -> list[Arm]:
 def _per_arm(results: Results, cells: Callable[[list[Result]], list[str]]) -> list[list[str]]:
     """A row for each arm of the comparison that has runs; sweep, levers and faults have tables of
     their own."""
-    rows = []
+    return [[name, n, *cells(runs)] for name, n, runs in _arms_with_runs(results)]
+
+
+def _arms_with_runs(results: Results) -> Iterator[tuple[str, str, list[Result]]]:
     for arm in arms_of(results, ("main", "control", "variant")):
         runs = results.of(arm.name)
-        n = so_far(len(runs), results.planned(arm.name))
-        rows.append([f"`{arm.name}` {arm.words}", n, *cells(runs)])
-    return rows
+        yield f"`{arm.name}` {arm.words}", so_far(len(runs), results.planned(arm.name)), runs
 
 
 def so_far(n: int, planned: int) -> str:
@@ -285,5 +213,5 @@ def _or_dash(value: int | None) -> str:
     return "–" if value is None else str(value)
 
 
-def _and(names: Sequence[str]) -> str:
+def listed(names: Sequence[str]) -> str:
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

@@ -427,9 +427,9 @@ def test_the_report_says_what_the_runs_say(made_up_bank, tmp_path):
     # … and under 0.375, three quarters of the best, from row 103 on
     lead = 103 - alarm
     assert (
-        f"the reward of 3 of 5 runs fell, and 3 collapsed (23–88 %); a decay alarm came before 3 of the falls, by {lead:g} ({lead}–{lead}) steps"
-        in text
-    )
+        "the reward of 3 of 5 runs fell, and 3 collapsed (23–88 %); a decay alarm came before 3 of "
+        f"the falls, by {lead} ({lead}–{lead}) steps"
+    ) in text
     # 0.4, 0.4, 0.4, 0, 0 higher: not enough for five seeds
     assert "grpo-llds-action − grpo | 5 | +0.241 |" in text
     assert "LLDS does not beat `grpo` (+0.241, 5 seeds): no difference can be claimed." in text

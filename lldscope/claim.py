@@ -6,14 +6,15 @@ comes first; who comes second is refused, or becomes the next attempt if it was 
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
 import uuid
 from pathlib import Path
 from typing import Any
 
-from . import store
-from .errors import LldscopeError, RunExists
+from . import files, store
+from .errors import LldscopeError, RunExists, UsageError
 from .manifest import manifest_path
 from .schema import SCHEMA_VERSION
 
@@ -71,6 +72,36 @@ def warn_of_another(path: Path, attempt: int, rank: int) -> None:
         )
 
 
+def plain(given: dict[str, Any]) -> dict[str, Any]:
+    """What run.json will hold of it; raises UsageError if that cannot be JSON."""
+    found = {}
+    for name, value in given.items():
+        try:
+            found[name] = _plain(value)
+        except Exception as error:
+            raise UsageError(
+                f"{_culprit(name, value)} cannot be written into {store.RUN_FILE} "
+                f"({type(error).__name__}: {error}). Give it as plain data: numbers, text, lists "
+                "and dictionaries."
+            ) from error
+    return found
+
+
+def _plain(value: Any) -> Any:
+    return files.parse(store.to_json(value).encode())
+
+
+def _culprit(name: str, value: Any) -> str:
+    """Which of the keys it is, if it has some."""
+    with contextlib.suppress(Exception):
+        for key, v in value.items():
+            try:
+                _plain(v)
+            except Exception:
+                return f"{name}.{key}"
+    return name
+
+
 def describe(path: Path, attempt: int, world_size: int, given: dict[str, Any]) -> None:
     """Write run.json; what an earlier attempt said stays unless this one says it anew."""
     now = time.time()
@@ -84,7 +115,7 @@ def describe(path: Path, attempt: int, world_size: int, given: dict[str, Any]) -
         **old,
         **{key: value for key, value in given.items() if value is not None},
     }
-    attempts = [*fresh.get("attempts", []), {"attempt": attempt, "started": now}]
+    attempts = [*(fresh.get("attempts") or []), {"attempt": attempt, "started": now}]
     fresh |= {
         "world_size": world_size,
         "attempts": attempts,

@@ -20,12 +20,14 @@ from pathlib import Path
 
 from . import parts as writing
 from . import store
-from .manifest import Manifest, Part, manifest_names, manifest_path
+from .manifest import Manifest, ManifestReader, Part, manifest_names, manifest_path
 from .merged import BadPart, merge
 
 FAN_IN = 16
 MAX_BYTES = 256 << 20  # parts are not merged beyond this size
 SILENT_SECONDS = 600.0  # without a sign of life a writer on another machine counts as dead
+
+_FIRST = "run lldscope doctor --repair first"
 
 
 def _level(first: int, last: int) -> int:
@@ -95,19 +97,27 @@ def compact(
     """Merge the parts of every recorder that has ended, and remove what was merged away.
 
     Of the rows of `tokens` those of the last `keep_token_steps` steps are kept (None: all).
-    `before_attempt` leaves the later attempts alone. Raises OSError.
+    `before_attempt` leaves the later attempts alone. So are parts whose manifest is damaged: others
+    that it listed may lie between them. Raises OSError.
     """
     result = Compacted()
     manifest = store.read_manifest(run)
     result.files_before, result.bytes_before = _extent(manifest.parts)
-    steps = [p.last_step for p in manifest.parts if p.table == "steps"]
-    kept_from = max(0, max(steps, default=0) - keep_token_steps + 1) if keep_token_steps else 0
+    damaged = manifest.bad_files()
+    kept_from = 0
+    if keep_token_steps and damaged:
+        result.skipped["tokens"] = f"the last step is not known; {_FIRST}"
+    elif keep_token_steps:
+        kept_from = _kept_from(manifest.parts, keep_token_steps)
     ended = set()
     for name in manifest_names(run):
         if before_attempt is not None and name[0] >= before_attempt:
             continue
         if why := still_writing(run, *name, manifest):
             result.skipped[manifest_path(run, *name).name] = why
+            continue
+        if why := damaged.get(manifest_path(run, *name).name):
+            result.skipped[manifest_path(run, *name).name] = f"{why}; {_FIRST}"
             continue
         ended.add(name)
         tables: dict[str, list[Part]] = defaultdict(list)
@@ -119,6 +129,14 @@ def compact(
             _merge_all(run, sorted(parts, key=lambda p: p.name.first), keep, result, pause)
     result.files_after, result.bytes_after = _extent(_sweep(run, ended, result))
     return result
+
+
+def _kept_from(parts: Sequence[Part], steps: int) -> int:
+    """The first of the last `steps` steps of the newest attempt, however far earlier ones came."""
+    from .database import attempts  # not where a recorder is loaded: it brings DuckDB
+
+    spans = attempts(parts)
+    return max(0, spans[max(spans)][1] - steps + 1) if spans else 0
 
 
 def _extent(parts: Sequence[Part]) -> tuple[int, int]:
@@ -161,11 +179,19 @@ def _sweep(run: Path, ended: set[tuple[int, int]], result: Compacted) -> list[Pa
 
     Readers that have a removed file in hand take the list anew.
     """
-    manifest = store.read_manifest(run)
+    reader = ManifestReader(run)
+    manifest = store.read_manifest(run, reader)
+    damaged = manifest.bad_files()
     for stray in writing.stray_files(run, manifest):
         if stray.name is None or stray.name.owner not in ended:
             continue
-        if stray.kind in ("unfinished", "merged away", "unpublished"):
+        if manifest_path(run, *stray.name.owner).name in damaged:
+            continue
+        if stray.kind == "unpublished":  # another compaction may have listed it since
+            manifest = store.read_manifest(run, reader)
+        if stray.kind in ("unfinished", "merged away", "unpublished") and writing.may_go(
+            run, stray, manifest
+        ):
             with contextlib.suppress(FileNotFoundError):
                 stray.path.unlink()
                 result.files_removed += 1

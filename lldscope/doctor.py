@@ -16,7 +16,7 @@ from typing import Any
 from . import compaction, store
 from .doctor_files import set_aside
 from .doctor_findings import Examination, Finding, Place, Severity
-from .doctor_parts import look_at_manifests, look_at_parts, look_at_strays
+from .doctor_parts import look_at_manifests, look_at_parts, look_at_strays, unused
 from .doctor_writers import look_at_clocks, look_at_losses, look_at_writers
 from .errors import LldscopeError, NewerSchema
 from .manifest import manifest_names, manifest_path
@@ -76,7 +76,7 @@ def _read_info(run: Path) -> tuple[dict[str, Any], list[Finding]]:
 def _rebuild_info(run: Path) -> None:
     path, names = run / store.RUN_FILE, manifest_names(run)
     if path.exists():
-        set_aside(run, path, store.RUN_FILE, "it could not be read")
+        set_aside(run, path, unused(run, store.RUN_FILE), "it could not be read")
     now = time.time()
     attempts = sorted({attempt for attempt, _ in names})
     began = {

@@ -5,12 +5,20 @@ from __future__ import annotations
 import shutil
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 
 from . import files, parts, store
 from .damage import damage
 from .doctor_files import lost_rows, name_of, quarantine, readable, set_aside, wrong_content
 from .doctor_findings import WHY, Examination, Finding, Place, manifest_name
-from .manifest import Part, manifest_path, quarantined
+from .manifest import (
+    QUARANTINE_DIR,
+    ManifestFile,
+    ManifestReader,
+    Part,
+    manifest_path,
+    quarantined,
+)
 
 
 def look_at_manifests(at: Place) -> Iterator[Finding]:
@@ -39,20 +47,27 @@ def _mend(at: Place, attempt: int, rank: int) -> None:
     """Put an empty line in the place of each that cannot be read, so that none is missing."""
     path = manifest_path(at.run, attempt, rank)
     told = store.counted_lines(at.run).get(path.name, 0)
-    lines = path.read_bytes().split(b"\n")[:-1] if path.is_file() else []
+    found = path.read_bytes() if path.is_file() else b""
+    lines = found.split(b"\n")[:-1]
     empty = files.with_checksum(store.to_json({"parts": {}})).rstrip()
-    bad = {
-        w.rpartition(" ")[2]
-        for w in at.manifest.damaged
-        if w.startswith(manifest_name(attempt, rank))
-    }
-    kept = [empty if str(number) in bad else line for number, line in enumerate(lines, 1)]
+    replay = ManifestFile(at.run, attempt, rank)
+    kept = [line if replay.take(line) is None else empty for line in lines]
     kept += [empty] * (told - len(kept))
+    mended = b"".join(line + b"\n" for line in kept)
+    if path.is_file() and mended == found:
+        return  # the finding of another line has brought this about
     if path.exists():
-        name = f"{store.MANIFEST_DIR}-{path.name}"
+        name = unused(at.run, f"{store.MANIFEST_DIR}-{path.name}")
         shutil.copyfile(path, path.with_name(path.name + store.IN_PROGRESS))
         set_aside(at.run, path.with_name(path.name + store.IN_PROGRESS), name, "bad lines")
-    store.replace_file(path, b"".join(line + b"\n" for line in kept).decode())
+    store.replace_file(path, mended.decode())
+
+
+def unused(run: Path, name: str) -> str:
+    """A name in quarantine/ under which nothing lies yet: what was moved there first stays."""
+    stem, dot, kind = name.rpartition(".")
+    names = (name, *(f"{stem}.{n}{dot}{kind}" for n in range(2, 10_000)))
+    return next(n for n in names if not (run / QUARANTINE_DIR / n).exists())
 
 
 def look_at_parts(at: Place, result: Examination) -> Iterator[Finding]:
@@ -96,11 +111,17 @@ def _merged_away(at: Place, part: Part) -> bool:
     return part not in store.read_manifest(at.run).parts
 
 
+SPANNED = "a merged part spans its seal, and no manifest says that it holds its rows"
+
+
 def look_at_strays(at: Place) -> Iterator[Finding]:
     """Files that do not count: leftovers of a kill, and rows that can be listed again."""
-    lost = {path.split(" ")[0] for path in at.manifest.damaged}
+    # The parts have been read since the manifests were, which takes minutes on a long run.
+    reader = ManifestReader(at.run)
+    manifest = store.read_manifest(at.run, reader)
+    lost = {path.split(" ")[0] for path in (*at.manifest.damaged, *manifest.damaged)}
     whole: dict[tuple[int, int, int, int], list[tuple[parts.StrayFile, Part]]] = {}
-    for stray in parts.stray_files(at.run, at.manifest):
+    for stray in parts.stray_files(at.run, manifest):
         where = name_of(at.run, stray.path)
         if stray.name is None:
             yield Finding("note", "foreign", where, "no file of lldscope.")
@@ -109,21 +130,45 @@ def look_at_strays(at: Place) -> Iterator[Finding]:
         elif stray.kind == "unsealed" and (part := readable(at.run, stray)):
             seal = (*stray.name.owner, stray.name.first, stray.name.last)
             whole.setdefault(seal, []).append((stray, part))
-        elif stray.kind == "unsealed":
-            why = "it was never listed, and cannot be read"
-            yield Finding(
-                "warning", "leftover", where, f"{why}.", "move it into quarantine/",
-                action=lambda s=stray, w=why: set_aside(  # type: ignore[misc]
-                    at.run, s.path, f"{s.table}-{s.path.name}", w
-                ),
-            )  # fmt: skip
+        elif stray.kind in ("unsealed", "passed over"):
+            unread = "it was never listed, and cannot be read"
+            yield _aside(at, stray, SPANNED if stray.kind == "passed over" else unread, reader)
         else:
             yield Finding(
                 "note", "leftover", where, f"{WHY[stray.kind]}.", "remove it",
-                action=lambda s=stray: s.path.unlink(missing_ok=True),  # type: ignore[misc]
+                action=lambda s=stray: _remove(at, s, reader),  # type: ignore[misc]
             )  # fmt: skip
+    every = [part for found in whole.values() for _, part in found]
     for (attempt, rank, first, last), found in sorted(whole.items()):
-        yield _unlisted(at, attempt, rank, found, first < last, lost)
+        spanned = [
+            s for s, p in found if any(o.name.covers(p.name) for o in every if o.table == p.table)
+        ]
+        for stray in spanned:
+            yield _aside(at, stray, SPANNED, reader)
+        if rest := [pair for pair in found if pair[0] not in spanned]:
+            yield _unlisted(at, attempt, rank, rest, first < last, lost)
+
+
+def _aside(at: Place, stray: parts.StrayFile, why: str, reader: ManifestReader) -> Finding:
+    return Finding(
+        "warning", "leftover", name_of(at.run, stray.path), f"{why}.", "move it into quarantine/",
+        action=lambda: _put_aside(at, stray, why, reader),
+    )  # fmt: skip
+
+
+def _remove(at: Place, stray: parts.StrayFile, reader: ManifestReader) -> None:
+    """Remove a file, unless it has come to count since it was looked at."""
+    if parts.may_go(at.run, stray, store.read_manifest(at.run, reader)):
+        stray.path.unlink(missing_ok=True)
+
+
+def _put_aside(at: Place, stray: parts.StrayFile, why: str, reader: ManifestReader) -> None:
+    """Move a file into quarantine, unless it has come to count since it was looked at."""
+    listed = store.read_manifest(at.run, reader).parts
+    counts = any((p.table, p.file) == (stray.table, stray.path.name) for p in listed)
+    if stray.path.exists() and not counts:
+        name = unused(at.run, f"{stray.table}-{stray.path.name}")
+        set_aside(at.run, stray.path, name, why)
 
 
 def _unlisted(
@@ -151,7 +196,7 @@ def _unlisted(
 
     def aside() -> None:
         for stray, part in found:
-            name = f"{part.table}-{part.file}"
+            name = unused(at.run, f"{part.table}-{part.file}")
             set_aside(at.run, stray.path, name, "part of a seal that was not completed")
 
     return Finding(

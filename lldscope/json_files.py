@@ -9,6 +9,7 @@ import math
 import os
 import re
 from collections.abc import Mapping
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +32,10 @@ def to_json(value: Any, *, indent: int | None = None) -> str:
 
 
 def _plain(value: Any) -> Any:
-    if hasattr(value, "item"):  # numpy scalar
-        return _finite(value.item())
+    if hasattr(value, "tolist"):  # numpy's scalars and arrays
+        return _finite(value.tolist())
+    if isinstance(value, Decimal):
+        return int(value) if value.as_tuple().exponent == 0 else _finite(float(value))
     return str(value)
 
 

@@ -37,7 +37,10 @@ class Kept:
 
     def take(self, run_id: Any, into: Database) -> list[Part]:
         """Put the signals that are kept for a run into its database; the parts they stand for.
-        Empty if nothing is kept that fits."""
+        Empty if nothing is kept that fits. Copies of a run share its id: what is kept may be of
+        another one, and the reader compares part by part (`Listed.take`)."""
+        if run_id is None:
+            return []
         folder = self._place(run_id)
         try:
             state = json.loads(files.read_bytes(folder / "state.json", folder))
@@ -54,8 +57,8 @@ class Kept:
 
     def keep(self, run_id: Any, parts: list[Part], of: Database) -> None:
         """Keep the signals of a run, computed from these parts. What the disk refuses is not."""
-        if any(p.crc is None for p in parts):
-            return  # nothing says that these files will be the same ones next time
+        if run_id is None or any(p.crc is None for p in parts):
+            return  # nothing says that this run or these files will be the same ones next time
         final = self._place(run_id)
         new = final.with_name(f"{final.name}.{os.getpid()}.new")
         with suppress(OSError, pa.ArrowException, duckdb.Error):

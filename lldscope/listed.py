@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -47,20 +47,20 @@ class Listed:
         parts = manifest.parts
         if parts == self.parts:
             return False
-        known = {(p.table, p.file) for p in self.parts}
-        listed = {(p.table, p.file) for p in parts}
-        for table, file in known - listed:
-            self.damaged.pop(f"{table}/{file}", None)
+        # Whole parts, not names: a copy that went its own way has other parts of the same name.
+        known, listed = set(self.parts), set(parts)
+        gone, new = [p for p in self.parts if p not in listed], [p for p in parts if p not in known]
+        for p in gone:
+            self.damaged.pop(f"{p.table}/{p.file}", None)
+            self._checked.discard((p.table, p.file))
         # A merged part holds rows that were counted before; only new rows need new signals.
-        for p in parts:
-            if (p.table, p.file) not in known and not _made_of(p, self.parts):
+        away = {p for p in gone if _merged_away(p, manifest)}
+        for p in new:
+            if not _made_of(p, away):
                 self._owe(p.first_step)
         # Rows that are listed no more, and were not merged into a part that is, are gone.
-        merged = [p for p in parts if (p.table, p.file) not in known]
-        for p in self.parts:
-            if (p.table, p.file) not in listed and not any(
-                p.table == q.table and q.name.covers(p.name) for q in merged
-            ):
+        for p in gone:
+            if p not in away or not any(p.table == q.table and q.name.covers(p.name) for q in new):
                 self._owe(p.first_step)
         self.parts = parts
         self.version += 1
@@ -117,7 +117,13 @@ class Listed:
         return name not in self.damaged
 
 
-def _made_of(part: Part, known: list[Part]) -> bool:
+def _merged_away(part: Part, manifest: Manifest) -> bool:
+    """Whether the manifests say that just this part, not another of its name, was merged."""
+    key = part.table, part.file
+    return key in manifest.replaced and manifest.replaced[key] == part.crc
+
+
+def _made_of(part: Part, known: Iterable[Part]) -> bool:
     """Whether a part was merged from known ones: from the first to the last seal that it spans."""
     name = part.name
     held = [p.name for p in known if p.table == part.table and name.covers(p.name)]

@@ -35,15 +35,23 @@ _MOST_NAMED = 20  # bad lines of one manifest
 class Manifest:
     """The parts of a run that count now, and what is wrong with the manifests, by place.
 
-    `replaced` are the files that merged parts stand for, `closed` the (attempt, rank) whose
+    `replaced` are the files that merged parts stand for, with the checksums they were listed with
+    (None: without one, or their line is bad), `closed` the (attempt, rank) whose
     recorder sealed everything before it ended, `lines` the complete lines of each file.
     """
 
     parts: list[Part] = field(default_factory=list)
     damaged: dict[str, str] = field(default_factory=dict)
-    replaced: set[tuple[str, str]] = field(default_factory=set)
+    replaced: dict[tuple[str, str], int | None] = field(default_factory=dict)
     closed: set[tuple[int, int]] = field(default_factory=set)
     lines: dict[str, int] = field(default_factory=dict)
+
+    def bad_files(self) -> dict[str, str]:
+        """The names of the manifests of which something cannot be read, and one reason for each."""
+        return {
+            place.partition(" ")[0].removeprefix(f"{MANIFEST_DIR}/"): why
+            for place, why in reversed(self.damaged.items())
+        }
 
 
 def manifest_path(run: Path, attempt: int, rank: int) -> Path:
@@ -94,7 +102,7 @@ class ManifestFile:
     def _begin(self) -> None:
         self.offset = self.lines = self.bad_lines = 0
         self.live: dict[tuple[str, str], Part] = {}
-        self.replaced: set[tuple[str, str]] = set()
+        self.replaced: dict[tuple[str, str], int | None] = {}
         self.damaged: dict[str, str] = {}
         self.closed = False
 
@@ -115,11 +123,8 @@ class ManifestFile:
         self.offset += len(new) - len(rest)
         for line in whole:
             self.lines += 1
-            try:
-                self._replay(*files.parse_line(line))
-            except (ValueError, KeyError, TypeError, AttributeError) as error:
+            if (wrong := self.take(line)) is not None:
                 self.bad_lines += 1
-                wrong = str(error) if type(error) is ValueError else "it lists no parts"
                 if self.bad_lines <= _MOST_NAMED:
                     self.damaged[f"{name} line {self.lines}"] = wrong
                 else:
@@ -127,6 +132,14 @@ class ManifestFile:
                     self.damaged[f"{name} other lines"] = f"{more:,} more are no better"
         if rest and not files.torn(rest):
             self.damaged[name] = "its end is destroyed"
+
+    def take(self, line: bytes) -> str | None:
+        """Take up one line; what is wrong with it, in words, None if nothing is."""
+        try:
+            self._replay(*files.parse_line(line))
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            return str(error) if type(error) is ValueError else "it lists no parts"
+        return None
 
     def _new_bytes(self) -> bytes:
         with files.open_inside(self.path, self.run) as file:
@@ -146,8 +159,8 @@ class ManifestFile:
         if any(key in self.replaced for key in gone):
             return  # another process merged these before: its parts count, not these
         for key in gone:
-            self.live.pop(key, None)
-            self.replaced.add(key)
+            let_go = self.live.pop(key, None)
+            self.replaced[key] = let_go.crc if let_go else None
         for part in added:
             self._cover(part)
             self.live[part.table, part.file] = part
@@ -158,7 +171,7 @@ class ManifestFile:
             for key, other in list(self.live.items()):
                 if key[0] == part.table and part.name.covers(other.name):
                     del self.live[key]
-                    self.replaced.add(key)
+                    self.replaced[key] = other.crc
 
     def _parts(self, told: dict[str, Any], vouched: bool) -> list[Part]:
         """The parts of a line. Tables this version does not know are passed over, if a checksum

@@ -24,8 +24,9 @@ PART_KEY = b"lldscope.part"  # in a part's own metadata: what it was called when
 
 # unfinished: the writer ended in the middle of it          merged away: a merged part has its rows
 # unpublished: a merged part that was never listed          unsealed: rows that were never listed
+# passed over: a merged part spans its seal, and no line says that it holds these rows
 # foreign: nothing that lldscope writes
-Stray = Literal["unfinished", "merged away", "unpublished", "unsealed", "foreign"]
+Stray = Literal["unfinished", "merged away", "unpublished", "unsealed", "passed over", "foreign"]
 
 
 def write_part(run: Path, table: str, name: PartName, batches: Iterable[pa.Table]) -> Part | None:
@@ -132,19 +133,35 @@ def stray_files(run: Path, manifest: Manifest) -> Iterator[StrayFile]:
     for table in TABLES:
         listed = {p.file: p for p in manifest.parts if p.table == table}
         for path in sorted((run / table).glob("*")):
-            if path.name in listed:
-                continue
-            stem, _, end = path.name.partition(".parquet")
-            name = part_name(f"{stem}.parquet")
-            if name is None or not path.is_file() or not _ours(end):
-                kind: Stray = "foreign"
-                name = None
-            elif end:
-                kind = "unfinished"
-            else:
-                gone = (table, path.name) in manifest.replaced
-                kind = "merged away" if gone else _kind(run, name, listed.values())
-            yield StrayFile(path, table, kind, name)
+            if path.name not in listed:
+                yield _stray(run, manifest, table, path, listed.values())
+
+
+def may_go(run: Path, stray: StrayFile, manifest: Manifest) -> bool:
+    """Whether a file can be removed, by the manifests as they are now: it still does not count, for
+    the reason that was found, and what holds its rows is there."""
+    listed = {p.file: p for p in manifest.parts if p.table == stray.table}
+    name = stray.name
+    return (
+        name is not None
+        and stray.path.name not in listed
+        and _stray(run, manifest, stray.table, stray.path, listed.values()) == stray
+        and all(p.path(run).exists() for p in listed.values() if p.name.covers(name))
+    )
+
+
+def _stray(
+    run: Path, manifest: Manifest, table: str, path: Path, listed: Iterable[Part]
+) -> StrayFile:
+    stem, _, end = path.name.partition(".parquet")
+    name = part_name(f"{stem}.parquet")
+    if name is None or not path.is_file() or not _ours(end):
+        return StrayFile(path, table, "foreign", None)
+    if end:
+        return StrayFile(path, table, "unfinished", name)
+    gone = (table, path.name) in manifest.replaced
+    kind: Stray = "merged away" if gone else _kind(run, name, listed)
+    return StrayFile(path, table, kind, name)
 
 
 def _ours(end: str) -> bool:
@@ -155,7 +172,9 @@ def _ours(end: str) -> bool:
 def _kind(run: Path, name: PartName, listed: Iterable[Part]) -> Stray:
     near = [part for part in listed if name.overlaps(part.name)]
     if any(part.name.covers(name) for part in near):
-        return "merged away"
+        # What a merge writes is made of listed parts; a seal of its own may have lost its line.
+        own = name.first == name.last and not name.kept_from
+        return "passed over" if own else "merged away"
     # Where what it was made of is gone, only the line about the merged part is missing.
     whole = near and all(part.path(run).exists() for part in near)
     return "unpublished" if whole else "unsealed"

@@ -20,9 +20,9 @@ from typing import Any
 import numpy as np
 
 from . import store
-from .claim import claim, conclude, describe, warn_of_another
+from .claim import claim, conclude, describe, plain, warn_of_another
 from .errors import LldscopeError
-from .rows import Copier
+from .rows import Copier, frozen
 from .writer import Writer
 
 log = logging.getLogger("lldscope")
@@ -94,16 +94,17 @@ class Recorder(NullRecorder):
         self.path = Path(path)
         self.rank = rank
         self.dropped: Counter[str] = Counter()
+        given = {
+            "name": name,
+            "group": group,
+            "trainer": trainer,
+            "config": config,
+            "correct_rule": correct_rule,
+        }
+        given = plain(given) if rank == 0 else {}  # before anything is made
         self.attempt = claim(self.path, rank, resume, attempt)
         warn_of_another(self.path, self.attempt, rank)
         if rank == 0:
-            given = {
-                "name": name,
-                "group": group,
-                "trainer": trainer,
-                "config": config,
-                "correct_rule": correct_rule,
-            }
             describe(self.path, self.attempt, world_size, given)
         self._closed = False
         self._process = os.getpid()
@@ -154,8 +155,9 @@ class Recorder(NullRecorder):
     # -- life -------------------------------------------------------------------------------------
 
     def flush(self) -> None:
-        """Wait until the rows of all complete steps are sealed, or a while if the disk refuses
-        them. For the moment before a checkpoint: a run that goes on from it must find them."""
+        """Wait until evaluations and the rows of all complete steps are sealed, or a while if the
+        disk refuses them. For the moment before a checkpoint: a run that goes on from it must
+        find them."""
         if not self._closed and not self._writer.flush().wait(FLUSH_SECONDS):
             log.warning("lldscope: rows were not on disk after %d s", FLUSH_SECONDS)
 
@@ -178,10 +180,13 @@ class Recorder(NullRecorder):
 
     def __exit__(self, *raised: object) -> None:
         exception = raised[1]
-        if exception is None:
+        code = exception.code if isinstance(exception, SystemExit) else exception
+        if code is None or (isinstance(code, int) and code == 0):
             self.close()
         elif isinstance(exception, KeyboardInterrupt):
             self.close("stopped", "interrupted")
+        elif isinstance(code, int) and 128 < code <= 192:  # as programs end that a signal stops
+            self.close("stopped", f"signal {code - 128}")
         else:
             self.close("failed", f"{type(exception).__name__}: {exception}")
 
@@ -195,7 +200,12 @@ class Recorder(NullRecorder):
 
     def _line(self, file: str, value: dict[str, Any]) -> None:
         stamp = {"time": time.time(), "attempt": self.attempt, "rank": self.rank}
-        if self._closed or not self._writer.give(file, stamp | value):
+        try:
+            line = stamp | frozen(value)
+        except Exception as error:  # one that holds itself
+            self.dropped[f"{file}: a line that cannot become JSON ({type(error).__name__})"] += 1
+            return
+        if self._closed or not self._writer.give(file, line):
             self._refuse(file)
 
     def _refuse(self, kind: str) -> None:

@@ -165,9 +165,11 @@ class Mirror:
             changed = {n: i for n, i in found.items() if self._states.get(n) != _state(i)}
             # Heartbeats say how long the manifests are at least: they must not be newer.
             beats = [n for n in changed if n.startswith(store.HEARTBEAT_DIR)]
-            for names in (beats, [n for n in changed if n not in beats]):
-                self._fetch(names, lambda name: found[name]["size"])
-            self._states = {n: _state(i) for n, i in found.items()}
+            got = self._fetch(beats, lambda name: found[name]["size"])
+            others = [n for n in changed if n not in beats]
+            got |= self._fetch(others, lambda name: found[name]["size"])
+            # What did not come this time has no state, and is fetched again at the next look.
+            self._states = {n: _state(i) for n, i in found.items() if n not in changed or n in got}
         for gone in self._copied() - found.keys():
             (self.path / gone).unlink()
 
@@ -187,8 +189,10 @@ class Mirror:
     def tried(self, part: store.Part) -> bool:
         return (part.table, part.file) in self._tried
 
-    def _fetch(self, names: list[str], size_of: Callable[[str], int]) -> None:
-        """Copy files, many at once. Names are ours: none of them can leave the folder."""
+    def _fetch(self, names: list[str], size_of: Callable[[str], int]) -> set[str]:
+        """Copy files, many at once; the names of those that came. Names are ours: none of them can
+        leave the folder."""
+        got = set()
         for batch in _batches(names, size_of):
             paths = {f"{self.url.path}/{name}": name for name in batch}
             found = self.url.filesystem.cat(list(paths), on_error="omit")
@@ -198,6 +202,8 @@ class Mirror:
                 arriving = target.with_name(target.name + store.IN_PROGRESS)
                 arriving.write_bytes(content)
                 os.replace(arriving, target)
+                got.add(paths[path])
+        return got
 
 
 def _batches(names: list[str], size_of: Callable[[str], int]) -> Iterator[list[str]]:

@@ -55,11 +55,13 @@ class Copier:
                 others[name] = list(value)
             elif not isinstance(value, np.ndarray):
                 others[name] = value
+            elif value.ndim == 0:
+                others[name] = None if np.ma.is_masked(value) else value.item()
             elif _is_masked_column(value):
                 copied.append((name, value.dtype, len(value), True))
                 contents += [np.ma.getdata(value), np.ma.getmaskarray(value)]
             else:
-                others[name] = value.copy() if value.ndim else value.item()
+                others[name] = value.copy()
         if not contents:
             return others, copied, None
         try:
@@ -92,6 +94,15 @@ def columns_of(call: Call) -> dict[str, Any]:
                 mask = np.frombuffer(slab.read(length), np.bool_)
                 found[name] = np.ma.array(found[name], mask=mask)
     return found
+
+
+def frozen(value: Any) -> Any:
+    """The details of an event, so that what the caller changes after the call is not in them."""
+    if isinstance(value, dict):
+        return {key: frozen(v) for key, v in value.items()}
+    if isinstance(value, _SEQUENCES):
+        return [frozen(v) for v in value]
+    return value.copy() if isinstance(value, np.ndarray) else value
 
 
 def _is_masked_column(value: np.ndarray) -> bool:

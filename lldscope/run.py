@@ -7,17 +7,17 @@ never writes into the run directory. Whatever cannot be read is named in `Run.da
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import duckdb
 
 from . import files, store
 from .contents import Contents
 from .errors import LldscopeError, UsageError
-from .sandbox import SECONDS, bounded, frame, insist_on_select
+from .sandbox import SECONDS, Answer, bounded, frame, insist_on_select, rows
 from .schema import SIGNALS, TABLES, VIEWS
 
 if TYPE_CHECKING:
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from .kept import Kept
     from .remote import Mirror
     from .rules import Rule
+
+_T = TypeVar("_T")
 
 
 class Run:
@@ -89,14 +91,23 @@ class Run:
         Read-only and bounded: a statement that is not a query, that reaches outside the run
         directory, that takes longer than `seconds` or too much memory raises UsageError.
         """
+        return self._asked(query, seconds, lambda c: frame(c, query, parameters))
+
+    def rows(self, query: str, seconds: float = SECONDS) -> Answer:
+        """The same as Python values: in a DataFrame NULL and NaN of a number are one."""
+        return self._asked(query, seconds, lambda c: rows(c, query))
+
+    def _asked(
+        self, query: str, seconds: float, take: Callable[[duckdb.DuckDBPyConnection], _T]
+    ) -> _T:
         with self._lock:
             connection = self._contents.db.connection
             insist_on_select(connection, query)
 
-            def answer() -> pd.DataFrame:
+            def answer() -> _T:
                 self._contents.define(tuple(TABLES))
                 with bounded(connection, seconds):
-                    return frame(connection, query, parameters)
+                    return take(connection)
 
             try:
                 return self._contents.guarded(answer)

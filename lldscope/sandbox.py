@@ -9,11 +9,12 @@ that cannot write.
 from __future__ import annotations
 
 import json
+import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import duckdb
 
@@ -25,7 +26,8 @@ if TYPE_CHECKING:
 MEMORY = "4GB"  # DuckDB's, for everything it computes
 SECONDS = 60.0  # one answer may take
 ANSWER_BYTES = 1 << 30  # one answer may have
-_VECTORS = 100  # of 2048 rows, in a piece of an answer
+_VECTORS = 100  # of 2048 rows, in a piece of an answer …
+_ROWS = 2048  # … of Python values
 
 _SELECTS = {"SELECT_NODE", "SET_OPERATION_NODE", "RECURSIVE_CTE_NODE", "CTE_NODE"}
 _ONLY_SELECT = "Give exactly one SELECT (or DESCRIBE, SHOW, SUMMARIZE): query only reads."
@@ -128,11 +130,40 @@ def frame(
     pieces, size = [db.fetch_df_chunk(_VECTORS)], 0
     while len(pieces[-1]):
         size += int(pieces[-1].memory_usage(deep=True).sum())
-        if size > ANSWER_BYTES:
-            raise UsageError(
-                f"The answer has more than {ANSWER_BYTES >> 20} MB. Add a LIMIT or a WHERE, or "
-                "`lldscope export` the tables."
-            )
+        _check_size(size)
         pieces.append(db.fetch_df_chunk(_VECTORS))
     pieces = pieces[:-1] or pieces
     return pieces[0] if len(pieces) == 1 else pd.concat(pieces, ignore_index=True)
+
+
+class Answer(NamedTuple):
+    """Columns, their types in DuckDB, and rows of Python values: NULL is None, NaN stays NaN."""
+
+    names: list[str]
+    types: list[str]
+    rows: list[tuple[Any, ...]]
+
+
+def rows(db: duckdb.DuckDBPyConnection, query: str) -> Answer:
+    """The answer as Python values, taken piece by piece; raises UsageError if it gets too large. Of
+    columns with one name the later ones get a number."""
+    db.execute(query)
+    names: list[str] = []
+    for name, *_ in db.description or ():
+        others = (f"{name}_{i}" for i in range(1, len(names) + 2))
+        names.append(next(n for n in (name, *others) if n not in names))
+    answer = Answer(names, [str(kind) for _, kind, *_ in db.description or ()], [])
+    size = 0
+    while piece := db.fetchmany(_ROWS):
+        size += sum(sys.getsizeof(row) + sum(map(sys.getsizeof, row)) for row in piece)
+        _check_size(size)
+        answer.rows.extend(piece)
+    return answer
+
+
+def _check_size(size: int) -> None:
+    if size > ANSWER_BYTES:
+        raise UsageError(
+            f"The answer has more than {ANSWER_BYTES >> 20} MB. Add a LIMIT or a WHERE, or "
+            "`lldscope export` the tables."
+        )

@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from . import parts, store
+from . import files, parts, store
 from .manifest import Part, PartName
 from .rows import Drop
 
@@ -55,8 +55,16 @@ class Sealer:
     def add_line(self, file: str, value: Any) -> None:
         if len(self._lines) >= MAX_WAITING_LINES:
             self._drop(f"{file}: lines lost because the disk refuses them", 1)
+            return
+        try:  # not when it is sealed: one line that cannot be written would hold up all rows
+            plain = files.parse(store.to_json(value).encode())
+        except Exception as error:
+            self._not_json(file, error)
         else:
-            self._lines.append((file, value))
+            self._lines.append((file, plain))
+
+    def _not_json(self, file: str, error: Exception) -> None:
+        self._drop(f"{file}: a line that cannot become JSON ({type(error).__name__})", 1)
 
     @property
     def age(self) -> float:
@@ -79,10 +87,7 @@ class Sealer:
         """
         written: list[Part] = []
         try:
-            while self._lines:
-                file, value = self._lines[0]
-                store.append_line(self._run / file, value)
-                self._lines.popleft()
+            self._write_lines()
             name = PartName(self._attempt, self._rank, self._seals + 1, self._seals + 1)
             for table in sorted(self._ready, key=lambda t: t == "steps"):
                 rows = pa.concat_tables(self._ready[table])
@@ -90,7 +95,7 @@ class Sealer:
                 written += [part] if part else []
             if written:
                 parts.seal(self._run, self._attempt, self._rank, written)
-        except OSError as error:
+        except Exception as error:
             parts.discard(self._run, written)
             self._hold(error)
             return
@@ -103,16 +108,29 @@ class Sealer:
             self.refused = False
             log.warning("lldscope: %s takes rows again", self._run)
 
-    def _hold(self, error: OSError) -> None:
+    def _write_lines(self) -> None:
+        while self._lines:
+            file, value = self._lines[0]
+            try:
+                store.append_line(self._run / file, value)
+            except OSError:
+                raise
+            except Exception as error:  # what was nested just not too deeply before
+                self._not_json(file, error)
+            self._lines.popleft()
+
+    def _hold(self, error: Exception) -> None:
         self.refused = True
+        number = error.errno or 0 if isinstance(error, OSError) else 0
+        words = error.strerror if isinstance(error, OSError) else type(error).__name__
         self._warn(
-            f"refused: {error.errno}",
+            f"refused: {number or words}",
             "%s takes no rows (%s). Training goes on; up to %d MiB wait in memory and are written "
             "as soon as that is possible. %s",
             self._run,
-            error.strerror or error,
+            words or error,
             MAX_WAITING_BYTES >> 20,
-            _ADVICE.get(error.errno or 0, "Look at its file system."),
+            _ADVICE.get(number, "Look at its file system."),
         )
         self.lose(MAX_WAITING_BYTES)
 

@@ -53,8 +53,10 @@ class Writer(threading.Thread):
         self._calls: deque[tuple[str, Any]] = deque()
         self._wake = threading.Event()
         self._open: dict[str, list[pa.Table]] = defaultdict(list)  # rows of the step under way
+        self._open_since = 0.0  # when the first of them came
         self._manifest = ManifestFile(run, attempt, rank)
         self._last_step: int | None = None
+        self._complete: deque[int] = deque(maxlen=64)  # the steps that were ended last
         self._last_beat = 0.0
         self._warned: set[str] = set()
         self._sealer = Sealer(run, attempt, rank, drop=self._drop, warn=self._warn)
@@ -151,10 +153,22 @@ class Writer(threading.Thread):
         rows = to_arrow(kind, columns, self.attempt, self.rank, self._drop)
         if rows is None:
             return
+        if kind == "evals" or (kind != "steps" and self._is_late(rows)):
+            self._sealer.add(kind, [rows])  # of no step under way
+            return
+        if not self._open:
+            self._open_since = time.monotonic()
         self._open[kind].append(rows)
         if kind == "steps":
-            self._last_step = rows.column("step")[-1].as_py()
+            steps = rows.column("step").to_pylist()
+            self._last_step = steps[-1]
+            self._complete.extend(steps)
             self._step_complete()
+
+    def _is_late(self, rows: pa.Table) -> bool:
+        """Whether they are of a step that is complete already."""
+        steps = rows.column("step").to_numpy()
+        return steps[0] in self._complete and bool((steps == steps[0]).all())
 
     def _step_complete(self) -> None:
         for table, rows in self._open.items():
@@ -163,8 +177,8 @@ class Writer(threading.Thread):
 
     def _tick(self) -> None:
         age = self._sealer.age
-        if age >= OPEN_STEP_SECONDS:  # a very long step, or rows outside of steps
-            self._step_complete()
+        if self._open and time.monotonic() - self._open_since >= OPEN_STEP_SECONDS:
+            self._step_complete()  # a very long step, or rows of a step that nobody ends
         full = self._sealer.rows >= SEAL_ROWS and not self._sealer.refused
         if not self._sealer.empty and (age >= SEAL_SECONDS or full):
             self._sealer.seal()

@@ -196,11 +196,11 @@ import os, signal, threading
 from lldscope import cli
 from lldscope.run import Run
 
-def pressed_meanwhile(self, *told, ask=Run.sql, **options):
+def pressed_meanwhile(self, *told, ask=Run.rows, **options):
     threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGINT)).start()
     return ask(self, *told, **options)
 
-Run.sql = pressed_meanwhile
+Run.rows = pressed_meanwhile
 cli.main()
 """
 
@@ -223,6 +223,28 @@ def test_query_formats(lldscope_command, make_run):
     truths = "SELECT * FROM (VALUES (true), (NULL), (false)) AS t(b)"
     lines = lldscope_command("query", path, truths).stdout.splitlines()
     assert [line.strip() for line in lines] == ["b", "True", "–", "False"]
+
+
+def test_query_tells_nan_from_null_and_lists_from_values(lldscope_command, make_run):
+    path = make_run(steps=range(3))
+    sql = (
+        "SELECT 'NaN'::DOUBLE x, NULL::DOUBLE y, '-Infinity'::FLOAT z, list(step) l, "
+        "['NaN'::FLOAT, NULL, 0.5] m, sum(step) s, 0.1::FLOAT f, 2.50 d, MAP {'a': 1} p, "
+        "DATE '12000-01-01' t, INTERVAL 1 MONTH i, 1 AS x FROM steps"
+    )
+    told = lldscope_command("query", path, sql, "--json")
+    assert json.loads(told.stdout) == {
+        "x": "NaN", "y": None, "z": "-Infinity", "l": [0, 1, 2], "m": ["NaN", None, 0.5], "s": 3,
+        "f": pytest.approx(0.1), "d": 2.5, "p": {"a": 1}, "t": "12000-01-01",
+        "i": "30 days, 0:00:00", "x_1": 1,
+    }  # fmt: skip
+    few = "SELECT 'NaN'::DOUBLE x, NULL::DOUBLE y, '-Infinity'::FLOAT z, [7] l, 0.1::FLOAT f"
+    assert lldscope_command("query", path, few, "--csv").stdout == "x,y,z,l,f\nnan,,-inf,[7],0.1\n"
+    assert lldscope_command("query", path, few).stdout.split() == [
+        "x", "y", "z", "l", "f", "nan", "–", "-inf", "[7]", "0.1"
+    ]  # fmt: skip
+    none = lldscope_command("query", path, "SELECT step FROM steps WHERE step > 9", "--csv")
+    assert none.stdout == "step\n"
 
 
 def test_schema_shows_the_registry(lldscope_command):

@@ -16,6 +16,7 @@ from lldscope.comparison import compare
 from lldscope.errors import UsageError
 from lldscope.numerals import number, signed, true_minus
 from lldscope.postmortem import post_mortem
+from lldscope.postmortem.arm_words import values
 from lldscope.postmortem.arms import arms_of, compare_arms
 from lldscope.postmortem.html import html
 from lldscope.postmortem.markdown import markdown
@@ -156,6 +157,24 @@ def test_settings_that_say_the_name_are_none_and_seeds_vary():
     ]
     assert differences(arms) == [{"setting": "mode", "values": [["a"], ["x"]]}]
     assert varying(arms) == ["seed"]
+
+
+def test_values_that_begin_alike_are_compared_whole_and_shown_where_they_differ():
+    def arm(prompt: str) -> list[dict[str, Any]]:
+        config = {"prompt": prompt, "other": "y" * 500}
+        return [{"name": "a", "trainer": "t", "correct_rule": None, "config": config}]
+
+    begins = "x" * 300
+    (row,) = differences([arm(f"{begins}left{begins}"), arm(f"{begins}right{begins}")])
+    assert row["values"] == [[f"{begins}left{begins}"], [f"{begins}right{begins}"]]
+    assert [values(row, 0), values(row, 1)] == [
+        f"… {'x' * 20}left{'x' * 56} …", f"… {'x' * 20}right{'x' * 55} …"
+    ]  # fmt: skip
+    (row,) = differences([arm(begins), arm(f"{begins}more")])
+    assert [values(row, 0), values(row, 1)] == [f"… {'x' * 20}", f"… {'x' * 20}more"]
+    (row,) = differences([arm(f"a{begins}"), arm("b")])
+    assert [values(row, 0), values(row, 1)] == [f"a{'x' * 79} …", "b"]
+    assert varying([[*arm(f"{begins}1"), *arm(f"{begins}2")]] * 2) == ["prompt"]
 
 
 def test_an_empty_run_and_hostile_names_are_told(tmp_path):

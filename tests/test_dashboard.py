@@ -28,6 +28,7 @@ from lldscope_dashboard.charts import CHARTS
 from lldscope_dashboard.figures import Subject, View, make_chart, make_overlay, run_style
 from lldscope_dashboard.frame import view_of
 from lldscope_dashboard.increments import has, patch
+from lldscope_dashboard.links import address
 from lldscope_dashboard.pages import page
 from made_up_runs import write_run
 
@@ -396,6 +397,32 @@ def test_an_empty_root_says_so_and_fills_by_itself(tmp_path: Path) -> None:
     assert "no runs here yet" in texts(page(runs, "/", ""))
     write_run(tmp_path / "first", 3)
     assert "/run/first" in texts(page(runs, "/", ""))
+
+
+@pytest.mark.parametrize("name", ["a%41b", "50%", "a b/ü?#", "ä%2Fb"])
+def test_a_run_is_found_under_any_name(tmp_path: Path, name: str) -> None:
+    write_run(tmp_path / name, 3)
+    listed = texts(page(shelf.Shelf(tmp_path), "/", ""))
+    for kind in ("run", "responses", "system"):
+        href = address(kind, name)
+        assert kind != "run" or f'"{href}"' in listed
+        answer = client(tmp_path).get(href, headers={"Host": "localhost:8050"})
+        assert "There is no run" not in answer.text, href
+        assert "There is no run" not in texts(page(shelf.Shelf(tmp_path), href, "")), href
+
+
+def test_a_folder_whose_name_is_not_utf_8_takes_no_page_down(tmp_path: Path) -> None:
+    write_run(tmp_path / "good", 3)
+    write_run(tmp_path / "bad", 3)
+    (tmp_path / "bad").rename(os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9"))
+    assert list(shelf.Shelf(tmp_path).names()) == ["caf\\xe9", "good"]
+    for path, said in (
+        ("/", "/run/good"), ("/run/caf%5Cxe9", "is not UTF-8"), ("/run/caf%E9", "There is no run"),
+        ("/compare?run=good&run=caf%5Cxe9", "is not UTF-8"),
+    ):  # fmt: skip
+        answer = client(tmp_path).get(path, headers={"Host": "localhost:8050"})
+        assert answer.status_code == 200, path
+        assert said in answer.text, path
 
 
 @pytest.mark.parametrize(

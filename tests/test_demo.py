@@ -10,11 +10,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import click
 import pytest
 from conftest import wait_until
 
 import lldscope
 from lldscope import store
+from lldscope.commands import demo
+from lldscope.errors import LldscopeError
 
 SHORT = ("steps=3", "prompts=2", "group_size=4", "updates=2", "eval_questions=4")
 
@@ -83,6 +86,30 @@ def test_a_busy_port_is_said_before_anything_is_trained(lldscope_command, tmp_pa
     assert done.returncode == 1
     assert f"Port {port} is in use" in done.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+def test_without_the_dashboard_nothing_is_trained(tmp_path, monkeypatch):
+    monkeypatch.setattr(demo, "find_spec", lambda name: None if name == "plotly" else name)
+    with pytest.raises(LldscopeError, match=r"The dashboard needs plotly: pip install 'lldscope\["):
+        demo.demo.main(["--root", str(tmp_path)], standalone_mode=False)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("port", ["0", "70000", "-1"])
+def test_a_port_that_is_none_is_said(tmp_path, port):
+    with pytest.raises(click.BadParameter, match="1<=x<=65535"):
+        demo.demo.main(["--root", str(tmp_path), "--port", port], standalone_mode=False)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_demo_does_not_stay_without_its_dashboard(tmp_path, monkeypatch):
+    monkeypatch.setattr(demo, "ARMS", {})
+    monkeypatch.setattr(demo, "LLDSCOPE", (sys.executable, "-c", "raise SystemExit('no room')"))
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    with pytest.raises(LldscopeError, match=r"The dashboard ended; .*dashboard\.log: no room"):
+        demo.demo.main(["--root", str(tmp_path), "--port", str(port)], standalone_mode=False)
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import re
 from datetime import UTC, datetime
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -14,9 +15,11 @@ import pytest
 from made_up_runs import write_run
 
 import lldscope
+from lldscope import palette
 from lldscope.hindsight import refine
 from lldscope.numerals import signed
-from lldscope.postmortem import post_mortem
+from lldscope.postmortem import arm_charts, charts, post_mortem
+from lldscope.postmortem.drawing import Axis
 from lldscope.postmortem.html import POLICY, html
 from lldscope.postmortem.losses import contrasts
 from lldscope.postmortem.markdown import markdown
@@ -110,6 +113,55 @@ def test_a_healthy_run_is_told_as_one(well):
     assert well["kind"] == "healthy"
     assert any(s.startswith("Nothing died here") for s in well["summary"])
     assert not any("LLDS" in a["change"] for a in well["advice"])
+
+
+def alarm(rule: str, severity: str, step: int) -> dict[str, Any]:
+    left = dict.fromkeys(f"{w}_before_{end}" for w in ("steps", "minutes")
+                         for end in ("collapse", "reward_crash"))  # fmt: skip
+    return {"rule": rule, "severity": severity, "step": step, **left}
+
+
+def test_sentences_and_the_table_of_alarms_say_the_same(well):
+    stalled, note = alarm("stalled", "critical", 129), alarm("lld-stagnation", "info", 40)
+    told = " ".join(summary({**well, "alarms": []}))
+    assert "and no alarm fired." in told
+    told = " ".join(summary({**well, "alarms": [stalled]}))
+    assert "and no alarm of decay fired." in told
+    assert "The only alarm is that the run makes no more steps." in told
+    assert "first alarm" not in told
+    told = " ".join(summary({**well, "alarms": [note]}))
+    assert "and no warning fired; for information: lld-stagnation." in told
+    told = " ".join(summary({**well, "alarms": [stalled, note]}))
+    assert "The only one that is no information is that the run makes no more steps." in told
+    assert "no alarm fired" not in told
+    assert summary({**well, "kind": "failed", "alarms": [note]})[-1] == "No warning fired."
+    late = alarm("entropy", "warning", 90)
+    told = " ".join(summary({**well, "kind": "alarmed", "alarms": [stalled, late]}))
+    assert "The first alarm was entropy at" in told
+
+
+def test_hover_states_only_what_was_measured_there():
+    steps = [*range(50), *range(150, 200)]
+    s = {"step": steps, "value": [float(i) for i in steps], "mean": [-1.0] * 100}
+    x, line = Axis(0, 199, 0, 600), charts.Line("delta_correct", "Δ", palette.BLUE)
+    of_run, of_arm = charts._hover([line], [s], x), arm_charts._hover([(0, {"letter": "A"}, s)], x)
+    for name, parts in (("Δ", of_run), ("A", of_arm)):
+        assert len(parts) == charts.STRIPS
+        for i, part in enumerate(parts):
+            middle = (i + 0.5) / charts.STRIPS * 199
+            title = re.search("<title>(.*)</title>", part)[1]
+            if 51 < middle < 148:
+                assert title == f"{name} – at step {middle:.0f}"
+            elif middle < 49 or middle > 150:
+                value, step = re.fullmatch(
+                    rf"{name} (\d+) \(mean −1\) at step (\d+)", title
+                ).groups()
+                assert value == step
+                assert abs(int(step) - middle) <= 199 / charts.STRIPS / 2
+    sparse = list(range(0, 200, 40))
+    assert [sparse[charts.nearest(sparse, at, 0.5)] for at in (19, 21, 195)] == [0, 40, 160]
+    assert charts.nearest([7], 7.4, 0.5) == 0
+    assert charts.nearest([7], 9.0, 0.5) is None
 
 
 def test_advice_only_with_evidence(died):

@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 from browsing import opened, served
@@ -312,6 +313,25 @@ def test_a_run_without_tokens_says_that_actions_are_the_finest(tmp_path: Path) -
 def test_tokens_far_from_an_alarm_are_said_to_be(sample: Any) -> None:
     shown = texts(page(Shelf(SAMPLES), "/responses/grpo", "?alarm=mask-lint&at=3"))
     assert "the nearest step where one has is step 10" in shown
+
+
+@pytest.mark.parametrize(
+    ("at", "claim"), [(69, "Shown are the correct responses of steps 60–69"), (3, "shown here")]
+)
+def test_the_rows_of_an_alarm_are_said_to_be_shown_only_while_they_are(at: int, claim: str) -> None:
+    def shown(**asked: Any) -> str:
+        query = urlencode({"alarm": "lld-decay", "at": at} | asked)
+        return "".join(displayed(page(Shelf(SAMPLES), "/responses/grpo", f"?{query}")))
+
+    assert claim in shown()
+    for asked in ({"correct": "no"}, {"sort": "reward"}, {"way": "down"}, {"all": "yes"},
+                  {"first": 60, "last": 69, "correct": "yes", "sort": "delta"}):  # fmt: skip
+        told = shown(**asked)
+        assert f"lld-decay fired at step {at}." in told
+        assert "Shown are" not in told, asked
+        assert "shown here" not in told, asked
+    default = {"first": 60, "last": 69, "correct": "yes", "tokens": "yes", "sort": "delta"}
+    assert (claim in shown(**default)) == (at == 69), "the same view, written out"
 
 
 def test_every_rule_has_a_page_with_what_it_declares(hostile: Path) -> None:

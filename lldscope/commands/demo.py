@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 LLDSCOPE = (sys.executable, "-m", "lldscope")
 ARMS = {"grpo": (), "grpo-llds": ("llds=action",)}
+DASHBOARD_LOG = "dashboard.log"
 STOP_SECONDS = 15.0  # what a child gets to close its run before it is killed
 
 INTRO = """\
@@ -67,7 +69,13 @@ class Arm:
     show_default=True,
     help="Folder under which the runs are made.",
 )
-@click.option("--port", default=8050, show_default=True, help="Port of the dashboard.")
+@click.option(
+    "--port",
+    type=click.IntRange(1, 65535),
+    default=8050,
+    show_default=True,
+    help="Port of the dashboard.",
+)
 @click.option("--dash/--no-dash", default=True, help="Serve the dashboard meanwhile.")
 @click.option("--stay/--exit", default=True, help="Keep the dashboard up after training.")
 def demo(overrides: tuple[str, ...], root: Path, port: int, dash: bool, stay: bool) -> None:
@@ -77,23 +85,37 @@ def demo(overrides: tuple[str, ...], root: Path, port: int, dash: bool, stay: bo
     GPU and no network. Starting again makes new runs beside the old ones.
     """
     if dash:
+        _dashboard_is_installed()
         _port_is_free(port)
     home = _fresh_folder(root)
     click.echo(INTRO, err=True)
     with contextlib.ExitStack() as children:
         arms = [children.enter_context(_training(home, name, overrides)) for name in ARMS]
         if dash:
-            children.enter_context(_dashboard(root, port, home))
+            dashboard = children.enter_context(_dashboard(root, port, home))
             click.echo(f"\nDashboard: http://127.0.0.1:{port}/", err=True)
         click.echo(f"Runs:      {home}\n", err=True)
         _follow(arms)
         _summary(arms)
-        if dash and stay:
+        if dash and stay and dashboard.poll() is None:
             click.echo("\nThe dashboard stays up; Ctrl-C ends it.", err=True)
-            while True:
-                time.sleep(3600)
+            while dashboard.poll() is None:
+                time.sleep(1.0)
+        served = not dash or dashboard.poll() is None
     if any(arm.process.returncode for arm in arms):
         raise LldscopeError(f"A training failed; the logs are in {home}.")
+    if not served:
+        log = home / DASHBOARD_LOG
+        raise LldscopeError(f"The dashboard ended; the log is {log}: {_last_words(log)}")
+
+
+def _dashboard_is_installed() -> None:
+    """What `lldscope dash` asks for, before anything is trained."""
+    if missing := [name for name in ("dash", "plotly", "waitress") if find_spec(name) is None]:
+        raise LldscopeError(
+            f"The dashboard needs {', '.join(missing)}: pip install 'lldscope[dash]', or leave it "
+            "out with --no-dash."
+        )
 
 
 def _port_is_free(port: int) -> None:
@@ -135,7 +157,7 @@ def _training(home: Path, name: str, overrides: tuple[str, ...]) -> Iterator[Arm
 @contextlib.contextmanager
 def _dashboard(root: Path, port: int, home: Path) -> Iterator[subprocess.Popen[bytes]]:
     command = [*LLDSCOPE, "dash", str(root), "--port", str(port)]
-    with _child(command, home / "dashboard.log") as process:
+    with _child(command, home / DASHBOARD_LOG) as process:
         yield process
 
 

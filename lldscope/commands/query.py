@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import csv
 import os
+import re
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,11 +17,11 @@ import click
 from . import Place, complain
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from ..run import Run
+    from ..sandbox import Answer
 
 _GRACE = 10.0  # seconds that a stopped query has to stop
+_NUMBERS = re.compile(r"[A-Z]*INT(EGER)?|FLOAT|DOUBLE|DECIMAL\(.*\)")  # types of DuckDB
 
 
 @click.command()
@@ -53,25 +56,25 @@ def query(run: Path, sql: str, as_json: bool, as_csv: bool, timeout: float) -> N
     with open_run(run) as opened:
         last_resort = _end_this_process_after(timeout + _GRACE, timeout)
         try:
-            frame = _answer(opened, sql, timeout)
+            answer = _answer(opened, sql, timeout)
         finally:
             last_resort.cancel()
         damaged = opened.damaged
     if as_csv:
-        click.echo(frame.to_csv(index=False), nl=False)
+        _write_csv(answer)
     elif as_json:
-        for row in frame.astype(object).where(frame.notna(), None).to_dict("records"):
-            click.echo(to_json(row))
+        for row in answer.rows:
+            click.echo(to_json(dict(zip(answer.names, row, strict=True))))
     else:
-        _show(frame)
+        _show(answer)
     complain(damaged)
 
 
-def _answer(run: Run, sql: str, timeout: float) -> pd.DataFrame:
+def _answer(run: Run, sql: str, timeout: float) -> Answer:
     """Asked in a thread: DuckDB looks for a Ctrl-C only between long pieces of work, but stops
     within one if another thread tells it to."""
     with ThreadPoolExecutor(1) as worker:
-        asked = worker.submit(run.sql, sql, seconds=timeout)
+        asked = worker.submit(run.rows, sql, timeout)
         try:
             return asked.result()
         except KeyboardInterrupt:
@@ -94,16 +97,32 @@ def _end_this_process_after(seconds: float, limit: float) -> threading.Timer:
     return timer
 
 
-def _show(frame: Any) -> None:
+def _write_csv(answer: Answer) -> None:
+    """NULL is empty; NaN and Inf are `nan`, `inf` and `-inf`, as `lldscope export` writes them."""
+    import numpy as np
+
+    # A FLOAT with the digits that it has, and no more.
+    singles = [i for i, kind in enumerate(answer.types) if kind == "FLOAT"]
+    lines = StringIO()
+    writer = csv.writer(lines, lineterminator="\n")
+    writer.writerow(answer.names)
+    for row in answer.rows:
+        cells = list(row)
+        for i in singles:
+            cells[i] = None if row[i] is None else np.float32(row[i])
+        writer.writerow(cells)
+    click.echo(lines.getvalue(), nl=False)
+
+
+def _show(answer: Answer) -> None:
     from rich.table import Table
 
     from ..terminal import console, plain
 
     table = Table(box=None, pad_edge=False, header_style="dim")
-    for name in frame.columns:
-        numeric = frame[name].dtype.kind in "iuf"
-        table.add_column(plain(name), justify="right" if numeric else "left")
-    for row in frame.itertuples(index=False):
+    for name, kind in zip(answer.names, answer.types, strict=True):
+        table.add_column(plain(name), justify="right" if _NUMBERS.fullmatch(kind) else "left")
+    for row in answer.rows:
         table.add_row(*(_cell(value) for value in row))
     console(wide=True).print(table)
 
@@ -111,7 +130,6 @@ def _show(frame: Any) -> None:
 def _cell(value: Any) -> str:
     from ..terminal import plain
 
-    # str first: comparing pandas' NA, a NULL among booleans, has no truth value.
-    if value is None or str(value) == "<NA>" or value != value:
+    if value is None:
         return "–"
     return f"{value:.5g}" if isinstance(value, float) else plain(value)

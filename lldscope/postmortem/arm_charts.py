@@ -8,7 +8,7 @@ from typing import Any
 
 from .. import palette
 from ..numerals import number
-from .charts import CHARTS, STRIPS, Chart, Line, dash, key
+from .charts import CHARTS, Chart, Line, dash, key, nearest, strips
 from .drawing import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, Axis, grid, path, svg, text, upward
 from .timeline import extent
 
@@ -111,26 +111,16 @@ def _alarms(arm: Facts, color: str, x: Axis) -> list[str]:
 
 def _hover(sides: Sequence[tuple[int, Facts, Facts]], x: Axis) -> list[str]:
     """Unseen strips over the chart, each with the numbers in its middle."""
-    width = (x.end - x.start) / STRIPS
-    parts = []
-    for i in range(STRIPS):
-        step = x.low + (i + 0.5) / STRIPS * (x.high - x.low)
-        said = "; ".join(_told(arm, s, step) for _, arm, s in sides)
-        parts.append(
-            f'<rect class="hover" x="{x.start + i * width:.1f}" y="{TOP}" width="{width:.1f}" '
-            f'height="{HEIGHT - TOP - BOTTOM}">'
-            f"<title>step {step:,.0f}: {escape(said)}</title></rect>"
-        )
-    return parts
+    return strips(x, lambda step, half: "; ".join(_told(arm, s, step, half) for _, arm, s in sides))
 
 
-def _told(arm: Facts, s: Facts, step: float) -> str:
-    """An arm's numbers at a step; outside of its steps it has none."""
-    if not s["step"][0] - 1 <= step <= s["step"][-1] + 1:
-        return f"{arm['letter']} –"
-    at = min(range(len(s["step"])), key=lambda i: abs(s["step"][i] - step))
-    mean = number(s["mean"][at])
+def _told(arm: Facts, s: Facts, step: float, half: float) -> str:
+    """An arm's numbers at a step; where it has measured nothing it has none."""
+    at = nearest(s["step"], step, half)
+    if at is None:
+        return f"{arm['letter']} – at step {step:,.0f}"
+    mean, where = number(s["mean"][at]), f"at step {s['step'][at]:,}"
     if "low" not in s:
-        return f"{arm['letter']} {number(s['value'][at])} (mean {mean})"
+        return f"{arm['letter']} {number(s['value'][at])} (mean {mean}) {where}"
     spread = f"{number(s['low'][at])} to {number(s['high'][at])}"
-    return f"{arm['letter']} {mean} ({s['runs'][at]} runs, {spread})"
+    return f"{arm['letter']} {mean} ({s['runs'][at]} runs, {spread}) {where}"

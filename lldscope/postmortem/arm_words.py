@@ -8,7 +8,7 @@ from typing import Any
 
 from ..numerals import number
 from ..scoring import wilson
-from .settings import NOT_SET
+from .settings import NOT_SET, shown
 from .words import lead
 
 Facts = Mapping[str, Any]
@@ -142,7 +142,8 @@ def one_sided(row: Facts) -> bool:
 
 
 def values(row: Facts, arm: int) -> str:
-    return ", ".join(row["values"][arm])
+    """The values of a setting in an arm, shortened."""
+    return ", ".join(shown(row)[arm])
 
 
 # -- what this cannot tell -------------------------------------------------------------------------

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
+from operator import sub
+from statistics import median
 from typing import Any
 
 from .. import palette
@@ -128,17 +130,39 @@ def _alarms(facts: Mapping[str, Any], x: Axis) -> list[str]:
 
 def _hover(lines: Sequence[Line], series: Sequence[Any], x: Axis) -> list[str]:
     """Unseen strips over the chart, each with the numbers in its middle."""
-    width = (x.end - x.start) / STRIPS
+
+    def told(step: float, half: float) -> str:
+        both = zip(lines, series, strict=True)
+        return ", ".join(f"{line.label} {_told(s, step, half)}" for line, s in both)
+
+    return strips(x, told)
+
+
+def _told(s: Mapping[str, Any], step: float, half: float) -> str:
+    """A signal's numbers, with the step at which they were measured."""
+    at = nearest(s["step"], step, half)
+    if at is None:
+        return f"– at step {step:,.0f}"
+    return f"{number(s['value'][at])} (mean {number(s['mean'][at])}) at step {s['step'][at]:,}"
+
+
+def strips(x: Axis, told: Callable[[float, float], str]) -> list[str]:
+    """Unseen strips over a chart; `told` gives the words of each, from the step in its middle and
+    half its width in steps."""
+    width, half = (x.end - x.start) / STRIPS, (x.high - x.low) / STRIPS / 2
     parts = []
     for i in range(STRIPS):
-        step = x.low + (i + 0.5) / STRIPS * (x.high - x.low)
-        said = []
-        for line, s in zip(lines, series, strict=True):
-            at = min(range(len(s["step"])), key=lambda k: abs(s["step"][k] - step))
-            said.append(f"{line.label} {number(s['value'][at])} (mean {number(s['mean'][at])})")
-        title = escape(f"step {step:,.0f}: {', '.join(said)}")
+        words = escape(told(x.low + (2 * i + 1) * half, half))
         parts.append(
             f'<rect class="hover" x="{x.start + i * width:.1f}" y="{TOP}" width="{width:.1f}" '
-            f'height="{HEIGHT - TOP - BOTTOM}"><title>{title}</title></rect>'
+            f'height="{HEIGHT - TOP - BOTTOM}"><title>{words}</title></rect>'
         )
     return parts
+
+
+def nearest(steps: Sequence[int], middle: float, half: float) -> int | None:
+    """The row whose step is nearest to the middle of a strip; None if it lies outside of the strip
+    and further away than the rows usually do from each other."""
+    row = min(range(len(steps)), key=lambda k: abs(steps[k] - middle))
+    spacing = median(map(sub, steps[1:], steps)) if len(steps) > 1 else 0
+    return row if abs(steps[row] - middle) <= max(half, spacing) else None

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
-LONGEST = 80  # characters of a value
+LONGEST = 80  # characters of a value that are shown
+BEFORE = 20  # of them that stand before a difference
 NOT_SET = "not recorded"
 
 Told = Sequence[Mapping[str, Any]]  # of each run: name, trainer, correct_rule, config
@@ -57,5 +58,23 @@ def _flat(config: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, An
 
 
 def _said(value: Any) -> str:
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
-    return text if len(text) <= LONGEST else f"{text[:LONGEST]} …"
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+
+
+def shown(row: Mapping[str, Any]) -> list[list[str]]:
+    """The values of one of `differences` as pages show them, a list per arm: long ones from their
+    beginning, or, where that is the same of several, from where these begin to differ."""
+    alike: dict[str, set[str]] = {}
+    for value in (v for of in row["values"] for v in of):
+        alike.setdefault(value[:LONGEST], set()).add(value)
+    return [[_cut(value, alike[value[:LONGEST]]) for value in of] for of in row["values"]]
+
+
+def _cut(value: str, alike: Collection[str]) -> str:
+    """LONGEST characters of a value, among them where it differs from those that begin like it."""
+    least, most = min(alike), max(alike)  # what these begin with, all between them do
+    pairs = enumerate(zip(least, most, strict=False))
+    differs = next((i for i, (a, b) in pairs if a != b), len(least))
+    start = max(0, differs - BEFORE) if least != most else 0
+    end = start + LONGEST
+    return f"{'… ' if start else ''}{value[start:end]}{' …' if len(value) > end else ''}"

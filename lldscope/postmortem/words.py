@@ -133,9 +133,21 @@ def _likelihood(facts: Mapping[str, Any]) -> str:
             "Nothing died here as far as reward, entropy and gradients show; likelihood was not "
             "recorded, so LLD itself cannot be judged."
         )
-    quiet = "and no alarm of decay fired" if kind == "alarmed" else "and no alarm fired"
+    quiet = _quiet(facts)
     on = "Δ" if facts["state"]["evidence"] == "delta" else "levels"
-    return f"Nothing died here: judged on {on}, correct responses kept their likelihood, {quiet}."
+    return (
+        f"Nothing died here: judged on {on}, correct responses kept their likelihood, and {quiet}."
+    )
+
+
+def _quiet(facts: Mapping[str, Any]) -> str:
+    """Which alarms did not fire in a run that is well."""
+    if not facts["alarms"]:
+        return "no alarm fired"
+    notes = [a["rule"] for a in facts["alarms"] if a["severity"] == "info"]
+    if facts["kind"] == "alarmed" or not notes:
+        return "no alarm of decay fired"
+    return f"no warning fired; for information: {', '.join(notes)}"
 
 
 def _fall(facts: Mapping[str, Any]) -> str:
@@ -178,11 +190,15 @@ def _order(facts: Mapping[str, Any]) -> str:
 
 
 def _warning(facts: Mapping[str, Any]) -> str:
-    alarms = [a for a in facts["alarms"] if a["severity"] != "info" and a["step"] is not None]
+    graver = [a for a in facts["alarms"] if a["severity"] != "info"]
+    alarms = [a for a in graver if a["rule"] != "stalled" and a["step"] is not None]
     if not alarms:
-        if any(a["rule"] == "stalled" for a in facts["alarms"]):
-            return "The only alarm is that the run makes no more steps."
-        return "" if facts["kind"] in ("healthy", "short") else "No alarm fired."
+        if any(a["rule"] == "stalled" for a in graver):
+            only = "only alarm" if graver == facts["alarms"] else "only one that is no information"
+            return f"The {only} is that the run makes no more steps."
+        if facts["kind"] in ("healthy", "short"):
+            return ""
+        return "No warning fired." if facts["alarms"] else "No alarm fired."
     first = min(alarms, key=lambda a: a["step"])
     ahead = lead(first, "collapse") or lead(first, "reward_crash")
     if not ahead:

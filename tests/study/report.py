@@ -13,7 +13,7 @@ from pathlib import Path
 
 from lldscope.errors import LldscopeError
 
-from . import analyses, comparisons, mechanism, tables
+from . import analyses, comparisons, mechanism, order, tables
 from .arms import ROOT
 from .bank import BANK
 from .rates import rates
@@ -36,7 +36,7 @@ def blocks(results: Results) -> dict[str, Callable[[], str]]:
         tables.setting, tables.progress, tables.outcomes, tables.held_out, tables.alarms,
         tables.sweep, tables.every_run, tables.labels, comparisons.verdict,
         comparisons.comparisons, analyses.periods, analyses.probes, mechanism.phases,
-        mechanism.levers, mechanism.faults,
+        mechanism.levers, mechanism.faults, order.levels, order.order,
     )  # fmt: skip
     return {maker.__name__.replace("_", "-"): partial(maker, results) for maker in makers}
 

@@ -73,7 +73,7 @@ def _minutes(runs: list[Result]) -> str:
 def held_out(results: Results) -> str:
     """Per arm: greedy exact match on facts that are not trained on, as training goes on."""
     steps = [0, 50, 100, 150]
-    head = ("arm", "runs", *(f"step {step}" for step in steps), "end", "runs that end above 0")
+    head = ("arm", "runs", *(f"step {step}" for step in steps), "end", "runs that end above step 0")
     rows = []
     for name, n, runs in _arms_with_runs(results):
         known = [r.em for r in runs if len(r.em) > 1]

@@ -39,13 +39,14 @@ def compare_page(shelf: Shelf, query: dict[str, list[str]]) -> html.Div:
         view = replace(view, groups=groups)
     hidden = set(query.get("hide", []))
     subjects = [look.subject for look in looks]
-    shown = [s.name for s in subjects if s.name not in hidden]
+    known = [s.name for s in subjects]
+    shown = [name for name in known if name not in hidden]
     figures = [make_overlay(c, subjects, set(shown), view) for c in CHARTS]
     cards = [
         parts.chart_card(c, figure, [], c.compared or c.note)
         for c, figure in zip(CHARTS, figures, strict=True)
     ]
-    styles = styles_of([s.name for s in subjects], view.groups)
+    styles = styles_of(known, view.groups)
     options = [
         {
             "label": html.Span(
@@ -75,7 +76,7 @@ def compare_page(shelf: Shelf, query: dict[str, list[str]]) -> html.Div:
                 className="page-head",
             ),
             html.Div(" ".join(missed), className="notice", role="status") if missed else None,
-            html.Div(compare_table(looks, view.groups), id=told("compared")),
+            html.Div(compare_table(looks, view.groups, known), id=told("compared")),
             *_averaged(subjects, view.groups),
             controls(view, None, ALIGNED_BY),
             named_group(
@@ -140,9 +141,9 @@ def unplaced(looks: list[Look], by: str) -> str:
     return f"Not drawn, because {never}: {', '.join(names)}."
 
 
-def compare_table(looks: list[Look], groups: Mapping[str, str]) -> html.Table:
-    """A row per compared run: verdict, phase, first alarms."""
-    styles = styles_of([look.subject.name for look in looks], groups)
+def compare_table(looks: list[Look], groups: Mapping[str, str], names: list[str]) -> html.Table:
+    """A row per compared run that can be read: verdict, phase, first alarms."""
+    styles = styles_of(names, groups)
     named = ("run", "verdict", "phase", "last step", "decay alarm", "collapse alarm", "last row")
     rows = []
     for look in looks:

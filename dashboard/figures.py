@@ -7,7 +7,7 @@ Text that comes from a run is escaped, because Plotly reads a little HTML in tex
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from html import escape
 from typing import Any
@@ -42,7 +42,10 @@ MEAN_WIDTH, GHOST_WIDTH = 2.0, 1.0
 @dataclass(frozen=True)
 class View:
     """What the reader has chosen: x axis, trailing mean in steps, the zoomed stretch of x, and,
-    where runs of a group are one line, the group of each run."""
+    where runs of a group are one line, the group of each run.
+
+    The stretch is in steps, tokens or seconds: the unit of an axis changes as a run grows.
+    """
 
     by: str = "step"
     window: int = 10
@@ -71,18 +74,19 @@ class Subject:
 def make_chart(chart: Chart, subject: Subject, view: View) -> Figure:
     """A chart of one run, with its phases, alarms and events marked."""
     axis = x_axis([subject.table], view.by)
+    zoom = axis.shown(view.zoom)
     x = positions(subject.table, axis)
     counts: list[Thinned] = []
     data = []
     for line in chart.lines:
         y = _measured(floats(subject.table, line.column), chart.log and not line.right)
         if line.mean and line.ghost and view.window > 1:
-            data.append(_trace(raw := thin(x, y, view.zoom), line, chart, raw=True))
+            data.append(_trace(raw := thin(x, y, zoom), line, chart, raw=True))
             counts.append(raw)
-        mean = thin(x, smooth(y, view.window) if line.mean else y, view.zoom)
+        mean = thin(x, smooth(y, view.window) if line.mean else y, zoom)
         data.append(_trace(mean, line, chart))
         counts.append(mean)
-    seen = view.zoom or axis.extent
+    seen = zoom or axis.extent
     layout = _framed(chart, axis, seen, subject.arl)
     layout["shapes"] = [
         *marks.phase_bands(subject.table, subject.spans, axis, seen),
@@ -94,15 +98,21 @@ def make_chart(chart: Chart, subject: Subject, view: View) -> Figure:
     return _finish(data, layout, counts, missing)
 
 
-def make_overlay(chart: Chart, subjects: list[Subject], shown: set[str], view: View) -> Figure:
-    """A chart of several runs: the chart's first line of each, in the run's colour and dash."""
+def make_overlay(
+    chart: Chart, subjects: list[Subject], shown: set[str], view: View, names: Sequence[str] = ()
+) -> Figure:
+    """A chart of several runs: the chart's first line of each, in the run's colour and dash.
+
+    `names`: all runs that are compared, if some cannot be read; the others keep their colours.
+    """
     subjects = [aligned(s, view.by) for s in subjects]
     axis = x_axis([s.table for s in subjects], view.by)
     most = min(MOST_POINTS, MOST_TOGETHER // max(1, len(shown)))
     counts: list[Thinned] = []
     data, shapes = [], []
-    seen = view.zoom or axis.extent
-    lines = averages.lines_of([s.name for s in subjects], view.groups)
+    zoom = axis.shown(view.zoom)
+    seen = zoom or axis.extent
+    lines = averages.lines_of(names or [s.name for s in subjects], view.groups)
     for i, members in enumerate(lines.values()):
         runs = [s for s in subjects if s.name in members and s.name in shown]
         if not runs:
@@ -112,7 +122,7 @@ def make_overlay(chart: Chart, subjects: list[Subject], shown: set[str], view: V
             ys = [_measured(floats(s.table, chart.lines[0].column), chart.log) for s in runs]
             traces, shapes_of, points = averages.group_line(
                 group, (color, dash), runs, [smooth(y, view.window) for y in ys], axis,
-                view.zoom, most,
+                zoom, most,
             )  # fmt: skip
             data += traces
             shapes += shapes_of
@@ -121,7 +131,7 @@ def make_overlay(chart: Chart, subjects: list[Subject], shown: set[str], view: V
         (subject,) = runs
         line = Line(chart.lines[0].column, escape(visible(subject.name)), color, dash)
         y = _measured(floats(subject.table, line.column), chart.log)
-        points = thin(positions(subject.table, axis), smooth(y, view.window), view.zoom, most)
+        points = thin(positions(subject.table, axis), smooth(y, view.window), zoom, most)
         counts.append(points)
         data.append(_trace(points, line, chart))
         shapes += marks.onset_line(subject.table, subject.alerts, axis, color, dash)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
+from urllib.parse import quote
 
 import orjson
 from dash import Dash
@@ -24,7 +25,7 @@ BODY = f"{_PLACE}{{%app_entry%}}<footer>{{%config%}}{{%scripts%}}{{%renderer%}}<
 class App(Dash):
     """Dash that knows what to show at an address before its scripts run.
 
-    `make_layout` gives the layout for a path and a search.
+    `make_layout` gives the layout for a path and a search, both as they stand in an address.
     """
 
     def __init__(self, make_layout: Callable[[str, str], Any], **options: Any) -> None:
@@ -33,7 +34,7 @@ class App(Dash):
 
     def interpolate_index(self, *args: Any, **parts: Any) -> str:
         """The index page with the page of the address that is asked for."""
-        path = request.path
+        path = quote(request.path)  # as the browser has it; Flask has decoded it
         layout = self._make_layout(path, request.query_string.decode(errors="replace"))
         place = ""
         if path.startswith("/run/") or path == "/compare":  # these draw charts

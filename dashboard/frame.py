@@ -14,6 +14,7 @@ from .attributes import attrs
 from .figures import Figure, View
 from .increments import has
 from .look import Look
+from .series import x_axis
 from .shelf import Shelf
 from .words import visible
 
@@ -63,6 +64,14 @@ def looks_of(shelf: Shelf, names: Sequence[str]) -> tuple[list[Look], dict[str, 
     )
 
 
+def last_looks_of(shelf: Shelf, names: Sequence[str]) -> tuple[list[Look], dict[str, str]]:
+    """As `looks_of`, with the look before at each run that cannot be read now, if it is known."""
+    looks, lost = looks_of(shelf, names)
+    now = {look.subject.name: look for look in looks}
+    found = [now.get(name) or shelf.last(name) for name in names]
+    return [look for look in found if look is not None], lost
+
+
 def named_group(name: str, control: Any, seen: bool = True) -> html.Div:
     """Radio buttons or boxes under a common name, which is shown or only said."""
     key = [html.Span(name, className="key")] if seen else []
@@ -89,16 +98,19 @@ def controls(view: View, extra: Any = None, axes: dict[str, str] = X_AXES) -> ht
     )
 
 
-def drawn(
-    looks: list[Look], view: View, shown: list[str] | None, figures: Sequence[Figure]
-) -> dict[str, Any]:
-    """What charts were drawn from, and what of them the browser has; while the first stays the same
-    there is nothing to redraw, and the second tells what must be sent."""
+def drawn(looks: list[Look], view: View, shown: list[str] | None) -> dict[str, Any]:
+    """What charts are drawn from; while it stays the same there is nothing to redraw."""
     return {
         "versions": [look.version for look in looks],
         "view": [*view.key, sorted(shown or ())],
-        "has": [has(figure) for figure in figures],
     }
+
+
+def sent(looks: list[Look], view: View, figures: Sequence[Figure]) -> dict[str, Any]:
+    """What the browser has of the charts, which tells what must be sent next, and how many steps,
+    tokens or seconds the unit of their x axis is."""
+    axis = x_axis([look.subject.table for look in looks], view.by)
+    return {"has": [has(figure) for figure in figures], "unit": axis.divide}
 
 
 def memory(
@@ -108,7 +120,8 @@ def memory(
     zoom = {"x": view.by, "range": view.zoom} if view.zoom else None
     return [
         dcc.Store(id="names", data=[look.subject.name for look in looks]),
-        dcc.Store(id="seen", data=drawn(looks, view, shown, figures)),
+        dcc.Store(id="seen", data=drawn(looks, view, shown) | sent(looks, view, figures)),
+        dcc.Store(id="said", data=[look.version for look in looks]),  # what words were made from
         dcc.Store(id="zoom", data=zoom),
         dcc.Store(id="address"),
         dcc.Interval(id="clock", interval=REFRESH_MS),

@@ -15,7 +15,7 @@ Query = dict[str, list[str]]
 
 def address(page: str, name: str, **query: Any) -> str:
     """Where a page about a run is; what is None is left out of the query."""
-    path = f"/{page}/{quote(name, errors='surrogateescape')}"
+    path = f"/{page}/{quote(name)}"
     said = {k.rstrip("_"): v for k, v in query.items() if v is not None}
     return f"{path}?{urlencode(said)}" if said else path
 
@@ -24,7 +24,7 @@ def comparison(names: list[str], average: str | None = None) -> str:
     """Where runs are compared; `average="group"`: runs of a group as one line."""
     said = [("run", name) for name in names]
     said += [] if average is None else [("average", average)]
-    return f"/compare?{urlencode(said, errors='surrogateescape')}"
+    return f"/compare?{urlencode(said)}"
 
 
 def crumbs(name: str, *steps: tuple[str, str]) -> html.P:

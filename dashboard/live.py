@@ -1,8 +1,9 @@
 """Callbacks: what the browser asks, handed to shelf, pages and figures, and back as patches.
 
 Charts are only ever patched: a callback of Dash 4.4.1 that returns a whole figure resets the
-reader's zoom. The zoomed stretch is kept in a store and written into every patch, so all charts
-share it, each refresh keeps it, and the server sends the rows of that stretch at full resolution.
+reader's zoom. The zoomed stretch is kept in a store, in steps, tokens or seconds as the x axis
+counts, and written into every patch in the axis's unit, so all charts share it, each refresh keeps
+it, and the server sends the rows of that stretch at full resolution.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ from . import alarm_cards, parts
 from .charts import CHARTS
 from .compare_page import compare_table, unplaced
 from .figures import Figure, View, make_chart, make_overlay, remarks
-from .frame import drawn, looks_of
-from .increments import has, patch
+from .frame import drawn, last_looks_of, sent
+from .increments import patch
 from .lines import Lines
 from .list_rows import choice_of, run_rows
 from .pages import page
@@ -70,22 +71,24 @@ def register(app: Dash, shelf: Shelf, lines: Lines) -> None:
 
     @app.callback(
         Output({"type": "told", "index": ALL}, "children"),
+        Output("said", "data"),
         Input("tick", "data"),
         Input("x", "value"),
         State("names", "data"),
-        State("seen", "data"),
+        State("said", "data"),
         _GROUPS,
         prevent_initial_call=True,
     )
     def refresh_words(
-        tick: int, by: str, names: list[str], seen: dict[str, Any], groups: list[dict[str, str]]
-    ) -> list[Any]:
-        wanted = [output["id"]["index"] for output in ctx.outputs_list]
+        tick: int, by: str, names: list[str], said: list[str], groups: list[dict[str, str]]
+    ) -> tuple[list[Any], Any]:
+        wanted = [output["id"]["index"] for output in ctx.outputs_list[0]]
         if "compared" in wanted:
-            told = _told_of_several(shelf, names, by, seen, groups[0] if groups else {})
+            told = _told_of_several(shelf, names, by, said, groups[0] if groups else {})
         else:
-            told = _told_of_one(shelf, names[0], seen)
-        return [told.get(part, no_update) for part in wanted]
+            told = _told_of_one(shelf, names[0], said)
+        now = told.get("versions", said)
+        return [told.get(part, no_update) for part in wanted], no_update if now == said else now
 
     @app.callback(
         Output("system", "children"),
@@ -127,37 +130,41 @@ def _charts(app: Dash, shelf: Shelf) -> None:
         nothing = [no_update] * len(CHARTS), [no_update] * len(CHARTS), no_update
         if not ctx.triggered:  # the page has only just come
             return nothing
-        looks, lost = looks_of(shelf, names)
+        looks, lost = last_looks_of(shelf, names)
         # a zoom belongs to the x axis it was made on
         ours = zoom["range"] if zoom and zoom["x"] == by else None
         view = View(by, mean, (ours[0], ours[1]) if ours else None, groups[0] if groups else {})
-        same = drawn(looks, view, shown[0] if shown else None, [])
+        same = drawn(looks, view, shown[0] if shown else None)
         known = all(same[k] == seen[k] for k in ("versions", "view"))
-        if not looks or lost or known:
+        if not looks or known or any(shelf.is_opening(name) for name in lost):
             return nothing
-        figures = draw(looks, view, set(shown[0]) if shown else None)
+        figures = draw(looks, view, set(shown[0]) if shown else None, names)
         notes = seen["has"] if same["view"] == seen["view"] else [None] * len(CHARTS)
         patches = [patch(f, note) or no_update for f, note in zip(figures, notes, strict=True)]
-        return patches, [remarks(f) for f in figures], same | {"has": [has(f) for f in figures]}
+        return patches, [remarks(f) for f in figures], same | sent(looks, view, figures)
 
 
-def draw(looks: list[Look], view: View, shown: set[str] | None) -> list[Figure]:
+def draw(looks: list[Look], view: View, shown: set[str] | None, names: list[str]) -> list[Figure]:
     """The charts of one run, or, where there is a choice of `shown` runs, of several."""
     subjects = [look.subject for look in looks]
     if shown is None:
         return [make_chart(chart, subjects[0], view) for chart in CHARTS]
-    return [make_overlay(chart, subjects, shown, view) for chart in CHARTS]
+    return [make_overlay(chart, subjects, shown, view, names) for chart in CHARTS]
 
 
-def _told_of_one(shelf: Shelf, name: str, seen: dict[str, Any]) -> dict[str, Any]:
-    """Status line and notes; alarms, look-alikes and events only if they may have changed."""
+def _told_of_one(shelf: Shelf, name: str, said: list[str]) -> dict[str, Any]:
+    """Status line and notes; alarms, look-alikes and events only if they may have changed.
+
+    `said` and `versions` name the rows that the words were, and are now, made from.
+    """
     try:
         look = shelf.look(name)
     except LldscopeError as error:
         return {"status": parts.gone(str(error))}
     told: dict[str, Any] = {"status": parts.status_line(look), "notes": parts.notes(look)}
-    if seen["versions"] != [look.version] or look.state["life"] in ("stalled", "failed"):
+    if said != [look.version] or look.state["life"] in ("stalled", "failed"):
         told |= {
+            "versions": [look.version],
             "alarms": alarm_cards.alarms(look),
             "look-alikes": alarm_cards.look_alikes(look),
             "events": parts.events(look),
@@ -166,16 +173,18 @@ def _told_of_one(shelf: Shelf, name: str, seen: dict[str, Any]) -> dict[str, Any
 
 
 def _told_of_several(
-    shelf: Shelf, names: list[str], by: str, seen: dict[str, Any], groups: dict[str, str]
+    shelf: Shelf, names: list[str], by: str, said: list[str], groups: dict[str, str]
 ) -> dict[str, Any]:
     """The table, if it may have changed, and the runs that the alignment has no place for."""
-    looks, lost = looks_of(shelf, names)
-    if lost:
-        return {"unplaced": f"{' '.join(lost.values())} What was drawn is kept."}
-    told: dict[str, Any] = {"unplaced": unplaced(looks, by)}
+    looks, lost = last_looks_of(shelf, names)
+    gone = [*lost.values(), "What was last read is kept."] if lost else []
+    told: dict[str, Any] = {"unplaced": " ".join(filter(None, [*gone, unplaced(looks, by)]))}
+    if any(shelf.is_opening(name) for name in lost):
+        return told
     dead = any(look.state["life"] in ("stalled", "failed") for look in looks)
-    if dead or seen["versions"] != [look.version for look in looks]:
-        told["compared"] = compare_table(looks, groups)
+    versions = [look.version for look in looks]
+    if dead or said != versions:
+        told |= {"versions": versions, "compared": compare_table(looks, groups, names)}
     return told
 
 
@@ -194,7 +203,7 @@ def _in_browser(app: Dash) -> None:
         "zoom",
         Output("zoom", "data"),
         Input(_CHARTS, "relayoutData"),
-        State("x", "value"),
+        State("seen", "data"),
     )
     ask("hover", Input(_CHARTS, "hoverData"))
     ask(

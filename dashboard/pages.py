@@ -28,7 +28,10 @@ _OF_A_RUN = {
 
 
 def page(shelf: Shelf, path: str, search: str, lines: Lines | None = None) -> Any:
-    """The content for an address; `lines` are those of the run list, if they are kept."""
+    """The content for an address; `lines` are those of the run list, if they are kept.
+
+    `path` and `search` are quoted, as in the address bar.
+    """
     query = parse_qs((search or "").lstrip("?"))
     if path == "/compare":
         return compare_page(shelf, query)
@@ -36,8 +39,8 @@ def page(shelf: Shelf, path: str, search: str, lines: Lines | None = None) -> An
         return rules_page(path)
     _, kind, *rest = [*path.split("/", 2), ""]
     if kind in _OF_A_RUN and len(rest) > 1:
-        name = unquote(rest[0], errors="surrogateescape").rstrip("/")
+        name = unquote(rest[0]).rstrip("/")
         return _OF_A_RUN[kind](shelf, name, query)
     if path == "/":
         return list_page(lines or Lines(shelf), query)
-    return words_page("There is no such page", f"Nothing lives at {path}.")
+    return words_page("There is no such page", f"Nothing lives at {unquote(path)}.")

@@ -30,7 +30,7 @@ GRAPH_CONFIG: Any = {
 
 def run_link(name: str, text: str | None = None) -> html.A:
     """A link to a run; a whole load, so that no late answer meets a page that has changed."""
-    href = f"/run/{quote(name, errors='surrogateescape')}"  # names of folders need not be UTF-8
+    href = f"/run/{quote(name)}"
     return html.A(words.visible(text or name), href=href, className="run-link")
 
 

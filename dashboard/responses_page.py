@@ -60,7 +60,7 @@ def responses_page(shelf: Shelf, name: str, query: Query) -> html.Div:
                 [html.Div([crumbs(name), html.H1("Responses")]), _count(page)],
                 className="page-head",
             ),
-            *_notice(name, query, losers),
+            *_notice(name, query, losers, (wanted, order, descending) == view_of({}, losers)),
             form(name, query, wanted, order, descending, sources),
             _table(name, query, page, wanted, order, descending),
             _pager(name, query, page, wanted, order, descending),
@@ -69,33 +69,36 @@ def responses_page(shelf: Shelf, name: str, query: Query) -> html.Div:
     )
 
 
-def _notice(name: str, query: Query, losers: Losers | None) -> list[Any]:
-    """Which alarm led here, and where its tokens are."""
+def _notice(name: str, query: Query, losers: Losers | None, shown: bool) -> list[Any]:
+    """Which alarm led here, and, if they are `shown`, what the responses that lost most are."""
     if losers is None:
         return []
     rule = words.visible(text(query, "alarm") or "the alarm", 60)
-    told = f"{rule} fired at step {losers.step:,}. "
-    if losers.moved:
-        told += (
-            f"No correct response that lost likelihood in the steps up to it has its tokens "
-            f"recorded; the nearest step where one has is step {losers.first:,}, shown here."
-        )
-    elif losers.tokens:
-        told += (
-            f"Shown are the correct responses of steps {losers.first:,}–{losers.last:,} whose "
-            "tokens were recorded, the greatest loss first."
-        )
-    else:
-        told += (
-            "This run holds no tokens of correct responses that lost likelihood; the actions of a "
-            "response are the finest there is."
-        )
+    told = f"{rule} fired at step {losers.step:,}." + (f" {_which(losers)}" if shown else "")
     wider = address(
         "responses", name, alarm=text(query, "alarm"), at=losers.step,
         first=max(0, losers.step - 9), last=losers.step, correct="yes", sort="delta",
     )  # fmt: skip
     link = html.A("All correct responses up to the alarm, with tokens or without", href=wider)
     return [html.Div([told, " ", link], className="notice", role="status")]
+
+
+def _which(losers: Losers) -> str:
+    """What the rows are that an alarm leads to."""
+    if losers.moved:
+        return (
+            f"No correct response that lost likelihood in the steps up to it has its tokens "
+            f"recorded; the nearest step where one has is step {losers.first:,}, shown here."
+        )
+    if losers.tokens:
+        return (
+            f"Shown are the correct responses of steps {losers.first:,}–{losers.last:,} whose "
+            "tokens were recorded, the greatest loss first."
+        )
+    return (
+        "This run holds no tokens of correct responses that lost likelihood; the actions of a "
+        "response are the finest there is."
+    )
 
 
 def _count(page: Page) -> html.P:

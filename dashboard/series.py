@@ -31,6 +31,10 @@ class XAxis:
     divide: float
     extent: tuple[float, float]
 
+    def shown(self, stretch: tuple[float, float] | None) -> tuple[float, float] | None:
+        """A stretch of steps, tokens or seconds in the unit of the axis."""
+        return None if stretch is None else (stretch[0] / self.divide, stretch[1] / self.divide)
+
 
 @dataclass(frozen=True)
 class Thinned:

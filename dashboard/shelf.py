@@ -87,14 +87,17 @@ class Shelf:
         return self._names
 
     def _name(self, path: Any) -> str:
-        return path.name if path == self.root else path.relative_to(self.root).as_posix()
+        """What a run is called; bytes of its folders that are not UTF-8 are named by numbers."""
+        name = path.name if path == self.root else path.relative_to(self.root).as_posix()
+        return str(name).encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
     def look(self, name: str) -> Look:
         """The run now. Raises LldscopeError with a sentence for the reader."""
         path = self.names().get(name)
         if path is None:
             with self._lock:
-                self._places.pop(name, None)
+                if name in self._places:
+                    self._places[name].run = None  # another may come in its place
             raise RunNotFound(f"There is no run “{name}” under {self.root}.")
         place = self._place(name)
         if place.look is None and self._patience is not None:
@@ -103,6 +106,12 @@ class Shelf:
         if self._patience is not None and look.state["life"] == "live":
             self._read_ahead(name, place, path)
         return look
+
+    def last(self, name: str) -> Look | None:
+        """The look before, also at a run that is gone by now; None if it is not known."""
+        with self._lock:
+            place = self._places.get(name)
+        return None if place is None else place.look
 
     def _read_ahead(self, name: str, place: _Place, path: Any) -> None:
         """Read a live run again while nobody waits for it; who asks then finds it done."""
@@ -123,9 +132,10 @@ class Shelf:
         self.look(name)
         place = self._place(name)
         with place.lock:
-            if place.run is None:  # its look was kept; now its rows are wanted
-                place.run = open_run(self.names()[name], self.root, self._signals)
-            return place.run
+            run = place.run
+            if run is None:  # its look was kept; now its rows are wanted
+                run = place.run = open_run(self.names()[name], self.root, self._signals)
+            return run
 
     def is_opening(self, name: str) -> bool:
         """Whether the run is being read for the first time."""

@@ -38,12 +38,15 @@
       retry: ([n]) => (!n || paused || document.hidden || open ? none()
         : [location.pathname, location.search, Date.now()]),
 
-      /* The stretch of x that the reader chose in any chart, and its axis; null is all of it. */
-      zoom: function (relayouts, x) {
+      /* The stretch of x that the reader chose in any chart, and the axis that it had; null is all
+         of it. It is kept in steps, tokens or seconds, however the axis counts them. */
+      zoom: function (relayouts, seen) {
         for (const { value } of fired()) {
           if (!value) continue;
           const range = [value["xaxis.range[0]"], value["xaxis.range[1]"]];
-          if (range[0] !== undefined) return { x, range };
+          if (range[0] !== undefined) {
+            return { x: seen.view[0], range: range.map((v) => v * seen.unit) };
+          }
           if (value["xaxis.autorange"]) return null;
         }
         return none();

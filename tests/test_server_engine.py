@@ -203,7 +203,7 @@ def command(port: int) -> list[str]:
     text = (Path(__file__).parent.parent / "docs" / "engines.md").read_text("utf-8")
     start = text.index("python -m vllm.entrypoints.openai.api_server")
     line = text[start : text.index("```", start)].replace("\\\n", " ")
-    line = line.replace("MODEL", str(model_directory("tiny"))).replace("8000", str(port))
+    line = line.replace("MODEL", str(model_directory("tiny"))).replace("8123", str(port))
     return [sys.executable, *line.split()[1:]]
 
 

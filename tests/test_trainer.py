@@ -268,6 +268,7 @@ class Monitor:
             "state": "firing",
             "step": 1,
             "message": "Δ fell",
+            "episodes": [[1, None]],
         }
         return "decay", [alarm] if self.looks == 1 else []
 

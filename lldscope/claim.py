@@ -13,7 +13,7 @@ import uuid
 from pathlib import Path
 from typing import Any
 
-from . import files, store
+from . import store
 from .errors import LldscopeError, RunExists, UsageError
 from .manifest import manifest_path
 from .schema import SCHEMA_VERSION
@@ -77,7 +77,7 @@ def plain(given: dict[str, Any]) -> dict[str, Any]:
     found = {}
     for name, value in given.items():
         try:
-            found[name] = _plain(value)
+            found[name] = store.as_read(value)
         except Exception as error:
             raise UsageError(
                 f"{_culprit(name, value)} cannot be written into {store.RUN_FILE} "
@@ -87,16 +87,12 @@ def plain(given: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _plain(value: Any) -> Any:
-    return files.parse(store.to_json(value).encode())
-
-
 def _culprit(name: str, value: Any) -> str:
     """Which of the keys it is, if it has some."""
     with contextlib.suppress(Exception):
         for key, v in value.items():
             try:
-                _plain(v)
+                store.as_read(v)
             except Exception:
                 return f"{name}.{key}"
     return name

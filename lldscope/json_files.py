@@ -31,6 +31,11 @@ def to_json(value: Any, *, indent: int | None = None) -> str:
     return _UNPRINTABLE.sub(lambda c: f"\\u{ord(c[0]):04x}", text)
 
 
+def as_read(value: Any) -> Any:
+    """What a reader will find of a value; raises whatever making or reading its JSON does."""
+    return files.parse(to_json(value).encode())
+
+
 def _plain(value: Any) -> Any:
     if hasattr(value, "tolist"):  # numpy's scalars and arrays
         return _finite(value.tolist())

@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from . import files, parts, store
+from . import parts, store
 from .manifest import Part, PartName
 from .rows import Drop
 
@@ -57,7 +57,7 @@ class Sealer:
             self._drop(f"{file}: lines lost because the disk refuses them", 1)
             return
         try:  # not when it is sealed: one line that cannot be written would hold up all rows
-            plain = files.parse(store.to_json(value).encode())
+            plain = store.as_read(value)
         except Exception as error:
             self._not_json(file, error)
         else:

@@ -30,7 +30,7 @@ from .heartbeats import (
     read_heartbeats,
     write_heartbeat,
 )
-from .json_files import IN_PROGRESS, append_line, replace_file, to_json
+from .json_files import IN_PROGRESS, append_line, as_read, replace_file, to_json
 from .manifest import (
     MANIFEST_DIR,
     Manifest,
@@ -49,6 +49,7 @@ __all__ = [
     "Manifest",
     "Part",
     "append_line",
+    "as_read",
     "is_manifest",
     "manifest_path",
     "process_gone",

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from statistics import mean, median
+from statistics import median
 
-import numpy as np
 import pandas as pd
 
 from .analyses import SMOOTH, trailing
 from .results import Result, Results
-from .tables import GRPO, arms_of, so_far, table
+from .tables import GRPO, arms_of, mean_of, or_dash, so_far, table
 
 SURGE = 1.5  # × its lowest ten-step mean, of the entropy
 CLEARLY = 1.1  # × its start, of the (negative) level: a tenth under it
@@ -32,9 +30,9 @@ def levels(results: Results) -> str:
         under = sum(lowest < CLEARLY * start for start, lowest, _ in ends)
         rows.append(
             [f"`{arm.name}`", so_far(len(runs), results.planned(arm.name)),
-             *(_mean([e[i] for e in ends], ".3f") for i in range(3)), f"{under} of {len(ends)}",
-             _mean([float(f.iloc[0]) for f in fixed], ".1f"),
-             _mean([float(f.iloc[-1]) for f in fixed], ".1f")]
+             *(mean_of([e[i] for e in ends], ".3f") for i in range(3)), f"{under} of {len(ends)}",
+             mean_of([float(f.iloc[0]) for f in fixed], ".1f"),
+             mean_of([float(f.iloc[-1]) for f in fixed], ".1f")]
         )  # fmt: skip
     return table(head, rows)
 
@@ -55,7 +53,7 @@ def order(results: Results) -> str:
         f"entropy {SURGE:g} × its lowest", "level a tenth under its start",
     )  # fmt: skip
     told = [(r, events(r)) for r in results.of(GRPO)]
-    rows = [[str(r.plan.seed), *(_or_dash(e[name]) for name in names)] for r, e in told]
+    rows = [[str(r.plan.seed), *(or_dash(e[name]) for name in names)] for r, e in told]
     if told:
         known = [[v for _, e in told if (v := e[name]) is not None] for name in names]
         rows.append(["median", *(f"{median(k):g}" if k else "–" for k in known)])
@@ -89,12 +87,3 @@ def first(condition: pd.Series) -> int | None:
     """The first step at which it holds."""
     steps = condition.index[condition.to_numpy(bool)]
     return int(steps[0]) if len(steps) else None
-
-
-def _mean(values: Sequence[float], form: str) -> str:
-    known = [v for v in values if np.isfinite(v)]
-    return format(mean(known), form) if known else "–"
-
-
-def _or_dash(value: int | None) -> str:
-    return "–" if value is None else str(value)

@@ -59,8 +59,8 @@ def _outcome_cells(runs: list[Result]) -> list[str]:
         f"{100 * low:.0f}–{100 * high:.0f} %",
         str(sum(r.outcome == "declined" for r in runs)),
         spread(r.collapse_step for r in runs),
-        _mean(r.best for r in runs),
-        _mean(r.final for r in runs),
+        mean_of(r.best for r in runs),
+        mean_of(r.final for r in runs),
         _minutes(runs),
     ]
 
@@ -77,10 +77,10 @@ def held_out(results: Results) -> str:
     rows = []
     for name, n, runs in _arms_with_runs(results):
         known = [r.em for r in runs if len(r.em) > 1]
-        means = [_mean(em.get(step) for em in known) for step in steps]
+        means = [mean_of(em.get(step) for em in known) for step in steps]
         ends = [list(em.values())[-1] for em in known]
         better = sum(end > em[0] for end, em in zip(ends, known, strict=True) if 0 in em)
-        rows.append([name, n, *means, _mean(ends), f"{better} of {len(known)}"])
+        rows.append([name, n, *means, mean_of(ends), f"{better} of {len(known)}"])
     return table(head, rows)
 
 
@@ -98,8 +98,8 @@ def _alarm_cells(runs: list[Result]) -> list[str]:
     fell = [r for r in runs if r.fall is not None]
     kept = [r for r in runs if r.fall is None]
     return [
-        _signed(r.delta for r in runs),
-        _signed(r.delta_median for r in runs),
+        mean_of((r.delta for r in runs), "+.2f"),
+        mean_of((r.delta_median for r in runs), "+.2f"),
         f"{sum(r.decay is not None for r in runs)} of {len(runs)}",
         spread(r.decay for r in runs),
         f"{len(fell)} of {len(runs)}",
@@ -118,9 +118,9 @@ def sweep(results: Results) -> str:
         if runs:
             finals = ", ".join(f"{r.final:.2f}" for r in runs)
             dead = f"{sum(r.collapsed for r in runs)} of {len(runs)}"
-            cells = [_mean(r.best for r in runs), _mean(r.final for r in runs), finals]
+            cells = [mean_of(r.best for r in runs), mean_of(r.final for r in runs), finals]
             n = so_far(len(runs), len(THREE))
-            rows.append([f"{value:g}", n, dead, *cells, _signed(r.delta for r in runs)])
+            rows.append([f"{value:g}", n, dead, *cells, mean_of((r.delta for r in runs), "+.2f")])
     return table(head, rows)
 
 
@@ -136,8 +136,8 @@ def every_run(results: Results) -> str:
     rows = [
         [
             r.plan.name, r.plan.warm_start, r.plan.split, results.label(r),
-            _or_dash(r.fall), _or_dash(r.collapse_step), f"{r.best:.2f}", f"{r.final:.2f}",
-            f"{r.delta:+.2f}", _or_dash(r.decay), f"{_mean([r.em_start])} → {_mean([r.em_end])}",
+            or_dash(r.fall), or_dash(r.collapse_step), f"{r.best:.2f}", f"{r.final:.2f}",
+            f"{r.delta:+.2f}", or_dash(r.decay), f"{mean_of([r.em_start])} → {mean_of([r.em_end])}",
             _minutes([r]), r.line["code"],
         ]
         for r in results.runs
@@ -189,14 +189,10 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
 
 
-def _mean(values: Iterable[float | None]) -> str:
+def mean_of(values: Iterable[float | None], form: str = ".2f") -> str:
+    """The mean of what there is."""
     known = [v for v in values if v is not None and np.isfinite(v)]
-    return f"{mean(known):.2f}" if known else "–"
-
-
-def _signed(values: Iterable[float]) -> str:
-    known = [v for v in values if np.isfinite(v)]
-    return f"{mean(known):+.2f}" if known else "–"
+    return format(mean(known), form) if known else "–"
 
 
 def spread(values: Iterable[int | None]) -> str:
@@ -209,7 +205,7 @@ def spread(values: Iterable[int | None]) -> str:
     return f"{median(known):g} ({known[0]}–{known[-1]})"
 
 
-def _or_dash(value: int | None) -> str:
+def or_dash(value: int | None) -> str:
     return "–" if value is None else str(value)
 
 

@@ -13,11 +13,12 @@ from typing import Any
 from dash import Dash, dcc, html
 from flask import Flask, Response, request
 
-from . import live, theme
-from .first_answer import BODY, App
-from .lines import Lines
-from .pages import page
-from .shelf import Shelf
+from . import callbacks as live
+from .data.run_registry import Shelf
+from .data.run_summaries import Lines
+from .figures import theme
+from .pages.first_answer import BODY, App
+from .pages.router import page
 
 _ICON = (
     "data:image/svg+xml,%3Csvg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 16 16'%3E%3Crect "

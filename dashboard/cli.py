@@ -9,8 +9,8 @@ from pathlib import Path
 
 import click
 
-from lldscope.commands import Place
-from lldscope.errors import LldscopeError
+from lldscope.cli.shared import Place
+from lldscope.core.errors import LldscopeError
 
 
 @click.command()

@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from lldscope.errors import UsageError
+from lldscope.core.errors import UsageError
 from lldscope.runs import Run
 
-from .charts import CHARTS, Chart
-from .figures import HEIGHT, Subject, View, make_chart
-from .layout import has_evidence
+from .figures.chart_figures import HEIGHT, make_chart
+from .figures.charts import CHARTS, Chart
+from .figures.layout import has_evidence
+from .figures.view import Subject, View
 
 
 def plot(run: Run, signals: Sequence[str] | None = None) -> Any:
@@ -47,9 +48,9 @@ def _chart(name: str) -> Chart:
 
 
 def _subject(run: Run) -> Subject:
-    from lldscope.check import check
+    from lldscope.monitor.health import check
 
-    from .look import subject_of
+    from .data.snapshot import subject_of
 
     return subject_of(run.name, run, check(run))
 

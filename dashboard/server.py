@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from lldscope.errors import LldscopeError, UsageError
+from lldscope.core.errors import LldscopeError, UsageError
 
 if TYPE_CHECKING:
     from flask import Flask
@@ -47,10 +47,10 @@ def serve(root: Path, host: str = "127.0.0.1", port: int = 8050, token: str | No
 
     from waitress.server import create_server
 
-    from lldscope.kept import own_folder
+    from lldscope.query.signal_cache import own_folder
 
     from .app import make_app
-    from .shelf import Shelf
+    from .data.run_registry import Shelf
 
     logging.getLogger("waitress").setLevel(logging.ERROR)
     app = make_app(Shelf(root, PATIENCE, own_folder()))

@@ -8,16 +8,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from .core.version import __version__
+
 if TYPE_CHECKING:
-    from .recorder import NullRecorder, Recorder
+    from .recording.recorder import NullRecorder, Recorder
     from .runs import Run, open_run
 
-__version__ = "0.1.0"
-__all__ = ["NullRecorder", "Recorder", "Run", "open_run"]
+__all__ = ["NullRecorder", "Recorder", "Run", "__version__", "open_run"]
 
 _HOME = {
-    "NullRecorder": "recorder",
-    "Recorder": "recorder",
+    "NullRecorder": "recording.recorder",
+    "Recorder": "recording.recorder",
     "Run": "runs",
     "open_run": "runs",
 }

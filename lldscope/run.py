@@ -14,20 +14,21 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import duckdb
 
-from . import files, store
-from .contents import Contents
-from .errors import LldscopeError, UsageError
-from .sandbox import SECONDS, Answer, bounded, frame, insist_on_select, rows
-from .schema import SIGNALS, TABLES, VIEWS
+from .core.errors import LldscopeError, UsageError
+from .core.schema import SIGNALS, TABLES, VIEWS
+from .query.contents import Contents
+from .query.sandbox import SECONDS, Answer, bounded, frame, insist_on_select, rows
+from .storage import files
+from .storage import layout as store
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from .assess import Assessment
-    from .evidence import Restarts
-    from .kept import Kept
-    from .remote import Mirror
-    from .rules import Rule
+    from .alarms.assess import Assessment
+    from .alarms.registry import Rule
+    from .query.remote import Mirror
+    from .query.signal_cache import Kept
+    from .signals.evidence import Restarts
 
 _T = TypeVar("_T")
 
@@ -119,16 +120,16 @@ class Run:
         self._contents.db.connection.interrupt()
 
     def signals(self) -> pd.DataFrame:
-        """One row per step; columns, units and meanings are those of `lldscope.schema.SIGNALS`."""
+        """One row per step; columns, units and meanings are those of `core.schema.SIGNALS`."""
         with self._lock:
             return self._contents.db.rows("signal_rows").select(SIGNALS.names).to_pandas()
 
     def action_signals(self) -> pd.DataFrame:
-        """One row per (step, action_index, correct); see `lldscope.schema.ACTION_SIGNALS`."""
+        """One row per (step, action_index, correct); see `lldscope.core.schema.ACTION_SIGNALS`."""
         return self._frame("SELECT * FROM action_signals")
 
     def probe_signals(self) -> pd.DataFrame:
-        """One row per (step, probe); see `lldscope.schema.PROBE_SIGNALS`."""
+        """One row per (step, probe); see `lldscope.core.schema.PROBE_SIGNALS`."""
         return self._frame("SELECT * FROM probe_signals")
 
     def pieces(self, table: str, rows: int = 100_000) -> Any:
@@ -163,8 +164,8 @@ class Run:
 
         `rules` are those that raise alarms; by default the built-in ones.
         """
-        from .assess import DEFAULT_ARL, assess
-        from .rules import RULES
+        from .alarms.assess import DEFAULT_ARL, assess
+        from .alarms.registry import RULES
 
         with self._lock:
             asked = (arl or DEFAULT_ARL, tuple(RULES if rules is None else rules))
@@ -176,7 +177,7 @@ class Run:
 
     def _restarts(self) -> Restarts:
         """The steps at which the run is declared to have changed."""
-        from .evidence import restarts_of
+        from .signals.evidence import restarts_of
 
         return restarts_of(self.events(), self._contents.starts())
 

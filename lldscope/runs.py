@@ -6,14 +6,14 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from . import store
-from .errors import LldscopeError, RunNotFound
-from .manifest import manifest_names
+from .core.errors import LldscopeError, RunNotFound
 from .run import Run
+from .storage import layout as store
+from .storage.manifest import manifest_names
 
 if TYPE_CHECKING:
-    from .kept import Kept
-    from .remote import Url
+    from .query.remote import Url
+    from .query.signal_cache import Kept
 
 __all__ = ["Run", "find_runs", "open_run"]
 
@@ -27,7 +27,7 @@ def open_run(
     signals of long runs are kept from one opening to the next.
     Raises RunNotFound, NewerSchema or LldscopeError with the reason.
     """
-    from .remote import Mirror, Url, is_address
+    from .query.remote import Mirror, Url, is_address
 
     if isinstance(path, str) and is_address(path):
         path = Url(path)
@@ -50,7 +50,7 @@ def find_runs(root: str | Path | Url) -> list[Any]:
 
     Raises RunNotFound if the root does not exist. Runs of a remote root are `remote.Url`s.
     """
-    from .remote import Url, find_remote, is_address
+    from .query.remote import Url, find_remote, is_address
 
     if isinstance(root, str) and is_address(root):
         root = Url(root)

@@ -20,7 +20,8 @@ except ImportError:  # as a module of the checkout
     from tests.crash import ended, in_child, rows_of
 
 import lldscope
-from lldscope import compaction, recorder, writer
+from lldscope.recording import recorder, writer
+from lldscope.storage import compaction
 
 
 def write(path: Path, rank: int, world_size: int, until: float, journal: Path) -> None:

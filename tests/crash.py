@@ -27,11 +27,13 @@ import numpy as np
 import pyarrow.parquet as pq
 
 import lldscope
-from lldscope import compaction, recorder, store, writer
-from lldscope.check import check
-from lldscope.compaction import compact
-from lldscope.doctor import examine, repair
-from lldscope.manifest import manifest_names, manifest_path
+from lldscope.doctor.checks import examine, repair
+from lldscope.monitor.health import check
+from lldscope.recording import recorder, writer
+from lldscope.storage import compaction
+from lldscope.storage import layout as store
+from lldscope.storage.compaction import compact
+from lldscope.storage.manifest import manifest_names, manifest_path
 
 EVENTS = {"open", "os.rename", "os.remove", "os.mkdir", "os.truncate"}
 STEPS = 40  # of a process that is not killed

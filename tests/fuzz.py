@@ -18,14 +18,14 @@ from unittest import mock
 
 import pandas as pd
 from click.testing import CliRunner
-from lldscope_dashboard.pages import page
-from lldscope_dashboard.shelf import Shelf
+from lldscope_dashboard.data.run_registry import Shelf
+from lldscope_dashboard.pages.router import page
 
 import lldscope
-from lldscope import store
-from lldscope.check import check
 from lldscope.cli import cli
-from lldscope.errors import LldscopeError
+from lldscope.core.errors import LldscopeError
+from lldscope.monitor.health import check
+from lldscope.storage import layout as store
 
 Blow = Callable[[random.Random, Path], str]
 
@@ -260,7 +260,7 @@ def _pages(run: Path) -> None:
 def _command(*arguments: Any) -> None:
     """As `lldscope.cli.main` runs it: what it answers with a sentence is fine, the rest is not."""
     arguments = tuple(map(str, arguments))
-    with mock.patch("signal.signal"), mock.patch("lldscope.follow.GONE_SECONDS", 0.0):
+    with mock.patch("signal.signal"), mock.patch("lldscope.monitor.follow.GONE_SECONDS", 0.0):
         done = CliRunner().invoke(cli, arguments)
     if isinstance(done.exception, SystemExit | LldscopeError | OSError):
         return

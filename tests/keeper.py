@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 import lldscope
-from lldscope.schema import TABLES
+from lldscope.core.schema import TABLES
 
 SMALL = ["prompts=4", "group_size=4", "updates=4", "eval_questions=8", "tokens_every=1"]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 import torch
-from lldscope_trainer.engine import Turn
-from lldscope_trainer.environment import CLOSING
-from lldscope_trainer.policy import Policy
+from lldscope_trainer.engines.engine import Turn
+from lldscope_trainer.environment.protocol import CLOSING
+from lldscope_trainer.policy.model import Policy
 from torch import Tensor
 
 

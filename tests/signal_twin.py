@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from lldscope.schema import SIGNALS
+from lldscope.core.schema import SIGNALS
 
 Row = dict[str, Any]
 Tables = dict[str, list[Row]]

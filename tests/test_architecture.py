@@ -1,4 +1,5 @@
-"""The directions in which the parts may depend on each other, and what a bare install loads."""
+"""The rooms: what each is for, which way they may depend on each other, and what a bare install
+loads. README.md's tree and CONTRIBUTING.md's picture are checked against the declaration here."""
 
 from __future__ import annotations
 
@@ -6,57 +7,175 @@ import ast
 import subprocess
 import sys
 import tomllib
+from functools import cache
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[1]
 HEAVY = ("torch", "transformers", "vllm", "deepspeed", "dash", "plotly", "pandas", "pyarrow")
-
-# Adapters to other people's trainers are loaded by those who use them, and by nothing else here.
-ADAPTERS = ROOT / "lldscope" / "integrations"
-
-# package folder → what of the project's own packages its modules may import
-ALLOWED = {
-    "lldscope": {"lldscope"},
-    "trainer": {"lldscope", "lldscope.errors"},
-    "dashboard": {"lldscope", "lldscope_dashboard"},
+PACKAGES = {
+    "lldscope": "lldscope",
+    "trainer": "lldscope_trainer",
+    "dashboard": "lldscope_dashboard",
 }
-OWN = {"lldscope", "lldscope_trainer", "lldscope_dashboard", "trainer", "dashboard"}
+
+# Each room, a package or a module, may import those above it in its own column, and nothing else of
+# the project: also where an import is only for annotations or inside a function.
+LLDSCOPE = (
+    "core",
+    "signals",
+    "losses",
+    "storage",
+    "alarms",
+    "recording",
+    "doctor",
+    "query",
+    "run",
+    "runs",
+    "importers",
+    "monitor",
+    "evaluation",
+    "explore",
+    "report",
+    "cli",
+    "integrations",
+    "__init__",
+    "__main__",
+)
+TRAINER = (
+    "llds",
+    "settings",
+    "guard",
+    "config",
+    "data",
+    "environment",
+    "policy",
+    "rollout",
+    "engines",
+    "builtin",
+    "optim",
+    "algorithms",
+    "task",
+    "records",
+    "probes",
+    "checkpoint",
+    "train",
+    "loop",
+    "display",
+    "cli",
+    "__init__",
+)
+DASHBOARD = (
+    "figures",
+    "data",
+    "pages",
+    "notebook",
+    "callbacks",
+    "app",
+    "server",
+    "cli",
+    "__init__",
+)
+ORDER = {"lldscope": LLDSCOPE, "trainer": TRAINER, "dashboard": DASHBOARD}
+# What of lldscope the other two may use; lldscope itself uses neither of them.
+OPEN = {
+    "lldscope": (),
+    "trainer": ("__init__", "core", "losses", "recording"),
+    "dashboard": tuple(room for room in LLDSCOPE if room not in ("losses", "integrations")),
+}
+WITH_TORCH = ("losses", "integrations")
 
 
-def imports(path: Path) -> set[str]:
-    """Absolute imports of a module, with the submodule where one is named."""
+@cache
+def modules() -> dict[str, Path]:
+    """Every module of the project by its installed name."""
+    found = {}
+    for folder, package in PACKAGES.items():
+        for path in (ROOT / folder).rglob("*.py"):
+            parts = path.relative_to(ROOT / folder).with_suffix("").parts
+            name = ".".join((package, *parts))
+            found[name.removesuffix(".__init__")] = path
+    return found
+
+
+@cache
+def imports(name: str) -> frozenset[str]:
+    """Modules that a module imports anywhere in it, by their absolute names."""
+    path = modules()[name]
+    package = name if path.name == "__init__.py" else name.rpartition(".")[0]
     found = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
-            found.add(node.module)
-    return found
+        elif isinstance(node, ast.ImportFrom):
+            up = (
+                package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
+            )
+            base = ".".join([*up, *([node.module] if node.module else [])])
+            for alias in node.names:
+                full = f"{base}.{alias.name}"
+                found.add(full if full in modules() else base)
+    return frozenset(found)
 
 
-@pytest.mark.parametrize("folder", ALLOWED)
-def test_data_flows_one_way(folder):
-    for path in (ROOT / folder).rglob("*.py"):
-        for name in imports(path):
-            if name.split(".")[0] not in OWN:
-                continue
-            allowed = ALLOWED[folder]
-            fine = name in allowed if folder == "trainer" else name.split(".")[0] in allowed
-            if ADAPTERS in path.parents:
-                # one place for the losses
-                fine = fine or name in ("lldscope_trainer.llds", "lldscope_trainer.objectives")
-            assert fine, f"{path.relative_to(ROOT)} imports {name}"
+def place(name: str) -> tuple[str, str] | None:
+    """(folder, room) of a module of the project."""
+    package, _, rest = name.partition(".")
+    for folder, own in PACKAGES.items():
+        if package == own:
+            return folder, rest.split(".")[0] or "__init__"
+    return None
 
 
-def test_the_analyzer_never_names_torch_or_dash():
-    for path in (ROOT / "lldscope").rglob("*.py"):
-        if ADAPTERS in path.parents:
+@pytest.mark.parametrize("folder", ORDER)
+def test_each_room_imports_only_from_rooms_before_it(folder: str) -> None:
+    order = ORDER[folder]
+    for name in modules():
+        here = place(name)
+        assert here is not None
+        if here[0] != folder:
             continue
-        assert "integrations" not in path.read_text(encoding="utf-8"), path
-        tops = {name.split(".")[0] for name in imports(path)}
-        assert not tops & {"torch", "transformers", "vllm", "deepspeed", "dash", "plotly"}, path
+        assert here[1] in order, f"{name}: declare the room {here[1]}"
+        for other in imports(name):
+            there = place(other)
+            if there is None or there == here:
+                continue
+            if there[0] == folder:
+                fine = order.index(there[1]) < order.index(here[1])
+            else:
+                fine = there[0] == "lldscope" and there[1] in OPEN[folder]
+            assert fine, f"{name} imports {other}"
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    left = {name: {i for i in imports(name) if i in modules() and i != name} for name in modules()}
+    while free := [name for name, needs in left.items() if not needs & left.keys()]:
+        for name in free:
+            del left[name]
+    assert not left, f"circles among {sorted(left)}"
+
+
+def test_every_declared_room_is_there_and_says_what_it_is_for() -> None:
+    for folder, order in ORDER.items():
+        for room in order:
+            path = ROOT / folder / room
+            path = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+            assert path.is_file(), path
+            if room != "__init__":
+                assert ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))), path
+
+
+def test_at_most_eight_modules_lie_directly_in_lldscope() -> None:
+    assert len(list((ROOT / "lldscope").glob("*.py"))) <= 8
+
+
+def test_the_analyzer_never_names_torch_or_dash() -> None:
+    for name in modules():
+        folder, room = place(name) or ("", "")
+        if folder == "lldscope" and room not in WITH_TORCH:
+            tops = {other.split(".")[0] for other in imports(name)}
+            assert not tops & {"torch", "transformers", "vllm", "deepspeed", "dash", "plotly"}, name
 
 
 @pytest.mark.parametrize(
@@ -70,7 +189,7 @@ def test_the_analyzer_never_names_torch_or_dash():
         "from lldscope.cli import cli; cli(['check', '--help'], standalone_mode=False)",
     ],
 )
-def test_help_and_import_load_nothing_heavy(code):
+def test_help_and_import_load_nothing_heavy(code: str) -> None:
     probe = (
         f"{code}\nimport sys\nprint(*[m for m in {HEAVY!r} if m in sys.modules], file=sys.stderr)"
     )
@@ -78,13 +197,16 @@ def test_help_and_import_load_nothing_heavy(code):
     assert done.stderr.strip() == ""
 
 
-def test_monitoring_alone_does_not_pull_torch_or_dash():
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    named = " ".join(project["dependencies"])
+def project() -> dict:
+    return tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+
+
+def test_monitoring_alone_does_not_pull_torch_or_dash() -> None:
+    named = " ".join(project()["project"]["dependencies"])
     assert not any(name in named for name in ("torch", "transformers", "dash", "plotly", "vllm"))
 
 
-def test_installed_names_do_not_collide_with_other_peoples_packages():
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    packages = project["tool"]["setuptools"]["packages"]
+def test_every_package_is_installed_under_a_name_of_our_own() -> None:
+    packages = {name for name, path in modules().items() if path.name == "__init__.py"}
+    assert set(project()["tool"]["setuptools"]["packages"]) == packages
     assert all(name.split(".")[0].startswith("lldscope") for name in packages)

@@ -9,9 +9,9 @@ import pytest
 import torch
 from bench import __main__ as everything
 from bench import training, trl
-from lldscope_trainer import update
+from lldscope_trainer.algorithms import update
 from lldscope_trainer.config import load_config
-from lldscope_trainer.scoring import action_logps
+from lldscope_trainer.policy.logprobs import action_logps
 from lldscope_trainer.train import Trainer
 
 import lldscope

@@ -16,19 +16,22 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from lldscope_dashboard import server, shelf
+from lldscope_dashboard import server
 from lldscope_dashboard.app import make_app
-from lldscope_dashboard.charts import CHARTS
-from lldscope_dashboard.figures import View, make_chart
-from lldscope_dashboard.lines import Lines
-from lldscope_dashboard.pages import page
-from lldscope_dashboard.words import MOST_CHARACTERS, visible
+from lldscope_dashboard.data import run_registry as shelf
+from lldscope_dashboard.data.run_summaries import Lines
+from lldscope_dashboard.figures.chart_figures import make_chart
+from lldscope_dashboard.figures.charts import CHARTS
+from lldscope_dashboard.figures.view import View
+from lldscope_dashboard.figures.wording import MOST_CHARACTERS, visible
+from lldscope_dashboard.pages.router import page
 
 import lldscope
-from lldscope import files, store
 from lldscope.cli import cli
-from lldscope.errors import LldscopeError, UsageError
-from lldscope.schema import TABLES, VIEWS
+from lldscope.core.errors import LldscopeError, UsageError
+from lldscope.core.schema import TABLES, VIEWS
+from lldscope.storage import files
+from lldscope.storage import layout as store
 
 ROOT = Path(__file__).parent.parent
 SOURCES = [
@@ -304,7 +307,7 @@ def _closed_port() -> int:
     ],
 )
 def test_a_query_that_explodes_ends_with_a_message(guarded, statement, words, monkeypatch):
-    monkeypatch.setattr("lldscope.sandbox.ANSWER_BYTES", 1 << 24)
+    monkeypatch.setattr("lldscope.query.sandbox.ANSWER_BYTES", 1 << 24)
     run = guarded[1]
     began = time.monotonic()
     with pytest.raises(UsageError, match=words):
@@ -315,7 +318,7 @@ def test_a_query_that_explodes_ends_with_a_message(guarded, statement, words, mo
 
 def test_a_function_that_does_not_stop_ends_with_the_process(make_run, lldscope_command):
     path = make_run(steps=range(2))
-    code = "import lldscope.commands.query as q; q._GRACE = 1.0; import sys; "
+    code = "import lldscope.cli.query as q; q._GRACE = 1.0; import sys; "
     code += "sys.argv[1:] = sys.argv[1:]; from lldscope.cli import main; main()"
     import subprocess
     import sys
@@ -639,7 +642,7 @@ def test_export_names_what_it_wrote_and_overwrites_nothing(
 def test_exported_numbers_are_the_runs_own(make_run, tmp_path):
     import pandas as pd
 
-    from lldscope.export import export_run
+    from lldscope.explore.export import export_run
 
     run = lldscope.open_run(make_run())
     export_run(run, tmp_path / "p")

@@ -23,9 +23,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lldscope import open_run
-from lldscope.errors import LldscopeError, RunNotFound, UsageError
-from lldscope.schema import SIGNALS
-from lldscope.scoring import smoothed, wilson
+from lldscope.core.errors import LldscopeError, RunNotFound, UsageError
+from lldscope.core.schema import SIGNALS
+from lldscope.evaluation.scoring import smoothed, wilson
 from tests.study import arms, bank, comparisons, report, results, runs, tables
 from tests.study.driver import Job, drive
 from tests.study.outcome import collapse_row, outcome

@@ -20,11 +20,11 @@ from pathlib import Path
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
-from lldscope.errors import LldscopeError, UsageError
+from lldscope.core.errors import LldscopeError, UsageError
 
-from .optimizer import Optimizer
-from .policy import Policy
-from .processes import Processes
+from .optim.optimizer import Optimizer
+from .optim.processes import Processes
+from .policy.model import Policy
 
 log = logging.getLogger("lldscope")
 

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from lldscope.errors import LldscopeError, RunNotFound, UsageError
+from lldscope.core.errors import LldscopeError, RunNotFound, UsageError
 
 if TYPE_CHECKING:
     from .checkpoint import Checkpoint
     from .config import TrainConfig
     from .loop import Summary
-    from .processes import Processes
+    from .optim.processes import Processes
 
 STOPPED_BY_GUARD = 11
 """Exit code: the one `lldscope check` has for a critical run."""
@@ -94,7 +94,7 @@ def _train(
 
     from .display import alarm_line, display
     from .loop import run
-    from .processes import start
+    from .optim.processes import start
     from .train import Trainer
 
     _refuse_early(settings)
@@ -135,7 +135,7 @@ def _recorder(
     """This rank's recorder. Rank 0 makes the run and counts its attempts."""
     from lldscope import Recorder, __version__
 
-    from .reward import CORRECT_RULES
+    from .environment.reward import CORRECT_RULES
 
     def make(attempt: int | None) -> Recorder:
         return Recorder(
@@ -207,9 +207,9 @@ def _need_torch() -> None:
 
 def _refuse_early(settings: TrainConfig) -> None:
     """What can be seen to be wrong is said before anything is written."""
-    from .optimizer import check_optimizer
-    from .players import check_engine
-    from .policy import model_directory
+    from .engines.players import check_engine
+    from .optim.factory import check_optimizer
+    from .policy.model import model_directory
 
     model_directory(settings.model)
     check_engine(settings)

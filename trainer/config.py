@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lldscope.errors import UsageError
+from lldscope.core.errors import UsageError
 
 from .guard import ACTIONS
 from .settings import above, at_least, convert, one_of, read_settings, setting, share, some_of

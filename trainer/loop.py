@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from .checkpoint import Checkpoint, Checkpoints
 from .config import TrainConfig
 from .guard import Guard
-from .processes import Processes
+from .optim.processes import Processes
 from .train import Alert, StepReport, Trainer
 
 

@@ -27,16 +27,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .batch import Batch
+from .algorithms.rescore import mixed_groups
 from .config import TrainConfig
-from .environment import Environment
-from .evaluation import Player
-from .policy import Policy
-from .questions import Question
+from .data.questions import Question
+from .environment.protocol import Environment
+from .policy.logprobs import action_hidden, action_logps, by_length, head_logits, logits_rows, pad
+from .policy.model import Policy
 from .records import response_ids
-from .rescore import mixed_groups
-from .scoring import action_hidden, action_logps, by_length, head_logits, logits_rows, pad
-from .tokens import Rollout
+from .rollout.batch import Batch
+from .rollout.evaluation import Player
+from .rollout.tokens import Rollout
 
 SET_SIZE = 32
 """Responses in the fixed set, at most."""

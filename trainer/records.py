@@ -15,10 +15,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .batch import Batch
-from .policy import Policy
-from .tokens import Rollout, retokenisation_drift
-from .update import UpdateStats
+from .algorithms.update import UpdateStats
+from .policy.model import Policy
+from .rollout.batch import Batch
+from .rollout.tokens import Rollout, retokenisation_drift
 
 Columns = dict[str, Any]
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import yaml
 
-from lldscope.errors import UsageError
+from lldscope.core.errors import UsageError
 
 Limit = tuple[str, Callable[[Any], bool]]
 
@@ -94,7 +94,7 @@ def shipped() -> list[str]:
     """Names of the configurations that come with the trainer."""
     return sorted(
         f.name.removesuffix(".yaml")
-        for f in (files(__package__) / "configs").iterdir()
+        for f in (files("lldscope_trainer") / "configs").iterdir()
         if f.name.endswith(".yaml")
     )
 
@@ -103,7 +103,7 @@ def _find(source: str | Path) -> Path:
     if Path(source).is_file():
         return Path(source)
     if str(source) in shipped():
-        return Path(str(files(__package__) / "configs" / f"{source}.yaml"))
+        return Path(str(files("lldscope_trainer") / "configs" / f"{source}.yaml"))
     raise UsageError(
         f"There is no configuration {str(source)!r}: give the path of a YAML file or one of "
         f"{', '.join(shipped())}"

@@ -6,18 +6,18 @@ import random
 from dataclasses import dataclass
 from pathlib import Path
 
-from lldscope.errors import UsageError
+from lldscope.core.errors import UsageError
 
+from .builtin.world import World, WorldQuestions
 from .config import TrainConfig
-from .datasets import read_questions
-from .environment import Environment, Scoring
-from .players import sampling_of
-from .policy import Policy
-from .questions import Question, QuestionSource, ShuffledQuestions
-from .retrieval import Bm25Retriever, Retriever, UnrelatedRetriever
-from .retriever_client import HttpRetriever
-from .tokens import TokenProtocol
-from .world import World, WorldQuestions
+from .data.datasets import read_questions
+from .data.questions import Question, QuestionSource, ShuffledQuestions
+from .engines.players import sampling_of
+from .environment.protocol import Environment, Scoring
+from .environment.retrieval import Bm25Retriever, Retriever, UnrelatedRetriever
+from .environment.retriever_client import HttpRetriever
+from .policy.model import Policy
+from .rollout.tokens import TokenProtocol
 
 BUILT_IN = "countries"
 """Name of the built-in world where a file is asked for."""

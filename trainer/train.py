@@ -17,22 +17,23 @@ from typing import Any
 
 import torch
 
-from .advantages import check_groups, group_advantages
-from .batch import Batch, answer_mask
+from lldscope.losses.advantages import check_groups, group_advantages
+from lldscope.losses.llds import adaptive_answer_weight
+
+from .algorithms.rescore import delta_sum, rescore_sample
+from .algorithms.update import Updater, UpdateStats
 from .checkpoint import Checkpoint, Checkpoints, State
 from .config import TrainConfig
-from .evaluation import Evaluator
-from .llds import adaptive_answer_weight
-from .optimizer import make_optimizer
-from .players import make_players
-from .policy import load_policy
+from .engines.players import make_players
+from .optim.factory import make_optimizer
+from .optim.processes import Processes, check_shares, start
+from .policy.model import load_policy
 from .probes import Probes
-from .processes import Processes, check_shares, start
 from .records import StepRows, loss_columns, record_tables
-from .rescore import delta_sum, rescore_sample
-from .rollout import Rollout
+from .rollout.batch import Batch, answer_mask
+from .rollout.evaluation import Evaluator
+from .rollout.sampler import Rollout
 from .task import make_task
-from .update import Updater, UpdateStats
 
 Alert = dict[str, Any]
 

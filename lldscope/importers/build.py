@@ -16,14 +16,15 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from .. import __version__, store
-from ..errors import LldscopeError
-from ..schema import SCHEMA_VERSION
-from .finding import Group, files_of, fingerprint, groups
+from ..core.errors import LldscopeError
+from ..core.schema import SCHEMA_VERSION
+from ..core.version import __version__
+from ..storage import layout as store
+from .detect import Group, files_of, fingerprint, groups
 from .place import imported_before, put_in_place
 from .rollouts import correct_rule
+from .run_writer import RunWriter
 from .source import Asked, Findings, Rows, Scalars
-from .writer import RunWriter
 
 POLL_SECONDS = 2.0  # between looks at files that grow …
 MANY_STARTS = 20  # a run that is started more often is rare

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..schema import SIGNALS
+from ..core.schema import SIGNALS
 
 
 @dataclass(frozen=True)

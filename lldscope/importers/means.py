@@ -11,7 +11,7 @@ from itertools import islice
 import numpy as np
 import pyarrow as pa
 
-from ..schema import arrow_schema
+from ..core.schema import arrow_schema
 from .mapping import SIGNAL_NAMES, Meant, meaning, why_kept
 from .source import Findings
 

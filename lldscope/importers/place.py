@@ -7,8 +7,8 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from .. import store
-from ..errors import RunExists
+from ..core.errors import RunExists
+from ..storage import layout as store
 
 
 def imported_before(run: Path) -> dict[str, Any]:

@@ -15,8 +15,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..errors import UsageError
-from .episodes import Turn, exact_match, golden_answers, has_tags, parse, short_hash
+from ..core.errors import UsageError
+from ..recording.episodes import Turn, exact_match, golden_answers, has_tags, parse, short_hash
 from .reading import first_keys, first_object, in_order, number, objects, whole
 from .source import Asked, Findings, Rows
 

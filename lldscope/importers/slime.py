@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from .episodes import short_hash
+from ..recording.episodes import short_hash
 from .reading import in_order, number
 from .rollouts import golden_of
 from .source import Findings, Rows

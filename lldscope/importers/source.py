@@ -35,7 +35,7 @@ class Scalars:
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows of one of our tables: columns of equal length, by the names of `lldscope.schema`.
+    """Rows of one of our tables: columns of equal length, by the names of `lldscope.core.schema`.
 
     Without a column `attempt` the rows belong to the attempt whose step stands, as those of a
     trainer do that overwrites its files when it goes on from a checkpoint.

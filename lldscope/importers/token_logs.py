@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from .episodes import Episode, has_tags, parse, short_hash
+from ..recording.episodes import Episode, has_tags, parse, short_hash
 from .reading import first_keys, in_order, number, objects, whole
 from .rollouts import MOST_CHARACTERS, verdict
 from .source import Findings, Rows

@@ -16,7 +16,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from .episodes import short_hash
+from ..recording.episodes import short_hash
 from .reading import first_keys, in_order, number, objects, whole
 from .rollouts import golden_of, said
 from .source import Findings, Rows

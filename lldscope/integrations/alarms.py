@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ..errors import LldscopeError
-from ..follow import Monitor
-from ..rules import RULES as EVERY_RULE
+from ..alarms.registry import RULES as EVERY_RULE
+from ..core.errors import LldscopeError
+from ..monitor.follow import Monitor
 
 ACTIONS = ("stop", "save")
 RULES = ("lld-decay", "lld-collapse")

@@ -16,7 +16,7 @@ from typing import Any
 from transformers import TrainerCallback
 
 from ..importers.mapping import Meant, meaning
-from ..recorder import Recorder
+from ..recording.recorder import Recorder
 
 log = logging.getLogger("lldscope")
 

@@ -14,9 +14,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..errors import LldscopeError
-from .guarded import Guard
-from .regulariser import Regulariser, Term
+from ..core.errors import LldscopeError
+from ..recording.guarded import Guard
+from .regularizer import Regulariser, Term
 from .rollouts import Inputs, Rollouts, action_mask
 from .samples import Correct, judge
 from .scoring import is_noisy, ratios, score

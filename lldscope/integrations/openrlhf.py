@@ -17,10 +17,10 @@ from typing import Any
 import numpy as np
 
 from ..importers.mapping import MEANT
-from ..recorder import Recorder
-from .batch import Batch, array, padded
-from .columns import record
-from .guarded import Guard
+from ..recording.batch import Batch, array, padded
+from ..recording.columns import record
+from ..recording.guarded import Guard
+from ..recording.recorder import Recorder
 
 
 def instrument(

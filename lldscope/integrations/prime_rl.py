@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from lldscope_trainer.llds import llds_loss
-from lldscope_trainer.objectives import policy_loss
 from prime_rl.trainer.rl.loss import LossOutputs
+
+from ..losses.llds import llds_loss
+from ..losses.objectives import policy_loss
 
 
 def grpo_with_llds(

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..errors import LldscopeError
+from ..core.errors import LldscopeError
 
 Correct = Callable[..., list[bool | None]]
 

@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 from skyrl.train.utils.callbacks import TrainingCallback
 
-from ..recorder import Recorder
-from .batch import Batch, array, padded
-from .columns import record
-from .guarded import Guard
+from ..recording.batch import Batch, array, padded
+from ..recording.columns import record
+from ..recording.guarded import Guard
+from ..recording.recorder import Recorder
 
 FORWARD = ("sequences", "attention_mask", "rollout_expert_indices", "pixel_values",
            "image_grid_thw")  # fmt: skip

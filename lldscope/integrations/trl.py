@@ -19,12 +19,12 @@ from typing import Any
 
 from transformers import TrainerCallback
 
-from ..errors import LldscopeError
-from ..recorder import Recorder
+from ..core.errors import LldscopeError
+from ..recording.guarded import Guard
+from ..recording.recorder import Recorder
 from .alarms import RULES, Alarms
-from .guarded import Guard
 from .observer import Observer
-from .regulariser import Regulariser
+from .regularizer import Regulariser
 from .trl_step import StepWriter
 
 SUPPORTED = "TRL 1.x (tested with 1.16)"

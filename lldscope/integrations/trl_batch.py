@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from .batch import Batch, Scores
-from .columns import Columns
+from ..recording.batch import Batch, Scores
+from ..recording.columns import Columns
+from ..recording.turns import message_turns
 from .rollouts import Rollouts, Update
-from .turns import message_turns
 
 
 def batch_of(r: Rollouts, tokenizer: Any, ends: Sequence[int]) -> Batch:

@@ -8,9 +8,9 @@ from typing import Any
 
 import torch
 
-from .columns import tables
-from .guarded import Guard
-from .rescore import rescored
+from ..recording.columns import tables
+from ..recording.guarded import Guard
+from ..recording.rescore import rescored
 from .rollouts import Rollouts
 from .scoring import has_images, score
 from .trl_batch import batch_of, step_columns, update_columns

@@ -4,7 +4,7 @@ trainers that record, `lldscope_sync` and its like (lldscope.integrations.verl_t
 verl loads this module in every process when it is imported itself, so the trainers, which are slow
 to import, are registered when verl's own are imported, in the one process that runs them.
 
-L = L_policy + λ·L_LLDS (arXiv 2512.04220 v2, Eq. 6), by `lldscope_trainer.llds`. The normaliser is
+L = L_policy + λ·L_LLDS (arXiv 2512.04220 v2, Eq. 6), by `lldscope.losses.llds`. The normaliser is
 not the paper's N_pre but the action tokens of the whole mini-batch, all ranks, as in the paper's
 reference code: that number verl tells a loss, so that the sum over micro-batches and ranks is that
 of the mini-batch at once. λ is smaller by N_pre / N_all for it.
@@ -22,9 +22,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from lldscope_trainer.llds import llds_loss
 from verl.trainer.ppo.core_algos import get_policy_loss_fn, register_policy_loss
 from verl.workers.config import PolicyLossConfig
+
+from ..losses.llds import llds_loss
 
 log = logging.getLogger("lldscope")
 

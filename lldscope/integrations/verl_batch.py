@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from .batch import Batch, array
-from .turns import Turn, tagged_turns
+from ..recording.batch import Batch, array
+from ..recording.turns import Turn, tagged_turns
 
 FIELDS = (
     "uid", "prompts", "responses", "response_mask", "rm_scores", "old_log_probs", "entropy",

@@ -25,10 +25,10 @@ from verl.trainer.ppo.v1 import (
 )
 from verl.workers.utils.padding import response_from_nested
 
-from ..errors import LldscopeError
-from ..recorder import Recorder
-from .columns import record
-from .guarded import Guard
+from ..core.errors import LldscopeError
+from ..recording.columns import record
+from ..recording.guarded import Guard
+from ..recording.recorder import Recorder
 from .verl_batch import FIELDS, batch_of
 
 SETTINGS = {"path": None, "name": None, "group": None, "correct": 1.0, "tokens_every": 5}

@@ -17,7 +17,7 @@ from statistics import median
 import duckdb
 
 import lldscope
-from lldscope.check import check
+from lldscope.monitor.health import check
 from lldscope.runs import Run
 
 from .long_run import write_long_run, write_steps

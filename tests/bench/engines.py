@@ -12,9 +12,9 @@ from collections.abc import Callable
 
 import torch
 from lldscope_trainer.config import TrainConfig
-from lldscope_trainer.players import make_players
-from lldscope_trainer.policy import load_policy
-from lldscope_trainer.tokens import Sampling
+from lldscope_trainer.engines.players import make_players
+from lldscope_trainer.policy.model import load_policy
+from lldscope_trainer.rollout.tokens import Sampling
 
 ROWS, TOKENS, TIMES = 64, 100, 5
 

@@ -40,7 +40,7 @@ def main(minutes: float, seed: int | None) -> None:
     from test_fuzz import record
 
     import lldscope
-    from lldscope import writer
+    from lldscope.recording import writer
 
     seed = int.from_bytes(os.urandom(4)) if seed is None else seed
     writer.CLOSE_MERGE_BYTES = -1  # keep the parts apart

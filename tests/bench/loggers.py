@@ -25,7 +25,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import lldscope
-from lldscope import store
+from lldscope.storage import layout as store
 
 from .logger_worker import NAMES, ROWS, TOOLS, TRAINING
 
@@ -121,7 +121,7 @@ def _nothing(kind: pa.DataType) -> float | int | bool:
 
 def draw(series: Path) -> float:
     """Seconds from arrays to the figure the dashboard would send: thinned, as JSON."""
-    from lldscope_dashboard.series import thin
+    from lldscope_dashboard.figures.series import thin
     from plotly import graph_objects as go
 
     with np.load(series) as file:

@@ -23,9 +23,9 @@ from typing import Any
 import bm25s
 import numpy as np
 from bm25s.stopwords import STOPWORDS_EN
-from lldscope_trainer.corpus import Document, read_corpus
-from lldscope_trainer.corpus_index import CorpusIndex, open_index
-from lldscope_trainer.index_build import words
+from lldscope_trainer.data.corpus import Document, read_corpus
+from lldscope_trainer.environment.corpus_index import CorpusIndex, open_index
+from lldscope_trainer.environment.index_build import words
 
 from tests.data import DATA
 

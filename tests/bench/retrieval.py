@@ -18,15 +18,15 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import cycle, islice
 from pathlib import Path
 
-from lldscope_trainer.corpus import contents, read_corpus
-from lldscope_trainer.corpus_index import CorpusIndex, open_index
-from lldscope_trainer.retriever_client import HttpRetriever
+from lldscope_trainer.data.corpus import contents, read_corpus
+from lldscope_trainer.environment.corpus_index import CorpusIndex, open_index
+from lldscope_trainer.environment.retriever_client import HttpRetriever
 
 from tests.data import DATA
 
 PASSAGES = 200_000
 THREADS = 16
-SERVE = "from lldscope_trainer.retriever_server import retriever; retriever()"
+SERVE = "from lldscope_trainer.environment.retriever_server import retriever; retriever()"
 
 
 def main() -> None:

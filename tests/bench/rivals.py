@@ -7,8 +7,8 @@ from collections.abc import Callable
 import numpy as np
 import pandas as pd
 
-from lldscope import decay
-from lldscope import detectors as d
+from lldscope.signals import decay_test as decay
+from lldscope.signals import detectors as d
 
 Fires = Callable[[pd.DataFrame, float], np.ndarray]
 

@@ -16,8 +16,9 @@ from statistics import median, quantiles
 from typing import Any
 
 import torch
-from lldscope_trainer import scoring, update
+from lldscope_trainer.algorithms import update
 from lldscope_trainer.config import load_config
+from lldscope_trainer.policy import logprobs as scoring
 from lldscope_trainer.train import Trainer
 from torch import Tensor
 from torch.profiler import ProfilerActivity, profile

@@ -31,19 +31,19 @@ from statistics import median, quantiles
 from typing import Any
 
 import torch
+from lldscope_trainer.builtin.tiny import new_policy
+from lldscope_trainer.builtin.world import World
 from lldscope_trainer.config import load_config
-from lldscope_trainer.environment import CLOSING, Environment, Episode, prompt_text
-from lldscope_trainer.objectives import policy_loss
-from lldscope_trainer.policy import load_policy
-from lldscope_trainer.questions import Question
-from lldscope_trainer.scoring import action_logps, pad
-from lldscope_trainer.tiny import new_policy
+from lldscope_trainer.data.questions import Question
+from lldscope_trainer.environment.protocol import CLOSING, Environment, Episode, prompt_text
+from lldscope_trainer.policy.logprobs import action_logps, pad
+from lldscope_trainer.policy.model import load_policy
 from lldscope_trainer.train import Trainer
-from lldscope_trainer.world import World
 from torch import Tensor
 from transformers import PrinterCallback, TrainerCallback
 
 import lldscope
+from lldscope.losses.objectives import policy_loss
 
 PROMPTS, GROUP, UPDATES = 16, 8, 8
 LR, WEIGHT_DECAY, CLIP, MAX_NORM = 1e-6, 0.01, 0.2, 1.0

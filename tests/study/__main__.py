@@ -17,8 +17,8 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from lldscope.errors import LldscopeError
-from lldscope.store import read_manifest
+from lldscope.core.errors import LldscopeError
+from lldscope.storage.layout import read_manifest
 
 from .arms import BASE, ROOT, Planned, planned
 from .bank import index

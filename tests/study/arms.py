@@ -14,7 +14,7 @@ from typing import Any, Literal, get_args
 import yaml
 from lldscope_trainer.config import load_config
 
-from lldscope.errors import UsageError
+from lldscope.core.errors import UsageError
 
 ROOT = Path(__file__).parents[2]
 BASE_FILE = Path(__file__).with_name("base.yaml")

@@ -23,11 +23,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lldscope import open_run
-from lldscope.assess import DEFAULT_ARL, Assessment, assess
-from lldscope.errors import LldscopeError, RunNotFound
+from lldscope.alarms.assess import DEFAULT_ARL, Assessment, assess
+from lldscope.core.errors import LldscopeError, RunNotFound
+from lldscope.core.schema import SIGNALS
 from lldscope.runs import Run
-from lldscope.schema import SIGNALS
-from lldscope.store import read_lines, replace_file, to_json
+from lldscope.storage.layout import read_lines, replace_file, to_json
 
 from .arms import ROOT
 from .outcome import collapse_row, outcome

@@ -16,13 +16,13 @@ from unittest import mock
 
 import torch
 from lldscope_trainer import train as train_module
-from lldscope_trainer.corpus import Document
-from lldscope_trainer.environment import Environment
-from lldscope_trainer.evaluation import Evaluator
-from lldscope_trainer.policy import Policy
-from lldscope_trainer.questions import Question
-from lldscope_trainer.rollout import Rollout, Sampler
-from lldscope_trainer.scoring import action_scores, pad
+from lldscope_trainer.data.corpus import Document
+from lldscope_trainer.data.questions import Question
+from lldscope_trainer.environment.protocol import Environment
+from lldscope_trainer.policy.logprobs import action_scores, pad
+from lldscope_trainer.policy.model import Policy
+from lldscope_trainer.rollout.evaluation import Evaluator
+from lldscope_trainer.rollout.sampler import Rollout, Sampler
 from lldscope_trainer.train import Trainer
 from torch import Tensor
 

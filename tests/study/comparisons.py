@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lldscope.scoring import wilson
+from lldscope.evaluation.scoring import wilson
 
 from .results import Results
 from .stats import Paired, holm, paired

@@ -16,11 +16,11 @@ import click
 from lldscope_trainer import loop
 from lldscope_trainer.config import TrainConfig, load_config
 from lldscope_trainer.display import display
-from lldscope_trainer.reward import CORRECT_RULES
+from lldscope_trainer.environment.reward import CORRECT_RULES
 from lldscope_trainer.train import StepReport, Trainer
 
 import lldscope
-from lldscope.errors import LldscopeError, UsageError
+from lldscope.core.errors import LldscopeError, UsageError
 
 from .arms import BASE_FILE
 from .broken import FAULTS

@@ -7,7 +7,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from lldscope.scoring import fall_row, smoothed
+from lldscope.evaluation.scoring import fall_row, smoothed
 
 HALF = 0.5  # of the best trailing mean so far
 DECLINED = 0.75  # of the best trailing mean

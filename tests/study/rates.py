@@ -7,9 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from lldscope.assess import DEFAULT_ARL
-from lldscope.bank import read_bank
-from lldscope.scoring import ANY, RECOVERED, Judged, judge, score
+from lldscope.alarms.assess import DEFAULT_ARL
+from lldscope.evaluation.bank import read_bank
+from lldscope.evaluation.scoring import ANY, RECOVERED, Judged, judge, score
 from tests.bench.candidates import fall_cell, lead_cell, rate_cell, share_cell, starts
 from tests.bench.rivals import RIVALS
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from lldscope.errors import LldscopeError
+from lldscope.core.errors import LldscopeError
 
 from . import analyses, comparisons, mechanism, order, tables
 from .arms import ROOT

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from lldscope.scoring import fall_row, smoothed
+from lldscope.evaluation.scoring import fall_row, smoothed
 
 from .arms import Planned, planned
 from .bank import BANK, exported_signals, exported_windows, index, judge
@@ -50,7 +50,7 @@ class Result:
 
     @cached_property
     def fall(self) -> int | None:
-        """Step at which the reward fell for all to see (`lldscope.scoring`)."""
+        """Step at which the reward fell for all to see (`lldscope.evaluation.scoring`)."""
         row = fall_row(self.signals["reward"].to_numpy(dtype=float, na_value=np.nan))
         return None if row is None else int(self.signals["step"].iloc[row])
 

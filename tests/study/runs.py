@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
-from lldscope.errors import LldscopeError, UsageError
+from lldscope.core.errors import LldscopeError, UsageError
 
 from .arms import BASE_FILE, ROOT, STUDY, Planned, model_file
 from .bank import BANK, export, index
@@ -91,7 +91,7 @@ def warm_start_job(name: str) -> Job:
         folder.rename(final)
         return f"made in {seconds:.0f} core seconds, sha256 {digest(name)}"
 
-    module = [sys.executable, "-m", "lldscope_trainer.supervised"]
+    module = [sys.executable, "-m", "lldscope_trainer.builtin.supervised"]
     return Job(
         name, [*module, "--out", str(folder), "--seed", seed], folder, finish,
         done=final.exists,

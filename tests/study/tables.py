@@ -8,7 +8,7 @@ from statistics import mean, median
 
 import numpy as np
 
-from lldscope.scoring import wilson
+from lldscope.evaluation.scoring import wilson
 
 from .arms import BASE_FILE, LAMBDAS, THREE, Arm, Kind
 from .results import Result, Results

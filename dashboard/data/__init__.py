@@ -1,0 +1,1 @@
+"""Runs kept open, and what the pages know of each."""

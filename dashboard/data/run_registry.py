@@ -1,0 +1,239 @@
+"""The runs under a root, kept open: one refresh at a time, a bounded number, words for errors.
+
+Pages ask for a `Look`: everything they show, as of one moment. Its version changes exactly when the
+run has new rows, so a page can tell that there is nothing to redraw.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+import uuid
+from collections import OrderedDict
+from collections.abc import Callable
+from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+import duckdb
+
+from lldscope.core.errors import LldscopeError, RunNotFound
+from lldscope.monitor.health import check
+from lldscope.query.remote import Url
+from lldscope.query.signal_cache import Kept
+from lldscope.runs import Run, find_runs, open_run
+from lldscope.storage.layout import read_manifest
+
+from .snapshot import Look, aged, subject_of
+from .snapshot_cache import KeptLooks, files_of
+
+_T = TypeVar("_T")
+
+FRESH_SECONDS = 1.0  # looks within this time share one refresh
+AHEAD_SECONDS = 1.2  # after a page asked for a live run it is read again, before it asks again
+WAIT_SECONDS = 1.0  # for another's refresh; then the look before it must do
+REMOTE_SECONDS = 10.0  # the runs under a remote root are listed this often
+MOST_OPEN = 24
+MOST_READ = 4  # runs that are read for the first time at once
+
+
+@dataclass
+class _Place:
+    """One open run. The lock lets one refresh through; others get the look before it."""
+
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    run: Run | None = None
+    look: Look | None = None
+    at: float = 0.0
+    seen: str | None = None  # its files when the look was kept
+    opening: Future[Look] | None = None
+    ahead: threading.Timer | None = None
+
+
+class Reading(LldscopeError):
+    """The run is being read; a page that asks again will have it."""
+
+
+class Shelf:
+    """Looks at the runs under a root by name. Names are paths relative to the root.
+
+    `patience`: seconds to wait for a run that is opened, None until it is; what takes longer goes
+    on in the background and raises Reading, and live runs are read ahead. `cache`: where signals of
+    long runs and looks at runs that are over are kept from one start to the next.
+    """
+
+    def __init__(
+        self, root: Path | Url, patience: float | None = None, cache: Path | None = None
+    ) -> None:
+        self.root = root.resolve()
+        self._patience = patience
+        self._signals = None if cache is None else Kept(cache / "signals")
+        self._looks = None if cache is None else KeptLooks(cache / "looks")
+        self._places: OrderedDict[str, _Place] = OrderedDict()
+        self._lock = threading.Lock()
+        self._turns = threading.BoundedSemaphore(MOST_READ)
+        self._names: dict[str, Any] = {}
+        self._named_at = -math.inf
+
+    def names(self) -> dict[str, Any]:
+        """Name → directory of every run there is now. Only these can be asked for."""
+        if isinstance(self.root, Url) and time.monotonic() - self._named_at < REMOTE_SECONDS:
+            return self._names
+        paths = find_runs(self.root) if self.root.is_dir() else []
+        self._names, self._named_at = {self._name(p): p for p in paths}, time.monotonic()
+        return self._names
+
+    def _name(self, path: Any) -> str:
+        """What a run is called; bytes of its folders that are not UTF-8 are named by numbers."""
+        name = path.name if path == self.root else path.relative_to(self.root).as_posix()
+        return str(name).encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+
+    def look(self, name: str) -> Look:
+        """The run now. Raises LldscopeError with a sentence for the reader."""
+        path = self.names().get(name)
+        if path is None:
+            with self._lock:
+                if name in self._places:
+                    self._places[name].run = None  # another may come in its place
+            raise RunNotFound(f"There is no run “{name}” under {self.root}.")
+        place = self._place(name)
+        if place.look is None and self._patience is not None:
+            return self._opened(name, place, path, self._patience)
+        look = self._now(name, place, path)
+        if self._patience is not None and look.state["life"] == "live":
+            self._read_ahead(name, place, path)
+        return look
+
+    def last(self, name: str) -> Look | None:
+        """The look before, also at a run that is gone by now; None if it is not known."""
+        with self._lock:
+            place = self._places.get(name)
+        return None if place is None else place.look
+
+    def _read_ahead(self, name: str, place: _Place, path: Any) -> None:
+        """Read a live run again while nobody waits for it; who asks then finds it done."""
+
+        def read() -> None:
+            place.ahead = None
+            with suppress(LldscopeError):  # who asks will be told
+                self._now(name, place, path)
+
+        with self._lock:
+            if place.ahead is None:
+                place.ahead = threading.Timer(AHEAD_SECONDS, read)
+                place.ahead.daemon = True
+                place.ahead.start()
+
+    def run(self, name: str) -> Run:
+        """The run behind a look, for questions of one page. Raises as `look` does."""
+        self.look(name)
+        place = self._place(name)
+        with place.lock:
+            run = place.run
+            if run is None:  # its look was kept; now its rows are wanted
+                run = place.run = open_run(self.names()[name], self.root, self._signals)
+            return run
+
+    def is_opening(self, name: str) -> bool:
+        """Whether the run is being read for the first time."""
+        place = self._places.get(name)
+        return place is not None and place.look is None and place.opening is not None
+
+    def _opened(self, name: str, place: _Place, path: Any, patience: float) -> Look:
+        """The first look at a run, for which a long one may have to be read through."""
+        with self._lock:
+            if place.opening is None:
+                place.opening = in_background(lambda: self._in_turn(name, place, path))
+                place.at = time.monotonic()
+            opening = place.opening
+        try:
+            return opening.result(patience)
+        except TimeoutError:
+            seconds = time.monotonic() - place.at
+            raise Reading(
+                f"It is long and is read for the first time: {rows_of(path)}, {seconds:.0f} s so "
+                "far. The page opens by itself, and the next time at once."
+            ) from None
+        finally:
+            if opening.done():
+                place.opening = None
+
+    def _in_turn(self, name: str, place: _Place, path: Any) -> Look:
+        with self._turns:
+            return self._now(name, place, path)
+
+    def _now(self, name: str, place: _Place, path: Any) -> Look:
+        if not place.lock.acquire(timeout=-1 if place.look is None else WAIT_SECONDS):
+            assert place.look is not None
+            return place.look
+        try:
+            if place.look is None or time.monotonic() - place.at > FRESH_SECONDS:
+                place.look = self._renew(name, place, path)
+                place.at = time.monotonic()
+            return place.look
+        except (duckdb.Error, OSError) as error:
+            raise LldscopeError(f"The run cannot be read now: {error}") from error
+        finally:
+            place.lock.release()
+
+    def _renew(self, name: str, place: _Place, path: Any) -> Look:
+        """Take up new rows, or open the run anew if another one now lies at its path."""
+        before, seen = place.look, None
+        if self._looks is not None and isinstance(path, Path):
+            seen = files_of(path)  # before the rows, so that what comes meanwhile is not missed
+            if before is not None and before.state["over"] and place.seen == seen:
+                return aged(before)
+            if place.run is None:
+                kept = self._looks.take(name, path, seen)
+                if kept is not None:
+                    place.seen = seen
+                    return aged(kept)
+            elif before is not None and before.state["over"] and place.seen is not None:
+                place.run = None  # nothing may change any more, and something has
+        run = place.run
+        changed = run is None or run.refresh()
+        if run is None or before is None or run.info.get("id") != before.info.get("id"):
+            run, changed = open_run(path, self.root, self._signals), True
+            place.run = run
+        state = check(run)
+        if before is not None and not changed:
+            look = Look(before.version, run.info, state, before.subject)
+        else:
+            look = Look(uuid.uuid4().hex, run.info, state, subject_of(name, run, state))
+        if self._looks is not None and seen is not None and state["over"] and place.seen != seen:
+            self._looks.keep(path, seen, look)
+            place.seen = seen
+        return look
+
+    def _place(self, name: str) -> _Place:
+        with self._lock:
+            place = self._places.setdefault(name, _Place())
+            self._places.move_to_end(name)
+            while len(self._places) > MOST_OPEN:
+                self._places.popitem(last=False)
+            return place
+
+
+def rows_of(path: Any) -> str:
+    """How many rows a run holds, in words, from its manifests alone."""
+    with suppress(LldscopeError, OSError):
+        if isinstance(path, Path):
+            return f"{sum(p.rows for p in read_manifest(path).parts):,} rows"
+    return "rows that lie elsewhere"
+
+
+def in_background(action: Callable[[], _T]) -> Future[_T]:
+    """Do something in a thread that does not keep the process alive."""
+    future: Future[_T] = Future()
+
+    def work() -> None:
+        try:
+            future.set_result(action())
+        except BaseException as error:
+            future.set_exception(error)
+
+    threading.Thread(target=work, name="lldscope-reader", daemon=True).start()
+    return future

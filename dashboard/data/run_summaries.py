@@ -1,0 +1,144 @@
+"""The lines of the run list: read in the background, and again only if a run has changed."""
+
+from __future__ import annotations
+
+import threading
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from lldscope.core.errors import LldscopeError
+from lldscope.query.remote import Url, traces
+
+from ..figures import theme
+from ..figures.series import Numbers, floats
+from ..figures.sparkline import make_sparkline
+from .run_registry import Reading, Shelf
+
+READERS = 2  # runs that are read at the same time
+LATE = 20  # steps over which the list's order by reward and Δ is taken
+
+
+@dataclass(frozen=True)
+class Summary:
+    """A line of the run list. `state` is None and `error` says why where it cannot be read.
+
+    `sparks` are pictures of reward and Δ; empty where nothing was measured.
+    """
+
+    name: str
+    group: str | None = None
+    state: dict[str, Any] | None = None
+    last_time: float | None = None
+    reward: float | None = None  # mean of the last steps
+    delta: float | None = None
+    sparks: tuple[str, str] = ("", "")
+    error: str | None = None
+
+
+@dataclass(frozen=True)
+class _Line:
+    """A summary, the files it was read from, and when."""
+
+    traces: tuple[Any, ...]
+    summary: Summary
+    at: float
+
+
+class Lines:
+    """A line for each run of a shelf."""
+
+    def __init__(self, shelf: Shelf) -> None:
+        self.shelf = shelf
+        self._lines: dict[str, _Line] = {}
+        self._due: dict[str, Any] = {}  # name → path of what must be read
+        self._readers = 0
+        self._changed = threading.Condition()
+
+    def now(self, seconds: float) -> list[Summary | str]:
+        """A line per run; the one before, or just the name, where `seconds` were over by then."""
+        names = self.shelf.names()
+        due = {n: p for n, p in names.items() if self._is_due(n, p)}
+        end = time.monotonic() + seconds
+        with self._changed:
+            # what was never read, or longest ago, comes first: a slow run must not starve others
+            self._due = dict(sorted(due.items(), key=lambda pair: self._read_at(pair[0])))
+            while seconds > 0 and self._due and self._readers < READERS:
+                self._readers += 1
+                threading.Thread(target=self._read, name="lldscope-lines", daemon=True).start()
+            while (self._due or self._readers) and (left := end - time.monotonic()) > 0:
+                self._changed.wait(left)
+            return [self._lines[n].summary if n in self._lines else n for n in names]
+
+    def _read_at(self, name: str) -> float:
+        return self._lines[name].at if name in self._lines else 0.0
+
+    def _is_due(self, name: str, path: Path | Url) -> bool:
+        line = self._lines.get(name)
+        return line is None or _lives(line.summary) or line.traces != _traces(path)
+
+    def _read(self) -> None:
+        """Read what is due until nothing is."""
+        while True:
+            with self._changed:
+                name = next(iter(self._due), None)
+                if name is None:
+                    self._readers -= 1
+                    self._changed.notify_all()
+                    return
+                path = self._due.pop(name)
+            seen = _traces(path)  # before the rows, so that what comes meanwhile is not missed
+            with suppress(Reading):  # a long one has its line when it is through
+                line = _Line(seen, _summary(self.shelf, name), time.monotonic())
+                with self._changed:
+                    self._lines[name] = line
+
+
+def _summary(shelf: Shelf, name: str) -> Summary:
+    try:
+        look = shelf.look(name)
+    except Reading:
+        raise
+    except LldscopeError as error:
+        return Summary(name, error=str(error))
+    except Exception as error:  # a line must not end the reader of all others
+        return Summary(name, error=f"{type(error).__name__}: {error}")
+    table = look.subject.table
+    times, reward, delta = (floats(table, name) for name in ("time", "reward", "delta_correct"))
+    return Summary(
+        name,
+        look.info.get("group"),
+        look.state,
+        float(times[-1]) if len(times) and times[-1] == times[-1] else None,
+        _late(reward),
+        _late(delta),
+        (make_sparkline(reward, theme.GREEN), make_sparkline(delta, theme.BLUE)),
+    )
+
+
+def _late(values: Numbers) -> float | None:
+    """Mean of the last LATE measured steps."""
+    known = values[np.isfinite(values)][-LATE:]
+    return float(known.mean()) if len(known) else None
+
+
+def _traces(path: Path | Url) -> tuple[Any, ...]:
+    """What changes on disk when a run does."""
+    if isinstance(path, Url):
+        with suppress(LldscopeError):
+            return traces(path)
+        return ()
+    files = [path / "run.json", path / "heartbeat", *sorted((path / "manifest").glob("*.jsonl"))]
+    found = []
+    for file in files:
+        with suppress(OSError):  # it may go while we look
+            found.append((file.name, file.stat().st_mtime_ns, file.stat().st_size))
+    return tuple(found)
+
+
+def _lives(summary: Summary) -> bool:
+    return summary.state is not None and summary.state["life"] == "live"

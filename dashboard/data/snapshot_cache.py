@@ -1,0 +1,91 @@
+"""Looks at runs that are over, kept between starts of the server: their lists and charts open
+without reading the runs again.
+
+A folder of the reader's own, never the runs'. A look is used again only if every file of the run
+has the size and time it had, and lldscope is, file by file, the one that made it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import uuid
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+
+import pandas as pd
+import pyarrow as pa
+
+import lldscope
+
+from ..figures.view import Subject
+from .snapshot import Look
+
+MOST_KEPT = 300  # runs; the one that was kept longest ago goes first
+
+
+class KeptLooks:
+    """Looks in a folder that only its user can read; not for runs that lie elsewhere."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def take(self, name: str, path: Path, seen: str) -> Look | None:
+        """The look that was kept, if `seen`, the run's `files_of`, is what it was then."""
+        folder = self._place(path)
+        try:
+            kept = json.loads((folder / "look.json").read_text())
+            if kept["of"] != [_made(), seen]:
+                return None
+            table = pd.read_parquet(folder / "table.parquet")
+            subject = Subject(name, table, **kept["subject"])
+            return Look(kept["version"], kept["info"], kept["state"], subject)
+        except (OSError, ValueError, KeyError, TypeError, pa.ArrowException):
+            return None
+
+    def keep(self, path: Path, seen: str, look: Look) -> None:
+        """Keep a look; `seen` is what `files_of` said before it was taken."""
+        final = self._place(path)
+        new = final.with_name(f"{final.name}.{uuid.uuid4().hex}.new")
+        subject = {k: getattr(look.subject, k) for k in ("spans", "alerts", "events", "arl")}
+        told = {
+            "of": [_made(), seen], "version": look.version, "info": look.info,
+            "state": look.state, "subject": subject,
+        }  # fmt: skip
+        with suppress(OSError, ValueError, TypeError, pa.ArrowException):
+            new.mkdir(parents=True, mode=0o700)
+            look.subject.table.to_parquet(new / "table.parquet", compression="zstd")
+            (new / "look.json").write_text(json.dumps(told))
+            shutil.rmtree(final, ignore_errors=True)
+            new.rename(final)
+            kept = sorted(self._folder.iterdir(), key=lambda p: -p.stat().st_mtime)
+            for old in kept[MOST_KEPT:]:
+                shutil.rmtree(old, ignore_errors=True)
+
+    def _place(self, path: Path) -> Path:
+        return self._folder / hashlib.sha256(os.fsencode(path)).hexdigest()[:32]
+
+
+def files_of(path: Path) -> str:
+    """Changes when any file of a run does: names, sizes and times."""
+    found = []
+    for folder in (path, *sorted(p for p in path.iterdir() if p.is_dir())):
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                if entry.is_file():
+                    stat = entry.stat()
+                    found.append((folder.name, entry.name, stat.st_size, stat.st_mtime_ns))
+    return hashlib.sha256(repr(sorted(found)).encode(errors="replace")).hexdigest()
+
+
+@cache
+def _made() -> str:
+    """Changes with any file of lldscope: its rules, its queries, its charts."""
+    made = hashlib.sha256(pd.__version__.encode())
+    for package in (Path(lldscope.__file__).parent, Path(__file__).parent):
+        for file in sorted([*package.rglob("*.py"), *package.rglob("*.sql")]):
+            made.update(file.read_bytes())
+    return made.hexdigest()

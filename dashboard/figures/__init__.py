@@ -1,0 +1,1 @@
+"""From tables to Plotly figures: pure functions."""

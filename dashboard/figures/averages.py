@@ -1,0 +1,108 @@
+"""Runs of one group as one line: their mean at each step, and a band from lowest to highest.
+
+Each run counts once at each step it has, whatever its number of responses; what is averaged are the
+trailing means, so that the line lies in its band. That is right for one signal over steps, and for
+nothing that sums over them. Pure functions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from .marks import onset_line
+from .series import SINCE, Numbers, Thinned, XAxis, floats, positions, thin
+from .wording import visible
+
+if TYPE_CHECKING:
+    from .view import Subject
+
+BAND = 0.16  # opacity
+COUNTED_ON = "y2"  # an axis that is not drawn: the number of runs is told on hover
+
+
+@dataclass(frozen=True)
+class Spread:
+    """At each step that any run has: its place on the axis, mean, lowest, highest, and of how many
+    runs."""
+
+    x: Numbers
+    mean: Numbers
+    low: Numbers
+    high: Numbers
+    runs: Numbers
+
+
+def lines_of(names: Sequence[str], groups: Mapping[str, str]) -> dict[str, list[str]]:
+    """Line → its runs, in order: a line for each group, and for each run that is in none."""
+    found: dict[str, list[str]] = {}
+    for name in names:
+        # a slash at the end keeps groups apart from runs of the same name
+        key = f"{groups[name]}/" if name in groups else name
+        found.setdefault(key, []).append(name)
+    return found
+
+
+def spread_of(tables: Sequence[pd.DataFrame], values: Sequence[Numbers], axis: XAxis) -> Spread:
+    """Over runs, step by step; on an axis that counts from an event, by steps since that."""
+    rows = [
+        pd.DataFrame({
+            "step": floats(table, axis.by if axis.by in SINCE else "step"),
+            "x": positions(table, axis), "y": y,
+        })
+        for table, y in zip(tables, values, strict=True)
+    ]  # fmt: skip
+    known = pd.concat(rows).replace([np.inf, -np.inf], np.nan).dropna().groupby("step")
+    y = known["y"]
+    told = (known["x"].mean(), y.mean(), y.min(), y.max(), y.count())
+    return Spread(*(np.asarray(one, dtype=np.float64) for one in told))
+
+
+def group_line(
+    name: str, style: tuple[str, str], runs: Sequence[Subject], values: Sequence[Numbers],
+    axis: XAxis, zoom: tuple[float, float] | None, most: int,
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]], Thinned]:  # fmt: skip
+    """Traces: the band, the number of runs, the mean over them. Marks: each run's decay alarm,
+    faintly. And the points of the mean."""
+    of = spread_of([run.table for run in runs], values, axis)
+    color, dash = style
+    label = escape(visible(name))
+    low, high, many, mean = (thin(of.x, y, zoom, most) for y in (of.low, of.high, of.runs, of.mean))
+    fill = "rgba({}, {}, {}, {})".format(*(int(color[i : i + 2], 16) for i in (1, 3, 5)), BAND)
+    none = {"color": color, "width": 0, "dash": "solid"}
+    traces = [
+        _trace(low, f"{label}, lowest run", none),
+        _trace(high, f"{label}, highest run", none) | {"fill": "tonexty", "fillcolor": fill},
+        _trace(many, f"{label}, runs", none) | {"yaxis": COUNTED_ON, "hovertemplate": "%{y:d}"},
+        _trace(mean, f"{label}, mean", {"color": color, "width": 2.5, "dash": dash}),
+    ]
+    fired = [
+        shape | {"opacity": 0.35, "label": {}}
+        for run in runs
+        for shape in onset_line(run.table, run.alerts, axis, color, dash)
+    ]
+    return traces, fired, mean
+
+
+def _trace(points: Thinned, name: str, line: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "type": "scatter",
+        "mode": "lines",
+        "name": name,
+        "x": points.x,
+        "y": points.y,
+        "meta": points.settled,
+        "yaxis": "y",
+        "opacity": 1.0,
+        "line": line,
+        "hovertemplate": "%{y:.3~g}",
+        "hoverinfo": "all",
+    }
+
+
+COUNTS: dict[str, Any] = {"overlaying": "y", "visible": False, "fixedrange": True}

@@ -1,0 +1,229 @@
+"""Tables to figures. Pure functions: the same table and view give the same figure.
+
+Figures are plain dictionaries of Python lists, as Plotly's JSON is: quick to build and to patch.
+Text that comes from a run is escaped, because Plotly reads a little HTML in text.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from html import escape
+from typing import Any
+
+import numpy as np
+
+from . import averages, marks, theme
+from .charts import EVIDENCE, Chart, Line
+from .layout import chart_layout, evidence_axis, has_evidence
+from .series import (
+    MOST_POINTS,
+    SINCE,
+    Numbers,
+    Thinned,
+    XAxis,
+    floats,
+    positions,
+    smooth,
+    thin,
+    x_axis,
+)
+from .view import Subject, View
+from .wording import visible
+
+Figure = dict[str, Any]
+
+HEIGHT = 230  # of a chart, pixels
+MOST_TOGETHER = 8 * MOST_POINTS  # points of all runs in a chart that compares them
+MEAN_WIDTH, GHOST_WIDTH = 2.0, 1.0
+
+
+def make_chart(chart: Chart, subject: Subject, view: View) -> Figure:
+    """A chart of one run, with its phases, alarms and events marked."""
+    axis = x_axis([subject.table], view.by)
+    zoom = axis.shown(view.zoom)
+    x = positions(subject.table, axis)
+    counts: list[Thinned] = []
+    data = []
+    for line in chart.lines:
+        y = _measured(floats(subject.table, line.column), chart.log and not line.right)
+        if line.mean and line.ghost and view.window > 1:
+            data.append(_trace(raw := thin(x, y, zoom), line, chart, raw=True))
+            counts.append(raw)
+        mean = thin(x, smooth(y, view.window) if line.mean else y, zoom)
+        data.append(_trace(mean, line, chart))
+        counts.append(mean)
+    seen = zoom or axis.extent
+    layout = _framed(chart, axis, seen, subject.arl)
+    layout["shapes"] = [
+        *marks.phase_bands(subject.table, subject.spans, axis, seen),
+        *marks.event_ticks(subject.table, subject.events, axis, seen),
+        *marks.alarm_lines(subject.table, subject.alerts, axis, seen),
+        *_threshold(chart, subject.arl),
+    ]
+    missing = "not measured in this run" if len(subject.table) else "nothing recorded yet"
+    return _finish(data, layout, counts, missing)
+
+
+def make_overlay(
+    chart: Chart, subjects: list[Subject], shown: set[str], view: View, names: Sequence[str] = ()
+) -> Figure:
+    """A chart of several runs: the chart's first line of each, in the run's colour and dash.
+
+    `names`: all runs that are compared, if some cannot be read; the others keep their colours.
+    """
+    subjects = [aligned(s, view.by) for s in subjects]
+    axis = x_axis([s.table for s in subjects], view.by)
+    most = min(MOST_POINTS, MOST_TOGETHER // max(1, len(shown)))
+    counts: list[Thinned] = []
+    data, shapes = [], []
+    zoom = axis.shown(view.zoom)
+    seen = zoom or axis.extent
+    lines = averages.lines_of(names or [s.name for s in subjects], view.groups)
+    for i, members in enumerate(lines.values()):
+        runs = [s for s in subjects if s.name in members and s.name in shown]
+        if not runs:
+            continue
+        color, dash = run_style(i)
+        if group := view.groups.get(members[0]):
+            ys = [_measured(floats(s.table, chart.lines[0].column), chart.log) for s in runs]
+            traces, shapes_of, points = averages.group_line(
+                group, (color, dash), runs, [smooth(y, view.window) for y in ys], axis,
+                zoom, most,
+            )  # fmt: skip
+            data += traces
+            shapes += shapes_of
+            counts.append(points)
+            continue
+        (subject,) = runs
+        line = Line(chart.lines[0].column, escape(visible(subject.name)), color, dash)
+        y = _measured(floats(subject.table, line.column), chart.log)
+        points = thin(positions(subject.table, axis), smooth(y, view.window), zoom, most)
+        counts.append(points)
+        data.append(_trace(points, line, chart))
+        shapes += marks.onset_line(subject.table, subject.alerts, axis, color, dash)
+    layout = chart_layout(chart, axis, seen, right=False)
+    if view.groups:
+        layout["yaxis2"] = dict(averages.COUNTS)
+    layout["shapes"] = shapes
+    return _finish(data, layout, counts, "not measured in these runs")
+
+
+def _framed(chart: Chart, axis: XAxis, seen: tuple[float, float], arl: float) -> Figure:
+    layout = chart_layout(chart, axis, seen)
+    if has_evidence(chart):
+        layout["yaxis2"] |= evidence_axis(arl)
+    return layout
+
+
+def aligned(subject: Subject, by: str) -> Subject:
+    """The run with a column of steps since what runs are aligned by; NaN where that never was."""
+    if by not in SINCE:
+        return subject
+    since = floats(subject.table, "step") - zero(subject, by)
+    return replace(subject, table=subject.table.assign(**{by: since}))
+
+
+def zero(subject: Subject, by: str) -> float:
+    """The step of a run from which the others are counted; NaN if there is none."""
+    if by == "alarm":
+        found = [a["step"] for a in subject.alerts if a["rule"] == "lld-decay"]
+    else:
+        ill = ("decay", "collapse")
+        found = [s["start_step"] for s in subject.spans if s["phase"] in ill]
+    return next((float(step) for step in found if step is not None), math.nan)
+
+
+def run_style(position: int) -> tuple[str, str]:
+    """Colour and dash of the run at this position of a comparison."""
+    colors, dashes = theme.RUN_COLORS, theme.RUN_DASHES
+    return colors[position % len(colors)], dashes[position % len(dashes)]
+
+
+def remarks(figure: Figure) -> str:
+    """What must be said under the chart: points thinned out, numbers not finite."""
+    return str(figure["layout"]["meta"])
+
+
+# -- parts of a figure ----------------------------------------------------------------------------
+
+
+def _measured(y: Numbers, log: bool) -> Numbers:
+    """On a logarithmic axis, what is not above 0 has no place."""
+    return np.where(y > 0, y, np.nan) if log else y
+
+
+def _trace(points: Thinned, line: Line, chart: Chart, raw: bool = False) -> Figure:
+    lone = len(points.x) == 1
+    name = f"{line.label}, raw" if raw else line.label
+    return {
+        "type": "scatter",
+        "mode": "markers" if lone else "lines",
+        "name": name,
+        "x": points.x,
+        "y": points.y,
+        "meta": points.settled,
+        "yaxis": "y2" if line.right else "y",
+        "opacity": 0.32 if raw else 1.0,
+        "line": {
+            "color": line.color,
+            "width": GHOST_WIDTH if raw else MEAN_WIDTH,
+            "dash": "solid" if raw else line.dash,
+        },
+        "hovertemplate": f"%{{y:{',.0f' if line.column == EVIDENCE else '.3~g'}}}",
+        "hoverinfo": "skip" if raw else "all",
+    } | ({"hovertemplate": None} if raw else {})
+
+
+def _threshold(chart: Chart, arl: float) -> list[Figure]:
+    """The evidence at which the decay test alarms."""
+    if not has_evidence(chart):
+        return []
+    return [
+        {
+            "type": "line",
+            "xref": "paper",
+            "x0": 0.0,
+            "x1": 1.0,
+            "yref": "y2",
+            "y0": arl,
+            "y1": arl,
+            "line": {"color": theme.PURPLE, "width": 1, "dash": "dot"},
+            "opacity": 0.7,
+            "label": {
+                "text": f"alarm at {arl:,.0f}",
+                "textposition": "start",
+                "font": {"size": 10, "color": theme.PURPLE},
+            },
+        }
+    ]
+
+
+def _finish(data: list[Figure], layout: Figure, counts: list[Thinned], missing: str) -> Figure:
+    lost = max((c.not_finite for c in counts), default=0)
+    said = []
+    if (longest := max(counts, key=lambda c: c.total, default=None)) and longest.total > len(
+        longest.x
+    ):
+        said.append(f"{len(longest.x):,} of {longest.total:,} points, extremes kept")
+    if lost:
+        said.append(f"{lost:,} not finite, not drawn")
+    layout["meta"] = " · ".join(said)
+    layout["annotations"] = []
+    if not any(c.x for c in counts):
+        layout["annotations"] = [
+            {
+                "text": missing,
+                "showarrow": False,
+                "xref": "paper",
+                "yref": "paper",
+                "x": 0.5,
+                "y": 0.5,
+                "font": {"size": 13},
+            }
+        ]
+        layout["shapes"] = []
+        for name in [n for n in layout if n.startswith("yaxis")]:
+            layout[name] |= {"showticklabels": False, "showgrid": False, "zeroline": False}
+    return {"data": data, "layout": layout}

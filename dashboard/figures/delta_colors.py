@@ -1,0 +1,49 @@
+"""Δ as something to see: colour, the side and the strength of a bar, and words."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from dash import html
+
+from lldscope.core.numbers import signed
+
+from . import theme
+
+STRONG_TOKEN = 2.0  # nats that a token must lose or gain for the full colour
+FAINT = 0.05  # nats below which a token stays plain
+COLORS = {"--lost": theme.VERMILLION, "--gained": theme.BLUE}  # of a page's frame
+
+
+def tint(delta: float | None, strong: float, faint: float = 0.0) -> dict[str, Any]:
+    """Class and style of something that lost (bar below) or gained (bar above) likelihood."""
+    if delta is None or math.isnan(delta) or abs(delta) < faint or delta == 0:
+        return {}
+    share = min(1.0, abs(delta) / strong)
+    kind = "lost" if delta < 0 else "gained"
+    heavy = " heavy" if share >= 0.5 else ""
+    return {"className": kind + heavy, "style": {"--w": f"{round(12 + 58 * share)}%"}}
+
+
+def nats(value: float | None, odd: str | None = None) -> str:
+    """A Δ in words; `odd` is what was recorded where it is no number."""
+    if odd is not None:
+        return odd
+    if value is None:
+        return "–"
+    return "0" if value == 0 else signed(value)
+
+
+def legend(strong: float = STRONG_TOKEN) -> html.P:
+    """What the colours and bars of tokens mean."""
+    samples = [(-strong, "lost"), (-strong / 4, ""), (strong / 4, ""), (strong, "gained")]
+    parts: list[Any] = [html.Span("Δ log π of a token, nats:", className="key")]
+    for value, word in samples:
+        look = tint(value, strong)
+        look["className"] = f"tok {look['className']}"
+        sign = "≤ " if value == -strong else "≥ " if value == strong else ""
+        parts.append(html.Span(f"{sign}{nats(value)} {word}".strip(), **look))
+    parts.append(html.Span("tool text", className="tool-sample"))
+    parts.append(html.Span("begins alike", className="same"))
+    return html.P(parts, className="scale")

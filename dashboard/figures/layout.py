@@ -1,0 +1,91 @@
+"""The frame of a chart: axes, margins, fonts, hover. Colours are neutral; CSS themes them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from lldscope.signals.detectors import EVIDENCE_CAP
+
+from . import theme
+from .charts import EVIDENCE, Chart
+from .series import XAxis
+
+_FONT = {"family": "system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif", "size": 11}
+
+
+def chart_layout(
+    chart: Chart, axis: XAxis, seen: tuple[float, float], right: bool = True
+) -> dict[str, Any]:
+    """Axes, margins and hover of a chart; `right`: with the right-hand axis if it has one."""
+    two = right and chart.right_unit is not None
+    plain = {"showgrid": False, "zeroline": False, "linecolor": theme.NEUTRAL, "ticks": ""}
+    layout: dict[str, Any] = {
+        "font": _FONT | {"color": theme.NEUTRAL},
+        "paper_bgcolor": "rgba(0,0,0,0)",
+        "plot_bgcolor": "rgba(0,0,0,0)",
+        "margin": {"l": 58, "r": 52 if two else 14, "t": 18, "b": 38},
+        "autosize": True,
+        "showlegend": False,
+        "hovermode": "x unified",
+        "dragmode": "zoom",
+        "xaxis": plain
+        | {
+            "title": _title(axis.title, 6),
+            "range": list(seen),
+            "autorange": False,
+            "hoverformat": ".4~f" if axis.by != "step" else "d",
+            "showspikes": True,
+            "spikemode": "across",
+            "spikethickness": -1,  # negative: without a halo
+            "spikedash": "solid",
+            "spikecolor": theme.NEUTRAL,
+            "unifiedhovertitle": {"text": f"{axis.by if axis.by != 'time' else 't ='} %{{x}}"},
+        },
+        "yaxis": {
+            "title": _title(chart.unit, 8),
+            "type": "log" if chart.log else "linear",
+            "fixedrange": True,
+            "gridcolor": theme.NEUTRAL,
+            "zeroline": chart.zero,
+            "zerolinecolor": theme.NEUTRAL,
+            "zerolinewidth": 1,
+            "nticks": 5,
+            "exponentformat": "power" if chart.log else "SI",
+            "automargin": False,
+        },
+    }
+    if two:
+        layout["yaxis2"] = plain | {
+            "title": _title(chart.right_unit or "", 6),
+            "overlaying": "y",
+            "side": "right",
+            "fixedrange": True,
+            "rangemode": "tozero",
+            "tickmode": "auto",
+            "nticks": 4,
+        }
+    return layout
+
+
+def _title(text: str, standoff: int) -> dict[str, Any]:
+    return {"text": text, "standoff": standoff, "font": {"size": _FONT["size"]}}
+
+
+def has_evidence(chart: Chart) -> bool:
+    """Whether the chart shows the evidence of the decay test."""
+    return any(line.column == EVIDENCE for line in chart.lines)
+
+
+def evidence_axis(arl: float) -> dict[str, Any]:
+    """Logarithmic, from 1 to a little over the cap of the test's evidence."""
+    top = np.log10(EVIDENCE_CAP * arl)
+    ticks = [10**e for e in range(0, int(top) + 1, 2)]
+    return {
+        "type": "log",
+        "range": [-0.1, float(top) + 0.3],
+        "tickmode": "array",
+        "tickvals": ticks,
+        "ticktext": [f"{v:,}" for v in ticks],
+    }

@@ -1,0 +1,170 @@
+"""What is marked on a chart: phases as bands, alarms as lines, events as ticks. Pure."""
+
+from __future__ import annotations
+
+from html import escape
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from . import theme
+from .series import XAxis, at_steps, positions
+from .wording import visible
+
+Shape = dict[str, Any]
+
+_STRIP = (1.0, 1.075)  # the band of phase names, above the plot, as shares of its height
+_FULL_NAME, _NUMERAL = 0.13, 0.035  # least share of the visible width for a name, for a numeral
+_NEAR = 0.06  # alarms closer than this share of the width share one label
+_MOST_LINES = 24
+_SPACE = "\u00a0\u00a0\u00a0"  # keeps upright labels clear of the ends of the plot
+
+
+def phase_bands(
+    table: pd.DataFrame, spans: list[dict[str, Any]], axis: XAxis, seen: tuple[float, float]
+) -> list[Shape]:
+    """A faint band behind the plot and a strong strip with the phase's name above it."""
+    if not spans:
+        return []
+    starts = at_steps(table, axis, [s["start_step"] for s in spans])
+    ends = [*starts[1:], *at_steps(table, axis, [spans[-1]["end_step"]])]
+    width = seen[1] - seen[0]
+    shapes = []
+    for span, start, end in zip(spans, starts, ends, strict=True):
+        a, b = max(start, seen[0]), min(end, seen[1])
+        if b <= a:
+            continue
+        sign = theme.PHASES[span["phase"]]
+        share = (b - a) / width
+        text = sign.word if share >= _FULL_NAME else sign.shape if share >= _NUMERAL else ""
+        if share >= _FULL_NAME and sign.shape.startswith("I"):
+            text = f"{sign.shape} {sign.word}"
+        faint = 0.05 if span["phase"] in ("warmup", "healthy", None) else 0.13
+        shapes.append(_band(a, b, 0.0, 1.0) | {"fillcolor": sign.color, "opacity": faint})
+        shapes.append(
+            _band(a, b, *_STRIP)
+            | {
+                "fillcolor": sign.color,
+                "label": {"text": text, "font": {"size": 10, "color": sign.ink}},
+            }
+        )
+    return shapes
+
+
+def alarm_lines(
+    table: pd.DataFrame, alerts: list[dict[str, Any]], axis: XAxis, seen: tuple[float, float]
+) -> list[Shape]:
+    """A line where each alarm first fired, with its rule; a thin one where it fired again."""
+    first = sorted(((a["step"], a) for a in alerts if a["step"] is not None), key=lambda p: p[0])
+    again = [
+        (fired, a) for _, a in first for fired, _ in a["episodes"][1:] if fired is not None
+    ]  # fmt: skip
+    shapes: list[Shape] = []
+    at = at_steps(table, axis, [step for step, _ in first])
+    width = seen[1] - seen[0]
+    texts = _labels([a["rule"] for _, a in first], at, _NEAR * width)
+    for x, text, (_, alert) in zip(at, texts, first, strict=True):
+        if seen[0] <= x <= seen[1]:
+            shapes.append(_line(x, theme.SEVERITIES[alert["severity"]], text))
+    later = at_steps(table, axis, [step for step, _ in again])
+    for x, (_, alert) in list(zip(later, again, strict=True))[-_MOST_LINES:]:
+        if seen[0] <= x <= seen[1]:
+            shapes.append(_line(x, theme.SEVERITIES[alert["severity"]], "") | {"opacity": 0.35})
+    return shapes
+
+
+def _labels(names: list[str], at: list[float], near: float) -> list[str]:
+    """One label per cluster of neighbours: the first name and how many more."""
+    texts = [""] * len(names)
+    head = 0
+    for i in range(len(names)):
+        if at[i] - at[head] > near:
+            head = i
+        more = i - head
+        texts[head] = escape(visible(names[head], 40)) + (f" +{more}" if more else "")
+    return texts
+
+
+def event_ticks(
+    table: pd.DataFrame, events: list[dict[str, Any]], axis: XAxis, seen: tuple[float, float]
+) -> list[Shape]:
+    """A named tick for each event of a step; checkpoints are short ones, if they are not too many.
+
+    The most recent ones if there are more than a chart can bear; zooming in shows the others.
+    """
+    placed = [e for e in events if isinstance(e.get("step"), int)]
+    at = at_steps(table, axis, [float(e["step"]) for e in placed])
+    kinds = [str(e.get("kind", "event")) for e in placed]
+    within = [(x, k) for x, k in zip(at, kinds, strict=True) if seen[0] <= x <= seen[1]]
+    saved = [x for x, kind in within if kind == "checkpoint"]
+    named = [(x, kind) for x, kind in within if kind != "checkpoint"]
+    shapes = [_tick(x, 0.07) for x in saved] if len(saved) <= _MOST_LINES else []
+    for x, kind in named[-_MOST_LINES:]:
+        label = _upright(f"{_SPACE}{escape(visible(kind, 40))}", theme.NEUTRAL, "start")
+        shapes.append(_tick(x, 0.45) | label)
+    return shapes
+
+
+def _tick(x: float, height: float) -> Shape:
+    return _vertical(x, height, theme.NEUTRAL, 1.5)
+
+
+def _vertical(x: float, height: float, color: str, width: float, dash: str = "solid") -> Shape:
+    """A line from the bottom of the chart to `height`, a share of it."""
+    return {
+        "type": "line",
+        "yref": "paper",
+        "x0": x,
+        "x1": x,
+        "y0": 0.0,
+        "y1": height,
+        "line": {"color": color, "width": width, "dash": dash},
+    }
+
+
+def onset_line(
+    table: pd.DataFrame, alerts: list[dict[str, Any]], axis: XAxis, color: str, dash: str
+) -> list[Shape]:
+    """Where a compared run's decay alarm first fired, in the run's own colour."""
+    steps = [a["step"] for a in alerts if a["rule"] == "lld-decay" and a["step"] is not None]
+    if not np.isfinite(positions(table, axis)).any():
+        return []  # the run has no place on this axis
+    return [
+        _vertical(x, 1.0, color, 1.5, dash)
+        | {"opacity": 0.6}
+        | _upright(f"lld-decay{_SPACE}", color, "end")
+        for x in at_steps(table, axis, steps)
+    ]
+
+
+def _band(x0: float, x1: float, y0: float, y1: float) -> Shape:
+    return {
+        "type": "rect",
+        "yref": "paper",
+        "layer": "below",
+        "line": {"width": 0},
+        "x0": x0,
+        "x1": x1,
+        "y0": y0,
+        "y1": y1,
+    }
+
+
+def _line(x: float, sign: theme.Sign, text: str) -> Shape:
+    label = _upright(f"{sign.shape} {text}{_SPACE}", sign.color, "end") if text else {}
+    return _vertical(x, 1.0, sign.color, 1.25) | {"opacity": 0.85} | label
+
+
+def _upright(text: str, color: str, at: str) -> Shape:
+    return {
+        "label": {
+            "text": text,
+            "textangle": -90,
+            "textposition": at,
+            "xanchor": "right" if at == "end" else "left",
+            "yanchor": "bottom",
+            "padding": 3,
+            "font": {"size": 10, "color": color},
+        }
+    }

@@ -1,0 +1,167 @@
+"""Columns of numbers made ready for a chart: smoothed, cut to the window, thinned, rounded."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from lldscope.signals import evidence
+from lldscope.signals.detectors import trailing_mean
+
+MOST_POINTS = 2000  # drawn per line; more would cost time and show nothing new
+
+Numbers = NDArray[np.float64]
+
+# What runs can be aligned by, and what their steps are counted from then.
+SINCE = {"onset": "decay began, as judged live", "alarm": "the first alarm of lld-decay"}
+
+_TIME_UNITS = ((180.0, 1.0, "s"), (10_800.0, 60.0, "min"), (np.inf, 3600.0, "h"))
+_COUNT_UNITS = ((2e4, 1.0, ""), (2e7, 1e3, "thousand"), (np.inf, 1e6, "million"))
+
+
+@dataclass(frozen=True)
+class XAxis:
+    """What the x axis counts (see `raw_positions`), its title, scale and extent."""
+
+    by: str
+    title: str
+    divide: float
+    extent: tuple[float, float]
+
+    def shown(self, stretch: tuple[float, float] | None) -> tuple[float, float] | None:
+        """A stretch of steps, tokens or seconds in the unit of the axis."""
+        return None if stretch is None else (stretch[0] / self.divide, stretch[1] / self.divide)
+
+
+@dataclass(frozen=True)
+class Thinned:
+    """Points to draw, how many there were before thinning, and how many were not finite.
+
+    The first `settled` points stay what they are when rows are added.
+    """
+
+    x: list[float]
+    y: list[float]
+    total: int
+    not_finite: int
+    settled: int
+
+
+def floats(table: pd.DataFrame, column: str) -> Numbers:
+    """A column as floats, NaN where nothing was measured; all NaN if the table lacks it."""
+    if column not in table:
+        return np.full(len(table), np.nan)
+    return evidence.floats(table, column)
+
+
+def raw_positions(table: pd.DataFrame, by: str) -> Numbers:
+    """Steps, tokens seen, seconds since the first row; or steps since what runs are aligned by,
+    which is a column of the table then."""
+    if by == "step":
+        return floats(table, "step")
+    if by == "tokens":
+        return floats(table, "tokens_seen")
+    if by in SINCE:
+        return floats(table, by)
+    seconds = floats(table, "time")
+    known = seconds[~np.isnan(seconds)]
+    return seconds - (known[0] if len(known) else 0.0)
+
+
+def x_axis(tables: list[pd.DataFrame], by: str) -> XAxis:
+    """One axis for all tables, in the unit that suits the longest."""
+    values = np.concatenate([raw_positions(t, by) for t in tables] or [np.empty(0)])
+    values = values[np.isfinite(values)]
+    low, high = (float(values.min()), float(values.max())) if len(values) else (0.0, 1.0)
+    divide, title = 1.0, "step"
+    if by == "time":
+        _, divide, unit = next(u for u in _TIME_UNITS if high <= u[0])
+        title = f"time since the first row ({unit})"
+    elif by == "tokens":
+        _, divide, unit = next(u for u in _COUNT_UNITS if high <= u[0])
+        title = f"tokens trained on ({unit})" if unit else "tokens trained on"
+    elif by in SINCE:
+        title = f"steps since {SINCE[by]}"
+    low, high = low / divide, high / divide
+    return XAxis(by, title, divide, (low, high if high > low else low + 1.0))
+
+
+def positions(table: pd.DataFrame, axis: XAxis) -> Numbers:
+    """Where the rows of a table lie on the axis."""
+    return raw_positions(table, axis.by) / axis.divide
+
+
+def at_steps(table: pd.DataFrame, axis: XAxis, steps: list[float]) -> list[float]:
+    """Where steps lie on the axis; between and beyond rows by the nearest ones."""
+    x, step = positions(table, axis), floats(table, "step")
+    known = np.isfinite(x)
+    if not known.any():
+        return [axis.extent[0]] * len(steps)
+    return [float(v) for v in np.interp(steps, step[known], x[known])]
+
+
+def smooth(values: Numbers, window: int) -> Numbers:
+    """Trailing mean over `window` steps; a step without a measurement stays without."""
+    if window <= 1:
+        return values
+    finite = np.where(np.isfinite(values), values, np.nan)
+    return np.where(np.isnan(finite), np.nan, trailing_mean(finite, window, 1))
+
+
+def thin(
+    x: Numbers, y: Numbers, window: tuple[float, float] | None = None, most: int = MOST_POINTS
+) -> Thinned:
+    """Measured points within the window (and one beyond each end), at most `most` of them.
+
+    Where there are more, the lowest and the highest of every 2, 4, 8 … points are kept, in order,
+    so that no peak is lost. These bins are counted from the first point of the run: what is added
+    to a run changes its last bin only, until there are twice as many points.
+    """
+    measured = ~np.isnan(y) & np.isfinite(x)
+    x, y = x[measured], y[measured]
+    if len(x) > 1 and not (x[1:] >= x[:-1]).all():
+        order = np.argsort(x, kind="stable")  # a clock may have jumped back
+        x, y = x[order], y[order]
+    first, last = 0, len(x)
+    if window is not None and len(x):
+        first = max(int(np.searchsorted(x, window[0])) - 1, 0)
+        last = int(np.searchsorted(x, window[1], side="right")) + 1
+    finite = np.isfinite(y)
+    lost = int(np.count_nonzero(~finite[first:last]))
+    if lost or not finite.all():
+        first, last = (int(np.count_nonzero(finite[:i])) for i in (first, last))
+        x, y = x[finite], y[finite]
+    last = min(last, len(y))
+    size = 1
+    while _bins(first, last, size) * min(size, 2) > most:
+        size *= 2
+    keep = np.arange(first, last) if size == 1 else _extremes(y, first, last, size)
+    settled = int(np.searchsorted(keep, last // size * size))
+    return Thinned(_short(x[keep], 7), _short(y[keep], 5), last - first, lost, settled)
+
+
+def _bins(first: int, last: int, size: int) -> int:
+    """Bins of `size` points, counted from point 0, that hold points first … last − 1."""
+    return -(-last // size) - first // size
+
+
+def _extremes(y: Numbers, first: int, last: int, size: int) -> NDArray[np.int64]:
+    """Positions of the lowest and the highest point of each bin, ascending."""
+    begin = first // size * size
+    rows = np.full(_bins(first, last, size) * size, np.nan)
+    rows[first - begin : last - begin] = y[first:last]
+    bins = rows.reshape(-1, size)
+    start = begin + size * np.arange(len(bins))
+    ends = [np.nanargmin(bins, axis=1), np.nanargmax(bins, axis=1)]
+    return np.unique(np.concatenate([start + end for end in ends]))
+
+
+def _short(values: Numbers, digits: int) -> list[float]:
+    """The numbers with so many significant digits, which is what a chart can show."""
+    size = np.floor(np.log10(np.maximum(np.abs(values), 1e-300)))
+    scale = 10.0 ** np.clip(digits - 1 - size, -300, 300)
+    rounded = (np.round(values * scale) / scale).tolist()
+    return [int(v) if v == int(v) and abs(v) < 1e15 else v for v in rounded]

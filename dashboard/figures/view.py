@@ -1,0 +1,41 @@
+"""What a chart is asked for: the run as it sees it, and what the reader has chosen."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pandas as pd
+
+
+@dataclass(frozen=True)
+class View:
+    """What the reader has chosen: x axis, trailing mean in steps, the zoomed stretch of x, and,
+    where runs of a group are one line, the group of each run.
+
+    The stretch is in steps, tokens or seconds: the unit of an axis changes as a run grows.
+    """
+
+    by: str = "step"
+    window: int = 10
+    zoom: tuple[float, float] | None = None
+    groups: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def key(self) -> list[Any]:
+        """The view as plain values, to compare and to send."""
+        groups = [dict(self.groups)] if self.groups else []
+        return [self.by, self.window, list(self.zoom or ()), *groups]
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A run as a chart sees it: a table of signals and what is marked on it."""
+
+    name: str
+    table: pd.DataFrame
+    spans: list[dict[str, Any]]
+    alerts: list[dict[str, Any]]
+    events: list[dict[str, Any]]
+    arl: float

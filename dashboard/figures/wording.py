@@ -1,0 +1,79 @@
+"""What the pages say about states, in words."""
+
+from __future__ import annotations
+
+from lldscope.core.terminal import plain
+
+PHASES: dict[str | None, str] = {
+    "warmup": "Too few steps to judge.",
+    "healthy": "Correct responses gain likelihood, or nothing speaks against it.",
+    "stagnation": "Phase I: the reward rises, the likelihood of correct responses does not.",
+    "decay": "Phase II: the updates lower the likelihood of correct responses.",
+    "collapse": "Phase III: decay, with gradients or entropy breaking out or the reward crashing.",
+    "recovered": "The run has left decay or collapse.",
+    None: "No phase is claimed: the log holds no likelihood.",
+}
+
+EVIDENCE = {
+    "delta": ("Δ measured", "Likelihood before and after the update was recorded: best evidence."),
+    "level": (
+        "levels only",
+        "Only likelihood levels were recorded, no Δ: alarms are weaker and state no rate.",
+    ),
+    "symptoms": (
+        "symptoms only",
+        "Neither Δ nor likelihood was recorded: only reward, entropy and gradients can be judged.",
+    ),
+}
+
+LIVES = {
+    "live": "live",
+    "finished": "finished",
+    "failed": "failed",
+    "stopped": "stopped",
+    "stalled": "stalled",
+}
+
+LOOK_ALIKES = {
+    "lld": "Lazy Likelihood Displacement",
+    "tool-outage": "Retriever or tool outage",
+    "truncation": "Responses cut by a length limit",
+    "nonfinite": "Overflow: NaN or infinite numbers",
+    "engine-mismatch": "Sampling engine and trainer disagree",
+    "mask-lint": "Loss mask covers tool text",
+    "group-collision": "Groups mix prompts",
+    "lr-jump": "Learning rate jumped",
+    "reward-parsing": "Reward parser fails",
+    "stalled": "The run has stopped making steps",
+}
+
+FINDINGS = {
+    "supported": ("◆", "supported", "the log shows it"),
+    "ruled_out": ("✓", "ruled out", "it was measured and is not there"),
+    "not_observable": ("?", "not observable", "this log cannot tell"),
+}
+
+NO_RUNS = (
+    "There are no runs here yet. Start a training that records into this folder, or run "
+    "`lldscope demo`; runs appear by themselves."
+)
+
+
+MOST_CHARACTERS = 300  # of one text from a run
+
+
+def visible(text: object, most: int = MOST_CHARACTERS) -> str:
+    """Text from a run as one line to show: no control or direction characters, not too long."""
+    whole = str(text)
+    shown = plain(whole[:most])
+    return shown if len(whole) <= most else f"{shown} … ({len(whole):,} characters)"
+
+
+def age(seconds: float | None) -> str:
+    """How long ago, as people say it."""
+    if seconds is None:
+        return "no row yet"
+    for limit, size, unit in ((90, 1, "s"), (5400, 60, "min"), (129_600, 3600, "h")):
+        if seconds < limit:
+            return f"{max(0.0, seconds) / size:.0f} {unit} ago"
+    return f"{seconds / 86_400:.0f} days ago"

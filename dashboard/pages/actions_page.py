@@ -1,0 +1,122 @@
+"""Δ of correct responses by action index and step: a map whose cells lead to their responses.
+
+A table of links rather than a picture, so that keys and screen readers reach every cell.
+"""
+
+from __future__ import annotations
+
+import math
+from json import dumps
+from typing import Any
+
+import numpy as np
+from dash import html
+
+from lldscope.core.errors import LldscopeError
+from lldscope.explore.responses import MOST_ACTIONS, ActionMap, action_map
+from lldscope.explore.trajectories import rows_of
+
+from ..data.run_registry import Reading, Shelf
+from ..figures import delta_colors as deltas
+from .attributes import attrs
+from .frame import words_page
+from .links import Query, address, crumbs, whole
+
+_TICKS = 10  # labels under the map
+
+
+def actions_page(shelf: Shelf, name: str, query: Query) -> html.Div:
+    """The map, or words if the run cannot be read or holds no actions."""
+    try:
+        found = action_map(shelf.run(name), whole(query, "first"), whole(query, "last"))
+    except Reading as error:
+        return words_page("This run is being read", str(error), retry=True)
+    except LldscopeError as error:
+        return words_page("This run cannot be shown", str(error))
+    title = "Δ by action and step"
+    if found is None or not len(found.cells):
+        return words_page(title, "The run holds no actions of correct responses in these steps.")
+    strong = strength(found)
+    return html.Div(
+        [
+            html.Header([html.Div([crumbs(name), html.H1(title)])], className="page-head"),
+            html.P(_told(found), className="note"),
+            _legend(strong),
+            html.Div(_map(name, found, strong), className="card map-card"),
+            html.P("Choose a cell for its responses, the greatest loss first; arrow keys move.",
+                   className="note"),
+            html.P("", id="token-told", role="status", **attrs(aria_live="polite")),
+        ],
+        style=deltas.COLORS,
+    )  # fmt: skip
+
+
+def strength(found: ActionMap) -> float:
+    """|Δ| at which a cell has the full colour: nine in ten lie below it."""
+    known = np.abs(found.cells["delta"].dropna().to_numpy(dtype=float))
+    top = float(np.quantile(known, 0.9)) if len(known) else 1.0
+    return float(f"{max(top, 0.01):.1g}")
+
+
+def _told(found: ActionMap) -> str:
+    of = "each step" if found.width == 1 else f"stretches of {found.width:,} steps"
+    return (
+        f"Mean Δ in nats of the actions of correct responses in mixed groups, by turn, over {of} "
+        f"({found.first:,}–{found.last:,}). What one step's updates did to them."
+    )
+
+
+def _legend(strong: float) -> html.P:
+    parts: list[Any] = [html.Span("Δ, nats per action", className="key")]
+    for value in (-strong, -strong / 3, 0.0, strong / 3, strong):
+        sign = "≤ " if value == -strong else "≥ " if value == strong else ""
+        look = deltas.tint(value, strong)
+        look["className"] = f"cell sample {look.get('className', '')}"
+        parts.append(html.Span([html.Span(**look), f" {sign}{deltas.nats(value)}"]))
+    parts.append(html.Span([html.Span(className="cell sample null"), " not re-scored (NULL)"]))
+    parts.append(html.Span([html.Span(className="cell sample none"), " no such action"]))
+    return html.P(parts, className="scale")
+
+
+def _map(name: str, found: ActionMap, strong: float) -> html.Div:
+    """The cells as data, of which the browser makes a table: a component for each would be slow."""
+    cells = {(c["bin"], c["action_index"]): c for c in rows_of(found.cells)}
+    bins = range((found.last - found.first) // found.width + 1)
+    start = min(cells)
+    rows = []
+    for index in sorted({index for _, index in cells}):
+        later = " and later" if index == MOST_ACTIONS - 1 else ""
+        row = [_cell(name, cells.get((b, index)), strong, (b, index) == start) for b in bins]
+        rows.append([f"action {index}{later}", row])
+    return html.Div(**attrs(data_map=dumps({"rows": rows, "ticks": _ticks(found, len(bins))})))
+
+
+def _cell(name: str, cell: dict[str, Any] | None, strong: float, first: bool) -> list[Any] | None:
+    """Class, strength, label, address, in the order of Tab; None where there was no such action."""
+    if cell is None:
+        return None
+    low, high = cell["first_step"], cell["last_step"]
+    where = f"step {low:,}" if low == high else f"steps {low:,}–{high:,}"
+    if cell["delta"] is None:
+        told = f"not re-scored ({cell['n_actions']:,} actions)"
+        look: dict[str, Any] = {"className": "null"}
+    else:
+        told = f"Δ {deltas.nats(cell['delta'])} nats, {cell['n_delta']:,} actions"
+        look = deltas.tint(cell["delta"], strong, faint=strong / 20)
+    return [
+        f"cell {look.get('className', '')}".strip(),
+        look.get("style", {}).get("--w"),
+        f"action {cell['action_index']}, {where}: {told}",
+        address("responses", name, first=low, last=high, correct="yes", sort="delta"),
+        first,
+    ]
+
+
+def _ticks(found: ActionMap, n: int) -> list[list[Any]]:
+    """Labels under the map, and how many columns each spans."""
+    least = n / _TICKS
+    scale = 10 ** math.floor(math.log10(max(least, 1)))
+    every = next(m * scale for m in (1, 2, 5, 10) if m * scale >= least)
+    return [
+        [f"{found.first + at * found.width:,}", min(every, n - at)] for at in range(0, n, every)
+    ]

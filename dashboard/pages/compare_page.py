@@ -1,0 +1,185 @@
+"""Runs compared: a table of where they stand, and the eight charts with all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from math import isnan
+from typing import Any
+
+from dash import dcc, html
+
+from ..data.run_registry import Shelf
+from ..data.snapshot import Look
+from ..figures import theme
+from ..figures import wording as words
+from ..figures.averages import lines_of
+from ..figures.chart_figures import make_overlay, run_style, zero
+from ..figures.charts import CHARTS
+from ..figures.series import SINCE, floats
+from ..figures.view import Subject
+from . import components as parts
+from .attributes import attrs
+from .frame import ALIGNED_BY, controls, looks_of, memory, named_group, told, view_of, words_page
+from .links import comparison
+
+MOST_COMPARED = 20
+
+
+def compare_page(shelf: Shelf, query: dict[str, list[str]]) -> html.Div:
+    """The page that compares the runs the address names, or words if none can be read."""
+    names = list(dict.fromkeys(query.get("run", [])))
+    looks, lost = looks_of(shelf, names[:MOST_COMPARED])
+    if waits := [name for name in lost if shelf.is_opening(name)]:
+        told_so_far = f"{len(looks)} of {len(looks) + len(waits)} runs are read."
+        return words_page("The runs are being read", told_so_far, retry=True)
+    if not looks:
+        why = "; ".join(lost.values()) or "Choose runs in the list, then press Compare."
+        return words_page("No runs to compare", why, retry=bool(lost))
+    groups = {x.subject.name: str(x.info["group"]) for x in looks if x.info.get("group")}
+    view = view_of(query, ALIGNED_BY)
+    if query.get("average") == ["group"]:
+        view = replace(view, groups=groups)
+    hidden = set(query.get("hide", []))
+    subjects = [look.subject for look in looks]
+    known = [s.name for s in subjects]
+    shown = [name for name in known if name not in hidden]
+    figures = [make_overlay(c, subjects, set(shown), view) for c in CHARTS]
+    cards = [
+        parts.chart_card(c, figure, [], c.compared or c.note)
+        for c, figure in zip(CHARTS, figures, strict=True)
+    ]
+    styles = styles_of(known, view.groups)
+    options = [
+        {
+            "label": html.Span(
+                [parts.stroke(*styles[s.name]), words.visible(s.name)], className="entry"
+            ),
+            "value": s.name,
+        }
+        for s in subjects
+    ]
+    many = f"{len(names)} runs were asked for; the first {MOST_COMPARED} are shown."
+    missed = [*lost.values(), *([many] if len(names) > MOST_COMPARED else [])]
+    return html.Div(
+        [
+            html.Header(
+                [
+                    html.H1(f"{len(subjects)} runs compared"),
+                    html.Div(
+                        [
+                            *_averaging(names, groups, bool(view.groups)),
+                            html.Button(
+                                "Pause", id="pause", className="button", title="keyboard: p"
+                            ),
+                        ],
+                        className="buttons",
+                    ),
+                ],
+                className="page-head",
+            ),
+            html.Div(" ".join(missed), className="notice", role="status") if missed else None,
+            html.Div(compare_table(looks, view.groups, known), id=told("compared")),
+            *_averaged(subjects, view.groups),
+            controls(view, None, ALIGNED_BY),
+            named_group(
+                "runs drawn",
+                dcc.Checklist(options, shown, id={"type": "shown", "index": 0}, className="shown"),
+                seen=False,
+            ),
+            html.P(unplaced(looks, view.by), id=told("unplaced"), className="unplaced quiet"),
+            html.Div(cards, className="charts"),
+            *memory(looks, shown, view, figures),
+        ]
+    )
+
+
+def styles_of(names: list[str], groups: Mapping[str, str]) -> dict[str, tuple[str, str]]:
+    """Colour and dash of each run: those of its group where groups are one line."""
+    lines = enumerate(lines_of(names, groups).values())
+    return {name: run_style(i) for i, members in lines for name in members}
+
+
+def _averaging(names: list[str], groups: Mapping[str, str], on: bool) -> list[Any]:
+    """The way to one line for each group, or back; it keeps the rest of the view."""
+    if not groups:
+        return []
+    text = "Each run by itself" if on else "Mean of each group"
+    href = comparison(names, average=None if on else "group")
+    return [html.A(text, href=href, className="button", **attrs(data_keep="view"))]
+
+
+def _averaged(subjects: list[Subject], groups: Mapping[str, str]) -> list[Any]:
+    """What the lines of groups are, and the note of it that refreshes need."""
+    if not groups:
+        return []
+    lines = lines_of([s.name for s in subjects], groups).values()
+    entries = [
+        html.Span(
+            [parts.stroke(*run_style(i)), f"{words.visible(groups[of[0]])}: "
+             f"{len(of)} run{'s' if len(of) > 1 else ''}"], className="entry",
+        )
+        for i, of in enumerate(lines) if of[0] in groups
+    ]  # fmt: skip
+    note = (
+        "A line is the mean, step by step, over the runs of its group that have the step and are "
+        "drawn; each counts once. The band goes from the lowest run to the highest; how many runs "
+        "a step has is said on hover. Upright lines: the decay alarm of each run."
+    )
+    return [
+        html.Div(entries, className="averaged"),
+        html.P(note, className="note averaged"),
+        dcc.Store(id={"type": "groups", "index": 0}, data=dict(groups)),
+    ]
+
+
+def unplaced(looks: list[Look], by: str) -> str:
+    """Which runs an alignment cannot place, in words; nothing if it places all."""
+    if by not in SINCE:
+        return ""
+    names = [words.visible(s.name, 60) for s in (x.subject for x in looks) if isnan(zero(s, by))]
+    if not names:
+        return ""
+    never = "decay was never judged to begin" if by == "onset" else "lld-decay never fired"
+    return f"Not drawn, because {never}: {', '.join(names)}."
+
+
+def compare_table(looks: list[Look], groups: Mapping[str, str], names: list[str]) -> html.Table:
+    """A row per compared run that can be read: verdict, phase, first alarms."""
+    styles = styles_of(names, groups)
+    named = ("run", "verdict", "phase", "last step", "decay alarm", "collapse alarm", "last row")
+    rows = []
+    for look in looks:
+        state, name = look.state, look.subject.name
+        sign = theme.PHASES[state["phase"]]
+        first = {a["rule"]: a["step"] for a in state["alerts"]}
+        rows.append(
+            html.Tr(
+                [
+                    html.Td([parts.stroke(*styles[name]), parts.run_link(name)]),
+                    html.Td(parts.badge(theme.VERDICTS[state["verdict"]])),
+                    html.Td(
+                        [
+                            parts.mark(sign),
+                            sign.word,
+                        ]
+                    ),
+                    html.Td(_step(state["last_step"]), className="number"),
+                    html.Td(_step(first.get("lld-decay")), className="number"),
+                    html.Td(_step(first.get("lld-collapse")), className="number"),
+                    html.Td(parts.since(_last_time(look))),
+                ]
+            )
+        )
+    numeric = ("last step", "decay alarm", "collapse alarm")
+    head = html.Tr([html.Th(n, className="number" if n in numeric else None) for n in named])
+    return html.Table([html.Thead(head), html.Tbody(rows)], className="card runs")
+
+
+def _last_time(look: Look) -> float | None:
+    times = floats(look.subject.table, "time")
+    return float(times[-1]) if len(times) and not isnan(times[-1]) else None
+
+
+def _step(step: int | None) -> str:
+    return "–" if step is None else f"{step:,}"

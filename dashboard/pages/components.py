@@ -1,0 +1,206 @@
+"""Pieces of pages: badges, status line, ways on, notes, events, chart cards.
+
+Names, messages and reasons come from runs and are untrusted; Dash escapes what is given as text.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+from urllib.parse import quote
+
+from dash import dcc, html
+
+from lldscope.core.numbers import true_minus
+
+from ..data.run_registry import Look
+from ..figures import theme
+from ..figures import wording as words
+from ..figures.chart_figures import HEIGHT, Figure, remarks
+from ..figures.charts import Chart
+from .attributes import attrs
+from .links import address
+
+GRAPH_CONFIG: Any = {
+    "displaylogo": False,
+    "doubleClick": "autosize",
+    "displayModeBar": False,
+    "responsive": True,
+}
+
+
+def run_link(name: str, text: str | None = None) -> html.A:
+    """A link to a run; a whole load, so that no late answer meets a page that has changed."""
+    href = f"/run/{quote(name)}"
+    return html.A(words.visible(text or name), href=href, className="run-link")
+
+
+def badge(sign: theme.Sign, word: str | None = None, note: str | None = None) -> html.Span:
+    """A state as colour, shape and word."""
+    return html.Span(
+        [html.Span(sign.shape, className="shape"), word or sign.word],
+        className="badge",
+        style={"background": sign.color, "color": sign.ink},
+        title=note,
+    )
+
+
+def mark(sign: theme.Sign) -> html.Span:
+    """A state's shape in its colour, before a word."""
+    return html.Span(sign.shape, className="mark", style={"--sign": sign.color})
+
+
+def status_line(look: Look) -> list[Any]:
+    """Verdict, phase, evidence, the worst firing alarm, age of the last row, life."""
+    state = look.state
+    phase = state["phase"]
+    label, note = words.EVIDENCE[state["evidence"]]
+    sign = theme.PHASES[phase]
+    numeral = f"{sign.shape} {sign.word}" if sign.shape.startswith("I") else sign.word
+    return [
+        badge(theme.VERDICTS[state["verdict"]]),
+        html.Span([_key("phase"), html.Strong(numeral)], title=words.PHASES[phase]),
+        html.Span([_key("evidence"), label], title=note),
+        _firing(state),
+        html.Span([_key("last row"), words.age(state["last_row_age_seconds"])], className="age"),
+        _life(state),
+    ]
+
+
+def since(moment: float | None) -> html.Span:
+    """How long ago a moment is (Unix time), which the browser keeps true by itself."""
+    if moment is None:
+        return html.Span(words.age(None))
+    return html.Span(words.age(time.time() - moment), **attrs(data_time=f"{moment:.1f}"))
+
+
+def gone(why: str) -> list[Any]:
+    """The status line of a run that can no longer be read."""
+    return [
+        badge(theme.VERDICTS["unreadable"]),
+        html.Span(f"{words.visible(why)} What was drawn is kept."),
+    ]
+
+
+def _key(text: str) -> html.Span:
+    return html.Span(text, className="key")
+
+
+def _life(state: dict[str, Any]) -> html.Span:
+    reason = words.visible(state["reason"] or "")
+    told = words.LIVES[state["life"]] + (f": {reason}" if reason else "")
+    dot = html.Span(className=f"dot {state['life']}")
+    return html.Span([dot, told], className="life", title=reason)
+
+
+def _firing(state: dict[str, Any]) -> html.Span:
+    firing = [a for a in state["alerts"] if a["state"] == "firing"]
+    if not firing:
+        return html.Span([_key("alarm"), "none firing"])
+    worst = firing[0]
+    text: list[Any] = [html.Strong(worst["rule"])]
+    fired, _ = worst["episodes"][-1]
+    if fired is not None:
+        since = (state["last_step"] or 0) - fired
+        text += [f" since step {fired:,} ({since:,} steps ago)"]
+    if len(firing) > 1:
+        text += [html.Span(f" +{len(firing) - 1} more", className="quiet")]
+    sign = theme.SEVERITIES[worst["severity"]]
+    told = true_minus(words.visible(worst["message"]))
+    return html.Span([_key("alarm"), mark(sign), *text], title=told)
+
+
+def ways_on(look: Look) -> html.Div:
+    """From a run to the pages about what it is made of."""
+    name = look.subject.name
+    links = {
+        "Responses": address("responses", name),
+        "Δ by action and step": address("actions", name),
+        "System": address("system", name),
+    }
+    return html.Div([html.A(t, href=href) for t, href in links.items()], className="ways")
+
+
+def notes(look: Look) -> list[Any]:
+    """What is wrong with the log itself, in words; nothing if nothing is."""
+    damaged, dropped = look.state["damaged"], look.state["dropped"]
+    told: list[Any] = []
+    if damaged:
+        told.append(html.Strong(f"{len(damaged)} damaged part(s) are left out of every chart: "))
+        told.append("; ".join(words.visible(f"{p}: {why}") for p, why in list(damaged.items())[:5]))
+        more = f"; and {len(damaged) - 5} more" if len(damaged) > 5 else ""
+        told.append(f"{more}. ")
+    if dropped:
+        told.append(html.Strong("The recorder had to drop: "))
+        lost = list(dropped.items())
+        told.append("; ".join(f"{n} × {words.visible(what)}" for what, n in lost[:5]) + ". ")
+    if look.state["last_step"] is None:
+        told.append("No step has been recorded yet; the charts fill by themselves.")
+    return [html.Div(told, className="notice", role="status")] if told else []
+
+
+def events(look: Look) -> list[Any]:
+    """The last events of the run, newest first."""
+    rows = [
+        html.Tr(
+            [
+                html.Td("" if e.get("step") is None else str(e["step"]), className="number"),
+                html.Td(words.visible(e.get("kind", ""))),
+                html.Td(_details(e), className="quiet wrap"),
+            ]
+        )
+        for e in look.subject.events[-12:][::-1]
+    ]
+    if not rows:
+        return [html.P("No events were recorded.", className="quiet")]
+    head = html.Tr([html.Th("step", className="number"), html.Th("event"), html.Th("details")])
+    return [html.Table([html.Thead(head), html.Tbody(rows)])]
+
+
+def _details(event: dict[str, Any]) -> str:
+    stamp = ("time", "attempt", "rank", "kind", "step")
+    return words.visible(", ".join(f"{k} {v}" for k, v in event.items() if k not in stamp))
+
+
+def chart_card(chart: Chart, figure: Figure, legend: list[Any], note: str) -> html.Section:
+    """A titled card with one chart."""
+    return html.Section(
+        [
+            html.Header(
+                [html.H2(chart.title), html.Div(legend, className="legend")],
+            ),
+            html.P(note, className="note"),
+            html.Div(
+                dcc.Graph(
+                    id={"type": "chart", "index": chart.id},
+                    figure=figure,
+                    config=GRAPH_CONFIG,
+                    clear_on_unhover=True,
+                    className="graph",
+                    style={"height": HEIGHT},
+                ),
+                className="plot",
+                style={"height": HEIGHT},
+            ),
+            html.P(remarks(figure), id={"type": "foot", "index": chart.id}, className="foot"),
+        ],
+        className="card chart",
+    )
+
+
+def legend_of(chart: Chart) -> list[Any]:
+    """Names of a chart's lines, each beside a stroke as it is drawn."""
+    return [
+        html.Span([stroke(line.color, line.dash), line.label], className="entry")
+        for line in chart.lines
+    ]
+
+
+def stroke(color: str, dash: str) -> html.Img:
+    """A short stroke in a line's colour and dash."""
+    pattern = {"solid": "", "dash": "6,4", "dot": "2,3", "dashdot": "6,3,2,3", "longdash": "9,4"}
+    svg = (
+        "<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 22 6'><line x1='1' x2='21' y1='3' "
+        f"y2='3' stroke='{color}' stroke-width='2.5' stroke-dasharray='{pattern[dash]}'/></svg>"
+    )
+    return html.Img(src=f"data:image/svg+xml,{quote(svg)}", alt="", className="stroke")

@@ -1,0 +1,144 @@
+"""What the pages share: the view in the address, controls, the page's memory, pages of words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from dash import dcc, html
+
+from lldscope.core.errors import LldscopeError
+
+from ..data.run_registry import Shelf
+from ..data.snapshot import Look
+from ..figures.chart_figures import Figure
+from ..figures.increments import has
+from ..figures.series import x_axis
+from ..figures.view import View
+from ..figures.wording import visible
+from .attributes import attrs
+
+REFRESH_MS = 2000
+WINDOWS = (1, 5, 10, 25, 50)  # steps of the trailing mean
+X_AXES = {"step": "step", "tokens": "tokens", "time": "time"}
+ALIGNED_BY = X_AXES | {"onset": "onset of decay", "alarm": "decay alarm"}
+
+
+def view_of(query: dict[str, list[str]], axes: dict[str, str] = X_AXES) -> View:
+    """The view a shared address asks for; what it says wrongly is passed over."""
+    by = query.get("x", ["step"])[0]
+    window = query.get("mean", ["10"])[0]
+    zoom = None
+    try:
+        a, b = (float(v) for v in query["zoom"][0].split(","))
+        zoom = (a, b) if a < b else None
+    except (KeyError, ValueError):
+        pass
+    known = window.isdigit() and int(window) in WINDOWS
+    return View(by if by in axes else "step", int(window) if known else 10, zoom)
+
+
+def told(part: str) -> dict[str, str]:
+    """The id of a part of a page that callbacks write words into."""
+    return {"type": "told", "index": part}
+
+
+def looks_of(shelf: Shelf, names: Sequence[str]) -> tuple[list[Look], dict[str, str]]:
+    """Looks at the runs that can be read, and a sentence for each that cannot."""
+
+    def look(name: str) -> Look | str:
+        try:
+            return shelf.look(name)
+        except LldscopeError as error:
+            return str(error)
+
+    if len(names) < 2:
+        found = [look(name) for name in names]
+    else:
+        with ThreadPoolExecutor(len(names)) as readers:
+            found = list(readers.map(look, names))
+    told = list(zip(names, found, strict=True))
+    return (
+        [f for _, f in told if isinstance(f, Look)],
+        {name: f for name, f in told if isinstance(f, str)},
+    )
+
+
+def last_looks_of(shelf: Shelf, names: Sequence[str]) -> tuple[list[Look], dict[str, str]]:
+    """As `looks_of`, with the look before at each run that cannot be read now, if it is known."""
+    looks, lost = looks_of(shelf, names)
+    now = {look.subject.name: look for look in looks}
+    found = [now.get(name) or shelf.last(name) for name in names]
+    return [look for look in found if look is not None], lost
+
+
+def named_group(name: str, control: Any, seen: bool = True) -> html.Div:
+    """Radio buttons or boxes under a common name, which is shown or only said."""
+    key = [html.Span(name, className="key")] if seen else []
+    return html.Div([*key, control], role="group", className="choice", **attrs(aria_label=name))
+
+
+def controls(view: View, extra: Any = None, axes: dict[str, str] = X_AXES) -> html.Div:
+    """X axis and smoothing, after what a page puts in front of them."""
+    means = [{"label": "raw" if w == 1 else str(w), "value": w} for w in WINDOWS]
+    return html.Div(
+        [
+            html.Span() if extra is None else extra,
+            named_group(
+                "x axis" if axes is X_AXES else "aligned by",
+                dcc.RadioItems(axes, view.by, id="x", className="segments"),
+            ),
+            named_group(
+                "trailing mean, steps",
+                dcc.RadioItems(means, view.window, id="mean", className="segments"),
+            ),
+            html.Span("drag to zoom · double-click: all", className="quiet hint"),
+        ],
+        className="controls",
+    )
+
+
+def drawn(looks: list[Look], view: View, shown: list[str] | None) -> dict[str, Any]:
+    """What charts are drawn from; while it stays the same there is nothing to redraw."""
+    return {
+        "versions": [look.version for look in looks],
+        "view": [*view.key, sorted(shown or ())],
+    }
+
+
+def sent(looks: list[Look], view: View, figures: Sequence[Figure]) -> dict[str, Any]:
+    """What the browser has of the charts, which tells what must be sent next, and how many steps,
+    tokens or seconds the unit of their x axis is."""
+    axis = x_axis([look.subject.table for look in looks], view.by)
+    return {"has": [has(figure) for figure in figures], "unit": axis.divide}
+
+
+def memory(
+    looks: list[Look], shown: list[str] | None, view: View, figures: Sequence[Figure]
+) -> list[Any]:
+    """What the browser remembers of the page, and the clock that asks for news."""
+    zoom = {"x": view.by, "range": view.zoom} if view.zoom else None
+    return [
+        dcc.Store(id="names", data=[look.subject.name for look in looks]),
+        dcc.Store(id="seen", data=drawn(looks, view, shown) | sent(looks, view, figures)),
+        dcc.Store(id="said", data=[look.version for look in looks]),  # what words were made from
+        dcc.Store(id="zoom", data=zoom),
+        dcc.Store(id="address"),
+        dcc.Interval(id="clock", interval=REFRESH_MS),
+        dcc.Store(id="tick"),
+    ]
+
+
+def words_page(title: str, text: str, retry: bool = False) -> html.Div:
+    """A page that says why there is nothing to see; with `retry` it looks again by itself."""
+    again = dcc.Interval(id={"type": "retry", "index": 0}, interval=REFRESH_MS)
+    return html.Div(
+        [
+            html.H1(title),
+            html.P(visible(text, 2000)),
+            html.P(html.A("All runs", href="/")),
+            *([again] if retry else []),
+        ],
+        className="card empty",
+    )

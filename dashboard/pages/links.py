@@ -1,0 +1,68 @@
+"""Addresses of the pages about one run, and what they say in their query."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import quote, urlencode
+
+from dash import html
+
+from ..figures.wording import visible
+from .attributes import attrs
+
+Query = dict[str, list[str]]
+
+
+def address(page: str, name: str, **query: Any) -> str:
+    """Where a page about a run is; what is None is left out of the query."""
+    path = f"/{page}/{quote(name)}"
+    said = {k.rstrip("_"): v for k, v in query.items() if v is not None}
+    return f"{path}?{urlencode(said)}" if said else path
+
+
+def comparison(names: list[str], average: str | None = None) -> str:
+    """Where runs are compared; `average="group"`: runs of a group as one line."""
+    said = [("run", name) for name in names]
+    said += [] if average is None else [("average", average)]
+    return f"/compare?{urlencode(said)}"
+
+
+def crumbs(name: str, *steps: tuple[str, str]) -> html.P:
+    """The way from the list of runs over the run to this page, as links."""
+    ways = [("Runs", "/"), (visible(name), address("run", name)), *steps]
+    parts: list[Any] = []
+    for text, href in ways:
+        parts += [html.A(text, href=href), html.Span(" › ", **attrs(aria_hidden="true"))]
+    return html.P(parts, className="crumbs quiet")
+
+
+def whole(query: Query, name: str, least: int = 0) -> int | None:
+    """A whole number of the query; None if it is not there or none."""
+    value = _first(query, name)
+    try:
+        number = int(value) if value else None
+    except ValueError:
+        return None
+    return None if number is None or not least <= number < 2**31 else number
+
+
+def real(query: Query, name: str) -> float | None:
+    """A number of the query; None if it is not there or none."""
+    try:
+        number = float(_first(query, name) or "nan")
+    except ValueError:
+        return None
+    return None if number != number else number
+
+
+def yes_no(query: Query, name: str) -> bool | None:
+    """yes or no of the query; None if it says neither."""
+    return {"yes": True, "no": False}.get(_first(query, name) or "")
+
+
+def text(query: Query, name: str) -> str | None:
+    return _first(query, name)
+
+
+def _first(query: Query, name: str) -> str | None:
+    return next(iter(query.get(name, [])), None)

@@ -1,0 +1,84 @@
+"""The page of runs: one line each, live, to sort, filter, group and choose for a comparison."""
+
+from __future__ import annotations
+
+from dash import dcc, html
+
+from ..data.run_summaries import Lines
+from .attributes import attrs
+from .frame import REFRESH_MS, named_group
+from .list_rows import COLUMNS, NUMBERS, VERDICTS, Choice, choice_of, run_rows
+
+
+def list_page(lines: Lines, query: dict[str, list[str]]) -> html.Div:
+    """The page as the address asks for it."""
+    choice = choice_of(query)
+    rows, has = run_rows(lines, choice, [])
+    head = html.Tr([html.Th(html.Span("compare", className="unseen"))] + [
+        html.Th(
+            html.Button(text, id={"type": "sort", "index": key}, className="sort"),
+            className="number" if key in NUMBERS else None,
+            **attrs(aria_sort=_direction(key, choice.sort), data_key=key),
+        )
+        for key, text in COLUMNS.items()
+    ])  # fmt: skip
+    return html.Div(
+        [
+            html.Header(
+                [
+                    html.Div(
+                        [html.H1("Runs"), html.P(str(lines.shelf.root), className="quiet path")]
+                    ),
+                    html.Div(
+                        [
+                            html.Button(
+                                "Pause", id="pause", className="button", title="keyboard: p"
+                            ),
+                            html.A(
+                                "Compare",
+                                href="/compare",
+                                id="compare",
+                                className="button disabled",
+                            ),
+                        ],
+                        className="buttons",
+                    ),
+                ],
+                className="page-head",
+            ),
+            _filters(choice),
+            html.Table([html.Thead(head), html.Tbody(rows, id="rows")], className="card runs"),
+            dcc.Interval(id="list-clock", interval=REFRESH_MS),
+            dcc.Store(id="list-tick"),
+            dcc.Store(id="choice", data=choice.plain),
+            dcc.Store(id="list-has", data=has),
+            dcc.Store(id="picks", data=[]),
+        ]
+    )
+
+
+def _filters(choice: Choice) -> html.Div:
+    verdicts = [{"label": "all", "value": ""}]
+    verdicts += [{"label": v, "value": v} for v in VERDICTS]
+    groups = [{"label": "in groups", "value": "group"}]
+    return html.Div(
+        [
+            dcc.Input(
+                id="find", type="search", value=choice.find, debounce=0.2, className="find",
+                placeholder="name, group, phase …  ( / )",
+            ),
+            named_group(
+                "verdict",
+                dcc.RadioItems(verdicts, choice.verdict, id="verdict", className="segments"),
+                seen=False,
+            ),
+            dcc.Checklist(groups, [choice.by] if choice.by else [], id="by", className="shown"),
+        ],
+        className="controls",
+    )  # fmt: skip
+
+
+def _direction(key: str, sort: str) -> str:
+    if sort.removeprefix("-") != key:
+        return "none"
+    return "descending" if sort.startswith("-") else "ascending"

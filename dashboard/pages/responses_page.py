@@ -1,0 +1,200 @@
+"""Responses of a run in a grid: filtered, sorted, fifty at a time; a row leads to its tokens.
+
+All of the view is in the address: the filters are a form, the order and the page are links.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dash import html
+
+from lldscope.core.errors import LldscopeError
+from lldscope.core.numbers import number
+from lldscope.explore.responses import (
+    PAGE,
+    Losers,
+    Page,
+    Wanted,
+    data_sources,
+    find_responses,
+    losers_at,
+)
+from lldscope.explore.trajectories import rows_of
+
+from ..data.run_registry import Reading, Shelf
+from ..figures import delta_colors as deltas
+from ..figures import wording as words
+from .attributes import attrs
+from .frame import words_page
+from .links import Query, address, crumbs, text, whole
+from .response_filters import form, said, view_of
+
+STRONG = 5.0  # nats that a response must lose or gain for the full colour
+
+# Column, what it is called, what it sorts by.
+_COLUMNS = (
+    ("step", "step"), ("group", "group"), ("response", None), ("class", None),
+    ("reward", "reward"), ("Δ, nats", "delta"), ("log π per token", "logp"),
+    ("tokens", "tokens"), ("actions", None), ("searches", None), ("data source", None),
+    ("recorded", None),
+)  # fmt: skip
+_TEXT = ("response", "class", "data source", "recorded")
+
+
+def responses_page(shelf: Shelf, name: str, query: Query) -> html.Div:
+    """The grid, or words if the run cannot be read or the answer takes too long."""
+    try:
+        run = shelf.run(name)
+        at = whole(query, "at")
+        losers = None if at is None else losers_at(run, at)
+        wanted, order, descending = view_of(query, losers)
+        page = find_responses(run, wanted, order, descending, whole(query, "from") or 0)
+        sources = data_sources(run)
+    except Reading as error:
+        return words_page("This run is being read", str(error), retry=True)
+    except LldscopeError as error:
+        return words_page("These responses cannot be shown", str(error))
+    return html.Div(
+        [
+            html.Header(
+                [html.Div([crumbs(name), html.H1("Responses")]), _count(page)],
+                className="page-head",
+            ),
+            *_notice(name, query, losers, (wanted, order, descending) == view_of({}, losers)),
+            form(name, query, wanted, order, descending, sources),
+            _table(name, query, page, wanted, order, descending),
+            _pager(name, query, page, wanted, order, descending),
+        ],
+        style=deltas.COLORS,
+    )
+
+
+def _notice(name: str, query: Query, losers: Losers | None, shown: bool) -> list[Any]:
+    """Which alarm led here, and, if they are `shown`, what the responses that lost most are."""
+    if losers is None:
+        return []
+    rule = words.visible(text(query, "alarm") or "the alarm", 60)
+    told = f"{rule} fired at step {losers.step:,}." + (f" {_which(losers)}" if shown else "")
+    wider = address(
+        "responses", name, alarm=text(query, "alarm"), at=losers.step,
+        first=max(0, losers.step - 9), last=losers.step, correct="yes", sort="delta",
+    )  # fmt: skip
+    link = html.A("All correct responses up to the alarm, with tokens or without", href=wider)
+    return [html.Div([told, " ", link], className="notice", role="status")]
+
+
+def _which(losers: Losers) -> str:
+    """What the rows are that an alarm leads to."""
+    if losers.moved:
+        return (
+            f"No correct response that lost likelihood in the steps up to it has its tokens "
+            f"recorded; the nearest step where one has is step {losers.first:,}, shown here."
+        )
+    if losers.tokens:
+        return (
+            f"Shown are the correct responses of steps {losers.first:,}–{losers.last:,} whose "
+            "tokens were recorded, the greatest loss first."
+        )
+    return (
+        "This run holds no tokens of correct responses that lost likelihood; the actions of a "
+        "response are the finest there is."
+    )
+
+
+def _count(page: Page) -> html.P:
+    many = "no response" if not page.total else f"{page.total:,} responses"
+    return html.P(many if page.total != 1 else "1 response", className="quiet count")
+
+
+def _table(
+    name: str, query: Query, page: Page, wanted: Wanted, order: str, descending: bool
+) -> html.Div:
+    if not page.total:
+        told = "No response meets these filters. What was not measured meets no bound."
+        return html.Div(html.P(told), className="card empty")
+    head = [_head(name, query, t, by, wanted, order, descending) for t, by in _COLUMNS]
+    back = said(query, wanted, order, descending)
+    rows = [_row(name, row, back) for row in rows_of(page.rows)]
+    table = html.Table([html.Thead(html.Tr(head)), html.Tbody(rows)], className="card grid")
+    return html.Div(table, className="wide")
+
+
+def _head(
+    name: str, query: Query, title: str, by: str | None, wanted: Wanted, order: str, down: bool
+) -> html.Th:
+    number = None if title in _TEXT else "number"
+    if by is None:
+        return html.Th(title, className=number, scope="col")
+    ours = by == order
+    told = said(query, wanted, by, ours and not down)
+    arrow = [html.Span(" ▾" if down else " ▴", **attrs(aria_hidden="true"))] if ours else []
+    sort = attrs(aria_sort=("descending" if down else "ascending") if ours else None)
+    link = html.A([title, *arrow], href=address("responses", name, **told))
+    return html.Th(link, className=number, scope="col", **sort)
+
+
+def _row(name: str, row: dict[str, Any], back: dict[str, Any]) -> html.Tr:
+    href = address(
+        "response", name, step=row["step"], rank=row["rank"] or None, id=row["response_id"],
+        sort=back["sort"] if back["sort"] != "step" else None,
+    )  # fmt: skip
+    look = deltas.tint(row["delta"], STRONG, deltas.FAINT)
+    look["className"] = "number delta " + look.get("className", "")
+    kept = "tokens" if row["has_tokens"] else "text" if row["has_text"] else "actions"
+    cut = [html.Span("cut", className="pill")] if row["truncated"] else []
+    return html.Tr(
+        [
+            html.Td(f"{row['step']:,}", className="number"),
+            html.Td(_known(row["group_id"]), className="number"),
+            html.Td(html.A(title_of(row), href=href, className="run-link")),
+            html.Td(class_of(row)),
+            html.Td(number(row["reward"]), className="number"),
+            html.Td(deltas.nats(row["delta"], row["odd"]), **look),
+            html.Td(number(row["logp"]), className="number"),
+            html.Td([*cut, _known(row["n_tokens"])], className="number"),
+            html.Td(_known(row["n_actions"]), className="number"),
+            html.Td(_known(row["n_searches"]), className="number"),
+            html.Td(words.visible(row["data_source"] or "–", 40), className="quiet"),
+            html.Td(kept, className="quiet"),
+        ]
+    )
+
+
+def title_of(row: dict[str, Any]) -> str:
+    """A response's number; with its rank where that is not 0."""
+    return f"{row['response_id']}" + (f" of rank {row['rank']}" if row["rank"] else "")
+
+
+def class_of(row: dict[str, Any]) -> html.Span:
+    """Correct, wrong or unknown: a mark and a word."""
+    shape, word = {True: ("✓", "correct"), False: ("✗", "wrong")}.get(
+        row["correct"], ("?", "unknown")
+    )
+    return html.Span([html.Span(shape, className="shape"), word], className=f"class {word}")
+
+
+def _known(value: int | None) -> str:
+    return "–" if value is None else f"{value:,}"
+
+
+def _pager(
+    name: str, query: Query, page: Page, wanted: Wanted, order: str, descending: bool
+) -> html.Div:
+    """Which rows these are, and the way to those before and after."""
+    told = said(query, wanted, order, descending)
+
+    def way(word: str, offset: int, key: str) -> Any:
+        if not 0 <= offset < page.total:
+            return html.Span(word, className="button disabled", **attrs(aria_disabled="true"))
+        there = address("responses", name, **told, from_=offset or None)
+        told_how = f"keyboard: {key}"
+        return html.A(word, href=there, className="button", title=told_how, **attrs(data_key=key))
+
+    last = min(page.offset + PAGE, page.total)
+    here = f"{page.offset + 1:,}–{last:,} of {page.total:,}" if page.total else ""
+    return html.Div(
+        [way("Previous", page.offset - PAGE if page.offset else -1, "["), html.Span(here),
+         way("Next", page.offset + PAGE, "]")],
+        className="pager",
+    )  # fmt: skip

@@ -1,0 +1,46 @@
+"""From an address to a page."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import parse_qs, unquote
+
+from ..data.run_registry import Shelf
+from ..data.run_summaries import Lines
+from .actions_page import actions_page
+from .compare_page import compare_page
+from .frame import words_page
+from .list_page import list_page
+from .responses_page import responses_page
+from .rules_page import rules_page
+from .run_page import run_page
+from .system_page import system_page
+from .trajectory_page import trajectory_page
+
+# What is about one run: /KIND/NAME.
+_OF_A_RUN = {
+    "run": run_page,
+    "system": system_page,
+    "responses": responses_page,
+    "response": trajectory_page,
+    "actions": actions_page,
+}
+
+
+def page(shelf: Shelf, path: str, search: str, lines: Lines | None = None) -> Any:
+    """The content for an address; `lines` are those of the run list, if they are kept.
+
+    `path` and `search` are quoted, as in the address bar.
+    """
+    query = parse_qs((search or "").lstrip("?"))
+    if path == "/compare":
+        return compare_page(shelf, query)
+    if path == "/rules" or path.startswith("/rules/"):
+        return rules_page(path)
+    _, kind, *rest = [*path.split("/", 2), ""]
+    if kind in _OF_A_RUN and len(rest) > 1:
+        name = unquote(rest[0]).rstrip("/")
+        return _OF_A_RUN[kind](shelf, name, query)
+    if path == "/":
+        return list_page(lines or Lines(shelf), query)
+    return words_page("There is no such page", f"Nothing lives at {unquote(path)}.")

@@ -1,0 +1,99 @@
+"""The alarm rules as pages, from the same declarations as docs/alarms.md."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dash import html
+
+from lldscope.alarms.page import said_of
+from lldscope.alarms.registry import RULES, STALLED
+from lldscope.alarms.rule import Declaration
+from lldscope.core.schema import SIGNALS
+
+from ..figures import theme
+from . import components as parts
+from .attributes import attrs
+from .frame import words_page
+
+_ALL: tuple[Declaration, ...] = (*RULES, STALLED)
+_SIGNALS = {c.name: c for c in SIGNALS.columns}
+
+
+def rules_page(path: str) -> html.Div:
+    """All rules (`/rules`), or one (`/rules/ID`)."""
+    wanted = path.removeprefix("/rules").strip("/")
+    if not wanted:
+        return _all()
+    rule = next((r for r in _ALL if r.id == wanted), None)
+    if rule is None:
+        return words_page(
+            "There is no such rule",
+            f"{wanted} is none of lldscope's own rules. Rules of your own are described in the "
+            "file they come from.",
+        )
+    return _one(rule)
+
+
+def _all() -> html.Div:
+    rows = [
+        html.Tr([
+            html.Td(parts.badge(theme.SEVERITIES[rule.severity])),
+            html.Td(html.A(rule.id, href=f"/rules/{rule.id}", className="run-link")),
+            html.Td(marked(rule.meaning)),
+        ])
+        for rule in _ALL
+    ]  # fmt: skip
+    head = html.Tr([html.Th(n, scope="col") for n in ("severity", "rule", "meaning")])
+    return html.Div(
+        [
+            html.Header([html.H1("Alarm rules")], className="page-head"),
+            html.Table([html.Thead(head), html.Tbody(rows)], className="card rules"),
+        ]
+    )
+
+
+def _one(rule: Declaration) -> html.Div:
+    at = _ALL.index(rule)
+    way = html.P([html.A("Alarm rules", href="/rules"), " › "], className="crumbs quiet")
+    sign = theme.SEVERITIES[rule.severity]
+    facts = [x for k, v in said_of(rule) for x in (html.Dt(k), html.Dd(marked(v)))]
+    others = [
+        html.A(f"{word}: {_ALL[i].id}", href=f"/rules/{_ALL[i].id}", className="button",
+               **attrs(data_key=key))
+        for word, i, key in (("Previous", at - 1, "["), ("Next", at + 1, "]"))
+        if 0 <= i < len(_ALL)
+    ]  # fmt: skip
+    return html.Div(
+        [
+            html.Header(
+                [html.Div([way, html.H1([rule.id, " ", parts.badge(sign)])])],
+                className="page-head",
+            ),
+            html.Section(
+                [html.P(marked(rule.meaning), className="lead"), html.Dl(facts)],
+                className="card rule-page",
+            ),
+            *_needs(rule),
+            html.Div(others, className="pager"),
+        ]
+    )
+
+
+def _needs(rule: Declaration) -> list[Any]:
+    """The signals a rule needs, with unit and meaning."""
+    known = [_SIGNALS[n] for n in (*rule.needs, *rule.needs_too) if n in _SIGNALS]
+    if not known:
+        return []
+    rows = [
+        html.Tr([html.Td(html.Code(c.name)), html.Td(c.unit or "–"), html.Td(marked(c.meaning))])
+        for c in known
+    ]
+    head = html.Tr([html.Th(n, scope="col") for n in ("signal", "unit", "meaning")])
+    table = html.Table([html.Thead(head), html.Tbody(rows)], className="card rules")
+    return [html.H2("Signals it needs", className="section"), table]
+
+
+def marked(text: str) -> list[Any]:
+    """Text with what stands between backticks as code."""
+    return [html.Code(t) if i % 2 else t for i, t in enumerate(text.split("`"))]

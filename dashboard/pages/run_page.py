@@ -1,0 +1,69 @@
+"""One run: status line, eight charts, and under them alarms, look-alikes and events."""
+
+from __future__ import annotations
+
+from dash import html
+
+from lldscope.core.errors import LldscopeError
+
+from ..data.run_registry import Reading, Shelf
+from ..data.snapshot import Look
+from ..figures import wording as words
+from ..figures.chart_figures import make_chart
+from ..figures.charts import CHARTS
+from . import alarm_cards
+from . import components as parts
+from .frame import controls, memory, told, view_of, words_page
+
+
+def run_page(shelf: Shelf, name: str, query: dict[str, list[str]]) -> html.Div:
+    """The page of a run, or words if it cannot be read; `query` is the address's."""
+    try:
+        look = shelf.look(name)
+    except Reading as error:
+        return words_page("This run is being read", str(error), retry=True)
+    except LldscopeError as error:
+        return words_page("This run cannot be shown", str(error), retry=True)
+    view = view_of(query)
+    figures = [make_chart(c, look.subject, view) for c in CHARTS]
+    cards = [
+        parts.chart_card(c, figure, parts.legend_of(c), c.note)
+        for c, figure in zip(CHARTS, figures, strict=True)
+    ]
+    info = look.info
+    facts = [info.get("group"), info.get("trainer"), info.get("correct_rule")]
+    known = " · ".join(str(f) for f in facts if f)
+    return html.Div(
+        [
+            _head(words.visible(info.get("name") or name), words.visible(known), look),
+            html.Div(parts.notes(look), id=told("notes")),
+            controls(view, parts.ways_on(look)),
+            html.Div(cards, className="charts"),
+            _below(look),
+            *memory([look], None, view, figures),
+        ]
+    )
+
+
+def _head(title: str, facts: str, look: Look) -> html.Header:
+    return html.Header(
+        [
+            html.Div([html.H1(title), html.Span(facts, className="quiet")], className="title"),
+            html.Button("Pause", id="pause", className="button", title="keyboard: p"),
+            html.Div(parts.status_line(look), id=told("status"), className="status"),
+        ],
+        className="page-head sticky run-head",
+    )
+
+
+def _below(look: Look) -> html.Div:
+    """Alarms on the left, look-alikes and events on the right."""
+    alike = [
+        html.H2("Look-alikes"),
+        html.P("Causes that look the same on a reward curve.", className="note"),
+        html.Div(alarm_cards.look_alikes(look), id=told("look-alikes")),
+    ]
+    happened = [html.H2("Events"), html.Div(parts.events(look), id=told("events"))]
+    fired = [html.H2("Alarms"), html.Div(alarm_cards.alarms(look), id=told("alarms"))]
+    right = [html.Section(alike, className="card"), html.Section(happened, className="card")]
+    return html.Div([html.Section(fired, className="card"), html.Div(right)], className="below")

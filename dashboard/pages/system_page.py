@@ -1,0 +1,180 @@
+"""What recording a run costs and what lies on disk: overhead, files, attempts, signs of life."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from typing import Any
+
+import numpy as np
+from dash import dcc, html
+
+from lldscope.core.errors import LldscopeError
+from lldscope.runs import Run
+from lldscope.storage import layout as store
+
+from ..data.run_registry import Shelf
+from ..data.snapshot import Look
+from ..figures import wording as words
+from ..figures.series import floats
+from . import components as parts
+from .frame import REFRESH_MS, words_page
+from .links import Query, crumbs
+
+
+def system_page(shelf: Shelf, name: str, query: Query) -> html.Div:
+    """The page, or words if the run cannot be read."""
+    try:
+        content = facts(shelf, name)
+    except LldscopeError as error:
+        return words_page("This run cannot be shown", str(error), retry=True)
+    return html.Div(
+        [
+            html.Header([html.Div([crumbs(name), html.H1("System")])], className="page-head"),
+            html.Div(content, id="system", className="system"),
+            dcc.Store(id="names", data=[name]),
+            dcc.Interval(id="system-clock", interval=REFRESH_MS),
+            dcc.Store(id="system-tick"),
+        ]
+    )
+
+
+def facts(shelf: Shelf, name: str) -> list[Any]:
+    """Everything the page says, as of now. Raises LldscopeError if the run cannot be read."""
+    look, run = shelf.look(name), shelf.run(name)
+    return [
+        html.Div(parts.status_line(look), className="status"),
+        html.Div(
+            [
+                _card("Recorder", _recorder(look)),
+                _card("On disk", _files(run)),
+                _card("Attempts", _attempts(look)),
+                _card("Heartbeats", _heartbeats(run)),
+                _card("Damage", _damage(look)),
+            ],
+            className="cards",
+        ),
+    ]
+
+
+def _card(title: str, content: list[Any]) -> html.Section:
+    return html.Section([html.H2(title), *content], className="card facts")
+
+
+def _recorder(look: Look) -> list[Any]:
+    """What recording cost each step, from the trainer's own clock, and what was dropped."""
+    table = look.subject.table
+    seconds, at = floats(table, "seconds_record"), floats(table, "time")
+    told = [("steps recorded", f"{len(table):,}")]
+    whole = np.diff(at, prepend=np.nan)
+    share = seconds[1:][whole[1:] > 0] / whole[1:][whole[1:] > 0]
+    known, shares = seconds[np.isfinite(seconds)], share[np.isfinite(share)]
+    if len(known):
+        told.append(("recording a step", f"{1000 * np.median(known):,.1f} ms, median"))
+        told.append(("in all", _duration(float(known.sum()))))
+    if len(shares):
+        told.append(("share of a step", f"{100 * np.median(shares):.2f} %, median"))
+    if not len(known):
+        told.append(("recording a step", "the trainer does not measure it (seconds_record)"))
+    dropped = look.state["dropped"]
+    told.append(("rows dropped", f"{sum(dropped.values()):,}" if dropped else "none"))
+    told += [(words.visible(why), f"{n:,}") for why, n in list(dropped.items())[:10]]
+    return [_pairs(told)]
+
+
+def _files(run: Run) -> list[Any]:
+    """Parts that count, by table."""
+    listed = store.read_manifest(run.path).parts
+    count: Counter[str] = Counter(p.table for p in listed)
+    rows = [
+        [
+            table,
+            f"{n:,}",
+            f"{sum(p.rows for p in listed if p.table == table):,}",
+            _bytes(sum(p.size for p in listed if p.table == table)),
+        ]
+        for table, n in sorted(count.items())
+    ]
+    total = ["all", f"{len(listed):,}", f"{sum(p.rows for p in listed):,}"]
+    rows.append([*total, _bytes(sum(p.size for p in listed))])
+    path = html.P(words.visible(run.place, 1000), className="quiet path")
+    return [path, _table(("table", "parts", "rows", "size"), rows, 1)]
+
+
+def _attempts(look: Look) -> list[Any]:
+    starts = [a for a in look.info.get("attempts") or [] if isinstance(a, dict)]
+    rows = []
+    for i, start in enumerate(starts[-20:], max(0, len(starts) - 20) + 1):
+        began = start.get("started")
+        more = {k: v for k, v in start.items() if k not in ("started", "attempt")}
+        told = ", ".join(f"{k} {v}" for k, v in more.items())
+        rows.append([str(i), _clock(began), words.visible(told)])
+    status = look.info.get("status") or "unknown"
+    reason = look.info.get("reason")
+    said = f"{status}: {words.visible(reason)}" if reason else str(status)
+    return [html.P(said), _table(("attempt", "started", "details"), rows, 9)]
+
+
+def _heartbeats(run: Run) -> list[Any]:
+    rows = [
+        [
+            str(rank),
+            parts.since(beat.get("time")),
+            words.visible(beat.get("pid") or ("closed" if beat.get("closed") else "–")),
+            words.visible(beat.get("step", "–")),
+        ]
+        for rank, beat in sorted(run.heartbeats().items())[:64]
+    ]
+    if not rows:
+        return [html.P("No process has given a sign of life.", className="quiet")]
+    return [_table(("rank", "last sign of life", "process", "step"), rows, 9)]
+
+
+def _damage(look: Look) -> list[Any]:
+    damaged = list(look.state["damaged"].items())
+    if not damaged:
+        return [html.P("Nothing is damaged.", className="quiet")]
+    rows = [[words.visible(place), words.visible(why)] for place, why in damaged[:50]]
+    more = f" The first 50 of {len(damaged)} are shown." if len(damaged) > 50 else ""
+    told = f"Left out of every chart; lldscope doctor says what can be done.{more}"
+    return [html.P(told, className="quiet"), _table(("what", "why"), rows, 9)]
+
+
+def _pairs(told: list[tuple[str, str]]) -> html.Dl:
+    return html.Dl([x for k, v in told for x in (html.Dt(k), html.Dd(v))])
+
+
+def _table(head: tuple[str, ...], rows: list[list[Any]], numbers: int) -> html.Table:
+    """A small table; columns from `numbers` on hold numbers."""
+
+    def kind(i: int) -> str:
+        return "number" if i >= numbers else "wrap"
+
+    return html.Table(
+        [
+            html.Thead(html.Tr([html.Th(h, className=kind(i)) for i, h in enumerate(head)])),
+            html.Tbody(
+                [html.Tr([html.Td(c, className=kind(i)) for i, c in enumerate(r)]) for r in rows]
+            ),
+        ]
+    )
+
+
+def _clock(moment: Any) -> str:
+    if not isinstance(moment, int | float):
+        return "–"
+    return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(moment))
+
+
+def _duration(seconds: float) -> str:
+    for size, unit in ((3600.0, "h"), (60.0, "min")):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.1f} {unit}"
+    return f"{seconds:.1f} s"
+
+
+def _bytes(count: int) -> str:
+    for size, unit in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
+        if count >= size:
+            return f"{count / size:,.1f} {unit}"
+    return f"{count} B"

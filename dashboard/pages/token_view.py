@@ -1,0 +1,191 @@
+"""A response as turns of tokens: Δ in colour and bars, tool text grey, numbers on hover and focus.
+
+Text comes from a model and is untrusted: it is made visible, cut where it is long, and escaped.
+Every token is an option of a list box, so that keys and screen readers reach its numbers.
+"""
+
+from __future__ import annotations
+
+from itertools import groupby
+from json import dumps
+from typing import Any
+
+from dash import html
+
+from lldscope.core.numbers import number, true_minus
+from lldscope.core.safe_text import visible
+from lldscope.explore.trajectories import MOST_TOKENS, Trajectory, rows_of
+
+from ..figures import delta_colors as deltas
+from ..figures import wording as words
+from ..figures.delta_colors import FAINT, STRONG_TOKEN
+from .attributes import attrs
+
+PROMPT_SHOWN = 400  # characters of the end of a prompt
+TOOL_SHOWN = 6000  # characters of one tool answer
+STRONG_ACTION = 4.0  # nats that an action must lose or gain for the full colour
+
+
+def turns(shown: Trajectory, side: str, shared: int, chosen: int | None, after: str) -> list[Any]:
+    """Prompt, actions and tool text in order. `shared` own tokens begin alike in both responses;
+    `chosen` is the position of the token the address names, `after` where the next tokens are."""
+    tokens = rows_of(shown.tokens)
+    actions = {a["action_index"]: a for a in shown.actions}
+    own = shown.own if shown.own is not None else 2**31
+    before = [t for t in tokens if t["position"] < own]
+    rest = [t for t in tokens if t["position"] >= own]
+    alike = {t["position"] for t in rest[:shared]}
+    fork = rest[shared]["position"] if 0 < shared < len(rest) else None
+    reachable = [t["position"] for t in rest if t["action_index"] is not None]
+    first = chosen if chosen in reachable else next(iter(reachable), None)
+    parts: list[Any] = [_prompt(before)] if before else []
+    for index, run in groupby(rest, key=lambda t: t["action_index"]):
+        group = list(run)
+        if index is None:
+            parts.append(_tool(group, fork))
+        else:
+            parts.append(_action(group, actions.get(index), index, side, alike, fork, first))
+    end = shown.first + MOST_TOKENS
+    if len(tokens) == MOST_TOKENS:
+        left = shown.n_tokens - MOST_TOKENS
+        told = f"{left:,} more tokens are recorded at most. "
+        link = html.A(f"From position {end:,} on", href=after)
+        parts.append(html.P([told, link], className="note"))
+    return parts
+
+
+def _prompt(tokens: list[dict[str, Any]]) -> html.Div:
+    told = "".join(t["text"] or "▯" for t in tokens)
+    cut = "… " if len(told) > PROMPT_SHOWN else ""
+    return html.Div(
+        [html.Span("asked", className="key"), cut + visible(told[-PROMPT_SHOWN:].strip())],
+        className="prompt",
+    )
+
+
+def _tool(tokens: list[dict[str, Any]], fork: int | None) -> html.Div:
+    """What the policy did not write."""
+    told = "".join(t["text"] or "▯" for t in tokens)
+    more = f" … and {len(told) - TOOL_SHOWN:,} more characters" if len(told) > TOOL_SHOWN else ""
+    inside = [t for t in tokens if t["position"] == fork]
+    label: list[Any] = [
+        html.Span("tool text", className="key"),
+        f"{len(tokens):,} tokens, not trained on",
+    ]
+    shown = visible(told[:TOOL_SHOWN].strip(), lines=True) + more
+    parts: list[Any] = [html.P(label, className="tool-head"), shown]
+    if inside:
+        parts.append(_FORK)
+    return html.Div(parts, className="tool")
+
+
+def _action(
+    tokens: list[dict[str, Any]],
+    action: dict[str, Any] | None,
+    index: int,
+    side: str,
+    alike: set[int],
+    fork: int | None,
+    first: int | None,
+) -> html.Section:
+    told: list[list[Any]] = []
+    for token in tokens:
+        if token["position"] == fork:
+            told.append([_DIFFER, None, "fork"])
+        told.append(_token(token, side, token["position"] in alike, first))
+    # One component for all of an action's tokens: one for each would cost a second per thousand.
+    box = html.Div(
+        className="toks", role="listbox",
+        **attrs(aria_label=f"tokens of action {index}", data_tokens=dumps(told)),
+    )  # fmt: skip
+    return html.Section([action_head(action, index), box], className="turn")
+
+
+_DIFFER = "▸ from here on they differ"
+_FORK = html.Span(_DIFFER, className="fork")
+
+
+def _token(token: dict[str, Any], side: str, same: bool, first: int | None) -> list[Any]:
+    """What the browser makes a token of: text, label, class, strength, id, in the order of Tab."""
+    look = deltas.tint(token["delta"], STRONG_TOKEN, FAINT)
+    marks = {"same": same, "odd": token["odd"]}
+    names = ["tok", look.get("className", ""), *(m for m, there in marks.items() if there)]
+    position = token["position"]
+    return [
+        text_of(token),
+        numbers_of(token),
+        " ".join(n for n in names if n),
+        look.get("style", {}).get("--w"),
+        f"{side}{position}",
+        position == first,
+    ]
+
+
+def text_of(token: dict[str, Any]) -> str:
+    """The token's text made visible; a long one is cut, and says so."""
+    if token["text"] is None:
+        return f"▯{token['token_id']}" if token["token_id"] is not None else "▯"
+    shown = visible(token["text"], lines=True)
+    over = token["characters"] > len(token["text"])
+    return f"{shown} … ({token['characters']:,} characters)" if over else shown or "∅"
+
+
+def numbers_of(token: dict[str, Any]) -> str:
+    """What hover and focus say of a token."""
+    text = words.visible(visible(token["text"] or "no text"), 60)
+    if token["odd"]:
+        likelihood = f"not finite: {token['odd']}"
+    elif token["logp_old"] is None and token["logp_post"] is None:
+        likelihood = "log π not measured"
+    else:
+        likelihood = (
+            f"Δ {_or(token['delta'], '+.3g')} nats · log π old {_or(token['logp_old'], '.3g')}, "
+            f"post {_or(token['logp_post'], '.3g')}"
+        )
+    entropy = f"entropy {_or(token['entropy'], '.3g')} nats"
+    where = f"position {token['position']}, action {token['action_index']}"
+    return f"“{text}” · {likelihood} · {entropy} · {where}"
+
+
+def _or(value: float | None, form: str) -> str:
+    return "not measured" if value is None else true_minus(format(value, form))
+
+
+def action_head(action: dict[str, Any] | None, index: int) -> html.Header:
+    """Turn, kind and what its likelihood did."""
+    name = [html.Strong(f"action {index}")]
+    if action is None:
+        return html.Header([*name, html.Span("no row of this action was recorded")])
+    kind = html.Span(words.visible(action["kind"] or "unknown kind", 20), className="pill")
+    look = deltas.tint(action["delta"], STRONG_ACTION)
+    look["className"] = "delta " + look.get("className", "")
+    facts = [
+        "" if action["n_tokens"] is None else f"{action['n_tokens']:,} tokens",
+        f"log π {number(action['logp_old'])} → {number(action['logp_post'])}",
+        "" if action["entropy"] is None else f"entropy {number(action['entropy'])}/token",
+        "tool failed" if action["tool_ok"] is False else "",
+        "LLDS gate open" if action["llds_gate"] else "",
+    ]
+    told = " · ".join(f for f in facts if f)
+    delta = html.Span(f"Δ {deltas.nats(action['delta'])}", **look)
+    return html.Header([*name, kind, delta, html.Span(told, className="quiet")])
+
+
+def without_tokens(shown: Trajectory, same: int) -> list[Any]:
+    """Actions with their Δ, and the recorded text, where no token was recorded. The first `same`
+    actions brought the same documents as those of the other response."""
+    told = "No tokens of this response were recorded: Δ is known by action."
+    if all(a["delta"] is None for a in shown.actions):
+        told = "No tokens of this response were recorded, and it was not scored after the update."
+    parts: list[Any] = [html.P(told, className="note")]
+    for action in shown.actions:
+        head = action_head(action, action["action_index"])
+        alike = action["action_index"] < same
+        note = [html.Span("brought the same documents", className="same")] if alike else []
+        parts.append(html.Section([head, *note], className="turn"))
+    if shown.text is not None:
+        more = shown.text_characters - len(shown.text)
+        end = f" … and {more:,} more characters" if more > 0 else ""
+        parts.append(html.P("The whole response as it was recorded:", className="note"))
+        parts.append(html.Div(visible(shown.text, lines=True) + end, className="toks plain"))
+    return parts

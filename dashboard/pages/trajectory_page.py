@@ -1,0 +1,232 @@
+"""One response, turn by turn and token by token, beside one of the other class in its group."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dash import html
+
+from lldscope.core.errors import LldscopeError
+from lldscope.core.numbers import number
+from lldscope.explore.trajectories import (
+    MOST_GROUP,
+    Key,
+    Trajectory,
+    key_of,
+    paired_with,
+    read_trajectory,
+    rows_of,
+    same_documents,
+    shared_prefix,
+)
+from lldscope.runs import Run
+
+from ..data.run_registry import Reading, Shelf
+from ..figures import delta_colors as deltas
+from ..figures import wording as words
+from . import token_view
+from .attributes import attrs
+from .frame import words_page
+from .links import Query, address, crumbs, text, whole
+from .responses_page import STRONG, class_of, title_of
+
+MOST_NAMED = 6  # tokens that are named as the greatest losses
+
+
+def trajectory_page(shelf: Shelf, name: str, query: Query) -> html.Div:
+    """The response the address names, or words if there is none."""
+    step, number = whole(query, "step"), whole(query, "id", -(2**31))
+    if step is None or number is None:
+        return words_page("No response is named", "The address must name a step and an id.")
+    key = Key(step, whole(query, "rank") or 0, number)
+    try:
+        run = shelf.run(name)
+        shown = read_trajectory(run, key, whole(query, "from") or 0)
+        other = None if shown is None else _beside(run, shown, query)
+    except Reading as error:
+        return words_page("This run is being read", str(error), retry=True)
+    except LldscopeError as error:
+        return words_page("This response cannot be shown", str(error))
+    if shown is None:
+        return words_page(
+            "There is no such response", f"The run holds no response {number} at step {step}."
+        )
+    whole_prefix = other is not None and not shown.first
+    shared = shared_prefix(shown.tokens, other.tokens) if other and whole_prefix else 0
+    same = same_documents(shown.actions, other.actions) if other is not None else 0
+    columns = [_column(name, shown, query, "t", shared, same, "")]
+    if other is not None:
+        columns.append(_column(name, other, query, "b", shared, same, "Beside it: "))
+    return html.Div(
+        [
+            _head(name, shown),
+            _group(name, shown, other),
+            deltas.legend(),
+            *_pairing(shown, other, shared, same),
+            _losses(name, shown, query),
+            html.Div(columns, className="pair"),
+            html.Div(
+                "Hover over a token, or reach it with Tab and the arrow keys, for its numbers.",
+                id="token-told", role="status", **attrs(aria_live="polite"),
+            ),
+        ],
+        style=deltas.COLORS,
+        className="trajectory",
+    )  # fmt: skip
+
+
+def _beside(run: Run, shown: Trajectory, query: Query) -> Trajectory | None:
+    """The response to show beside: the one asked for if it is of this group, or the nearest."""
+    asked = whole(query, "beside", -(2**31))
+    rank = whole(query, "beside_rank") or 0
+    in_group = {key_of(row) for row in shown.group} - {shown.key}
+    key = None if asked is None else Key(shown.key.step, rank, asked)
+    if key not in in_group:
+        key = paired_with(run, shown)
+    return None if key is None else read_trajectory(run, key, shown.first, shown.group)
+
+
+def here(name: str, key: Key, **more: Any) -> str:
+    """The address of a response."""
+    return address(
+        "response", name, step=key.step, rank=key.rank or None, id=key.response_id, **more
+    )
+
+
+def _head(name: str, shown: Trajectory) -> html.Header:
+    row, key = shown.about, shown.key
+    facts = [
+        ("Δ", f"{deltas.nats(row['delta'], row['odd'])} nats"),
+        ("reward", number(row["reward"])),
+        ("advantage", number(row["advantage"])),
+        ("log π per token", number(row["logp"])),
+        ("tokens", "–" if row["n_tokens"] is None else f"{row['n_tokens']:,}"),
+        ("actions", f"{len(shown.actions)}"),
+        ("data source", words.visible(row["data_source"] or "–", 60)),
+    ]
+    told: list[Any] = [class_of(row)]
+    told += [html.Span([html.Span(k, className="key"), v]) for k, v in facts]
+    if row["truncated"]:
+        told.append(html.Span("cut by a length limit", className="pill"))
+    of_step = address("responses", name, first=key.step, last=key.step)
+    way = crumbs(name, (f"Responses of step {key.step:,}", of_step))
+    title = f"Response {title_of(row)} of step {key.step:,}"
+    return html.Header(
+        [html.Div([way, html.H1(title)]), html.Div(told, className="status")],
+        className="page-head response-head",
+    )
+
+
+def _group(name: str, shown: Trajectory, other: Trajectory | None) -> html.Div:
+    """The responses of the group, each a link; previous and next."""
+    if shown.about["group_id"] is None:
+        return html.Div("No group was recorded for this response.", className="group quiet")
+    keys = [key_of(row) for row in shown.group]
+    at = keys.index(shown.key)
+    beside = None if other is None else other.key
+    chips = []
+    for row, key in zip(shown.group, keys, strict=True):
+        look = deltas.tint(row["delta"], STRONG)
+        now = key == shown.key
+        marks = ["chip", look.get("className", ""), "now" if now else "",
+                 "beside" if key == beside else ""]  # fmt: skip
+        kept = " ·" if row["has_tokens"] else ""
+        shape = {True: "✓", False: "✗"}.get(row["correct"], "?")
+        chips.append(html.A(
+            f"{title_of(row)} {shape} {deltas.nats(row['delta'], row['odd'])}{kept}",
+            href=here(name, key), className=" ".join(m for m in marks if m),
+            style=look.get("style"), **attrs(aria_current="page" if now else None),
+        ))  # fmt: skip
+
+    def way(word: str, to: int, mark: str) -> Any:
+        if not 0 <= to < len(keys):
+            return html.Span(word, className="button disabled", **attrs(aria_disabled="true"))
+        return html.A(
+            word, href=here(name, keys[to]), title=f"keyboard: {mark}", className="button",
+            **attrs(data_key=mark),
+        )  # fmt: skip
+
+    many = f"{len(keys)} or more" if len(keys) >= MOST_GROUP else f"{len(keys)}"
+    label = f"Group {shown.about['group_id']}: {many} responses, Δ in nats; · has tokens"
+    return html.Div(
+        [html.Span(label, className="key"), way("Previous", at - 1, "["), way("Next", at + 1, "]"),
+         *chips],
+        className="group",
+    )  # fmt: skip
+
+
+def _pairing(
+    shown: Trajectory, other: Trajectory | None, shared: int, same: int
+) -> list[Any]:  # fmt: skip
+    """What stands beside the response, and what they share."""
+    kind = "wrong" if shown.about["correct"] else "correct"
+    if other is None:
+        why = "its class is unknown" if shown.about["correct"] is None else (
+            f"its group holds no {kind} response"
+        )  # fmt: skip
+        return [html.P(f"Nothing stands beside it: {why}.", className="note")]
+    if shown.first:
+        return [html.P(f"Both from position {shown.first:,} on.", className="note")]
+    if len(shown.tokens) and len(other.tokens):
+        told = _alike(shared)
+    else:
+        told = _alike_actions(same)
+        if not len(other.tokens):
+            told = f"No tokens of a {kind} response of this group were recorded. {told}"
+    return [html.P(told, className="note")]
+
+
+def _alike(shared: int) -> str:
+    """How many tokens after the prompt are the same in both responses."""
+    if not shared:
+        return "The two differ from the first token after the prompt on."
+    many = "first token is" if shared == 1 else f"first {shared:,} tokens are"
+    return f"After the prompt, the {many} the same in both."
+
+
+def _alike_actions(same: int) -> str:
+    if not same:
+        return "The two share no first action that brought the same documents."
+    many = "first action" if same == 1 else f"first {same} actions"
+    return f"The {many} brought the same documents in both."
+
+
+def _losses(name: str, shown: Trajectory, query: Query) -> html.P:
+    """The tokens that lost most, as links: the way to them without a mouse."""
+    lost = [t for t in rows_of(shown.tokens) if t["action_index"] is not None]
+    lost = sorted((t for t in lost if (t["delta"] or 0.0) < 0), key=lambda t: t["delta"])
+    if not lost:
+        return html.P(className="lost-most")
+    parts: list[Any] = [html.Span("lost most", className="key")]
+    for token in lost[:MOST_NAMED]:
+        word = f"{words.visible(token_view.text_of(token), 24).strip() or '␣'}"
+        parts.append(
+            html.A(
+                [html.Code(word), f" {deltas.nats(token['delta'])}"],
+                href=here(name, shown.key, mark=f"t{token['position']}",
+                          beside=text(query, "beside"), from_=shown.first or None),
+                **attrs(data_token=f"t{token['position']}"),
+            )
+        )  # fmt: skip
+    return html.P(parts, className="lost-most")
+
+
+def _column(
+    name: str, shown: Trajectory, query: Query, side: str, shared: int, same: int, before: str
+) -> html.Section:
+    row = shown.about
+    word = {True: "correct", False: "wrong"}.get(row["correct"], "of unknown class")
+    title = f"{before}response {title_of(row)}, {word}"
+    asked = text(query, "mark") or ""
+    chosen = int(asked[1:]) if asked[:1] == side and asked[1:].isdecimal() else None
+    head: list[Any] = [html.H2(title[0].upper() + title[1:])]
+    if side == "b":
+        head.append(html.A("Show this one", href=here(name, shown.key)))
+    delta = f"Δ {deltas.nats(row['delta'], row['odd'])} nats"
+    head.append(html.Span(delta, className="quiet"))
+    if len(shown.tokens) or shown.n_tokens:
+        after = here(name, shown.key, from_=shown.first + token_view.MOST_TOKENS)
+        body = token_view.turns(shown, side, shared, chosen, after)
+    else:
+        body = token_view.without_tokens(shown, same)
+    return html.Section([html.Header(head), *body], className="card words")

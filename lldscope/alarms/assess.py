@@ -1,0 +1,100 @@
+"""One call that turns the signals of a run into phases, alarms and look-alikes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+
+import pandas as pd
+
+from ..signals.evidence import Evidence, Flags, Grade, Restarts, gather
+from ..signals.phases import LEAST, Phase, classify
+from .attribution import look_alikes
+from .registry import RULES, Alert, Finding, Rule, evaluate, excused
+
+DEFAULT_ARL = 2000.0  # steps between false decay alarms, at least, on average
+
+
+@dataclass(frozen=True)
+class PhaseSpan:
+    """A phase from its first to its last step, both included."""
+
+    phase: Phase | None
+    start_step: int
+    end_step: int
+
+
+@dataclass(frozen=True)
+class Assessment:
+    """What the rows of a run say, as of the last of them.
+
+    `excused`: rows on which a fall of the likelihood is laid to another cause than LLD. `alerts`
+    are all that ever fired, `pending` those whose rule holds, but not yet for long enough.
+    """
+
+    arl: float
+    evidence: Evidence
+    excused: Flags
+    phases: list[Phase | None]
+    alerts: list[Alert]
+    pending: list[Alert]
+
+    @property
+    def grade(self) -> Grade:
+        return self.evidence.grade
+
+    @property
+    def phase(self) -> Phase | None:
+        return self.phases[-1] if self.phases else "warmup"
+
+    @property
+    def last_step(self) -> int | None:
+        return int(self.evidence.step[-1]) if len(self.evidence.step) else None
+
+    @property
+    def enough(self) -> bool:
+        """Whether there are enough steps to say anything."""
+        return len(self.evidence.step) > 0 and bool(self.evidence.measured[-1] >= LEAST)
+
+    def spans(self) -> list[PhaseSpan]:
+        """Consecutive steps of the same phase."""
+        spans: list[PhaseSpan] = []
+        for step, phase in zip(self.evidence.step.tolist(), self.phases, strict=True):
+            if spans and spans[-1].phase == phase:
+                spans[-1] = PhaseSpan(phase, spans[-1].start_step, step)
+            else:
+                spans.append(PhaseSpan(phase, step, step))
+        return spans
+
+    def phase_spans(self) -> pd.DataFrame:
+        return pd.DataFrame(
+            [asdict(s) for s in self.spans()], columns=["phase", "start_step", "end_step"]
+        )
+
+    def alert_frame(self) -> pd.DataFrame:
+        return pd.DataFrame(
+            [asdict(a) for a in self.alerts], columns=list(Alert.__dataclass_fields__)
+        )
+
+    def look_alikes(self) -> dict[str, Finding]:
+        """For LLD and each cause that looks like it on the reward curve, what this log says."""
+        return look_alikes(self.evidence, self.phases, self.excused)
+
+
+def assess(
+    signals: pd.DataFrame,
+    arl: float = DEFAULT_ARL,
+    rules: Sequence[Rule] = RULES,
+    restarts: Restarts | None = None,
+) -> Assessment:
+    """Assess a frame with the columns of `schema.SIGNALS`; causal in its rows.
+
+    `arl` is the average number of steps between false alarms of the decay test, at least. `rules`
+    are those that raise alarms; the phases and look-alikes do not depend on them. `restarts` are
+    the steps at which the run is declared to have changed (`evidence.restarts_of`).
+    """
+    evidence = gather(signals, arl, restarts)
+    excuse = excused(evidence)
+    phases = classify(evidence, excuse)
+    alerts, pending = evaluate(evidence, phases, rules, excuse)
+    return Assessment(arl, evidence, excuse, phases, alerts, pending)

@@ -1,0 +1,217 @@
+"""Where the phases began, with hindsight: a broken line through the whole stretch, and intervals.
+
+The live classifier says when a phase was recognised, from the rows up to that step; this module
+says, from the rows on both sides, when it began. It refines the boundaries that the live classifier
+has found and finds no others. The likelihood of correct responses is taken as straight between
+breaks: its level is then a line with kinks, and Δ, its change per step, is constant with jumps. A
+collapse also bends the logarithm of the entropy, at the same step; the gradient norm is left out,
+because it explodes later (Fig. 2: the fall accelerates at 120, the explosion is at 145). The breaks
+are those of the best least-squares fit, by brute force; an interval holds every break that the
+profile likelihood does not reject. `docs/phases.md` says how often it holds the true step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ..signals.detectors import Series
+from ..signals.evidence import Flags, counted
+from ..signals.phases import LEAVE, Phase
+from .assess import Assessment, PhaseSpan
+
+STRETCH = 100  # steps before a phase was recognised that are looked at
+AFTER = 10  # steps after a collapse was recognised; later its curves saturate or rebound
+SEGMENT = 5  # measured steps before the first break, between two, and after the last
+CANDIDATES = 300  # breaks tried at most; in a longer stretch every second step, every third …
+# Limits of the likelihood ratio of a break for 95 %. Of a jump, −2 ln(1 − √0.95) (Hansen,
+# Econometrica 68, 2000, Theorem 2). Of a kink, the 97.5 % point of χ² with one degree of freedom:
+# with its 95 % point, 3.84, simulated intervals are too narrow, because the correlation of the
+# noise has to be estimated as well.
+KINK, JUMP = 5.02, 7.35
+
+
+@dataclass(frozen=True)
+class Boundary:
+    """The first step of a phase: `step` with hindsight, from `low` to `high` at 95 %, and `live`,
+    the step at which the live classifier entered it."""
+
+    phase: Phase
+    step: int
+    low: int
+    high: int
+    live: int
+    method: str
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Measured values of a signal. Between breaks it is a line, or constant if it `jumps`; what a
+    break adds, to the slope or to the value, has the sign of `turn` (0: either)."""
+
+    name: str
+    steps: Series
+    values: Series
+    turn: int
+    jumps: bool = False
+
+
+def refine(assessment: Assessment) -> list[Boundary]:
+    """The boundaries into decay and collapse with hindsight, in the order of the live ones.
+
+    `pandas.DataFrame(refine(assessment))` makes a table of them. A boundary with too few measured
+    steps around it is left out.
+    """
+    found: list[Boundary] = []
+    spans = [None, *assessment.spans(), None]
+    for before, span, after in zip(spans, spans[1:], spans[2:], strict=False):
+        if span and span.phase == "decay":
+            if after and after.phase == "collapse":
+                found += _refine(assessment, [span, after])
+            else:  # without the steps that it took to see that the decay was over
+                over = LEAVE if after and after.phase == "recovered" else 0
+                found += _refine(assessment, [replace(span, end_step=span.end_step - over)])
+        elif span and span.phase == "collapse" and not (before and before.phase == "decay"):
+            found += _refine(assessment, [span])
+    return found
+
+
+def _refine(assessment: Assessment, spans: Sequence[PhaseSpan]) -> list[Boundary]:
+    """Boundaries of a decay, of a collapse, or of a decay and the collapse it turned into."""
+    e = assessment.evidence
+    dies = spans[-1].phase == "collapse"
+    first = spans[0].start_step
+    start = max([first - STRETCH, *(step for step in e.restarts if step <= first)])
+    end = min(spans[-1].end_step, spans[-1].start_step + AFTER) if dies else spans[-1].end_step
+    rows = (e.step >= start) & (e.step <= end)
+    by_delta = bool(e.has_delta[e.step == first][0])
+    likelihood = _likelihood(assessment, rows, by_delta)
+    entropy = _log(assessment, "entropy", rows)
+    witnesses = [entropy] if dies and len(entropy.steps) >= 3 * SEGMENT else []
+    breaks = fit(likelihood, witnesses, len(spans))
+    shape = "jumps" if by_delta else "kinks"
+    method = f"{shape} of {' and '.join(c.name for c in (likelihood, *witnesses))}"
+    return [
+        Boundary(s.phase, *b, s.start_step, method)
+        for s, b in zip(spans, breaks, strict=False)
+        if s.phase is not None
+    ]
+
+
+def _likelihood(assessment: Assessment, rows: Flags, by_delta: bool) -> Curve:
+    """Δ, each step counted up to limits, or the level."""
+    e = assessment.evidence
+    name = "delta_correct" if by_delta else "correct_logp"
+    values = e.column(name)
+    rows = rows & np.isfinite(values)
+    if by_delta:
+        size = float(np.median(np.abs(values[rows]))) if rows.any() else 1.0
+        values = counted(values, size)
+    return Curve(name, e.step[rows].astype(float), values[rows], -1, by_delta)
+
+
+def _log(assessment: Assessment, name: str, rows: Flags) -> Curve:
+    values = assessment.evidence.column(name)
+    rows = rows & np.isfinite(values) & (values > 0)
+    return Curve(name, assessment.evidence.step[rows].astype(float), np.log(values[rows]), 1)
+
+
+# -- the fit --------------------------------------------------------------------------------------
+
+
+def fit(likelihood: Curve, witnesses: Sequence[Curve], n_breaks: int) -> list[tuple[int, int, int]]:
+    """The best break steps with their intervals, (step, low, high) each; none if there are too few
+    measured steps. The witnesses bend at the last break.
+
+    A curve adds n·ln RSS to the cost of a choice of breaks, −2 log of its profile likelihood with
+    normal errors, after its AR(1) correlation around the best fit has been taken out of it.
+    """
+    n = len(likelihood.steps)
+    if n < (n_breaks + 1) * SEGMENT:
+        return []
+    at = likelihood.steps[SEGMENT : n - SEGMENT + 1 : -(-n // CANDIDATES)]
+    order = np.searchsorted(likelihood.steps, at)
+    allowed = np.ones(len(at), dtype=bool) if n_breaks == 1 else order - order[:, None] >= SEGMENT
+    curves = [(likelihood, n_breaks), *((w, 1) for w in witnesses)]
+    correlation = [0.0] * len(curves)
+    for _ in range(2):
+        costs = [_cost(c, at, k, r) for (c, k), r in zip(curves, correlation, strict=True)]
+        total = np.where(allowed, sum(costs), np.inf)  # a witness's row holds for all first breaks
+        best = np.unravel_index(int(np.argmin(total)), total.shape)
+        chosen = at[list(best)]
+        correlation = [_correlation(c, chosen[-k:]) for c, k in curves]
+    limit = JUMP if likelihood.jumps else KINK
+    noise = _noise(likelihood, chosen)
+    found = []
+    for axis, step in enumerate(chosen):
+        profile = total if n_breaks == 1 else total.min(axis=1 - axis)
+        # If the true break is an earlier one, what lies between has the noise of after the break.
+        more = np.where(at < step, noise[axis + 1], np.where(at > step, noise[axis], 1.0))
+        inside = at[profile <= total.min() + limit * np.maximum(more, 1.0)]
+        found.append((int(step), int(inside[0]), int(inside[-1])))
+    return found
+
+
+def _cost(curve: Curve, at: Series, n_breaks: int, correlation: float) -> Series:
+    """n·ln RSS for every break of `at`, shape (K,), or every pair, shape (K, K)."""
+    y = _whiten(curve.values, correlation)
+    base = _whiten(_base(curve), correlation)
+    q = np.linalg.qr(base.T)[0]
+    columns = _whiten(_columns(curve, at), correlation)
+    columns -= (columns @ q) @ q.T
+    y = y - q @ (q.T @ y)
+    gram = columns @ columns.T
+    own = np.maximum(np.diag(gram), 1e-12)
+    a = columns @ y
+    square = max(float(y @ y), 1e-12)
+    one = np.where(a * curve.turn >= 0, a**2 / own, 0.0)  # what a break alone explains
+    explained = one
+    if n_breaks == 2:
+        det = np.outer(own, own) - gram**2
+        first = a[:, None] * own - a * gram  # × det: what the earlier break adds
+        later = a * own[:, None] - a[:, None] * gram
+        both = (a[:, None] * first + a * later) / np.maximum(det, 1e-12 * np.outer(own, own))
+        turns = (first * curve.turn >= 0) & ((later * curve.turn >= 0) | curve.jumps)
+        explained = np.where(turns, both, np.maximum(one[:, None], one))
+    return len(y) * np.log(np.maximum(square - explained, 1e-9 * square))
+
+
+def _base(curve: Curve) -> Series:
+    ones = np.ones_like(curve.steps)
+    return ones[None] if curve.jumps else np.stack([ones, curve.steps - curve.steps[0]])
+
+
+def _columns(curve: Curve, at: Series) -> Series:
+    """What a break at each of `at` adds: a step up, or a line that rises from there."""
+    after = curve.steps - at[:, None]
+    return (after >= 0).astype(float) if curve.jumps else np.maximum(after, 0.0)
+
+
+def _whiten(rows: Series, correlation: float) -> Series:
+    return rows[..., 1:] - correlation * rows[..., :-1]
+
+
+def _correlation(curve: Curve, breaks: Series) -> float:
+    """Of neighbouring residuals around the fit with these breaks; at most 0.9, at least 0."""
+    r = _residuals(curve, breaks)
+    square = float(r @ r)
+    n, fitted = len(r), len(_base(curve)) + 2 * len(breaks)
+    raw = float(r[1:] @ r[:-1]) / square if square > 0 else 0.0
+    return float(np.clip((raw * n + fitted) / (n - fitted), 0.0, 0.9)) if n > 2 * fitted else 0.0
+
+
+def _residuals(curve: Curve, breaks: Series) -> Series:
+    design = np.concatenate([_base(curve), _columns(curve, breaks)]).T
+    fitted: Series = design @ np.linalg.lstsq(design, curve.values, rcond=None)[0]
+    return curve.values - fitted
+
+
+def _noise(curve: Curve, breaks: Series) -> list[float]:
+    """Variance of the residuals before the first break, between two and after the last, over that
+    of all of them (Bai, Review of Economics and Statistics 79, 1997: the noise of a side decides
+    how far a break can be missed towards the other)."""
+    square = _residuals(curve, breaks) ** 2
+    parts = np.split(square, np.searchsorted(curve.steps, breaks))
+    return [float(part.mean() / max(square.mean(), 1e-12)) for part in parts]

@@ -1,0 +1,40 @@
+"""Every rule as a page for people; docs/alarms.md holds what this says."""
+
+from __future__ import annotations
+
+from .registry import RULES, STALLED
+from .rule import Declaration, Rule
+
+
+def markdown() -> str:
+    """One section per rule: meaning, evidence, what to do, what it is confused with, how often it
+    is wrong."""
+    return "\n".join(_section(rule) for rule in (*RULES, STALLED))
+
+
+def said_of(rule: Declaration) -> list[tuple[str, str]]:
+    """What there is to say of a rule beside its meaning, each under its heading; names of signals
+    stand between backticks."""
+    rows = [("Looks at", rule.evidence)]
+    if rule.needs:
+        needs = " or ".join(f"`{name}`" for name in rule.needs)
+        needs += "".join(f", and `{name}`" for name in rule.needs_too)
+        rows.append(("Needs", f"{needs}."))
+    if isinstance(rule, Rule):
+        held = "at once" if rule.for_steps == 1 else f"after {rule.for_steps} steps in a row"
+        rows.append(("Fires", f"{held}; resolved after {rule.clear_steps} steps without."))
+    rows += [
+        ("Do", rule.advice),
+        ("Confused with", rule.confused_with),
+        ("False alarms", f"{rule.false_alarms}."),
+    ]
+    return [(name, _sentence(text)) for name, text in rows]
+
+
+def _section(rule: Declaration) -> str:
+    items = "\n".join(f"- **{name}:** {text}" for name, text in said_of(rule))
+    return f"### {rule.id}\n\n*{rule.severity}.* {rule.meaning}\n\n{items}\n"
+
+
+def _sentence(text: str) -> str:
+    return text[0].upper() + text[1:]

@@ -1,0 +1,85 @@
+"""Series that several rules look at. Pure and causal, NaN where nothing was measured."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from ...signals import detectors as d
+from ...signals.evidence import Evidence, Flags, RestartKind, once
+
+
+def column(name: str) -> Callable[[Evidence], d.Series]:
+    return lambda e: e.column(name)
+
+
+def mean(name: str, window: int) -> Callable[[Evidence], d.Series]:
+    """Mean of what was measured in the last `window` steps."""
+    return lambda e: _mean(e, name, window)
+
+
+@once
+def _mean(e: Evidence, name: str, window: int) -> d.Series:
+    return d.trailing_mean(e.column(name), window, 1)
+
+
+def observed(e: Evidence, name: str) -> bool:
+    """Whether a signal was measured at any step."""
+    return bool(np.any(~np.isnan(e.column(name))))
+
+
+def over_former_max(
+    values: d.Series,
+    limit: float,
+    least: int,
+    lasts: int | None = None,
+    anew: Flags | None = None,
+) -> d.Series:
+    """Each value over the largest of those before it; NaN before there are `least` of them.
+
+    Values of at least `limit` times that largest do not join it, so that a jump does not become
+    usual by lasting, or only after `lasts` steps. Where `anew` is true, all begins anew.
+    """
+    out = [np.nan] * len(values)
+    starts = set() if anew is None else set(np.flatnonzero(anew).tolist())
+    largest, seen, jumped = 0.0, 0, 0
+    for t, value in enumerate(values.tolist()):
+        if t in starts:
+            largest, seen, jumped = 0.0, 0, 0
+        if value != value:
+            continue
+        if seen >= least and largest > 0:
+            out[t] = value / largest
+        jumped = jumped + 1 if out[t] >= limit else 0
+        if not jumped or jumped == lasts:
+            largest = max(largest, value)
+        seen += 1
+    return np.array(out, dtype=np.float64)
+
+
+def restarts(e: Evidence, *kinds: RestartKind) -> Flags:
+    """Rows at which the run is declared to have changed in one of these ways."""
+    return np.isin(e.step, [step for step, kind in e.restarts.items() if kind in kinds])
+
+
+def trailing_sd(values: d.Series, window: int, least: int) -> d.Series:
+    """Standard deviation of what was measured in the last `window` steps; NaN under `least`."""
+    rows = d.trailing(values, window)
+    n = np.count_nonzero(~np.isnan(rows), axis=1)
+    off = rows - (np.nansum(rows, axis=1) / np.maximum(n, 1))[:, None]
+    return np.where(n >= least, np.sqrt(np.nansum(off**2, axis=1) / np.maximum(n - 1, 1)), np.nan)
+
+
+def paid(e: Evidence, t: int) -> str:
+    """What `Evidence.payoff` is at row t, for a sentence."""
+    for name, words in (("reward", "reward"), ("success", "share of correct responses")):
+        if np.array_equal(e.payoff[t], e.column(name)[t], equal_nan=True):
+            return f"the {words}"
+    return "the reward above the least it can be"
+
+
+def percent(share: float) -> str:
+    """A share for people, never rounded to none or all of something: 0.3 %, 42 %, 99.6 %."""
+    digits = 0 if share in (0.0, 1.0) or 0.01 <= share <= 0.99 else 1
+    return f"{100 * share:.{digits}f} %"

@@ -1,0 +1,116 @@
+"""The command `lldscope`: parse, call one library function, print.
+
+Data goes to stdout, messages to stderr. Commands load when they are called; those of the trainer
+and the dashboard come in by entry point (group `lldscope.commands`), so that nothing here imports
+them. Exit codes of `check` and `watch` are in `lldscope.cli.check`.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib import import_module
+from importlib.metadata import entry_points
+
+import click
+
+from ..core.errors import LldscopeError, interrupted
+from ..core.version import __version__
+
+# Name → one line of help, so that `lldscope --help` imports no command.
+COMMANDS = {
+    "demo": "Train a tiny policy here, without and with LLDS, in front of the live dashboard.",
+    "train": "Train with GRPO or GSPO, with or without LLDS.",
+    "runs": "List runs with verdict, phase and age of the last row.",
+    "check": "One look at a run; the exit code tells its state.",
+    "watch": "Follow a live run and report its alarms.",
+    "report": "Write the post-mortem of a run: HTML, Markdown or JSON.",
+    "compare": "Signals, phases and alarms of runs side by side.",
+    "rules": "List the rules that raise alarms; try your own on cases and runs.",
+    "dash": "Serve the dashboard on this machine.",
+    "retriever": "Serve a corpus to search agents, in Search-R1's protocol.",
+    "evaluate": "Judge the alarms on a bank of runs whose end is known.",
+    "import": "Logs of other trainers, as a run that every command can read.",
+    "export": "Write tables and signals as plain Parquet or CSV.",
+    "query": "Ask a run a question in SQL; read-only.",
+    "schema": "Tables and columns: type, unit, meaning.",
+    "compact": "Merge the parts of a run; let go of old token rows.",
+    "doctor": "Examine a run, or this installation; repair what can be.",
+}
+_FROM_ENTRY_POINTS = ("train", "dash", "retriever")
+
+
+class _Commands(click.Group):
+    """Commands that are imported only when they are used."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        if name not in COMMANDS:
+            return None
+        if name in _FROM_ENTRY_POINTS:
+            (found,) = entry_points(group="lldscope.commands", name=name)
+            return found.load()
+        # A module cannot be called as the keyword is.
+        module = f"{name}_" if name == "import" else name
+        return getattr(import_module(f".{module}", __name__), module)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+
+def _monitor(run: str | os.PathLike[str]) -> object:
+    from pathlib import Path
+
+    from ..monitor.follow import Monitor
+
+    return Monitor(Path(run))
+
+
+def _alarms() -> list[str]:
+    from ..alarms.registry import RULES
+
+    return [rule.id for rule in RULES]
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="lldscope")
+@click.pass_context
+def cli(ctx: click.Context) -> None:
+    """See Lazy Likelihood Displacement before it kills a GRPO run."""
+    # What the trainer may ask of the analyzer; it does not import it.
+    ctx.obj = {"monitor": _monitor, "alarms": _alarms}
+
+
+def _printable(error: object) -> str:
+    """Messages quote names and values of runs, which a terminal must not obey."""
+    from ..core.terminal import plain
+
+    return "\n  ".join(plain(line) for line in str(error).split("\n"))
+
+
+def main() -> None:
+    """Entry point: every error a user can cause is one sentence on stderr and an exit code."""
+    try:
+        cli.main(standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except (click.Abort, KeyboardInterrupt):
+        sys.exit(130)
+    except RuntimeError as error:
+        if not interrupted(error):
+            raise
+        sys.exit(130)
+    except LldscopeError as error:
+        click.echo(f"lldscope: {_printable(error)}", err=True)
+        sys.exit(error.exit_code)
+    except BrokenPipeError:  # the reader of our output has gone; that is its right
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
+    except OSError as error:
+        where = f" {_printable(error.filename)}" if error.filename else ""
+        click.echo(f"lldscope:{where} {error.strerror or error}", err=True)
+        sys.exit(1)

@@ -1,0 +1,44 @@
+"""`lldscope compact RUN`: few files in place of many."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+
+import click
+
+COMPACT_SCHEMA = 1
+
+
+@click.command()
+@click.argument("run", type=click.Path(path_type=Path))
+@click.option(
+    "--keep-tokens",
+    type=click.IntRange(min=1),
+    metavar="STEPS",
+    help="Of the rows of `tokens` keep those of the last STEPS steps; the others are deleted.",
+)
+@click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
+def compact(run: Path, keep_tokens: int | None, as_json: bool) -> None:
+    """Merge the parts of RUN, and remove files that a killed process left behind.
+
+    A recorder that is at work merges its own parts; what it writes is left alone. `tokens`, one row
+    a sampled token with its text, is what makes a long run large, and is looked at where an alarm
+    is: --keep-tokens lets go of what lies far behind. Nothing else is ever deleted.
+    """
+    from ..storage.compaction import compact as merge
+    from ..storage.layout import read_run, to_json
+
+    read_run(run)
+    done = merge(run, keep_token_steps=keep_tokens)
+    if as_json:
+        click.echo(to_json({"schema": COMPACT_SCHEMA, "run": str(run), **asdict(done)}, indent=1))
+    else:
+        click.echo(
+            f"{done.files_before} parts of {done.bytes_before / 1e6:.1f} MB → "
+            f"{done.files_after} parts of {done.bytes_after / 1e6:.1f} MB"
+        )
+        if done.rows_removed:
+            click.echo(f"{done.rows_removed} rows of tokens deleted")
+    for what, why in done.skipped.items():
+        click.echo(f"lldscope: {what} is left as it is: {why}.", err=True)

@@ -1,0 +1,165 @@
+"""`lldscope compare RUN RUN …`: a table of runs, or a report of two arms."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import click
+
+from .check import arl_option, rules_option
+from .documents import document_options, form_of, write_document
+from .shared import Place, complain
+
+
+@click.command()
+@click.argument("runs", metavar="RUN RUN …", nargs=-1, required=True, type=Place())
+@click.option(
+    "--align",
+    type=click.Choice(["step", "tokens", "onset"]),
+    default="step",
+    show_default=True,
+    help="What --every counts: steps, tokens trained on, or steps since the likelihood of correct "
+    "responses began to fall.",
+)
+@click.option(
+    "--every",
+    type=click.FloatRange(min=0, min_open=True),
+    help="Values at multiples of this. [default: at each run's start, best reward and end]",
+)
+@click.option("--signals", metavar="NAME,…", help="Only these. [default: the main ones]")
+@click.option("--json", "as_json", is_flag=True, help="The table as one JSON object on stdout.")
+@document_options("the table on the terminal")
+@arl_option
+@rules_option
+def compare(
+    runs: tuple[Path, ...], align: str, every: float | None, signals: str | None, as_json: bool,
+    file: Path | None, kind: str | None, arl: float | None, rules: Path | None,
+) -> None:  # fmt: skip
+    """Put up to 20 runs side by side: verdicts, phases, alarms, and signals at matched points.
+    A folder stands for the runs in it.
+
+    Values are means over the last ten measured steps; differences are to the first run.
+
+    With -o or --format, a report of two arms: what happened to each, phases and signals over the
+    same steps, alarms, look-alikes, settings that differ, and what the comparison cannot tell. An
+    arm is a run, or a folder of runs that differ in nothing but chance; these are averaged, and
+    their spread is shown. More runs than two are put into arms by the group they were recorded
+    with.
+    """
+    from ..alarms.user_rules import all_rules
+    from ..explore.comparison import COMPARED
+    from ..explore.comparison import compare as side_by_side
+    from ..runs import open_run
+    from ..storage.layout import to_json
+
+    wants_report = file is not None or kind is not None
+    if wants_report and as_json:
+        raise click.UsageError("--json is the table; the report as data is --format json.")
+    kind = form_of(file, kind) if wants_report else None
+    if align != "step" and every is None:
+        raise click.UsageError(f"Say the spacing with --every, in {align_unit(align)}.")
+    places = [runs_in(place) for place in runs]
+    if sum(map(len, places)) < 2:
+        raise click.UsageError("Name two runs or more; `lldscope check` looks at one.")
+    wanted = COMPARED if signals is None else [name.strip() for name in signals.split(",")]
+    told = all_rules(rules)
+    with ExitStack() as stack:
+        named = [[stack.enter_context(open_run(run)) for run in of] for of in places]
+        opened = [run for of in named for run in of]
+        damaged = {f"{r.name}: {part}": why for r in opened for part, why in r.damaged.items()}
+        if kind is not None:
+            from ..report.arms.facts import arms_of, compare_arms
+
+            arms = arms_of(named)
+            in_order = [run for of in arms.values() for run in of]
+            answer = side_by_side(in_order, align, every, wanted, arl, told)
+            write_document(compare_arms(arms, answer, arl, told, _counted), kind, file)
+        else:
+            answer = side_by_side(opened, align, every, wanted, arl, told)
+            if as_json:
+                click.echo(to_json(answer, indent=1))
+            else:
+                _show(answer)
+    complain(damaged)
+
+
+def align_unit(align: str) -> str:
+    return "tokens" if align == "tokens" else "steps"
+
+
+def runs_in(place: Path) -> list[Any]:
+    """The run at a place, or the runs in a folder."""
+    from ..runs import find_runs
+
+    return find_runs(place) or [place]  # what is no run says so when it is opened
+
+
+def _counted(runs: Sequence[Any]) -> Iterable[Any]:
+    """The runs of an arm, with a bar on the terminal where there are several."""
+    if len(runs) < 2:
+        return runs
+    from rich.progress import track
+
+    from ..core.terminal import console
+
+    out = console(stderr=True, live=True)
+    return track(runs, "reading", console=out, transient=True, disable=not out.is_terminal)
+
+
+def _show(answer: dict[str, Any]) -> None:
+    from ..core.terminal import console
+
+    out = console(wide=True)
+    out.print(_runs(answer))
+    out.print()
+    out.print(_signals(answer))
+
+
+def _runs(answer: dict[str, Any]) -> Any:
+    from rich.table import Table
+    from rich.text import Text
+
+    from ..core.terminal import VERDICT_STYLE, plain
+
+    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
+    for name in ("run", "verdict", "evidence", "fall from", "phases", "alarms"):
+        table.add_column(name)
+    for run in answer["runs"]:
+        phases = " → ".join(f"{p['phase'] or '–'} {p['start_step']}–{p['end_step']}"
+                            for p in run["phases"])  # fmt: skip
+        alarms = ", ".join(f"{a['rule']} {'' if a['step'] is None else a['step']}".strip()
+                           for a in run["alerts"])  # fmt: skip
+        verdict = Text(run["verdict"], VERDICT_STYLE[run["verdict"]])
+        table.add_row(
+            plain(run["label"]), verdict, run["evidence"],
+            "–" if run["onset"] is None else str(run["onset"]), phases or "–", plain(alarms) or "–",
+        )  # fmt: skip
+    return table
+
+
+def _signals(answer: dict[str, Any]) -> Any:
+    """A row per signal and point, a column per run, and the difference where there are two."""
+    from rich.table import Table
+
+    from ..core.terminal import number, plain
+
+    two = len(answer["runs"]) == 2
+    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
+    table.add_column("signal")
+    table.add_column("at" if answer["every"] is None else answer["align"], justify="right")
+    for run in answer["runs"]:
+        table.add_column(plain(run["label"]), justify="right")
+    if two:
+        table.add_column("difference", justify="right")
+    for of in answer["signals"]:
+        for i, point in enumerate(answer["points"]):
+            values = [number(v, 3) for v in of["values"][i]]
+            gap = of["differences"][i][-1]
+            last = ["–" if gap is None else f"{gap:+.3g}"] if two else []
+            name = f"{of['signal']}, {of['unit']}" if of["unit"] else of["signal"]
+            place = point if isinstance(point, str) else f"{point:,g}"
+            table.add_row(name if i == 0 else "", place, *values, *last)
+    return table

@@ -1,0 +1,154 @@
+"""`lldscope evaluate BANK`: what the alarms are worth on runs whose end is known."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from .check import arl_option
+
+if TYPE_CHECKING:
+    from ..evaluation.scoring import Judged
+
+EVALUATE_SCHEMA = 1
+LABELS = ("held", "recovered", "declined", "collapsed")
+FAULTS = "faults"  # column of the table; --json tells them apart
+
+
+@click.command()
+@click.argument("bank", type=click.Path(path_type=Path))
+@click.option(
+    "--split",
+    type=click.Choice(["development", "test", "all"]),
+    default="development",
+    show_default=True,
+    help="Runs to judge by. Detectors are tuned on development; look at test once.",
+)
+@arl_option
+@click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
+def evaluate(bank: Path, split: Any, arl: float | None, as_json: bool) -> None:
+    """Judge every rule on BANK, a folder of runs with known outcomes.
+
+    BANK/index.jsonl has one JSON object per run: run, outcome (held, declined, collapsed),
+    collapse_step, and if wanted split, fault and path (a run directory, or a Parquet file of
+    signals; default signals/RUN.parquet). For each rule: on how many runs of each outcome it fired,
+    false alarms per 1,000 steps of runs that held, how many collapses it warned of and how many
+    steps before, and how many falls of the reward it came before.
+    """
+    from ..alarms.assess import DEFAULT_ARL
+    from ..alarms.registry import RULES
+    from ..core.errors import LldscopeError
+    from ..evaluation.bank import read_bank
+    from ..evaluation.scoring import ANY, judge, score
+    from ..storage.layout import to_json
+
+    runs = read_bank(bank, split)
+    if not runs:
+        raise LldscopeError(f"{bank} has no runs in the split {split!r}.")
+    judged = [judge(run, arl or DEFAULT_ARL) for run in _progress(runs)]
+    scores = score(judged, [*(rule.id for rule in RULES), *ANY])
+    told = {
+        "schema": EVALUATE_SCHEMA,
+        "bank": str(bank),
+        "split": split,
+        "arl": arl or DEFAULT_ARL,
+        "labels": dict(sorted(Counter(j.label for j in judged).items())),
+        "healthy_steps": scores[0].healthy_steps,
+        "rules": [s.to_dict() for s in scores],
+        "runs": [_told(j) for j in judged],
+    }
+    if as_json:
+        click.echo(to_json(told, indent=1))
+    else:
+        _show(told)
+
+
+def _progress(runs: list[Any]) -> Any:
+    from rich.progress import track
+
+    from ..core.terminal import console
+
+    out = console(stderr=True, live=True)
+    return track(runs, "judging", console=out, transient=True, disable=not out.is_terminal)
+
+
+def _told(judged: Judged) -> dict[str, Any]:
+    return {
+        "run": judged.run.name,
+        "label": judged.label,
+        "steps": judged.steps,
+        "collapse_step": judged.run.collapse_step,
+        "fall_step": judged.fall,
+        "first_alarm": {rule: min(steps) for rule, steps in judged.fired.items()},
+    }
+
+
+def _show(told: dict[str, Any]) -> None:
+    from rich.table import Table
+
+    from ..core.terminal import console, plain
+
+    out = console(wide=True)
+    shown = [name for name in LABELS if name in told["labels"]]
+    if len(shown) < len(told["labels"]):
+        shown.append(FAULTS)
+    counts = ", ".join(f"{n} {plain(label)}" for label, n in told["labels"].items())
+    out.print(
+        f"{len(told['runs'])} runs of {plain(told['bank'])} ({told['split']}): {counts}. "
+        f"{told['healthy_steps']:,} healthy steps. --arl {told['arl']:,.0f}."
+    )
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    table.add_column("rule")
+    for label in shown:
+        table.add_column(f"fired on\n{plain(label)}", justify="right")
+    for name in (
+        "false alarms per\n1,000 healthy steps", "collapses\nwarned of",
+        "steps of lead,\nmedian (range)", "falls of the reward\nwarned of", "95 %",
+        "median lead,\n% of the way",
+    ):  # fmt: skip
+        table.add_column(name, justify="right")
+    for rule in told["rules"]:
+        table.add_row(rule["rule"], *_cells(rule, shown))
+    out.print(table)
+    missed = next(rule["missed"] for rule in told["rules"] if rule["rule"] == "lld-decay")
+    if missed:
+        out.print(f"collapses without lld-decay before: {plain(', '.join(missed))}")
+
+
+def _cells(rule: dict[str, Any], shown: list[str]) -> list[str]:
+    fired = [_fired(rule["fired"], label) for label in shown]
+    low, high = rule["false_alarms_per_1000_healthy_steps_interval"]
+    rate = "–"
+    if low == low:
+        rate = f"{rule['false_alarms_per_1000_healthy_steps']:.2f} ({low:.2f}–{high:.2f})"
+    lead = "–"
+    if rule["lead_range"]:
+        first, last = rule["lead_range"]
+        lead = f"{rule['lead_median']:.0f} ({first}–{last})"
+    k, n = rule["warned_of_fall"]
+    low, high = rule["warned_of_fall_interval"]
+    share = rule["fall_lead_share_median"]
+    return [
+        *fired,
+        rate,
+        _of(rule["warned"]),
+        lead,
+        _of((k, n)),
+        f"{100 * low:.0f}–{100 * high:.0f} %" if n else "–",
+        "–" if share is None else f"{100 * share:.0f} %",
+    ]
+
+
+def _fired(counts: dict[str, list[int]], label: str) -> str:
+    """Runs of an outcome, or of all faults together."""
+    pairs = [c for name, c in counts.items() if (name if name in LABELS else FAULTS) == label]
+    return _of([sum(column) for column in zip(*pairs, strict=True)])
+
+
+def _of(counts: Sequence[int]) -> str:
+    k, n = counts
+    return f"{k} of {n}" if n else "–"

@@ -1,0 +1,68 @@
+"""`lldscope export RUN --to FOLDER`: tables and signals as plain files for other programs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from .shared import Place, complain
+
+
+@click.command()
+@click.argument("run", type=Place())
+@click.option(
+    "--to",
+    "folder",
+    required=True,
+    type=click.Path(path_type=Path),
+    help="Where to write; made if it is not there.",
+)
+@click.option(
+    "--format",
+    "kind",
+    type=click.Choice(["parquet", "csv"]),
+    default="parquet",
+    show_default=True,
+    help="One file of this kind per table.",
+)
+@click.option(
+    "--tables",
+    metavar="NAME,…",
+    help="Only these; all_steps … all_probes hold superseded attempts, too. [default: every table "
+    "and signal view that has rows]",
+)
+@click.option("--json", "as_json", is_flag=True, help="What was written, as one JSON array.")
+def export(run: Path, folder: Path, kind: str, tables: str | None, as_json: bool) -> None:
+    """Write the tables and signals of RUN into FOLDER, one file each.
+
+    Each row once: merged parts are not counted twice, and where attempts overlap the last one
+    stands. No file is overwritten. In CSV a NULL is an empty field.
+    """
+    from ..explore.export import export_run
+    from ..runs import open_run
+    from ..storage.layout import to_json
+
+    wanted = None if tables is None else [name.strip() for name in tables.split(",")]
+    with open_run(run) as opened:
+        written = export_run(opened, folder, kind, wanted)
+        damaged = opened.damaged
+    if as_json:
+        click.echo(to_json(written, indent=1))
+    else:
+        _show(written)
+    complain(damaged)
+
+
+def _show(written: list[dict[str, Any]]) -> None:
+    from rich.table import Table
+
+    from ..core.terminal import console, plain
+
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for name in ("file", "rows", "bytes"):
+        table.add_column(name, justify="left" if name == "file" else "right")
+    for row in written:
+        table.add_row(plain(row["file"]), f"{row['rows']:,}", f"{row['bytes']:,}")
+    console(wide=True).print(table)

@@ -1,0 +1,201 @@
+"""`lldscope import SOURCE… --to RUN`: logs of other trainers as a run."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ..core.errors import LldscopeError, UsageError
+
+if TYPE_CHECKING:
+    from ..importers.build import Import, Outcome
+    from ..importers.source import Asked
+
+_LISTED = 12  # names of metrics in the summary
+
+
+def _formats(context: click.Context, param: click.Parameter, value: bool) -> None:
+    """The formats, one a line."""
+    if not value:
+        return
+    from ..importers.source import sources
+
+    for source in sources():
+        needs = f" (needs: pip install {source.needs})" if source.needs else ""
+        click.echo(f"{source.name:<18} {source.words}{needs}")
+    context.exit()
+
+
+@click.command("import")
+@click.argument("source", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option(
+    "--to", "run", required=True, type=click.Path(path_type=Path), help="Directory of the run."
+)
+@click.option("--format", "wanted", metavar="NAME", help="Do not look: it is of this format.")
+@click.option(
+    "--formats", is_flag=True, is_eager=True, expose_value=False, callback=_formats,
+    help="List the formats.",
+)  # fmt: skip
+@click.option(
+    "--map", "maps", multiple=True, metavar="OURS=THEIRS",
+    help="A signal, or step, by its name in the file: reward=train/reward_mean.",
+)  # fmt: skip
+@click.option("--run", "chosen", metavar="NAME", help="Which run of a store that holds several.")
+@click.option(
+    "--correct-from", type=float, default=1.0, show_default=True, metavar="REWARD",
+    help="Rollouts with at least this reward count as correct.",
+)  # fmt: skip
+@click.option(
+    "--exact-match", is_flag=True,
+    help="Judge rollouts by comparing <answer> with the golden answers in the file.",
+)  # fmt: skip
+@click.option("--follow", is_flag=True, help="Keep up with sources that grow, until Ctrl-C.")
+@click.option("--json", "as_json", is_flag=True, help="What was done, as one JSON object.")
+def import_(
+    source: tuple[Path, ...],
+    run: Path,
+    wanted: str | None,
+    maps: tuple[str, ...],
+    chosen: str | None,
+    correct_from: float,
+    exact_match: bool,
+    follow: bool,
+    as_json: bool,
+) -> None:
+    """Import the logs of one run, of whatever trainer, as a run that every command can read.
+
+    The format is found by looking. Several files, and folders, of one run go together. Importing
+    again gives the same run; a run that was recorded is never overwritten. What could not be read
+    is counted, and metrics that stand for no signal are kept under their own names.
+
+    \b
+    lldscope import train.log --to runs/theirs
+    lldscope import train.log rollouts/ --to runs/theirs
+    """
+    from ..importers.source import Asked
+
+    asked = Asked(_columns(maps), correct_from, exact_match, chosen)
+    task, outcome = _imported(source, run, asked, wanted, follow)
+    _show(outcome, as_json)
+    if follow:
+        _follow(task, as_json)
+
+
+def _imported(
+    source: tuple[Path, ...], run: Path, asked: Asked, wanted: str | None, follow: bool
+) -> tuple[Import, Outcome]:
+    """Whoever follows a trainer that has not logged anything yet waits for it."""
+    from ..importers.build import POLL_SECONDS, Import, NothingImported
+
+    waited = False
+    while True:
+        try:
+            task = Import(source, run, asked, wanted)
+            with _progress(task) as advance:
+                return task, task.build(advance, live=follow)
+        except NothingImported as nothing:
+            if not follow:
+                raise
+            if not waited:
+                click.echo(f"lldscope: {nothing}\nlldscope: waiting; Ctrl-C ends it.", err=True)
+            waited = True
+            time.sleep(POLL_SECONDS)
+
+
+def _columns(maps: tuple[str, ...]) -> dict[str, str]:
+    from ..importers.mapping import TOLD
+
+    columns = {}
+    for given in maps:
+        ours, _, theirs = given.partition("=")
+        if not theirs or ours not in TOLD | {"step"}:
+            raise UsageError(
+                f"--map {given}: write OURS=THEIRS, where OURS is step or a signal with a mean "
+                f"(`lldscope schema signals`), for example reward=train/reward_mean."
+            )
+        columns[ours] = theirs
+    return columns
+
+
+@contextmanager
+def _progress(task: Import) -> Iterator[Callable[[int], None]]:
+    """A bar over the bytes to read, where a person looks on."""
+    from ..core.terminal import console
+
+    out = console(stderr=True, live=True)
+    if not out.is_terminal:
+        yield lambda n: None
+        return
+    from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn
+
+    with Progress(
+        BarColumn(), DownloadColumn(), TimeRemainingColumn(), console=out, transient=True
+    ) as bar:
+        reading = bar.add_task("", total=task.size)
+        yield lambda n: bar.advance(reading, n)
+
+
+def _follow(task: Import, as_json: bool) -> None:
+    click.echo("lldscope: following; Ctrl-C ends it.", err=True)
+
+    def wait(seconds: float) -> bool:
+        time.sleep(seconds)
+        return False
+
+    def tell(outcome: Outcome) -> None:
+        if as_json:
+            _show(outcome, as_json)
+        else:
+            click.echo(f"{outcome.steps} steps", err=True)
+
+    try:
+        task.follow(wait, tell)
+    except KeyboardInterrupt:
+        task.close("the import was interrupted; the run itself may go on")
+    except LldscopeError as error:
+        task.close(f"the import could not go on: {error}")
+        raise
+
+
+def _show(outcome: Outcome, as_json: bool) -> None:
+    from ..core.terminal import plain
+    from ..storage.layout import to_json
+
+    found = outcome.found
+    if as_json:
+        told: dict[str, Any] = {
+            "schema": 1,
+            "run": str(outcome.run),
+            "formats": outcome.formats,
+            "steps": outcome.steps,
+            "attempts": outcome.attempts,
+            "rows": outcome.rows,
+            "unchanged": outcome.unchanged,
+            "skipped": dict(found.skipped),
+            "unmapped": sorted(found.names),
+            "notes": list(found.notes),
+        }
+        click.echo(to_json(told))
+        return
+    if outcome.unchanged:
+        click.echo(f"{plain(outcome.run)}: unchanged since the last import.")
+    else:
+        formats = ", ".join(f"{n} × {name}" for name, n in outcome.formats.items())
+        attempts = f", {outcome.attempts} attempts" if outcome.attempts > 1 else ""
+        click.echo(f"{plain(outcome.run)}: {outcome.steps} steps{attempts} from {formats}.")
+        rows = ", ".join(f"{n:,} {table}" for table, n in outcome.rows.items())
+        click.echo(f"rows: {rows}")
+    for note in found.notes:
+        click.echo(f"lldscope: {plain(note)}", err=True)
+    for reason, n in found.skipped.items():
+        click.echo(f"lldscope: passed over {n} × {plain(reason)}.", err=True)
+    if found.names:
+        names = sorted(found.names)
+        more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
+        listed = ", ".join(plain(n) for n in names[:_LISTED])
+        click.echo(f"lldscope: kept under their own names: {listed}{more}.", err=True)

@@ -1,0 +1,135 @@
+"""`lldscope query RUN SQL`: what no other command foresaw."""
+
+from __future__ import annotations
+
+import csv
+import os
+import re
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from io import StringIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from .shared import Place, complain
+
+if TYPE_CHECKING:
+    from ..query.sandbox import Answer
+    from ..run import Run
+
+_GRACE = 10.0  # seconds that a stopped query has to stop
+_NUMBERS = re.compile(r"[A-Z]*INT(EGER)?|FLOAT|DOUBLE|DECIMAL\(.*\)")  # types of DuckDB
+
+
+@click.command()
+@click.argument("run", type=Place())
+@click.argument("sql")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object per row.")
+@click.option("--csv", "as_csv", is_flag=True, help="CSV with a header line.")
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=0.1),
+    default=60.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Stop a query that takes longer.",
+)
+def query(run: Path, sql: str, as_json: bool, as_csv: bool, timeout: float) -> None:
+    """Run one SELECT over the tables and views of RUN.
+
+    Tables: steps, updates, responses, actions, tokens, evals, probes, scalars (the last attempt
+    where steps overlap), all_steps … all_scalars (every attempt). Views: signals, action_signals,
+    probe_signals and those they are built from. The run is never changed.
+
+    \b
+    lldscope query runs/a "SELECT step, reward, delta_correct FROM signals LIMIT 5"
+    """
+    from ..core.errors import UsageError
+    from ..runs import open_run
+    from ..storage.layout import to_json
+
+    if as_json and as_csv:
+        raise UsageError("Choose one of --json and --csv.")
+    with open_run(run) as opened:
+        last_resort = _end_this_process_after(timeout + _GRACE, timeout)
+        try:
+            answer = _answer(opened, sql, timeout)
+        finally:
+            last_resort.cancel()
+        damaged = opened.damaged
+    if as_csv:
+        _write_csv(answer)
+    elif as_json:
+        for row in answer.rows:
+            click.echo(to_json(dict(zip(answer.names, row, strict=True))))
+    else:
+        _show(answer)
+    complain(damaged)
+
+
+def _answer(run: Run, sql: str, timeout: float) -> Answer:
+    """Asked in a thread: DuckDB looks for a Ctrl-C only between long pieces of work, but stops
+    within one if another thread tells it to."""
+    with ThreadPoolExecutor(1) as worker:
+        asked = worker.submit(run.rows, sql, timeout)
+        try:
+            return asked.result()
+        except KeyboardInterrupt:
+            run.interrupt()
+            raise
+
+
+def _end_this_process_after(seconds: float, limit: float) -> threading.Timer:
+    """A function that makes one giant value is not stopped by DuckDB's interrupt."""
+
+    def end() -> None:
+        message = f"lldscope: the query took longer than {limit:g} s and did not stop when asked."
+        click.echo(message, err=True)
+        sys.stderr.flush()
+        os._exit(2)
+
+    timer = threading.Timer(seconds, end)
+    timer.daemon = True
+    timer.start()
+    return timer
+
+
+def _write_csv(answer: Answer) -> None:
+    """NULL is empty; NaN and Inf are `nan`, `inf` and `-inf`, as `lldscope export` writes them."""
+    import numpy as np
+
+    # A FLOAT with the digits that it has, and no more.
+    singles = [i for i, kind in enumerate(answer.types) if kind == "FLOAT"]
+    lines = StringIO()
+    writer = csv.writer(lines, lineterminator="\n")
+    writer.writerow(answer.names)
+    for row in answer.rows:
+        cells = list(row)
+        for i in singles:
+            cells[i] = None if row[i] is None else np.float32(row[i])
+        writer.writerow(cells)
+    click.echo(lines.getvalue(), nl=False)
+
+
+def _show(answer: Answer) -> None:
+    from rich.table import Table
+
+    from ..core.terminal import console, plain
+
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for name, kind in zip(answer.names, answer.types, strict=True):
+        table.add_column(plain(name), justify="right" if _NUMBERS.fullmatch(kind) else "left")
+    for row in answer.rows:
+        table.add_row(*(_cell(value) for value in row))
+    console(wide=True).print(table)
+
+
+def _cell(value: Any) -> str:
+    from ..core.terminal import plain
+
+    if value is None:
+        return "–"
+    return f"{value:.5g}" if isinstance(value, float) else plain(value)

@@ -1,0 +1,36 @@
+"""`lldscope report RUN -o FILE.html`: what happened in a run, what it cost, what to change."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from .check import arl_option, rules_option
+from .documents import document_options, form_of, write_document
+from .shared import Place, complain
+
+
+@click.command()
+@click.argument("run", type=Place())
+@document_options("html")
+@arl_option
+@rules_option
+def report(
+    run: Path, file: Path | None, kind: str | None, arl: float | None, rules: Path | None
+) -> None:
+    """Write the post-mortem of RUN: phases, alarms and the time they left, what lost likelihood,
+    look-alikes, what to change next, and what the log cannot tell.
+
+    The HTML is one file that opens from disk and loads nothing. A run that lives is told as of its
+    last row, one that is well as well.
+    """
+    from ..alarms.user_rules import all_rules
+    from ..report import post_mortem
+    from ..runs import open_run
+
+    kind = form_of(file, kind)
+    with open_run(run) as opened:
+        facts = post_mortem(opened, arl, all_rules(rules))
+    write_document(facts, kind, file)
+    complain(facts["damaged"], facts["dropped"])

@@ -1,0 +1,74 @@
+"""`lldscope runs [ROOT]`: the runs under a folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from .shared import Place
+
+
+@click.command()
+@click.argument("root", type=Place(), default=Path("runs"))
+@click.option("--json", "as_json", is_flag=True, help="One JSON array on stdout.")
+def runs(root: Path, as_json: bool) -> None:
+    """List the runs under ROOT (default: runs) with verdict, phase and age of the last row."""
+    from ..runs import find_runs
+    from ..storage.layout import to_json
+
+    rows = [_row(path, root) for path in find_runs(root)]
+    if as_json:
+        click.echo(to_json(rows, indent=1))
+    elif rows:
+        _show(rows)
+    else:
+        click.echo(f"lldscope: no runs under {root} yet.", err=True)
+
+
+def _row(path: Path, root: Path) -> dict[str, Any]:
+    """A run's line; a run that cannot be opened is listed with the reason."""
+    from ..core.errors import LldscopeError
+    from ..monitor.health import check
+    from ..runs import open_run
+
+    name = path.name if path == root else path.relative_to(root).as_posix()
+    try:
+        run = open_run(path, root)
+        state = check(run)
+    except LldscopeError as error:
+        return {"run": name, "error": str(error)}
+    wanted = ("verdict", "phase", "evidence", "last_step", "life", "last_row_age_seconds")
+    firing = [a["rule"] for a in state["alerts"] if a["state"] == "firing"]
+    group = run.info.get("group")
+    told = {k: state[k] for k in wanted}
+    return {"run": name, "group": group, **told, "firing": firing, "damaged": state["damaged"]}
+
+
+def _show(rows: list[dict[str, Any]]) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    from ..core.terminal import VERDICT_STYLE, age, console, plain
+
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for column in ("run", "verdict", "phase", "evidence", "step", "last row", "alarms"):
+        table.add_column(column, justify="right" if column == "step" else "left")
+    for row in rows:
+        if "error" in row:
+            table.add_row(plain(row["run"]), Text("unreadable", "red"), plain(row["error"]))
+            continue
+        step = "–" if row["last_step"] is None else str(row["last_step"])
+        last = f"{age(row['last_row_age_seconds'])} ago, {row['life']}"
+        verdict = Text(row["verdict"], VERDICT_STYLE[row["verdict"]])
+        table.add_row(
+            plain(row["run"]), verdict, row["phase"] or "–", row["evidence"], step, last,
+            ", ".join([*row["firing"], *_damage(row)]),
+        )  # fmt: skip
+    console().print(table)
+
+
+def _damage(row: dict[str, Any]) -> list[str]:
+    n = len(row["damaged"])
+    return [f"{n} damaged: see check"] if n else []

@@ -1,0 +1,164 @@
+"""What `check`, `runs` and `watch` show people on a terminal."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ..core.terminal import (
+    SEVERITY_MARK,
+    SEVERITY_STYLE,
+    VERDICT_STYLE,
+    age,
+    console,
+    number,
+    plain,
+    sparkline,
+)
+
+if TYPE_CHECKING:
+    from rich.console import Console, Group
+    from rich.table import Table
+    from rich.text import Text
+
+    from ..runs import Run
+
+# Signal, its label, and digits: what a person wants to see first.
+SHOWN = (
+    ("reward", "reward", 3),
+    ("delta_correct", "Δ correct, nats", 3),
+    ("correct_logp", "log π correct", 3),
+    ("entropy", "entropy, nats", 3),
+    ("grad_norm", "gradient norm", 3),
+    ("valid_searches", "searches", 3),
+)
+
+
+def status_line(state: dict[str, Any]) -> Text:
+    """Verdict, phase, evidence, alarms and age of a run in one line."""
+    from rich.text import Text
+
+    return Text.assemble(_head(state), _firing(state, "  "), (f"  {life_words(state)}", "dim"))
+
+
+def _head(state: dict[str, Any]) -> Text:
+    from rich.text import Text
+
+    phase = state["phase"] or "no phase (no likelihoods in this log)"
+    return Text.assemble(
+        (state["verdict"].upper(), VERDICT_STYLE[state["verdict"]]),
+        (f"  phase {phase}", "bold"),
+        (f"  evidence {state['evidence']}", "dim"),
+        (f"  step {_or_dash(state['last_step'])}", ""),
+    )
+
+
+def _firing(state: dict[str, Any], before: str = "") -> Text:
+    """The worst alarm that fires, and how many more."""
+    from rich.text import Text
+
+    firing = [a for a in state["alerts"] if a["state"] == "firing" and a["severity"] != "info"]
+    if not firing:
+        return Text()
+    worst = firing[0]
+    since = _or_dash(worst["episodes"][-1][0])
+    words = f"{before}{SEVERITY_MARK[worst['severity']]} {worst['rule']} since step {since}"
+    more = f" and {len(firing) - 1} more" if len(firing) > 1 else ""
+    return Text.assemble((words, SEVERITY_STYLE[worst["severity"]]), more)
+
+
+def live_block(run: Run, state: dict[str, Any], width: int) -> Group:
+    """`watch`: the same in lines that fit a terminal, none longer than `width`."""
+    from rich.console import Group
+    from rich.text import Text
+
+    name = Text.assemble((plain(run.name), "bold"), "  ", _head(state))
+    life = Text.assemble(_firing(state), "  " if _firing(state) else "", (life_words(state), "dim"))
+    for line in (name, life):
+        line.no_wrap, line.overflow = True, "ellipsis"
+    return Group(name, signal_table(run, width), life)
+
+
+def life_words(state: dict[str, Any]) -> str:
+    last = f"last row {age(state['last_row_age_seconds'])} ago"
+    if state["life"] == "live":
+        return last
+    reason = f" ({plain(state['reason'])})" if state["reason"] else ""
+    return f"{state['life']}{reason}, {last}"
+
+
+def show_state(run: Run, state: dict[str, Any]) -> None:
+    """`check`: the status line, the signals as sparklines, phases, alarms and look-alikes."""
+    out = console()
+    out.print(plain(run.name), style="bold", end="  ")
+    out.print(status_line(state))
+    if state["last_step"] is None:
+        return
+    out.print(signal_table(run, out.width))
+    spans = [f"{s['phase'] or '–'} {s['start_step']}–{s['end_step']}" for s in state["phases"]]
+    out.print(f"phases       {' → '.join(spans)}")
+    for alert in state["alerts"]:
+        out.print(alert_text(alert))
+    for alert in state["pending"]:
+        out.print(f"· pending {alert['rule']}  step {alert['step']}: {plain(alert['message'])}")
+    _show_look_alikes(out, state)
+
+
+def _show_look_alikes(out: Console, state: dict[str, Any]) -> None:
+    """Causes that the log supports with their evidence, then in a line each the others."""
+    by_answer: dict[str, list[str]] = {}
+    for name, answer in state["look_alikes"].items():
+        by_answer.setdefault(answer, []).append(name)
+    for name in by_answer.get("supported", []):
+        out.print(f"cause        {name}: {plain(state['look_alike_evidence'][name])}")
+    for answer, word in (("ruled_out", "ruled out"), ("not_observable", "unobservable")):
+        if names := by_answer.get(answer):
+            out.print(f"{word:<12} {' · '.join(names)}", style="dim")
+
+
+def signal_table(run: Run, width: int = 100) -> Table:
+    """The main signals: label, sparkline over the whole run, first, last, smallest, largest.
+
+    The sparkline gives way where `width` is small.
+    """
+    from rich.table import Table
+
+    signals = run.signals()
+    rows = []
+    for name, label, digits in SHOWN:
+        known = signals[name].astype("float64").dropna()
+        if len(known):
+            ends = (known.iloc[0], known.iloc[-1], known.min(), known.max())
+            rows.append((label, known.tolist(), [number(v, digits) for v in ends]))
+    columns = list(zip(*(texts for _, _, texts in rows), strict=True))
+    taken = sum(2 + max(5, *map(len, texts)) for texts in columns)
+    label_width = max((len(label) for label, _, _ in rows), default=0)
+    bars = max(8, min(40, width - label_width - 2 - taken - 1))
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    table.add_column("", no_wrap=True)
+    table.add_column("whole run", no_wrap=True, width=max(bars, len("whole run")))
+    for name in ("first", "last", "min", "max"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for label, values, texts in rows:
+        table.add_row(label, sparkline(values, bars), *texts)
+    return table
+
+
+def alert_text(alert: dict[str, Any]) -> Text:
+    """An alarm: what and when, and, while it fires, what to do."""
+    from rich.text import Text
+
+    fired, resolved = alert["episodes"][-1]
+    head = f"{SEVERITY_MARK[alert['severity']]} {alert['severity']} {alert['rule']}"
+    if resolved is not None:
+        words = f"  resolved at step {resolved} after firing at step {fired}"
+        return Text.assemble((head, "dim"), words)
+    again = "" if fired == alert["step"] else f" again, for the first time at step {alert['step']}"
+    return Text.assemble(
+        (head, SEVERITY_STYLE[alert["severity"]]),
+        f"  step {_or_dash(fired)}{again}: {plain(alert['message'])}\n",
+        (f"  → {alert['advice']}", "dim"),
+    )
+
+
+def _or_dash(value: Any) -> str:
+    return "–" if value is None else str(value)

@@ -1,0 +1,103 @@
+"""What `watch` shows: JSON lines for programs, plain lines for logs, a live block for people.
+
+Each face is a context manager that gives a function (follower, look, events) → None.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from ..monitor.follow import Follower, Look
+
+Show = Callable[["Follower", "Look | None", Sequence[dict[str, Any]]], None]
+
+STATUS = ("schema", "run", "id", "path", "verdict", "evidence", "phase", "last_step", "life",
+          "over", "reason", "damaged", "dropped")  # fmt: skip
+
+
+@contextlib.contextmanager
+def json_lines() -> Iterator[Show]:
+    """A line of type `waiting`, `alert` or `status` whenever it differs from the one before."""
+    from ..monitor.health import CHECK_SCHEMA
+    from ..storage.layout import to_json
+
+    last: dict[str, Any] | None = None
+
+    def show(follower: Follower, look: Look | None, events: Sequence[dict[str, Any]]) -> None:
+        nonlocal last
+        for event in events:
+            click.echo(to_json(event))
+        if look is None:
+            now = {"schema": CHECK_SCHEMA, "path": str(follower.path), "reason": follower.waiting}
+        else:
+            now = {key: look.state[key] for key in STATUS}
+        if now != last:
+            last = now
+            kind = "waiting" if look is None else "status"
+            click.echo(to_json({"type": kind, "time": time.time(), **now}))
+        sys.stdout.flush()
+
+    yield show
+
+
+@contextlib.contextmanager
+def plain_lines() -> Iterator[Show]:
+    """For logs: a line when verdict, phase or life change, and for each alarm."""
+    from ..core.terminal import console
+    from .views import alert_text, status_line
+
+    out = console()
+    last: tuple[Any, ...] | None = None
+
+    def show(follower: Follower, look: Look | None, events: Sequence[dict[str, Any]]) -> None:
+        nonlocal last
+        now = (
+            (follower.waiting,)
+            if look is None
+            else tuple(look.state[key] for key in ("verdict", "phase", "life"))
+        )
+        if now != last:
+            last = now
+            if look is None:
+                click.echo(_waiting(follower), err=True)
+            else:
+                out.print(status_line(look.state))
+        for event in events:
+            out.print(alert_text(event))
+        sys.stdout.flush()
+
+    yield show
+
+
+@contextlib.contextmanager
+def live() -> Iterator[Show]:
+    """For people: one calm block that is redrawn in place; alarms scroll by above it."""
+    from rich.live import Live
+    from rich.text import Text
+
+    from ..core.terminal import console
+    from .views import alert_text, live_block
+
+    with Live(console=console(live=True), auto_refresh=False) as screen:
+
+        def show(follower: Follower, look: Look | None, events: Sequence[dict[str, Any]]) -> None:
+            for event in events:
+                screen.console.print(alert_text(event))
+            if look is None or follower.run is None:
+                screen.update(Text(_waiting(follower), "dim"), refresh=True)
+            else:
+                width = screen.console.width
+                screen.update(live_block(follower.run, look.state, width), refresh=True)
+
+        yield show
+
+
+def _waiting(follower: Follower) -> str:
+    return f"lldscope: waiting for {follower.path} to appear. {follower.waiting}"

@@ -1,0 +1,1 @@
+"""What every room uses: the registry of tables and columns, errors, text, colours."""

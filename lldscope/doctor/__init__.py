@@ -1,0 +1,1 @@
+"""Whether a run directory or an installation is intact, and how to repair it."""

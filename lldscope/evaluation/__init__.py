@@ -1,0 +1,1 @@
+"""How well alarms do on runs whose end is known."""

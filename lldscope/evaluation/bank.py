@@ -1,0 +1,103 @@
+"""A bank of labelled runs, to judge alarms on.
+
+    BANK/
+      index.jsonl              one JSON object a run, see `read_bank`
+      signals/RUN.parquet      one row per step, the columns of the view `signals`
+
+A line of the index may name a run directory instead (`path`), so that runs need not be exported.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, get_args
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ..core.errors import LldscopeError, RunNotFound
+from ..core.schema import SIGNALS
+
+Outcome = Literal["held", "declined", "collapsed"]
+Split = Literal["development", "test", "all"]
+
+
+@dataclass(frozen=True)
+class LabelledRun:
+    """A run of the bank. `collapse_step` is where its reward collapsed, `fault` what was broken in
+    it on purpose, and `path` a run directory or a Parquet file of signals."""
+
+    name: str
+    outcome: Outcome
+    collapse_step: int | None
+    test: bool
+    fault: str | None
+    path: Path
+
+    @property
+    def label(self) -> str:
+        """What the run is counted under: its fault, or its outcome."""
+        return self.fault or self.outcome
+
+    def signals(self) -> pd.DataFrame:
+        """One row per step with the columns of `schema.SIGNALS`; NaN where there is no column."""
+        if self.path.is_dir():
+            from ..runs import open_run
+
+            with open_run(self.path) as run:
+                return run.signals()
+        if not self.path.is_file():
+            raise RunNotFound(f"The bank's run {self.name} should be at {self.path}: it is not.")
+        try:
+            frame = pq.read_table(self.path).to_pandas()
+        except (OSError, pa.ArrowException) as error:
+            raise LldscopeError(f"{self.path} is not a Parquet file: {error}") from None
+        if "step" not in frame or frame["step"].isna().any():
+            raise LldscopeError(f"{self.path} has no step in every row.")
+        frame = frame.reindex(columns=list(SIGNALS.names))
+        return frame.sort_values("step", ignore_index=True)
+
+
+def read_bank(bank: Path, split: Split = "all") -> list[LabelledRun]:
+    """The runs of a bank, by name.
+
+    Each line of `index.jsonl` has `run` (its name) and `outcome` (held, declined or collapsed);
+    `collapse_step` where it collapsed; if wanted `split` ("test" keeps a run out of "development"),
+    `fault`, and `path` (a run directory or a Parquet file of signals, from the bank's folder;
+    default `signals/RUN.parquet`). Other keys are ignored.
+    """
+    file = bank / "index.jsonl"
+    if not file.is_file():
+        raise RunNotFound(f"{file} is missing: a bank has one line of JSON there for each run.")
+    runs = []
+    for number, text in enumerate(file.read_text("utf-8").splitlines(), 1):
+        if text.strip():
+            runs.append(_run(text, bank, f"{file} line {number}"))
+    names = [run.name for run in runs]
+    if twice := {name for name in names if names.count(name) > 1}:
+        raise LldscopeError(f"{file} has more than one line for {', '.join(sorted(twice))}.")
+    wanted = [run for run in runs if split == "all" or run.test == (split == "test")]
+    return sorted(wanted, key=lambda run: run.name)
+
+
+def _run(text: str, bank: Path, where: str) -> LabelledRun:
+    try:
+        line = json.loads(text)
+    except ValueError as error:
+        raise LldscopeError(f"{where} is not JSON: {error}") from None
+    if not isinstance(line, dict) or not isinstance(line.get("run"), str):
+        raise LldscopeError(f"{where} has no run: the run's name belongs there.")
+    step = line.get("collapse_step")
+    outcome: Outcome | None = next((o for o in get_args(Outcome) if o == line.get("outcome")), None)
+    if outcome is None:
+        known = ", ".join(get_args(Outcome))
+        raise LldscopeError(f"{where}: outcome is {line.get('outcome')!r}, not one of {known}.")
+    if (outcome == "collapsed") != isinstance(step, int):
+        raise LldscopeError(f"{where}: a collapsed run, and no other, has a collapse_step.")
+    path = bank / (line.get("path") or f"signals/{line['run']}.parquet")
+    return LabelledRun(
+        line["run"], outcome, step, line.get("split") == "test", line.get("fault"), path
+    )

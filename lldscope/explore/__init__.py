@@ -1,0 +1,1 @@
+"""Responses, trajectories, comparisons and exports of a run."""

@@ -1,0 +1,238 @@
+"""Which responses a run holds: filtered, sorted and read a page at a time, however many there are.
+
+Δ is that of `response_likelihood`: log π after the step's updates minus before, summed over the
+actions of a response, in nats; NULL unless every action was re-scored.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from ..runs import Run
+from ..signals.evidence import SMOOTH
+
+PAGE = 50  # responses read at once
+SECONDS = 20.0  # one page may take
+KEY = ["step", "rank", "response_id"]
+
+# What the responses can be sorted by, and which table beside `responses` it needs.
+ORDERS = {
+    "step": ("r.step", None),
+    "group": ("r.group_id", None),
+    "reward": ("r.reward", None),
+    "tokens": ("r.n_tokens", None),
+    "delta": ("l.delta", "likelihood"),
+    "logp": ("l.logp_old / l.n_tokens", "likelihood"),
+}
+
+_JOINS = {
+    "likelihood": "LEFT JOIN (FROM response_likelihood WHERE {steps}) l "
+    "USING (step, rank, response_id)",
+    "tokens": "LEFT JOIN (SELECT DISTINCT step, rank, response_id, true AS told FROM tokens "
+    "WHERE {steps}) t USING (step, rank, response_id)",
+}
+
+_DESCRIBED = """
+SELECT r.step, r.rank, r.response_id, r.group_id, r.data_source, r.correct, r.reward, r.advantage,
+    r.n_tokens, r.n_actions, r.n_searches, r.answered, r.truncated, r.text IS NOT NULL AS has_text,
+    l.delta, l.logp_old / l.n_tokens AS logp, l.mixed,
+    CASE WHEN NOT isfinite(l.delta) THEN l.delta::VARCHAR END AS odd,
+    coalesce(t.told, false) AS has_tokens
+FROM responses r {likelihood} {tokens}
+WHERE r.{steps}
+"""
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Which responses; None: any. Bounds are included. `tokens`: with tokens recorded or without.
+
+    What was not measured meets no bound and is neither correct nor wrong, cut nor whole.
+    """
+
+    first: int | None = None
+    last: int | None = None
+    group: int | None = None
+    correct: bool | None = None
+    data_source: str | None = None
+    truncated: bool | None = None
+    tokens: bool | None = None
+    delta_from: float | None = None
+    delta_to: float | None = None
+    tokens_from: int | None = None
+    tokens_to: int | None = None
+
+
+@dataclass(frozen=True)
+class Page:
+    """Some rows of an answer, in order, and how many there are in all."""
+
+    rows: pd.DataFrame
+    total: int
+    offset: int
+
+
+def find_responses(
+    run: Run, wanted: Wanted, order: str = "step", descending: bool = False, offset: int = 0
+) -> Page:
+    """A page of the responses that are wanted; an offset beyond the end gives the last page.
+
+    Raises UsageError where the answer takes too long.
+    """
+    keys, total = _keys(run, wanted, order, descending, offset)
+    if not len(keys) and offset:
+        offset = max(0, (count_responses(run, wanted) - 1) // PAGE * PAGE)
+        keys, total = _keys(run, wanted, order, descending, offset)
+    return Page(describe(run, keys), total, offset)
+
+
+def count_responses(run: Run, wanted: Wanted) -> int:
+    """How many responses are wanted."""
+    tables, clauses, values = _asked(wanted)
+    sql = f"SELECT count(*) AS n FROM responses r {tables} {clauses}"
+    return int(run.sql(sql, values, SECONDS)["n"].iloc[0])
+
+
+def describe(run: Run, keys: pd.DataFrame) -> pd.DataFrame:
+    """What there is to say of the responses of these keys, in their order."""
+    steps = ", ".join(str(int(s)) for s in sorted(set(keys["step"]))) or "NULL"
+    inside = f"step IN ({steps})"
+    joins = {name: join.format(steps=inside) for name, join in _JOINS.items()}
+    rows = run.sql(_DESCRIBED.format(steps=inside, **joins), None, SECONDS)
+    return keys[KEY].merge(rows, on=KEY, how="left")
+
+
+def data_sources(run: Run) -> list[str]:
+    """Every data source of the run's responses, by name."""
+    found = run.sql("SELECT DISTINCT data_source AS name FROM responses ORDER BY 1", None, SECONDS)
+    return [str(name) for name in found["name"].dropna()]
+
+
+def _keys(
+    run: Run, wanted: Wanted, order: str, descending: bool, offset: int
+) -> tuple[pd.DataFrame, int]:
+    by, needs = ORDERS[order]
+    tables, clauses, values = _asked(wanted, needs)
+    way = "DESC" if descending else "ASC"
+    sql = (
+        f"SELECT r.step, r.rank, r.response_id, count(*) OVER () AS total FROM responses r "
+        f"{tables} {clauses} ORDER BY {by} {way} NULLS LAST, r.step, r.rank, r.response_id "
+        f"LIMIT {PAGE} OFFSET {int(offset)}"
+    )
+    found = run.sql(sql, values, SECONDS)
+    return found, int(found["total"].iloc[0]) if len(found) else 0
+
+
+def _asked(wanted: Wanted, needs: str | None = None) -> tuple[str, str, list[Any]]:
+    """Joins that the filters and the order need, the WHERE clause, and its values."""
+    tests = [
+        ("r.step >= ?", wanted.first),
+        ("r.step <= ?", wanted.last),
+        ("r.group_id = ?", wanted.group),
+        ("r.correct = ?", wanted.correct),
+        ("r.data_source = ?", wanted.data_source),
+        ("r.truncated = ?", wanted.truncated),
+        ("r.n_tokens >= ?", wanted.tokens_from),
+        ("r.n_tokens <= ?", wanted.tokens_to),
+        ("coalesce(t.told, false) = ?", wanted.tokens),
+        ("NOT isnan(l.delta) AND l.delta >= ?", wanted.delta_from),
+        ("NOT isnan(l.delta) AND l.delta <= ?", wanted.delta_to),
+    ]
+    asked = [(sql, value) for sql, value in tests if value is not None]
+    used = " ".join(sql for sql, _ in asked)
+    marks = {"likelihood": "l.delta", "tokens": "t.told"}
+    needed = {name for name, mark in marks.items() if name == needs or mark in used}
+    low = 0 if wanted.first is None else wanted.first
+    high = 2**31 - 1 if wanted.last is None else wanted.last
+    inside = f"step BETWEEN {int(low)} AND {int(high)}"
+    joins = [join.format(steps=inside) for name, join in _JOINS.items() if name in needed]
+    where = " AND ".join(f"({sql})" for sql, _ in asked)
+    return " ".join(joins), f"WHERE {where}" if where else "", [value for _, value in asked]
+
+
+# -- from an alarm to the responses behind it -----------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Losers:
+    """Where the correct responses are that lost likelihood around an alarm at `step`.
+
+    `tokens`: those of steps `first` to `last` include some with tokens. Where those of the last
+    SMOOTH steps do not, `moved` is true and first = last is the nearest step whose do.
+    """
+
+    step: int
+    first: int
+    last: int
+    tokens: bool
+    moved: bool = False
+
+
+def losers_at(run: Run, step: int) -> Losers:
+    """Which steps to look at for an alarm at `step`, so that the tokens are there, if any are."""
+    first = max(0, step - SMOOTH + 1)
+    sampled = run.sql("SELECT DISTINCT step FROM tokens", None, SECONDS)["step"]
+    nearest = sorted((int(s) for s in sampled), key=lambda s: (s > step, abs(s - step)))
+    inside = [s for s in nearest if first <= s <= step]
+    if inside and _have_losers(run, inside):
+        return Losers(step, first, step, True)
+    nearest.sort(key=lambda s: (abs(s - step), s > step))
+    for at in range(0, len(nearest), SMOOTH):
+        stretch = nearest[at : at + SMOOTH]
+        found = _have_losers(run, stretch)
+        if found:
+            there = next(s for s in stretch if s in found)
+            return Losers(step, there, there, True, moved=True)
+    return Losers(step, first, step, False)
+
+
+def _have_losers(run: Run, steps: list[int]) -> set[int]:
+    """Those of the steps in which a correct response lost likelihood and has tokens."""
+    inside = f"step IN ({', '.join(map(str, steps))})"
+    told = _JOINS["tokens"].format(steps=inside).removeprefix("LEFT ")
+    sql = f"SELECT DISTINCT step FROM response_likelihood {told} WHERE correct AND delta < 0"
+    return set(run.sql(f"{sql} AND {inside}", None, SECONDS)["step"])
+
+
+# -- Δ by action and step -------------------------------------------------------------------------
+
+_ACTION_MAP = """
+SELECT (step - $1) // $2 AS bin, min(step) AS first_step, max(step) AS last_step,
+    least(action_index, $3) AS action_index, sum(n_actions)::BIGINT AS n_actions,
+    coalesce(sum(n_delta), 0)::BIGINT AS n_delta,
+    sum(delta * n_delta) / nullif(sum(n_delta) FILTER (delta IS NOT NULL), 0) AS delta
+FROM action_signals WHERE correct AND step BETWEEN $1 AND $4
+GROUP BY bin, 4 ORDER BY bin, 4
+"""
+MOST_BINS = 130  # columns of the map of actions
+MOST_ACTIONS = 12  # its rows; later actions are one row
+
+
+@dataclass(frozen=True)
+class ActionMap:
+    """Mean Δ of correct responses' actions by stretch of steps and action index.
+
+    `cells` has a row per stretch (`bin`, steps bin · width + first up to width of them) and
+    action index; delta is NaN where none of its actions was re-scored. The last index of
+    MOST_ACTIONS stands for all from there on.
+    """
+
+    cells: pd.DataFrame
+    first: int
+    last: int
+    width: int
+
+
+def action_map(run: Run, first: int | None = None, last: int | None = None) -> ActionMap | None:
+    """Δ by action and step in a bounded number of cells; None if the run holds no action."""
+    ends = run.sql("SELECT min(step) AS a, max(step) AS b FROM action_signals WHERE correct")
+    if ends["a"].isna().iloc[0]:
+        return None
+    low, high = int(ends["a"].iloc[0]), int(ends["b"].iloc[0])
+    low, high = max(low, first or 0), min(high, high if last is None else last)
+    width = max(1, -(-(high - low + 1) // MOST_BINS))
+    cells = run.sql(_ACTION_MAP, [low, width, MOST_ACTIONS - 1, high])
+    return ActionMap(cells, low, high, width)

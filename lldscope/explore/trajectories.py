@@ -1,0 +1,202 @@
+"""One response turn by turn: its actions, its tokens, and the others of its group.
+
+Text of a model is untrusted; here it is only carried, a long one cut where it is read.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import pandas as pd
+
+from ..runs import Run
+from .responses import KEY, describe
+
+MOST_TOKENS = 1500  # of one response, read at once
+MOST_CHARACTERS = 200  # of one token
+MOST_TEXT = 20_000  # characters of a recorded text
+MOST_GROUP = 128  # responses of one group
+
+_ACTIONS = """
+SELECT action_index, kind, n_tokens, logp_old_sum AS logp_old, logp_post_sum AS logp_post,
+    logp_post_sum::DOUBLE - logp_old_sum::DOUBLE AS delta, n_tokens_down, drop_sum,
+    entropy_sum / nullif(n_tokens, 0) AS entropy, logp_min, llds_gate, tool_ok, docs_hash
+FROM actions WHERE step = ? AND rank = ? AND response_id = ? ORDER BY action_index
+"""
+
+# `odd`: what is not a number, as it was recorded; pandas does not tell NaN from NULL.
+_TOKENS = """
+SELECT position, action_index, token_id, left(text, $5) AS text, length(text) AS characters,
+    logp_old, logp_post, logp_post::DOUBLE - logp_old::DOUBLE AS delta, entropy,
+    CASE WHEN NOT (coalesce(isfinite(logp_old), true) AND coalesce(isfinite(logp_post), true))
+         THEN concat('log π old ', logp_old, ', post ', logp_post) END AS odd
+FROM tokens WHERE step = $1 AND rank = $2 AND response_id = $3 AND position >= $4
+ORDER BY position LIMIT $6
+"""
+
+_KEPT = """
+SELECT left(r.text, $4) AS text, length(r.text) AS characters, t.n, t.own
+FROM responses r, (
+    SELECT count(*) AS n, min(position) FILTER (action_index IS NOT NULL) AS own FROM tokens
+    WHERE step = $1 AND rank = $2 AND response_id = $3
+) t
+WHERE r.step = $1 AND r.rank = $2 AND r.response_id = $3
+"""
+
+# What tells how alike others of a group begin: tokens where they are, or else documents.
+_BEGINNINGS = """
+SELECT rank, response_id, action_index, token_id, left(text, $3) AS text,
+    length(text) AS characters
+FROM tokens WHERE step = $1 AND position <= $2 AND {whom} ORDER BY rank, response_id, position
+"""
+_DOCUMENTS = """
+SELECT rank, response_id, docs_hash FROM actions WHERE step = $1 AND {whom}
+ORDER BY rank, response_id, action_index
+"""
+
+_GROUP = """
+SELECT step, rank, response_id FROM responses WHERE step = $1 AND group_id = $2
+    AND data_source IS NOT DISTINCT FROM $3 ORDER BY rank, response_id LIMIT $4
+"""
+
+
+@dataclass(frozen=True)
+class Key:
+    """Which response."""
+
+    step: int
+    rank: int
+    response_id: int
+
+    @property
+    def values(self) -> list[int]:
+        return [self.step, self.rank, self.response_id]
+
+
+@dataclass(frozen=True)
+class Trajectory:
+    """One response. `about` is a row of `describe`; `tokens` those from `first` on, a bounded
+    number of the `n_tokens` recorded ones; `own` the position of the policy's first token."""
+
+    key: Key
+    about: dict[str, Any]
+    actions: list[dict[str, Any]]
+    tokens: pd.DataFrame
+    n_tokens: int
+    own: int | None
+    text: str | None
+    text_characters: int
+    first: int = 0
+    group: list[dict[str, Any]] = field(default_factory=list)
+
+
+def read_trajectory(
+    run: Run, key: Key, first: int = 0, group: list[dict[str, Any]] | None = None
+) -> Trajectory | None:
+    """The response of this key, its tokens from position `first` on; None if there is none.
+
+    `group`, if it is known: the rows of `group_of`, the response's own among them.
+    """
+    found = run.sql(_KEPT, [*key.values, MOST_TEXT])
+    if not len(found):
+        return None
+    if group is None:
+        group = group_of(run, rows_of(describe(run, pd.DataFrame([key.values], columns=KEY)))[0])
+    kept = rows_of(found)[0]
+    return Trajectory(
+        key,
+        next(row for row in group if key_of(row) == key),
+        rows_of(run.sql(_ACTIONS, key.values)),
+        read_tokens(run, key, first),
+        int(kept["n"]),
+        kept["own"],
+        kept["text"],
+        int(kept["characters"] or 0),
+        first,
+        group,
+    )
+
+
+def read_tokens(run: Run, key: Key, first: int = 0) -> pd.DataFrame:
+    """Tokens of a response from a position on; logs in nats, Δ their difference."""
+    return run.sql(_TOKENS, [*key.values, first, MOST_CHARACTERS, MOST_TOKENS])
+
+
+def group_of(run: Run, about: dict[str, Any]) -> list[dict[str, Any]]:
+    """The responses of the same group as rows of `describe`; itself alone where no group is."""
+    if about["group_id"] is None:
+        return [about]
+    asked = [about["step"], about["group_id"], about["data_source"], MOST_GROUP]
+    rows = rows_of(describe(run, run.sql(_GROUP, asked)))
+    return rows if key_of(about) in map(key_of, rows) else [*rows, about]
+
+
+def paired_with(run: Run, shown: Trajectory) -> Key | None:
+    """The response of the other class, in the same group, that begins most like this one.
+
+    By tokens where they are recorded; otherwise by documents that the first actions brought.
+    None where the group has nobody of the other class, or the class is unknown.
+    """
+    correct = shown.about["correct"]
+    others = [row for row in shown.group if correct is not None and row["correct"] == (not correct)]
+    told = [row for row in others if row["has_tokens"]]
+    if not others:
+        return None
+    among = told or others
+    mine = read_tokens(run, shown.key) if shown.first else shown.tokens
+    keys = ", ".join(f"({k.rank}, {k.response_id})" for k in map(key_of, among))
+    whom = f"(rank, response_id) IN ({keys})"
+    if told:
+        last = int(mine["position"].max()) if len(mine) else 0
+        asked = [shown.key.step, last, MOST_CHARACTERS]
+        rows = run.sql(_BEGINNINGS.format(whom=whom), asked)
+    else:
+        rows = run.sql(_DOCUMENTS.format(whom=whom), [shown.key.step])
+    beginnings = dict(iter(rows.groupby(["rank", "response_id"])))
+
+    def alike(row: dict[str, Any]) -> tuple[int, bool]:
+        part = beginnings.get((row["rank"], row["response_id"]))
+        if part is None:
+            return -1, False
+        count = shared_prefix(mine, part) if told else same_documents(shown.actions, part)
+        return count, row["delta"] is not None
+
+    return key_of(max(among, key=alike))
+
+
+def key_of(row: dict[str, Any]) -> Key:
+    return Key(int(row["step"]), int(row["rank"]), int(row["response_id"]))
+
+
+def shared_prefix(a: pd.DataFrame, b: pd.DataFrame) -> int:
+    """With how many tokens both begin alike, the prompt not counted: those from the policy's first
+    own token on. Tokens are alike where id and text are."""
+    columns = ["token_id", "text", "characters"]
+    both = []
+    for tokens in (a, b):
+        own = tokens["action_index"].notna().to_numpy().nonzero()[0]
+        rest = tokens.iloc[own[0] :] if len(own) else tokens.iloc[:0]
+        both.append(list(rest[columns].astype(object).where(rest[columns].notna(), None).values))
+    pairs = enumerate(zip(*both, strict=False))
+    return next((i for i, (x, y) in pairs if list(x) != list(y)), min(map(len, both)))
+
+
+def same_documents(a: list[dict[str, Any]], b: pd.DataFrame | list[dict[str, Any]]) -> int:
+    """How many first actions brought both the same documents."""
+    others = rows_of(b) if isinstance(b, pd.DataFrame) else b
+    n = 0
+    for x, y in zip(a, others, strict=False):
+        if x["docs_hash"] is None or x["docs_hash"] != y["docs_hash"]:
+            break
+        n += 1
+    return n
+
+
+def rows_of(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    """Rows as dictionaries of plain values; None where nothing was measured."""
+    plain = frame.astype(object).where(frame.notna(), None)
+    return [
+        {str(k): v.item() if hasattr(v, "item") else v for k, v in row.items()}
+        for row in plain.to_dict("records")
+    ]

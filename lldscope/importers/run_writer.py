@@ -1,0 +1,181 @@
+"""Items of the sources → parts of a run directory.
+
+A mean that somebody else computed becomes a row of `scalars` (`means`). Every step that is heard of
+becomes a row of `steps`, with the sums over those of its rollouts that were imported: that is what
+a step consists of for the views.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ..core.schema import TABLES
+from ..recording.buffers import to_arrow
+from ..storage import layout as store
+from ..storage.manifest import PartName, manifest_path
+from ..storage.part_file import seal, write_part
+from .means import Means
+from .source import Findings, Rows, Scalars
+
+PIECE = 200_000  # values of a table in memory before they become a part …
+CHARACTERS = 64  # … where so much of a rollout's text counts as one
+
+
+class RunWriter:
+    """Writes the rows of one run. Means come before rows, which belong to their attempts."""
+
+    def __init__(self, run: Path, found: Findings) -> None:
+        self.run, self.found = run, found
+        self.rows: Counter[str] = Counter()  # by table
+        self.times: tuple[float, float] | None = None
+        self.first_steps: dict[int, int] = {}  # of each attempt, as the means tell
+        self.live = False  # whether what has no time happens now
+        self.after = 0  # attempts of what was there before the file began anew
+        self._known: set[tuple[int, int]] = set()
+        self._told: dict[int, tuple[list[int], list[float | None]]] = {}  # steps and their times
+        self._means = Means()
+        self._columns: dict[tuple[str, int], dict[str, list[Any]]] = {}
+        self._seals: Counter[int] = Counter()
+        self._waiting = 0
+        for folder in (store.MANIFEST_DIR, store.HEARTBEAT_DIR):
+            (run / folder).mkdir(parents=True, exist_ok=True)
+
+    def take(self, item: Scalars | Rows) -> None:
+        if isinstance(item, Scalars):
+            self._scalars(item)
+        else:
+            self._table(item)
+        if self._waiting >= PIECE:
+            self.flush()
+
+    @property
+    def attempts(self) -> list[int]:
+        return sorted({attempt for attempt, _ in self._known})
+
+    @property
+    def steps(self) -> int:
+        return len({step for _, step in self._known})
+
+    # -- means ------------------------------------------------------------------------------------
+
+    def _scalars(self, item: Scalars) -> None:
+        if not 0 <= item.step < 2**31:
+            self.found.skip("entries whose step is no step")
+            return
+        attempt = item.attempt + self.after
+        first = self.first_steps.get(attempt, item.step)
+        self.first_steps[attempt] = min(first, item.step)
+        at = time.time() if self.live and item.time is None else item.time
+        if at is not None:
+            low, high = self.times or (at, at)
+            self.times = min(low, at), max(high, at)
+        if at is not None or (attempt, item.step) not in self._known:
+            self._known.add((attempt, item.step))
+            steps, times = self._told.setdefault(attempt, ([], []))
+            steps.append(item.step)
+            times.append(at)
+        n = self._means.take(attempt, item.step, item.values, self.found)
+        self.rows["scalars"] += n
+        self._waiting += 1 + n
+
+    # -- rows -------------------------------------------------------------------------------------
+
+    def _table(self, item: Rows) -> None:
+        columns = dict(item.columns)
+        steps = columns["step"]
+        told = columns.pop("attempt", None)
+        if told is None:
+            attempts = [self.standing(s) for s in steps]
+        else:
+            attempts = [a + self.after for a in told]
+        for attempt in sorted(set(attempts)):
+            keep = [i for i, a in enumerate(attempts) if a == attempt]
+            mine = {name: [values[i] for i in keep] for name, values in columns.items()}
+            self._put(item.table, attempt, mine)
+            if item.table == "responses":
+                self._sums(attempt, mine)
+            elif item.table != "steps":
+                self._heard_of(attempt, mine["step"])
+
+    def standing(self, step: int) -> int:
+        """The attempt whose rows of a step stand: the last that began at it or before."""
+        return max((a for a, first in self.first_steps.items() if first <= step), default=1)
+
+    def _heard_of(self, attempt: int, steps: Sequence[int]) -> None:
+        for step in dict.fromkeys(steps):
+            if (attempt, step) not in self._known:
+                self._known.add((attempt, step))
+                self._put("steps", attempt, {"step": [step]})
+
+    def _sums(self, attempt: int, columns: Mapping[str, list[Any]]) -> None:
+        """A row of `steps` with the sums over these rollouts; a sum is left out where one of them
+        lacks the number."""
+        by_step: dict[int, list[int]] = {}
+        for i, step in enumerate(columns["step"]):
+            by_step.setdefault(step, []).append(i)
+        for step, rows in by_step.items():
+            self._known.add((attempt, step))
+            reward, correct, tokens = (
+                _all([columns[name][i] for i in rows] if name in columns else [None])
+                for name in ("reward", "correct", "n_tokens")
+            )
+            self._put(
+                "steps",
+                attempt,
+                {
+                    "step": [step],
+                    "n_responses": [len(rows)],
+                    "n_correct": [correct and sum(correct)],
+                    "reward_sum": [reward and sum(reward)],
+                    "reward_sq_sum": [reward and sum(r * r for r in reward)],
+                    "n_tokens": [tokens and sum(tokens)],
+                },
+            )
+
+    # -- parts ------------------------------------------------------------------------------------
+
+    def _put(self, table: str, attempt: int, columns: Mapping[str, list[Any]]) -> None:
+        n = len(columns["step"])
+        if not n:
+            return
+        mine = self._columns.setdefault((table, attempt), {})
+        before = len(mine.get("step", ()))
+        for name in columns.keys() - mine.keys():
+            mine[name] = [None] * before
+        for name, values in mine.items():
+            values += columns.get(name) or [None] * n
+        self.rows[table] += n
+        self._waiting += n + sum(len(t or "") for t in columns.get("text") or ()) // CHARACTERS
+
+    def flush(self) -> None:
+        """Bring what waits to the disk, one seal an attempt."""
+        for attempt, (steps, times) in self._told.items():
+            self._put("steps", attempt, {"step": steps, "time": times})
+        self._told.clear()
+        attempts = {attempt for _, attempt in self._columns} | self._means.attempts
+        for attempt in sorted(attempts):
+            self._seals[attempt] += 1
+            name = PartName(attempt, 0, self._seals[attempt], self._seals[attempt])
+            parts = []
+            for table in TABLES:
+                columns = self._columns.pop((table, attempt), None)
+                rows = columns and to_arrow(table, columns, attempt, 0, self._drop)
+                batches = [rows] if rows else []
+                if table == "scalars":
+                    batches += self._means.tables(attempt, self.found)
+                part = write_part(self.run, table, name, batches) if batches else None
+                parts += [part] if part else []
+            manifest_path(self.run, attempt, 0).touch()
+            seal(self.run, attempt, 0, parts)
+        self._waiting = 0
+
+    def _drop(self, reason: str, count: int) -> None:
+        self.found.skip(reason, count)
+
+
+def _all(values: list[Any]) -> list[Any] | None:
+    return None if any(v is None for v in values) else values

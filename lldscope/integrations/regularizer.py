@@ -1,0 +1,91 @@
+"""LLDS in TRL's loss: λ·L_LLDS of `lldscope.losses.llds`, normalised over one whole update.
+
+The mean over the preserving set is one over all micro-batches of an optimizer update and all ranks
+(arXiv 2512.04220 v2, Eq. 4 and 6). TRL adds the micro-batches' losses up as they are, and the
+gradients of the ranks are averaged: a micro-batch's share is Σ penalty / N · ranks, with N counted
+before the update's first backward pass.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..core.errors import LldscopeError
+from ..losses.llds import llds_loss
+from .rollouts import Inputs, action_mask
+
+GATES = ("token", "response", "action")
+
+
+@dataclass(frozen=True)
+class Term:
+    """A micro-batch's share of the loss. Only `loss` carries a gradient, λ included;
+    `unweighted` is without λ. gate, penalty (B, T) as in `lldscope.losses.llds.LLDS`."""
+
+    loss: Tensor
+    unweighted: Tensor
+    gate: Tensor
+    penalty: Tensor
+
+
+class Regulariser:
+    """Adds the term for each micro-batch; `next_update` after every step of the optimizer."""
+
+    def __init__(self, trainer: Any, gate: str, coefficient: float) -> None:
+        if gate not in GATES:
+            raise ValueError(f"llds must be one of {', '.join(GATES)}, got {gate!r}")
+        self._trainer, self._gate, self._coefficient = trainer, gate, coefficient
+        self._count: Tensor | None = None
+        args = trainer.args
+        if args.gradient_accumulation_steps % self._every == 0:
+            raise LldscopeError(
+                "LLDS would do nothing here: TRL makes one optimizer step per rollout batch "
+                f"(gradient_accumulation_steps={args.gradient_accumulation_steps}, "
+                f"steps_per_generation={args.steps_per_generation}, "
+                f"num_iterations={trainer.num_iterations}), so old and new policy are the same "
+                "when the loss is computed, and every gate is shut. Raise steps_per_generation or "
+                "num_iterations, so that a rollout batch serves several steps."
+            )
+
+    @property
+    def _every(self) -> int:
+        """Micro-batches that one rollout batch serves."""
+        return int(self._trainer.args.steps_per_generation * self._trainer.num_iterations)
+
+    def __call__(self, inputs: Inputs, logps: Tensor) -> Term:
+        part = self._llds(inputs, logps)
+        share = part.count / self._window_count(inputs).clamp(min=1)
+        share = share * self._trainer.accelerator.num_processes
+        return Term(part.loss * share, part.unweighted * share, part.gate_open, part.penalty)
+
+    def next_update(self) -> None:
+        self._count = None
+
+    def _llds(self, inputs: Inputs, logps: Tensor) -> Any:
+        return llds_loss(
+            logps, inputs["old_per_token_logps"], action_mask(inputs).long(),
+            inputs["advantages"], gate=self._gate, coefficient=self._coefficient,
+        )  # fmt: skip
+
+    def _window_count(self, inputs: Inputs) -> Tensor:
+        """N, over the update's micro-batches and all ranks."""
+        if self._count is not None:
+            return self._count
+        t = self._trainer
+        window = t.current_gradient_accumulation_steps
+        held = t.args.steps_per_generation
+        if t._step % self._every + window <= self._every:
+            parts = [t._buffered_inputs[(t._step + j) % held] for j in range(window)]
+            self._count = self._preserved(parts)
+            return self._count
+        # The update goes on with a rollout batch that is not made yet: N is estimated from the
+        # batch at hand, as TRL's own normalisers are (`num_items_in_batch` in its loss).
+        return self._preserved(t._buffered_inputs) * (window / held)
+
+    def _preserved(self, parts: list[Inputs]) -> Tensor:
+        counts = [self._llds(part, part["old_per_token_logps"]).count for part in parts]
+        return self._trainer.accelerator.reduce(torch.stack(counts).sum(), reduction="sum")

@@ -1,0 +1,1 @@
+"""LLDS and the policy objectives on tensors, for the trainer and for adapters; needs torch."""

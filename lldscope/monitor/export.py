@@ -1,0 +1,180 @@
+"""Phases and alarms of a watched run as metrics in another tool: TensorBoard, W&B or Trackio.
+
+The tool runs in a process of its own (`mirror_writers`), because W&B and Trackio print, wait for
+networks and hook into the end of a process: whatever they do, the watching goes on, and ends when
+it ends. That process reads one JSON object a line:
+
+    {"step": 12, "phase": 3, "alarms": {"lld-decay": 1, …}, "first": true}
+    {"step": 12, "alert": "warning: …", "text": "…", "severity": "warning"}
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import queue
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator, Sequence
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, get_args
+
+import numpy as np
+
+from ..alarms.registry import RULES
+from ..core.errors import UsageError, interrupted
+from ..signals.phases import Phase
+from .alertmanager import as_text
+from .channels import VARIABLE
+
+if TYPE_CHECKING:
+    from ..alarms.assess import Assessment
+    from .follow import Follower, Look
+
+PHASE_NUMBERS: dict[Phase | None, int] = {phase: n for n, phase in enumerate(get_args(Phase))}
+LEGEND = ", ".join(f"{n} {phase}" for phase, n in PHASE_NUMBERS.items())
+TOOLS = ("tensorboard", "wandb", "trackio")  # each needs the package of its name
+FLUSH_SECONDS = 30.0  # at the end, for what is still on its way
+_NO_PHASE = -1
+
+
+class Mirror:
+    """Sends what is new at each look; a context manager, whose end waits for a limited time."""
+
+    def __init__(self, address: str) -> None:
+        tool, colon, place = address.partition(":")
+        if tool not in TOOLS or not colon or not place.strip("/"):
+            raise UsageError(
+                f"--mirror {address}: write tensorboard:DIR, wandb:PROJECT, wandb:PROJECT/RUN_ID "
+                "or trackio:PROJECT."
+            )
+        spec = find_spec(tool)
+        if spec is None or spec.origin is None:  # a folder of that name is no package
+            raise UsageError(
+                f"--mirror {address} needs the package {tool}, which is not installed here: "
+                f"pip install {tool}"
+            )
+        self._address = address
+        self._steps: Any = np.array([], dtype=np.int64)
+        self._answers: Any = None
+        self._queue: queue.SimpleQueue[tuple[str, str] | None] = queue.SimpleQueue()
+        self._process: subprocess.Popen[str] | None = None
+        self._thread = threading.Thread(target=self._work, name="lldscope-mirror", daemon=True)
+        self._over = False  # whether it has been said that it goes on no more
+        self._thread.start()
+
+    def tell(self, follower: Follower, look: Look, events: Sequence[dict[str, Any]]) -> None:
+        """Queue the steps that are new or whose answer has changed, and the alarms; never waits."""
+        if self._over or follower.run is None:
+            return
+        try:
+            rules = RULES if follower.rules is None else follower.rules
+            assessment = follower.run.assess(follower.arl, follower.rules)
+            lines = [*self._new(assessment, [r.id for r in rules], look.first)]
+            lines += [_alert(event) for event in events]
+        except Exception as error:  # the watching goes on, whatever state the run is in
+            if interrupted(error):
+                raise
+            self._over = True
+            _complain(f"{self._address} is no longer told of the run: {error}")
+            return
+        for line in lines:
+            self._queue.put((follower.run.name, json.dumps(line)))
+
+    def _new(
+        self, assessment: Assessment, rules: Sequence[str], first: bool
+    ) -> Iterator[dict[str, Any]]:
+        """Answers for a step use rows up to it only: an old one changes where the run itself does,
+        as when it is resumed at an earlier step."""
+        steps, answers = answers_of(assessment, rules)
+        if self._answers is None:
+            fresh = np.ones(len(steps), bool)
+        else:
+            at = np.searchsorted(self._steps, steps)
+            fresh = at == len(self._steps)
+            fresh[~fresh] = self._steps[at[~fresh]] != steps[~fresh]
+            fresh[~fresh] = (self._answers[at[~fresh]] != answers[~fresh]).any(axis=1)
+        self._steps, self._answers = steps, answers
+        for step, (phase, *alarms) in zip(steps[fresh], answers[fresh], strict=True):
+            yield {
+                "step": int(step),
+                "phase": None if phase == _NO_PHASE else int(phase),
+                "alarms": {rule: int(on) for rule, on in zip(rules, alarms, strict=True)},
+                "first": first,
+            }
+
+    def __enter__(self) -> Mirror:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self._queue.put(None)
+        self._thread.join(FLUSH_SECONDS)
+        if self._thread.is_alive():
+            if self._process is not None:
+                self._process.kill()
+            _complain(f"{self._address} did not take everything within {FLUSH_SECONDS:.0f} s.")
+
+    # -- in the thread ----------------------------------------------------------------------------
+
+    def _work(self) -> None:
+        with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as said:
+            try:
+                while (item := self._queue.get()) is not None:
+                    run, line = item
+                    self._process = self._process or self._started(run, said)
+                    assert self._process.stdin is not None
+                    self._process.stdin.write(line + "\n")
+                    if self._queue.empty():
+                        self._process.stdin.flush()
+                if self._process is None or self._close() == 0:
+                    return
+            except OSError:
+                self._close()
+            self._over = True
+            said.seek(0)
+            why = [line.strip() for line in said if line.strip()][-1:] or ["it gave no reason"]
+            _complain(f"{self._address} is no longer told of the run: {why[0]}")
+
+    def _started(self, run: str, said: Any) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [sys.executable, "-P", "-m", "lldscope.monitor.export_writers",
+             self._address, run, LEGEND],
+            stdin=subprocess.PIPE, stdout=said, stderr=said, encoding="utf-8",
+            start_new_session=True,  # Ctrl-C is for the watching
+            env={name: value for name, value in os.environ.items() if name != VARIABLE},
+        )  # fmt: skip
+
+    def _close(self) -> int | None:
+        if self._process is None:
+            return None
+        with contextlib.suppress(OSError):
+            assert self._process.stdin is not None
+            self._process.stdin.close()
+        return self._process.wait()
+
+
+def _alert(event: dict[str, Any]) -> dict[str, Any]:
+    title, text = as_text(event)
+    start, end = event["episodes"][-1]
+    step = start if end is None else end
+    return {"step": step or 0, "alert": title, "text": text, "severity": event["severity"]}
+
+
+def answers_of(assessment: Assessment, rules: Sequence[str]) -> tuple[Any, Any]:
+    """Steps (n,), and for each the number of its phase and 0 or 1 for each rule: (n, 1 + rules)."""
+    steps = np.asarray(assessment.evidence.step, dtype=np.int64)
+    answers = np.zeros((len(steps), 1 + len(rules)), np.int8)
+    answers[:, 0] = [PHASE_NUMBERS.get(phase, _NO_PHASE) for phase in assessment.phases]
+    for alert in assessment.alerts:
+        column = 1 + list(rules).index(alert.rule)
+        for start, end in alert.episodes:
+            until = len(steps) if end is None else np.searchsorted(steps, end)
+            answers[np.searchsorted(steps, start) : until, column] = 1
+    return steps, answers
+
+
+def _complain(text: str) -> None:
+    print(f"lldscope: {text}", file=sys.stderr, flush=True)

@@ -1,0 +1,176 @@
+"""Follow a live run: what is new since the last look. Used by `watch`, `demo` and `train`."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+
+from ..core.errors import LldscopeError, RunNotFound
+from ..runs import Run, open_run
+from .health import check, gone
+
+if TYPE_CHECKING:
+    from ..alarms.registry import Rule
+
+log = logging.getLogger("lldscope")
+
+GONE_SECONDS = 30.0  # how long a run may be unreadable before it counts as deleted
+
+
+@dataclass(frozen=True)
+class Look:
+    """The state of the run and the alarms whose state has changed since the last look.
+
+    An alarm in `changed` also says when its last episode `started` and `ended` (Unix time of the
+    steps, None while it fires). In the first look everything is a change, old episodes included.
+    """
+
+    state: dict[str, Any]
+    changed: list[dict[str, Any]]
+    first: bool = False
+
+
+class Follower:
+    """Looks at a run again and again, from any state: not there yet, running, finished, dead.
+
+    `waiting` says why there is no run to look at yet. A run that was there and cannot be read any
+    more keeps its last state for GONE_SECONDS; then it is stalled, and over.
+    """
+
+    def __init__(
+        self, path: Path, arl: float | None = None, rules: Sequence[Rule] | None = None
+    ) -> None:
+        self.path, self.arl, self.rules = path, arl, rules
+        self.run: Run | None = None
+        self.waiting = ""
+        self._id: object = None
+        self._state: dict[str, Any] | None = None
+        self._unreadable_since: float | None = None
+        self._known: dict[str, dict[str, Any]] = {}  # rule → its alarm at the last look
+
+    def look(self) -> Look | None:
+        """The run now; None while there has been no run at the path."""
+        try:
+            state = self._read()
+        except RunNotFound as error:
+            self.waiting = str(error)
+            if self._state is None:
+                return None
+            return self._unreadable("its directory is gone")
+        except (LldscopeError, OSError, duckdb.Error) as error:
+            if self._state is None:
+                raise
+            return self._unreadable(str(error).split("\n")[0])
+        self._unreadable_since = None
+        return self._seen(state)
+
+    def _read(self) -> dict[str, Any]:
+        if self.run is None:
+            self.run = open_run(self.path)
+        else:
+            self.run.refresh()
+        return check(self.run, self.arl, self.rules)
+
+    def _unreadable(self, why: str) -> Look:
+        """A network file system may lose a directory for a moment: only then has the run gone."""
+        now = time.monotonic()
+        self._unreadable_since = self._unreadable_since or now
+        assert self._state is not None
+        if now - self._unreadable_since < GONE_SECONDS:
+            return Look(self._state, [])
+        return self._seen(gone(self._state, why))
+
+    def _seen(self, state: dict[str, Any]) -> Look:
+        first = self._state is None
+        changed = self._changes(state)
+        self._state = state
+        if changed:
+            times = self._step_times()
+            changed = [_timed(alert, times) for alert in changed]
+        return Look(state, changed, first)
+
+    def _changes(self, state: dict[str, Any]) -> list[dict[str, Any]]:
+        now = {a["rule"]: a for a in state["alerts"] if a["state"] != "pending"}
+        before, self._known = self._known, now
+        run_id = self.run.info.get("id") if self.run is not None else None
+        another, self._id = run_id != self._id, run_id
+        # In another run at the same place what fired before has ended, and everything is new.
+        ended = [
+            _ended(alert, state["last_step"])
+            for rule, alert in before.items()
+            if alert["state"] == "firing" and (another or rule not in now)
+        ]
+        if another:
+            before = {}
+        return ended + [
+            a for rule, a in now.items() if rule not in before or _stage(before[rule]) != _stage(a)
+        ]
+
+    def _step_times(self) -> dict[int, float]:
+        if self.run is None:
+            return {}
+        known = self.run.signals()[["step", "time"]].dropna()
+        return dict(zip(known["step"].tolist(), known["time"].tolist(), strict=True))
+
+
+def _stage(alert: dict[str, Any]) -> tuple[str, int]:
+    return alert["state"], len(alert["episodes"])
+
+
+def _ended(alert: dict[str, Any], step: int | None) -> dict[str, Any]:
+    """An alarm whose reason is there no more: a run that goes on, or steps that were undone."""
+    *earlier, (start, _) = alert["episodes"]
+    return {**alert, "state": "resolved", "episodes": [*earlier, (start, step)]}
+
+
+def _timed(alert: dict[str, Any], times: dict[int, float]) -> dict[str, Any]:
+    start, end = alert["episodes"][-1]
+    now = time.time()
+    ended = None if alert["state"] == "firing" else times.get(end, now)
+    return {**alert, "started": times.get(start, now), "ended": ended}
+
+
+class Monitor:
+    """A follower in a thread of its own, for a training loop that must not wait for it."""
+
+    def __init__(self, path: Path, every: float = 5.0) -> None:
+        self._follower = Follower(path)
+        self._every = every
+        self._phase: str | None = None
+        self._news: list[dict[str, Any]] = []
+        self._end = threading.Event()
+        self._lock = threading.Lock()
+        self._thread = threading.Thread(target=self._loop, name="lldscope-monitor", daemon=True)
+        self._thread.start()
+
+    def look(self) -> tuple[str | None, list[dict[str, Any]]]:
+        """Phase at the monitor's last look, and the alarms that changed since the last call."""
+        with self._lock:
+            news, self._news = self._news, []
+            return self._phase, news
+
+    def close(self) -> None:
+        """Look once more, and stop."""
+        self._end.set()
+        self._thread.join()
+
+    def _loop(self) -> None:
+        ended = False
+        while not ended:
+            ended = self._end.wait(self._every)
+            try:
+                look = self._follower.look()
+            except Exception as error:  # a monitor that fails must not end the training
+                log.warning("lldscope: the monitor could not look at the run: %s", error)
+                continue
+            if look is not None:
+                with self._lock:
+                    self._phase = look.state["phase"]
+                    self._news += look.changed

@@ -1,0 +1,1 @@
+"""A run's parts as DuckDB tables, views and signals, read-only and bounded."""

@@ -1,0 +1,194 @@
+"""The tables and views of a run in DuckDB, over the Parquet parts it is told to read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ..core.schema import TABLES, arrow_schema
+from ..storage.layout import Part
+from ..storage.manifest import STEP_TABLES, attempts
+from .sandbox import lock_in, quote
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+# Views in the order in which they build on each other. What they give per step is kept (ROWS: name
+# → view), and a live run only adds to it; the last views read it.
+SIGNAL_TABLES = (*STEP_TABLES, "probes", "scalars")  # what signals are computed from
+BEFORE_ROWS = (
+    "group_totals",
+    "response_class",
+    "response_likelihood",
+    "step_likelihood",
+    "step_displaced",
+    "step_totals",
+    "update_totals",
+    "step_conduct",
+    "step_groups",
+    "step_actions",
+    "step_first_actions",
+    "step_measured",
+    "step_scalars",
+    "step_signals",
+    "step_action_signals",
+    "step_probes",
+)
+ROWS = {
+    "signal_rows": "step_signals",
+    "action_signal_rows": "step_action_signals",
+    "probe_signal_rows": "step_probes",
+}
+_AFTER_ROWS = ("signals", "action_signals", "probe_signals")
+VIEW_NAMES = ("macros", *BEFORE_ROWS, *_AFTER_ROWS)
+_MOST_CHUNKS = 64  # of kept signals, before they become one
+
+
+@cache
+def view_sql(name: str) -> str:
+    """The SELECT behind a view, or the macros that they use."""
+    return resources.files(__package__).joinpath(f"sql/{name}.sql").read_text(encoding="utf-8")
+
+
+class Database:
+    """An in-memory database whose tables read parts of the run directory `run`."""
+
+    def __init__(self, run: Path) -> None:
+        self._run = run
+        self.connection = duckdb.connect(":memory:")
+        for table in TABLES:
+            empty = arrow_schema(table).empty_table()
+            self.connection.register("empty", empty)
+            self.execute(f"CREATE TABLE empty_{table} AS SELECT * FROM empty")
+            self.connection.unregister("empty")
+        lock_in(self.connection, run)
+        self.execute("CREATE TABLE attempts (attempt INT, first_step INT, last_step INT)")
+        self.define_tables([], tuple(TABLES))
+        self.execute(view_sql("macros"))
+        for name in BEFORE_ROWS:
+            self.execute(f"CREATE VIEW {name} AS {view_sql(name)}")
+        # Signals are kept as pyarrow tables, in the order of steps, and DuckDB reads them there.
+        self._rows: dict[str, pa.Table] = {}
+        self._unseen = dict.fromkeys(ROWS)  # those that DuckDB knows otherwise
+        for rows, view in ROWS.items():
+            empty = self.connection.sql(f"FROM {view} WHERE false").to_arrow_table()
+            self._rows[rows] = empty.cast(pa.schema(map(_plain, empty.schema)))
+        self._rows["signal_rows"] = _with_tokens_seen(self._rows["signal_rows"], None)
+        self.show_signals()
+        for name in _AFTER_ROWS:
+            self.execute(f"CREATE VIEW {name} AS {view_sql(name)}")
+
+    def execute(self, sql: str, parameters: Sequence[Any] | None = None) -> list[tuple[Any, ...]]:
+        return self.connection.execute(sql, parameters).fetchall()
+
+    def frame(self, sql: str) -> pd.DataFrame:
+        self.show_signals()
+        return self.connection.execute(sql).df()
+
+    def define_tables(self, parts: list[Part], tables: Sequence[str]) -> None:
+        """Point tables at the sound parts."""
+        starts = self._define_attempts(parts)
+        for table in tables:
+            paths = [quote(str(p.path(self._run))) for p in parts if p.table == table]
+            self.execute(f"CREATE OR REPLACE VIEW all_{table} AS {rows_of(table, paths)}")
+            where = standing(table, starts)
+            self.execute(f"CREATE OR REPLACE VIEW {table} AS FROM all_{table} {where}")
+
+    def _define_attempts(self, parts: list[Part]) -> dict[int, int]:
+        """The table `attempts`: first and last step of each start of the run."""
+        spans = attempts(parts)
+        rows = ", ".join(f"({a}, {first}, {last})" for a, (first, last) in sorted(spans.items()))
+        self.execute("DELETE FROM attempts")
+        if rows:
+            self.execute(f"INSERT INTO attempts VALUES {rows}")
+        return {a: first for a, (first, _) in spans.items()}
+
+    def put(self, rows: str, table: pa.Table) -> None:
+        """Add signals of later steps to one of ROWS."""
+        kept = self._rows[rows]
+        brought = table.select([n for n in kept.column_names if n != "tokens_seen"])
+        if len(table) > 1:
+            brought = brought.sort_by("step")
+        if "tokens_seen" in kept.column_names:
+            seen = kept["tokens_seen"][-1].as_py() if len(kept) else None
+            brought = _with_tokens_seen(brought, seen)
+        kept = pa.concat_tables([kept, brought.cast(kept.schema)])
+        if kept.column(0).num_chunks > _MOST_CHUNKS:
+            kept = kept.combine_chunks()
+        self._rows[rows], self._unseen[rows] = kept, None
+
+    def rows(self, rows: str) -> pa.Table:
+        """One of ROWS as it is."""
+        return self._rows[rows]
+
+    def forget_signals(self, first_step: int = 0) -> None:
+        """Forget the signals of `first_step` and later steps, if there are any."""
+        for rows, table in self._rows.items():
+            self._rows[rows] = table.filter(pc.less(table["step"], first_step))
+            self._unseen[rows] = None
+
+    def show_signals(self) -> None:
+        """Have DuckDB read the signals as they are."""
+        for rows in self._unseen:
+            self.connection.register(rows, self._rows[rows])
+        self._unseen.clear()
+
+    def read_through(self, part: Part) -> str | None:
+        """What DuckDB says when it reads every value of a part; None if it can."""
+        file = quote(str(part.path(self._run)))
+        try:
+            self.execute(f"SELECT max(COLUMNS(*)) FROM read_parquet({file})")
+        except (duckdb.OutOfMemoryException, duckdb.InterruptException):
+            raise
+        except duckdb.Error as error:
+            return str(error).split("\n")[0]
+        return None
+
+
+def _plain(field: pa.Field) -> pa.Field:
+    """DuckDB's sums of integers have 128 bits, which pandas would hold as objects."""
+    return field.with_type(pa.int64()) if pa.types.is_decimal(field.type) else field
+
+
+def _with_tokens_seen(rows: pa.Table, before: int | None) -> pa.Table:
+    """Signals of steps in order, with the sum of their tokens and of those `before`; NULL as long
+    as none are known."""
+    tokens = rows["n_tokens"].combine_chunks().cast(pa.int64())
+    seen = pc.cumulative_sum(tokens, start=before or 0, skip_nulls=True)
+    seen = pc.fill_null_forward(seen)
+    return rows.append_column("tokens_seen", seen if before is None else seen.fill_null(before))
+
+
+def rows_of(table: str, paths: Sequence[str]) -> str:
+    """A query for all rows of a table in some files, given as SQL texts.
+
+    The columns are the registry's: those that the parts were written without are NULL, those that
+    this version does not know are left alone.
+    """
+    columns = ", ".join(TABLES[table].names)
+    parquet = f"read_parquet([{', '.join(paths)}], union_by_name=true)"
+    union = f"UNION ALL BY NAME FROM {parquet}" if paths else ""
+    return f"SELECT {columns} FROM (FROM empty_{table} {union})"
+
+
+def standing(table: str, starts: Mapping[int, int]) -> str:
+    """The clause that keeps the rows that stand: no later attempt began at their step or before it.
+
+    An evaluation at step s is of the policy with which step s begins. An attempt that goes on at s
+    goes on with that policy, so the evaluation stands, unless the attempt has made it again.
+    """
+    gone = []
+    for attempt, first in starts.items():
+        since = f"step >= {first}"
+        if table == "evals":
+            again = f"SELECT 1 FROM all_evals WHERE attempt = {attempt} AND step = {first}"
+            since = f"(step > {first} OR step = {first} AND EXISTS ({again}))"
+        gone.append(f"(attempt < {attempt} AND {since})")
+    return f"WHERE NOT ({' OR '.join(gone)})" if len(gone) > 1 else ""

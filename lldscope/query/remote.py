@@ -1,0 +1,242 @@
+"""Runs that lie on S3-compatible storage or any other place that fsspec reaches.
+
+A `Mirror` copies what is asked for into a temporary folder, and the run is read there: small files
+again at each look, sealed parts once, because they never change. Nothing is ever written to the
+remote place. An address may hold secrets: `str(url)` leaves them out, and messages show only that.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path, PurePosixPath
+from typing import Any
+from urllib.parse import urlsplit
+
+from ..core.errors import LldscopeError, RunNotFound
+from ..storage import layout as store
+from ..storage.files import MOST_BYTES
+
+_BATCH_FILES, _BATCH_BYTES = 64, 256 << 20  # fetched at once
+
+
+def is_address(text: str) -> bool:
+    return "://" in text
+
+
+@dataclass(frozen=True)
+class Url:
+    """An address that fsspec knows; as text it shows neither user, password nor query."""
+
+    address: str
+
+    def __str__(self) -> str:
+        protocol, _, rest = self.address.rpartition("://")
+        host, slash, path = rest.partition("/")
+        host = host.rpartition("@")[2].partition("?")[0]
+        return f"{protocol}://{host}{slash}{path.partition('?')[0]}".rstrip("/")
+
+    __repr__ = __str__
+
+    @cached_property
+    def _place(self) -> tuple[Any, str]:
+        try:
+            from fsspec.core import url_to_fs
+        except ImportError:
+            raise LldscopeError(
+                f"Reading {self} needs fsspec: pip install 'lldscope[remote]'"
+            ) from None
+        with told(self):
+            filesystem, path = url_to_fs(self.address, use_listings_cache=False)
+        return filesystem, path.rstrip("/")
+
+    @property
+    def filesystem(self) -> Any:
+        return self._place[0]
+
+    @property
+    def path(self) -> str:
+        """The place inside its file system."""
+        return self._place[1]
+
+    @property
+    def name(self) -> str:
+        return PurePosixPath(urlsplit(str(self)).path).name or str(self)
+
+    def at(self, path: str) -> Url:
+        """Another place of the same file system, below this one."""
+        inside = path.removeprefix(self.path).lstrip("/")
+        bare, query, rest = self.address.partition("?")
+        return Url(f"{bare.rstrip('/')}/{inside}{query}{rest}" if inside else self.address)
+
+    def relative_to(self, root: Url) -> PurePosixPath:
+        return PurePosixPath(self.path).relative_to(root.path)
+
+    def resolve(self) -> Url:
+        return self
+
+    def is_dir(self) -> bool:
+        with told(self):
+            return bool(self.filesystem.isdir(self.path))
+
+
+@contextmanager
+def told(url: Url) -> Iterator[None]:
+    """Whatever a file system raises becomes one sentence without the text of the error, which may
+    hold an address with its secrets."""
+    try:
+        yield
+    except LldscopeError:
+        raise
+    except FileNotFoundError:
+        raise RunNotFound(f"There is nothing at {url}.") from None
+    except ImportError as error:
+        what = error.name or "what its protocol needs"
+        raise LldscopeError(
+            f"Reading {url} needs {what}: pip install 'lldscope[remote]', or the package of that "
+            "protocol."
+        ) from None
+    except Exception as error:  # each file system has errors of its own
+        code = getattr(error, "errno", None)
+        why = os.strerror(code) if isinstance(code, int) else type(error).__name__
+        raise LldscopeError(
+            f"{url} cannot be read: {why}. Check the address, and the credentials where its file "
+            "system looks for them (for s3: the AWS_… variables or ~/.aws)."
+        ) from None
+
+
+def find_remote(root: Url) -> list[Url]:
+    """Runs under a remote root, by name, at most two levels down; the root itself if it is one.
+
+    As in a folder, what has a manifest is a run, too, if its run.json is lost.
+    """
+    with told(root):
+        fs, base = root.filesystem, root.path
+        if not fs.exists(base):
+            raise RunNotFound(f"There is nothing at {root}.")
+        if fs.exists(f"{base}/{store.RUN_FILE}") or _has_manifest(fs, base):
+            return [root]
+        seen = [p.rpartition("/") for p in fs.find(base, maxdepth=3, withdirs=True)]
+        found = {run for run, _, name in seen if name == store.RUN_FILE}
+        lost = {run for run, _, name in seen if name == store.MANIFEST_DIR} - found
+        found |= {run for run in lost if _has_manifest(fs, run)}
+    return [root.at(run) for run in sorted(found)]
+
+
+def _has_manifest(fs: Any, run: str) -> bool:
+    try:
+        names = fs.ls(f"{run}/{store.MANIFEST_DIR}", detail=False)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return any(store.is_manifest(PurePosixPath(name).name) for name in names)
+
+
+def traces(url: Url) -> tuple[Any, ...]:
+    """What changes at a remote place when its run does."""
+    with told(url):
+        return tuple(sorted((p, _state(i)) for p, i in _small_files(url).items()))
+
+
+class Mirror:
+    """A local copy of as much of a remote run as was asked for."""
+
+    def __init__(self, url: Url) -> None:
+        self.url = url
+        self._folder = tempfile.TemporaryDirectory(prefix="lldscope-")
+        self.path = Path(self._folder.name) / "run"
+        self._states: dict[str, str] = {}  # small file → what it was when it was copied
+        self._tried: set[tuple[str, str]] = set()
+
+    def close(self) -> None:
+        self._folder.cleanup()
+
+    def sync(self) -> None:
+        """Copy the small files that have changed. Raises RunNotFound or LldscopeError."""
+        with told(self.url):
+            found = _small_files(self.url)
+            folders = {name.rpartition("/")[0] for name in found}
+            if store.RUN_FILE not in found and store.MANIFEST_DIR not in folders:
+                why = f"It holds no {store.RUN_FILE}: it is not a run that lldscope recorded."
+                raise RunNotFound(f"There is no run at {self.url}. {why}")
+            changed = {n: i for n, i in found.items() if self._states.get(n) != _state(i)}
+            # Heartbeats say how long the manifests are at least: they must not be newer.
+            beats = [n for n in changed if n.startswith(store.HEARTBEAT_DIR)]
+            got = self._fetch(beats, lambda name: found[name]["size"])
+            others = [n for n in changed if n not in beats]
+            got |= self._fetch(others, lambda name: found[name]["size"])
+            # What did not come this time has no state, and is fetched again at the next look.
+            self._states = {n: _state(i) for n, i in found.items() if n not in changed or n in got}
+        for gone in self._copied() - found.keys():
+            (self.path / gone).unlink()
+
+    def _copied(self) -> set[str]:
+        folders = (self.path, self.path / store.MANIFEST_DIR, self.path / store.HEARTBEAT_DIR)
+        files = (p for folder in folders if folder.is_dir() for p in folder.iterdir())
+        return {p.relative_to(self.path).as_posix() for p in files if p.is_file()}
+
+    def bring(self, parts: Iterable[store.Part]) -> None:
+        """Copy sealed parts that are not here; one that is not there stays missing."""
+        sizes = {f"{p.table}/{p.file}": p.size for p in parts}
+        wanted = [name for name in sizes if not (self.path / name).exists()]
+        with told(self.url):
+            self._fetch(wanted, sizes.__getitem__)
+        self._tried |= {tuple(name.split("/")) for name in sizes}  # type: ignore[misc]
+
+    def tried(self, part: store.Part) -> bool:
+        return (part.table, part.file) in self._tried
+
+    def _fetch(self, names: list[str], size_of: Callable[[str], int]) -> set[str]:
+        """Copy files, many at once; the names of those that came. Names are ours: none of them can
+        leave the folder."""
+        got = set()
+        for batch in _batches(names, size_of):
+            paths = {f"{self.url.path}/{name}": name for name in batch}
+            found = self.url.filesystem.cat(list(paths), on_error="omit")
+            for path, content in found.items():
+                target = self.path / paths[path]
+                target.parent.mkdir(parents=True, exist_ok=True)
+                arriving = target.with_name(target.name + store.IN_PROGRESS)
+                arriving.write_bytes(content)
+                os.replace(arriving, target)
+                got.add(paths[path])
+        return got
+
+
+def _batches(names: list[str], size_of: Callable[[str], int]) -> Iterator[list[str]]:
+    batch: list[str] = []
+    total = 0
+    for name in names:
+        if batch and (len(batch) == _BATCH_FILES or total + size_of(name) > _BATCH_BYTES):
+            yield batch
+            batch, total = [], 0
+        batch.append(name)
+        total += size_of(name)
+    if batch:
+        yield batch
+
+
+def _small_files(url: Url) -> dict[str, dict[str, Any]]:
+    """Name in the run → what the file system tells, of run.json, manifests, heartbeats, events."""
+    url.filesystem.invalidate_cache()
+    found = {}
+    for folder in ("", store.MANIFEST_DIR, store.HEARTBEAT_DIR):
+        try:
+            listed = url.filesystem.ls(f"{url.path}/{folder}".rstrip("/"), detail=True)
+        except FileNotFoundError:
+            continue
+        for info in listed:
+            name = f"{folder}/{PurePosixPath(info['name']).name}".lstrip("/")
+            small = (info.get("size") or 0) <= MOST_BYTES
+            if info["type"] == "file" and small and store.is_small_file(name):
+                found[name] = info
+    return found
+
+
+def _state(info: dict[str, Any]) -> str:
+    """What is different when a file is."""
+    keys = ("size", "ETag", "etag", "LastModified", "mtime", "created", "updated", "md5")
+    return repr([info.get(key) for key in keys])

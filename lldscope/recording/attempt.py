@@ -1,0 +1,139 @@
+"""The start of a recorder: its directory, its attempt, and run.json.
+
+Two processes that want the same run need no lock. The manifest of an attempt is made by whoever
+comes first; who comes second is refused, or becomes the next attempt if it was told to resume.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+import uuid
+from pathlib import Path
+from typing import Any
+
+from ..core.errors import LldscopeError, RunExists, UsageError
+from ..core.schema import SCHEMA_VERSION
+from ..storage import layout as store
+from ..storage.manifest import manifest_path
+
+log = logging.getLogger("lldscope")
+
+
+def claim(path: Path, rank: int, resume: bool, attempt: int | None) -> int:
+    """Make the directory, and this rank's manifest of a new attempt; return the attempt."""
+    if rank == 0 and (path / store.RUN_FILE).exists():
+        store.read_run(path)  # refuses what this version must not write to
+        if not resume:
+            raise RunExists(f"{path} already holds a run. Resume it, or choose another directory.")
+    try:
+        for folder in (path, path / store.MANIFEST_DIR, path / store.HEARTBEAT_DIR):
+            folder.mkdir(parents=True, exist_ok=True)
+        return _next_manifest(path, rank, resume, attempt)
+    except OSError as error:
+        raise LldscopeError(
+            f"The run directory {path} cannot be written ({error.strerror})."
+        ) from error
+
+
+def _next_manifest(path: Path, rank: int, resume: bool, attempt: int | None) -> int:
+    candidate = attempt or 1
+    while True:
+        try:
+            manifest_path(path, candidate, rank).touch(exist_ok=False)
+        except FileExistsError:
+            if attempt is not None:
+                raise RunExists(
+                    f"Attempt {attempt} of {path} is already recorded by a rank {rank}. Give each "
+                    "process a rank of its own."
+                ) from None
+            if rank == 0 and not resume:
+                raise RunExists(
+                    f"Another process has begun a run in {path}. Choose another directory; if that "
+                    "process is dead, resume."
+                ) from None
+            candidate += 1
+        else:
+            return candidate
+
+
+def warn_of_another(path: Path, attempt: int, rank: int) -> None:
+    """Say so if the process of an earlier attempt is known to live: both go on, one is shown."""
+    beat = store.read_heartbeats(path).get(rank, {})
+    here = beat.get("space") is not None and beat.get("space") == store.process_space()
+    if attempt > 1 and here and not beat.get("closed") and not store.process_gone(beat):
+        log.warning(
+            "lldscope: process %s still records %s as an earlier attempt. Nothing is mixed up, but "
+            "from the first step of attempt %d on only this attempt is shown. Stop one of them.",
+            beat.get("pid"),
+            path,
+            attempt,
+        )
+
+
+def plain(given: dict[str, Any]) -> dict[str, Any]:
+    """What run.json will hold of it; raises UsageError if that cannot be JSON."""
+    found = {}
+    for name, value in given.items():
+        try:
+            found[name] = store.as_read(value)
+        except Exception as error:
+            raise UsageError(
+                f"{_culprit(name, value)} cannot be written into {store.RUN_FILE} "
+                f"({type(error).__name__}: {error}). Give it as plain data: numbers, text, lists "
+                "and dictionaries."
+            ) from error
+    return found
+
+
+def _culprit(name: str, value: Any) -> str:
+    """Which of the keys it is, if it has some."""
+    with contextlib.suppress(Exception):
+        for key, v in value.items():
+            try:
+                store.as_read(v)
+            except Exception:
+                return f"{name}.{key}"
+    return name
+
+
+def describe(path: Path, attempt: int, world_size: int, given: dict[str, Any]) -> None:
+    """Write run.json; what an earlier attempt said stays unless this one says it anew."""
+    now = time.time()
+    old = store.read_run(path) if attempt > 1 and (path / store.RUN_FILE).exists() else {}
+    fresh = {
+        "schema": SCHEMA_VERSION,
+        "id": uuid.uuid4().hex,
+        "name": path.name,
+        "created": now,
+        **dict.fromkeys(("group", "trainer", "config", "correct_rule")),
+        **old,
+        **{key: value for key, value in given.items() if value is not None},
+    }
+    attempts = [*(fresh.get("attempts") or []), {"attempt": attempt, "started": now}]
+    fresh |= {
+        "world_size": world_size,
+        "attempts": attempts,
+        "status": "running",
+        "reason": None,
+        "ended": None,
+    }
+    try:
+        store.replace_file(path / store.RUN_FILE, store.to_json(fresh, indent=1))
+    except OSError as error:
+        raise LldscopeError(
+            f"The run directory {path} cannot be written ({error.strerror})."
+        ) from error
+
+
+def conclude(path: Path, attempt: int, status: str, reason: str | None) -> None:
+    """Write into run.json how the run ended, unless it has gone on with a later attempt.
+
+    Raises OSError or LldscopeError.
+    """
+    info = store.read_run(path)
+    last = (info.get("attempts") or [{}])[-1].get("attempt")
+    if last is None or last == attempt:
+        info |= {"status": status, "reason": reason, "ended": time.time()}
+        store.replace_file(path / store.RUN_FILE, store.to_json(info, indent=1))

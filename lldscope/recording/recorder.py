@@ -1,0 +1,226 @@
+"""The recorder: rows in, sealed Parquet parts out, at negligible cost to the training thread.
+
+A call copies its columns, hands them to the writer's thread (`writer`) and returns. After a good
+start nothing here raises into training: what cannot be recorded is dropped, counted and named, in
+the log, in the heartbeat and in `Recorder.dropped`.
+"""
+
+from __future__ import annotations
+
+import atexit
+import io
+import logging
+import os
+import time
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..core.errors import LldscopeError
+from ..storage import layout as store
+from .attempt import claim, conclude, describe, plain, warn_of_another
+from .buffers import Copier, frozen
+from .writer import Writer
+
+log = logging.getLogger("lldscope")
+
+FLUSH_SECONDS = 10  # what `flush` waits for the disk
+CLOSE_SECONDS = 120  # what `close` waits for a disk that does not answer
+
+
+class NullRecorder:
+    """Records nothing: the recorder's methods without its effects, so that loops need no ifs."""
+
+    dropped: Mapping[str, int] = {}
+
+    def step(self, **columns: Any) -> None: ...
+    def updates(self, **columns: Any) -> None: ...
+    def responses(self, **columns: Any) -> None: ...
+    def actions(self, **columns: Any) -> None: ...
+    def tokens(self, **columns: Any) -> None: ...
+    def evals(self, **columns: Any) -> None: ...
+    def probes(self, **columns: Any) -> None: ...
+    def scalars(self, **columns: Any) -> None: ...
+    def event(self, kind: str, step: int | None = None, **details: Any) -> None: ...
+    def flush(self) -> None: ...
+    def alert(self, **alert: Any) -> None: ...
+    def close(self, status: str = "finished", reason: str | None = None) -> None: ...
+
+    def __enter__(self) -> NullRecorder:
+        return self
+
+    def __exit__(self, *exception: object) -> None: ...
+
+
+class Recorder(NullRecorder):
+    """Records one process of a run into a run directory.
+
+    path          the run directory; made if it does not exist
+    name, group   what people call the run, and the runs it belongs with
+    trainer       trainer and version, for the record
+    config        the resolved configuration, any JSON-like value
+    correct_rule  in words, when a response counts as correct
+    rank, world_size   this process among those that record the run
+    resume        go on with the run in `path` as a new attempt; without it an existing run is
+                  refused
+    attempt       the attempt this process belongs to: rank 0 counts its own (None), the others
+                  take rank 0's `Recorder.attempt`, which counting could not tell them where a run
+                  goes on with more ranks than before
+
+    Raises RunExists or LldscopeError at the start only. Use it as a context manager, or call
+    `close()`; a run whose process ends without either is closed as `stopped`.
+
+    Columns are numpy arrays (masked entries become NULL), lists (None becomes NULL) or scalars
+    (repeated). Their names are those of `lldscope.core.schema`; `attempt` and `rank` are filled in.
+    """
+
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        name: str | None = None,
+        group: str | None = None,
+        trainer: str | None = None,
+        config: Any = None,
+        correct_rule: str | None = None,
+        rank: int = 0,
+        world_size: int = 1,
+        resume: bool = False,
+        attempt: int | None = None,
+    ) -> None:
+        self.path = Path(path)
+        self.rank = rank
+        self.dropped: Counter[str] = Counter()
+        given = {
+            "name": name,
+            "group": group,
+            "trainer": trainer,
+            "config": config,
+            "correct_rule": correct_rule,
+        }
+        given = plain(given) if rank == 0 else {}  # before anything is made
+        self.attempt = claim(self.path, rank, resume, attempt)
+        warn_of_another(self.path, self.attempt, rank)
+        if rank == 0:
+            describe(self.path, self.attempt, world_size, given)
+        self._closed = False
+        self._process = os.getpid()
+        _warm_up()
+        self._copier = Copier()
+        self._writer = Writer(self.path, self.attempt, rank, self.dropped, self._copier.done)
+        self._writer.beat()
+        self._writer.start()
+        atexit.register(self.close, "stopped", "the process ended without closing the recorder")
+
+    # -- one method per table ---------------------------------------------------------------------
+
+    def step(self, **columns: Any) -> None:
+        """One row of `steps`. Call it last in a step: it marks the step complete."""
+        columns.setdefault("time", time.time())
+        self._rows("steps", columns)
+
+    def updates(self, **columns: Any) -> None:
+        self._rows("updates", columns)
+
+    def responses(self, **columns: Any) -> None:
+        self._rows("responses", columns)
+
+    def actions(self, **columns: Any) -> None:
+        self._rows("actions", columns)
+
+    def tokens(self, **columns: Any) -> None:
+        self._rows("tokens", columns)
+
+    def evals(self, **columns: Any) -> None:
+        self._rows("evals", columns)
+
+    def probes(self, **columns: Any) -> None:
+        self._rows("probes", columns)
+
+    def scalars(self, **columns: Any) -> None:
+        """Means that somebody else computed, as a trainer's own log has them."""
+        self._rows("scalars", columns)
+
+    def event(self, kind: str, step: int | None = None, **details: Any) -> None:
+        """Something a reader of the run must know: checkpoint, resume, lr change, intervention."""
+        self._line(store.EVENTS_FILE, {"kind": kind, "step": step, **details})
+
+    def alert(self, **alert: Any) -> None:
+        """An alarm that was raised while the run was live."""
+        self._line(store.ALERTS_FILE, alert)
+
+    # -- life -------------------------------------------------------------------------------------
+
+    def flush(self) -> None:
+        """Wait until evaluations and the rows of all complete steps are sealed, or a while if the
+        disk refuses them. For the moment before a checkpoint: a run that goes on from it must
+        find them."""
+        if not self._closed and not self._writer.flush().wait(FLUSH_SECONDS):
+            log.warning("lldscope: rows were not on disk after %d s", FLUSH_SECONDS)
+
+    def close(self, status: str = "finished", reason: str | None = None) -> None:
+        """Seal everything and say how the run ended: finished, failed or stopped. Idempotent."""
+        if self._closed or os.getpid() != self._process:
+            return  # the end of a forked child is not the end of the run
+        self._closed = True
+        atexit.unregister(self.close)
+        if not self._writer.end(CLOSE_SECONDS):
+            log.error("lldscope: the disk did not take the last rows within %d s", CLOSE_SECONDS)
+        if self.rank == 0:
+            try:
+                conclude(self.path, self.attempt, status, reason)
+            except (OSError, LldscopeError) as error:
+                log.error("lldscope: run.json could not be completed: %s", error)
+
+    def __enter__(self) -> Recorder:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        exception = raised[1]
+        code = exception.code if isinstance(exception, SystemExit) else exception
+        if code is None or (isinstance(code, int) and code == 0):
+            self.close()
+        elif isinstance(exception, KeyboardInterrupt):
+            self.close("stopped", "interrupted")
+        elif isinstance(code, int) and 128 < code <= 192:  # as programs end that a signal stops
+            self.close("stopped", f"signal {code - 128}")
+        else:
+            self.close("failed", f"{type(exception).__name__}: {exception}")
+
+    # -- inside -----------------------------------------------------------------------------------
+
+    def _rows(self, table: str, columns: dict[str, Any]) -> None:
+        call = self._copier.copy(columns)
+        if self._closed or not self._writer.give(table, call):
+            self._copier.done(call)
+            self._refuse(table)
+
+    def _line(self, file: str, value: dict[str, Any]) -> None:
+        stamp = {"time": time.time(), "attempt": self.attempt, "rank": self.rank}
+        try:
+            line = stamp | frozen(value)
+        except Exception as error:  # one that holds itself
+            self.dropped[f"{file}: a line that cannot become JSON ({type(error).__name__})"] += 1
+            return
+        if self._closed or not self._writer.give(file, line):
+            self._refuse(file)
+
+    def _refuse(self, kind: str) -> None:
+        why = "call after close" if self._closed else "call while the writer was behind"
+        self.dropped[f"{kind}: {why}"] += 1
+
+
+def _warm_up() -> None:
+    """Load what the first part would load (pyarrow takes up pandas), before training is under way.
+
+    Not in the writer's thread: a process that ends at once could no longer import there.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    rows = pa.table({"a": pa.array(np.zeros(1))})
+    pq.write_table(rows, io.BytesIO(), compression="zstd")
+    rows.column("a").to_numpy()

@@ -1,0 +1,220 @@
+"""The recorder's thread: calls → Arrow tables → sealed parts → merged parts, and a heartbeat.
+
+It looks for calls a few times a second rather than being woken by each: a thread that wakes up
+wants the interpreter at the very moment at which training goes on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+import time
+from collections import Counter, defaultdict, deque
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from ..core.schema import TABLES
+from ..storage import layout as store
+from ..storage import part_file as parts
+from ..storage.manifest import ManifestFile, manifest_names
+from .buffers import Call, columns_of, to_arrow
+from .merging import Merger
+from .sealer import Sealer
+
+log = logging.getLogger("lldscope")
+
+SEAL_SECONDS = 1.0  # a finished step is readable after at most about this long
+SEAL_ROWS = 20_000  # … or as soon as this many rows wait
+OPEN_STEP_SECONDS = 30.0  # rows of a step that does not end are sealed after this long
+HEARTBEAT_SECONDS = 5.0
+QUEUE_CALLS = 4096  # calls that may wait; beyond it rows are dropped rather than training held up
+GRACE_SECONDS = 60.0  # merged parts stay this long for readers that have them in hand
+CLOSE_MERGE_BYTES = 64 << 20  # what `close` merges at most; it is waited for
+
+
+class Writer(threading.Thread):
+    """Writes the calls it is given into one run, as one rank of one attempt."""
+
+    def __init__(
+        self,
+        run: Path,
+        attempt: int,
+        rank: int,
+        dropped: Counter[str],
+        done: Callable[[Call], None],
+    ) -> None:
+        super().__init__(name="lldscope-recorder", daemon=True)
+        self.run_path, self.attempt, self.rank, self.dropped = run, attempt, rank, dropped
+        self._done = done  # told of calls whose copies are needed no more
+        self._earlier = store.read_heartbeats(run).get(rank, {})  # of the attempt before
+        self._calls: deque[tuple[str, Any]] = deque()
+        self._wake = threading.Event()
+        self._open: dict[str, list[pa.Table]] = defaultdict(list)  # rows of the step under way
+        self._open_since = 0.0  # when the first of them came
+        self._manifest = ManifestFile(run, attempt, rank)
+        self._last_step: int | None = None
+        self._complete: deque[int] = deque(maxlen=64)  # the steps that were ended last
+        self._last_beat = 0.0
+        self._warned: set[str] = set()
+        self._sealer = Sealer(run, attempt, rank, drop=self._drop, warn=self._warn)
+        self._merger = Merger(run, self._manifest, warn=self._warn, pause=self._pause)
+        self._closed = False
+
+    # -- for the recorder -------------------------------------------------------------------------
+
+    def give(self, kind: str, value: Any) -> bool:
+        """Take a call; False if too many wait."""
+        waiting = len(self._calls)
+        if waiting >= QUEUE_CALLS:
+            return False
+        self._calls.append((kind, value))
+        if waiting == QUEUE_CALLS // 2:
+            self._wake.set()
+        return True
+
+    def flush(self) -> threading.Event:
+        """Seal what is complete now; the event is set when that was tried."""
+        done = threading.Event()
+        self._calls.append(("flush", done))
+        self._wake.set()
+        return done
+
+    def end(self, seconds: float) -> bool:
+        """Seal everything and end the thread; False if it took longer than that."""
+        self._calls.append(("close", None))
+        self._wake.set()
+        self.join(seconds)
+        return not self.is_alive()
+
+    def beat(self) -> None:
+        """Give a sign of life, unless a later attempt does. Losses of earlier attempts count on."""
+        self._last_beat = time.monotonic()
+        if any(a > self.attempt and r == self.rank for a, r in manifest_names(self.run_path)):
+            return
+        dropped = Counter(self.dropped)
+        earlier = self._earlier.get("dropped")
+        if self.attempt > 1 and isinstance(earlier, dict):
+            dropped.update({k: n for k, n in earlier.items() if isinstance(n, int)})
+        with contextlib.suppress(OSError):
+            store.write_heartbeat(
+                self.run_path,
+                self.rank,
+                closed=self._closed,
+                attempt=self.attempt,
+                step=self._last_step,
+                dropped=dict(dropped),
+                lines=self._lines_written(),
+            )
+
+    # -- the thread -------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        while not self._closed:
+            self._wake.wait(max(SEAL_SECONDS / 5, 0.005))
+            self._wake.clear()
+            self._take_calls()
+            self._guarded("writer", self._tick)
+        self.beat()
+
+    def _guarded(self, what: str, action: Callable[..., object], *arguments: Any) -> None:
+        """Nothing may end this thread but close."""
+        try:
+            action(*arguments)
+        except Exception as error:
+            self._drop(f"{what}: {type(error).__name__}: {error}")
+
+    def _take_calls(self) -> None:
+        while self._calls and not (self._merger.busy and self._calls[0][0] == "close"):
+            kind, value = self._calls.popleft()
+            if kind == "flush":
+                self._guarded("writer", self._sealer.seal)
+                value.set()
+            elif kind == "close":
+                self._guarded("writer", self._finish)
+                self._closed = True
+            else:
+                self._guarded(kind, self._take, kind, value)
+            time.sleep(0)  # lets a training thread in that wants the interpreter
+            if not self._closed and self._sealer.age >= SEAL_SECONDS:
+                # Where processors are scarce there may be no end to the calls.
+                self._guarded("writer", self._tick)
+
+    def _take(self, kind: str, value: Any) -> None:
+        if kind not in TABLES:
+            self._sealer.add_line(kind, value)
+            return
+        try:
+            columns = columns_of(value)
+        finally:
+            self._done(value)
+        rows = to_arrow(kind, columns, self.attempt, self.rank, self._drop)
+        if rows is None:
+            return
+        if kind == "evals" or (kind != "steps" and self._is_late(rows)):
+            self._sealer.add(kind, [rows])  # of no step under way
+            return
+        if not self._open:
+            self._open_since = time.monotonic()
+        self._open[kind].append(rows)
+        if kind == "steps":
+            steps = rows.column("step").to_pylist()
+            self._last_step = steps[-1]
+            self._complete.extend(steps)
+            self._step_complete()
+
+    def _is_late(self, rows: pa.Table) -> bool:
+        """Whether they are of a step that is complete already."""
+        steps = rows.column("step").to_numpy()
+        return steps[0] in self._complete and bool((steps == steps[0]).all())
+
+    def _step_complete(self) -> None:
+        for table, rows in self._open.items():
+            self._sealer.add(table, rows)
+        self._open.clear()
+
+    def _tick(self) -> None:
+        age = self._sealer.age
+        if self._open and time.monotonic() - self._open_since >= OPEN_STEP_SECONDS:
+            self._step_complete()  # a very long step, or rows of a step that nobody ends
+        full = self._sealer.rows >= SEAL_ROWS and not self._sealer.refused
+        if not self._sealer.empty and (age >= SEAL_SECONDS or full):
+            self._sealer.seal()
+            if not self._merger.busy:
+                self._merger.remove_stale(GRACE_SECONDS)
+                self._merger.compact()
+        if time.monotonic() - self._last_beat >= HEARTBEAT_SECONDS:
+            self.beat()
+
+    def _finish(self) -> None:
+        self._step_complete()
+        self._sealer.seal()
+        self._sealer.lose(0)  # what the disk still refuses
+        with contextlib.suppress(OSError):
+            self._merger.merge_newest(CLOSE_MERGE_BYTES)
+            parts.seal(self.run_path, self.attempt, self.rank, [], closed=True)
+        self._merger.remove_stale(0.0)
+
+    def _pause(self) -> None:
+        """In the middle of a merge: what has come meanwhile is sealed all the same."""
+        self._take_calls()
+        self._tick()
+
+    def _lines_written(self) -> dict[str, int]:
+        """How long the manifests of this rank are at least, so that lines lost later are missed."""
+        self._manifest.read()
+        earlier = self._earlier.get("lines")
+        known = earlier if isinstance(earlier, dict) and self.attempt > 1 else {}
+        return {**known, self._manifest.path.name: self._manifest.lines}
+
+    def _drop(self, reason: str, count: int = 1) -> None:
+        self.dropped[reason] += count
+        self._warn(reason, "dropped %d × %s (counted from here on, not repeated)", count, reason)
+
+    def _warn(self, about: str, words: str, *values: object) -> None:
+        if about not in self._warned:
+            self._warned.add(about)
+            log.warning("lldscope: " + words, *values)

@@ -1,0 +1,1 @@
+"""Two runs, or two groups of runs, side by side as a report."""

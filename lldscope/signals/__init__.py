@@ -1,0 +1,1 @@
+"""From columns of numbers to detectors, evidence and phases: pure, causal, without I/O."""

@@ -1,0 +1,304 @@
+"""The command line as a user meets it: output, exit codes, errors."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+from conftest import record_steps
+
+import lldscope
+from lldscope.cli.check import exit_code
+from lldscope.core.schema import TABLES, VIEWS
+from lldscope.core.terminal import age, plain, sparkline
+from lldscope.monitor.health import check
+from lldscope.storage import layout as store
+
+
+@pytest.fixture
+def dying_run(tmp_path):
+    """A run with made-up numbers in which Δ falls below zero and the reward crashes."""
+    path = tmp_path / "dying"
+    with lldscope.Recorder(path, trainer="tests") as r:
+        for step in range(120):
+            gone = max(0, step - 50)
+            reward = 0.5 if step < 80 else 0.02
+            r.responses(step=step, response_id=np.arange(8), group_id=np.arange(8) // 4,
+                        correct=np.arange(8) % 2 == 0, reward=np.arange(8) % 2)  # fmt: skip
+            r.actions(
+                step=step, response_id=np.arange(8), action_index=0, n_tokens=10, logp_old_sum=-4.0,
+                logp_post_sum=-4.0 + 0.2 - 0.05 * gone + 0.01 * (step % 3),
+            )  # fmt: skip
+            r.step(step=step, n_responses=8, reward_sum=8 * reward, reward_sq_sum=8 * reward,
+                   time=1.7e9 + step)  # fmt: skip
+    return path
+
+
+def test_check_prints_the_contract_and_exits_by_the_verdict(lldscope_command, dying_run):
+    done = lldscope_command("check", dying_run, "--json")
+    state = json.loads(done.stdout)
+    assert done.returncode == 11
+    assert state["verdict"] == "critical"
+    assert state["phase"] == "collapse"
+    assert state["evidence"] == "delta"
+    wanted = {"schema", "run", "verdict", "evidence", "phase", "phases", "alerts", "look_alikes"}
+    assert wanted | {"last_step"} <= set(state)
+    assert all({"phase", "start_step", "end_step"} == set(p) for p in state["phases"])
+    decay = next(a for a in state["alerts"] if a["rule"] == "lld-decay")
+    assert {"rule", "severity", "state", "step", "message"} <= set(decay)
+    assert 50 < decay["step"] < 80
+    assert state["last_step"] == 119
+    people = lldscope_command("check", dying_run)
+    assert people.returncode == 11
+    assert "CRITICAL" in people.stdout
+    assert f"step {decay['step']}" in people.stdout
+    assert "\x1b" not in people.stdout  # not a terminal: no colours, no animation
+
+
+def test_arl_decides_when_the_decay_alarm_fires(lldscope_command, dying_run):
+    def fired(*arguments: str) -> int:
+        state = json.loads(lldscope_command("check", dying_run, "--json", *arguments).stdout)
+        return next(a["step"] for a in state["alerts"] if a["rule"] == "lld-decay")
+
+    assert fired("--arl", "50") < fired() < fired("--arl", "1000000")
+
+
+@pytest.mark.parametrize(
+    ("verdict", "fail_on", "style", "code"),
+    [
+        ("healthy", "warning", "lldscope", 0),
+        ("warning", "warning", "lldscope", 10),
+        ("warning", "critical", "lldscope", 0),
+        ("critical", "critical", "lldscope", 11),
+        ("stalled", "critical", "lldscope", 12),
+        ("insufficient", "warning", "lldscope", 13),
+        ("warning", "warning", "nagios", 1),
+        ("critical", "warning", "nagios", 2),
+        ("stalled", "warning", "nagios", 2),
+        ("insufficient", "warning", "nagios", 3),
+    ],
+)
+def test_exit_codes(verdict, fail_on, style, code):
+    assert exit_code(verdict, fail_on, style) == code
+
+
+def test_short_and_healthy_runs(lldscope_command, make_run):
+    assert lldscope_command("check", make_run("short", steps=range(5))).returncode == 13
+    assert lldscope_command("check", make_run("well", steps=range(40))).returncode == 0
+
+
+def test_a_killed_run_is_stalled(lldscope_command, make_run):
+    path = make_run("killed", steps=range(40))
+    info = json.loads((path / "run.json").read_text()) | {"status": "running"}
+    (path / "run.json").write_text(json.dumps(info))
+    dead = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"],
+                          capture_output=True, text=True, check=True)  # fmt: skip
+    store.write_heartbeat(path, 0, closed=False)
+    beat = store.read_heartbeats(path)[0] | {"pid": int(dead.stdout)}
+    (path / "heartbeat" / "r0.json").write_text(json.dumps(beat))
+    done = lldscope_command("check", path)
+    assert done.returncode == 12
+    assert "is gone" in done.stdout
+
+
+def test_heartbeats_of_an_earlier_start_say_nothing(make_run):
+    """Resumed on fewer ranks: the silence of ranks that are no more does not stall the run."""
+    path = make_run("resumed", steps=range(30))
+    store.write_heartbeat(path, 5, closed=False)
+    with lldscope.Recorder(path, resume=True) as recorder:
+        recorder.step(step=30)
+        time.sleep(0.5)
+        state = check(lldscope.open_run(path))
+    assert state["life"] == "live"
+
+
+def test_heartbeats_belong_to_their_attempt_whatever_the_clock_says(make_run):
+    """A clock that was set back makes signs of life look older than the start they come from, and
+    a clock that was ahead makes those of the attempt before look newer."""
+    path = make_run("resumed", steps=range(30))
+    with lldscope.Recorder(path, resume=True, world_size=2) as recorder:
+        recorder.step(step=30)
+        time.sleep(0.5)
+        info = json.loads((path / "run.json").read_text())
+        info["attempts"][-1]["started"] = time.time() + 20
+        (path / "run.json").write_text(json.dumps(info))
+        store.write_heartbeat(path, 1, closed=False, attempt=1)
+        ahead = store.read_heartbeats(path)[1] | {"pid": 2**22 + 1}
+        (path / "heartbeat" / "r1.json").write_text(json.dumps(ahead | {"time": time.time() + 60}))
+        assert check(lldscope.open_run(path))["life"] == "live"
+
+
+def test_what_the_ranks_dropped_adds_up(tmp_path):
+    for rank in (0, 1):
+        with lldscope.Recorder(tmp_path / "r", rank=rank, world_size=2) as recorder:
+            recorder.step(step=0, bogus=1)
+    (count,) = check(lldscope.open_run(tmp_path / "r"))["dropped"].values()
+    assert count == 2
+
+
+ERRORS = [
+    (("check", "{tmp}/none"), 1, "does not exist"),
+    (("check", "{tmp}/empty"), 1, "is empty"),
+    (("check", "{tmp}/foreign"), 1, "not a run that lldscope recorded"),
+    (("check", "{tmp}/newer"), 1, "Upgrade lldscope"),
+    (("query", "{tmp}/run", "DROP TABLE steps"), 2, "exactly one SELECT"),
+    (("query", "{tmp}/run", "SELECT nothing FROM signals"), 2, "nothing"),
+    (("query", "{tmp}/run", "SELECT 1", "--json", "--csv"), 2, "Choose one"),
+    (("runs", "{tmp}/none"), 1, "There is no folder"),
+    (("schema", "stepz"), 2, "There is no table stepz"),
+    (("check",), 2, "Missing argument"),
+    (("check", "{tmp}/run", "--arl", "1"), 2, "--arl"),
+    (("chekc",), 2, "No such command"),
+    (("watch", "{tmp}/newer", "--json"), 1, "Upgrade lldscope"),
+]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"), ERRORS, ids=[" ".join(e[0]) for e in ERRORS]
+)
+def test_errors_are_a_sentence_and_an_exit_code(
+    lldscope_command, make_run, tmp_path, arguments, code, words
+):
+    make_run("run", steps=range(3))
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "foreign").mkdir()
+    (tmp_path / "foreign" / "x").write_text("")
+    (tmp_path / "newer").mkdir()
+    (tmp_path / "newer" / "run.json").write_text('{"schema": 99}')
+    before = sorted(tmp_path.rglob("*"))
+    done = lldscope_command(*(a.format(tmp=tmp_path) for a in arguments))
+    assert done.returncode == code
+    assert words in done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stdout == ""
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_runs_lists_what_can_and_what_cannot_be_read(lldscope_command, make_run, tmp_path):
+    make_run("a", steps=range(30))
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / "run.json").write_text('{"schema": 99}')
+    rows = json.loads(lldscope_command("runs", tmp_path, "--json").stdout)
+    assert [r["run"] for r in rows] == ["a", "b"]
+    assert rows[0]["verdict"] == "healthy"
+    assert "Upgrade" in rows[1]["error"]
+    shown = lldscope_command("runs", tmp_path).stdout
+    assert re.search(r"^a +healthy", shown, re.M)
+
+
+INTERRUPTED = """
+import os, signal, threading
+from lldscope import cli
+from lldscope.run import Run
+
+def pressed_meanwhile(self, *told, ask=Run.rows, **options):
+    threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGINT)).start()
+    return ask(self, *told, **options)
+
+Run.rows = pressed_meanwhile
+cli.main()
+"""
+
+
+def test_ctrl_c_in_the_middle_of_a_statement_ends_quietly(make_run):
+    """This one keeps DuckDB busy for many seconds between two of its own looks for a Ctrl-C."""
+    endless = "SELECT count(*) FROM range(10000000) a(i), range(10000) b(j) WHERE i * j % 7 = 3"
+    told = [sys.executable, "-c", INTERRUPTED, "query", str(make_run()), endless]
+    asked = subprocess.run(told, capture_output=True, text=True, timeout=60)
+    assert (asked.returncode, asked.stderr.strip()) == (130, "")
+
+
+def test_query_formats(lldscope_command, make_run):
+    path = make_run(steps=range(3))
+    sql = "SELECT step, kl FROM signals ORDER BY step"
+    lines = lldscope_command("query", path, sql, "--json").stdout.splitlines()
+    assert [json.loads(line) for line in lines] == [{"step": s, "kl": None} for s in range(3)]
+    assert lldscope_command("query", path, sql, "--csv").stdout == "step,kl\n0,\n1,\n2,\n"
+    assert "–" in lldscope_command("query", path, sql).stdout
+    truths = "SELECT * FROM (VALUES (true), (NULL), (false)) AS t(b)"
+    lines = lldscope_command("query", path, truths).stdout.splitlines()
+    assert [line.strip() for line in lines] == ["b", "True", "–", "False"]
+
+
+def test_query_tells_nan_from_null_and_lists_from_values(lldscope_command, make_run):
+    path = make_run(steps=range(3))
+    sql = (
+        "SELECT 'NaN'::DOUBLE x, NULL::DOUBLE y, '-Infinity'::FLOAT z, list(step) l, "
+        "['NaN'::FLOAT, NULL, 0.5] m, sum(step) s, 0.1::FLOAT f, 2.50 d, MAP {'a': 1} p, "
+        "DATE '12000-01-01' t, INTERVAL 1 MONTH i, 1 AS x FROM steps"
+    )
+    told = lldscope_command("query", path, sql, "--json")
+    assert json.loads(told.stdout) == {
+        "x": "NaN", "y": None, "z": "-Infinity", "l": [0, 1, 2], "m": ["NaN", None, 0.5], "s": 3,
+        "f": pytest.approx(0.1), "d": 2.5, "p": {"a": 1}, "t": "12000-01-01",
+        "i": "30 days, 0:00:00", "x_1": 1,
+    }  # fmt: skip
+    few = "SELECT 'NaN'::DOUBLE x, NULL::DOUBLE y, '-Infinity'::FLOAT z, [7] l, 0.1::FLOAT f"
+    assert lldscope_command("query", path, few, "--csv").stdout == "x,y,z,l,f\nnan,,-inf,[7],0.1\n"
+    assert lldscope_command("query", path, few).stdout.split() == [
+        "x", "y", "z", "l", "f", "nan", "–", "-inf", "[7]", "0.1"
+    ]  # fmt: skip
+    none = lldscope_command("query", path, "SELECT step FROM steps WHERE step > 9", "--csv")
+    assert none.stdout == "step\n"
+
+
+def test_schema_shows_the_registry(lldscope_command):
+    shown = json.loads(lldscope_command("schema", "--json").stdout)
+    assert set(shown["tables"]) == set(TABLES | VIEWS)
+    delta = lldscope_command("schema", "signals").stdout
+    assert "delta_correct" in delta
+
+
+def test_watch_follows_a_run_that_does_not_exist_yet(tmp_path):
+    path = tmp_path / "later"
+    watcher = subprocess.Popen(
+        [sys.executable, "-m", "lldscope", "watch", str(path), "--json", "--interval", "0.2"],
+        stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    time.sleep(1.0)
+    with lldscope.Recorder(path) as r:
+        record_steps(r, range(30))
+        time.sleep(2.0)
+        record_steps(r, range(30, 40))
+    out, _ = watcher.communicate(timeout=60)
+    lines = [json.loads(line) for line in out.splitlines()]
+    assert {line["type"] for line in lines} >= {"status"}
+    assert (lines[-1]["last_step"], lines[-1]["life"]) == (39, "finished")
+    assert watcher.returncode == 0
+
+
+def test_watch_until_firing_runs_the_hook_and_exits_by_severity(
+    lldscope_command, dying_run, tmp_path
+):
+    out = tmp_path / "alert.jsonl"
+    done = lldscope_command(
+        "watch", dying_run, "--until", "firing", "--timeout", "30", "--on-alert", f"cat >> {out}"
+    )
+    assert done.returncode == 11
+    assert "lld-decay" in done.stdout
+    assert '"rule": "lld-collapse"' in out.read_text()
+
+
+def test_watch_stops_at_its_time_limit(lldscope_command, tmp_path):
+    done = lldscope_command("watch", tmp_path / "never", "--timeout", "0.5", "--interval", "0.2")
+    assert done.returncode == 13
+    assert "waiting for" in done.stderr
+
+
+def test_text_from_logs_is_made_safe_for_a_terminal():
+    assert plain("a\x1b[31mred\x1b[0m\x1b]0;title\x07b") == "aredb"
+    assert plain("x\u202ey\x00z\x9b") == "x�y�z�"
+    assert plain("new\nline\ttab") == "new line tab"
+
+
+def test_sparklines_and_ages():
+    assert sparkline([0.0, 1.0]) == "▁█"
+    assert sparkline([1.0, float("nan"), 1.0]) == "▄ ▄"
+    assert sparkline([float("nan")]) == ""
+    assert len(sparkline(list(range(1000)), 24)) <= 24
+    assert [age(s) for s in (None, 3, 120, 7200, 1e6)] == ["–", "3 s", "2 min", "2 h", "12 d"]

@@ -1,0 +1,135 @@
+"""`lldscope demo` and `lldscope train` as a new user meets them: real training, a few steps."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+from conftest import wait_until
+
+import lldscope
+from lldscope.cli import demo
+from lldscope.core.errors import LldscopeError
+from lldscope.storage import layout as store
+
+SHORT = ("steps=3", "prompts=2", "group_size=4", "updates=2", "eval_questions=4")
+
+
+def steps_recorded(run: Path) -> int:
+    return sum(p.rows for p in store.read_manifest(run).parts if p.table == "steps")
+
+
+def test_demo_trains_both_and_says_how_it_went(lldscope_command, tmp_path):
+    done = lldscope_command("demo", "--root", tmp_path, "--no-dash", *SHORT)
+    assert done.returncode == 0, done.stderr
+    for name in ("grpo", "grpo-llds"):
+        run = lldscope.open_run(tmp_path / "demo-1" / name)
+        assert run.info["status"] == "finished"
+        assert run.signals()["step"].tolist() == [0, 1, 2]
+        assert run.info["config"]["llds"] == ("action" if name == "grpo-llds" else "off")
+        assert f"{name:10} reward (ten-step mean)" in done.stderr
+    grpo, llds = (lldscope.open_run(tmp_path / "demo-1" / n) for n in ("grpo", "grpo-llds"))
+    # the same seed: before the first update the two cannot differ
+    first = "SELECT reward, text FROM responses WHERE step = 0 ORDER BY response_id"
+    assert grpo.sql(first).equals(llds.sql(first))
+
+
+def test_ctrl_c_stops_the_demo_and_starting_again_makes_new_runs(tmp_path):
+    command = [sys.executable, "-m", "lldscope", "demo", "--root", str(tmp_path), "--no-dash",
+               "steps=500", *SHORT[1:]]  # fmt: skip
+    demo = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    runs = [tmp_path / "demo-1" / name for name in ("grpo", "grpo-llds")]
+    wait_until(lambda: all((r / "run.json").exists() and steps_recorded(r) > 1 for r in runs))
+    demo.send_signal(signal.SIGINT)
+    _, err = demo.communicate(timeout=60)
+    assert demo.returncode == 130
+    assert "Traceback" not in err
+    for run in runs:
+        assert store.read_run(run)["status"] == "stopped"
+        assert store.read_heartbeats(run)[0]["closed"]
+    again = subprocess.run([*command, "steps=2"], capture_output=True, text=True, timeout=120)
+    assert again.returncode == 0, again.stderr
+    assert (tmp_path / "demo-2" / "grpo" / "run.json").exists()
+
+
+def test_a_trainer_killed_in_the_middle_leaves_a_readable_run(lldscope_command, tmp_path):
+    run = tmp_path / "run"
+    command = [sys.executable, "-m", "lldscope", "train", "tiny", "steps=500", *SHORT[1:],
+               "--run", str(run)]  # fmt: skip
+    training = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    wait_until(lambda: (run / "run.json").exists() and steps_recorded(run) > 3)
+    os.kill(training.pid, signal.SIGKILL)
+    training.wait()
+    done = lldscope_command("check", run, "--json")
+    state = json.loads(done.stdout)
+    assert done.returncode == 12
+    assert "is gone" in state["reason"]
+    assert state["damaged"] == {}
+    steps = lldscope.open_run(run).signals()["step"].tolist()
+    assert steps == list(range(len(steps)))
+    assert len(steps) > 3
+
+
+def test_a_busy_port_is_said_before_anything_is_trained(lldscope_command, tmp_path):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        done = lldscope_command("demo", "--root", tmp_path, "--port", str(port))
+    assert done.returncode == 1
+    assert f"Port {port} is in use" in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_without_the_dashboard_nothing_is_trained(tmp_path, monkeypatch):
+    monkeypatch.setattr(demo, "find_spec", lambda name: None if name == "plotly" else name)
+    with pytest.raises(LldscopeError, match=r"The dashboard needs plotly: pip install 'lldscope\["):
+        demo.demo.main(["--root", str(tmp_path)], standalone_mode=False)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("port", ["0", "70000", "-1"])
+def test_a_port_that_is_none_is_said(tmp_path, port):
+    with pytest.raises(click.BadParameter, match="1<=x<=65535"):
+        demo.demo.main(["--root", str(tmp_path), "--port", port], standalone_mode=False)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_demo_does_not_stay_without_its_dashboard(tmp_path, monkeypatch):
+    monkeypatch.setattr(demo, "ARMS", {})
+    monkeypatch.setattr(demo, "LLDSCOPE", (sys.executable, "-c", "raise SystemExit('no room')"))
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    with pytest.raises(LldscopeError, match=r"The dashboard ended; .*dashboard\.log: no room"):
+        demo.demo.main(["--root", str(tmp_path), "--port", str(port)], standalone_mode=False)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("nowhere.yaml",), "There is no configuration"),
+        (("tiny", "lrr=1"), "did you mean lr?"),
+        (("tiny", "lr=-1"), "lr=-1"),
+        (("tiny", "steps=many"), "whole number"),
+        (("tiny", "llds=sometimes"), "one of off, token, response, action"),
+        (("tiny", "model=/nowhere"), "no Hugging Face model directory"),
+        (("tiny", "steps"), "key=value"),
+    ],
+)
+def test_wrong_settings_are_named_and_nothing_is_written(
+    lldscope_command, tmp_path, arguments, words
+):
+    run = tmp_path / "run"
+    done = lldscope_command("train", *arguments, "--run", str(run))
+    assert done.returncode == 2
+    assert words in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not run.exists()

@@ -1,0 +1,49 @@
+"""The registry is kept both ways: what is written is declared, and what is declared is written."""
+
+from __future__ import annotations
+
+import pytest
+from lldscope_trainer.config import TrainConfig
+from lldscope_trainer.loop import train
+
+import lldscope
+from lldscope.core.schema import TABLES, arrow_schema
+
+# Columns that this run cannot fill, and why.
+NOT_WRITTEN = {
+    "actions.logp_behaviour_sum": "the in-process sampler is the trainer's own policy",
+    "probes.action_index": "no probe of this trainer is about a single action",
+}
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory) -> tuple[lldscope.Run, lldscope.Recorder]:
+    """A short real training of the shipped policy, every optional loss switched on."""
+    path = tmp_path_factory.mktemp("schema") / "run"
+    config = TrainConfig(
+        steps=4, prompts=4, group_size=4, updates=2, lr=1e-4, kl_coefficient=0.01, llds="action",
+        rescore_share=1.0, tokens_every=1, eval_questions=4, probes_every=1,
+    )  # fmt: skip
+    with lldscope.Recorder(path) as recorder:
+        train(config, recorder)
+    return lldscope.open_run(path), recorder
+
+
+def test_nothing_undeclared_is_written(run):
+    assert run[1].dropped == {}
+
+
+@pytest.mark.parametrize("table", [t for t in TABLES if t != "scalars"])  # test_import.py's
+def test_everything_declared_is_written(run, table):
+    counts = ", ".join(f'count("{c}") AS "{c}"' for c in TABLES[table].names)
+    (row,) = run[0].sql(f"SELECT {counts} FROM {table}").to_dict("records")
+    empty = {f"{table}.{name}" for name, n in row.items() if n == 0}
+    assert empty == {name for name in NOT_WRITTEN if name.startswith(f"{table}.")}
+
+
+def test_names_are_unique_and_every_column_says_what_it_means():
+    for table in TABLES.values():
+        assert len(set(table.names)) == len(table.names)
+        assert arrow_schema(table.name).names == list(table.names)
+        for column in table.columns:
+            assert column.meaning.endswith("."), f"{table.name}.{column.name}"

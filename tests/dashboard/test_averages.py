@@ -1,0 +1,150 @@
+"""Groups of runs as one line with a band: against a slow twin, on the page and in a browser."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import plotly.graph_objects as go
+import pytest
+from browsing import DRAWN, WAIT, opened, served, until
+from lldscope_dashboard.data.run_registry import Shelf
+from lldscope_dashboard.figures.averages import lines_of, spread_of
+from lldscope_dashboard.figures.chart_figures import make_overlay, run_style
+from lldscope_dashboard.figures.charts import CHARTS
+from lldscope_dashboard.figures.series import smooth, x_axis
+from lldscope_dashboard.figures.view import Subject, View
+from lldscope_dashboard.pages.compare_page import compare_page
+from made_up_runs import write_step
+
+import lldscope
+
+REWARD = next(c for c in CHARTS if c.id == "reward")
+GROUPS = {"a-0": "a", "a-1": "a", "b-0": "b"}
+
+
+def subject(name: str, steps: range, seed: int) -> Subject:
+    """A run with a gap, a NaN and an infinite number."""
+    reward = np.random.default_rng(seed).normal(size=len(steps))
+    reward[3], reward[5] = np.nan, np.inf
+    table = pd.DataFrame({"step": steps, "reward": reward, "time": 10.0 * np.arange(len(steps))})
+    return Subject(name, table, [], [], [], 2000)
+
+
+@pytest.fixture
+def three() -> list[Subject]:
+    return [subject("a-0", range(40), 0), subject("a-1", range(10, 60, 2), 1),
+            subject("b-0", range(30), 2)]  # fmt: skip
+
+
+def test_a_group_is_the_mean_of_the_runs_that_have_a_step(three: list[Subject]) -> None:
+    data = make_overlay(REWARD, three, set(GROUPS), View("step", 5, None, GROUPS))["data"]
+    low, high, runs, mean = data[:4]
+    known: dict[int, list[float]] = {}
+    for run in three[:2]:
+        y = smooth(run.table["reward"].to_numpy(), 5)
+        for step, value in zip(run.table["step"], y, strict=True):
+            if np.isfinite(value):
+                known.setdefault(step, []).append(value)
+    steps = sorted(known)
+    for trace, of in ((low, min), (high, max), (runs, len), (mean, np.mean)):
+        assert trace["x"] == steps
+        assert trace["y"] == pytest.approx([of(known[s]) for s in steps], rel=1e-4)
+    assert set(runs["y"]) == {1, 2}
+    assert [t["name"] for t in data] == [
+        f"{g}, {what}" for g in "ab" for what in ("lowest run", "highest run", "runs", "mean")
+    ]
+    assert (mean["line"]["color"], mean["line"]["dash"]) == run_style(0)
+
+
+def test_a_hidden_run_leaves_the_mean_and_a_run_without_group_stays_a_line(
+    three: list[Subject],
+) -> None:
+    view = View("step", 1, None, {"a-0": "a", "a-1": "a"})
+    data = make_overlay(REWARD, three, {"a-1", "b-0"}, view)["data"]
+    assert [t["name"] for t in data][3:] == ["a, mean", "b-0"]
+    assert set(data[2]["y"]) == {1}
+    assert lines_of(["a", "x"], {"x": "a"}) == {"a": ["a"], "a/": ["x"]}
+
+
+def test_runs_are_met_by_step_also_where_the_axis_counts_time(three: list[Subject]) -> None:
+    tables = [s.table for s in three[:2]]
+    ys = [t["reward"].to_numpy() for t in tables]
+    of = spread_of(tables, ys, x_axis(tables, "time"))
+    at = list(of.runs).index(2)
+    step = sorted(set(tables[0]["step"]) & set(tables[1]["step"]))[0]
+    times = [float(t.loc[t["step"] == step, "time"].iloc[0]) for t in tables]
+    assert of.x[at] * x_axis(tables, "time").divide == pytest.approx(np.mean(times))
+
+
+def test_the_figure_is_valid_also_without_a_point(three: list[Subject]) -> None:
+    for by in ("step", "time", "onset"):
+        for chart in CHARTS:
+            figure = make_overlay(chart, three, set(GROUPS), View(by, 10, None, GROUPS))
+            go.Figure({k: figure[k] for k in ("data", "layout")})
+            assert json.loads(json.dumps(figure)) == figure
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("runs")
+    for group, dies in (("with <b>", False), ("without", True)):
+        for seed in range(2):
+            with lldscope.Recorder(root / f"{group[:7]}-{seed}", group=group) as recorder:
+                for step in range(100 + 20 * seed):
+                    write_step(recorder, step, dies=dies, at=1.7e9 + step)
+    return root
+
+
+def test_a_page_without_groups_offers_none(root: Path, tmp_path: Path) -> None:
+    with lldscope.Recorder(tmp_path / "alone") as recorder:
+        write_step(recorder, 0, dies=False, at=1.7e9)
+    told = json.dumps(
+        compare_page(Shelf(tmp_path), {"run": ["alone"], "average": ["group"]}).to_plotly_json(),
+        default=lambda c: c.to_plotly_json(),
+    )
+    assert "average" not in told
+
+
+@pytest.fixture(scope="module")
+def address(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with served(root, tmp_path_factory.mktemp("cache")) as address:
+        yield address
+
+
+@pytest.mark.browser
+def test_groups_are_averaged_by_a_press_and_the_address_restores_it(
+    chromium: Any, address: str
+) -> None:
+    names = (
+        "[...document.querySelectorAll('.js-plotly-plot')].map(c => c.data.map(t => t.name).join())"
+    )
+    four = "with, lowest run,with, highest run,with, runs,with, mean"
+    with opened(chromium, address) as tab:
+        tab.goto("/?by=group")
+        tab.locator("tr.run-group", has_text="without").get_by_text("mean of the group").click(
+            timeout=WAIT
+        )
+        tab.wait_for_selector(DRAWN, timeout=WAIT)
+        assert tab.evaluate(names)[0] == four.replace("with", "without")
+        every = "&".join(f"run={n}-{s}" for n in ("with+%3Cb", "without") for s in (0, 1))
+        tab.goto(f"/compare?{every}&x=tokens")
+        tab.wait_for_selector(DRAWN, timeout=WAIT)
+        assert len(tab.evaluate(names)[0].split(",")) == 4
+        tab.locator("#mean").get_by_text("25").click()
+        until(tab, "location.search.includes('mean=25')")
+        tab.get_by_text("Mean of each group").click()
+        tab.get_by_text("Each run by itself").wait_for(timeout=WAIT)
+        tab.wait_for_selector(DRAWN, timeout=WAIT)
+        assert all(part in tab.url for part in ("average=group", "x=tokens", "mean=25"))
+        both = four.replace("with", "with &lt;b&gt;") + "," + four.replace("with", "without")
+        until(tab, f"({names}).every(n => n === '{both}')")
+        tab.locator(".shown input").first.uncheck()
+        until(tab, "document.querySelector('.js-plotly-plot').data[2].y.every(n => n === 1)")
+        tab.reload()
+        tab.wait_for_selector(DRAWN, timeout=WAIT)
+        until(tab, "document.querySelector('.js-plotly-plot').data[2].y.every(n => n === 1)")

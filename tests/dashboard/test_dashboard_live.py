@@ -1,0 +1,246 @@
+"""The dashboard in a real browser over live, long, broken, vanishing and many runs."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from browsing import DRAWN, WAIT, Server, drag, going_on, opened, ranges, until
+from lldscope_dashboard.data.run_registry import Shelf
+from lldscope_dashboard.data.run_summaries import Lines, Summary
+from made_up_runs import write_run
+
+import lldscope
+
+pytestmark = pytest.mark.browser
+
+STEPS = 100_000
+CHART = "document.querySelector('.js-plotly-plot')"
+LAST = f"Math.max(...{CHART}.data.map(t => t.x.length ? t.x[t.x.length - 1] : 0))"
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """One run of 100,000 steps, twenty short ones, and one that goes on; made-up numbers."""
+    root = tmp_path_factory.mktemp("runs")
+    write_long(root / "long")
+    write_run(root / "some" / "r00", 130, dies=True)
+    for i in range(1, 20):
+        write_run(root / "some" / f"r{i:02}", 25)
+    with going_on(root / "live", group="first tries"):
+        yield root
+
+
+def write_long(path: Path) -> None:
+    """100,000 steps with a reward and a gradient norm, and one peak of each."""
+    rng = np.random.default_rng(0)
+    steps = np.arange(STEPS)
+    reward, norm = rng.uniform(0.2, 0.4, STEPS), rng.gamma(9, 0.1, STEPS)
+    reward[31_415], norm[27_182] = 0.99, 77.0
+    with lldscope.Recorder(path) as recorder:
+        for part in np.array_split(steps, 10):
+            recorder.updates(
+                step=part, update=0, grad_norm=norm[part], grad_finite=True, skipped=False
+            )
+            recorder.step(
+                step=part, time=1e9 + part, n_responses=100, reward_sum=100 * reward[part]
+            )
+            recorder.flush()
+
+
+@pytest.fixture(scope="module")
+def server(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    cache = tmp_path_factory.mktemp("cache")
+    # read here, because a loaded machine takes longer than a page of a test may
+    shelf = Shelf(root, cache=cache / "lldscope")
+    assert all(isinstance(line, Summary) for line in Lines(shelf).now(600.0))
+    server = Server(root, cache)
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def tab(chromium: Any, server: Server) -> Iterator[Any]:
+    """A fresh tab; the test fails on console errors and on requests to other hosts."""
+    with opened(chromium, server.address, height=800) as tab:
+        yield tab
+
+
+def drawn(tab: Any, address: str) -> None:
+    tab.goto(address)
+    tab.wait_for_selector(DRAWN, timeout=WAIT)
+    until(tab, "document.querySelectorAll('.js-plotly-plot .main-svg').length >= 8 * 3")
+
+
+def test_zoom_and_hidden_lines_are_kept_over_ten_refreshes(tab: Any) -> None:
+    drawn(tab, "/run/live")
+    drag(tab)
+    until(tab, "location.search.startsWith('?zoom=')")
+    tab.wait_for_timeout(500)
+    zoomed = ranges(tab)
+    assert zoomed[0][0] > 5, "the drag must have zoomed"
+    seen = 0
+    with_charts = "seen.data"  # the charts' answers name the store of what was drawn
+    for _ in range(10):
+        with tab.expect_response(
+            lambda r: (
+                "_dash-update-component" in r.url and with_charts in (r.request.post_data or "")
+            ),
+            timeout=WAIT,
+        ) as answer:
+            pass
+        seen += answer.value.ok
+        assert ranges(tab) == zoomed
+    assert seen == 10
+    tab.keyboard.press("0")
+    until(tab, f"{CHART}._fullLayout.xaxis.range[0] < 1")
+
+
+def test_a_refresh_adds_points_and_sends_little(tab: Any) -> None:
+    drawn(tab, "/run/live")
+    sizes: list[int] = []
+    tab.on(
+        "response",
+        lambda r: (
+            sizes.append(int(r.headers.get("content-length", 0)))
+            if "_dash-update-component" in r.url
+            else None
+        ),
+    )
+    before = tab.evaluate(LAST)
+    until(tab, f"{LAST} > {before} + 5")
+    assert tab.evaluate(f"{CHART}.data.every(t => t.x.every((v, i) => !i || v > t.x[i - 1]))")
+    assert max(sizes) < 25_000
+
+
+def test_100_000_steps_are_thinned_with_their_peaks_and_asked_again_on_zoom(tab: Any) -> None:
+    drawn(tab, "/run/long?mean=1")
+    foot = tab.locator(".foot").nth(2).inner_text()
+    said, whole = (int(w.replace(",", "")) for w in foot.split(" points")[0].split(" of "))
+    assert 1000 <= said <= 2000
+    assert whole == STEPS
+    reward = "document.querySelectorAll('.js-plotly-plot')[2].data[0]"
+    assert tab.evaluate(f"Math.max(...{reward}.y)") == 0.99
+    assert tab.evaluate(f"{reward}.x[{reward}.y.indexOf(0.99)]") == 31_415
+    tab.goto("/run/long?mean=1&zoom=31400,31450")
+    tab.wait_for_selector(DRAWN, timeout=WAIT)
+    until(tab, f"{reward} && {reward}.x.length === 53 || {reward}.x.length === 52")
+    assert tab.locator(".foot").nth(2).inner_text() == ""
+
+
+def test_the_address_restores_a_comparison_of_twenty_runs(tab: Any) -> None:
+    names = "&".join(f"run=some%2Fr{i:02}" for i in range(20))
+    drawn(tab, f"/compare?{names}&hide=some%2Fr19&x=time&mean=5")
+    assert tab.evaluate(f"{CHART}.data.length") == 19
+    tab.locator("#x").get_by_text("onset of decay").click()
+    until(tab, f"{CHART}.layout.xaxis.title.text.includes('decay began')")
+    tab.get_by_text("Not drawn, because decay was never judged to begin").wait_for(timeout=WAIT)
+    tab.locator(".shown input").nth(19).check()
+    until(tab, f"{CHART}.data.length === 20")
+    tab.keyboard.press("+")
+    until(tab, "location.search.includes('zoom=')")
+    address, zoomed = tab.url, ranges(tab)[0]
+    assert "x=onset" in address
+    assert "mean=5" in address
+    assert "hide=" not in address
+    drawn(tab, address)
+    assert tab.evaluate(f"{CHART}.data.length") == 20
+    assert ranges(tab)[0] == pytest.approx(zoomed, rel=1e-6)
+
+
+def test_the_list_sorts_filters_groups_and_keeps_it_in_the_address(tab: Any) -> None:
+    names = "[...document.querySelectorAll('.runs .run-link')].map(a => a.textContent)"
+    tab.goto("/?by=group")
+    until(tab, f"({names}).length === 22 && !document.body.innerText.includes('reading …')")
+    assert tab.locator("tr.run-group").all_inner_texts()[0].startswith("first tries")
+    tab.keyboard.press("/")
+    tab.keyboard.type("r0")
+    until(tab, f"({names}).length === 10")
+    tab.get_by_role("button", name="run", exact=True).click()
+    until(tab, f"({names})[0] === 'some/r09'")
+    assert tab.locator("th[aria-sort=descending]").inner_text() == "run"
+    for i in (9, 8):
+        tab.locator("tr", has_text=f"some/r0{i}").locator("input").check()
+    tab.locator("#find").fill("r01")
+    until(tab, f"({names}).length === 1")
+    assert tab.locator("#compare").inner_text() == "Compare 2 runs", "a filter hides, no more"
+    assert "q=r01" in tab.url
+    assert "sort=-run" in tab.url
+    tab.goto("/?verdict=critical")
+    until(tab, f"({names}).join() === 'some/r00'")
+
+
+def test_keys_and_their_list(tab: Any) -> None:
+    drawn(tab, "/run/long")
+    tab.keyboard.press("?")
+    tab.locator("dialog#keys").get_by_text("zoom in").wait_for(timeout=WAIT)
+    tab.keyboard.press("Escape")
+    tab.keyboard.press("+")
+    until(tab, f"{CHART}._fullLayout.xaxis.range[0] > 20000")
+    until(tab, "location.search.startsWith('?zoom=')")
+    left = ranges(tab)[0][0]
+    tab.keyboard.press("ArrowLeft")
+    until(tab, f"{CHART}._fullLayout.xaxis.range[0] < {left} - 10000")
+    tab.keyboard.press("p")
+    tab.get_by_role("button", name="Resume").wait_for(timeout=WAIT)
+    tab.keyboard.press("x")
+    until(tab, "location.search.includes('x=tokens')")
+    dark = "getComputedStyle(document.body).backgroundColor === 'rgb(15, 19, 23)'"
+    tab.keyboard.press("t")
+    until(tab, dark)
+    tab.keyboard.press("Tab")
+    outline = "getComputedStyle(document.activeElement).outlineStyle !== 'none'"
+    assert tab.evaluate(f"document.activeElement !== document.body && {outline}")
+
+
+def test_a_hidden_tab_asks_nothing_and_one_that_is_seen_again_goes_on(tab: Any) -> None:
+    drawn(tab, "/run/live")
+    asked: list[str] = []
+    hide = "Object.defineProperty(document, 'hidden', {{get: () => {}, configurable: true}})"
+    tab.evaluate(hide.format("true"))
+    tab.wait_for_timeout(1500)  # what was under way is answered
+    tab.on("request", lambda r: asked.append(r.url))
+    tab.wait_for_timeout(4500)
+    assert asked == []
+    tab.evaluate(hide.format("false"))
+    before = tab.evaluate(LAST)
+    until(tab, f"{LAST} > {before}")
+
+
+def test_a_run_whose_part_breaks_a_run_that_is_deleted_and_one_that_begins(
+    tab: Any, root: Path
+) -> None:
+    tab.goto("/run/later")
+    tab.get_by_text("There is no run “later”").wait_for(timeout=WAIT)
+    path = write_run(root / "later", 12)
+    tab.wait_for_selector(DRAWN, timeout=WAIT)
+    part = next((path / "actions").glob("*.parquet"))
+    part.write_bytes(part.read_bytes()[:-11])
+    drawn(tab, "/run/later")
+    tab.locator(".notice").get_by_text(part.name).wait_for(timeout=WAIT)
+    tab.goto("/system/later")
+    tab.locator(".facts", has_text="Damage").get_by_text(part.name).wait_for(timeout=WAIT)
+    drawn(tab, "/run/later")
+    shutil.rmtree(path)
+    tab.get_by_text("What was drawn is kept.").wait_for(timeout=WAIT)
+    assert tab.locator(DRAWN).count() >= 8
+    with lldscope.Recorder(path, name="begun anew"):
+        pass
+    drawn(tab, "/run/later")
+    tab.get_by_text("No step has been recorded yet").wait_for(timeout=WAIT)
+
+
+def test_a_page_goes_on_after_the_server_was_restarted(tab: Any, server: Server) -> None:
+    drawn(tab, "/run/live")
+    server.stop()
+    before = tab.evaluate(LAST)
+    tab.wait_for_timeout(3000)
+    server.start()
+    until(tab, f"{LAST} > {before}")
+    # that nobody answered meanwhile is the browser's to say, and nothing else may be wrong
+    meant = ("net::ERR_CONNECTION_", "net::ERR_EMPTY_RESPONSE", "the server did not respond")
+    tab.faults[:] = [f for f in tab.faults if not any(m in f for m in meant)]

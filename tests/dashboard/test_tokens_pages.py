@@ -1,0 +1,510 @@
+"""From an alarm to the tokens that lost likelihood: questions against slow twins, pages, and all of
+it once in a browser."""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+import pytest
+from browsing import opened, served
+from lldscope_dashboard.data.run_registry import Shelf
+from lldscope_dashboard.pages.router import page
+from made_up_runs import write_run
+
+import lldscope
+from lldscope.alarms.registry import RULES, STALLED
+from lldscope.core.numbers import true_minus
+from lldscope.explore import responses as r
+from lldscope.explore.responses import Wanted, action_map, find_responses, losers_at
+from lldscope.explore.trajectories import (
+    Key,
+    paired_with,
+    read_tokens,
+    read_trajectory,
+    shared_prefix,
+)
+from lldscope.report import post_mortem
+from lldscope.report.html import html
+
+SAMPLES = Path(__file__).parents[2] / "sample_runs"
+HOSTILE = (
+    "<script>window.hit=1</script>\x1b[31mred\u202egnp\x00'\"><img src=x onerror=window.hit=2>"
+)
+LONG = "A" * 1_000_000
+WAIT = 20_000  # milliseconds
+
+
+@pytest.fixture(scope="module")
+def sample() -> Iterator[lldscope.Run]:
+    with lldscope.open_run(SAMPLES / "grpo") as run:
+        yield run
+
+
+@pytest.fixture(scope="module")
+def rows(sample: Any) -> list[dict[str, Any]]:
+    """Every response of the sample run with its Δ, computed slowly."""
+    table = sample.sql("SELECT * EXCLUDE (text) FROM responses").astype(object)
+    deltas: dict[tuple[int, ...], list[float]] = {}
+    for a in sample.sql("SELECT * FROM actions").to_dict("records"):
+        key = (a["step"], a["rank"], a["response_id"])
+        deltas.setdefault(key, []).append(a["logp_post_sum"] - a["logp_old_sum"])
+    told = sample.sql("SELECT step, rank, response_id FROM tokens")
+    kept = set(told.itertuples(index=False, name=None))
+    found = []
+    for row in table.to_dict("records"):
+        key = (row["step"], row["rank"], row["response_id"])
+        delta = sum(deltas.get(key, [math.nan]))
+        found.append(row | {"delta": None if math.isnan(delta) else delta, "told": key in kept})
+    return found
+
+
+@pytest.fixture(scope="module")
+def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run whose tokens are hostile, long, unmeasured and not finite; one group, two classes."""
+    path = tmp_path_factory.mktemp("hostile") / "hostile"
+    texts = ["asked: ", HOSTILE, LONG, None, "nan", "tool <b>answer</b>", "end\n"]
+    with lldscope.Recorder(path, name="<i>hostile</i>") as recorder:
+        for number, correct in ((0, True), (1, False)):
+            recorder.tokens(
+                step=3, response_id=number, position=list(range(7)), token_id=list(range(7)),
+                action_index=[None, 0, 0, 0, 0, None, 1],
+                text=[*texts[:6], texts[6] if correct else "other"],
+                logp_old=[None, -0.5, -1.0, None, math.nan, None, -0.1],
+                logp_post=[None, -3.5, -0.5, None, -1.0, None, -0.1],
+                entropy=[None, 1.0, 0.5, None, 0.1, None, 0.2],
+            )  # fmt: skip
+            recorder.actions(
+                step=3, response_id=number, action_index=[0, 1], kind=["search", HOSTILE],
+                n_tokens=[4, 1], logp_old_sum=[-1.5, -0.1], logp_post_sum=[-4.0, -0.1],
+            )  # fmt: skip
+        recorder.responses(
+            step=3, response_id=[0, 1], group_id=0, data_source=HOSTILE, correct=[True, False],
+            reward=[1.0, 0.0], n_actions=2, n_tokens=5, text=[HOSTILE, LONG],
+        )  # fmt: skip
+        recorder.step(step=3, n_responses=2, n_correct=1, reward_sum=1.0, time=time.time())
+    return path
+
+
+def texts(component: Any) -> str:
+    """Everything a page says and links to, as one string."""
+    return json.dumps(
+        component.to_plotly_json(), default=lambda c: c.to_plotly_json(), ensure_ascii=False
+    )
+
+
+def displayed(part: Any) -> Iterator[str]:
+    """Every text of a page that a reader sees or hears."""
+    if isinstance(part, str):
+        yield part
+    elif isinstance(part, list | tuple):
+        for inner in part:
+            yield from displayed(inner)
+    elif hasattr(part, "to_plotly_json"):
+        props = part.to_plotly_json()["props"]
+        for name in ("children", "title", "alt", "aria-label"):
+            yield from displayed(props.get(name))
+        for name in ("data-tokens", "data-map"):  # of which the browser makes elements
+            told = json.loads(props.get(name, "null"))
+            yield from displayed(list(told.values()) if isinstance(told, dict) else told)
+
+
+# -- questions ------------------------------------------------------------------------------------
+
+
+def meets(row: dict[str, Any], w: Wanted) -> bool:
+    """The filters, one by one; what is unknown meets none."""
+    tests = [
+        (w.first, row["step"], lambda a, b: b >= a), (w.last, row["step"], lambda a, b: b <= a),
+        (w.group, row["group_id"], lambda a, b: a == b),
+        (w.correct, row["correct"], lambda a, b: a == b),
+        (w.data_source, row["data_source"], lambda a, b: a == b),
+        (w.truncated, row["truncated"], lambda a, b: a == b),
+        (w.tokens, row["told"], lambda a, b: a == b),
+        (w.delta_from, row["delta"], lambda a, b: b >= a),
+        (w.delta_to, row["delta"], lambda a, b: b <= a),
+        (w.tokens_from, row["n_tokens"], lambda a, b: b >= a),
+        (w.tokens_to, row["n_tokens"], lambda a, b: b <= a),
+    ]  # fmt: skip
+    return all(a is None or (b is not None and holds(a, b)) for a, b, holds in tests)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "order", "descending", "offset"),
+    [
+        (Wanted(), "step", False, 0),
+        (Wanted(), "reward", True, 100),
+        (Wanted(first=46, last=55, correct=True, tokens=True), "delta", False, 0),
+        (Wanted(first=40, correct=False, delta_to=-20.0), "delta", True, 50),
+        (Wanted(delta_from=0.0, delta_to=0.5, last=20), "delta", False, 0),
+        (Wanted(truncated=True, tokens_from=60), "tokens", True, 0),
+        (Wanted(group=7, data_source="countries-2hop", tokens_to=50), "group", False, 0),
+        (Wanted(first=5, last=5, tokens=False), "step", True, 0),
+    ],
+)
+def test_pages_of_responses_are_those_of_a_plain_filter_and_sort(
+    sample: Any, rows: list[dict[str, Any]], wanted: Wanted, order: str, descending: bool,
+    offset: int,
+) -> None:  # fmt: skip
+    column = {"tokens": "n_tokens", "group": "group_id"}.get(order, order)
+    chosen = [row for row in rows if meets(row, wanted)]
+    chosen.sort(key=lambda row: (row["step"], row["rank"], row["response_id"]))
+    known = [row for row in chosen if row[column] is not None]
+    known.sort(key=lambda row: float(row[column]), reverse=descending)
+    expected = (known + [row for row in chosen if row[column] is None])[offset : offset + r.PAGE]
+    found = find_responses(sample, wanted, order, descending, offset)
+    assert found.total == len(chosen) > 0
+    keys = [(row["step"], row["rank"], row["response_id"]) for row in expected]
+    assert list(found.rows[r.KEY].itertuples(index=False, name=None)) == keys
+    deltas = [math.nan if row["delta"] is None else row["delta"] for row in expected]
+    assert found.rows["delta"].tolist() == pytest.approx(deltas, nan_ok=True)
+    assert found.rows["has_tokens"].tolist() == [row["told"] for row in expected]
+
+
+def test_an_offset_beyond_the_end_gives_the_last_page(sample: Any) -> None:
+    found = find_responses(sample, Wanted(last=0), offset=10_000)
+    assert (found.total, found.offset, len(found.rows)) == (128, 100, 28)
+    assert find_responses(sample, Wanted(first=9999)).total == 0
+
+
+def test_what_was_not_measured_meets_no_bound(tmp_path: Path) -> None:
+    with lldscope.Recorder(tmp_path / "run") as recorder:
+        recorder.responses(step=0, response_id=[0, 1], reward=[1.0, 0.0], correct=[None, True])
+        recorder.actions(step=0, response_id=[0, 1], action_index=0, logp_old_sum=-1.0,
+                         logp_post_sum=[None, -1.0])  # fmt: skip
+        recorder.step(step=0, n_responses=2)
+    with lldscope.open_run(tmp_path / "run") as run:
+        for wanted in (Wanted(delta_from=-9.0), Wanted(delta_to=9.0), Wanted(correct=True)):
+            assert find_responses(run, wanted).rows["response_id"].tolist() == [1]
+        assert find_responses(run, Wanted(correct=False)).total == 0
+        assert find_responses(run, Wanted(tokens_from=0)).total == 0
+        assert find_responses(run, Wanted(), "delta").rows["response_id"].tolist() == [1, 0]
+
+
+def test_the_map_of_actions_is_a_mean_over_actions(
+    sample: Any, rows: list[dict[str, Any]], monkeypatch: Any
+) -> None:
+    monkeypatch.setattr(r, "MOST_BINS", 20)
+    monkeypatch.setattr(r, "MOST_ACTIONS", 3)
+    found = action_map(sample)
+    assert found is not None
+    assert (found.first, found.last, found.width) == (0, 129, 7)
+    groups: dict[tuple[int, int], set[bool]] = {}
+    for row in rows:
+        groups.setdefault((row["step"], row["group_id"]), set()).add(row["correct"])
+    mixed = {
+        (row["step"], row["rank"], row["response_id"])
+        for row in rows
+        if row["correct"] and len(groups[row["step"], row["group_id"]]) == 2
+    }
+    cells: dict[tuple[int, int], list[float]] = {}
+    for a in sample.sql("SELECT * FROM actions").to_dict("records"):
+        if (a["step"], a["rank"], a["response_id"]) in mixed:
+            delta = a["logp_post_sum"] - a["logp_old_sum"]
+            if not math.isnan(delta):
+                cells.setdefault((a["step"] // 7, min(a["action_index"], 2)), []).append(delta)
+    told = found.cells.dropna(subset=["delta"])
+    assert len(told) == len(cells) > 50
+    for row in told.to_dict("records"):
+        deltas = cells[row["bin"], row["action_index"]]
+        assert row["n_delta"] == len(deltas)
+        assert row["delta"] == pytest.approx(sum(deltas) / len(deltas), rel=1e-5, abs=1e-7)
+
+
+def test_an_alarm_leads_to_its_last_ten_steps_or_to_the_nearest_with_tokens(
+    sample: Any, rows: list[dict[str, Any]]
+) -> None:
+    lost = {row["step"] for row in rows if row["told"] and row["correct"] and row["delta"] < 0}
+    for step in (3, 40, 55, 69, 129):
+        found = losers_at(sample, step)
+        window = range(max(0, step - 9), step + 1)
+        assert found.tokens
+        assert found.moved != bool(lost & set(window))
+        if found.moved:
+            nearest = min(abs(s - step) for s in lost)
+            assert found.first == found.last
+            assert found.first in lost
+            assert abs(found.first - step) == nearest
+        else:
+            assert (found.first, found.last) == (window[0], step)
+
+
+def test_without_tokens_an_alarm_leads_to_its_steps(tmp_path: Path) -> None:
+    with lldscope.open_run(write_run(tmp_path / "run", 20)) as run:
+        assert losers_at(run, 15) == r.Losers(15, 6, 15, tokens=False)
+
+
+def test_the_pair_is_the_one_that_begins_most_alike(sample: Any) -> None:
+    shown = read_trajectory(sample, Key(20, 0, 32))
+    assert shown is not None
+    assert shown.about["correct"]
+    assert paired_with(sample, shown) == Key(20, 0, 33), "the only wrong one with tokens"
+    other = read_tokens(sample, Key(20, 0, 33))
+    both = []
+    for tokens in (shown.tokens, other):
+        own = tokens["action_index"].isna().tolist().index(False)
+        both.append(tokens["text"].tolist()[own:])
+    alike = 0
+    while both[0][alike] == both[1][alike]:
+        alike += 1
+    assert shared_prefix(shown.tokens, other) == alike > 0
+
+
+def test_a_group_without_tokens_is_paired_by_documents(sample: Any) -> None:
+    shown = read_trajectory(sample, Key(55, 0, 110))
+    assert shown is not None
+    pair = paired_with(sample, shown)
+    assert pair is not None
+    other = read_trajectory(sample, pair)
+    assert other is not None
+    assert other.about["correct"] is False
+    assert not len(other.tokens)
+    assert other.actions[0]["docs_hash"] == shown.actions[0]["docs_hash"]
+
+
+# -- pages ----------------------------------------------------------------------------------------
+
+
+def test_hostile_text_is_shown_and_never_obeyed(hostile: Path) -> None:
+    shelf = Shelf(hostile.parent)
+    for path, query in (
+        ("/response/hostile", "?step=3&id=0"), ("/responses/hostile", ""), ("/run/hostile", ""),
+        ("/actions/hostile", ""), ("/responses/hostile", f"?alarm={HOSTILE[:40]}&at=3"),
+    ):  # fmt: skip
+        built = page(shelf, path, query)
+        assert len(texts(built)) < 300_000, path
+        shown = "".join(displayed(built))
+        assert len(shown) > 100
+        assert [c for c in "\x1b\u202e\x00" if c in shown] == [], path
+    shown = "".join(displayed(page(shelf, "/response/hostile", "?step=3&id=0")))
+    for expected in ("␛[31mred", "⟨U+202E⟩gnp", "␀", "(1,000,000 characters)", "▯3",
+                     "not finite: log π old nan", "log π not measured"):  # fmt: skip
+        assert expected in shown, expected
+
+
+@pytest.mark.parametrize(
+    "query", ["", "?step=x&id=1", "?step=3&id=99", "?step=99999999999&id=0", "?step=3&id=0&rank=7"]
+)
+def test_an_address_without_a_response_gives_words(hostile: Path, query: str) -> None:
+    shown = texts(page(Shelf(hostile.parent), "/response/hostile", query))
+    assert "All runs" in shown
+    for kind in ("responses", "response", "actions"):
+        assert "no run “nope”" in texts(
+            page(Shelf(hostile.parent), f"/{kind}/nope", "?step=1&id=1")
+        )
+
+
+def test_odd_filters_are_passed_over(hostile: Path) -> None:
+    query = "?first=x&last=-1&delta_from=nan&correct=maybe&sort=drop&from=99999&source=%00"
+    shown = texts(page(Shelf(hostile.parent), "/responses/hostile", query))
+    assert "no response" in shown.lower()
+    assert "2 responses" in texts(page(Shelf(hostile.parent), "/responses/hostile", query[:-11]))
+
+
+def test_a_run_without_tokens_says_that_actions_are_the_finest(tmp_path: Path) -> None:
+    write_run(tmp_path / "run", 20)
+    shelf = Shelf(tmp_path)
+    shown = texts(page(shelf, "/responses/run", "?alarm=lld-decay&at=15"))
+    assert "no tokens of correct responses that lost likelihood" in shown
+    shown = texts(page(shelf, "/response/run", "?step=15&id=0"))
+    assert "Δ is known by action" in shown
+
+
+def test_tokens_far_from_an_alarm_are_said_to_be(sample: Any) -> None:
+    shown = texts(page(Shelf(SAMPLES), "/responses/grpo", "?alarm=mask-lint&at=3"))
+    assert "the nearest step where one has is step 10" in shown
+
+
+@pytest.mark.parametrize(
+    ("at", "claim"), [(69, "Shown are the correct responses of steps 60–69"), (3, "shown here")]
+)
+def test_the_rows_of_an_alarm_are_said_to_be_shown_only_while_they_are(at: int, claim: str) -> None:
+    def shown(**asked: Any) -> str:
+        query = urlencode({"alarm": "lld-decay", "at": at} | asked)
+        return "".join(displayed(page(Shelf(SAMPLES), "/responses/grpo", f"?{query}")))
+
+    assert claim in shown()
+    for asked in ({"correct": "no"}, {"sort": "reward"}, {"way": "down"}, {"all": "yes"},
+                  {"first": 60, "last": 69, "correct": "yes", "sort": "delta"}):  # fmt: skip
+        told = shown(**asked)
+        assert f"lld-decay fired at step {at}." in told
+        assert "Shown are" not in told, asked
+        assert "shown here" not in told, asked
+    default = {"first": 60, "last": 69, "correct": "yes", "tokens": "yes", "sort": "delta"}
+    assert (claim in shown(**default)) == (at == 69), "the same view, written out"
+
+
+def test_every_rule_has_a_page_with_what_it_declares(hostile: Path) -> None:
+    shelf = Shelf(hostile.parent)
+    listed = texts(page(shelf, "/rules", ""))
+    for rule in (*RULES, STALLED):
+        assert f"/rules/{rule.id}" in listed
+        shown = "".join(displayed(page(shelf, f"/rules/{rule.id}", "")))
+        for said in (rule.meaning, rule.advice[1:], rule.confused_with[1:], *rule.needs):
+            assert said.replace("`", "") in shown
+    assert "none of lldscope's own rules" in texts(page(shelf, "/rules/mine", ""))
+
+
+def test_every_alarm_has_its_evidence_and_leads_to_rule_and_responses() -> None:
+    shelf = Shelf(SAMPLES)
+    shown = texts(page(shelf, "/run/grpo", ""))
+    alerts = shelf.look("grpo").state["alerts"]
+    assert len(alerts) >= 3
+    for alert in alerts:
+        assert f"/responses/grpo?alarm={alert['rule']}&at={alert['step']}" in shown
+        assert f"/rules/{alert['rule']}" in shown
+        for fired, _ in alert["episodes"][:4]:
+            assert f"/responses/grpo?alarm={alert['rule']}&at={fired}" in shown
+        for said in (alert["evidence"], alert["advice"], alert["message"]):
+            assert json.dumps(true_minus(said), ensure_ascii=False)[1:-1] in shown
+
+
+# -- in a browser ---------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory, hostile: Path) -> Iterator[str]:
+    root = tmp_path_factory.mktemp("runs")
+    shutil.copytree(SAMPLES / "grpo", root / "grpo")
+    shutil.copytree(hostile, root / "hostile")
+    with served(root, tmp_path_factory.mktemp("cache")) as address:
+        yield address
+
+
+@pytest.fixture
+def tab(chromium: Any, server: str) -> Iterator[Any]:
+    """A fresh tab; the test fails on console errors and on requests to other hosts."""
+    with opened(chromium, server, also=("file:",)) as tab:
+        tab.set_default_timeout(WAIT)
+        yield tab
+
+
+@pytest.mark.browser
+def test_two_clicks_lead_from_an_alarm_to_the_tokens_that_lost(tab: Any) -> None:
+    tab.goto("/run/grpo")
+    alarm = tab.locator(".alarm", has_text="lld-decay")
+    alarm.get_by_text("Responses that lost most likelihood at step 55").click()
+    tab.locator(".grid tbody .run-link").first.click()
+    lost = tab.locator(".tok.lost.heavy[role=option]")
+    lost.first.wait_for()
+    told = tab.locator("#token-told")
+    lost.first.hover()
+    for word in ("Δ −", "log π old −", "post −", "entropy", "action"):
+        assert word in told.inner_text()
+    assert tab.locator(".tool").first.inner_text().startswith("tool text")
+    assert tab.get_by_text("Beside it: response").count() == 1
+
+
+@pytest.mark.browser
+def test_addresses_restore_filters_order_response_and_token(tab: Any) -> None:
+    tab.goto("/responses/grpo")
+    tab.locator("[name=first]").fill("20")
+    tab.locator("[name=last]").fill("40")
+    tab.locator("select[name=correct]").select_option("no")
+    tab.locator("[name=delta_to]").fill("-2")
+    tab.locator("[name=delta_to]").press("Enter")
+    tab.wait_for_url("**/responses/grpo?first=20&last=40&correct=no&delta_to=-2&sort=step")
+    tab.get_by_role("link", name="Δ, nats").click()
+    tab.wait_for_url("**sort=delta")
+    grid = tab.locator(".grid tbody")
+    first = grid.inner_text()
+    tab.reload()
+    assert grid.inner_text() == first
+    assert tab.locator("[name=first]").input_value() == "20"
+    assert tab.locator("select[name=correct]").input_value() == "no"
+    assert tab.locator("th[aria-sort=ascending]").inner_text().startswith("Δ")
+    tab.goto("/response/grpo?step=20&id=32&beside=39")
+    tab.locator(".lost-most a").first.click()
+    chosen = tab.locator(".tok:focus")
+    said = chosen.get_attribute("aria-label")
+    assert "Δ −" in said
+    assert "mark=t" in tab.url
+    tab.goto(tab.url)
+    tab.locator(".tok:focus").wait_for()
+    assert tab.locator(".tok:focus").get_attribute("aria-label") == said
+    assert tab.locator("#token-told").inner_text() == said
+    assert tab.get_by_text("Beside it: response 39").count() == 1
+
+
+@pytest.mark.browser
+def test_shared_prefix_is_marked_in_both_responses(tab: Any) -> None:
+    tab.goto("/response/grpo?step=25&id=122")
+    tab.locator(".words").nth(1).wait_for()
+    columns = [tab.locator(".words").nth(i) for i in (0, 1)]
+    alike = [c.locator(".tok.same").all_inner_texts() for c in columns]
+    assert alike[0] == alike[1] != []
+    assert [c.locator(".fork").count() for c in columns] == [1, 1]
+    assert "correct" in columns[0].locator("h2").inner_text()
+    assert "wrong" in columns[1].locator("h2").inner_text()
+
+
+@pytest.mark.browser
+def test_hostile_tokens_do_nothing_in_a_browser(tab: Any) -> None:
+    for address in ("/response/hostile?step=3&id=0", "/responses/hostile", "/actions/hostile"):
+        tab.goto(address)
+        tab.locator("h1").wait_for()
+        tab.wait_for_timeout(200)
+        assert tab.evaluate("window.hit") is None
+        assert tab.evaluate("document.querySelectorAll('main script, main img[src=x]').length") == 0
+    tab.goto("/response/hostile?step=3&id=0")
+    shown = tab.locator(".words").first.inner_text()
+    assert "<script>window.hit=1</script>␛[31mred⟨U+202E⟩gnp␀" in shown
+    assert "(1,000,000 characters)" in shown
+
+
+@pytest.mark.browser
+def test_keys_reach_tokens_group_and_map(tab: Any) -> None:
+    tab.goto("/response/grpo?step=20&id=32")
+    token = tab.locator(".words").first.locator(".tok[tabindex='0']")
+    token.wait_for()
+    assert token.count() == 1, "one token of a response is in the order of Tab"
+    token.focus()
+    first = tab.locator("#token-told").inner_text()
+    tab.keyboard.press("ArrowRight")
+    assert tab.locator("#token-told").inner_text() != first
+    tab.keyboard.press("End")
+    assert "action 3" in tab.locator("#token-told").inner_text()
+    tab.keyboard.press("Home")
+    assert tab.locator("#token-told").inner_text() == first
+    tab.keyboard.press("]")
+    tab.get_by_role("heading", name="Response 33 of step 20").wait_for()
+    tab.keyboard.press("[")
+    tab.get_by_role("heading", name="Response 32 of step 20").wait_for()
+    tab.goto("/actions/grpo")
+    cell = tab.locator(".map .cell a[tabindex='0']")
+    cell.wait_for()
+    cell.focus()
+    tab.keyboard.press("ArrowRight")
+    tab.keyboard.press("ArrowDown")
+    assert tab.locator("#token-told").inner_text().startswith("action 1, step 1: Δ +")
+    tab.keyboard.press("Enter")
+    tab.wait_for_url("**/responses/grpo?first=1&last=1&correct=yes&sort=delta")
+
+
+@pytest.fixture(scope="module")
+def report(sample: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The post-mortem of the sample run as a file."""
+    file = tmp_path_factory.mktemp("report") / "report.html"
+    file.write_text(html(post_mortem(sample)), encoding="utf-8")
+    return file
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_pages_fit_1280_pixels_in_both_themes(tab: Any, scheme: str, report: Path) -> None:
+    """The post-mortem as well. What axe-core says of pages: test_accessibility.py."""
+    tab.emulate_media(color_scheme=scheme)
+    for address in ("/responses/grpo?alarm=lld-decay&at=55", "/response/grpo?step=20&id=32",
+                    "/response/grpo?step=55&id=110", "/actions/grpo", "/rules", "/rules/lld-decay",
+                    "/response/hostile?step=3&id=0", report.as_uri()):  # fmt: skip
+        tab.goto(address)
+        tab.locator("h1").wait_for()
+        assert tab.evaluate("document.scrollingElement.scrollWidth") <= 1280, address
+        ground = tab.evaluate("getComputedStyle(document.body).backgroundColor")
+        assert (ground == "rgb(15, 19, 23)") == (scheme == "dark")

@@ -1,0 +1,246 @@
+"""Repair and compaction where they meet: beside each other, after damage, in copies of a run."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import time
+from pathlib import Path
+
+import fsspec
+import pandas as pd
+import pytest
+from conftest import record_steps
+from sealed_runs import sealed, values
+
+import lldscope
+from lldscope.doctor import checks as doctor
+from lldscope.doctor.checks import examine, repair
+from lldscope.query import contents
+from lldscope.query.signal_cache import Kept
+from lldscope.recording import writer
+from lldscope.runs import open_run
+from lldscope.storage import compaction
+from lldscope.storage import layout as store
+from lldscope.storage import part_file as parts
+from lldscope.storage.compaction import compact
+from lldscope.storage.merge import merge
+
+MERGED = "responses/a1-r0-000001-000008.parquet"
+
+
+def gone_quiet(path: Path) -> None:
+    """Whoever wrote the manifest has not been heard of for long."""
+    old = time.time() - 2 * compaction.SILENT_SECONDS
+    os.utime(store.manifest_path(path, 1, 0), (old, old))
+
+
+def killed(path: Path, seals: int) -> Path:
+    """A run of some seals whose recorder is gone."""
+    lldscope.Recorder(path).close()
+    store.manifest_path(path, 1, 0).write_bytes(b"")
+    (path / "heartbeat/r0.json").unlink()
+    sealed(path, range(1, seals + 1))
+    gone_quiet(path)
+    return path
+
+
+@pytest.fixture
+def run(tmp_path):
+    return killed(tmp_path / "run", 8)
+
+
+def damage_lines(path: Path, numbers: range, new: bytes) -> bytes:
+    """Something else in the middle of lines; the manifest as it is now."""
+    manifest = store.manifest_path(path, 1, 0)
+    lines = manifest.read_bytes().splitlines()
+    for n in numbers:
+        lines[n] = lines[n][:30] + new + lines[n][30 + len(new) :]
+    manifest.write_bytes(b"\n".join(lines) + b"\n")
+    gone_quiet(path)
+    return manifest.read_bytes()
+
+
+# -- the doctor beside a compaction ---------------------------------------------------------------
+
+
+def test_a_merged_part_that_was_listed_after_the_look_is_not_removed(run, monkeypatch):
+    before, listing = sorted(values(run)), []
+    with monkeypatch.context() as patch:
+        patch.setattr(parts, "seal", lambda *a, **k: listing.append((a, k)))
+        merge(run, store.read_manifest(run).parts)
+    seen = examine(run)
+    assert [(f.where, f.repair) for f in seen.findings if f.what == "leftover"] == [
+        (MERGED, "remove it")
+    ]
+    ((arguments, options),) = listing
+    parts.seal(*arguments, **options)  # the compaction goes on
+    gone_quiet(run)
+    repair(seen)
+    compact(run)
+    assert sorted(values(run)) == before
+
+
+def test_strays_are_judged_by_the_manifest_as_it_is_after_the_parts_were_read(run, monkeypatch):
+    before, look = sorted(values(run)), doctor.look_at_parts
+
+    def slowly(at, result):
+        yield from look(at, result)
+        merge(run, at.manifest.parts)
+
+    monkeypatch.setattr(doctor, "look_at_parts", slowly)
+    seen = examine(run)
+    monkeypatch.undo()
+    assert MERGED not in [f.where for f in seen.findings]
+    repair(seen)
+    assert sorted(values(run)) == before
+
+
+def test_what_was_merged_stays_while_the_merged_part_is_missing(run):
+    merge(run, store.read_manifest(run).parts)
+    (run / MERGED).unlink()
+    gone_quiet(run)
+    repair(examine(run))
+    gone_quiet(run)
+    compact(run)
+    assert len(list((run / "responses").glob("*.parquet"))) == 8
+
+
+# -- manifests that are damaged -------------------------------------------------------------------
+
+
+def test_parts_whose_manifest_line_is_damaged_are_not_lost_by_a_compaction(run):
+    before = sorted(values(run))
+    damage_lines(run, range(3, 4), b"#")
+    assert len(values(run)) < len(before)
+    done = compact(run)
+    assert "run lldscope doctor --repair first" in done.skipped["a1-r0.jsonl"]
+    assert done.files_removed == 0
+    repair(examine(run))
+    assert sorted(values(run)) == before
+    gone_quiet(run)
+    assert compact(run).files_after == 1
+    assert sorted(values(run)) == before
+
+
+def test_rows_that_a_merge_has_passed_over_go_into_quarantine(run):
+    damage_lines(run, range(3, 4), b"#")
+    merge(run, store.read_manifest(run).parts)
+    gone_quiet(run)
+    repair(examine(run))
+    gone_quiet(run)
+    compact(run)
+    assert (run / "quarantine/responses-a1-r0-000004.parquet").exists()
+
+
+@pytest.mark.parametrize("new", [b"\xff\xfe", b"##"], ids=["not UTF-8", "not JSON"])
+def test_however_many_lines_are_bad_all_are_mended_at_once(tmp_path, new):
+    path = killed(tmp_path / "run", 30)
+    before = sorted(values(path))
+    original = damage_lines(path, range(2, 27), new)
+    seen = repair(examine(path))
+    assert "damage" not in {f.severity for f in seen.findings if not f.repaired}
+    assert sorted(values(path)) == before
+    assert (path / "quarantine/manifest-a1-r0.jsonl").read_bytes() == original
+    second = damage_lines(path, range(1), new)
+    repair(examine(path))
+    assert (path / "quarantine/manifest-a1-r0.jsonl").read_bytes() == original
+    assert (path / "quarantine/manifest-a1-r0.2.jsonl").read_bytes() == second
+    assert sorted(values(path)) == before
+
+
+# -- retention ------------------------------------------------------------------------------------
+
+
+def test_retention_counts_from_the_last_step_of_the_newest_attempt(tmp_path):
+    path = tmp_path / "run"
+    for steps in (range(0, 101, 10), range(20, 23)):
+        with lldscope.Recorder(path, resume=steps.start > 0) as recorder:
+            for step in steps:
+                recorder.tokens(step=step, response_id=0, position=[0, 1], token_id=1, text="t")
+                recorder.step(step=step)
+
+    def shown() -> list[int]:
+        with lldscope.open_run(path) as opened:
+            return opened.sql("SELECT DISTINCT step FROM tokens ORDER BY step")["step"].tolist()
+
+    assert shown() == [0, 10, 20, 21, 22]
+    compact(path, keep_token_steps=50)
+    assert shown() == [0, 10, 20, 21, 22]
+    manifest = store.manifest_path(path, 2, 0)
+    whole = manifest.read_bytes()
+    manifest.write_bytes(b"#" + whole[1:])
+    assert "tokens" in compact(path, keep_token_steps=50).skipped
+    manifest.write_bytes(whole)
+    assert shown() == [0, 10, 20, 21, 22]
+    compact(path, keep_token_steps=2)
+    assert shown() == [21, 22]
+
+
+# -- copies of a run ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("merging", [False, True])
+def test_kept_signals_of_a_run_are_not_shown_for_its_copy(tmp_path, monkeypatch, merging):
+    monkeypatch.setattr(contents, "KEEP_ROWS", 1)
+    monkeypatch.setattr(writer, "SEAL_SECONDS", 3600.0)  # `flush` alone seals
+    a, b = tmp_path / "a", tmp_path / "b"
+    with lldscope.Recorder(a) as recorder:
+        record_steps(recorder, range(3))
+    shutil.copytree(a, b)
+    monkeypatch.setattr("lldscope.recording.merging.Merger.merge_newest", lambda *a: None)
+    for seed, path in enumerate((a, b), 1):
+        with lldscope.Recorder(path, resume=True) as recorder:
+            for step in (3, 4):
+                record_steps(recorder, range(step, step + 1), seed=seed)
+                recorder.flush()
+    kept = Kept(tmp_path / "kept")
+    ours = open_run(a, kept=kept).signals()
+    if merging:
+        compact(b)
+    theirs = open_run(b).signals()
+    assert not theirs["reward"].equals(ours["reward"])
+    pd.testing.assert_frame_equal(open_run(b, kept=kept).signals(), theirs)
+    pd.testing.assert_frame_equal(open_run(a, kept=kept).signals(), ours)
+
+
+def test_nothing_is_kept_of_runs_without_an_id(tmp_path, make_run, monkeypatch):
+    monkeypatch.setattr(contents, "KEEP_ROWS", 1)
+    path = make_run(steps=range(2))
+    (path / "run.json").unlink()
+    open_run(path, kept=Kept(tmp_path / "kept")).close()
+    assert not (tmp_path / "kept").exists()
+
+
+# -- runs afar ------------------------------------------------------------------------------------
+
+
+def test_a_small_file_that_could_not_be_fetched_is_fetched_at_the_next_look(make_run, monkeypatch):
+    path = make_run(steps=range(2))
+    fs = fsspec.filesystem("memory")
+    fs.put(str(path), "/edges/r", recursive=True)
+    finished = fs.cat("/edges/r/run.json")
+    fs.pipe("/edges/r/run.json", json.dumps(json.loads(finished) | {"status": "running"}).encode())
+    try:
+        with lldscope.open_run("memory://edges/r") as run:
+            assert run.info["status"] == "running"
+            fs.pipe("/edges/r/run.json", finished)
+            with monkeypatch.context() as patch:
+                # What `on_error="omit"` makes of a request that failed.
+                patch.setattr(type(fs), "cat", lambda *a, **how: {})
+                run.refresh()
+            assert run.info["status"] == "running"
+            assert run.refresh()
+            assert run.info["status"] == "finished"
+    finally:
+        fs.rm("/edges", recursive=True)
+
+
+def test_a_lost_manifest_is_rebuilt_without_counting_what_was_merged_twice(run):
+    before = sorted(values(run))
+    merge(run, store.read_manifest(run).parts)  # its inputs are not swept yet
+    store.manifest_path(run, 1, 0).unlink()
+    repair(examine(run))
+    assert sorted(values(run)) == before
+    assert not [f for f in examine(run).findings if f.what == "unlisted"]

@@ -1,0 +1,243 @@
+"""`lldscope evaluate` on a small bank, and the arithmetic behind its table."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import lldscope
+from lldscope.alarms.assess import DEFAULT_ARL, assess
+from lldscope.core.errors import LldscopeError, RunNotFound
+from lldscope.evaluation.bank import LabelledRun, read_bank
+from lldscope.evaluation.scoring import ANY, Judged, fall_row, judge, poisson, score, wilson
+
+SAMPLES = Path(__file__).parents[2] / "sample_runs"
+
+
+@pytest.fixture(scope="module")
+def bank(tmp_path_factory) -> Path:
+    """The sample runs under made-up labels: one as exported signals, the others as directories."""
+    folder = tmp_path_factory.mktemp("bank")
+    (folder / "signals").mkdir()
+    with lldscope.open_run(SAMPLES / "grpo") as run:
+        run.signals().to_parquet(folder / "signals" / "exported.parquet")
+    grpo, llds = str(SAMPLES / "grpo"), str(SAMPLES / "grpo-llds")
+    lines = [
+        {"run": "exported", "outcome": "collapsed", "collapse_step": 90, "split": "development"},
+        {"run": "good", "outcome": "held", "path": llds},
+        {"run": "faulty", "outcome": "declined", "fault": "lr-jump", "path": grpo},
+        {"run": "kept-back", "outcome": "held", "split": "test", "path": llds},
+    ]
+    (folder / "index.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return folder
+
+
+def test_evaluate_counts_what_the_rules_say(bank, lldscope_command):
+    done = lldscope_command("evaluate", bank, "--json")
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    with lldscope.open_run(SAMPLES / "grpo") as run:
+        dying, steps = {a.rule: a.step for a in run.assess().alerts}, len(run.signals())
+    with lldscope.open_run(SAMPLES / "grpo-llds") as run:
+        good, healthy = {a.rule: a.episodes for a in run.assess().alerts}, len(run.signals())
+    assert steps == healthy
+    assert told["labels"] == {"collapsed": 1, "held": 1, "lr-jump": 1}  # the test run is not seen
+    assert told["healthy_steps"] == healthy
+    assert told["arl"] == DEFAULT_ARL
+    first = next(r["first_alarm"] for r in told["runs"] if r["run"] == "exported")
+    assert {rule: step for rule, step in first.items() if rule not in ANY} == dying
+    assert [rule["rule"] for rule in told["rules"]][-2:] == list(ANY)
+    for rule in told["rules"][:-2]:
+        name = rule["rule"]
+        assert rule["fired"]["collapsed"] == [int(name in dying), 1]
+        assert rule["fired"]["lr-jump"] == [int(name in dying), 1]
+        assert rule["fired"]["held"] == [int(name in good), 1]
+        assert rule["false_alarms"] == len(good.get(name, ()))
+        assert rule["warned"] == [int(dying.get(name, 90) < 90), 1]
+        assert rule["missed"] == ([] if dying.get(name, 90) < 90 else ["exported"])
+    decay = next(r for r in told["rules"] if r["rule"] == "lld-decay")
+    assert decay["lead_median"] == 90 - dying["lld-decay"] > 0
+    assert "\x1b" not in done.stderr
+
+
+def test_the_table_has_the_same_figures_and_the_splits_are_kept_apart(bank, lldscope_command):
+    table = lldscope_command("evaluate", bank).stdout
+    assert "1 collapsed, 1 held, 1 lr-jump" in table
+    (row,) = [line for line in table.splitlines() if line.startswith("lld-decay")]
+    assert row.split()[1:4] == ["0", "of", "1"], "the run that held"
+    assert row.split()[4:7] == ["1", "of", "1"], "the one that collapsed"
+    assert row.split()[7:10] == ["1", "of", "1"], "the one with a fault"
+    for split, runs in (("test", 1), ("all", 4)):
+        told = json.loads(lldscope_command("evaluate", bank, "--split", split, "--json").stdout)
+        assert len(told["runs"]) == runs
+    strict = json.loads(lldscope_command("evaluate", bank, "--arl", "1e9", "--json").stdout)
+    decay = next(rule for rule in strict["rules"] if rule["rule"] == "lld-decay")
+    assert decay["fired"]["collapsed"] == [0, 1]
+
+
+def test_exported_signals_are_judged_as_the_run_itself(bank):
+    exported = next(run for run in read_bank(bank) if run.name == "exported")
+    directory = LabelledRun("grpo", "held", None, False, None, SAMPLES / "grpo")
+    assert judge(exported, 500.0).fired == judge(directory, 500.0).fired
+    alarms = assess(directory.signals(), 500.0).alerts
+    fired = {k: v for k, v in judge(exported, 500.0).fired.items() if k not in ANY}
+    assert fired == {a.rule: [s for s, _ in a.episodes] for a in alarms}
+    pd.testing.assert_frame_equal(
+        exported.signals(), directory.signals(), check_dtype=False, check_exact=False
+    )
+
+
+def test_the_index_in_the_documentation_is_one(tmp_path):
+    page = (SAMPLES.parent / "docs" / "decay-alarm.md").read_text("utf-8")
+    (tmp_path / "index.jsonl").write_text(page.split("```json\n")[1].split("```")[0])
+    a, b, c, d = read_bank(tmp_path)
+    assert a.path == tmp_path / "../runs/a"
+    assert (b.outcome, b.collapse_step) == ("collapsed", 140)
+    assert c.path == tmp_path / "signals" / "c.parquet"
+    assert d.label == "dead-retriever"
+    assert [run.name for run in read_bank(tmp_path, "development")] == ["a", "b", "d"]
+    assert read_bank(tmp_path, "test") == [c]
+
+
+def judged(name, label, steps, fired, collapse=None, fall=None) -> Judged:
+    return Judged(LabelledRun(name, label, collapse, False, None, Path(name)), steps, fired, fall)
+
+
+def test_scores_agree_with_counting_by_hand():
+    runs = [
+        judged("a", "collapsed", 120, {"x": [30, 70]}, 100, 60),  # lead 70; half of the way to 60
+        judged("b", "collapsed", 120, {"x": [60]}, 80, 60),  # lead 20; not before the fall
+        judged("c", "collapsed", 120, {"x": [100]}, 100),  # not before
+        judged("d", "collapsed", 120, {}, 50),
+        judged("e", "declined", 120, {"x": [5]}, None, 50),
+        judged("f", "held", 300, {"x": [5, 90, 200]}),
+        judged("h", "held", 300, {"x": [5]}, None, 20),  # recovered
+        judged("g", "held", 200, {"y": [7]}),
+    ]
+    x, y = score(runs, ["x", "y"])
+    assert x.fired == {
+        "collapsed": (3, 4), "declined": (1, 1), "held": (1, 2), "recovered": (1, 1)
+    }  # fmt: skip
+    assert (x.leads, x.missed) == ([70, 20], ["c", "d"])
+    told = x.to_dict()
+    assert told["false_alarms_per_1000_healthy_steps"] == pytest.approx(6.0)  # 3 in 500
+    assert told["warned"] == [2, 4]
+    assert (told["lead_median"], told["lead_range"]) == (45, [20, 70])
+    assert told["lead_p10"] == pytest.approx(25)
+    assert (y.false_alarms, y.leads, len(y.missed)) == (1, [], 4)
+    assert (x.before_falls, x.missed_falls) == ([0.5, 0.9, 0.75], ["b"])
+    assert told["warned_of_fall"] == [3, 4]
+    assert told["fall_lead_share_median"] == pytest.approx(0.75)
+    nobody = score(runs[:1], ["x"])[0].to_dict()
+    assert math.isnan(nobody["false_alarms_per_1000_healthy_steps"])
+
+
+def plain_fall(reward: list[float]) -> int | None:
+    """By the rule's words, every row looked at anew."""
+    means = {t: sum(reward[t - 9 : t + 1]) / 10 for t in range(9, len(reward))}
+
+    def low(t: int) -> bool:
+        best = max((means[s] for s in means if s <= t and not math.isnan(means[s])), default=0.0)
+        return means[t] < 0.75 * best
+
+    rows = [t for t in means if t + 9 in means and all(low(s) for s in range(t, t + 10))]
+    return min(rows, default=None)
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from([0.0, 0.4, 0.5, 0.7]), st.integers(1, 20)), max_size=7),
+    st.integers(0, 80),
+)
+def test_a_reward_falls_where_the_rule_says(pieces, gap):
+    reward = [level for level, steps in pieces for _ in range(steps)]
+    if gap < len(reward):
+        reward[gap] = math.nan
+    assert fall_row(reward) == plain_fall(reward)
+
+
+def test_a_reward_that_was_never_above_nothing_has_no_share_to_lose():
+    assert fall_row(np.linspace(-0.8, -0.2, 100)) is None
+
+
+def test_the_fall_of_a_run_is_told(bank):
+    exported = next(run for run in read_bank(bank) if run.name == "exported")
+    found = judge(exported, DEFAULT_ARL)
+    reward = exported.signals()["reward"].tolist()
+    row = plain_fall(reward)
+    assert row is not None
+    assert found.fall == exported.signals()["step"][row]
+    grave = {a.rule for a in assess(exported.signals()).alerts if a.severity == "critical"}
+    assert min(found.fired["any critical"]) == min(min(found.fired[rule]) for rule in grave)
+    assert min(found.fired["any alarm"]) <= min(found.fired["any critical"])
+    faulty = next(run for run in read_bank(bank) if run.name == "faulty")
+    assert judge(faulty, DEFAULT_ARL).fall is None
+
+
+@pytest.mark.parametrize(("k", "n"), [(0, 10), (3, 10), (10, 10), (1, 200)])
+def test_intervals_hold_what_they_should(k, n):
+    """The limits of Wilson's interval are the shares at which k lies 1.96 standard errors away."""
+    low, high = wilson(k, n)
+    for p in (low, high):
+        if 0 < p < 1:
+            assert abs(k / n - p) / math.sqrt(p * (1 - p) / n) == pytest.approx(1.959964)
+    assert low <= k / n <= high
+    assert wilson(0, 0) == (0.0, 1.0)
+
+
+@pytest.mark.parametrize("k", [0, 1, 2, 5, 20])
+def test_the_interval_of_a_count_is_close_to_the_exact_one(k):
+    """At the limits, counts as far out as k have a probability of 2.5 %."""
+    low, high = poisson(k)
+
+    def at_most(count: int, mean: float) -> float:
+        terms = (math.exp(-mean) * mean**i / math.factorial(i) for i in range(count + 1))
+        return sum(terms)
+
+    assert at_most(k, high) == pytest.approx(0.025, abs=0.004)
+    if k:
+        assert 1 - at_most(k - 1, low) == pytest.approx(0.025, abs=0.015)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("{", "line 1 is not JSON"),
+        ('{"outcome": "held"}', "has no run"),
+        ('{"run": "a", "outcome": "died"}', "not one of held, declined, collapsed"),
+        ('{"run": "a", "outcome": "collapsed"}', "has a collapse_step"),
+        ('{"run": "a", "outcome": "held", "collapse_step": 4}', "has a collapse_step"),
+        ('{"run": "a", "outcome": "held"}\n{"run": "a", "outcome": "held"}', "more than one line"),
+    ],
+)
+def test_a_bank_that_is_wrong_says_what_is_wrong(tmp_path, text, said):
+    (tmp_path / "index.jsonl").write_text(text)
+    with pytest.raises(LldscopeError, match=said):
+        read_bank(tmp_path)
+
+
+def test_runs_that_are_not_there_or_not_readable(tmp_path, lldscope_command):
+    with pytest.raises(RunNotFound, match="one line of JSON"):
+        read_bank(tmp_path)
+    index = tmp_path / "index.jsonl"
+    index.write_text('{"run": "a", "outcome": "held"}\n')
+    missing = lldscope_command("evaluate", tmp_path)
+    assert missing.returncode == 1
+    assert "signals/a.parquet: it is not" in missing.stderr
+    (run,) = read_bank(tmp_path)
+    run.path.parent.mkdir()
+    run.path.write_bytes(b"no")
+    with pytest.raises(LldscopeError, match="not a Parquet file"):
+        run.signals()
+    pd.DataFrame({"reward": np.ones(3)}).to_parquet(run.path)
+    with pytest.raises(LldscopeError, match="no step in every row"):
+        run.signals()
+    nothing = lldscope_command("evaluate", tmp_path, "--split", "test")
+    assert nothing.returncode == 1
+    assert "no runs in the split 'test'" in nothing.stderr

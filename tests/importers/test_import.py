@@ -1,0 +1,670 @@
+"""Importing: the formats, what becomes of their numbers, bad input, importing again, following."""
+
+from __future__ import annotations
+
+import json
+import math
+import pickle
+import re
+import shutil
+import zipfile
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from bench import importing
+
+import lldscope
+from lldscope.cli import import_
+from lldscope.core.errors import LldscopeError, RunExists, UsageError
+from lldscope.core.schema import SIGNALS, TABLES
+from lldscope.importers import build, console, metrics, torch_files
+from lldscope.importers.build import Import, Outcome
+from lldscope.importers.mapping import KEPT, MEANT, TOLD, meaning
+from lldscope.importers.source import Asked, Findings, sources
+from lldscope.monitor.health import check
+
+ROOT = Path(__file__).parents[2]
+FIXTURES = ROOT / "tests" / "fixtures"
+VERL, TRL, TEXT = FIXTURES / "verl", FIXTURES / "trl", FIXTURES / "text"
+SLIME = FIXTURES / "slime"
+ONLY_MEANS = {"steps", "scalars"}
+
+
+@pytest.fixture
+def run_import(tmp_path):
+    def run(*paths: Path, wanted: str | None = None, to: str = "run", **asked) -> Outcome:
+        return Import(paths, tmp_path / to, Asked(**asked), wanted).build(lambda n: None)
+
+    return run
+
+
+@pytest.fixture
+def text(tmp_path):
+    def write(content: str | bytes, name: str = "train.log") -> Path:
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        return path
+
+    return write
+
+
+def verl_line(step: int, **values: float) -> str:
+    metrics = {"critic/score/mean": 0.5, "actor/entropy": 1.0, "actor/grad_norm": 0.1} | values
+    return " - ".join([f"step:{step}", *(f"{k}:{v!r}" for k, v in metrics.items())]) + "\n"
+
+
+def signals(outcome: Outcome) -> dict[int, dict]:
+    with lldscope.open_run(outcome.run) as run:
+        assert not run.damaged
+        return {row["step"]: row for row in run.signals().to_dict("records")}
+
+
+def shown(outcome: Outcome, sql: str) -> list[tuple]:
+    with lldscope.open_run(outcome.run) as run:
+        return list(run.sql(sql).itertuples(index=False, name=None))
+
+
+# -- formats ---------------------------------------------------------------------------------------
+
+
+def test_verl_console_with_all_that_ray_puts_around_it(run_import):
+    """Written by verl's own code: numpy scalars, a resume at step 3, other processes' lines."""
+    outcome = run_import(VERL / "console.log")
+    assert outcome.formats == {"verl-console": 1}
+    assert (outcome.steps, outcome.attempts) == (7, 2)
+    rows = signals(outcome)
+    for step in range(1, 7):
+        assert rows[step]["entropy"] == pytest.approx(0.9 - 0.01 * step)
+        assert rows[step]["reward"] == pytest.approx(0.1 * step)
+        assert rows[step]["grad_norm"] == pytest.approx(0.2 + 0.003 * step)
+    assert shown(outcome, "SELECT count(*) FROM all_steps WHERE step IN (3, 4)") == [(4,)]
+    assert outcome.found.skipped == {
+        "metric lines without a metric": 1,
+        "metrics whose value is no number": 1,
+        "last metrics of a line that is half written": 1,
+    }
+
+
+def test_what_is_measured_otherwise_is_labelled_and_not_renamed(run_import):
+    outcome = run_import(VERL / "console.log")
+    kept = dict(shown(outcome, "SELECT name, estimator FROM scalars"))
+    assert "actor/pos_avg_old_log_prob" in kept
+    assert "correct_logp" not in kept
+    assert "critic/rewards/mean" in kept  # the score stands for the reward
+    assert kept["grad_norm"] == "mean over the step's updates, not their median"
+    assert any("pos_avg_old_log_prob keeps its name" in note for note in outcome.found.notes)
+    assert "actor/pos_avg_old_log_prob" in outcome.found.names
+
+
+def test_sampled_likelihood_called_entropy_says_so(run_import):
+    outcome = run_import(TEXT / "tinker" / "metrics.jsonl")
+    ((estimator,),) = shown(
+        outcome, "SELECT DISTINCT estimator FROM scalars WHERE name = 'entropy'"
+    )
+    assert "sampled" in estimator
+    assert signals(outcome)[2]["success"] == pytest.approx(0.1)
+
+
+def test_verl_of_three_decimals_and_its_file_logger(run_import):
+    old = signals(run_import(VERL / "console-old.log"))
+    new = signals(run_import(VERL / "metrics.jsonl", to="other"))
+    assert old.keys() == new.keys() == {1, 2, 3, 4}
+    for step, row in old.items():
+        assert row["grad_norm"] == pytest.approx(new[step]["grad_norm"], abs=6e-4)
+
+
+def test_trl_console_completions_and_state_are_one_run(run_import):
+    """Written by TRL itself, the three ways that it writes."""
+    outcome = run_import(TRL)
+    assert outcome.formats == {"trl-console": 1, "trainer-state": 1, "trl-completions": 4}
+    assert set(outcome.rows) == {"steps", "scalars", "responses", "actions"}
+    state = json.loads((TRL / "trainer_state.json").read_text())["log_history"]
+    rows = signals(outcome)
+    for entry in state:
+        row = rows[entry["step"]]
+        assert row["reward"] == pytest.approx(entry["reward"], abs=1e-6)  # from the rollouts
+        assert row["entropy"] == pytest.approx(entry["entropy"], rel=1e-3)  # printed shorter
+        written = pq.read_table(TRL / f"completions_{entry['step']:05d}.parquet")["prompt"]
+        assert (row["n_responses"], row["n_groups"]) == (8, len(written.unique()))
+    alone = signals(run_import(TRL / "console.log", to="alone"))
+    assert [alone[e["step"]]["reward"] for e in state] == [
+        pytest.approx(e["reward"], rel=1e-3) for e in state
+    ]
+
+
+def test_verl_rollouts_give_actions_groups_and_verdicts(run_import):
+    outcome = run_import(VERL / "rollouts")
+    assert outcome.formats == {"verl-rollouts": 3}
+    one = "FROM responses WHERE step = 10 ORDER BY response_id"
+    assert shown(outcome, f"SELECT reward, correct, n_searches, n_invalid, answered {one}") == [
+        (1.0, True, 1, 0, True),
+        (0.0, False, 1, 0, True),
+        (1.0, True, 0, 1, True),
+        (0.0, False, 0, 0, False),
+    ]
+    row = signals(outcome)[10]
+    assert (row["reward"], row["success"], row["n_groups"]) == (0.5, 0.5, 1)
+    assert row["valid_searches"] == 0.5
+    assert row["good_first_action_share"] == 0.5
+
+
+def test_exact_match_is_computed_anew_on_request(run_import, text):
+    row = {"input": "<search> Who?", "output": "<answer>the Dune!</answer>", "gts": ["Dune"],
+           "score": 0.0, "step": 1}  # fmt: skip
+    path = text(json.dumps(row) + "\n", "1.jsonl")
+    assert shown(run_import(path, exact_match=True), "SELECT correct FROM responses") == [(True,)]
+    assert shown(run_import(path, to="b"), "SELECT correct FROM responses") == [(False,)]
+    lenient = run_import(path, to="c", correct_from=0.0)
+    assert shown(lenient, "SELECT correct FROM responses") == [(True,)]
+    with lldscope.open_run(lenient.run) as run:
+        assert "reward ≥ 0" in run.info["correct_rule"]
+
+
+@pytest.mark.parametrize("name", ["nemo", "token_exports", "traces.jsonl"])
+def test_token_log_probabilities_become_levels_and_never_delta(run_import, name):
+    rows = signals(run_import(TEXT / name))
+    assert rows.keys() == {1, 2}
+    expected = {
+        "nemo": (-0.75, -0.5 + 0.75, 5),  # Σ over 5 trained tokens, per token
+        "token_exports": (-0.5, -0.5 + 0.5, 5),
+        "traces.jsonl": (-0.2, -0.1234 + 0.2, 5),
+    }[name]
+    row = rows[2]
+    assert (row["correct_logp"], row["engine_gap"], row["response_tokens"]) == pytest.approx(
+        expected, abs=1e-6
+    )
+    assert math.isnan(row["delta_correct"])
+
+
+def test_actions_of_a_token_log_are_the_runs_of_its_mask(run_import):
+    outcome = run_import(TEXT / "nemo" / "train_data_step1.jsonl")
+    one = "SELECT action_index, n_tokens, logp_old_sum FROM actions WHERE response_id = 0"
+    assert shown(outcome, one) == [(0, 3, -2.25), (1, 2, -1.5)]
+
+
+def test_a_table_with_names_of_ones_own(run_import, text):
+    path = text("it;r;loss\n1;0.25;1\n2;0.5;nan\n", "mine.csv")
+    with pytest.raises(LldscopeError, match="none of the known formats"):
+        run_import(path)
+    asked = {"step": "it", "reward": "r"}
+    lines = text('{"it": 1, "r": 0.25, "loss": 1}\n{"it": 2, "r": 0.5, "loss": NaN}\n', "mine.txt")
+    for source in (path, lines):  # found by the name that was given
+        rows = signals(run_import(source, to=source.suffix, columns=asked))
+        assert [rows[s]["reward"] for s in (1, 2)] == [0.25, 0.5]
+        assert rows[2]["n_nonfinite"] == 1  # the loss
+    with pytest.raises(LldscopeError, match="none of the known formats"):
+        run_import(path, to="none", columns={"step": "nothing"})
+
+
+def test_a_mean_under_the_name_of_a_signal_decides_the_grade_of_evidence(run_import, text):
+    """As docs/importing.md says; Δ falls from step 20 on."""
+    for name, grade in (
+        ("other", "symptoms"),
+        ("correct_logp", "level"),
+        ("delta_correct", "delta"),
+    ):
+        lines = [
+            f"{s},{0.3 + 0.002 * s},{0.3 - 0.012 * max(0, s - 20) + 0.04 * (s % 3 - 1)},1"
+            for s in range(120)
+        ]
+        path = text("\n".join([f"step,reward,{name},entropy", *lines]) + "\n", f"{name}.csv")
+        with lldscope.open_run(run_import(path, to=name).run) as run:
+            state = check(run)
+        assert state["evidence"] == grade
+        assert ("decay" in {s["phase"] for s in state["phases"]}) == (grade != "symptoms")
+
+
+def test_slime_dumps_give_actions_levels_and_groups(run_import):
+    outcome = run_import(SLIME)
+    assert outcome.formats == {"slime": 4}
+    assert outcome.found.skipped == {"files of no known format": 1}  # make.py
+    one = "FROM responses WHERE step = 1 ORDER BY response_id"
+    assert shown(outcome, f"SELECT group_id, reward, correct, advantage, truncated {one}") == [
+        (0, 0.0, False, -1.0, True),
+        (0, 1.0, True, 1.0, False),
+        (1, 0.0, False, -1.0, False),
+        (1, 1.0, True, 1.0, False),
+    ]
+    actions = "SELECT action_index, n_tokens, logp_old_sum FROM actions WHERE step = 2"
+    assert shown(outcome, f"{actions} AND response_id = 1") == [(0, 3, -2.25), (1, 2, -1.5)]
+    row = signals(outcome)[2]
+    assert (row["correct_logp"], row["engine_gap"]) == pytest.approx((-0.75, 0.25))
+    alone = run_import(SLIME / "rollout_data", to="alone")  # the engine's log-probs only
+    assert shown(alone, "SELECT count(logp_behaviour_sum), count(logp_old_sum) FROM actions") == [
+        (16, 0)
+    ]
+
+
+def test_actions_of_token_logs_are_of_a_kind_where_their_text_tells(run_import, tmp_path, text):
+    """slime's response and verifiers' messages, judged by exact match on request."""
+    response = "<search>Dune</search><information>Doc 1</information><answer>Herbert</answer>"
+    sample = torch_files.load(SLIME / "rollout_data" / "1.pt")["samples"][0]
+    sample |= {"response": response, "label": "Herbert", "rollout_routed_experts": None}
+    slime = saved(tmp_path / "1.pt", {"rollout_id": 1, "samples": [sample]})
+    (line, *_) = (TEXT / "traces.jsonl").read_text().splitlines()
+    episode = json.loads(line)
+    episode["task"]["data"]["answer"] = ["Herbert"]
+    ask, tool, answer = episode["traces"][0]["nodes"][1:]
+    ask["message"] |= {"content": None, "tool_calls": [{"name": "search"}]}
+    tool["message"]["content"] = "Doc 1"
+    answer["message"]["content"] = "<answer>herbert</answer>"
+    traces = text(json.dumps(episode) + "\n", "traces.jsonl")
+    for path in (slime, traces):
+        outcome = run_import(path, to=path.stem, exact_match=True)
+        kinds = shown(outcome, "SELECT kind, tool_ok IS TRUE FROM actions ORDER BY action_index")
+        assert kinds == [("search", True), ("answer", False)]
+        assert shown(outcome, "SELECT reward, correct, n_searches FROM responses") == [(0, True, 1)]
+        rewarded = run_import(path, to="other")
+        assert shown(rewarded, "SELECT correct FROM responses") == [(False,)]
+
+
+def test_exact_match_without_golden_answers_knows_nothing(run_import):
+    outcome = run_import(TEXT / "nemo", exact_match=True)
+    assert shown(outcome, "SELECT count(correct), count(reward) FROM responses") == [(0, 8)]
+    assert any("No golden answers" in note for note in outcome.found.notes)
+
+
+class Evil:
+    def __reduce__(self):
+        return print, ("owned",)
+
+
+def saved(path: Path, told: object) -> Path:
+    """As torch.save lays it out, whatever the object asks for."""
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("x/data.pkl", pickle.dumps(told, protocol=2))
+    return path
+
+
+def test_what_a_dump_asks_to_run_is_not_run(run_import, tmp_path, capsys):
+    good = torch_files.load(SLIME / "rollout_data" / "1.pt")["samples"][1]
+    path = saved(tmp_path / "1.pt", {"rollout_id": 1, "samples": [Evil(), good | {"x": Evil()}]})
+    outcome = run_import(path)
+    assert "owned" not in capsys.readouterr().out
+    assert outcome.found.skipped == {"samples without a trained token": 1}
+    assert shown(outcome, "SELECT n_tokens FROM responses") == [(5,)]
+
+
+def test_a_damaged_dump_is_counted(run_import, tmp_path):
+    data = (SLIME / "rollout_data" / "2.pt").read_bytes()
+    for end in range(200, len(data), 97):
+        (tmp_path / "2.pt").write_bytes(data[:end])
+        with pytest.raises(LldscopeError, match="1 × dumps that cannot be read"):
+            run_import(tmp_path / "2.pt")
+    (tmp_path / "2.pt").write_bytes(data[:900])
+    both = run_import(tmp_path / "2.pt", SLIME / "rollout_data" / "1.pt")
+    assert (both.steps, both.found.skipped) == (1, {"dumps that cannot be read": 1})
+
+
+def test_pickles_are_passed_over_with_what_to_do(run_import, text, tmp_path):
+    path = text(b"\x80\x04x", "0.pkl")
+    with pytest.raises(LldscopeError, match="write train_data_step<N>"):
+        run_import(path)
+    outcome = run_import(path, VERL / "console.log")  # the rest is imported
+    assert outcome.steps == 7
+    assert outcome.found.skipped["pickles, which are not loaded"] == 1
+
+
+def test_what_the_message_on_pickles_says_to_write_can_be_imported(run_import, text):
+    row = {
+        "token_ids": [1, 2, 3, 4], "token_loss_mask": [0, 0, 1, 1], "rewards": 1.0,
+        "advantages": 0.5, "prev_logprobs": [0, 0, -1.5, -0.5],
+        "generation_logprobs": [0, 0, -1.0, -1.0],
+    }  # fmt: skip
+    outcome = run_import(text(json.dumps(row) + "\n", "train_data_step3.jsonl"))
+    assert shown(
+        outcome, "SELECT step, n_tokens, logp_old_sum, logp_behaviour_sum FROM actions"
+    ) == [(3, 2, -2.0, -2.0)]
+    assert shown(outcome, "SELECT reward, advantage, correct FROM responses") == [(1.0, 0.5, True)]
+
+
+# -- scalars ---------------------------------------------------------------------------------------
+
+
+def test_every_column_of_scalars_is_written(run_import):
+    counts = ", ".join(f"count({c})" for c in TABLES["scalars"].names)
+    (row,) = shown(run_import(VERL / "console.log"), f"SELECT {counts} FROM scalars")
+    assert all(n > 0 for n in row)
+
+
+def test_every_mean_among_the_signals_can_come_from_a_log(run_import, text):
+    told = {name: i + 0.5 for i, name in enumerate(sorted(TOLD))}
+    path = text(json.dumps({"step": 3} | told) + "\n", "mine.jsonl")
+    row = signals(run_import(path))[3]
+    assert {name: row[name] for name in told} == pytest.approx(told)
+
+
+def test_the_table_of_names_leads_to_signals_that_are_means():
+    assert {m.signal for m in MEANT.values()} <= TOLD
+    assert not MEANT.keys() & KEPT.keys()
+    assert meaning("train/reward") == MEANT["reward"]
+    assert meaning("n_responses") is None
+    assert "n_responses" in SIGNALS.names
+
+
+def test_a_foreign_count_is_not_taken_for_a_signal(run_import, text):
+    path = text('{"step": 1, "n_responses": 7.5, "reward": 1}\n', "mine.jsonl")
+    outcome = run_import(path)
+    assert outcome.found.names == {"n_responses": 1}
+    assert math.isnan(signals(outcome)[1]["n_responses"])
+
+
+# -- bad input -------------------------------------------------------------------------------------
+
+
+def test_nan_and_inf_are_kept_as_they_came_and_counted(run_import, text):
+    path = text(verl_line(1) + verl_line(2, **{"actor/grad_norm": math.nan, "x": math.inf}))
+    outcome = run_import(path)
+    values = dict(shown(outcome, "SELECT name, value FROM scalars WHERE step = 2"))
+    assert math.isnan(values["grad_norm"])
+    assert values["x"] == math.inf
+    rows = signals(outcome)
+    assert [rows[s]["n_nonfinite"] for s in (1, 2)] == [0, 1]
+
+
+def test_steps_that_go_back_are_attempts_and_the_last_stands(run_import, text):
+    steps = [1, 2, 3, 2, 3, 4, 4, 1]
+    lines = [verl_line(s, **{"critic/score/mean": float(i)}) for i, s in enumerate(steps)]
+    outcome = run_import(text("".join(lines)))
+    assert outcome.attempts == 3
+    assert {s: r["reward"] for s, r in signals(outcome).items()} == {1: 7.0}
+    assert shown(outcome, "SELECT count(*) FROM all_scalars WHERE name = 'reward'") == [(8,)]
+
+
+def test_runs_that_wrote_into_one_log_at_once_are_said_to_be_mixed(run_import, text):
+    """Nothing is lost, and nobody takes it for one run."""
+    both = "".join(verl_line(step + 100) + verl_line(step) for step in range(30))
+    outcome = run_import(text(both))
+    assert shown(outcome, "SELECT count(*) FROM all_scalars WHERE name = 'reward'") == [(60,)]
+    assert any("several runs" in note for note in outcome.found.notes)
+    one = run_import(VERL / "console.log", to="one")  # started twice
+    assert not any("several runs" in note for note in one.found.notes)
+
+
+def test_rollouts_belong_to_the_attempt_whose_step_stands(run_import):
+    """The dumps of steps 1, 2 and 10 beside a console that was resumed at step 3."""
+    rows = signals(run_import(VERL / "console.log", VERL / "rollouts"))
+    assert [rows[s]["n_responses"] for s in (1, 2, 10)] == [4, 4, 4]
+    assert rows[5]["entropy"] == pytest.approx(0.85)
+
+
+def test_half_written_lines_and_garbage_are_counted(run_import, text):
+    good = json.dumps({"step": 1, "reward": 0.5})
+    path = text(
+        good.encode() + b'\n\x00\xff\x13garbage\n[1]\n{"step": -1}\n{"step": 2, "rew', "m.jsonl"
+    )
+    outcome = run_import(path)
+    assert outcome.steps == 1
+    assert outcome.found.skipped == {
+        "lines that are not JSON": 1,
+        "lines that are no JSON object": 1,
+        "lines without a step": 1,
+        "last lines that are half written": 1,
+    }
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"\x00" * 5000, bytes(range(256)) * 40, b"no metric here\n", b"{"]
+)
+def test_nothing_to_import_is_an_error_that_leaves_nothing(run_import, text, content, tmp_path):
+    path = text(content, "in/train.log")
+    for wanted in (
+        None,
+        "verl-console",
+        "trl-console",
+        "trainer-state",
+        "metric-lines",
+        "csv",
+        "verl-rollouts",
+        "trl-completions",
+        "prime-rl-tokens",
+        "verifiers-traces",
+    ):
+        with pytest.raises(LldscopeError):
+            run_import(path, wanted=wanted)
+    assert [p.name for p in tmp_path.iterdir()] == ["in"]
+
+
+def test_a_line_without_end_does_not_fill_the_memory(run_import, text, monkeypatch):
+    monkeypatch.setattr("lldscope.importers.reading.MOST_LINE", 1 << 20)
+    outcome = run_import(text(verl_line(1) + "x" * (5 << 20) + "\n" + verl_line(2)))
+    assert outcome.steps == 2
+    assert any("without a line end" in reason for reason in outcome.found.skipped)
+
+
+def test_errors_of_the_one_who_asks(run_import, tmp_path):
+    with pytest.raises(UsageError, match="There are: verl-console"):
+        run_import(VERL / "console.log", wanted="nonsense")
+    with pytest.raises(LldscopeError, match="does not exist"):
+        run_import(tmp_path / "nothing.log")
+
+
+def test_rollouts_with_much_text_do_not_wait_for_many(run_import, text):
+    """In memory are some megabytes of text, however long the rollouts are."""
+    long = {"input": "q", "output": "x" * (9 << 20), "score": 1.0}
+    lines = [json.dumps(long | {"step": s // 2}) + "\n" for s in range(4)]
+    outcome = run_import(text("".join(lines), "rollouts.jsonl"))
+    parts = list((outcome.run / "responses").glob("*.parquet"))
+    assert len(parts) == 2
+    assert shown(outcome, "SELECT count(*), min(length(text)) FROM responses") == [
+        (4, (9 << 20) + 1)
+    ]
+
+
+def test_a_log_with_more_names_than_any_trainer_has_is_bounded(run_import, text, monkeypatch):
+    monkeypatch.setattr("lldscope.importers.means.MOST_NAMES", 3)
+    monkeypatch.setattr("lldscope.importers.means.MOST_SETS", 2)
+    lines = [{"step": s, "a": s, f"b{s}": s} for s in range(6)]
+    outcome = run_import(text("".join(json.dumps(line) + "\n" for line in lines), "m.jsonl"))
+    names = shown(outcome, "SELECT name, count(*) FROM scalars GROUP BY name ORDER BY name")
+    assert names == [("a", 6), ("b0", 1), ("b1", 1)]
+    assert outcome.found.skipped == {"values of metrics beyond the first 3": 4}
+
+
+def test_the_quick_way_through_a_console_line_gives_what_the_slow_one_gives():
+    slow = {  # by a plain loop over the entries
+        b"a:1 - b/c:-2.5e-3 - d@x:nan": {"a": 1, "b/c": -0.0025, "d@x": math.nan},
+        b"grad_norm:mean:0.5 - a:1": {"grad_norm:mean": 0.5, "a": 1},
+        b"a:1 - b:word - c:2": {"a": 1, "c": 2},
+        b"a:1 - b:np.float64(2.0) - c:np.int64(3)": {"a": 1, "b": 2, "c": 3},
+        b"a:1 - a:2": {"a": 2},
+        b"x:1 - 2:3:4": {"x": 1, "2:3": 4},
+    }
+    for line, expected in slow.items():
+        assert console._verl_values(line, True, Findings()) == pytest.approx(expected, nan_ok=True)
+    assert console._quick(b"a:1 - b/c:2") == {"a": 1, "b/c": 2}  # it is taken
+    assert console._quick(b"x:1 - 2:3:4") is None
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ('{"step": 1, "a": 2, "b": 0.5}', {"a": 2, "b": 0.5}),
+        ('{"step": 1, "a": NaN, "b": -Infinity}', {"a": math.nan, "b": -math.inf}),
+        ('{"step": 1, "a": "NaN", "b": "inf", "c": null}', {"a": math.nan, "b": math.inf}),
+        ('{"step": 1, "data": {"a": 2, "b": {"c": 3}}}', {"a": 2, "b/c": 3}),
+        ('{"step": 1, "a": true, "b": 1}', {"b": 1}),
+        ('{"step": 1, "a": 1%s, "b": 1}' % ("0" * 400), {"b": 1}),
+    ],
+)
+def test_numbers_of_a_line_whichever_way_they_are_read(text, line, expected):
+    (row,) = metrics.MetricLines().read([text(line + "\n", "m.jsonl")], Findings())
+    assert row.values == pytest.approx(expected, nan_ok=True)
+
+
+# -- importing again, following --------------------------------------------------------------------
+
+
+def test_importing_again_gives_the_same_run(run_import, text):
+    path = text(verl_line(1))
+    first, again = run_import(path), run_import(path)
+    assert (first.unchanged, again.unchanged) == (False, True)
+    text(verl_line(1) + verl_line(2))
+    assert run_import(path).steps == 2
+    assert shown(first, "SELECT count(*) FROM all_steps") == [(2,)]
+    assert run_import(path, columns={"kl": "actor/entropy"}).unchanged is False
+
+
+def test_other_peoples_directories_are_not_overwritten(run_import, make_run, tmp_path):
+    make_run("recorded")
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "a.txt").write_text("mine")
+    for place in ("recorded", "notes"):
+        before = sorted((tmp_path / place).rglob("*"))
+        with pytest.raises(RunExists):
+            run_import(VERL / "console.log", to=place)
+        assert sorted((tmp_path / place).rglob("*")) == before
+
+
+def test_following_adds_what_is_written_and_a_restart_is_an_attempt(text, tmp_path, monkeypatch):
+    path = text(verl_line(1) + verl_line(2)[:20])
+    task = Import([path], tmp_path / "run", Asked(), None)
+    assert task.build(lambda n: None, live=True).steps == 1
+    followed = lldscope.open_run(tmp_path / "run")
+    assert followed.info["status"] == "running"
+    writes = [
+        verl_line(1) + verl_line(2),
+        verl_line(1) + verl_line(2) + verl_line(3),
+        verl_line(2, **{"critic/score/mean": 0.75}),  # the file began anew
+    ]
+    seen = []
+
+    def stop(seconds: float) -> bool:
+        followed.refresh()
+        seen.append(followed.signals().set_index("step")["reward"].to_dict())
+        if writes:
+            text(writes.pop(0))
+            return False
+        return True
+
+    told = []
+    task.follow(stop, told.append)
+    task.close("over")
+    assert seen == [{1: 0.5}, {1: 0.5, 2: 0.5}, {1: 0.5, 2: 0.5, 3: 0.5}, {1: 0.5, 2: 0.75}]
+    assert [o.attempts for o in told] == [1, 1, 2]
+    followed.refresh()
+    assert (followed.info["status"], followed.info["reason"]) == ("stopped", "over")
+    assert check(followed)["life"] == "stopped"
+
+
+def test_following_that_cannot_go_on_closes_the_run_and_says_why(text, tmp_path, monkeypatch):
+    task = Import([text(verl_line(1))], tmp_path / "run", Asked(), None)
+    task.build(lambda n: None, live=True)
+
+    def breaks(stop, tell):
+        raise UsageError("there are two folders now")
+
+    monkeypatch.setattr(task, "follow", breaks)
+    with pytest.raises(UsageError):
+        import_._follow(task, as_json=False)
+    with lldscope.open_run(tmp_path / "run") as run:
+        assert run.info["status"] == "stopped"
+        assert "there are two folders now" in run.info["reason"]
+
+
+def test_following_waits_for_the_first_step(text, tmp_path, monkeypatch, capsys):
+    path = text("")
+    writes = ["starting Ray\n", "starting Ray\n" + verl_line(1)]
+    monkeypatch.setattr(import_.time, "sleep", lambda seconds: text(writes.pop(0)))
+    task, outcome = import_._imported((path,), tmp_path / "run", Asked(), None, follow=True)
+    assert (outcome.steps, task.groups[0].source.name) == (1, "verl-console")
+    assert capsys.readouterr().err.count("waiting") == 1  # said once
+
+
+def test_an_import_that_fails_leaves_the_earlier_one(run_import, text, monkeypatch):
+    path = text(verl_line(1))
+    first = run_import(path)
+    text(verl_line(1) + verl_line(2))
+
+    def full(*arguments: object) -> None:
+        raise OSError("no space left")
+
+    monkeypatch.setattr(build.RunWriter, "flush", full)
+    with pytest.raises(OSError, match="no space"):
+        run_import(path)
+    assert signals(first).keys() == {1}
+    assert {p.name for p in path.parent.iterdir()} == {"run", "train.log"}
+
+
+# -- end to end ------------------------------------------------------------------------------------
+
+AS_VERL = {
+    "reward": "critic/score/mean",
+    "entropy": "actor/entropy",
+    "grad_norm": "actor/grad_norm",
+    "response_tokens": "response_length/mean",
+    "truncated_share": "response_length/clip_ratio",
+}
+
+
+def test_a_collapse_in_a_console_is_critical_and_claims_no_phase(text, tmp_path, lldscope_command):
+    with lldscope.open_run(ROOT / "sample_runs" / "grpo") as dying:
+        rows = dying.signals().to_dict("records")
+    lines = [
+        " - ".join([f"step:{r['step']}", *(f"{v}:np.float64({r[k]})" for k, v in AS_VERL.items())])
+        for r in rows
+    ]
+    path = text("\x1b[36m(main pid=1)\x1b[0m " + "\n(main pid=1) ".join(lines) + "\n")
+    made = lldscope_command("import", str(path), "--to", str(tmp_path / "theirs"))
+    assert made.returncode == 0
+    assert "130 steps" in made.stdout
+    looked = lldscope_command("check", str(tmp_path / "theirs"), "--json")
+    state = json.loads(looked.stdout)
+    assert looked.returncode == 11
+    assert (state["verdict"], state["evidence"], state["phase"]) == ("critical", "symptoms", None)
+    assert {s["phase"] for s in state["phases"]} <= {"warmup", None}
+    assert state["look_alikes"]["lld"] == "not_observable"
+    assert state["life"] == "finished"
+
+
+def test_the_command_says_what_it_passed_over_and_obeys_no_file(text, tmp_path, lldscope_command):
+    evil = "step:1 - critic/score/mean:0.5 - \x1b]0;owned\x07evil:1 - a\u202eb:2\n"
+    made = lldscope_command("import", str(text(evil)), "--to", str(tmp_path / "r"))
+    assert made.returncode == 0
+    assert "kept under their own names" in made.stderr
+    assert not set("\x1b\x07\u202e") & set(made.stderr + made.stdout)
+    empty = lldscope_command("import", str(text("nothing\n")), "--to", str(tmp_path / "s"))
+    assert empty.returncode == 1
+    assert "Nothing was imported" in empty.stderr
+    wrong = lldscope_command(
+        "import", str(text(evil)), "--to", str(tmp_path / "s"), "--map", "nonsense=x"
+    )
+    assert wrong.returncode == 2
+    assert "OURS=THEIRS" in wrong.stderr
+
+
+def test_formats_are_listed(lldscope_command):
+    listed = lldscope_command("import", "--formats").stdout
+    assert all(source.name in listed and source.words in listed for source in sources())
+
+
+def test_fixtures_are_claimed_by_one_format_each():
+    """No two sources claim one path, whichever order they are asked in."""
+    from lldscope.importers.reading import head
+    from lldscope.importers.source import HEAD_BYTES
+
+    for folder in (VERL, TRL, TEXT, SLIME):
+        for path in sorted(p for p in folder.rglob("*") if p.is_file() and p.suffix != ".py"):
+            start = head(path, HEAD_BYTES)
+            claims = [s.name for s in sources() if s.looks_like(path, start)]
+            assert len(claims) == 1, (path, claims)
+
+
+def test_gzip_is_unpacked(run_import, tmp_path):
+    import gzip
+
+    with (
+        open(VERL / "console.log", "rb") as plain,
+        gzip.open(tmp_path / "a.log.gz", "wb") as packed,
+    ):
+        shutil.copyfileobj(plain, packed)
+    assert run_import(tmp_path / "a.log.gz").steps == 7
+
+
+def test_the_benchmark_imports_what_it_makes(capsys):
+    importing.main(1)
+    console_line, json_line = capsys.readouterr().out.splitlines()
+    assert re.fullmatch(r"train\.log +1 MB, [\d,]+ lines: [\d.]+ s .* peak \d+ MB", console_line)
+    assert json_line.startswith("metrics.jsonl")

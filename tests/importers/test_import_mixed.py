@@ -1,0 +1,222 @@
+"""What stands in a log beside a run's training: evaluations that come late, tables, rollouts of
+other batches. None of it is a restart, and none of it is mixed in."""
+
+from __future__ import annotations
+
+import csv
+import json
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+import lldscope
+from lldscope.core.errors import UsageError
+from lldscope.importers.build import Import, Outcome
+from lldscope.importers.source import Asked, Starts
+from lldscope.monitor.health import check
+
+FIXTURES = Path(__file__).parents[1] / "fixtures"
+COUNTED = "SELECT sum(n_responses)::INT FROM steps"
+TABLE = {"_type": "trackio.table", "path": "media/0.json"}
+
+
+@pytest.fixture
+def run_import(tmp_path):
+    def run(*paths: Path, to: str = "run") -> Outcome:
+        return Import(paths, tmp_path / to, Asked(), None).build(lambda n: None)
+
+    return run
+
+
+def shown(outcome: Outcome, sql: str) -> list[tuple]:
+    with lldscope.open_run(outcome.run) as run:
+        return list(run.sql(sql).itertuples(index=False, name=None))
+
+
+def rewards(outcome: Outcome) -> dict[int, float]:
+    return dict(shown(outcome, "SELECT step, reward FROM signals WHERE reward IS NOT NULL"))
+
+
+def alarms(outcome: Outcome) -> set[str]:
+    with lldscope.open_run(outcome.run) as run:
+        return {alert["rule"] for alert in check(run)["alerts"]}
+
+
+# -- evaluations and tables in a log --------------------------------------------------------------
+
+
+def test_each_metric_tells_of_a_restart_by_itself():
+    starts = Starts()
+    rows = [
+        (1, ["a", "b"]), (2, ["a", "b"]), (1, ["late"]), (2, ["late"]), (3, ["a", "b"]),
+        (2, ["late", "train/global_step"]), (4, ["a"]), (2, ["a", "b"]), (2, ["late"]), (3, ["a"]),
+    ]  # fmt: skip
+    assert [starts.of(step, names) for step, names in rows] == [1, 1, 1, 1, 1, 1, 1, 2, 2, 2]
+
+
+def dying_run_of_trl(steps: int = 70) -> list[dict]:
+    """As TRL's GRPOTrainer logs: the table of completions in a call of its own, and the step among
+    the numbers of the other. Entropy × 3 and gradient norm × 50 from step 56 on."""
+    rows: list[dict] = []
+    for step in range(1, steps + 1):
+        late = step >= 56
+        rows.append({"completions": TABLE})
+        rows.append(
+            {
+                "train/reward": 0.5 + 0.01 * (step % 3),
+                "train/entropy": (1.0 + 0.02 * (step % 5)) * (3 if late else 1),
+                "train/grad_norm": (0.2 + 0.01 * (step % 4)) * (50 if late else 1),
+                "train/global_step": step,
+            }
+        )
+        rows.append({"profiling/Time taken: GRPOTrainer.compute_loss": 0.5})
+    return rows
+
+
+def test_a_trackio_database_with_completions_is_one_attempt_and_alarms(run_import, tmp_path):
+    rows = dying_run_of_trl()
+    database = tmp_path / "project.db"
+    with sqlite3.connect(database) as made:
+        made.execute(
+            "CREATE TABLE metrics"
+            " (id INTEGER PRIMARY KEY, timestamp TEXT, run_name TEXT, step INTEGER, metrics TEXT)"
+        )
+        made.executemany(
+            "INSERT INTO metrics (timestamp, run_name, step, metrics) VALUES (?, 'r', ?, ?)",
+            [(f"2026-11-01T00:{i // 60:02}:{i % 60:02}", i, json.dumps(row))
+             for i, row in enumerate(rows)],
+        )  # fmt: skip
+    outcome = run_import(database)
+    assert (outcome.attempts, outcome.steps) == (1, 70)
+    assert shown(outcome, "SELECT min(step), max(step) FROM signals") == [(1, 70)]
+    assert shown(outcome, "SELECT count(*) FROM scalars WHERE name LIKE 'profiling%'") == [(70,)]
+    history = tmp_path / "history.csv"
+    plain = [row for row in rows if "train/global_step" in row]
+    write_history(history, plain)
+    told = run_import(history, to="history")
+    assert alarms(outcome) == alarms(told) >= {"entropy-surge", "grad-explosion"}
+
+
+def write_history(path: Path, rows: list[dict]) -> None:
+    """A W&B history as CSV, whose `_step` counts the calls."""
+    names = ["_step", *dict.fromkeys(name for row in rows for name in row)]
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, names)
+        writer.writeheader()
+        writer.writerows({"_step": i} | row for i, row in enumerate(rows))
+
+
+def openrlhf_rows(steps: int, first: int = 1) -> list[dict]:
+    """As OpenRLHF 0.11.2's WandbLogger does; `eval/…` rows have the step under a name of theirs."""
+    rows: list[dict] = []
+    for step in range(first, steps + 1):
+        rows.append({"train/reward": step / 100, "train/global_step": step})
+        if step % 10 == 0:
+            rows.append({"eval/eval_default_pass1": 0.5, "eval/global_step": step})
+    return rows
+
+
+def test_evaluations_of_openrlhf_are_of_the_step_they_tell(run_import, tmp_path):
+    path = tmp_path / "history.csv"
+    write_history(path, openrlhf_rows(120))
+    outcome = run_import(path)
+    assert (outcome.attempts, outcome.steps) == (1, 120)
+    assert rewards(outcome) == {step: step / 100 for step in range(1, 121)}
+    found = shown(outcome, "SELECT step FROM scalars WHERE name LIKE 'eval/%pass1' ORDER BY step")
+    assert [step for (step,) in found] == list(range(10, 121, 10))
+
+
+def test_a_true_restart_among_evaluations_is_an_attempt(run_import, tmp_path):
+    path = tmp_path / "history.csv"
+    again = [{n: v + 1 if n == "train/reward" else v for n, v in row.items()}
+             for row in openrlhf_rows(40, first=21)]  # fmt: skip
+    write_history(path, openrlhf_rows(35) + again)
+    outcome = run_import(path)
+    assert (outcome.attempts, outcome.steps) == (2, 40)
+    assert rewards(outcome) == {s: s / 100 + (s > 20) for s in range(1, 41)}
+
+
+def test_a_step_of_evaluations_is_not_that_of_the_rows_after_it(run_import, tmp_path):
+    """Where the logger's step is the trainer's, and evaluations alone tell theirs."""
+    path = tmp_path / "history.csv"
+    rows = [{"reward": step / 10} for step in range(6)]
+    rows.insert(3, {"eval/acc": 0.5, "eval/global_step": 2})
+    write_history(path, rows)
+    assert set(rewards(run_import(path))) == {0, 1, 2, 4, 5, 6}
+
+
+LATE = [{"step": s, "time": 1.76e9 + s, "reward/mean": s / 100} for s in range(28)]
+LATE.append({"step": 25, "time": 1.76e9 + 28, "eval/aime/reward": 0.5, "progress/ckpt_step": 25})
+LATE.append({"step": 28, "time": 1.76e9 + 29, "reward/mean": 0.28, "progress/ckpt_step": 28})
+
+
+@pytest.mark.parametrize("form", ["jsonl", "csv", "trainer_state"])
+def test_an_evaluation_that_comes_late_hides_no_step(run_import, tmp_path, form):
+    """prime-rl's orchestrator logs one at the step that triggered it, when it has ended."""
+    path = tmp_path / {"jsonl": "metrics.jsonl", "csv": "metrics.csv"}.get(form, f"{form}.json")
+    if form == "jsonl":
+        path.write_text("".join(json.dumps(row) + "\n" for row in LATE))
+    elif form == "csv":
+        names = list(dict.fromkeys(name for row in LATE for name in row))
+        with path.open("w", newline="") as file:
+            writer = csv.DictWriter(file, names)
+            writer.writeheader()
+            writer.writerows(LATE)
+    else:
+        path.write_text(json.dumps({"log_history": LATE}))
+    outcome = run_import(path)
+    assert outcome.attempts == 1
+    assert rewards(outcome) == {step: step / 100 for step in range(29)}
+    assert shown(outcome, "SELECT step FROM scalars WHERE name = 'eval/aime/reward'") == [(25,)]
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("m.jsonl", '{"step": 1, "reward": 0.5}\n{"step": 9}\n{"step": 8, "note": "x"}\n'),
+        ("m.csv", "step,reward\n1,0.5\n9,\n8,\n"),
+        ("trainer_state.json", '{"log_history": [{"step": 1, "reward": 0.5}, {"step": 9}]}'),
+        ("history.csv", "_step,reward,table\n1,0.5,\n9,,\n8,,x\n"),
+    ],
+)
+def test_rows_without_a_number_are_no_step(run_import, tmp_path, name, content):
+    (tmp_path / name).write_text(content)
+    outcome = run_import(tmp_path / name)
+    assert (outcome.steps, outcome.attempts) == (1, 1)
+
+
+# -- rollouts of other batches in a folder ---------------------------------------------------------
+
+
+def test_of_prime_rls_rollouts_those_that_were_trained_on_count(run_import, tmp_path):
+    lines = (FIXTURES / "text" / "traces.jsonl").read_text().splitlines()
+    by_step: dict[int, list[str]] = {}
+    for line in lines:
+        by_step.setdefault(json.loads(line)["run"]["work"]["step"], []).append(line)
+    for step, episodes in by_step.items():
+        for kind, those in (("all", episodes), ("effective", episodes[:1])):
+            path = tmp_path / "rollouts" / f"step_{step}" / "train" / kind / "traces.jsonl"
+            path.parent.mkdir(parents=True)
+            path.write_text("\n".join(those) + "\n")
+    outcome = run_import(tmp_path / "rollouts")
+    effective = [tmp_path / "rollouts" / f"step_{s}" / "train" / "effective" for s in by_step]
+    assert shown(outcome, COUNTED) == shown(run_import(*effective, to="effective"), COUNTED)
+    (reason,) = (why for why in outcome.found.skipped if "effective" in why)
+    assert outcome.found.skipped[reason] == len(by_step)
+    alone = [tmp_path / "rollouts" / f"step_{s}" / "train" / "all" for s in by_step]
+    more = shown(run_import(*alone, to="all"), COUNTED)
+    assert more > shown(outcome, COUNTED)  # what is given by itself is read
+
+
+def test_verls_rollouts_of_training_and_validation_are_not_mixed(run_import, tmp_path):
+    row = {"input": "q", "output": "a", "gts": "a", "score": 1.0, "step": 1}
+    for folder in ("train", "validation"):
+        (tmp_path / "dumps" / folder).mkdir(parents=True)
+        (tmp_path / "dumps" / folder / "1.jsonl").write_text(json.dumps(row) + "\n")
+    with pytest.raises(UsageError, match="in 2 folders: train, validation") as said:
+        run_import(tmp_path / "dumps")
+    assert "trainer.rollout_data_dir" in str(said.value)
+    assert not (tmp_path / "run").exists()
+    outcome = run_import(tmp_path / "dumps" / "train")
+    assert shown(outcome, COUNTED) == [(1,)]

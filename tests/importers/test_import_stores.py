@@ -1,0 +1,539 @@
+"""Importers of the stores that metric loggers write, on files the loggers themselves wrote
+(tests/fixtures/make_stores.py), and on damaged copies of them."""
+
+from __future__ import annotations
+
+import gzip
+import math
+import shutil
+import signal
+import sqlite3
+import struct
+import subprocess
+import sys
+import time
+import zlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+from fixtures.make_stores import BEGAN, STARTS, values
+from fixtures.make_stores import time as moment
+
+from lldscope import open_run
+from lldscope.core.errors import UsageError
+from lldscope.importers import logged, tensorboard, wire
+from lldscope.importers.build import Import
+from lldscope.importers.mlflow import MlflowDatabase, MlflowFiles
+from lldscope.importers.source import HEAD_BYTES, Asked, Findings, Source, sources
+from lldscope.importers.tensorboard import TensorBoard
+from lldscope.importers.trackio import Trackio
+from lldscope.importers.wandb_export import WandbChart, WandbHistory
+from lldscope.importers.wandb_offline import WandbOffline
+
+HERE = Path(__file__).parents[1] / "fixtures"
+PLAIN = sorted((HERE / "tensorboard/plain").iterdir())
+TENSORS = sorted((HERE / "tensorboard/tensors").iterdir())
+OFFLINE = HERE / "wandb/run-m4d3up.wandb"
+HISTORY = HERE / "wandb/made-up_0.runhistory.parquet"
+CHART = HERE / "wandb/chart.csv"
+MLRUNS = HERE / "mlflow/mlruns"
+UNFINISHED = "records that were not finished"
+DAMAGED = "bytes between damaged records"
+NO_NUMBER = "values that are no number (texts, tables, histograms)"
+
+
+@pytest.fixture
+def mlflow_db(tmp_path):
+    return unpacked("mlflow/mlflow.db", tmp_path)
+
+
+@pytest.fixture
+def trackio_db(tmp_path):
+    return unpacked("trackio/made-up.db", tmp_path)
+
+
+def unpacked(name: str, folder: Path) -> Path:
+    path = folder / Path(name).name
+    path.write_bytes(gzip.decompress((HERE / f"{name}.gz").read_bytes()))
+    return path
+
+
+def read(source: Source, *paths: Path, run: str | None = None):
+    """{(attempt, step): values}, the rows, and what was passed over."""
+    found = Findings(asked=Asked(run=run))
+    rows = list(source.read(paths, found))
+    together: dict[tuple[int, int], dict[str, float]] = {}
+    for row in rows:
+        together.setdefault((row.attempt, row.step), {}).update(row.values)
+    return together, rows, found
+
+
+def logs(*starts: range) -> dict[tuple[int, int], dict[str, float]]:
+    """What the fixture's run logged."""
+    return {
+        (start + 1, step): values(step, start)
+        for start, steps in enumerate(starts)
+        for step in steps
+    }
+
+
+def same(a, b) -> bool:
+    """Equal, NaN to NaN."""
+    return a.keys() == b.keys() and all(
+        a[k].keys() == b[k].keys()
+        and np.array_equal([a[k][n] for n in a[k]], [b[k][n] for n in a[k]], equal_nan=True)
+        for k in a
+    )
+
+
+# -- files that the tools wrote -------------------------------------------------------------------
+
+
+def test_each_path_is_claimed_by_its_own_source(mlflow_db, trackio_db):
+    own = {
+        **dict.fromkeys([*PLAIN, *TENSORS], TensorBoard),
+        OFFLINE: WandbOffline,
+        HISTORY: WandbHistory,
+        CHART: WandbChart,
+        mlflow_db: MlflowDatabase,
+        MLRUNS: MlflowFiles,
+        trackio_db: Trackio,
+    }
+    mine = [source for source in sources() if type(source) in own.values()]
+    assert len(mine) == len(set(own.values()))
+    for path, kind in own.items():
+        head = path.open("rb").read(HEAD_BYTES) if path.is_file() else b""
+        assert [type(s) for s in mine if s.looks_like(path, head)] == [kind]
+
+
+@pytest.mark.parametrize("path", [PLAIN[0], OFFLINE, HISTORY, CHART])
+def test_nobody_claims_garbage(path, tmp_path):
+    start = path.read_bytes()[:3]
+    for content in (b"", b"\0" * 100, start + bytes(range(256)) * 8, b"SQLite format 3\0" * 9):
+        file = tmp_path / "garbage"
+        file.write_bytes(content)
+        for source in (TensorBoard(), WandbOffline(), WandbHistory(), WandbChart(),
+                       MlflowDatabase(), MlflowFiles(), Trackio()):  # fmt: skip
+            assert not source.looks_like(file, content), (source.name, content[:20])
+
+
+def test_tensorboard_of_torch_with_a_resume():
+    got, rows, found = read(TensorBoard(), *reversed(PLAIN))
+    assert same(got, logs(*STARTS))
+    assert [row.time for row in rows] == [
+        moment(step, start) for start, steps in enumerate(STARTS) for step in steps
+    ]
+    assert not found.skipped
+
+
+def test_tensorboard_of_tensorflow_2_tag_by_tag():
+    got, _, found = read(TensorBoard(), *TENSORS)
+    assert same(got, logs(range(12)))  # the text and the histogram are no scalars
+    assert not found.skipped
+
+
+@pytest.mark.parametrize(("source", "path"), [(WandbOffline(), OFFLINE), (WandbHistory(), HISTORY)])
+def test_wandb_run(source, path):
+    expected = logs(range(12))
+    if path == HISTORY:
+        del expected[1, 3]["train/entropy"]  # not logged there: absent, not 0
+    got, rows, found = read(source, path)
+    assert same(got, expected)
+    assert all(BEGAN <= row.time < BEGAN + 1e8 for row in rows)
+    texts, tables = 12, 12 if path == OFFLINE else 0
+    assert found.skipped == {NO_NUMBER: texts + tables}
+
+
+def test_wandb_history_as_csv(tmp_path):
+    path = tmp_path / "history.csv"
+    path.write_text(',_step,_runtime,reward,table\n0,3,9.5,NaN,\n1,4,,Infinity,{"a"\n2,,1.0,1.0,\n')
+    got, _, found = read(WandbHistory(), path)
+    assert same(got, {(1, 3): {"reward": math.nan}, (1, 4): {"reward": math.inf}})
+    assert found.skipped == {NO_NUMBER: 1, "rows without a step": 1}
+
+
+def test_wandb_chart_holds_several_runs_and_averages():
+    for run, start in (("first", 0), ("second - b", 1)):
+        got, _, found = read(WandbChart(), CHART, run=run)
+        expected = {(1, s): {"train/reward": values(s, start)["train/reward"]} for s in range(12)}
+        if run == "first":
+            del expected[1, 3]
+        assert same(got, expected)
+        (note,) = found.notes
+        assert note.startswith(f"{len(expected)} points of chart.csv are averages")
+    with pytest.raises(UsageError, match="say which with --run: first, second - b"):
+        read(WandbChart(), CHART)
+
+
+def test_wandb_chart_over_time_has_no_step(tmp_path):
+    path = tmp_path / "chart.csv"
+    text = CHART.read_text().replace('"Step"', '"Relative Time (Process)"')
+    path.write_text(text)
+    got, _, found = read(WandbChart(), path, run="first")
+    assert not got
+    assert found.skipped.total() == 12
+
+
+def test_mlflow_and_trackio(mlflow_db, trackio_db):
+    for source, path in (
+        (MlflowDatabase(), mlflow_db), (MlflowFiles(), MLRUNS), (Trackio(), trackio_db)
+    ):  # fmt: skip
+        assert same(read(source, path, run="first")[0], logs(*STARTS))
+        assert same(read(source, path, run="second")[0], logs(STARTS[0]))
+        with pytest.raises(UsageError, match="holds 2 runs; say which with --run: first, second"):
+            read(source, path)
+        with pytest.raises(UsageError, match=r"no run called third\. It holds: first, second"):
+            read(source, path, run="third")
+
+
+def test_mlflow_takes_a_folder_of_a_run_without_being_told_which():
+    (folder,) = (tag.parent.parent for tag in MLRUNS.rglob("mlflow.runName")
+                 if tag.read_text() == "first")  # fmt: skip
+    assert same(read(MlflowFiles(), folder)[0], logs(*STARTS))
+
+
+def test_the_trainers_own_step_is_taken_where_the_logger_counts_its_calls():
+    """As Hugging Face's W&B callback logs: two calls a step, and the step among the values."""
+    found = Findings()
+    calls = logged.Calls(found)
+    rows = [
+        calls.record({"a": {"b": 2.0, "c": "no"}, "d": {"_type": "histogram"}}, 16, None),
+        calls.record({"train/global_step": 5, "x": True, "_wandb": {"a": 1}}, 17, None),
+        calls.record({"a": {"b": 3.0}}, 18, None),
+    ]
+    assert [(r.step, r.values) for r in rows] == [
+        (16, {"a.b": 2.0}),
+        (5, {"train/global_step": 5.0, "x": 1.0}),
+        (5, {"a.b": 3.0}),
+    ]
+    assert calls.record({"table": {"_type": "table"}, "_step": 19}, 19, None) is None
+    assert found.skipped == {NO_NUMBER: 3}
+    for step in (None, "x", 1.5, -1, math.nan, math.inf, 2**31, 10**400):
+        assert logged.Calls(found).record({"a": 1.0}, step, None) is None
+    assert found.skipped["rows without a step"] == 8
+
+
+def test_files_of_several_runs_are_not_mixed(tmp_path):
+    for source, name, path in (
+        (TensorBoard(), "{}/" + PLAIN[0].name, PLAIN[0]),
+        (WandbOffline(), "run-{}.wandb", OFFLINE),
+        (WandbHistory(), "who_what_{}_0.runhistory.parquet", HISTORY),
+    ):
+        copies = [tmp_path / source.name / name.format(run) for run in ("a", "b")]
+        for copy in copies:
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(path, copy)
+        with pytest.raises(UsageError, match="holds 2 runs; say which with --run: ") as said:
+            read(source, *copies)
+        name = str(said.value).rpartition(", ")[2].removesuffix(".")
+        assert same(read(source, *copies, run=name)[0], read(source, path)[0])
+
+
+# -- the wire format, against the real package ----------------------------------------------------
+
+
+def test_masked_crc_is_that_of_the_standard():
+    """CRC-32C of RFC 3720, B.4: 32 zero bytes give 8A9136AA."""
+    crc = 0x8A9136AA
+    assert tensorboard._masked_crc(bytes(32)) == ((crc >> 15 | crc << 17) + 0xA282EAD8) % 2**32
+
+
+def test_fields_agree_with_protobuf():
+    struct_pb2 = pytest.importorskip("google.protobuf.struct_pb2")
+    message = struct_pb2.Struct()
+    message.update({"a": -1.5, "b": "ä", "c": [1.0, None]})
+    data = message.SerializeToString()
+    entries = [{n: v for n, _, v in wire.fields(entry)} for entry in wire.parts(data, 1)]
+    assert {e[1].decode() for e in entries} == {"a", "b", "c"}
+    number = next(e[2] for e in entries if e[1] == b"a")
+    assert [struct.unpack("<d", v)[0] for n, _, v in wire.fields(number) if n == 2] == [-1.5]
+
+
+@pytest.mark.parametrize("data", [b"\x80", b"\x0a\x05ab", b"\x0b", b"\xff" * 11, b"\x09ab"])
+def test_what_is_no_message_raises(data):
+    with pytest.raises(ValueError, match=r"number|message|wire"):
+        list(wire.fields(data))
+
+
+# -- damage ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("source", "path"), [(TensorBoard(), PLAIN[0]), (WandbOffline(), OFFLINE)])
+def test_a_file_cut_anywhere_gives_a_beginning_of_the_run(source, path, tmp_path):
+    """As while the run is alive: never a wrong number, and the cut record is counted."""
+    data, whole = path.read_bytes(), read(source, path)[0]
+    file, counted = tmp_path / path.name, 0
+    for end in range(8, len(data), 97):
+        file.write_bytes(data[:end])
+        got, _, found = read(source, file)
+        assert list(got) == list(whole)[: len(got)]
+        for key, row in got.items():
+            assert same({0: row}, {0: {n: whole[key][n] for n in row}})
+        assert found.skipped[UNFINISHED] <= 1
+        counted += found.skipped[UNFINISHED]
+    assert counted > len(data) / 97 * 0.8
+
+
+@pytest.mark.parametrize(("source", "path"), [(TensorBoard(), PLAIN[0]), (WandbOffline(), OFFLINE)])
+def test_flipped_bytes_lose_little_and_invent_nothing(source, path, tmp_path):
+    data, whole = bytearray(path.read_bytes()), read(source, path)[0]
+    file = tmp_path / path.name
+    for at in range(40, len(data), 61):
+        broken = bytearray(data)
+        broken[at] ^= 0x55
+        file.write_bytes(broken)
+        got, _, found = read(source, file)
+        for key, row in got.items():
+            assert same({0: row}, {0: {n: whole[key][n] for n in row}})
+        lost = sum(len(row) for row in whole.values()) - sum(len(row) for row in got.values())
+        assert found.skipped.total() > (NO_NUMBER in found.skipped)
+        if source.name == "tensorboard":
+            assert lost <= 2
+
+
+@pytest.mark.parametrize("source", [MlflowDatabase(), Trackio()], ids=lambda s: s.name)
+def test_a_forced_format_on_what_is_no_database_skips_the_file(source, tmp_path):
+    path = tmp_path / "log.db"
+    path.write_text("step:1 - reward:0.5\n")
+    found = Findings(Asked())
+    assert list(source.read([path], found)) == []
+    assert sum(found.skipped.values()) == 1
+
+
+def test_wandb_goes_on_at_the_next_block(tmp_path):
+    """Three blocks of made records; a flip in the first costs what is left of that block only."""
+    file, step = tmp_path / "run.wandb", 128  # every step is a varint of two bytes
+    data = bytearray(b":W&B\xe1\xbe\0")
+    whole = []
+    while len(data) < 3 << 15:
+        item = bytes([0x12, 1]) + b"x" + bytes([0x82, 0x01, 3]) + b"0.5"
+        number = bytes([step & 127 | 128, step >> 7])
+        record = bytes([0x0A, len(item)]) + item + bytes([0x12, 3, 0x08]) + number
+        record = bytes([0x12, len(record)]) + record
+        room = (1 << 15) - len(data) % (1 << 15)
+        if room < 7:
+            data += bytes(room)
+            continue
+        pieces = [record] if len(record) + 7 <= room else [record[: room - 7], record[room - 7 :]]
+        for n, piece in enumerate(pieces):
+            kind = 1 if len(pieces) == 1 else (2, 4)[n]
+            data += struct.pack("<IHB", zlib.crc32(bytes([kind]) + piece), len(piece), kind) + piece
+        whole.append(step)
+        step += 1
+    file.write_bytes(data)
+    _, rows, found = read(WandbOffline(), file)
+    assert [row.step for row in rows] == whole
+    assert not found.skipped
+    data[100] ^= 1
+    file.write_bytes(data)
+    _, rows, found = read(WandbOffline(), file)
+    assert 0.6 * len(whole) < len(rows) < 0.7 * len(whole)
+    assert found.skipped[DAMAGED] == pytest.approx(1 << 15, abs=150)
+
+
+def test_a_long_record_is_passed_over_unread(tmp_path):
+    """An image among the scalars costs neither memory nor the scalars after it."""
+    first, *_ = PLAIN
+    image = bytes(tensorboard._MOST_BYTES + 1)
+    length = struct.pack("<Q", len(image))
+    record = length + struct.pack("<I", tensorboard._masked_crc(length)) + image + b"none"
+    file = tmp_path / first.name
+    data = first.read_bytes()
+    end = 8 + 4 + struct.unpack_from("<Q", data)[0] + 4
+    file.write_bytes(data[:end] + record + data[end:])
+    got, _, found = read(TensorBoard(), file)
+    assert same(got, logs(STARTS[0]))
+    assert found.skipped == {"records too long for a scalar (images, graphs, texts)": 1}
+
+
+def test_a_growing_event_file_is_read_as_far_as_it_goes(tmp_path):
+    file = tmp_path / PLAIN[0].name
+    data = PLAIN[0].read_bytes()
+    file.write_bytes(data[:1000])
+    before = read(TensorBoard(), file)[0]
+    with file.open("ab") as more:
+        more.write(data[1000:])
+    after = read(TensorBoard(), file)[0]
+    assert len(before) < len(after) == 10
+    assert list(before) == list(after)[: len(before)]
+
+
+def followed(path: Path, run: Path, asked: Asked, *changes) -> dict[tuple[int, int], dict]:
+    """The means in a run that followed a source through some changes of it."""
+    task = Import([path], run, asked, None)
+    task.build(lambda n: None, live=True)
+    left = list(changes)
+
+    def stop(seconds):
+        if left:
+            left.pop(0)()
+            return False
+        return True
+
+    task.follow(stop, lambda outcome: None)
+    task.close("the test is over")
+    got: dict[tuple[int, int], dict[str, float]] = {}
+    with open_run(run) as opened:
+        rows = opened.sql("SELECT attempt, step, name, value FROM all_scalars")
+    for attempt, step, name, value in rows.itertuples(index=False):
+        assert name not in got.setdefault((attempt, step), {}), "told twice"
+        got[attempt, step][name] = value
+    return got
+
+
+def in_the_run(logged_values):
+    """The fixture's values under the names that a run has them by."""
+    ours = {"train/reward": "reward", "train/entropy": "entropy", "train/grad_norm": "grad_norm"}
+    return {
+        k: {ours.get(name, name): v for name, v in row.items()} for k, row in logged_values.items()
+    }
+
+
+def test_a_growing_event_file_is_followed_within_a_step(tmp_path):
+    """It stands in the middle of a step at every look."""
+    file, data = tmp_path / PLAIN[0].name, PLAIN[0].read_bytes()
+    ends = [len(data) * part // 7 for part in (2, 3, 4, 5, 7)]
+    file.write_bytes(data[: ends[0]])
+    grow = [lambda end=end: file.write_bytes(data[:end]) for end in ends[1:]]
+    got = followed(file, tmp_path / "run", Asked(), *grow)
+    assert same(got, in_the_run(logs(STARTS[0])))
+
+
+def test_what_a_database_has_in_its_wal_is_followed(trackio_db, tmp_path):
+    writer = sqlite3.connect(trackio_db, isolation_level=None)
+    writer.execute("PRAGMA journal_mode = WAL")
+    (run_id,) = writer.execute("SELECT run_id FROM metrics WHERE run_name = 'second'").fetchone()
+
+    def write() -> None:
+        writer.execute(
+            "INSERT INTO metrics (run_id, timestamp, run_name, step, metrics) "
+            "VALUES (?, '2026-01-01T00:00:00+00:00', 'second', 10, ?)",
+            (run_id, '{"train/reward": "NaN"}'),
+        )
+
+    got = followed(trackio_db, tmp_path / "run", Asked(run="second"), write)
+    writer.close()
+    assert same(got, in_the_run({**logs(STARTS[0]), (1, 10): {"train/reward": math.nan}}))
+
+
+def test_a_parquet_export_cut_short_says_so(tmp_path):
+    file = tmp_path / HISTORY.name
+    file.write_bytes(HISTORY.read_bytes()[:-100])
+    assert not WandbHistory().looks_like(file, file.read_bytes())
+    got, _, found = read(WandbHistory(), file)
+    assert not got
+    assert found.skipped == {"Parquet files that cannot be read to their end": 1}
+
+
+def test_mlflow_files_with_torn_and_wrong_lines(tmp_path):
+    folder = tmp_path / "mlruns"
+    shutil.copytree(MLRUNS, folder)
+    for path in folder.rglob("metrics/train/epoch"):
+        path.write_bytes(path.read_bytes() + b"no metric\n\xff 1 1\n1790000000000 0.5 1")
+    got, _, found = read(MlflowFiles(), folder, run="second")
+    assert same(got, logs(STARTS[0]))
+    assert found.skipped == {
+        "lines that are no metric of MLflow": 2,
+        "lines that were not finished": 1,
+    }
+
+
+@pytest.mark.parametrize("name", ["mlflow", "trackio"])
+def test_rows_in_a_damaged_page_are_counted(name, mlflow_db, trackio_db):
+    """Every leaf page that holds metrics, one after the other."""
+    path, source = {"mlflow": (mlflow_db, MlflowDatabase()), "trackio": (trackio_db, Trackio())}[
+        name
+    ]
+    data, whole, damaged = path.read_bytes(), logs(*STARTS), 0
+    for page in range(512, len(data), 512):
+        if data[page] != 0x0D or b"train/grad_norm" not in data[page : page + 512]:
+            continue
+        path.write_bytes(data[:page] + b"\xff" * 8 + data[page + 8 :])
+        got, _, found = read(source, path, run="first")
+        lost = sum(map(len, whole.values())) - sum(len(row) for row in got.values())
+        assert lost <= 4 * found.skipped["rows in damaged pages"] <= 60
+        for (_, step), row in got.items():  # with its last step, a start may go unseen
+            logged_then = [
+                (n, str(v)) for (_, s), r in whole.items() if s == step for n, v in r.items()
+            ]
+            assert {(n, str(v)) for n, v in row.items()} <= set(logged_then)
+        damaged += lost > 0
+    assert damaged > 3
+
+
+# -- databases that somebody is writing to --------------------------------------------------------
+
+WRITER = """
+import sqlite3, sys, time
+path, mode, how = sys.argv[1:]
+c = sqlite3.connect(path, isolation_level=None)
+c.execute(f"PRAGMA journal_mode = {mode}")
+c.execute("PRAGMA cache_size = 1")  # half transactions reach the file
+c.execute("PRAGMA wal_autocheckpoint = 0")
+run = c.execute("SELECT run_uuid FROM runs WHERE name = 'first'").fetchone()[0]
+put = lambda step: c.execute("INSERT INTO metrics (key, value, timestamp, run_uuid, step, is_nan) "
+                             "VALUES ('more', 1.0, 1, ?, ?, 0)", (run, step))
+for step in range(100, 110):
+    put(step)
+c.execute("BEGIN")
+for step in range(200, 2000):
+    put(step)
+print("ready", flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.fixture(params=["WAL", "DELETE"])
+def written(request, mlflow_db):
+    """A database in the middle of a transaction of another process."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", WRITER, str(mlflow_db), request.param, "-"],
+        stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert process.stdout.readline() == "ready\n"
+    yield mlflow_db, process
+    process.kill()
+    process.communicate()
+
+
+def test_what_is_committed_is_read_and_the_rest_is_not(written):
+    path, process = written
+    if path.with_name(path.name + "-journal").is_file():
+        # The writer holds the file exclusively once its pages spill; it is killed below.
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    beside = sorted(p.name for p in path.parent.iterdir())
+    before = path.read_bytes()
+    got, _, _ = read(MlflowDatabase(), path, run="first")
+    more = [step for (_, step), row in got.items() if "more" in row]
+    assert more == list(range(100, 110))
+    assert sorted(p.name for p in path.parent.iterdir()) == beside
+    assert path.read_bytes() == before
+
+
+def test_a_wal_without_its_writer_is_read_too(mlflow_db, tmp_path):
+    """Killed, or copied from another machine: the WAL is there, its index is not."""
+    with subprocess.Popen(
+        [sys.executable, "-c", WRITER, str(mlflow_db), "WAL", "-"],
+        stdout=subprocess.PIPE, text=True,
+    ) as process:  # fmt: skip
+        process.stdout.readline()
+        process.kill()
+    mlflow_db.with_name("mlflow.db-shm").unlink()
+    got, _, _ = read(MlflowDatabase(), mlflow_db, run="first")
+    assert sum("more" in row for row in got.values()) == 10
+    assert not mlflow_db.with_name("mlflow.db-shm").exists()
+
+
+def test_reading_keeps_no_writer_waiting(mlflow_db):
+    """Between two pieces of a read the database is free, whatever its mode."""
+    rows = MlflowDatabase().read([mlflow_db], Findings(asked=Asked(run="first")))
+    next(iter(rows))
+    writer = sqlite3.connect(mlflow_db, timeout=0.0)
+    began = time.monotonic()
+    writer.execute("UPDATE runs SET name = 'other' WHERE name = 'second'")
+    writer.commit()
+    writer.close()
+    assert time.monotonic() - began < 5
+    assert sum(1 for _ in rows) == 13

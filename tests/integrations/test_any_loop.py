@@ -1,0 +1,130 @@
+"""Trainers that are not ours: the loop of docs/integrations.md, and a callback for transformers."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import lldscope
+from lldscope.core.errors import RunExists
+
+PAGE = (Path(__file__).parents[2] / "docs" / "integrations.md").read_text(encoding="utf-8")
+
+
+def examples(kind: str) -> list[str]:
+    return re.findall(rf"```python {kind}\n(.*?)```", PAGE, re.S)
+
+
+def test_the_loop_of_the_page(tmp_path, monkeypatch):
+    """A bigram policy, trained for real; Δ in the run is what the weights say."""
+    monkeypatch.chdir(tmp_path)
+    torch.manual_seed(0)
+    table = torch.zeros(8, 8, requires_grad=True)
+    optimizer = torch.optim.SGD([table], lr=0.5)
+    scored = []
+
+    def score(rollouts):
+        logps = torch.log_softmax(table, -1)[rollouts[:, :-1], rollouts[:, 1:]]
+        scored.append(logps.detach())
+        return logps.detach()
+
+    def sample():
+        rollouts = torch.zeros(8, 5, dtype=torch.long)
+        for t in range(4):
+            weights = torch.softmax(table.detach(), -1)[rollouts[:, t]]
+            rollouts[:, t + 1] = torch.multinomial(weights, 1)[:, 0]
+        rewards = (rollouts[:, 1] % 2).float()
+        advantages = rewards - rewards.view(2, 4).mean(1).repeat_interleave(4)
+        return rollouts, torch.ones(8, 4), rewards, advantages, 4
+
+    def update(rollouts, mask, old, advantages):
+        optimizer.zero_grad()
+        logps = torch.log_softmax(table, -1)[rollouts[:, :-1], rollouts[:, 1:]]
+        ratio = (logps - old).exp()
+        (-(ratio * advantages[:, None] * mask).sum() / mask.sum()).backward()
+        norm = torch.nn.utils.clip_grad_norm_([table], 1.0)
+        optimizer.step()
+        return norm.item()
+
+    (code,) = examples("loop")
+    exec(
+        compile(code, "integrations.md", "exec"),
+        {"np": np, "sample": sample, "score": score, "update": update},
+    )
+    run = lldscope.open_run("runs/mine")
+    assert run.signals()["step"].tolist() == [0, 1, 2]
+    correct = run.sql("SELECT correct FROM responses ORDER BY step, response_id")["correct"]
+    delta = run.sql(
+        "SELECT logp_post_sum - logp_old_sum AS d FROM actions ORDER BY step, response_id"
+    )["d"]
+    expected = [(post - old).sum(1) for old, post in zip(scored[::2], scored[1::2], strict=True)]
+    assert np.allclose(delta, torch.cat(expected), atol=1e-5)
+    assert delta[correct].mean() > 0
+    assert run.signals()["delta_correct"].notna().all()
+
+
+def test_the_pages_lines_for_trl_run(tmp_path, monkeypatch):
+    pytest.importorskip("trl", reason="trl: not installed")
+    import trl_tiny
+
+    monkeypatch.chdir(tmp_path)
+    for code in examples("trl"):
+        names = {"trainer": trl_tiny.make(tmp_path, max_steps=2)}
+        if "runs/mine" in code and (tmp_path / "runs").exists():
+            code = code.replace('"runs/mine"', '"runs/mine", resume=True')
+        exec(compile("from lldscope.integrations.trl import instrument\n" + code,
+                     "integrations.md", "exec"), names)  # fmt: skip
+    assert lldscope.open_run("runs/mine").info["config"]["llds"] == "off"
+
+
+def test_the_callback_records_what_transformers_logs(tmp_path, monkeypatch):
+    from torch.utils.data import TensorDataset
+    from transformers import Trainer, TrainingArguments
+
+    monkeypatch.chdir(tmp_path)
+
+    class Line(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.tensor(3.0))
+
+        def forward(self, x):
+            return {"loss": (self.weight * x).square().mean()}
+
+    def trainer():
+        made = Trainer(
+            model=Line(),
+            args=TrainingArguments(
+                output_dir="out", use_cpu=True, max_steps=4, logging_steps=1, report_to=[],
+                save_strategy="no", disable_tqdm=True, learning_rate=0.1, eval_strategy="steps",
+                eval_steps=2, label_names=["x"],
+            ),
+            train_dataset=TensorDataset(torch.arange(8.0)),
+            eval_dataset=TensorDataset(torch.arange(8.0)),
+            data_collator=lambda rows: {"x": torch.stack([r[0] for r in rows])},
+        )  # fmt: skip
+        (code,) = examples("callback")
+        exec(compile(code, "integrations.md", "exec"), {"trainer": made})
+        return made
+
+    first = trainer()
+    first.train()
+    run = lldscope.open_run("runs/mine")
+    log = [e for e in first.state.log_history if "grad_norm" in e]
+    assert run.signals()["step"].tolist() == [0, 1, 2, 3]
+    assert np.allclose(run.signals()["grad_norm"], [e["grad_norm"] for e in log])
+    assert np.allclose(run.signals()["lr"], [e["learning_rate"] for e in log])
+    told = run.sql("SELECT DISTINCT estimator FROM scalars WHERE name = 'loss_policy'")
+    assert "the whole loss" in told["estimator"][0]
+    losses = [e["eval_loss"] for e in first.state.log_history if "eval_loss" in e]
+    evals = run.sql("SELECT step, metric, value FROM evals ORDER BY step")
+    assert evals["metric"].tolist() == ["loss"] * 2
+    assert evals["step"].tolist() == [2, 4]
+    assert np.allclose(evals["value"], losses)
+    assert run.info["status"] == "finished"
+    with pytest.raises(RunExists):
+        trainer().train()

@@ -1,0 +1,508 @@
+"""Adapters to trainers that do not install here: SkyRL, OpenRLHF, prime-rl. Each runs against a
+stand-in with the calls, fields and alignment of the trainer's source, in the version named in
+docs/integrations.md; what it records is compared with plain loops over the made-up rollouts."""
+
+from __future__ import annotations
+
+import importlib
+import re
+import sys
+import types
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import lldscope
+from lldscope.core.errors import RunExists
+from lldscope.importers.mapping import MEANT
+from lldscope.monitor.health import check
+from lldscope.recording.batch import Batch, Scores
+from lldscope.recording.columns import record
+from lldscope.recording.turns import tagged_turns
+
+PAGE = (Path(__file__).parents[2] / "docs" / "integrations.md").read_text(encoding="utf-8")
+
+PROMPTS = [[5, 6], [5, 6], [7, 8, 9], [7, 8, 9]]
+RESPONSES = [[1, 2, 3, 4, 5], [1, 2], [3, 4, 5], [6]]
+OWN = [[1, 1, 0, 1, 1], [1, 1], [1, 0, 1], [1]]
+REWARDS = [1.0, 0.0, 1.0, 0.5]
+ADVANTAGES = [1.0, -1.0, 0.5, -0.5]
+
+
+def examples(kind: str) -> list[str]:
+    return re.findall(rf"```python {kind}\n(.*?)```", PAGE, re.S)
+
+
+def made_up(seed: int) -> list[list[float]]:
+    """A number for each token of each response."""
+    random = np.random.default_rng(seed)
+    return [(-random.gamma(2.0, 1.0, len(r))).tolist() for r in RESPONSES]
+
+
+OLD, POST, ENGINE, REFERENCE = map(made_up, range(4))
+
+
+def actions(own: list[int]) -> list[list[int]]:
+    found: list[list[int]] = []
+    for k, mine in enumerate(own):
+        if mine and (k == 0 or not own[k - 1]):
+            found.append([])
+        if mine:
+            found[-1].append(k)
+    return found
+
+
+def recorded(run: lldscope.Run, step: int = 0) -> None:
+    """The run has what the lists above say."""
+    rows = run.sql(
+        "SELECT response_id, action_index, n_tokens, logp_old_sum, logp_post_sum,"
+        " logp_behaviour_sum, logp_ref_sum, drop_sum, logp_min FROM actions"
+        f" WHERE step = {step} ORDER BY ALL"
+    )
+    expected = [
+        (i, j, len(a), *(sum(values[i][k] for k in a) for values in (OLD, POST, ENGINE, REFERENCE)),
+         sum(max(0.0, OLD[i][k] - POST[i][k]) for k in a), min(OLD[i][k] for k in a))
+        for i, own in enumerate(OWN) for j, a in enumerate(actions(own))
+    ]  # fmt: skip
+    assert np.allclose(rows.to_numpy(dtype=float), np.array(expected), atol=1e-5)
+    rows = run.sql(
+        "SELECT group_id, reward, advantage, correct, n_tokens, prompt_hash FROM responses"
+        f" WHERE step = {step} ORDER BY response_id"
+    )
+    assert rows["group_id"].tolist() == [0, 0, 1, 1]
+    assert rows["reward"].tolist() == REWARDS
+    assert np.allclose(rows["advantage"], ADVANTAGES)
+    assert rows["correct"].tolist() == [True, False, True, False]
+    assert rows["n_tokens"].tolist() == [sum(own) for own in OWN]
+    assert rows["prompt_hash"].nunique() == 2
+    tokens = run.sql(f"SELECT token_id, logp_old FROM tokens WHERE step = {step}"
+                     " AND response_id = 0 ORDER BY position")  # fmt: skip
+    assert tokens["token_id"].tolist() == PROMPTS[0] + RESPONSES[0]
+    old = [o if own else None for o, own in zip(OLD[0], OWN[0], strict=True)]
+    assert np.allclose(tokens["logp_old"].to_numpy(float), [np.nan, np.nan, *map(float_, old)],
+                       equal_nan=True)  # fmt: skip
+
+
+def float_(value: float | None) -> float:
+    return np.nan if value is None else value
+
+
+class Tokenizer:
+    def decode(self, ids: list[int]) -> str:
+        return " ".join(map(str, ids))
+
+
+# -- SkyRL ----------------------------------------------------------------------------------------
+
+
+class SkyBatch(dict):
+    """TrainingInputBatch: tensors by name, and metadata."""
+
+    metadata: dict[str, Any]
+
+    def select(self, keys: list[str], metadata_keys: list[str]) -> SkyBatch:
+        found = SkyBatch({k: self[k] for k in keys})
+        found.metadata = {k: self.metadata[k] for k in metadata_keys}
+        return found
+
+
+def right(rows: list[list[float]], dtype: Any = torch.float32) -> torch.Tensor:
+    """Rows aligned at the right, and one more that SkyRL adds: a copy of the first."""
+    width = max(map(len, rows))
+    return torch.tensor([[0] * (width - len(r)) + list(r) for r in [*rows, rows[0]]], dtype=dtype)
+
+
+class SkyTrainer:
+    """The calls of RayPPOTrainer.train that matter, in their order."""
+
+    def __init__(self) -> None:
+        self.tokenizer, self.global_step = Tokenizer(), 0
+        self.now = OLD
+        self.asked: list[SkyBatch] = []
+
+    def fwd_logprobs_values_reward(self, batch: SkyBatch) -> SkyBatch:
+        batch["action_log_probs"] = right(OLD)
+        batch["base_action_log_probs"] = right(REFERENCE)
+        return batch
+
+    def _execute_forward_pass(self, model, batch, *, key, mini_batch_boundaries):
+        assert (model, key, mini_batch_boundaries) == ("policy", "logprobs", [(0, 2), (2, 4)])
+        self.asked.append(batch)
+        return right(self.now)
+
+    def train(self, callback: Any) -> None:
+        control = SimpleNamespace(should_save=False)
+        callback.on_train_start(self, SimpleNamespace(global_step=self.global_step), control)
+        self.global_step += 1
+        for _ in range(2):
+            sequences = [p + r for p, r in zip(PROMPTS, RESPONSES, strict=True)]
+            batch = SkyBatch(
+                sequences=right(sequences, torch.long),
+                attention_mask=right([[1] * len(s) for s in sequences], torch.long),
+                response_mask=right([[1] * len(r) for r in RESPONSES], torch.long),
+                loss_mask=right(OWN, torch.long), rollout_logprobs=right(ENGINE),
+                rewards=right([[0.0] * (len(r) - 1) + [x]
+                               for r, x in zip(RESPONSES, REWARDS, strict=True)]),
+                pixel_values=None,
+            )  # fmt: skip
+            batch["loss_mask"][-1] = 0
+            batch.metadata = {
+                "uids": ["b", "b", "a", "a", "pad0"], "pad_size": 1, "response_length": 5,
+                "policy_mini_batch_boundaries": [(0, 2), (2, 4)],
+            }  # fmt: skip
+            batch = self.fwd_logprobs_values_reward(batch)
+            batch["advantages"] = right(
+                [[a] * len(r) for a, r in zip(ADVANTAGES, RESPONSES, strict=True)]
+            )
+            batch.pop("rewards")
+            batch.metadata.pop("uids")
+            self.now = POST
+            told = SimpleNamespace(
+                global_step=self.global_step, batch=batch, metrics={"grad_norm": 0.25}
+            )
+            callback.on_step_end(self, told, control)
+            self.now = OLD
+            self.global_step += 1
+        callback.on_train_end(self, SimpleNamespace(), control)
+
+
+@pytest.fixture
+def modules(monkeypatch):
+    """Modules of trainers that are not installed: name → what they have."""
+
+    def put(**given: Any) -> None:
+        for name, members in given.items():
+            parts = name.replace("__", ".").split(".")
+            for k in range(1, len(parts) + 1):
+                module = types.ModuleType(".".join(parts[:k]))
+                module.__path__ = []  # type: ignore[attr-defined]
+                if k == len(parts):
+                    vars(module).update(members)
+                monkeypatch.setitem(sys.modules, module.__name__, module)
+        for name in ("skyrl", "openrlhf", "prime_rl"):
+            monkeypatch.delitem(sys.modules, f"lldscope.integrations.{name}", raising=False)
+
+    return put
+
+
+@pytest.fixture
+def sky(modules):
+    modules(skyrl__train__utils__callbacks={"TrainingCallback": type("TrainingCallback", (), {})})
+    return importlib.import_module("lldscope.integrations.skyrl")
+
+
+def test_skyrl(tmp_path, sky):
+    trainer = SkyTrainer()
+    trainer.train(sky.LldscopeCallback(tmp_path / "run", tokens_every=1, name="sky"))
+    run = lldscope.open_run(tmp_path / "run")
+    assert (run.info["status"], run.info["name"]) == ("finished", "sky")
+    assert check(run)["last_step"] == 1
+    recorded(run)
+    recorded(run, step=1)
+    assert run.signals()["grad_norm"].tolist() == [0.25, 0.25]
+    assert set(trainer.asked[0]) == {"sequences", "attention_mask"}
+
+
+def test_the_page_for_skyrl(tmp_path, sky, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    trainer, kept = SkyTrainer(), []
+    trainer.add_callback = kept.append
+    (code,) = examples("skyrl")
+    exec(compile(code, "integrations.md", "exec"), {"trainer": trainer})
+    trainer.train(*kept)
+    recorded(lldscope.open_run("runs/mine"))
+
+
+def test_skyrl_goes_on_after_a_checkpoint_and_survives_its_own_faults(tmp_path, sky, caplog):
+    SkyTrainer().train(sky.LldscopeCallback(tmp_path / "run"))
+    with pytest.raises(RunExists):
+        SkyTrainer().train(sky.LldscopeCallback(tmp_path / "run"))
+    again = SkyTrainer()
+    again.global_step = 2
+    again.train(sky.LldscopeCallback(tmp_path / "run"))
+    assert lldscope.open_run(tmp_path / "run").signals()["step"].tolist() == [0, 1, 2, 3]
+    broken = SkyTrainer()
+    broken._execute_forward_pass = None
+    callback = sky.LldscopeCallback(tmp_path / "broken")
+    broken.train(callback)
+    assert sum("training goes on" in r.message for r in caplog.records) == 1
+    assert sum(callback._recorder.dropped.values()) == 2
+
+
+# -- OpenRLHF -------------------------------------------------------------------------------------
+
+
+@dataclass
+class Experience:
+    """Fields of openrlhf.trainer.ppo_utils.experience.Experience; masks and log-probabilities are
+    those of the tokens after the first."""
+
+    sequences: Any
+    attention_mask: Any
+    action_mask: Any
+    action_log_probs: Any
+    rollout_log_probs: Any
+    base_action_log_probs: Any
+    advantages: Any
+    rewards: Any
+    truncated: Any
+    index: list[int]
+    mm_train_inputs: list[Any] = field(default_factory=list)
+
+
+def in_one_block(rows: Sequence[int], values: list[list[float]]) -> list[list[float]]:
+    """Padded on the right, and where the second rollout comes first on the left: a reader must go
+    by the attention mask."""
+    width = max(map(len, values))
+    fill = [[0] * (width - len(v)) for v in values]
+    return [f + v if rows[0] == 1 else v + f for f, v in zip(fill, values, strict=True)]
+
+
+def experience(rows: list[int]) -> Experience:
+    """Some of the rollouts."""
+
+    def padded(values: list[list[float]], dtype: Any = torch.float32) -> torch.Tensor:
+        return torch.tensor(in_one_block(rows, values), dtype=dtype)
+
+    def after_the_first(values: list[list[float]]) -> torch.Tensor:
+        whole = [[0.0] * len(PROMPTS[i]) + list(values[i]) for i in rows]
+        return padded(whole)[:, 1:]
+
+    spread = [[a] * len(r) for a, r in zip(ADVANTAGES, RESPONSES, strict=True)]
+    return Experience(
+        sequences=padded([PROMPTS[i] + RESPONSES[i] for i in rows], torch.long),
+        attention_mask=padded([[1] * len(PROMPTS[i] + RESPONSES[i]) for i in rows], torch.long),
+        action_mask=after_the_first(OWN).bool(), action_log_probs=after_the_first(OLD),
+        rollout_log_probs=after_the_first(ENGINE), base_action_log_probs=after_the_first(REFERENCE),
+        advantages=after_the_first(spread), rewards=torch.tensor([REWARDS[i] for i in rows]),
+        truncated=torch.tensor([float(i == 3) for i in rows]), index=list(rows),
+    )  # fmt: skip
+
+
+class Maker:
+    def __init__(self) -> None:
+        self.now = OLD
+
+    def make_experience_batch(self, rollout_samples):
+        return [experience(rows) for rows in rollout_samples]
+
+    def _dispatch_forward(self, group, together, *, sequences, action_mask, attention_mask):
+        assert group == "actor"
+        assert [a.shape[1] + 1 for a in action_mask] == [s.shape[1] for s in sequences]
+        return sequences
+
+    def _flatten_results(self, refs, copies):
+        kept = [(0, 2), (1, 3)]
+        assert [len(r) for r in refs] == [len(k) for k in kept]
+        found = []
+        for rows, ids in zip(kept, refs, strict=True):
+            whole = [[0.0] * len(PROMPTS[i]) + list(self.now[i]) for i in rows]
+            assert ids.shape[1] == max(map(len, whole))
+            found.append(torch.tensor(in_one_block(rows, whole))[:, 1:])
+        return found
+
+
+class TheirTrainer:
+    """BasePPOTrainer's train_step and PPOTrainer's fit, of openrlhf.trainer.ppo_trainer."""
+
+    def __init__(self) -> None:
+        self.experience_maker, self.tokenizer = Maker(), Tokenizer()
+        self.actor_model_group = "actor"
+        self.args = SimpleNamespace(
+            rollout=SimpleNamespace(n_samples_per_prompt=2),
+            train=SimpleNamespace(colocate_all=False, colocate_actor_ref=False),
+            ds=SimpleNamespace(ring_attn_size=1, tensor_parallel_size=1),
+        )
+
+    def fit(self, global_step: int = 0) -> int:
+        for _ in range(2):
+            _, global_step = self.train_step([(0, 2), (1, 3)], global_step)
+        return global_step
+
+    def train_step(self, rollout_samples, global_step):
+        self.experience_maker.make_experience_batch(rollout_samples)
+        return self.ppo_train(global_step), global_step + 1
+
+    def ppo_train(self, global_steps):
+        self.experience_maker.now = POST
+        return {"actor_grad_norm": 0.5, "actor_lr": 1e-6}
+
+
+@pytest.fixture
+def their_place(modules):
+    """openrlhf.trainer.ppo_trainer, and a Ray that leaves classes as they are."""
+    place = types.ModuleType("openrlhf.trainer.ppo_trainer")
+    place.PPOTrainer = SimpleNamespace(__ray_actor_class__=TheirTrainer)  # type: ignore[attr-defined]
+    modules(ray={"remote": lambda cls: cls}, openrlhf__trainer={"ppo_trainer": place})
+    return place
+
+
+def test_openrlhf(tmp_path, their_place):
+    adapter = importlib.import_module("lldscope.integrations.openrlhf")
+    adapter.instrument(tmp_path / "run", tokens_every=1)
+    trainer = their_place.PPOTrainer()
+    assert isinstance(trainer, TheirTrainer)
+    assert trainer.fit() == 2
+    run = lldscope.open_run(tmp_path / "run")
+    assert run.info["status"] == "finished"
+    recorded(run)
+    recorded(run, step=1)
+    assert run.signals()["grad_norm"].tolist() == [0.5, 0.5]
+    estimators = run.sql("SELECT DISTINCT estimator FROM scalars WHERE name = 'grad_norm'")
+    assert estimators["estimator"].tolist() == [MEANT["actor_grad_norm"].estimator]
+    assert "last update" in estimators["estimator"][0]
+    assert run.signals()["lr"].tolist() == pytest.approx([1e-6] * 2)
+    cut = run.sql("SELECT truncated FROM responses WHERE step = 0 ORDER BY response_id")
+    assert cut["truncated"].tolist() == [False, False, False, True]
+    kept = trainer.experience_maker.make_experience_batch
+    assert kept.__func__ is Maker.make_experience_batch
+
+
+def test_the_page_for_openrlhf(tmp_path, their_place, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("runpy.run_module", lambda name, run_name: their_place.PPOTrainer().fit())
+    (code,) = examples("openrlhf")
+    exec(compile(code, "integrations.md", "exec"), {})
+    recorded(lldscope.open_run("runs/mine"))
+
+
+# -- prime-rl -------------------------------------------------------------------------------------
+
+
+@dataclass
+class LossOutputs:
+    loss: Any
+    metrics: dict[str, Any]
+
+
+def test_prime_rl_custom_loss(modules):
+    modules(prime_rl__trainer__rl__loss={"LossOutputs": LossOutputs})
+    loss = importlib.import_module("lldscope.integrations.prime_rl").grpo_with_llds
+    new = torch.tensor([-1.0, -1.0, -9.0, -3.0, -0.5], requires_grad=True)
+    old = torch.tensor([-0.9, -1.0, 0.0, -2.0, -1.0])
+    inputs = SimpleNamespace(
+        trainer_logprobs=new, inference_logprobs=old, advantages=torch.full((5,), 0.5),
+        loss_mask=torch.tensor([True, True, False, True, True]), ref_logprobs=None,
+        loss_weights=None,
+    )  # fmt: skip
+    found = loss(inputs, coefficient=0.3)
+    # Ratios e^-0.1, 1, e^-1 and e^0.5, the last clipped at 1.2. Drops of the two actions: 0.1 (over
+    # the dead band of 0.05), and 1 − 0.5; only what fell counts.
+    policy = -0.5 * (np.exp(-0.1) + 1 + np.exp(-1) + 1.2)
+    assert found.loss.item() == pytest.approx(policy + 0.3 * (0.1 + 1.0), abs=1e-6)
+    assert found.metrics["llds_loss"].item() == pytest.approx(1.1 / 4)
+    assert found.metrics["llds_gate_open"].item() == 1
+    found.loss.backward()
+    assert new.grad[2] == 0
+    assert new.grad[3] == pytest.approx(-0.5 * np.exp(-1) - 0.3, abs=1e-6)
+    shut = loss(inputs, coefficient=0.3, dead_band=0.2)
+    assert shut.loss.item() == pytest.approx(policy + 0.3 * 1.0, abs=1e-6)
+
+
+# -- what all of them stand on --------------------------------------------------------------------
+
+
+def test_a_batch_by_hand(tmp_path):
+    """Rows that were not measured are NULL, a NaN that was measured is a NaN."""
+    old = [[-1.0, np.nan], [-2.0, -3.0]]
+    with lldscope.Recorder(tmp_path / "run") as recorder:
+        record(
+            recorder,
+            Batch(
+                step=0, mask=[[1, 1], [1, 0]], prompt_ids=[[1], [1]], completion_ids=[[2, 3], [4]],
+                rewards=np.array([1.0, np.nan]), correct=[True, None], group_ids=[7, 7],
+                old=old, post=Scores(old, [True, False]), entropy=Scores(old, [False, True]),
+            ),
+            updates={"grad_norm": [0.5, 0.25]},
+        )  # fmt: skip
+    run = lldscope.open_run(tmp_path / "run")
+    rows = run.sql("SELECT * FROM actions ORDER BY response_id")
+    found = rows[["logp_old_sum", "logp_post_sum", "entropy_sum"]].to_dict("list")
+    assert np.isnan(found["logp_old_sum"][0])
+    assert found["logp_old_sum"][1] == -2
+    null = run.sql(
+        "SELECT list(logp_post_sum IS NULL ORDER BY response_id) AS post,"
+        " list(entropy_sum IS NULL ORDER BY response_id) AS entropy FROM actions"
+    )
+    assert list(null["post"][0]) == [False, True]
+    assert list(null["entropy"][0]) == [True, False]
+    assert rows["n_tokens"].tolist() == [2, 1]
+    sums = "n_correct, reward_sum, reward_sq_sum, entropy_sum"
+    assert run.sql(f"SELECT {sums} FROM steps").isna().all(axis=None)
+    assert run.sql("SELECT grad_norm FROM updates ORDER BY update")["grad_norm"].tolist() == [
+        0.5, 0.25,
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("rewards", "mean"),
+    [([1, 1, np.nan, np.nan], None), ([np.nan] * 4, None), ([1, 0, 1, 1], 0.75)],
+)
+def test_a_rollout_without_a_reward_is_not_one_of_reward_0(tmp_path, rewards, mean):
+    with lldscope.Recorder(tmp_path / "run") as recorder:
+        batch = Batch(
+            step=0, mask=np.ones((4, 1)), prompt_ids=[[1]] * 4, completion_ids=[[2]] * 4,
+            rewards=np.array(rewards), correct=[None] * 4, group_ids=[0] * 4,
+        )  # fmt: skip
+        record(recorder, batch)
+    run = lldscope.open_run(tmp_path / "run")
+    (found,) = run.sql("SELECT reward IS NULL AS missing, reward FROM signals").to_dict("records")
+    assert found["missing"] == (mean is None)
+    assert mean is None or found["reward"] == mean
+    null = run.sql("SELECT count(*) AS n FROM steps WHERE reward_sq_sum IS NULL")["n"][0]
+    assert null == (mean is None)
+
+
+def test_the_pages_batch(tmp_path):
+    def filled(rows: list[list[float]]) -> torch.Tensor:
+        return torch.tensor([r + [0] * (5 - len(r)) for r in rows])
+
+    with lldscope.Recorder(tmp_path / "run") as recorder:
+        (code,) = examples("batch")
+        names = {
+            "recorder": recorder, "step": 3, "mask": filled(OWN), "prompts": PROMPTS,
+            "completions": RESPONSES, "rewards": torch.tensor(REWARDS), "groups": [0, 0, 1, 1],
+            "old": filled(OLD), "post": filled(POST), "norms": [0.5],
+        }  # fmt: skip
+        exec(compile(code, "integrations.md", "exec"), names)
+    rows = lldscope.open_run(tmp_path / "run").sql(
+        "SELECT logp_post_sum - logp_old_sum AS d FROM actions ORDER BY response_id, action_index"
+    )
+    expected = [
+        sum(POST[i][k] - OLD[i][k] for k in action)
+        for i, own in enumerate(OWN) for action in actions(own)
+    ]  # fmt: skip
+    assert np.allclose(rows["d"], expected, atol=1e-5)
+
+
+def test_a_batch_of_the_wrong_shape_is_refused():
+    given: dict[str, Any] = {
+        "step": 0, "mask": [[1, 1]], "prompt_ids": [[1]], "completion_ids": [[2, 3]],
+        "rewards": np.ones(1), "correct": [True], "group_ids": [0],
+    }  # fmt: skip
+    with pytest.raises(ValueError, match="correct has 2 rows, mask has 1"):
+        Batch(**given | {"correct": [True, True]})
+    with pytest.raises(ValueError, match=r"old has shape \(1, 3\), mask \(1, 2\)"):
+        Batch(**given, old=np.zeros((1, 3)))
+
+
+def test_turns_by_tags_and_without():
+    kinds = [t.kind for t in tagged_turns(
+        ["<search>x</search>", "no tags", "<answer>y</answer>"],
+        ["<information>Doc 1(Title: t) a</information>", "\nMy previous action is invalid. …", ""],
+        truncated=False,
+    )]  # fmt: skip
+    assert kinds == ["search", "invalid", "answer"]
+    found = tagged_turns(["<search>x</search>"], ["<information></information>"], truncated=False)
+    assert (found[0].kind, found[0].tool_ok) == ("search", False)
+    plain = tagged_turns(["call", "and so"], ["result", ""], truncated=False)
+    assert [t.kind for t in plain] == ["search", "answer"]
+    plain = tagged_turns(["call", "and s"], ["result", ""], truncated=True)
+    assert [t.kind for t in plain] == ["search", "text"]
+    assert [t.kind for t in tagged_turns(["hello"], [""], truncated=False)] == ["text"]

@@ -1,0 +1,584 @@
+"""Recording from TRL: what is on disk against passes of the test's own, and a training that does
+not change by being recorded."""
+
+from __future__ import annotations
+
+import copy
+import json
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("trl", reason="trl: not installed")
+
+import torch
+import trl_tiny
+from transformers import TrainerCallback
+from trl import GRPOTrainer
+
+import lldscope
+from lldscope.core.errors import LldscopeError, RunExists
+from lldscope.integrations import alarms as alarms_module
+from lldscope.integrations.regularizer import Regulariser
+from lldscope.integrations.trl import instrument
+from lldscope.monitor.health import check
+from lldscope.recording.rescore import rescored
+
+pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::UserWarning")
+
+
+class Witness(GRPOTrainer):
+    """Somebody's subclass, which keeps what the test needs to compute Δ by itself: weights and
+    tokens at each rollout batch, and the weights after each update."""
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.before: list[tuple] = []
+        self.after: list[tuple[int, dict]] = []
+        self.micro_batches = 0
+        outer = self
+
+        class Keep(TrainerCallback):
+            def on_step_end(self, *args, **kwargs):
+                outer.after.append((outer.micro_batches, outer.state_now()))
+
+        self.add_callback(Keep())
+
+    def state_now(self):
+        return copy.deepcopy(self.model.state_dict())
+
+    def _generate_and_score_completions(self, inputs):
+        output = super()._generate_and_score_completions(inputs)
+        if self.model.training:
+            rows = []
+            for i in range(len(inputs)):
+                prompt = output["prompt_ids"][i][output["prompt_mask"][i].bool()].tolist()
+                completion = output["completion_ids"][i][output["completion_mask"][i].bool()]
+                own = output.get("tool_mask", torch.ones_like(output["completion_ids"]))[i]
+                rows.append((prompt, completion.tolist(), own[: len(completion)].bool().tolist()))
+            self.before.append((self.state_now(), rows))
+        return output
+
+    def training_step(self, *args, **kwargs):
+        result = super().training_step(*args, **kwargs)
+        self.micro_batches += 1
+        return result
+
+
+def fresh_model(trainer, state):
+    fresh = type(trainer.model)(trainer.model.config)
+    fresh.load_state_dict(state)
+    return fresh.eval()
+
+
+def token_logps(trainer, fresh, prompt, completion):
+    """log π of each completion token from the logits of a fresh model, one row at a time."""
+    with torch.no_grad():
+        logits = fresh(torch.tensor([prompt + completion])).logits[0]
+    logps = torch.log_softmax(logits.double() / trainer.temperature, dim=-1)
+    return [
+        logps[len(prompt) + k - 1, token].item() for k, token in enumerate(completion)
+    ]  # fmt: skip
+
+
+def whole(path: Path, trainer, steps: int, rollouts: int = 8, share: float = 1) -> lldscope.Run:
+    """The run is complete, countable, and Δ and its neighbours are what fresh models say, in this
+    share of the rollouts."""
+    run = lldscope.open_run(path)
+    assert run.info["status"] == "finished"
+    assert check(run)["last_step"] == steps - 1
+    assert run.signals()["n_responses"].tolist() == [rollouts] * steps
+    sizes = run.sql("SELECT step, group_id, count(*) AS n FROM responses GROUP BY ALL")
+    assert sizes["n"].tolist() == [4] * (steps * rollouts // 4)
+    sums = run.sql(
+        "SELECT s.step, any_value(s.n_tokens) AS step, sum(a.n_tokens) AS actions,"
+        " any_value(s.entropy_sum) AS e, sum(a.entropy_sum) AS entropy,"
+        " (SELECT sum(n_tokens) FROM updates u WHERE u.step = s.step) AS updates,"
+        " (SELECT sum(reward) FROM responses r WHERE r.step = s.step) AS reward,"
+        " any_value(s.reward_sum) AS rewards"
+        " FROM steps s JOIN actions a USING (step) GROUP BY s.step"
+    )
+    assert (sums["step_1"] == sums["actions"]).all()
+    assert (sums["updates"] == sums["actions"] * trainer.num_iterations).all()
+    assert np.allclose(sums["e"], sums["entropy"])
+    assert np.allclose(sums["reward"], sums["rewards"])
+
+    found = run.sql(
+        "SELECT step, response_id, action_index, n_tokens, logp_old_sum, logp_post_sum, drop_sum"
+        " FROM actions ORDER BY ALL"
+    ).to_dict("records")
+    every = trainer.args.steps_per_generation * trainer.num_iterations
+    expected = []
+    for step, (state, rows) in enumerate(trainer.before[:steps]):
+        last = next(after for done, after in trainer.after if done >= (step + 1) * every)
+        before, after = fresh_model(trainer, state), fresh_model(trainer, last)
+        for i, (prompt, completion, own) in enumerate(rows):
+            old = token_logps(trainer, before, prompt, completion)
+            post = token_logps(trainer, after, prompt, completion)
+            for j, positions in enumerate(actions_of(own)):
+                pairs = [(old[k], post[k]) for k in positions]
+                expected.append(
+                    (step, i, j, len(pairs), sum(o for o, _ in pairs), sum(p for _, p in pairs),
+                     sum(max(0.0, o - p) for o, p in pairs))
+                )  # fmt: skip
+    assert [tuple(r.values())[:4] for r in found] == [e[:4] for e in expected]
+    measured = np.array([list(r.values())[4:] for r in found])
+    expected = np.array([e[4:] for e in expected])
+    assert np.allclose(measured[:, 0], expected[:, 0], atol=2e-4)
+    known = ~np.isnan(measured).any(1)
+    at = {(r["step"], r["response_id"]) for r, k in zip(found, known, strict=True) if k}
+    assert len(at) == steps * rollouts * share
+    measured, expected = measured[known], expected[known]
+    assert np.allclose(measured, expected, atol=2e-4)
+    assert np.abs(measured[:, 1] - measured[:, 0]).max() > 0.01, "the policy did not move"
+    return run
+
+
+def actions_of(own):
+    """Positions of each maximal run of True."""
+    found, current = [], []
+    for k, mine in enumerate(own):
+        if mine:
+            current.append(k)
+        elif current:
+            found.append(current)
+            current = []
+    return [*found, current] if current else found
+
+
+SHAPES = {
+    "one update a batch": {"steps_per_generation": 2, "gradient_accumulation_steps": 2},
+    "two batches an update": {
+        "steps_per_generation": 2, "gradient_accumulation_steps": 4, "max_steps": 3,
+    },
+    "updates across batches": {"steps_per_generation": 2, "gradient_accumulation_steps": 3,
+                               "max_steps": 4},
+    "two iterations": {"steps_per_generation": 2, "num_iterations": 2, "max_steps": 8},
+    "a KL and sequence ratios": {
+        "steps_per_generation": 2, "beta": 0.1, "importance_sampling_level": "sequence",
+        "loss_type": "grpo", "epsilon": 1e-3,
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
+def test_a_rollout_batch_is_a_step(tmp_path, shape):
+    trainer = trl_tiny.make(tmp_path, kind=Witness, logging_strategy="steps", logging_steps=1,
+                            **shape)  # fmt: skip
+    recorder = instrument(trainer, tmp_path / "run", rescore_share=1)
+    trainer.train()
+    args = trainer.args
+    micro_batches = args.max_steps * args.gradient_accumulation_steps
+    steps = micro_batches // (args.steps_per_generation * args.num_iterations)
+    run = whole(tmp_path / "run", trainer, steps)
+    assert not recorder.dropped
+    correct = run.sql("SELECT reward, correct FROM responses")
+    assert (correct["correct"] == (correct["reward"] >= 1)).all()
+
+    # TRL's own log has the norm before clipping and the share of clipped tokens of each update.
+    log = [entry for entry in trainer.state.log_history if "grad_norm" in entry]
+    norms = run.sql("SELECT DISTINCT grad_norm FROM updates")["grad_norm"]
+    assert all(np.isclose(norms, entry["grad_norm"], rtol=1e-5).any() for entry in log)
+    if args.gradient_accumulation_steps == 1:
+        rows = run.sql("SELECT n_clipped, n_tokens FROM updates ORDER BY step, update")
+        shares = rows["n_clipped"] / rows["n_tokens"]
+        if args.importance_sampling_level == "token":
+            assert np.allclose(shares, [e["clip_ratio/region_mean"] for e in log], atol=1e-6)
+        else:
+            assert (shares > 0).any()
+        losses = run.sql("SELECT loss_policy, loss_kl, kl_sum FROM steps ORDER BY step")
+        if trainer.beta == 0:
+            weights = rows["n_tokens"].to_numpy().reshape(steps, -1)
+            expected = np.array([e["loss"] for e in log]).reshape(steps, -1)
+            means = (expected * weights).sum(1) / weights.sum(1)
+            assert np.allclose(losses["loss_policy"], means, atol=2e-4)
+            assert losses[["loss_kl", "kl_sum"]].isna().all(axis=None)
+        else:
+            assert losses["loss_policy"].isna().all(), "with a KL in it it is not the policy's"
+            assert (losses["loss_kl"] > 0).any()
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.3], ids=["plain", "dropout"])
+def test_recording_does_not_change_the_training(tmp_path, dropout):
+    ends = []
+    for name in ("alone", "recorded"):
+        policy = trl_tiny.model(dropout=dropout)
+        trainer = trl_tiny.make(tmp_path / name, policy=policy, kind=Witness, max_steps=4)
+        start = trl_tiny.weights(trainer)
+        if name == "recorded":
+            instrument(trainer, tmp_path / "run", tokens_every=1, rescore_share=1)
+        trainer.train()
+        ends.append((trl_tiny.weights(trainer), torch.get_rng_state()))
+    assert torch.equal(ends[0][0], ends[1][0])
+    assert torch.equal(ends[0][1], ends[1][1])
+    assert not torch.equal(start, ends[0][0])
+    assert all(m.training for m in trainer.model.modules())
+    whole(tmp_path / "run", trainer, steps=2)  # Δ is free of the dropout's noise
+
+
+def test_a_sample_of_the_rollouts_is_scored_again(tmp_path):
+    """A quarter of 16: the one group of four that has both classes."""
+
+    def third_group_is_mixed(completion_ids, **_):
+        return [float(i == 9) for i in range(len(completion_ids))]
+
+    trainer = trl_tiny.make(
+        tmp_path, kind=Witness, steps_per_generation=4, reward_funcs=third_group_is_mixed,
+        max_steps=8,
+    )  # fmt: skip
+    instrument(trainer, tmp_path / "run", tokens_every=1)
+    trainer.train()
+    run = whole(tmp_path / "run", trainer, steps=2, rollouts=16, share=0.25)
+    rows = run.sql("SELECT DISTINCT response_id FROM actions WHERE logp_post_sum IS NOT NULL")
+    assert sorted(rows["response_id"]) == [8, 9, 10, 11]
+    assert run.signals()["delta_correct"].notna().all()
+    kept = run.sql("SELECT DISTINCT response_id FROM tokens")["response_id"]
+    assert set(kept) == {9} | (set(kept) & {8, 10, 11}), "texts are of rollouts with a Δ"
+
+
+def test_which_rollouts_are_scored_again():
+    """Groups with both classes first and whole; always as many rows, so that ranks keep step."""
+    groups = [0] * 4 + [1] * 4 + [2] * 4 + [3] * 4
+    correct = [True] * 4 + [True, False] * 2 + [None, False] * 2 + [False, True, True, True]
+    for seed in range(20):
+        chosen = rescored(correct, groups, 0.5, random.Random(seed))
+        assert chosen == [4, 5, 6, 7, 12, 13, 14, 15]
+        assert len(rescored([False] * 16, groups, 0.3, random.Random(seed))) == 5
+    first = {groups[rescored(correct, groups, 0.1, random.Random(s))[0]] for s in range(20)}
+    assert first == {1, 3}, "which of the mixed groups is left to chance"
+    assert rescored(correct, groups, 1, random.Random(0)) == list(range(16))
+
+
+CALL = '<tool_call>\n{"name": "look", "arguments": {"word": "%s"}}\n</tool_call><|im_end|>'
+
+
+def look(word: str) -> str:
+    """Looks a word up.
+
+    Args:
+        word: the word
+    """
+    if word == "bad":
+        raise RuntimeError("no such word")
+    return f"{word} is a word"
+
+
+def tool_trainer(folder, kind=Witness, **changes):
+    """TRL's own tool calling; what the policy would sample is given, so that it calls tools."""
+    import trl
+    from datasets import Dataset
+    from lldscope_trainer.builtin.tiny import train_tokenizer
+
+    tokenizer = train_tokenizer(400)
+    tokenizer.add_special_tokens(
+        {"eos_token": "<|im_end|>", "additional_special_tokens": ["<|im_start|>"]}
+    )
+    template = Path(trl.__file__).parent / "chat_templates" / "qwen3.jinja"
+    tokenizer.chat_template = template.read_text(encoding="utf-8")
+    questions = [[{"role": "user", "content": f"What is {w}?"}] for w in ("sun", "sea")]
+    trainer = trl_tiny.make(
+        folder, kind=kind, policy=trl_tiny.model(len(tokenizer), positions=1024),
+        processing_class=tokenizer, tools=[look], max_completion_length=400, max_steps=4,
+        train_dataset=Dataset.from_list([{"prompt": q} for q in questions * 4]),
+        **changes,
+    )  # fmt: skip
+
+    def sample(prompt_ids, images, multimodal_fields, num_generations, has_tool_images=False):
+        if num_generations == 1:  # after a tool
+            texts = ["It is a word.<|im_end|>"] * len(prompt_ids)
+            texts[-1] = "It is a"  # cut off
+        else:
+            kinds = [CALL % "sun", "I know.<|im_end|>", CALL % "bad", CALL % "sun"]
+            texts = [kinds[i % 4] for i in range(len(prompt_ids))]
+        return [tokenizer(t, add_special_tokens=False)["input_ids"] for t in texts], None
+
+    trainer._generate_single_turn = sample
+    return trainer
+
+
+def test_tool_text_separates_actions(tmp_path):
+    trainer = tool_trainer(tmp_path)
+    instrument(trainer, tmp_path / "run", tokens_every=1, rescore_share=1)
+    trainer.train()
+    run = whole(tmp_path / "run", trainer, steps=2)
+    kinds = run.sql(
+        "SELECT list(kind ORDER BY action_index) AS kinds FROM actions WHERE step = 0"
+        " GROUP BY response_id ORDER BY response_id"
+    )["kinds"]
+    both = ["search", "answer"]
+    expected = [both, ["answer"], both, both] * 2
+    expected[-1] = ["search", "text"]  # cut off
+    assert [list(k) for k in kinds] == expected
+    first = run.sql("SELECT tool_ok, docs_hash FROM actions WHERE step = 0 AND action_index = 0"
+                    " ORDER BY response_id LIMIT 4")  # fmt: skip
+    assert first["tool_ok"].isna().tolist() == [False, True, False, False]
+    assert first["tool_ok"].dropna().tolist() == [True, False, True]
+    assert first["docs_hash"][0] == first["docs_hash"][3] != first["docs_hash"][2]
+    ends = run.sql("SELECT answered, truncated, n_searches FROM responses WHERE step = 0"
+                   " ORDER BY response_id")  # fmt: skip
+    assert ends["answered"].tolist() == [True] * 7 + [False]
+    assert ends["truncated"].tolist() == [False] * 7 + [True]
+    assert ends["n_searches"].tolist() == [1, 0, 1, 1] * 2
+    signals = run.signals()
+    assert signals["tool_fail_share"].tolist() == pytest.approx([1 / 3] * 2)
+    tokens = run.sql("SELECT * FROM tokens WHERE step = 0")
+    assert tokens["logp_old"].notna().equals(tokens["action_index"].notna())
+    text = "".join(tokens[tokens["response_id"] == tokens["response_id"].iloc[0]]["text"])
+    assert "What is" in text
+
+
+def test_an_environments_mask_and_its_engines_log_probabilities(tmp_path):
+    def rollout(prompts, trainer):
+        n = len(prompts)
+        return {
+            "prompt_ids": [trainer.processing_class(p)["input_ids"] for p in prompts],
+            "completion_ids": [[5, 6, 7, 8, 9, 1]] * n,
+            "logprobs": [[-1.0, -2.0, 0.0, 0.0, -3.0, -4.0]] * (n - 1)
+            + [[-1.0, None, 0.0, 0.0, -3.0, -4.0]],
+            "env_mask": [[1, 1, 0, 0, 1, 1]] * n,
+        }
+
+    def odd(completion_ids, **_):
+        return [float(i % 2) for i in range(len(completion_ids))]
+
+    trainer = trl_tiny.make(tmp_path, kind=Witness, rollout_func=rollout, reward_funcs=odd)
+    instrument(trainer, tmp_path / "run", rescore_share=1)
+    trainer.train()
+    run = whole(tmp_path / "run", trainer, steps=3)
+    rows = run.sql("SELECT response_id, kind, logp_behaviour_sum AS b FROM actions WHERE step = 0"
+                   " ORDER BY response_id, action_index")  # fmt: skip
+    assert rows["kind"].tolist() == ["search", "answer"] * 8
+    assert rows["b"][:14].tolist() == [-3.0, -7.0] * 7
+    assert rows["b"].isna().tolist() == [False] * 14 + [True, False], "one token was not scored"
+
+
+def gradients(trainer) -> list[torch.Tensor]:
+    """The gradient of each update to come, as the optimizer gets it."""
+    kept: list[torch.Tensor] = []
+
+    class Keep(TrainerCallback):
+        def on_pre_optimizer_step(self, *args, **kwargs):
+            kept.append(torch.cat([p.grad.flatten() for p in trainer.model.parameters()]))
+
+    trainer.add_callback(Keep())
+    return kept
+
+
+def plain_llds(model, parts, gate):
+    """L_LLDS of arXiv 2512.04220 v2 in loops over responses, actions and tokens, with its mean over
+    the preserving set of all `parts`."""
+    total, n = 0.0, 0
+    for part in parts:
+        ids = torch.cat([part["prompt_ids"], part["completion_ids"]], 1)
+        attention = torch.cat([part["prompt_mask"], part["completion_mask"]], 1)
+        logits = model(input_ids=ids, attention_mask=attention).logits
+        logps = torch.log_softmax(logits, -1)
+        width = part["prompt_ids"].size(1)
+        for i in range(len(ids)):
+            if part["advantages"][i] < 0:
+                continue
+            drops = [
+                part["old_per_token_logps"][i, k] - logps[i, width + k - 1, ids[i, width + k]]
+                for k in range(part["completion_ids"].size(1))
+                if part["completion_mask"][i, k]
+            ]
+            n += len(drops)
+            whole = sum(drops).item()
+            for drop in drops:
+                if (drop if gate == "token" else whole) > 0:
+                    total = total + torch.relu(drop)
+    return total / n
+
+
+LLDS = {"steps_per_generation": 4, "gradient_accumulation_steps": 2, "max_grad_norm": 0.0,
+        "max_steps": 2, "learning_rate": 3e-2}  # fmt: skip
+
+
+@pytest.mark.parametrize("gate", ["action", "token"])
+def test_llds_adds_its_gradient(tmp_path, gate):
+    """The second update of a rollout batch differs by λ∇L_LLDS of the plain twin; the first, where
+    old and new policy are the same, by nothing."""
+    found = {}
+    for name in ("off", "on"):
+        trainer = trl_tiny.make(tmp_path / name, **LLDS)
+        if name == "on":
+            instrument(trainer, tmp_path / "run", llds=gate, llds_coefficient=0.2)
+        found[name] = gradients(trainer)
+        states = []
+
+        class Keep(TrainerCallback):
+            def on_step_end(self, *args, trainer=trainer, states=states, **kwargs):
+                states.append(copy.deepcopy(trainer.model.state_dict()))
+
+        trainer.add_callback(Keep())
+        trainer.train()
+    fresh = type(trainer.model)(trainer.model.config)
+    fresh.load_state_dict(states[0])
+    loss = plain_llds(fresh, trainer._buffered_inputs[2:4], gate)
+    loss.backward()
+    expected = 0.2 * torch.cat([p.grad.flatten() for p in fresh.parameters()])
+    first, second = (on - off for on, off in zip(found["on"], found["off"], strict=True))
+    assert first.abs().max() < 1e-6
+    assert expected.abs().max() > 1e-4
+    assert torch.allclose(second, expected, atol=2e-6)
+    run = lldscope.open_run(tmp_path / "run")
+    tokens = run.sql("SELECT n_tokens FROM updates ORDER BY update")["n_tokens"]
+    recorded = run.signals()["loss_llds"].iloc[0]
+    assert recorded == pytest.approx(loss.item() * tokens[1] / tokens.sum(), rel=1e-3)
+    assert run.signals()["llds_gate_share"].iloc[0] > 0
+
+
+def test_llds_where_an_update_spans_rollout_batches(tmp_path):
+    trainer = trl_tiny.make(
+        tmp_path, kind=Witness, gradient_accumulation_steps=3, max_steps=4, learning_rate=3e-2
+    )
+    instrument(trainer, tmp_path / "run", llds="action", rescore_share=1)
+    trainer.train()
+    whole(tmp_path / "run", trainer, steps=6)
+
+
+def test_llds_is_refused_where_it_cannot_act(tmp_path):
+    trainer = trl_tiny.make(tmp_path, gradient_accumulation_steps=2)
+    with pytest.raises(LldscopeError, match="every gate is shut"):
+        instrument(trainer, tmp_path / "run", llds="action")
+    with pytest.raises(ValueError, match="one of token, response, action"):
+        Regulariser(trainer, "sometimes", 0.2)
+    assert not (tmp_path / "run").exists()
+
+
+class Script:
+    """A monitor that says at its second look that a rule fires."""
+
+    def __init__(self, path, every):
+        self.looks = 0
+
+    def look(self):
+        self.looks += 1
+        news = [{"rule": "lld-decay", "state": "firing", "severity": "critical"}]
+        return "decay", news if self.looks == 2 else []
+
+    def close(self): ...
+
+
+@pytest.mark.parametrize("action", ["stop", "save"])
+def test_an_alarm_stops_or_saves(tmp_path, monkeypatch, action):
+    monkeypatch.setattr(alarms_module, "Monitor", Script)
+    trainer = trl_tiny.make(tmp_path, max_steps=8, save_strategy="steps", save_steps=1000)
+    instrument(trainer, tmp_path / "run", on_alarm=action)
+    trainer.train()
+    run = lldscope.open_run(tmp_path / "run")
+    assert (tmp_path / "trl" / "checkpoint-4").exists()
+    assert trainer.state.global_step == (4 if action == "stop" else 8)
+    assert run.info["status"] == ("stopped" if action == "stop" else "finished")
+    told = next(e for e in run.events() if e["kind"] == f"guard_{action}")
+    assert (told["rule"], told["step"]) == ("lld-decay", 1)
+
+
+def test_unknown_rules_are_refused(tmp_path):
+    with pytest.raises(LldscopeError, match="There is no rule lld-nothing"):
+        instrument(trl_tiny.make(tmp_path), tmp_path / "run", on_alarm="stop",
+                   alarms=["lld-nothing"])  # fmt: skip
+
+
+def test_a_checkpoint_is_gone_on_from(tmp_path):
+    """The second attempt begins at the rollout batch that the checkpoint would have made next."""
+    settings = {"save_strategy": "steps", "save_steps": 4, "save_only_model": False}
+    first = trl_tiny.make(tmp_path, max_steps=6, **settings)
+    instrument(first, tmp_path / "run")
+    first.train()
+    again = trl_tiny.make(tmp_path, max_steps=8, **settings)
+    with pytest.raises(RunExists):
+        instrument(again, tmp_path / "run")
+    instrument(again, tmp_path / "run", resume=True)
+    again.train(resume_from_checkpoint=str(tmp_path / "trl" / "checkpoint-4"))
+    run = lldscope.open_run(tmp_path / "run")
+    assert run.signals()["step"].tolist() == [0, 1, 2, 3]
+    attempts = run.sql("SELECT step, attempt, policy_version FROM steps ORDER BY step")
+    assert attempts["attempt"].tolist() == [1, 1, 2, 2]
+    assert attempts["policy_version"].tolist() == [0, 2, 4, 6]
+
+
+def test_what_goes_wrong_in_recording_is_said_once(tmp_path, caplog):
+    def fails(**_):
+        raise KeyError("golden answer")
+
+    trainer = trl_tiny.make(tmp_path)
+    recorder = instrument(trainer, tmp_path / "run", correct=fails)
+    trainer.train()
+    assert trainer.state.global_step == 6
+    assert sum("is not recorded; training goes on" in r.message for r in caplog.records) == 1
+    assert recorder.dropped == {"trl: a rollout batch: KeyError: 'golden answer'": 3}
+    assert lldscope.open_run(tmp_path / "run").info["status"] == "finished"
+
+
+def test_a_training_that_fails_is_recorded_as_failed(tmp_path):
+    def breaks(completion_ids, trainer_state, **_):
+        if trainer_state.global_step == 2:
+            raise OSError("the judge is gone")
+        return trl_tiny.reward(completion_ids)
+
+    trainer = trl_tiny.make(tmp_path, reward_funcs=breaks)
+    instrument(trainer, tmp_path / "run")
+    with pytest.raises(OSError, match="the judge is gone"):
+        trainer.train()
+    info = lldscope.open_run(tmp_path / "run").info
+    assert (info["status"], info["reason"]) == ("failed", "OSError: the judge is gone")
+
+
+def test_correct_by_a_function_of_the_data(tmp_path):
+    def long(completion_ids, data_source, rewards, **_):
+        assert data_source == ["letters"] * len(rewards)
+        return [len(ids) == 8 if i else None for i, ids in enumerate(completion_ids)]
+
+    trainer = trl_tiny.make(tmp_path, max_steps=2)
+    instrument(trainer, tmp_path / "run", correct=long)
+    trainer.train()
+    run = lldscope.open_run(tmp_path / "run")
+    rows = run.sql("SELECT correct, n_tokens FROM responses ORDER BY response_id")
+    assert rows["correct"].isna().tolist() == [True] + [False] * 7
+    assert (rows["correct"] == (rows["n_tokens"] == 8))[1:].all()
+    assert run.info["correct_rule"] == "the function long"
+    assert run.info["trainer"].startswith("trl 1.")
+    assert run.info["config"]["learning_rate"] == 1e-2
+
+
+def test_a_trainer_without_a_seam_is_refused_at_once(tmp_path):
+    trainer = trl_tiny.make(tmp_path)
+    trainer._compute_loss = None
+    with pytest.raises(LldscopeError, match=r"no _compute_loss.*knows the GRPOTrainer of TRL 1"):
+        instrument(trainer, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+    trainer = trl_tiny.make(tmp_path)
+    instrument(trainer, tmp_path / "run")
+    with pytest.raises(LldscopeError, match="recorded already"):
+        instrument(trainer, tmp_path / "other")
+
+
+def test_two_processes_record_one_run(tmp_path):
+    """Each rank its rows; LLDS's mean is one over both ranks (the worker compares gradients)."""
+    worker = Path(__file__).with_name("trl_worker.py")
+    done = subprocess.run(
+        [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2",
+         str(worker), str(tmp_path)],
+        capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    run = lldscope.open_run(tmp_path / "run")
+    assert run.info["world_size"] == 2
+    assert run.signals()["n_responses"].tolist() == [32]
+    rows = run.sql("SELECT rank, count(*) AS n, count(DISTINCT response_id) AS ids,"
+                   " min(group_id) AS lo, max(group_id) AS hi FROM responses GROUP BY rank"
+                   " ORDER BY rank")  # fmt: skip
+    assert rows.to_numpy().tolist() == [[0, 16, 16, 0, 3], [1, 16, 16, 4, 7]]
+    sizes = run.sql("SELECT count(*) AS n FROM responses GROUP BY group_id")
+    assert sizes["n"].tolist() == [4] * 8
+    norms = run.sql("SELECT count(DISTINCT grad_norm) AS n FROM updates GROUP BY step, update")
+    assert norms["n"].tolist() == [1, 1]
+    assert run.signals()["delta_correct"].notna().all()
+    seen = json.loads((tmp_path / "seen.json").read_text())
+    assert seen["largest"] > 1e-4
+    assert seen["apart"] < 2e-6

@@ -1,0 +1,274 @@
+"""The plug-in for verl: its policy loss, and what its trainer records, against passes of the test's
+own. Runs in an environment with verl (docs/integrations.md has the commands)."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("verl", reason="verl: not installed; it needs an environment of its own")
+pytest.importorskip("transfer_queue", reason="TransferQueue, of verl's trainers: not installed")
+
+import torch
+import verl_tiny
+from omegaconf import open_dict
+from verl.trainer.ppo.core_algos import get_policy_loss_fn
+
+import lldscope
+from lldscope.core.errors import LldscopeError, RunExists
+from lldscope.integrations.verl import LLDSPolicyLossConfig
+from lldscope.monitor.health import check
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+LLDS = (
+    "actor_rollout_ref.actor.policy_loss._target_=lldscope.integrations.verl.LLDSPolicyLossConfig",
+    "actor_rollout_ref.actor.policy_loss.loss_mode=llds",
+)
+
+
+def run_of(tmp_path: Path, monkeypatch, *overrides: str):
+    trainer = verl_tiny.make(
+        tmp_path, monkeypatch, f"+trainer.lldscope.path={tmp_path / 'run'}", *overrides
+    )
+    trainer.fit(None)
+    return trainer, lldscope.open_run(tmp_path / "run")
+
+
+def logps(state, row):
+    """log π of each token of the response, from a model of its own."""
+    fresh = verl_tiny.model()
+    fresh.load_state_dict(state)
+    with torch.no_grad():
+        logits = fresh.eval()(row["input_ids"][None]).logits[0].double() / verl_tiny.TEMPERATURE
+    table = torch.log_softmax(logits, -1)
+    n = len(row["prompts"])
+    return [table[n + k - 1, token].item() for k, token in enumerate(row["responses"])]
+
+
+def test_a_step_is_recorded_as_verl_made_it(tmp_path, monkeypatch):
+    trainer, run = run_of(tmp_path, monkeypatch, "+trainer.lldscope.tokens_every=1")
+    workers = trainer.actor_rollout_wg
+    assert run.info["status"] == "finished"
+    assert run.info["trainer"].startswith("verl 0.9")
+    assert check(run)["last_step"] == 1
+    assert run.signals()["n_responses"].tolist() == [12, 12], "without the rows that verl added"
+    sizes = run.sql("SELECT step, group_id, count(*) AS n FROM responses GROUP BY ALL ORDER BY ALL")
+    assert sizes["n"].tolist() == [3] * 8
+    norms = run.sql("SELECT grad_norm FROM updates ORDER BY step, update")["grad_norm"]
+    assert norms.tolist() == workers.norms
+    assert len(norms) == 4
+
+    rows = run.sql(
+        "SELECT r.step, r.response_id, r.reward, r.advantage, r.correct, r.n_tokens, r.n_searches,"
+        " r.data_source, list(a.kind ORDER BY action_index) AS kinds,"
+        " list(a.n_tokens ORDER BY action_index) AS lengths,"
+        " list(a.logp_old_sum ORDER BY action_index) AS old,"
+        " list(a.logp_post_sum ORDER BY action_index) AS post,"
+        " list(a.drop_sum ORDER BY action_index) AS drops,"
+        " sum(a.logp_behaviour_sum) AS behaviour"
+        " FROM responses r JOIN actions a USING (step, response_id) GROUP BY ALL ORDER BY ALL"
+    ).to_dict("records")
+    at = 0
+    for step in (0, 1):
+        # Two updates of nine rows: those of the batch, and six that verl added.
+        seen = [row for mini in workers.seen[2 * step : 2 * step + 2] for row in mini]
+        seen = [row for row in seen if int(row["response_mask"].sum())]
+        assert len(seen) == 12
+        for row in seen:
+            found, at = rows[at], at + 1
+            own = row["response_mask"].tolist()
+            assert found["reward"] == row["rm_scores"].sum().item()
+            assert found["correct"] == (found["reward"] >= 1)
+            assert found["advantage"] == pytest.approx(row["advantages"][0].item(), abs=1e-6)
+            old = logps(workers.states[2 * step], row)
+            post = logps(workers.states[2 * step + 2], row)
+            cut = own.index(0) if 0 in own else len(own)
+            runs = [list(range(cut))]
+            if 0 in own:
+                runs.append([k for k in range(cut, len(own)) if own[k]])
+            assert list(found["kinds"]) == (["search", "answer"] if 0 in own else ["text"])
+            assert list(found["lengths"]) == [len(r) for r in runs]
+            for name, values in (("old", old), ("post", post)):
+                expected = [sum(values[k] for k in r) for r in runs]
+                assert np.allclose(found[name], expected, atol=1e-4), name
+            drops = [sum(max(0.0, old[k] - post[k]) for k in r) for r in runs]
+            assert np.allclose(found["drops"], drops, atol=1e-4)
+            assert found["behaviour"] == -sum(own)
+            assert found["data_source"] == "nq"
+            assert found["n_searches"] == (1 if 0 in own else 0)
+    delta = run.sql("SELECT max(abs(logp_post_sum - logp_old_sum)) AS d FROM actions")["d"][0]
+    assert delta > 0.01, "the policy did not move"
+    signals = run.signals()
+    assert signals[["delta_correct", "entropy", "lr", "loss_policy"]].notna().all(axis=None)
+    text = run.sql("SELECT text FROM responses WHERE text IS NOT NULL")["text"][0]
+    assert "<search>" in text or "<answer>" not in text
+
+
+def test_recording_does_not_change_the_training(tmp_path, monkeypatch):
+    recorded, _ = run_of(tmp_path, monkeypatch)
+    random = torch.get_rng_state()
+    alone = verl_tiny.make(tmp_path, monkeypatch, mode="sync")
+    alone.fit(None)
+    first, second = (t.actor_rollout_wg.states for t in (recorded, alone))
+    assert len(first) == len(second) == 5
+    assert all(torch.equal(a[k], b[k]) for a, b in zip(first, second, strict=True) for k in a)
+    assert torch.equal(random, torch.get_rng_state())
+    assert type(recorded).__mro__[2] is type(alone)
+    assert recorded.trainer_mode == "sync", "verl chooses its replay buffer by this name"
+
+
+def plain_llds(state, rows, gate):
+    """L_LLDS over a whole update in loops, divided by all of its action tokens."""
+    fresh = verl_tiny.model()
+    fresh.load_state_dict(state)
+    total, n = 0.0, 0
+    for row in rows:
+        logits = fresh(row["input_ids"][None]).logits[0] / verl_tiny.TEMPERATURE
+        table, before = torch.log_softmax(logits, -1), len(row["prompts"])
+        actions, current = [], []
+        for k, (token, own) in enumerate(
+            zip(row["responses"], row["response_mask"].tolist(), strict=True)
+        ):
+            if own:
+                current.append(row["old_log_probs"][k] - table[before + k - 1, token])
+            elif current:
+                actions, current = [*actions, current], []
+        actions = [*actions, current] if current else actions
+        n += sum(map(len, actions))
+        if not actions or row["advantages"][0] < 0:
+            continue
+        whole = sum(sum(a) for a in actions).item()
+        for action in actions:
+            for drop in action:
+                gates = {"token": drop.item(), "response": whole, "action": sum(action).item()}
+                if gates[gate] > 0:
+                    total = total + torch.relu(drop)
+    (total / n).backward()
+    return torch.cat([p.grad.flatten() for p in fresh.parameters()]), (total / n).item()
+
+
+@pytest.mark.parametrize("gate", ["token", "response", "action"])
+def test_llds_adds_its_gradient(tmp_path, monkeypatch, gate):
+    """The second update of a batch differs by λ∇L_LLDS over all micro-batches; the first, where old
+    and new policy are the same, by nothing."""
+    off = verl_tiny.make(tmp_path, monkeypatch, mode="sync")
+    off.fit(None)
+    on, run = run_of(
+        tmp_path, monkeypatch, *LLDS, f"+actor_rollout_ref.actor.policy_loss.llds_gate={gate}",
+        "+actor_rollout_ref.actor.policy_loss.llds_coefficient=0.5",
+        "+actor_rollout_ref.actor.policy_loss.llds_dead_band=1e-5",  # passes differ by rounding
+    )  # fmt: skip
+    first, second = off.actor_rollout_wg, on.actor_rollout_wg
+    assert torch.allclose(first.gradients[0], second.gradients[0], atol=1e-7)
+    expected, loss = plain_llds(second.states[1], second.seen[1], gate)
+    assert expected.abs().max() > 1e-3
+    added = second.gradients[1] - first.gradients[1]
+    assert torch.allclose(added, 0.5 * expected, atol=2e-6)
+    assert loss > 0
+    signals = run.signals()
+    assert signals["loss_llds"][0] > 0
+    assert signals["loss_policy"].isna().all(), "verl's pg_loss has LLDS in it"
+
+
+def test_settings_of_the_loss_are_checked_when_they_are_read():
+    with pytest.raises(ValueError, match="one of token, response, action"):
+        LLDSPolicyLossConfig(llds_gate="sometimes")
+    with pytest.raises(ValueError, match="llds_coefficient must be a number >= 0"):
+        LLDSPolicyLossConfig(llds_coefficient=float("nan"))
+    with pytest.raises(ValueError, match="Unsupported loss mode: nothing"):
+        LLDSPolicyLossConfig(llds_base="nothing")
+    assert get_policy_loss_fn("llds").__module__ == "lldscope.integrations.verl"
+
+
+def test_correct_by_what_the_reward_function_gave(tmp_path, monkeypatch):
+    _, run = run_of(tmp_path, monkeypatch, "+trainer.lldscope.correct=acc")
+    assert run.signals()["success"].tolist() == pytest.approx([1 / 3] * 2)
+    assert run.info["correct_rule"] == "`acc` of the reward function"
+
+
+def test_in_bypass_mode_the_policy_is_scored_before_the_update(tmp_path, monkeypatch):
+    """verl then has the engine's log-probabilities as old_log_probs, here −1 for each token."""
+    trainer, run = run_of(
+        tmp_path, monkeypatch, "algorithm.rollout_correction.bypass_mode=true",
+        "actor_rollout_ref.rollout.calculate_log_probs=true",
+    )  # fmt: skip
+    row = next(r for r in trainer.actor_rollout_wg.seen[0] if int(r["response_mask"].sum()))
+    old = run.sql("SELECT sum(logp_old_sum) AS old, sum(logp_behaviour_sum) AS b FROM actions"
+                  " WHERE step = 0 AND response_id = 0")  # fmt: skip
+    expected = sum(np.array(logps(trainer.actor_rollout_wg.states[0], row))
+                   * row["response_mask"].numpy())  # fmt: skip
+    assert old["old"][0] == pytest.approx(expected, abs=1e-4)
+    assert old["b"][0] == -row["response_mask"].sum().item()
+
+
+def test_what_goes_wrong_in_recording_never_ends_the_training(tmp_path, monkeypatch, caplog):
+    def fails(*_, **__):
+        raise KeyError("rm_scores")
+
+    monkeypatch.setattr("lldscope.integrations.verl_trainer.batch_of", fails)
+    trainer, run = run_of(tmp_path, monkeypatch)
+    assert trainer._recorder.dropped == {"verl: a step: KeyError: 'rm_scores'": 2}
+    assert run.info["status"] == "finished"
+    assert len(run.signals()) == 0
+    assert sum("is not recorded; training goes on" in r.message for r in caplog.records) == 1
+
+
+def test_wrong_settings_and_runs_are_refused_before_the_first_step(tmp_path, monkeypatch):
+    with pytest.raises(LldscopeError, match=r"trainer\.lldscope has no paht"):
+        run_of(tmp_path, monkeypatch, "+trainer.lldscope.paht=x")
+    with pytest.raises(LldscopeError, match=r"correct is a least score or .*, not \[1\]"):
+        run_of(tmp_path, monkeypatch, "+trainer.lldscope.correct=[1]")
+    run_of(tmp_path, monkeypatch)
+    again = verl_tiny.make(tmp_path, monkeypatch, f"+trainer.lldscope.path={tmp_path / 'run'}")
+    with pytest.raises(RunExists):
+        again.fit(None)
+    again.global_steps = 2  # as after a checkpoint of step 2
+    again.total_training_steps = 3
+    again.fit(None)
+    assert lldscope.open_run(tmp_path / "run").signals()["step"].tolist() == [0, 1, 2]
+
+
+def test_evaluations(tmp_path, monkeypatch):
+    trainer = verl_tiny.make(
+        tmp_path, monkeypatch, f"+trainer.lldscope.path={tmp_path / 'run'}",
+        "trainer.val_before_train=true",
+    )  # fmt: skip
+    base = type(trainer).__mro__[2]
+    monkeypatch.setattr(base, "_validate", lambda self: {
+        "val-core/org/nq/reward/mean@1": 0.25, "val-aux/num_turns/max": 4.0,
+    })  # fmt: skip
+    trainer.fit(None)
+    rows = lldscope.open_run(tmp_path / "run").sql("SELECT * FROM evals")
+    assert rows[["step", "data_source", "metric", "value"]].to_numpy().tolist() == [
+        [0, "org/nq", "reward/mean@1", 0.25]
+    ]
+
+
+def test_the_plug_in_is_found_and_slow_parts_wait(tmp_path):
+    """In a new process: `import verl` alone registers the loss, and the trainer with verl's own."""
+    import subprocess
+
+    code = (
+        "import verl, sys\n"
+        "from verl.trainer.ppo.core_algos import POLICY_LOSS_REGISTRY as losses\n"
+        "assert 'llds' in losses\n"
+        "assert 'verl.trainer.ppo.v1' not in sys.modules\n"
+        "from verl.trainer.ppo.v1 import get_trainer_cls\n"
+        "print(get_trainer_cls('lldscope_colocate_async').__name__)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=300, cwd=tmp_path
+    )  # elsewhere than in the project, whose folder may tell of an older installation
+    assert done.stdout.strip() == "RecordingColocateAsync", done.stderr[-2000:]
+
+
+def test_a_configuration_without_settings_has_the_defaults(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    trainer = verl_tiny.make(tmp_path, monkeypatch)
+    with open_dict(trainer.config):
+        trainer.config.trainer.experiment_name = "mine"
+    trainer.fit(None)
+    assert lldscope.open_run("runs/mine").info["name"] == "mine"

@@ -1,0 +1,431 @@
+"""LLDS against a plain-loop twin, hand-computed examples, and the facts easy to get wrong.
+
+In the examples a row is spelled `a` action token, `A` action token of the answer span,
+`.` feedback or padding, and drops are given as ln π_old − ln π_θ.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from dataclasses import dataclass
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lldscope.losses.llds import LLDS, action_ids, adaptive_answer_weight, llds_loss
+
+GARBAGE = [math.nan, math.inf, -math.inf, 1e30, 0.0]
+
+
+@dataclass
+class Batch:
+    """Ragged rows padded to one width; logp_old is a grid so that sums and ties are exact."""
+
+    new: torch.Tensor
+    old: torch.Tensor
+    mask: torch.Tensor
+    answer: torch.Tensor
+    advantages: torch.Tensor
+
+    def loss(self, **settings: object) -> LLDS:
+        arguments: dict = {"coefficient": 1.0, "answer_mask": self.answer} | settings
+        return llds_loss(self.new, self.old, self.mask, self.advantages, **arguments)
+
+
+def batch(rows: list[str], drops: list[list[float]], advantages: list, seed: int = 0) -> Batch:
+    rng = random.Random(seed)
+    width = max(map(len, rows))
+    rows = [row.ljust(width, ".") for row in rows]
+    old = torch.empty(len(rows), width, dtype=torch.float64)
+    new = torch.empty_like(old)
+    for i, row in enumerate(rows):
+        for t, kind in enumerate(row):
+            if kind == ".":
+                old[i, t], new[i, t] = rng.choice(GARBAGE), rng.choice(GARBAGE)
+            else:
+                old[i, t] = -rng.randrange(1, 40) / 4
+                new[i, t] = old[i, t] - drops[i][t]
+    return Batch(
+        new.requires_grad_(),
+        old,
+        torch.tensor([[kind in "aA" for kind in row] for row in rows]).long(),
+        torch.tensor([[kind == "A" for kind in row] for row in rows]).long(),
+        torch.tensor(advantages, dtype=torch.float64),
+    )
+
+
+def twin(
+    rows: list[str],
+    drops: list[list[float]],
+    advantages: list[float],
+    gate: str,
+    coefficient: float,
+    answer_weight: float,
+    dead_band: float,
+    normalizer: str,
+) -> tuple[float, list[list[float]], list[list[bool]]]:
+    """Loss, gradient by the hand formula −λw/N, and open gates; token by token, no tensors."""
+    n_all = sum(kind != "." for row in rows for kind in row)
+    n_preserved = 0
+    total = 0.0
+    slope = [[0.0] * len(row) for row in rows]
+    is_open = [[False] * len(row) for row in rows]
+    for i, row in enumerate(rows):
+        if advantages[i] < 0:
+            continue
+        spans = [[]]  # actions as lists of positions
+        for t, kind in enumerate(row):
+            if kind == ".":
+                spans.append([])
+            else:
+                spans[-1].append(t)
+                n_preserved += 1
+        if gate in ("token", "ungated"):
+            spans = [[t] for span in spans for t in span]
+        if gate == "response":
+            spans = [[t for span in spans for t in span]]
+        for span in spans:
+            if gate != "ungated" and not sum(drops[i][t] for t in span) > dead_band:
+                continue
+            for t in span:
+                is_open[i][t] = True
+                if drops[i][t] > 0 or gate == "ungated":
+                    weight = answer_weight if row[t] == "A" else 1.0
+                    total += weight * drops[i][t]
+                    slope[i][t] = -coefficient * weight
+    n = max(n_preserved if normalizer == "preserved" else n_all, 1)
+    return coefficient * total / n, [[s / n for s in row] for row in slope], is_open
+
+
+row_text = st.lists(
+    st.sampled_from(["a", "aa", "aaaa", "AA", "aA", ".", "..", ""]), max_size=7
+).map("".join)
+quarter = st.integers(-6, 6).map(lambda k: k / 4)
+
+
+@given(
+    data=st.data(),
+    rows=st.lists(row_text, min_size=1, max_size=6),
+    gate=st.sampled_from(["token", "response", "action", "ungated"]),
+    coefficient=st.sampled_from([0.0, 0.2, 3.0]),
+    answer_weight=st.sampled_from([0.0, 0.25, 1.0]),
+    dead_band=st.sampled_from([0.0, 0.5]),
+    normalizer=st.sampled_from(["preserved", "all"]),
+)
+@settings(max_examples=300, deadline=None)
+def test_twin(data, rows, gate, coefficient, answer_weight, dead_band, normalizer) -> None:
+    drops = [[data.draw(quarter) for _ in row] for row in rows]
+    advantages = [data.draw(st.sampled_from([-1.0, -0.25, 0.0, 1.5])) for _ in rows]
+    compare(rows, drops, advantages, gate, coefficient, answer_weight, dead_band, normalizer)
+
+
+@pytest.mark.parametrize("gate", ["token", "response", "action", "ungated"])
+@pytest.mark.parametrize("normalizer", ["preserved", "all"])
+@pytest.mark.parametrize(
+    ("rows", "advantages"),
+    [
+        (["", "...", "aa"], [1.0, 1.0, -1.0]),  # no tokens, no action, nothing preserved
+        (["a.a.a", "a", ".a."], [1.0, -0.5, 0.0]),  # one-token actions
+        (["aa.AA", ".aa..", "a...A"], [1.5, 0.0, 1.0]),  # first and last position an action
+        (["aA.a", "a.AA"], [0.0, 0.0]),  # a group of equal rewards: all preserved
+        (["aa.a", "aaa"], [-1.0, -1.0]),  # none preserved
+    ],
+)
+def test_twin_at_the_edges(rows, advantages, gate, normalizer) -> None:
+    rng = random.Random(0)
+    for drop in (lambda: 0.0, lambda: rng.choice([-0.5, 0.0, 0.5]), lambda: rng.gauss(0, 1)):
+        drops = [[drop() for _ in row] for row in rows]
+        compare(rows, drops, advantages, gate, 0.2, 0.25, 0.0, normalizer)
+
+
+def compare(
+    rows: list[str],
+    drops: list[list[float]],
+    advantages: list[float],
+    gate: str,
+    coefficient: float,
+    answer_weight: float,
+    dead_band: float,
+    normalizer: str,
+) -> None:
+    """The loss, its gradient and its statistics are the twin's."""
+    b = batch(rows, drops, advantages)
+    got = b.loss(
+        gate=gate,
+        coefficient=coefficient,
+        answer_weight=answer_weight,
+        dead_band=dead_band,
+        normalizer=normalizer,
+    )
+    got.loss.backward()
+    loss, slope, is_open = twin(
+        rows, drops, advantages, gate, coefficient, answer_weight, dead_band, normalizer
+    )
+    assert got.loss.item() == pytest.approx(loss, abs=1e-12)
+    assert b.new.grad is not None
+    for i, row in enumerate(rows):
+        assert b.new.grad[i, : len(row)].tolist() == pytest.approx(slope[i], abs=1e-12)
+        assert got.gate_open[i, : len(row)].tolist() == is_open[i]
+        assert not b.new.grad[i, len(row) :].any()
+        assert not got.gate_open[i, len(row) :].any()
+    kept = [(row, d) for row, d, a in zip(rows, drops, advantages, strict=True) if a >= 0]
+    down = [x for row, d in kept for kind, x in zip(row, d, strict=True) if kind != "." and x > 0]
+    assert int(got.n_preserved_tokens) == sum(len(row) - row.count(".") for row, _ in kept)
+    assert int(got.n_tokens_down) == len(down)
+    everything = sum(len(row) - row.count(".") for row in rows)
+    assert int(got.count) == (got.n_preserved_tokens if normalizer == "preserved" else everything)
+
+
+@pytest.mark.parametrize(
+    ("gate", "loss", "is_open"),
+    [
+        # drops 1, −2 | 3. Token: tokens 0 and 2 open, (1 + 3)/3.
+        ("token", 4 / 3, [True, False, False, True]),
+        # Response: 1 − 2 + 3 = 2 > 0 opens all: (1 + 3)/3; the riser adds 0.
+        ("response", 4 / 3, [True, True, False, True]),
+        # Action: 1 − 2 = −1 stays shut, 3 opens: 3/3.
+        ("action", 1.0, [False, False, False, True]),
+        # Ungated: (1 − 2 + 3)/3, the riser pulling back what it gained.
+        ("ungated", 2 / 3, [True, True, False, True]),
+    ],
+)
+def test_three_tokens_two_actions(gate: str, loss: float, is_open: list[bool]) -> None:
+    b = batch(["aa.a"], [[1, -2, 0, 3]], [1.0])
+    got = b.loss(gate=gate, coefficient=0.2)
+    assert got.unweighted.item() == pytest.approx(loss)
+    assert got.loss.item() == pytest.approx(0.2 * loss)
+    assert got.gate_open.tolist() == [is_open]
+
+
+def test_normalizers() -> None:
+    # Preserved row: drops 1, 2, N_pre = 2; the other row's 2 tokens count only in N_all = 4.
+    b = batch(["aa", "aa"], [[1, 2], [5, 5]], [0.0, -1.0])
+    assert b.loss(gate="action").loss.item() == pytest.approx(3 / 2)
+    assert b.loss(gate="action", normalizer="all").loss.item() == pytest.approx(3 / 4)
+
+
+@pytest.mark.parametrize("normalizer", ["preserved", "all"])
+@pytest.mark.parametrize("gate", ["token", "response", "action", "ungated"])
+def test_micro_batches_reweighted_by_their_counts_are_the_whole_batch(
+    gate: str, normalizer: str
+) -> None:
+    for seed in range(25):
+        rng = random.Random(seed)
+        rows = ["".join(rng.choices(["a", "aa", "AA", "."], k=rng.randrange(5))) for _ in range(6)]
+        rows[0] += "a"
+        drops = [[rng.gauss(0, 1) for _ in row] for row in rows]
+        b = batch(rows, drops, [rng.choice([-1.0, 0.0, 1.0]) for _ in rows])
+        settings: dict = {"gate": gate, "normalizer": normalizer, "answer_weight": 0.25}
+        whole = b.loss(**settings)
+        whole.loss.backward()
+        expected = b.new.grad.clone()
+        b.new.grad = None
+        order = rng.sample(range(6), 6)
+        cut = rng.randrange(1, 5)
+        seen, value = 0, 0.0
+        for part in (order[:cut], order[cut:5], order[5:]):
+            piece = (b.new[part], b.old[part], b.mask[part], b.advantages[part])
+            got = llds_loss(*piece, answer_mask=b.answer[part], coefficient=1.0, **settings)
+            share = got.loss * got.count / whole.count.clamp(min=1)
+            share.backward()
+            seen, value = seen + int(got.count), value + share.item()
+        assert seen == int(whole.count)
+        assert value == pytest.approx(whole.loss.item(), rel=1e-12, abs=1e-12)
+        assert torch.allclose(b.new.grad, expected, rtol=1e-12, atol=1e-15)
+
+
+# ---- the four facts easy to get wrong -----------------------------------------------------------
+
+
+@pytest.mark.parametrize("gate", ["token", "response", "action"])
+def test_gate_is_strict_and_carries_no_gradient(gate: str) -> None:
+    # A sum (or drop) of exactly 0.5 does not exceed a dead band of 0.5; 0.5 + 1/64 does.
+    shut = batch(["a"], [[0.5]], [1.0]).loss(gate=gate, dead_band=0.5)
+    assert (shut.loss.item(), shut.gate_open.item()) == (0.0, False)
+    opened = batch(["a"], [[0.515625]], [1.0]).loss(gate=gate, dead_band=0.5)
+    assert opened.loss.item() == 0.515625  # the whole drop, not the part beyond the band
+    # drops 2, −1: sum 1. A gate with a gradient would give the riser (token 1) one; it has none.
+    b = batch(["aa"], [[2, -1]], [1.0])
+    got = b.loss(gate=gate)
+    got.loss.backward()
+    assert b.new.grad.tolist() == [[-0.5, 0.0]]
+    assert not any(t.requires_grad for name, t in vars(got).items() if name != "loss")
+
+
+@pytest.mark.parametrize("gate", ["token", "response", "action"])
+def test_sum_of_exactly_zero_leaves_the_gate_shut(gate: str) -> None:
+    # drops 1, −1: the sums are 0 and shut; the token gate looks at the 1 alone and opens.
+    got = batch(["aa"], [[1, -1]], [1.0]).loss(gate=gate)
+    assert got.loss.item() == (0.5 if gate == "token" else 0.0)
+
+
+@pytest.mark.parametrize("gate", ["token", "response", "action"])
+def test_gradient_is_zero_at_a_tie(gate: str) -> None:
+    # Token 0 did not move although its gate is open; −1/2 on the other one only.
+    b = batch(["aa"], [[0, 1]], [1.0])
+    b.loss(gate=gate).loss.backward()
+    assert b.new.grad.tolist() == [[0.0, -0.5]]
+    untouched = batch(["aa.a"], [[0, 0, 0, 0]], [1.0])  # first update: new == old everywhere
+    untouched.loss(gate=gate).loss.backward()
+    assert untouched.new.grad.tolist() == [[0.0] * 4]
+
+
+def test_ungated_is_likelihood_training_from_the_first_update_on() -> None:
+    # new == old: the loss is 0, but every preserved token of the 3 is pulled up, also a riser's.
+    for drops in ([[0, 0, 0, 0]], [[1, -3, 0, 0]]):
+        b = batch(["aa.A"], drops, [0.0])
+        b.loss(gate="ungated", coefficient=0.3, answer_weight=0.5).loss.backward()
+        assert b.new.grad.tolist() == [pytest.approx([-0.1, -0.1, 0, -0.05])]
+
+
+def test_feedback_splits_actions() -> None:
+    # Together 1 − 3 < 0 shuts the gate; split by feedback, the first action opens alone.
+    assert batch(["aa"], [[1, -3]], [1.0]).loss(gate="action").loss.item() == 0.0
+    split = batch(["a..a"], [[1, 0, 0, -3]], [1.0]).loss(gate="action")
+    assert split.loss.item() == pytest.approx(1 / 2)
+    assert split.gate_open.tolist() == [[True, False, False, False]]
+
+
+def test_answer_tokens_count_in_the_gate_but_are_down_weighted_in_the_loss() -> None:
+    # drops −1 (text), 2 (answer): only the answer opens the gate; weight ¼: ¼·2/2.
+    b = batch(["aA"], [[-1, 2]], [1.0])
+    got = b.loss(gate="action", answer_weight=0.25)
+    assert got.loss.item() == pytest.approx(0.25)
+    assert got.penalty.tolist() == [[0.0, 0.5]]
+    # drops 1 (text), −2 (answer): a riser inside the answer shuts the gate whatever its weight.
+    assert batch(["aA"], [[1, -2]], [1.0]).loss(gate="action", answer_weight=0.0).loss == 0
+    # Fully masked the answer adds nothing, yet keeps its place in N_pre: 1/2, not 1/1.
+    masked = batch(["aA"], [[1, 2]], [1.0]).loss(gate="action", answer_weight=0.0)
+    assert masked.loss.item() == pytest.approx(0.5)
+
+
+# ---- preserving set, garbage, shapes -------------------------------------------------------------
+
+
+def test_zero_advantage_is_preserved_and_negative_is_not() -> None:
+    b = batch(["a", "a", "a"], [[1], [2], [4]], [0.0, -1e-9, 1.0])
+    got = b.loss(gate="response")
+    assert got.penalty.tolist() == [[1.0], [0.0], [4.0]]
+    assert int(got.n_preserved_tokens) == 2
+
+
+@pytest.mark.parametrize("normalizer", ["preserved", "all"])
+@pytest.mark.parametrize("rows", [["aa", "a."], ["..", ".."], [""]])
+def test_nothing_preserved_is_zero_and_differentiable(rows: list[str], normalizer: str) -> None:
+    b = batch(rows, [[1.0] * 2] * len(rows), [-1.0] * len(rows))
+    got = b.loss(gate="action", normalizer=normalizer)
+    got.loss.backward()
+    assert got.loss.item() == 0.0
+    assert not b.new.grad.any()
+
+
+def test_advantages_per_token() -> None:
+    # Tokens 0, 1 preserved, token 2 not: the action's sum is 1 − 2 (without the 4) and stays shut.
+    b = batch(["aaa."], [[1, -2, 4, 0]], [[1.0, 0.0, -1.0, math.nan]])
+    assert b.loss(gate="action").loss.item() == 0.0
+    assert b.loss(gate="token").loss.item() == pytest.approx(1 / 2)
+
+
+def test_nan_at_an_action_token_is_not_hidden() -> None:
+    b = batch(["aa"], [[math.nan, 1.0]], [1.0])
+    assert math.isnan(b.loss(gate="action").loss.item())
+
+
+def test_half_precision_is_summed_in_float32() -> None:
+    # 300 drops of 1: bfloat16 counts no further than 256.
+    old, new = torch.zeros(1, 300).bfloat16(), torch.full((1, 300), -1.0).bfloat16()
+    got = llds_loss(new, old, torch.ones(1, 300), torch.ones(1), gate="action", coefficient=1.0)
+    assert (got.loss.dtype, got.loss.item()) == (torch.float32, 1.0)
+
+
+def test_arguments_are_not_written_and_device_is_not_read() -> None:
+    b = batch(["aA.a"], [[1, 2, 0, -1]], [1.0])
+    tensors = [b.new, b.old, b.mask, b.answer, b.advantages]
+    versions = [t._version for t in tensors]
+    b.loss(gate="action", answer_weight=0.5)
+    assert [t._version for t in tensors] == versions
+    new, old, mask, answer, advantages = (t.detach().to("meta") for t in tensors)
+    for gate in ("token", "response", "action", "ungated"):  # on meta, a read back to Python raises
+        got = llds_loss(new, old, mask, advantages, gate=gate, coefficient=1.0, answer_mask=answer)
+        assert got.loss.shape == ()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"gate": "chunk"}, "gate must be one of 'token', 'response', .*'ungated'; got 'chunk'"),
+        ({"normalizer": "none"}, "normalizer must be one of 'preserved', 'all'"),
+        ({"coefficient": -0.1}, "coefficient must be a finite number >= 0"),
+        ({"coefficient": math.nan}, "coefficient"),
+        ({"answer_weight": 1.5}, r"answer_weight must be in \[0, 1\]"),
+        ({"answer_weight": 0.5, "answer_mask": None}, "needs an answer_mask"),
+        ({"dead_band": -1.0}, "dead_band must be a finite number >= 0"),
+        ({"answer_mask": torch.ones(1, 3)}, r"answer_mask must have the shape .* \(1, 2\)"),
+    ],
+)
+def test_bad_arguments(change: dict, message: str) -> None:
+    b = batch(["aa"], [[1, 1]], [1.0])
+    with pytest.raises(ValueError, match=message):
+        b.loss(**{"gate": "action", **change})
+
+
+def test_bad_shapes() -> None:
+    x = torch.zeros(2, 3)
+    for args in [
+        (x, x[:1], x, x[:, 0]),
+        (x, x, x[:, :2], x[:, 0]),
+        (x, x, x, x[0]),
+        (x[0], x[0], x[0], x[0]),
+    ]:
+        with pytest.raises(ValueError, match=r"\(B, T\)"):
+            llds_loss(*args, gate="action", coefficient=1.0)
+
+
+# ---- action_ids and the answer weight ------------------------------------------------------------
+
+
+@given(rows=st.lists(row_text, min_size=1, max_size=5))
+@settings(max_examples=100, deadline=None)
+def test_action_ids_twin(rows: list[str]) -> None:
+    width = max(map(len, rows))
+    rows = [row.ljust(width, ".") for row in rows]
+    expected = []
+    for row in rows:
+        number, previous, ids = -1, ".", []
+        for kind in row:
+            if kind != "." and previous == ".":
+                number += 1
+            ids.append(-1 if kind == "." else number)
+            previous = kind
+        expected.append(ids)
+    mask = torch.tensor([[kind != "." for kind in row] for row in rows])
+    assert action_ids(mask).tolist() == expected
+    assert action_ids(mask.double()).tolist() == expected
+
+
+def test_action_ids_by_hand() -> None:
+    # starts and ends with an action; one-token action; next row starts at 0 again
+    mask = torch.tensor([[1, 1, 0, 1, 0, 0, 1], [0, 0, 1, 0, 0, 0, 0]])
+    assert action_ids(mask).tolist() == [[0, 0, -1, 1, -1, -1, 2], [-1, -1, 0, -1, -1, -1, -1]]
+
+
+@pytest.mark.parametrize(
+    ("searches", "paper", "reference"),
+    [(0.0, 0.0, 0.0), (0.5, 0.25, 0.0), (1.0, 0.5, 0.0), (1.5, 0.75, 0.5), (2, 1, 1), (4, 1, 1)],
+)
+def test_adaptive_answer_weight(searches: float, paper: float, reference: float) -> None:
+    assert adaptive_answer_weight(searches) == paper
+    assert adaptive_answer_weight(searches, rule="reference") == reference
+
+
+def test_adaptive_answer_weight_arguments() -> None:
+    assert adaptive_answer_weight(1.0, target=4.0) == 0.25
+    for bad in ({"rule": "code"}, {"target": 0.0}):
+        with pytest.raises(ValueError, match=next(iter(bad))):
+            adaptive_answer_weight(1.0, **bad)
+    for searches in (-1.0, math.nan):
+        with pytest.raises(ValueError, match="valid_searches_mean"):
+            adaptive_answer_weight(searches)

@@ -1,0 +1,414 @@
+"""Policy losses and k3 against plain-loop twins with gradients by hand, and worked examples."""
+
+from __future__ import annotations
+
+import math
+import random
+
+import pytest
+import torch
+
+from lldscope.losses.objectives import entropy_bonus, kl_k3, policy_loss
+
+GARBAGE = [math.nan, math.inf, -math.inf, 1e30, 0.0]
+Rows = list[list[float | None]]  # log-ratio of each token; None is feedback or padding
+
+
+def tensors(rows: Rows, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """logp_new with gradient, logp_old, mask; garbage wherever a row has None."""
+    rng = random.Random(seed)
+    width = max(map(len, rows))
+    old = torch.empty(len(rows), width, dtype=torch.float64)
+    new = torch.empty_like(old)
+    mask = torch.zeros(len(rows), width)
+    for i, row in enumerate(rows):
+        for t in range(width):
+            value = row[t] if t < len(row) else None
+            if value is None:
+                old[i, t], new[i, t] = rng.choice(GARBAGE), rng.choice(GARBAGE)
+            else:
+                old[i, t], mask[i, t] = -5 * rng.random(), 1
+                new[i, t] = old[i, t] + value
+    return new.requires_grad_(), old, mask
+
+
+def random_rows(rng: random.Random) -> Rows:
+    """Ragged rows with runs of actions and feedback, empty rows and far-off ratios among them."""
+    rows: Rows = []
+    for _ in range(rng.randrange(1, 6)):
+        scale = rng.choice([0.0, 0.1, 1.0, 8.0])
+        row: list[float | None] = []
+        for _ in range(rng.randrange(0, 4)):
+            row += [rng.gauss(0, scale) for _ in range(rng.randrange(0, 4))]
+            row += [None] * rng.randrange(0, 3)
+        rows.append(row)
+    rows[0] = rows[0] or [None]
+    return rows
+
+
+def token_term(
+    r: float, a: float, low: float, high: float, dual: float | None
+) -> tuple[float, float, bool]:
+    """Loss of one token, its derivative with respect to ln π_θ, and whether a clip was active."""
+    if a > 0 and r > 1 + high:
+        return -(1 + high) * a, 0.0, True
+    if a < 0 and r < 1 - low:
+        return -(1 - low) * a, 0.0, True
+    if a < 0 and dual is not None and r > dual:
+        return -dual * a, 0.0, True
+    return -r * a, -r * a, False
+
+
+def twin(
+    rows: Rows,
+    advantages: list[float],
+    objective: str,
+    low: float,
+    high: float,
+    dual: float | None,
+    aggregation: str,
+    max_tokens: int | None,
+) -> tuple[float, list[list[float]], list[list[bool]]]:
+    lengths = [sum(x is not None for x in row) for row in rows]
+    loss = 0.0
+    slopes, clips = [], []
+    for row, length, a in zip(rows, lengths, advantages, strict=True):
+        slope, clip = [], []
+        for x in row:
+            if x is None:
+                slope.append(0.0)
+                clip.append(False)
+                continue
+            if objective == "gspo":
+                x = sum(y for y in row if y is not None) / length
+            # The caps: ratio 100 for GRPO, log-ratio 10 for GSPO.
+            cap = 100.0 if objective == "grpo" else math.exp(10)
+            ceiling = cap if dual is None else min(cap, dual)
+            value, derivative, active = token_term(math.exp(x), a, low, high, ceiling)
+            share = {
+                "token-mean": 1 / max(sum(lengths), 1),
+                "sequence-mean": 1 / length / max(sum(n > 0 for n in lengths), 1),
+                "dr-grpo": 1 / (len(rows) * (max_tokens or 1)),
+            }[aggregation]
+            loss += share * value
+            slope.append(share * derivative)
+            clip.append(active)
+        slopes.append(slope)
+        clips.append(clip)
+    return loss, slopes, clips
+
+
+@pytest.mark.parametrize("objective", ["grpo", "gspo"])
+@pytest.mark.parametrize("aggregation", ["token-mean", "sequence-mean", "dr-grpo"])
+@pytest.mark.parametrize("dual", [None, 3.0])
+@pytest.mark.parametrize(("low", "high"), [(0.2, 0.2), (0.1, 0.28)])
+def test_twin(
+    objective: str, aggregation: str, dual: float | None, low: float, high: float
+) -> None:
+    for seed in range(40):
+        rng = random.Random(seed)
+        rows = random_rows(rng)
+        advantages = [rng.choice([-1.3, -0.4, 0.0, 0.7, 2.0]) for _ in rows]
+        new, old, mask = tensors(rows, seed)
+        got = policy_loss(
+            new,
+            old,
+            mask,
+            torch.tensor(advantages, dtype=torch.float64),
+            objective=objective,
+            clip_low=low,
+            clip_high=high,
+            dual_clip=dual,
+            aggregation=aggregation,
+            max_tokens=7,
+        )
+        got.loss.backward()
+        loss, slopes, clips = twin(rows, advantages, objective, low, high, dual, aggregation, 7)
+        assert got.loss.item() == pytest.approx(loss, rel=1e-9, abs=1e-12)
+        for i, row in enumerate(rows):
+            assert new.grad[i, : len(row)].tolist() == pytest.approx(slopes[i], rel=1e-9, abs=1e-12)
+            assert got.clipped[i, : len(row)].tolist() == clips[i]
+            assert not new.grad[i, len(row) :].any()
+            assert not got.clipped[i, len(row) :].any()
+
+
+def test_grpo_three_tokens() -> None:
+    # Ratios 1, 1.5, 0.5 and Â = 2, ε = 0.2: min(2, 2), min(3, 2.4), min(1, 1.6) = 2 + 2.4 + 1;
+    # loss −5.4/3 = −1.8, gradient −rÂ/3 where unclipped: −2/3, 0, −1/3.
+    new, old, mask = tensors([[0.0, math.log(1.5), math.log(0.5)]])
+    got = policy_loss(new, old, mask, torch.tensor([2.0]))
+    got.loss.backward()
+    assert got.loss.item() == pytest.approx(-1.8)
+    assert new.grad.tolist() == [pytest.approx([-2 / 3, 0.0, -1 / 3])]
+    assert got.ratio.tolist() == [pytest.approx([1.0, 1.5, 0.5])]
+    assert got.clipped.tolist() == [[False, True, False]]
+
+
+def test_negative_advantage_three_tokens() -> None:
+    # Ratios 0.5, 1.5, 4 and Â = −1: min(−0.5, −0.8), min(−1.5, −1.2), min(−4, −1.2); the dual clip
+    # at 3 lifts −4 to −3. Loss (0.8 + 1.5 + 3)/3, gradient only on the middle token: 1.5/3.
+    new, old, mask = tensors([[math.log(0.5), math.log(1.5), math.log(4)]])
+    got = policy_loss(new, old, mask, torch.tensor([-1.0]), dual_clip=3.0)
+    got.loss.backward()
+    assert got.loss.item() == pytest.approx(5.3 / 3)
+    assert new.grad.tolist() == [pytest.approx([0.0, 0.5, 0.0])]
+    assert got.clipped.tolist() == [[True, False, True]]
+    plain = policy_loss(new, old, mask, torch.tensor([-1.0]))
+    assert plain.loss.item() == pytest.approx((0.8 + 1.5 + 4) / 3)
+    assert plain.clipped.tolist() == [[True, False, False]]
+
+
+def test_gspo_two_tokens_share_one_ratio() -> None:
+    # Log-ratios 0.3 and −0.1 around a feedback token: mean 0.1, s = e^0.1 = 1.10517 on both.
+    # Â = 1: loss −s, gradient −s/2 on each token, although their own ratios differ.
+    new, old, mask = tensors([[0.3, None, -0.1]])
+    got = policy_loss(new, old, mask, torch.tensor([1.0]), objective="gspo")
+    got.loss.backward()
+    s = math.exp(0.1)
+    assert got.loss.item() == pytest.approx(-s)
+    assert new.grad.tolist() == [pytest.approx([-s / 2, 0.0, -s / 2])]
+    assert got.ratio.tolist() == [pytest.approx([s, 1.0, s])]
+
+
+def test_gspo_gradient_is_that_of_the_sequence_objective() -> None:
+    """arXiv 2507.18071 v2: with one advantage per response GSPO-token equals GSPO (Eq. 5)."""
+    new, old, mask = tensors([[0.1, -0.05, 0.02], [0.05, 0.1, None]])
+    advantages = torch.tensor([1.0, -0.5], dtype=torch.float64)
+    policy_loss(
+        new, old, mask, advantages, objective="gspo", aggregation="sequence-mean"
+    ).loss.backward()
+    tokens = [[new[i, t].detach().requires_grad_() for t in range(3 - i)] for i in range(2)]
+    s = [
+        torch.exp(sum(x - old[i, t] for t, x in enumerate(row)) / len(row))
+        for i, row in enumerate(tokens)
+    ]
+    (-(s[0] * 1.0 + s[1] * -0.5) / 2).backward()
+    expected = [[x.grad.item() for x in row] for row in tokens]
+    assert new.grad[0].tolist() == pytest.approx(expected[0])
+    assert new.grad[1, :2].tolist() == pytest.approx(expected[1])
+
+
+def test_aggregations_differ_as_they_should() -> None:
+    # Ratios 1; row 0 has 3 tokens with Â = 1, row 1 has 1 token with Â = −3, row 2 none.
+    # token-mean −(3 − 3)/4 = 0; sequence-mean −(1 − 3)/2 = 1; dr-grpo −(3 − 3)/… = 0.
+    new, old, mask = tensors([[0.0, 0.0, 0.0], [0.0], [None]])
+    advantages = torch.tensor([1.0, -3.0, math.nan])
+    losses = [
+        policy_loss(new, old, mask, advantages, aggregation=name, max_tokens=10).loss.item()
+        for name in ("token-mean", "sequence-mean", "dr-grpo")
+    ]
+    assert losses == pytest.approx([0.0, 1.0, 0.0])
+    # dr-grpo counts every row: −3·1/(3 · 10) once the second response has Â = 0.
+    got = policy_loss(
+        new, old, mask, torch.tensor([1.0, 0.0, 5.0]), aggregation="dr-grpo", max_tokens=10
+    )
+    assert got.loss.item() == pytest.approx(-0.1)
+
+
+@pytest.mark.parametrize("objective", ["grpo", "gspo"])
+@pytest.mark.parametrize("advantage", [1.0, -1.0])
+def test_exploded_ratio_stays_finite_in_the_loss_and_visible_in_the_statistics(
+    objective: str, advantage: float
+) -> None:
+    # ln r = 800: exp overflows even float64. Positive Â: clipped at 1.2. Negative: the cap.
+    new, old, mask = tensors([[800.0]])
+    got = policy_loss(new, old, mask, torch.tensor([advantage]), objective=objective)
+    got.loss.backward()
+    cap = 100.0 if objective == "grpo" else math.exp(10)
+    assert got.loss.item() == pytest.approx(-1.2 if advantage > 0 else cap)
+    assert new.grad.item() == 0.0
+    assert math.isinf(got.ratio.item())
+    assert got.clipped.item()
+
+
+def test_advantages_per_token_and_no_gradient_but_logp_new() -> None:
+    new, old, mask = tensors([[0.0, 0.0, None]])
+    old.requires_grad_()
+    advantages = torch.tensor([[1.0, -3.0, math.nan]], dtype=torch.float64, requires_grad=True)
+    got = policy_loss(new, old, mask, advantages)
+    got.loss.backward()
+    assert new.grad.tolist() == [[-0.5, 1.5, 0.0]]
+    assert old.grad is None
+    assert advantages.grad is None
+    assert not got.ratio.requires_grad
+
+
+@pytest.mark.parametrize("aggregation", ["token-mean", "sequence-mean", "dr-grpo"])
+@pytest.mark.parametrize("objective", ["grpo", "gspo"])
+def test_no_action_tokens_at_all(aggregation: str, objective: str) -> None:
+    new, old, mask = tensors([[None, None], [None]])
+    got = policy_loss(
+        new,
+        old,
+        mask,
+        torch.tensor([1.0, -1.0]),
+        objective=objective,
+        aggregation=aggregation,
+        max_tokens=4,
+    )
+    got.loss.backward()
+    assert got.loss.item() == 0.0
+    assert not new.grad.any()
+    assert got.ratio.tolist() == [[1.0, 1.0], [1.0, 1.0]]
+
+
+def test_nan_at_an_action_token_is_not_hidden() -> None:
+    new, old, mask = tensors([[math.nan, 0.0]])
+    got = policy_loss(new, old, mask, torch.tensor([1.0]))
+    assert math.isnan(got.loss.item())
+    assert not got.clipped.any()
+
+
+def test_k3_twin() -> None:
+    for seed in range(40):
+        rng = random.Random(seed)
+        rows = random_rows(rng)
+        new, ref, mask = tensors(rows, seed)
+        got = kl_k3(new, ref, mask, clamp=10.0)
+        got.sum().backward()
+        for i, row in enumerate(rows):
+            for t in range(new.shape[1]):
+                x = row[t] if t < len(row) else None
+                if x is None:
+                    assert (got[i, t].item(), new.grad[i, t].item()) == (0.0, 0.0)
+                    continue
+                k3 = math.exp(-x) + x - 1  # r = −x
+                slope = 0.0 if k3 > 10 else 1 - math.exp(-x)
+                assert got[i, t].item() == pytest.approx(min(k3, 10.0), abs=1e-12)
+                assert new.grad[i, t].item() == pytest.approx(slope, abs=1e-12)
+
+
+def test_k3_by_hand_and_far_off() -> None:
+    # r = ln 2: 2 − ln 2 − 1 = 0.30685; r = 0: 0; r = ±800: the clamp, with gradient 0, not NaN.
+    new, ref, mask = tensors([[-math.log(2), 0.0, -800.0, 800.0]])
+    got = kl_k3(new, ref, mask)
+    got.sum().backward()
+    assert got.tolist() == [pytest.approx([1 - math.log(2), 0.0, 10.0, 10.0])]
+    assert new.grad.tolist() == [pytest.approx([-1.0, 0.0, 0.0, 0.0])]
+
+
+def test_entropy_bonus_twin() -> None:
+    for seed in range(20):
+        rows = random_rows(random.Random(seed))
+        entropy, _, mask = tensors(rows, seed)  # any number will do for an entropy here
+        got = entropy_bonus(entropy, mask)
+        got.backward()
+        values = [
+            entropy[i, t].item()
+            for i, row in enumerate(rows)
+            for t, x in enumerate(row)
+            if x is not None
+        ]
+        n = max(len(values), 1)
+        assert got.item() == pytest.approx(sum(values) / n, abs=1e-12)
+        assert torch.equal(entropy.grad, mask.double() / n)
+
+
+def test_entropy_bonus_by_hand() -> None:
+    # Fair coin ln 2 and certainty 0 on two action tokens; the third token is feedback.
+    entropy = torch.tensor([[math.log(2), math.nan, 0.0]])
+    got = entropy_bonus(entropy, torch.tensor([[1, 0, 1]]))
+    assert got.item() == pytest.approx(math.log(2) / 2)
+    with pytest.raises(ValueError, match=r"one shape \(B, T\)"):
+        entropy_bonus(entropy, torch.ones(1, 2))
+
+
+def splits(n: int, rng: random.Random) -> list[list[int]]:
+    """Rows 0 … n−1 in random order, cut into random micro-batches."""
+    order = rng.sample(range(n), n)
+    cuts = sorted(rng.sample(range(1, n), rng.randrange(0, n)))
+    return [order[a:b] for a, b in zip([0, *cuts], [*cuts, n], strict=True)]
+
+
+@pytest.mark.parametrize("objective", ["grpo", "gspo"])
+@pytest.mark.parametrize("aggregation", ["token-mean", "sequence-mean", "dr-grpo"])
+def test_micro_batches_reweighted_by_their_counts_are_the_whole_batch(
+    objective: str, aggregation: str
+) -> None:
+    options: dict = {"objective": objective, "aggregation": aggregation, "max_tokens": 7}
+    for seed in range(30):
+        rng = random.Random(seed)
+        rows = random_rows(rng)
+        new, old, mask = tensors(rows, seed)
+        advantages = torch.tensor([rng.gauss(0, 1) for _ in rows], dtype=torch.float64)
+        whole = policy_loss(new, old, mask, advantages, **options)
+        whole.loss.backward()
+        expected = new.grad.clone()
+        new.grad = None
+        seen, value = 0, 0.0
+        for part in splits(len(rows), rng):
+            got = policy_loss(new[part], old[part], mask[part], advantages[part], **options)
+            share = got.loss * got.count / whole.count.clamp(min=1)
+            share.backward()
+            seen, value = seen + int(got.count), value + share.item()
+        assert seen == int(whole.count)
+        assert value == pytest.approx(whole.loss.item(), rel=1e-12, abs=1e-12)
+        assert torch.allclose(new.grad, expected, rtol=1e-12, atol=1e-15)
+
+
+def test_counts() -> None:
+    new, old, mask = tensors([[0.0, 0.0, None, 0.0], [0.0], [None]])
+    counts = [
+        int(policy_loss(new, old, mask, torch.ones(3), aggregation=name, max_tokens=10).count)
+        for name in ("token-mean", "sequence-mean", "dr-grpo")
+    ]
+    assert counts == [4, 2, 30]
+
+
+def test_kl_and_entropy_of_micro_batches_are_weighted_by_action_tokens() -> None:
+    for seed in range(10):
+        rng = random.Random(seed)
+        rows = random_rows(rng)
+        new, ref, mask = tensors(rows, seed)
+        for term in (
+            lambda part: entropy_bonus(new[part], mask[part]),  # noqa: B023
+            lambda part: entropy_bonus(kl_k3(new[part], ref[part], mask[part]), mask[part]),  # noqa: B023
+        ):
+            whole = term(list(range(len(rows))))
+            parts = sum(term(p) * mask[p].sum() for p in splits(len(rows), rng))
+            assert parts.item() / max(mask.sum().item(), 1) == pytest.approx(whole.item())
+
+
+def test_arguments_are_not_written_and_device_is_not_read() -> None:
+    new, old, mask = tensors([[0.5, None, -0.5], [1.0]])
+    advantages = torch.tensor([1.0, -1.0])
+    everything = [new, old, mask, advantages]
+    versions = [t._version for t in everything]
+    on_meta = [t.detach().to("meta") for t in everything]
+    for objective in ("grpo", "gspo"):
+        for aggregation in ("token-mean", "sequence-mean", "dr-grpo"):
+            options: dict = {"objective": objective, "aggregation": aggregation, "max_tokens": 9}
+            policy_loss(*everything, dual_clip=3.0, **options)
+            assert policy_loss(*on_meta, dual_clip=3.0, **options).loss.shape == ()
+    kl_k3(new, old, mask)
+    assert kl_k3(*on_meta[:3]).shape == (2, 3)
+    assert [t._version for t in everything] == versions
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"objective": "ppo"}, "objective must be one of 'grpo', 'gspo'; got 'ppo'"),
+        ({"aggregation": "mean"}, "'token-mean', 'sequence-mean', 'dr-grpo'"),
+        ({"clip_low": 1.5}, r"clip_low must be in \[0, 1\]"),
+        ({"clip_high": -0.1}, "clip_high"),
+        ({"dual_clip": 1.0}, "dual_clip must be None or a finite number > 1"),
+        ({"aggregation": "dr-grpo"}, "needs max_tokens"),
+    ],
+)
+def test_bad_arguments(options: dict, message: str) -> None:
+    new, old, mask = tensors([[0.0]])
+    with pytest.raises(ValueError, match=message):
+        policy_loss(new, old, mask, torch.ones(1), **options)
+
+
+def test_bad_shapes_and_clamp() -> None:
+    x = torch.zeros(2, 3)
+    with pytest.raises(ValueError, match="action_mask"):
+        policy_loss(x, x, x[:, :2], torch.zeros(2))
+    with pytest.raises(ValueError, match="advantages"):
+        policy_loss(x, x, x, torch.zeros(3))
+    with pytest.raises(ValueError, match="logp_ref"):
+        kl_k3(x, x[:1], x)
+    with pytest.raises(ValueError, match="clamp"):
+        kl_k3(x, x, x, clamp=0.0)

@@ -1,0 +1,52 @@
+"""docs/alerting.md: its rules pass their cases, its commands parse, its fields are those sent."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import click
+import yaml
+
+from lldscope.alarms.registry import RULES
+from lldscope.alarms.rule_cases import results
+from lldscope.alarms.user_rules import load
+from lldscope.cli import cli
+from lldscope.cli.watch_views import STATUS
+
+PAGE = (Path(__file__).parents[2] / "docs" / "alerting.md").read_text(encoding="utf-8")
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", PAGE, re.S)
+
+
+def test_the_example_rule_does_what_its_case_says(tmp_path):
+    (text,) = blocks("toml")
+    (tmp_path / "mine.toml").write_text(text, encoding="utf-8")
+    declared = load([tmp_path / "mine.toml"])
+    rules = [*RULES, *(user.rule for user in declared.rules)]
+    told = [r for case in declared.cases for r in results(case, rules)]
+    assert len(told) == 2
+    assert all(r.passed for r in told), told
+
+
+def test_the_commands_parse():
+    text = "".join(blocks("sh"))
+    commands = [line for line in text.splitlines() if line.startswith("lldscope ")]
+    commands.append(yaml.safe_load(blocks("yaml")[0])[0]["run"])
+    assert len(commands) > 6
+    for line in commands:
+        name, *arguments = shlex.split(line, comments=True)[1:]
+        command = cli.get_command(click.Context(cli), name)
+        if isinstance(command, click.Group):
+            name, *arguments = arguments
+            command = command.get_command(click.Context(command), name)
+        assert command is not None, line
+        command.make_context(name, arguments)
+
+
+def test_the_fields_of_a_status_line_are_all_named():
+    (row,) = [line for line in PAGE.splitlines() if line.startswith("| `status`")]
+    assert set(STATUS) - {"schema"} == set(re.findall(r"`(\w+)`", row)) - {"status"}

@@ -1,0 +1,506 @@
+"""Notifications: what is sent, how often, what a dead server costs, and that no address is told."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import signal
+import socketserver
+import subprocess
+import sys
+import threading
+import time
+from datetime import datetime
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+from conftest import wait_until
+from made_up_runs import write_run, write_step
+
+import lldscope
+from lldscope.cli import main
+from lldscope.core.errors import UsageError
+from lldscope.monitor import channels as outlets
+from lldscope.monitor import notify
+from lldscope.monitor.alertmanager import NOT_ENDED, payload
+from lldscope.monitor.channels import Command, Service, Undeliverable, Webhook, outlet
+from lldscope.monitor.notify import Channel, Notifier
+
+SECRET = "s3cr3t-t0ken"
+
+
+class Server:
+    """A web server that keeps what it is sent; `answers` are statuses to give, then 200."""
+
+    def __init__(self) -> None:
+        self.posts: list[dict] = []
+        self.headers: list[dict[str, str]] = []
+        self.paths: list[str] = []
+        self.answers: list[int] = []
+        self.seconds = 0.0
+        outer = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers["Content-Length"]))
+                time.sleep(outer.seconds)
+                outer.paths.append(self.path)
+                outer.headers.append(dict(self.headers))
+                outer.posts.append(json.loads(body))
+                status = outer.answers.pop(0) if outer.answers else 200
+                self.send_response(status)
+                if 300 <= status < 400:
+                    self.send_header("Location", "/elsewhere")
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+
+            do_GET = do_POST
+
+            def log_message(self, *_: object) -> None: ...
+
+        self.http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.port = self.http.server_address[1]
+        threading.Thread(target=self.http.serve_forever, daemon=True).start()
+
+    @property
+    def alerts(self) -> list[tuple[str, str]]:
+        return [(p["alerts"][0]["labels"]["alertname"], p["status"]) for p in self.posts]
+
+
+@pytest.fixture
+def server():
+    made = Server()
+    yield made
+    made.http.shutdown()
+    made.http.server_close()
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch):
+    monkeypatch.setattr(notify, "RETRY_AFTER", (0.05, 0.1))
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+
+
+def event(rule: str = "lld-decay", state: str = "firing", **others: object) -> dict:
+    ended = 1.7e9 + 30 if state == "resolved" else None
+    return {
+        "type": "alert", "schema": 1, "time": 1.7e9, "run": "mine", "id": "abc", "path": "/r/mine",
+        "verdict": "warning", "phase": "decay", "grade": "delta", "last_step": 99, "rule": rule,
+        "severity": "warning", "state": state, "step": 91, "value": 2631.7, "threshold": None,
+        "message": "correct responses lose likelihood", "meaning": "The updates …",
+        "advice": "Save a checkpoint.", "false_alarms": "one in 2000 steps",
+        "episodes": [(91, 120 if state == "resolved" else None)], "started": 1.7e9, "ended": ended,
+        **others,
+    }  # fmt: skip
+
+
+def url(server: Server, path: str = f"/{SECRET}") -> str:
+    return f"http://127.0.0.1:{server.port}{path}"
+
+
+# -- the form --------------------------------------------------------------------------------------
+
+# Prometheus Alertmanager, docs/configuration.md, <webhook_config>: version 4.
+GROUP = {"version": str, "groupKey": str, "truncatedAlerts": int, "status": str, "receiver": str,
+         "groupLabels": dict, "commonLabels": dict, "commonAnnotations": dict, "externalURL": str,
+         "alerts": list}  # fmt: skip
+ALERT = {"status": str, "labels": dict, "annotations": dict, "startsAt": str, "endsAt": str,
+         "generatorURL": str, "fingerprint": str}  # fmt: skip
+
+
+@pytest.mark.parametrize("state", ["firing", "resolved"])
+def test_the_json_is_alertmanagers(state):
+    told = json.loads(json.dumps(payload(event(state=state))))
+    assert {k: type(v) for k, v in told.items()} == GROUP
+    assert told["version"] == "4"
+    assert told["status"] == state
+    (alert,) = told["alerts"]
+    assert {k: type(v) for k, v in alert.items()} == ALERT
+    assert alert["status"] == state
+    texts = [told["groupLabels"], told["commonLabels"], told["commonAnnotations"], alert["labels"],
+             alert["annotations"]]  # fmt: skip
+    assert all(type(v) is str for labels in texts for v in labels.values())
+    assert told["groupLabels"].items() <= told["commonLabels"].items() <= alert["labels"].items()
+    assert told["commonAnnotations"].items() <= alert["annotations"].items()
+    assert alert["labels"]["alertname"] == "lld-decay"
+    assert datetime.fromisoformat(alert["startsAt"]).timestamp() == 1.7e9
+    ended = alert["endsAt"]
+    assert (
+        ended == NOT_ENDED
+        if state == "firing"
+        else (datetime.fromisoformat(ended).timestamp() == 1.7e9 + 30)
+    )
+    assert "threshold" not in alert["annotations"]  # None is nothing to say
+
+
+def test_an_alarm_keeps_its_fingerprint_and_no_two_share_one():
+    def mark(**others: object) -> str:
+        return payload(event(**others))["alerts"][0]["fingerprint"]
+
+    same = [mark(), mark(state="resolved"), mark(last_step=200, time=1.8e9, value=1.0)]
+    assert len(set(same)) == 1
+    other = [mark(rule="truncation"), mark(id="abd"), mark(path="/r/other"), mark(run="min")]
+    assert len({*same, *other}) == 5
+
+
+def test_names_from_a_log_do_not_break_out_of_the_json():
+    told = payload(event(run='a"} \x1b[31m b\\'))
+    assert told["groupLabels"]["run"] == 'a"}  b\\'
+    assert '\\"' in told["groupKey"]
+
+
+# -- webhooks --------------------------------------------------------------------------------------
+
+
+def test_a_webhook_gets_the_json(server):
+    Webhook(url(server), "it").tell(event())
+    assert server.posts == [payload(event())]
+    assert server.paths == [f"/{SECRET}"]
+    assert server.headers[0]["Content-Type"] == "application/json"
+    assert server.headers[0]["User-Agent"].startswith("lldscope/")
+    assert "Authorization" not in server.headers[0]
+
+
+def test_a_name_and_password_in_the_address_become_a_header(server):
+    Webhook(f"http://me:p%40ss@127.0.0.1:{server.port}/x", "it").tell(event())
+    code = server.headers[0]["Authorization"].removeprefix("Basic ")
+    assert base64.b64decode(code) == b"me:p@ss"
+
+
+@pytest.mark.parametrize(
+    ("answers", "tries", "told"),
+    [([503, 500], 3, True), ([429], 2, True), ([404], 1, False), ([503] * 9, 3, False)],
+)
+def test_what_may_pass_is_tried_again_and_nothing_else(server, capsys, answers, tries, told):
+    server.answers = list(answers)
+    channel = Channel(Webhook(url(server), "address 1"))
+    channel.put(event())
+    channel.close(time.monotonic() + 5)
+    assert len(server.posts) == tries
+    said = capsys.readouterr().err
+    assert channel.lost == (0 if told else 1)
+    assert (said == "") == told
+    if not told:
+        assert f"could not be told of lld-decay: HTTP status {answers[0]}" in said
+        assert SECRET not in said
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+def test_no_redirect_is_followed(server, status):
+    server.answers = [status]
+    with pytest.raises(Undeliverable, match=f"HTTP status {status}, a redirect"):
+        Webhook(url(server), "it").tell(event())
+    assert server.paths == [f"/{SECRET}"]
+
+
+def test_a_failure_is_said_once_and_again_only_after_a_success(server, capsys):
+    server.answers = [404, 404, 200, 404]
+    channel = Channel(Webhook(url(server), "address 1"))
+    for _ in range(4):
+        channel.put(event())
+    channel.close(time.monotonic() + 5)
+    lines = capsys.readouterr().err.splitlines()
+    assert len([line for line in lines if "could not be told" in line]) == 2
+    assert "not told of 3 changes" in lines[-1]
+
+
+def test_a_dead_server_delays_nothing_and_the_queue_is_bounded(server, capsys, monkeypatch):
+    monkeypatch.setattr(notify, "QUEUE", 3)
+    server.seconds = 1.0
+    channel = Channel(Webhook(url(server), "address 1"))
+    start = time.monotonic()
+    for number in range(200):
+        channel.put(event(step=number))
+    assert time.monotonic() - start < 0.5
+    channel.close(time.monotonic() + 0.2)
+    assert time.monotonic() - start < 2.0  # the end has its limit
+    assert channel.lost >= 190
+    assert "was not told of" in capsys.readouterr().err
+
+
+def test_the_newest_states_survive_a_full_queue(server, monkeypatch):
+    monkeypatch.setattr(notify, "QUEUE", 3)
+    server.seconds = 0.3
+    channel = Channel(Webhook(url(server), "address 1"))
+    for number in range(20):
+        channel.put(event(rule=f"rule-{number}"))
+    channel.close(time.monotonic() + 10)
+    assert [name for name, _ in server.alerts][-2:] == ["rule-18", "rule-19"]
+
+
+def test_a_host_that_is_not_there_is_said_in_words_without_it(capsys):
+    for address in ("http://127.0.0.1:1/", f"http://{SECRET}.invalid/", "https://127.0.0.1:1/"):
+        with pytest.raises(Undeliverable) as caught:
+            Webhook(f"{address}{SECRET}", "it").tell(event())
+        assert caught.value.passing
+        assert SECRET not in str(caught.value)
+
+
+# -- how often -------------------------------------------------------------------------------------
+
+
+def test_once_per_change_then_every_repeat_until_resolved(server, tmp_path):
+    out = tmp_path / "told"
+    with Notifier([url(server)], f"cat >> {out}", repeat=0.4) as notifier:
+        notifier.tell([event(), event(rule="note", severity="info")])
+        for _ in range(10):
+            notifier.tell([])
+            time.sleep(0.1)
+        notifier.tell([event(state="resolved")])
+        for _ in range(6):
+            notifier.tell([])
+            time.sleep(0.1)
+    states = [state for _, state in server.alerts]
+    assert states[0] == "firing"
+    assert states[-1] == "resolved"
+    assert states.count("resolved") == 1
+    assert 2 <= states.count("firing") <= 4
+    assert {name for name, _ in server.alerts} == {"lld-decay"}  # info is told to nobody
+    lines = [json.loads(line) for line in out.read_text().splitlines()]
+    assert [line["state"] for line in lines] == ["firing", "resolved"]  # commands: changes only
+
+
+def test_without_repeat_an_alarm_is_told_once(server):
+    with Notifier([url(server)]) as notifier:
+        notifier.tell([event()])
+        for _ in range(5):
+            notifier.tell([])
+    assert server.alerts == [("lld-decay", "firing")]
+
+
+# -- commands --------------------------------------------------------------------------------------
+
+
+def test_a_command_reads_the_alarm_and_does_not_see_the_addresses(tmp_path, monkeypatch, capfd):
+    monkeypatch.setenv(outlets.VARIABLE, f"https://example.org/{SECRET}")
+    out = tmp_path / "out"
+    Command(f"cat > {out}; env; echo said").tell(event())
+    assert json.loads(out.read_text())["rule"] == "lld-decay"
+    captured = capfd.readouterr()
+    assert captured.out == ""  # stdout is for data
+    assert "said" in captured.err
+    assert SECRET not in captured.err
+
+
+def test_a_command_that_fails_or_never_ends(tmp_path, monkeypatch):
+    with pytest.raises(Undeliverable, match="exit code 3"):
+        Command("exit 3").tell(event())
+    Command("exec true").tell(event())  # it may ignore its input
+    monkeypatch.setattr(outlets, "COMMAND_SECONDS", 0.5)
+    mark = tmp_path / "pid"
+    with pytest.raises(Undeliverable, match="no end after"):
+        Command(f"sleep 60 & echo $! > {mark}; wait").tell(event())
+    child = int(mark.read_text())
+
+    def gone() -> bool:  # or a zombie that nobody has waited for
+        try:
+            with open(f"/proc/{child}/stat") as stat:
+                return stat.read().rsplit(")", 1)[1].split()[0] == "Z"
+        except FileNotFoundError:
+            return True
+
+    wait_until(gone, 10)
+
+
+# -- services through apprise ----------------------------------------------------------------------
+
+
+def test_other_schemes_go_through_apprise(server):
+    pytest.importorskip("apprise")
+    service = outlet(f"json://127.0.0.1:{server.port}/{SECRET}", 1)
+    assert isinstance(service, Service)
+    service.tell(event())
+    (post,) = server.posts
+    assert post["title"] == "warning: lld-decay in run mine"
+    assert "Save a checkpoint." in post["message"]
+    assert post["type"] == "warning"
+    service.tell(event(state="resolved"))
+    assert server.posts[1]["type"] == "success"
+    server.answers = [500]
+    with pytest.raises(Undeliverable, match="apprise could not deliver it"):
+        service.tell(event())
+
+
+def test_a_mail_arrives():
+    """At a mail server that knows just enough."""
+    pytest.importorskip("apprise")
+    lines: list[str] = []
+
+    class Handler(socketserver.StreamRequestHandler):
+        def handle(self) -> None:
+            self.wfile.write(b"220 ready\r\n")
+            in_mail = False
+            for line in self.rfile:
+                lines.append(line.decode().rstrip())
+                if in_mail and lines[-1] != ".":
+                    continue
+                in_mail = lines[-1].upper() == "DATA"
+                self.wfile.write(b"354 go on\r\n" if in_mail else b"250 well\r\n")
+
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler) as post:
+        post.daemon_threads = True
+        threading.Thread(target=post.serve_forever, daemon=True).start()
+        where = f"mailto://localhost:{post.server_address[1]}"
+        outlet(f"{where}?from=a@example.org&to=b@example.org&mode=insecure", 1).tell(event())
+        post.shutdown()
+    assert "rcpt TO:<b@example.org>" in lines
+    assert "Subject: warning: lld-decay in run mine" in lines
+    assert "Save a checkpoint." in lines
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["slack://T1JJ3T3L2/A1BRTD4JD/TIiajkdnlazkcOXrIdevi7FQ/#alarms",
+     "discord://4174216298/JHMHI8qBe7bk2ZwO5U711o3dV_js",
+     "mailto://user:pass@example.org?to=me@example.org"],
+)  # fmt: skip
+def test_the_documented_addresses_are_understood(address):
+    pytest.importorskip("apprise")
+    assert isinstance(outlet(address, 1), Service)
+
+
+def test_without_apprise_the_message_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "apprise", None)
+    with pytest.raises(UsageError, match=r"pip install 'lldscope\[notify\]'") as caught:
+        outlet(f"slack://{SECRET}/b/c", 2)
+    assert "notification address 2 (slack)" in str(caught.value)
+    assert SECRET not in str(caught.value)
+
+
+# -- the whole way ---------------------------------------------------------------------------------
+
+
+def watching(run, *arguments: object, **options: object) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "lldscope", "watch", str(run), "--interval", "0.2",
+         *map(str, arguments)],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options,
+    )  # fmt: skip
+
+
+def test_a_live_run_tells_of_each_change_once(server, tmp_path):
+    """From before the run is there, through decay and collapse, to its end in another state."""
+    run = tmp_path / "run"
+    watcher = watching(run, "--json", env={**os.environ, outlets.VARIABLE: url(server)})
+    with lldscope.Recorder(run) as recorder:
+        for step in range(150):
+            write_step(recorder, step, dies=True, at=time.time())
+            time.sleep(0.02)
+    out, err = watcher.communicate(timeout=60)
+    assert watcher.returncode == 11, err
+    lines = [json.loads(line) for line in out.splitlines()]
+    told = [(a["rule"], a["state"]) for a in lines if a["type"] == "alert"]
+    assert ("lld-decay", "firing") in told
+    assert ("lld-collapse", "firing") in told
+    assert len(told) == len(set(told))
+    info = {a["rule"] for a in lines if a["type"] == "alert" and a["severity"] == "info"}
+    assert server.alerts == [change for change in told if change[0] not in info]
+    assert SECRET not in out + err
+    # Started again, it tells what still fires, under the same fingerprint and start, and no more.
+    before = {p["alerts"][0]["fingerprint"]: p["alerts"][0]["startsAt"] for p in server.posts}
+    server.posts.clear()
+    again = watching(run, "--notify", url(server), env=os.environ)
+    again.communicate(timeout=60)
+    assert server.posts
+    assert all(state == "firing" for _, state in server.alerts)
+    for post in server.posts:
+        (alert,) = post["alerts"]
+        assert before[alert["fingerprint"]] == alert["startsAt"]
+
+
+def test_the_option_wins_over_the_variable(server, tmp_path):
+    run = write_run(tmp_path / "run", 150, dies=True)
+    env = {**os.environ, outlets.VARIABLE: url(server, "/variable")}
+    watching(run, "--notify", url(server, "/one"), "--notify", url(server, "/two"), env=env).wait(
+        60
+    )
+    assert set(server.paths) == {"/one", "/two"}
+    server.paths.clear()
+    env[outlets.VARIABLE] += f" {url(server, '/another')}"
+    watching(run, env=env).communicate(timeout=60)
+    assert set(server.paths) == {"/variable", "/another"}
+
+
+def test_a_terminated_watch_still_delivers(server, tmp_path):
+    server.seconds = 0.5
+    run = tmp_path / "run"
+    with lldscope.Recorder(run) as recorder:
+        for step in range(150):
+            write_step(recorder, step, dies=True, at=time.time())
+        recorder.flush()
+        watcher = watching(run, "--json", "--notify", url(server))
+        wait_until(lambda: bool(server.posts))
+        watcher.send_signal(signal.SIGTERM)
+        out, err = watcher.communicate(timeout=30)
+    assert watcher.returncode == 128 + signal.SIGTERM
+    firing = [line for line in map(json.loads, out.splitlines()) if line["type"] == "alert"]
+    told = [a for a in firing if a["severity"] != "info" and a["state"] == "firing"]
+    assert len(server.posts) == len(told) > 1
+    assert "Traceback" not in err
+
+
+SENT = [
+    f"http://127.0.0.1:1/{SECRET}",
+    f"http://user:{SECRET}@127.0.0.1:1/?token={SECRET}",
+    f"http://{SECRET}.invalid/x",
+    f"http://127.0.0.1:1/{SECRET} {SECRET}",
+    f"http://127.0.0.1:1/{SECRET}é",
+    f"https://127.0.0.1:1/{SECRET}",
+    f"json://127.0.0.1:1/{SECRET}",
+    f"jsons://user:{SECRET}@127.0.0.1:1/x",
+    f"mailto://user:{SECRET}@localhost:1?from=a@example.org&to=b@example.org&mode=insecure",
+]
+REFUSED = [
+    f"http://[{SECRET}/x",
+    f"http://127.0.0.1:{SECRET}/x",
+    f"http:///{SECRET}",
+    f"{SECRET}",
+    f"{SECRET}://x/y",
+    f"gopher://{SECRET}",
+    f"file:///{SECRET}",
+    f"slack://{SECRET}",
+]
+
+
+def test_no_address_that_fails_is_ever_printed(tmp_path):
+    """Not in messages, not in the data, not in what `ps` shows of the command that is run."""
+    pytest.importorskip("apprise")
+    run = write_run(tmp_path / "run", 150, dies=True)
+    hook = "tr '\\0' ' ' < /proc/$$/environ; tr '\\0' ' ' < /proc/$$/cmdline"
+    code = (
+        "import lldscope.monitor.notify as n, sys; n.RETRY_AFTER = (0.05,)\n"
+        "from lldscope.cli import main; main()"
+    )
+    options = [word for address in SENT for word in ("--notify", address)]
+    done = subprocess.run(
+        [sys.executable, "-X", "dev", "-c", code, "watch", str(run), "--json", *options,
+         "--on-alert", hook],
+        capture_output=True, text=True, timeout=120,
+        env={**os.environ, outlets.VARIABLE: f"http://127.0.0.1:1/{SECRET}"},
+    )  # fmt: skip
+    assert done.returncode == 11, done.stderr
+    assert "PATH=" in done.stderr  # the hook has shown its environment
+    for number in range(1, len(SENT) + 1):
+        assert f"notification address {number} (" in done.stderr, done.stderr
+    assert SECRET not in done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+
+
+# Without the address in the test's name: pytest puts that into the environment.
+@pytest.mark.parametrize("address", REFUSED, ids=range(len(REFUSED)))
+@pytest.mark.parametrize("variable", [True, False])
+def test_no_address_that_is_refused_is_ever_printed(
+    address, variable, tmp_path, monkeypatch, capsys
+):
+    pytest.importorskip("apprise")
+    options = [] if variable else ["--notify", address]
+    if variable:
+        monkeypatch.setenv(outlets.VARIABLE, address)
+    monkeypatch.setattr(sys, "argv", ["lldscope", "watch", str(tmp_path), *options])
+    with pytest.raises(SystemExit) as end:
+        main()
+    assert end.value.code == 2
+    said = capsys.readouterr()
+    assert "otification address 1" in said.err
+    assert SECRET not in said.out + said.err

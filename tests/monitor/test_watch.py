@@ -1,0 +1,307 @@
+"""`watch` and the follower behind it: runs in every state, on a terminal and in a log."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import pty
+import re
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import time
+
+import pytest
+from conftest import record_steps, wait_until
+from made_up_runs import write_run, write_step
+
+import lldscope
+from lldscope.cli.views import live_block
+from lldscope.cli.watch_views import STATUS
+from lldscope.core.terminal import console
+from lldscope.monitor import follow
+from lldscope.monitor.follow import Follower
+from lldscope.monitor.nagios import line
+from lldscope.storage import layout as store
+
+RECORDER = """
+import sys, time
+sys.path.insert(0, sys.argv[1])
+import lldscope
+from made_up_runs import write_step
+with lldscope.Recorder(sys.argv[2], resume=True) as recorder:
+    for step in range(int(sys.argv[3]), 100_000):
+        write_step(recorder, step, dies=False, at=time.time())
+        time.sleep(0.05)
+"""
+
+
+def watching(run, *arguments: object, **options: object) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "lldscope", "watch", str(run), "--interval", "0.2",
+         *map(str, arguments)],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options,
+    )  # fmt: skip
+
+
+@contextlib.contextmanager
+def recording(run, first: int = 0):
+    """Another process that records a run for as long as it is let."""
+    here = os.path.dirname(__file__)
+    process = subprocess.Popen([sys.executable, "-c", RECORDER, here, str(run), str(first)])
+    try:
+        wait_until(lambda: any(run.glob("steps/*.parquet")) or process.poll() is not None)
+        assert process.poll() is None
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+def news(look) -> list[tuple[str, str]]:
+    return [(a["rule"], a["state"]) for a in look.changed]
+
+
+def kill(run) -> None:
+    """Make a recorded run look like one whose process was killed."""
+    info = json.loads((run / "run.json").read_text()) | {"status": "running"}
+    (run / "run.json").write_text(json.dumps(info))
+    store.write_heartbeat(run, 0, closed=False)
+    beat = store.read_heartbeats(run)[0]
+    dead = subprocess.Popen(["true"])
+    dead.wait()
+    (run / "heartbeat" / "r0.json").write_text(json.dumps(beat | {"pid": dead.pid}))
+
+
+# -- states ----------------------------------------------------------------------------------------
+
+
+def test_a_killed_run_is_an_alarm_and_the_end(tmp_path):
+    run = tmp_path / "run"
+    with recording(run) as recorder:
+        watcher = watching(run, "--json")
+        assert json.loads(watcher.stdout.readline())["life"] == "live"
+        recorder.send_signal(signal.SIGKILL)  # and nobody waits for it: it stays as a zombie
+        out, err = watcher.communicate(timeout=60)
+    lines = [json.loads(text) for text in out.splitlines()]
+    assert watcher.returncode == 12, err
+    (alarm,) = [x for x in lines if x["type"] == "alert"]
+    assert (alarm["rule"], alarm["severity"], alarm["state"]) == ("stalled", "critical", "firing")
+    assert "is gone" in alarm["message"]
+    assert (lines[-1]["life"], lines[-1]["over"]) == ("stalled", True)
+
+
+def test_json_lines_have_the_documented_fields(tmp_path):
+    run = write_run(tmp_path / "run", 150, dies=True)
+    out, _ = watching(run, "--json").communicate(timeout=60)
+    lines = [json.loads(text) for text in out.splitlines()]
+    for told in lines:
+        assert {"type", "schema", "time"} <= set(told)
+    (status,) = [x for x in lines if x["type"] == "status"]
+    assert set(STATUS) | {"type", "time"} == set(status)
+    alert = next(x for x in lines if x["type"] == "alert" and x["rule"] == "lld-decay")
+    wanted = {"run", "id", "path", "verdict", "phase", "grade", "last_step", "rule", "severity",
+              "state", "step", "value", "threshold", "message", "meaning", "advice",
+              "false_alarms", "episodes", "started", "ended"}  # fmt: skip
+    assert wanted <= set(alert)
+    steps = lldscope.open_run(run).signals().set_index("step")["time"]
+    assert alert["started"] == pytest.approx(steps[alert["step"]])
+
+
+def test_it_waits_for_a_run_and_says_why(tmp_path):
+    (tmp_path / "empty").mkdir()
+    for path, why in ((tmp_path / "none", "does not exist"), (tmp_path / "empty", "is empty")):
+        out, err = watching(path, "--json", "--timeout", "1").communicate(timeout=60)
+        (told,) = [json.loads(text) for text in out.splitlines()]
+        assert told["type"] == "waiting"
+        assert why in told["reason"]
+        assert err == ""
+    done = watching(tmp_path / "none", "--timeout", "1")
+    out, err = done.communicate(timeout=60)
+    assert (out, done.returncode) == ("", 13)
+    assert err.count("waiting for") == 1
+
+
+def test_a_run_that_goes_on_is_no_longer_stalled(tmp_path):
+    run = write_run(tmp_path / "run", 40)
+    kill(run)
+    follower = Follower(run)
+    first = follower.look()
+    assert first.first
+    assert ("stalled", "firing") in news(first)
+    assert first.state["over"]
+    with lldscope.Recorder(run, resume=True) as recorder:
+        for step in range(30, 45):
+            write_step(recorder, step, dies=False, at=time.time())
+        recorder.flush()
+        second = follower.look()
+        assert not second.first
+        assert news(second) == [("stalled", "resolved")]
+        (ended,) = second.changed
+        assert ended["ended"] >= ended["started"]
+        assert second.state["life"] == "live"
+        assert second.state["last_step"] == 44
+        assert news(follower.look()) == []
+
+
+def test_an_alarm_whose_steps_were_undone_is_resolved(tmp_path):
+    run = write_run(tmp_path / "run", 110, dies=True)
+    follower = Follower(run)
+    assert ("lld-decay", "firing") in news(follower.look())
+    with lldscope.Recorder(run, resume=True) as recorder:  # back to step 50, before the decay
+        for step in range(50, 60):
+            write_step(recorder, step, dies=False, at=time.time())
+        recorder.flush()
+        assert ("lld-decay", "resolved") in news(follower.look())
+
+
+def test_a_deleted_run_is_gone_after_a_while(tmp_path, monkeypatch):
+    monkeypatch.setattr(follow, "GONE_SECONDS", 0.5)
+    run = tmp_path / "run"
+    with lldscope.Recorder(run) as recorder:
+        record_steps(recorder, range(30))
+        recorder.flush()
+        follower = Follower(run)
+        before = follower.look().state
+        os.rename(run, tmp_path / "moved")
+        assert follower.look().state == before  # a file system may hiccup
+        os.rename(tmp_path / "moved", run)
+        assert follower.look().state["life"] == "live"
+        os.rename(run, tmp_path / "moved")
+        follower.look()
+        time.sleep(0.6)
+        gone = follower.look()
+        os.rename(tmp_path / "moved", run)
+    assert news(gone) == [("stalled", "firing")]
+    assert (gone.state["verdict"], gone.state["over"]) == ("stalled", True)
+    assert "its directory is gone" in gone.state["reason"]
+
+
+def test_another_run_in_the_same_place_starts_anew(tmp_path):
+    run = write_run(tmp_path / "run", 110, dies=True)
+    follower = Follower(run)
+    assert ("lld-decay", "firing") in news(follower.look())
+    shutil.rmtree(run)
+    write_run(run, 40)
+    look = follower.look()
+    assert ("lld-decay", "resolved") in news(look)
+    assert look.state["verdict"] == "healthy"
+    shutil.rmtree(run)
+    write_run(run, 110, dies=True)
+    assert ("lld-decay", "firing") in news(follower.look())
+
+
+def test_until_firing_goes_by_the_severity_of_fail_on(tmp_path):
+    run = tmp_path / "run"
+    with lldscope.Recorder(run) as recorder:
+        for step in range(150):
+            write_step(recorder, step, dies=True, at=time.time())
+            if step == 110:  # decay, no collapse yet
+                recorder.flush()
+                mild = watching(run, "--until", "firing")
+                assert mild.wait(60) == 10
+                strict = watching(run, "--until", "firing", "--fail-on", "critical")
+        recorder.flush()
+        assert strict.wait(60) == 11
+
+
+# -- terminals and logs ----------------------------------------------------------------------------
+
+
+def on_terminal(command: list[str], columns: int, **env: str) -> str:
+    """What a command writes to a terminal of so many columns."""
+    pid, fd = pty.fork()
+    if pid == 0:
+        os.execvpe(command[0], command, {**os.environ, "TERM": "xterm-256color", **env})
+    fcntl.ioctl(fd, termios.TIOCSWINSZ, struct.pack("HHHH", 30, columns, 0, 0))
+    seen = b""
+    with contextlib.suppress(OSError):  # Linux says EIO when the other side has gone
+        while part := os.read(fd, 65536):
+            seen += part
+    os.close(fd)
+    os.waitpid(pid, 0)
+    return seen.decode()
+
+
+@pytest.mark.parametrize("columns", [80, 60])
+def test_the_live_block_is_calm_and_fits(tmp_path, columns):
+    run = write_run(tmp_path / "run", 150, dies=True, ends="failed")
+    command = [sys.executable, "-m", "lldscope", "watch", str(run)]
+    shown = on_terminal(command, columns, COLUMNS=str(columns), LANG="C.UTF-8")
+    assert "\x1b[2J" not in shown  # the screen is never cleared
+    assert "▁" in shown
+    assert "CRITICAL" in shown
+    words = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", shown)
+    assert max(len(text) for text in re.split(r"[\r\n]", words)) <= columns
+    plain = on_terminal(command, columns, COLUMNS=str(columns), LANG="C.UTF-8", NO_COLOR="1")
+    assert re.search(r"\x1b\[[0-9;]*3[0-7]", shown)
+    assert not re.search(r"\x1b\[[0-9;]*3[0-7]", plain)
+
+
+def test_the_block_keeps_its_height_while_the_run_goes_on(tmp_path):
+    """Else what stands below would jump."""
+    run = tmp_path / "run"
+    heights = set()
+    with lldscope.Recorder(run) as recorder:
+        follower = Follower(run)
+        for step in range(150):
+            write_step(recorder, step, dies=True, at=time.time())
+            if step % 30 == 29:
+                recorder.flush()
+                look = follower.look()
+                out = console(live=True)
+                out.width = 80
+                lines = out.render_lines(live_block(follower.run, look.state, 80))
+                heights.add(len(lines))
+    assert heights == {9}
+
+
+def test_a_log_gets_plain_lines(tmp_path):
+    run = write_run(tmp_path / "run", 150, dies=True)
+    out, err = watching(run).communicate(timeout=60)
+    assert "\x1b" not in out + err
+    assert out.splitlines()[0].startswith("CRITICAL  phase collapse")
+    assert re.search(r"^■ critical lld-collapse  step \d+: ", out, re.M)
+
+
+# -- the monitoring plug-in's line -----------------------------------------------------------------
+
+# Monitoring Plugins' guidelines: 'label'=value[UOM];[warn];[crit];[min];[max]
+PERFDATA = re.compile(r"[^'= ]+=(U|-?[0-9.]+(s|%|[KMGT]?B|c)?)(;[-0-9.:~@]*){0,4}")
+
+
+def test_nagios_gets_one_line_with_performance_data(lldscope_command, tmp_path):
+    for name, dies, code, word in (("well", False, 0, "OK"), ("ill", True, 2, "CRITICAL")):
+        run = write_run(tmp_path / name, 150, dies=dies)
+        done = lldscope_command("check", run, "--exit-style", "nagios")
+        assert done.returncode == code
+        (only,) = done.stdout.splitlines()
+        text, data = only.split(" | ")
+        assert text.startswith(f"LLDSCOPE {word} - {name} ")
+        assert all(PERFDATA.fullmatch(item) for item in data.split(" ")), data
+        values = dict(item.split("=") for item in data.split(" "))
+        assert values["step"] == "149"
+        signals = lldscope.open_run(run).signals()
+        assert float(values["entropy"]) == pytest.approx(signals["entropy"].iloc[-1], abs=1e-6)
+        assert "kl" not in values  # not measured
+    lenient = lldscope_command("check", tmp_path / "none", "--exit-style", "nagios")
+    assert lenient.returncode == 3
+    assert lenient.stdout.startswith("LLDSCOPE UNKNOWN - ")
+    assert lenient.stderr == ""
+
+
+def test_text_from_a_run_cannot_add_performance_data(tmp_path):
+    run = write_run(tmp_path / "a|b=1", 40)
+    opened = lldscope.open_run(run)
+    state = Follower(run).look().state | {"run": "a|b=1\nc"}
+    only = line(state, opened.signals(), 0)
+    assert only.count("|") == 1
+    assert "\n" not in only
+    endless = opened.signals()
+    endless["entropy"] = float("inf")
+    assert "entropy=U" in line(state, endless, 0)

@@ -1,0 +1,124 @@
+"""Long runs: signals computed stretch by stretch, and kept from one opening to the next."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from made_up_runs import write_run, write_step
+
+import lldscope
+from lldscope.query import contents
+from lldscope.query import signal_engine as workbench
+from lldscope.query import step_ranges as stretches
+from lldscope.query.signal_cache import Kept
+from lldscope.runs import open_run
+from lldscope.storage.manifest import Part
+
+
+def part(first: int, last: int, rows: int, table: str = "actions") -> Part:
+    return Part(table, f"a1-r0-{first:06d}.parquet", 1, 0, rows, 1, first, last)
+
+
+def rows_of(parts: list[Part], first: int, last: int) -> float:
+    """The slow way: every part's rows, spread evenly over its steps, step by step."""
+    return sum(
+        p.rows / (p.last_step - p.first_step + 1)
+        for p in parts
+        for step in range(p.first_step, p.last_step + 1)
+        if first <= step <= last
+    )
+
+
+@pytest.mark.parametrize("rows", [7, 40, 1000])
+def test_stretches_cover_every_owed_step_once_and_hold_what_they_may(rows: int) -> None:
+    parts = [part(0, 99, 500), part(20, 29, 300, "responses"), part(110, 119, 5), part(5, 5, 50)]
+    for owed in (0, 7, 25, 105):
+        found = stretches.stretches(parts, owed, rows)
+        steps = [s for a, b in found for s in range(a, b + 1)]
+        assert steps == list(range(owed, 120))
+        for a, b in found:
+            whole_steps = rows_of(parts, a, b) <= rows + max(rows_of(parts, s, s) for s in (a, b))
+            assert a == b or whole_steps
+        assert len(found) <= rows_of(parts, owed, 119) / rows + 2
+
+
+def test_no_stretch_where_nothing_is_owed_and_a_bounded_number_whatever_is_claimed() -> None:
+    assert stretches.stretches([part(0, 9, 5)], 10) == []
+    assert len(stretches.stretches([part(0, 2**31 - 1, 2**50)], 0)) <= stretches.MOST + 1
+
+
+def test_signals_are_the_same_however_many_stretches(tmp_path: Path, monkeypatch: Any) -> None:
+    path = write_run(tmp_path / "r", 60)
+    with monkeypatch.context() as many:
+        many.setattr(workbench, "FEW_ROWS", 0)  # as where there are many rows
+        at_once = open_run(path)
+    monkeypatch.setattr(stretches.stretches, "__defaults__", (800,))
+    assert len(stretches.stretches(at_once._contents.parts.parts, 0)) > 3
+    cut = open_run(path)
+    pd.testing.assert_frame_equal(cut.signals(), at_once.signals())
+    pd.testing.assert_frame_equal(cut.action_signals(), at_once.action_signals())
+    assert len(cut.sql("SELECT * FROM actions")) == len(at_once.sql("SELECT * FROM actions")) > 0
+
+
+@pytest.fixture
+def computed(monkeypatch: Any) -> list[int]:
+    """The first steps from which signals were computed."""
+    steps: list[int] = []
+    compute = contents.Workbench.signals
+
+    def count(self: Any, parts: Any, starts: Any, first: int, last: int) -> Any:
+        steps.append(first)
+        return compute(self, parts, starts, first, last)
+
+    monkeypatch.setattr(contents.Workbench, "signals", count)
+    monkeypatch.setattr(contents, "KEEP_ROWS", 1)
+    return steps
+
+
+def test_kept_signals_are_not_computed_again_and_new_steps_alone_are_added(
+    tmp_path: Path, computed: list[int]
+) -> None:
+    path, kept = write_run(tmp_path / "r", 30), Kept(tmp_path / "kept")
+    fresh = open_run(path, kept=kept).signals()
+    computed.clear()
+    again = open_run(path, kept=kept)
+    assert computed == []
+    pd.testing.assert_frame_equal(again.signals(), fresh)
+    assert again.assess().last_step == 29
+    with lldscope.Recorder(path, resume=True) as recorder:
+        write_step(recorder, 30, dies=False, at=1e9)
+    longer = open_run(path, kept=kept)
+    assert computed == [30]
+    pd.testing.assert_frame_equal(longer.signals(), open_run(path).signals())
+
+
+def test_what_is_kept_and_does_not_fit_is_passed_over(tmp_path: Path, computed: list[int]) -> None:
+    path, kept = write_run(tmp_path / "r", 10), Kept(tmp_path / "kept")
+    fresh = open_run(path, kept=kept).signals()
+    (folder,) = (tmp_path / "kept").iterdir()
+    state = (folder / "state.json").read_text()
+    for broken in ("{", json.dumps(json.loads(state) | {"made": "by another version"})):
+        (folder / "state.json").write_text(broken)
+        computed.clear()
+        pd.testing.assert_frame_equal(open_run(path, kept=kept).signals(), fresh)
+        assert computed == [0]
+    (folder / "signal_rows.parquet").write_bytes(b"PAR1 nothing PAR1")
+    pd.testing.assert_frame_equal(open_run(path, kept=kept).signals(), fresh)
+    shutil.rmtree(path)
+    write_run(path, 4)  # another run, of another id
+    assert len(open_run(path, kept=kept).signals()) == 4
+
+
+def test_signals_of_a_damaged_run_are_not_kept(tmp_path: Path, computed: list[int]) -> None:
+    path, kept = write_run(tmp_path / "r", 10), Kept(tmp_path / "kept")
+    file = next((path / "actions").glob("*.parquet"))
+    whole = file.read_bytes()
+    file.write_bytes(whole[:-9])
+    assert open_run(path, kept=kept).damaged
+    file.write_bytes(whole)
+    assert open_run(path, kept=kept).signals()["delta_correct"].notna().any()

@@ -1,0 +1,274 @@
+"""Runs on object storage and other file systems: the same answers as from a folder."""
+
+from __future__ import annotations
+
+import json
+
+import fsspec
+import pandas as pd
+import pyarrow.parquet as pq
+import pytest
+from conftest import record_steps
+from lldscope_dashboard.data import run_registry as shelf
+from lldscope_dashboard.data.run_summaries import Lines
+from lldscope_dashboard.pages.router import page
+
+import lldscope
+from lldscope.core.errors import LldscopeError, RunNotFound
+from lldscope.query import remote
+from lldscope.query.remote import Url
+from lldscope.recording import writer
+from lldscope.runs import find_runs
+from lldscope.storage import layout as store
+
+SECRET = "wJalrXUtnFEMI-verySecret"
+
+
+@pytest.fixture(scope="module")
+def s3():
+    """An S3 server on this machine, started by the test; yields a file system and its address."""
+    from moto.server import ThreadedMotoServer
+
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    endpoint = f"http://{host}:{port}"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AWS_ACCESS_KEY_ID", "AKIAlldscopetest")
+        patch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
+        patch.setenv("AWS_ENDPOINT_URL", endpoint)
+        patch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+        fs = fsspec.filesystem("s3")
+        fs.mkdir("bucket")
+        yield fs
+    server.stop()
+
+
+@pytest.fixture
+def memory():
+    fs = fsspec.filesystem("memory")
+    yield fs
+    fs.rm("/", recursive=True)
+
+
+def same(a: lldscope.Run, b: lldscope.Run) -> None:
+    pd.testing.assert_frame_equal(a.signals(), b.signals())
+    pd.testing.assert_frame_equal(a.action_signals(), b.action_signals())
+    count = "SELECT count(*) n, sum(n_tokens) t FROM actions"
+    pd.testing.assert_frame_equal(a.sql(count), b.sql(count))
+    assert a.damaged == b.damaged == {}
+
+
+def test_a_run_on_s3_answers_as_the_folder_does(s3, make_run, lldscope_command):
+    path = make_run("seeds/one")
+    s3.put(str(path.parent), "bucket/", recursive=True)
+    with lldscope.open_run("s3://bucket/seeds/one") as run, lldscope.open_run(path) as here:
+        same(run, here)
+        copy = run.path
+        assert copy.is_dir()
+    assert not copy.exists(), "the copy goes when the run is closed"
+    local = lldscope_command("check", path, "--json")
+    done = lldscope_command("check", "s3://bucket/seeds/one", "--json")
+    assert done.returncode == local.returncode, done.stderr
+    told, expected = json.loads(done.stdout), json.loads(local.stdout)
+    assert told["path"] == "s3://bucket/seeds/one"
+    assert {k: told[k] for k in ("verdict", "phases", "look_alikes")} == {
+        k: expected[k] for k in ("verdict", "phases", "look_alikes")
+    }
+    listed = lldscope_command("runs", "s3://bucket", "--json")
+    assert [row["run"] for row in json.loads(listed.stdout)] == ["seeds/one"]
+    asked = lldscope_command("query", "s3://bucket/seeds/one", "SELECT count(*) n FROM steps")
+    assert asked.stdout.split() == ["n", "30"]
+    s3.rm("bucket/seeds/one/run.json")
+    assert find_runs("s3://bucket") == [Url("s3://bucket/seeds/one")]
+    with lldscope.open_run("s3://bucket/seeds/one") as run:
+        assert list(run.damaged) == ["run.json"]
+        assert run.name == "one"
+
+
+def test_credentials_and_addresses_stay_secret(s3, lldscope_command):
+    done = lldscope_command("check", "s3://bucket/nothing")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "no run at s3://bucket/nothing" in done.stderr
+    done = lldscope_command("runs", f"s3://user:{SECRET}@no-such-bucket/x?token={SECRET}")
+    assert done.returncode == 1
+    assert SECRET not in done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+    url = Url(f"https://me:{SECRET}@host/folder/run?sig={SECRET}")
+    assert str(url) == repr(url) == "https://host/folder/run"
+    assert url.name == "run"
+    with pytest.raises(LldscopeError) as raised, remote.told(url):
+        raise ValueError(f"cannot open {url.address}")
+    assert SECRET not in str(raised.value)
+
+
+def test_a_live_run_is_followed_from_afar(s3, tmp_path, monkeypatch):
+    monkeypatch.setattr(writer, "SEAL_SECONDS", 0.0)
+    path = tmp_path / "live"
+    recorder = lldscope.Recorder(path)
+    record_steps(recorder, range(5))
+    recorder.flush()
+
+    def upload() -> None:
+        for file in path.rglob("*"):
+            if file.is_file() and not file.name.endswith(store.IN_PROGRESS):
+                s3.put_file(str(file), f"bucket/live/{file.relative_to(path)}")
+
+    upload()
+    with lldscope.open_run("s3://bucket/live") as run:
+        assert len(run.signals()) == 5
+        assert not run.refresh()
+        record_steps(recorder, range(5, 9))
+        recorder.flush()
+        upload()
+        assert run.refresh()
+        assert len(run.signals()) == 9
+        recorder.close()
+        upload()
+        assert run.refresh()
+        assert run.info["status"] == "finished"
+        with lldscope.open_run(path) as here:
+            same(run, here)
+
+
+def test_tables_that_signals_do_not_need_are_fetched_when_they_are_asked_for(memory, tmp_path):
+    with lldscope.Recorder(tmp_path / "r") as recorder:
+        record_steps(recorder, range(3))
+        recorder.tokens(step=2, response_id=0, position=[0, 1], text=["a", "b"])
+    memory.put(str(tmp_path / "r"), "/root/r", recursive=True)
+    with lldscope.open_run("memory://root/r") as run:
+        assert len(run.signals()) == 3
+        assert not (run.path / "tokens").exists()
+        assert (
+            run.sql("SELECT string_agg(text, '' ORDER BY position) t FROM tokens")["t"][0] == "ab"
+        )
+
+
+def test_what_is_missing_or_damaged_afar_is_named_and_may_still_come(memory, make_run):
+    path = make_run()
+    memory.put(str(path), "/root/r", recursive=True)
+    part = next(p for p in store.read_manifest(path).parts if p.table == "actions")
+    content = memory.cat(f"/root/r/actions/{part.file}")
+    memory.rm(f"/root/r/actions/{part.file}")
+    with lldscope.open_run("memory://root/r") as run:
+        assert run.damaged == {f"actions/{part.file}": "the file is missing"}
+        assert run.signals()["correct_logp"].isna().all()
+        memory.pipe(f"/root/r/actions/{part.file}", content)
+        assert run.refresh()
+        with lldscope.open_run(path) as here:
+            same(run, here)
+    memory.pipe(f"/root/r/actions/{part.file}", content[:-9] + b"x" * 9)
+    with lldscope.open_run("memory://root/r") as run:
+        assert list(run.damaged) == [f"actions/{part.file}"]
+
+
+@pytest.mark.parametrize("content", [None, b"{", b'{"a": 1}'])
+def test_a_run_afar_that_lost_its_run_json_opens_and_says_so(memory, make_run, content):
+    """Like one in a folder (tests/query/test_runs.py)."""
+    path = make_run("root/r")
+    memory.put(str(path), "/root/r", recursive=True)
+    whole = memory.cat("/root/r/run.json")
+    memory.rm("/root/r/run.json")
+    memory.pipe("/root/other/manifest/notes.txt", b"x")
+    (path / "run.json").unlink()
+    if content is not None:
+        memory.pipe("/root/r/run.json", content)
+        (path / "run.json").write_bytes(content)
+    assert find_runs("memory://root") == find_runs("memory://root/r") == [Url("memory://root/r")]
+    with lldscope.open_run("memory://root/r") as run, lldscope.open_run(path) as here:
+        assert list(run.damaged) == ["run.json"]
+        told = here.damaged["run.json"].replace(str(path), "memory://root/r")
+        assert run.damaged["run.json"] == told
+        assert run.name == here.name == "r"
+        pd.testing.assert_frame_equal(run.signals(), here.signals())
+        assert len(run.signals()) == 30
+        memory.pipe("/root/r/run.json", whole)
+        assert run.refresh()
+        assert run.damaged == {}
+        memory.rm("/root/r/run.json")
+        assert run.refresh()
+        assert list(run.damaged) == ["run.json"]
+    with pytest.raises(RunNotFound, match="it is not a run"):
+        lldscope.open_run("memory://root/other")
+
+
+def test_names_from_afar_cannot_leave_the_copy(memory, make_run):
+    path = make_run(steps=range(2))
+    memory.put(str(path), "/root/r", recursive=True)
+    memory.pipe("/root/r/manifest/..", b"x")
+    memory.pipe("/root/r/heartbeat/..\\evil", b"x")
+    with lldscope.open_run("memory://root/r") as run:
+        inside = {p.relative_to(run.path).as_posix() for p in run.path.rglob("*") if p.is_file()}
+        assert inside <= {p.relative_to(path).as_posix() for p in path.rglob("*")}
+        assert set(run.path.parent.iterdir()) == {run.path}
+
+
+def test_a_remote_root_has_runs_and_a_dashboard(memory, make_run, monkeypatch):
+    for name in ("a", "group/b"):
+        memory.put(str(make_run(name, steps=range(4))), f"/root/{name}", recursive=True)
+    root = Url("memory://root")
+    found = find_runs(root)
+    assert [str(r) for r in found] == ["memory://root/a", "memory://root/group/b"]
+    assert [r.relative_to(root).as_posix() for r in found] == ["a", "group/b"]
+    assert find_runs("memory://root/a") == [Url("memory://root/a")]
+    with pytest.raises(RunNotFound):
+        find_runs("memory://root/nowhere")
+    runs = shelf.Shelf(root)
+    assert runs.look("group/b").state["last_step"] == 3
+    lines = Lines(runs).now(60.0)
+    assert [line.name for line in lines] == ["a", "group/b"]
+    said = json.dumps(
+        page(runs, "/run/a", "").to_plotly_json(), default=lambda c: c.to_plotly_json()
+    )
+    assert "insufficient" in said or "not enough data" in said
+
+
+def test_without_its_package_a_protocol_says_what_to_install():
+    with pytest.raises(LldscopeError, match=r"pip install 'lldscope\[remote\]'"):
+        lldscope.open_run("gs://bucket/run")
+    with pytest.raises(LldscopeError):
+        lldscope.open_run("nosuchthing://x/y")
+
+
+# -- other programs -------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def compacted(tmp_path, lldscope_command):
+    """A run after `lldscope compact`: every Parquet file there counts once."""
+    path = tmp_path / "run"
+    for start in (0, 6):
+        with lldscope.Recorder(path, resume=start > 0) as recorder:
+            for step in range(start, start + 6):
+                record_steps(recorder, range(step, step + 1))
+                recorder.flush()
+    assert lldscope_command("compact", path).returncode == 0
+    return path
+
+
+@pytest.mark.parametrize("kind", ["compacted", "exported"])
+@pytest.mark.parametrize("reader", ["polars", "pandas", "pyarrow"])
+def test_other_programs_read_the_parts_unaided(compacted, tmp_path, lldscope_command, reader, kind):
+    if kind == "exported":
+        assert lldscope_command("export", compacted, "--to", tmp_path / "x").returncode == 0
+        files = tmp_path / "x" / "actions.parquet"
+    else:
+        files = compacted / "actions"
+    if reader == "polars":
+        import polars
+
+        pattern = files if files.is_file() else files / "*.parquet"
+        found = polars.scan_parquet(pattern).select("n_tokens", "logp_post_sum").collect()
+        rows, tokens = found.height, found["n_tokens"].sum()
+        known = found.height - found["logp_post_sum"].null_count()
+    elif reader == "pandas":
+        frame = pd.read_parquet(files)
+        rows, tokens, known = len(frame), frame["n_tokens"].sum(), frame["logp_post_sum"].count()
+    else:
+        table = pq.read_table(files, page_checksum_verification=True)
+        rows, tokens = len(table), table["n_tokens"].to_numpy().sum()
+        known = rows - table["logp_post_sum"].null_count
+    ours = lldscope.open_run(compacted).sql(
+        "SELECT count(*) n, sum(n_tokens) t, count(logp_post_sum) k FROM actions"
+    )
+    assert [rows, tokens, known] == ours.loc[0].tolist()

@@ -1,0 +1,344 @@
+"""Signals against their plain twin, over tables with whatever a log can hold or lack."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import signal_twin as twin
+
+import lldscope
+from lldscope.core.schema import ACTION_SIGNALS, PROBE_SIGNALS, SIGNALS, TABLES, VIEWS
+from lldscope.recording import writer
+from lldscope.storage import compaction
+
+ROOT = Path(__file__).parents[2]
+STAMP = {"step", "attempt", "rank"}
+
+
+class Log:
+    """Rows of a made-up run in which anything may be missing, NULL, NaN or Inf; by its seed.
+
+    Ranks number their rollouts alike, groups span ranks, data sources share group numbers, and
+    later attempts begin before the end of the one before.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self.rng = np.random.default_rng(seed)
+        self.told = np.random.default_rng(seed)  # what somebody else's log says
+        self.said = [0.5, -1.5, *([math.nan, math.inf, None] if seed % 2 else [])]
+        self.ranks = int(self.rng.integers(1, 4))
+        self.null = self.rng.choice([0.0, 0.0, 0.15, 0.4])
+        self.bad = self.rng.choice([0.0, 0.0, 0.1])
+        names = ("steps", "updates", "responses", "actions", "probes", "scalars")
+        self.tables = {name: [] for name in names}
+        # The recorder knows the time itself.
+        optional = [
+            (t, c.name)
+            for t in self.tables
+            for c in TABLES[t].columns
+            if t != "scalars" and not c.required and c.name != "time"
+        ]
+        lost = self.rng.random(len(optional)) < self.rng.choice([0.0, 0.1, 0.3])
+        self.missing = {name for name, gone in zip(optional, lost, strict=True) if gone}
+        self.starts: dict[tuple[int, int], int] = {}
+        first = 0
+        for attempt in range(1, int(self.rng.integers(1, 4)) + 1):
+            last = first + int(self.rng.integers(2, 5))
+            for step in range(first, last):
+                for rank in range(self.ranks):
+                    self._write(attempt, rank, step)
+            first = max(0, last - int(self.rng.integers(0, 3)))
+
+    def _write(self, attempt: int, rank: int, step: int) -> None:
+        """What one rank records of one step."""
+        rng = self.rng
+        stamp = {"step": step, "attempt": attempt, "rank": rank}
+        n = int(rng.integers(0, 9))
+        self._add("steps", stamp, {
+            "time": 1.7e9 + step + rank, "policy_version": step, "n_responses": n,
+            "n_correct": rng.integers(0, n + 1), "reward_sum": n * rng.random(),
+            "reward_sq_sum": n * (1 + rng.random()), "n_tokens": rng.integers(0, 300) * (n > 0),
+            "entropy_sum": rng.random(), "kl_sum": rng.random(), "loss_policy": rng.normal(),
+            "loss_llds": rng.random(), "loss_kl": rng.random(), "lr": rng.random(),
+            "seconds_rollout": rng.random(), "seconds_update": rng.random(),
+            "seconds_record": rng.random(),
+        })  # fmt: skip
+        for update in range(int(rng.integers(0, 4))):
+            self._add("updates", stamp | {"update": update}, {
+                "grad_norm": rng.gamma(2), "grad_finite": rng.random() < 0.9, "skipped": False,
+                "ratio_max": 1 + rng.random(), "ratio_p99": 1.0,
+                "n_clipped": rng.integers(0, 5), "n_tokens": rng.integers(0, 50),
+            })  # fmt: skip
+        for response in range(n):
+            self._rollout(stamp | {"response_id": response})
+        for probe in rng.choice(["probe_set_logp", "hidden_similarity"], rng.integers(0, 4)):
+            self._add("probes", stamp | {"probe": str(probe)}, {
+                "group_id": 0, "response_id": 0, "action_index": None, "value": rng.normal(),
+            })  # fmt: skip
+        self.tables["scalars"] += [
+            stamp | {"name": str(name), "value": self.told.choice(self.said), "estimator": None}
+            for name in self.told.choice([*SIGNALS.names, "foreign/name"], 5)
+        ]
+
+    def _rollout(self, stamp: dict[str, int]) -> None:
+        rng = self.rng
+        group, turns = int(rng.integers(0, 4)), int(rng.integers(0, 4))
+        correct = bool(rng.random() < (0.0, 0.5, 0.5, 1.0)[group])
+        self._add("responses", stamp, {
+            "group_id": group, "data_source": str(rng.choice(["nq", "hotpotqa"])),
+            "prompt_hash": f"{group}{rng.integers(0, 5) == 0}", "reward": float(correct),
+            "advantage": rng.choice([-1.0, 0.0, 1.0]), "correct": correct, "n_actions": turns,
+            "n_tokens": rng.integers(0, 90), "n_searches": rng.integers(0, turns + 1),
+            "n_invalid": rng.integers(0, turns + 1), "answered": rng.random() < 0.8,
+            "truncated": rng.random() < 0.2, "text": None,
+        })  # fmt: skip
+        rescored = rng.random() < 0.7
+        for index in range(turns):
+            old = -rng.gamma(2)
+            self._add("actions", stamp | {"action_index": index}, {
+                "kind": "search", "n_tokens": rng.integers(0, 30),
+                "logp_behaviour_sum": old + rng.normal(), "logp_old_sum": old,
+                "logp_inner_sum": old, "logp_ref_sum": old,
+                "logp_post_sum": old + rng.choice([-3, -1, 0, 1]) * rng.random()
+                if rescored else None,
+                "n_tokens_down": rng.integers(0, 9), "drop_sum": rng.random(),
+                "entropy_sum": rng.random(), "error_norm_sum": rng.random(),
+                "logp_min": old / 2, "llds_gate": rng.random() < 0.5, "llds_sum": rng.random(),
+                "tool_ok": rng.random() < 0.7, "docs_hash": f"d{rng.integers(0, 3)}",
+            })  # fmt: skip
+
+    def _add(self, table: str, stamp: dict[str, Any], measured: dict[str, Any]) -> None:
+        row: dict[str, Any] = dict(stamp)
+        for c in TABLES[table].columns:
+            if c.name in stamp:
+                continue
+            value = measured[c.name]
+            nothing = (table, c.name) in self.missing or self.rng.random() < self.null
+            if nothing and c.name != "time":
+                value = None
+            elif c.kind in ("float", "sum") and value is not None:
+                if self.rng.random() < self.bad and c.unit != "s" and c.name != "lr":
+                    value = self.rng.choice([math.nan, math.inf, -math.inf])
+                value = float(np.float32(value))
+            elif isinstance(value, np.generic):
+                value = value.item()
+            row[c.name] = value
+        self.tables[table].append(row)
+
+    def record(self, path: Path, look: Callable[[], None] | None = None) -> Path:
+        """Write it all through the recorder; some of the times that a rank has ended a step, what
+        there is is brought to the disk and `look` called."""
+        for attempt in sorted({r["attempt"] for r in self.tables["steps"]}):
+            recorders = [
+                lldscope.Recorder(
+                    path, rank=rank, world_size=self.ranks, resume=attempt > 1, attempt=attempt
+                ) if rank else lldscope.Recorder(path, resume=attempt > 1)
+                for rank in range(self.ranks)
+            ]  # fmt: skip
+            mine = {t: [r for r in rows if r["attempt"] == attempt]
+                    for t, rows in self.tables.items()}  # fmt: skip
+            for step in sorted({r["step"] for r in mine["steps"]}):
+                for rank, recorder in enumerate(recorders):
+                    for table in ("updates", "responses", "actions", "probes", "scalars", "steps"):
+                        rows = [r for r in mine[table] if (r["step"], r["rank"]) == (step, rank)]
+                        if rows:
+                            self._call(recorder, table, rows)
+                    if look and self.rng.random() < 0.3:
+                        for r in recorders:
+                            r.flush()
+                        look()
+            for recorder in recorders:
+                recorder.close()
+                assert not recorder.dropped
+        return path
+
+    def _call(self, recorder: lldscope.Recorder, table: str, rows: list[dict[str, Any]]) -> None:
+        names = [c for c in TABLES[table].names if c not in ("attempt", "rank")]
+        columns = {
+            name: [r[name] for r in rows] for name in names if (table, name) not in self.missing
+        }
+        getattr(recorder, table if table != "steps" else "step")(**columns)
+
+
+def shown(run: lldscope.Run, view: str) -> list[dict[str, Any]]:
+    """A view with NULL and NaN told apart: None and nan."""
+    key = {c.name for c in VIEWS[view].columns if c.kind in ("text", "bool")}
+    columns = ", ".join(f"{n}::VARCHAR AS {n}" for n in VIEWS[view].names)
+    rows = run.sql(f"SELECT {columns} FROM {view}").astype(object)
+    return [
+        {n: None if pd.isna(v) else v if n in key else float(v) for n, v in row.items()}
+        for row in rows.to_dict("records")
+    ]
+
+
+def assert_same(found: dict[str, Any], expected: dict[str, Any]) -> None:
+    assert found.keys() == expected.keys()
+    for name, value in expected.items():
+        if not isinstance(value, str | None):
+            value = pytest.approx(value, rel=1e-5, abs=1e-6, nan_ok=True)
+        assert found[name] == value, name
+
+
+SEEDS = range(24)
+
+
+@pytest.fixture(scope="module", params=SEEDS)
+def log(request, tmp_path_factory) -> tuple[Log, lldscope.Run]:
+    made = Log(request.param)
+    return made, lldscope.open_run(made.record(tmp_path_factory.mktemp("log") / "run"))
+
+
+def test_signals_are_those_of_the_twin(log):
+    rows, run = log
+    found, expected = shown(run, "signals"), twin.signals(rows.tables)
+    assert len(found) == len(expected) > 0
+    for row, wanted in zip(found, expected, strict=True):
+        assert_same(row, wanted)
+
+
+def test_signals_by_action_are_those_of_the_twin(log):
+    rows, run = log
+
+    def place(row: dict[str, Any]) -> tuple:
+        return row["step"], row["action_index"], str(row["correct"]).lower() == "true"
+
+    found = {place(r): r for r in shown(run, "action_signals")}
+    expected = {place(r): r for r in twin.action_signals(rows.tables)}
+    assert found.keys() == expected.keys()
+    for key, wanted in expected.items():
+        assert_same(found[key] | {"correct": key[2]}, wanted)
+
+
+def test_probes_are_those_of_the_twin(log):
+    rows, run = log
+    found = {(r["step"], r["probe"]): r for r in shown(run, "probe_signals")}
+    expected = {(r["step"], r["probe"]): r for r in twin.probe_signals(rows.tables)}
+    assert found.keys() == expected.keys()
+    for key, wanted in expected.items():
+        assert_same(found[key], wanted)
+
+
+def test_the_logs_hold_what_they_should():
+    """Every signal is NULL in some row of them and a number in another; NaN passes where it may."""
+    values: dict[str, list] = {name: [] for name in SIGNALS.names}
+    for seed in SEEDS:
+        for row in twin.signals(Log(seed).tables):
+            for name, value in row.items():
+                values[name].append(value)
+    for name, found in values.items():
+        numbers = {v for v in found if v is not None and math.isfinite(v)}
+        assert len(numbers) > 1, name
+        assert None in found or name in ("step", "time", "n_nonfinite"), name
+    assert any(v is not None and math.isnan(v) for v in values["reward"])
+
+
+@pytest.mark.parametrize("seed", SEEDS[::8])
+def test_following_a_run_gives_what_reading_it_afresh_gives(seed, tmp_path, monkeypatch):
+    monkeypatch.setattr(writer, "SEAL_SECONDS", 0.0)
+    monkeypatch.setattr(compaction, "FAN_IN", 3)
+    made, path = Log(seed), tmp_path / "run"
+    followed: list[lldscope.Run] = []
+    looks = 0
+
+    def look() -> None:
+        nonlocal looks
+        looks += 1
+        followed[:] = followed or [lldscope.open_run(path)]
+        followed[0].refresh()
+        if looks % 4 == 0:
+            same(followed[0])
+
+    def same(run: lldscope.Run) -> None:
+        run.refresh()
+        fresh = lldscope.open_run(path)
+        for view in (lldscope.Run.signals, lldscope.Run.action_signals, lldscope.Run.probe_signals):
+            pd.testing.assert_frame_equal(view(run), view(fresh), check_dtype=False)
+
+    made.record(path, look)
+    same(followed[0])
+    assert looks > 2
+    assert len(followed[0].signals()) == len(twin.signals(made.tables))
+
+
+def test_views_have_exactly_the_declared_columns(make_run):
+    run = lldscope.open_run(make_run(steps=range(3)))
+    assert set(run.sql("SELECT * FROM signals").columns) == set(SIGNALS.names)
+    assert list(run.signals().columns) == list(SIGNALS.names)
+    assert list(run.action_signals().columns) == list(ACTION_SIGNALS.names)
+    assert list(run.probe_signals().columns) == list(PROBE_SIGNALS.names)
+
+
+def test_every_signal_is_explained():
+    page = (ROOT / "docs" / "signals.md").read_text(encoding="utf-8")
+    for table in VIEWS.values():
+        for name in set(table.names) - {"step"}:
+            assert f"`{name}`" in page, f"docs/signals.md says nothing of {table.name}.{name}"
+
+
+def test_a_log_without_rows_of_rollouts_has_no_zeros_in_their_place(tmp_path):
+    with lldscope.Recorder(tmp_path / "r") as r:
+        r.step(step=0, n_responses=4, reward_sum=1.0)
+    (row,) = lldscope.open_run(tmp_path / "r").signals().to_dict("records")
+    measured = {name for name, value in row.items() if not pd.isna(value)}
+    assert measured == {"step", "time", "n_responses", "reward", "n_nonfinite"}
+    assert (row["reward"], row["n_nonfinite"]) == (0.25, 0)
+
+
+def test_nothing_looked_at_is_not_nothing_wrong(tmp_path):
+    with lldscope.Recorder(tmp_path / "r") as r:
+        r.step(step=0, lr=1e-6)
+    (row,) = lldscope.open_run(tmp_path / "r").signals().to_dict("records")
+    assert pd.isna(row["n_nonfinite"])
+
+
+def test_scores_of_delta_by_hand(tmp_path):
+    """One group of 11 correct responses with Δ = −2.0, −1.6 … 2.0 and an incorrect one."""
+    deltas = np.linspace(-2, 2, 11)
+    with lldscope.Recorder(tmp_path / "r") as r:
+        correct = [True] * 11 + [False]
+        r.responses(step=0, response_id=np.arange(12), group_id=0, correct=correct, reward=correct)
+        r.actions(step=0, response_id=np.arange(12), action_index=0, n_tokens=5,
+                  logp_old_sum=-3.0, logp_post_sum=np.append(-3 + deltas, -9.0))  # fmt: skip
+        r.step(step=0)
+    (row,) = lldscope.open_run(tmp_path / "r").signals().to_dict("records")
+    assert row["delta_correct"] == pytest.approx(0, abs=1e-6)
+    assert row["delta_incorrect"] == pytest.approx(-6)
+    assert row["delta_correct_q10"] == pytest.approx(-1.6)
+    assert row["delta_correct_loss"] == pytest.approx((2 + 1.6 + 1.2 + 0.8 + 0.4) / 11)
+    assert row["delta_correct_trim"] == pytest.approx(0, abs=1e-6)
+    assert row["displaced_share"] in (0, 1)
+    assert row["group_size_max"] == 12
+
+
+def test_action_signals_split_by_index_and_class(tmp_path):
+    with lldscope.Recorder(tmp_path / "r") as r:
+        r.responses(step=0, response_id=[0, 1], group_id=0, correct=[True, False], reward=[1, 0])
+        r.actions(
+            step=0, response_id=[0, 0, 1], action_index=[0, 1, 0], n_tokens=[2, 4, 5],
+            logp_old_sum=[-1.0, -4.0, -10.0], logp_post_sum=[-1.5, -3.0, -12.0],
+        )  # fmt: skip
+        r.step(step=0)
+    table = (
+        lldscope.open_run(tmp_path / "r").action_signals().set_index(["action_index", "correct"])
+    )
+    assert table.loc[(0, True), "delta"] == pytest.approx(-0.5)
+    assert table.loc[(1, True), "delta"] == pytest.approx(1.0)
+    assert table.loc[(0, False), "logp"] == pytest.approx(-2.0)
+    assert table.loc[(0, True), "lld_share"] == 1.0
+
+
+def test_a_response_with_one_unmeasured_action_has_no_delta(tmp_path):
+    with lldscope.Recorder(tmp_path / "r") as r:
+        r.responses(step=0, response_id=[0, 1], group_id=0, correct=[True, False], reward=[1, 0])
+        r.actions(step=0, response_id=[0, 0], action_index=[0, 1], n_tokens=1,
+                  logp_old_sum=[-1.0, -1.0], logp_post_sum=[-5.0, None])  # fmt: skip
+        r.step(step=0)
+    (row,) = lldscope.open_run(tmp_path / "r").signals().to_dict("records")
+    assert pd.isna(row["delta_correct"])
+    assert row["n_delta_correct"] == 0

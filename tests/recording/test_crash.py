@@ -1,0 +1,356 @@
+"""What real processes do to a run: kills, a full or locked disk, two that want the same run."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import textwrap
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import lldscope
+from lldscope.core.errors import RunExists
+from lldscope.recording import writer
+from lldscope.storage import layout as store
+
+TESTS = Path(__file__).parents[1]
+
+
+def script(name: str, *arguments: object) -> subprocess.CompletedProcess[str]:
+    """One of the scripts beside this file, in a process without threads, which may fork."""
+    return subprocess.run(
+        [sys.executable, TESTS / f"{name}.py", *map(str, arguments)],
+        capture_output=True, text=True, timeout=600,
+    )  # fmt: skip
+
+
+@pytest.mark.slow
+def test_processes_that_are_killed_lose_no_sealed_row():
+    done = script("crash", 25, 7)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "recorders" in done.stdout
+
+
+@pytest.mark.slow
+def test_readers_see_every_sealed_row_once_beside_eight_writers():
+    done = script("beside", 6)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "8 writers" in done.stdout
+
+
+# -- a disk that refuses --------------------------------------------------------------------------
+
+RECORDS = """
+    import os, subprocess, sys
+    import numpy as np
+    import lldscope
+    from lldscope import writer
+    writer.SEAL_SECONDS = 0.05
+    path = sys.argv[1]
+    if "{user}" and os.getuid() == 0:
+        lldscope.Recorder(path + "-other").close()  # loads what another user may not read
+        os.setuid(int("{user}"))
+    recorder = lldscope.Recorder(path)
+
+    def steps(first, last, text=""):
+        for step in range(first, last):
+            recorder.responses(step=step, response_id=np.arange(8), reward=1.0, text=text)
+            recorder.step(step=step, n_responses=8)
+            recorder.flush()
+
+    {body}
+    recorder.close()
+    print(dict(recorder.dropped))
+"""
+
+
+def training(body: str, path: Path, user: str = "") -> tuple[dict[str, int], list[str]]:
+    """Run a made-up training, as another user if root does; returns what its recorder dropped, and
+    what it logged."""
+    code = textwrap.dedent(RECORDS).format(body=textwrap.dedent(body), user=user)
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(path)], capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    return eval(done.stdout), [x for x in done.stderr.splitlines() if "lldscope" in x]
+
+
+def seen(path: Path) -> list[int]:
+    with lldscope.open_run(path) as run:
+        assert run.damaged == {}
+        return run.sql("SELECT step FROM steps ORDER BY step")["step"].tolist()
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A file system of 1 MiB."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", disk], capture_output=True, text=True
+    )
+    if mounted.returncode:
+        pytest.skip(f"no file system can be mounted here: {mounted.stderr.strip()}")
+    yield disk
+    subprocess.run(["umount", "-l", disk], check=True)
+
+
+def test_a_full_disk_costs_nothing_once_there_is_room(small_disk):
+    dropped, said = training(
+        """
+        steps(0, 3)
+        filler = os.path.join(os.path.dirname(path), "filler")
+        with open(filler, "wb", buffering=0) as file:
+            try:
+                while file.write(bytes(4096)): pass
+            except OSError: pass
+        steps(3, 12)
+        os.unlink(filler)
+        steps(12, 14)
+        """,
+        small_disk / "run",
+    )
+    assert dropped == {}
+    assert seen(small_disk / "run") == list(range(14))
+    assert [s for s in said if "takes no rows" in s and "Make room" in s] == said[:1]
+    assert "takes rows again" in said[1]
+    assert not list((small_disk / "run").rglob("*.inprogress"))
+
+
+def test_a_disk_that_stays_full_loses_rows_that_are_counted(small_disk):
+    dropped, said = training(
+        """
+        import random
+        noise = random.Random(0)
+        for first in range(0, 40, 10):
+            steps(first, first + 10, noise.randbytes(30_000).hex())
+        """,
+        small_disk / "run",
+    )
+    kept = seen(small_disk / "run")
+    lost = dropped.get("steps: rows lost because the disk refuses them", 0)
+    assert kept == list(range(len(kept)))
+    assert 0 < len(kept) < 40
+    assert len(kept) + lost == 40
+    assert dropped["responses: rows lost because the disk refuses them"] == 8 * lost
+    assert len([s for s in said if "takes no rows" in s]) == 1
+    with lldscope.open_run(small_disk / "run") as run:  # nothing half-written is left
+        assert run.sql("SELECT count(*) n FROM responses")["n"][0] == 8 * len(kept)
+
+
+def test_a_disk_that_becomes_read_only_for_a_while(small_disk):
+    dropped, said = training(
+        """
+        steps(0, 3)
+        disk = os.path.dirname(path)
+        subprocess.run(["mount", "-o", "remount,ro", disk], check=True)
+        steps(3, 6)
+        subprocess.run(["mount", "-o", "remount,rw", disk], check=True)
+        steps(6, 8)
+        """,
+        small_disk / "run",
+    )
+    assert dropped == {}
+    assert seen(small_disk / "run") == list(range(8))
+    assert "Mount its file system for writing again" in said[0]
+    assert len(said) == 2
+
+
+def test_permissions_that_are_taken_away_for_a_while():
+    """By a process that is not root, who may do everything."""
+    with tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o777)
+        dropped, said = training(
+            """
+            steps(0, 3)
+            folders = [f.path for f in os.scandir(path) if f.is_dir()]
+            for folder in folders: os.chmod(folder, 0o555)
+            steps(3, 6)
+            for folder in folders: os.chmod(folder, 0o755)
+            steps(6, 8)
+            """,
+            Path(folder) / "run",
+            user="65534",
+        )
+        assert dropped == {}
+        assert seen(Path(folder) / "run") == list(range(8))
+        assert "Make it writable for this process again" in said[0]
+        assert len(said) == 2
+
+
+# -- two that want one run ------------------------------------------------------------------------
+
+
+def test_of_two_that_start_a_run_at_once_one_is_refused(tmp_path):
+    """Both find an empty directory; only one can make the first manifest."""
+    code = (
+        "import sys, lldscope\nfrom lldscope.core.errors import RunExists\n"
+        "sys.stdin.readline()\n"
+        "try:\n    r = lldscope.Recorder(sys.argv[1])\n"
+        "except RunExists as error:\n    print('refused', error)\n"
+        "else:\n    r.step(step=0); r.close(); print('recorded')\n"
+    )
+    both = [
+        subprocess.Popen([sys.executable, "-c", code, tmp_path / "run"], text=True,
+                         stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        for _ in range(2)
+    ]  # fmt: skip
+    for process in both:
+        assert process.stdin
+        process.stdin.write("\n")
+        process.stdin.flush()
+    said = sorted(process.communicate()[0] for process in both)
+    assert said[0] == "recorded\n"
+    assert said[1].startswith("refused")
+    assert "another directory" in said[1]
+    assert seen(tmp_path / "run") == [0]
+
+
+def test_who_resumes_a_run_that_is_still_recorded_becomes_an_attempt(tmp_path, caplog):
+    path = tmp_path / "run"
+    first = lldscope.Recorder(path)
+    first.step(step=0, n_responses=1)
+    first.step(step=1, n_responses=1)
+    first.flush()
+    with pytest.raises(RunExists):
+        lldscope.Recorder(path)
+    second = lldscope.Recorder(path, resume=True)
+    assert second.attempt == 2
+    assert "still records" in caplog.text
+    second.step(step=1, n_responses=2)
+    second.flush()
+    first.step(step=2, n_responses=1)
+    first.close("failed", "its node was lost")
+    assert store.read_run(path)["status"] == "running"  # the last attempt says how the run ends
+    assert store.read_heartbeats(path)[0]["attempt"] == 2
+    second.step(step=2, n_responses=2)
+    second.close()
+    assert store.read_run(path)["status"] == "finished"
+    with lldscope.open_run(path) as run:
+        assert run.signals()["n_responses"].tolist() == [1, 2, 2]
+        assert run.sql("SELECT count(*) n FROM all_steps")["n"][0] == 5
+
+
+def test_a_rank_that_is_there_twice_is_refused(tmp_path):
+    path = tmp_path / "run"
+    with (
+        lldscope.Recorder(path),
+        lldscope.Recorder(path, rank=1, attempt=1),
+        pytest.raises(RunExists, match="rank of its own"),
+    ):
+        lldscope.Recorder(path, rank=1, attempt=1)
+
+
+def test_losses_of_an_earlier_attempt_are_not_forgotten(tmp_path):
+    path = tmp_path / "run"
+    for _ in range(2):
+        with lldscope.Recorder(path, resume=True) as r:
+            r.step(step=0, nonsense=1)
+    (lost,) = store.read_heartbeats(path)[0]["dropped"].items()
+    assert lost == ("steps.nonsense: not a column of the schema", 2)
+
+
+def test_a_forked_child_does_not_end_the_run(tmp_path):
+    code = (
+        "import os, sys, lldscope\n"
+        "r = lldscope.Recorder(sys.argv[1])\n"
+        "r.step(step=0)\n"
+        "if os.fork() == 0:\n    sys.exit()\n"  # runs what is registered for the end
+        "os.wait()\n"
+        "from lldscope import store\n"
+        "print(store.read_run(r.path)['status'])\n"
+        "r.step(step=1)\n"
+        "r.close()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code, tmp_path / "run"],
+                          capture_output=True, text=True, check=True)  # fmt: skip
+    assert done.stdout == "running\n"
+    assert seen(tmp_path / "run") == [0, 1]
+
+
+# -- resuming -------------------------------------------------------------------------------------
+
+
+def test_a_rank_that_comes_back_late(tmp_path):
+    """Rank 1 joins the second attempt when rank 0 is steps ahead; each step is whole in the end."""
+    path = tmp_path / "run"
+    with (
+        lldscope.Recorder(path, world_size=2) as a,
+        lldscope.Recorder(path, rank=1, world_size=2, attempt=1) as b,
+    ):
+        for step in range(6):
+            for r in (a, b):
+                r.step(step=step, n_responses=1)
+    with lldscope.Recorder(path, world_size=2, resume=True) as a:
+        followed = lldscope.open_run(path)
+        for step in range(4, 8):
+            a.step(step=step, n_responses=10)
+            a.flush()
+            followed.refresh()
+        with lldscope.Recorder(path, rank=1, world_size=2, attempt=a.attempt) as b:
+            for step in range(4, 8):
+                b.step(step=step, n_responses=5)
+                b.flush()
+                followed.refresh()
+    followed.refresh()
+    with lldscope.open_run(path) as fresh:
+        assert fresh.signals()["n_responses"].tolist() == [2] * 4 + [15] * 4
+        assert followed.signals()["n_responses"].tolist() == [2] * 4 + [15] * 4
+        old = fresh.sql("SELECT step FROM all_steps WHERE attempt = 1 ORDER BY ALL")
+        assert old["step"].tolist() == sorted([*range(6), *range(6)])
+
+
+def test_late_rows_of_the_last_step_are_taken_up(tmp_path):
+    path = tmp_path / "run"
+    r = lldscope.Recorder(path)
+    r.step(step=0, n_responses=1)
+    r.flush()
+    with lldscope.open_run(path) as followed:
+        r.updates(step=0, update=[0], grad_norm=[7.0])
+        r.close()
+        followed.refresh()
+        assert followed.signals()["grad_norm"].tolist() == [7.0]
+
+
+def test_an_evaluation_of_the_checkpoint_that_is_resumed_stands(tmp_path):
+    path = tmp_path / "run"
+
+    def evaluate(r: lldscope.Recorder, step: int, value: float) -> None:
+        r.evals(step=step, data_source="d", metric="em", value=value, n=1)
+
+    with lldscope.Recorder(path) as r:
+        for step in range(4):
+            evaluate(r, step, 0.1)
+            r.step(step=step)
+        evaluate(r, 4, 0.1)
+    for start in (2, 2):  # the first does not evaluate again what it starts from, the second does
+        with lldscope.Recorder(path, resume=True) as r:
+            if r.attempt == 3:
+                evaluate(r, 2, 0.3)
+            r.step(step=start)
+        with lldscope.open_run(path) as run:
+            shown = run.sql("SELECT step, value FROM evals ORDER BY step, value")
+            last = 0.3 if r.attempt == 3 else 0.1
+            assert shown["step"].tolist() == [0, 1, 2]
+            assert [round(v, 3) for v in shown["value"]] == [0.1, 0.1, last]
+
+
+def test_a_step_that_takes_very_long_is_sealed_in_pieces(tmp_path, monkeypatch):
+    monkeypatch.setattr(writer, "OPEN_STEP_SECONDS", 0.05)
+    monkeypatch.setattr(writer, "SEAL_SECONDS", 0.02)
+    path = tmp_path / "run"
+    with lldscope.Recorder(path) as r:
+        for _ in range(5):
+            r.responses(step=0, response_id=np.arange(10))
+            writer.time.sleep(0.1)
+        parts = [p for p in store.read_manifest(path).parts if p.table == "responses"]
+        assert len(parts) > 1
+        r.step(step=0)
+    with lldscope.open_run(path) as run:
+        assert run.sql("SELECT count(*) n FROM responses")["n"][0] == 50
+    assert json.loads((path / "run.json").read_text())["status"] == "finished"

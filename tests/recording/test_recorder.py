@@ -1,0 +1,430 @@
+"""The recorder: what is given arrives, what cannot be recorded is named, nothing is raised."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from conftest import record_steps, wait_until
+
+import lldscope
+from lldscope.core.errors import LldscopeError, NewerSchema, RunExists
+from lldscope.core.schema import TABLES
+from lldscope.recording import buffers as rows_module
+from lldscope.recording import sealer as sealing
+from lldscope.recording import writer
+from lldscope.storage import compaction
+from lldscope.storage import layout as store
+
+
+def rows(path: Path, table: str) -> list[dict]:
+    """All rows that the manifest lists, read without lldscope's own reader."""
+    parts = [p for p in store.read_manifest(path).parts if p.table == table]
+    return [row for p in parts for row in pq.read_table(p.path(path)).to_pylist()]
+
+
+def test_values_arrive_as_they_were_given(tmp_path):
+    with lldscope.Recorder(tmp_path / "r", config={"lr": 0.5}, correct_rule="exact match") as r:
+        r.responses(step=0, response_id=[0, 1, 2], reward=[1.0, None, float("nan")], text="x")
+        r.actions(
+            step=0,
+            response_id=np.array([0, 1]),
+            action_index=0,
+            logp_old_sum=np.ma.array([-1.5, -2.5], mask=[False, True]),
+        )
+        r.step(step=0, reward_sum=float("inf"), n_responses=3)
+    responses = rows(tmp_path / "r", "responses")
+    assert [x["text"] for x in responses] == ["x"] * 3
+    assert responses[0]["reward"] == 1.0
+    assert responses[1]["reward"] is None  # NULL is not 0 …
+    assert np.isnan(responses[2]["reward"])  # … and NaN is not NULL
+    assert [x["logp_old_sum"] for x in rows(tmp_path / "r", "actions")] == [-1.5, None]
+    (step,) = rows(tmp_path / "r", "steps")
+    assert step["reward_sum"] == float("inf")
+    assert (step["attempt"], step["rank"]) == (1, 0)
+    info = store.read_run(tmp_path / "r")
+    assert info["config"] == {"lr": 0.5}
+    assert info["correct_rule"] == "exact match"
+    assert info["status"] == "finished"
+
+
+def test_the_callers_array_may_change_after_the_call(tmp_path):
+    column = np.array([1.0, 2.0])
+    with lldscope.Recorder(tmp_path / "r") as r:
+        r.responses(step=0, response_id=np.arange(2), reward=column)
+        column[:] = 99.0
+        r.step(step=0)
+    assert [x["reward"] for x in rows(tmp_path / "r", "responses")] == [1.0, 2.0]
+
+
+@pytest.mark.parametrize("dtype", ["i1", "u2", "i4", "i8", "f4", "f8", ">f8", "f2", "?", "m8[s]"])
+@pytest.mark.parametrize("kind", ["plain", "strided", "masked", "subclass"])
+def test_arrays_of_any_make_arrive_though_their_copies_share_memory(tmp_path, dtype, kind):
+    """The memory of one call is used again by later ones: nothing may shine through."""
+
+    class Special(np.ndarray):
+        pass
+
+    def column(step: int, n: int) -> np.ndarray:
+        values = (np.arange(2 * n) % 5 + step % 2).astype(dtype)
+        if kind == "strided":
+            return values[::2]
+        if kind == "masked":
+            return np.ma.array(values[:n], mask=np.arange(n) % 3 == step % 3)
+        return values[:n].view(Special) if kind == "subclass" else values[:n]
+
+    lengths = [1 + (7 * step) % 40 for step in range(60)]
+    with lldscope.Recorder(tmp_path / "r") as r:
+        for step, n in enumerate(lengths):
+            given = column(step, n)
+            r.actions(step=step, response_id=np.arange(n), action_index=0, n_tokens=np.arange(n),
+                      logp_min=np.arange(n, dtype="f4"), logp_old_sum=given)  # fmt: skip
+            if dtype == "i8" and given.flags.writeable:
+                given[:] = 99  # also of a view that is no column of its own
+            r.step(step=step)
+            if step % 20 == 9:
+                r.flush()  # the memory of the calls so far is free again
+    found: dict[int, list] = {}
+    for row in rows(tmp_path / "r", "actions"):
+        assert row["n_tokens"] == row["logp_min"] == row["response_id"]
+        found.setdefault(row["step"], []).append(row["logp_old_sum"])
+    assert [len(found[step]) for step in range(60)] == lengths
+    if dtype in ("m8[s]", ">f8"):
+        assert any(name.startswith("actions.logp_old_sum") for name in r.dropped)
+        return
+    assert r.dropped == {}
+    for step, n in enumerate(lengths):
+        assert found[step] == [None if v is None else float(v) for v in column(step, n).tolist()]
+
+
+def test_very_long_lists_are_taken_apart_in_order(tmp_path):
+    n = 3 * rows_module.PIECE + 5
+    texts = [None if i % 7 == 0 else f"t{i}" for i in range(n)]
+    with lldscope.Recorder(tmp_path / "r") as r:
+        r.tokens(step=0, response_id=0, position=list(range(n)), text=texts)
+        r.step(step=0)
+    assert r.dropped == {}
+    assert len(texts) == n  # the caller's own list is left alone
+    found = rows(tmp_path / "r", "tokens")
+    assert [x["text"] for x in found] == texts
+    assert [x["position"] for x in found] == list(range(n))
+
+
+@pytest.mark.parametrize(
+    ("columns", "reason"),
+    [
+        ({"response_id": [0, 1], "reward": [1.0]}, "responses: columns of different lengths"),
+        ({"response_id": [0], "rewrad": [1.0]}, "responses.rewrad: not a column"),
+        ({"response_id": [0], "reward": ["high"]}, "responses.reward: values that are not float"),
+        ({"reward": [1.0]}, "responses: a required column is missing"),
+        ({"response_id": [2**40]}, "responses.response_id: values that are not int32"),
+    ],
+)
+def test_what_does_not_fit_is_dropped_and_named(tmp_path, columns, reason):
+    with lldscope.Recorder(tmp_path / "r") as r:
+        r.responses(step=0, **columns)
+        r.responses(step=0, response_id=[7], reward=[0.5])
+        r.step(step=0)
+    assert any(name.startswith(reason) for name in r.dropped), r.dropped
+    assert 7 in [x["response_id"] for x in rows(tmp_path / "r", "responses")]
+    beat = store.read_heartbeats(tmp_path / "r")[0]
+    assert beat["dropped"] == dict(r.dropped)
+
+
+def test_a_step_appears_in_all_tables_at_once(tmp_path, monkeypatch):
+    monkeypatch.setattr(writer, "SEAL_SECONDS", 0.05)
+    path = tmp_path / "r"
+    with lldscope.Recorder(path) as r:
+        for step in range(20):
+            r.actions(step=step, response_id=[0], action_index=[0])
+            time.sleep(0.03)  # the writer gets every chance to seal half a step
+            parts = store.read_manifest(path).parts
+            seen = {t: {p.last_step for p in parts if p.table == t} for t in ("actions", "steps")}
+            assert max(seen["actions"], default=-1) == max(seen["steps"], default=-1)
+            r.step(step=step)
+    assert len(rows(path, "steps")) == len(rows(path, "actions")) == 20
+
+
+def test_small_parts_are_merged_and_rows_counted_once(tmp_path, monkeypatch):
+    monkeypatch.setattr(writer, "SEAL_SECONDS", 0.0)
+    monkeypatch.setattr(compaction, "FAN_IN", 4)
+    path = tmp_path / "r"
+    r = lldscope.Recorder(path)
+    for step in range(50):
+        r.step(step=step, n_responses=step)
+        time.sleep(0.01)
+    wait_until(lambda: len(rows(path, "steps")) == 50)
+    while_running = [p for p in store.read_manifest(path).parts if p.table == "steps"]
+    assert sorted(x["step"] for x in rows(path, "steps")) == list(range(50))
+    assert len(while_running) <= 4 * 3  # fan-in 4: fewer than four parts in each of three tiers
+    r.close()
+    assert [x["step"] for x in rows(path, "steps")] == list(range(50))
+    assert len(list((path / "steps").iterdir())) == 1
+
+
+def test_a_disk_that_refuses_costs_no_row_and_is_named_once(tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr(writer, "SEAL_SECONDS", 0.02)
+    path = tmp_path / "r"
+    r = lldscope.Recorder(path)
+    (path / "steps").write_text("a file where the folder should be")
+    for step in range(5):
+        r.step(step=step)
+        r.flush()
+    (path / "steps").unlink()
+    r.event("checkpoint", step=5)
+    r.step(step=5)
+    r.close()
+    assert [x["step"] for x in rows(path, "steps")] == list(range(6))
+    assert r.dropped == {}
+    told = [m for m in caplog.messages if "takes no rows" in m]
+    assert len(told) == 1
+    assert "Training goes on" in told[0]
+    assert str(path) in told[0]
+    assert any("takes rows again" in m for m in caplog.messages)
+
+
+def test_while_the_disk_refuses_the_largest_tables_go_first(tmp_path, monkeypatch):
+    monkeypatch.setattr(writer, "SEAL_SECONDS", 0.02)
+    monkeypatch.setattr(sealing, "MAX_WAITING_BYTES", 20_000)
+    path = tmp_path / "r"
+    r = lldscope.Recorder(path)
+    (path / "steps").write_text("a file where the folder should be")
+    for step in range(10):
+        r.responses(step=step, response_id=np.arange(64), text="x" * 200)
+        r.step(step=step)
+        r.flush()
+    (path / "steps").unlink()
+    r.close()
+    lost = r.dropped["responses: rows lost because the disk refuses them"]
+    assert lost > 0
+    assert lost + len(rows(path, "responses")) == 640
+    assert [x["step"] for x in rows(path, "steps")] == list(range(10))
+    assert store.read_heartbeats(path)[0]["dropped"] == dict(r.dropped)
+
+
+def test_rows_that_no_disk_took_are_counted_at_the_end(tmp_path):
+    path = tmp_path / "r"
+    r = lldscope.Recorder(path)
+    (path / "steps").write_text("a file where the folder should be")
+    r.step(step=0)
+    r.close()
+    assert r.dropped["steps: rows lost because the disk refuses them"] == 1
+    assert store.read_heartbeats(path)[0]["dropped"] == dict(r.dropped)
+
+
+def test_a_full_queue_drops_and_counts_rather_than_waits(tmp_path, monkeypatch):
+    monkeypatch.setattr(writer, "QUEUE_CALLS", 2)
+    r = lldscope.Recorder(tmp_path / "r")
+    for step in range(3000):
+        r.step(step=step)
+    r.close()
+    written = len(rows(tmp_path / "r", "steps"))
+    assert written + r.dropped["steps: call while the writer was behind"] == 3000
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [(KeyboardInterrupt(), "stopped"), (ValueError("bad batch"), "failed"), (None, "finished")],
+)
+def test_run_json_says_how_the_run_ended(tmp_path, error, status):
+    with pytest.raises(type(error)) if error else _nothing(), lldscope.Recorder(tmp_path / "r"):
+        if error:
+            raise error
+    info = store.read_run(tmp_path / "r")
+    assert info["status"] == status
+    if status == "failed":
+        assert info["reason"] == "ValueError: bad batch"
+
+
+class _nothing:
+    def __enter__(self): ...
+    def __exit__(self, *raised): ...
+
+
+def test_an_existing_run_is_refused_unless_resumed(make_run):
+    path = make_run(steps=range(3))
+    before = sorted(path.rglob("*"))
+    with pytest.raises(RunExists, match="already holds a run"):
+        lldscope.Recorder(path)
+    assert sorted(path.rglob("*")) == before
+    with lldscope.Recorder(path, resume=True) as r:
+        assert r.attempt == 2
+        r.step(step=3)
+    assert len(store.read_run(path)["attempts"]) == 2
+
+
+def test_a_run_goes_on_with_more_ranks_than_before(tmp_path):
+    path = tmp_path / "r"
+    with lldscope.Recorder(path) as r:
+        r.step(step=0, n_responses=4)
+        r.step(step=1, n_responses=4)
+    with lldscope.Recorder(path, resume=True, world_size=2) as first:
+        with lldscope.Recorder(path, rank=1, world_size=2, attempt=first.attempt) as second:
+            assert second.attempt == first.attempt == 2
+            second.step(step=1, n_responses=3)
+        first.step(step=1, n_responses=2)
+    rows = lldscope.open_run(path).signals()
+    assert rows[["step", "n_responses"]].to_numpy().tolist() == [[0, 4], [1, 5]]
+
+
+def test_a_bad_start_raises_and_says_why(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(LldscopeError, match="cannot be written"):
+        lldscope.Recorder(tmp_path / "file" / "run")
+    newer = tmp_path / "newer"
+    newer.mkdir()
+    (newer / "run.json").write_text(json.dumps({"schema": 99}))
+    with pytest.raises(NewerSchema):
+        lldscope.Recorder(newer, resume=True)
+
+
+def test_what_was_flushed_survives_a_kill(tmp_path):
+    """The process ends the hard way right after the flush, long before a seal was due."""
+    program = (
+        "import lldscope, os, sys\n"
+        "r = lldscope.Recorder(sys.argv[1])\n"
+        "for step in range(3): r.step(step=step, n_responses=4)\n"
+        "r.flush()\n"
+        "r.responses(step=3, response_id=[0], group_id=[0])\n"
+        "os._exit(9)\n"
+    )
+    subprocess.run([sys.executable, "-c", program, str(tmp_path / "r")], check=False)
+    run = lldscope.open_run(tmp_path / "r")
+    assert run.signals()["step"].tolist() == [0, 1, 2]
+    assert run.damaged == {}
+
+
+def test_flushing_a_closed_recorder_does_not_wait(tmp_path):
+    r = lldscope.Recorder(tmp_path / "r")
+    r.close()
+    started = time.monotonic()
+    r.flush()
+    assert time.monotonic() - started < 1
+
+
+def test_calls_after_close_are_counted_not_raised(tmp_path):
+    r = lldscope.Recorder(tmp_path / "r")
+    r.close()
+    r.step(step=0)
+    r.close("failed")
+    assert r.dropped == {"steps: call after close": 1}
+    assert store.read_run(tmp_path / "r")["status"] == "finished"
+
+
+def test_the_null_twin_has_every_public_method():
+    public = {n for n, _ in inspect.getmembers(lldscope.Recorder) if not n.startswith("_")}
+    assert public <= {n for n, _ in inspect.getmembers(lldscope.NullRecorder)}
+    with lldscope.NullRecorder() as null:
+        for table in TABLES:
+            getattr(null, "step" if table == "steps" else table)(step=0)
+        null.event("checkpoint", step=0)
+
+
+def test_events_and_alerts_are_lines(tmp_path):
+    with lldscope.Recorder(tmp_path / "r") as r:
+        r.event("lr_change", step=3, lr=float("nan"))
+        r.alert(rule="lld-decay", step=4)
+    run = lldscope.open_run(tmp_path / "r")
+    (event,) = run.events()
+    assert (event["kind"], event["step"], event["lr"]) == ("lr_change", 3, "NaN")
+    (alert,) = store.read_lines(tmp_path / "r" / store.ALERTS_FILE)
+    assert alert["rule"] == "lld-decay"
+
+
+def test_a_writer_that_is_always_behind_seals_all_the_same(tmp_path, monkeypatch):
+    monkeypatch.setattr(writer, "SEAL_SECONDS", 0.05)
+    convert = writer.to_arrow
+
+    def slowly(*arguments):
+        time.sleep(0.002)
+        return convert(*arguments)
+
+    monkeypatch.setattr(writer, "to_arrow", slowly)
+    with lldscope.Recorder(tmp_path / "r") as recorder:
+        waiting, step, until = recorder._writer._calls, 0, time.monotonic() + 20
+        while not store.read_manifest(recorder.path).parts and time.monotonic() < until:
+            while len(waiting) < 20:
+                recorder.step(step=step)
+                step += 1
+        assert time.monotonic() < until
+        assert waiting
+
+
+KILLED = """
+    import sys, time
+    sys.path.insert(0, {tests!r})
+    from conftest import record_steps, wait_until
+    import lldscope
+    recorder = lldscope.Recorder({path!r})
+    for step in range(10_000):
+        record_steps(recorder, range(step, step + 1))
+        print(step, flush=True)
+        time.sleep(0.02)
+"""
+
+
+def test_kill_9_loses_only_what_was_not_sealed(tmp_path):
+    """A writer killed at some moment: whole steps, each once, no damage, and the death is seen."""
+    path = tmp_path / "r"
+    code = textwrap.dedent(KILLED).format(tests=str(Path(__file__).parents[1]), path=str(path))
+    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
+    assert process.stdout
+    sealed = 0
+    while int(process.stdout.readline()) < 100 or sealed < 40:
+        sealed = 1 + max((p.last_step for p in store.read_manifest(path).parts), default=-1)
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    run = lldscope.open_run(path)
+    steps = run.sql("SELECT step FROM steps ORDER BY step")["step"].tolist()
+    assert len(steps) >= sealed
+    assert steps == list(range(len(steps)))
+    whole = run.sql("SELECT count(*) n FROM responses")["n"][0]
+    assert whole == 16 * len(steps)
+    assert run.damaged == {}
+    from lldscope.monitor.health import check
+
+    assert check(run)["verdict"] == "stalled"
+    assert "is gone" in check(run)["reason"]
+
+
+def test_a_process_that_forgets_to_close_still_seals(tmp_path):
+    code = f"import lldscope; r = lldscope.Recorder({str(tmp_path / 'r')!r}); r.step(step=0)"
+    subprocess.run([sys.executable, "-c", code], check=True)
+    assert len(rows(tmp_path / "r", "steps")) == 1
+    assert store.read_run(tmp_path / "r")["status"] == "stopped"
+
+
+def test_ranks_write_side_by_side(tmp_path):
+    path = tmp_path / "r"
+    with (
+        lldscope.Recorder(path, rank=0, world_size=2) as a,
+        lldscope.Recorder(path, rank=1, world_size=2) as b,
+    ):
+        for r, reward in ((a, 1.0), (b, 3.0)):
+            r.step(step=0, n_responses=2, reward_sum=reward, reward_sq_sum=reward)
+    signals = lldscope.open_run(path).signals()
+    assert signals["reward"].tolist() == [1.0]  # (1 + 3) / (2 + 2)
+
+
+def test_a_run_can_be_moved(make_run, tmp_path):
+    path = make_run(steps=range(5))
+    shutil.move(path, tmp_path / "elsewhere")
+    assert len(lldscope.open_run(tmp_path / "elsewhere").signals()) == 5
+
+
+def test_record_steps_fills_the_main_tables(make_run):
+    run = lldscope.open_run(make_run(steps=range(2)))
+    for table in ("steps", "updates", "responses", "actions"):
+        assert run.sql(f"SELECT count(*) n FROM {table}")["n"][0] > 0
+    assert record_steps.__doc__

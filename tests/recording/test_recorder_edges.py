@@ -1,0 +1,241 @@
+"""The recorder at its edges: odd details, rows outside of steps, ways to end, a hurt run.json."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from conftest import wait_until
+
+import lldscope
+from lldscope.core.errors import UsageError
+from lldscope.recording import writer
+from lldscope.storage import layout as store
+
+
+def steps_of(path: Path, table: str = "steps") -> list[int]:
+    """The steps of all rows that the manifest lists, read without lldscope's own reader."""
+    parts = [p for p in store.read_manifest(path).parts if p.table == table]
+    return [step for p in parts for step in pq.read_table(p.path(path))["step"].to_pylist()]
+
+
+def events_of(path: Path) -> list[dict[str, Any]]:
+    return list(store.read_lines(path / store.EVENTS_FILE))
+
+
+class Unwilling:
+    """Like some tensors: it can be turned into nothing."""
+
+    def _refuse(self, *arguments: object) -> Any:
+        raise RuntimeError("not now")
+
+    item = tolist = __str__ = __repr__ = _refuse
+
+
+def circle() -> dict[str, Any]:
+    value: dict[str, Any] = {}
+    value["self"] = value
+    return value
+
+
+def nested(depth: int) -> dict[str, Any]:
+    value: dict[str, Any] = {}
+    for _ in range(depth):
+        value = {"in": value}
+    return value
+
+
+ODD = {
+    "unwilling": Unwilling,
+    "circle": circle,
+    "deep": lambda: nested(100_000),
+    "long": lambda: 10**5000,
+}
+
+
+@pytest.mark.parametrize("odd", ODD)
+def test_a_detail_that_cannot_become_json_costs_its_line_and_nothing_else(tmp_path, odd):
+    with lldscope.Recorder(tmp_path / "r") as r:
+        r.step(step=0)
+        r.event("lr_change", step=0, values=ODD[odd]())
+        r.flush()
+        for step in range(1, 6):
+            r.step(step=step)
+        r.event("checkpoint", step=5)
+    assert steps_of(tmp_path / "r") == list(range(6))
+    assert [e["kind"] for e in events_of(tmp_path / "r")] == ["checkpoint"]
+    ((reason, count),) = r.dropped.items()
+    assert reason.startswith("events.jsonl: a line that cannot become JSON")
+    assert count == 1
+    assert store.read_heartbeats(tmp_path / "r")[0]["dropped"] == dict(r.dropped)
+
+
+def test_an_array_as_a_detail_does_not_hold_up_rows(tmp_path):
+    with lldscope.Recorder(tmp_path / "r") as r:
+        r.event("lr_change", step=0, values=np.array([1.0, 2.0]))
+        r.step(step=0)
+        r.flush()
+        assert steps_of(tmp_path / "r") == [0]
+
+
+def test_a_line_that_fails_only_where_it_is_sealed_holds_up_nothing(tmp_path, monkeypatch):
+    """Shallow enough where it is taken, it may be nested too deeply in the middle of a merge."""
+    append = store.append_line
+
+    def too_deep(path: Path, value: Any) -> None:
+        if value.get("kind") == "deep":
+            raise RecursionError
+        append(path, value)
+
+    monkeypatch.setattr(store, "append_line", too_deep)
+    with lldscope.Recorder(tmp_path / "r") as r:
+        r.event("deep", step=0)
+        r.event("shallow", step=0)
+        r.step(step=0)
+    assert steps_of(tmp_path / "r") == [0]
+    assert [e["kind"] for e in events_of(tmp_path / "r")] == ["shallow"]
+    assert r.dropped == {"events.jsonl: a line that cannot become JSON (RecursionError)": 1}
+
+
+def test_details_are_those_of_the_moment_of_the_call(tmp_path):
+    values, array, inner = [1, 2], np.array([1]), {"lr": [0.5]}
+    with lldscope.Recorder(tmp_path / "r") as r:
+        r.event("lr_change", step=0, values=values, array=array, inner=inner)
+        values.append(3)
+        array[:] = 9
+        inner["lr"][0] = 0.1
+    (event,) = events_of(tmp_path / "r")
+    assert (event["values"], event["inner"]) == ([1, 2], {"lr": [0.5]})
+    assert event["array"] in (1, [1])
+
+
+def test_what_no_part_can_be_made_of_is_bounded_like_what_the_disk_refuses(tmp_path, monkeypatch):
+    def fail(*arguments: object) -> None:
+        raise MemoryError
+
+    r = lldscope.Recorder(tmp_path / "r")
+    monkeypatch.setattr(writer.parts, "write_part", fail)
+    r.step(step=0)
+    r.flush()
+    r.close()
+    assert r.dropped == {"steps: rows lost because the disk refuses them": 1}
+
+
+@pytest.mark.parametrize("odd", ODD)
+def test_a_config_that_cannot_become_json_is_refused_before_anything_is_made(tmp_path, odd):
+    path = tmp_path / "r"
+    with pytest.raises(UsageError, match=r"config\.betas cannot be written"):
+        lldscope.Recorder(path, config={"lr": 0.5, "betas": ODD[odd]()})
+    assert not path.exists()
+    with lldscope.Recorder(path, config={"lr": 0.5, "betas": [0.9, 0.99]}) as r:
+        assert r.attempt == 1
+    assert store.read_run(path)["config"] == {"lr": 0.5, "betas": [0.9, 0.99]}
+
+
+def test_masked_scalars_are_null(tmp_path):
+    with lldscope.Recorder(tmp_path / "r") as r:
+        r.step(
+            step=1,
+            entropy_sum=np.ma.array([1.0, 2.0], mask=True).sum(),
+            reward_sum=np.ma.masked,
+            reward_sq_sum=np.ma.array(3.0, mask=True),
+            n_tokens=np.ma.array([1, 2]).sum(),
+            n_responses=np.array(4),
+        )
+    (part,) = [p for p in store.read_manifest(tmp_path / "r").parts if p.table == "steps"]
+    (row,) = pq.read_table(part.path(tmp_path / "r")).to_pylist()
+    assert [row[k] for k in ("entropy_sum", "reward_sum", "reward_sq_sum")] == [None] * 3
+    assert (row["n_tokens"], row["n_responses"]) == (3, 4)
+    assert r.dropped == {}
+
+
+def test_an_evaluation_is_sealed_before_the_next_step(tmp_path, monkeypatch):
+    monkeypatch.setattr(writer, "SEAL_SECONDS", 0.05)
+    path = tmp_path / "r"
+    with lldscope.Recorder(path) as r:
+        r.step(step=0)
+        r.responses(step=1, response_id=[0])
+        r.evals(step=1, data_source="d", metric="em", value=0.5)
+        wait_until(lambda: steps_of(path, "evals") == [1], 10)
+        assert steps_of(path, "responses") == []  # the step under way
+
+
+def test_what_was_evaluated_before_a_flush_survives_a_kill(tmp_path):
+    program = (
+        "import lldscope, os, sys\n"
+        "r = lldscope.Recorder(sys.argv[1])\n"
+        "r.step(step=0)\n"
+        "r.updates(step=0, update=0)\n"  # late
+        "r.evals(step=1, data_source='d', metric='em', value=0.5)\n"
+        "r.responses(step=1, response_id=[0])\n"
+        "r.flush()\n"
+        "os._exit(9)\n"
+    )
+    subprocess.run([sys.executable, "-c", program, str(tmp_path / "r")], check=False)
+    assert steps_of(tmp_path / "r", "evals") == [1]
+    assert steps_of(tmp_path / "r", "updates") == [0]
+    assert steps_of(tmp_path / "r", "responses") == []
+
+
+def test_rows_of_a_step_that_nobody_ends_leave_memory_whatever_else_is_sealed(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr(writer, "OPEN_STEP_SECONDS", 0.5)
+    monkeypatch.setattr(writer, "SEAL_SECONDS", 0.02)
+    path = tmp_path / "r"
+    with lldscope.Recorder(path) as r:
+        r.probes(step=0, probe="p", value=1.0)
+        until = time.monotonic() + 10
+        while not steps_of(path, "probes"):
+            assert time.monotonic() < until
+            r.event("note", step=0)  # a seal
+            r.flush()  # … and another
+
+
+def test_a_long_rest_before_a_step_does_not_make_half_of_it_visible(tmp_path, monkeypatch):
+    monkeypatch.setattr(writer, "SEAL_SECONDS", 0.02)
+    path = tmp_path / "r"
+    with lldscope.Recorder(path) as r:
+        r._writer._sealer._last -= 60  # when the last seal was
+        r.responses(step=0, response_id=[0])
+        time.sleep(0.3)  # the writer gets every chance
+        assert steps_of(path, "responses") == []
+        r.step(step=0)
+    assert steps_of(path, "responses") == [0]
+
+
+@pytest.mark.parametrize(
+    ("code", "status", "reason"),
+    [
+        (None, "finished", None),
+        (0, "finished", None),
+        (143, "stopped", "signal 15"),
+        (1, "failed", "SystemExit: 1"),
+        (255, "failed", "SystemExit: 255"),
+        ("no data", "failed", "SystemExit: no data"),
+    ],
+)
+def test_an_exit_says_how_the_run_ended(tmp_path, code, status, reason):
+    with pytest.raises(SystemExit), lldscope.Recorder(tmp_path / "r"):
+        sys.exit(code)
+    info = store.read_run(tmp_path / "r")
+    assert (info["status"], info["reason"]) == (status, reason)
+
+
+def test_a_run_whose_attempts_cannot_be_believed_goes_on(make_run):
+    path = make_run(steps=range(3))
+    file = path / store.RUN_FILE
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"attempts": [{"started": "then"}]}))
+    with lldscope.Recorder(path, resume=True) as r:
+        assert r.attempt == 2
+        r.step(step=3)
+    info = store.read_run(path)
+    assert [a["attempt"] for a in info["attempts"]] == [2]
+    assert info["status"] == "finished"

@@ -1,0 +1,243 @@
+"""`lldscope compare -o FILE`: two arms side by side, against slow twins, in every state."""
+
+from __future__ import annotations
+
+import json
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from made_up_runs import write_run, write_step
+
+import lldscope
+from lldscope.core.errors import UsageError
+from lldscope.core.numbers import number, signed, true_minus
+from lldscope.explore.comparison import compare
+from lldscope.report import post_mortem
+from lldscope.report.arms.facts import arms_of, compare_arms
+from lldscope.report.arms.sentences import values
+from lldscope.report.html import html
+from lldscope.report.markdown import markdown
+from lldscope.report.series import averaged, carried
+from lldscope.report.settings import differences, varying
+
+SAMPLES = Path(__file__).parents[2] / "sample_runs"
+HOSTILE = "<script>alert(1)</script>\x1b[31m\u202egnp.exe \"'><img src=x onerror=alert(2)> `|`"
+
+
+def side_by_side(arms: dict[str, list[lldscope.Run]]) -> dict[str, Any]:
+    runs = [run for of in arms.values() for run in of]
+    return compare_arms(arms, compare(runs))
+
+
+@pytest.fixture(scope="module")
+def two():
+    """The sample runs, a run for each arm."""
+    with lldscope.open_run(SAMPLES / "grpo") as a, lldscope.open_run(SAMPLES / "grpo-llds") as b:
+        yield side_by_side(arms_of([[a], [b]])), a, b
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two arms of two runs each, made-up numbers: one dies; seeds and lengths differ."""
+    root = tmp_path_factory.mktemp("arms")
+    for arm, dies in (("dying", True), ("healthy", False)):
+        for seed in range(2):
+            config = {"seed": seed, "llds": {"gate": "off" if dies else "action"}, "lr": 1e-4}
+            path = root / arm / f"run-{seed}"
+            with lldscope.Recorder(path, group=arm, config=config) as recorder:
+                for step in range(120 + 15 * seed):
+                    write_step(recorder, step, dies=dies, at=1.7e9 + 10 * step + seed)
+    return root
+
+
+@pytest.fixture(scope="module")
+def four(folder: Path):
+    runs = [[lldscope.open_run(folder / arm / f"run-{seed}") for seed in range(2)]
+            for arm in ("dying", "healthy")]  # fmt: skip
+    yield side_by_side(arms_of(runs)), runs
+    for run in (r for of in runs for r in of):
+        run.close()
+
+
+def test_each_run_is_told_as_its_own_report_tells_it(two):
+    facts, a, b = two
+    for arm, run in zip(facts["arms"], (a, b), strict=True):
+        own = post_mortem(run)
+        for key in ("summary", "phases", "links", "look_alikes", "fall", "collapse", "alarms"):
+            assert arm["runs"][0][key] == own[key], key
+        assert arm["signals"] == own["signals"]
+
+
+def test_what_differs_is_said_with_the_numbers_of_the_runs(two):
+    facts, a, b = two
+    told = " ".join(facts["summary"])
+    fell, well = (arm["runs"][0] for arm in facts["arms"])
+    assert f"collapsed at step {fell['collapse']}" in told
+    assert "B (grpo-llds) stayed well" in told
+    last = [run.signals()["reward"].astype(float)[-10:].mean() for run in (a, b)]
+    assert f"is {number(last[0])} in A and {number(last[1])} in B" in told
+    assert "One setting differs: llds off in A, action in B." in told
+    assert [row["setting"] for row in facts["settings"]] == ["llds"]
+    assert well["collapse"] is None
+
+
+def test_arms_of_several_runs_are_averaged_step_by_step(four):
+    facts, runs = four
+    for arm, of in zip(facts["arms"], runs, strict=True):
+        assert arm["name"] in ("dying", "healthy")
+        found = arm["signals"]["reward"]
+        known: dict[int, list[float]] = {}
+        for run in of:
+            table = run.signals().dropna(subset="reward")
+            mean = table["reward"].astype(float).rolling(10, min_periods=1).mean()
+            for step, value in zip(table["step"], mean, strict=True):
+                known.setdefault(int(step), []).append(value)
+        assert found["step"] == sorted(known)
+        for name, take in (("mean", np.mean), ("low", min), ("high", max), ("runs", len)):
+            assert found[name] == pytest.approx([take(known[s]) for s in sorted(known)], rel=1e-4)
+        assert arm["carried"] == [
+            {"start_step": 0, "end_step": 119, "runs": 2},
+            {"start_step": 120, "end_step": 134, "runs": 1},
+        ]
+    assert facts["common_step"] == 119
+    assert [row["setting"] for row in facts["settings"]] == ["llds.gate"]
+    assert facts["varying"] == ["seed"]
+    assert "2 runs" in facts["summary"][0]
+
+
+def test_points_of_an_arm_are_means_over_its_runs(four):
+    facts, runs = four
+    reward = next(s for s in facts["matched"]["signals"] if s["signal"] == "reward")
+    end = reward["values"][facts["matched"]["points"].index("end")]
+    for side, of in zip(end, runs, strict=True):
+        ends = [run.signals()["reward"].astype(float)[-10:].mean() for run in of]
+        assert side["runs"] == 2
+        assert side["mean"] == pytest.approx(np.mean(ends))
+        assert (side["low"], side["high"]) == pytest.approx((min(ends), max(ends)))
+
+
+def test_the_same_is_said_in_html_and_markdown(four, two):
+    for facts in (four[0], two[0]):
+        page, text = html(facts), markdown(facts)
+        for out in (page, text):
+            for words in ("What differs", "Phases", "Signals", "Alarms", "Settings that differ",
+                          "What this comparison cannot tell"):  # fmt: skip
+                assert words in out
+        assert page.count("<figure>") >= 5
+        assert "<script" not in page
+        assert "−" in page
+
+
+def test_a_mean_of_runs_that_are_not_there_is_none():
+    nothing = (np.arange(3), np.full(3, np.nan))
+    assert averaged([nothing, nothing], "reward") is None
+    one = averaged([nothing, (np.array([5, 9]), np.array([1.0, 3.0]))], "reward")
+    assert (one["step"], one["mean"], one["runs"]) == ([5, 9], [1.0, 2.0], [1, 1])
+
+
+def test_stretches_count_runs_and_leave_out_gaps():
+    assert carried([np.array([0, 1, 2, 5]), np.array([1, 2])]) == [
+        {"start_step": 0, "end_step": 0, "runs": 1},
+        {"start_step": 1, "end_step": 2, "runs": 2},
+        {"start_step": 5, "end_step": 5, "runs": 1},
+    ]
+    assert carried([np.array([], dtype=int)]) == []
+
+
+def test_settings_that_say_the_name_are_none_and_seeds_vary():
+    def run(name: str, **config: Any) -> dict[str, Any]:
+        return {"name": name, "trainer": "t", "correct_rule": None, "config": config}
+
+    arms = [
+        [run("a", run_name="a", seed=0, mode="a"), run("b", run_name="b", seed=1, mode="a")],
+        [run("c", run_name="c", seed=1, mode="x"), run("d", run_name="d", seed=0, mode="x")],
+    ]
+    assert differences(arms) == [{"setting": "mode", "values": [["a"], ["x"]]}]
+    assert varying(arms) == ["seed"]
+
+
+def test_values_that_begin_alike_are_compared_whole_and_shown_where_they_differ():
+    def arm(prompt: str) -> list[dict[str, Any]]:
+        config = {"prompt": prompt, "other": "y" * 500}
+        return [{"name": "a", "trainer": "t", "correct_rule": None, "config": config}]
+
+    begins = "x" * 300
+    (row,) = differences([arm(f"{begins}left{begins}"), arm(f"{begins}right{begins}")])
+    assert row["values"] == [[f"{begins}left{begins}"], [f"{begins}right{begins}"]]
+    assert [values(row, 0), values(row, 1)] == [
+        f"… {'x' * 20}left{'x' * 56} …", f"… {'x' * 20}right{'x' * 55} …"
+    ]  # fmt: skip
+    (row,) = differences([arm(begins), arm(f"{begins}more")])
+    assert [values(row, 0), values(row, 1)] == [f"… {'x' * 20}", f"… {'x' * 20}more"]
+    (row,) = differences([arm(f"a{begins}"), arm("b")])
+    assert [values(row, 0), values(row, 1)] == [f"a{'x' * 79} …", "b"]
+    assert varying([[*arm(f"{begins}1"), *arm(f"{begins}2")]] * 2) == ["prompt"]
+
+
+def test_an_empty_run_and_hostile_names_are_told(tmp_path):
+    config = {HOSTILE: HOSTILE, "nested": {"list": [HOSTILE]}}
+    with lldscope.Recorder(tmp_path / "evil", name=HOSTILE, config=config) as recorder:
+        for step in range(30):
+            write_step(recorder, step, dies=False, at=1.7e9 + step)
+    write_run(tmp_path / "empty", 0)
+    with (
+        lldscope.open_run(tmp_path / "evil") as evil,
+        lldscope.open_run(tmp_path / "empty") as empty,
+    ):
+        facts = side_by_side(arms_of([[evil], [empty]]))
+        neither = side_by_side({"x": [empty], "y": [empty]})
+    assert facts["common_step"] is None
+    assert markdown(neither)
+    assert "<figure>" not in html(neither)
+    tags: list[tuple[str, Any]] = []
+    parser = HTMLParser()
+    parser.handle_starttag = lambda tag, attrs: tags.append((tag, attrs))  # type: ignore[method-assign]
+    page = html(facts)
+    parser.feed(page)
+    assert not {"script", "img"} & {tag for tag, _ in tags}
+    assert not any(name.startswith("on") for _, attrs in tags for name, _ in attrs)
+    for out in (page, markdown(facts)):
+        assert "\x1b" not in out
+        assert "\u202e" not in out
+    assert "\\<script" in markdown(facts)
+
+
+def test_arms_need_two_groups(four):
+    _, runs = four
+    flat = [[run] for of in runs for run in of]
+    assert {name: len(of) for name, of in arms_of(flat).items()} == {"dying": 2, "healthy": 2}
+    with pytest.raises(UsageError, match="both sides"):
+        arms_of([runs[0], runs[0][:1]])
+    with pytest.raises(UsageError, match="one group"):
+        arms_of([[runs[0][0]], [runs[0][1]], [runs[0][0]]])
+    with lldscope.open_run(SAMPLES / "grpo") as alone, pytest.raises(UsageError, match="group"):
+        arms_of([[alone], *flat])
+
+
+def test_command_writes_a_report_of_two_arms(lldscope_command, folder, tmp_path):
+    page = tmp_path / "c.html"
+    done = lldscope_command("compare", folder / "dying", folder / "healthy", "-o", page)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == ""
+    assert page.read_text().startswith("<!doctype html>")
+    told = lldscope_command("compare", folder, "--format", "json", "--every", "50")
+    facts = json.loads(told.stdout)
+    assert facts["schema"] == 1
+    assert [len(arm["runs"]) for arm in facts["arms"]] == [2, 2]
+    assert facts["matched"]["points"] == [0.0, 50.0, 100.0]
+    both = lldscope_command("compare", folder, "--json", "-o", page)
+    assert both.returncode == 2
+    assert "--format json" in both.stderr
+
+
+def test_a_minus_is_a_minus_only_before_numbers():
+    told = "mean Δ -1.24 nats (-0.5 to 1e-05), lld-decay on 2026-11-22, steps 3-5, [-1, 1], x-2"
+    assert true_minus(told) == (
+        "mean Δ −1.24 nats (−0.5 to 1e−05), lld-decay on 2026-11-22, steps 3-5, [−1, 1], x-2"
+    )
+    assert (number(None), number(-0.001234), signed(-2.0), signed(0.5, ".2f")) == (
+        "–", "−0.00123", "−2", "+0.50",
+    )  # fmt: skip

@@ -1,0 +1,155 @@
+"""One process of tests/trainer/test_optimizers.py: `python optimizer_worker.py DIRECTORY CASE…`,
+alone or under torchrun. Each case is a comma-separated list of settings; what it saw goes to
+DIRECTORY/CASE-NUMBER-RANK.safetensors."""
+
+from __future__ import annotations
+
+import random
+import sys
+from pathlib import Path
+
+import torch
+from lldscope_trainer.algorithms.update import Updater
+from lldscope_trainer.checkpoint import Checkpoint
+from lldscope_trainer.config import TrainConfig, load_config
+from lldscope_trainer.optim.factory import make_optimizer
+from lldscope_trainer.optim.processes import Processes, start
+from lldscope_trainer.policy.model import Policy, load_policy
+from lldscope_trainer.rollout.batch import Batch
+from safetensors.torch import save_file
+
+ROWS = 12
+"""Rollouts of all ranks together."""
+
+
+def make_batch(policy: Policy, processes: Processes) -> Batch:
+    """This rank's share of ROWS made-up rollouts."""
+    generator = torch.Generator().manual_seed(0)
+    lengths = [24 + 3 * i for i in range(ROWS)]
+    ids = torch.randint(5, 500, (ROWS, max(lengths)), generator=generator)
+    mask = torch.zeros_like(ids)
+    for row, length in enumerate(lengths):
+        mask[row, 6 : length // 2] = mask[row, length // 2 + 3 : length] = 1
+    advantages = torch.randn(ROWS, generator=generator)
+    own = list(range(processes.rank, ROWS, processes.size))
+    zeros = torch.zeros(len(own), ids.shape[1])
+    batch = Batch(
+        ids=ids[own],
+        mask=mask[own],
+        old=zeros,
+        entropy=zeros,
+        error_norm=zeros,
+        advantages=advantages[own],
+        lengths=[lengths[i] for i in own],
+        inner=zeros.clone(),
+        post=zeros.clone(),
+        rescored=torch.zeros(len(own), dtype=torch.bool),
+    )
+    with torch.no_grad():
+        batch.old = batch.score(policy.model, range(len(own)), 1)
+    return batch
+
+
+class Run:
+    """A policy in training, and what its updates looked like."""
+
+    def __init__(self, config: TrainConfig, processes: Processes) -> None:
+        self.policy = load_policy(
+            config.model,
+            processes.device,
+            getattr(torch, config.dtype),
+            gradient_checkpointing=config.gradient_checkpointing,
+            lora_rank=config.lora_rank,
+        )
+        with torch.no_grad():  # so that bfloat16 weights start where the others do
+            for parameter in self.policy.model.parameters():
+                parameter.copy_(parameter.bfloat16())
+        self.optimizer = make_optimizer(self.policy, config, processes)
+        self.updater = Updater(config, self.optimizer, processes)
+        self.processes = processes
+        self.step = 0
+        with self.optimizer.full_weights():
+            self.batch = make_batch(self.policy, processes)
+            for _ in range(processes.rank):  # ranks may differ in how often they look
+                self.batch.score(self.policy.model, [0], 1)
+
+    def update(self, times: int) -> list[list[float]]:
+        rows = []
+        for _ in range(times):
+            stats = self.updater.run(self.batch, self.step, random.Random(0), answer_weight=1.0)
+            self.step += 1
+            rows += [
+                [s.grad_norm, s.loss_policy, s.loss_llds or 0.0, s.n_tokens, s.skipped]
+                for s in stats
+            ]
+        return rows
+
+    def weights(self) -> torch.Tensor:
+        with self.optimizer.full_weights():
+            trained = [p for p in self.policy.model.parameters() if p.requires_grad]
+            return torch.cat([p.detach().float().flatten().cpu() for p in trained])
+
+    def save(self, directory: Path) -> None:
+        self.optimizer.save(directory / "optimizer")
+        with self.optimizer.full_weights():
+            if self.processes.rank == 0:
+                trained = {
+                    n: p.detach().cpu().contiguous()
+                    for n, p in self.policy.model.named_parameters()
+                    if p.requires_grad
+                }
+                save_file(trained, directory / "weights.safetensors")
+        self.processes.barrier()
+
+    def load(self, directory: Path) -> None:
+        Checkpoint(directory, None).load(self.optimizer)  # type: ignore[arg-type]
+
+
+def play(config: TrainConfig, processes: Processes, directory: Path) -> dict[str, torch.Tensor]:
+    """Three updates, one poisoned, a save, two more; then the two more again, twice: after going
+    back, and in plain torch."""
+    seen: dict[str, list[list[float]] | torch.Tensor] = {}
+    run = Run(config, processes)
+    seen["first"] = run.update(3)
+    seen["weights"] = run.weights()
+
+    clean = run.batch.advantages
+    if processes.rank == processes.size - 1:
+        run.batch.advantages = clean * float("nan")
+    seen["poisoned"] = run.update(1)
+    run.batch.advantages = clean
+    run.step -= 1
+    seen["weights_after_poison"] = run.weights()
+
+    run.save(directory)
+    seen["on"] = run.update(2)
+    seen["weights_on"] = run.weights()
+    run.load(directory)
+    run.step -= 2
+    seen["again"] = run.update(2)
+    seen["weights_again"] = run.weights()
+
+    plain = config.to_dict() | {"optimizer": "torch", "dtype": "float32"}
+    elsewhere = Run(TrainConfig(**plain), processes)
+    elsewhere.load(directory)
+    seen["weights_loaded"] = elsewhere.weights()
+    elsewhere.batch.old = run.batch.old
+    elsewhere.step = 3
+    seen["elsewhere"] = elsewhere.update(2)
+    seen["weights_elsewhere"] = elsewhere.weights()
+    return {k: torch.as_tensor(v, dtype=torch.float64) for k, v in seen.items()}
+
+
+def main(directory: Path, cases: list[str]) -> None:
+    processes = start("cpu")
+    for number, case in enumerate(cases):
+        config = load_config("tiny", ["lr=1e-3", "updates=1", *case.split(",")])
+        checkpoint = directory / f"checkpoint-{number}"
+        (checkpoint / "optimizer").mkdir(parents=True, exist_ok=True)
+        seen = play(config, processes, checkpoint)
+        save_file(seen, directory / f"case-{number}-{processes.rank}.safetensors")
+    processes.close()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2:])

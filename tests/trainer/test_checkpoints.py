@@ -1,0 +1,164 @@
+"""Checkpoints: resuming is going on, to the bit; a full disk costs a checkpoint, not the run."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+
+import pytest
+from conftest import wait_until
+from keeper import SMALL, Keeper
+from lldscope_trainer.checkpoint import Checkpoints, find_checkpoint
+from lldscope_trainer.config import load_config
+from lldscope_trainer.loop import train
+
+import lldscope
+from lldscope.core.errors import LldscopeError, UsageError
+
+TIMED = {"seconds_rollout", "seconds_update", "seconds_record"}
+
+
+def rows(keeper: Keeper, table: str, first: int) -> list[dict]:
+    kept = [row for row in keeper.rows(table) if row["step"] >= first]
+    return [{k: v for k, v in row.items() if k not in TIMED} for row in kept]
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        [],
+        ["llds=action", "kl_coefficient=0.01", "entropy_coefficient=0.001", "warmup_steps=5"],
+        ["micro_batch=2", "objective=gspo", "lora_rank=2"],
+    ],
+    ids=["grpo", "every term", "adapters"],
+)
+def test_a_resumed_run_goes_on_to_the_bit(tmp_path, settings):
+    config = load_config("tiny", [*SMALL, "eval_questions=0", "checkpoint_every=2", *settings])
+    import dataclasses
+
+    straight, first, second = Keeper(), Keeper(), Keeper()
+    train(dataclasses.replace(config, steps=4), straight)
+    train(dataclasses.replace(config, steps=2), first, run_dir=tmp_path)
+    checkpoint = find_checkpoint(tmp_path)
+    assert checkpoint.state.step == 2
+    train(dataclasses.replace(config, steps=4), second, run_dir=tmp_path, checkpoint=checkpoint)
+    for table in ("steps", "updates", "responses", "actions", "tokens"):
+        assert rows(second, table, 2) == rows(straight, table, 2), table
+    assert len(rows(second, "steps", 0)) == 2
+
+
+def test_a_run_that_was_killed_is_resumed_from_the_command_line(lldscope_command, tmp_path):
+    run = tmp_path / "run"
+    settings = [*SMALL, "eval_questions=0", "checkpoint_every=2"]
+    child = subprocess.Popen(
+        [sys.executable, "-m", "lldscope", "train", "tiny", *settings, "steps=500",
+         "--run", str(run)],
+        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    try:
+        wait_until(lambda: len(list(run.glob("checkpoints/step-*/state.json"))) >= 1)
+    finally:
+        child.send_signal(signal.SIGKILL)
+        child.communicate()
+    start = find_checkpoint(run).state.step
+    done = lldscope_command("train", "--resume", "--run", run, f"steps={start + 2}")
+    assert done.returncode == 0, done.stderr
+    opened = lldscope.open_run(run)
+    steps = opened.signals()["step"].tolist()
+    assert steps == list(range(start + 2)), "every step once, whatever the first attempt had done"
+    assert [a["attempt"] for a in opened.info["attempts"]] == [1, 2]
+    assert opened.info["status"] == "finished"
+    assert "resume" in {event["kind"] for event in opened.events()}
+
+
+LIMITED = """
+import resource, signal, sys
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (400_000, 400_000))
+from lldscope.cli import main
+sys.argv = ["lldscope", *sys.argv[1:]]
+main()
+"""
+
+
+def test_a_disk_without_room_costs_the_checkpoint_and_not_the_run(tmp_path):
+    """No file may grow past 400 kB here; the policy's weights are 1.7 MB."""
+    run = tmp_path / "run"
+    done = subprocess.run(
+        [sys.executable, "-c", LIMITED, "train", "tiny", *SMALL, "eval_questions=0",
+         "checkpoint_every=1", "steps=2", "--run", str(run)],
+        capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "could not be written" in done.stderr
+    assert "training goes on without it" in done.stderr
+    assert not list(run.glob("checkpoints/*")), "nothing half-written stays"
+    opened = lldscope.open_run(run)
+    assert opened.signals()["step"].tolist() == [0, 1]
+    assert {e["kind"] for e in opened.events()} == {"checkpoint_failed"}
+
+
+def test_only_the_newest_are_kept_and_the_last_healthy_one(tmp_path):
+    config = load_config(
+        "tiny", [*SMALL, "eval_questions=0", "checkpoint_every=1", "steps=4", "guard_margin=1"]
+    )
+
+    class Monitor:
+        looks = 0
+
+        def look(self):
+            self.looks += 1
+            alarm = {
+                "rule": "entropy-surge", "severity": "warning", "state": "firing", "step": 1,
+                "message": "", "episodes": [[1, None]],
+            }  # fmt: skip
+            return None, [alarm] if self.looks == 2 else []
+
+    train(config, Keeper(), run_dir=tmp_path, monitor=Monitor())
+    kept = Checkpoints(tmp_path, kept=2)
+    assert [c.state.step for c in kept.all()] == [1, 3, 4]
+    assert kept.healthy(4).state.step == 1
+    assert Checkpoints(tmp_path, kept=2, margin=4).healthy(4) is None
+    assert kept.newest().state.alarmed == ("entropy-surge",)
+
+
+def test_one_to_roll_back_to_is_kept_however_wide_the_margin(tmp_path):
+    config = load_config(
+        "tiny", [*SMALL, "eval_questions=0", "checkpoint_every=1", "steps=6", "guard_margin=4",
+                 "guard=rollback", "checkpoints_kept=1"],
+    )  # fmt: skip
+    train(config, Keeper(), run_dir=tmp_path)
+    kept = Checkpoints(tmp_path, kept=1, margin=4)
+    assert [c.state.step for c in kept.all()] == [2, 3, 4, 5, 6]
+    assert kept.healthy(6).state.step == 2
+
+
+def test_what_cannot_be_resumed_says_why(lldscope_command, tmp_path, make_run):
+    done = lldscope_command("train", "--resume")
+    assert (done.returncode, "--run" in done.stderr) == (2, True)
+    done = lldscope_command("train", "--resume", "--run", tmp_path / "nowhere")
+    assert done.returncode == 1
+    assert "There is no run at" in done.stderr
+    with pytest.raises(UsageError, match="no checkpoint to go on from"):
+        find_checkpoint(make_run())
+
+
+def test_damaged_checkpoints(tmp_path, caplog):
+    config = load_config("tiny", [*SMALL, "eval_questions=0", "checkpoint_every=1", "steps=2"])
+    train(config, Keeper(), run_dir=tmp_path)
+    older, newer = (tmp_path / "checkpoints" / f"step-0000000{n}" for n in (1, 2))
+    (newer / "state.json").write_text("{")
+    assert find_checkpoint(tmp_path).state.step == 1
+    assert "step-00000002" in caplog.text
+    for file in (older / "optimizer").iterdir():
+        file.write_bytes(file.read_bytes()[:50])
+    with pytest.raises(LldscopeError, match="step-00000001"):
+        train(config, Keeper(), run_dir=tmp_path, checkpoint=find_checkpoint(tmp_path))
+
+
+def test_nothing_in_a_checkpoint_is_pickled(tmp_path):
+    config = load_config("tiny", [*SMALL, "eval_questions=0", "checkpoint_every=1", "steps=1"])
+    train(config, Keeper(), run_dir=tmp_path)
+    kinds = {f.suffix for f in (tmp_path / "checkpoints").rglob("*") if f.is_file()}
+    assert kinds <= {".json", ".safetensors", ".jinja"}

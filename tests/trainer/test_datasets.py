@@ -1,0 +1,461 @@
+"""Question files: every form read alike, every bad row named, and what a step draws."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import random
+import re
+import tracemalloc
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from data import DATA, needs_data
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from lldscope_trainer.builtin.world import World, WorldQuestions
+from lldscope_trainer.data.datasets import iterate_questions, read_questions
+from lldscope_trainer.data.questions import Question, ShuffledQuestions
+
+from lldscope.core.errors import UsageError
+
+PAGE = (Path(__file__).parents[2] / "docs" / "data.md").read_text("utf-8")
+EXAMPLES = dict(re.findall(r"^`(\S+)`:\n\n```json\n(.*?)```", PAGE, re.M | re.S))
+
+ASKED = "Search before you answer. Question: "
+EXPECTED = {
+    "mix/search_r1.jsonl": [
+        Question(
+            "which river flows through Riverton?", ("Blue River", "the Blue"), "nq", "0",
+            ({"role": "user", "content": f"{ASKED}which river flows through Riverton?\n"},),
+        ),
+        Question(
+            "Who built the Riverton mill?", ("Ada Miller",), "hotpotqa", "0",
+            ({"role": "user", "content": f"{ASKED}Who built the Riverton mill?\n"},),
+        ),
+    ],
+    "bamboogle/test.jsonl": [
+        Question("Who ran Riverton when its mill was built?", ("Tom Baker",), "bamboogle",
+                 "test_0"),
+        Question("How long is the Blue River?", ("1,200 km", "1200 kilometres"), "bamboogle",
+                 "test_1"),
+    ],
+    "own/questions.json": [
+        Question("Where does the Blue River end?", ("Lake Marl",), "own",
+                 "Where does the Blue River end?"),
+        Question("Who painted the mill?", ("Eve Stone", "E. Stone"), "own",
+                 "Who painted the mill?"),
+    ],
+}  # fmt: skip
+
+
+def put(path: Path, content: str | bytes) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    return path
+
+
+def lines(rows: list[Any]) -> str:
+    return "".join(json.dumps(row) + "\n" for row in rows)
+
+
+def rows_of(name: str) -> list[dict]:
+    text = EXAMPLES[name]
+    return json.loads(text) if text.startswith("[") else [json.loads(x) for x in text.splitlines()]
+
+
+# -- forms -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_the_examples_of_the_page_are_read(name, tmp_path):
+    assert set(EXAMPLES) == set(EXPECTED)
+    assert read_questions([put(tmp_path / name, EXAMPLES[name])]) == EXPECTED[name]
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+@pytest.mark.parametrize(
+    "form", ["lines", "list", "pretty list", "gzip", "byte order mark", "blank lines", "parquet"]
+)
+def test_a_file_is_known_by_its_content_and_not_by_its_name(form, name, tmp_path):
+    rows = rows_of(name)
+    content: str | bytes = {
+        "lines": lines(rows),
+        "list": f" \n{json.dumps(rows)}\n ",
+        "pretty list": json.dumps(rows, indent=2),
+        "gzip": lines(rows),
+        "byte order mark": "\ufeff" + lines(rows),
+        "blank lines": "\r\n\n" + lines(rows).replace("\n", "\r\n \n"),
+        "parquet": "",
+    }[form]
+    if form == "gzip":
+        content = gzip.compress(lines(rows).encode())
+    path = put(tmp_path / name.split("/")[0] / "some.file", content)
+    if form == "parquet":
+        if name.startswith("mix"):  # a column has one type
+            rows[1]["reward_model"]["ground_truth"]["target"] = ["Ada Miller"]
+        names = dict.fromkeys(name for row in rows for name in row)
+        pq.write_table(pa.table({c: [row.get(c) for row in rows] for c in names}), path)
+    assert read_questions([path]) == EXPECTED[name]
+
+
+def test_a_long_list_is_read_piece_by_piece(tmp_path):
+    rows = [{"question": f"q{i} " + "ü" * (i % 300), "answer": "a,]"} for i in range(2000)]
+    rows[1000]["filler"] = "[" * 500_000
+    path = put(tmp_path / "own/list.json", json.dumps(rows))
+    assert [q.text for q in read_questions([path])] == [r["question"] for r in rows]
+
+
+VERL = {
+    "data_source": "nq",
+    "prompt": [{"role": "user", "content": "Who?"}],
+    "reward_model": {"ground_truth": {"target": ["x"]}},
+    "extra_info": {"index": 3},
+}
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        # Without a column for it, the question is the last message, and the prompt stays.
+        ({}, ("Who?", ("x",), "3", True)),
+        # A prompt that says no more than the question is none.
+        ({"extra_info": {"index": 3, "question": "Who?"}}, ("Who?", ("x",), "3", False)),
+        ({"question": "Who? "}, ("Who? ", ("x",), "3", False)),
+        ({"question": "Who is it?"}, ("Who is it?", ("x",), "3", True)),
+        ({"extra_info": {"index": "a7"}}, ("Who?", ("x",), "a7", True)),
+        ({"extra_info": None}, ("Who?", ("x",), "Who?", True)),
+        # verl's generic form: the text is the list joined.
+        (
+            {"reward_model": {"ground_truth": "x, y"}, "extra_info": {"answer": ["x", "y"]}},
+            ("Who?", ("x", "y"), "Who?", True),
+        ),
+        ({"reward_model": {"ground_truth": "x, y"}}, ("Who?", ("x, y",), "3", True)),
+        ({"reward_model": {"ground_truth": ["x", "y"]}}, ("Who?", ("x", "y"), "3", True)),
+    ],
+)
+def test_verl_rows(change, expected, tmp_path):
+    (question,) = read_questions([put(tmp_path / "q.jsonl", lines([VERL | change]))])
+    found = (question.text, question.golds, question.index, question.prompt is not None)
+    assert found == expected
+    assert question.data_source == "nq"
+
+
+# -- errors ----------------------------------------------------------------------------------------
+
+FLASH = {"id": "1", "question": "Who?", "golden_answers": ["x"]}
+
+
+@pytest.mark.parametrize(
+    ("good", "bad", "column", "found"),
+    [
+        (FLASH, {"id": "2", "golden_answers": ["x"]}, "question", "nothing"),
+        (FLASH, FLASH | {"question": 7}, "question", "7"),
+        (FLASH, FLASH | {"question": " \n"}, "question", "' \\n'"),
+        (FLASH, FLASH | {"question": "\ud800"}, "question", "'\\ud800'"),
+        (FLASH, FLASH | {"golden_answers": []}, "golden_answers", "[]"),
+        (FLASH, FLASH | {"golden_answers": ["x", 7]}, "golden_answers[1]", "7"),
+        (FLASH, FLASH | {"golden_answers": [""]}, "golden_answers[0]", "''"),
+        (FLASH, FLASH | {"golden_answers": {"a": 1}}, "golden_answers", "{'a': 1}"),
+        (FLASH, FLASH | {"id": 1.5}, "id", "1.5"),
+        (FLASH, FLASH | {"id": True}, "id", "True"),
+        (FLASH, FLASH | {"data_source": ["nq"]}, "data_source", "['nq']"),
+        (VERL, VERL | {"prompt": "Who?"}, "prompt", "'Who?'"),
+        (VERL, VERL | {"prompt": []}, "prompt", "[]"),
+        (VERL, VERL | {"prompt": ["Who?"]}, "prompt[0]", "'Who?'"),
+        (VERL, VERL | {"prompt": [{"role": "user"}]}, "prompt[0].content", "nothing"),
+        (
+            VERL,
+            VERL | {"prompt": [{"role": "assistant", "content": "Hm"}]},
+            "prompt[0].role",
+            "'assistant'",
+        ),
+        (VERL, VERL | {"reward_model": "x"}, "reward_model", "'x'"),
+        (VERL, VERL | {"reward_model": {}}, "reward_model.ground_truth", "nothing"),
+        (
+            VERL,
+            VERL | {"reward_model": {"ground_truth": {"target": None}}},
+            "reward_model.ground_truth.target",
+            "nothing",
+        ),
+        (VERL, VERL | {"extra_info": {"index": [1]}}, "extra_info.index", "[1]"),
+        (VERL, VERL | {"extra_info": 5}, "extra_info", "5"),
+    ],
+)
+def test_a_bad_row_is_named_with_its_column(good, bad, column, found, tmp_path):
+    path = put(tmp_path / "q.jsonl", lines([good, bad]))
+    with pytest.raises(UsageError) as error:
+        read_questions([path])
+    message = str(error.value)
+    assert message.startswith(f"{path}, row 2, column {column}: found {found}, expected ")
+    assert "\n" not in message
+
+
+def test_the_error_on_the_page(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    row = '{"id": "test_0", "question": "Who?", "golden_answers": ["Tom Baker", 7]}'
+    assert row.split('Who?", ')[1][:-1] in PAGE
+    put(tmp_path / "bamboogle/test.jsonl", row)
+    with pytest.raises(UsageError) as error:
+        read_questions(["bamboogle/test.jsonl"])
+    assert f"```text\n{error.value}\n```" in PAGE
+
+
+GOOD = lines([FLASH])
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        ("", "holds no questions"),
+        ("\n \n", "holds no questions"),
+        ("[]", "holds no questions"),
+        (gzip.compress(b"", mtime=0), "holds no questions"),
+        ("question,answer\n", "neither Parquet nor JSON lines nor a JSON list: it starts with b'q"),
+        (b"\x00\x01", "neither Parquet"),
+        (b"PAR1 and no more", "cannot be read after row 0"),
+        (gzip.compress(GOOD.encode() * 99, mtime=0)[:-20], "cannot be read after row"),
+        (b"\x1f\x8bnot gzip", "cannot be read after row 0"),
+        (GOOD + "{", "row 2: this is not JSON"),
+        (GOOD + "[1]\n", "row 2: found [1], expected an object"),
+        (GOOD.encode() + b'{"question": "\xff"}', "row 2: this is not UTF-8"),
+        (GOOD + '{"a": ' + "[" * 99_999, "row 2: this JSON is nested too deeply"),
+        (GOOD + '{"id": ' + "9" * 5000 + "}", "row 2: "),
+        (f"[{GOOD}", "the list does not end after row 1"),
+        (f"[{GOOD} {GOOD}]", "after row 1, expected a comma"),
+        (f"[{GOOD},]", "row 2: this is not JSON"),
+        (f"[{GOOD}] [1]", "'[1]' after the list"),
+        ('[{"a": ' + "[" * 99_999, "row 1: nested too deeply"),
+        (b'[{"question": "\xff"}]', "cannot be read after row 0: 'utf-8' codec"),
+        ('{"text": "x", "title": "y"}', "has the columns ['text', 'title']: expected prompt and"),
+        ('{"question": "x"}', "has the columns ['question']: expected"),
+        (b'{"question": "' + b"x" * 2**24, "row 1: longer than"),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_a_sentence(content, expected, tmp_path):
+    path = put(tmp_path / "q.jsonl", content)
+    with pytest.raises(UsageError, match=re.escape(expected)) as error:
+        read_questions([path])
+    assert str(path) in str(error.value)
+    assert len(str(error.value)) < 500
+
+
+def test_a_parquet_file_of_something_else(tmp_path):
+    pq.write_table(pa.table({"text": ["x"], "n": [1]}), tmp_path / "q.parquet")
+    with pytest.raises(UsageError, match=r"has the columns \['n', 'text'\]"):
+        read_questions([tmp_path / "q.parquet"])
+
+
+def test_no_such_file_and_a_folder(tmp_path):
+    with pytest.raises(UsageError, match="There is no file"):
+        read_questions([tmp_path / "none.jsonl"])
+    with pytest.raises(UsageError, match="Is a directory"):
+        read_questions([tmp_path])
+
+
+CELLS = st.recursive(
+    st.none() | st.booleans() | st.integers(-3, 3) | st.floats() | st.text(max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=2)
+        | st.dictionaries(
+            st.sampled_from(["role", "content", "target", "ground_truth", "index", "answer"]),
+            inner,
+            max_size=3,
+        )
+    ),
+    max_leaves=6,
+)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(
+    st.lists(
+        st.fixed_dictionaries(
+            {},
+            optional=dict.fromkeys([*VERL, *FLASH, "answer"], CELLS),
+        ).map(lambda change: {**VERL, **FLASH, **change}),
+        max_size=3,
+    ),
+)
+def test_whatever_the_cells_hold_it_is_questions_or_a_sentence(tmp_path, rows):
+    path = put(tmp_path / "q.jsonl", lines(rows))
+    try:
+        questions = read_questions([path])
+    except UsageError:
+        return
+    for question in questions:
+        assert question.text.strip()
+        assert all(gold.strip() for gold in question.golds)
+        assert question.golds
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(st.binary(max_size=60), st.sampled_from([b"", b"{", b"[", b"PAR1", b"\x1f\x8b\x08", b"[{}"]))
+def test_whatever_the_bytes_are_it_is_a_sentence(tmp_path, content, start):
+    with pytest.raises(UsageError):
+        read_questions([put(tmp_path / "q", start + content)])
+
+
+# -- keys ------------------------------------------------------------------------------------------
+
+
+def test_two_questions_with_one_key_are_refused_and_both_named(tmp_path):
+    a = put(tmp_path / "a.jsonl", lines([VERL]))
+    b = put(tmp_path / "b.jsonl", lines([VERL | {"extra_info": {"index": 4}},
+                                         VERL | {"question": "Who is it?"}]))  # fmt: skip
+    with pytest.raises(UsageError) as error:
+        read_questions([a, b])
+    message = str(error.value)
+    assert f"{a}, row 1 and {b}, row 2" in message
+    assert "data_source 'nq' and index '3'" in message
+
+
+def test_a_repeated_row_is_dropped_and_sources_number_for_themselves(tmp_path):
+    rows = [VERL, VERL, VERL | {"data_source": "hotpotqa", "question": "Who is it?"}]
+    questions = read_questions([put(tmp_path / "q.jsonl", lines(rows))])
+    assert [q.key for q in questions] == [("nq", "3"), ("hotpotqa", "3")]
+
+
+# -- limits ----------------------------------------------------------------------------------------
+
+
+def test_a_limit_holds_for_each_source_and_does_not_follow_the_order(tmp_path):
+    rows = [
+        {"id": f"{i}", "data_source": source, "question": f"{i}?", "answer": "x"}
+        for source in ("a", "b", "c")
+        for i in range(3 if source == "c" else 200)
+    ]
+    chosen = read_questions([put(tmp_path / "q.jsonl", lines(rows))], limit=10)
+    assert Counter(q.data_source for q in chosen) == {"a": 10, "b": 10, "c": 3}
+    assert max(int(q.index) for q in chosen) > 100
+    assert [int(q.index) for q in chosen[:10]] == sorted(int(q.index) for q in chosen[:10])
+    random.Random(0).shuffle(rows)
+    shuffled = read_questions([put(tmp_path / "q.jsonl", lines(rows))], limit=10)
+    assert {q.key for q in shuffled} == {q.key for q in chosen}
+    everything = read_questions([tmp_path / "q.jsonl"], limit=1000)
+    assert len(everything) == 403
+
+
+@pytest.mark.parametrize("form", ["lines", "list", "parquet"])
+def test_memory_goes_with_the_questions_kept(form, tmp_path):
+    n, filler = 1500, "x" * 20_000
+    rows = [{"question": f"{i}?", "answer": "x", "metadata": filler} for i in range(n)]
+    path = tmp_path / "q"
+    if form == "parquet":
+        pq.write_table(pa.Table.from_pylist(rows), path, row_group_size=100)
+    else:
+        put(path, lines(rows) if form == "lines" else json.dumps(rows))
+    tracemalloc.start()
+    try:
+        assert len(read_questions([path], limit=8)) == 8
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 0.1 * n * len(filler)
+
+
+def test_questions_come_before_the_file_has_been_read(tmp_path):
+    path = put(tmp_path / "q.jsonl", GOOD + "{")
+    questions = iterate_questions(path)
+    assert next(questions)[1].text == "Who?"
+    with pytest.raises(UsageError, match="row 2"):
+        next(questions)
+
+
+# -- what a step draws -----------------------------------------------------------------------------
+
+
+def made_up(n: int) -> list[Question]:
+    return [Question(f"{i}?", ("x",), "made up", str(i)) for i in range(n)]
+
+
+@given(st.integers(1, 40), st.integers(1, 40), st.integers(0, 3))
+def test_epochs_are_permutations_that_need_no_state(total, n, seed):
+    questions, rng = made_up(total), random.Random(0)
+    source = ShuffledQuestions(questions, seed=seed)
+    if n > total:
+        with pytest.raises(UsageError, match=f"takes {n} questions, the training data holds"):
+            source.draw(0, n, rng)
+        return
+    steps = total // n
+    for epoch in range(3):
+        seen = []
+        for step in range(epoch * steps, (epoch + 1) * steps):
+            batch = source.draw(step, n, rng)
+            assert batch == ShuffledQuestions(questions, seed=seed).draw(step, n, rng)
+            seen += batch
+        assert len(set(seen)) == len(seen) == steps * n
+    assert rng.getstate() == random.Random(0).getstate()
+
+
+def test_the_order_changes_with_epoch_and_seed():
+    def order(seed: int, step: int) -> list[str]:
+        source = ShuffledQuestions(made_up(30), seed=seed)
+        return [q.text for q in source.draw(step, 30, random.Random(0))]
+
+    orders = [order(0, 0), order(0, 1), order(1, 0)]
+    assert len(set(map(tuple, orders))) == 3
+    assert all(sorted(o) == sorted(orders[0]) for o in orders)
+
+
+def test_the_world_draws_from_the_steps_own_generator():
+    world = World.real()
+    source = WorldQuestions(world, two_hop=0.5)
+    drawn = source.draw(7, 6, random.Random(3))
+    assert drawn == world.questions(random.Random(3), 6, two_hop=0.5, held_out=False)
+    assert [q.key for q in drawn] == [(q.data_source, q.text) for q in drawn]
+    assert source.held_out(9) == source.held_out(9)
+    assert not set(source.held_out(99)) & set(source.draw(0, 99, random.Random(0)))
+
+
+def test_more_questions_than_the_world_has_are_refused():
+    with pytest.raises(UsageError, match="ask for fewer"):
+        WorldQuestions(World.real(), two_hop=0.65).held_out(100_000)
+
+
+# -- the real files --------------------------------------------------------------------------------
+
+REAL = {
+    "search_r1_mix/train_nq256_hotpot256.parquet": {"nq": 256, "hotpotqa": 256},
+    "search_r1_mix/val_7x16.parquet": dict.fromkeys(
+        ["nq", "triviaqa", "popqa", "hotpotqa", "2wikimultihopqa", "musique", "bamboogle"], 16
+    ),
+    "nq/test_1k.jsonl": {"nq": 1000},
+    "nq/nq_open_test_3610.jsonl.gz": {"google-research-datasets/nq_open": 3610},
+    "triviaqa/test_1k.jsonl": {"triviaqa": 1000},
+    "popqa/test_1k.jsonl": {"popqa": 1000},
+    "hotpotqa/hipporag_train100.json.gz": {"hotpotqa": 100},
+    "hotpotqa/dev_7405_no_context.jsonl.gz": {"hotpotqa/hotpot_qa": 7405},
+    "2wikimultihopqa/dev_12576_no_context.json.gz": {"2wikimultihopqa": 12576},
+    "derived/2wiki_supported_by_hipporag_corpus.jsonl": {"derived": 1155},
+    "musique/hipporag_train100.json.gz": {"musique": 100},
+    "musique/dev_2417_no_context.jsonl.gz": {"bdsaglam/musique": 2417},
+    "bamboogle/test.jsonl": {"bamboogle": 125},
+}
+
+
+@needs_data
+@pytest.mark.parametrize("name", REAL)
+def test_real_files(name):
+    assert DATA is not None
+    questions = read_questions([DATA / name])
+    assert Counter(q.data_source for q in questions) == REAL[name]
+    assert all((q.prompt is not None) == name.endswith(".parquet") for q in questions)
+
+
+@needs_data
+def test_the_training_mix_and_one_benchmark_by_hand():
+    assert DATA is not None
+    path = DATA / "search_r1_mix/train_nq256_hotpot256.parquet"
+    for question, row in zip(read_questions([path]), pq.read_table(path).to_pylist(), strict=True):
+        assert question.text == row["question"]
+        assert list(question.golds) == row["golden_answers"]
+        assert question.index == str(row["extra_info"]["index"])
+        assert list(question.prompt) == [dict(m) for m in row["prompt"]]
+    path = DATA / "nq/nq_open_test_3610.jsonl.gz"
+    first = read_questions([path])[0]
+    assert first.golds == ("14 December 1972 UTC", "December 1972")

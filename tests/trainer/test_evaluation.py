@@ -1,0 +1,168 @@
+"""Evaluation: what is recorded for whom, by any player, on made-up answers and the benchmarks."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import torch
+from data import DATA, needs_data
+from lldscope_trainer.builtin.world import World
+from lldscope_trainer.config import load_config
+from lldscope_trainer.data.datasets import read_questions
+from lldscope_trainer.data.questions import Question
+from lldscope_trainer.environment.protocol import Environment, Episode, Scoring
+from lldscope_trainer.environment.retrieval import Bm25Retriever
+from lldscope_trainer.policy.model import load_policy
+from lldscope_trainer.rollout import evaluation
+from lldscope_trainer.rollout.evaluation import Evaluator
+from lldscope_trainer.rollout.sampler import Sampler
+from lldscope_trainer.rollout.tokens import Rollout, Sampling
+
+import lldscope
+from lldscope.core.errors import UsageError
+from lldscope.runs import open_run
+
+SEVEN = {
+    "nq": "nq/test_1k.jsonl",
+    "triviaqa": "triviaqa/test_1k.jsonl",
+    "popqa": "popqa/test_1k.jsonl",
+    "hotpotqa": "hotpotqa/hipporag_train100.json.gz",
+    "2wikimultihopqa": "2wikimultihopqa/dev_12576_no_context.json.gz",
+    "musique": "musique/hipporag_train100.json.gz",
+    "bamboogle": "bamboogle/test.jsonl",
+}
+QUERY = re.findall(
+    r"```sql\n(.*?)```", (Path(__file__).parents[2] / "docs" / "data.md").read_text("utf-8"), re.S
+)[0]
+
+
+class Echo:
+    """A player whose answer to a question is the text of the question."""
+
+    def __init__(self) -> None:
+        self.sizes: list[int] = []
+
+    def play(self, environment, questions, generator):
+        self.sizes.append(len(questions))
+        return [
+            Rollout(Episode(q, scoring=Scoring(reward="f1", format_reward=0.7),
+                            turns=[f"<answer>{q.text}</answer>"], observations=[""]), [], [])
+            for q in questions
+        ]  # fmt: skip
+
+
+class Keeper(lldscope.NullRecorder):
+    def __init__(self) -> None:
+        self.rows: list[dict] = []
+
+    def evals(self, **columns):
+        self.rows.append(columns)
+
+    def values(self) -> dict[tuple[str, str], tuple[float, int]]:
+        return {(r["data_source"], r["metric"]): (r["value"], r["n"]) for r in self.rows}
+
+
+def asked(source: str, *pairs: tuple[str, str]) -> list[Question]:
+    return [Question(text, (gold,), source, str(i)) for i, (text, gold) in enumerate(pairs)]
+
+
+def test_scores_of_each_source_do_not_depend_on_the_reward():
+    questions = [
+        *asked("a", ("Lima", "the Lima"), ("Lima Peru", "Lima"), ("Oslo", "Lima")),
+        *asked("b", ("no", "no")),
+    ]
+    keeper = Keeper()
+    mean = Evaluator(Echo(), questions).run(None, keeper, 7)
+    assert mean == pytest.approx(2 / 4)
+    assert keeper.values() == {
+        ("a", "em_greedy"): (pytest.approx(1 / 3), 3),
+        ("a", "f1_greedy"): (pytest.approx((1 + 2 / 3) / 3), 3),
+        ("b", "em_greedy"): (1, 1),
+        ("b", "f1_greedy"): (1, 1),
+    }
+    assert {r["step"] for r in keeper.rows} == {7}
+
+
+def test_batches_bound_what_is_played_at_once_and_change_no_score(monkeypatch):
+    questions = asked("a", *((f"{i}", f"{i % 4}") for i in range(10)))
+    whole, parts, told = Keeper(), Keeper(), []
+    Evaluator(Echo(), questions).run(None, whole, 0, name="closed_book")
+    monkeypatch.setattr(evaluation, "BATCH", 4)
+    player = Echo()
+    Evaluator(player, questions).run(
+        None, parts, 0, name="closed_book", on_batch=lambda done, of: told.append((done, of))
+    )
+    assert player.sizes == [4, 4, 2]
+    assert told == [(4, 10), (8, 10), (10, 10)]
+    assert parts.rows == whole.rows
+    assert whole.values()["a", "em_closed_book"] == (0.4, 10)
+
+
+def test_without_questions_nothing_is_recorded():
+    keeper = Keeper()
+    assert Evaluator(Echo(), []).run(None, keeper, 0) is None
+    assert keeper.rows == []
+
+
+def tiny_player(**sampling) -> Sampler:
+    torch.set_num_threads(1)
+    policy = load_policy("tiny", torch.device("cpu"), torch.float32)
+    config = load_config("tiny").to_dict()
+    names = Sampling.__dataclass_fields__
+    return Sampler(policy, Sampling(**{k: v for k, v in config.items() if k in names} | sampling))
+
+
+@pytest.fixture
+def environment() -> Environment:
+    return Environment(Bm25Retriever(World.real().documents), max_turns=2)
+
+
+@needs_data
+def test_seven_benchmarks_are_played_and_recorded(environment, tmp_path):
+    assert DATA is not None
+    questions = read_questions([DATA / file for file in SEVEN.values()], limit=8)
+    player = tiny_player(temperature=0.0, turn_tokens=16)
+    with lldscope.Recorder(tmp_path / "run", name="seven", trainer="test") as recorder:
+        mean = Evaluator(player, questions).run(environment, recorder, 0)
+    run = open_run(tmp_path / "run")
+    rows = run.sql("SELECT data_source, metric, value, n FROM evals").to_dict("records")
+    assert {(r["data_source"], r["metric"]) for r in rows} == {
+        (source, metric) for source in SEVEN for metric in ("em_greedy", "f1_greedy")
+    }
+    assert {r["n"] for r in rows} == {8}
+    exact = [r["value"] for r in rows if r["metric"] == "em_greedy"]
+    assert mean == pytest.approx(sum(exact) / 7)
+
+
+def test_the_averages_of_the_page_count_each_benchmark_once(tmp_path):
+    shares = [1, 0, 1, 1, 0, 1, 0]
+    questions = [
+        question
+        for i, (source, right) in enumerate(zip(SEVEN, shares, strict=True))
+        for question in asked(source, *[("Lima", "Lima" if right else "Oslo")] * (i + 1))
+    ]
+    with lldscope.Recorder(tmp_path / "run", name="seven", trainer="test") as recorder:
+        mean = Evaluator(Echo(), questions).run(None, recorder, 3)
+    assert mean == pytest.approx((1 + 3 + 4 + 6) / 28)  # over questions
+    (row,) = open_run(tmp_path / "run").sql(QUERY).to_dict("records")
+    assert row == {
+        "step": 3,
+        "gen_avg": pytest.approx(2 / 3),
+        "mh_avg": pytest.approx(2 / 4),
+        "avg": pytest.approx(4 / 7),
+    }
+
+
+@needs_data
+def test_search_r1_rows_are_played_with_their_own_prompt(environment):
+    assert DATA is not None
+    questions = read_questions([DATA / "search_r1_mix/val_7x16.parquet"], limit=1)
+    keeper = Keeper()
+    Evaluator(tiny_player(temperature=0.0, sequence_tokens=1200), questions).run(
+        environment, keeper, 0
+    )
+    assert {source for source, _ in keeper.values()} == set(SEVEN)
+    with pytest.raises(UsageError, match="raise sequence_tokens"):
+        Evaluator(tiny_player(sequence_tokens=100), questions).run(environment, keeper, 0)

@@ -1,0 +1,218 @@
+"""The guard: alarms become actions, and the actions really happen."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+from click.testing import CliRunner
+from keeper import SMALL, Keeper
+from lldscope_trainer import cli
+from lldscope_trainer.checkpoint import Checkpoints, find_checkpoint
+from lldscope_trainer.config import load_config
+from lldscope_trainer.guard import Guard
+from lldscope_trainer.loop import train
+from lldscope_trainer.train import Trainer
+from safetensors.torch import load_file
+
+import lldscope
+
+
+def alarm(rule: str = "lld-decay", state: str = "firing", step: int = 2) -> dict:
+    return {
+        "rule": rule, "severity": "warning", "state": state, "step": step, "message": "Δ fell",
+        "episodes": [[step, None]],
+    }  # fmt: skip
+
+
+class Script:
+    """A monitor that says, at its n-th look, what the test wants said."""
+
+    def __init__(self, **news: list[dict]) -> None:
+        self.news = {int(k.removeprefix("look")): v for k, v in news.items()}
+        self.looks = 0
+
+    def look(self):
+        self.looks += 1
+        return "decay", self.news.get(self.looks, [])
+
+    def close(self) -> None: ...
+
+
+def test_what_it_decides():
+    guard = Guard("stop,llds,save", "lld-decay, lld-collapse")
+    assert guard.decide([]) == ((), None)
+    assert guard.decide([alarm("truncation")]) == ((), None)
+    assert guard.decide([alarm()]) == (("llds", "save", "stop"), "lld-decay")
+    assert guard.firing == ("lld-decay", "truncation")
+    assert guard.decide([alarm()]) == ((), None), "it goes on firing: nothing new"
+    assert guard.decide([alarm(state="resolved")]) == ((), None)
+    assert guard.firing == ("truncation",)
+    assert guard.decide([alarm(step=9)]) == (("llds", "save", "stop"), "lld-decay"), "once more"
+    again = alarm() | {"episodes": [[2, 5], [9, 12], [14, None]]}  # resolved between two looks
+    assert guard.decide([again]) == (("llds", "save", "stop"), "lld-decay")
+    off = Guard("off", "lld-decay")
+    assert off.decide([alarm()]) == ((), None)
+    assert (off.firing, off.answered) == (("lld-decay",), ())
+
+
+def test_after_a_resume_what_was_answered_is_not_answered_again():
+    before = Guard("stop", "lld-decay,lld-collapse")
+    before.decide([alarm()])
+    assert before.answered == ("lld-decay",)
+    # A new process knows nothing: its first look tells everything that still fires.
+    guard = Guard("stop", "lld-decay,lld-collapse", before.answered)
+    assert guard.decide([alarm(), alarm("truncation")]) == ((), None)
+    assert guard.decide([alarm("lld-collapse")]) == (("stop",), "lld-collapse")
+    assert guard.decide([alarm(state="resolved")]) == ((), None)
+    assert guard.decide([alarm(step=30)]) == (("stop",), "lld-decay")
+
+
+def test_an_info_is_no_reason_to_call_a_checkpoint_unhealthy():
+    guard = Guard("off", "lld-decay")
+    guard.decide([alarm("lld-stagnation") | {"severity": "info"}])
+    assert guard.firing == ()
+
+
+def test_rolling_back_takes_weights_and_optimizer_back(tmp_path):
+    settings = [*SMALL, "eval_questions=0", "checkpoint_every=2", "guard=rollback,llds",
+                "checkpoints_kept=1", "guard_margin=0", "save_policy=true"]  # fmt: skip
+    keeper = Keeper()
+    # The alarm comes after step 4, the fifth look; the weights go back to those before step 4. The
+    # checkpoint that would be due at 6 must not be healthy while the alarm fires.
+    train(
+        load_config("tiny", [*settings, "steps=5"]), keeper, run_dir=tmp_path,
+        monitor=Script(look5=[alarm()]),
+    )  # fmt: skip
+    # What was gone back to is written down at once: a run killed now must not wake up ill.
+    kinds = [e["kind"] for e in keeper.events]
+    assert kinds == ["checkpoint", "checkpoint", "rollback", "llds", "checkpoint"]
+    newest = find_checkpoint(tmp_path).state
+    assert (newest.step, newest.llds, newest.alarmed) == (5, "action", ("lld-decay",))
+    assert newest.answered == ("lld-decay",)
+    back = keeper.events[2]
+    assert (back["step"], back["to_step"], back["rule"]) == (4, 4, "lld-decay")
+    saved = load_file(tmp_path / "checkpoints/step-00000004/policy/model.safetensors")
+    ended = load_file(tmp_path / "policy/model.safetensors")
+    assert all(torch.equal(saved[name], ended[name]) for name in saved)
+
+    going_on = Keeper()
+    train(
+        load_config("tiny", [*settings, "steps=6"]), going_on, run_dir=tmp_path / "b",
+        monitor=Script(look5=[alarm()]),
+    )  # fmt: skip
+    before, after = going_on.rows("steps")[4], going_on.rows("steps")[5]
+    assert before["loss_llds"] is None
+    assert after["loss_llds"] is not None, "the guard switched LLDS on"
+    assert after["policy_version"] == before["policy_version"], "the weights are those of step 4"
+
+
+def test_what_was_given_up_is_no_checkpoint_any_more(tmp_path):
+    """One made within the margin, before the alarm fired, looks healthy once the margin is over."""
+    keeper = Keeper()
+    later = alarm("lld-collapse", step=7)
+    train(
+        load_config("tiny", [*SMALL, "eval_questions=0", "checkpoint_every=2", "guard=rollback",
+                             "checkpoints_kept=2", "guard_margin=3", "steps=8"]),
+        keeper, run_dir=tmp_path, monitor=Script(look5=[alarm(step=4)], look8=[later]),
+    )  # fmt: skip
+    back = [(e["step"], e["to_step"]) for e in keeper.events if e["kind"] == "rollback"]
+    assert back == [(4, 2), (7, 2)], "not to the ill weights of step 4"
+    steps = [c.state.step for c in Checkpoints(tmp_path, 1).all()]
+    assert steps == [2, 8]
+
+
+@pytest.mark.parametrize(
+    ("given", "in_force"),
+    [
+        ([], ("action", 0.2)),
+        (["llds=off"], ("off", 0.2)),
+        (["llds_coefficient=0.4"], ("action", 0.4)),
+        (["llds=token", "llds_coefficient=0.3"], ("token", 0.3)),
+    ],
+)
+def test_what_a_resume_asks_for_goes_before_what_the_guard_did(tmp_path, given, in_force):
+    run = tmp_path / "run"
+    arguments = [*SMALL, "eval_questions=0", "guard=llds,stop", "steps=9", "--run", str(run)]
+    monitor = Script(look1=[alarm()])
+    result = CliRunner().invoke(cli.train, ["tiny", *arguments], obj={"monitor": lambda _: monitor})
+    assert result.exit_code == cli.STOPPED_BY_GUARD, result.output
+    _, checkpoint = cli._resumed(run, given[0] if given else None, tuple(given[1:]))
+    trainer = Trainer(load_config("tiny", SMALL), Keeper(), checkpoint=checkpoint)
+    assert (trainer.updater.llds_gate, trainer.updater.llds_coefficient) == in_force
+
+
+def test_an_alarm_that_does_not_exist_is_refused(lldscope_command, tmp_path):
+    done = lldscope_command(
+        "train", "tiny", "guard=stop", "guard_on=lld_decay", "--run", tmp_path / "run"
+    )
+    assert done.returncode == 2
+    assert "there is no alarm 'lld_decay'; there are lld-stagnation, lld-decay," in done.stderr
+    assert not (tmp_path / "run").exists()
+
+
+def test_without_a_healthy_checkpoint_it_says_so(tmp_path):
+    keeper = Keeper()
+    reports = []
+    train(
+        load_config("tiny", [*SMALL, "eval_questions=0", "checkpoint_every=2", "guard=rollback",
+                             "steps=1"]),
+        keeper, run_dir=tmp_path, monitor=Script(look1=[alarm()]), on_step=reports.append,
+    )  # fmt: skip
+    assert [e["kind"] for e in keeper.events] == ["rollback_failed"]
+    assert "no healthy checkpoint" in reports[0].notes[0]
+
+
+def test_raising_lambda_of_a_run_that_has_llds_already(tmp_path):
+    keeper = Keeper()
+    train(
+        load_config("tiny", [*SMALL, "eval_questions=0", "guard=llds", "guard_coefficient=0.5",
+                             "llds=response", "llds_coefficient=0.1", "steps=2"]),
+        keeper, monitor=Script(look1=[alarm()]),
+    )  # fmt: skip
+    (event,) = keeper.events
+    assert (event["kind"], event["gate"], event["coefficient"]) == ("llds", "response", 0.5)
+
+
+def test_stopping_ends_the_run_as_stopped_and_can_be_resumed(tmp_path):
+    run = tmp_path / "run"
+    arguments = [*SMALL, "eval_questions=0", "guard=stop", "steps=9", "--run", str(run)]
+    monitor = Script(look2=[alarm("lld-collapse") | {"severity": "critical"}])
+    result = CliRunner().invoke(cli.train, ["tiny", *arguments], obj={"monitor": lambda _: monitor})
+    assert result.exit_code == cli.STOPPED_BY_GUARD, result.output
+    assert "the guard stopped the run at step 1: lld-collapse fires" in result.stderr
+    info = json.loads((run / "run.json").read_text())
+    assert info["status"] == "stopped"
+    assert "lld-collapse" in info["reason"]
+    result = CliRunner().invoke(
+        cli.train, ["--resume", "--run", str(run), "guard=off", "steps=3"], obj=None
+    )
+    assert result.exit_code == 0, result.output
+    assert lldscope.open_run(run).signals()["step"].tolist() == [0, 1, 2]
+
+
+@pytest.mark.slow
+def test_a_real_alarm_rolls_a_real_run_back(tmp_path):
+    """A learning rate that ruins the tiny policy: the alarm is raised by the analyzer, from rows
+    on disk, while training runs."""
+    from lldscope.monitor.follow import Monitor
+
+    run = tmp_path / "run"
+    result = CliRunner().invoke(
+        cli.train,
+        ["tiny", "prompts=2", "group_size=8", "updates=4", "eval_questions=0", "lr=3e-3",
+         "sequence_tokens=160",
+         "steps=60", "checkpoint_every=4", "guard=rollback,llds,stop", "tokens_every=0",
+         "guard_on=lld-decay,lld-collapse,entropy-surge,reward-crash", "guard_margin=8",
+         "--run", str(run)],
+        obj={"monitor": lambda path: Monitor(path, every=0.5)},
+    )  # fmt: skip
+    assert result.exit_code == cli.STOPPED_BY_GUARD, result.output
+    events = lldscope.open_run(run).events()
+    kinds = [e["kind"] for e in events]
+    assert "rollback" in kinds
+    assert "guard_stop" in kinds
+    back = next(e for e in events if e["kind"] == "rollback")
+    assert back["to_step"] <= back["step"] + 1 - 8
+    assert "rolled back to the weights before step" in result.stderr

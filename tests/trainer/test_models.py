@@ -1,0 +1,428 @@
+"""Policies from Hugging Face directories: loading, scoring, sampling, precision, adapters."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from lldscope_trainer.builtin.tiny import train_tokenizer
+from lldscope_trainer.builtin.world import World
+from lldscope_trainer.environment.protocol import Environment, prompt_text
+from lldscope_trainer.environment.retrieval import Bm25Retriever
+from lldscope_trainer.policy.logprobs import action_logps, action_scores, head_logits, pad
+from lldscope_trainer.policy.model import Policy, load_policy
+from lldscope_trainer.rollout.sampler import Sampler
+from lldscope_trainer.rollout.tokens import Rollout, Sampling
+from safetensors.torch import load_file, save_file
+from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+from transformers import (
+    Gemma2Config,
+    Gemma2ForCausalLM,
+    LlamaConfig,
+    LlamaForCausalLM,
+    LlamaTokenizer,
+    Qwen2Config,
+    Qwen2ForCausalLM,
+    Qwen2Tokenizer,
+)
+
+from lldscope.core.errors import UsageError
+from lldscope.losses.llds import llds_loss
+
+CPU = torch.device("cpu")
+TEMPLATE = (
+    "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}<eos>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|assistant|>{% endif %}"
+)
+SIZES = {
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 512,
+}
+KINDS = {
+    "llama": (LlamaConfig, LlamaForCausalLM, {"head_dim": 16}),
+    "qwen2": (Qwen2Config, Qwen2ForCausalLM, {}),
+    "gemma2": (Gemma2Config, Gemma2ForCausalLM, {"head_dim": 8, "final_logit_softcapping": 0.1}),
+}
+
+
+@pytest.fixture(scope="module")
+def make(tmp_path_factory) -> Callable[..., Path]:
+    """Write a model directory with random weights; again with the same arguments gives the same."""
+    tokenizer = train_tokenizer(400)
+    made: dict[tuple, Path] = {}
+
+    def write(kind: str = "llama", tied: bool = True, chat: bool = False) -> Path:
+        if (kind, tied, chat) in made:
+            return made[kind, tied, chat]
+        config, model, more = KINDS[kind]
+        torch.manual_seed(3)
+        random_model = model(
+            config(
+                vocab_size=len(tokenizer), tie_word_embeddings=tied, bos_token_id=None,
+                eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id,
+                **SIZES, **more,
+            )
+        )  # fmt: skip
+        with torch.no_grad():  # sure of itself, so that errors show
+            random_model.get_output_embeddings().weight *= 8
+        directory = tmp_path_factory.mktemp("models") / f"{kind}-{tied}-{chat}"
+        random_model.save_pretrained(directory)
+        tokenizer.chat_template = TEMPLATE if chat else None
+        tokenizer.save_pretrained(directory)
+        made[kind, tied, chat] = directory
+        return directory
+
+    return write
+
+
+def play(policy: Policy, *, questions: int = 3, turn_tokens: int) -> list[Rollout]:
+    world = World.real()
+    environment = Environment(Bm25Retriever(world.documents), max_turns=1)
+    sampler = Sampler(policy, Sampling(turn_tokens=turn_tokens))
+    asked = world.questions(random.Random(0), questions)
+    return sampler.play(environment, asked, torch.Generator().manual_seed(0))
+
+
+@pytest.mark.parametrize("chat", [False, True])
+@pytest.mark.parametrize("tied", [False, True])
+@pytest.mark.parametrize("kind", ["llama", "qwen2"])
+def test_sampler_and_scorer_agree_with_a_plain_forward(make, kind, tied, chat):
+    policy = load_policy(str(make(kind, tied, chat)), CPU)
+    model = policy.model
+    assert (model.get_output_embeddings().weight is model.get_input_embeddings().weight) == tied
+    for rollout in play(policy, turn_tokens=6):
+        text = policy.decode(rollout.ids)
+        prompt = prompt_text(rollout.episode.question.text)
+        assert text.startswith(f"<|user|>{prompt}<eos>\n<|assistant|>" if chat else prompt)
+        ids = torch.tensor([rollout.ids])
+        mask = torch.tensor([[int(a >= 0) for a in rollout.action]])
+        with torch.no_grad():
+            logps = policy.model(ids).logits[0].double().log_softmax(-1)
+            scored = action_logps(policy.model, ids, mask)[0]
+        assert sum(a >= 0 for a in rollout.action) >= 2
+        assert rollout.logp is not None
+        for t, action in enumerate(rollout.action):
+            expected = logps[t - 1, rollout.ids[t]].item() if action >= 0 else 0.0
+            assert rollout.logp[t] == pytest.approx(expected, abs=1e-4)
+            assert scored[t].item() == pytest.approx(expected, abs=1e-4)
+
+
+def llama_2_tokenizer() -> LlamaTokenizer:
+    """▁ for a space and bytes for what it does not know, as SentencePiece makes them."""
+    tokenizer = Tokenizer(models.BPE(byte_fallback=True, unk_token="<unk>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="first", split=False)
+    trainer = trainers.BpeTrainer(
+        vocab_size=340,
+        special_tokens=["<unk>", "<s>", "</s>", *(f"<0x{i:02X}>" for i in range(256))],
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(["the capital of the <search> <answer>"] * 9, trainer)
+    trained = json.loads(tokenizer.to_str())["model"]
+    return LlamaTokenizer(vocab=trained["vocab"], merges=[tuple(m) for m in trained["merges"]])
+
+
+def qwen2_tokenizer() -> Qwen2Tokenizer:
+    trained = json.loads(train_tokenizer(400).backend_tokenizer.to_str())["model"]
+    merges = [tuple(m) for m in trained["merges"]]
+    special = {"eos_token": "<eos>", "pad_token": "<pad>", "unk_token": None}
+    return Qwen2Tokenizer(vocab=trained["vocab"], merges=merges, **special)
+
+
+@pytest.mark.parametrize("tokenizer", [llama_2_tokenizer, qwen2_tokenizer, train_tokenizer])
+def test_tokenizers_of_every_kind_give_texts_back(make, tmp_path, tokenizer):
+    saved = tokenizer() if tokenizer is not train_tokenizer else train_tokenizer(400)
+    saved.save_pretrained(tmp_path)
+    for name in ("config.json", "model.safetensors"):
+        shutil.copy(make("llama") / name, tmp_path)
+    policy = load_policy(str(tmp_path), CPU)
+    text = "<search> the São Tomé</search>\n\n<information>Doc 1(Title: x) 3.5%\n</information>"
+    assert policy.encode(text) == saved(text, add_special_tokens=False)["input_ids"]
+    assert policy.decode(policy.encode(text)) == text
+    assert policy.eos_id == saved.eos_token_id
+
+
+# ---- directories that must not load -------------------------------------------------------------
+
+
+def remove(name: str) -> Callable[[Path], None]:
+    return lambda directory: (directory / name).unlink()
+
+
+def write(name: str, text: str) -> Callable[[Path], object]:
+    return lambda directory: (directory / name).write_text(text)
+
+
+def edit(name: str, **changes: object) -> Callable[[Path], None]:
+    def change(directory: Path) -> None:
+        values = json.loads((directory / name).read_text())
+        (directory / name).write_text(json.dumps(values | changes))
+
+    return change
+
+
+def truncate(directory: Path) -> None:
+    weights = directory / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-100])
+
+
+def pickle_only(directory: Path) -> None:
+    torch.save(load_file(directory / "model.safetensors"), directory / "pytorch_model.bin")
+    (directory / "model.safetensors").unlink()
+
+
+def lose_a_weight(directory: Path) -> None:
+    weights = load_file(directory / "model.safetensors")
+    del weights["model.layers.1.mlp.up_proj.weight"]
+    save_file(weights, directory / "model.safetensors", metadata={"format": "pt"})
+
+
+def lose_a_shard(directory: Path) -> None:
+    model = LlamaForCausalLM.from_pretrained(directory)
+    (directory / "model.safetensors").unlink()
+    model.save_pretrained(directory, max_shard_size="20KB")
+    sorted(directory.glob("*.safetensors"))[1].unlink()
+
+
+def own_code(directory: Path) -> None:
+    edit("config.json", model_type="own", auto_map={"AutoConfig": "own.C"})(directory)
+    (directory / "own.py").write_text(f"open({str(directory / 'executed')!r}, 'w')")
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (remove("config.json"), r"no Hugging Face model directory \(with config.json\)"),
+        (write("config.json", "{"), "not a valid JSON"),
+        (write("config.json", "{}"), "model_type"),
+        (remove("model.safetensors"), r"no weights .* \(\*\.safetensors"),
+        (pickle_only, "pickled .bin weights are not read"),
+        (truncate, "SafetensorError"),
+        (lose_a_weight, "1 weights are missing, .*layers.1.mlp.up_proj.weight"),
+        (lose_a_shard, "model-00002-of-"),
+        (edit("config.json", hidden_size=64), "it cannot be used"),
+        (own_code, "custom code"),
+        (remove("tokenizer.json"), r"no tokenizer .* \(one of tokenizer.json"),
+        (write("tokenizer.json", '{"model": 1}'), "its tokenizer cannot be used"),
+        (write("chat_template.jinja", "{% if %}"), "TemplateSyntaxError"),
+    ],
+)
+def test_damaged_directories_are_refused_by_name(make, tmp_path, damage, message):
+    directory = tmp_path / "model"
+    shutil.copytree(make("llama"), directory)
+    damage(directory)
+    with pytest.raises(UsageError, match=rf"(?s)model=\S*{tmp_path.name}/model: .*{message}"):
+        load_policy(str(directory), CPU)
+    assert not (directory / "executed").exists()
+
+
+def test_a_tokenizer_of_another_model_is_refused(make, tmp_path):
+    train_tokenizer(500).save_pretrained(tmp_path)
+    for name in ("config.json", "model.safetensors"):
+        shutil.copy(make("llama") / name, tmp_path)
+    with pytest.raises(UsageError, match="500 tokens but the model only 400"):
+        load_policy(str(tmp_path), CPU)
+
+
+def test_a_model_that_caps_its_logits_is_refused(make):
+    # Head after decoder is not all of Gemma 2: it would load, sample and train on wrong numbers.
+    with pytest.raises(UsageError, match="not those of its output layer"):
+        load_policy(str(make("gemma2")), CPU)
+
+
+# ---- bfloat16 -----------------------------------------------------------------------------------
+
+
+def random_batch(seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
+    ids = torch.randint(10, 400, (3, 12), generator=torch.Generator().manual_seed(seed))
+    mask = torch.ones_like(ids)
+    mask[:, :4] = 0
+    return ids, mask
+
+
+def test_bfloat16_computes_so_but_keeps_float32_weights_and_logits(make):
+    directory = str(make("qwen2"))
+    policy, exact = load_policy(directory, CPU, torch.bfloat16), load_policy(directory, CPU)
+    assert {p.dtype for p in policy.model.parameters()} == {torch.float32}
+    ids, mask = random_batch()
+    seen = []
+    layer = policy.model.get_decoder().layers[0].mlp.up_proj
+    hook = layer.register_forward_hook(lambda *call: seen.append(call[-1].dtype))
+    got = action_scores(policy.model, ids, mask, entropy=True, error_norm=True)
+    hook.remove()
+    assert seen == [torch.bfloat16]
+    assert [t.dtype for t in got] == [torch.float32] * 3
+    # Rounded somewhere, so not equal; but only in the decoder, so close.
+    off = (got.logp - action_logps(exact.model, ids, mask)).abs().max()
+    assert 0 < off < 0.2
+    with policy.compute():
+        hidden = policy.model.get_decoder()(input_ids=ids).last_hidden_state
+        logits = head_logits(policy.model, hidden)
+    assert logits.dtype == torch.float32
+    assert torch.equal(logits, policy.model.get_output_embeddings()(hidden.float()))
+
+
+def test_the_head_computes_in_float32_though_all_weights_are_bfloat16(make):
+    # As DeepSpeed leaves them. A bfloat16 product is off by up to 1/512 of each logit.
+    model = load_policy(str(make("qwen2")), CPU).model.to(torch.bfloat16)
+    hidden = torch.randn(64, model.config.hidden_size, dtype=torch.bfloat16)
+    weight = model.get_output_embeddings().weight
+    exact = hidden.double() @ weight.double().T
+    assert (head_logits(model, hidden) - exact).abs().max() < 1e-5
+    assert ((hidden @ weight.T) - exact).abs().max() > 1e-4
+
+
+def test_sampler_and_scorer_agree_in_bfloat16_up_to_its_rounding(make):
+    policy = load_policy(str(make("qwen2")), CPU, torch.bfloat16)
+    exact = load_policy(str(make("qwen2")), CPU)
+    for rollout in play(policy, turn_tokens=6):
+        ids = torch.tensor([rollout.ids])
+        mask = torch.tensor([[int(a >= 0) for a in rollout.action]])
+        kept = torch.tensor(rollout.logp)
+        assert (kept - action_logps(policy.model, ids, mask)[0]).abs().max() < 0.1
+        assert (kept - action_logps(exact.model, ids, mask)[0]).abs().max() > 0
+
+
+@pytest.mark.parametrize(("dtype", "band"), [(torch.float32, 1e-4), (torch.bfloat16, 0.1)])
+def test_rounding_alone_opens_strict_gates_and_a_dead_band_shuts_them(dtype, band):
+    # The weights are those that sampled, so nothing was lost that LLDS could preserve.
+    policy = load_policy("tiny", CPU, dtype)
+    rollouts = play(policy, questions=32, turn_tokens=40)
+    ids = pad([r.ids for r in rollouts], 0, CPU)
+    mask = pad([[int(a >= 0) for a in r.action] for r in rollouts], 0, CPU)
+    old = pad([r.logp or [] for r in rollouts], 0.0, CPU)
+    new = action_logps(policy.model, ids, mask)
+    told = []
+    for dead_band in (0.0, band):
+        leaf = new.detach().requires_grad_()
+        options: dict = {"gate": "action", "coefficient": 1.0, "dead_band": dead_band}
+        llds_loss(leaf, old, mask, torch.ones(len(rollouts)), **options).loss.backward()
+        told.append((leaf.grad != 0).sum().item() / mask.sum().item())
+    print(f"\n{dtype}: {told[0]:.0%} of tokens told by rounding, {told[1]:.0%} with a dead band")
+    assert told[0] > 0.1
+    assert told[1] == 0
+
+
+def test_an_update_of_one_millionth_moves_every_weight(make):
+    policy = load_policy(str(make("qwen2")), CPU, torch.bfloat16)
+    before = {n: p.detach().clone() for n, p in policy.model.named_parameters()}
+    optimizer = torch.optim.AdamW(policy.model.parameters(), lr=1e-6)
+    ids, mask = random_batch()
+    action_logps(policy.model, ids, mask).sum().backward()
+    optimizer.step()
+    for name, parameter in policy.model.named_parameters():
+        told = parameter.grad.abs() > 1e-4  # tokens that do not occur have no gradient
+        moved = (parameter.detach() - before[name]).abs()
+        assert told.any()
+        assert (moved[told] > 0).float().mean() > 0.99, name
+        assert moved.max() < 2e-6
+        # The same step on bfloat16 weights is lost where weights are of ordinary size.
+        large = told & (before[name].abs() > 1e-3)
+        rounded = before[name].bfloat16()
+        assert torch.equal((rounded - 1e-6)[large], rounded[large])
+
+
+def test_without_it_nothing_is_autocast(make):
+    policy = load_policy(str(make("llama")), CPU)
+    with policy.compute():
+        assert not torch.is_autocast_enabled("cpu")
+
+
+# ---- gradient checkpointing ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_gradient_checkpointing_saves_memory_and_changes_nothing(make, dtype):
+    ids, mask = random_batch()
+    results = []
+    for on in (False, True):
+        policy = load_policy(str(make("llama")), CPU, dtype, gradient_checkpointing=on)
+        weights = {p.untyped_storage().data_ptr() for p in policy.model.parameters()}
+        kept: dict[int, int] = {}
+
+        def keep(tensor, kept=kept, weights=weights):
+            storage = tensor.untyped_storage()
+            if storage.data_ptr() not in weights:
+                kept[storage.data_ptr()] = storage.nbytes()
+            return tensor
+
+        with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+            logps = action_logps(policy.model, ids, mask)
+        logps.sum().backward()
+        assert not any(module.training for module in policy.model.modules())
+        gradients = {n: p.grad for n, p in policy.model.named_parameters()}
+        results.append((sum(kept.values()), logps.detach(), gradients))
+    (plain, logps, gradients), (saving, same_logps, same_gradients) = results
+    assert saving < 0.8 * plain
+    assert torch.equal(logps, same_logps)
+    for name, gradient in gradients.items():
+        assert torch.allclose(gradient, same_gradients[name], rtol=1e-5, atol=1e-6), name
+
+
+def test_sampling_keeps_its_cache_under_gradient_checkpointing(make):
+    found = []
+    for on in (False, True):
+        policy = load_policy(str(make("llama")), CPU, gradient_checkpointing=on)
+        found.append([(r.ids, r.logp) for r in play(policy, turn_tokens=5)])
+    assert found[0] == found[1]
+
+
+# ---- adapters -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("tied", [False, True])
+@pytest.mark.parametrize("kind", ["llama", "qwen2"])
+def test_adapters_train_alone_and_merge_into_ordinary_weights(make, tmp_path, kind, tied):
+    pytest.importorskip("peft")
+    directory = make(kind, tied)
+    plain = load_policy(str(directory), CPU)
+    policy = load_policy(str(directory), CPU, lora_rank=2, lora_alpha=4.0)
+    ids, mask = random_batch()
+    start = action_logps(plain.model, ids, mask)
+    assert torch.equal(action_logps(policy.model, ids, mask), start)  # B = 0: no change yet
+    trained = {n: p for n, p in policy.model.named_parameters() if p.requires_grad}
+    assert all(".lora_" in name for name in trained)
+    assert len(trained) == 2 * 2 * 7  # A and B, layers, linear layers of each
+    optimizer = torch.optim.AdamW(trained.values(), lr=1e-2)
+    for _ in range(3):
+        optimizer.zero_grad()
+        (-action_logps(policy.model, ids, mask).sum()).backward()
+        optimizer.step()
+    after = action_logps(policy.model, ids, mask).detach()
+    assert after.sum() > start.sum() + 1
+
+    original, merged = dict(plain.named_weights()), dict(policy.named_weights())
+    assert original.keys() == merged.keys()
+    changed = {name for name in merged if not torch.equal(merged[name], original[name])}
+    assert changed == {name for name in merged if "_proj.weight" in name}
+    policy.save(tmp_path)
+    loaded = load_policy(str(tmp_path), CPU)
+    assert type(loaded.model) is type(plain.model)
+    assert torch.allclose(action_logps(loaded.model, ids, mask), after, atol=1e-4)
+
+
+def test_adapters_start_alike_in_every_process_and_leave_the_generator_alone(make):
+    pytest.importorskip("peft")
+    states = []
+    for seed in (1, 2):
+        torch.manual_seed(seed)
+        expected = torch.random.get_rng_state()
+        model = load_policy(str(make("llama")), CPU, lora_rank=2).model
+        states.append(model.state_dict())
+        assert torch.equal(torch.random.get_rng_state(), expected)
+    assert all(torch.equal(a, b) for a, b in zip(*(s.values() for s in states), strict=True))
+
+
+def test_adapters_without_peft_say_what_to_install(make, monkeypatch):
+    monkeypatch.setitem(sys.modules, "peft", None)
+    with pytest.raises(UsageError, match=r"lora_rank=2 needs .* pip install 'lldscope\[lora\]'"):
+        load_policy(str(make("llama")), CPU, lora_rank=2)

@@ -1,0 +1,295 @@
+"""Probes against plain loops, and what real training steps record of them."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from keeper import SMALL, Keeper
+from lldscope_trainer.algorithms.rescore import mixed_groups
+from lldscope_trainer.checkpoint import find_checkpoint
+from lldscope_trainer.config import load_config
+from lldscope_trainer.loop import train
+from lldscope_trainer.policy import logprobs as scoring
+from lldscope_trainer.policy.logprobs import action_logps
+from lldscope_trainer.policy.model import load_policy
+from lldscope_trainer.probes import Kept, Probes, probe_group
+from lldscope_trainer.rollout.batch import Batch
+
+import lldscope
+
+SETTINGS = [*SMALL, "probes_every=2", "eval_questions=24"]
+
+
+@pytest.fixture(scope="module")
+def policy():
+    return load_policy("tiny", torch.device("cpu"))
+
+
+@pytest.fixture(scope="module")
+def trained() -> Keeper:
+    keeper = Keeper()
+    train(load_config("tiny", [*SETTINGS, "steps=5", "lr=1e-3"]), keeper)
+    return keeper
+
+
+def made_up_group(seed: int) -> tuple[torch.Tensor, torch.Tensor, list[bool]]:
+    """Five short responses of a question, ragged, with gaps (tool text)."""
+    generator = torch.Generator().manual_seed(seed)
+    lengths = [14, 9, 17, 12, 10]
+    ids = torch.zeros(5, max(lengths), dtype=torch.int64)
+    mask = torch.zeros_like(ids)
+    for row, length in enumerate(lengths):
+        ids[row, :length] = torch.randint(20, 60, (length,), generator=generator)
+        mask[row, 4:length] = (torch.rand(length - 4, generator=generator) < 0.7).long()
+        mask[row, 4] = 1
+    return ids, mask, [seed % 2 == 0, True, False, False, seed % 3 == 0]
+
+
+def twin(policy, ids, mask, correct) -> tuple[float, list[float], float]:
+    """The double sums of arXiv 2505.18830, one pair of tokens at a time, in Python floats."""
+    tokens = []  # (row, error over the kept vocabulary, hidden state)
+    kept = sorted({int(y) for row, m in zip(ids, mask, strict=True) for y in row[m.bool()]})
+    with torch.no_grad():
+        for row in range(len(ids)):
+            out = policy.model(input_ids=ids[row : row + 1], output_hidden_states=True)
+            for t in range(1, ids.shape[1]):
+                if not mask[row, t]:
+                    continue
+                probs = out.logits[0, t - 1].softmax(-1)
+                error = [float(v == ids[row, t]) - float(probs[v]) for v in kept]
+                tokens.append((row, error, out.hidden_states[-1][0, t - 1].tolist()))
+
+    def dot(a: list[float], b: list[float]) -> float:
+        return math.fsum(x * y for x, y in zip(a, b, strict=True))
+
+    def influence(error, hidden) -> float:
+        return math.fsum(dot(error, g) * dot(hidden, h) for row, g, h in tokens if correct[row])
+
+    scores: list[list[float]] = [[] for _ in ids]
+    hiddens: list[list[list[float]]] = [[] for _ in ids]
+    for row, error, hidden in tokens:
+        scores[row].append(influence(error, hidden))
+        hiddens[row].append(hidden)
+    means = [[math.fsum(x) / len(x) for x in zip(*h, strict=True)] for h in hiddens]
+    classes = [[m for m, c in zip(means, correct, strict=True) if c == k] for k in (True, False)]
+    centres = [[sum(x) for x in zip(*own, strict=True)] for own in classes]
+    norms = [math.sqrt(dot(c, c)) for c in centres]
+    p = sum(correct) / len(correct)
+    weight = {True: -(1 - p) / math.sqrt(p * (1 - p)), False: p / math.sqrt(p * (1 - p))}
+    gwhes = sum(weight[correct[row]] * s for row, own in enumerate(scores) for s in own)
+    return (
+        dot(*centres) / (norms[0] * norms[1]),
+        [math.fsum(own) / len(own) for own in scores],
+        gwhes / sum(correct),
+    )
+
+
+@pytest.mark.parametrize("logits_bytes", [None, 7 * 4 * 1200], ids=["whole", "in chunks"])
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_twin(policy, seed, logits_bytes, monkeypatch):
+    if logits_bytes:
+        monkeypatch.setattr(scoring, "LOGITS_BYTES", logits_bytes)
+    ids, mask, correct = made_up_group(seed)
+    with torch.inference_mode():
+        found = probe_group(policy.model, ids, mask, torch.tensor(correct))
+    similarity, influence, gwhes = twin(policy, ids, mask, correct)
+    assert found.similarity == pytest.approx(similarity, abs=1e-5)
+    assert found.influence.tolist() == pytest.approx(influence, rel=2e-4, abs=1e-3)
+    assert found.gwhes == pytest.approx(gwhes, rel=2e-4)
+
+
+def test_influence_is_what_an_update_of_the_head_does():
+    """Pushing an incorrect response down by a small step on the head changes the log-probability
+    of the correct ones by −s, to first order: the sign and the scale of the influence are real."""
+    policy = load_policy("tiny", torch.device("cpu"))
+    made_up, marked, _ = made_up_group(1)
+    # Three more responses hold every token there is: with nothing left out the identity is exact.
+    ids, mask = torch.zeros(2, 6, 401, dtype=torch.int64)
+    ids[:3, : made_up.shape[1]], mask[:3, : made_up.shape[1]] = made_up[:3], marked[:3]
+    ids[3:, 1:], mask[3:, 1:] = torch.arange(1200).view(3, 400), 1
+    correct = torch.arange(6) == 0
+    head = policy.model.get_output_embeddings().weight
+    before = policy.model.get_decoder()(input_ids=ids, use_cache=False).last_hidden_state.detach()
+
+    def logp(rows: list[int]) -> torch.Tensor:
+        logps = (before[rows, :-1] @ head.T).log_softmax(-1)
+        chosen = logps.gather(-1, ids[rows, 1:, None])[..., 0]
+        return (chosen * mask[rows, 1:]).sum()
+
+    (pulled,) = torch.autograd.grad(logp([0]), head)
+    (pushed,) = torch.autograd.grad(logp([2]), head)
+    exact = float((pulled * pushed).sum())
+    with torch.inference_mode():
+        found = probe_group(policy.model, ids, mask, correct)
+    assert exact > 0
+    assert float(found.influence[2]) * int(mask[2].sum()) == pytest.approx(exact, rel=1e-4)
+
+
+def test_alike_and_opposite_responses(policy):
+    """A correct response that is also an incorrect one: cosine 1, and its influence is all it can
+    be, that of the correct response on itself."""
+    ids, mask, _ = made_up_group(0)
+    ids[1], mask[1] = ids[0], mask[0]
+    with torch.inference_mode():
+        found = probe_group(policy.model, ids[:2], mask[:2], torch.tensor([True, False]))
+    assert found.similarity == pytest.approx(1, abs=1e-5)
+    assert found.influence[0] == pytest.approx(float(found.influence[1]))
+    assert found.influence[0] > 0
+    assert found.gwhes == pytest.approx(0, abs=1e-4 * float(found.influence[0]) * mask.shape[1])
+
+
+def test_mixed_groups_come_whole_and_in_order():
+    correct = [bool(c) for c in (1, 1, 0, 1, 0, 0, 1, 0)]
+    groups = [4, 4, 7, 7, 2, 2, 9, 9]
+    assert mixed_groups(correct, groups) == [[2, 3], [6, 7]]
+
+
+def test_a_kept_response_reads_as_written():
+    kept = Kept([5, 0, 17, 1199], [0, 0, 1, 1])
+    assert str(kept) == "5 0 17* 1199*"
+    assert Kept.read(str(kept)) == kept
+
+
+# -- in training ----------------------------------------------------------------------------------
+
+
+def test_rows_of_a_run(trained):
+    rows = [r for r in trained.rows("probes") if r["probe"] != "retokenisation_drift"]
+    assert {r["step"] for r in rows} == {0, 2, 4}
+    responses = {(r["step"], r["response_id"]): r for r in trained.rows("responses")}
+    for probe in ("hidden_similarity", "gwhes", "nthr_influence", "probe_set_logp"):
+        own = [r for r in rows if r["probe"] == probe]
+        assert own, probe
+        assert all(math.isfinite(r["value"]) for r in own)
+    for step in (0, 2, 4):
+        groups = [r["group_id"] for r in rows if r["step"] == step and r["probe"] == "gwhes"]
+        assert 1 <= len(set(groups)) == len(groups) <= 2
+        influence = [r for r in rows if r["step"] == step and r["probe"] == "nthr_influence"]
+        for group in groups:
+            classes = {r["correct"] for k, r in responses.items() if k[0] == step
+                       and r["group_id"] == group}  # fmt: skip
+            assert classes == {True, False}
+            wrong = {k[1] for k, r in responses.items() if k[0] == step
+                     and r["group_id"] == group and not r["correct"]}  # fmt: skip
+            assert {r["response_id"] for r in influence if r["group_id"] == group} == wrong
+        assert {r["group_id"] for r in influence} == set(groups)
+    similar = [r["value"] for r in rows if r["probe"] == "hidden_similarity"]
+    assert all(0 < s <= 1 for s in similar), "responses to one question, in one policy"
+
+
+def test_the_fixed_set_is_the_correct_ones_of_the_first_evaluation(trained):
+    values: dict[int, dict[int, float]] = {}
+    for r in trained.rows("probes"):
+        if r["probe"] == "probe_set_logp":
+            assert "group_id" not in r
+            values.setdefault(r["step"], {})[r["response_id"]] = r["value"]
+    em = [r for r in trained.rows("evals") if r["step"] == 0 and r["metric"] == "em_greedy"]
+    n_correct = round(sum(r["value"] * r["n"] for r in em))
+    assert 0 < n_correct < 24
+    assert all(set(v) == set(range(n_correct)) for v in values.values())
+    first, last = values[0], values[4]
+    assert all(-60 < value < 0 for value in first.values())
+    assert first != last, "the policy has moved, the set has not"
+
+
+def test_the_set_is_scored_like_any_response(policy):
+    """Σ log π of the kept tokens, whatever they are padded with."""
+    config = load_config("tiny", SETTINGS)
+    probes = Probes(config, policy)
+    generator = random.Random(0)
+    kept = []
+    for n in (12, 30, 7, 19, 25, 9, 14, 21, 11):
+        ids = [generator.randrange(1200) for _ in range(n)]
+        kept.append(Kept(ids, [int(t > 3 and t % 3 > 0) for t in range(n)]))
+    probes.restore([str(k) for k in kept])
+    keeper = Keeper()
+    batch = made_up_batch()
+    probes.record(keeper, 0, batch, [False] * 4, [0, 0, 1, 1])
+    found = [r["value"] for r in keeper.rows("probes")]
+    for value, k in zip(found, kept, strict=True):
+        with torch.no_grad():
+            logps = action_logps(policy.model, torch.tensor([k.ids]), torch.tensor([k.mask]))
+        assert value == pytest.approx(float(logps.sum()), rel=1e-5)
+    probes.record(keeper, 1, batch, [False] * 4, [0, 0, 1, 1])
+    assert len(keeper.rows("probes")) == len(kept), "not every step"
+    assert probes.state == tuple(map(str, kept))
+
+
+def made_up_batch() -> Batch:
+    ids, mask, _ = made_up_group(0)
+    nothing = torch.zeros(4, ids.shape[1])
+    return Batch(
+        ids=ids[:4], mask=mask[:4], old=nothing, entropy=nothing, error_norm=nothing,
+        advantages=torch.zeros(4), lengths=[14, 9, 17, 12], inner=nothing, post=nothing,
+        rescored=torch.zeros(4, dtype=torch.bool),
+    )  # fmt: skip
+
+
+def test_a_rank_numbers_its_own_groups_among_all(policy):
+    """The second of two ranks has groups 1 and 3 of four."""
+    probes = Probes(load_config("tiny", [*SETTINGS, "group_size=2"]), policy)
+    keeper = Keeper()
+    probes.record(keeper, 0, made_up_batch(), [True, False, False, True], [1, 1, 3, 3])
+    rows = keeper.rows("probes")
+    assert [r["group_id"] for r in rows if r["probe"] == "gwhes"] == [1, 3]
+    numbered = [(r["group_id"], r["response_id"]) for r in rows if r["probe"] == "nthr_influence"]
+    assert numbered == [(1, 3), (3, 6)]
+
+
+def test_probes_change_nothing_in_the_training(trained):
+    bare = Keeper()
+    train(load_config("tiny", [*SETTINGS, "steps=5", "lr=1e-3", "probes_every=0"]), bare)
+    for table, names in (
+        ("responses", ("reward", "n_tokens")),
+        ("updates", ("grad_norm",)),
+        ("actions", ("logp_old_sum", "logp_post_sum")),
+    ):
+        for name in names:
+            values = [[row[name] for row in k.rows(table)] for k in (bare, trained)]
+            assert values[0] == values[1], name
+    assert {r["probe"] for r in bare.rows("probes")} == {"retokenisation_drift"}
+
+
+def test_a_resumed_run_probes_the_same_set(tmp_path):
+    config = load_config(
+        "tiny", [*SETTINGS, "checkpoint_every=1", "probes_every=1", "eval_questions=8"]
+    )
+    straight, first, second = Keeper(), Keeper(), Keeper()
+    train(dataclasses.replace(config, steps=2), straight)
+    train(dataclasses.replace(config, steps=1), first, run_dir=tmp_path)
+    checkpoint = find_checkpoint(tmp_path)
+    train(dataclasses.replace(config, steps=2), second, run_dir=tmp_path, checkpoint=checkpoint)
+    found, expected = ([r for r in k.rows("probes") if r["step"] == 1] for k in (second, straight))
+    assert found == expected
+    assert any(r["probe"] == "probe_set_logp" for r in found)
+
+
+@pytest.mark.slow
+def test_two_ranks_probe_their_own_groups(tmp_path):
+    run = tmp_path / "run"
+    done = subprocess.run(
+        [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2",
+         "-m", "--", "lldscope", "train", "tiny", *SETTINGS, "prompts=8", "probe_groups=8",
+         "steps=1", "--run", str(run)],
+        capture_output=True, text=True, timeout=300, cwd=Path(__file__).parents[2],
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    rows = lldscope.open_run(run).sql(
+        "SELECT p.rank, p.group_id, count(*) AS n, bool_and(r.correct = false) AS wrong,"
+        " bool_and(r.rank = p.rank) AS own FROM probes p JOIN responses r USING (step, response_id)"
+        " WHERE p.probe = 'nthr_influence' AND r.group_id = p.group_id GROUP BY ALL"
+    )
+    assert set(rows["rank"]) == {0, 1}
+    assert rows["wrong"].all()
+    assert rows["own"].all()
+    assert (rows["group_id"] % 2 == rows["rank"]).all()
+    ranks = lldscope.open_run(run).sql("SELECT DISTINCT rank FROM probes WHERE group_id IS NULL AND"
+                                       " probe = 'probe_set_logp'")  # fmt: skip
+    assert ranks["rank"].tolist() == [0]

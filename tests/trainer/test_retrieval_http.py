@@ -1,0 +1,498 @@
+"""The retriever over HTTP: server and client of Search-R1's protocol, and what goes wrong."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import logging
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import lldscope_trainer.environment.retriever_client as retriever_client
+import lldscope_trainer.environment.retriever_server as retriever_server
+import pytest
+from click.testing import CliRunner
+from lldscope_trainer.data.corpus import Document
+from lldscope_trainer.environment.retrieval import Bm25Retriever
+from lldscope_trainer.environment.retriever_client import HttpRetriever
+
+from lldscope.core.errors import LldscopeError, UsageError
+
+CITIES = ["Oslo", "Lima", "Paris", "Rome", "Quito", "Cairo"]
+TEXTS = [f"{city} is a capital.\nIt lies by water {i}." for i, city in enumerate(CITIES)]
+RUN = [sys.executable, "-m", "lldscope", "retriever"]
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory) -> Path:
+    path = tmp_path_factory.mktemp("corpus") / "c.jsonl"
+    records = (
+        {"id": f"doc-{i}", "contents": f'"{city}"\n{text}'}
+        for i, (city, text) in enumerate(zip(CITIES, TEXTS, strict=True))
+    )
+    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    return path
+
+
+def start(corpus: Path, port: int = 0) -> tuple[subprocess.Popen[str], int]:
+    """A server process that answers, and its port."""
+    process = subprocess.Popen(
+        [*RUN, str(corpus), "--port", str(port)],
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    said = ""
+    for line in process.stderr:
+        said += line
+        if "documents at http" in line:
+            return process, int(line.partition("127.0.0.1:")[2].partition("/")[0])
+    raise AssertionError(said)
+
+
+def stop(process: subprocess.Popen[str]) -> None:
+    process.kill()
+    process.wait()
+    process.stderr.close()
+
+
+@pytest.fixture(scope="module")
+def port(corpus) -> Iterator[int]:
+    """The port of a server that runs for all tests of this module."""
+    process, port = start(corpus)
+    yield port
+    stop(process)
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch):
+    monkeypatch.setattr(retriever_client, "_FIRST_PAUSE", 0.01)
+
+
+def send(port: int, body: bytes, path: str = "/retrieve", method: str = "POST", **headers: str):
+    """(status, decoded answer) of a request made by hand."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+    connection.request(method, path, body, {"Content-Type": "application/json", **headers})
+    response = connection.getresponse()
+    answer = json.loads(response.read())
+    connection.close()
+    return response.status, answer
+
+
+def warnings(caplog) -> list[str]:
+    return [r.getMessage() for r in caplog.records if r.name.startswith("lldscope")]
+
+
+# -- server ---------------------------------------------------------------------------------------
+
+
+def test_what_search_r1_sends_and_makes_of_the_answer(port):
+    # The payload of Search-R1's generation.py, written out as `requests` does.
+    body = b'{"queries": ["capital Lima", "no such word"], "topk": 3, "return_scores": true}'
+    status, answer = send(port, body)
+    assert status == 200
+    first, second = answer["result"]
+    assert len(first) == 3
+    assert [entry["score"] for entry in first] == sorted((e["score"] for e in first), reverse=True)
+    assert second == []
+    best = first[0]["document"]
+    assert best == {"id": "doc-1", "contents": f'"Lima"\n{TEXTS[1]}'}
+    title, text = best["contents"].split("\n")[0], "\n".join(best["contents"].split("\n")[1:])
+    assert f"Doc 1(Title: {title}) {text}\n" == f'Doc 1(Title: "Lima") {TEXTS[1]}\n'
+
+
+def test_no_queries_get_no_results(port):
+    assert send(port, b'{"queries": [], "topk": 3, "return_scores": true}') == (200, {"result": []})
+
+
+@pytest.mark.parametrize(
+    ("topk", "given"), [("null", 3), ("0", 3), ("1", 1), ("5", 5), ("100", 6), (None, 3)]
+)
+def test_number_of_documents(port, topk, given):
+    body = '{"queries": ["capital"]' + (f', "topk": {topk}' if topk else "") + "}"
+    status, answer = send(port, body.encode())
+    assert status == 200
+    assert len(answer["result"][0]) == given
+
+
+def test_without_scores_the_documents_are_bare(port):
+    _, answer = send(port, b'{"queries": ["Rome"], "topk": 1, "return_scores": false}')
+    assert answer == {"result": [[{"id": "doc-3", "contents": f'"Rome"\n{TEXTS[3]}'}]]}
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "said"),
+    [
+        (b"", 400, "not JSON"),
+        (b"{", 400, "not JSON"),
+        (b"\xff", 400, "not JSON"),
+        (b"[" * 100_000, 400, "not JSON"),
+        (b"[]", 400, "not a JSON object"),
+        (b"{}", 400, "'queries'"),
+        (b'{"queries": "Oslo"}', 400, "'queries'"),
+        (b'{"queries": ["Oslo", 5]}', 400, "'queries'"),
+        (b'{"queries": ["Oslo"], "topk": 101}', 400, "'topk'"),
+        (b'{"queries": ["Oslo"], "topk": -1}', 400, "'topk'"),
+        (b'{"queries": ["Oslo"], "topk": true}', 400, "'topk'"),
+        (b'{"queries": ["Oslo"], "topk": "3"}', 400, "'topk'"),
+        (b'{"queries": ["Oslo"], "return_scores": "yes"}', 400, "'return_scores'"),
+        (json.dumps({"queries": ["x"] * 10_001}).encode(), 413, "10000 queries"),
+        (b" " * ((16 << 20) + 1), 413, "bytes"),
+    ],
+)
+def test_a_wrong_request_is_answered_with_a_sentence(port, body, status, said):
+    got, answer = send(port, body)
+    assert got == status
+    assert said in answer["detail"]
+    assert send(port, b'{"queries": []}')[0] == 200
+
+
+def test_other_places_methods_and_names(port):
+    assert send(port, b"{}", path="/")[0] == 404
+    assert send(port, b"", method="GET")[0] == 405
+    body = b'{"queries": []}'
+    assert send(port, body, Host="attacker.example:8000")[0] == 403
+    assert send(port, body, Host="localhost:8000")[0] == 200
+    assert send(port, body, Host="[::1]:8000")[0] == 200
+
+
+def test_a_taken_port_is_said_before_the_corpus_is_indexed(port, tmp_path):
+    path = tmp_path / "c.jsonl"
+    path.write_text('{"title": "Oslo", "text": "x"}\n')
+    result = CliRunner().invoke(retriever_server.retriever, [str(path), "--port", str(port)])
+    assert isinstance(result.exception, LldscopeError)
+    assert str(result.exception) == f"Port {port} is in use. Choose another one with --port."
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [(["missing.jsonl"], "no such corpus"), (["c.jsonl", "--port", "65536"], "no port 65536")],
+)
+def test_wrong_arguments(tmp_path, monkeypatch, arguments, said):
+    monkeypatch.chdir(tmp_path)
+    if "--port" not in arguments:
+        arguments = [*arguments, "--port", "0"]
+    result = CliRunner().invoke(retriever_server.retriever, arguments)
+    assert isinstance(result.exception, UsageError)
+    assert said in str(result.exception)
+
+
+def test_control_c_ends_the_server_quietly(corpus):
+    process, _ = start(corpus)
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=20)
+    assert process.returncode == 130
+    assert "Traceback" not in said
+
+
+def test_the_commands_help_loads_nothing_heavy():
+    probe = (
+        "from lldscope_trainer.environment.retriever_server import retriever\n"
+        "retriever(['--help'], standalone_mode=False)\n"
+        "import sys\n"
+        "heavy = ('numpy', 'bm25s', 'waitress', 'torch', 'httpx2')\n"
+        "print(*[name for name in heavy if name in sys.modules], file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True)
+    assert "CORPUS" in done.stdout
+    assert done.stderr.strip() == ""
+
+
+# -- client and server ----------------------------------------------------------------------------
+
+
+def test_over_http_as_in_this_process(port, corpus):
+    queries = ["capital Rome", "no such word", "capital Rome", "water 4", "\ud800 Lima"]
+    here = Bm25Retriever.from_file(corpus, top_k=2).retrieve(queries)
+    assert HttpRetriever(f"http://127.0.0.1:{port}", top_k=2).retrieve(queries) == here
+
+
+def test_a_proxy_in_the_environment_is_not_used(port, monkeypatch):
+    for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    assert HttpRetriever(f"http://127.0.0.1:{port}", top_k=1, retries=0).retrieve(["Rome"])[0]
+
+
+def test_no_queries_make_no_call():
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.settimeout(0.05)
+        assert HttpRetriever(f"http://127.0.0.1:{listener.getsockname()[1]}").retrieve([]) == []
+        with pytest.raises(TimeoutError):
+            listener.accept()
+
+
+def test_sixteen_threads_at_once(port, corpus):
+    here = Bm25Retriever.from_file(corpus, top_k=3)
+    asked = [[f"{a} {b}", f"water {i}"] for i, a in enumerate(CITIES * 5) for b in CITIES]
+    there = HttpRetriever(f"http://127.0.0.1:{port}", top_k=3)
+    with ThreadPoolExecutor(16) as pool:
+        assert list(pool.map(there.retrieve, asked)) == [
+            here.retrieve(queries) for queries in asked
+        ]
+
+
+def test_many_queries_go_in_batches(port, corpus, monkeypatch):
+    monkeypatch.setattr(retriever_client, "_BATCH", 4)
+    queries = [f"{a} {b}" for a in CITIES for b in CITIES]
+    there = HttpRetriever(f"http://127.0.0.1:{port}", top_k=1)
+    assert there.retrieve(queries) == Bm25Retriever.from_file(corpus, top_k=1).retrieve(queries)
+
+
+def test_a_server_that_dies_and_comes_back(corpus, caplog):
+    process, port = start(corpus)
+    try:
+        there = HttpRetriever(f"http://127.0.0.1:{port}", top_k=1, timeout=5)
+        (before,) = there.retrieve(["Quito"])
+        assert before[0].title == "Quito"
+        stop(process)
+        for _ in range(3):
+            assert there.retrieve(["Quito", "Oslo"]) == [None, None]
+        assert len(warnings(caplog)) == 1
+        assert "cannot be reached" in warnings(caplog)[0]
+        assert f"http://127.0.0.1:{port}/retrieve" in warnings(caplog)[0]
+        process, _ = start(corpus, port)
+        assert there.retrieve(["Quito"]) == [before]
+        assert len(warnings(caplog)) == 2
+        assert "answers again; 3 calls failed" in warnings(caplog)[1]
+    finally:
+        stop(process)
+
+
+def test_killed_in_the_middle_of_answers(corpus, caplog):
+    process, port = start(corpus)
+    there = HttpRetriever(f"http://127.0.0.1:{port}", top_k=1, timeout=5)
+    answers: list[Any] = []
+
+    def ask() -> None:
+        for i in range(300):
+            answers.extend(there.retrieve([f"Rome {i}"]))
+
+    threads = [threading.Thread(target=ask) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    while len(answers) < 50:
+        time.sleep(0.001)
+    stop(process)
+    for thread in threads:
+        thread.join()
+    assert len(answers) == 1200
+    assert answers[-1] is None
+    assert all(answer is None or answer[0].title == "Rome" for answer in answers)
+    assert len(warnings(caplog)) == 1
+
+
+# -- client and strange servers -------------------------------------------------------------------
+
+
+class Strange:
+    """A server that answers as told: each reply is (status, body, seconds before each part)."""
+
+    def __init__(self) -> None:
+        self.replies: list[tuple[int, list[bytes], float]] = []
+        self.asked: list[Any] = []
+        outer = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                asked = self.rfile.read(int(self.headers["Content-Length"]))
+                outer.asked.append(json.loads(asked))
+                several = len(outer.replies) > 1
+                status, parts, pause = outer.replies.pop(0) if several else outer.replies[0]
+                try:
+                    time.sleep(pause)
+                    self.send_response(status)
+                    self.end_headers()
+                    for part in parts:
+                        self.wfile.write(part)
+                        self.wfile.flush()
+                        time.sleep(pause)
+                except OSError:
+                    pass  # nobody waits any more
+
+            def log_message(self, *args: object) -> None:
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server.server_port}/retrieve"
+
+    def reply(self, body: object, status: int = 200, pause: float = 0.0) -> None:
+        data = body if isinstance(body, bytes) else json.dumps(body).encode()
+        self.replies.append((status, [data], pause))
+
+
+@pytest.fixture
+def strange() -> Iterator[Strange]:
+    made = Strange()
+    thread = threading.Thread(target=made.server.serve_forever, args=(0.01,), daemon=True)
+    thread.start()
+    yield made
+    made.server.shutdown()
+    made.server.server_close()
+
+
+GOOD = {"result": [[{"document": {"id": "a", "contents": '"T"\nbody'}, "score": 1.0}]]}
+FOUND = [[Document("a", "T", "body")]]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"<html>",
+        b"\xff\xff",
+        b"[" * 100_000,
+        [],
+        {},
+        {"result": None},
+        {"result": {}},
+        {"result": []},
+        {"result": [[], []]},
+        {"result": [None]},
+        {"result": [[None]]},
+        {"result": [[5]]},
+        {"result": [[{"document": None}]]},
+        {"result": [[{"document": {"id": "a"}}]]},
+        {"result": [[{"document": {"id": [], "contents": "x"}}]]},
+        {"result": [[{"document": {"id": "a", "contents": 5}}]]},
+    ],
+)
+def test_a_malformed_answer_is_a_failed_search(strange, caplog, body):
+    strange.reply(body)
+    there = HttpRetriever(strange.url)
+    assert there.retrieve(["q"]) == [None]
+    assert len(strange.asked) == 1  # asking again would not help
+    assert "is not what Search-R1 sends" in warnings(caplog)[0]
+    strange.replies.clear()
+    strange.reply(GOOD)
+    assert there.retrieve(["q"]) == FOUND
+
+
+def test_what_is_asked(strange):
+    strange.reply({"result": [[], []]})
+    HttpRetriever(strange.url, top_k=7).retrieve(["a", "b", "a"])
+    assert strange.asked == [{"queries": ["a", "b"], "topk": 7, "return_scores": True}]
+
+
+def test_other_servers_dialects(strange):
+    strange.reply({"result": [
+        [{"document": {"contents": '"T"\nbody'}}],  # web search: no id, no score
+        [{"id": 5, "contents": '"T"\nbody'}],  # without scores
+        [{"document": {"id": "a", "title": "T", "text": "body"}, "score": 1}] * 9,
+    ]})  # fmt: skip
+    web, bare, many = HttpRetriever(strange.url, top_k=2).retrieve(["a", "b", "c"])
+    assert (web[0].title, web[0].text) == ("T", "body")
+    assert bare == [Document("5", "T", "body")]
+    assert many == [Document("a", "T", "body")] * 2
+
+
+def test_a_server_error_is_tried_again(strange, caplog):
+    strange.reply(b"busy", status=503)
+    strange.reply(b"oops", status=500)
+    strange.reply(GOOD)
+    assert HttpRetriever(strange.url, retries=2).retrieve(["q"]) == FOUND
+    assert len(strange.asked) == 3
+    assert warnings(caplog) == []
+
+
+def test_while_it_fails_there_is_one_attempt_per_call_and_one_warning(strange, caplog):
+    strange.reply(b"oops", status=500)
+    there = HttpRetriever(strange.url, retries=2)
+    assert there.retrieve(["q"]) == [None]
+    assert len(strange.asked) == 3
+    assert there.retrieve(["q"]) == there.retrieve(["q"]) == [None]
+    assert len(strange.asked) == 5
+    assert ["HTTP status 500" in text for text in warnings(caplog)] == [True]
+
+
+@pytest.mark.parametrize("status", [301, 400, 404, 422])
+def test_a_refusal_is_not_tried_again(strange, caplog, status):
+    strange.reply(GOOD, status=status)
+    assert HttpRetriever(strange.url, retries=2).retrieve(["q"]) == [None]
+    assert len(strange.asked) == 1
+    assert f"HTTP status {status}" in warnings(caplog)[0]
+
+
+def test_one_bad_batch_costs_only_its_queries(strange, monkeypatch):
+    monkeypatch.setattr(retriever_client, "_BATCH", 1)
+    strange.reply(GOOD)
+    strange.reply(b"no", status=400)
+    strange.reply(GOOD)
+    assert HttpRetriever(strange.url).retrieve(["a", "b", "c"]) == [*FOUND, None, *FOUND]
+
+
+def test_a_slow_server_is_given_up(strange, caplog, monkeypatch):
+    monkeypatch.setattr(retriever_client, "_BATCH", 1)
+    strange.reply(GOOD, pause=30)
+    there = HttpRetriever(strange.url, timeout=0.1, retries=1)
+    started = time.monotonic()
+    assert there.retrieve(["a", "b", "c"]) == [None, None, None]
+    assert time.monotonic() - started < 10
+    assert [asked["queries"] for asked in strange.asked] == [["a"], ["a"]]  # the rest is not tried
+    assert "no answer within 0.1 s" in warnings(caplog)[0]
+
+
+def test_an_answer_that_trickles_is_given_up(strange, caplog):
+    strange.replies.append((200, [b"[1,"] * 1000, 0.05))
+    started = time.monotonic()
+    assert HttpRetriever(strange.url, timeout=0.2, retries=0).retrieve(["a"]) == [None]
+    assert time.monotonic() - started < 10
+    assert "no answer within 0.2 s" in warnings(caplog)[0]
+
+
+def test_an_endless_answer_is_cut_off(strange, caplog, monkeypatch):
+    monkeypatch.setattr(retriever_client, "_MAX_ANSWER", 1 << 20)
+    strange.replies.append((200, [b" " * (1 << 18)] * 100, 0.0))
+    assert HttpRetriever(strange.url, retries=0).retrieve(["a"]) == [None]
+    assert "longer than 1 MiB" in warnings(caplog)[0]
+
+
+def test_what_is_no_http_at_all(caplog):
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def answer() -> None:
+            for _ in range(2):
+                connection, _ = listener.accept()
+                with connection:
+                    connection.recv(65536)
+                    connection.sendall(b"SSH-2.0-OpenSSH_9.9\r\n")
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        assert HttpRetriever(url, retries=1).retrieve(["a"]) == [None]
+        thread.join()
+    assert "cannot be reached" in warnings(caplog)[0]
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "",
+        "localhost:8000",
+        "ftp://host/retrieve",
+        "http://",
+        "http://h:99999",
+        "file:///etc/passwd",
+    ],
+)
+def test_what_cannot_be_an_address(url):
+    with pytest.raises(UsageError, match=r"write it like http://127\.0\.0\.1:8000/retrieve"):
+        HttpRetriever(url)
+
+
+def test_secrets_in_the_address_stay_out_of_the_log(caplog):
+    caplog.set_level(logging.DEBUG, "lldscope_trainer")
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    HttpRetriever(f"http://me:secret@127.0.0.1:{port}/r?key=secret", retries=0).retrieve(["a"])
+    assert f"http://127.0.0.1:{port}/r:" in warnings(caplog)[0]
+    assert "secret" not in caplog.text

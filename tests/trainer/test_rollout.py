@@ -1,0 +1,310 @@
+"""Sampling with the cache, its bookkeeping, and the log-probabilities it keeps."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from importlib.resources import files
+
+import pyarrow.parquet as pq
+import pytest
+import torch
+from data import DATA, needs_data
+from lldscope_trainer.builtin.tiny import new_policy
+from lldscope_trainer.builtin.world import World
+from lldscope_trainer.data.questions import Question
+from lldscope_trainer.environment.protocol import (
+    INVALID,
+    Environment,
+    Scoring,
+    format_documents,
+    prompt_text,
+)
+from lldscope_trainer.environment.retrieval import Bm25Retriever
+from lldscope_trainer.policy.logprobs import action_logps, pad
+from lldscope_trainer.policy.model import Policy, load_policy
+from lldscope_trainer.rollout.batch import Batch
+from lldscope_trainer.rollout.sampler import Rollout, Sampler, Sampling, _nucleus
+from lldscope_trainer.rollout.tokens import TokenProtocol
+
+from lldscope.core.errors import UsageError
+
+
+@pytest.fixture(scope="module")
+def world() -> World:
+    return World.real()
+
+
+@pytest.fixture(scope="module")
+def policy() -> Policy:
+    """Random weights, made sure of itself so that the nucleus is narrow; it never acts sensibly."""
+    policy = new_policy(seed=1, vocabulary=600, hidden=32, layers=2)
+    with torch.no_grad():
+        policy.model.get_output_embeddings().weight *= 8
+    return policy
+
+
+@pytest.fixture(scope="module")
+def tiny() -> Policy:
+    return load_policy("tiny", torch.device("cpu"))
+
+
+def play(policy: Policy, world: World, n: int = 12, seed: int = 0, **settings) -> list[Rollout]:
+    environment = Environment(Bm25Retriever(world.documents), max_turns=3)
+    generator = torch.Generator().manual_seed(seed)
+    questions = world.questions(random.Random(0), n)
+    return Sampler(policy, Sampling(**settings)).play(environment, questions, generator)
+
+
+def full_logps(policy: Policy, rollout: Rollout) -> torch.Tensor:
+    """(T, V) log-probabilities by one plain forward pass; row t predicts token t."""
+    with torch.no_grad():
+        logits = policy.model(torch.tensor([rollout.ids])).logits[0]
+    return torch.cat([torch.zeros(1, logits.shape[1]), logits.log_softmax(-1)[:-1]])
+
+
+@pytest.mark.parametrize("settings", [{}, {"top_p": 0.8}, {"temperature": 0.5}])
+def test_kept_measurements_are_those_of_the_full_distribution(policy, world, settings):
+    for rollout in play(policy, world, 6, turn_tokens=9, **settings):
+        logps = full_logps(policy, rollout)
+        for t, token in enumerate(rollout.ids):
+            if rollout.action[t] < 0:
+                assert (rollout.logp[t], rollout.entropy[t], rollout.error_norm[t]) == (0, 0, 0)
+                continue
+            row = logps[t].double()
+            one_hot = torch.zeros_like(row)
+            one_hot[token] = 1
+            assert rollout.logp[t] == pytest.approx(row[token].item(), abs=1e-4)
+            entropy = -sum(p * p.log() for p in row.exp() if p > 0).item()
+            assert rollout.entropy[t] == pytest.approx(entropy, abs=1e-3)
+            error = (one_hot - row.exp()).square().sum().item()
+            assert rollout.error_norm[t] == pytest.approx(error, abs=1e-4)
+
+
+def test_sampler_agrees_with_the_scoring_forward(tiny, world):
+    # Lock step, dropped rows and buckets must not show: these log-probabilities are `old`, and the
+    # first update of a step must see ratio 1.
+    rollouts = play(tiny, world, 48)
+    batch = Batch.of(rollouts, torch.zeros(len(rollouts)), tiny.device)
+    rows = list(range(len(rollouts)))
+    random.Random(0).shuffle(rows)
+    with torch.no_grad():
+        scored = batch.score(tiny.model, rows, 3)
+    assert (scored - batch.old[rows]).abs().max() < 2e-5
+    assert len({len(r.ids) for r in rollouts}) > 5
+
+
+def test_top_p_draws_from_the_nucleus_only(policy, world):
+    for rollout in play(policy, world, 6, turn_tokens=9, top_p=0.5):
+        logps = full_logps(policy, rollout)
+        for t, token in enumerate(rollout.ids):
+            if rollout.action[t] >= 0:
+                p = logps[t].exp()
+                likelier = p[p > p[token]].sum().item()
+                assert likelier < 0.5 + 1e-4
+
+
+def test_temperature_zero_takes_the_likeliest_token(policy, world):
+    for rollout in play(policy, world, 4, turn_tokens=6, temperature=0.0):
+        logps = full_logps(policy, rollout)
+        for t, token in enumerate(rollout.ids):
+            if rollout.action[t] >= 0:
+                assert logps[t, token] >= logps[t].max() - 1e-4
+
+
+def test_a_rollout_is_prompt_turns_and_tool_text(tiny, world):
+    rollouts = play(tiny, world, 32)
+    for rollout in rollouts:
+        text = tiny.decode(rollout.ids)
+        assert text == rollout.episode.transcript
+        prompt = prompt_text(rollout.episode.question.text)
+        assert text.startswith(prompt)
+        # What the policy wrote, put together from the action tokens, is what the episode saw.
+        written = tiny.decode(
+            [t for t, a in zip(rollout.ids, rollout.action, strict=True) if a >= 0]
+        )
+        assert written == "".join(rollout.episode.turns)
+        numbers = [a for a in rollout.action if a >= 0]
+        assert sorted(set(numbers)) == list(range(len(rollout.episode.actions)))
+        assert numbers == sorted(numbers)
+        assert rollout.action[-1] >= 0  # nothing follows the last action
+    assert any("<information>" in tiny.decode(r.ids) for r in rollouts)
+
+
+def test_limits_cut_turns_and_end_the_episode(policy, world):
+    for rollout in play(policy, world, turn_tokens=7):
+        per_action = [rollout.action.count(n) for n in range(len(rollout.episode.actions))]
+        assert max(per_action) <= 7
+        assert len(per_action) <= 4  # max_turns 3 and the last generation
+        assert rollout.truncated == (max(per_action) == 7)
+    for rollout in play(policy, world, turn_tokens=7, sequence_tokens=40):
+        assert len(rollout.ids) <= 40
+
+
+def test_tool_text_is_cut_to_its_limit(policy, world):
+    limit = 5
+    for rollout in play(policy, world, 4, turn_tokens=4, observation_tokens=limit):
+        start = len(policy.encode(prompt_text(rollout.episode.question.text)))
+        run = longest = 0
+        for action in rollout.action[start:]:
+            run = run + 1 if action < 0 else 0
+            longest = max(longest, run)
+        assert longest == limit < len(policy.encode(INVALID))
+
+
+@pytest.mark.parametrize("limit", [30, 12, 6])
+def test_a_long_tool_answer_keeps_its_end_or_is_cut_anywhere(tiny, world, limit):
+    documents = format_documents(world.documents[:2])
+    whole, end = tiny.encode(documents), tiny.encode("</information>\n\n")
+    assert len(end) < 6 < 30 < len(whole)
+    for how, expected in (
+        ("closed", whole[: limit - len(end)] + end),
+        ("cut", whole[:limit]),
+    ):
+        sampling = Sampling(observation_tokens=limit, observation_end=how)
+        protocol = TokenProtocol(tiny, sampling)
+        retriever = Fixed(world.documents[:2])
+        environment = Environment(retriever)
+        question = world.questions(random.Random(0), 1)[0]
+        episode, prompt = protocol.begin(environment, question)
+        rollout = Rollout(episode, prompt, [-1] * len(prompt))
+        turn = tiny.encode("<search> capital</search>")
+        assert protocol.respond(environment, [rollout], [turn]) == [expected]
+        assert episode.observations == [tiny.decode(expected)]
+
+
+class Fixed:
+    def __init__(self, documents):
+        self.documents = documents
+
+    def retrieve(self, queries):
+        return [self.documents for _ in queries]
+
+
+def test_a_rollout_that_meets_the_limit_is_truncated(tiny, world):
+    limited = play(tiny, world, 32, sequence_tokens=90)
+    cut = [r for r in limited if r.truncated]
+    assert cut
+    for rollout in limited:
+        assert len(rollout.ids) <= 90
+        assert rollout.action[-1] >= 0  # an observation that no answer could follow is left out
+        if rollout.episode.actions[-1].kind != "answer" and len(rollout.episode.actions) < 4:
+            assert rollout.truncated
+            assert rollout.episode.observations[-1] == ""
+    assert len(cut) < len(limited)
+
+
+def test_a_prompt_without_room_is_named(policy, world):
+    with pytest.raises(UsageError, match=r"question 17 of mine has \d+ tokens.*sequence_tokens=16"):
+        ask(policy, Question("Who " * 20, ("x",), "mine", "17"), sequence_tokens=16)
+
+
+def test_cutting_afterwards_is_not_for_lock_step(policy):
+    with pytest.raises(UsageError, match="turn_end=length"):
+        Sampler(policy, Sampling(turn_end="length"))
+
+
+MESSAGES = ({"role": "system", "content": "Be brief. "}, {"role": "user", "content": "Who?"})
+
+
+def ask(policy: Policy, question: Question, **settings) -> str:
+    """The prompt of a question as the policy sees it."""
+    protocol = TokenProtocol(policy, Sampling(**settings))
+    episode, tokens = protocol.begin(Environment(Fixed([])), question)
+    assert policy.decode(tokens) == episode.prompt
+    return episode.prompt
+
+
+def test_the_prompt_is_the_data_sets_own_or_instruction_and_question(policy, monkeypatch):
+    own = Question("Who?", ("x",), "mine", "1", prompt=MESSAGES)
+    plain = Question("Who?", ("x",), "mine", "1")
+    assert ask(policy, own, instruction="Not this. ") == "Be brief. Who?"
+    assert ask(policy, plain, instruction="Answer. ") == "Answer. Question: Who?\n"
+    assert ask(policy, plain, instruction="search-r1", sequence_tokens=999).startswith("Find ")
+    template = "{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}[assistant]"
+    monkeypatch.setattr(policy.tokenizer, "chat_template", template)
+    assert ask(policy, own) == "[system]Be brief. [user]Who?[assistant]"
+    assert ask(policy, plain) == "[user]Question: Who?\n[assistant]"
+    monkeypatch.setattr(policy.tokenizer, "chat_template", "{{ raise_exception('no system') }}")
+    with pytest.raises(UsageError, match="no system"):
+        ask(policy, own)
+
+
+@needs_data
+def test_the_published_prompts_alone_hold_two_answers(tiny):
+    """Search-R1's rule wants two spans because the prompt holds an example; its prompts hold two,
+    so a rollout that never answers has said "Beijing"."""
+    rows = pq.read_table(DATA / "search_r1_mix" / "val_7x16.parquet").to_pylist()
+    environment = Environment(Fixed([]), scoring=Scoring(answers_from="search-r1"))
+    for row in rows:
+        prompt = "".join(message["content"] for message in row["prompt"])
+        episode = environment.begin(Question(row["question"], ("Beijing",), "nq", "1"), prompt)
+        environment.respond([episode], ["I do not know."])
+        assert (episode.answer, episode.reward) == ("Beijing", 1.0)
+
+
+def test_same_generator_same_rollouts(policy, world):
+    first, second, other = (play(policy, world, seed=s) for s in (4, 4, 5))
+    assert [r.ids for r in first] == [r.ids for r in second]
+    assert [r.logp for r in first] == [r.logp for r in second]
+    assert [r.ids for r in first] != [r.ids for r in other]
+
+
+def test_action_logps_by_hand(policy):
+    ids = pad([[5, 9, 17, 30], [8, 40]], 0, policy.device)
+    mask = torch.tensor([[0, 1, 0, 1], [0, 1, 0, 0]])
+    found = action_logps(policy.model, ids, mask)
+    for b, row in enumerate(([5, 9, 17, 30], [8, 40])):
+        logits = policy.model(torch.tensor([row])).logits[0]
+        for t in range(4):
+            expected = 0.0
+            if mask[b, t]:
+                expected = torch.softmax(logits[t - 1].double(), 0)[row[t]].log().item()
+            assert found[b, t].item() == pytest.approx(expected, abs=1e-4)
+
+
+def test_policy_survives_saving(policy, tmp_path):
+    policy.save(tmp_path)
+    loaded = load_policy(str(tmp_path), torch.device("cpu"))
+    text = "<search> capital São Tomé</search>\n\nDoc 1(Title: Peru)"
+    assert loaded.encode(text) == policy.encode(text)
+    assert loaded.decode(loaded.encode(text)) == text
+    assert loaded.eos_id == policy.eos_id
+    ids = torch.tensor([loaded.encode(text)])
+    assert torch.equal(loaded.model(ids).logits, policy.model(ids).logits)
+
+
+def test_a_missing_model_is_a_clear_error(tmp_path):
+    with pytest.raises(UsageError, match=r"config\.json"):
+        load_policy(str(tmp_path / "none"), torch.device("cpu"))
+
+
+def test_the_shipped_policy_is_the_documented_one():
+    folder = files("lldscope_trainer") / "warm_start"
+    digest = hashlib.sha256((folder / "model.safetensors").read_bytes()).hexdigest()
+    assert digest in (folder / "README.md").read_text("utf-8")
+
+
+@pytest.mark.parametrize("vocabulary", [5, 64, 500])
+@pytest.mark.parametrize("spread", [0.0, 1.0, 8.0])
+def test_the_nucleus_is_that_of_the_whole_vocabulary(vocabulary, spread):
+    """A flat distribution over 500 has a nucleus beyond the tokens that are looked at first."""
+    generator = torch.Generator().manual_seed(vocabulary)
+    probs = (spread * torch.randn(20, vocabulary, generator=generator)).softmax(-1)
+    for top_p in (0.1, 0.9, 0.999):
+        kept = _nucleus(probs.clone(), top_p)
+        for row, found in zip(probs.tolist(), kept.tolist(), strict=True):
+            order = sorted(range(vocabulary), key=lambda v: -row[v])
+            reached, nucleus = 0.0, set()
+            for v in order:
+                if reached >= top_p - 1e-5:
+                    break
+                nucleus.add(v)
+                reached += row[v]
+            chosen = {v for v, p in enumerate(found) if p > 0}
+            # With ties any of the equal ones will do; sums in float32 may differ by one token.
+            assert abs(len(chosen) - len(nucleus)) <= 1
+            assert min(row[v] for v in chosen) >= max(
+                [row[v] for v in range(vocabulary) if v not in chosen], default=0.0
+            )
+            assert all(found[v] == row[v] or abs(found[v] - row[v]) < 1e-7 for v in chosen)

@@ -1,0 +1,193 @@
+"""Scores of whole sequences against the definition, and the memory they take."""
+
+from __future__ import annotations
+
+import math
+from types import SimpleNamespace
+from unittest.mock import patch
+
+import pytest
+import torch
+from lldscope_trainer.builtin.tiny import new_policy
+from lldscope_trainer.policy.logprobs import (
+    TokenScores,
+    action_logps,
+    action_scores,
+    by_length,
+    pad,
+)
+from lldscope_trainer.policy.model import Policy
+
+
+@pytest.fixture(scope="module")
+def policy() -> Policy:
+    """Random weights, made sure of itself so that probabilities differ."""
+    policy = new_policy(seed=1, vocabulary=600, hidden=32, layers=2)
+    with torch.no_grad():
+        policy.model.get_output_embeddings().weight *= 8
+    return policy
+
+
+def random_batch(rows: int, width: int, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    ids = torch.randint(10, 600, (rows, width), generator=generator)
+    mask = (torch.rand(rows, width, generator=generator) < 0.7).long()
+    mask[:, 0] = 0
+    return ids, mask
+
+
+def twin(policy: Policy, ids: torch.Tensor, mask: torch.Tensor) -> dict[str, list[list[float]]]:
+    """Token by token from the model's own logits, in plain floats."""
+    found: dict[str, list[list[float]]] = {"logp": [], "entropy": [], "error_norm": []}
+    for row, row_mask in zip(ids, mask, strict=True):
+        logits = policy.model(row[None]).logits[0].double()
+        for values in found.values():
+            values.append([0.0] * len(row))
+        for t in range(len(row)):
+            if not row_mask[t]:
+                continue
+            weights = [math.exp(x) for x in logits[t - 1].tolist()]
+            probs = [w / sum(weights) for w in weights]
+            found["logp"][-1][t] = math.log(probs[row[t]])
+            found["entropy"][-1][t] = -sum(p * math.log(p) for p in probs)
+            errors = [float(v == row[t]) - p for v, p in enumerate(probs)]
+            found["error_norm"][-1][t] = sum(e * e for e in errors)
+    return found
+
+
+def test_twin(policy):
+    ids, mask = random_batch(2, 7)
+    got = action_scores(policy.model, ids, mask, entropy=True, error_norm=True)
+    for name, rows in twin(policy, ids, mask).items():
+        values = getattr(got, name)
+        assert values.dtype == torch.float32
+        assert torch.allclose(values.double(), torch.tensor(rows).double(), atol=1e-4)
+    assert not got.error_norm.requires_grad
+
+
+def test_only_what_is_asked_for(policy):
+    ids, mask = random_batch(2, 5)
+    bare = action_scores(policy.model, ids, mask)
+    assert (bare.entropy, bare.error_norm) == (None, None)
+    more = action_scores(policy.model, ids, mask, entropy=True)
+    assert more.error_norm is None
+    assert torch.equal(more.logp, bare.logp)
+    assert torch.equal(action_logps(policy.model, ids, mask), bare.logp)
+
+
+def test_gradient_of_the_entropy(policy):
+    # Against autograd through the textbook formula on the model's own logits.
+    ids, mask = random_batch(2, 6)
+    head = policy.model.get_output_embeddings().weight
+
+    def gradient(entropy: torch.Tensor) -> torch.Tensor:
+        return torch.autograd.grad(entropy.sum(), head)[0]
+
+    logits = policy.model(ids).logits[:, :-1][mask[:, 1:].bool()]
+    probs = logits.softmax(-1)
+    expected = gradient(-(probs * probs.log()).sum(-1))
+    got = gradient(action_scores(policy.model, ids, mask, entropy=True).entropy)
+    assert expected.abs().max() > 0.1
+    assert torch.allclose(got, expected, rtol=1e-3, atol=1e-4)
+
+
+def test_chunks_of_the_head_change_nothing(policy, monkeypatch):
+    ids, mask = random_batch(3, 20)
+
+    def values_and_gradient() -> list[torch.Tensor]:
+        policy.model.zero_grad()
+        got = action_scores(policy.model, ids, mask, entropy=True, error_norm=True)
+        (got.logp.square() + got.entropy.sin()).sum().backward()
+        return [*(t.detach() for t in got), policy.model.get_output_embeddings().weight.grad]
+
+    whole = [t.clone() for t in values_and_gradient()]
+    monkeypatch.setattr("lldscope_trainer.policy.logprobs.LOGITS_BYTES", 7 * 4 * 600)
+    for a, b in zip(whole, values_and_gradient(), strict=True):
+        assert torch.allclose(a, b, rtol=1e-4, atol=1e-4)
+
+
+def test_no_action_tokens_at_all(policy):
+    ids, mask = random_batch(2, 5)
+    got = action_scores(policy.model, ids, 0 * mask, entropy=True, error_norm=True)
+    assert not any(t.any() for t in got)
+    policy.model.zero_grad()
+    (got.logp + got.entropy).sum().backward()
+    assert not policy.model.get_output_embeddings().weight.grad.any()
+
+
+class Model(torch.nn.Module):
+    """Embedding and head: nearly everything it saves for the backward pass is the head's."""
+
+    def __init__(self, vocabulary: int) -> None:
+        super().__init__()
+        self.embedding = torch.nn.Embedding(vocabulary, 4)
+        self.head = torch.nn.Linear(4, vocabulary, bias=False)
+
+    def get_decoder(self):
+        return lambda input_ids, use_cache: SimpleNamespace(
+            last_hidden_state=self.embedding(input_ids)
+        )
+
+    def get_output_embeddings(self) -> torch.nn.Linear:
+        return self.head
+
+
+def cost(vocabulary: int, width: int) -> tuple[int, int]:
+    """(largest block of logits, bytes kept for the backward pass) of scoring 2 rows."""
+    torch.manual_seed(0)
+    model = Model(vocabulary)
+    ids = torch.randint(vocabulary, (2, width))
+    mask = torch.ones_like(ids)
+    mask[:, 0] = 0
+    weights = {p.untyped_storage().data_ptr() for p in model.parameters()}
+    kept: dict[int, int] = {}
+    blocks: list[int] = []
+
+    def noted(*told: torch.Tensor) -> torch.Tensor:
+        logits = torch.nn.functional.linear(*told)
+        blocks.append(logits.numel() * logits.element_size())
+        return logits
+
+    def keep(tensor: torch.Tensor) -> torch.Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in weights:
+            kept[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    with (
+        patch("lldscope_trainer.policy.logprobs.linear", noted),
+        torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor),
+    ):
+        scores: TokenScores = action_scores(model, ids, mask, entropy=True, error_norm=True)
+    (scores.logp.sum() + scores.entropy.sum()).backward()
+    assert model.head.weight.grad.abs().max() > 0
+    return max(blocks), sum(kept.values())
+
+
+def test_memory_does_not_grow_with_vocabulary_times_sequence(monkeypatch):
+    budget = 64 * 1024
+    monkeypatch.setattr("lldscope_trainer.policy.logprobs.LOGITS_BYTES", budget)
+    for vocabulary, width in [(100, 50), (1000, 50), (1000, 500), (16000, 50)]:
+        block, kept = cost(vocabulary, width)
+        assert 0 < block <= budget
+        # Logits, their exponentials and the like of one block, and a few numbers a token.
+        assert kept < 8 * budget + 2 * width * 100
+    # The whole would have been 4 · 16000 bytes for each of 98 tokens: the measure sees that.
+    monkeypatch.setattr("lldscope_trainer.policy.logprobs.LOGITS_BYTES", 2**30)
+    block, kept = cost(16000, 50)
+    assert block == 4 * 16000 * 98
+    assert kept > block
+
+
+def test_by_length_covers_everything_in_order_of_length():
+    lengths = [5, 1, 9, 3, 7]
+    buckets = by_length(lengths, 2)
+    assert sorted(i for b in buckets for i in b) == [0, 1, 2, 3, 4]
+    assert max(lengths[i] for i in buckets[0]) <= min(lengths[i] for i in buckets[1])
+    assert by_length([4], 3) == [[0]]
+
+
+def test_pad():
+    assert pad([[1, 2, 3], [], [4]], 9, torch.device("cpu")).tolist() == [
+        [1, 2, 3], [9, 9, 9], [4, 9, 9],
+    ]  # fmt: skip

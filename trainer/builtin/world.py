@@ -1,0 +1,216 @@
+"""Facts -> corpus documents and questions: the little world the tiny agent searches in.
+
+The facts are real (facts/README.md). `World.real()` is what RL and evaluation use.
+`World.counterfactual(rng)` permutes every attribute column among the countries: the warm start sees
+a fresh one per pool of demonstrations, so weights that never searched cannot know a fact.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import Counter
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from zlib import crc32
+
+from lldscope.core.errors import UsageError
+
+from ..data.corpus import Document
+from ..data.questions import Question
+
+Fact = dict[str, str]
+
+
+@dataclass(frozen=True)
+class Relation:
+    """An attribute: the two words it goes by and the ways a document states it."""
+
+    words: tuple[str, str]
+    texts: tuple[str, ...]
+
+
+# Every document holds both words, so a query finds it by either: a rephrased query is a new draw
+# for a retriever that sometimes misses (retrieval.py).
+RELATIONS: dict[str, Relation] = {
+    "capital": Relation(
+        ("capital", "city"), ("The capital city is {}.", "Its city, the capital, is {}.")
+    ),
+    "currency": Relation(
+        ("currency", "money"), ("The currency or money is {}.", "Its money, the currency, is {}.")
+    ),
+    "language": Relation(
+        ("language", "tongue"),
+        ("The language or tongue is {}.", "Its tongue, the language, is {}."),
+    ),
+    "calling code": Relation(
+        ("calling code", "dialling code"), ("The calling or dialling code is {}.",)
+    ),
+    "continent": Relation(("continent", "landmass"), ("The continent or landmass is {}.",)),
+}
+ASKED = ("capital", "currency", "language")
+"""Relations asked for. The other two only make documents that distract: continents have so few
+values that a guess too often succeeds, and a policy this small does not learn to copy numbers."""
+KEYS = ("capital", "currency")
+"""Relations that can name a country, where their value is unique."""
+
+_ONE_HOP = ("What is the {w} of {s}?", "Which {w} does {s} have?", "Tell me the {w} of {s}.")
+_TWO_HOP = (
+    "What is the {w} of the country whose {k} is {s}?",
+    "Which {w} does the country with {k} {s} have?",
+    "Tell me the {w} of the country with {k} {s}.",
+)
+
+PATIENCE = 2_000
+"""Draws without a new question after which there are taken to be no more."""
+EVALUATION_SEED = 20_512
+"""Draws the held-out questions: the same for every run, whatever its seed."""
+
+
+@dataclass(frozen=True)
+class Hop:
+    """One lookup: `relation` of `subject`; `reverse` if the subject is the value and the country is
+    sought. `value` is what the right document tells, `document` its id."""
+
+    relation: str
+    subject: str
+    reverse: bool
+    value: str
+    document: int
+
+
+@dataclass(frozen=True)
+class WorldQuestion(Question):
+    """A question with the lookups that lead to its answer; its text is its index."""
+
+    hops: tuple[Hop, ...] = ()
+
+
+@cache
+def load_facts() -> tuple[Fact, ...]:
+    """The shipped country facts."""
+    return tuple(
+        json.loads((files("lldscope_trainer") / "facts" / "countries.json").read_text("utf-8"))
+    )
+
+
+class World:
+    """A table of facts, its documents, and a source of questions."""
+
+    def __init__(self, facts: tuple[Fact, ...]) -> None:
+        self.facts = facts
+        self.documents: list[Document] = []
+        self._document_of: dict[tuple[str, str], int] = {}
+        for fact in facts:
+            for relation, shape in RELATIONS.items():
+                pick = crc32(f"{fact['name']}|{relation}".encode()) % len(shape.texts)
+                document = Document(
+                    len(self.documents), fact["name"], shape.texts[pick].format(fact[relation])
+                )
+                self._document_of[fact["name"], relation] = len(self.documents)
+                self.documents.append(document)
+        self._by_value = {r: _group_by(facts, r) for r in ASKED}
+        self._values = {r: sorted(groups) for r, groups in self._by_value.items()}
+        self._counts = {r: Counter(f[r] for f in facts) for r in KEYS}
+
+    @classmethod
+    def real(cls) -> World:
+        """The world as it is."""
+        return cls(load_facts())
+
+    @classmethod
+    def counterfactual(cls, rng: random.Random) -> World:
+        """Every attribute column permuted among the countries."""
+        facts = load_facts()
+        columns = {}
+        for relation in RELATIONS:
+            values = [fact[relation] for fact in facts]
+            rng.shuffle(values)
+            columns[relation] = values
+        return cls(
+            tuple(
+                {"name": fact["name"], **{r: columns[r][i] for r in RELATIONS}}
+                for i, fact in enumerate(facts)
+            )
+        )
+
+    def questions(
+        self, rng: random.Random, n: int, *, two_hop: float = 0.65, held_out: bool | None = None
+    ) -> list[WorldQuestion]:
+        """`n` different questions. The answer is drawn uniformly over the distinct values of its
+        relation, so guessing a frequent value (EUR, English) does not pay. `held_out` keeps to the
+        fifth of the facts set aside for evaluation (True), to the rest (False), or to neither.
+
+        Raises UsageError when new ones stop coming: there are a few thousand."""
+        chosen: dict[str, WorldQuestion] = {}
+        drawn_since_new = 0
+        while len(chosen) < n:
+            question = self._draw(rng, two_hop)
+            last = question.hops[-1]
+            drawn_since_new += 1
+            if held_out is None or held_out == is_held_out(last.subject, last.relation):
+                if question.text not in chosen:
+                    drawn_since_new = 0
+                chosen[question.text] = question
+            if drawn_since_new > PATIENCE:
+                raise UsageError(
+                    f"the built-in world has about {len(chosen)} such questions, not {n}: ask for "
+                    "fewer"
+                )
+        return list(chosen.values())
+
+    def statement(self, document: Document) -> tuple[str, str, str]:
+        """(country, relation, value) of a document of this world."""
+        country, column = divmod(int(document.id), len(RELATIONS))
+        relation = list(RELATIONS)[column]
+        return document.title, relation, self.facts[country][relation]
+
+    def _draw(self, rng: random.Random, two_hop: float) -> WorldQuestion:
+        relation = rng.choice(ASKED)
+        fact = rng.choice(self._by_value[relation][rng.choice(self._values[relation])])
+        word = rng.choice(RELATIONS[relation].words)
+        last = self._hop(fact, relation, reverse=False)
+        golds = (fact[relation],)
+        keys = [k for k in KEYS if k != relation and self._counts[k][fact[k]] == 1]
+        if not keys or rng.random() >= two_hop:
+            text = rng.choice(_ONE_HOP).format(w=word, s=fact["name"])
+            return WorldQuestion(text, golds, "countries-1hop", text, hops=(last,))
+        key = rng.choice(keys)
+        text = rng.choice(_TWO_HOP).format(w=word, k=rng.choice(RELATIONS[key].words), s=fact[key])
+        hops = (self._hop(fact, key, reverse=True), last)
+        return WorldQuestion(text, golds, "countries-2hop", text, hops=hops)
+
+    def _hop(self, fact: Fact, relation: str, *, reverse: bool) -> Hop:
+        name, value = fact["name"], fact[relation]
+        subject, target = (value, name) if reverse else (name, value)
+        return Hop(relation, subject, reverse, target, self._document_of[name, relation])
+
+
+class WorldQuestions:
+    """The world as a source of questions: fresh ones each step, and those held out."""
+
+    def __init__(self, world: World, *, two_hop: float) -> None:
+        self._world = world
+        self._two_hop = two_hop
+
+    def draw(self, step: int, n: int, rng: random.Random) -> list[Question]:
+        """`n` different questions about facts that are not held out."""
+        return list(self._world.questions(rng, n, two_hop=self._two_hop, held_out=False))
+
+    def held_out(self, n: int) -> list[Question]:
+        """`n` different questions about the other facts, the same ones for every run."""
+        rng = random.Random(EVALUATION_SEED)
+        return list(self._world.questions(rng, n, two_hop=self._two_hop, held_out=True))
+
+
+def is_held_out(country: str, relation: str) -> bool:
+    """Whether a fact belongs to the fifth kept for evaluation."""
+    return crc32(f"held out|{country}|{relation}".encode()) % 5 == 0
+
+
+def _group_by(facts: tuple[Fact, ...], relation: str) -> dict[str, list[Fact]]:
+    groups: dict[str, list[Fact]] = {}
+    for fact in facts:
+        groups.setdefault(fact[relation], []).append(fact)
+    return groups

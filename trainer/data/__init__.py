@@ -1,0 +1,1 @@
+"""Questions and documents from files."""

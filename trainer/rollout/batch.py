@@ -1,0 +1,150 @@
+"""The tensors of one rollout batch, and scoring them under a policy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad as pad_right
+
+from ..environment.reward import ANSWER
+from ..policy.logprobs import TokenScores, action_scores, by_length, pad
+from ..policy.model import Policy
+from .sampler import Rollout
+
+
+@dataclass
+class Batch:
+    """N rollouts, T positions; values in nats, 0 off the action tokens.
+
+    `old` is the trainer's policy at rollout time, with its `entropy` and ‖e_y − π‖² per token; the
+    in-process sampler measured them while sampling, for other engines `measure` does, and for a
+    sampler whose rounding is too coarse to stand for `old`. `behaviour` is whoever sampled, None
+    where its log-probabilities are `old`. The rest
+    is filled in as the step goes on: `post` holds for the rows in `rescored`; None is a
+    measurement that this run does not make. A NaN in what was measured is a NaN.
+    """
+
+    ids: Tensor
+    mask: Tensor
+    old: Tensor
+    entropy: Tensor
+    error_norm: Tensor
+    advantages: Tensor
+    lengths: list[int]
+    inner: Tensor
+    post: Tensor
+    rescored: Tensor
+    behaviour: Tensor | None = None
+    ref: Tensor | None = None
+    gate_open: Tensor | None = None
+    penalty: Tensor | None = None
+    answer_mask: Tensor | None = None
+
+    @classmethod
+    def of(
+        cls,
+        rollouts: Sequence[Rollout],
+        advantages: Tensor,
+        device: torch.device,
+        *,
+        coarse: bool = False,
+    ) -> Batch:
+        """Pad the rollouts to the right; `advantages` has shape (N,). `coarse`: the in-process
+        sampler computes in bfloat16, where a key-value cache rounds so differently from a whole
+        pass that strict LLDS gates would open on it."""
+
+        def tensor(rows: Sequence[Sequence[float] | None]) -> Tensor:
+            return pad([row or [0.0] for row in rows], 0.0, device)
+
+        mask = pad([[int(a >= 0) for a in r.action] for r in rollouts], 0, device)
+        own = rollouts[0].behaviour is None and not coarse
+        nothing = torch.zeros(mask.shape, device=device)
+        old = tensor([r.logp for r in rollouts]) if own else nothing
+        return cls(
+            ids=pad([r.ids for r in rollouts], 0, device),
+            mask=mask,
+            old=old,
+            entropy=tensor([r.entropy for r in rollouts]) if own else nothing,
+            error_norm=tensor([r.error_norm for r in rollouts]) if own else nothing,
+            advantages=advantages.to(device),
+            lengths=[len(r.ids) for r in rollouts],
+            inner=old.clone(),
+            post=old.clone(),
+            rescored=torch.zeros(len(rollouts), dtype=torch.bool),
+            behaviour=None if own else tensor([r.behaviour or r.logp for r in rollouts]),
+        )
+
+    @torch.no_grad()
+    def measure(self, model: Any, n_buckets: int) -> None:
+        """Fill in `old`, `entropy` and `error_norm` where another engine sampled: `model` must
+        still be the policy of rollout time."""
+        if self.behaviour is None:
+            return
+        every = range(len(self.lengths))
+        forward = partial(action_scores, model, entropy=True, error_norm=True)
+        scores = self.scores(forward, every, n_buckets)
+        assert scores.entropy is not None
+        assert scores.error_norm is not None
+        self.old, self.entropy, self.error_norm = scores.logp, scores.entropy, scores.error_norm
+        self.inner, self.post = self.old.clone(), self.old.clone()
+
+    def file_llds(self, where: Tensor, gate_open: Tensor, penalty: Tensor) -> None:
+        """Keep what the LLDS term saw of the rows `where`."""
+        if self.gate_open is None or self.penalty is None:
+            self.gate_open = torch.zeros_like(self.mask, dtype=torch.bool)
+            self.penalty = torch.zeros_like(self.old)
+        self.gate_open[where] = gate_open
+        self.penalty[where] = penalty
+
+    def score(self, model: Any, rows: Sequence[int], n_buckets: int) -> Tensor:
+        """(len(rows), T) log π of the rows' action tokens under `model`, 0 elsewhere."""
+        return self.scores(partial(action_scores, model), rows, n_buckets).logp
+
+    def scores(
+        self, forward: Callable[[Tensor, Tensor], TokenScores], rows: Sequence[int], n_buckets: int
+    ) -> TokenScores:
+        """What `forward`, called with token ids and action mask, says of the rows; (len(rows), T).
+
+        Buckets of similar length go through the model one after the other: with rows of very
+        different lengths most of one padded batch would be padding.
+        """
+        width = self.ids.shape[1]
+        parts, order = [], []
+        for bucket in by_length([self.lengths[i] for i in rows], n_buckets):
+            where = torch.tensor([rows[k] for k in bucket], device=self.ids.device)
+            longest = max(self.lengths[rows[k]] for k in bucket)
+            parts.append(forward(self.ids[where, :longest], self.mask[where, :longest]))
+            order += bucket
+        back = torch.tensor(order, device=self.ids.device).argsort()
+
+        def whole(pieces: Sequence[Tensor | None]) -> Tensor | None:
+            padded = [pad_right(p, (0, width - p.shape[1])) for p in pieces if p is not None]
+            return torch.cat(padded)[back] if padded else None
+
+        logp, *others = map(whole, zip(*parts, strict=True))
+        assert logp is not None
+        return TokenScores(logp, *others)
+
+
+def answer_mask(policy: Policy, rollouts: Sequence[Rollout], shape: torch.Size) -> Tensor:
+    """(N, T), 1 on the tokens inside the last answer span of each rollout, its tags excluded.
+
+    A token that straddles a tag (with a tokenizer that does not know the tags) counts as inside.
+    """
+    mask = torch.zeros(shape, dtype=torch.int64)
+    for i, rollout in enumerate(rollouts):
+        if rollout.episode.actions[-1].kind != "answer":
+            continue
+        last = len(rollout.episode.actions) - 1
+        where = [t for t, action in enumerate(rollout.action) if action == last]
+        ids = [rollout.ids[t] for t in where]
+        ends = [len(policy.decode(ids[: k + 1])) for k in range(len(ids))]
+        span = list(ANSWER.finditer(policy.decode(ids)))[-1]
+        for t, start, end in zip(where, [0, *ends], ends, strict=False):
+            mask[i, t] = int(end > span.start(1) and start < span.end(1))
+    return mask.to(policy.device)

@@ -1,0 +1,189 @@
+"""The protocol in tokens: prompts, where a turn ends, what of an observation is fed, bookkeeping.
+
+Shared by everything that plays episodes: the sampler in this process (rollout.py) and the player of
+engines that generate turn by turn (turns.py). What the policy sampled is kept as sampled; text is
+decoded for the environment only, and only what is fed (prompt, tool text) is ever encoded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+from jinja2 import TemplateError
+
+from lldscope.core.errors import UsageError
+
+from ..data.questions import Question
+from ..environment.protocol import CLOSING, TOOL_END, Environment, Episode, cut_turn, prompt_text
+from ..policy.model import Policy
+
+_TAIL = 16
+"""Tokens that hold the longest closing tag, one byte each, with some to spare."""
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How tokens are drawn and where turns and rollouts are cut (settings of the same names).
+    Temperature 0 takes the likeliest token."""
+
+    temperature: float = 1.0
+    top_p: float = 1.0
+    turn_tokens: int = 40
+    observation_tokens: int = 64
+    sequence_tokens: int = 400
+    instruction: str = ""
+    turn_end: str = "tag"
+    observation_end: str = "closed"
+
+
+@dataclass
+class Rollout:
+    """One episode in tokens. All lists are aligned to positions of `ids`; where the policy wrote
+    nothing, `action` is -1 and the measurements are 0.
+
+    `logp`, `entropy` and `error_norm` are those of the trainer's policy at rollout time, None where
+    another engine sampled; then `behaviour` has that engine's log-probabilities. `truncated`: a
+    limit cut a turn, or ended the episode.
+    """
+
+    episode: Episode
+    ids: list[int]
+    action: list[int]
+    logp: list[float] | None = None
+    entropy: list[float] | None = None
+    error_norm: list[float] | None = None
+    truncated: bool = False
+    behaviour: list[float] | None = None
+
+    @property
+    def n_tokens(self) -> int:
+        """Tokens the policy wrote."""
+        return sum(a >= 0 for a in self.action)
+
+    def turns(self) -> Iterator[list[int]]:
+        """The tokens of each action, in order; an action without tokens is left out."""
+        written = ((a, t) for a, t in zip(self.action, self.ids, strict=True) if a >= 0)
+        for _, pairs in groupby(written, key=lambda pair: pair[0]):
+            yield [token for _, token in pairs]
+
+
+class TokenProtocol:
+    """The environment's rules for one policy's tokens."""
+
+    def __init__(self, policy: Policy, sampling: Sampling) -> None:
+        self._policy = policy
+        self._sampling = sampling
+        # Only a token with a ">" in it can complete a closing tag: the rest need no decoding.
+        vocabulary = policy.tokenizer.convert_ids_to_tokens(range(len(policy.tokenizer)))
+        self._may_close = {i for i, piece in enumerate(vocabulary) if ">" in (piece or "")}
+
+    def begin(self, environment: Environment, question: Question) -> tuple[Episode, list[int]]:
+        """The question's episode and the tokens of its prompt. Raises UsageError if the prompt
+        leaves no room for a turn, or the chat template refuses it."""
+        text = self._prompt(question)
+        return environment.begin(question, text), self._encoded(question, text)
+
+    def check(self, questions: Iterable[Question]) -> None:
+        """Raise UsageError if the prompt of one of the questions leaves no room for a turn, or the
+        chat template refuses it. No token is shorter than a byte, but for a few that tokenizers
+        add: short prompts are not encoded."""
+        for question in questions:
+            text = self._prompt(question)
+            if len(text.encode()) + _TAIL >= self._sampling.sequence_tokens:
+                self._encoded(question, text)
+
+    def _encoded(self, question: Question, prompt: str) -> list[int]:
+        tokens = self._policy.encode(prompt)
+        limit = self._sampling.sequence_tokens
+        if len(tokens) >= limit:
+            raise UsageError(
+                f"The prompt of question {question.index} of {question.data_source} has "
+                f"{len(tokens)} tokens, and sequence_tokens={limit} leaves no room for a turn: "
+                "raise sequence_tokens or leave the question out"
+            )
+        return tokens
+
+    def _prompt(self, question: Question) -> str:
+        messages = list(question.prompt or ()) or [
+            {"role": "user", "content": prompt_text(question.text, self._sampling.instruction)}
+        ]
+        tokenizer = self._policy.tokenizer
+        if not tokenizer.chat_template:
+            return "".join(message["content"] for message in messages)
+        try:
+            return tokenizer.apply_chat_template(
+                messages, tokenize=False, add_generation_prompt=True
+            )
+        except TemplateError as error:
+            raise UsageError(
+                f"The model's chat template refuses the prompt of question {question.index} of "
+                f"{question.data_source} ({error}): use a model that takes these roles"
+            ) from None
+
+    def closes(self, turn: Sequence[int], end: int, tags: Sequence[str] = CLOSING) -> bool:
+        """Whether token `end - 1` of the turn completes one of `tags`."""
+        if turn[end - 1] not in self._may_close:
+            return False
+        text = self._policy.decode(list(turn[max(0, end - _TAIL) : end]))
+        return any(tag in text for tag in tags)
+
+    def end_of_turn(self, ids: Sequence[int]) -> int | None:
+        """How many of the sampled tokens make up the turn: up to the one that completes its closing
+        tag; None without one.
+
+        `turn_end` "tag" takes the first closing tag of either kind. "length" takes the first
+        `</search>` if there is any, else the first `</answer>`, as the reference code does.
+        """
+        kinds = [CLOSING] if self._sampling.turn_end == "tag" else [(tag,) for tag in CLOSING]
+        for tags in kinds:
+            for end in range(1, len(ids) + 1):
+                if self.closes(ids, end, tags):
+                    return end
+        return None
+
+    def respond(
+        self,
+        environment: Environment,
+        rollouts: Sequence[Rollout],
+        turns: Sequence[Sequence[int]],
+    ) -> list[list[int]]:
+        """Let the environment answer turns whose tokens are in the rollouts already; returns the
+        tokens that each is told, none where it is over."""
+        episodes = [rollout.episode for rollout in rollouts]
+        texts = [self._policy.decode(list(turn)) for turn in turns]
+        told = []
+        for rollout, observation in zip(
+            rollouts, environment.respond(episodes, texts), strict=True
+        ):
+            tokens = self._fit(observation)
+            episode = rollout.episode
+            # An observation that no answer could follow would only be paid for.
+            no_room = len(rollout.ids) + len(tokens) >= self._sampling.sequence_tokens
+            if no_room and not episode.done:
+                episode.done = rollout.truncated = True
+            seen = [] if episode.done else tokens
+            episode.observations[-1] = self._policy.decode(seen)
+            told.append(seen)
+        return told
+
+    def _fit(self, observation: str) -> list[int]:
+        """The tokens of an observation, cut to the limit; with `observation_end` "closed" the
+        documents of a tool answer are cut and its end stays."""
+        limit = self._sampling.observation_tokens
+        tokens = self._policy.encode(observation)
+        if len(tokens) <= limit:
+            return tokens
+        end = self._policy.encode(TOOL_END) if observation.endswith(TOOL_END) else []
+        if self._sampling.observation_end == "cut" or len(end) > limit:
+            end = []
+        return tokens[: limit - len(end)] + end
+
+
+def retokenisation_drift(policy: Policy, rollouts: Sequence[Rollout]) -> tuple[int, int]:
+    """(actions that would have other tokens, actions) had every turn been decoded, cut after its
+    closing tag and encoded again, as the reference code does, instead of kept as sampled."""
+    turns = [turn for rollout in rollouts for turn in rollout.turns()]
+    changed = [policy.encode(cut_turn(policy.decode(turn))) != turn for turn in turns]
+    return sum(changed), len(turns)

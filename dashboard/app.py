@@ -14,8 +14,8 @@ from dash import Dash, dcc, html
 from flask import Flask, Response, request
 
 from . import callbacks as live
-from .data.run_registry import Shelf
-from .data.run_summaries import Lines
+from .data.run_registry import RunRegistry
+from .data.run_summaries import RunSummaries
 from .figures import theme
 from .pages.first_answer import BODY, App
 from .pages.router import page
@@ -66,11 +66,11 @@ _ALIVE = ("application/json", "text/html")  # made anew for each request
 _PACKED = (*_ALIVE, "application/javascript", "text/javascript", "text/css")
 
 
-def make_app(shelf: Shelf) -> Dash:
+def make_app(shelf: RunRegistry) -> Dash:
     """The dashboard over the runs of a shelf; `app.server` is its WSGI application."""
     server = Flask(__name__)
     server.after_request(_finish)
-    lines = Lines(shelf)
+    lines = RunSummaries(shelf)
     app = App(
         lambda path, search: _frame(page(shelf, path, search, lines)),
         server=server,

@@ -24,8 +24,8 @@ from dash import (
 
 from lldscope.core.errors import LldscopeError
 
-from .data.run_registry import Look, Shelf
-from .data.run_summaries import Lines
+from .data.run_registry import RunRegistry, Snapshot
+from .data.run_summaries import RunSummaries
 from .figures.chart_figures import Figure, make_chart, make_overlay, remarks
 from .figures.charts import CHARTS
 from .figures.increments import patch
@@ -33,7 +33,7 @@ from .figures.view import View
 from .pages import alarm_cards
 from .pages import components as parts
 from .pages.compare_page import compare_table, unplaced
-from .pages.frame import drawn, last_looks_of, sent
+from .pages.frame import drawn, last_snapshots_of, sent
 from .pages.list_rows import choice_of, run_rows
 from .pages.router import page
 from .pages.system_page import facts
@@ -42,7 +42,7 @@ _CHARTS = {"type": "chart", "index": ALL}
 _GROUPS = State({"type": "groups", "index": ALL}, "data")  # where runs of a group are one line
 
 
-def register(app: Dash, shelf: Shelf, lines: Lines) -> None:
+def register(app: Dash, shelf: RunRegistry, lines: RunSummaries) -> None:
     """Attach every callback to the app."""
     _in_browser(app)
 
@@ -107,7 +107,7 @@ def register(app: Dash, shelf: Shelf, lines: Lines) -> None:
     _charts(app, shelf)
 
 
-def _charts(app: Dash, shelf: Shelf) -> None:
+def _charts(app: Dash, shelf: RunRegistry) -> None:
     outputs = (
         Output(_CHARTS, "figure"),
         Output({"type": "foot", "index": ALL}, "children"),
@@ -132,7 +132,7 @@ def _charts(app: Dash, shelf: Shelf) -> None:
         nothing = [no_update] * len(CHARTS), [no_update] * len(CHARTS), no_update
         if not ctx.triggered:  # the page has only just come
             return nothing
-        looks, lost = last_looks_of(shelf, names)
+        looks, lost = last_snapshots_of(shelf, names)
         # a zoom belongs to the x axis it was made on
         ours = zoom["range"] if zoom and zoom["x"] == by else None
         view = View(by, mean, (ours[0], ours[1]) if ours else None, groups[0] if groups else {})
@@ -146,7 +146,9 @@ def _charts(app: Dash, shelf: Shelf) -> None:
         return patches, [remarks(f) for f in figures], same | sent(looks, view, figures)
 
 
-def draw(looks: list[Look], view: View, shown: set[str] | None, names: list[str]) -> list[Figure]:
+def draw(
+    looks: list[Snapshot], view: View, shown: set[str] | None, names: list[str]
+) -> list[Figure]:
     """The charts of one run, or, where there is a choice of `shown` runs, of several."""
     subjects = [look.subject for look in looks]
     if shown is None:
@@ -154,7 +156,7 @@ def draw(looks: list[Look], view: View, shown: set[str] | None, names: list[str]
     return [make_overlay(chart, subjects, shown, view, names) for chart in CHARTS]
 
 
-def _told_of_one(shelf: Shelf, name: str, said: list[str]) -> dict[str, Any]:
+def _told_of_one(shelf: RunRegistry, name: str, said: list[str]) -> dict[str, Any]:
     """Status line and notes; alarms, look-alikes and events only if they may have changed.
 
     `said` and `versions` name the rows that the words were, and are now, made from.
@@ -175,10 +177,10 @@ def _told_of_one(shelf: Shelf, name: str, said: list[str]) -> dict[str, Any]:
 
 
 def _told_of_several(
-    shelf: Shelf, names: list[str], by: str, said: list[str], groups: dict[str, str]
+    shelf: RunRegistry, names: list[str], by: str, said: list[str], groups: dict[str, str]
 ) -> dict[str, Any]:
     """The table, if it may have changed, and the runs that the alignment has no place for."""
-    looks, lost = last_looks_of(shelf, names)
+    looks, lost = last_snapshots_of(shelf, names)
     gone = [*lost.values(), "What was last read is kept."] if lost else []
     told: dict[str, Any] = {"unplaced": " ".join(filter(None, [*gone, unplaced(looks, by)]))}
     if any(shelf.is_opening(name) for name in lost):

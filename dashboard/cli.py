@@ -9,12 +9,12 @@ from pathlib import Path
 
 import click
 
-from lldscope.cli.shared import Place
+from lldscope.cli.shared import RunPath
 from lldscope.core.errors import LldscopeError
 
 
 @click.command()
-@click.argument("root", default=Path("runs"), type=Place())
+@click.argument("root", default=Path("runs"), type=RunPath())
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to serve on.")
 @click.option("--port", default=8050, show_default=True, help="Port; 0 takes a free one.")
 @click.option("--token", help="Ask every visitor for this; needed for any other host.")

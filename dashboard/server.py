@@ -47,13 +47,13 @@ def serve(root: Path, host: str = "127.0.0.1", port: int = 8050, token: str | No
 
     from waitress.server import create_server
 
-    from lldscope.query.signal_cache import own_folder
+    from lldscope.query.signal_cache import cache_dir
 
     from .app import make_app
-    from .data.run_registry import Shelf
+    from .data.run_registry import RunRegistry
 
     logging.getLogger("waitress").setLevel(logging.ERROR)
-    app = make_app(Shelf(root, PATIENCE, own_folder()))
+    app = make_app(RunRegistry(root, PATIENCE, cache_dir()))
     guard(app.server, host, port, token)
     server = create_server(
         app.server,

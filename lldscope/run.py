@@ -18,16 +18,15 @@ from .core.errors import LldscopeError, UsageError
 from .core.schema import SIGNALS, TABLES, VIEWS
 from .query.contents import Contents
 from .query.sandbox import SECONDS, Answer, bounded, frame, insist_on_select, rows
-from .storage import files
-from .storage import layout as store
+from .storage import files, heartbeats, layout
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from .alarms.assess import Assessment
     from .alarms.registry import Rule
-    from .query.remote import Mirror
-    from .query.signal_cache import Kept
+    from .query.remote import RemoteCopy
+    from .query.signal_cache import SignalCache
     from .signals.evidence import Restarts
 
 _T = TypeVar("_T")
@@ -36,7 +35,7 @@ _T = TypeVar("_T")
 class Run:
     """One run, open for reading. Methods may be called from several threads."""
 
-    def __init__(self, place: Path | Mirror, kept: Kept | None = None) -> None:
+    def __init__(self, place: Path | RemoteCopy, kept: SignalCache | None = None) -> None:
         self._mirror = None if isinstance(place, Path) else place
         self.path = (place if isinstance(place, Path) else place.path).resolve()
         where = self.path if isinstance(place, Path) else place.url
@@ -188,7 +187,7 @@ class Run:
     def heartbeats(self) -> dict[int, dict[str, Any]]:
         """The last sign of life of each rank."""
         damaged: dict[str, str] = {}
-        beats = store.read_heartbeats(self.path, damaged)
+        beats = heartbeats.read_heartbeats(self.path, damaged)
         self._bad_beats = damaged
         return beats
 
@@ -220,12 +219,12 @@ class Run:
     def _look(self) -> dict[str, Any]:
         """run.json and the events, whatever state they are in."""
         self._bad_files = {}
-        info = store.look_at_run(self.path, self._bad_files, self.place)
-        lines, wrong = files.read_lines(self.path / store.EVENTS_FILE, self.path)
+        info = layout.read_run_if_sound(self.path, self._bad_files, self.place)
+        lines, wrong = files.read_lines(self.path / layout.EVENTS_FILE, self.path)
         self._bad_files |= wrong
         self._events = [e for e, _ in lines if _is_event(e)]
         if odd := len(lines) - len(self._events):
-            self._bad_files[store.EVENTS_FILE] = f"{odd} lines are no events"
+            self._bad_files[layout.EVENTS_FILE] = f"{odd} lines are no events"
         return info
 
     def _frame(self, sql: str) -> pd.DataFrame:

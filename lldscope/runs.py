@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING, Any
 
 from .core.errors import LldscopeError, RunNotFound
 from .run import Run
-from .storage import layout as store
-from .storage.manifest import manifest_names
+from .storage import layout
+from .storage.manifest import MANIFEST_DIR, manifest_names
 
 if TYPE_CHECKING:
     from .query.remote import Url
-    from .query.signal_cache import Kept
+    from .query.signal_cache import SignalCache
 
 __all__ = ["Run", "find_runs", "open_run"]
 
 
 def open_run(
-    path: str | Path | Url, root: Path | Url | None = None, kept: Kept | None = None
+    path: str | Path | Url, root: Path | Url | None = None, kept: SignalCache | None = None
 ) -> Run:
     """Open a run: a directory, or an address that fsspec knows, such as `s3://bucket/run`.
 
@@ -27,12 +27,12 @@ def open_run(
     signals of long runs are kept from one opening to the next.
     Raises RunNotFound, NewerSchema or LldscopeError with the reason.
     """
-    from .query.remote import Mirror, Url, is_address
+    from .query.remote import RemoteCopy, Url, is_address
 
     if isinstance(path, str) and is_address(path):
         path = Url(path)
     if isinstance(path, Url):
-        return Run(Mirror(path), kept)
+        return Run(RemoteCopy(path), kept)
     path = Path(path)
     if isinstance(root, Path) and not path.resolve().is_relative_to(root.resolve()):
         raise LldscopeError(f"{path} is a link to a place outside of {root}. Name that place.")
@@ -59,8 +59,8 @@ def find_runs(root: str | Path | Url) -> list[Any]:
     root = Path(root)
     if not root.is_dir():
         raise RunNotFound(f"There is no folder {root}.")
-    if (root / store.RUN_FILE).is_file() or manifest_names(root):
+    if (root / layout.RUN_FILE).is_file() or manifest_names(root):
         return [root]
-    found = {p.parent for depth in ("*", "*/*") for p in root.glob(f"{depth}/{store.RUN_FILE}")}
-    lost = {p.parent for depth in ("*", "*/*") for p in root.glob(f"{depth}/{store.MANIFEST_DIR}")}
+    found = {p.parent for depth in ("*", "*/*") for p in root.glob(f"{depth}/{layout.RUN_FILE}")}
+    lost = {p.parent for depth in ("*", "*/*") for p in root.glob(f"{depth}/{MANIFEST_DIR}")}
     return sorted(found | {run for run in lost - found if manifest_names(run)})

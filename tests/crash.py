@@ -30,8 +30,7 @@ import lldscope
 from lldscope.doctor.checks import examine, repair
 from lldscope.monitor.health import check
 from lldscope.recording import recorder, writer
-from lldscope.storage import compaction
-from lldscope.storage import layout as store
+from lldscope.storage import compaction, layout
 from lldscope.storage.compaction import compact
 from lldscope.storage.manifest import manifest_names, manifest_path
 
@@ -154,8 +153,8 @@ class Trial:
         assert not ended(child)
 
     def _verify(self, repaired: bool) -> None:
-        if not (self.path / store.RUN_FILE).exists():
-            if not store.read_manifest(self.path).parts:
+        if not (self.path / layout.RUN_FILE).exists():
+            if not layout.read_manifest(self.path).parts:
                 return
             repair(examine(self.path))  # rank 0 was killed before it could say what the run is
         found = dict(self._plain_rows())
@@ -185,7 +184,7 @@ class Trial:
         """Values of `actions` by (attempt, rank, step), read without DuckDB; checks that every
         step that is there is there in all tables."""
         tables: dict[str, dict[tuple[int, int, int], list[float]]] = {}
-        for part in store.read_manifest(self.path).parts:
+        for part in layout.read_manifest(self.path).parts:
             rows = pq.read_table(part.path(self.path), partitioning=None).to_pylist()
             assert len(rows) == part.rows
             for row in rows:
@@ -200,7 +199,7 @@ class Trial:
     def _ask_the_doctor(self, repaired: bool) -> None:
         seen = examine(self.path)
         assert seen.worst() != "damage", seen.findings
-        manifest = store.read_manifest(self.path)
+        manifest = layout.read_manifest(self.path)
         told = {(f.what, f.where) for f in seen.findings}
         for name in self.killed & set(manifest_names(self.path)) - manifest.closed:
             where = "attempt {}, rank {}".format(*name)

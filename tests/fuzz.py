@@ -18,14 +18,15 @@ from unittest import mock
 
 import pandas as pd
 from click.testing import CliRunner
-from lldscope_dashboard.data.run_registry import Shelf
+from lldscope_dashboard.data.run_registry import RunRegistry
 from lldscope_dashboard.pages.router import page
 
 import lldscope
 from lldscope.cli import cli
 from lldscope.core.errors import LldscopeError
 from lldscope.monitor.health import check
-from lldscope.storage import layout as store
+from lldscope.storage import json_files, layout
+from lldscope.storage.manifest import manifest_path
 
 Blow = Callable[[random.Random, Path], str]
 
@@ -119,7 +120,7 @@ def wrong_types(rng: random.Random, run: Path) -> str:
     lines[index] = text.encode()
     if path.suffix == ".jsonl" and rng.random() < 0.5:
         with contextlib.suppress(ValueError, AttributeError):
-            lines[index] = store.files.with_checksum(text).rstrip(b"\n")
+            lines[index] = layout.files.with_checksum(text).rstrip(b"\n")
     path.write_bytes(b"\n".join(lines))
     return f"types {path.relative_to(run)} {told}"
 
@@ -180,8 +181,8 @@ def huge_claims(rng: random.Random, run: Path) -> str:
     entry = {"file": "a1-r0-000901.parquet", "rows": 2**40, "bytes": 2**40, "steps": [0, 2**31 - 1]}
     entry |= rng.choice([{}, {"crc": 1}, {"rows": 2**80}, {"steps": [0, 2**40]}, {"bytes": 1}])
     table = rng.choice(["steps", "actions", "tokens", "../steps", "nothing", "", "x" * 4000])
-    line = store.files.with_checksum(json.dumps({"time": 1, "parts": {table: entry}}))
-    with open(store.manifest_path(run, 1, 0), "ab") as file:
+    line = layout.files.with_checksum(json.dumps({"time": 1, "parts": {table: entry}}))
+    with open(manifest_path(run, 1, 0), "ab") as file:
         file.write(line)
     return f"claims {table[:20]} {entry}"
 
@@ -246,13 +247,13 @@ def ask(run: Path, truth: dict[str, Any]) -> None:
             found = answers(opened)
             assert same(found, truth) or opened.damaged, "other numbers without a word"
             opened.refresh()
-            store.to_json(check(opened)).encode()
+            json_files.to_json(check(opened)).encode()
     except LldscopeError:
         pass  # one sentence, as the faces below show it
 
 
 def _pages(run: Path) -> None:
-    shelf = Shelf(run.parent)
+    shelf = RunRegistry(run.parent)
     for path, search in (("/", ""), (f"/run/{run.name}", ""), ("/compare", f"?run={run.name}")):
         json.dumps(page(shelf, path, search), default=lambda c: c.to_plotly_json())
 

@@ -7,15 +7,14 @@ from pathlib import Path
 import pyarrow.parquet as pq
 
 from lldscope.recording.buffers import to_arrow
-from lldscope.storage import layout as store
-from lldscope.storage import part_file as parts
+from lldscope.storage import layout, part_file
 from lldscope.storage.manifest import PartName
 
 
 def values(path: Path, table: str = "responses") -> list[tuple[int, int]]:
     """(step, response_id) of all rows that count."""
     found = []
-    for part in store.read_manifest(path).parts:
+    for part in layout.read_manifest(path).parts:
         if part.table == table:
             columns = pq.read_table(part.path(path), columns=["step", "response_id"])
             found += list(zip(*(c.to_pylist() for c in columns.columns), strict=True))
@@ -28,5 +27,5 @@ def sealed(path: Path, seals: range, rows: int = 3) -> None:
         name = PartName(1, 0, seal, seal)
         columns = {"step": [seal] * rows, "response_id": list(range(rows))}
         table = to_arrow("responses", columns, 1, 0, lambda *dropped: None)
-        part = parts.write_part(path, "responses", name, [table])
-        parts.seal(path, 1, 0, [part])
+        part = part_file.write_part(path, "responses", name, [table])
+        part_file.seal(path, 1, 0, [part])

@@ -19,7 +19,7 @@ from click.testing import CliRunner
 from lldscope_dashboard import server
 from lldscope_dashboard.app import make_app
 from lldscope_dashboard.data import run_registry as shelf
-from lldscope_dashboard.data.run_summaries import Lines
+from lldscope_dashboard.data.run_summaries import RunSummaries
 from lldscope_dashboard.figures.chart_figures import make_chart
 from lldscope_dashboard.figures.charts import CHARTS
 from lldscope_dashboard.figures.view import View
@@ -31,7 +31,7 @@ from lldscope.cli import cli
 from lldscope.core.errors import LldscopeError, UsageError
 from lldscope.core.schema import TABLES, VIEWS
 from lldscope.storage import files
-from lldscope.storage import layout as store
+from lldscope.storage.manifest import manifest_path
 
 ROOT = Path(__file__).parent.parent
 SOURCES = [
@@ -102,7 +102,7 @@ def test_a_manifest_entry_cannot_leave_the_run(make_run, tmp_path, table, file):
     (tmp_path / "secret.parquet").write_bytes(next((path / "steps").glob("*.parquet")).read_bytes())
     entry = {"file": file, "rows": 3, "bytes": 1, "steps": [0, 2]}
     line = files.with_checksum(json.dumps({"time": 1, "parts": {table: entry}}))
-    with open(store.manifest_path(path, 1, 0), "ab") as manifest:
+    with open(manifest_path(path, 1, 0), "ab") as manifest:
         manifest.write(line)
     run = lldscope.open_run(path)
     assert next(iter(run.damaged)).startswith("manifest/a1-r0.jsonl line")
@@ -133,8 +133,8 @@ def test_a_run_that_is_a_link_out_of_the_root_is_not_served(make_run, tmp_path):
     root = tmp_path / "root"
     (root / "link").symlink_to(tmp_path / "elsewhere" / "secret")
     (root / "group").symlink_to(tmp_path / "elsewhere")
-    runs = shelf.Shelf(root)
-    lines = {line.name: line for line in Lines(runs).now(60.0)}
+    runs = shelf.RunRegistry(root)
+    lines = {line.name: line for line in RunSummaries(runs).now(60.0)}
     assert lines["mine"].error is None
     for name in ("link", "group/secret"):
         assert "link to a place outside" in lines[name].error
@@ -154,7 +154,7 @@ def test_names_in_addresses_cannot_leave_the_root(make_run, tmp_path, name):
     make_run("mine", steps=range(3))
     (tmp_path / "root").mkdir()
     for address, query in ((f"/run/{name}", ""), ("/compare", f"?run={name}")):
-        said = json.dumps(page(shelf.Shelf(tmp_path / "root"), address, query), default=plain)
+        said = json.dumps(page(shelf.RunRegistry(tmp_path / "root"), address, query), default=plain)
         assert "There is no run" in said
         assert "last step" not in said
 
@@ -386,7 +386,7 @@ def evil_run(request, tmp_path):
 
 def test_pages_show_evil_text_as_text(evil_run):
     path, _ = evil_run
-    runs = shelf.Shelf(path.parent)
+    runs = shelf.RunRegistry(path.parent)
     for address, search in (("/", ""), ("/run/evil", ""), ("/compare", "?run=evil")):
         made = page(runs, address, search)
         for text in strings(made):
@@ -415,7 +415,7 @@ class _Tags(HTMLParser):
 
 def test_the_server_sends_evil_text_as_data_only(evil_run):
     path, _ = evil_run
-    app = make_app(shelf.Shelf(path.parent))
+    app = make_app(shelf.RunRegistry(path.parent))
     server.guard(app.server, "127.0.0.1", 8050, None)
     client = app.server.test_client()
     first = client.get("/run/evil", headers={"Host": "127.0.0.1:8050"})
@@ -505,7 +505,7 @@ def test_a_folder_whose_name_is_no_text_breaks_no_page(make_run, tmp_path):
     made = make_run("runs/x", steps=range(2))
     odd = os.fsencode(made.parent) + b"/\xff\x1b[31m<b>"
     os.rename(os.fsencode(made), odd)
-    runs = shelf.Shelf(made.parent)
+    runs = shelf.RunRegistry(made.parent)
     listed = page(runs, "/", "")
     assert not any(_OBEYED.search(s) for s in strings(listed))
     json.dumps(listed, default=plain)
@@ -529,7 +529,7 @@ def _addresses(tree: Any) -> list[str]:
 @pytest.fixture
 def served(make_run):
     def client(token: str | None = None, host: str = "127.0.0.1") -> Any:
-        app = make_app(shelf.Shelf(make_run(f"r/{token}", steps=range(2)).parent))
+        app = make_app(shelf.RunRegistry(make_run(f"r/{token}", steps=range(2)).parent))
         server.guard(app.server, host, 8050, token)
         return app.server.test_client()
 

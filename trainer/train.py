@@ -24,7 +24,7 @@ from .algorithms.rescore import delta_sum, rescore_sample
 from .algorithms.update import Updater, UpdateStats
 from .checkpoint import Checkpoint, Checkpoints, State
 from .config import TrainConfig
-from .engines.players import make_players
+from .engines.players import make_player
 from .optim.factory import make_optimizer
 from .optim.processes import Processes, check_shares, start
 from .policy.model import load_policy
@@ -91,7 +91,7 @@ class Trainer:
         self.updater = Updater(config, self.optimizer, self.processes)
         self._task = make_task(config, self.policy)
         with self.optimizer.full_weights():
-            self._players = make_players(config, self.policy)
+            self._players = make_player(config, self.policy)
         self._probes = Probes(config, self.policy)
         greedy = self._probes.watched(self._players.greedy, self._task.environment)
         self._evaluator = Evaluator(greedy, self._task.evaluation)

@@ -1,7 +1,7 @@
 """The runs under a root, kept open: one refresh at a time, a bounded number, words for errors.
 
-Pages ask for a `Look`: everything they show, as of one moment. Its version changes exactly when the
-run has new rows, so a page can tell that there is nothing to redraw.
+Pages ask for a `Snapshot`: everything they show, as of one moment. Its version changes exactly when
+the run has new rows, so a page can tell that there is nothing to redraw.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ import duckdb
 from lldscope.core.errors import LldscopeError, RunNotFound
 from lldscope.monitor.health import check
 from lldscope.query.remote import Url
-from lldscope.query.signal_cache import Kept
+from lldscope.query.signal_cache import SignalCache
 from lldscope.runs import Run, find_runs, open_run
 from lldscope.storage.layout import read_manifest
 
-from .snapshot import Look, aged, subject_of
-from .snapshot_cache import KeptLooks, files_of
+from .snapshot import Snapshot, aged, subject_of
+from .snapshot_cache import SnapshotCache, files_of
 
 _T = TypeVar("_T")
 
@@ -46,10 +46,10 @@ class _Place:
 
     lock: threading.Lock = field(default_factory=threading.Lock)
     run: Run | None = None
-    look: Look | None = None
+    look: Snapshot | None = None
     at: float = 0.0
     seen: str | None = None  # its files when the look was kept
-    opening: Future[Look] | None = None
+    opening: Future[Snapshot] | None = None
     ahead: threading.Timer | None = None
 
 
@@ -57,7 +57,7 @@ class Reading(LldscopeError):
     """The run is being read; a page that asks again will have it."""
 
 
-class Shelf:
+class RunRegistry:
     """Looks at the runs under a root by name. Names are paths relative to the root.
 
     `patience`: seconds to wait for a run that is opened, None until it is; what takes longer goes
@@ -70,8 +70,8 @@ class Shelf:
     ) -> None:
         self.root = root.resolve()
         self._patience = patience
-        self._signals = None if cache is None else Kept(cache / "signals")
-        self._looks = None if cache is None else KeptLooks(cache / "looks")
+        self._signals = None if cache is None else SignalCache(cache / "signals")
+        self._looks = None if cache is None else SnapshotCache(cache / "looks")
         self._places: OrderedDict[str, _Place] = OrderedDict()
         self._lock = threading.Lock()
         self._turns = threading.BoundedSemaphore(MOST_READ)
@@ -91,7 +91,7 @@ class Shelf:
         name = path.name if path == self.root else path.relative_to(self.root).as_posix()
         return str(name).encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
-    def look(self, name: str) -> Look:
+    def look(self, name: str) -> Snapshot:
         """The run now. Raises LldscopeError with a sentence for the reader."""
         path = self.names().get(name)
         if path is None:
@@ -107,7 +107,7 @@ class Shelf:
             self._read_ahead(name, place, path)
         return look
 
-    def last(self, name: str) -> Look | None:
+    def last(self, name: str) -> Snapshot | None:
         """The look before, also at a run that is gone by now; None if it is not known."""
         with self._lock:
             place = self._places.get(name)
@@ -142,7 +142,7 @@ class Shelf:
         place = self._places.get(name)
         return place is not None and place.look is None and place.opening is not None
 
-    def _opened(self, name: str, place: _Place, path: Any, patience: float) -> Look:
+    def _opened(self, name: str, place: _Place, path: Any, patience: float) -> Snapshot:
         """The first look at a run, for which a long one may have to be read through."""
         with self._lock:
             if place.opening is None:
@@ -161,11 +161,11 @@ class Shelf:
             if opening.done():
                 place.opening = None
 
-    def _in_turn(self, name: str, place: _Place, path: Any) -> Look:
+    def _in_turn(self, name: str, place: _Place, path: Any) -> Snapshot:
         with self._turns:
             return self._now(name, place, path)
 
-    def _now(self, name: str, place: _Place, path: Any) -> Look:
+    def _now(self, name: str, place: _Place, path: Any) -> Snapshot:
         if not place.lock.acquire(timeout=-1 if place.look is None else WAIT_SECONDS):
             assert place.look is not None
             return place.look
@@ -179,7 +179,7 @@ class Shelf:
         finally:
             place.lock.release()
 
-    def _renew(self, name: str, place: _Place, path: Any) -> Look:
+    def _renew(self, name: str, place: _Place, path: Any) -> Snapshot:
         """Take up new rows, or open the run anew if another one now lies at its path."""
         before, seen = place.look, None
         if self._looks is not None and isinstance(path, Path):
@@ -200,9 +200,9 @@ class Shelf:
             place.run = run
         state = check(run)
         if before is not None and not changed:
-            look = Look(before.version, run.info, state, before.subject)
+            look = Snapshot(before.version, run.info, state, before.subject)
         else:
-            look = Look(uuid.uuid4().hex, run.info, state, subject_of(name, run, state))
+            look = Snapshot(uuid.uuid4().hex, run.info, state, subject_of(name, run, state))
         if self._looks is not None and seen is not None and state["over"] and place.seen != seen:
             self._looks.keep(path, seen, look)
             place.seen = seen

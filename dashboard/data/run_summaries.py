@@ -17,7 +17,7 @@ from lldscope.query.remote import Url, traces
 from ..figures import theme
 from ..figures.series import Numbers, floats
 from ..figures.sparkline import make_sparkline
-from .run_registry import Reading, Shelf
+from .run_registry import Reading, RunRegistry
 
 READERS = 2  # runs that are read at the same time
 LATE = 20  # steps over which the list's order by reward and Δ is taken
@@ -49,10 +49,10 @@ class _Line:
     at: float
 
 
-class Lines:
+class RunSummaries:
     """A line for each run of a shelf."""
 
-    def __init__(self, shelf: Shelf) -> None:
+    def __init__(self, shelf: RunRegistry) -> None:
         self.shelf = shelf
         self._lines: dict[str, _Line] = {}
         self._due: dict[str, Any] = {}  # name → path of what must be read
@@ -98,7 +98,7 @@ class Lines:
                     self._lines[name] = line
 
 
-def _summary(shelf: Shelf, name: str) -> Summary:
+def _summary(shelf: RunRegistry, name: str) -> Summary:
     try:
         look = shelf.look(name)
     except Reading:

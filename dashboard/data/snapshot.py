@@ -16,7 +16,7 @@ from ..figures.view import Subject
 
 
 @dataclass(frozen=True)
-class Look:
+class Snapshot:
     """A run as of one moment. `version` names the rows behind `subject`."""
 
     version: str
@@ -25,7 +25,7 @@ class Look:
     subject: Subject
 
 
-def aged(look: Look) -> Look:
+def aged(look: Snapshot) -> Snapshot:
     """The same look, with the age that its last row has now."""
     times = floats(look.subject.table, "time")
     if not len(times) or times[-1] != times[-1]:

@@ -22,18 +22,18 @@ import pyarrow as pa
 import lldscope
 
 from ..figures.view import Subject
-from .snapshot import Look
+from .snapshot import Snapshot
 
 MOST_KEPT = 300  # runs; the one that was kept longest ago goes first
 
 
-class KeptLooks:
+class SnapshotCache:
     """Looks in a folder that only its user can read; not for runs that lie elsewhere."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
-    def take(self, name: str, path: Path, seen: str) -> Look | None:
+    def take(self, name: str, path: Path, seen: str) -> Snapshot | None:
         """The look that was kept, if `seen`, the run's `files_of`, is what it was then."""
         folder = self._place(path)
         try:
@@ -42,11 +42,11 @@ class KeptLooks:
                 return None
             table = pd.read_parquet(folder / "table.parquet")
             subject = Subject(name, table, **kept["subject"])
-            return Look(kept["version"], kept["info"], kept["state"], subject)
+            return Snapshot(kept["version"], kept["info"], kept["state"], subject)
         except (OSError, ValueError, KeyError, TypeError, pa.ArrowException):
             return None
 
-    def keep(self, path: Path, seen: str, look: Look) -> None:
+    def keep(self, path: Path, seen: str, look: Snapshot) -> None:
         """Keep a look; `seen` is what `files_of` said before it was taken."""
         final = self._place(path)
         new = final.with_name(f"{final.name}.{uuid.uuid4().hex}.new")

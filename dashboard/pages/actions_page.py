@@ -16,26 +16,26 @@ from lldscope.core.errors import LldscopeError
 from lldscope.explore.responses import MOST_ACTIONS, ActionMap, action_map
 from lldscope.explore.trajectories import rows_of
 
-from ..data.run_registry import Reading, Shelf
+from ..data.run_registry import Reading, RunRegistry
 from ..figures import delta_colors as deltas
 from .attributes import attrs
-from .frame import words_page
+from .frame import message_page
 from .links import Query, address, crumbs, whole
 
 _TICKS = 10  # labels under the map
 
 
-def actions_page(shelf: Shelf, name: str, query: Query) -> html.Div:
+def actions_page(shelf: RunRegistry, name: str, query: Query) -> html.Div:
     """The map, or words if the run cannot be read or holds no actions."""
     try:
         found = action_map(shelf.run(name), whole(query, "first"), whole(query, "last"))
     except Reading as error:
-        return words_page("This run is being read", str(error), retry=True)
+        return message_page("This run is being read", str(error), retry=True)
     except LldscopeError as error:
-        return words_page("This run cannot be shown", str(error))
+        return message_page("This run cannot be shown", str(error))
     title = "Δ by action and step"
     if found is None or not len(found.cells):
-        return words_page(title, "The run holds no actions of correct responses in these steps.")
+        return message_page(title, "The run holds no actions of correct responses in these steps.")
     strong = strength(found)
     return html.Div(
         [

@@ -12,7 +12,7 @@ from dash import html
 from lldscope.alarms.registry import RULES, STALLED
 from lldscope.core.numbers import true_minus
 
-from ..data.run_registry import Look
+from ..data.run_registry import Snapshot
 from ..figures import theme
 from ..figures import wording as words
 from .components import badge
@@ -22,7 +22,7 @@ MOST_EPISODES = 4  # of an alarm that are named
 RULE_IDS = {rule.id for rule in (*RULES, STALLED)}  # those with a page of their own
 
 
-def alarms(look: Look) -> list[Any]:
+def alarms(look: Snapshot) -> list[Any]:
     """Every alarm that ever fired, with what it means and what to do."""
     alerts = look.state["alerts"]
     if not alerts:
@@ -30,7 +30,7 @@ def alarms(look: Look) -> list[Any]:
     return [_alarm(a, look) for a in alerts]
 
 
-def _alarm(alert: dict[str, Any], look: Look) -> html.Article:
+def _alarm(alert: dict[str, Any], look: Snapshot) -> html.Article:
     arl = look.state["arl"]
     sign = theme.SEVERITIES[alert["severity"]]
     facts = [("means", alert["meaning"]), ("looks at", alert["evidence"]), ("do", alert["advice"])]
@@ -54,7 +54,7 @@ def _alarm(alert: dict[str, Any], look: Look) -> html.Article:
     )
 
 
-def _ways(alert: dict[str, Any], look: Look) -> html.Div:
+def _ways(alert: dict[str, Any], look: Snapshot) -> html.Div:
     """From an alarm to its rule, and to the responses that lost most likelihood where it fired."""
     rule, step = alert["rule"], alert["step"]
     ways: list[Any] = []
@@ -78,7 +78,7 @@ def _episodes(alert: dict[str, Any]) -> str:
     return f"steps {', '.join(told)}{more}"
 
 
-def look_alikes(look: Look) -> html.Table:
+def look_alikes(look: Snapshot) -> html.Table:
     """What looks like LLD on a reward curve, and what this log says of each."""
     rows = []
     for cause, finding in look.state["look_alikes"].items():

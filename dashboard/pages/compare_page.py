@@ -9,8 +9,8 @@ from typing import Any
 
 from dash import dcc, html
 
-from ..data.run_registry import Shelf
-from ..data.snapshot import Look
+from ..data.run_registry import RunRegistry
+from ..data.snapshot import Snapshot
 from ..figures import theme
 from ..figures import wording as words
 from ..figures.averages import lines_of
@@ -20,22 +20,31 @@ from ..figures.series import SINCE, floats
 from ..figures.view import Subject
 from . import components as parts
 from .attributes import attrs
-from .frame import ALIGNED_BY, controls, looks_of, memory, named_group, told, view_of, words_page
+from .frame import (
+    ALIGNED_BY,
+    controls,
+    memory,
+    message_page,
+    named_group,
+    snapshots_of,
+    told,
+    view_of,
+)
 from .links import comparison
 
 MOST_COMPARED = 20
 
 
-def compare_page(shelf: Shelf, query: dict[str, list[str]]) -> html.Div:
+def compare_page(shelf: RunRegistry, query: dict[str, list[str]]) -> html.Div:
     """The page that compares the runs the address names, or words if none can be read."""
     names = list(dict.fromkeys(query.get("run", [])))
-    looks, lost = looks_of(shelf, names[:MOST_COMPARED])
+    looks, lost = snapshots_of(shelf, names[:MOST_COMPARED])
     if waits := [name for name in lost if shelf.is_opening(name)]:
         told_so_far = f"{len(looks)} of {len(looks) + len(waits)} runs are read."
-        return words_page("The runs are being read", told_so_far, retry=True)
+        return message_page("The runs are being read", told_so_far, retry=True)
     if not looks:
         why = "; ".join(lost.values()) or "Choose runs in the list, then press Compare."
-        return words_page("No runs to compare", why, retry=bool(lost))
+        return message_page("No runs to compare", why, retry=bool(lost))
     groups = {x.subject.name: str(x.info["group"]) for x in looks if x.info.get("group")}
     view = view_of(query, ALIGNED_BY)
     if query.get("average") == ["group"]:
@@ -133,7 +142,7 @@ def _averaged(subjects: list[Subject], groups: Mapping[str, str]) -> list[Any]:
     ]
 
 
-def unplaced(looks: list[Look], by: str) -> str:
+def unplaced(looks: list[Snapshot], by: str) -> str:
     """Which runs an alignment cannot place, in words; nothing if it places all."""
     if by not in SINCE:
         return ""
@@ -144,7 +153,7 @@ def unplaced(looks: list[Look], by: str) -> str:
     return f"Not drawn, because {never}: {', '.join(names)}."
 
 
-def compare_table(looks: list[Look], groups: Mapping[str, str], names: list[str]) -> html.Table:
+def compare_table(looks: list[Snapshot], groups: Mapping[str, str], names: list[str]) -> html.Table:
     """A row per compared run that can be read: verdict, phase, first alarms."""
     styles = styles_of(names, groups)
     named = ("run", "verdict", "phase", "last step", "decay alarm", "collapse alarm", "last row")
@@ -176,7 +185,7 @@ def compare_table(looks: list[Look], groups: Mapping[str, str], names: list[str]
     return html.Table([html.Thead(head), html.Tbody(rows)], className="card runs")
 
 
-def _last_time(look: Look) -> float | None:
+def _last_time(look: Snapshot) -> float | None:
     times = floats(look.subject.table, "time")
     return float(times[-1]) if len(times) and not isnan(times[-1]) else None
 

@@ -13,7 +13,7 @@ from dash import dcc, html
 
 from lldscope.core.numbers import true_minus
 
-from ..data.run_registry import Look
+from ..data.run_registry import Snapshot
 from ..figures import theme
 from ..figures import wording as words
 from ..figures.chart_figures import HEIGHT, Figure, remarks
@@ -50,7 +50,7 @@ def mark(sign: theme.Sign) -> html.Span:
     return html.Span(sign.shape, className="mark", style={"--sign": sign.color})
 
 
-def status_line(look: Look) -> list[Any]:
+def status_line(look: Snapshot) -> list[Any]:
     """Verdict, phase, evidence, the worst firing alarm, age of the last row, life."""
     state = look.state
     phase = state["phase"]
@@ -110,7 +110,7 @@ def _firing(state: dict[str, Any]) -> html.Span:
     return html.Span([_key("alarm"), mark(sign), *text], title=told)
 
 
-def ways_on(look: Look) -> html.Div:
+def ways_on(look: Snapshot) -> html.Div:
     """From a run to the pages about what it is made of."""
     name = look.subject.name
     links = {
@@ -121,7 +121,7 @@ def ways_on(look: Look) -> html.Div:
     return html.Div([html.A(t, href=href) for t, href in links.items()], className="ways")
 
 
-def notes(look: Look) -> list[Any]:
+def notes(look: Snapshot) -> list[Any]:
     """What is wrong with the log itself, in words; nothing if nothing is."""
     damaged, dropped = look.state["damaged"], look.state["dropped"]
     told: list[Any] = []
@@ -139,7 +139,7 @@ def notes(look: Look) -> list[Any]:
     return [html.Div(told, className="notice", role="status")] if told else []
 
 
-def events(look: Look) -> list[Any]:
+def events(look: Snapshot) -> list[Any]:
     """The last events of the run, newest first."""
     rows = [
         html.Tr(

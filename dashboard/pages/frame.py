@@ -10,8 +10,8 @@ from dash import dcc, html
 
 from lldscope.core.errors import LldscopeError
 
-from ..data.run_registry import Shelf
-from ..data.snapshot import Look
+from ..data.run_registry import RunRegistry
+from ..data.snapshot import Snapshot
 from ..figures.chart_figures import Figure
 from ..figures.increments import has
 from ..figures.series import x_axis
@@ -44,10 +44,10 @@ def told(part: str) -> dict[str, str]:
     return {"type": "told", "index": part}
 
 
-def looks_of(shelf: Shelf, names: Sequence[str]) -> tuple[list[Look], dict[str, str]]:
+def snapshots_of(shelf: RunRegistry, names: Sequence[str]) -> tuple[list[Snapshot], dict[str, str]]:
     """Looks at the runs that can be read, and a sentence for each that cannot."""
 
-    def look(name: str) -> Look | str:
+    def look(name: str) -> Snapshot | str:
         try:
             return shelf.look(name)
         except LldscopeError as error:
@@ -60,14 +60,16 @@ def looks_of(shelf: Shelf, names: Sequence[str]) -> tuple[list[Look], dict[str, 
             found = list(readers.map(look, names))
     told = list(zip(names, found, strict=True))
     return (
-        [f for _, f in told if isinstance(f, Look)],
+        [f for _, f in told if isinstance(f, Snapshot)],
         {name: f for name, f in told if isinstance(f, str)},
     )
 
 
-def last_looks_of(shelf: Shelf, names: Sequence[str]) -> tuple[list[Look], dict[str, str]]:
-    """As `looks_of`, with the look before at each run that cannot be read now, if it is known."""
-    looks, lost = looks_of(shelf, names)
+def last_snapshots_of(
+    shelf: RunRegistry, names: Sequence[str]
+) -> tuple[list[Snapshot], dict[str, str]]:
+    """As `snapshots_of`, with the previous snapshot of each run that cannot be read now."""
+    looks, lost = snapshots_of(shelf, names)
     now = {look.subject.name: look for look in looks}
     found = [now.get(name) or shelf.last(name) for name in names]
     return [look for look in found if look is not None], lost
@@ -99,7 +101,7 @@ def controls(view: View, extra: Any = None, axes: dict[str, str] = X_AXES) -> ht
     )
 
 
-def drawn(looks: list[Look], view: View, shown: list[str] | None) -> dict[str, Any]:
+def drawn(looks: list[Snapshot], view: View, shown: list[str] | None) -> dict[str, Any]:
     """What charts are drawn from; while it stays the same there is nothing to redraw."""
     return {
         "versions": [look.version for look in looks],
@@ -107,7 +109,7 @@ def drawn(looks: list[Look], view: View, shown: list[str] | None) -> dict[str, A
     }
 
 
-def sent(looks: list[Look], view: View, figures: Sequence[Figure]) -> dict[str, Any]:
+def sent(looks: list[Snapshot], view: View, figures: Sequence[Figure]) -> dict[str, Any]:
     """What the browser has of the charts, which tells what must be sent next, and how many steps,
     tokens or seconds the unit of their x axis is."""
     axis = x_axis([look.subject.table for look in looks], view.by)
@@ -115,7 +117,7 @@ def sent(looks: list[Look], view: View, figures: Sequence[Figure]) -> dict[str, 
 
 
 def memory(
-    looks: list[Look], shown: list[str] | None, view: View, figures: Sequence[Figure]
+    looks: list[Snapshot], shown: list[str] | None, view: View, figures: Sequence[Figure]
 ) -> list[Any]:
     """What the browser remembers of the page, and the clock that asks for news."""
     zoom = {"x": view.by, "range": view.zoom} if view.zoom else None
@@ -130,7 +132,7 @@ def memory(
     ]
 
 
-def words_page(title: str, text: str, retry: bool = False) -> html.Div:
+def message_page(title: str, text: str, retry: bool = False) -> html.Div:
     """A page that says why there is nothing to see; with `retry` it looks again by itself."""
     again = dcc.Interval(id={"type": "retry", "index": 0}, interval=REFRESH_MS)
     return html.Div(

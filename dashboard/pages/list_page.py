@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dash import dcc, html
 
-from ..data.run_summaries import Lines
+from ..data.run_summaries import RunSummaries
 from .attributes import attrs
 from .frame import REFRESH_MS, named_group
 from .list_rows import COLUMNS, NUMBERS, VERDICTS, Choice, choice_of, run_rows
 
 
-def list_page(lines: Lines, query: dict[str, list[str]]) -> html.Div:
+def list_page(lines: RunSummaries, query: dict[str, list[str]]) -> html.Div:
     """The page as the address asks for it."""
     choice = choice_of(query)
     rows, has = run_rows(lines, choice, [])

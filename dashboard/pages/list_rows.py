@@ -7,7 +7,7 @@ from typing import Any
 
 from dash import dcc, html
 
-from ..data.run_summaries import Lines, Summary
+from ..data.run_summaries import RunSummaries, Summary
 from ..figures import theme
 from ..figures import wording as words
 from . import components as parts
@@ -56,7 +56,7 @@ def choice_of(asked: dict[str, Any]) -> Choice:
     )
 
 
-def run_rows(lines: Lines, choice: Choice, picked: list[str]) -> tuple[list[Any], list[Any]]:
+def run_rows(lines: RunSummaries, choice: Choice, picked: list[str]) -> tuple[list[Any], list[Any]]:
     """The rows that are wanted, in order, and what each was drawn from."""
     found = lines.now(READ_SECONDS)
     if not found:

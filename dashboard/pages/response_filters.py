@@ -6,19 +6,19 @@ from typing import Any
 
 from dash import dcc, html
 
-from lldscope.explore.responses import ORDERS, Losers, Wanted
+from lldscope.explore.responses import ORDERS, LargestDrops, ResponseQuery
 
 from ..figures import wording as words
 from .links import Query, address, real, text, whole, yes_no
 
 
-def view_of(query: Query, losers: Losers | None = None) -> tuple[Wanted, str, bool]:
+def view_of(query: Query, losers: LargestDrops | None = None) -> tuple[ResponseQuery, str, bool]:
     """Filters, order and whether it descends; what the address says wrongly is passed over.
 
     From an alarm (`losers`) and without a filter of its own, the address shows the correct
     responses that lost most there, first.
     """
-    wanted = Wanted(
+    wanted = ResponseQuery(
         first=whole(query, "first"),
         last=whole(query, "last"),
         group=whole(query, "group", -(2**31)),
@@ -33,13 +33,13 @@ def view_of(query: Query, losers: Losers | None = None) -> tuple[Wanted, str, bo
     )
     order = text(query, "sort") or ""
     order = order if order in ORDERS else "step" if losers is None else "delta"
-    if losers is not None and wanted == Wanted() and text(query, "all") is None:
+    if losers is not None and wanted == ResponseQuery() and text(query, "all") is None:
         told = True if losers.tokens else None
-        wanted = Wanted(losers.first, losers.last, correct=True, tokens=told)
+        wanted = ResponseQuery(losers.first, losers.last, correct=True, tokens=told)
     return wanted, order, text(query, "way") == "down"
 
 
-def said(query: Query, wanted: Wanted, order: str, descending: bool) -> dict[str, Any]:
+def said(query: Query, wanted: ResponseQuery, order: str, descending: bool) -> dict[str, Any]:
     """The view as the query of an address."""
     words_of = {True: "yes", False: "no", None: None}
     told = {
@@ -59,13 +59,13 @@ def said(query: Query, wanted: Wanted, order: str, descending: bool) -> dict[str
         "sort": order,
         "way": "down" if descending else None,
     }
-    if wanted == Wanted() and told["at"] is not None:
+    if wanted == ResponseQuery() and told["at"] is not None:
         told["all"] = "yes"
     return told
 
 
 def form(
-    name: str, query: Query, wanted: Wanted, order: str, descending: bool, sources: list[str]
+    name: str, query: Query, wanted: ResponseQuery, order: str, descending: bool, sources: list[str]
 ) -> html.Form:
     known = said(query, wanted, order, descending)
 

@@ -13,20 +13,20 @@ from lldscope.core.errors import LldscopeError
 from lldscope.core.numbers import number
 from lldscope.explore.responses import (
     PAGE,
-    Losers,
+    LargestDrops,
     Page,
-    Wanted,
+    ResponseQuery,
     data_sources,
     find_responses,
-    losers_at,
+    largest_drops_at,
 )
 from lldscope.explore.trajectories import rows_of
 
-from ..data.run_registry import Reading, Shelf
+from ..data.run_registry import Reading, RunRegistry
 from ..figures import delta_colors as deltas
 from ..figures import wording as words
 from .attributes import attrs
-from .frame import words_page
+from .frame import message_page
 from .links import Query, address, crumbs, text, whole
 from .response_filters import form, said, view_of
 
@@ -42,19 +42,19 @@ _COLUMNS = (
 _TEXT = ("response", "class", "data source", "recorded")
 
 
-def responses_page(shelf: Shelf, name: str, query: Query) -> html.Div:
+def responses_page(shelf: RunRegistry, name: str, query: Query) -> html.Div:
     """The grid, or words if the run cannot be read or the answer takes too long."""
     try:
         run = shelf.run(name)
         at = whole(query, "at")
-        losers = None if at is None else losers_at(run, at)
+        losers = None if at is None else largest_drops_at(run, at)
         wanted, order, descending = view_of(query, losers)
         page = find_responses(run, wanted, order, descending, whole(query, "from") or 0)
         sources = data_sources(run)
     except Reading as error:
-        return words_page("This run is being read", str(error), retry=True)
+        return message_page("This run is being read", str(error), retry=True)
     except LldscopeError as error:
-        return words_page("These responses cannot be shown", str(error))
+        return message_page("These responses cannot be shown", str(error))
     return html.Div(
         [
             html.Header(
@@ -70,7 +70,7 @@ def responses_page(shelf: Shelf, name: str, query: Query) -> html.Div:
     )
 
 
-def _notice(name: str, query: Query, losers: Losers | None, shown: bool) -> list[Any]:
+def _notice(name: str, query: Query, losers: LargestDrops | None, shown: bool) -> list[Any]:
     """Which alarm led here, and, if they are `shown`, what the responses that lost most are."""
     if losers is None:
         return []
@@ -84,7 +84,7 @@ def _notice(name: str, query: Query, losers: Losers | None, shown: bool) -> list
     return [html.Div([told, " ", link], className="notice", role="status")]
 
 
-def _which(losers: Losers) -> str:
+def _which(losers: LargestDrops) -> str:
     """What the rows are that an alarm leads to."""
     if losers.moved:
         return (
@@ -108,7 +108,7 @@ def _count(page: Page) -> html.P:
 
 
 def _table(
-    name: str, query: Query, page: Page, wanted: Wanted, order: str, descending: bool
+    name: str, query: Query, page: Page, wanted: ResponseQuery, order: str, descending: bool
 ) -> html.Div:
     if not page.total:
         told = "No response meets these filters. What was not measured meets no bound."
@@ -121,7 +121,13 @@ def _table(
 
 
 def _head(
-    name: str, query: Query, title: str, by: str | None, wanted: Wanted, order: str, down: bool
+    name: str,
+    query: Query,
+    title: str,
+    by: str | None,
+    wanted: ResponseQuery,
+    order: str,
+    down: bool,
 ) -> html.Th:
     number = None if title in _TEXT else "number"
     if by is None:
@@ -179,7 +185,7 @@ def _known(value: int | None) -> str:
 
 
 def _pager(
-    name: str, query: Query, page: Page, wanted: Wanted, order: str, descending: bool
+    name: str, query: Query, page: Page, wanted: ResponseQuery, order: str, descending: bool
 ) -> html.Div:
     """Which rows these are, and the way to those before and after."""
     told = said(query, wanted, order, descending)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 from urllib.parse import parse_qs, unquote
 
-from ..data.run_registry import Shelf
-from ..data.run_summaries import Lines
+from ..data.run_registry import RunRegistry
+from ..data.run_summaries import RunSummaries
 from .actions_page import actions_page
 from .compare_page import compare_page
-from .frame import words_page
+from .frame import message_page
 from .list_page import list_page
 from .responses_page import responses_page
 from .rules_page import rules_page
@@ -27,7 +27,7 @@ _OF_A_RUN = {
 }
 
 
-def page(shelf: Shelf, path: str, search: str, lines: Lines | None = None) -> Any:
+def page(shelf: RunRegistry, path: str, search: str, lines: RunSummaries | None = None) -> Any:
     """The content for an address; `lines` are those of the run list, if they are kept.
 
     `path` and `search` are quoted, as in the address bar.
@@ -42,5 +42,5 @@ def page(shelf: Shelf, path: str, search: str, lines: Lines | None = None) -> An
         name = unquote(rest[0]).rstrip("/")
         return _OF_A_RUN[kind](shelf, name, query)
     if path == "/":
-        return list_page(lines or Lines(shelf), query)
-    return words_page("There is no such page", f"Nothing lives at {unquote(path)}.")
+        return list_page(lines or RunSummaries(shelf), query)
+    return message_page("There is no such page", f"Nothing lives at {unquote(path)}.")

@@ -6,7 +6,7 @@ from typing import Any
 
 from dash import html
 
-from lldscope.alarms.page import said_of
+from lldscope.alarms.page import describe_rule
 from lldscope.alarms.registry import RULES, STALLED
 from lldscope.alarms.rule import Declaration
 from lldscope.core.schema import SIGNALS
@@ -14,7 +14,7 @@ from lldscope.core.schema import SIGNALS
 from ..figures import theme
 from . import components as parts
 from .attributes import attrs
-from .frame import words_page
+from .frame import message_page
 
 _ALL: tuple[Declaration, ...] = (*RULES, STALLED)
 _SIGNALS = {c.name: c for c in SIGNALS.columns}
@@ -27,7 +27,7 @@ def rules_page(path: str) -> html.Div:
         return _all()
     rule = next((r for r in _ALL if r.id == wanted), None)
     if rule is None:
-        return words_page(
+        return message_page(
             "There is no such rule",
             f"{wanted} is none of lldscope's own rules. Rules of your own are described in the "
             "file they come from.",
@@ -57,7 +57,7 @@ def _one(rule: Declaration) -> html.Div:
     at = _ALL.index(rule)
     way = html.P([html.A("Alarm rules", href="/rules"), " › "], className="crumbs quiet")
     sign = theme.SEVERITIES[rule.severity]
-    facts = [x for k, v in said_of(rule) for x in (html.Dt(k), html.Dd(marked(v)))]
+    facts = [x for k, v in describe_rule(rule) for x in (html.Dt(k), html.Dd(marked(v)))]
     others = [
         html.A(f"{word}: {_ALL[i].id}", href=f"/rules/{_ALL[i].id}", className="button",
                **attrs(data_key=key))

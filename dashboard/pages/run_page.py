@@ -6,24 +6,24 @@ from dash import html
 
 from lldscope.core.errors import LldscopeError
 
-from ..data.run_registry import Reading, Shelf
-from ..data.snapshot import Look
+from ..data.run_registry import Reading, RunRegistry
+from ..data.snapshot import Snapshot
 from ..figures import wording as words
 from ..figures.chart_figures import make_chart
 from ..figures.charts import CHARTS
 from . import alarm_cards
 from . import components as parts
-from .frame import controls, memory, told, view_of, words_page
+from .frame import controls, memory, message_page, told, view_of
 
 
-def run_page(shelf: Shelf, name: str, query: dict[str, list[str]]) -> html.Div:
+def run_page(shelf: RunRegistry, name: str, query: dict[str, list[str]]) -> html.Div:
     """The page of a run, or words if it cannot be read; `query` is the address's."""
     try:
         look = shelf.look(name)
     except Reading as error:
-        return words_page("This run is being read", str(error), retry=True)
+        return message_page("This run is being read", str(error), retry=True)
     except LldscopeError as error:
-        return words_page("This run cannot be shown", str(error), retry=True)
+        return message_page("This run cannot be shown", str(error), retry=True)
     view = view_of(query)
     figures = [make_chart(c, look.subject, view) for c in CHARTS]
     cards = [
@@ -45,7 +45,7 @@ def run_page(shelf: Shelf, name: str, query: dict[str, list[str]]) -> html.Div:
     )
 
 
-def _head(title: str, facts: str, look: Look) -> html.Header:
+def _head(title: str, facts: str, look: Snapshot) -> html.Header:
     return html.Header(
         [
             html.Div([html.H1(title), html.Span(facts, className="quiet")], className="title"),
@@ -56,7 +56,7 @@ def _head(title: str, facts: str, look: Look) -> html.Header:
     )
 
 
-def _below(look: Look) -> html.Div:
+def _below(look: Snapshot) -> html.Div:
     """Alarms on the left, look-alikes and events on the right."""
     alike = [
         html.H2("Look-alikes"),

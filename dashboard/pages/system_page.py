@@ -11,23 +11,23 @@ from dash import dcc, html
 
 from lldscope.core.errors import LldscopeError
 from lldscope.runs import Run
-from lldscope.storage import layout as store
+from lldscope.storage import layout
 
-from ..data.run_registry import Shelf
-from ..data.snapshot import Look
+from ..data.run_registry import RunRegistry
+from ..data.snapshot import Snapshot
 from ..figures import wording as words
 from ..figures.series import floats
 from . import components as parts
-from .frame import REFRESH_MS, words_page
+from .frame import REFRESH_MS, message_page
 from .links import Query, crumbs
 
 
-def system_page(shelf: Shelf, name: str, query: Query) -> html.Div:
+def system_page(shelf: RunRegistry, name: str, query: Query) -> html.Div:
     """The page, or words if the run cannot be read."""
     try:
         content = facts(shelf, name)
     except LldscopeError as error:
-        return words_page("This run cannot be shown", str(error), retry=True)
+        return message_page("This run cannot be shown", str(error), retry=True)
     return html.Div(
         [
             html.Header([html.Div([crumbs(name), html.H1("System")])], className="page-head"),
@@ -39,7 +39,7 @@ def system_page(shelf: Shelf, name: str, query: Query) -> html.Div:
     )
 
 
-def facts(shelf: Shelf, name: str) -> list[Any]:
+def facts(shelf: RunRegistry, name: str) -> list[Any]:
     """Everything the page says, as of now. Raises LldscopeError if the run cannot be read."""
     look, run = shelf.look(name), shelf.run(name)
     return [
@@ -61,7 +61,7 @@ def _card(title: str, content: list[Any]) -> html.Section:
     return html.Section([html.H2(title), *content], className="card facts")
 
 
-def _recorder(look: Look) -> list[Any]:
+def _recorder(look: Snapshot) -> list[Any]:
     """What recording cost each step, from the trainer's own clock, and what was dropped."""
     table = look.subject.table
     seconds, at = floats(table, "seconds_record"), floats(table, "time")
@@ -84,7 +84,7 @@ def _recorder(look: Look) -> list[Any]:
 
 def _files(run: Run) -> list[Any]:
     """Parts that count, by table."""
-    listed = store.read_manifest(run.path).parts
+    listed = layout.read_manifest(run.path).parts
     count: Counter[str] = Counter(p.table for p in listed)
     rows = [
         [
@@ -101,7 +101,7 @@ def _files(run: Run) -> list[Any]:
     return [path, _table(("table", "parts", "rows", "size"), rows, 1)]
 
 
-def _attempts(look: Look) -> list[Any]:
+def _attempts(look: Snapshot) -> list[Any]:
     starts = [a for a in look.info.get("attempts") or [] if isinstance(a, dict)]
     rows = []
     for i, start in enumerate(starts[-20:], max(0, len(starts) - 20) + 1):
@@ -130,7 +130,7 @@ def _heartbeats(run: Run) -> list[Any]:
     return [_table(("rank", "last sign of life", "process", "step"), rows, 9)]
 
 
-def _damage(look: Look) -> list[Any]:
+def _damage(look: Snapshot) -> list[Any]:
     damaged = list(look.state["damaged"].items())
     if not damaged:
         return [html.P("Nothing is damaged.", className="quiet")]

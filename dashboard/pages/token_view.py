@@ -13,7 +13,7 @@ from typing import Any
 from dash import html
 
 from lldscope.core.numbers import number, true_minus
-from lldscope.core.safe_text import visible
+from lldscope.core.safe_text import escape_control
 from lldscope.explore.trajectories import MOST_TOKENS, Trajectory, rows_of
 
 from ..figures import delta_colors as deltas
@@ -58,7 +58,7 @@ def _prompt(tokens: list[dict[str, Any]]) -> html.Div:
     told = "".join(t["text"] or "▯" for t in tokens)
     cut = "… " if len(told) > PROMPT_SHOWN else ""
     return html.Div(
-        [html.Span("asked", className="key"), cut + visible(told[-PROMPT_SHOWN:].strip())],
+        [html.Span("asked", className="key"), cut + escape_control(told[-PROMPT_SHOWN:].strip())],
         className="prompt",
     )
 
@@ -72,7 +72,7 @@ def _tool(tokens: list[dict[str, Any]], fork: int | None) -> html.Div:
         html.Span("tool text", className="key"),
         f"{len(tokens):,} tokens, not trained on",
     ]
-    shown = visible(told[:TOOL_SHOWN].strip(), lines=True) + more
+    shown = escape_control(told[:TOOL_SHOWN].strip(), lines=True) + more
     parts: list[Any] = [html.P(label, className="tool-head"), shown]
     if inside:
         parts.append(_FORK)
@@ -125,14 +125,14 @@ def text_of(token: dict[str, Any]) -> str:
     """The token's text made visible; a long one is cut, and says so."""
     if token["text"] is None:
         return f"▯{token['token_id']}" if token["token_id"] is not None else "▯"
-    shown = visible(token["text"], lines=True)
+    shown = escape_control(token["text"], lines=True)
     over = token["characters"] > len(token["text"])
     return f"{shown} … ({token['characters']:,} characters)" if over else shown or "∅"
 
 
 def numbers_of(token: dict[str, Any]) -> str:
     """What hover and focus say of a token."""
-    text = words.visible(visible(token["text"] or "no text"), 60)
+    text = words.visible(escape_control(token["text"] or "no text"), 60)
     if token["odd"]:
         likelihood = f"not finite: {token['odd']}"
     elif token["logp_old"] is None and token["logp_post"] is None:
@@ -187,5 +187,5 @@ def without_tokens(shown: Trajectory, same: int) -> list[Any]:
         more = shown.text_characters - len(shown.text)
         end = f" … and {more:,} more characters" if more > 0 else ""
         parts.append(html.P("The whole response as it was recorded:", className="note"))
-        parts.append(html.Div(visible(shown.text, lines=True) + end, className="toks plain"))
+        parts.append(html.Div(escape_control(shown.text, lines=True) + end, className="toks plain"))
     return parts

@@ -21,34 +21,34 @@ from lldscope.explore.trajectories import (
 )
 from lldscope.runs import Run
 
-from ..data.run_registry import Reading, Shelf
+from ..data.run_registry import Reading, RunRegistry
 from ..figures import delta_colors as deltas
 from ..figures import wording as words
 from . import token_view
 from .attributes import attrs
-from .frame import words_page
+from .frame import message_page
 from .links import Query, address, crumbs, text, whole
 from .responses_page import STRONG, class_of, title_of
 
 MOST_NAMED = 6  # tokens that are named as the greatest losses
 
 
-def trajectory_page(shelf: Shelf, name: str, query: Query) -> html.Div:
+def trajectory_page(shelf: RunRegistry, name: str, query: Query) -> html.Div:
     """The response the address names, or words if there is none."""
     step, number = whole(query, "step"), whole(query, "id", -(2**31))
     if step is None or number is None:
-        return words_page("No response is named", "The address must name a step and an id.")
+        return message_page("No response is named", "The address must name a step and an id.")
     key = Key(step, whole(query, "rank") or 0, number)
     try:
         run = shelf.run(name)
         shown = read_trajectory(run, key, whole(query, "from") or 0)
         other = None if shown is None else _beside(run, shown, query)
     except Reading as error:
-        return words_page("This run is being read", str(error), retry=True)
+        return message_page("This run is being read", str(error), retry=True)
     except LldscopeError as error:
-        return words_page("This response cannot be shown", str(error))
+        return message_page("This response cannot be shown", str(error))
     if shown is None:
-        return words_page(
+        return message_page(
             "There is no such response", f"The run holds no response {number} at step {step}."
         )
     whole_prefix = other is not None and not shown.first

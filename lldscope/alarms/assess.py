@@ -10,7 +10,7 @@ import pandas as pd
 from ..signals.evidence import Evidence, Flags, Grade, Restarts, gather
 from ..signals.phases import LEAST, Phase, classify
 from .attribution import look_alikes
-from .registry import RULES, Alert, Finding, Rule, evaluate, excused
+from .registry import RULES, Alert, Finding, Rule, evaluate, explained_elsewhere
 
 DEFAULT_ARL = 2000.0  # steps between false decay alarms, at least, on average
 
@@ -28,13 +28,14 @@ class PhaseSpan:
 class Assessment:
     """What the rows of a run say, as of the last of them.
 
-    `excused`: rows on which a fall of the likelihood is laid to another cause than LLD. `alerts`
-    are all that ever fired, `pending` those whose rule holds, but not yet for long enough.
+    `explained`: rows on which a fall of the likelihood is attributed to a cause other than LLD.
+    `alerts`: every alarm that ever fired. `pending`: rules whose condition holds, but not yet for
+    long enough.
     """
 
     arl: float
     evidence: Evidence
-    excused: Flags
+    explained: Flags
     phases: list[Phase | None]
     alerts: list[Alert]
     pending: list[Alert]
@@ -78,7 +79,7 @@ class Assessment:
 
     def look_alikes(self) -> dict[str, Finding]:
         """For LLD and each cause that looks like it on the reward curve, what this log says."""
-        return look_alikes(self.evidence, self.phases, self.excused)
+        return look_alikes(self.evidence, self.phases, self.explained)
 
 
 def assess(
@@ -94,7 +95,7 @@ def assess(
     the steps at which the run is declared to have changed (`evidence.restarts_of`).
     """
     evidence = gather(signals, arl, restarts)
-    excuse = excused(evidence)
-    phases = classify(evidence, excuse)
-    alerts, pending = evaluate(evidence, phases, rules, excuse)
-    return Assessment(arl, evidence, excuse, phases, alerts, pending)
+    explained = explained_elsewhere(evidence)
+    phases = classify(evidence, explained)
+    alerts, pending = evaluate(evidence, phases, rules, explained)
+    return Assessment(arl, evidence, explained, phases, alerts, pending)

@@ -24,7 +24,7 @@ from ..core.numbers import short
 from ..signals import detectors as d
 from ..signals.evidence import Evidence, Flags
 from ..signals.phases import LEAST
-from .rule import Alert, Phases, Rule, Span, episodes, holding, judge, states
+from .rule import Alert, Phases, Rule, Span, condition_met, episodes, evaluate_rules, states
 from .rules import traces
 from .rules.faults import FAULTS
 from .rules.lld import LLD
@@ -75,7 +75,7 @@ def spells(rule: Rule, holds: Flags) -> list[tuple[int, int, int | None]]:
     ]
 
 
-def excused(e: Evidence) -> Flags:
+def explained_elsewhere(e: Evidence) -> Flags:
     """For each row, whether the fall of the likelihood that is going on is laid to another cause.
 
     A cause counts while it is pending as well: LLD waits for it.
@@ -114,27 +114,27 @@ def _explaining(rule: Rule, e: Evidence) -> Flags:
 
 def _holding(rule: Rule, e: Evidence) -> Flags:
     """The condition of a cause; none of them asks for the phase."""
-    return holding(rule, e, [None] * len(e.step), np.zeros(len(e.step), dtype=bool))
+    return condition_met(rule, e, [None] * len(e.step), np.zeros(len(e.step), dtype=bool))
 
 
 # -- answers --------------------------------------------------------------------------------------
 
 
-def look_alikes(e: Evidence, phases: Phases, excuse: Flags) -> dict[str, Finding]:
+def look_alikes(e: Evidence, phases: Phases, explained: Flags) -> dict[str, Finding]:
     """For LLD and each cause that looks like it on the reward curve, what this log says.
 
-    `excuse` is what `excused` says of the same evidence.
+    `explained` is what `explained_elsewhere` says of the same evidence.
     """
-    fired, pending = judge(e, phases, (*LLD, *CAUSES), excuse)
+    fired, pending = evaluate_rules(e, phases, (*LLD, *CAUSES), explained)
     alerts = {a.rule: a for a in (*pending, *fired)}
-    found = {"lld": _lld(e, alerts, excuse)}
+    found = {"lld": _lld(e, alerts, explained)}
     displaced = found["lld"].answer == "supported"
     for rule in CAUSES:
         found[rule.id] = _cause(rule, e, alerts.get(rule.id), displaced)
     return found
 
 
-def _lld(e: Evidence, alerts: Mapping[str, Alert], excuse: Flags) -> Finding:
+def _lld(e: Evidence, alerts: Mapping[str, Alert], explained: Flags) -> Finding:
     if not any(observed(e, name) for name in LLD[0].needs):
         return Finding("not_observable", "this log has no log-probabilities of correct responses")
     fired = [alerts[name] for name in ("lld-decay", "lld-collapse") if name in alerts]
@@ -145,8 +145,8 @@ def _lld(e: Evidence, alerts: Mapping[str, Alert], excuse: Flags) -> Finding:
     if e.measured[-1] < LEAST:
         have = f"{e.measured[-1]} steps are measured, {LEAST} are needed"
         return Finding("not_observable", f"too early to say: {have}")
-    if excuse.any():
-        return Finding("ruled_out", _laid_to(e, int(np.flatnonzero(excuse)[0])))
+    if explained.any():
+        return Finding("ruled_out", _laid_to(e, int(np.flatnonzero(explained)[0])))
     if not any(e.decay.basis):
         return Finding("not_observable", e.decay.guarantee())
     margin = e.decay.value / e.decay.threshold

@@ -12,7 +12,7 @@ def markdown() -> str:
     return "\n".join(_section(rule) for rule in (*RULES, STALLED))
 
 
-def said_of(rule: Declaration) -> list[tuple[str, str]]:
+def describe_rule(rule: Declaration) -> list[tuple[str, str]]:
     """What there is to say of a rule beside its meaning, each under its heading; names of signals
     stand between backticks."""
     rows = [("Looks at", rule.evidence)]
@@ -32,7 +32,7 @@ def said_of(rule: Declaration) -> list[tuple[str, str]]:
 
 
 def _section(rule: Declaration) -> str:
-    items = "\n".join(f"- **{name}:** {text}" for name, text in said_of(rule))
+    items = "\n".join(f"- **{name}:** {text}" for name, text in describe_rule(rule))
     return f"### {rule.id}\n\n*{rule.severity}.* {rule.meaning}\n\n{items}\n"
 
 

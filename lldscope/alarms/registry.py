@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..signals.evidence import Evidence, Flags
-from .attribution import LOOK_ALIKES, Answer, Finding, excused, look_alikes
-from .rule import Alert, Declaration, Phases, Rule, Severity, State, judge
+from .attribution import LOOK_ALIKES, Answer, Finding, explained_elsewhere, look_alikes
+from .rule import Alert, Declaration, Phases, Rule, Severity, State, evaluate_rules
 from .rules.faults import FAULTS
 from .rules.lld import LLD
 from .rules.symptoms import SYMPTOMS
@@ -48,14 +48,16 @@ __all__ = [
     "Severity",
     "State",
     "evaluate",
-    "excused",
+    "explained_elsewhere",
     "look_alikes",
 ]
 
 
 def evaluate(
-    e: Evidence, phases: Phases, rules: Sequence[Rule] = RULES, excuse: Flags | None = None
+    e: Evidence, phases: Phases, rules: Sequence[Rule] = RULES, explained: Flags | None = None
 ) -> tuple[list[Alert], list[Alert]]:
     """The rules that have fired up to the last row, and those that are pending there; each list
-    worst and then earliest first. `excuse` is what `excused` says of the same evidence."""
-    return judge(e, phases, rules, excused(e) if excuse is None else excuse)
+    worst and then earliest first. `explained` is `explained_elsewhere(e)`, if it is known."""
+    return evaluate_rules(
+        e, phases, rules, explained_elsewhere(e) if explained is None else explained
+    )

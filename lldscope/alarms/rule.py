@@ -53,7 +53,7 @@ class Rule(Declaration):
     `holds`, `value` and `threshold` give one entry per row of the signals. `message` makes the
     sentence with the numbers of one row; without it, it is made of the first sentence of `meaning`,
     value and threshold. `guarantee` says of a row what `false_alarms` says in general. `inhibited`:
-    it does not hold where another cause explains the fall of the likelihood (`excused`).
+    it does not hold where another cause explains the fall of the likelihood (`explained`).
     """
 
     holds: Callable[[Evidence, Phases], Flags]
@@ -89,21 +89,21 @@ class Alert:
     episodes: tuple[Span, ...]
 
 
-def holding(rule: Rule, e: Evidence, phases: Phases, excused: Flags) -> Flags:
+def condition_met(rule: Rule, e: Evidence, phases: Phases, explained: Flags) -> Flags:
     """Whether the condition of the rule is met, for each row; NaN never meets one."""
     with np.errstate(invalid="ignore", divide="ignore"):
         holds = np.asarray(rule.holds(e, phases), dtype=bool)
-    return holds & ~excused if rule.inhibited else holds
+    return holds & ~explained if rule.inhibited else holds
 
 
-def judge(
-    e: Evidence, phases: Phases, rules: Sequence[Rule], excused: Flags
+def evaluate_rules(
+    e: Evidence, phases: Phases, rules: Sequence[Rule], explained: Flags
 ) -> tuple[list[Alert], list[Alert]]:
     """Every rule that has fired up to the last row, and every rule that holds there but not yet for
     long enough to fire; each list worst and then earliest first."""
     fired, pending = [], []
     for rule in rules:
-        holds = holding(rule, e, phases, excused)
+        holds = condition_met(rule, e, phases, explained)
         if not holds.any():
             continue
         spans = episodes(holds, rule.for_steps, rule.clear_steps)

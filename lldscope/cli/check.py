@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from .shared import Place, complain
+from .shared import RunPath, warn_of_damage
 
 # 1 is an internal or I/O error, 2 a usage error.
 EXIT = {"healthy": 0, "warning": 10, "critical": 11, "stalled": 12, "insufficient": 13}
@@ -58,7 +58,7 @@ def exit_options(function: Any) -> Any:
 
 
 @click.command()
-@click.argument("run", type=Place())
+@click.argument("run", type=RunPath())
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
 @arl_option
 @rules_option
@@ -76,7 +76,7 @@ def check(
     from ..core.errors import LldscopeError
     from ..monitor.health import check as look
     from ..runs import open_run
-    from ..storage.layout import to_json
+    from ..storage.json_files import to_json
 
     try:
         opened = open_run(run)
@@ -99,5 +99,5 @@ def check(
         from .views import show_state
 
         show_state(opened, state)
-    complain(state["damaged"], state["dropped"])
+    warn_of_damage(state["damaged"], state["dropped"])
     sys.exit(code)

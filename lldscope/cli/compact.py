@@ -27,7 +27,8 @@ def compact(run: Path, keep_tokens: int | None, as_json: bool) -> None:
     is: --keep-tokens lets go of what lies far behind. Nothing else is ever deleted.
     """
     from ..storage.compaction import compact as merge
-    from ..storage.layout import read_run, to_json
+    from ..storage.json_files import to_json
+    from ..storage.layout import read_run
 
     read_run(run)
     done = merge(run, keep_token_steps=keep_tokens)

@@ -11,11 +11,11 @@ import click
 
 from .check import arl_option, rules_option
 from .documents import document_options, form_of, write_document
-from .shared import Place, complain
+from .shared import RunPath, warn_of_damage
 
 
 @click.command()
-@click.argument("runs", metavar="RUN RUN …", nargs=-1, required=True, type=Place())
+@click.argument("runs", metavar="RUN RUN …", nargs=-1, required=True, type=RunPath())
 @click.option(
     "--align",
     type=click.Choice(["step", "tokens", "onset"]),
@@ -53,7 +53,7 @@ def compare(
     from ..explore.comparison import COMPARED
     from ..explore.comparison import compare as side_by_side
     from ..runs import open_run
-    from ..storage.layout import to_json
+    from ..storage.json_files import to_json
 
     wants_report = file is not None or kind is not None
     if wants_report and as_json:
@@ -83,7 +83,7 @@ def compare(
                 click.echo(to_json(answer, indent=1))
             else:
                 _show(answer)
-    complain(damaged)
+    warn_of_damage(damaged)
 
 
 def align_unit(align: str) -> str:

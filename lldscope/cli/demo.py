@@ -23,7 +23,7 @@ import click
 from ..core.errors import LldscopeError
 
 if TYPE_CHECKING:
-    from ..monitor.follow import Follower, Look
+    from ..monitor.follow import Follower, RunUpdate
     from ..runs import Run
 
 LLDSCOPE = (sys.executable, "-m", "lldscope")
@@ -47,7 +47,7 @@ class Arm:
     process: subprocess.Popen[bytes]
     log: Path
     follower: Follower
-    look: Look | None = None
+    look: RunUpdate | None = None
     news: list[dict[str, Any]] = field(default_factory=list)
 
     @property
@@ -283,7 +283,7 @@ def _reward_words(run: Run) -> str:
     return f"reward (ten-step mean) best {best}, at the end {last}"
 
 
-def _alarm_words(look: Look) -> str:
+def _alarm_words(look: RunUpdate) -> str:
     steps = [a["step"] for a in look.state["alerts"] if a["severity"] != "info"]
     first = f"first alarm at step {min(steps)}" if steps else "no alarm"
     return f"{first}; {look.state['verdict']}"

@@ -45,7 +45,7 @@ def doctor(run: Path | None, repair: bool, as_json: bool) -> None:
         words += "".join(f", {n} rows of {table}" for table, n in sorted(seen.rows.items()))
         findings, worst = [f.plain() for f in seen.findings], seen.worst()
     if as_json:
-        from ..storage.layout import to_json
+        from ..storage.json_files import to_json
 
         click.echo(to_json({**head, "worst": worst, "findings": findings}, indent=1))
     else:

@@ -45,7 +45,7 @@ def form_of(file: Path | None, kind: str | None) -> str:
 
 def write_document(facts: Mapping[str, Any], kind: str, file: Path | None) -> None:
     """The facts as data, Markdown or HTML, to a file or to stdout."""
-    from ..storage.layout import replace_file, to_json
+    from ..storage.json_files import replace_file, to_json
 
     if kind == "json":
         text = to_json(facts, indent=1) + "\n"

@@ -44,7 +44,7 @@ def evaluate(bank: Path, split: Any, arl: float | None, as_json: bool) -> None:
     from ..core.errors import LldscopeError
     from ..evaluation.bank import read_bank
     from ..evaluation.scoring import ANY, judge, score
-    from ..storage.layout import to_json
+    from ..storage.json_files import to_json
 
     runs = read_bank(bank, split)
     if not runs:

@@ -7,11 +7,11 @@ from typing import Any
 
 import click
 
-from .shared import Place, complain
+from .shared import RunPath, warn_of_damage
 
 
 @click.command()
-@click.argument("run", type=Place())
+@click.argument("run", type=RunPath())
 @click.option(
     "--to",
     "folder",
@@ -42,7 +42,7 @@ def export(run: Path, folder: Path, kind: str, tables: str | None, as_json: bool
     """
     from ..explore.export import export_run
     from ..runs import open_run
-    from ..storage.layout import to_json
+    from ..storage.json_files import to_json
 
     wanted = None if tables is None else [name.strip() for name in tables.split(",")]
     with open_run(run) as opened:
@@ -52,7 +52,7 @@ def export(run: Path, folder: Path, kind: str, tables: str | None, as_json: bool
         click.echo(to_json(written, indent=1))
     else:
         _show(written)
-    complain(damaged)
+    warn_of_damage(damaged)
 
 
 def _show(written: list[dict[str, Any]]) -> None:

@@ -14,7 +14,7 @@ from ..core.errors import LldscopeError, UsageError
 
 if TYPE_CHECKING:
     from ..importers.build import Import, Outcome
-    from ..importers.source import Asked
+    from ..importers.source import ImportRequest
 
 _LISTED = 12  # names of metrics in the summary
 
@@ -77,9 +77,9 @@ def import_(
     lldscope import train.log --to runs/theirs
     lldscope import train.log rollouts/ --to runs/theirs
     """
-    from ..importers.source import Asked
+    from ..importers.source import ImportRequest
 
-    asked = Asked(_columns(maps), correct_from, exact_match, chosen)
+    asked = ImportRequest(_columns(maps), correct_from, exact_match, chosen)
     task, outcome = _imported(source, run, asked, wanted, follow)
     _show(outcome, as_json)
     if follow:
@@ -87,7 +87,7 @@ def import_(
 
 
 def _imported(
-    source: tuple[Path, ...], run: Path, asked: Asked, wanted: str | None, follow: bool
+    source: tuple[Path, ...], run: Path, asked: ImportRequest, wanted: str | None, follow: bool
 ) -> tuple[Import, Outcome]:
     """Whoever follows a trainer that has not logged anything yet waits for it."""
     from ..importers.build import POLL_SECONDS, Import, NothingImported
@@ -164,7 +164,7 @@ def _follow(task: Import, as_json: bool) -> None:
 
 def _show(outcome: Outcome, as_json: bool) -> None:
     from ..core.terminal import plain
-    from ..storage.layout import to_json
+    from ..storage.json_files import to_json
 
     found = outcome.found
     if as_json:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .shared import Place, complain
+from .shared import RunPath, warn_of_damage
 
 if TYPE_CHECKING:
     from ..query.sandbox import Answer
@@ -25,7 +25,7 @@ _NUMBERS = re.compile(r"[A-Z]*INT(EGER)?|FLOAT|DOUBLE|DECIMAL\(.*\)")  # types o
 
 
 @click.command()
-@click.argument("run", type=Place())
+@click.argument("run", type=RunPath())
 @click.argument("sql")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per row.")
 @click.option("--csv", "as_csv", is_flag=True, help="CSV with a header line.")
@@ -49,7 +49,7 @@ def query(run: Path, sql: str, as_json: bool, as_csv: bool, timeout: float) -> N
     """
     from ..core.errors import UsageError
     from ..runs import open_run
-    from ..storage.layout import to_json
+    from ..storage.json_files import to_json
 
     if as_json and as_csv:
         raise UsageError("Choose one of --json and --csv.")
@@ -67,7 +67,7 @@ def query(run: Path, sql: str, as_json: bool, as_csv: bool, timeout: float) -> N
             click.echo(to_json(dict(zip(answer.names, row, strict=True))))
     else:
         _show(answer)
-    complain(damaged)
+    warn_of_damage(damaged)
 
 
 def _answer(run: Run, sql: str, timeout: float) -> Answer:

@@ -8,11 +8,11 @@ import click
 
 from .check import arl_option, rules_option
 from .documents import document_options, form_of, write_document
-from .shared import Place, complain
+from .shared import RunPath, warn_of_damage
 
 
 @click.command()
-@click.argument("run", type=Place())
+@click.argument("run", type=RunPath())
 @document_options("html")
 @arl_option
 @rules_option
@@ -33,4 +33,4 @@ def report(
     with open_run(run) as opened:
         facts = post_mortem(opened, arl, all_rules(rules))
     write_document(facts, kind, file)
-    complain(facts["damaged"], facts["dropped"])
+    warn_of_damage(facts["damaged"], facts["dropped"])

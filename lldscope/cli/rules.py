@@ -35,7 +35,7 @@ def list_rules(files: tuple[Path, ...], as_json: bool, markdown: bool) -> None:
         return
     from ..alarms.registry import RULES
     from ..alarms.user_rules import load
-    from ..storage.layout import to_json
+    from ..storage.json_files import to_json
 
     every = [*RULES, *(user.rule for user in load(files).rules)]
     if as_json:
@@ -73,7 +73,7 @@ def _about(rule: Rule) -> dict[str, Any]:
 def test(files: tuple[Path, ...], runs: tuple[Path, ...], as_json: bool) -> None:
     """Try the rules of FILEs on their cases and on recorded runs; exit 1 if one fails."""
     from ..alarms.user_rules import load
-    from ..storage.layout import to_json
+    from ..storage.json_files import to_json
 
     declared = load(files)
     found = [*_on_cases(declared), *_on_runs(declared, runs)]

@@ -7,16 +7,16 @@ from typing import Any
 
 import click
 
-from .shared import Place
+from .shared import RunPath
 
 
 @click.command()
-@click.argument("root", type=Place(), default=Path("runs"))
+@click.argument("root", type=RunPath(), default=Path("runs"))
 @click.option("--json", "as_json", is_flag=True, help="One JSON array on stdout.")
 def runs(root: Path, as_json: bool) -> None:
     """List the runs under ROOT (default: runs) with verdict, phase and age of the last row."""
     from ..runs import find_runs
-    from ..storage.layout import to_json
+    from ..storage.json_files import to_json
 
     rows = [_row(path, root) for path in find_runs(root)]
     if as_json:

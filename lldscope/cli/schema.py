@@ -15,7 +15,7 @@ def schema(table: str | None, as_json: bool, markdown: bool) -> None:
     """Tables and columns: kind, unit, meaning. NULL always means: not measured."""
     from ..core.errors import UsageError
     from ..core.schema import SCHEMA_VERSION, TABLES, VIEWS
-    from ..storage.layout import to_json
+    from ..storage.json_files import to_json
 
     known = TABLES | VIEWS
     if table is not None and table not in known:

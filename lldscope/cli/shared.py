@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 
-class Place(click.ParamType):
+class RunPath(click.ParamType):
     """A folder, or an address that fsspec knows, such as s3://bucket/run."""
 
     name = "path"
@@ -22,7 +22,7 @@ class Place(click.ParamType):
         return Url(value) if is_address(value) else Path(value)
 
 
-def complain(damaged: Mapping[str, str], dropped: Mapping[str, int] | None = None) -> None:
+def warn_of_damage(damaged: Mapping[str, str], dropped: Mapping[str, int] | None = None) -> None:
     """What is wrong with the log itself goes to stderr, whatever the format of the data."""
     from ..core.terminal import plain
 

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .check import arl_option, exit_code, exit_options, rules_option
-from .shared import Place, complain
+from .shared import RunPath, warn_of_damage
 
 if TYPE_CHECKING:
-    from ..monitor.follow import Follower, Look
+    from ..monitor.follow import Follower, RunUpdate
 
 
 @click.command()
-@click.argument("run", type=Place())
+@click.argument("run", type=RunPath())
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per line, on every change.")
 @click.option(
     "--notify",
@@ -87,7 +87,7 @@ def watch(
     """
     from ..alarms.user_rules import all_rules
     from ..monitor.alertmanager import event
-    from ..monitor.export import Mirror
+    from ..monitor.export import MetricsExporter
     from ..monitor.follow import Follower
     from ..monitor.notify import Notifier
     from .watch_views import json_lines
@@ -98,7 +98,7 @@ def watch(
     complained: set[str] = set()
     with ExitStack() as stack:
         notifier = stack.enter_context(Notifier(addresses, on_alert, repeat))
-        others = [stack.enter_context(Mirror(address)) for address in mirrors]
+        others = [stack.enter_context(MetricsExporter(address)) for address in mirrors]
         show = stack.enter_context(json_lines() if as_json else _for_people())
         for look in _looks(follower, interval, timeout):
             now = time.time()
@@ -108,7 +108,7 @@ def watch(
                 continue
             state = look.state
             if not as_json:
-                complain({p: w for p, w in state["damaged"].items() if p not in complained})
+                warn_of_damage({p: w for p, w in state["damaged"].items() if p not in complained})
                 complained |= state["damaged"].keys()
             # What was over before the watching began is history: shown, but told to nobody.
             news = [e for e in events if not look.first or e["state"] == "firing"]
@@ -128,7 +128,9 @@ def _for_people() -> Any:
     return live() if out.is_terminal and not out.is_dumb_terminal else plain_lines()
 
 
-def _looks(follower: Follower, interval: float, timeout: float | None) -> Iterator[Look | None]:
+def _looks(
+    follower: Follower, interval: float, timeout: float | None
+) -> Iterator[RunUpdate | None]:
     """Looks at the run, `interval` seconds apart, until it has ended or the time is up."""
     end = None if timeout is None else time.monotonic() + timeout
     while True:

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
-    from ..monitor.follow import Follower, Look
+    from ..monitor.follow import Follower, RunUpdate
 
-Show = Callable[["Follower", "Look | None", Sequence[dict[str, Any]]], None]
+Show = Callable[["Follower", "RunUpdate | None", Sequence[dict[str, Any]]], None]
 
 STATUS = ("schema", "run", "id", "path", "verdict", "evidence", "phase", "last_step", "life",
           "over", "reason", "damaged", "dropped")  # fmt: skip
@@ -26,11 +26,11 @@ STATUS = ("schema", "run", "id", "path", "verdict", "evidence", "phase", "last_s
 def json_lines() -> Iterator[Show]:
     """A line of type `waiting`, `alert` or `status` whenever it differs from the one before."""
     from ..monitor.health import CHECK_SCHEMA
-    from ..storage.layout import to_json
+    from ..storage.json_files import to_json
 
     last: dict[str, Any] | None = None
 
-    def show(follower: Follower, look: Look | None, events: Sequence[dict[str, Any]]) -> None:
+    def show(follower: Follower, look: RunUpdate | None, events: Sequence[dict[str, Any]]) -> None:
         nonlocal last
         for event in events:
             click.echo(to_json(event))
@@ -56,7 +56,7 @@ def plain_lines() -> Iterator[Show]:
     out = console()
     last: tuple[Any, ...] | None = None
 
-    def show(follower: Follower, look: Look | None, events: Sequence[dict[str, Any]]) -> None:
+    def show(follower: Follower, look: RunUpdate | None, events: Sequence[dict[str, Any]]) -> None:
         nonlocal last
         now = (
             (follower.waiting,)
@@ -87,7 +87,9 @@ def live() -> Iterator[Show]:
 
     with Live(console=console(live=True), auto_refresh=False) as screen:
 
-        def show(follower: Follower, look: Look | None, events: Sequence[dict[str, Any]]) -> None:
+        def show(
+            follower: Follower, look: RunUpdate | None, events: Sequence[dict[str, Any]]
+        ) -> None:
             for event in events:
                 screen.console.print(alert_text(event))
             if look is None or follower.run is None:

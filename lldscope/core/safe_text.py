@@ -7,7 +7,7 @@ import unicodedata
 _NAMED = {"\t": "→", "\r": "␍", "\x7f": "␡"}
 
 
-def visible(text: object, lines: bool = False) -> str:
+def escape_control(text: object, lines: bool = False) -> str:
     """Control characters as their pictures, direction marks and other invisible ones by number.
 
     A line feed is a picture as well, or, with `lines`, the picture and a new line.

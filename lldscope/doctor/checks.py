@@ -15,13 +15,12 @@ from typing import Any
 
 from ..core.errors import LldscopeError, NewerSchema
 from ..core.schema import SCHEMA_VERSION
-from ..storage import compaction
-from ..storage import layout as store
-from ..storage.manifest import manifest_names, manifest_path
+from ..storage import compaction, json_files, layout
+from ..storage.manifest import MANIFEST_DIR, manifest_names, manifest_path
 from .files import set_aside
-from .findings import Examination, Finding, Place, Severity
-from .parts import look_at_manifests, look_at_parts, look_at_strays, unused
-from .writers import look_at_clocks, look_at_losses, look_at_writers
+from .findings import Examination, Finding, Location, Severity
+from .parts import check_manifests, check_parts, check_unlisted_files, unused
+from .writers import check_clocks, check_dropped_rows, check_writers
 
 __all__ = ["Examination", "Finding", "Severity", "examine", "repair"]
 
@@ -30,14 +29,14 @@ def examine(run: Path) -> Examination:
     """Look at every file of a run. Raises RunNotFound, NewerSchema."""
     result = Examination(run)
     info, result.findings = _read_info(run)
-    manifest, names = store.read_manifest(run), manifest_names(run)
+    manifest, names = layout.read_manifest(run), manifest_names(run)
     living = {
         name: why for name in names if (why := compaction.still_writing(run, *name, manifest))
     }
-    at = Place(run, info, manifest, names, living)
-    result.findings += look_at_manifests(at)
-    result.findings += look_at_parts(at, result)
-    for look in (look_at_strays, look_at_writers, look_at_clocks, look_at_losses):
+    at = Location(run, info, manifest, names, living)
+    result.findings += check_manifests(at)
+    result.findings += check_parts(at, result)
+    for look in (check_unlisted_files, check_writers, check_clocks, check_dropped_rows):
         result.findings += look(at)
     return result
 
@@ -58,16 +57,16 @@ def _read_info(run: Path) -> tuple[dict[str, Any], list[Finding]]:
     """run.json, and what is wrong with it."""
     odd: dict[str, str] = {}
     try:
-        info = store.read_run(run, odd)
+        info = layout.read_run(run, odd)
     except NewerSchema:
         raise
     except LldscopeError as error:
-        if not (run / store.MANIFEST_DIR).is_dir():
+        if not (run / MANIFEST_DIR).is_dir():
             raise  # not a run
         offer = "write a new one; configuration and the rule for correct are lost"
         return {}, [
             Finding(
-                "damage", "run-json", store.RUN_FILE, str(error), offer,
+                "damage", "run-json", layout.RUN_FILE, str(error), offer,
                 action=lambda: _rebuild_info(run),
             )
         ]  # fmt: skip
@@ -75,9 +74,9 @@ def _read_info(run: Path) -> tuple[dict[str, Any], list[Finding]]:
 
 
 def _rebuild_info(run: Path) -> None:
-    path, names = run / store.RUN_FILE, manifest_names(run)
+    path, names = run / layout.RUN_FILE, manifest_names(run)
     if path.exists():
-        set_aside(run, path, unused(run, store.RUN_FILE), "it could not be read")
+        set_aside(run, path, unused(run, layout.RUN_FILE), "it could not be read")
     now = time.time()
     attempts = sorted({attempt for attempt, _ in names})
     began = {
@@ -94,4 +93,4 @@ def _rebuild_info(run: Path) -> None:
         "reason": "run.json was lost and written anew by lldscope doctor",
         "ended": now,
     }
-    store.replace_file(path, store.to_json(info, indent=1))
+    json_files.replace_file(path, json_files.to_json(info, indent=1))

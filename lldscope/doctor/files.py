@@ -10,9 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from ..storage import files
-from ..storage import part_file as parts
-from ..storage.integrity import damage
+from ..storage import files, part_file
+from ..storage.integrity import find_damage
 from ..storage.manifest import QUARANTINE_DIR, Part
 
 
@@ -32,7 +31,7 @@ def wrong_content(run: Path, part: Part, steps: Counter[tuple[int, int, int]]) -
 
     try:
         with pq.ParquetFile(part.path(run), page_checksum_verification=True) as file:
-            told = (file.schema_arrow.metadata or {}).get(parts.PART_KEY)
+            told = (file.schema_arrow.metadata or {}).get(part_file.PART_KEY)
             if told not in (None, f"{part.table}/{part.file}".encode()):
                 return f"it was written as {told.decode(errors='replace')}"
             for batch in file.iter_batches():
@@ -47,7 +46,7 @@ def wrong_content(run: Path, part: Part, steps: Counter[tuple[int, int, int]]) -
     return None
 
 
-def readable(run: Path, stray: parts.StrayFile) -> Part | None:
+def readable(run: Path, stray: part_file.UnlistedFile) -> Part | None:
     """An unlisted file as the part it is; None if it is none that says so itself."""
 
     assert stray.name is not None
@@ -55,7 +54,9 @@ def readable(run: Path, stray: parts.StrayFile) -> Part | None:
         with open(stray.path, "rb") as file:
             crc, size = files.checksum(file), file.tell()
         rows = pq.read_table(stray.path, page_checksum_verification=True, partitioning=None)
-        if (rows.schema.metadata or {}).get(parts.PART_KEY) != name_of(run, stray.path).encode():
+        if (rows.schema.metadata or {}).get(part_file.PART_KEY) != name_of(
+            run, stray.path
+        ).encode():
             return None
         ends = pc.min_max(rows.column("step")).as_py()
         first, last = ends["min"], ends["max"]
@@ -63,7 +64,7 @@ def readable(run: Path, stray: parts.StrayFile) -> Part | None:
         part = Part(stray.table, name, *stray.name.owner, len(rows), size, first, last, crc)
     except (OSError, pa.ArrowException, KeyError):
         return None
-    return part if damage(run, part) is None else None
+    return part if find_damage(run, part) is None else None
 
 
 def quarantine(run: Path, part: Part, why: str) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from ..storage import layout as store
+from ..storage.manifest import MANIFEST_DIR, Manifest
 
 Severity = Literal["damage", "warning", "note"]
 
@@ -46,12 +46,12 @@ class Examination:
 
 
 @dataclass(frozen=True)
-class Place:
+class Location:
     """A run that is looked at: its manifests, and who may still be writing, with the reason."""
 
     run: Path
     info: dict[str, Any]
-    manifest: store.Manifest
+    manifest: Manifest
     names: list[tuple[int, int]]
     living: dict[tuple[int, int], str]
 
@@ -64,4 +64,4 @@ WHY = {
 
 
 def manifest_name(attempt: int, rank: int) -> str:
-    return f"{store.MANIFEST_DIR}/a{attempt}-r{rank}.jsonl"
+    return f"{MANIFEST_DIR}/a{attempt}-r{rank}.jsonl"

@@ -7,11 +7,10 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from ..storage import files
-from ..storage import layout as store
-from ..storage import part_file as parts
-from ..storage.integrity import damage
+from ..storage import files, json_files, layout, part_file
+from ..storage.integrity import find_damage
 from ..storage.manifest import (
+    MANIFEST_DIR,
     QUARANTINE_DIR,
     ManifestFile,
     ManifestReader,
@@ -20,10 +19,10 @@ from ..storage.manifest import (
     quarantined,
 )
 from .files import lost_rows, name_of, quarantine, readable, set_aside, wrong_content
-from .findings import WHY, Examination, Finding, Place, manifest_name
+from .findings import WHY, Examination, Finding, Location, manifest_name
 
 
-def look_at_manifests(at: Place) -> Iterator[Finding]:
+def check_manifests(at: Location) -> Iterator[Finding]:
     for where, why in at.manifest.damaged.items():
         name = next((n for n in _known(at) if where.startswith(manifest_name(*n))), None)
         if name is None or name in at.living:
@@ -34,24 +33,24 @@ def look_at_manifests(at: Place) -> Iterator[Finding]:
                 "keep the sound lines, and list sound parts that are listed no more",
                 action=lambda n=name: _mend(at, *n),  # type: ignore[misc]
             )  # fmt: skip
-    for path in sorted((at.run / store.MANIFEST_DIR).glob("*")):
-        if not store.is_small_file(f"{store.MANIFEST_DIR}/{path.name}"):
+    for path in sorted((at.run / MANIFEST_DIR).glob("*")):
+        if not layout.is_small_file(f"{MANIFEST_DIR}/{path.name}"):
             yield Finding("note", "foreign", name_of(at.run, path), "no file of lldscope.")
 
 
-def _known(at: Place) -> set[tuple[int, int]]:
+def _known(at: Location) -> set[tuple[int, int]]:
     """Every (attempt, rank) of which there is a trace."""
-    strays = parts.stray_files(at.run, at.manifest)
+    strays = part_file.unlisted_files(at.run, at.manifest)
     return {*at.names, *(s.name.owner for s in strays if s.name is not None)}
 
 
-def _mend(at: Place, attempt: int, rank: int) -> None:
+def _mend(at: Location, attempt: int, rank: int) -> None:
     """Put an empty line in the place of each that cannot be read, so that none is missing."""
     path = manifest_path(at.run, attempt, rank)
-    told = store.counted_lines(at.run).get(path.name, 0)
+    told = layout.counted_lines(at.run).get(path.name, 0)
     found = path.read_bytes() if path.is_file() else b""
     lines = found.split(b"\n")[:-1]
-    empty = files.with_checksum(store.to_json({"parts": {}})).rstrip()
+    empty = files.with_checksum(json_files.to_json({"parts": {}})).rstrip()
     replay = ManifestFile(at.run, attempt, rank)
     kept = [line if replay.take(line) is None else empty for line in lines]
     kept += [empty] * (told - len(kept))
@@ -59,10 +58,10 @@ def _mend(at: Place, attempt: int, rank: int) -> None:
     if path.is_file() and mended == found:
         return  # the finding of another line has brought this about
     if path.exists():
-        name = unused(at.run, f"{store.MANIFEST_DIR}-{path.name}")
-        shutil.copyfile(path, path.with_name(path.name + store.IN_PROGRESS))
-        set_aside(at.run, path.with_name(path.name + store.IN_PROGRESS), name, "bad lines")
-    store.replace_file(path, mended.decode())
+        name = unused(at.run, f"{MANIFEST_DIR}-{path.name}")
+        shutil.copyfile(path, path.with_name(path.name + json_files.IN_PROGRESS))
+        set_aside(at.run, path.with_name(path.name + json_files.IN_PROGRESS), name, "bad lines")
+    json_files.replace_file(path, mended.decode())
 
 
 def unused(run: Path, name: str) -> str:
@@ -72,13 +71,13 @@ def unused(run: Path, name: str) -> str:
     return next(n for n in names if not (run / QUARANTINE_DIR / n).exists())
 
 
-def look_at_parts(at: Place, result: Examination) -> Iterator[Finding]:
+def check_parts(at: Location, result: Examination) -> Iterator[Finding]:
     """Every part that counts, read whole: size, checksum, footer, rows, steps, columns."""
     rows: Counter[str] = Counter()
     steps: Counter[tuple[int, int, int]] = Counter()
     for part in at.manifest.parts:
         where = f"{part.table}/{part.file}"
-        wrong = damage(at.run, part) or wrong_content(at.run, part, steps)
+        wrong = find_damage(at.run, part) or wrong_content(at.run, part, steps)
         if wrong and (part.attempt, part.rank) in at.living and _merged_away(at, part):
             continue
         if wrong is None:
@@ -108,22 +107,22 @@ def look_at_parts(at: Place, result: Examination) -> Iterator[Finding]:
             )
 
 
-def _merged_away(at: Place, part: Part) -> bool:
+def _merged_away(at: Location, part: Part) -> bool:
     """Whether a living recorder has let go of a part since the manifest was read."""
-    return part not in store.read_manifest(at.run).parts
+    return part not in layout.read_manifest(at.run).parts
 
 
 SPANNED = "a merged part spans its seal, and no manifest says that it holds its rows"
 
 
-def look_at_strays(at: Place) -> Iterator[Finding]:
+def check_unlisted_files(at: Location) -> Iterator[Finding]:
     """Files that do not count: leftovers of a kill, and rows that can be listed again."""
     # The parts have been read since the manifests were, which takes minutes on a long run.
     reader = ManifestReader(at.run)
-    manifest = store.read_manifest(at.run, reader)
+    manifest = layout.read_manifest(at.run, reader)
     lost = {path.split(" ")[0] for path in (*at.manifest.damaged, *manifest.damaged)}
-    whole: dict[tuple[int, int, int, int], list[tuple[parts.StrayFile, Part]]] = {}
-    for stray in parts.stray_files(at.run, manifest):
+    whole: dict[tuple[int, int, int, int], list[tuple[part_file.UnlistedFile, Part]]] = {}
+    for stray in part_file.unlisted_files(at.run, manifest):
         where = name_of(at.run, stray.path)
         if stray.name is None:
             yield Finding("note", "foreign", where, "no file of lldscope.")
@@ -151,22 +150,26 @@ def look_at_strays(at: Place) -> Iterator[Finding]:
             yield _unlisted(at, attempt, rank, rest, first < last, lost)
 
 
-def _aside(at: Place, stray: parts.StrayFile, why: str, reader: ManifestReader) -> Finding:
+def _aside(
+    at: Location, stray: part_file.UnlistedFile, why: str, reader: ManifestReader
+) -> Finding:
     return Finding(
         "warning", "leftover", name_of(at.run, stray.path), f"{why}.", "move it into quarantine/",
         action=lambda: _put_aside(at, stray, why, reader),
     )  # fmt: skip
 
 
-def _remove(at: Place, stray: parts.StrayFile, reader: ManifestReader) -> None:
+def _remove(at: Location, stray: part_file.UnlistedFile, reader: ManifestReader) -> None:
     """Remove a file, unless it has come to count since it was looked at."""
-    if parts.may_go(at.run, stray, store.read_manifest(at.run, reader)):
+    if part_file.may_go(at.run, stray, layout.read_manifest(at.run, reader)):
         stray.path.unlink(missing_ok=True)
 
 
-def _put_aside(at: Place, stray: parts.StrayFile, why: str, reader: ManifestReader) -> None:
+def _put_aside(
+    at: Location, stray: part_file.UnlistedFile, why: str, reader: ManifestReader
+) -> None:
     """Move a file into quarantine, unless it has come to count since it was looked at."""
-    listed = store.read_manifest(at.run, reader).parts
+    listed = layout.read_manifest(at.run, reader).parts
     counts = any((p.table, p.file) == (stray.table, stray.path.name) for p in listed)
     if stray.path.exists() and not counts:
         name = unused(at.run, f"{stray.table}-{stray.path.name}")
@@ -174,10 +177,10 @@ def _put_aside(at: Place, stray: parts.StrayFile, why: str, reader: ManifestRead
 
 
 def _unlisted(
-    at: Place,
+    at: Location,
     attempt: int,
     rank: int,
-    found: list[tuple[parts.StrayFile, Part]],
+    found: list[tuple[part_file.UnlistedFile, Part]],
     merged: bool,
     lost: set[str],
 ) -> Finding:
@@ -193,7 +196,7 @@ def _unlisted(
         return Finding(
             "damage" if manifest in lost else "warning", "unlisted", where,
             f"{rows} rows that are whole and that no manifest lists.", "list them",
-            action=lambda: parts.seal(at.run, attempt, rank, [part for _, part in found]),
+            action=lambda: part_file.seal(at.run, attempt, rank, [part for _, part in found]),
         )  # fmt: skip
 
     def aside() -> None:

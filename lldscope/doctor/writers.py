@@ -8,19 +8,18 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
 
-from ..storage import files
-from ..storage import layout as store
+from ..storage import files, heartbeats, json_files, layout
 from ..storage.manifest import manifest_path
 from .files import name_of
-from .findings import WHY, Finding, Place
+from .findings import WHY, Finding, Location
 
 CLOCK_SECONDS = 60.0  # clocks of several machines may differ by this much
 LOW_DISK = 1 << 30  # bytes
 
 
-def look_at_writers(at: Place) -> Iterator[Finding]:
+def check_writers(at: Location) -> Iterator[Finding]:
     odd: dict[str, str] = {}
-    beats = store.read_heartbeats(at.run, odd)
+    beats = heartbeats.read_heartbeats(at.run, odd)
     for where, why in odd.items():
         yield Finding("warning", "heartbeat", where, f"{why}.")
     for name in at.names:
@@ -43,8 +42,8 @@ def look_at_writers(at: Place) -> Iterator[Finding]:
             f"the process ended without closing its recorder; {after}, and rows after it that "
             "were not sealed yet, about a second's worth, are lost.",
         )
-    for path in sorted(at.run.glob(f"**/*{store.IN_PROGRESS}")):
-        small = path.parent in (at.run, at.run / store.HEARTBEAT_DIR)
+    for path in sorted(at.run.glob(f"**/*{json_files.IN_PROGRESS}")):
+        small = path.parent in (at.run, at.run / heartbeats.HEARTBEAT_DIR)
         if small and not at.living:
             yield Finding(
                 "note", "leftover", name_of(at.run, path), f"{WHY['unfinished']}.",
@@ -52,20 +51,20 @@ def look_at_writers(at: Place) -> Iterator[Finding]:
             )  # fmt: skip
     if at.info.get("status") == "running" and at.names and not at.living:
         yield Finding(
-            "note", "status", store.RUN_FILE, "it says running, but no process records the run."
+            "note", "status", layout.RUN_FILE, "it says running, but no process records the run."
         )
 
 
 def _closed_before_there_were_marks(
-    at: Place, name: tuple[int, int], beats: dict[int, dict[str, Any]]
+    at: Location, name: tuple[int, int], beats: dict[int, dict[str, Any]]
 ) -> bool:
     """Runs of earlier versions say only in the last heartbeat that they were closed."""
     beat = beats.get(name[1])
     return beat is not None and "attempt" not in beat and bool(beat.get("closed"))
 
 
-def look_at_losses(at: Place) -> Iterator[Finding]:
-    for rank, beat in sorted(store.read_heartbeats(at.run).items()):
+def check_dropped_rows(at: Location) -> Iterator[Finding]:
+    for rank, beat in sorted(heartbeats.read_heartbeats(at.run).items()):
         dropped = beat.get("dropped")
         for what, count in dropped.items() if isinstance(dropped, dict) else ():
             yield Finding("warning", "dropped", f"rank {rank}", f"{count} × {what}.")
@@ -76,10 +75,10 @@ def look_at_losses(at: Place) -> Iterator[Finding]:
         )
 
 
-def look_at_clocks(at: Place) -> Iterator[Finding]:
+def check_clocks(at: Location) -> Iterator[Finding]:
     """Times that run backwards; only ages shown to people and `stalled` depend on them."""
     now = time.time()
-    for rank, beat in sorted(store.read_heartbeats(at.run).items()):
+    for rank, beat in sorted(heartbeats.read_heartbeats(at.run).items()):
         if beat["time"] > now + CLOCK_SECONDS:
             ahead = beat["time"] - now
             yield Finding(

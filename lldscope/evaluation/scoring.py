@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from ..signals.normalized_reward import payoff
+from ..signals.normalized_reward import normalized_reward
 from .bank import LabelledRun
 
 Z = 1.959964  # standard normal, 97.5 %
@@ -136,7 +136,7 @@ def fall_of(run: LabelledRun, signals: pd.DataFrame) -> int | None:
     reward, success = (
         signals[name].to_numpy(dtype=float, na_value=np.nan) for name in ("reward", "success")
     )
-    row = fall_row(payoff(reward, success)[0])
+    row = fall_row(normalized_reward(reward, success)[0])
     return None if row is None else int(signals["step"].iloc[row])
 
 

@@ -13,7 +13,7 @@ import pyarrow.parquet
 
 from ..core.errors import LldscopeError, UsageError
 from ..core.schema import TABLES, VIEWS
-from ..storage.layout import IN_PROGRESS
+from ..storage.json_files import IN_PROGRESS
 
 if TYPE_CHECKING:
     from ..runs import Run

@@ -47,7 +47,7 @@ WHERE r.{steps}
 
 
 @dataclass(frozen=True)
-class Wanted:
+class ResponseQuery:
     """Which responses; None: any. Bounds are included. `tokens`: with tokens recorded or without.
 
     What was not measured meets no bound and is neither correct nor wrong, cut nor whole.
@@ -76,7 +76,7 @@ class Page:
 
 
 def find_responses(
-    run: Run, wanted: Wanted, order: str = "step", descending: bool = False, offset: int = 0
+    run: Run, wanted: ResponseQuery, order: str = "step", descending: bool = False, offset: int = 0
 ) -> Page:
     """A page of the responses that are wanted; an offset beyond the end gives the last page.
 
@@ -89,7 +89,7 @@ def find_responses(
     return Page(describe(run, keys), total, offset)
 
 
-def count_responses(run: Run, wanted: Wanted) -> int:
+def count_responses(run: Run, wanted: ResponseQuery) -> int:
     """How many responses are wanted."""
     tables, clauses, values = _asked(wanted)
     sql = f"SELECT count(*) AS n FROM responses r {tables} {clauses}"
@@ -112,7 +112,7 @@ def data_sources(run: Run) -> list[str]:
 
 
 def _keys(
-    run: Run, wanted: Wanted, order: str, descending: bool, offset: int
+    run: Run, wanted: ResponseQuery, order: str, descending: bool, offset: int
 ) -> tuple[pd.DataFrame, int]:
     by, needs = ORDERS[order]
     tables, clauses, values = _asked(wanted, needs)
@@ -126,7 +126,7 @@ def _keys(
     return found, int(found["total"].iloc[0]) if len(found) else 0
 
 
-def _asked(wanted: Wanted, needs: str | None = None) -> tuple[str, str, list[Any]]:
+def _asked(wanted: ResponseQuery, needs: str | None = None) -> tuple[str, str, list[Any]]:
     """Joins that the filters and the order need, the WHERE clause, and its values."""
     tests = [
         ("r.step >= ?", wanted.first),
@@ -157,7 +157,7 @@ def _asked(wanted: Wanted, needs: str | None = None) -> tuple[str, str, list[Any
 
 
 @dataclass(frozen=True)
-class Losers:
+class LargestDrops:
     """Where the correct responses are that lost likelihood around an alarm at `step`.
 
     `tokens`: those of steps `first` to `last` include some with tokens. Where those of the last
@@ -171,22 +171,22 @@ class Losers:
     moved: bool = False
 
 
-def losers_at(run: Run, step: int) -> Losers:
+def largest_drops_at(run: Run, step: int) -> LargestDrops:
     """Which steps to look at for an alarm at `step`, so that the tokens are there, if any are."""
     first = max(0, step - SMOOTH + 1)
     sampled = run.sql("SELECT DISTINCT step FROM tokens", None, SECONDS)["step"]
     nearest = sorted((int(s) for s in sampled), key=lambda s: (s > step, abs(s - step)))
     inside = [s for s in nearest if first <= s <= step]
     if inside and _have_losers(run, inside):
-        return Losers(step, first, step, True)
+        return LargestDrops(step, first, step, True)
     nearest.sort(key=lambda s: (abs(s - step), s > step))
     for at in range(0, len(nearest), SMOOTH):
         stretch = nearest[at : at + SMOOTH]
         found = _have_losers(run, stretch)
         if found:
             there = next(s for s in stretch if s in found)
-            return Losers(step, there, there, True, moved=True)
-    return Losers(step, first, step, False)
+            return LargestDrops(step, there, there, True, moved=True)
+    return LargestDrops(step, first, step, False)
 
 
 def _have_losers(run: Run, steps: list[int]) -> set[int]:

@@ -19,12 +19,12 @@ from typing import Any
 from ..core.errors import LldscopeError
 from ..core.schema import SCHEMA_VERSION
 from ..core.version import __version__
-from ..storage import layout as store
+from ..storage import heartbeats, json_files, layout
 from .detect import Group, files_of, fingerprint, groups
 from .place import imported_before, put_in_place
 from .rollouts import correct_rule
 from .run_writer import RunWriter
-from .source import Asked, Findings, Rows, Scalars
+from .source import Findings, ImportRequest, Rows, Scalars
 
 POLL_SECONDS = 2.0  # between looks at files that grow …
 MANY_STARTS = 20  # a run that is started more often is rare
@@ -51,7 +51,9 @@ class Outcome:
 class Import:
     """One import; `build` makes the run, `follow` keeps up with sources that grow."""
 
-    def __init__(self, paths: Sequence[Path], run: Path, asked: Asked, wanted: str | None) -> None:
+    def __init__(
+        self, paths: Sequence[Path], run: Path, asked: ImportRequest, wanted: str | None
+    ) -> None:
         self.paths, self.run, self.asked, self.wanted = list(paths), run, asked, wanted
         self.found = Findings(asked)
         self.groups = groups(paths, wanted, self.found)
@@ -85,7 +87,7 @@ class Import:
         if not live and before.get("imported", {}).get("request") == request:
             return self._outcome(unchanged=True)
         self.found.advance = advance
-        place = self.run.with_name(f".{self.run.name}.{os.getpid()}{store.IN_PROGRESS}")
+        place = self.run.with_name(f".{self.run.name}.{os.getpid()}{json_files.IN_PROGRESS}")
         shutil.rmtree(place, ignore_errors=True)
         self._writer = RunWriter(place, self.found)
         try:
@@ -140,7 +142,9 @@ class Import:
         self._writer.flush()
         self._beat(closed=True)
         self._info |= {"status": "stopped", "reason": reason, "ended": time.time()}
-        store.replace_file(self.run / store.RUN_FILE, store.to_json(self._info, indent=1))
+        json_files.replace_file(
+            self.run / layout.RUN_FILE, json_files.to_json(self._info, indent=1)
+        )
 
     # -- inside -----------------------------------------------------------------------------------
 
@@ -169,7 +173,7 @@ class Import:
         return sizes
 
     def _beat(self, *, closed: bool) -> None:
-        store.write_heartbeat(self.run, 0, closed=closed, dropped={})
+        heartbeats.write_heartbeat(self.run, 0, closed=closed, dropped={})
 
     def _describe(self, request: dict[str, Any], live: bool) -> None:
         """run.json of what was imported. How the run ended is not in such a log: it counts as
@@ -209,8 +213,8 @@ class Import:
         }
         if live:
             self._info["attempts"][-1]["started"] = now
-            store.write_heartbeat(run, 0, closed=False, dropped={})
-        store.replace_file(run / store.RUN_FILE, store.to_json(self._info, indent=1))
+            heartbeats.write_heartbeat(run, 0, closed=False, dropped={})
+        json_files.replace_file(run / layout.RUN_FILE, json_files.to_json(self._info, indent=1))
 
     def _nothing(self) -> str:
         if not self.groups:

@@ -18,7 +18,7 @@ from ..core.schema import SIGNALS
 
 
 @dataclass(frozen=True)
-class Meant:
+class Meaning:
     """A signal, and how the foreign number differs from what lldscope itself would measure."""
 
     signal: str
@@ -128,8 +128,8 @@ _TABLE: tuple[tuple[str, str, str | None], ...] = (
     ("grad_norm:mean", "grad_norm", _LAST),
 )
 
-MEANT: dict[str, Meant] = {
-    name: Meant(signal, estimator, rank=rank)
+MEANINGS: dict[str, Meaning] = {
+    name: Meaning(signal, estimator, rank=rank)
     for rank, (name, signal, estimator) in enumerate(_TABLE)
 }
 
@@ -179,15 +179,15 @@ KEPT: dict[str, str] = {
 }
 
 
-def meaning(name: str) -> Meant | None:
+def meaning(name: str) -> Meaning | None:
     """The signal that a foreign name stands for; None where it keeps its own name. `train/` before
     a name, as loggers of the Hugging Face Trainer put it, changes nothing."""
     if why_kept(name):
         return None
     bare = name.removeprefix("train/")
-    found = MEANT.get(name) or MEANT.get(bare)
+    found = MEANINGS.get(name) or MEANINGS.get(bare)
     if found is None and bare in TOLD:
-        return Meant(bare)
+        return Meaning(bare)
     return found
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from ..core.schema import arrow_schema
-from .mapping import SIGNAL_NAMES, Meant, meaning, why_kept
+from .mapping import SIGNAL_NAMES, Meaning, meaning, why_kept
 from .source import Findings
 
 MOST_NAMES = 10_000  # of metrics; a log with more of them is none
@@ -78,7 +78,7 @@ class Means:
         if (known := self._ours.get(names)) is not None:
             return known
         asked = {foreign: ours for ours, foreign in found.asked.columns.items()}
-        meant = {n: Meant(asked[n]) if n in asked else meaning(n) for n in names}
+        meant = {n: Meaning(asked[n]) if n in asked else meaning(n) for n in names}
         taken: dict[str, str] = {}
         for name in sorted(names, key=lambda n: meant[n].rank if meant[n] else 0):  # type: ignore
             if (m := meant[name]) is not None:

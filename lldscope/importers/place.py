@@ -8,16 +8,16 @@ from pathlib import Path
 from typing import Any
 
 from ..core.errors import RunExists
-from ..storage import layout as store
+from ..storage import layout
 
 
 def imported_before(run: Path) -> dict[str, Any]:
     """run.json of an earlier import. Raises RunExists for whatever else is at the place."""
     if not run.exists() or (run.is_dir() and not any(run.iterdir())):
         return {}
-    if not (run / store.RUN_FILE).is_file():
+    if not (run / layout.RUN_FILE).is_file():
         raise RunExists(f"{run} is there and is not a run. Choose another place with --to.")
-    info = store.read_run(run)
+    info = layout.read_run(run)
     if "imported" not in info:
         raise RunExists(
             f"{run} holds a run that was recorded, not imported. Choose another place with --to."

@@ -18,7 +18,7 @@ from typing import Any
 from ..core.errors import UsageError
 from ..recording.episodes import Turn, exact_match, golden_answers, has_tags, parse, short_hash
 from .reading import first_keys, first_object, in_order, number, objects, whole
-from .source import Asked, Findings, Rows
+from .source import Findings, ImportRequest, Rows
 
 BATCH = 2000  # rollouts in a piece, at most …
 MOST_CHARACTERS = 16 << 20  # … and about so much of their text
@@ -30,7 +30,7 @@ _NO_REWARD = {"step", "prompt", "completion", "advantage"}
 class Batch:
     """Rollouts on their way into rows of `responses` and `actions`, a piece of a step at a time."""
 
-    def __init__(self, asked: Asked) -> None:
+    def __init__(self, asked: ImportRequest) -> None:
         self.asked = asked
         self.step = -1
         self._ids: dict[int, int] = {}  # step → rollouts so far
@@ -110,14 +110,16 @@ def golden_of(row: Mapping[str, Any]) -> Any:
     return next((row[k] for k in _GOLDEN if row.get(k) is not None), None)
 
 
-def verdict(asked: Asked, reward: float | None, answer: str | None, golden: Any) -> bool | None:
+def verdict(
+    asked: ImportRequest, reward: float | None, answer: str | None, golden: Any
+) -> bool | None:
     """Whether a rollout is correct, by the rule that was asked for; None if nobody can tell."""
     if asked.exact_match:
         return None if golden is None else exact_match(answer, golden_answers(golden))
     return None if reward is None or reward != reward else reward >= asked.correct_from
 
 
-def correct_rule(asked: Asked) -> str:
+def correct_rule(asked: ImportRequest) -> str:
     """The rule of `correct` in words, for run.json."""
     if asked.exact_match:
         return "exact match of the last <answer> with a golden answer of the log"

@@ -15,8 +15,8 @@ from typing import Any
 
 from ..core.schema import TABLES
 from ..recording.buffers import to_arrow
-from ..storage import layout as store
-from ..storage.manifest import PartName, manifest_path
+from ..storage import heartbeats
+from ..storage.manifest import MANIFEST_DIR, PartName, manifest_path
 from ..storage.part_file import seal, write_part
 from .means import Means
 from .source import Findings, Rows, Scalars
@@ -41,7 +41,7 @@ class RunWriter:
         self._columns: dict[tuple[str, int], dict[str, list[Any]]] = {}
         self._seals: Counter[int] = Counter()
         self._waiting = 0
-        for folder in (store.MANIFEST_DIR, store.HEARTBEAT_DIR):
+        for folder in (MANIFEST_DIR, heartbeats.HEARTBEAT_DIR):
             (run / folder).mkdir(parents=True, exist_ok=True)
 
     def take(self, item: Scalars | Rows) -> None:

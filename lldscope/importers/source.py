@@ -46,7 +46,7 @@ class Rows:
 
 
 @dataclass(frozen=True)
-class Asked:
+class ImportRequest:
     """What the person who imports has said about the files.
 
     columns       our name → the name in the file: a signal's, or `step`
@@ -68,7 +68,7 @@ def _ignore(n: int) -> None: ...
 class Findings:
     """What an import passed over, could not map, or has to say: counted, and shown at the end."""
 
-    asked: Asked = Asked()
+    asked: ImportRequest = ImportRequest()
     advance: Callable[[int], None] = _ignore  # told how many bytes were read, for a progress bar
     skipped: Counter[str] = field(default_factory=Counter)  # reason → how many
     names: Counter[str] = field(default_factory=Counter)  # foreign names kept under their own name

@@ -15,7 +15,7 @@ from typing import Any
 
 from transformers import TrainerCallback
 
-from ..importers.mapping import Meant, meaning
+from ..importers.mapping import Meaning, meaning
 from ..recording.recorder import Recorder
 
 log = logging.getLogger("lldscope")
@@ -88,7 +88,7 @@ class LldscopeCallback(TrainerCallback):
             recorder.step(step=step)
 
 
-def _named(names: list[str]) -> list[Meant]:
+def _named(names: list[str]) -> list[Meaning]:
     """What each stands for; of several that mean one signal the first of the importers' table."""
     meant = {name: meaning(name) for name in names}
     first: dict[str, float] = {}
@@ -96,6 +96,6 @@ def _named(names: list[str]) -> list[Meant]:
         if m is not None:
             first[m.signal] = min(m.rank, first.get(m.signal, math.inf))
     return [
-        m if m is not None and m.rank == first.pop(m.signal, None) else Meant(name)
+        m if m is not None and m.rank == first.pop(m.signal, None) else Meaning(name)
         for name, m in meant.items()
     ]

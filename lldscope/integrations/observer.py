@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from ..core.errors import LldscopeError
-from ..recording.guarded import Guard
-from .regularizer import Regulariser, Term
+from ..recording.guarded import FailOpen
+from .regularizer import Regularizer, Term
 from .rollouts import Inputs, Rollouts, action_mask
 from .samples import Correct, judge
 from .scoring import is_noisy, ratios, score
@@ -35,11 +35,11 @@ class Observer:
         self,
         trainer: Any,
         recorder: Any,
-        guard: Guard,
+        guard: FailOpen,
         scorer: Method,
         writer: StepWriter,
         correct: Correct,
-        regulariser: Regulariser | None,
+        regulariser: Regularizer | None,
     ) -> None:
         self.trainer, self.recorder = trainer, recorder
         self._guarded, self._scorer, self._writer = guard, scorer, writer

@@ -16,10 +16,10 @@ from typing import Any
 
 import numpy as np
 
-from ..importers.mapping import MEANT
+from ..importers.mapping import MEANINGS
 from ..recording.batch import Batch, array, padded
 from ..recording.columns import record
-from ..recording.guarded import Guard
+from ..recording.guarded import FailOpen
 from ..recording.recorder import Recorder
 
 
@@ -53,7 +53,7 @@ def recording(
             rule = f"reward at least {correct:g}"
             given: dict[str, Any] = {"trainer": "openrlhf", "correct_rule": rule} | about
             self._recorder = Recorder(path, **given)
-            self._guard = Guard(self._recorder, "openrlhf")
+            self._guard = FailOpen(self._recorder, "openrlhf")
             self._experiences: list[Any] = []
             with self._recorder:
                 return super().fit(*args, **kwargs)
@@ -84,7 +84,7 @@ def recording(
                 if "actor_grad_norm" in status:
                     self._recorder.scalars(
                         step=batch.step, name="grad_norm", value=float(status["actor_grad_norm"]),
-                        estimator=MEANT["actor_grad_norm"].estimator,
+                        estimator=MEANINGS["actor_grad_norm"].estimator,
                     )  # fmt: skip
                 record(
                     self._recorder, batch, lr=status.get("actor_lr"),

@@ -32,7 +32,7 @@ class Term:
     penalty: Tensor
 
 
-class Regulariser:
+class Regularizer:
     """Adds the term for each micro-batch; `next_update` after every step of the optimizer."""
 
     def __init__(self, trainer: Any, gate: str, coefficient: float) -> None:

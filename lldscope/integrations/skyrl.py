@@ -16,7 +16,7 @@ from skyrl.train.utils.callbacks import TrainingCallback
 
 from ..recording.batch import Batch, array, padded
 from ..recording.columns import record
-from ..recording.guarded import Guard
+from ..recording.guarded import FailOpen
 from ..recording.recorder import Recorder
 
 FORWARD = ("sequences", "attention_mask", "rollout_expert_indices", "pixel_values",
@@ -47,7 +47,7 @@ class LldscopeCallback(TrainingCallback):
             "correct_rule": f"total reward at least {self._correct:g}",
         }  # fmt: skip
         self._recorder = Recorder(self._path, **(about | self._about))
-        self._guard = Guard(self._recorder, "skyrl")
+        self._guard = FailOpen(self._recorder, "skyrl")
         original = trainer.fwd_logprobs_values_reward
 
         def scored(batch: Any) -> Any:

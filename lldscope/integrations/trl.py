@@ -20,11 +20,11 @@ from typing import Any
 from transformers import TrainerCallback
 
 from ..core.errors import LldscopeError
-from ..recording.guarded import Guard
+from ..recording.guarded import FailOpen
 from ..recording.recorder import Recorder
 from .alarms import RULES, Alarms
 from .observer import Observer
-from .regularizer import Regulariser
+from .regularizer import Regularizer
 from .trl_step import StepWriter
 
 SUPPORTED = "TRL 1.x (tested with 1.16)"
@@ -85,14 +85,14 @@ def instrument(
     if not 0 <= rescore_share <= 1:
         raise ValueError(f"rescore_share must be from 0 to 1, got {rescore_share}")
     _check(trainer, llds is not None)
-    regulariser = Regulariser(trainer, llds, llds_coefficient) if llds is not None else None
+    regulariser = Regularizer(trainer, llds, llds_coefficient) if llds is not None else None
     guard = None if on_alarm is None else Alarms(trainer, on_alarm, alarms, look_every)
     judge, rule = _judge(correct)
     recorder = _open_recorder(
         trainer, path, name=name, group=group, resume=resume, correct_rule=rule,
         config=_config(trainer, llds, llds_coefficient),
     )  # fmt: skip
-    watched, scorer = Guard(recorder, "trl"), trainer._get_per_token_logps_and_entropies
+    watched, scorer = FailOpen(recorder, "trl"), trainer._get_per_token_logps_and_entropies
     writer = StepWriter(
         trainer, recorder, watched, scorer, rescore_share=rescore_share, tokens_every=tokens_every
     )

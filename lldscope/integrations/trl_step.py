@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from ..recording.columns import tables
-from ..recording.guarded import Guard
+from ..recording.guarded import FailOpen
 from ..recording.rescore import rescored
 from .rollouts import Rollouts
 from .scoring import has_images, score
@@ -24,7 +24,7 @@ class StepWriter:
         self,
         trainer: Any,
         recorder: Any,
-        guard: Guard,
+        guard: FailOpen,
         scorer: Callable[..., Any],
         *,
         rescore_share: float,

@@ -27,7 +27,7 @@ from verl.workers.utils.padding import response_from_nested
 
 from ..core.errors import LldscopeError
 from ..recording.columns import record
-from ..recording.guarded import Guard
+from ..recording.guarded import FailOpen
 from ..recording.recorder import Recorder
 from .verl_batch import FIELDS, batch_of
 
@@ -77,7 +77,7 @@ class Recording(_Theirs):
     def fit(self, *args: Any, **kwargs: Any) -> Any:
         """Raises RunExists or LldscopeError before the first step."""
         self._recorder = self._open()
-        self._guard = Guard(self._recorder, "verl")
+        self._guard = FailOpen(self._recorder, "verl")
         with self._recorder:
             return super().fit(*args, **kwargs)
 

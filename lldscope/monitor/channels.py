@@ -22,7 +22,7 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 
 from ..core.errors import UsageError
 from ..core.version import __version__
-from ..storage.layout import to_json
+from ..storage.json_files import to_json
 from .alertmanager import as_text, payload
 
 VARIABLE = "LLDSCOPE_NOTIFY"  # addresses, separated by blanks; --notify wins
@@ -44,7 +44,7 @@ class Undeliverable(Exception):
         self.passing = passing
 
 
-class Outlet(Protocol):
+class Channel(Protocol):
     """Somebody to tell. `tell` returns when they know and raises Undeliverable when they cannot."""
 
     name: str
@@ -182,7 +182,7 @@ class Command:
             raise Undeliverable(f"exit code {process.returncode}")
 
 
-def outlet(url: str, number: int) -> Outlet:
+def open_channel(url: str, number: int) -> Channel:
     """The outlet for an address; UsageError, without the address in it, if there is none."""
     scheme, colon, _ = url.partition("://")
     if not colon:

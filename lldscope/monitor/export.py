@@ -32,7 +32,7 @@ from .channels import VARIABLE
 
 if TYPE_CHECKING:
     from ..alarms.assess import Assessment
-    from .follow import Follower, Look
+    from .follow import Follower, RunUpdate
 
 PHASE_NUMBERS: dict[Phase | None, int] = {phase: n for n, phase in enumerate(get_args(Phase))}
 LEGEND = ", ".join(f"{n} {phase}" for phase, n in PHASE_NUMBERS.items())
@@ -41,7 +41,7 @@ FLUSH_SECONDS = 30.0  # at the end, for what is still on its way
 _NO_PHASE = -1
 
 
-class Mirror:
+class MetricsExporter:
     """Sends what is new at each look; a context manager, whose end waits for a limited time."""
 
     def __init__(self, address: str) -> None:
@@ -66,7 +66,7 @@ class Mirror:
         self._over = False  # whether it has been said that it goes on no more
         self._thread.start()
 
-    def tell(self, follower: Follower, look: Look, events: Sequence[dict[str, Any]]) -> None:
+    def tell(self, follower: Follower, look: RunUpdate, events: Sequence[dict[str, Any]]) -> None:
         """Queue the steps that are new or whose answer has changed, and the alarms; never waits."""
         if self._over or follower.run is None:
             return
@@ -106,7 +106,7 @@ class Mirror:
                 "first": first,
             }
 
-    def __enter__(self) -> Mirror:
+    def __enter__(self) -> MetricsExporter:
         return self
 
     def __exit__(self, *raised: object) -> None:

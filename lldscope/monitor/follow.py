@@ -14,7 +14,7 @@ import duckdb
 
 from ..core.errors import LldscopeError, RunNotFound
 from ..runs import Run, open_run
-from .health import check, gone
+from .health import check, vanished
 
 if TYPE_CHECKING:
     from ..alarms.registry import Rule
@@ -25,7 +25,7 @@ GONE_SECONDS = 30.0  # how long a run may be unreadable before it counts as dele
 
 
 @dataclass(frozen=True)
-class Look:
+class RunUpdate:
     """The state of the run and the alarms whose state has changed since the last look.
 
     An alarm in `changed` also says when its last episode `started` and `ended` (Unix time of the
@@ -55,7 +55,7 @@ class Follower:
         self._unreadable_since: float | None = None
         self._known: dict[str, dict[str, Any]] = {}  # rule → its alarm at the last look
 
-    def look(self) -> Look | None:
+    def look(self) -> RunUpdate | None:
         """The run now; None while there has been no run at the path."""
         try:
             state = self._read()
@@ -78,23 +78,23 @@ class Follower:
             self.run.refresh()
         return check(self.run, self.arl, self.rules)
 
-    def _unreadable(self, why: str) -> Look:
+    def _unreadable(self, why: str) -> RunUpdate:
         """A network file system may lose a directory for a moment: only then has the run gone."""
         now = time.monotonic()
         self._unreadable_since = self._unreadable_since or now
         assert self._state is not None
         if now - self._unreadable_since < GONE_SECONDS:
-            return Look(self._state, [])
-        return self._seen(gone(self._state, why))
+            return RunUpdate(self._state, [])
+        return self._seen(vanished(self._state, why))
 
-    def _seen(self, state: dict[str, Any]) -> Look:
+    def _seen(self, state: dict[str, Any]) -> RunUpdate:
         first = self._state is None
         changed = self._changes(state)
         self._state = state
         if changed:
             times = self._step_times()
             changed = [_timed(alert, times) for alert in changed]
-        return Look(state, changed, first)
+        return RunUpdate(state, changed, first)
 
     def _changes(self, state: dict[str, Any]) -> list[dict[str, Any]]:
         now = {a["rule"]: a for a in state["alerts"] if a["state"] != "pending"}

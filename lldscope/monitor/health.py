@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from ..alarms.assess import Assessment
 from ..alarms.registry import STALLED
 from ..runs import Run
-from ..storage.layout import process_gone
+from ..storage.heartbeats import process_exited
 
 if TYPE_CHECKING:
     from ..alarms.registry import Rule
@@ -55,9 +55,9 @@ def liveness(run: Run, assessment: Assessment, now: float | None = None) -> Live
         lost = "its recorders ended in order; run.json, which says more, is lost"
         return Liveness("stopped", lost, age, over=True)
     for rank, beat in sorted(beats.items()):
-        if process_gone(beat):
-            gone = f"the process of rank {rank} (pid {beat['pid']}) is gone"
-            return Liveness("stalled", gone, age, over=True)
+        if process_exited(beat):
+            vanished = f"the process of rank {rank} (pid {beat['pid']}) is gone"
+            return Liveness("stalled", vanished, age, over=True)
     return Liveness(*_running(run, beats, now, times), age)
 
 
@@ -152,7 +152,7 @@ def check(
     }
 
 
-def gone(state: dict[str, Any], why: str) -> dict[str, Any]:
+def vanished(state: dict[str, Any], why: str) -> dict[str, Any]:
     """The state of a run that was there and is no more, from the last one that was seen."""
     reason = f"the run cannot be read any more: {why}"
     age = state["last_row_age_seconds"]

@@ -14,18 +14,18 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from .channels import Command, Event, Outlet, Undeliverable, outlet
+from .channels import Channel, Command, Event, Undeliverable, open_channel
 
 RETRY_AFTER = (1.0, 2.0, 4.0, 8.0)  # seconds between attempts
 QUEUE = 100  # alarms that wait for one address; the oldest gives way
 
 
-class Channel:
+class _Delivery:
     """An outlet with a queue and a thread: tells in order, tries again, says once that it fails."""
 
     _END: Any = object()
 
-    def __init__(self, told: Outlet) -> None:
+    def __init__(self, told: Channel) -> None:
         self._outlet = told
         self._queue: queue.Queue[Event] = queue.Queue(QUEUE)
         self._failing = False
@@ -89,11 +89,11 @@ class Notifier:
     def __init__(
         self, urls: Sequence[str], command: str | None = None, repeat: float | None = None
     ) -> None:
-        addresses = [outlet(url, number) for number, url in enumerate(urls, 1)]
+        addresses = [open_channel(url, number) for number, url in enumerate(urls, 1)]
         commands = [Command(command)] if command else []
         self._repeat = repeat
-        self._addresses = [Channel(told) for told in addresses]
-        self._commands = [Channel(told) for told in commands]
+        self._addresses = [_Delivery(told) for told in addresses]
+        self._commands = [_Delivery(told) for told in commands]
         self._limit = max((o.flush_seconds for o in [*addresses, *commands]), default=0.0)
         self._firing: dict[str, tuple[Event, float]] = {}  # rule → what was sent, and when
 

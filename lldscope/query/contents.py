@@ -10,13 +10,13 @@ import duckdb
 
 from ..storage.manifest import Manifest, attempts
 from .database import SIGNAL_TABLES, Database
-from .part_index import Listed
-from .signal_engine import Workbench
-from .step_ranges import stretches
+from .part_index import PartIndex
+from .signal_engine import SignalEngine
+from .step_ranges import step_ranges
 
 if TYPE_CHECKING:
-    from .remote import Mirror
-    from .signal_cache import Kept
+    from .remote import RemoteCopy
+    from .signal_cache import SignalCache
 
 _T = TypeVar("_T")
 
@@ -26,12 +26,14 @@ KEEP_ROWS = 250_000  # new rows, at least, whose signals are worth keeping
 class Contents:
     """Tables and signals of the sound parts of one run; signals that are `kept` are taken up."""
 
-    def __init__(self, run: Path, run_id: Any, mirror: Mirror | None, kept: Kept | None) -> None:
+    def __init__(
+        self, run: Path, run_id: Any, mirror: RemoteCopy | None, kept: SignalCache | None
+    ) -> None:
         self._id, self._kept = run_id, kept
         self._unkept = 0  # rows whose signals are not kept yet
-        self.parts = Listed(run, mirror)
+        self.parts = PartIndex(run, mirror)
         self.db = Database(run)
-        self._bench = Workbench(run)
+        self._bench = SignalEngine(run)
         self._defined: tuple[int, tuple[str, ...]] | None = None  # what the tables show, and which
         if kept is not None:
             self.parts.parts = kept.take(run_id, self.db)
@@ -76,7 +78,7 @@ class Contents:
         if first_step <= self._last:
             self.db.forget_signals(first_step)
         # A part that is not what its manifest says may claim any number of rows and steps.
-        for first, last in stretches(self.parts.believed(), first_step):
+        for first, last in step_ranges(self.parts.believed(), first_step):
             self.parts.bring(SIGNAL_TABLES, first, last)
             self._put(first, last)
         self.parts.owed = None

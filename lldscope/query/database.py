@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..core.schema import TABLES, arrow_schema
-from ..storage.layout import Part
 from ..storage.manifest import STEP_TABLES, attempts
+from ..storage.part import Part
 from .sandbox import lock_in, quote
 
 if TYPE_CHECKING:

@@ -6,15 +6,15 @@ from collections.abc import Container, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..storage import layout as store
-from ..storage.integrity import MISSING, damage
+from ..storage import layout
+from ..storage.integrity import MISSING, find_damage
 from ..storage.manifest import Manifest, ManifestReader, Part
 
 if TYPE_CHECKING:
-    from .remote import Mirror
+    from .remote import RemoteCopy
 
 
-class Listed:
+class PartIndex:
     """Takes up the parts that the manifests list, again and again.
 
     parts     those that count now, in the order they were listed
@@ -23,7 +23,7 @@ class Listed:
     version   another one whenever the rows that count are others
     """
 
-    def __init__(self, run: Path, mirror: Mirror | None) -> None:
+    def __init__(self, run: Path, mirror: RemoteCopy | None) -> None:
         self._run, self._mirror = run, mirror
         self.version = 0
         self.forget()
@@ -39,7 +39,7 @@ class Listed:
 
     def read(self) -> Manifest:
         """The manifests as they are now."""
-        return store.read_manifest(self._run, self._manifests)
+        return layout.read_manifest(self._run, self._manifests)
 
     def take(self, manifest: Manifest) -> bool:
         """Take the parts as they are now, and note from which step on signals are owed; True if
@@ -111,7 +111,7 @@ class Listed:
         key = (part.table, part.file)
         name = "/".join(key)
         if key not in self._checked and name not in self.damaged:
-            if wrong := damage(self._run, part):
+            if wrong := find_damage(self._run, part):
                 self.damaged[name] = wrong
             self._checked.add(key)
         return name not in self.damaged

@@ -1,8 +1,9 @@
 """Runs that lie on S3-compatible storage or any other place that fsspec reaches.
 
-A `Mirror` copies what is asked for into a temporary folder, and the run is read there: small files
-again at each look, sealed parts once, because they never change. Nothing is ever written to the
-remote place. An address may hold secrets: `str(url)` leaves them out, and messages show only that.
+A `RemoteCopy` copies what is asked for into a temporary folder, and the run is read there: small
+files again at each look, sealed parts once, because they never change. Nothing is ever written to
+the remote place. An address may hold secrets: `str(url)` leaves them out, and messages show only
+that.
 """
 
 from __future__ import annotations
@@ -18,8 +19,9 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from ..core.errors import LldscopeError, RunNotFound
-from ..storage import layout as store
+from ..storage import heartbeats, json_files, layout, part
 from ..storage.files import MOST_BYTES
+from ..storage.manifest import MANIFEST_DIR, is_manifest
 
 _BATCH_FILES, _BATCH_BYTES = 64, 256 << 20  # fetched at once
 
@@ -118,21 +120,21 @@ def find_remote(root: Url) -> list[Url]:
         fs, base = root.filesystem, root.path
         if not fs.exists(base):
             raise RunNotFound(f"There is nothing at {root}.")
-        if fs.exists(f"{base}/{store.RUN_FILE}") or _has_manifest(fs, base):
+        if fs.exists(f"{base}/{layout.RUN_FILE}") or _has_manifest(fs, base):
             return [root]
         seen = [p.rpartition("/") for p in fs.find(base, maxdepth=3, withdirs=True)]
-        found = {run for run, _, name in seen if name == store.RUN_FILE}
-        lost = {run for run, _, name in seen if name == store.MANIFEST_DIR} - found
+        found = {run for run, _, name in seen if name == layout.RUN_FILE}
+        lost = {run for run, _, name in seen if name == MANIFEST_DIR} - found
         found |= {run for run in lost if _has_manifest(fs, run)}
     return [root.at(run) for run in sorted(found)]
 
 
 def _has_manifest(fs: Any, run: str) -> bool:
     try:
-        names = fs.ls(f"{run}/{store.MANIFEST_DIR}", detail=False)
+        names = fs.ls(f"{run}/{MANIFEST_DIR}", detail=False)
     except (FileNotFoundError, NotADirectoryError):
         return False
-    return any(store.is_manifest(PurePosixPath(name).name) for name in names)
+    return any(is_manifest(PurePosixPath(name).name) for name in names)
 
 
 def traces(url: Url) -> tuple[Any, ...]:
@@ -141,7 +143,7 @@ def traces(url: Url) -> tuple[Any, ...]:
         return tuple(sorted((p, _state(i)) for p, i in _small_files(url).items()))
 
 
-class Mirror:
+class RemoteCopy:
     """A local copy of as much of a remote run as was asked for."""
 
     def __init__(self, url: Url) -> None:
@@ -159,12 +161,12 @@ class Mirror:
         with told(self.url):
             found = _small_files(self.url)
             folders = {name.rpartition("/")[0] for name in found}
-            if store.RUN_FILE not in found and store.MANIFEST_DIR not in folders:
-                why = f"It holds no {store.RUN_FILE}: it is not a run that lldscope recorded."
+            if layout.RUN_FILE not in found and MANIFEST_DIR not in folders:
+                why = f"It holds no {layout.RUN_FILE}: it is not a run that lldscope recorded."
                 raise RunNotFound(f"There is no run at {self.url}. {why}")
             changed = {n: i for n, i in found.items() if self._states.get(n) != _state(i)}
             # Heartbeats say how long the manifests are at least: they must not be newer.
-            beats = [n for n in changed if n.startswith(store.HEARTBEAT_DIR)]
+            beats = [n for n in changed if n.startswith(heartbeats.HEARTBEAT_DIR)]
             got = self._fetch(beats, lambda name: found[name]["size"])
             others = [n for n in changed if n not in beats]
             got |= self._fetch(others, lambda name: found[name]["size"])
@@ -174,11 +176,15 @@ class Mirror:
             (self.path / gone).unlink()
 
     def _copied(self) -> set[str]:
-        folders = (self.path, self.path / store.MANIFEST_DIR, self.path / store.HEARTBEAT_DIR)
+        folders = (
+            self.path,
+            self.path / MANIFEST_DIR,
+            self.path / heartbeats.HEARTBEAT_DIR,
+        )
         files = (p for folder in folders if folder.is_dir() for p in folder.iterdir())
         return {p.relative_to(self.path).as_posix() for p in files if p.is_file()}
 
-    def bring(self, parts: Iterable[store.Part]) -> None:
+    def bring(self, parts: Iterable[part.Part]) -> None:
         """Copy sealed parts that are not here; one that is not there stays missing."""
         sizes = {f"{p.table}/{p.file}": p.size for p in parts}
         wanted = [name for name in sizes if not (self.path / name).exists()]
@@ -186,7 +192,7 @@ class Mirror:
             self._fetch(wanted, sizes.__getitem__)
         self._tried |= {tuple(name.split("/")) for name in sizes}  # type: ignore[misc]
 
-    def tried(self, part: store.Part) -> bool:
+    def tried(self, part: part.Part) -> bool:
         return (part.table, part.file) in self._tried
 
     def _fetch(self, names: list[str], size_of: Callable[[str], int]) -> set[str]:
@@ -199,7 +205,7 @@ class Mirror:
             for path, content in found.items():
                 target = self.path / paths[path]
                 target.parent.mkdir(parents=True, exist_ok=True)
-                arriving = target.with_name(target.name + store.IN_PROGRESS)
+                arriving = target.with_name(target.name + json_files.IN_PROGRESS)
                 arriving.write_bytes(content)
                 os.replace(arriving, target)
                 got.add(paths[path])
@@ -223,7 +229,7 @@ def _small_files(url: Url) -> dict[str, dict[str, Any]]:
     """Name in the run → what the file system tells, of run.json, manifests, heartbeats, events."""
     url.filesystem.invalidate_cache()
     found = {}
-    for folder in ("", store.MANIFEST_DIR, store.HEARTBEAT_DIR):
+    for folder in ("", MANIFEST_DIR, heartbeats.HEARTBEAT_DIR):
         try:
             listed = url.filesystem.ls(f"{url.path}/{folder}".rstrip("/"), detail=True)
         except FileNotFoundError:
@@ -231,7 +237,7 @@ def _small_files(url: Url) -> dict[str, dict[str, Any]]:
         for info in listed:
             name = f"{folder}/{PurePosixPath(info['name']).name}".lstrip("/")
             small = (info.get("size") or 0) <= MOST_BYTES
-            if info["type"] == "file" and small and store.is_small_file(name):
+            if info["type"] == "file" and small and layout.is_small_file(name):
                 found[name] = info
     return found
 

@@ -29,7 +29,7 @@ from .database import ROWS, VIEW_NAMES, Database, view_sql
 MOST_KEPT = 200  # runs; the one that was kept longest ago goes first
 
 
-class Kept:
+class SignalCache:
     """What one reader keeps, in a folder that only its user can read."""
 
     def __init__(self, folder: Path) -> None:
@@ -82,7 +82,7 @@ class Kept:
         return kept[MOST_KEPT:]
 
 
-def own_folder() -> Path:
+def cache_dir() -> Path:
     """Where this user's readers keep what they have computed: in the XDG cache directory."""
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(base) / "lldscope"

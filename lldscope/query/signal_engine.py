@@ -23,7 +23,7 @@ FEW_ROWS = 50_000  # of all tables: one thread reads them while others would be 
 SHARED = ("group_totals", "response_class", "response_likelihood")
 
 
-class Workbench:
+class SignalEngine:
     """Computes the signals of stretches of the run directory `run`."""
 
     def __init__(self, run: Path) -> None:

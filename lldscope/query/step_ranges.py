@@ -13,7 +13,7 @@ STRETCH_ROWS = 500_000  # rows of all tables that are looked at together, about
 MOST = 500  # stretches, whatever a manifest claims: 250 million rows as they should be
 
 
-def stretches(
+def step_ranges(
     parts: Iterable[Part], first_step: int, rows: int = STRETCH_ROWS
 ) -> list[tuple[int, int]]:
     """Consecutive stretches (first, last step), from `first_step` to the last step of the parts.

@@ -15,20 +15,20 @@ from typing import Any
 
 from ..core.errors import LldscopeError, RunExists, UsageError
 from ..core.schema import SCHEMA_VERSION
-from ..storage import layout as store
-from ..storage.manifest import manifest_path
+from ..storage import heartbeats, json_files, layout
+from ..storage.manifest import MANIFEST_DIR, manifest_path
 
 log = logging.getLogger("lldscope")
 
 
-def claim(path: Path, rank: int, resume: bool, attempt: int | None) -> int:
+def start_attempt(path: Path, rank: int, resume: bool, attempt: int | None) -> int:
     """Make the directory, and this rank's manifest of a new attempt; return the attempt."""
-    if rank == 0 and (path / store.RUN_FILE).exists():
-        store.read_run(path)  # refuses what this version must not write to
+    if rank == 0 and (path / layout.RUN_FILE).exists():
+        layout.read_run(path)  # refuses what this version must not write to
         if not resume:
             raise RunExists(f"{path} already holds a run. Resume it, or choose another directory.")
     try:
-        for folder in (path, path / store.MANIFEST_DIR, path / store.HEARTBEAT_DIR):
+        for folder in (path, path / MANIFEST_DIR, path / heartbeats.HEARTBEAT_DIR):
             folder.mkdir(parents=True, exist_ok=True)
         return _next_manifest(path, rank, resume, attempt)
     except OSError as error:
@@ -58,11 +58,11 @@ def _next_manifest(path: Path, rank: int, resume: bool, attempt: int | None) -> 
             return candidate
 
 
-def warn_of_another(path: Path, attempt: int, rank: int) -> None:
+def warn_of_live_writer(path: Path, attempt: int, rank: int) -> None:
     """Say so if the process of an earlier attempt is known to live: both go on, one is shown."""
-    beat = store.read_heartbeats(path).get(rank, {})
-    here = beat.get("space") is not None and beat.get("space") == store.process_space()
-    if attempt > 1 and here and not beat.get("closed") and not store.process_gone(beat):
+    beat = heartbeats.read_heartbeats(path).get(rank, {})
+    here = beat.get("space") is not None and beat.get("space") == heartbeats.pid_namespace()
+    if attempt > 1 and here and not beat.get("closed") and not heartbeats.process_exited(beat):
         log.warning(
             "lldscope: process %s still records %s as an earlier attempt. Nothing is mixed up, but "
             "from the first step of attempt %d on only this attempt is shown. Stop one of them.",
@@ -72,15 +72,15 @@ def warn_of_another(path: Path, attempt: int, rank: int) -> None:
         )
 
 
-def plain(given: dict[str, Any]) -> dict[str, Any]:
+def to_plain(given: dict[str, Any]) -> dict[str, Any]:
     """What run.json will hold of it; raises UsageError if that cannot be JSON."""
     found = {}
     for name, value in given.items():
         try:
-            found[name] = store.as_read(value)
+            found[name] = json_files.jsonable(value)
         except Exception as error:
             raise UsageError(
-                f"{_culprit(name, value)} cannot be written into {store.RUN_FILE} "
+                f"{_culprit(name, value)} cannot be written into {layout.RUN_FILE} "
                 f"({type(error).__name__}: {error}). Give it as plain data: numbers, text, lists "
                 "and dictionaries."
             ) from error
@@ -92,16 +92,16 @@ def _culprit(name: str, value: Any) -> str:
     with contextlib.suppress(Exception):
         for key, v in value.items():
             try:
-                store.as_read(v)
+                json_files.jsonable(v)
             except Exception:
                 return f"{name}.{key}"
     return name
 
 
-def describe(path: Path, attempt: int, world_size: int, given: dict[str, Any]) -> None:
+def write_run_file(path: Path, attempt: int, world_size: int, given: dict[str, Any]) -> None:
     """Write run.json; what an earlier attempt said stays unless this one says it anew."""
     now = time.time()
-    old = store.read_run(path) if attempt > 1 and (path / store.RUN_FILE).exists() else {}
+    old = layout.read_run(path) if attempt > 1 and (path / layout.RUN_FILE).exists() else {}
     fresh = {
         "schema": SCHEMA_VERSION,
         "id": uuid.uuid4().hex,
@@ -120,20 +120,20 @@ def describe(path: Path, attempt: int, world_size: int, given: dict[str, Any]) -
         "ended": None,
     }
     try:
-        store.replace_file(path / store.RUN_FILE, store.to_json(fresh, indent=1))
+        json_files.replace_file(path / layout.RUN_FILE, json_files.to_json(fresh, indent=1))
     except OSError as error:
         raise LldscopeError(
             f"The run directory {path} cannot be written ({error.strerror})."
         ) from error
 
 
-def conclude(path: Path, attempt: int, status: str, reason: str | None) -> None:
+def finish_attempt(path: Path, attempt: int, status: str, reason: str | None) -> None:
     """Write into run.json how the run ended, unless it has gone on with a later attempt.
 
     Raises OSError or LldscopeError.
     """
-    info = store.read_run(path)
+    info = layout.read_run(path)
     last = (info.get("attempts") or [{}])[-1].get("attempt")
     if last is None or last == attempt:
         info |= {"status": status, "reason": reason, "ended": time.time()}
-        store.replace_file(path / store.RUN_FILE, store.to_json(info, indent=1))
+        json_files.replace_file(path / layout.RUN_FILE, json_files.to_json(info, indent=1))

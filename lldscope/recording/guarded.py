@@ -11,7 +11,7 @@ from typing import Any
 log = logging.getLogger("lldscope")
 
 
-class Guard:
+class FailOpen:
     """`with guard("a step"): …` for everything that an adapter does inside somebody's training.
     `source` names the trainer in the recorder's `dropped`; `seconds` is the time spent inside."""
 

@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 
 from ..core.errors import LldscopeError
-from ..storage import layout as store
-from .attempt import claim, conclude, describe, plain, warn_of_another
+from ..storage import layout
+from .attempt import finish_attempt, start_attempt, to_plain, warn_of_live_writer, write_run_file
 from .buffers import Copier, frozen
 from .writer import Writer
 
@@ -101,11 +101,11 @@ class Recorder(NullRecorder):
             "config": config,
             "correct_rule": correct_rule,
         }
-        given = plain(given) if rank == 0 else {}  # before anything is made
-        self.attempt = claim(self.path, rank, resume, attempt)
-        warn_of_another(self.path, self.attempt, rank)
+        given = to_plain(given) if rank == 0 else {}  # before anything is made
+        self.attempt = start_attempt(self.path, rank, resume, attempt)
+        warn_of_live_writer(self.path, self.attempt, rank)
         if rank == 0:
-            describe(self.path, self.attempt, world_size, given)
+            write_run_file(self.path, self.attempt, world_size, given)
         self._closed = False
         self._process = os.getpid()
         _warm_up()
@@ -146,11 +146,11 @@ class Recorder(NullRecorder):
 
     def event(self, kind: str, step: int | None = None, **details: Any) -> None:
         """Something a reader of the run must know: checkpoint, resume, lr change, intervention."""
-        self._line(store.EVENTS_FILE, {"kind": kind, "step": step, **details})
+        self._line(layout.EVENTS_FILE, {"kind": kind, "step": step, **details})
 
     def alert(self, **alert: Any) -> None:
         """An alarm that was raised while the run was live."""
-        self._line(store.ALERTS_FILE, alert)
+        self._line(layout.ALERTS_FILE, alert)
 
     # -- life -------------------------------------------------------------------------------------
 
@@ -171,7 +171,7 @@ class Recorder(NullRecorder):
             log.error("lldscope: the disk did not take the last rows within %d s", CLOSE_SECONDS)
         if self.rank == 0:
             try:
-                conclude(self.path, self.attempt, status, reason)
+                finish_attempt(self.path, self.attempt, status, reason)
             except (OSError, LldscopeError) as error:
                 log.error("lldscope: run.json could not be completed: %s", error)
 

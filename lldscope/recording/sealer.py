@@ -12,8 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from ..storage import layout as store
-from ..storage import part_file as parts
+from ..storage import json_files, part_file
 from ..storage.manifest import Part, PartName
 from .buffers import Drop
 
@@ -58,7 +57,7 @@ class Sealer:
             self._drop(f"{file}: lines lost because the disk refuses them", 1)
             return
         try:  # not when it is sealed: one line that cannot be written would hold up all rows
-            plain = store.as_read(value)
+            plain = json_files.jsonable(value)
         except Exception as error:
             self._not_json(file, error)
         else:
@@ -92,12 +91,12 @@ class Sealer:
             name = PartName(self._attempt, self._rank, self._seals + 1, self._seals + 1)
             for table in sorted(self._ready, key=lambda t: t == "steps"):
                 rows = pa.concat_tables(self._ready[table])
-                part = parts.write_part(self._run, table, name, [rows])
+                part = part_file.write_part(self._run, table, name, [rows])
                 written += [part] if part else []
             if written:
-                parts.seal(self._run, self._attempt, self._rank, written)
+                part_file.seal(self._run, self._attempt, self._rank, written)
         except Exception as error:
-            parts.discard(self._run, written)
+            part_file.discard(self._run, written)
             self._hold(error)
             return
         finally:  # not before: where a seal takes long, the next must not be due at its end
@@ -113,7 +112,7 @@ class Sealer:
         while self._lines:
             file, value = self._lines[0]
             try:
-                store.append_line(self._run / file, value)
+                json_files.append_line(self._run / file, value)
             except OSError:
                 raise
             except Exception as error:  # what was nested just not too deeply before

@@ -18,8 +18,7 @@ from typing import Any
 import pyarrow as pa
 
 from ..core.schema import TABLES
-from ..storage import layout as store
-from ..storage import part_file as parts
+from ..storage import heartbeats, part_file
 from ..storage.manifest import ManifestFile, manifest_names
 from .buffers import Call, columns_of, to_arrow
 from .merging import Merger
@@ -50,7 +49,7 @@ class Writer(threading.Thread):
         super().__init__(name="lldscope-recorder", daemon=True)
         self.run_path, self.attempt, self.rank, self.dropped = run, attempt, rank, dropped
         self._done = done  # told of calls whose copies are needed no more
-        self._earlier = store.read_heartbeats(run).get(rank, {})  # of the attempt before
+        self._earlier = heartbeats.read_heartbeats(run).get(rank, {})  # of the attempt before
         self._calls: deque[tuple[str, Any]] = deque()
         self._wake = threading.Event()
         self._open: dict[str, list[pa.Table]] = defaultdict(list)  # rows of the step under way
@@ -100,7 +99,7 @@ class Writer(threading.Thread):
         if self.attempt > 1 and isinstance(earlier, dict):
             dropped.update({k: n for k, n in earlier.items() if isinstance(n, int)})
         with contextlib.suppress(OSError):
-            store.write_heartbeat(
+            heartbeats.write_heartbeat(
                 self.run_path,
                 self.rank,
                 closed=self._closed,
@@ -195,7 +194,7 @@ class Writer(threading.Thread):
         self._sealer.lose(0)  # what the disk still refuses
         with contextlib.suppress(OSError):
             self._merger.merge_newest(CLOSE_MERGE_BYTES)
-            parts.seal(self.run_path, self.attempt, self.rank, [], closed=True)
+            part_file.seal(self.run_path, self.attempt, self.rank, [], closed=True)
         self._merger.remove_stale(0.0)
 
     def _pause(self) -> None:

@@ -27,7 +27,7 @@ from .advice import advise
 from .losses import losses, records
 from .sentences import limits, summary
 from .series import outline, series
-from .spiral import links
+from .spiral import onset_order
 from .token_texts import examples, questions
 
 REPORT_SCHEMA = 1
@@ -63,7 +63,7 @@ def post_mortem(
         "reward_crash": _reward_crash(assessment),
         "signals": {name: s for name in WITNESSES if (s := series(e.step, e.column(name), name))},
         "outline": outline(assessment),
-        "links": links(assessment, boundaries),
+        "links": onset_order(assessment, boundaries),
         "look_alikes": {name: asdict(f) for name, f in assessment.look_alikes().items()}
         if len(e.step) else {},
         "events": run.events(),

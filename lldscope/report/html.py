@@ -12,7 +12,7 @@ from typing import Any
 
 from ..core.numbers import number, signed
 from ..core.palette import BLUE, DARK, LIGHT, VERMILLION, Sign, variables
-from ..core.safe_text import visible
+from ..core.safe_text import escape_control
 from . import charts, timeline
 from .arms import charts as arm_charts
 from .blocks import Block, Example, Facts, Heading, Items, Paragraph, Picture, Table
@@ -46,7 +46,7 @@ def html(facts: Facts) -> str:
 
 
 def _safe(text: object) -> str:
-    return escape(visible(text))
+    return escape(escape_control(text))
 
 
 def _sign(sign: Sign) -> str:
@@ -150,7 +150,7 @@ def _span(text: str, piece: Mapping[str, Any], same: bool) -> str:
         title = f' title="Δ {signed(delta, ".3f")} nats, action {piece["action_index"]}"'
         if abs(delta) >= 0.05:
             style = f' style="{_tint(delta)}"'
-    return f"<span{css}{style}{title}>{escape(visible(text, lines=True))}</span>"
+    return f"<span{css}{style}{title}>{escape(escape_control(text, lines=True))}</span>"
 
 
 def _tint(delta: float) -> str:

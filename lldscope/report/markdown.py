@@ -7,7 +7,7 @@ from typing import Any
 
 from ..core.numbers import number
 from ..core.palette import Sign
-from ..core.safe_text import visible
+from ..core.safe_text import escape_control
 from .blocks import Block, Example, Facts, Heading, Items, Paragraph, Picture, Table
 from .document import document
 
@@ -24,7 +24,7 @@ def markdown(facts: Facts) -> str:
 
 
 def _safe(text: object) -> str:
-    return _MEANT.sub(r"\\\1", visible(text))
+    return _MEANT.sub(r"\\\1", escape_control(text))
 
 
 def _block(block: Block) -> str:
@@ -75,5 +75,5 @@ def _example(x: Any, shared: str) -> str:
 
 def _quote(word: str, text: str) -> str:
     """A fence that nothing in the text can close: indented code."""
-    lines = visible(text, lines=True).split("\n")
+    lines = escape_control(text, lines=True).split("\n")
     return f"{word}:\n\n" + "\n".join(f"    {line}" for line in lines)

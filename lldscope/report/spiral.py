@@ -30,7 +30,7 @@ LINKS = (
 )
 
 
-def links(assessment: Assessment, boundaries: Sequence[Boundary]) -> list[dict[str, Any]]:
+def onset_order(assessment: Assessment, boundaries: Sequence[Boundary]) -> list[dict[str, Any]]:
     """A dictionary per link: id, signal, measured, seen (live step), onset, low, high, method.
 
     Steps are None where nothing was seen. Seen links come first, in the order of their onsets.

@@ -7,7 +7,7 @@ from html import escape
 from typing import Any
 
 from ..core import palette
-from ..core.safe_text import visible
+from ..core.safe_text import escape_control
 from .drawing import Axis, steps, svg, text
 
 WIDTH, LEFT = 1180, 90
@@ -30,7 +30,13 @@ def of_arms(facts: Mapping[str, Any]) -> str:
     top = 0.0
     for arm in facts["arms"]:
         parts.append(
-            text(0, top + 16, visible(f"{arm['letter']}: {arm['name']}"), "start", "var(--ink)")
+            text(
+                0,
+                top + 16,
+                escape_control(f"{arm['letter']}: {arm['name']}"),
+                "start",
+                "var(--ink)",
+            )
         )
         runs = [run for run in arm["runs"] if run["phases"]]
         if len(arm["runs"]) == 1:
@@ -40,7 +46,7 @@ def of_arms(facts: Mapping[str, Any]) -> str:
         else:
             for i, run in enumerate(runs):
                 y = top + 24 + LANE * i
-                name = visible(run["run"]["name"])
+                name = escape_control(run["run"]["name"])
                 parts.append(f"<g><title>{escape(name)}</title>{text(0, y + 11, name[:13])}</g>")
                 parts += _live(run, x, y, LANE - 3)
                 fired = [a["step"] for a in run["alarms"] if a["rule"] == "lld-decay"]
@@ -72,7 +78,7 @@ def _lanes(facts: Mapping[str, Any], x: Axis, top: float) -> tuple[Parts, float]
     lanes: list[float] = []
     for alarm in sorted((a for a in facts["alarms"] if a["step"] is not None), key=_at):
         sign = palette.SEVERITIES[alarm["severity"]]
-        told = f"{sign.shape} {visible(alarm['rule'])} {alarm['step']}"
+        told = f"{sign.shape} {escape_control(alarm['rule'])} {alarm['step']}"
         at, long = x(alarm["step"]), 7.6 * len(told)
         turned = at + long > x.end
         begin = at - long if turned else at

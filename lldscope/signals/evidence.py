@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from . import decay_test as decay
 from . import detectors as d
-from .normalized_reward import payoff
+from .normalized_reward import normalized_reward
 
 Grade = Literal["delta", "level", "symptoms"]
 RestartKind = Literal["data", "lr", "resume"]
@@ -68,9 +68,9 @@ class Evidence:
     has_level: Flags
     reward: d.Series  # trailing mean
     reward_peak: d.Series  # its running maximum since the data last changed
-    payoff: d.Series  # the reward, or what stands for it (payoff.py), step by step
-    paid: d.Series  # its trailing mean
-    paid_peak: d.Series  # the running maximum of that since the data last changed
+    normalized_reward: d.Series  # per step, see normalized_reward.py
+    normalized_mean: d.Series  # its trailing mean
+    normalized_peak: d.Series  # the running maximum of that since the data last changed
     reward_rise: d.Series  # standard errors, last LOOK steps against the LOOK before
     delta: d.Series  # trailing mean of delta_correct, nats per response
     delta_t: d.Series  # mean of delta_correct over LOOK steps in standard errors
@@ -155,7 +155,7 @@ def gather(signals: pd.DataFrame, arl: float, restarts: Restarts | None = None) 
     # Where all groups have equal rewards there is no gradient, and its norm says nothing.
     nothing = floats(signals, "zero_signal_share") == 1.0
     gradient = np.where(nothing, np.nan, floats(signals, "grad_norm"))
-    paid, switch = payoff(reward, floats(signals, "success"))
+    paid, switch = normalized_reward(reward, floats(signals, "success"))
     scales = data if switch is None else np.union1d(data, [switch])
     seen = ~np.isnan(np.stack([reward, delta, level, entropy, gradient])).all(axis=0)
     with np.errstate(invalid="ignore", over="ignore"):
@@ -172,9 +172,9 @@ def gather(signals: pd.DataFrame, arl: float, restarts: Restarts | None = None) 
             has_level=has_level,
             reward=mean_reward,
             reward_peak=on_measured(mean_reward, np.fmax.accumulate, data),
-            payoff=paid,
-            paid=mean_paid,
-            paid_peak=on_measured(mean_paid, np.fmax.accumulate, scales),
+            normalized_reward=paid,
+            normalized_mean=mean_paid,
+            normalized_peak=on_measured(mean_paid, np.fmax.accumulate, scales),
             reward_rise=on_measured(reward, lambda v: d.rise(v, LOOK), data, 0.0),
             delta=_mean_delta(signals, delta),
             delta_t=on_measured(delta, lambda v: d.trailing_t(v, LOOK, SMOOTH), None, 0.0),

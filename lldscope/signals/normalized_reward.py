@@ -15,7 +15,7 @@ LEAST = -1.0  # of a reward that can be negative, until a step has shown less
 Series = NDArray[np.float64]
 
 
-def payoff(reward: Series, success: Series) -> tuple[Series, int | None]:
+def normalized_reward(reward: Series, success: Series) -> tuple[Series, int | None]:
     """(series, row from which on it is not the reward as it is; None if it always is).
 
     `reward` is the mean reward and `success` the share of correct responses, one number per step,

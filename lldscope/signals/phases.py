@@ -77,7 +77,7 @@ def gradient_breaks_out(e: Evidence) -> Flags:
 @once
 def reward_crashed(e: Evidence) -> Flags:
     """The trailing mean of the reward is under `crash_limit` of its best."""
-    return (e.paid_peak > 0) & (e.paid < crash_limit(e) * e.paid_peak)
+    return (e.normalized_peak > 0) & (e.normalized_mean < crash_limit(e) * e.normalized_peak)
 
 
 @once
@@ -88,12 +88,12 @@ def crash_limit(e: Evidence) -> d.Series:
     return np.where(_lately(e, e.grad_ratio >= EXPLOSION), GOING_AT_ONCE, limit)
 
 
-def classify(e: Evidence, excused: Flags) -> list[Phase | None]:
+def classify(e: Evidence, explained: Flags) -> list[Phase | None]:
     """The phase of every row; None where the log holds no likelihood to speak of. On the rows in
-    `excused`, a fall of the likelihood is laid to another cause (`rules.excused`)."""
-    falls = falling(e) & ~excused
-    stagnates = (e.reward_rise >= RISES) & ~rising(e) & ~excused
-    breaks = ((_wild(e) & e.accelerates) | reward_crashed(e)) & ~excused
+    `explained`, a fall of the likelihood is laid to another cause (`alarms.attribution`)."""
+    falls = falling(e) & ~explained
+    stagnates = (e.reward_rise >= RISES) & ~rising(e) & ~explained
+    breaks = ((_wild(e) & e.accelerates) | reward_crashed(e)) & ~explained
     held = {
         "falls": _held(e, falls).tolist(),
         "not_falls": _held(e, ~falls).tolist(),
@@ -112,12 +112,12 @@ def classify(e: Evidence, excused: Flags) -> list[Phase | None]:
     counts = [dict(zip(held, row, strict=True)) for row in zip(*held.values(), strict=True)]
     for t, now in enumerate(e.measured.tolist()):
         if now >= LEAST and sees[t] and tests[t] and new[t]:
-            counts[t]["back"] = back = back + 1 if rises[t] and e.paid[t] >= best else 0
+            counts[t]["back"] = back = back + 1 if rises[t] and e.normalized_mean[t] >= best else 0
             was, phase = phase, _next(phase, counts[t], now - decayed_at <= MEMORY)
             if phase == "decay":
                 decayed_at = now
             if phase == "collapse" != was:
-                best, back = REGAINED * e.paid_peak[t], 0
+                best, back = REGAINED * e.normalized_peak[t], 0
         latched = phase == "collapse"
         phases.append(phase if sees[t] or latched or now < LEAST else None)
     return phases

@@ -18,8 +18,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from . import layout as store
-from . import part_file as writing
+from . import heartbeats, layout, part_file
 from .manifest import Manifest, ManifestReader, Part, attempts, manifest_names, manifest_path
 from .merge import BadPart, merge
 
@@ -74,9 +73,9 @@ def still_writing(run: Path, attempt: int, rank: int, manifest: Manifest) -> str
         return None
     if any(a > attempt and r == rank for a, r in manifest_names(run)):
         return None  # the run went on without it
-    beat = store.read_heartbeats(run).get(rank, {})
+    beat = heartbeats.read_heartbeats(run).get(rank, {})
     if beat.get("attempt", attempt) == attempt:
-        if beat.get("closed") or store.process_gone(beat):
+        if beat.get("closed") or heartbeats.process_exited(beat):
             return None
         last = beat.get("time")
     else:
@@ -101,7 +100,7 @@ def compact(
     that it listed may lie between them. Raises OSError.
     """
     result = Compacted()
-    manifest = store.read_manifest(run)
+    manifest = layout.read_manifest(run)
     result.files_before, result.bytes_before = _extent(manifest.parts)
     damaged = manifest.bad_files()
     kept_from = 0
@@ -178,16 +177,16 @@ def _sweep(run: Path, ended: set[tuple[int, int]], result: Compacted) -> list[Pa
     Readers that have a removed file in hand take the list anew.
     """
     reader = ManifestReader(run)
-    manifest = store.read_manifest(run, reader)
+    manifest = layout.read_manifest(run, reader)
     damaged = manifest.bad_files()
-    for stray in writing.stray_files(run, manifest):
+    for stray in part_file.unlisted_files(run, manifest):
         if stray.name is None or stray.name.owner not in ended:
             continue
         if manifest_path(run, *stray.name.owner).name in damaged:
             continue
         if stray.kind == "unpublished":  # another compaction may have listed it since
-            manifest = store.read_manifest(run, reader)
-        if stray.kind in ("unfinished", "merged away", "unpublished") and writing.may_go(
+            manifest = layout.read_manifest(run, reader)
+        if stray.kind in ("unfinished", "merged away", "unpublished") and part_file.may_go(
             run, stray, manifest
         ):
             with contextlib.suppress(FileNotFoundError):

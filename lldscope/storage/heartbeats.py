@@ -17,7 +17,7 @@ HEARTBEAT_DIR = "heartbeat"
 _HEARTBEAT_NAME = re.compile(r"r(\d{1,9})\.json")
 
 
-def process_space() -> str | None:
+def pid_namespace() -> str | None:
     """Names the machine boot and process namespace in which a pid means something; Linux only."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
@@ -32,7 +32,7 @@ def is_heartbeat(file: str) -> bool:
 
 def write_heartbeat(run: Path, rank: int, *, closed: bool, **state: Any) -> None:
     """Replace a rank's heartbeat; the last one, of a closed recorder, names no process."""
-    process = {} if closed else {"pid": os.getpid(), "space": process_space()}
+    process = {} if closed else {"pid": os.getpid(), "space": pid_namespace()}
     beat = {"time": time.time(), "closed": closed, **process, **state}
     replace_file(run / HEARTBEAT_DIR / f"r{rank}.json", to_json(beat))
 
@@ -57,10 +57,10 @@ def read_heartbeats(run: Path, damaged: dict[str, str] | None = None) -> dict[in
     return beats
 
 
-def process_gone(beat: Mapping[str, Any]) -> bool:
+def process_exited(beat: Mapping[str, Any]) -> bool:
     """True only if the heartbeat's process ran here and is known to be gone."""
     pid, space = beat.get("pid"), beat.get("space")
-    if not isinstance(pid, int) or space is None or space != process_space():
+    if not isinstance(pid, int) or space is None or space != pid_namespace():
         return False
     try:
         os.kill(pid, 0)

@@ -17,7 +17,7 @@ MISSING = "the file is missing"
 _MAGIC = b"PAR1"
 
 
-def damage(run: Path, part: Part) -> str | None:
+def find_damage(run: Path, part: Part) -> str | None:
     """What is wrong with a part's file, in words; None if nothing is.
 
     Reads the whole file once, for its checksum, and the footer: rows, steps and column types must

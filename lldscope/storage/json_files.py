@@ -31,7 +31,7 @@ def to_json(value: Any, *, indent: int | None = None) -> str:
     return _UNPRINTABLE.sub(lambda c: f"\\u{ord(c[0]):04x}", text)
 
 
-def as_read(value: Any) -> Any:
+def jsonable(value: Any) -> Any:
     """What a reader will find of a value; raises whatever making or reading its JSON does."""
     return files.parse(to_json(value).encode())
 

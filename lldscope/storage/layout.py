@@ -26,39 +26,15 @@ from . import files
 from .heartbeats import (
     HEARTBEAT_DIR,
     is_heartbeat,
-    process_gone,
-    process_space,
     read_heartbeats,
-    write_heartbeat,
 )
-from .json_files import IN_PROGRESS, append_line, as_read, replace_file, to_json
 from .manifest import (
     MANIFEST_DIR,
     Manifest,
     ManifestReader,
-    Part,
     is_manifest,
     manifest_names,
-    manifest_path,
 )
-
-__all__ = [
-    "HEARTBEAT_DIR",
-    "IN_PROGRESS",
-    "MANIFEST_DIR",
-    "Manifest",
-    "Part",
-    "append_line",
-    "as_read",
-    "is_manifest",
-    "manifest_path",
-    "process_gone",
-    "process_space",
-    "read_heartbeats",
-    "replace_file",
-    "to_json",
-    "write_heartbeat",
-]
 
 RUN_FILE = "run.json"
 EVENTS_FILE = "events.jsonl"
@@ -134,7 +110,7 @@ def read_run(
     return info | dict.fromkeys(odd)
 
 
-def look_at_run(run: Path, damaged: dict[str, str], place: str) -> dict[str, Any]:
+def read_run_if_sound(run: Path, damaged: dict[str, str], place: str) -> dict[str, Any]:
     """The content of run.json for readers: nothing, and a word in `damaged`, where it is lost and
     manifests say that a run is there all the same. Raises as `read_run` does."""
     try:

@@ -9,8 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..core.schema import arrow_schema
-from . import layout as store
-from . import part_file as writing
+from . import layout, part_file
 from .manifest import Part, PartName
 
 ROW_GROUP = 131_072  # rows; also what a merge holds in memory
@@ -40,13 +39,13 @@ def merge(
     kept = max(kept_from, *(p.name.kept_from for p in group))
     name = PartName(first.attempt, first.rank, first.first, last.last, kept)
     batches = _row_groups(run, group, kept, pause)
-    merged = writing.write_part(run, group[0].table, name, batches)
+    merged = part_file.write_part(run, group[0].table, name, batches)
     listed = [merged] if merged else []
     try:
-        writing.seal(run, name.attempt, name.rank, listed, replaces=group)
+        part_file.seal(run, name.attempt, name.rank, listed, replaces=group)
     except OSError:
-        if merged and merged not in store.read_manifest(run).parts:
-            writing.discard(run, listed)
+        if merged and merged not in layout.read_manifest(run).parts:
+            part_file.discard(run, listed)
         raise
     return merged
 

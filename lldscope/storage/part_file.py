@@ -17,8 +17,7 @@ from typing import Any, Literal
 import pyarrow as pa
 
 from ..core.schema import TABLES, arrow_schema
-from . import files
-from . import layout as store
+from . import files, json_files
 from .manifest import Manifest, Part, PartName, manifest_path, part_name
 
 PART_KEY = b"lldscope.part"  # in a part's own metadata: what it was called when it was written
@@ -27,7 +26,9 @@ PART_KEY = b"lldscope.part"  # in a part's own metadata: what it was called when
 # unpublished: a merged part that was never listed          unsealed: rows that were never listed
 # passed over: a merged part spans its seal, and no line says that it holds these rows
 # foreign: nothing that lldscope writes
-Stray = Literal["unfinished", "merged away", "unpublished", "unsealed", "passed over", "foreign"]
+UnlistedKind = Literal[
+    "unfinished", "merged away", "unpublished", "unsealed", "passed over", "foreign"
+]
 
 
 def write_part(run: Path, table: str, name: PartName, batches: Iterable[pa.Table]) -> Part | None:
@@ -40,7 +41,7 @@ def write_part(run: Path, table: str, name: PartName, batches: Iterable[pa.Table
     folder = run / table
     folder.mkdir(exist_ok=True)
     final = folder / name.file
-    temporary = final.with_name(f"{final.name}.{os.getpid()}{store.IN_PROGRESS}")
+    temporary = final.with_name(f"{final.name}.{os.getpid()}{json_files.IN_PROGRESS}")
     schema = arrow_schema(table)
     # Measured numbers hardly repeat: a dictionary of them takes more room than they do.
     repeating = [f.name for f in schema if not pa.types.is_floating(f.type)]
@@ -104,7 +105,7 @@ def seal(
         line["closed"] = True
     path = manifest_path(run, attempt, rank)
     _cut_torn_end(path)
-    store.append_line(path, line)
+    json_files.append_line(path, line)
 
 
 def _cut_torn_end(path: Path) -> None:
@@ -120,16 +121,16 @@ def _cut_torn_end(path: Path) -> None:
 
 
 @dataclass(frozen=True)
-class StrayFile:
+class UnlistedFile:
     """A file among the parts that no manifest lists; `name` is None where it cannot be a part."""
 
     path: Path
     table: str
-    kind: Stray
+    kind: UnlistedKind
     name: PartName | None
 
 
-def stray_files(run: Path, manifest: Manifest) -> Iterator[StrayFile]:
+def unlisted_files(run: Path, manifest: Manifest) -> Iterator[UnlistedFile]:
     """The files in the tables' folders that do not count, and why they are there."""
     for table in TABLES:
         listed = {p.file: p for p in manifest.parts if p.table == table}
@@ -138,7 +139,7 @@ def stray_files(run: Path, manifest: Manifest) -> Iterator[StrayFile]:
                 yield _stray(run, manifest, table, path, listed.values())
 
 
-def may_go(run: Path, stray: StrayFile, manifest: Manifest) -> bool:
+def may_go(run: Path, stray: UnlistedFile, manifest: Manifest) -> bool:
     """Whether a file can be removed, by the manifests as they are now: it still does not count, for
     the reason that was found, and what holds its rows is there."""
     listed = {p.file: p for p in manifest.parts if p.table == stray.table}
@@ -153,24 +154,24 @@ def may_go(run: Path, stray: StrayFile, manifest: Manifest) -> bool:
 
 def _stray(
     run: Path, manifest: Manifest, table: str, path: Path, listed: Iterable[Part]
-) -> StrayFile:
+) -> UnlistedFile:
     stem, _, end = path.name.partition(".parquet")
     name = part_name(f"{stem}.parquet")
     if name is None or not path.is_file() or not _ours(end):
-        return StrayFile(path, table, "foreign", None)
+        return UnlistedFile(path, table, "foreign", None)
     if end:
-        return StrayFile(path, table, "unfinished", name)
+        return UnlistedFile(path, table, "unfinished", name)
     gone = (table, path.name) in manifest.replaced
-    kind: Stray = "merged away" if gone else _kind(run, name, listed)
-    return StrayFile(path, table, kind, name)
+    kind: UnlistedKind = "merged away" if gone else _kind(run, name, listed)
+    return UnlistedFile(path, table, kind, name)
 
 
 def _ours(end: str) -> bool:
     """Whether a file name may go on like this after `.parquet`."""
-    return not end or end.endswith(store.IN_PROGRESS)
+    return not end or end.endswith(json_files.IN_PROGRESS)
 
 
-def _kind(run: Path, name: PartName, listed: Iterable[Part]) -> Stray:
+def _kind(run: Path, name: PartName, listed: Iterable[Part]) -> UnlistedKind:
     near = [part for part in listed if name.overlaps(part.name)]
     if any(part.name.covers(name) for part in near):
         # What a merge writes is made of listed parts; a seal of its own may have lost its line.

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from lldscope.alarms import page
 from lldscope.alarms.assess import Assessment, assess
 from lldscope.alarms.registry import LOOK_ALIKES, RULES, STALLED
-from lldscope.alarms.rule import episodes, holding, states
+from lldscope.alarms.rule import condition_met, episodes, states
 from lldscope.alarms.rule_cases import Case, drawn, frame
 from lldscope.alarms.rules.measures import observed, over_former_max, percent, trailing_sd
 from lldscope.core.numbers import short
@@ -201,7 +201,7 @@ def live_is_replay(whole: Assessment, cut: int) -> None:
     restarts = {step: kind for step, kind in e.restarts.items() if step in e.step[:cut]}
     live = assess(e.signals.iloc[:cut], e.arl, restarts=restarts)
     last = int(e.step[cut - 1])
-    assert live.excused.tolist() == whole.excused[:cut].tolist()
+    assert live.explained.tolist() == whole.explained[:cut].tolist()
     expected = {}
     for alert in whole.alerts:
         spans = [(a, b if b is not None and b <= last else None) for a, b in alert.episodes]
@@ -213,9 +213,9 @@ def live_is_replay(whole: Assessment, cut: int) -> None:
     waiting = {
         rule.id
         for rule in RULES
-        if states(holding(rule, e, whole.phases, whole.excused), rule.for_steps, rule.clear_steps)[
-            cut - 1
-        ]
+        if states(
+            condition_met(rule, e, whole.phases, whole.explained), rule.for_steps, rule.clear_steps
+        )[cut - 1]
         == "pending"
     }
     assert {a.rule for a in live.pending} == waiting

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import torch
 from lldscope_trainer.config import TrainConfig
-from lldscope_trainer.engines.players import make_players
+from lldscope_trainer.engines.players import make_player
 from lldscope_trainer.policy.model import load_policy
 from lldscope_trainer.rollout.tokens import Sampling
 
@@ -32,7 +32,7 @@ def seconds(call: Callable[[], object]) -> float:
 def measure(**settings: str) -> None:
     policy = load_policy("tiny", torch.device("cpu"))
     start = time.perf_counter()
-    engine = make_players(TrainConfig(**settings), policy).engine
+    engine = make_player(TrainConfig(**settings), policy).engine
     started = time.perf_counter() - start
     assert engine is not None
     rows = [policy.encode("Question: What is the capital of Chad?\n")] * ROWS

@@ -25,7 +25,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import lldscope
-from lldscope.storage import layout as store
+from lldscope.storage import layout
 
 from .logger_worker import NAMES, ROWS, TOOLS, TRAINING
 
@@ -103,7 +103,7 @@ def worker(python: str, name: str, task: str, folder: Path) -> dict[str, Any]:
 
 def sample_actions() -> dict[str, np.ndarray]:
     """The numbers of a sample run's actions."""
-    parts = [p for p in store.read_manifest(SAMPLE).parts if p.table == "actions"]
+    parts = [p for p in layout.read_manifest(SAMPLE).parts if p.table == "actions"]
     rows = pq.read_table([p.path(SAMPLE) for p in parts], partitioning=None)
     told = {}
     for field in rows.schema:

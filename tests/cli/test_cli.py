@@ -17,7 +17,7 @@ from lldscope.cli.check import exit_code
 from lldscope.core.schema import TABLES, VIEWS
 from lldscope.core.terminal import age, plain, sparkline
 from lldscope.monitor.health import check
-from lldscope.storage import layout as store
+from lldscope.storage import heartbeats
 
 
 @pytest.fixture
@@ -98,8 +98,8 @@ def test_a_killed_run_is_stalled(lldscope_command, make_run):
     (path / "run.json").write_text(json.dumps(info))
     dead = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"],
                           capture_output=True, text=True, check=True)  # fmt: skip
-    store.write_heartbeat(path, 0, closed=False)
-    beat = store.read_heartbeats(path)[0] | {"pid": int(dead.stdout)}
+    heartbeats.write_heartbeat(path, 0, closed=False)
+    beat = heartbeats.read_heartbeats(path)[0] | {"pid": int(dead.stdout)}
     (path / "heartbeat" / "r0.json").write_text(json.dumps(beat))
     done = lldscope_command("check", path)
     assert done.returncode == 12
@@ -109,7 +109,7 @@ def test_a_killed_run_is_stalled(lldscope_command, make_run):
 def test_heartbeats_of_an_earlier_start_say_nothing(make_run):
     """Resumed on fewer ranks: the silence of ranks that are no more does not stall the run."""
     path = make_run("resumed", steps=range(30))
-    store.write_heartbeat(path, 5, closed=False)
+    heartbeats.write_heartbeat(path, 5, closed=False)
     with lldscope.Recorder(path, resume=True) as recorder:
         recorder.step(step=30)
         time.sleep(0.5)
@@ -127,8 +127,8 @@ def test_heartbeats_belong_to_their_attempt_whatever_the_clock_says(make_run):
         info = json.loads((path / "run.json").read_text())
         info["attempts"][-1]["started"] = time.time() + 20
         (path / "run.json").write_text(json.dumps(info))
-        store.write_heartbeat(path, 1, closed=False, attempt=1)
-        ahead = store.read_heartbeats(path)[1] | {"pid": 2**22 + 1}
+        heartbeats.write_heartbeat(path, 1, closed=False, attempt=1)
+        ahead = heartbeats.read_heartbeats(path)[1] | {"pid": 2**22 + 1}
         (path / "heartbeat" / "r1.json").write_text(json.dumps(ahead | {"time": time.time() + 60}))
         assert check(lldscope.open_run(path))["life"] == "live"
 

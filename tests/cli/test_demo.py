@@ -17,13 +17,13 @@ from conftest import wait_until
 import lldscope
 from lldscope.cli import demo
 from lldscope.core.errors import LldscopeError
-from lldscope.storage import layout as store
+from lldscope.storage import heartbeats, layout
 
 SHORT = ("steps=3", "prompts=2", "group_size=4", "updates=2", "eval_questions=4")
 
 
 def steps_recorded(run: Path) -> int:
-    return sum(p.rows for p in store.read_manifest(run).parts if p.table == "steps")
+    return sum(p.rows for p in layout.read_manifest(run).parts if p.table == "steps")
 
 
 def test_demo_trains_both_and_says_how_it_went(lldscope_command, tmp_path):
@@ -52,8 +52,8 @@ def test_ctrl_c_stops_the_demo_and_starting_again_makes_new_runs(tmp_path):
     assert demo.returncode == 130
     assert "Traceback" not in err
     for run in runs:
-        assert store.read_run(run)["status"] == "stopped"
-        assert store.read_heartbeats(run)[0]["closed"]
+        assert layout.read_run(run)["status"] == "stopped"
+        assert heartbeats.read_heartbeats(run)[0]["closed"]
     again = subprocess.run([*command, "steps=2"], capture_output=True, text=True, timeout=120)
     assert again.returncode == 0, again.stderr
     assert (tmp_path / "demo-2" / "grpo" / "run.json").exists()

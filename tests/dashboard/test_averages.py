@@ -12,7 +12,7 @@ import pandas as pd
 import plotly.graph_objects as go
 import pytest
 from browsing import DRAWN, WAIT, opened, served, until
-from lldscope_dashboard.data.run_registry import Shelf
+from lldscope_dashboard.data.run_registry import RunRegistry
 from lldscope_dashboard.figures.averages import lines_of, spread_of
 from lldscope_dashboard.figures.chart_figures import make_overlay, run_style
 from lldscope_dashboard.figures.charts import CHARTS
@@ -104,7 +104,9 @@ def test_a_page_without_groups_offers_none(root: Path, tmp_path: Path) -> None:
     with lldscope.Recorder(tmp_path / "alone") as recorder:
         write_step(recorder, 0, dies=False, at=1.7e9)
     told = json.dumps(
-        compare_page(Shelf(tmp_path), {"run": ["alone"], "average": ["group"]}).to_plotly_json(),
+        compare_page(
+            RunRegistry(tmp_path), {"run": ["alone"], "average": ["group"]}
+        ).to_plotly_json(),
         default=lambda c: c.to_plotly_json(),
     )
     assert "average" not in told

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 from browsing import DRAWN, WAIT, Server, drag, going_on, opened, ranges, until
-from lldscope_dashboard.data.run_registry import Shelf
-from lldscope_dashboard.data.run_summaries import Lines, Summary
+from lldscope_dashboard.data.run_registry import RunRegistry
+from lldscope_dashboard.data.run_summaries import RunSummaries, Summary
 from made_up_runs import write_run
 
 import lldscope
@@ -56,8 +56,8 @@ def write_long(path: Path) -> None:
 def server(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     cache = tmp_path_factory.mktemp("cache")
     # read here, because a loaded machine takes longer than a page of a test may
-    shelf = Shelf(root, cache=cache / "lldscope")
-    assert all(isinstance(line, Summary) for line in Lines(shelf).now(600.0))
+    shelf = RunRegistry(root, cache=cache / "lldscope")
+    assert all(isinstance(line, Summary) for line in RunSummaries(shelf).now(600.0))
     server = Server(root, cache)
     yield server
     server.stop()

@@ -28,7 +28,7 @@ class Open:
     """An open page: what the browser holds of it, and its questions."""
 
     def __init__(self, root: Path, address: str) -> None:
-        self.app = make_app(runs := shelf.Shelf(root))
+        self.app = make_app(runs := shelf.RunRegistry(root))
         asked = urlsplit(address)
         self.parts = {_key(c.id): c for c in _walk(page(runs, asked.path, asked.query))}
 
@@ -175,7 +175,7 @@ def test_a_run_that_vanishes_leaves_the_others_of_a_comparison_alive(
     assert list(colors) == ["a", "b", "c"]
     shutil.rmtree(tmp_path / "b")
     if restarted:  # so that the run was never read
-        tab.app, colors = make_app(shelf.Shelf(tmp_path)), {n: colors[n] for n in ("a", "c")}
+        tab.app, colors = make_app(shelf.RunRegistry(tmp_path)), {n: colors[n] for n in ("a", "c")}
     write(tmp_path / "c", range(3, 6))
     answer = tab.ask(WORDS, tick=1)
     assert "There is no run “b”" in told(answer, "unplaced")

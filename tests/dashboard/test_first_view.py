@@ -75,7 +75,7 @@ def test_powers_of_ten_are_written_as_such() -> None:
 @pytest.fixture(scope="module")
 def subject(tmp_path_factory: pytest.TempPathFactory) -> Subject:
     path = write_run(tmp_path_factory.mktemp("runs") / "dying", 140, dies=True)
-    return shelf.Shelf(path.parent).look("dying").subject
+    return shelf.RunRegistry(path.parent).look("dying").subject
 
 
 @pytest.mark.parametrize("chart", CHARTS, ids=lambda c: c.id)
@@ -123,7 +123,7 @@ def test_a_live_run_is_read_ahead_of_who_asks_again(tmp_path: Path, monkeypatch:
     with lldscope.Recorder(tmp_path / "live") as recorder:
         recorder.step(step=0, time=time.time(), n_responses=1, reward_sum=1.0)
         recorder.flush()
-        runs = shelf.Shelf(tmp_path, patience=60.0)
+        runs = shelf.RunRegistry(tmp_path, patience=60.0)
         runs.look("live")
         runs.look("live")  # the first one opened it; this one has the next read ahead
         recorder.step(step=1, time=time.time(), n_responses=1, reward_sum=1.0)
@@ -168,7 +168,7 @@ def test_the_first_answer_holds_page_and_layout_and_nothing_a_run_could_break_ou
     name = "</script><script>alert(1)</script>{%scripts%}"
     with lldscope.Recorder(tmp_path / "evil", name=name) as recorder:
         recorder.step(step=0, n_responses=1, reward_sum=1.0)
-    client = make_app(shelf.Shelf(tmp_path)).server.test_client()
+    client = make_app(shelf.RunRegistry(tmp_path)).server.test_client()
     answer = client.get("/run/evil", headers={"Host": "127.0.0.1"})
     text = answer.get_data(as_text=True)
     assert "<script>alert" not in text

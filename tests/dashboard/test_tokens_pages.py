@@ -14,7 +14,7 @@ from urllib.parse import urlencode
 
 import pytest
 from browsing import opened, served
-from lldscope_dashboard.data.run_registry import Shelf
+from lldscope_dashboard.data.run_registry import RunRegistry
 from lldscope_dashboard.pages.router import page
 from made_up_runs import write_run
 
@@ -22,7 +22,7 @@ import lldscope
 from lldscope.alarms.registry import RULES, STALLED
 from lldscope.core.numbers import true_minus
 from lldscope.explore import responses as r
-from lldscope.explore.responses import Wanted, action_map, find_responses, losers_at
+from lldscope.explore.responses import ResponseQuery, action_map, find_responses, largest_drops_at
 from lldscope.explore.trajectories import (
     Key,
     paired_with,
@@ -118,7 +118,7 @@ def displayed(part: Any) -> Iterator[str]:
 # -- questions ------------------------------------------------------------------------------------
 
 
-def meets(row: dict[str, Any], w: Wanted) -> bool:
+def meets(row: dict[str, Any], w: ResponseQuery) -> bool:
     """The filters, one by one; what is unknown meets none."""
     tests = [
         (w.first, row["step"], lambda a, b: b >= a), (w.last, row["step"], lambda a, b: b <= a),
@@ -138,18 +138,18 @@ def meets(row: dict[str, Any], w: Wanted) -> bool:
 @pytest.mark.parametrize(
     ("wanted", "order", "descending", "offset"),
     [
-        (Wanted(), "step", False, 0),
-        (Wanted(), "reward", True, 100),
-        (Wanted(first=46, last=55, correct=True, tokens=True), "delta", False, 0),
-        (Wanted(first=40, correct=False, delta_to=-20.0), "delta", True, 50),
-        (Wanted(delta_from=0.0, delta_to=0.5, last=20), "delta", False, 0),
-        (Wanted(truncated=True, tokens_from=60), "tokens", True, 0),
-        (Wanted(group=7, data_source="countries-2hop", tokens_to=50), "group", False, 0),
-        (Wanted(first=5, last=5, tokens=False), "step", True, 0),
+        (ResponseQuery(), "step", False, 0),
+        (ResponseQuery(), "reward", True, 100),
+        (ResponseQuery(first=46, last=55, correct=True, tokens=True), "delta", False, 0),
+        (ResponseQuery(first=40, correct=False, delta_to=-20.0), "delta", True, 50),
+        (ResponseQuery(delta_from=0.0, delta_to=0.5, last=20), "delta", False, 0),
+        (ResponseQuery(truncated=True, tokens_from=60), "tokens", True, 0),
+        (ResponseQuery(group=7, data_source="countries-2hop", tokens_to=50), "group", False, 0),
+        (ResponseQuery(first=5, last=5, tokens=False), "step", True, 0),
     ],
 )
 def test_pages_of_responses_are_those_of_a_plain_filter_and_sort(
-    sample: Any, rows: list[dict[str, Any]], wanted: Wanted, order: str, descending: bool,
+    sample: Any, rows: list[dict[str, Any]], wanted: ResponseQuery, order: str, descending: bool,
     offset: int,
 ) -> None:  # fmt: skip
     column = {"tokens": "n_tokens", "group": "group_id"}.get(order, order)
@@ -168,9 +168,9 @@ def test_pages_of_responses_are_those_of_a_plain_filter_and_sort(
 
 
 def test_an_offset_beyond_the_end_gives_the_last_page(sample: Any) -> None:
-    found = find_responses(sample, Wanted(last=0), offset=10_000)
+    found = find_responses(sample, ResponseQuery(last=0), offset=10_000)
     assert (found.total, found.offset, len(found.rows)) == (128, 100, 28)
-    assert find_responses(sample, Wanted(first=9999)).total == 0
+    assert find_responses(sample, ResponseQuery(first=9999)).total == 0
 
 
 def test_what_was_not_measured_meets_no_bound(tmp_path: Path) -> None:
@@ -180,11 +180,15 @@ def test_what_was_not_measured_meets_no_bound(tmp_path: Path) -> None:
                          logp_post_sum=[None, -1.0])  # fmt: skip
         recorder.step(step=0, n_responses=2)
     with lldscope.open_run(tmp_path / "run") as run:
-        for wanted in (Wanted(delta_from=-9.0), Wanted(delta_to=9.0), Wanted(correct=True)):
+        for wanted in (
+            ResponseQuery(delta_from=-9.0),
+            ResponseQuery(delta_to=9.0),
+            ResponseQuery(correct=True),
+        ):
             assert find_responses(run, wanted).rows["response_id"].tolist() == [1]
-        assert find_responses(run, Wanted(correct=False)).total == 0
-        assert find_responses(run, Wanted(tokens_from=0)).total == 0
-        assert find_responses(run, Wanted(), "delta").rows["response_id"].tolist() == [1, 0]
+        assert find_responses(run, ResponseQuery(correct=False)).total == 0
+        assert find_responses(run, ResponseQuery(tokens_from=0)).total == 0
+        assert find_responses(run, ResponseQuery(), "delta").rows["response_id"].tolist() == [1, 0]
 
 
 def test_the_map_of_actions_is_a_mean_over_actions(
@@ -222,7 +226,7 @@ def test_an_alarm_leads_to_its_last_ten_steps_or_to_the_nearest_with_tokens(
 ) -> None:
     lost = {row["step"] for row in rows if row["told"] and row["correct"] and row["delta"] < 0}
     for step in (3, 40, 55, 69, 129):
-        found = losers_at(sample, step)
+        found = largest_drops_at(sample, step)
         window = range(max(0, step - 9), step + 1)
         assert found.tokens
         assert found.moved != bool(lost & set(window))
@@ -237,7 +241,7 @@ def test_an_alarm_leads_to_its_last_ten_steps_or_to_the_nearest_with_tokens(
 
 def test_without_tokens_an_alarm_leads_to_its_steps(tmp_path: Path) -> None:
     with lldscope.open_run(write_run(tmp_path / "run", 20)) as run:
-        assert losers_at(run, 15) == r.Losers(15, 6, 15, tokens=False)
+        assert largest_drops_at(run, 15) == r.LargestDrops(15, 6, 15, tokens=False)
 
 
 def test_the_pair_is_the_one_that_begins_most_alike(sample: Any) -> None:
@@ -272,7 +276,7 @@ def test_a_group_without_tokens_is_paired_by_documents(sample: Any) -> None:
 
 
 def test_hostile_text_is_shown_and_never_obeyed(hostile: Path) -> None:
-    shelf = Shelf(hostile.parent)
+    shelf = RunRegistry(hostile.parent)
     for path, query in (
         ("/response/hostile", "?step=3&id=0"), ("/responses/hostile", ""), ("/run/hostile", ""),
         ("/actions/hostile", ""), ("/responses/hostile", f"?alarm={HOSTILE[:40]}&at=3"),
@@ -292,24 +296,26 @@ def test_hostile_text_is_shown_and_never_obeyed(hostile: Path) -> None:
     "query", ["", "?step=x&id=1", "?step=3&id=99", "?step=99999999999&id=0", "?step=3&id=0&rank=7"]
 )
 def test_an_address_without_a_response_gives_words(hostile: Path, query: str) -> None:
-    shown = texts(page(Shelf(hostile.parent), "/response/hostile", query))
+    shown = texts(page(RunRegistry(hostile.parent), "/response/hostile", query))
     assert "All runs" in shown
     for kind in ("responses", "response", "actions"):
         assert "no run “nope”" in texts(
-            page(Shelf(hostile.parent), f"/{kind}/nope", "?step=1&id=1")
+            page(RunRegistry(hostile.parent), f"/{kind}/nope", "?step=1&id=1")
         )
 
 
 def test_odd_filters_are_passed_over(hostile: Path) -> None:
     query = "?first=x&last=-1&delta_from=nan&correct=maybe&sort=drop&from=99999&source=%00"
-    shown = texts(page(Shelf(hostile.parent), "/responses/hostile", query))
+    shown = texts(page(RunRegistry(hostile.parent), "/responses/hostile", query))
     assert "no response" in shown.lower()
-    assert "2 responses" in texts(page(Shelf(hostile.parent), "/responses/hostile", query[:-11]))
+    assert "2 responses" in texts(
+        page(RunRegistry(hostile.parent), "/responses/hostile", query[:-11])
+    )
 
 
 def test_a_run_without_tokens_says_that_actions_are_the_finest(tmp_path: Path) -> None:
     write_run(tmp_path / "run", 20)
-    shelf = Shelf(tmp_path)
+    shelf = RunRegistry(tmp_path)
     shown = texts(page(shelf, "/responses/run", "?alarm=lld-decay&at=15"))
     assert "no tokens of correct responses that lost likelihood" in shown
     shown = texts(page(shelf, "/response/run", "?step=15&id=0"))
@@ -317,7 +323,7 @@ def test_a_run_without_tokens_says_that_actions_are_the_finest(tmp_path: Path) -
 
 
 def test_tokens_far_from_an_alarm_are_said_to_be(sample: Any) -> None:
-    shown = texts(page(Shelf(SAMPLES), "/responses/grpo", "?alarm=mask-lint&at=3"))
+    shown = texts(page(RunRegistry(SAMPLES), "/responses/grpo", "?alarm=mask-lint&at=3"))
     assert "the nearest step where one has is step 10" in shown
 
 
@@ -327,7 +333,7 @@ def test_tokens_far_from_an_alarm_are_said_to_be(sample: Any) -> None:
 def test_the_rows_of_an_alarm_are_said_to_be_shown_only_while_they_are(at: int, claim: str) -> None:
     def shown(**asked: Any) -> str:
         query = urlencode({"alarm": "lld-decay", "at": at} | asked)
-        return "".join(displayed(page(Shelf(SAMPLES), "/responses/grpo", f"?{query}")))
+        return "".join(displayed(page(RunRegistry(SAMPLES), "/responses/grpo", f"?{query}")))
 
     assert claim in shown()
     for asked in ({"correct": "no"}, {"sort": "reward"}, {"way": "down"}, {"all": "yes"},
@@ -341,7 +347,7 @@ def test_the_rows_of_an_alarm_are_said_to_be_shown_only_while_they_are(at: int, 
 
 
 def test_every_rule_has_a_page_with_what_it_declares(hostile: Path) -> None:
-    shelf = Shelf(hostile.parent)
+    shelf = RunRegistry(hostile.parent)
     listed = texts(page(shelf, "/rules", ""))
     for rule in (*RULES, STALLED):
         assert f"/rules/{rule.id}" in listed
@@ -352,7 +358,7 @@ def test_every_rule_has_a_page_with_what_it_declares(hostile: Path) -> None:
 
 
 def test_every_alarm_has_its_evidence_and_leads_to_rule_and_responses() -> None:
-    shelf = Shelf(SAMPLES)
+    shelf = RunRegistry(SAMPLES)
     shown = texts(page(shelf, "/run/grpo", ""))
     alerts = shelf.look("grpo").state["alerts"]
     assert len(alerts) >= 3

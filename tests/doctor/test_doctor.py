@@ -16,7 +16,8 @@ import lldscope
 from lldscope.core.errors import RunNotFound
 from lldscope.doctor.checks import examine, repair
 from lldscope.recording import merging, writer
-from lldscope.storage import layout as store
+from lldscope.storage import layout
+from lldscope.storage.manifest import manifest_path
 
 
 @pytest.fixture
@@ -98,7 +99,7 @@ def test_a_part_that_is_gone_is_damage_that_nobody_can_repair(run):
 
 @pytest.mark.parametrize("line", [0, 1, 2])
 def test_rows_whose_manifest_line_is_lost_are_listed_again(run, line):
-    manifest = store.manifest_path(run, 1, 0)
+    manifest = manifest_path(run, 1, 0)
     lines = manifest.read_bytes().splitlines()
     lines[line] = b"\xff\x00" + lines[line][2:]
     manifest.write_bytes(b"\n".join(lines) + b"\n")
@@ -110,7 +111,7 @@ def test_rows_whose_manifest_line_is_lost_are_listed_again(run, line):
 
 
 def test_a_lost_manifest_is_rebuilt_from_the_parts(run):
-    store.manifest_path(run, 1, 0).unlink()
+    manifest_path(run, 1, 0).unlink()
     assert steps(run) == []
     assert found(run)["manifest"] == "damage"
     assert mended(run) == {"not-closed": "warning"}  # the word that it was closed is lost as well
@@ -125,7 +126,7 @@ def test_a_merged_part_whose_line_is_lost_is_not_taken_for_a_leftover(tmp_path, 
         for start in (0, 10, 20):
             record_steps(r, range(start, start + 10))
             r.flush()
-    manifest = store.manifest_path(path, 1, 0)
+    manifest = manifest_path(path, 1, 0)
     lines = [x for x in manifest.read_bytes().splitlines() if b"replaces" not in x]
     assert len(lines) == 4
     manifest.write_bytes(b"\n".join(lines) + b"\n")
@@ -136,7 +137,7 @@ def test_a_merged_part_whose_line_is_lost_is_not_taken_for_a_leftover(tmp_path, 
 
 def test_what_a_killed_process_leaves_is_looked_at_before_it_is_removed(run):
     """A seal that was written and not listed: with its `steps` it is whole, without it is not."""
-    manifest = store.manifest_path(run, 1, 0)
+    manifest = manifest_path(run, 1, 0)
     lines = manifest.read_text().splitlines()
     manifest.write_text("\n".join(lines[:2]) + "\n")  # … and then it was killed
     (run / "heartbeat/r0.json").unlink()
@@ -159,7 +160,7 @@ def test_what_a_killed_process_leaves_is_looked_at_before_it_is_removed(run):
 
 
 def test_a_torn_last_line_is_no_damage(run):
-    manifest = store.manifest_path(run, 1, 0)
+    manifest = manifest_path(run, 1, 0)
     manifest.write_bytes(manifest.read_bytes() + b'{"time": 1, "pa')
     assert found(run) == {}
 
@@ -169,7 +170,7 @@ def test_run_json_can_be_written_anew(run):
     assert found(run)["run-json"] == "damage"
     mended(run)
     assert steps(run) == list(range(30))
-    assert "lost" in store.read_run(run)["reason"]
+    assert "lost" in layout.read_run(run)["reason"]
     assert (run / "quarantine/run.json").read_text() == "{"
 
 

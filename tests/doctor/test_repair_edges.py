@@ -18,13 +18,12 @@ import lldscope
 from lldscope.doctor import checks as doctor
 from lldscope.doctor.checks import examine, repair
 from lldscope.query import contents
-from lldscope.query.signal_cache import Kept
+from lldscope.query.signal_cache import SignalCache
 from lldscope.recording import writer
 from lldscope.runs import open_run
-from lldscope.storage import compaction
-from lldscope.storage import layout as store
-from lldscope.storage import part_file as parts
+from lldscope.storage import compaction, layout, part_file
 from lldscope.storage.compaction import compact
+from lldscope.storage.manifest import manifest_path
 from lldscope.storage.merge import merge
 
 MERGED = "responses/a1-r0-000001-000008.parquet"
@@ -33,13 +32,13 @@ MERGED = "responses/a1-r0-000001-000008.parquet"
 def gone_quiet(path: Path) -> None:
     """Whoever wrote the manifest has not been heard of for long."""
     old = time.time() - 2 * compaction.SILENT_SECONDS
-    os.utime(store.manifest_path(path, 1, 0), (old, old))
+    os.utime(manifest_path(path, 1, 0), (old, old))
 
 
 def killed(path: Path, seals: int) -> Path:
     """A run of some seals whose recorder is gone."""
     lldscope.Recorder(path).close()
-    store.manifest_path(path, 1, 0).write_bytes(b"")
+    manifest_path(path, 1, 0).write_bytes(b"")
     (path / "heartbeat/r0.json").unlink()
     sealed(path, range(1, seals + 1))
     gone_quiet(path)
@@ -53,7 +52,7 @@ def run(tmp_path):
 
 def damage_lines(path: Path, numbers: range, new: bytes) -> bytes:
     """Something else in the middle of lines; the manifest as it is now."""
-    manifest = store.manifest_path(path, 1, 0)
+    manifest = manifest_path(path, 1, 0)
     lines = manifest.read_bytes().splitlines()
     for n in numbers:
         lines[n] = lines[n][:30] + new + lines[n][30 + len(new) :]
@@ -68,14 +67,14 @@ def damage_lines(path: Path, numbers: range, new: bytes) -> bytes:
 def test_a_merged_part_that_was_listed_after_the_look_is_not_removed(run, monkeypatch):
     before, listing = sorted(values(run)), []
     with monkeypatch.context() as patch:
-        patch.setattr(parts, "seal", lambda *a, **k: listing.append((a, k)))
-        merge(run, store.read_manifest(run).parts)
+        patch.setattr(part_file, "seal", lambda *a, **k: listing.append((a, k)))
+        merge(run, layout.read_manifest(run).parts)
     seen = examine(run)
     assert [(f.where, f.repair) for f in seen.findings if f.what == "leftover"] == [
         (MERGED, "remove it")
     ]
     ((arguments, options),) = listing
-    parts.seal(*arguments, **options)  # the compaction goes on
+    part_file.seal(*arguments, **options)  # the compaction goes on
     gone_quiet(run)
     repair(seen)
     compact(run)
@@ -98,7 +97,7 @@ def test_strays_are_judged_by_the_manifest_as_it_is_after_the_parts_were_read(ru
 
 
 def test_what_was_merged_stays_while_the_merged_part_is_missing(run):
-    merge(run, store.read_manifest(run).parts)
+    merge(run, layout.read_manifest(run).parts)
     (run / MERGED).unlink()
     gone_quiet(run)
     repair(examine(run))
@@ -126,7 +125,7 @@ def test_parts_whose_manifest_line_is_damaged_are_not_lost_by_a_compaction(run):
 
 def test_rows_that_a_merge_has_passed_over_go_into_quarantine(run):
     damage_lines(run, range(3, 4), b"#")
-    merge(run, store.read_manifest(run).parts)
+    merge(run, layout.read_manifest(run).parts)
     gone_quiet(run)
     repair(examine(run))
     gone_quiet(run)
@@ -168,7 +167,7 @@ def test_retention_counts_from_the_last_step_of_the_newest_attempt(tmp_path):
     assert shown() == [0, 10, 20, 21, 22]
     compact(path, keep_token_steps=50)
     assert shown() == [0, 10, 20, 21, 22]
-    manifest = store.manifest_path(path, 2, 0)
+    manifest = manifest_path(path, 2, 0)
     whole = manifest.read_bytes()
     manifest.write_bytes(b"#" + whole[1:])
     assert "tokens" in compact(path, keep_token_steps=50).skipped
@@ -195,7 +194,7 @@ def test_kept_signals_of_a_run_are_not_shown_for_its_copy(tmp_path, monkeypatch,
             for step in (3, 4):
                 record_steps(recorder, range(step, step + 1), seed=seed)
                 recorder.flush()
-    kept = Kept(tmp_path / "kept")
+    kept = SignalCache(tmp_path / "kept")
     ours = open_run(a, kept=kept).signals()
     if merging:
         compact(b)
@@ -209,7 +208,7 @@ def test_nothing_is_kept_of_runs_without_an_id(tmp_path, make_run, monkeypatch):
     monkeypatch.setattr(contents, "KEEP_ROWS", 1)
     path = make_run(steps=range(2))
     (path / "run.json").unlink()
-    open_run(path, kept=Kept(tmp_path / "kept")).close()
+    open_run(path, kept=SignalCache(tmp_path / "kept")).close()
     assert not (tmp_path / "kept").exists()
 
 
@@ -239,8 +238,8 @@ def test_a_small_file_that_could_not_be_fetched_is_fetched_at_the_next_look(make
 
 def test_a_lost_manifest_is_rebuilt_without_counting_what_was_merged_twice(run):
     before = sorted(values(run))
-    merge(run, store.read_manifest(run).parts)  # its inputs are not swept yet
-    store.manifest_path(run, 1, 0).unlink()
+    merge(run, layout.read_manifest(run).parts)  # its inputs are not swept yet
+    manifest_path(run, 1, 0).unlink()
     repair(examine(run))
     assert sorted(values(run)) == before
     assert not [f for f in examine(run).findings if f.what == "unlisted"]

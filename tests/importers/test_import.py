@@ -20,8 +20,8 @@ from lldscope.core.errors import LldscopeError, RunExists, UsageError
 from lldscope.core.schema import SIGNALS, TABLES
 from lldscope.importers import build, console, metrics, torch_files
 from lldscope.importers.build import Import, Outcome
-from lldscope.importers.mapping import KEPT, MEANT, TOLD, meaning
-from lldscope.importers.source import Asked, Findings, sources
+from lldscope.importers.mapping import KEPT, MEANINGS, TOLD, meaning
+from lldscope.importers.source import Findings, ImportRequest, sources
 from lldscope.monitor.health import check
 
 ROOT = Path(__file__).parents[2]
@@ -34,7 +34,7 @@ ONLY_MEANS = {"steps", "scalars"}
 @pytest.fixture
 def run_import(tmp_path):
     def run(*paths: Path, wanted: str | None = None, to: str = "run", **asked) -> Outcome:
-        return Import(paths, tmp_path / to, Asked(**asked), wanted).build(lambda n: None)
+        return Import(paths, tmp_path / to, ImportRequest(**asked), wanted).build(lambda n: None)
 
     return run
 
@@ -337,9 +337,9 @@ def test_every_mean_among_the_signals_can_come_from_a_log(run_import, text):
 
 
 def test_the_table_of_names_leads_to_signals_that_are_means():
-    assert {m.signal for m in MEANT.values()} <= TOLD
-    assert not MEANT.keys() & KEPT.keys()
-    assert meaning("train/reward") == MEANT["reward"]
+    assert {m.signal for m in MEANINGS.values()} <= TOLD
+    assert not MEANINGS.keys() & KEPT.keys()
+    assert meaning("train/reward") == MEANINGS["reward"]
     assert meaning("n_responses") is None
     assert "n_responses" in SIGNALS.names
 
@@ -520,7 +520,7 @@ def test_other_peoples_directories_are_not_overwritten(run_import, make_run, tmp
 
 def test_following_adds_what_is_written_and_a_restart_is_an_attempt(text, tmp_path, monkeypatch):
     path = text(verl_line(1) + verl_line(2)[:20])
-    task = Import([path], tmp_path / "run", Asked(), None)
+    task = Import([path], tmp_path / "run", ImportRequest(), None)
     assert task.build(lambda n: None, live=True).steps == 1
     followed = lldscope.open_run(tmp_path / "run")
     assert followed.info["status"] == "running"
@@ -550,7 +550,7 @@ def test_following_adds_what_is_written_and_a_restart_is_an_attempt(text, tmp_pa
 
 
 def test_following_that_cannot_go_on_closes_the_run_and_says_why(text, tmp_path, monkeypatch):
-    task = Import([text(verl_line(1))], tmp_path / "run", Asked(), None)
+    task = Import([text(verl_line(1))], tmp_path / "run", ImportRequest(), None)
     task.build(lambda n: None, live=True)
 
     def breaks(stop, tell):
@@ -568,7 +568,7 @@ def test_following_waits_for_the_first_step(text, tmp_path, monkeypatch, capsys)
     path = text("")
     writes = ["starting Ray\n", "starting Ray\n" + verl_line(1)]
     monkeypatch.setattr(import_.time, "sleep", lambda seconds: text(writes.pop(0)))
-    task, outcome = import_._imported((path,), tmp_path / "run", Asked(), None, follow=True)
+    task, outcome = import_._imported((path,), tmp_path / "run", ImportRequest(), None, follow=True)
     assert (outcome.steps, task.groups[0].source.name) == (1, "verl-console")
     assert capsys.readouterr().err.count("waiting") == 1  # said once
 

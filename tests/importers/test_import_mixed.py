@@ -13,7 +13,7 @@ import pytest
 import lldscope
 from lldscope.core.errors import UsageError
 from lldscope.importers.build import Import, Outcome
-from lldscope.importers.source import Asked, Starts
+from lldscope.importers.source import ImportRequest, Starts
 from lldscope.monitor.health import check
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
@@ -24,7 +24,7 @@ TABLE = {"_type": "trackio.table", "path": "media/0.json"}
 @pytest.fixture
 def run_import(tmp_path):
     def run(*paths: Path, to: str = "run") -> Outcome:
-        return Import(paths, tmp_path / to, Asked(), None).build(lambda n: None)
+        return Import(paths, tmp_path / to, ImportRequest(), None).build(lambda n: None)
 
     return run
 

@@ -25,7 +25,7 @@ from lldscope.core.errors import UsageError
 from lldscope.importers import logged, tensorboard, wire
 from lldscope.importers.build import Import
 from lldscope.importers.mlflow import MlflowDatabase, MlflowFiles
-from lldscope.importers.source import HEAD_BYTES, Asked, Findings, Source, sources
+from lldscope.importers.source import HEAD_BYTES, Findings, ImportRequest, Source, sources
 from lldscope.importers.tensorboard import TensorBoard
 from lldscope.importers.trackio import Trackio
 from lldscope.importers.wandb_export import WandbChart, WandbHistory
@@ -61,7 +61,7 @@ def unpacked(name: str, folder: Path) -> Path:
 
 def read(source: Source, *paths: Path, run: str | None = None):
     """{(attempt, step): values}, the rows, and what was passed over."""
-    found = Findings(asked=Asked(run=run))
+    found = Findings(asked=ImportRequest(run=run))
     rows = list(source.read(paths, found))
     together: dict[tuple[int, int], dict[str, float]] = {}
     for row in rows:
@@ -296,7 +296,7 @@ def test_flipped_bytes_lose_little_and_invent_nothing(source, path, tmp_path):
 def test_a_forced_format_on_what_is_no_database_skips_the_file(source, tmp_path):
     path = tmp_path / "log.db"
     path.write_text("step:1 - reward:0.5\n")
-    found = Findings(Asked())
+    found = Findings(ImportRequest())
     assert list(source.read([path], found)) == []
     assert sum(found.skipped.values()) == 1
 
@@ -359,7 +359,7 @@ def test_a_growing_event_file_is_read_as_far_as_it_goes(tmp_path):
     assert list(before) == list(after)[: len(before)]
 
 
-def followed(path: Path, run: Path, asked: Asked, *changes) -> dict[tuple[int, int], dict]:
+def followed(path: Path, run: Path, asked: ImportRequest, *changes) -> dict[tuple[int, int], dict]:
     """The means in a run that followed a source through some changes of it."""
     task = Import([path], run, asked, None)
     task.build(lambda n: None, live=True)
@@ -396,7 +396,7 @@ def test_a_growing_event_file_is_followed_within_a_step(tmp_path):
     ends = [len(data) * part // 7 for part in (2, 3, 4, 5, 7)]
     file.write_bytes(data[: ends[0]])
     grow = [lambda end=end: file.write_bytes(data[:end]) for end in ends[1:]]
-    got = followed(file, tmp_path / "run", Asked(), *grow)
+    got = followed(file, tmp_path / "run", ImportRequest(), *grow)
     assert same(got, in_the_run(logs(STARTS[0])))
 
 
@@ -412,7 +412,7 @@ def test_what_a_database_has_in_its_wal_is_followed(trackio_db, tmp_path):
             (run_id, '{"train/reward": "NaN"}'),
         )
 
-    got = followed(trackio_db, tmp_path / "run", Asked(run="second"), write)
+    got = followed(trackio_db, tmp_path / "run", ImportRequest(run="second"), write)
     writer.close()
     assert same(got, in_the_run({**logs(STARTS[0]), (1, 10): {"train/reward": math.nan}}))
 
@@ -528,7 +528,7 @@ def test_a_wal_without_its_writer_is_read_too(mlflow_db, tmp_path):
 
 def test_reading_keeps_no_writer_waiting(mlflow_db):
     """Between two pieces of a read the database is free, whatever its mode."""
-    rows = MlflowDatabase().read([mlflow_db], Findings(asked=Asked(run="first")))
+    rows = MlflowDatabase().read([mlflow_db], Findings(asked=ImportRequest(run="first")))
     next(iter(rows))
     writer = sqlite3.connect(mlflow_db, timeout=0.0)
     began = time.monotonic()

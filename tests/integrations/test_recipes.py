@@ -20,7 +20,7 @@ import torch
 
 import lldscope
 from lldscope.core.errors import RunExists
-from lldscope.importers.mapping import MEANT
+from lldscope.importers.mapping import MEANINGS
 from lldscope.monitor.health import check
 from lldscope.recording.batch import Batch, Scores
 from lldscope.recording.columns import record
@@ -355,7 +355,7 @@ def test_openrlhf(tmp_path, their_place):
     recorded(run, step=1)
     assert run.signals()["grad_norm"].tolist() == [0.5, 0.5]
     estimators = run.sql("SELECT DISTINCT estimator FROM scalars WHERE name = 'grad_norm'")
-    assert estimators["estimator"].tolist() == [MEANT["actor_grad_norm"].estimator]
+    assert estimators["estimator"].tolist() == [MEANINGS["actor_grad_norm"].estimator]
     assert "last update" in estimators["estimator"][0]
     assert run.signals()["lr"].tolist() == pytest.approx([1e-6] * 2)
     cut = run.sql("SELECT truncated FROM responses WHERE step = 0 ORDER BY response_id")

@@ -23,7 +23,7 @@ from trl import GRPOTrainer
 import lldscope
 from lldscope.core.errors import LldscopeError, RunExists
 from lldscope.integrations import alarms as alarms_module
-from lldscope.integrations.regularizer import Regulariser
+from lldscope.integrations.regularizer import Regularizer
 from lldscope.integrations.trl import instrument
 from lldscope.monitor.health import check
 from lldscope.recording.rescore import rescored
@@ -446,7 +446,7 @@ def test_llds_is_refused_where_it_cannot_act(tmp_path):
     with pytest.raises(LldscopeError, match="every gate is shut"):
         instrument(trainer, tmp_path / "run", llds="action")
     with pytest.raises(ValueError, match="one of token, response, action"):
-        Regulariser(trainer, "sometimes", 0.2)
+        Regularizer(trainer, "sometimes", 0.2)
     assert not (tmp_path / "run").exists()
 
 

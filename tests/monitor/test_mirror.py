@@ -18,13 +18,13 @@ from lldscope import open_run
 from lldscope.alarms.assess import assess
 from lldscope.alarms.registry import RULES
 from lldscope.core.errors import UsageError
-from lldscope.importers.source import Asked, Findings
+from lldscope.importers.source import Findings, ImportRequest
 from lldscope.importers.tensorboard import TensorBoard
 from lldscope.importers.trackio import Trackio
 from lldscope.importers.wandb_offline import WandbOffline
 from lldscope.monitor import export as mirror_module
 from lldscope.monitor.alertmanager import event
-from lldscope.monitor.export import PHASE_NUMBERS, Mirror, answers_of
+from lldscope.monitor.export import PHASE_NUMBERS, MetricsExporter, answers_of
 from lldscope.monitor.follow import Follower
 from lldscope.signals.phases import Phase
 
@@ -83,7 +83,7 @@ def watched():
 
 
 def send(watched, address: str) -> None:
-    with Mirror(address) as mirror:
+    with MetricsExporter(address) as mirror:
         mirror.tell(*watched)
 
 
@@ -156,7 +156,7 @@ def test_a_tool_that_hangs_keeps_nobody_waiting(fake, monkeypatch, capsys):
     monkeypatch.setenv("FAKE_HANGS", "1")
     monkeypatch.setattr(mirror_module, "FLUSH_SECONDS", 1.0)
     follower, look = follow(range(2000))  # far more than a pipe holds
-    with Mirror("trackio:mine") as mirror:
+    with MetricsExporter("trackio:mine") as mirror:
         began = time.monotonic()
         mirror.tell(follower, look, [])
         told = time.monotonic()
@@ -170,7 +170,7 @@ def test_a_tool_that_hangs_keeps_nobody_waiting(fake, monkeypatch, capsys):
 @pytest.mark.parametrize("address", ["", "tensorboard", "trackio:", "wandb:/", "mlflow:x", "x:y"])
 def test_an_address_that_is_none_is_a_usage_error(address):
     with pytest.raises(UsageError, match="write tensorboard:DIR, wandb:PROJECT"):
-        Mirror(address)
+        MetricsExporter(address)
 
 
 def test_a_missing_package_is_named(monkeypatch, tmp_path):
@@ -178,7 +178,7 @@ def test_a_missing_package_is_named(monkeypatch, tmp_path):
     monkeypatch.delitem(sys.modules, "wandb", raising=False)
     (tmp_path / "wandb").mkdir()  # what W&B itself leaves where it ran
     with pytest.raises(UsageError, match=r"needs the package wandb.*pip install wandb"):
-        Mirror("wandb:mine")
+        MetricsExporter("wandb:mine")
 
 
 def follow(steps, phases=None, alerts=(), first=True):
@@ -195,7 +195,7 @@ def follow(steps, phases=None, alerts=(), first=True):
 
 def test_only_what_is_new_or_changed_is_sent(fake):
     alarm = SimpleNamespace(rule="lld-decay", episodes=[(3, None)])
-    with Mirror("trackio:mine") as mirror:
+    with MetricsExporter("trackio:mine") as mirror:
         mirror.tell(*follow(range(4), alerts=[alarm]), [])
         mirror.tell(*follow(range(4), alerts=[alarm], first=False), [])
         mirror.tell(*follow(range(6), alerts=[alarm], first=False), [])
@@ -214,7 +214,7 @@ def test_only_what_is_new_or_changed_is_sent(fake):
 
 
 def test_a_step_without_a_phase_has_none(fake):
-    with Mirror("trackio:mine") as mirror:
+    with MetricsExporter("trackio:mine") as mirror:
         mirror.tell(*follow(range(2), ["healthy", None]), [])
     logs = [values for _, _, values in (t for t in fake() if t[0] == "log")]
     assert ["lldscope/phase" in values for values in logs] == [True, False]
@@ -225,7 +225,7 @@ def test_a_step_without_a_phase_has_none(fake):
 
 def told_in(source, paths, run=None) -> dict[int, dict[str, float]]:
     got: dict[int, dict[str, float]] = {}
-    for row in source.read(paths, Findings(asked=Asked(run=run))):
+    for row in source.read(paths, Findings(asked=ImportRequest(run=run))):
         step = int(row.values.pop("lldscope/step", row.step))
         assert not got.get(step, {}).keys() & row.values.keys(), "told twice"
         got.setdefault(step, {}).update(row.values)

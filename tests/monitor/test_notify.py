@@ -24,7 +24,7 @@ from lldscope.core.errors import UsageError
 from lldscope.monitor import channels as outlets
 from lldscope.monitor import notify
 from lldscope.monitor.alertmanager import NOT_ENDED, payload
-from lldscope.monitor.channels import Command, Service, Undeliverable, Webhook, outlet
+from lldscope.monitor.channels import Command, Service, Undeliverable, Webhook, open_channel
 from lldscope.monitor.notify import Channel, Notifier
 
 SECRET = "s3cr3t-t0ken"
@@ -308,7 +308,7 @@ def test_a_command_that_fails_or_never_ends(tmp_path, monkeypatch):
 
 def test_other_schemes_go_through_apprise(server):
     pytest.importorskip("apprise")
-    service = outlet(f"json://127.0.0.1:{server.port}/{SECRET}", 1)
+    service = open_channel(f"json://127.0.0.1:{server.port}/{SECRET}", 1)
     assert isinstance(service, Service)
     service.tell(event())
     (post,) = server.posts
@@ -342,7 +342,7 @@ def test_a_mail_arrives():
         post.daemon_threads = True
         threading.Thread(target=post.serve_forever, daemon=True).start()
         where = f"mailto://localhost:{post.server_address[1]}"
-        outlet(f"{where}?from=a@example.org&to=b@example.org&mode=insecure", 1).tell(event())
+        open_channel(f"{where}?from=a@example.org&to=b@example.org&mode=insecure", 1).tell(event())
         post.shutdown()
     assert "rcpt TO:<b@example.org>" in lines
     assert "Subject: warning: lld-decay in run mine" in lines
@@ -357,13 +357,13 @@ def test_a_mail_arrives():
 )  # fmt: skip
 def test_the_documented_addresses_are_understood(address):
     pytest.importorskip("apprise")
-    assert isinstance(outlet(address, 1), Service)
+    assert isinstance(open_channel(address, 1), Service)
 
 
 def test_without_apprise_the_message_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "apprise", None)
     with pytest.raises(UsageError, match=r"pip install 'lldscope\[notify\]'") as caught:
-        outlet(f"slack://{SECRET}/b/c", 2)
+        open_channel(f"slack://{SECRET}/b/c", 2)
     assert "notification address 2 (slack)" in str(caught.value)
     assert SECRET not in str(caught.value)
 

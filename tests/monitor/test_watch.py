@@ -27,7 +27,7 @@ from lldscope.core.terminal import console
 from lldscope.monitor import follow
 from lldscope.monitor.follow import Follower
 from lldscope.monitor.nagios import line
-from lldscope.storage import layout as store
+from lldscope.storage import heartbeats
 
 RECORDER = """
 import sys, time
@@ -71,8 +71,8 @@ def kill(run) -> None:
     """Make a recorded run look like one whose process was killed."""
     info = json.loads((run / "run.json").read_text()) | {"status": "running"}
     (run / "run.json").write_text(json.dumps(info))
-    store.write_heartbeat(run, 0, closed=False)
-    beat = store.read_heartbeats(run)[0]
+    heartbeats.write_heartbeat(run, 0, closed=False)
+    beat = heartbeats.read_heartbeats(run)[0]
     dead = subprocess.Popen(["true"])
     dead.wait()
     (run / "heartbeat" / "r0.json").write_text(json.dumps(beat | {"pid": dead.pid}))

@@ -15,7 +15,7 @@ import lldscope
 from lldscope.query import contents
 from lldscope.query import signal_engine as workbench
 from lldscope.query import step_ranges as stretches
-from lldscope.query.signal_cache import Kept
+from lldscope.query.signal_cache import SignalCache
 from lldscope.runs import open_run
 from lldscope.storage.manifest import Part
 
@@ -38,7 +38,7 @@ def rows_of(parts: list[Part], first: int, last: int) -> float:
 def test_stretches_cover_every_owed_step_once_and_hold_what_they_may(rows: int) -> None:
     parts = [part(0, 99, 500), part(20, 29, 300, "responses"), part(110, 119, 5), part(5, 5, 50)]
     for owed in (0, 7, 25, 105):
-        found = stretches.stretches(parts, owed, rows)
+        found = stretches.step_ranges(parts, owed, rows)
         steps = [s for a, b in found for s in range(a, b + 1)]
         assert steps == list(range(owed, 120))
         for a, b in found:
@@ -48,8 +48,8 @@ def test_stretches_cover_every_owed_step_once_and_hold_what_they_may(rows: int) 
 
 
 def test_no_stretch_where_nothing_is_owed_and_a_bounded_number_whatever_is_claimed() -> None:
-    assert stretches.stretches([part(0, 9, 5)], 10) == []
-    assert len(stretches.stretches([part(0, 2**31 - 1, 2**50)], 0)) <= stretches.MOST + 1
+    assert stretches.step_ranges([part(0, 9, 5)], 10) == []
+    assert len(stretches.step_ranges([part(0, 2**31 - 1, 2**50)], 0)) <= stretches.MOST + 1
 
 
 def test_signals_are_the_same_however_many_stretches(tmp_path: Path, monkeypatch: Any) -> None:
@@ -57,8 +57,8 @@ def test_signals_are_the_same_however_many_stretches(tmp_path: Path, monkeypatch
     with monkeypatch.context() as many:
         many.setattr(workbench, "FEW_ROWS", 0)  # as where there are many rows
         at_once = open_run(path)
-    monkeypatch.setattr(stretches.stretches, "__defaults__", (800,))
-    assert len(stretches.stretches(at_once._contents.parts.parts, 0)) > 3
+    monkeypatch.setattr(stretches.step_ranges, "__defaults__", (800,))
+    assert len(stretches.step_ranges(at_once._contents.parts.parts, 0)) > 3
     cut = open_run(path)
     pd.testing.assert_frame_equal(cut.signals(), at_once.signals())
     pd.testing.assert_frame_equal(cut.action_signals(), at_once.action_signals())
@@ -83,7 +83,7 @@ def computed(monkeypatch: Any) -> list[int]:
 def test_kept_signals_are_not_computed_again_and_new_steps_alone_are_added(
     tmp_path: Path, computed: list[int]
 ) -> None:
-    path, kept = write_run(tmp_path / "r", 30), Kept(tmp_path / "kept")
+    path, kept = write_run(tmp_path / "r", 30), SignalCache(tmp_path / "kept")
     fresh = open_run(path, kept=kept).signals()
     computed.clear()
     again = open_run(path, kept=kept)
@@ -98,7 +98,7 @@ def test_kept_signals_are_not_computed_again_and_new_steps_alone_are_added(
 
 
 def test_what_is_kept_and_does_not_fit_is_passed_over(tmp_path: Path, computed: list[int]) -> None:
-    path, kept = write_run(tmp_path / "r", 10), Kept(tmp_path / "kept")
+    path, kept = write_run(tmp_path / "r", 10), SignalCache(tmp_path / "kept")
     fresh = open_run(path, kept=kept).signals()
     (folder,) = (tmp_path / "kept").iterdir()
     state = (folder / "state.json").read_text()
@@ -115,7 +115,7 @@ def test_what_is_kept_and_does_not_fit_is_passed_over(tmp_path: Path, computed: 
 
 
 def test_signals_of_a_damaged_run_are_not_kept(tmp_path: Path, computed: list[int]) -> None:
-    path, kept = write_run(tmp_path / "r", 10), Kept(tmp_path / "kept")
+    path, kept = write_run(tmp_path / "r", 10), SignalCache(tmp_path / "kept")
     file = next((path / "actions").glob("*.parquet"))
     whole = file.read_bytes()
     file.write_bytes(whole[:-9])

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from conftest import record_steps
 from lldscope_dashboard.data import run_registry as shelf
-from lldscope_dashboard.data.run_summaries import Lines
+from lldscope_dashboard.data.run_summaries import RunSummaries
 from lldscope_dashboard.pages.router import page
 
 import lldscope
@@ -19,7 +19,7 @@ from lldscope.query import remote
 from lldscope.query.remote import Url
 from lldscope.recording import writer
 from lldscope.runs import find_runs
-from lldscope.storage import layout as store
+from lldscope.storage import json_files, layout
 
 SECRET = "wJalrXUtnFEMI-verySecret"
 
@@ -111,7 +111,7 @@ def test_a_live_run_is_followed_from_afar(s3, tmp_path, monkeypatch):
 
     def upload() -> None:
         for file in path.rglob("*"):
-            if file.is_file() and not file.name.endswith(store.IN_PROGRESS):
+            if file.is_file() and not file.name.endswith(json_files.IN_PROGRESS):
                 s3.put_file(str(file), f"bucket/live/{file.relative_to(path)}")
 
     upload()
@@ -147,7 +147,7 @@ def test_tables_that_signals_do_not_need_are_fetched_when_they_are_asked_for(mem
 def test_what_is_missing_or_damaged_afar_is_named_and_may_still_come(memory, make_run):
     path = make_run()
     memory.put(str(path), "/root/r", recursive=True)
-    part = next(p for p in store.read_manifest(path).parts if p.table == "actions")
+    part = next(p for p in layout.read_manifest(path).parts if p.table == "actions")
     content = memory.cat(f"/root/r/actions/{part.file}")
     memory.rm(f"/root/r/actions/{part.file}")
     with lldscope.open_run("memory://root/r") as run:
@@ -213,9 +213,9 @@ def test_a_remote_root_has_runs_and_a_dashboard(memory, make_run, monkeypatch):
     assert find_runs("memory://root/a") == [Url("memory://root/a")]
     with pytest.raises(RunNotFound):
         find_runs("memory://root/nowhere")
-    runs = shelf.Shelf(root)
+    runs = shelf.RunRegistry(root)
     assert runs.look("group/b").state["last_step"] == 3
-    lines = Lines(runs).now(60.0)
+    lines = RunSummaries(runs).now(60.0)
     assert [line.name for line in lines] == ["a", "group/b"]
     said = json.dumps(
         page(runs, "/run/a", "").to_plotly_json(), default=lambda c: c.to_plotly_json()

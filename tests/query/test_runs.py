@@ -17,8 +17,8 @@ from lldscope.doctor import checks as doctor
 from lldscope.monitor.health import check
 from lldscope.recording import merging, writer
 from lldscope.runs import find_runs
-from lldscope.storage import compaction
-from lldscope.storage import layout as store
+from lldscope.storage import compaction, layout
+from lldscope.storage.manifest import manifest_path
 
 
 def test_a_resumed_run_shows_the_last_attempt(tmp_path):
@@ -88,7 +88,7 @@ def test_another_run_in_the_same_place_is_read_anew(tmp_path):
 
 
 def _first_part(path: Path, table: str) -> Path:
-    return next(p for p in store.read_manifest(path).parts if p.table == table).path(path)
+    return next(p for p in layout.read_manifest(path).parts if p.table == table).path(path)
 
 
 @pytest.fixture
@@ -123,7 +123,7 @@ def test_a_damaged_part_is_named_and_the_rest_is_read(in_parts, harm):
 
 
 def test_a_torn_manifest_tail_is_no_damage_and_a_torn_middle_is(in_parts):
-    manifest = store.manifest_path(in_parts, 1, 0)
+    manifest = manifest_path(in_parts, 1, 0)
     whole = manifest.read_bytes()
     manifest.write_bytes(whole + b'{"time": 1, "parts": {"st')
     run = lldscope.open_run(in_parts)
@@ -136,7 +136,7 @@ def test_a_torn_manifest_tail_is_no_damage_and_a_torn_middle_is(in_parts):
 
 def test_empty_lines_in_place_of_a_manifest_are_damage_and_named_in_few_words(in_parts):
     """They were counted as lines that are there, so that the lost ones were not missed."""
-    store.manifest_path(in_parts, 1, 0).write_bytes(b"\n" * 1000)
+    manifest_path(in_parts, 1, 0).write_bytes(b"\n" * 1000)
     damaged = lldscope.open_run(in_parts).damaged
     assert len(damaged) == 21
     assert damaged["manifest/a1-r0.jsonl line 1"].startswith("it is not JSON")
@@ -159,7 +159,7 @@ def test_a_manifest_cannot_point_outside_the_run(in_parts, tmp_path):
     secret.write_bytes(_first_part(in_parts, "steps").read_bytes())
     line = {"parts": {"steps": {"file": "../../secret.parquet", "rows": 1, "bytes": 1,
                                 "steps": [0, 1]}}}  # fmt: skip
-    manifest = store.manifest_path(in_parts, 1, 0)
+    manifest = manifest_path(in_parts, 1, 0)
     manifest.write_text(json.dumps(line) + "\n" + manifest.read_text())
     run = lldscope.open_run(in_parts)
     assert len(run.signals()) == 30
@@ -248,7 +248,7 @@ def test_a_run_that_lost_its_run_json_opens_and_says_so(make_run, tmp_path, cont
     assert (state["run"], state["life"]) == ("lost", "stopped")
     if content is None:  # those who must know what the run is are told what to do
         with pytest.raises(RunNotFound, match="doctor --repair"):
-            store.read_run(path)
+            layout.read_run(path)
     assert [state[k] for k in ("phase", "last_step")] == [whole[k] for k in ("phase", "last_step")]
     doctor.repair(doctor.examine(path))
     run.refresh()

@@ -16,7 +16,7 @@ import pytest
 import lldscope
 from lldscope.core.errors import RunExists
 from lldscope.recording import writer
-from lldscope.storage import layout as store
+from lldscope.storage import heartbeats, layout
 
 TESTS = Path(__file__).parents[1]
 
@@ -226,11 +226,11 @@ def test_who_resumes_a_run_that_is_still_recorded_becomes_an_attempt(tmp_path, c
     second.flush()
     first.step(step=2, n_responses=1)
     first.close("failed", "its node was lost")
-    assert store.read_run(path)["status"] == "running"  # the last attempt says how the run ends
-    assert store.read_heartbeats(path)[0]["attempt"] == 2
+    assert layout.read_run(path)["status"] == "running"  # the last attempt says how the run ends
+    assert heartbeats.read_heartbeats(path)[0]["attempt"] == 2
     second.step(step=2, n_responses=2)
     second.close()
-    assert store.read_run(path)["status"] == "finished"
+    assert layout.read_run(path)["status"] == "finished"
     with lldscope.open_run(path) as run:
         assert run.signals()["n_responses"].tolist() == [1, 2, 2]
         assert run.sql("SELECT count(*) n FROM all_steps")["n"][0] == 5
@@ -251,7 +251,7 @@ def test_losses_of_an_earlier_attempt_are_not_forgotten(tmp_path):
     for _ in range(2):
         with lldscope.Recorder(path, resume=True) as r:
             r.step(step=0, nonsense=1)
-    (lost,) = store.read_heartbeats(path)[0]["dropped"].items()
+    (lost,) = heartbeats.read_heartbeats(path)[0]["dropped"].items()
     assert lost == ("steps.nonsense: not a column of the schema", 2)
 
 
@@ -263,7 +263,7 @@ def test_a_forked_child_does_not_end_the_run(tmp_path):
         "if os.fork() == 0:\n    sys.exit()\n"  # runs what is registered for the end
         "os.wait()\n"
         "from lldscope import store\n"
-        "print(store.read_run(r.path)['status'])\n"
+        "print(layout.read_run(r.path)['status'])\n"
         "r.step(step=1)\n"
         "r.close()\n"
     )
@@ -348,7 +348,7 @@ def test_a_step_that_takes_very_long_is_sealed_in_pieces(tmp_path, monkeypatch):
         for _ in range(5):
             r.responses(step=0, response_id=np.arange(10))
             writer.time.sleep(0.1)
-        parts = [p for p in store.read_manifest(path).parts if p.table == "responses"]
+        parts = [p for p in layout.read_manifest(path).parts if p.table == "responses"]
         assert len(parts) > 1
         r.step(step=0)
     with lldscope.open_run(path) as run:

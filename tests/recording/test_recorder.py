@@ -24,13 +24,12 @@ from lldscope.core.schema import TABLES
 from lldscope.recording import buffers as rows_module
 from lldscope.recording import sealer as sealing
 from lldscope.recording import writer
-from lldscope.storage import compaction
-from lldscope.storage import layout as store
+from lldscope.storage import compaction, heartbeats, layout
 
 
 def rows(path: Path, table: str) -> list[dict]:
     """All rows that the manifest lists, read without lldscope's own reader."""
-    parts = [p for p in store.read_manifest(path).parts if p.table == table]
+    parts = [p for p in layout.read_manifest(path).parts if p.table == table]
     return [row for p in parts for row in pq.read_table(p.path(path)).to_pylist()]
 
 
@@ -53,7 +52,7 @@ def test_values_arrive_as_they_were_given(tmp_path):
     (step,) = rows(tmp_path / "r", "steps")
     assert step["reward_sum"] == float("inf")
     assert (step["attempt"], step["rank"]) == (1, 0)
-    info = store.read_run(tmp_path / "r")
+    info = layout.read_run(tmp_path / "r")
     assert info["config"] == {"lr": 0.5}
     assert info["correct_rule"] == "exact match"
     assert info["status"] == "finished"
@@ -138,7 +137,7 @@ def test_what_does_not_fit_is_dropped_and_named(tmp_path, columns, reason):
         r.step(step=0)
     assert any(name.startswith(reason) for name in r.dropped), r.dropped
     assert 7 in [x["response_id"] for x in rows(tmp_path / "r", "responses")]
-    beat = store.read_heartbeats(tmp_path / "r")[0]
+    beat = heartbeats.read_heartbeats(tmp_path / "r")[0]
     assert beat["dropped"] == dict(r.dropped)
 
 
@@ -149,7 +148,7 @@ def test_a_step_appears_in_all_tables_at_once(tmp_path, monkeypatch):
         for step in range(20):
             r.actions(step=step, response_id=[0], action_index=[0])
             time.sleep(0.03)  # the writer gets every chance to seal half a step
-            parts = store.read_manifest(path).parts
+            parts = layout.read_manifest(path).parts
             seen = {t: {p.last_step for p in parts if p.table == t} for t in ("actions", "steps")}
             assert max(seen["actions"], default=-1) == max(seen["steps"], default=-1)
             r.step(step=step)
@@ -165,7 +164,7 @@ def test_small_parts_are_merged_and_rows_counted_once(tmp_path, monkeypatch):
         r.step(step=step, n_responses=step)
         time.sleep(0.01)
     wait_until(lambda: len(rows(path, "steps")) == 50)
-    while_running = [p for p in store.read_manifest(path).parts if p.table == "steps"]
+    while_running = [p for p in layout.read_manifest(path).parts if p.table == "steps"]
     assert sorted(x["step"] for x in rows(path, "steps")) == list(range(50))
     assert len(while_running) <= 4 * 3  # fan-in 4: fewer than four parts in each of three tiers
     r.close()
@@ -210,7 +209,7 @@ def test_while_the_disk_refuses_the_largest_tables_go_first(tmp_path, monkeypatc
     assert lost > 0
     assert lost + len(rows(path, "responses")) == 640
     assert [x["step"] for x in rows(path, "steps")] == list(range(10))
-    assert store.read_heartbeats(path)[0]["dropped"] == dict(r.dropped)
+    assert heartbeats.read_heartbeats(path)[0]["dropped"] == dict(r.dropped)
 
 
 def test_rows_that_no_disk_took_are_counted_at_the_end(tmp_path):
@@ -220,7 +219,7 @@ def test_rows_that_no_disk_took_are_counted_at_the_end(tmp_path):
     r.step(step=0)
     r.close()
     assert r.dropped["steps: rows lost because the disk refuses them"] == 1
-    assert store.read_heartbeats(path)[0]["dropped"] == dict(r.dropped)
+    assert heartbeats.read_heartbeats(path)[0]["dropped"] == dict(r.dropped)
 
 
 def test_a_full_queue_drops_and_counts_rather_than_waits(tmp_path, monkeypatch):
@@ -241,7 +240,7 @@ def test_run_json_says_how_the_run_ended(tmp_path, error, status):
     with pytest.raises(type(error)) if error else _nothing(), lldscope.Recorder(tmp_path / "r"):
         if error:
             raise error
-    info = store.read_run(tmp_path / "r")
+    info = layout.read_run(tmp_path / "r")
     assert info["status"] == status
     if status == "failed":
         assert info["reason"] == "ValueError: bad batch"
@@ -261,7 +260,7 @@ def test_an_existing_run_is_refused_unless_resumed(make_run):
     with lldscope.Recorder(path, resume=True) as r:
         assert r.attempt == 2
         r.step(step=3)
-    assert len(store.read_run(path)["attempts"]) == 2
+    assert len(layout.read_run(path)["attempts"]) == 2
 
 
 def test_a_run_goes_on_with_more_ranks_than_before(tmp_path):
@@ -319,7 +318,7 @@ def test_calls_after_close_are_counted_not_raised(tmp_path):
     r.step(step=0)
     r.close("failed")
     assert r.dropped == {"steps: call after close": 1}
-    assert store.read_run(tmp_path / "r")["status"] == "finished"
+    assert layout.read_run(tmp_path / "r")["status"] == "finished"
 
 
 def test_the_null_twin_has_every_public_method():
@@ -338,7 +337,7 @@ def test_events_and_alerts_are_lines(tmp_path):
     run = lldscope.open_run(tmp_path / "r")
     (event,) = run.events()
     assert (event["kind"], event["step"], event["lr"]) == ("lr_change", 3, "NaN")
-    (alert,) = store.read_lines(tmp_path / "r" / store.ALERTS_FILE)
+    (alert,) = layout.read_lines(tmp_path / "r" / layout.ALERTS_FILE)
     assert alert["rule"] == "lld-decay"
 
 
@@ -353,7 +352,7 @@ def test_a_writer_that_is_always_behind_seals_all_the_same(tmp_path, monkeypatch
     monkeypatch.setattr(writer, "to_arrow", slowly)
     with lldscope.Recorder(tmp_path / "r") as recorder:
         waiting, step, until = recorder._writer._calls, 0, time.monotonic() + 20
-        while not store.read_manifest(recorder.path).parts and time.monotonic() < until:
+        while not layout.read_manifest(recorder.path).parts and time.monotonic() < until:
             while len(waiting) < 20:
                 recorder.step(step=step)
                 step += 1
@@ -382,7 +381,7 @@ def test_kill_9_loses_only_what_was_not_sealed(tmp_path):
     assert process.stdout
     sealed = 0
     while int(process.stdout.readline()) < 100 or sealed < 40:
-        sealed = 1 + max((p.last_step for p in store.read_manifest(path).parts), default=-1)
+        sealed = 1 + max((p.last_step for p in layout.read_manifest(path).parts), default=-1)
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
     run = lldscope.open_run(path)
@@ -402,7 +401,7 @@ def test_a_process_that_forgets_to_close_still_seals(tmp_path):
     code = f"import lldscope; r = lldscope.Recorder({str(tmp_path / 'r')!r}); r.step(step=0)"
     subprocess.run([sys.executable, "-c", code], check=True)
     assert len(rows(tmp_path / "r", "steps")) == 1
-    assert store.read_run(tmp_path / "r")["status"] == "stopped"
+    assert layout.read_run(tmp_path / "r")["status"] == "stopped"
 
 
 def test_ranks_write_side_by_side(tmp_path):

@@ -17,17 +17,17 @@ from conftest import wait_until
 import lldscope
 from lldscope.core.errors import UsageError
 from lldscope.recording import writer
-from lldscope.storage import layout as store
+from lldscope.storage import heartbeats, json_files, layout
 
 
 def steps_of(path: Path, table: str = "steps") -> list[int]:
     """The steps of all rows that the manifest lists, read without lldscope's own reader."""
-    parts = [p for p in store.read_manifest(path).parts if p.table == table]
+    parts = [p for p in layout.read_manifest(path).parts if p.table == table]
     return [step for p in parts for step in pq.read_table(p.path(path))["step"].to_pylist()]
 
 
 def events_of(path: Path) -> list[dict[str, Any]]:
-    return list(store.read_lines(path / store.EVENTS_FILE))
+    return list(layout.read_lines(path / layout.EVENTS_FILE))
 
 
 class Unwilling:
@@ -74,7 +74,7 @@ def test_a_detail_that_cannot_become_json_costs_its_line_and_nothing_else(tmp_pa
     ((reason, count),) = r.dropped.items()
     assert reason.startswith("events.jsonl: a line that cannot become JSON")
     assert count == 1
-    assert store.read_heartbeats(tmp_path / "r")[0]["dropped"] == dict(r.dropped)
+    assert heartbeats.read_heartbeats(tmp_path / "r")[0]["dropped"] == dict(r.dropped)
 
 
 def test_an_array_as_a_detail_does_not_hold_up_rows(tmp_path):
@@ -87,14 +87,14 @@ def test_an_array_as_a_detail_does_not_hold_up_rows(tmp_path):
 
 def test_a_line_that_fails_only_where_it_is_sealed_holds_up_nothing(tmp_path, monkeypatch):
     """Shallow enough where it is taken, it may be nested too deeply in the middle of a merge."""
-    append = store.append_line
+    append = json_files.append_line
 
     def too_deep(path: Path, value: Any) -> None:
         if value.get("kind") == "deep":
             raise RecursionError
         append(path, value)
 
-    monkeypatch.setattr(store, "append_line", too_deep)
+    monkeypatch.setattr(json_files, "append_line", too_deep)
     with lldscope.Recorder(tmp_path / "r") as r:
         r.event("deep", step=0)
         r.event("shallow", step=0)
@@ -136,7 +136,7 @@ def test_a_config_that_cannot_become_json_is_refused_before_anything_is_made(tmp
     assert not path.exists()
     with lldscope.Recorder(path, config={"lr": 0.5, "betas": [0.9, 0.99]}) as r:
         assert r.attempt == 1
-    assert store.read_run(path)["config"] == {"lr": 0.5, "betas": [0.9, 0.99]}
+    assert layout.read_run(path)["config"] == {"lr": 0.5, "betas": [0.9, 0.99]}
 
 
 def test_masked_scalars_are_null(tmp_path):
@@ -149,7 +149,7 @@ def test_masked_scalars_are_null(tmp_path):
             n_tokens=np.ma.array([1, 2]).sum(),
             n_responses=np.array(4),
         )
-    (part,) = [p for p in store.read_manifest(tmp_path / "r").parts if p.table == "steps"]
+    (part,) = [p for p in layout.read_manifest(tmp_path / "r").parts if p.table == "steps"]
     (row,) = pq.read_table(part.path(tmp_path / "r")).to_pylist()
     assert [row[k] for k in ("entropy_sum", "reward_sum", "reward_sq_sum")] == [None] * 3
     assert (row["n_tokens"], row["n_responses"]) == (3, 4)
@@ -225,17 +225,17 @@ def test_a_long_rest_before_a_step_does_not_make_half_of_it_visible(tmp_path, mo
 def test_an_exit_says_how_the_run_ended(tmp_path, code, status, reason):
     with pytest.raises(SystemExit), lldscope.Recorder(tmp_path / "r"):
         sys.exit(code)
-    info = store.read_run(tmp_path / "r")
+    info = layout.read_run(tmp_path / "r")
     assert (info["status"], info["reason"]) == (status, reason)
 
 
 def test_a_run_whose_attempts_cannot_be_believed_goes_on(make_run):
     path = make_run(steps=range(3))
-    file = path / store.RUN_FILE
+    file = path / layout.RUN_FILE
     file.write_text(json.dumps(json.loads(file.read_text()) | {"attempts": [{"started": "then"}]}))
     with lldscope.Recorder(path, resume=True) as r:
         assert r.attempt == 2
         r.step(step=3)
-    info = store.read_run(path)
+    info = layout.read_run(path)
     assert [a["attempt"] for a in info["attempts"]] == [2]
     assert info["status"] == "finished"

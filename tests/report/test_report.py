@@ -18,7 +18,7 @@ import lldscope
 from lldscope.alarms.changepoints import refine
 from lldscope.core import palette
 from lldscope.core.numbers import signed
-from lldscope.core.safe_text import visible
+from lldscope.core.safe_text import escape_control
 from lldscope.report import charts, post_mortem
 from lldscope.report.arms import charts as arm_charts
 from lldscope.report.drawing import Axis
@@ -276,8 +276,8 @@ def test_hostile_text_is_shown_and_not_obeyed(tmp_path):
 
 
 def test_visible_keeps_words_and_marks_the_rest():
-    assert visible("Σ ok\n", lines=True) == "Σ ok↵\n"
-    assert visible("a\x00b\x7fc\u2066d\ud800") == "a␀b␡c⟨U+2066⟩d⟨U+D800⟩"
+    assert escape_control("Σ ok\n", lines=True) == "Σ ok↵\n"
+    assert escape_control("a\x00b\x7fc\u2066d\ud800") == "a␀b␡c⟨U+2066⟩d⟨U+D800⟩"
 
 
 def test_command_writes_files_by_their_names(lldscope_command, tmp_path):

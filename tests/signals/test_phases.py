@@ -33,7 +33,7 @@ from lldscope.alarms.assess import Assessment, assess
 from lldscope.core.schema import SIGNALS
 from lldscope.monitor.health import Liveness, liveness, verdict
 from lldscope.signals.evidence import on_measured, restarts_of
-from lldscope.signals.normalized_reward import payoff
+from lldscope.signals.normalized_reward import normalized_reward
 from lldscope.signals.phases import crash_limit
 
 
@@ -441,7 +441,7 @@ def test_what_stands_for_the_reward_agrees_with_a_loop(rows):
         expected.append({None: reward, "success": success, "reward": above}[other])
     columns = zip(*rows, strict=True) if rows else ((), ())
     series = [np.array([np.nan if x is None else x for x in column]) for column in columns]
-    found, first = payoff(*series)
+    found, first = normalized_reward(*series)
     np.testing.assert_array_equal(found, [np.nan if x is None else x for x in expected])
     assert (first is None) == (other is None)
 

@@ -15,10 +15,9 @@ from sealed_runs import sealed, values
 
 import lldscope
 from lldscope.recording import writer
-from lldscope.storage import compaction
-from lldscope.storage import layout as store
+from lldscope.storage import compaction, layout
 from lldscope.storage.compaction import compact, due
-from lldscope.storage.manifest import Part, PartName
+from lldscope.storage.manifest import Part, PartName, manifest_path
 from lldscope.storage.merge import merge
 
 
@@ -62,7 +61,7 @@ def dead(tmp_path):
     """A run of 20 seals whose recorder is gone."""
     path = tmp_path / "run"
     lldscope.Recorder(path).close()
-    manifest = store.manifest_path(path, 1, 0)
+    manifest = manifest_path(path, 1, 0)
     manifest.write_bytes(b"")
     (path / "heartbeat/r0.json").unlink()
     sealed(path, range(1, 21))
@@ -85,7 +84,7 @@ def test_compact_keeps_every_row_and_leaves_no_file_behind(dead):
 
 def test_two_compactors_at_once_count_nothing_twice(dead):
     """The second one has read the manifest before the first one merged."""
-    seen = [p for p in store.read_manifest(dead).parts if p.table == "responses"]
+    seen = [p for p in layout.read_manifest(dead).parts if p.table == "responses"]
     before = sorted(values(dead))
     assert merge(dead, seen[:16]) is not None
     merge(dead, seen)  # overlaps what is merged by now
@@ -153,11 +152,11 @@ def test_the_next_attempt_tidies_up_after_the_one_that_was_killed(dead, monkeypa
 
 
 def test_older_columns_are_merged_with_newer_ones(dead):
-    first = store.read_manifest(dead).parts[0]
+    first = layout.read_manifest(dead).parts[0]
     old = pq.read_table(first.path(dead), partitioning=None).drop_columns(["text"])
     pq.write_table(old, first.path(dead))
     size = first.path(dead).stat().st_size
-    manifest = store.manifest_path(dead, 1, 0)
+    manifest = manifest_path(dead, 1, 0)
     head, *rest = manifest.read_text().splitlines()
     line = json.loads(head)
     line["parts"]["responses"] |= {"bytes": size}

@@ -15,14 +15,14 @@ import pytest
 import lldscope
 from lldscope.core.errors import NewerSchema
 from lldscope.core.schema import SCHEMA_VERSION, TABLES
-from lldscope.storage import files
-from lldscope.storage import layout as store
+from lldscope.storage import files, json_files, layout
+from lldscope.storage.manifest import MANIFEST_DIR, manifest_path
 
 
 def rewrite(path: Path, change) -> None:
     """Write each part of a run anew as `change(table, rows)` gives it, with its manifest line; as
     another version would have."""
-    for manifest in (path / store.MANIFEST_DIR).glob("*.jsonl"):
+    for manifest in (path / MANIFEST_DIR).glob("*.jsonl"):
         lines = []
         for entry, _ in files.read_lines(manifest, path)[0]:
             for table, told in entry["parts"].items():
@@ -30,7 +30,7 @@ def rewrite(path: Path, change) -> None:
                 pq.write_table(change(table, pq.read_table(part)), part)
                 with open(part, "rb") as file:
                     told |= {"crc": files.checksum(file), "bytes": part.stat().st_size}
-            lines.append(files.with_checksum(store.to_json(entry)))
+            lines.append(files.with_checksum(json_files.to_json(entry)))
         manifest.write_bytes(b"".join(lines))
 
 
@@ -52,11 +52,11 @@ def test_what_an_older_version_did_not_record_is_null(make_run):
 
 def test_a_table_that_was_not_recorded_at_all_is_empty(make_run):
     path = make_run(steps=range(3))
-    for manifest in (path / store.MANIFEST_DIR).glob("*.jsonl"):
+    for manifest in (path / MANIFEST_DIR).glob("*.jsonl"):
         lines = [entry for entry, _ in files.read_lines(manifest, path)[0]]
         for entry in lines:
             entry["parts"].pop("actions", None)
-        manifest.write_bytes(b"".join(files.with_checksum(store.to_json(e)) for e in lines))
+        manifest.write_bytes(b"".join(files.with_checksum(json_files.to_json(e)) for e in lines))
     run = lldscope.open_run(path)
     assert len(run.signals()) == 3
     assert run.signals()["correct_logp"].isna().all()
@@ -72,11 +72,11 @@ def test_columns_and_tables_of_a_later_version_are_left_alone(make_run):
         return rows.append_column("of_tomorrow", odd).append_column("step_2", odd)
 
     rewrite(path, widen)
-    manifest = store.manifest_path(path, 1, 0)
+    manifest = manifest_path(path, 1, 0)
     for entry, _ in files.read_lines(manifest, path)[0]:
         entry["parts"]["dreams"] = {"file": "a1-r0-000001.parquet", "anything": "else"}
         with open(manifest, "ab") as file:
-            file.write(files.with_checksum(store.to_json(entry)))
+            file.write(files.with_checksum(json_files.to_json(entry)))
         break
     (path / "dreams").mkdir()
     (path / "dreams" / "a1-r0-000001.parquet").write_bytes(b"?")
@@ -89,8 +89,8 @@ def test_columns_and_tables_of_a_later_version_are_left_alone(make_run):
 @pytest.mark.parametrize("version", [SCHEMA_VERSION + 1, 10**30])
 def test_a_newer_run_is_refused_with_what_to_do(make_run, lldscope_command, version):
     path = make_run(steps=range(2))
-    info = json.loads((path / store.RUN_FILE).read_text())
-    (path / store.RUN_FILE).write_text(json.dumps(info | {"schema": version}))
+    info = json.loads((path / layout.RUN_FILE).read_text())
+    (path / layout.RUN_FILE).write_text(json.dumps(info | {"schema": version}))
     with pytest.raises(NewerSchema, match="Upgrade lldscope to open it"):
         lldscope.open_run(path)
     with pytest.raises(NewerSchema, match="Upgrade"):
@@ -149,7 +149,7 @@ def test_runs_without_checksums_open(make_run):
     """Versions before checksums wrote neither those of parts nor those of lines."""
     path = make_run()
     before = lldscope.open_run(path).signals()
-    manifest = store.manifest_path(path, 1, 0)
+    manifest = manifest_path(path, 1, 0)
     lines = [entry for entry, _ in files.read_lines(manifest, path)[0]]
     for entry in lines:
         for told in entry["parts"].values():

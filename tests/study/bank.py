@@ -27,7 +27,8 @@ from lldscope.alarms.assess import DEFAULT_ARL, Assessment, assess
 from lldscope.core.errors import LldscopeError, RunNotFound
 from lldscope.core.schema import SIGNALS
 from lldscope.runs import Run
-from lldscope.storage.layout import read_lines, replace_file, to_json
+from lldscope.storage.json_files import replace_file, to_json
+from lldscope.storage.layout import read_lines
 
 from .arms import ROOT
 from .outcome import collapse_row, outcome

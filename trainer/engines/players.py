@@ -56,7 +56,7 @@ def sampling_of(config: TrainConfig) -> Sampling:
     return Sampling(**{k: v for k, v in config.to_dict().items() if k in names})
 
 
-def make_players(config: TrainConfig, policy: Policy) -> Players:
+def make_player(config: TrainConfig, policy: Policy) -> Players:
     """The players that `config.engine` names. Raises LldscopeError for an engine that is not
     installed or does not answer."""
     sampling = sampling_of(config)

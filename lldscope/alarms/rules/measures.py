@@ -71,10 +71,10 @@ def trailing_sd(values: d.Series, window: int, least: int) -> d.Series:
     return np.where(n >= least, np.sqrt(np.nansum(off**2, axis=1) / np.maximum(n - 1, 1)), np.nan)
 
 
-def paid(e: Evidence, t: int) -> str:
-    """What `Evidence.payoff` is at row t, for a sentence."""
+def normalized_reward(e: Evidence, t: int) -> str:
+    """What `Evidence.normalized_reward` is at row t, for a sentence."""
     for name, words in (("reward", "reward"), ("success", "share of correct responses")):
-        if np.array_equal(e.payoff[t], e.column(name)[t], equal_nan=True):
+        if np.array_equal(e.normalized_reward[t], e.column(name)[t], equal_nan=True):
             return f"the {words}"
     return "the reward above the least it can be"
 

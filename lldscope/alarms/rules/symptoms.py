@@ -7,7 +7,7 @@ from ...signals import detectors as d
 from ...signals import phases as p
 from ...signals.evidence import SMOOTH, Evidence, Flags, once
 from ..rule import Rule
-from .measures import column, mean, paid, percent
+from .measures import column, mean, normalized_reward, percent
 
 ENTROPY_RISE = 1.5  # × its lowest ten-step mean …
 ENTROPY_GOING = 1.2  # … and × its trailing median: one that stays where it is has ended
@@ -42,10 +42,11 @@ def _gradient(e: Evidence, t: int) -> str:
 
 
 def _reward(e: Evidence, t: int) -> str:
-    left = e.paid[t] / e.paid_peak[t]
+    left = e.normalized_mean[t] / e.normalized_peak[t]
     return (
-        f"{paid(e, t)} is {e.paid[t]:.2f} over {SMOOTH} steps, {percent(left)} of its best "
-        f"({e.paid_peak[t]:.2f}; limit {percent(p.crash_limit(e)[t])})"
+        f"{normalized_reward(e, t)} is {e.normalized_mean[t]:.2f} over {SMOOTH} steps, "
+        f"{percent(left)} of its best ({e.normalized_peak[t]:.2f}; "
+        f"limit {percent(p.crash_limit(e)[t])})"
     )
 
 
@@ -118,7 +119,7 @@ SYMPTOMS: tuple[Rule, ...] = (
         "same here.",
         confused_with="Harder questions from some step on (a curriculum, another data mix).",
         holds=lambda e, phases: p.reward_crashed(e),
-        value=lambda e: e.paid / e.paid_peak,
+        value=lambda e: e.normalized_mean / e.normalized_peak,
         threshold=p.crash_limit,
         unit="of the best ten-step mean",
         for_steps=5,

@@ -6,7 +6,7 @@ import numpy as np
 
 from ...signals import detectors as d
 from ...signals.evidence import Evidence, Flags, once
-from .measures import mean, over_former_max, paid, percent, restarts, trailing_sd
+from .measures import mean, normalized_reward, over_former_max, percent, restarts, trailing_sd
 
 DEAD_CALLS = 0.5  # of the tool calls
 CUT = 0.33  # of the rollouts
@@ -214,7 +214,7 @@ CONDUCT = ("entropy", "response_tokens", "valid_searches", "answered_share")
 @once
 def sudden(e: Evidence, name: str) -> d.Series:
     """Mean of the last three steps over the median of the 20 before them."""
-    return d.over_median(e.payoff if name == "reward" else e.column(name), 3, 3, 20, 10)
+    return d.over_median(e.normalized_reward if name == "reward" else e.column(name), 3, 3, 20, 10)
 
 
 @once
@@ -232,7 +232,7 @@ def policy_as_before(e: Evidence) -> Flags:
 
 @once
 def reward_alone_falls(e: Evidence) -> Flags:
-    reward = e.payoff
+    reward = e.normalized_reward
     before = np.concatenate([np.full(3, np.nan), reward])[: len(reward)]
     error = trailing_sd(before, 20, 10) / np.sqrt(3)
     fall = d.trailing_mean(before, 20, 10) - d.trailing_mean(reward, 3, 3)
@@ -245,7 +245,7 @@ def halved(e: Evidence, t: int) -> str:
         f"{name} {sudden(e, name)[t]:.2f} ×" for name in CONDUCT if not np.isnan(sudden(e, name)[t])
     ]
     return (
-        f"{paid(e, t)} fell to {d.trailing_mean(e.payoff, 3, 1)[t]:.2f}, "
+        f"{normalized_reward(e, t)} fell to {d.trailing_mean(e.normalized_reward, 3, 1)[t]:.2f}, "
         f"{percent(sudden(e, 'reward')[t])} of what it was, within three steps, and the policy did "
         f"not change ({', '.join(kept)})"
     )

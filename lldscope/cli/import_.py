@@ -27,7 +27,7 @@ def _formats(context: click.Context, param: click.Parameter, value: bool) -> Non
 
     for source in sources():
         needs = f" (needs: pip install {source.needs})" if source.needs else ""
-        click.echo(f"{source.name:<18} {source.words}{needs}")
+        click.echo(f"{source.name:<18} {source.description}{needs}")
     context.exit()
 
 
@@ -108,12 +108,12 @@ def _imported(
 
 
 def _columns(maps: tuple[str, ...]) -> dict[str, str]:
-    from ..importers.mapping import TOLD
+    from ..importers.mapping import SCALAR_SIGNALS
 
     columns = {}
     for given in maps:
         ours, _, theirs = given.partition("=")
-        if not theirs or ours not in TOLD | {"step"}:
+        if not theirs or ours not in SCALAR_SIGNALS | {"step"}:
             raise UsageError(
                 f"--map {given}: write OURS=THEIRS, where OURS is step or a signal with a mean "
                 f"(`lldscope schema signals`), for example reward=train/reward_mean."
@@ -166,7 +166,7 @@ def _show(outcome: Outcome, as_json: bool) -> None:
     from ..core.terminal import plain
     from ..storage.json_files import to_json
 
-    found = outcome.found
+    found = outcome.findings
     if as_json:
         told: dict[str, Any] = {
             "schema": 1,

@@ -1,1 +1,1 @@
-"""Importers: logs of other people's trainers as runs that every face of lldscope can read."""
+"""Importers: logs of other people's trainers as runs that every command of lldscope can read."""

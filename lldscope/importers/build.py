@@ -21,14 +21,14 @@ from ..core.schema import SCHEMA_VERSION
 from ..core.version import __version__
 from ..storage import heartbeats, json_files, layout
 from .detect import Group, files_of, fingerprint, groups
-from .place import imported_before, put_in_place
+from .place import earlier_import, move_into_place
 from .rollouts import correct_rule
 from .run_writer import RunWriter
 from .source import Findings, ImportRequest, Rows, Scalars
 
-POLL_SECONDS = 2.0  # between looks at files that grow …
+POLL_SECONDS = 2.0  # between checks of files that grow
 MANY_STARTS = 20  # a run that is started more often is rare
-READ_SHARE = 10  # … and at least this many times what the last look took
+READ_SHARE = 10  # wait at least this many times as long as the last read took
 
 
 class NothingImported(LldscopeError):
@@ -45,18 +45,18 @@ class Outcome:
     steps: int = 0
     attempts: int = 0
     unchanged: bool = False
-    found: Findings = field(default_factory=Findings)
+    findings: Findings = field(default_factory=Findings)
 
 
 class Import:
     """One import; `build` makes the run, `follow` keeps up with sources that grow."""
 
     def __init__(
-        self, paths: Sequence[Path], run: Path, asked: ImportRequest, wanted: str | None
+        self, paths: Sequence[Path], run: Path, request: ImportRequest, wanted: str | None
     ) -> None:
-        self.paths, self.run, self.asked, self.wanted = list(paths), run, asked, wanted
-        self.found = Findings(asked)
-        self.groups = groups(paths, wanted, self.found)
+        self.paths, self.run, self.request, self.wanted = list(paths), run, request, wanted
+        self.findings = Findings(request)
+        self.groups = groups(paths, wanted, self.findings)
         self._writer: RunWriter
         self._taken: dict[str, int] = {}  # items of each format that are in the run …
         self._last: dict[str, Scalars | Rows] = {}  # … and the last of them
@@ -70,13 +70,13 @@ class Import:
     def build(self, advance: Callable[[int], None], *, live: bool = False) -> Outcome:
         """Import everything there is.
 
-        Raises NothingImported if that is nothing, RunExists if a run that was not imported lies
-        there.
+        Raises NothingImported if that is nothing, RunExists if the path holds a run
+        that was not imported.
         """
-        before = imported_before(self.run)
+        before = earlier_import(self.run)
         request = {
             "format": self.wanted,
-            "asked": asdict(self.asked),
+            "asked": asdict(self.request),
             "lldscope": __version__,
             "sources": [
                 {"path": str(path), "format": g.source.name, "hash": fingerprint(path)}
@@ -86,10 +86,10 @@ class Import:
         }
         if not live and before.get("imported", {}).get("request") == request:
             return self._outcome(unchanged=True)
-        self.found.advance = advance
+        self.findings.advance = advance
         place = self.run.with_name(f".{self.run.name}.{os.getpid()}{json_files.IN_PROGRESS}")
         shutil.rmtree(place, ignore_errors=True)
-        self._writer = RunWriter(place, self.found)
+        self._writer = RunWriter(place, self.findings)
         try:
             for group in self.groups:
                 self._take(group)
@@ -97,18 +97,18 @@ class Import:
             if not self._writer.rows:
                 raise NothingImported(self._nothing())
             self._describe(request, live)
-            put_in_place(place, self.run)
+            move_into_place(place, self.run)
         except BaseException:
             shutil.rmtree(place, ignore_errors=True)
             raise
         self._writer.run = self.run
         return self._outcome()
 
-    def follow(self, stop: Callable[[float], bool], tell: Callable[[Outcome], None]) -> None:
-        """Take up what is written from now on, until `stop` (told how long to wait) says so.
+    def follow(self, stop: Callable[[float], bool], on_update: Callable[[Outcome], None]) -> None:
+        """Import what is written from now on, until `stop(seconds to wait)` returns True.
 
         A file is read again from its start when it has changed, and what is in the run already is
-        passed over: so every format can be followed, at the cost of reading.
+        skipped: so every format can be followed, at the cost of reading it again.
         """
         self._writer.live = True
         sizes = self._sizes()
@@ -124,8 +124,8 @@ class Import:
                 self._writer.after = max(self._writer.attempts, default=0)
             sizes = now
             known = {p for g in self.groups for p in g.paths}
-            self.found = self._writer.found = Findings(self.asked)
-            fresh = groups(self.paths, self.wanted, self.found)
+            self.findings = self._writer.findings = Findings(self.request)
+            fresh = groups(self.paths, self.wanted, self.findings)
             self.groups = [
                 Group(g.source, [*(p for p in g.paths if p in known), *(set(g.paths) - known)])
                 for g in fresh
@@ -134,7 +134,7 @@ class Import:
                 self._take(group)
             self._writer.flush()
             self._beat(closed=False)
-            tell(self._outcome())
+            on_update(self._outcome())
             wait = max(POLL_SECONDS, READ_SHARE * (time.monotonic() - began))
 
     def close(self, reason: str) -> None:
@@ -152,12 +152,12 @@ class Import:
         """Items of a format that are not in the run yet."""
         name = group.source.name
         done, n, item = self._taken.get(name, 0), 0, None
-        for item in group.source.read(group.paths, self.found):
+        for item in group.source.read(group.paths, self.findings):
             n += 1
             if n > done:
-                self._writer.take(item)
+                self._writer.write(item)
             elif n == done and (more := _more(self._last[name], item)):
-                self._writer.take(more)
+                self._writer.write(more)
         self._taken[name] = max(n, done)
         if item is not None and n >= done:
             self._last[name] = item
@@ -180,15 +180,15 @@ class Import:
         finished, so that nobody takes it for stalled, and the reason says what is known."""
         run, writer = self._writer.run, self._writer
         now = time.time()
-        words = " and ".join(g.source.words for g in self.groups)
+        description = " and ".join(g.source.description for g in self.groups)
         rows = any(table in writer.rows for table in ("responses", "actions"))
         if len(writer.attempts) > MANY_STARTS:
-            self.found.note(
+            self.findings.note(
                 f"The steps go back {len(writer.attempts) - 1} times, more often than a run is "
                 "started again: several runs seem to have been written into one log at once, and "
                 "what stands of them is mixed. Import the log of each alone."
             )
-        rule = getattr(self.groups[-1].source, "rule", None) or correct_rule(self.asked)
+        rule = getattr(self.groups[-1].source, "rule", None) or correct_rule(self.request)
         first, last = writer.times or (None, None)
         self._info = {
             "schema": SCHEMA_VERSION,
@@ -196,7 +196,7 @@ class Import:
             "name": self.run.name,
             "created": first or now,
             "group": None,
-            "trainer": f"imported: {words}",
+            "trainer": f"imported: {description}",
             "config": None,
             "correct_rule": rule if rows else None,
             "world_size": 1,
@@ -206,9 +206,9 @@ class Import:
             "ended": None if live else last or now,
             "imported": {
                 "request": request,
-                "skipped": dict(self.found.skipped),
-                "unmapped": sorted(self.found.names),
-                "notes": list(self.found.notes),
+                "skipped": dict(self.findings.skipped),
+                "unmapped": sorted(self.findings.names),
+                "notes": list(self.findings.notes),
             },
         }
         if live:
@@ -218,24 +218,24 @@ class Import:
 
     def _nothing(self) -> str:
         if not self.groups:
-            looked = ", ".join(str(p) for p in self.paths[:3])
+            sources = ", ".join(str(p) for p in self.paths[:3])
             return (
-                f"Nothing was imported: {looked} has none of the known formats. `lldscope import "
+                f"Nothing was imported: {sources} has none of the known formats. `lldscope import "
                 "--formats` lists them, --format forces one."
             )
-        skipped = "; ".join(f"{n} × {why}" for why, n in self.found.skipped.items())
-        read = " and ".join(g.source.words for g in self.groups)
+        skipped = "; ".join(f"{n} × {why}" for why, n in self.findings.skipped.items())
+        read = " and ".join(g.source.description for g in self.groups)
         what = f"Nothing was imported: read as {read}, it holds no step."
-        return "\n".join([f"{what} {skipped}".rstrip(), *self.found.notes])
+        return "\n".join([f"{what} {skipped}".rstrip(), *self.findings.notes])
 
     def _outcome(self, unchanged: bool = False) -> Outcome:
         formats = {g.source.name: len(g.paths) for g in self.groups}
         if unchanged:
-            return Outcome(self.run, formats, {}, unchanged=True, found=self.found)
+            return Outcome(self.run, formats, {}, unchanged=True, findings=self.findings)
         writer = self._writer
         return Outcome(
             self.run, formats, dict(writer.rows), writer.steps, len(writer.attempts),
-            found=self.found,
+            findings=self.findings,
         )  # fmt: skip
 
 

@@ -14,8 +14,8 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
 
-from .reading import lines, without_colours
-from .source import Findings, Scalars, Starts
+from .reading import lines, strip_ansi
+from .source import AttemptCounter, Findings, Scalars
 
 LOOK_BYTES = 64 << 20  # a log begins with its configuration and the noise of start-up
 
@@ -28,28 +28,28 @@ _ENTRY = re.compile(rb"'([^']{1,200})': (?:np\.\w+\()?'?([-+\w.]+)'?\)?")
 
 class VerlConsole:
     name = "verl-console"
-    words = "console output of verl or Search-R1"
+    description = "console output of verl or Search-R1"
     needs = None
 
     def looks_like(self, path: Path, head: bytes) -> bool:
         return _anywhere(path, head, b"step:", _VERL_ANYWHERE)
 
-    def read(self, paths: Sequence[Path], found: Findings) -> Iterator[Scalars]:
-        starts = Starts()
+    def read(self, paths: Sequence[Path], findings: Findings) -> Iterator[Scalars]:
+        attempts_seen = AttemptCounter()
         for path in paths:
-            for line, ended in lines(path, found, b"step:"):
-                match = _VERL.search(without_colours(line))
+            for line, ended in lines(path, findings, b"step:"):
+                match = _VERL.search(strip_ansi(line))
                 if match is None:
                     continue
                 step = int(match[1])
-                values = _verl_values(match[2], ended, found)
+                values = _verl_values(match[2], ended, findings)
                 if step >= 2**31 or not values:
-                    found.skip("metric lines without a metric")
+                    findings.skip("metric lines without a metric")
                     continue
-                yield Scalars(step, values, attempt=starts.of(step, values))
+                yield Scalars(step, values, attempt=attempts_seen.of(step, values))
 
 
-def _verl_values(text: bytes, ended: bool, found: Findings) -> dict[str, float]:
+def _verl_values(text: bytes, ended: bool, findings: Findings) -> dict[str, float]:
     values: dict[str, float] = {}
     if b"np." in text:
         text = _NUMPY.sub(b"", text.replace(b"np.float64(", b""))
@@ -59,13 +59,13 @@ def _verl_values(text: bytes, ended: bool, found: Findings) -> dict[str, float]:
     entries = text.split(b" - ")
     if not ended and len(entries) > 1:
         entries.pop()  # its number may lack digits
-        found.skip("last metrics of a line that is half written")
+        findings.skip("last metrics of a line that is half written")
     for entry in entries:
         name, _, value = entry.rpartition(b":")
         try:
             values[_text(name)] = float(value)
         except ValueError:
-            found.skip("metrics whose value is no number")
+            findings.skip("metrics whose value is no number")
     values.pop("", None)
     return values
 
@@ -101,22 +101,22 @@ def _float(text: bytes) -> float | None:
 
 class TrlConsole:
     name = "trl-console"
-    words = "console output of TRL or another Hugging Face Trainer"
+    description = "console output of TRL or another Hugging Face Trainer"
     needs = None
 
     def looks_like(self, path: Path, head: bytes) -> bool:
         return _anywhere(path, head, b"'epoch':", _DICT)
 
-    def read(self, paths: Sequence[Path], found: Findings) -> Iterator[Scalars]:
-        """The step is the number of the printed dictionary, as the text does not tell it. Where the
-        epoch goes back the run was started again from a checkpoint, and counting with it."""
+    def read(self, paths: Sequence[Path], findings: Findings) -> Iterator[Scalars]:
+        """The step is the number of the printed dictionary, because the text does not hold it.
+        Where the epoch goes back, the run was resumed from a checkpoint; so does the count."""
         attempt, epochs = 1, list[float]()
         for path in paths:
-            for line, _ in lines(path, found, b"'epoch':"):
-                match = _DICT.search(without_colours(line))
-                values = _dict_values(match[0], found) if match else {}
+            for line, _ in lines(path, findings, b"'epoch':"):
+                match = _DICT.search(strip_ansi(line))
+                values = _dict_values(match[0], findings) if match else {}
                 if "epoch" not in values:
-                    found.skip("printed dictionaries that are cut")
+                    findings.skip("printed dictionaries that are cut")
                     continue
                 if "train_runtime" in values or any(n.startswith("eval_") for n in values):
                     continue  # the summary at the end, and evaluations
@@ -126,20 +126,20 @@ class TrlConsole:
                     del epochs[bisect_left(epochs, epoch) :]
                 epochs.append(epoch)
                 yield Scalars(len(epochs), values, attempt=attempt)
-        found.note(
-            "The text does not tell the steps: they are the printed lines, counted from 1. With "
+        findings.note(
+            "The text does not hold the steps: they are the printed lines, counted from 1. With "
             "logging_steps above 1, import trainer_state.json instead."
         )
 
 
-def _dict_values(text: bytes, found: Findings) -> dict[str, float]:
+def _dict_values(text: bytes, findings: Findings) -> dict[str, float]:
     values: dict[str, float] = {}
     for name, value in _ENTRY.findall(text):
-        told = _float(value)
-        if told is None:
-            found.skip("metrics whose value is no number")
+        parsed = _float(value)
+        if parsed is None:
+            findings.skip("metrics whose value is no number")
         else:
-            values[name.decode("utf-8", "replace")] = told
+            values[name.decode("utf-8", "replace")] = parsed
     return values
 
 
@@ -147,12 +147,12 @@ def _anywhere(path: Path, head: bytes, mark: bytes, pattern: re.Pattern[bytes]) 
     """Whether a line like this stands in the first LOOK_BYTES of a text."""
     if not head or b"\0" in head[:4096] or head.lstrip().startswith((b'{"', b"PAR1", b"{\n")):
         return False
-    if pattern.search(without_colours(head)):
+    if pattern.search(strip_ansi(head)):
         return True
     seen = 0
     for line, _ in lines(path, Findings()):
         seen += len(line)
-        if mark in line and pattern.search(without_colours(line)):
+        if mark in line and pattern.search(strip_ansi(line)):
             return True
         if seen > LOOK_BYTES:
             return False

@@ -1,4 +1,4 @@
-"""Which format each path has: found by looking, or forced."""
+"""Which format each path has: detected from its content, or forced."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..core.errors import LldscopeError, UsageError
-from .reading import first_object, head, in_order
+from .reading import first_object, head, natural_key
 from .source import HEAD_BYTES, Findings, Source, sources
 
 _BLOCK = 1 << 20
@@ -27,9 +27,9 @@ class Group:
         return sum(p.stat().st_size for path in self.paths for p in files_of(path))
 
 
-def groups(paths: Sequence[Path], wanted: str | None, found: Findings) -> list[Group]:
+def groups(paths: Sequence[Path], wanted: str | None, findings: Findings) -> list[Group]:
     """The paths by format, in the order of `sources`. A folder that no format claims as a whole is
-    looked through; what nobody claims is counted.
+    searched; files that no format claims are counted.
 
     Raises UsageError for a format that is not there, LldscopeError for a path that is not.
     """
@@ -43,7 +43,7 @@ def groups(paths: Sequence[Path], wanted: str | None, found: Findings) -> list[G
     for path in paths:
         if not path.exists():
             raise LldscopeError(f"{path} does not exist.")
-        for source, one in _claims(path, known, forced=wanted is not None, found=found):
+        for source, one in _claims(path, known, forced=wanted is not None, findings=findings):
             mine = claimed.setdefault(source.name, [])
             if one not in mine:
                 mine.append(one)
@@ -51,7 +51,7 @@ def groups(paths: Sequence[Path], wanted: str | None, found: Findings) -> list[G
 
 
 def _claims(
-    path: Path, known: list[Source], forced: bool, found: Findings
+    path: Path, known: list[Source], forced: bool, findings: Findings
 ) -> list[tuple[Source, Path]]:
     if forced and path.is_file():
         return [(known[0], path)]
@@ -60,15 +60,15 @@ def _claims(
         if source.looks_like(path, start):
             return [(source, path)]
     if not path.is_dir():
-        named = _with_step(start, found.asked.columns.get("step"))
+        named = _with_step(start, findings.request.columns.get("step"))
         if mine := [source for source in known if source.name == named]:
             return [(mine[0], path)]
-        found.skip("files of no known format")
+        findings.skip("files of no known format")
         return []
     if forced:
         return [(known[0], path)]
-    inside = sorted((p for p in path.iterdir() if not p.is_symlink()), key=in_order)
-    return [claim for p in inside for claim in _claims(p, known, forced, found)]
+    inside = sorted((p for p in path.iterdir() if not p.is_symlink()), key=natural_key)
+    return [claim for p in inside for claim in _claims(p, known, forced, findings)]
 
 
 def _with_step(start: bytes, step: str | None) -> str | None:

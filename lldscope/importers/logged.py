@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from ..core.errors import UsageError
-from .reading import in_order
-from .source import Findings, Scalars, Starts
+from .reading import natural_key
+from .source import AttemptCounter, Findings, Scalars
 
 # The trainer's own count of steps, where it logs one: Hugging Face's callbacks for W&B and Trackio
 # let the logger count its calls and put the step among the values, as OpenRLHF does.
@@ -27,9 +27,9 @@ _SHOWN = 20
 def joined(points: Iterable[tuple[str, float, int, float | None]]) -> Iterable[Scalars]:
     """Points (name, value, step, Unix time) in the order of writing; neighbours of one step are
     one answer."""
-    starts, now = Starts(), None
+    attempts_seen, now = AttemptCounter(), None
     for name, value, step, time in points:
-        attempt = starts.of(step, (name,))
+        attempt = attempts_seen.of(step, (name,))
         if now is None or (now.step, now.attempt) != (step, attempt):
             if now is not None:
                 yield now
@@ -39,33 +39,33 @@ def joined(points: Iterable[tuple[str, float, int, float | None]]) -> Iterable[S
         yield now
 
 
-class Calls:
+class LoggerCalls:
     """The calls of a logger, in the order in which it was called."""
 
-    def __init__(self, found: Findings) -> None:
-        self._found = found
-        self._starts = Starts()
+    def __init__(self, findings: Findings) -> None:
+        self._found = findings
+        self._attempts = AttemptCounter()
         self._own: int | None = None  # the trainer's step, last seen
 
     def record(self, row: Mapping[str, Any], step: Any, time: float | None) -> Scalars | None:
         """The numbers of one call, a row. `step` is the logger's own, for logs in which the trainer
-        has not told its step so far; afterwards rows without it belong to the one told last. None
+        has not logged its step so far; afterwards rows without it belong to its last step. None
         for a row without a number, and, counted, if there is no step."""
         values = {n: v for n, v in numbers(row, self._found).items() if not n.startswith("_")}
         if not values:
             return None
         name = next((name for name in STEPS if name in values), None)
         own = self._own if name is None else values[name]
-        whole = whole_step(step if own is None else own)
-        if whole is None:
+        count = as_step(step if own is None else own)
+        if count is None:
             self._found.skip("rows without a step")
             return None
         if name not in (None, _EVALUATED):
-            self._own = whole
-        return Scalars(whole, values, time, self._starts.of(whole, values))
+            self._own = count
+        return Scalars(count, values, time, self._attempts.of(count, values))
 
 
-def numbers(row: Mapping[str, Any], found: Findings, prefix: str = "") -> dict[str, float]:
+def numbers(row: Mapping[str, Any], findings: Findings, prefix: str = "") -> dict[str, float]:
     """The numbers of a row, those of nested rows under names joined by dots; NULL is left out."""
     taken: dict[str, float] = {}
     for name, value in row.items():
@@ -74,9 +74,9 @@ def numbers(row: Mapping[str, Any], found: Findings, prefix: str = "") -> dict[s
         if isinstance(value, int | float):  # True is 1
             taken[prefix + name] = float(value) if abs(value) < 1e308 else _huge(value)
         elif isinstance(value, Mapping) and "_type" not in value:
-            taken |= numbers(value, found, f"{prefix}{name}.")
+            taken |= numbers(value, findings, f"{prefix}{name}.")
         elif value is not None and not name.startswith("_"):
-            found.skip(_NO_NUMBER)
+            findings.skip(_NO_NUMBER)
     return taken
 
 
@@ -84,8 +84,8 @@ def _huge(value: float) -> float:
     return math.copysign(math.inf, value) if isinstance(value, int) else value
 
 
-def whole_step(value: Any) -> int | None:
-    """A step as loggers give it; None if it is none."""
+def as_step(value: Any) -> int | None:
+    """A step as loggers write it; None if it is not one."""
     try:
         number = float(value)
     except (TypeError, ValueError, OverflowError):
@@ -113,12 +113,14 @@ def chosen(wanted: str | None, runs: Mapping[str, str], where: Path) -> str | No
     raise UsageError(f"{where} holds {many} called {wanted}. It holds: {listed}.")
 
 
-def of_one_run(paths: Sequence[Path], found: Findings, run_of: Callable[[Path], str]) -> list[Path]:
+def of_one_run(
+    paths: Sequence[Path], findings: Findings, run_of: Callable[[Path], str]
+) -> list[Path]:
     """Those of the paths that belong to the run that is meant; `run_of` names a path's run.
 
     Raises UsageError as `chosen` does.
     """
     runs = {run: Path(run).name for run in map(run_of, paths)}
     where = Path(os.path.commonpath([path.absolute() for path in paths])) if paths else Path()
-    run = chosen(found.asked.run if len(runs) > 1 else None, runs, where)
-    return sorted((path for path in paths if run_of(path) == run), key=in_order)
+    run = chosen(findings.request.run if len(runs) > 1 else None, runs, where)
+    return sorted((path for path in paths if run_of(path) == run), key=natural_key)

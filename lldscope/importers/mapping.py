@@ -1,8 +1,8 @@
 """Which of our signals a foreign metric is; one line a name, whatever logger carried it.
 
-A metric that is something else than the signal it looks like keeps its own name, and `KEPT` says
-why. Where it is the same quantity by another estimator, the third column says which: it stands in
-the table `scalars` and among the notes of the import. Of several metrics of one log that mean one
+A metric that differs from the signal it resembles keeps its own name, and `NOT_MAPPED` says why.
+Where it is the same quantity by another estimator, the third column says which: it stands in the
+table `scalars` and among the notes of the import. Of several metrics of one log that mean one
 signal, the first here stands for it.
 
 Every name was found in the public source that stands above it, and nothing is here that no source
@@ -27,7 +27,9 @@ class Meaning:
 
 
 SIGNAL_NAMES = frozenset(SIGNALS.names)
-TOLD = frozenset(c.name for c in SIGNALS.columns if c.kind == "float")  # what a mean may stand for
+SCALAR_SIGNALS = frozenset(
+    c.name for c in SIGNALS.columns if c.kind == "float"
+)  # what a mean may stand for
 
 _SAMPLED = "mean −log π of the sampled tokens, not the entropy of the whole vocabulary"
 _WEIGHTED = "sampled: mean of −π/π_engine · log π, not the entropy of the whole vocabulary"
@@ -142,7 +144,7 @@ _ENGINES = "it is the KL between the engine that sampled and the trainer, not to
 _ABSOLUTE = "it is an absolute difference, and engine_gap is not"
 _ALL_TOKENS = "it is over the tokens of all responses, not of the correct ones"
 
-KEPT: dict[str, str] = {
+NOT_MAPPED: dict[str, str] = {
     # LLDS' fork of Search-R1 (c19a094), verl/workers/actor/dp_actor.py
     "actor/pos_avg_old_log_prob": _SHARES.format("≥ 0"),
     "actor/neg_avg_old_log_prob": _SHARES.format("< 0"),
@@ -182,15 +184,15 @@ KEPT: dict[str, str] = {
 def meaning(name: str) -> Meaning | None:
     """The signal that a foreign name stands for; None where it keeps its own name. `train/` before
     a name, as loggers of the Hugging Face Trainer put it, changes nothing."""
-    if why_kept(name):
+    if why_not_mapped(name):
         return None
     bare = name.removeprefix("train/")
-    found = MEANINGS.get(name) or MEANINGS.get(bare)
-    if found is None and bare in TOLD:
+    findings = MEANINGS.get(name) or MEANINGS.get(bare)
+    if findings is None and bare in SCALAR_SIGNALS:
         return Meaning(bare)
-    return found
+    return findings
 
 
-def why_kept(name: str) -> str | None:
+def why_not_mapped(name: str) -> str | None:
     """Why a metric that looks like a signal is not taken for it."""
-    return KEPT.get(name) or KEPT.get(name.removeprefix("train/"))
+    return NOT_MAPPED.get(name) or NOT_MAPPED.get(name.removeprefix("train/"))

@@ -12,16 +12,16 @@ import numpy as np
 import pyarrow as pa
 
 from ..core.schema import arrow_schema
-from .mapping import SIGNAL_NAMES, Meaning, meaning, why_kept
+from .mapping import SIGNAL_NAMES, Meaning, meaning, why_not_mapped
 from .source import Findings
 
-MOST_NAMES = 10_000  # of metrics; a log with more of them is none
-MOST_SETS = 1000  # of names of an entry that are remembered
+MAX_NAMES = 10_000  # of metrics; a log with more of them is none
+MAX_NAME_SETS = 1000  # of names of an entry that are remembered
 
 Names = tuple[str, ...]  # foreign ones, of one entry
 
 
-class Means:
+class ScalarBuffer:
     """What waits to be written."""
 
     def __init__(self) -> None:
@@ -33,23 +33,23 @@ class Means:
     def attempts(self) -> set[int]:
         return {attempt for attempt, _ in self._waiting}
 
-    def take(self, attempt: int, step: int, values: dict[str, float], found: Findings) -> int:
+    def take(self, attempt: int, step: int, values: dict[str, float], findings: Findings) -> int:
         """One entry of a log; how many of its values were taken."""
         if not values.keys() <= self._seen:
-            values = self._of_seen(values, found)
+            values = self._of_seen(values, findings)
         if values:
             steps, waiting = self._waiting.setdefault((attempt, tuple(values)), ([], []))
             steps.append(step)
             waiting += values.values()
         return len(values)
 
-    def tables(self, attempt: int, found: Findings) -> list[pa.Table]:
+    def tables(self, attempt: int, findings: Findings) -> list[pa.Table]:
         """What waits of an attempt, as rows of `scalars` in one table; none if nothing does."""
         schema = arrow_schema("scalars")
         tables = []
         for names in [names for a, names in self._waiting if a == attempt]:
             steps, values = self._waiting.pop((attempt, names))
-            ours, estimators = zip(*self._named(names, found), strict=True)
+            ours, estimators = zip(*self._named(names, findings), strict=True)
             of_names = np.tile(np.arange(len(names)), len(steps))
             columns = {
                 "step": pa.array(np.repeat(steps, len(names))),
@@ -62,23 +62,23 @@ class Means:
             tables.append(pa.table([columns[n] for n in schema.names], schema.names).cast(schema))
         return [pa.concat_tables(tables)] if tables else []
 
-    def _of_seen(self, values: dict[str, float], found: Findings) -> dict[str, float]:
+    def _of_seen(self, values: dict[str, float], findings: Findings) -> dict[str, float]:
         """Values without those of names that come when there are MOST_NAMES."""
         fresh = [name for name in values if name not in self._seen]
-        self._seen.update(islice(fresh, MOST_NAMES - len(self._seen)))
-        told = {name: value for name, value in values.items() if name in self._seen}
-        if len(told) < len(values):
-            reason = f"values of metrics beyond the first {MOST_NAMES:,}"
-            found.skip(reason, len(values) - len(told))
-        return told
+        self._seen.update(islice(fresh, MAX_NAMES - len(self._seen)))
+        accepted = {name: value for name, value in values.items() if name in self._seen}
+        if len(accepted) < len(values):
+            reason = f"values of metrics beyond the first {MAX_NAMES:,}"
+            findings.skip(reason, len(values) - len(accepted))
+        return accepted
 
-    def _named(self, names: Names, found: Findings) -> list[tuple[str, str | None]]:
+    def _named(self, names: Names, findings: Findings) -> list[tuple[str, str | None]]:
         """Our name and the estimator of each. Of several that mean one signal the first in
         `mapping` stands for it, and the others keep their own."""
         if (known := self._ours.get(names)) is not None:
             return known
-        asked = {foreign: ours for ours, foreign in found.asked.columns.items()}
-        meant = {n: Meaning(asked[n]) if n in asked else meaning(n) for n in names}
+        request = {foreign: ours for ours, foreign in findings.request.columns.items()}
+        meant = {n: Meaning(request[n]) if n in request else meaning(n) for n in names}
         taken: dict[str, str] = {}
         for name in sorted(names, key=lambda n: meant[n].rank if meant[n] else 0):  # type: ignore
             if (m := meant[name]) is not None:
@@ -89,15 +89,15 @@ class Means:
             if m is not None and taken[m.signal] == name:
                 result.append((m.signal, m.estimator))
                 if m.estimator:
-                    found.note(f"{name} stands for {m.signal}: {m.estimator}.")
+                    findings.note(f"{name} stands for {m.signal}: {m.estimator}.")
                 continue
-            # A name of ours that means something else must not be taken for the signal.
+            # A signal's name on something else must not be mistaken for the signal.
             ours = f"log/{name}" if name in SIGNAL_NAMES else name
             result.append((ours, None))
-            found.unmapped(name)
-            if why := why_kept(name):
-                found.note(f"{name} keeps its name: {why}.")
-        if len(self._ours) >= MOST_SETS:
+            findings.unmapped(name)
+            if why := why_not_mapped(name):
+                findings.note(f"{name} keeps its name: {why}.")
+        if len(self._ours) >= MAX_NAME_SETS:
             self._ours.clear()
         self._ours[names] = result
         return result

@@ -9,8 +9,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from .reading import first_object, number, objects, whole
-from .source import Findings, Scalars, Starts
+from .reading import as_step, first_object, number, objects
+from .source import AttemptCounter, Findings, Scalars
 
 STEPS = ("step", "_step", "global_step", "progress/batch", "iteration")
 TIMES = ("time", "timestamp", "_timestamp")
@@ -20,7 +20,7 @@ _LONG = 200  # characters; texts beyond it are rollouts, not names
 
 class TrainerState:
     name = "trainer-state"
-    words = "trainer_state.json of TRL or another Hugging Face Trainer"
+    description = "trainer_state.json of TRL or another Hugging Face Trainer"
     needs = None
 
     def looks_like(self, path: Path, head: bytes) -> bool:
@@ -28,22 +28,24 @@ class TrainerState:
             path.name == "trainer_state.json" or b'"log_history"' in head
         )
 
-    def read(self, paths: Sequence[Path], found: Findings) -> Iterator[Scalars]:
-        starts = Starts()
+    def read(self, paths: Sequence[Path], findings: Findings) -> Iterator[Scalars]:
+        attempts_seen = AttemptCounter()
         for path in paths:
             try:
                 text = path.read_bytes()
-                found.advance(len(text))
+                findings.advance(len(text))
                 entries = json.loads(text)["log_history"]
             except (OSError, ValueError, KeyError, TypeError, RecursionError):
-                found.skip("files that are no trainer_state.json, or half of one")
+                findings.skip("files that are no trainer_state.json, or half of one")
                 continue
             for entry in entries if isinstance(entries, list) else ():
-                step = whole(entry.get("step")) if isinstance(entry, dict) else None
+                step = as_step(entry.get("step")) if isinstance(entry, dict) else None
                 if step is None:
-                    found.skip("entries without a step")
-                elif _SUMMARY not in entry and (values := numbers(entry, found, {"step", "epoch"})):
-                    yield Scalars(step, values, attempt=starts.of(step, values))
+                    findings.skip("entries without a step")
+                elif _SUMMARY not in entry and (
+                    values := numbers(entry, findings, {"step", "epoch"})
+                ):
+                    yield Scalars(step, values, attempt=attempts_seen.of(step, values))
 
 
 class MetricLines:
@@ -54,7 +56,7 @@ class MetricLines:
     """
 
     name = "metric-lines"
-    words = "metrics, one JSON object a step (verl's file logger, prime-rl, Tinker, your own)"
+    description = "metrics, one JSON object a step (verl's file logger, prime-rl, Tinker, your own)"
     needs = None
 
     def looks_like(self, path: Path, head: bytes) -> bool:
@@ -68,25 +70,27 @@ class MetricLines:
             and not {"output", "completion", "response"} & first.keys()
         )
 
-    def read(self, paths: Sequence[Path], found: Findings) -> Iterator[Scalars]:
-        column = found.asked.columns.get("step")
+    def read(self, paths: Sequence[Path], findings: Findings) -> Iterator[Scalars]:
+        column = findings.request.columns.get("step")
         for path in paths:
-            starts = Starts()  # a run's files stand beside each other: trainer, orchestrator
-            for entry in objects(path, found):
-                told = step_of(entry, column)
-                if told is None:
-                    found.skip("lines without a step")
+            attempts_seen = (
+                AttemptCounter()
+            )  # a run's files stand beside each other: trainer, orchestrator
+            for entry in objects(path, findings):
+                found = step_of(entry, column)
+                if found is None:
+                    findings.skip("lines without a step")
                     continue
-                key, step = told
+                key, step = found
                 data = entry["data"] if isinstance(entry.get("data"), dict) else entry
-                if values := numbers(data, found, {key, *TIMES}):
-                    yield Scalars(step, values, time_of(entry), starts.of(step, values))
+                if values := numbers(data, findings, {key, *TIMES}):
+                    yield Scalars(step, values, time_of(entry), attempts_seen.of(step, values))
 
 
 def step_of(entry: Mapping[str, Any], column: str | None) -> tuple[str, int] | None:
-    """The key that tells the step, and the step."""
+    """The key that holds the step, and the step."""
     for key in STEPS if column is None else (column,):
-        if key in entry and (step := whole(entry[key])) is not None:
+        if key in entry and (step := as_step(entry[key])) is not None:
             return key, step
     return None
 
@@ -94,14 +98,14 @@ def step_of(entry: Mapping[str, Any], column: str | None) -> tuple[str, int] | N
 def time_of(entry: Mapping[str, Any]) -> float | None:
     """Unix time of an entry; None where it has none, or seconds since something else."""
     for key in TIMES:
-        told = number(entry[key]) if key in entry else None
-        if told is not None and 1e9 < told < 1e11:
-            return told
+        seconds = number(entry[key]) if key in entry else None
+        if seconds is not None and 1e9 < seconds < 1e11:
+            return seconds
     return None
 
 
 def numbers(
-    entry: Mapping[str, Any], found: Findings, without: set[str], above: str = ""
+    entry: Mapping[str, Any], findings: Findings, without: set[str], above: str = ""
 ) -> dict[str, float]:
     """The numbers of an entry, nested ones with their path as name; NaN and Inf may be words."""
     if not above and (kinds := set(map(type, entry.values()))) <= {int, float}:  # most, and fast
@@ -116,9 +120,9 @@ def numbers(
         if name in without or value is None or isinstance(value, bool):
             continue
         if isinstance(value, dict):
-            values |= numbers(value, found, set(), f"{above}{name}/")
-        elif (told := number(value)) is not None:
-            values[above + name] = told
+            values |= numbers(value, findings, set(), f"{above}{name}/")
+        elif (parsed := number(value)) is not None:
+            values[above + name] = parsed
         else:
-            found.skip("metrics whose value is no number")
+            findings.skip("metrics whose value is no number")
     return values

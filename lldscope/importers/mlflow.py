@@ -14,7 +14,7 @@ from heapq import merge
 from pathlib import Path
 from typing import BinaryIO
 
-from .logged import chosen, joined, whole_step
+from .logged import as_step, chosen, joined
 from .source import Findings, Rows, Scalars
 from .sqlite import MAGIC, opened, rows, tables
 
@@ -26,36 +26,36 @@ Point = tuple[str, float, int, float | None]
 
 class MlflowDatabase:
     name = "mlflow"
-    words = "MLflow's SQLite database (mlflow.db), metrics of one run"
+    description = "MLflow's SQLite database (mlflow.db), metrics of one run"
     needs = None
 
     def looks_like(self, path: Path, head: bytes) -> bool:
         columns = {"key", "value", "timestamp", "step", "is_nan", "run_uuid"}
         return head.startswith(MAGIC) and columns <= tables(path).get("metrics", set())
 
-    def read(self, paths: Sequence[Path], found: Findings) -> Iterator[Scalars | Rows]:
+    def read(self, paths: Sequence[Path], findings: Findings) -> Iterator[Scalars | Rows]:
         for path in paths:
             if not self.looks_like(path, MAGIC):  # as when the format was forced
-                found.skip("files that are no database of MLflow")
+                findings.skip("files that are no database of MLflow")
                 continue
             with opened(path) as connection:
-                yield from joined(self._points(path, connection, found))
+                yield from joined(self._points(path, connection, findings))
 
     def _points(
-        self, path: Path, connection: sqlite3.Connection, found: Findings
+        self, path: Path, connection: sqlite3.Connection, findings: Findings
     ) -> Iterator[Point]:
         query = "SELECT run_uuid, name FROM runs WHERE lifecycle_stage = 'active'"
         runs = {run: name or run for run, name in connection.execute(query)}
-        run = chosen(found.asked.run, runs, path)
+        run = chosen(findings.request.run, runs, path)
         select = (
             "SELECT run_uuid, key, value, step, timestamp, is_nan FROM metrics NOT INDEXED WHERE 1"
         )
-        for of, key, value, step, time, is_nan in rows(connection, select, "metrics", found):
+        for of, key, value, step, time, is_nan in rows(connection, select, "metrics", findings):
             if of != run:
                 continue
-            step = whole_step(step)
+            step = as_step(step)
             if step is None or not isinstance(value, int | float):
-                found.skip("rows without a step or a number")
+                findings.skip("rows without a step or a number")
                 continue
             value = math.copysign(math.inf, value) if abs(value) >= _INFINITE else float(value)
             seconds = time / 1000 if isinstance(time, int) else None
@@ -64,24 +64,26 @@ class MlflowDatabase:
 
 class MlflowFiles:
     name = "mlflow-files"
-    words = "MLflow's file store (mlruns, an experiment or a run of it), metrics of one run"
+    description = "MLflow's file store (mlruns, an experiment or a run of it), metrics of one run"
     needs = None
 
     def looks_like(self, path: Path, head: bytes) -> bool:
         return path.is_dir() and bool(_runs(path))
 
-    def read(self, paths: Sequence[Path], found: Findings) -> Iterator[Scalars | Rows]:
+    def read(self, paths: Sequence[Path], findings: Findings) -> Iterator[Scalars | Rows]:
         for path in paths:
             folders = {folder.name: folder for folder in _runs(path)}
-            run = chosen(found.asked.run, {i: _name(folder) for i, folder in folders.items()}, path)
+            run = chosen(
+                findings.request.run, {i: _name(folder) for i, folder in folders.items()}, path
+            )
             if run is not None:
-                yield from joined(_merged(folders[run] / "metrics", found))
+                yield from joined(_merged(folders[run] / "metrics", findings))
 
 
 def _runs(path: Path) -> list[Path]:
     """The folders of runs: of a run, an experiment, or all experiments."""
-    found = (m.parent for depth in ("", "*/", "*/*/") for m in path.glob(f"{depth}meta.yaml"))
-    return [folder for folder in found if (folder / "metrics").is_dir()]
+    findings = (m.parent for depth in ("", "*/", "*/*/") for m in path.glob(f"{depth}meta.yaml"))
+    return [folder for folder in findings if (folder / "metrics").is_dir()]
 
 
 def _name(folder: Path) -> str:
@@ -92,32 +94,34 @@ def _name(folder: Path) -> str:
     return text.strip() or folder.name
 
 
-def _merged(folder: Path, found: Findings) -> Iterator[Point]:
+def _merged(folder: Path, findings: Findings) -> Iterator[Point]:
     """Points of all metrics in the order in which they were written."""
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     if len(files) > _MOST_FILES:
-        found.skip(f"metrics after the first {_MOST_FILES}", len(files) - _MOST_FILES)
+        findings.skip(f"metrics after the first {_MOST_FILES}", len(files) - _MOST_FILES)
     with ExitStack() as stack:
         lines = [
-            _lines(path.relative_to(folder).as_posix(), stack.enter_context(path.open("rb")), found)
+            _lines(
+                path.relative_to(folder).as_posix(), stack.enter_context(path.open("rb")), findings
+            )
             for path in files[:_MOST_FILES]
         ]
         yield from merge(*lines, key=lambda point: point[3] or 0.0)
 
 
-def _lines(name: str, file: BinaryIO, found: Findings) -> Iterator[Point]:
+def _lines(name: str, file: BinaryIO, findings: Findings) -> Iterator[Point]:
     for line in file:
-        found.advance(len(line))
-        words = line.split()
+        findings.advance(len(line))
+        description = line.split()
         try:
             if not line.endswith(b"\n"):
-                found.skip("lines that were not finished")
+                findings.skip("lines that were not finished")
                 continue
-            time, value = int(words[0]) / 1000, float(words[1])
-            step = whole_step(words[2]) if len(words) > 2 else 0
+            time, value = int(description[0]) / 1000, float(description[1])
+            step = as_step(description[2]) if len(description) > 2 else 0
         except (ValueError, IndexError, OverflowError):
             step = None
         if step is None:
-            found.skip("lines that are no metric of MLflow")
+            findings.skip("lines that are no metric of MLflow")
         else:
             yield name, value, step, time

@@ -16,15 +16,15 @@ from .source import Findings, Scalars
 
 class Pickle:
     name = "pickle"
-    words = "pickles (SkyRL's batches, checkpoints), which are passed over"
+    description = "pickles (SkyRL's batches, checkpoints), which are skipped"
     needs = None
 
     def looks_like(self, path: Path, head: bytes) -> bool:
         return path.suffix in (".pt", ".pth", ".pkl", ".pickle") and not is_dump(head)
 
-    def read(self, paths: Sequence[Path], found: Findings) -> Iterator[Scalars]:
-        found.skip("pickles, which are not loaded", len(paths))
-        found.note(
+    def read(self, paths: Sequence[Path], findings: Findings) -> Iterator[Scalars]:
+        findings.skip("pickles, which are not loaded", len(paths))
+        findings.note(
             f"{paths[0]} is a pickle: to load it would run code that is in it. Where you trust it, "
             "write train_data_step<N>.jsonl with the trainer's own environment, one rollout a "
             "line: token_ids and token_loss_mask (lists as long as the sequence), rewards, "

@@ -1,4 +1,4 @@
-"""Where an imported run goes: over an earlier import of it, and over nothing else."""
+"""Where an imported run goes: it replaces an earlier import, and nothing else."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..core.errors import RunExists
 from ..storage import layout
 
 
-def imported_before(run: Path) -> dict[str, Any]:
+def earlier_import(run: Path) -> dict[str, Any]:
     """run.json of an earlier import. Raises RunExists for whatever else is at the place."""
     if not run.exists() or (run.is_dir() and not any(run.iterdir())):
         return {}
@@ -25,8 +25,8 @@ def imported_before(run: Path) -> dict[str, Any]:
     return info
 
 
-def put_in_place(new: Path, place: Path) -> None:
-    """Move a complete run to its place; an earlier import that lies there goes."""
+def move_into_place(new: Path, place: Path) -> None:
+    """Move a complete run to its place; an earlier import there is removed."""
     old = place.with_name(f"{new.name}.old")
     if place.exists():
         os.replace(place, old)

@@ -14,7 +14,7 @@ import orjson
 from .source import Findings
 
 _BLOCK = 1 << 20
-MOST_LINE = 64 << 20  # bytes; a rollout with its token ids has some hundred KB
+MAX_LINE = 64 << 20  # bytes; a rollout with its token ids has some hundred KB
 _ESCAPES = re.compile(rb"\x1b(\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(\x07|\x1b\\)?|.)?")
 
 
@@ -34,25 +34,25 @@ def head(path: Path, size: int) -> bytes:
         return b""
 
 
-def lines(path: Path, found: Findings, mark: bytes = b"") -> Iterator[tuple[bytes, bool]]:
+def lines(path: Path, findings: Findings, mark: bytes = b"") -> Iterator[tuple[bytes, bool]]:
     """The lines of a file that hold `mark`, without their ends, and whether each has ended: the
-    last one may be half written. A line that is longer than any log's is passed over and
+    last one may be half written. A line that is longer than any log's is skipped and
     counted."""
     rest, tail = b"", b""
     try:
         with open_file(path) as file:
             while block := file.read(_BLOCK):
-                found.advance(len(block))
-                whole = (rest + block).split(b"\n")
-                rest = whole.pop()
-                if len(rest) > MOST_LINE:
-                    found.skip(f"stretches of more than {MOST_LINE >> 20} MB without a line end")
+                findings.advance(len(block))
+                as_step = (rest + block).split(b"\n")
+                rest = as_step.pop()
+                if len(rest) > MAX_LINE:
+                    findings.skip(f"stretches of more than {MAX_LINE >> 20} MB without a line end")
                     rest = b""
-                for line in [line for line in whole if mark in line]:
+                for line in [line for line in as_step if mark in line]:
                     yield line, True
             tail = rest
     except (OSError, EOFError) as error:
-        found.skip(f"files that cannot be read to their end ({_words(error)})")
+        findings.skip(f"files that cannot be read to their end ({_words(error)})")
         tail = rest
     if tail and mark in tail:
         yield tail, False
@@ -62,18 +62,20 @@ def _words(error: Exception) -> str:
     return getattr(error, "strerror", None) or str(error) or type(error).__name__
 
 
-def objects(path: Path, found: Findings) -> Iterator[dict[str, Any]]:
+def objects(path: Path, findings: Findings) -> Iterator[dict[str, Any]]:
     """The objects of a .jsonl file, whatever else is in it."""
-    for line, ended in lines(path, found):
+    for line, ended in lines(path, findings):
         try:
             value = _json(line) if line.strip() else None
         except (ValueError, RecursionError):
-            found.skip("lines that are not JSON" if ended else "last lines that are half written")
+            findings.skip(
+                "lines that are not JSON" if ended else "last lines that are half written"
+            )
             continue
         if isinstance(value, dict):
             yield value
         elif value is not None:
-            found.skip("lines that are no JSON object")
+            findings.skip("lines that are no JSON object")
 
 
 def _json(text: bytes) -> Any:
@@ -107,7 +109,7 @@ def first_keys(start: bytes) -> frozenset[str]:
     return frozenset(key.decode() for key in re.findall(rb'"([A-Za-z_]{1,40})"\s*:', line))
 
 
-def without_colours(line: bytes) -> bytes:
+def strip_ansi(line: bytes) -> bytes:
     """A line of terminal output without what would colour or move it."""
     return _ESCAPES.sub(b"", line) if b"\x1b" in line else line
 
@@ -127,14 +129,14 @@ def number(value: Any) -> float | None:
         return None
 
 
-def whole(value: Any) -> int | None:
+def as_step(value: Any) -> int | None:
     """A step of a log as an int; None if it is none."""
-    found = number(value)
-    if found is None or not 0 <= found < 2**31 or found != int(found):
+    findings = number(value)
+    if findings is None or not 0 <= findings < 2**31 or findings != int(findings):
         return None
-    return int(found)
+    return int(findings)
 
 
-def in_order(path: Path) -> list[Any]:
+def natural_key(path: Path) -> list[Any]:
     """Sorts file names as people count: step 2 before step 10."""
     return [int(s) if s.isdigit() else s for s in re.split(r"(\d+)", str(path))]

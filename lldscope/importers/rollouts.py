@@ -17,11 +17,11 @@ from typing import Any
 
 from ..core.errors import UsageError
 from ..recording.episodes import Turn, exact_match, golden_answers, has_tags, parse, short_hash
-from .reading import first_keys, first_object, in_order, number, objects, whole
+from .reading import as_step, first_keys, first_object, natural_key, number, objects
 from .source import Findings, ImportRequest, Rows
 
 BATCH = 2000  # rollouts in a piece, at most …
-MOST_CHARACTERS = 16 << 20  # … and about so much of their text
+MAX_CHARACTERS = 16 << 20  # … and about so much of their text
 _GOLDEN = ("gts", "golden_answers", "ground_truth", "target", "answer", "solution", "label")
 _SHOWN = 20  # folders in a message
 _NO_REWARD = {"step", "prompt", "completion", "advantage"}
@@ -30,8 +30,8 @@ _NO_REWARD = {"step", "prompt", "completion", "advantage"}
 class Batch:
     """Rollouts on their way into rows of `responses` and `actions`, a piece of a step at a time."""
 
-    def __init__(self, asked: ImportRequest) -> None:
-        self.asked = asked
+    def __init__(self, request: ImportRequest) -> None:
+        self.request = request
         self.step = -1
         self._ids: dict[int, int] = {}  # step → rollouts so far
         self._groups: dict[str, int] = {}  # of the step under way
@@ -44,7 +44,7 @@ class Batch:
         self, step: int, prompt: str, output: str, group: str, row: Mapping[str, Any], **known: Any
     ) -> Iterator[Rows]:
         """One rollout; `row` may hold golden answers and a verdict. Gives what is complete."""
-        full = len(self._responses) >= BATCH or self._characters >= MOST_CHARACTERS
+        full = len(self._responses) >= BATCH or self._characters >= MAX_CHARACTERS
         if step != self.step or full:
             yield from self.flush()
         self._characters += len(prompt) + len(output)
@@ -54,7 +54,7 @@ class Batch:
         self._tags = self._tags or has_tags(output) or has_tags(prompt)
         episode = parse(output) if self._tags else None
         turns = episode.turns if episode else (Turn("text"),)
-        told: dict[str, Any] = episode.columns() if episode else {"n_actions": 1}
+        columns: dict[str, Any] = episode.columns() if episode else {"n_actions": 1}
         stamp = {"step": step, "response_id": response_id}
         self._responses.append(
             stamp
@@ -67,7 +67,7 @@ class Batch:
                 ),
                 "text": prompt + output,
             }
-            | told
+            | columns
             | known
         )
         for index, turn in enumerate(turns):
@@ -89,12 +89,12 @@ class Batch:
         self._characters = 0
 
     def _correct(self, reward: Any, answer: str | None, row: Mapping[str, Any]) -> bool | None:
-        told = row.get("acc")
-        if not self.asked.exact_match and isinstance(told, bool):
-            return told
-        if not self.asked.exact_match and number(told) in (0.0, 1.0):
-            return number(told) == 1.0
-        return verdict(self.asked, reward, answer, golden_of(row))
+        accuracy = row.get("acc")
+        if not self.request.exact_match and isinstance(accuracy, bool):
+            return accuracy
+        if not self.request.exact_match and number(accuracy) in (0.0, 1.0):
+            return number(accuracy) == 1.0
+        return verdict(self.request, reward, answer, golden_of(row))
 
 
 def _names(rows: list[dict[str, Any]]) -> list[str]:
@@ -111,26 +111,26 @@ def golden_of(row: Mapping[str, Any]) -> Any:
 
 
 def verdict(
-    asked: ImportRequest, reward: float | None, answer: str | None, golden: Any
+    request: ImportRequest, reward: float | None, answer: str | None, golden: Any
 ) -> bool | None:
-    """Whether a rollout is correct, by the rule that was asked for; None if nobody can tell."""
-    if asked.exact_match:
+    """Whether a rollout is correct, by the rule of the import; None if that cannot be known."""
+    if request.exact_match:
         return None if golden is None else exact_match(answer, golden_answers(golden))
-    return None if reward is None or reward != reward else reward >= asked.correct_from
+    return None if reward is None or reward != reward else reward >= request.correct_from
 
 
-def correct_rule(asked: ImportRequest) -> str:
+def correct_rule(request: ImportRequest) -> str:
     """The rule of `correct` in words, for run.json."""
-    if asked.exact_match:
+    if request.exact_match:
         return "exact match of the last <answer> with a golden answer of the log"
     return (
-        f"the log's own verdict (acc) where it has one, otherwise reward ≥ {asked.correct_from:g}"
+        f"the log's own verdict (acc) where it has one, otherwise reward ≥ {request.correct_from:g}"
     )
 
 
 class VerlRollouts:
     name = "verl-rollouts"
-    words = "verl's rollout dumps (rollout_data_dir)"
+    description = "verl's rollout dumps (rollout_data_dir)"
     needs = None
 
     def looks_like(self, path: Path, head: bytes) -> bool:
@@ -139,14 +139,14 @@ class VerlRollouts:
         # The first rollout is longer than what can be seen of it.
         return head.lstrip().startswith(b'{"input":') or {"input", "output"} <= first_keys(head)
 
-    def read(self, paths: Sequence[Path], found: Findings) -> Iterator[Rows]:
+    def read(self, paths: Sequence[Path], findings: Findings) -> Iterator[Rows]:
         _refuse_folders(paths)
-        batch = Batch(found.asked)
-        for path in sorted(paths, key=in_order):
-            for row in objects(path, found):
-                step, prompt, output = whole(row.get("step")), row.get("input"), row.get("output")
+        batch = Batch(findings.request)
+        for path in sorted(paths, key=natural_key):
+            for row in objects(path, findings):
+                step, prompt, output = as_step(row.get("step")), row.get("input"), row.get("output")
                 if step is None or not isinstance(prompt, str) or not isinstance(output, str):
-                    found.skip("rollouts without a step, input or output")
+                    findings.skip("rollouts without a step, input or output")
                     continue
                 uid = row.get("uid")
                 group = uid.rsplit("_", 2)[0] if isinstance(uid, str) else prompt
@@ -158,51 +158,51 @@ class VerlRollouts:
 
 def _refuse_folders(paths: Sequence[Path]) -> None:
     """Raises UsageError for dumps of several folders: training and validation look alike."""
-    folders = sorted({path.parent.absolute() for path in paths}, key=in_order)
+    folders = sorted({path.parent.absolute() for path in paths}, key=natural_key)
     if len(folders) > 1:
         where = Path(os.path.commonpath(folders))
         names = [str(folder.relative_to(where)) for folder in folders]
         listed = ", ".join([*names[:_SHOWN], "…"] if len(names) > _SHOWN else names)
         raise UsageError(
             f"{where} holds verl's rollouts in {len(folders)} folders: {listed}. Those of training "
-            "and of validation look alike: give the one of training alone, which is that of "
+            "and of validation look alike: name only the folder of training, which is "
             "trainer.rollout_data_dir."
         )
 
 
 class TrlCompletions:
     name = "trl-completions"
-    words = "TRL's completions (log_completions)"
+    description = "TRL's completions (log_completions)"
     needs = None
 
     def looks_like(self, path: Path, head: bytes) -> bool:
         return path.name.startswith("completions") and head.startswith(b"PAR1")
 
-    def read(self, paths: Sequence[Path], found: Findings) -> Iterator[Rows]:
+    def read(self, paths: Sequence[Path], findings: Findings) -> Iterator[Rows]:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        batch = Batch(found.asked)
-        for path in sorted(paths, key=in_order):
+        batch = Batch(findings.request)
+        for path in sorted(paths, key=natural_key):
             try:
                 for piece in pq.ParquetFile(path).iter_batches(BATCH):
                     for row in piece.to_pylist():
-                        yield from self._rollout(row, batch, found)
-                found.advance(path.stat().st_size)
+                        yield from self._rollout(row, batch, findings)
+                findings.advance(path.stat().st_size)
             except (OSError, pa.ArrowException):
-                found.skip("Parquet files that cannot be read")
+                findings.skip("Parquet files that cannot be read")
         yield from batch.flush()
-        found.note(
+        findings.note(
             "The reward of a TRL completion is the sum of its columns of decimal numbers: the "
             "reward functions. Their weights are not in the file."
         )
 
-    def _rollout(self, row: dict[str, Any], batch: Batch, found: Findings) -> Iterator[Rows]:
-        step = whole(row.get("step"))
+    def _rollout(self, row: dict[str, Any], batch: Batch, findings: Findings) -> Iterator[Rows]:
+        step = as_step(row.get("step"))
         if step is None or row.get("completion") is None:
-            found.skip("completions without a step or text")
+            findings.skip("completions without a step or text")
             return
-        prompt, output = said(row.get("prompt")), said(row["completion"])
+        prompt, output = as_text(row.get("prompt")), as_text(row["completion"])
         rewards = [v for n, v in row.items() if n not in _NO_REWARD and _is_reward(v)]
         yield from batch.add(
             step, prompt, output, prompt, row,
@@ -214,7 +214,7 @@ def _is_reward(value: Any) -> bool:
     return isinstance(value, float)
 
 
-def said(value: Any) -> str:
+def as_text(value: Any) -> str:
     """A prompt or completion as text: a string, or the messages of a conversation."""
     if isinstance(value, str):
         return value

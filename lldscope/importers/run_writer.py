@@ -1,6 +1,6 @@
 """Items of the sources → parts of a run directory.
 
-A mean that somebody else computed becomes a row of `scalars` (`means`). Every step that is heard of
+A mean that a trainer logged becomes a row of `scalars` (`means`). Every step that any item mentions
 becomes a row of `steps`, with the sums over those of its rollouts that were imported: that is what
 a step consists of for the views.
 """
@@ -18,33 +18,35 @@ from ..recording.buffers import to_arrow
 from ..storage import heartbeats
 from ..storage.manifest import MANIFEST_DIR, PartName, manifest_path
 from ..storage.part_file import seal, write_part
-from .means import Means
+from .means import ScalarBuffer
 from .source import Findings, Rows, Scalars
 
-PIECE = 200_000  # values of a table in memory before they become a part …
-CHARACTERS = 64  # … where so much of a rollout's text counts as one
+PIECE = 200_000  # buffered values after which a part is written
+CHARACTERS = 64  # of a rollout's text that count as one value
 
 
 class RunWriter:
     """Writes the rows of one run. Means come before rows, which belong to their attempts."""
 
-    def __init__(self, run: Path, found: Findings) -> None:
-        self.run, self.found = run, found
+    def __init__(self, run: Path, findings: Findings) -> None:
+        self.run, self.findings = run, findings
         self.rows: Counter[str] = Counter()  # by table
         self.times: tuple[float, float] | None = None
-        self.first_steps: dict[int, int] = {}  # of each attempt, as the means tell
+        self.first_steps: dict[int, int] = {}  # attempt → its first step, from the means
         self.live = False  # whether what has no time happens now
         self.after = 0  # attempts of what was there before the file began anew
         self._known: set[tuple[int, int]] = set()
-        self._told: dict[int, tuple[list[int], list[float | None]]] = {}  # steps and their times
-        self._means = Means()
+        self._step_times: dict[
+            int, tuple[list[int], list[float | None]]
+        ] = {}  # steps and their times
+        self._means = ScalarBuffer()
         self._columns: dict[tuple[str, int], dict[str, list[Any]]] = {}
         self._seals: Counter[int] = Counter()
         self._waiting = 0
         for folder in (MANIFEST_DIR, heartbeats.HEARTBEAT_DIR):
             (run / folder).mkdir(parents=True, exist_ok=True)
 
-    def take(self, item: Scalars | Rows) -> None:
+    def write(self, item: Scalars | Rows) -> None:
         if isinstance(item, Scalars):
             self._scalars(item)
         else:
@@ -64,7 +66,7 @@ class RunWriter:
 
     def _scalars(self, item: Scalars) -> None:
         if not 0 <= item.step < 2**31:
-            self.found.skip("entries whose step is no step")
+            self.findings.skip("entries whose step is no step")
             return
         attempt = item.attempt + self.after
         first = self.first_steps.get(attempt, item.step)
@@ -75,10 +77,10 @@ class RunWriter:
             self.times = min(low, at), max(high, at)
         if at is not None or (attempt, item.step) not in self._known:
             self._known.add((attempt, item.step))
-            steps, times = self._told.setdefault(attempt, ([], []))
+            steps, times = self._step_times.setdefault(attempt, ([], []))
             steps.append(item.step)
             times.append(at)
-        n = self._means.take(attempt, item.step, item.values, self.found)
+        n = self._means.take(attempt, item.step, item.values, self.findings)
         self.rows["scalars"] += n
         self._waiting += 1 + n
 
@@ -87,11 +89,11 @@ class RunWriter:
     def _table(self, item: Rows) -> None:
         columns = dict(item.columns)
         steps = columns["step"]
-        told = columns.pop("attempt", None)
-        if told is None:
+        given = columns.pop("attempt", None)
+        if given is None:
             attempts = [self.standing(s) for s in steps]
         else:
-            attempts = [a + self.after for a in told]
+            attempts = [a + self.after for a in given]
         for attempt in sorted(set(attempts)):
             keep = [i for i, a in enumerate(attempts) if a == attempt]
             mine = {name: [values[i] for i in keep] for name, values in columns.items()}
@@ -99,13 +101,13 @@ class RunWriter:
             if item.table == "responses":
                 self._sums(attempt, mine)
             elif item.table != "steps":
-                self._heard_of(attempt, mine["step"])
+                self._add_steps(attempt, mine["step"])
 
     def standing(self, step: int) -> int:
         """The attempt whose rows of a step stand: the last that began at it or before."""
         return max((a for a, first in self.first_steps.items() if first <= step), default=1)
 
-    def _heard_of(self, attempt: int, steps: Sequence[int]) -> None:
+    def _add_steps(self, attempt: int, steps: Sequence[int]) -> None:
         for step in dict.fromkeys(steps):
             if (attempt, step) not in self._known:
                 self._known.add((attempt, step))
@@ -152,10 +154,10 @@ class RunWriter:
         self._waiting += n + sum(len(t or "") for t in columns.get("text") or ()) // CHARACTERS
 
     def flush(self) -> None:
-        """Bring what waits to the disk, one seal an attempt."""
-        for attempt, (steps, times) in self._told.items():
+        """Write the buffered rows to disk, one seal per attempt."""
+        for attempt, (steps, times) in self._step_times.items():
             self._put("steps", attempt, {"step": steps, "time": times})
-        self._told.clear()
+        self._step_times.clear()
         attempts = {attempt for _, attempt in self._columns} | self._means.attempts
         for attempt in sorted(attempts):
             self._seals[attempt] += 1
@@ -166,7 +168,7 @@ class RunWriter:
                 rows = columns and to_arrow(table, columns, attempt, 0, self._drop)
                 batches = [rows] if rows else []
                 if table == "scalars":
-                    batches += self._means.tables(attempt, self.found)
+                    batches += self._means.tables(attempt, self.findings)
                 part = write_part(self.run, table, name, batches) if batches else None
                 parts += [part] if part else []
             manifest_path(self.run, attempt, 0).touch()
@@ -174,7 +176,7 @@ class RunWriter:
         self._waiting = 0
 
     def _drop(self, reason: str, count: int) -> None:
-        self.found.skip(reason, count)
+        self.findings.skip(reason, count)
 
 
 def _all(values: list[Any]) -> list[Any] | None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ..recording.episodes import short_hash
-from .reading import in_order, number
+from .reading import natural_key, number
 from .rollouts import golden_of
 from .source import Findings, Rows
 from .token_logs import Sequences, floats, runs_of
@@ -32,62 +32,64 @@ def is_dump(head: bytes) -> bool:
 
 class SlimeDumps:
     name = "slime"
-    words = "slime's dumps (--dump-details), read without running what is in them"
+    description = "slime's dumps (--dump-details), read without running what is in them"
     needs = None
 
     def looks_like(self, path: Path, head: bytes) -> bool:
         return is_dump(head)
 
-    def read(self, paths: Sequence[Path], found: Findings) -> Iterator[Rows]:
+    def read(self, paths: Sequence[Path], findings: Findings) -> Iterator[Rows]:
         rollouts: dict[int, Path] = {}
         trained: dict[int, list[Path]] = {}
-        for path in sorted(paths, key=in_order):
+        for path in sorted(paths, key=natural_key):
             match = _NAME.fullmatch(path.stem)
             if match is None:
-                found.skip("dumps of evaluations, or of no step")
+                findings.skip("dumps of evaluations, or of no step")
             elif match[2] or path.parent.name == "train_data":
                 trained.setdefault(int(match[1]), []).append(path)
             else:
                 rollouts[int(match[1])] = path
-        batch = Sequences(found)
+        batch = Sequences(findings)
         for step, path in sorted(rollouts.items()):
-            told = {i: s for p in trained.pop(step, ()) for i, s in _trained(p, found)}
-            for i, sample in enumerate(_samples(path, found)):
-                yield from _rollout(step, sample, told.get(i, {}), batch)
+            by_position = {i: s for p in trained.pop(step, ()) for i, s in _trained(p, findings)}
+            for i, sample in enumerate(_samples(path, findings)):
+                yield from _rollout(step, sample, by_position.get(i, {}), batch)
         yield from batch.flush()
         for left in trained.values():
-            found.skip("dumps of training without the dump of their rollouts", len(left))
+            findings.skip("dumps of training without the dump of their rollouts", len(left))
 
 
-def _samples(path: Path, found: Findings) -> list[Any]:
+def _samples(path: Path, findings: Findings) -> list[Any]:
     try:
         samples = load(path)["samples"]
     except (ValueError, KeyError, TypeError):
-        found.skip("dumps that cannot be read")
+        findings.skip("dumps that cannot be read")
         return []
-    found.advance(path.stat().st_size)
+    findings.advance(path.stat().st_size)
     return samples if isinstance(samples, list) else []
 
 
-def _trained(path: Path, found: Findings) -> Iterator[tuple[int, Mapping[str, Any]]]:
+def _trained(path: Path, findings: Findings) -> Iterator[tuple[int, Mapping[str, Any]]]:
     """What the trainer knows of the rollouts, by their position among the samples."""
-    for sample in _samples(path, found):
+    for sample in _samples(path, findings):
         position = sample.get("rollout_position") if isinstance(sample, dict) else None
         if isinstance(position, int):
             yield position, sample
         else:
-            found.skip("trained samples that tell no position among the rollouts")
+            findings.skip("trained samples without a position among the rollouts")
 
 
-def _rollout(step: int, sample: Any, told: Mapping[str, Any], batch: Sequences) -> Iterator[Rows]:
+def _rollout(
+    step: int, sample: Any, trained: Mapping[str, Any], batch: Sequences
+) -> Iterator[Rows]:
     n = sample.get("response_length") if isinstance(sample, dict) else None
     n = n if isinstance(n, int) else 0
     spans = runs_of(floats(sample.get("loss_mask") or [1] * n, n) or []) if n else []
     if not spans:
-        batch.found.skip("samples without a trained token")
+        batch.findings.skip("samples without a trained token")
         return
     reward = number(sample.get("reward"))
-    advantages = floats(told.get("advantages"), n)
+    advantages = floats(trained.get("advantages"), n)
     prompt, response = sample.get("prompt"), sample.get("response")
     text = f"{prompt}{response}" if isinstance(prompt, str) else response
     group = sample.get("group_index")
@@ -95,7 +97,7 @@ def _rollout(step: int, sample: Any, told: Mapping[str, Any], batch: Sequences) 
         step, group if isinstance(group, int) else None, spans,
         {
             "logp_behaviour_sum": floats(sample.get("rollout_log_probs"), n),
-            "logp_old_sum": floats(told.get("log_probs"), n),
+            "logp_old_sum": floats(trained.get("log_probs"), n),
         },
         prompt_hash=short_hash(str(prompt)),
         reward=reward,

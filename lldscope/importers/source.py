@@ -22,9 +22,9 @@ HEAD_BYTES = 1 << 16  # what `looks_like` gets of a file
 class Scalars:
     """Means that somebody else computed, of one step.
 
-    values   by the name that the file gives them; NaN and Inf as they came
-    time     Unix time, if the file tells it
-    attempt  which start of the run; `Starts` counts them where steps go back
+    values   by their names in the file; NaN and Inf as they came
+    time     Unix time, if the file holds it
+    attempt  which start of the run; `AttemptCounter` counts them where steps go back
     """
 
     step: int
@@ -66,10 +66,10 @@ def _ignore(n: int) -> None: ...
 
 @dataclass
 class Findings:
-    """What an import passed over, could not map, or has to say: counted, and shown at the end."""
+    """What an import skipped or could not map, counted, and notes to show at the end."""
 
-    asked: ImportRequest = ImportRequest()
-    advance: Callable[[int], None] = _ignore  # told how many bytes were read, for a progress bar
+    request: ImportRequest = ImportRequest()
+    advance: Callable[[int], None] = _ignore  # called with the bytes read, for a progress bar
     skipped: Counter[str] = field(default_factory=Counter)  # reason → how many
     names: Counter[str] = field(default_factory=Counter)  # foreign names kept under their own name
     notes: dict[str, None] = field(default_factory=dict)  # in order, each once
@@ -88,28 +88,29 @@ class Findings:
 _STAMPS = frozenset(("step", "_step", "global_step", "ckpt_step", "epoch", "time", "timestamp"))
 
 
-class Starts:
-    """Counts the starts of a run in a log that is read in order: a metric whose step goes back
-    tells of one. Each is looked at by itself, because an evaluation may be logged late, at the step
-    that it is of, and because some stores hold all steps of one metric and then all of the next."""
+class AttemptCounter:
+    """Counts the attempts of a run in a log that is read in order: a metric whose step goes back
+    begins a new one. Each metric is followed by itself, because an evaluation may be logged late,
+    with the step it belongs to, and because some stores hold all steps of one metric before those
+    of the next."""
 
     def __init__(self) -> None:
         self.attempt = 1
         self._highest = 0
-        self._last: dict[str, int] = {}  # of each name, but for those that were told last
-        self._told: tuple[str, ...] = ()
+        self._last: dict[str, int] = {}  # name → last step, but for `_names`
+        self._names: tuple[str, ...] = ()
         self._step = 0
 
     def of(self, step: int, names: Iterable[str]) -> int:
-        """The attempt that metrics of these names, told together at a step, belong to."""
-        told = tuple(names)
-        if step < self._step or told != self._told:  # most rows are as the one before
-            self._last.update(dict.fromkeys(self._told, self._step))
-            if step < self._highest and any(map(self._goes_back, told, repeat(step))):
+        """The attempt of metrics of these names that were logged together at a step."""
+        names = tuple(names)
+        if step < self._step or names != self._names:  # most rows are as the one before
+            self._last.update(dict.fromkeys(self._names, self._step))
+            if step < self._highest and any(map(self._goes_back, names, repeat(step))):
                 self.attempt += 1
                 self._highest = 0
                 self._last.clear()
-            self._told = told
+            self._names = names
         self._step = step
         self._highest = max(self._highest, step)
         return self.attempt
@@ -127,7 +128,7 @@ class Source(Protocol):
     """
 
     name: str
-    words: str
+    description: str
     needs: str | None
 
     def looks_like(self, path: Path, head: bytes) -> bool:
@@ -135,13 +136,13 @@ class Source(Protocol):
         enough that no two sources claim one path."""
         ...
 
-    def read(self, paths: Sequence[Path], found: Findings) -> Iterator[Scalars | Rows]:
+    def read(self, paths: Sequence[Path], findings: Findings) -> Iterator[Scalars | Rows]:
         """All that the paths of one run hold, in the order in which it was written."""
         ...
 
 
 # Module of this package → its classes of sources; the first that claims a path reads it. Those of
-# means come before those of rows, because rows belong to the attempts that the means tell of.
+# means come before those of rows, because rows are assigned to the attempts that the means show.
 _SOURCES: dict[str, tuple[str, ...]] = {
     "console": ("VerlConsole", "TrlConsole"),
     "tensorboard": ("TensorBoard",),

@@ -47,39 +47,39 @@ def opened(path: Path) -> Iterator[sqlite3.Connection]:
 
 
 def tables(path: Path) -> dict[str, set[str]]:
-    """Columns of each table; nothing if the file is no sound database."""
+    """Columns of each table; nothing if the file is not a valid database."""
     try:
         with opened(path) as connection:
             query = (
                 "SELECT t.name, c.name FROM sqlite_master t, pragma_table_info(t.name) c "
                 "WHERE t.type = 'table'"
             )
-            found: dict[str, set[str]] = {}
+            findings: dict[str, set[str]] = {}
             for table, column in connection.execute(query):
-                found.setdefault(table, set()).add(column)
-            return found
+                findings.setdefault(table, set()).add(column)
+            return findings
     except (sqlite3.Error, OSError):
         return {}
 
 
 def rows(
-    connection: sqlite3.Connection, select: str, table: str, found: Findings
+    connection: sqlite3.Connection, select: str, table: str, findings: Findings
 ) -> Iterator[tuple]:
     """Rows of a table in the order of writing; `select` ends where a condition may follow. Rows in
     damaged pages are counted and left out."""
     try:
         first, last = connection.execute(f"SELECT min(rowid), max(rowid) FROM {table}").fetchone()
     except sqlite3.DatabaseError:
-        return found.skip(f"tables that are damaged ({table})")
+        return findings.skip(f"tables that are damaged ({table})")
     if first is None:
         return None
     for start in range(first, last + 1, _PIECE):
-        yield from _piece(connection, select, start, min(start + _PIECE - 1, last), found)
+        yield from _piece(connection, select, start, min(start + _PIECE - 1, last), findings)
     return None
 
 
 def _piece(
-    connection: sqlite3.Connection, select: str, first: int, last: int, found: Findings
+    connection: sqlite3.Connection, select: str, first: int, last: int, findings: Findings
 ) -> Iterator[tuple]:
     try:
         yield from connection.execute(
@@ -89,10 +89,10 @@ def _piece(
         raise  # not damage: the writer keeps it locked, say
     except sqlite3.DatabaseError:
         if first == last:
-            return found.skip("rows in damaged pages")
+            return findings.skip("rows in damaged pages")
         middle = (first + last) // 2
-        yield from _piece(connection, select, first, middle, found)
-        yield from _piece(connection, select, middle + 1, last, found)
+        yield from _piece(connection, select, first, middle, findings)
+        yield from _piece(connection, select, middle + 1, last, findings)
     return None
 
 

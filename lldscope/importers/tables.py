@@ -7,13 +7,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from .metrics import STEPS, time_of
-from .reading import lines, number, whole
-from .source import Findings, Scalars, Starts
+from .reading import as_step, lines, number
+from .source import AttemptCounter, Findings, Scalars
 
 
 class MetricTable:
     name = "csv"
-    words = "a CSV file with a column of steps"
+    description = "a CSV file with a column of steps"
     needs = None
 
     def looks_like(self, path: Path, head: bytes) -> bool:
@@ -23,35 +23,35 @@ class MetricTable:
         names = next(csv.reader([first], delimiter=_delimiter(first)), [])
         return any(name.strip().lower() in STEPS for name in names)
 
-    def read(self, paths: Sequence[Path], found: Findings) -> Iterator[Scalars]:
+    def read(self, paths: Sequence[Path], findings: Findings) -> Iterator[Scalars]:
         for path in paths:
-            text = (line.decode("utf-8-sig", "replace") for line, _ in lines(path, found))
+            text = (line.decode("utf-8-sig", "replace") for line, _ in lines(path, findings))
             header = next(text, "")
             delimiter = _delimiter(header)
             names = [n.strip() for n in next(csv.reader([header], delimiter=delimiter), [])]
-            column = found.asked.columns.get("step")
+            column = findings.request.columns.get("step")
             at = next((i for i, n in enumerate(names) if n == column or _is_step(n, column)), None)
             if at is None:
-                found.skip("tables without a column of steps")
-                found.note(
+                findings.skip("tables without a column of steps")
+                findings.note(
                     f"{path.name} has no column named {column or 'step'}. Say which one counts the "
                     "steps: --map step=NAME."
                 )
                 continue
-            starts = Starts()
+            attempts_seen = AttemptCounter()
             for row in csv.reader(text, delimiter=delimiter):
-                step = whole(row[at]) if len(row) == len(names) else None
+                step = as_step(row[at]) if len(row) == len(names) else None
                 if step is None:
-                    found.skip("rows without a step, or with too few or many columns")
+                    findings.skip("rows without a step, or with too few or many columns")
                     continue
-                told = dict(zip(names, row, strict=True))
+                cells = dict(zip(names, row, strict=True))
                 values = {
                     name: value
-                    for name, cell in told.items()
+                    for name, cell in cells.items()
                     if name != names[at] and (value := number(cell)) is not None
                 }
                 if values:
-                    yield Scalars(step, values, time_of(told), starts.of(step, values))
+                    yield Scalars(step, values, time_of(cells), attempts_seen.of(step, values))
 
 
 def _is_step(name: str, column: str | None) -> bool:

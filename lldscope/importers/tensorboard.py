@@ -42,25 +42,25 @@ _DTYPES = {
 
 class TensorBoard:
     name = "tensorboard"
-    words = "TensorBoard event files (*.tfevents.*), scalars"
+    description = "TensorBoard event files (*.tfevents.*), scalars"
     needs = None
 
     def looks_like(self, path: Path, head: bytes) -> bool:
         return len(head) > 24 and _length(head[:12]) is not None and _FIRST in head[:64]
 
-    def read(self, paths: Sequence[Path], found: Findings) -> Iterator[Scalars | Rows]:
+    def read(self, paths: Sequence[Path], findings: Findings) -> Iterator[Scalars | Rows]:
         # A folder is a run, as for TensorBoard itself.
-        files = sorted(of_one_run(paths, found, lambda path: str(path.parent)), key=_written)
-        yield from joined(point for path in files for point in _points(path, found))
+        files = sorted(of_one_run(paths, findings, lambda path: str(path.parent)), key=_written)
+        yield from joined(point for path in files for point in _points(path, findings))
 
 
-def _points(path: Path, found: Findings) -> Iterator[tuple[str, float, int, float | None]]:
+def _points(path: Path, findings: Findings) -> Iterator[tuple[str, float, int, float | None]]:
     with path.open("rb") as file:
-        for record in _records(file, found):
+        for record in _records(file, findings):
             try:
                 step, time, values = _event(record)
             except (ValueError, struct.error):
-                found.skip("records that are no TensorBoard event")
+                findings.skip("records that are no TensorBoard event")
                 continue
             for tag, value in values.items():
                 yield tag, value, step, time
@@ -75,38 +75,38 @@ def _written(path: Path) -> tuple[int, str]:
 # -- records --------------------------------------------------------------------------------------
 
 
-def _records(file: BinaryIO, found: Findings) -> Iterator[bytes]:
-    """The sound records of a file up to its end, which a writer may be moving."""
+def _records(file: BinaryIO, findings: Findings) -> Iterator[bytes]:
+    """The valid records of a file up to its end, which a writer may be moving."""
     at = 0
     while header := file.read(_HEADER.size):
         length = _length(header)
-        found.advance(len(header) + (length or 0) + _CRC.size)
+        findings.advance(len(header) + (length or 0) + _CRC.size)
         if length is None:
             if len(header) < _HEADER.size:
-                return found.skip("records that were not finished")
+                return findings.skip("records that were not finished")
             after = _next_header(file, at + 1)
-            found.skip("bytes between damaged records", (after or file.seek(0, 2)) - at)
+            findings.skip("bytes between damaged records", (after or file.seek(0, 2)) - at)
             if after is None:
                 return None
             at = file.seek(after)
             continue
         at += _HEADER.size + length + _CRC.size
         if length > _MOST_BYTES:
-            found.skip("records too long for a scalar (images, graphs, texts)")
+            findings.skip("records too long for a scalar (images, graphs, texts)")
             file.seek(at)
             continue
         data = file.read(length + _CRC.size)
         if len(data) < length + _CRC.size:
-            return found.skip("records that were not finished")
+            return findings.skip("records that were not finished")
         if _masked_crc(data[:length]) != _CRC.unpack(data[length:])[0]:
-            found.skip("records whose checksum is wrong")
+            findings.skip("records whose checksum is wrong")
             continue
         yield data[:length]
     return None
 
 
 def _next_header(file: BinaryIO, at: int) -> int | None:
-    """Where the next sound header begins, from `at` on; None if there is none."""
+    """Where the next valid header begins, from `at` on; None if there is none."""
     while True:
         file.seek(at)
         window = file.read(_WINDOW)
@@ -197,5 +197,5 @@ def _scalar(tensor: bytes) -> float | None:
     value = given.get(typed, b"")
     if isinstance(value, bytes) and kind in (1, 2):
         return float(np.frombuffer(value, dtype)[0]) if value else 0.0
-    whole = value if isinstance(value, int) else next(iter(wire.varints(value)), 0)
-    return float(np.uint16(whole).view(np.float16)) if kind == 19 else float(wire.signed(whole))
+    bits = value if isinstance(value, int) else next(iter(wire.varints(value)), 0)
+    return float(np.uint16(bits).view(np.float16)) if kind == 19 else float(wire.signed(bits))

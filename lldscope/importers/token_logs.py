@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from ..recording.episodes import Episode, has_tags, parse, short_hash
-from .reading import first_keys, in_order, number, objects, whole
-from .rollouts import MOST_CHARACTERS, verdict
+from .reading import as_step, first_keys, natural_key, number, objects
+from .rollouts import MAX_CHARACTERS, verdict
 from .source import Findings, Rows
 
 BATCH = 500  # sequences in a piece
@@ -41,8 +41,8 @@ def runs_of(mask: Sequence[Any]) -> Spans:
 class Sequences:
     """Sequences on their way into rows of `responses` and `actions`."""
 
-    def __init__(self, found: Findings) -> None:
-        self.found = found
+    def __init__(self, findings: Findings) -> None:
+        self.findings = findings
         self.step = -1
         self._characters = 0  # of the text that waits
         self._tags = False  # once seen, a response without them is one that does not follow them
@@ -63,10 +63,10 @@ class Sequences:
         **known: Any,
     ) -> Iterator[Rows]:
         """One sequence. `of_tokens`: column of a sum → its value at each token, None if unknown.
-        `response` is its text, tool text included, where it can be told from the prompt: actions
-        are of a kind where the text has as many of them as the mask."""
+        `response` is its text, tool text included, where it can be separated from the prompt:
+        actions have a kind where the text holds as many of them as the mask."""
         full = len(self._rows.get("responses", {}).get("step", ())) >= BATCH
-        if step != self.step or full or self._characters >= MOST_CHARACTERS:
+        if step != self.step or full or self._characters >= MAX_CHARACTERS:
             yield from self.flush()
         self._characters += len(known.get("text") or "")
         if step != self.step:
@@ -77,14 +77,14 @@ class Sequences:
         number_of = self._groups.setdefault(group, len(self._groups))
         self._tags = self._tags or has_tags(response or "")
         episode = parse(response) if self._tags and response is not None else None
-        told = episode.columns() if episode else dict.fromkeys(Episode((), None).columns())
+        columns = episode.columns() if episode else dict.fromkeys(Episode((), None).columns())
         if "correct" not in known:
             known["correct"] = self._correct(reward, episode.answer if episode else None, golden)
         self._put(
             "responses",
             stamp
             | {"group_id": None if group is None else number_of}
-            | told
+            | columns
             | {"n_actions": len(spans), "n_tokens": n_tokens, "reward": reward}
             | known,
         )
@@ -103,9 +103,9 @@ class Sequences:
             )
 
     def _correct(self, reward: float | None, answer: str | None, golden: Any) -> bool | None:
-        if self.found.asked.exact_match and golden is None:
-            self.found.note("No golden answers are in this log: nothing is known to be correct.")
-        return verdict(self.found.asked, reward, answer, golden)
+        if self.findings.request.exact_match and golden is None:
+            self.findings.note("No golden answers are in this log: nothing is known to be correct.")
+        return verdict(self.findings.request, reward, answer, golden)
 
     def _put(self, table: str, row: dict[str, Any]) -> None:
         columns = self._rows.setdefault(table, {name: [] for name in row})
@@ -122,13 +122,13 @@ def floats(value: Any, n: int) -> list[float] | None:
     """A list of `n` numbers, null as NaN; None for anything else."""
     if not isinstance(value, list) or len(value) != n:
         return None
-    told = [float("nan") if v is None else number(v) for v in value]
-    return None if None in told else told  # type: ignore[return-value]
+    values = [float("nan") if v is None else number(v) for v in value]
+    return None if None in values else values  # type: ignore[return-value]
 
 
 class PrimeTokens:
     name = "prime-rl-tokens"
-    words = "prime-rl's token export"
+    description = "prime-rl's token export"
     needs = None
     rule = "advantage > 0: the export has no rewards"
 
@@ -136,15 +136,15 @@ class PrimeTokens:
         keys = first_keys(head)
         return "token_ids" in keys and bool({"micro_step", "trainer_logprobs"} & keys)
 
-    def read(self, paths: Sequence[Path], found: Findings) -> Iterator[Rows]:
-        batch = Sequences(found)
-        for path in sorted(paths, key=in_order):
-            for row in objects(path, found):
-                step, trained = whole(row.get("step")), row.get("loss_mask")
+    def read(self, paths: Sequence[Path], findings: Findings) -> Iterator[Rows]:
+        batch = Sequences(findings)
+        for path in sorted(paths, key=natural_key):
+            for row in objects(path, findings):
+                step, trained = as_step(row.get("step")), row.get("loss_mask")
                 mask: list[Any] = trained if isinstance(trained, list) else []
                 spans = runs_of(mask)
                 if step is None or not spans:
-                    found.skip("sequences without a step or a trained token")
+                    findings.skip("sequences without a step or a trained token")
                     continue
                 n = len(mask)
                 advantages = floats(row.get("advantages"), n)
@@ -161,7 +161,7 @@ class PrimeTokens:
                     data_source=row.get("env_name"),
                 )  # fmt: skip
         yield from batch.flush()
-        found.note(
+        findings.note(
             "prime-rl's export has neither rewards nor groups: rollouts with a positive advantage "
             "count as correct, and tokens with advantage 0 may be left out of it."
         )
@@ -169,38 +169,40 @@ class PrimeTokens:
 
 class NemoTrainData:
     name = "nemo-rl"
-    words = "NeMo-RL's train_data_step<N>.jsonl"
+    description = "NeMo-RL's train_data_step<N>.jsonl"
     needs = None
 
     def looks_like(self, path: Path, head: bytes) -> bool:
         return _NEMO_STEP.fullmatch(path.name) is not None
 
-    def read(self, paths: Sequence[Path], found: Findings) -> Iterator[Rows]:
-        batch = Sequences(found)
-        for path in sorted(paths, key=in_order):
+    def read(self, paths: Sequence[Path], findings: Findings) -> Iterator[Rows]:
+        batch = Sequences(findings)
+        for path in sorted(paths, key=natural_key):
             match = _NEMO_STEP.fullmatch(path.name)
             if match is None:
-                found.skip("files whose name tells no step")
+                findings.skip("files whose name holds no step")
                 continue
-            for row in objects(path, found):
-                yield from self._sequence(int(match[1]), row, batch, found)
+            for row in objects(path, findings):
+                yield from self._sequence(int(match[1]), row, batch, findings)
         yield from batch.flush()
 
     def _sequence(
-        self, step: int, row: dict[str, Any], batch: Sequences, found: Findings
+        self, step: int, row: dict[str, Any], batch: Sequences, findings: Findings
     ) -> Iterator[Rows]:
         """One line. Values are those of a batch of one, so that each stands in a list."""
         ids, trained = _single(row.get("token_ids")), _single(row.get("token_loss_mask"))
         mask: list[Any] = trained if isinstance(trained, list) else []
         spans = runs_of(mask)
         if not isinstance(ids, list) or not spans or len(ids) != len(mask):
-            found.skip("sequences without token ids and a loss mask")
+            findings.skip("sequences without token ids and a loss mask")
             return
         n = len(ids)
         old = floats(_single(row.get("prev_logprobs")), n)
         if old is not None and not any(old):
             old = None
-            found.note("prev_logprobs are all 0: they were not computed (force_on_policy_ratio).")
+            findings.note(
+                "prev_logprobs are all 0: they were not computed (force_on_policy_ratio)."
+            )
         reward = number(_single(row.get("rewards")))
         advantage = _single(row.get("advantages"))
         if isinstance(advantage, list):

@@ -17,30 +17,30 @@ from pathlib import Path
 from typing import Any
 
 from ..recording.episodes import short_hash
-from .reading import first_keys, in_order, number, objects, whole
-from .rollouts import golden_of, said
+from .reading import as_step, first_keys, natural_key, number, objects
+from .rollouts import as_text, golden_of
 from .source import Findings, Rows
 from .token_logs import Sequences, floats
 
 
 class VerifiersTraces:
     name = "verifiers-traces"
-    words = "traces of verifiers or prime-rl"
+    description = "traces of verifiers or prime-rl"
     needs = None
 
     def looks_like(self, path: Path, head: bytes) -> bool:
         return {"task", "traces"} <= first_keys(head) or path.name == "traces.jsonl"
 
-    def read(self, paths: Sequence[Path], found: Findings) -> Iterator[Rows]:
-        batch = Sequences(found)
-        for path in sorted(_trained_on(paths, found), key=in_order):
-            for episode in objects(path, found):
+    def read(self, paths: Sequence[Path], findings: Findings) -> Iterator[Rows]:
+        batch = Sequences(findings)
+        for path in sorted(_trained_on(paths, findings), key=natural_key):
+            for episode in objects(path, findings):
                 work = _dig(episode, "run", "work")
-                step = whole(_dig(work, "step"))
+                step = as_step(_dig(work, "step"))
                 if step is None:
-                    found.skip("episodes without a training step")
+                    findings.skip("episodes without a training step")
                 elif _dig(work, "type") == "eval":
-                    found.skip("episodes of evaluations")
+                    findings.skip("episodes of evaluations")
                 else:
                     group = _dig(episode, "group", "id") or _dig(episode, "group")
                     source = _dig(episode, "env", "name") or _dig(episode, "env", "id")
@@ -51,13 +51,15 @@ class VerifiersTraces:
         yield from batch.flush()
 
 
-def _trained_on(paths: Sequence[Path], found: Findings) -> list[Path]:
+def _trained_on(paths: Sequence[Path], findings: Findings) -> list[Path]:
     """The paths without prime-rl's `all`, if there is `effective`, too: it has them once more."""
     kinds = {path.parent.name for path in paths}
     if not {"all", "effective"} <= kinds:
         return list(paths)
     taken = [path for path in paths if path.parent.name != "all"]
-    found.skip("files of all rollouts, beside those of the effective ones", len(paths) - len(taken))
+    findings.skip(
+        "files of all rollouts, beside those of the effective ones", len(paths) - len(taken)
+    )
     return taken
 
 
@@ -69,7 +71,7 @@ def _trace(
     taken = [n for n in nodes if n.get("sampled")]
     sizes = [_tokens(n) for n in taken]
     if not taken:
-        batch.found.skip("traces in which the policy said nothing")
+        batch.findings.skip("traces in which the policy said nothing")
         return
     edges = [sum(sizes[:i]) for i in range(len(sizes) + 1)]
     reward = _reward(trace.get("rewards"), trace.get("reward"))
@@ -89,7 +91,7 @@ def _trace(
         prompt_hash=short_hash(prompt),
         data_source=source if isinstance(source, str) else None,
         reward=reward,
-        response=said([n.get("message") for n in nodes[first:]]),
+        response=as_text([n.get("message") for n in nodes[first:]]),
         golden=golden,
         advantage=advantages[0] if advantages else None,
         text="\n".join(_content(n) for n in nodes),
@@ -118,14 +120,14 @@ def _reward(rewards: Any, total: Any) -> float | None:
     """The sum of the weighted rewards: numbers, or objects with a score and a weight."""
     if not isinstance(rewards, dict):
         return number(total)
-    told = []
+    scores = []
     for value in rewards.values():
         if isinstance(value, dict):
             score, weight = number(value.get("score")), number(value.get("weight", 1.0))
-            told.append(None if score is None or weight is None else score * weight)
+            scores.append(None if score is None or weight is None else score * weight)
         elif value is not None:
-            told.append(number(value))
-    known = [v for v in told if v is not None]
+            scores.append(number(value))
+    known = [v for v in scores if v is not None]
     return sum(known) if known else None
 
 

@@ -12,26 +12,26 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from .logged import Calls, chosen
+from .logged import LoggerCalls, chosen
 from .source import Findings, Rows, Scalars
 from .sqlite import MAGIC, opened, rows, tables
 
 
 class Trackio:
     name = "trackio"
-    words = "Trackio's SQLite databases (PROJECT.db), metrics of one run"
+    description = "Trackio's SQLite databases (PROJECT.db), metrics of one run"
     needs = None
 
     def looks_like(self, path: Path, head: bytes) -> bool:
         columns = {"run_name", "step", "timestamp", "metrics"}
         return head.startswith(MAGIC) and columns <= tables(path).get("metrics", set())
 
-    def read(self, paths: Sequence[Path], found: Findings) -> Iterator[Scalars | Rows]:
+    def read(self, paths: Sequence[Path], findings: Findings) -> Iterator[Scalars | Rows]:
         for path in paths:
             if not self.looks_like(path, MAGIC):  # as when the format was forced
-                found.skip("files that are no database of Trackio")
+                findings.skip("files that are no database of Trackio")
                 continue
-            calls = Calls(found)
+            calls = LoggerCalls(findings)
             with opened(path) as connection:
                 # The tables of older versions have no run_id.
                 columns = {row[1] for row in connection.execute("PRAGMA table_info(metrics)")}
@@ -39,9 +39,9 @@ class Trackio:
                 runs = dict(
                     connection.execute(f"SELECT {own}, max(run_name) FROM metrics GROUP BY 1")
                 )
-                run = chosen(found.asked.run, runs, path)
+                run = chosen(findings.request.run, runs, path)
                 select = f"SELECT {own}, step, timestamp, metrics FROM metrics NOT INDEXED WHERE 1"
-                for of, step, time, text in rows(connection, select, "metrics", found):
+                for of, step, time, text in rows(connection, select, "metrics", findings):
                     if of != run:
                         continue
                     try:
@@ -49,7 +49,7 @@ class Trackio:
                     except (TypeError, ValueError, RecursionError):
                         row = None
                     if not isinstance(row, dict):
-                        found.skip("rows that are no metrics of Trackio")
+                        findings.skip("rows that are no metrics of Trackio")
                     elif scalars := calls.record(row, step, _seconds(time)):
                         yield scalars
 

@@ -16,8 +16,8 @@ from typing import IO, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from .logged import STEPS, Calls, chosen, joined, of_one_run, whole_step
-from .reading import in_order
+from .logged import STEPS, LoggerCalls, as_step, chosen, joined, of_one_run
+from .reading import natural_key
 from .source import Findings, Rows, Scalars
 
 _ROWS = 4096
@@ -29,7 +29,7 @@ _PART = re.compile(r"_\d+\.runhistory\.parquet$")  # one of several of a run
 
 class WandbHistory:
     name = "wandb-history"
-    words = "W&B's history of a run as Parquet, or as CSV with a column _step"
+    description = "W&B's history of a run as Parquet, or as CSV with a column _step"
     needs = None
 
     def looks_like(self, path: Path, head: bytes) -> bool:
@@ -41,12 +41,12 @@ class WandbHistory:
         names = _header(head)
         return "_step" in names and not _is_chart(names)
 
-    def read(self, paths: Sequence[Path], found: Findings) -> Iterator[Scalars | Rows]:
-        calls = Calls(found)
-        for path in of_one_run(paths, found, lambda path: _PART.sub("", path.name)):
+    def read(self, paths: Sequence[Path], findings: Findings) -> Iterator[Scalars | Rows]:
+        calls = LoggerCalls(findings)
+        for path in of_one_run(paths, findings, lambda path: _PART.sub("", path.name)):
             with path.open("rb") as file:
                 is_parquet = file.read(4) == b"PAR1"
-            for row in (_parquet_rows if is_parquet else _csv_rows)(path, found):
+            for row in (_parquet_rows if is_parquet else _csv_rows)(path, findings):
                 time = row.get("_timestamp")
                 time = float(time) if isinstance(time, int | float) else None
                 if scalars := calls.record(row, row.get("_step"), time):
@@ -55,18 +55,18 @@ class WandbHistory:
 
 class WandbChart:
     name = "wandb-chart"
-    words = "W&B's CSV of a chart, columns “RUN - METRIC”; one run, of one file or several"
+    description = "W&B's CSV of a chart, columns “RUN - METRIC”; one run, of one file or several"
     needs = None
 
     def looks_like(self, path: Path, head: bytes) -> bool:
         return _is_chart(_header(head))
 
-    def read(self, paths: Sequence[Path], found: Findings) -> Iterator[Scalars | Rows]:
-        files = sorted(paths, key=in_order)
+    def read(self, paths: Sequence[Path], findings: Findings) -> Iterator[Scalars | Rows]:
+        files = sorted(paths, key=natural_key)
         runs = {run: run for path in files for run, _ in _lines_of(path).values()}
-        run = chosen(found.asked.run, runs, files[0])
+        run = chosen(findings.request.run, runs, files[0])
         for path in files:
-            yield from joined(_chart(path, run or "", found))
+            yield from joined(_chart(path, run or "", findings))
 
 
 def _is_chart(names: Sequence[str]) -> bool:
@@ -86,23 +86,25 @@ def _lines_of(path: Path) -> dict[str, tuple[str, str]]:
     """Columns of a chart that are averages → run ("" if it names none) and metric."""
     with _text(path) as file:
         names = next(csv.reader(file), [])
-    found = {}
+    findings = {}
     for name in names:
         if f"{name}{_LEAST}" in names and f"{name}{_MOST}" in names:
             run, dash, metric = name.rpartition(" - ")
-            found[name] = (run, metric) if dash else ("", name)
-    return found
+            findings[name] = (run, metric) if dash else ("", name)
+    return findings
 
 
-def _chart(path: Path, run: str, found: Findings) -> Iterator[tuple[str, float, int, float | None]]:
+def _chart(
+    path: Path, run: str, findings: Findings
+) -> Iterator[tuple[str, float, int, float | None]]:
     """Points of one run. Where a chart shows averages over several steps, it says so."""
     wanted = {name: metric for name, (of, metric) in _lines_of(path).items() if of == run}
     averaged = 0
-    for row in _csv_rows(path, found):
+    for row in _csv_rows(path, findings):
         own = (row.get(name) for name in (*_CHART_STEPS, f"{run} - _step"))
-        step = next((whole for value in own if (whole := whole_step(value)) is not None), None)
+        step = next((whole for value in own if (whole := as_step(value)) is not None), None)
         if step is None:
-            found.skip(
+            findings.skip(
                 "rows without a step (a chart over time or epochs; choose Step as its x axis)"
             )
             continue
@@ -111,34 +113,34 @@ def _chart(path: Path, run: str, found: Findings) -> Iterator[tuple[str, float, 
                 averaged += row.get(name + _LEAST) != row.get(name + _MOST) and value == value
                 yield metric, float(value), step, None
     if averaged:
-        found.note(
+        findings.note(
             f"{averaged} points of {path.name} are averages over several steps, as W&B's charts "
             "show them: short spikes are smaller than they were. The run's history has every step."
         )
 
 
-def _csv_rows(path: Path, found: Findings) -> Iterator[dict[str, Any]]:
+def _csv_rows(path: Path, findings: Findings) -> Iterator[dict[str, Any]]:
     """Rows of a CSV file; an empty field is one that was not logged."""
     csv.field_size_limit(_LONGEST_FIELD)
     with _text(path) as file:
-        rows = csv.DictReader(_whole_lines(file, found))
+        rows = csv.DictReader(_whole_lines(file, findings))
         while True:
             try:
                 row = next(rows)
             except StopIteration:
                 return
             except csv.Error:
-                found.skip("lines that are no CSV")
+                findings.skip("lines that are no CSV")
                 continue
             if None in row or None in row.values():
-                found.skip("lines with more or fewer fields than the header has")
+                findings.skip("lines with more or fewer fields than the header has")
             else:
                 yield {name: _value(text) for name, text in row.items() if name and text != ""}
 
 
-def _whole_lines(file: IO[str], found: Findings) -> Iterator[str]:
+def _whole_lines(file: IO[str], findings: Findings) -> Iterator[str]:
     for line in file:
-        found.advance(len(line))
+        findings.advance(len(line))
         yield line.replace("\0", "")
 
 
@@ -153,13 +155,13 @@ def _text(path: Path) -> IO[str]:
     return path.open(encoding="utf-8-sig", errors="replace", newline="")
 
 
-def _parquet_rows(path: Path, found: Findings) -> Iterator[Mapping[str, Any]]:
+def _parquet_rows(path: Path, findings: Findings) -> Iterator[Mapping[str, Any]]:
     try:
         with pq.ParquetFile(path) as file:
             for batch in file.iter_batches(_ROWS):
-                found.advance(path.stat().st_size * batch.num_rows // file.metadata.num_rows)
+                findings.advance(path.stat().st_size * batch.num_rows // file.metadata.num_rows)
                 for row in batch.to_pylist():
                     yield {n: v for n, v in row.items() if v is not None}
     except (pa.ArrowException, OSError) as error:
-        found.skip("Parquet files that cannot be read to their end")
-        found.note(f"{path.name}: {str(error).splitlines()[0]}")
+        findings.skip("Parquet files that cannot be read to their end")
+        findings.note(f"{path.name}: {str(error).splitlines()[0]}")

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from . import wire
-from .logged import Calls, of_one_run
+from .logged import LoggerCalls, of_one_run
 from .source import Findings, Rows, Scalars
 
 _HEADER = b":W&B\xe1\xbe"  # and a version
@@ -29,21 +29,21 @@ _MOST_BYTES = 16 << 20  # of a record
 
 class WandbOffline:
     name = "wandb"
-    words = "W&B run files (*.wandb), metrics"
+    description = "W&B run files (*.wandb), metrics"
     needs = None
 
     def looks_like(self, path: Path, head: bytes) -> bool:
         return head.startswith(_HEADER)
 
-    def read(self, paths: Sequence[Path], found: Findings) -> Iterator[Scalars | Rows]:
-        calls = Calls(found)
-        for path in of_one_run(paths, found, lambda path: path.stem.removeprefix("run-")):
-            for data in _records(path, found):
+    def read(self, paths: Sequence[Path], findings: Findings) -> Iterator[Scalars | Rows]:
+        calls = LoggerCalls(findings)
+        for path in of_one_run(paths, findings, lambda path: path.stem.removeprefix("run-")):
+            for data in _records(path, findings):
                 try:
                     histories = wire.parts(data, 2)
                     rows = [_row(history) for history in histories]
                 except (ValueError, RecursionError):
-                    found.skip("records that are no W&B history")
+                    findings.skip("records that are no W&B history")
                     continue
                 for row, step in rows:
                     time = row.get("_timestamp")
@@ -52,22 +52,22 @@ class WandbOffline:
                         yield scalars
 
 
-def _records(path: Path, found: Findings) -> Iterator[bytes]:
-    """The sound records of a file; after damage, those from the next block on."""
+def _records(path: Path, findings: Findings) -> Iterator[bytes]:
+    """The valid records of a file; after damage, those from the next block on."""
     begun: list[bytes] | None = None
     with path.open("rb") as file:
         for block in iter(lambda: file.read(_BLOCK), b""):
-            found.advance(len(block))
+            findings.advance(len(block))
             at = 7 if file.tell() == len(block) else 0
             while at + _CHUNK.size <= len(block):
                 crc, length, kind = _CHUNK.unpack_from(block, at)
                 end = at + _CHUNK.size + length
                 if end > len(block) and len(block) < _BLOCK:
-                    return found.skip("records that were not finished")
+                    return findings.skip("records that were not finished")
                 if not (crc or length or kind):
                     break  # zeros fill the block
                 if end > len(block) or zlib.crc32(block[at + 6 : end]) != crc:
-                    found.skip("bytes between damaged records", len(block) - at)
+                    findings.skip("bytes between damaged records", len(block) - at)
                     begun = None
                     break
                 data, at = block[at + _CHUNK.size : end], end
@@ -80,13 +80,13 @@ def _records(path: Path, found: Findings) -> Iterator[bytes]:
                     yield b"".join(begun)
                     begun = None
                 elif len(begun) * _BLOCK > _MOST_BYTES:
-                    found.skip("records too long for metrics")
+                    findings.skip("records too long for metrics")
                     begun = None
             else:
                 if at < len(block) < _BLOCK:  # not even a chunk's header is there
                     begun = begun or []
     if begun is not None:
-        found.skip("records that were not finished")
+        findings.skip("records that were not finished")
     return None
 
 

@@ -45,15 +45,15 @@ def parts(message: bytes, number: int) -> list[bytes]:
 
 def varints(packed: bytes) -> list[int]:
     """A packed field of integers."""
-    found, at = [], 0
+    findings, at = [], 0
     while at < len(packed):
         value, at = _varint(packed, at)
-        found.append(value)
-    return found
+        findings.append(value)
+    return findings
 
 
 def signed(value: int) -> int:
-    """An int32 or int64, which the wire gives as 64 bits without a sign."""
+    """An int32 or int64, which the wire holds as 64 bits without a sign."""
     return value - (1 << 64) if value >> 63 else value
 
 

@@ -20,7 +20,7 @@ from lldscope.core.errors import LldscopeError, RunExists, UsageError
 from lldscope.core.schema import SIGNALS, TABLES
 from lldscope.importers import build, console, metrics, torch_files
 from lldscope.importers.build import Import, Outcome
-from lldscope.importers.mapping import KEPT, MEANINGS, TOLD, meaning
+from lldscope.importers.mapping import MEANINGS, NOT_MAPPED, SCALAR_SIGNALS, meaning
 from lldscope.importers.source import Findings, ImportRequest, sources
 from lldscope.monitor.health import check
 
@@ -80,7 +80,7 @@ def test_verl_console_with_all_that_ray_puts_around_it(run_import):
         assert rows[step]["reward"] == pytest.approx(0.1 * step)
         assert rows[step]["grad_norm"] == pytest.approx(0.2 + 0.003 * step)
     assert shown(outcome, "SELECT count(*) FROM all_steps WHERE step IN (3, 4)") == [(4,)]
-    assert outcome.found.skipped == {
+    assert outcome.findings.skipped == {
         "metric lines without a metric": 1,
         "metrics whose value is no number": 1,
         "last metrics of a line that is half written": 1,
@@ -94,8 +94,8 @@ def test_what_is_measured_otherwise_is_labelled_and_not_renamed(run_import):
     assert "correct_logp" not in kept
     assert "critic/rewards/mean" in kept  # the score stands for the reward
     assert kept["grad_norm"] == "mean over the step's updates, not their median"
-    assert any("pos_avg_old_log_prob keeps its name" in note for note in outcome.found.notes)
-    assert "actor/pos_avg_old_log_prob" in outcome.found.names
+    assert any("pos_avg_old_log_prob keeps its name" in note for note in outcome.findings.notes)
+    assert "actor/pos_avg_old_log_prob" in outcome.findings.names
 
 
 def test_sampled_likelihood_called_entropy_says_so(run_import):
@@ -219,7 +219,7 @@ def test_a_mean_under_the_name_of_a_signal_decides_the_grade_of_evidence(run_imp
 def test_slime_dumps_give_actions_levels_and_groups(run_import):
     outcome = run_import(SLIME)
     assert outcome.formats == {"slime": 4}
-    assert outcome.found.skipped == {"files of no known format": 1}  # make.py
+    assert outcome.findings.skipped == {"files of no known format": 1}  # make.py
     one = "FROM responses WHERE step = 1 ORDER BY response_id"
     assert shown(outcome, f"SELECT group_id, reward, correct, advantage, truncated {one}") == [
         (0, 0.0, False, -1.0, True),
@@ -263,7 +263,7 @@ def test_actions_of_token_logs_are_of_a_kind_where_their_text_tells(run_import, 
 def test_exact_match_without_golden_answers_knows_nothing(run_import):
     outcome = run_import(TEXT / "nemo", exact_match=True)
     assert shown(outcome, "SELECT count(correct), count(reward) FROM responses") == [(0, 8)]
-    assert any("No golden answers" in note for note in outcome.found.notes)
+    assert any("No golden answers" in note for note in outcome.findings.notes)
 
 
 class Evil:
@@ -283,7 +283,7 @@ def test_what_a_dump_asks_to_run_is_not_run(run_import, tmp_path, capsys):
     path = saved(tmp_path / "1.pt", {"rollout_id": 1, "samples": [Evil(), good | {"x": Evil()}]})
     outcome = run_import(path)
     assert "owned" not in capsys.readouterr().out
-    assert outcome.found.skipped == {"samples without a trained token": 1}
+    assert outcome.findings.skipped == {"samples without a trained token": 1}
     assert shown(outcome, "SELECT n_tokens FROM responses") == [(5,)]
 
 
@@ -295,7 +295,7 @@ def test_a_damaged_dump_is_counted(run_import, tmp_path):
             run_import(tmp_path / "2.pt")
     (tmp_path / "2.pt").write_bytes(data[:900])
     both = run_import(tmp_path / "2.pt", SLIME / "rollout_data" / "1.pt")
-    assert (both.steps, both.found.skipped) == (1, {"dumps that cannot be read": 1})
+    assert (both.steps, both.findings.skipped) == (1, {"dumps that cannot be read": 1})
 
 
 def test_pickles_are_passed_over_with_what_to_do(run_import, text, tmp_path):
@@ -304,7 +304,7 @@ def test_pickles_are_passed_over_with_what_to_do(run_import, text, tmp_path):
         run_import(path)
     outcome = run_import(path, VERL / "console.log")  # the rest is imported
     assert outcome.steps == 7
-    assert outcome.found.skipped["pickles, which are not loaded"] == 1
+    assert outcome.findings.skipped["pickles, which are not loaded"] == 1
 
 
 def test_what_the_message_on_pickles_says_to_write_can_be_imported(run_import, text):
@@ -330,15 +330,15 @@ def test_every_column_of_scalars_is_written(run_import):
 
 
 def test_every_mean_among_the_signals_can_come_from_a_log(run_import, text):
-    told = {name: i + 0.5 for i, name in enumerate(sorted(TOLD))}
+    told = {name: i + 0.5 for i, name in enumerate(sorted(SCALAR_SIGNALS))}
     path = text(json.dumps({"step": 3} | told) + "\n", "mine.jsonl")
     row = signals(run_import(path))[3]
     assert {name: row[name] for name in told} == pytest.approx(told)
 
 
 def test_the_table_of_names_leads_to_signals_that_are_means():
-    assert {m.signal for m in MEANINGS.values()} <= TOLD
-    assert not MEANINGS.keys() & KEPT.keys()
+    assert {m.signal for m in MEANINGS.values()} <= SCALAR_SIGNALS
+    assert not MEANINGS.keys() & NOT_MAPPED.keys()
     assert meaning("train/reward") == MEANINGS["reward"]
     assert meaning("n_responses") is None
     assert "n_responses" in SIGNALS.names
@@ -347,7 +347,7 @@ def test_the_table_of_names_leads_to_signals_that_are_means():
 def test_a_foreign_count_is_not_taken_for_a_signal(run_import, text):
     path = text('{"step": 1, "n_responses": 7.5, "reward": 1}\n', "mine.jsonl")
     outcome = run_import(path)
-    assert outcome.found.names == {"n_responses": 1}
+    assert outcome.findings.names == {"n_responses": 1}
     assert math.isnan(signals(outcome)[1]["n_responses"])
 
 
@@ -378,9 +378,9 @@ def test_runs_that_wrote_into_one_log_at_once_are_said_to_be_mixed(run_import, t
     both = "".join(verl_line(step + 100) + verl_line(step) for step in range(30))
     outcome = run_import(text(both))
     assert shown(outcome, "SELECT count(*) FROM all_scalars WHERE name = 'reward'") == [(60,)]
-    assert any("several runs" in note for note in outcome.found.notes)
+    assert any("several runs" in note for note in outcome.findings.notes)
     one = run_import(VERL / "console.log", to="one")  # started twice
-    assert not any("several runs" in note for note in one.found.notes)
+    assert not any("several runs" in note for note in one.findings.notes)
 
 
 def test_rollouts_belong_to_the_attempt_whose_step_stands(run_import):
@@ -397,7 +397,7 @@ def test_half_written_lines_and_garbage_are_counted(run_import, text):
     )
     outcome = run_import(path)
     assert outcome.steps == 1
-    assert outcome.found.skipped == {
+    assert outcome.findings.skipped == {
         "lines that are not JSON": 1,
         "lines that are no JSON object": 1,
         "lines without a step": 1,
@@ -428,10 +428,10 @@ def test_nothing_to_import_is_an_error_that_leaves_nothing(run_import, text, con
 
 
 def test_a_line_without_end_does_not_fill_the_memory(run_import, text, monkeypatch):
-    monkeypatch.setattr("lldscope.importers.reading.MOST_LINE", 1 << 20)
+    monkeypatch.setattr("lldscope.importers.reading.MAX_LINE", 1 << 20)
     outcome = run_import(text(verl_line(1) + "x" * (5 << 20) + "\n" + verl_line(2)))
     assert outcome.steps == 2
-    assert any("without a line end" in reason for reason in outcome.found.skipped)
+    assert any("without a line end" in reason for reason in outcome.findings.skipped)
 
 
 def test_errors_of_the_one_who_asks(run_import, tmp_path):
@@ -454,13 +454,13 @@ def test_rollouts_with_much_text_do_not_wait_for_many(run_import, text):
 
 
 def test_a_log_with_more_names_than_any_trainer_has_is_bounded(run_import, text, monkeypatch):
-    monkeypatch.setattr("lldscope.importers.means.MOST_NAMES", 3)
-    monkeypatch.setattr("lldscope.importers.means.MOST_SETS", 2)
+    monkeypatch.setattr("lldscope.importers.means.MAX_NAMES", 3)
+    monkeypatch.setattr("lldscope.importers.means.MAX_NAME_SETS", 2)
     lines = [{"step": s, "a": s, f"b{s}": s} for s in range(6)]
     outcome = run_import(text("".join(json.dumps(line) + "\n" for line in lines), "m.jsonl"))
     names = shown(outcome, "SELECT name, count(*) FROM scalars GROUP BY name ORDER BY name")
     assert names == [("a", 6), ("b0", 1), ("b1", 1)]
-    assert outcome.found.skipped == {"values of metrics beyond the first 3": 4}
+    assert outcome.findings.skipped == {"values of metrics beyond the first 3": 4}
 
 
 def test_the_quick_way_through_a_console_line_gives_what_the_slow_one_gives():
@@ -637,7 +637,7 @@ def test_the_command_says_what_it_passed_over_and_obeys_no_file(text, tmp_path, 
 
 def test_formats_are_listed(lldscope_command):
     listed = lldscope_command("import", "--formats").stdout
-    assert all(source.name in listed and source.words in listed for source in sources())
+    assert all(source.name in listed and source.description in listed for source in sources())
 
 
 def test_fixtures_are_claimed_by_one_format_each():
@@ -668,3 +668,14 @@ def test_the_benchmark_imports_what_it_makes(capsys):
     console_line, json_line = capsys.readouterr().out.splitlines()
     assert re.fullmatch(r"train\.log +1 MB, [\d,]+ lines: [\d.]+ s .* peak \d+ MB", console_line)
     assert json_line.startswith("metrics.jsonl")
+
+
+def test_a_torch_file_of_nested_shared_tuples_is_read_at_once(tmp_path: Path) -> None:
+    """Each tuple holds the one before twice: hashing the last would visit 2^60 of them."""
+    nested = b"".join(b"h" + bytes([i]) + b"h" + bytes([i]) + b"\x86q" + bytes([i + 1])
+                      for i in range(60))  # fmt: skip
+    pickled = b"\x80\x02}q\xff)q\x00" + nested + b"h\xffh\x3cK\x01sK\x02K\x03s."
+    path = tmp_path / "shared.pt"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("shared/data.pkl", pickled)
+    assert torch_files.load(path) == {2: 3}

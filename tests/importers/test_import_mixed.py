@@ -13,7 +13,7 @@ import pytest
 import lldscope
 from lldscope.core.errors import UsageError
 from lldscope.importers.build import Import, Outcome
-from lldscope.importers.source import ImportRequest, Starts
+from lldscope.importers.source import AttemptCounter, ImportRequest
 from lldscope.monitor.health import check
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
@@ -47,7 +47,7 @@ def alarms(outcome: Outcome) -> set[str]:
 
 
 def test_each_metric_tells_of_a_restart_by_itself():
-    starts = Starts()
+    starts = AttemptCounter()
     rows = [
         (1, ["a", "b"]), (2, ["a", "b"]), (1, ["late"]), (2, ["late"]), (3, ["a", "b"]),
         (2, ["late", "train/global_step"]), (4, ["a"]), (2, ["a", "b"]), (2, ["late"]), (3, ["a"]),
@@ -202,8 +202,8 @@ def test_of_prime_rls_rollouts_those_that_were_trained_on_count(run_import, tmp_
     outcome = run_import(tmp_path / "rollouts")
     effective = [tmp_path / "rollouts" / f"step_{s}" / "train" / "effective" for s in by_step]
     assert shown(outcome, COUNTED) == shown(run_import(*effective, to="effective"), COUNTED)
-    (reason,) = (why for why in outcome.found.skipped if "effective" in why)
-    assert outcome.found.skipped[reason] == len(by_step)
+    (reason,) = (why for why in outcome.findings.skipped if "effective" in why)
+    assert outcome.findings.skipped[reason] == len(by_step)
     alone = [tmp_path / "rollouts" / f"step_{s}" / "train" / "all" for s in by_step]
     more = shown(run_import(*alone, to="all"), COUNTED)
     assert more > shown(outcome, COUNTED)  # what is given by itself is read

@@ -61,7 +61,7 @@ def unpacked(name: str, folder: Path) -> Path:
 
 def read(source: Source, *paths: Path, run: str | None = None):
     """{(attempt, step): values}, the rows, and what was passed over."""
-    found = Findings(asked=ImportRequest(run=run))
+    found = Findings(request=ImportRequest(run=run))
     rows = list(source.read(paths, found))
     together: dict[tuple[int, int], dict[str, float]] = {}
     for row in rows:
@@ -196,7 +196,7 @@ def test_mlflow_takes_a_folder_of_a_run_without_being_told_which():
 def test_the_trainers_own_step_is_taken_where_the_logger_counts_its_calls():
     """As Hugging Face's W&B callback logs: two calls a step, and the step among the values."""
     found = Findings()
-    calls = logged.Calls(found)
+    calls = logged.LoggerCalls(found)
     rows = [
         calls.record({"a": {"b": 2.0, "c": "no"}, "d": {"_type": "histogram"}}, 16, None),
         calls.record({"train/global_step": 5, "x": True, "_wandb": {"a": 1}}, 17, None),
@@ -210,7 +210,7 @@ def test_the_trainers_own_step_is_taken_where_the_logger_counts_its_calls():
     assert calls.record({"table": {"_type": "table"}, "_step": 19}, 19, None) is None
     assert found.skipped == {NO_NUMBER: 3}
     for step in (None, "x", 1.5, -1, math.nan, math.inf, 2**31, 10**400):
-        assert logged.Calls(found).record({"a": 1.0}, step, None) is None
+        assert logged.LoggerCalls(found).record({"a": 1.0}, step, None) is None
     assert found.skipped["rows without a step"] == 8
 
 
@@ -528,7 +528,7 @@ def test_a_wal_without_its_writer_is_read_too(mlflow_db, tmp_path):
 
 def test_reading_keeps_no_writer_waiting(mlflow_db):
     """Between two pieces of a read the database is free, whatever its mode."""
-    rows = MlflowDatabase().read([mlflow_db], Findings(asked=ImportRequest(run="first")))
+    rows = MlflowDatabase().read([mlflow_db], Findings(request=ImportRequest(run="first")))
     next(iter(rows))
     writer = sqlite3.connect(mlflow_db, timeout=0.0)
     began = time.monotonic()

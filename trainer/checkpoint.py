@@ -73,9 +73,9 @@ class Checkpoint:
 class Checkpoints:
     """The checkpoints of one run. `margin`: steps that an alarm takes to fire, see `healthy`."""
 
-    def __init__(self, run: Path, kept: int, margin: int = 0) -> None:
+    def __init__(self, run: Path, keep: int, margin: int = 0) -> None:
         self._folder = run / FOLDER
-        self._kept = kept
+        self._keep = keep
         self._margin = margin
 
     def all(self) -> list[Checkpoint]:
@@ -136,7 +136,7 @@ class Checkpoints:
         draft.rename(final)
         healthy = self.healthy(state.step)
         oldest = healthy.state.step if healthy else 0
-        for old in self.all()[: -self._kept]:
+        for old in self.all()[: -self._keep]:
             # A clean one within the margin is the next to be rolled back to.
             if old.state.alarmed or old.state.step < oldest:
                 shutil.rmtree(old.path, ignore_errors=True)
@@ -144,7 +144,7 @@ class Checkpoints:
 
 def find_checkpoint(run: Path) -> Checkpoint:
     """The newest checkpoint of a run. Raises UsageError where there is none."""
-    newest = Checkpoints(run, kept=1).newest()
+    newest = Checkpoints(run, keep=1).newest()
     if newest is None:
         raise UsageError(
             f"{run} holds no checkpoint to go on from (checkpoint_every=N makes them); "

@@ -78,7 +78,7 @@ def train(
         click.echo(f"lldscope train: {error}", err=True)
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
-        click.echo("stopped; what was recorded so far is kept", err=True)
+        click.echo("stopped; everything recorded so far is on disk", err=True)
         sys.exit(130)
     if summary is not None:
         click.echo(_closing_words(summary), err=True)

@@ -17,7 +17,7 @@ PLAIN_EVERY = 10
 
 
 class Display(Protocol):
-    """What is told of a run as it goes."""
+    """What is shown of a run while it trains."""
 
     def step(self, report: StepReport) -> None: ...
     def evaluation(self, done: int, total: int) -> None: ...

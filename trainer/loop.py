@@ -62,7 +62,7 @@ def run(
     lldscope.Recorder or NullRecorder, which the caller closes), and close it.
 
     `run_dir` is where checkpoints and the trained policy go, if the configuration asks for any;
-    `monitor` tells phase and alarms, on rank 0 alone; `on_step` is called after every step,
+    `monitor` reports phase and alarms, on rank 0 alone; `on_step` is called after every step,
     `on_evaluation` with (done, total) while questions are played for an evaluation.
     """
     config, first = trainer.config, trainer.next_step

@@ -116,10 +116,10 @@ def test_only_the_newest_are_kept_and_the_last_healthy_one(tmp_path):
             return None, [alarm] if self.looks == 2 else []
 
     train(config, Keeper(), run_dir=tmp_path, monitor=Monitor())
-    kept = Checkpoints(tmp_path, kept=2)
+    kept = Checkpoints(tmp_path, keep=2)
     assert [c.state.step for c in kept.all()] == [1, 3, 4]
     assert kept.healthy(4).state.step == 1
-    assert Checkpoints(tmp_path, kept=2, margin=4).healthy(4) is None
+    assert Checkpoints(tmp_path, keep=2, margin=4).healthy(4) is None
     assert kept.newest().state.alarmed == ("entropy-surge",)
 
 
@@ -129,7 +129,7 @@ def test_one_to_roll_back_to_is_kept_however_wide_the_margin(tmp_path):
                  "guard=rollback", "checkpoints_kept=1"],
     )  # fmt: skip
     train(config, Keeper(), run_dir=tmp_path)
-    kept = Checkpoints(tmp_path, kept=1, margin=4)
+    kept = Checkpoints(tmp_path, keep=1, margin=4)
     assert [c.state.step for c in kept.all()] == [2, 3, 4, 5, 6]
     assert kept.healthy(6).state.step == 2
 

@@ -128,7 +128,7 @@ class Teacher:
         for n, hop in enumerate(question.hops):
             last = n == len(question.hops) - 1
             if n:
-                # What the first search told, right or wrong, is what the second one asks about.
+                # What the first search returned, right or wrong, is what the second one asks about.
                 hop = Hop(hop.relation, found, False, hop.value, hop.document)
                 stage.think(self._fill(rng.choice(_BRIDGE), word, "", found, place))
             found, place = self._look_up(stage, hop, fault if last else None)
@@ -165,8 +165,8 @@ class Teacher:
     def _find(self, documents: list[Document], relation: str, hop: Hop, subject: str) -> int | None:
         """Place of the document that answers the query, judged by what a reader sees."""
         for i, document in enumerate(documents):
-            country, told, value = self._world.statement(document)
-            if told == relation and subject == (value if hop.reverse else country):
+            country, stated, value = self._world.statement(document)
+            if stated == relation and subject == (value if hop.reverse else country):
                 return i
         return None
 

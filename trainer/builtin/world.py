@@ -71,7 +71,7 @@ EVALUATION_SEED = 20_512
 @dataclass(frozen=True)
 class Hop:
     """One lookup: `relation` of `subject`; `reverse` if the subject is the value and the country is
-    sought. `value` is what the right document tells, `document` its id."""
+    sought. `value` is what the right document states, `document` its id."""
 
     relation: str
     subject: str
@@ -205,7 +205,7 @@ class WorldQuestions:
 
 
 def is_held_out(country: str, relation: str) -> bool:
-    """Whether a fact belongs to the fifth kept for evaluation."""
+    """Whether a fact belongs to the fifth held out for evaluation."""
     return crc32(f"held out|{country}|{relation}".encode()) % 5 == 0
 
 

@@ -32,16 +32,16 @@ def read_questions(paths: Sequence[str | Path], *, limit: int = 0) -> list[Quest
 
     With a `limit`, that many of each data source: those whose index hashes lowest, so the choice
     depends neither on the order of the rows nor on the run's seed, and a file sorted by topic is
-    not represented by its first topic. Every row is read and checked all the same, but only what
-    is chosen is kept.
+    not represented by its first topic. Every row is read and checked all the same; only the
+    chosen ones stay in memory.
 
     A row that repeats another is dropped. Raises UsageError for what cannot be read, for a bad row,
-    and for two different questions with the same (data_source, index), if they were kept.
+    and for two different questions with the same (data_source, index), if both were chosen.
     """
-    kept: dict[str, dict[str, tuple[Question, Place]]] = {}
+    chosen: dict[str, dict[str, tuple[Question, Place]]] = {}
     for path in map(Path, paths):
         for place, question in iterate_questions(path):
-            mine = kept.setdefault(question.data_source, {})
+            mine = chosen.setdefault(question.data_source, {})
             other, first = mine.setdefault(question.index, (question, place))
             if other != question:
                 raise UsageError(
@@ -51,10 +51,10 @@ def read_questions(paths: Sequence[str | Path], *, limit: int = 0) -> list[Quest
                 )
             if limit and len(mine) >= 2 * limit:
                 _keep_lowest(mine, limit)
-    for mine in kept.values():
+    for mine in chosen.values():
         if limit:
             _keep_lowest(mine, limit)
-    return [question for mine in kept.values() for question, _ in mine.values()]
+    return [question for mine in chosen.values() for question, _ in mine.values()]
 
 
 def iterate_questions(path: Path) -> Iterator[tuple[Place, Question]]:

@@ -125,14 +125,14 @@ def check_server(config: TrainConfig) -> None:
 def _one_of_each(weights: Iterable[tuple[str, Tensor]]) -> dict[str, Tensor]:
     """The tensors on the CPU, tied ones once: a safetensors file holds no tensor twice, and a model
     with tied weights needs only the first."""
-    kept: dict[str, Tensor] = {}
+    unique: dict[str, Tensor] = {}
     where = set()
     for name, weight in weights:
         tensor = weight.detach().cpu().contiguous()
         if tensor.data_ptr() not in where:
-            kept[name] = tensor
+            unique[name] = tensor
             where.add(tensor.data_ptr())
-    return kept
+    return unique
 
 
 class _Server:

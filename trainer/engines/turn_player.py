@@ -42,9 +42,9 @@ class TurnPlayer:
             rollouts.append(rollout)
         while living := [r for r in rollouts if not r.episode.done]:
             turns = self._generate(living, generator)
-            kept = [self._take(r, turn) for r, turn in zip(living, turns, strict=True)]
-            told = self._protocol.respond(environment, living, kept)
-            for rollout, tokens in zip(living, told, strict=True):
+            turns_taken = [self._take(r, turn) for r, turn in zip(living, turns, strict=True)]
+            observations = self._protocol.respond(environment, living, turns_taken)
+            for rollout, tokens in zip(living, observations, strict=True):
                 _append(rollout, tokens)
         return rollouts
 

@@ -38,6 +38,6 @@ def turn_request(sampling: Sampling, eos_id: int | None, limit: int, seed: int) 
         "stop_token_ids": [] if eos_id is None else [eos_id],
         "stop": list(CLOSING) if sampling.turn_end == "tag" else [],
         "include_stop_str_in_output": True,
-        # Stop texts are looked for in what is decoded, and a tag may be a special token.
+        # Stop texts are matched in the decoded text, and a tag may be a special token.
         "skip_special_tokens": False,
     }

@@ -1,4 +1,4 @@
-"""BM25 over a corpus file, with the index kept on disk.
+"""BM25 over a corpus file, with the index on disk.
 
 An index is a folder of numpy arrays and JSON, memory-mapped when it is used: what a search needs of
 it comes into memory, and nothing in it can run code. It belongs to the corpus by the corpus'
@@ -87,9 +87,9 @@ class CorpusIndex:
 
 
 def open_index(path: Path, cache_dir: Path | None = None) -> CorpusIndex:
-    """The index of a corpus file: from disk if one is there and fits, else built and kept.
+    """The index of a corpus file: from disk if there is one that fits, else built and stored.
 
-    It is kept in `cache_dir`, or beside the corpus, or in ~/.cache/lldscope where the corpus'
+    It is stored in `cache_dir`, or beside the corpus, or in ~/.cache/lldscope where the corpus'
     folder cannot be written. Raises as `read_corpus` does, and LldscopeError where the index
     cannot be written.
     """

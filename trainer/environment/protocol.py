@@ -1,4 +1,4 @@
-"""The Search-R1 protocol: what the policy may write in a turn and what it is told in return.
+"""The Search-R1 protocol: what the policy may write in a turn and what it gets back.
 
 A turn is everything the policy emits up to the first `</search>` or `</answer>`. A search gets the
 documents back between information tags, an answer ends the episode, anything else gets a sentence
@@ -65,7 +65,7 @@ class Action:
 
 @dataclass(frozen=True)
 class Scoring:
-    """Where an answer is looked for and what it is worth (settings of the same names)."""
+    """Where an answer is searched for and what it is worth (settings of the same names)."""
 
     answers_from: str = "response"
     reward: str = "em"
@@ -75,7 +75,7 @@ class Scoring:
 @dataclass
 class Episode:
     """One rollout of a question as text: what was written turn by turn, cut after its closing tag,
-    and what the policy was told after each turn ("" where nothing followed)."""
+    and the observation after each turn ("" where nothing followed)."""
 
     question: Question
     prompt: str = ""
@@ -89,7 +89,7 @@ class Episode:
     def transcript(self) -> str:
         """Prompt, turns and observations in order."""
         pairs = zip(self.turns, self.observations, strict=True)
-        return self.prompt + "".join(turn + told for turn, told in pairs)
+        return self.prompt + "".join(turn + observation for turn, observation in pairs)
 
     @property
     def answer(self) -> str | None:

@@ -48,7 +48,7 @@ def retriever(corpus: Path, host: str, port: int, top_k: int) -> None:
     """Serve BM25 over CORPUS with the protocol of Search-R1's retriever.
 
     CORPUS is .jsonl ({id, contents} or {title, text}) or .json (a list of these, or titles with
-    sentences), also gzipped. Its index is made once and kept beside it.
+    sentences), also gzipped. Its index is built once and stored beside it.
     """
     _need()
     from waitress.server import create_server

@@ -21,7 +21,7 @@ CORRECT_RULES = {
     "search-r1": "exact match of the last <answer> in prompt and response together, where there "
     "are at least two, with a gold answer, after normalisation",
 }
-"""The rule for "correct", by where answers are looked for (setting `answers_from`)."""
+"""The rule for "correct", by where answers are searched for (setting `answers_from`)."""
 
 ANSWER = re.compile(r"<answer>(.*?)</answer>", re.DOTALL)
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
@@ -86,8 +86,8 @@ def _f1(answer: str, gold: str) -> float:
 
 
 def valid_format(kinds: Sequence[str]) -> bool:
-    """Whether a rollout with these kinds of actions kept to the protocol: every turn a search or an
-    answer, the last one an answer."""
+    """Whether a rollout with these kinds of actions followed the protocol: every turn a
+    search or an answer, the last one an answer."""
     return bool(kinds) and kinds[-1] == "answer" and "invalid" not in kinds
 
 

@@ -52,7 +52,7 @@ class Optimizer(Protocol):
     def step(self) -> tuple[float, bool]:
         """Apply the gradients: (norm, applied). The norm is that of the whole gradient before
         clipping, the same on every rank. One that is not finite changes neither weights nor
-        moments on any rank, and is told by `applied` being False."""
+        moments on any rank, and `applied` is then False."""
         ...
 
     def full_weights(self) -> AbstractContextManager[None]:

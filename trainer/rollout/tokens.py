@@ -150,23 +150,23 @@ class TokenProtocol:
         turns: Sequence[Sequence[int]],
     ) -> list[list[int]]:
         """Let the environment answer turns whose tokens are in the rollouts already; returns the
-        tokens that each is told, none where it is over."""
+        tokens of each observation, none where it is over."""
         episodes = [rollout.episode for rollout in rollouts]
         texts = [self._policy.decode(list(turn)) for turn in turns]
-        told = []
+        observations = []
         for rollout, observation in zip(
             rollouts, environment.respond(episodes, texts), strict=True
         ):
             tokens = self._fit(observation)
             episode = rollout.episode
-            # An observation that no answer could follow would only be paid for.
+            # An observation that no answer could follow only costs tokens.
             no_room = len(rollout.ids) + len(tokens) >= self._sampling.sequence_tokens
             if no_room and not episode.done:
                 episode.done = rollout.truncated = True
             seen = [] if episode.done else tokens
             episode.observations[-1] = self._policy.decode(seen)
-            told.append(seen)
-        return told
+            observations.append(seen)
+        return observations
 
     def _fit(self, observation: str) -> list[int]:
         """The tokens of an observation, cut to the limit; with `observation_end` "closed" the

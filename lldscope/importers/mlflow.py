@@ -81,7 +81,7 @@ class MlflowFiles:
 def _runs(path: Path) -> list[Path]:
     """The folders of runs: of a run, an experiment, or all experiments."""
     found = (m.parent for depth in ("", "*/", "*/*/") for m in path.glob(f"{depth}meta.yaml"))
-    return [folder for folder in found if (folder / "metrics").is_dir()]
+    return sorted(folder for folder in found if (folder / "metrics").is_dir())
 
 
 def _name(folder: Path) -> str:

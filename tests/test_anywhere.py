@@ -18,10 +18,10 @@ import pytest
 from lldscope_trainer.records import StepRows
 
 import lldscope
-from lldscope.database import ROWS, SIGNAL_TABLES, view_sql
-from lldscope.integrations.batch import Batch, Scores
-from lldscope.integrations.texts import Texts
-from lldscope.workbench import SHARED, Workbench
+from lldscope.query.database import ROWS, SIGNAL_TABLES, view_sql
+from lldscope.query.signal_engine import SHARED, SignalEngine
+from lldscope.recording.batch import Batch, Scores
+from lldscope.recording.samples_for_readers import Texts
 from tests.elsewhere.instruction_sets import cleared, instruction_sets
 
 ROOT = Path(__file__).parents[1]
@@ -97,16 +97,16 @@ def test_signals_do_not_depend_on_the_order_of_rows_or_on_threads(threads, seed)
     with lldscope.open_run(ROOT / "sample_runs" / "grpo") as run:
         tables = {name: run.pieces(name).read_all() for name in SIGNAL_TABLES}
         expected = run.signals().drop(columns="tokens_seen")
-    bench = Workbench(ROOT / "sample_runs" / "grpo")
-    bench._db.execute(f"SET threads={threads}")
+    engine = SignalEngine(ROOT / "sample_runs" / "grpo")
+    engine._db.execute(f"SET threads={threads}")
     order = np.random.default_rng(seed)
     for name, rows in tables.items():
-        bench._db.register("shuffled", rows.take(order.permutation(len(rows))))
-        bench._make(name, "FROM shuffled")
+        engine._db.register("shuffled", rows.take(order.permutation(len(rows))))
+        engine._make(name, "FROM shuffled")
     for name in SHARED:
-        bench._make(name, view_sql(name))
-    signals = bench._db.sql(f"FROM {ROWS['signal_rows']} ORDER BY step").df()
-    bench.close()
+        engine._make(name, view_sql(name))
+    signals = engine._db.sql(f"FROM {ROWS['signal_rows']} ORDER BY step").df()
+    engine.close()
     assert len(expected) == 130
     for name in expected:
         values = [frame[name].to_numpy(float, na_value=np.nan) for frame in (signals, expected)]

@@ -19,23 +19,23 @@ from zlib import crc32
 
 import numpy as np
 import torch
-from lldscope_trainer.corpus_index import open_index
-from lldscope_trainer.environment import Environment
-from lldscope_trainer.policy import load_policy
-from lldscope_trainer.retrieval import Bm25Retriever, UnrelatedRetriever
-from lldscope_trainer.rollout import Sampler, Sampling, _nucleus
-from lldscope_trainer.world import World
+from lldscope_trainer.builtin.world import World
+from lldscope_trainer.environment.corpus_index import open_index
+from lldscope_trainer.environment.protocol import Environment
+from lldscope_trainer.environment.retrieval import Bm25Retriever, UnrelatedRetriever
+from lldscope_trainer.policy.model import load_policy
+from lldscope_trainer.rollout.sampler import Sampler, Sampling, _nucleus
 
 import lldscope
-from lldscope import detectors
-from lldscope.assess import Assessment, assess
-from lldscope.bank import read_bank
-from lldscope.hindsight import refine
+from lldscope.alarms.assess import Assessment, assess
+from lldscope.alarms.changepoints import refine
+from lldscope.evaluation.bank import read_bank
 from lldscope.runs import find_runs
+from lldscope.signals import detectors
 
 SAMPLES = Path(__file__).parents[2] / "sample_runs"
-SERIES = ("reward", "paid_peak", "reward_rise", "delta", "delta_t", "grad_ratio", "entropy_ratio",
-          "entropy_gain", "e_value", "level_fall", "level_limit")  # fmt: skip
+SERIES = ("reward", "normalized_peak", "reward_rise", "delta", "delta_t", "grad_ratio",
+          "entropy_ratio", "entropy_gain", "e_value", "level_fall", "level_limit")  # fmt: skip
 
 Decisions = dict[str, Any]
 Numbers = dict[str, Sequence[float]]

@@ -553,7 +553,7 @@ def test_files_that_appear_together_are_followed_in_the_order_of_their_names(tmp
     log = tmp_path / "log"
     log.mkdir()
     (log / "0.jsonl").write_text(verl_line(1))
-    task = Import([log], tmp_path / "run", Asked(), None)
+    task = Import([log], tmp_path / "run", ImportRequest(), None)
     task.build(lambda n: None, live=True)
     looks = iter((False, True))
 

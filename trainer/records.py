@@ -185,7 +185,7 @@ class StepRows:
         """Up to `n` re-scored rollouts for a person to read: the correct ones that lost most
         likelihood, and the incorrect one that lost most."""
         delta = np.where(self._mask, self._post - self._old, 0).sum(1)
-        order = [int(i) for i in np.argsort(delta) if self._rescored[i]]
+        order = [int(i) for i in np.argsort(delta, kind="stable") if self._rescored[i]]
         correct = [i for i in order if self._correct[i]]
         incorrect = [i for i in order if not self._correct[i]]
         return sorted(correct[: n - 1] + incorrect[:1])

@@ -127,8 +127,7 @@ class Import:
             self.findings = self._writer.findings = Findings(self.request)
             fresh = groups(self.paths, self.wanted, self.findings)
             self.groups = [
-                Group(g.source, [*(p for p in g.paths if p in known), *(set(g.paths) - known)])
-                for g in fresh
+                Group(g.source, sorted(g.paths, key=lambda p: p not in known)) for g in fresh
             ]
             for group in self.groups:
                 self._take(group)

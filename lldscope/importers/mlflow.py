@@ -82,8 +82,8 @@ class MlflowFiles:
 
 def _runs(path: Path) -> list[Path]:
     """The folders of runs: of a run, an experiment, or all experiments."""
-    findings = (m.parent for depth in ("", "*/", "*/*/") for m in path.glob(f"{depth}meta.yaml"))
-    return [folder for folder in findings if (folder / "metrics").is_dir()]
+    folders = (m.parent for depth in ("", "*/", "*/*/") for m in path.glob(f"{depth}meta.yaml"))
+    return sorted(f for f in folders if (f / "metrics").is_dir())
 
 
 def _name(folder: Path) -> str:

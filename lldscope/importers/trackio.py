@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -55,8 +55,9 @@ class Trackio:
 
 
 def _seconds(text: object) -> float | None:
-    """Unix time of an ISO date; None if it is none."""
+    """Unix time of an ISO date, in UTC unless it says otherwise; None if it is none."""
     try:
-        return datetime.fromisoformat(str(text)).timestamp()
+        moment = datetime.fromisoformat(str(text))
+        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
     except (ValueError, OverflowError):
         return None

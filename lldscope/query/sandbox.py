@@ -60,6 +60,7 @@ def quote(text: str) -> str:
 def insist_on_select(db: duckdb.DuckDBPyConnection, query: str) -> None:
     """Raises UsageError unless the query is one statement that only reads."""
     try:
+        query.encode()  # what a shell gave is not always UTF-8
         statements = duckdb.extract_statements(query)
     except (duckdb.Error, ValueError) as error:
         raise UsageError(f"The SQL cannot be read. {error}") from None

@@ -32,7 +32,7 @@ class Texts:
             return []
         delta = np.where(b.mask, b.post.values - b.old.values, 0).sum(1)
         measured = b.old.rows & b.post.rows
-        order = [int(i) for i in np.argsort(delta) if measured[i]]
+        order = [int(i) for i in np.argsort(delta, kind="stable") if measured[i]]
         correct = [i for i in order if b.correct[i]]
         rest = [i for i in order if not b.correct[i]]
         return sorted(correct[: n - 1] + rest[:1])

@@ -68,7 +68,8 @@ def post_mortem(
         if len(e.step) else {},
         "events": run.events(),
         "evals": records(run.sql(
-            "SELECT step, data_source, metric, value, n FROM evals ORDER BY step, data_source")),
+            "SELECT step, data_source, metric, value, n FROM evals "
+            "ORDER BY step, data_source, metric, rank")),
         "damaged": state["damaged"],
         "dropped": state["dropped"],
     }  # fmt: skip

@@ -42,7 +42,7 @@ LEFT JOIN (
 WHERE l.mixed AND l.group_id IS NOT NULL AND l.step BETWEEN $1 AND $2
 GROUP BY ALL
 HAVING delta IS NOT NULL
-ORDER BY delta, l.step, l.group_id
+ORDER BY delta, l.step, l.data_source, l.group_id
 """
 
 _SOURCES = """
@@ -50,14 +50,14 @@ SELECT data_source, count(*) AS n_responses, avg(delta) AS delta,
     avg((delta <= 0)::INT) AS lld_share, sum(greatest(0, -delta)) AS lost
 FROM response_likelihood
 WHERE correct AND mixed AND isfinite(delta) AND step BETWEEN $1 AND $2
-GROUP BY data_source ORDER BY lost DESC
+GROUP BY data_source ORDER BY lost DESC, data_source
 """
 
 _CORRECT = """
 SELECT step, response_id, group_id, data_source, n_tokens, logp_old / n_tokens AS logp, delta
 FROM response_likelihood
 WHERE correct AND mixed AND isfinite(delta) AND delta < 0 AND step BETWEEN $1 AND $2
-ORDER BY delta, step, response_id LIMIT $3
+ORDER BY delta, step, rank, response_id LIMIT $3
 """
 
 # The push of a wrong response on the correct ones grows with its prediction error, which is large
@@ -80,7 +80,7 @@ JOIN (
 ) g ON g.step = l.step AND g.group_id = l.group_id
     AND g.data_source IS NOT DISTINCT FROM l.data_source
 WHERE NOT l.correct AND g.delta < 0
-ORDER BY coalesce(weight, -l.logp_old) DESC, l.step, l.response_id LIMIT $3
+ORDER BY coalesce(weight, -l.logp_old) DESC, l.step, l.rank, l.response_id LIMIT $3
 """
 
 _FIRST_ACTIONS = """
@@ -95,7 +95,7 @@ JOIN (
 ) g ON g.step = r.step AND g.group_id = r.group_id AND g.docs_hash = a.docs_hash
     AND g.data_source IS NOT DISTINCT FROM r.data_source
 WHERE a.action_index = 0 AND isfinite(a.logp_post_sum - a.logp_old_sum)
-GROUP BY r.correct
+GROUP BY r.correct ORDER BY r.correct
 """
 
 

@@ -36,7 +36,8 @@ LEFT JOIN (SELECT step, data_source, group_id, count(*) AS n FROM told WHERE NOT
     ON w.step = told.step AND w.group_id = told.group_id
    AND w.data_source IS NOT DISTINCT FROM told.data_source
 WHERE l.correct AND l.mixed AND l.delta < 0 AND isfinite(l.delta)
-ORDER BY w.n IS NULL, NOT has_tokens, l.delta, told.step, told.response_id LIMIT $3
+ORDER BY w.n IS NULL, NOT has_tokens, l.delta, told.step, told.rank, told.response_id
+LIMIT $3
 """
 
 _WRONG = """
@@ -46,7 +47,7 @@ LEFT JOIN (SELECT step, rank, response_id, count(*) AS n FROM tokens
            WHERE step = $1 GROUP BY ALL) t USING (step, rank, response_id)
 WHERE r.step = $1 AND r.group_id = $2 AND r.data_source IS NOT DISTINCT FROM $3
   AND NOT r.correct AND (t.n IS NOT NULL OR r.text IS NOT NULL)
-ORDER BY r.response_id
+ORDER BY r.rank, r.response_id
 """
 
 _TOKENS = """
@@ -55,7 +56,7 @@ WHERE step = $1 AND rank = $2 AND response_id = $3 ORDER BY position
 """
 
 _QUESTIONS = """
-SELECT t.step, r.data_source, r.group_id, arg_min(t.question, t.response_id) AS question
+SELECT t.step, r.data_source, r.group_id, arg_min(t.question, (t.rank, t.response_id)) AS question
 FROM (
     SELECT step, rank, response_id, right(string_agg(text, '' ORDER BY position), $3) AS question
     FROM tokens JOIN (

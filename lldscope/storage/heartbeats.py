@@ -41,7 +41,7 @@ def read_heartbeats(run: Path, damaged: dict[str, str] | None = None) -> dict[in
     """The last heartbeat of every rank; one that cannot be read is left out, and named in
     `damaged` if that is given."""
     beats = {}
-    for path in (run / HEARTBEAT_DIR).glob("r*.json"):
+    for path in sorted((run / HEARTBEAT_DIR).glob("r*.json")):
         if (match := _HEARTBEAT_NAME.fullmatch(path.name)) is None:
             continue
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -13,7 +14,9 @@ import pytest
 from conftest import record_steps
 
 import lldscope
+from lldscope.cli import _escape
 from lldscope.cli.check import exit_code
+from lldscope.core.errors import UsageError
 from lldscope.core.schema import TABLES, VIEWS
 from lldscope.core.terminal import age, plain, sparkline
 from lldscope.monitor.health import check
@@ -58,6 +61,22 @@ def test_check_prints_the_contract_and_exits_by_the_verdict(lldscope_command, dy
     assert "CRITICAL" in people.stdout
     assert f"step {decay['step']}" in people.stdout
     assert "\x1b" not in people.stdout  # not a terminal: no colours, no animation
+
+
+def test_what_a_terminal_cannot_show_is_escaped(lldscope_command, dying_run):
+    """In JSON's way, so that JSON stays JSON."""
+    western = {"env": {**os.environ, "PYTHONIOENCODING": "latin-1"}, "encoding": "latin-1"}
+    people = lldscope_command("check", dying_run, **western)
+    assert (people.returncode, people.stderr) == (11, "")
+    assert "\\u25a0 critical lld-collapse" in people.stdout
+    told = json.loads(lldscope_command("check", dying_run, "--json", **western).stdout)
+    assert "Δ" in told["alerts"][0]["message"]
+    assert _escape(UnicodeEncodeError("ascii", "a🦒b", 1, 2, "")) == (r"\ud83e\udd92", 2)
+
+
+def test_sql_that_is_not_utf8_is_refused_in_a_sentence(dying_run):
+    with lldscope.open_run(dying_run) as run, pytest.raises(UsageError, match="cannot be read"):
+        run.sql(os.fsdecode(b"SELECT '\xff'"))
 
 
 def test_arl_decides_when_the_decay_alarm_fires(lldscope_command, dying_run):

@@ -549,6 +549,25 @@ def test_following_adds_what_is_written_and_a_restart_is_an_attempt(text, tmp_pa
     assert check(followed)["life"] == "stopped"
 
 
+def test_files_that_appear_together_are_followed_in_the_order_of_their_names(tmp_path):
+    log = tmp_path / "log"
+    log.mkdir()
+    (log / "0.jsonl").write_text(verl_line(1))
+    task = Import([log], tmp_path / "run", ImportRequest(), None)
+    task.build(lambda n: None, live=True)
+    looks = iter((False, True))
+
+    def stop(seconds: float) -> bool:
+        for step in range(2, 9):
+            (log / f"{step - 1}.jsonl").write_text(verl_line(step))
+        return next(looks)
+
+    told = []
+    task.follow(stop, told.append)
+    task.close("over")
+    assert [(o.steps, o.attempts) for o in told] == [(8, 1)]
+
+
 def test_following_that_cannot_go_on_closes_the_run_and_says_why(text, tmp_path, monkeypatch):
     task = Import([text(verl_line(1))], tmp_path / "run", ImportRequest(), None)
     task.build(lambda n: None, live=True)

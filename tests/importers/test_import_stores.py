@@ -22,7 +22,7 @@ from fixtures.make_stores import time as moment
 
 from lldscope import open_run
 from lldscope.core.errors import UsageError
-from lldscope.importers import logged, tensorboard, wire
+from lldscope.importers import logged, tensorboard, trackio, wire
 from lldscope.importers.build import Import
 from lldscope.importers.mlflow import MlflowDatabase, MlflowFiles
 from lldscope.importers.source import HEAD_BYTES, Findings, ImportRequest, Source, sources
@@ -185,6 +185,19 @@ def test_mlflow_and_trackio(mlflow_db, trackio_db):
             read(source, path)
         with pytest.raises(UsageError, match=r"no run called third\. It holds: first, second"):
             read(source, path, run="third")
+
+
+@pytest.mark.parametrize("zone", ["UTC", "Asia/Kathmandu", "America/St_Johns"])
+def test_a_date_without_a_zone_is_in_utc_wherever_it_is_read(zone, monkeypatch):
+    monkeypatch.setenv("TZ", zone)
+    time.tzset()
+    try:
+        dates = ("2026-11-21T19:44:36", "2026-11-21T19:44:36+00:00", "2026-11-22T01:29:36+05:45")
+        assert {trackio._seconds(date) for date in dates} == {1_795_290_276.0}
+        assert trackio._seconds("yesterday") is None
+    finally:
+        monkeypatch.undo()
+        time.tzset()
 
 
 def test_mlflow_takes_a_folder_of_a_run_without_being_told_which():

@@ -68,7 +68,9 @@ class CorpusIndex:
     def _find(self, asked: tuple[str, ...], top_k: int) -> tuple[tuple[Document, float], ...]:
         scores = self._bm25.get_scores(list(asked))
         # As many blocks as documents are wanted have a best score of `least` or more, so no
-        # document below it is wanted: sorting all of them would take most of the time.
+        # document below it is wanted: sorting all of them would take most of the time. Only the
+        # value is taken from the partial sort, because its order of equal scores depends on the
+        # processor; the documents are sorted stably.
         blocks = np.maximum.reduceat(scores, np.arange(0, len(scores), _BLOCK))
         least = np.partition(blocks, -top_k)[-top_k] if top_k <= len(blocks) else 0.0
         best = np.flatnonzero(scores >= least if least > 0 else scores)

@@ -155,8 +155,9 @@ class Sampler:
         if s.temperature != 1:
             probs = (logits / s.temperature).softmax(-1)
         if s.top_p < 1:
-            return torch.multinomial(_nucleus(probs, s.top_p), 1, generator=generator)[:, 0]
-        # One random number per row; multinomial draws one per token of the vocabulary.
+            probs = _nucleus(probs, s.top_p)
+        # One random number per row. torch.multinomial draws one per token of the vocabulary, and on
+        # another kind of processor, or with another build of torch, others.
         reached = probs.cumsum(-1, dtype=torch.float64)
         u = torch.rand(len(probs), 1, dtype=torch.float64, device=probs.device, generator=generator)
         drawn = torch.searchsorted(reached, u * reached[:, -1:], right=True)
@@ -192,15 +193,22 @@ class Sampler:
 
 def _nucleus(probs: Tensor, top_p: float) -> Tensor:
     """`probs` (rows, vocabulary) without the tokens before which the likelier ones together have
-    reached `top_p`."""
-    kept = torch.zeros_like(probs)
-    ordered, where = probs.topk(min(LIKELIEST, probs.shape[-1]), sorted=True)
-    together = ordered.cumsum(-1)
-    wide = together[:, -1] < top_p  # these rows' nuclei are larger than what was looked at
-    ordered[together - ordered >= top_p] = 0
-    kept.scatter_(-1, where, ordered)
+    reached `top_p`; of equally likely tokens the first count as likelier."""
+    looked_at = probs.topk(min(LIKELIEST, probs.shape[-1])).indices.sort(-1).values
+    kept, least, last = _likeliest(probs, looked_at, top_p)
+    wide = least <= last  # these rows' nuclei may reach beyond what was looked at
     if wide.any():
-        ordered, where = probs[wide].sort(-1, descending=True)
-        ordered[ordered.cumsum(-1) - ordered >= top_p] = 0
-        kept[wide] = torch.zeros_like(ordered).scatter_(-1, where, ordered)
+        every = torch.arange(probs.shape[-1], device=probs.device).expand_as(probs)
+        kept[wide], *_ = _likeliest(probs[wide], every[wide], top_p)
     return kept
+
+
+def _likeliest(probs: Tensor, among: Tensor, top_p: float) -> tuple[Tensor, Tensor, Tensor]:
+    """The nucleus of the tokens `among` (rows, n), in their order; the probability of its least
+    likely token, and of the least likely one that was looked at."""
+    # Stable: topk and a plain sort leave equals in an order that depends on the processor.
+    ordered, order = probs.gather(-1, among).sort(dim=-1, descending=True, stable=True)
+    inside = ordered.cumsum(-1, dtype=torch.float64) - ordered < top_p
+    ordered, last = ordered.where(inside, 0.0), ordered[:, -1]
+    kept = torch.zeros_like(probs).scatter_(-1, among.gather(-1, order), ordered)
+    return kept, ordered.where(inside, torch.inf).amin(-1), last

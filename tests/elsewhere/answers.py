@@ -1,0 +1,171 @@
+"""What lldscope says of things that are the same on every machine, as JSON on stdout.
+
+    python -m tests.elsewhere.answers
+
+`decisions` must be equal wherever it runs, `numbers` (name → list) to rounding: whoever compares
+two of them (tests/test_instruction_sets.py) says which is which here.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+from zlib import crc32
+
+import numpy as np
+import torch
+from lldscope_trainer.builtin.world import World
+from lldscope_trainer.environment.corpus_index import open_index
+from lldscope_trainer.environment.protocol import Environment
+from lldscope_trainer.environment.retrieval import Bm25Retriever, UnrelatedRetriever
+from lldscope_trainer.policy.model import load_policy
+from lldscope_trainer.rollout.sampler import Sampler, Sampling, _nucleus
+
+import lldscope
+from lldscope.alarms.assess import Assessment, assess
+from lldscope.alarms.changepoints import refine
+from lldscope.evaluation.bank import read_bank
+from lldscope.runs import find_runs
+from lldscope.signals import detectors
+
+SAMPLES = Path(__file__).parents[2] / "sample_runs"
+SERIES = ("reward", "normalized_peak", "reward_rise", "delta", "delta_t", "grad_ratio",
+          "entropy_ratio", "entropy_gain", "e_value", "level_fall", "level_limit")  # fmt: skip
+
+Decisions = dict[str, Any]
+Numbers = dict[str, Sequence[float]]
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    decisions: Decisions = {}
+    numbers: Numbers = {}
+    for ask in (searches, draws, rollouts, samples, bank, series):
+        ask(decisions, numbers)
+    json.dump({"decisions": decisions, "numbers": numbers}, sys.stdout)
+
+
+# -- the trainer ----------------------------------------------------------------------------------
+
+
+def queries(world: World, n: int = 200) -> list[str]:
+    """What a policy that searches well asks on the way to the answers."""
+    hops = [hop for question in world.questions(random.Random(0), n) for hop in question.hops]
+    return [f"{hop.relation} {hop.subject}" for hop in hops]
+
+
+def searches(decisions: Decisions, numbers: Numbers) -> None:
+    """Both retrievers over the built-in world; the second one from a corpus file."""
+    world = World.real()
+    asked = queries(world)
+    for seed in (0, 1):
+        found = Bm25Retriever(world.documents, seed=seed).retrieve(asked)
+        decisions[f"search {seed}"] = [[d.id for d in documents] for documents in found]
+    found = UnrelatedRetriever(world.documents).retrieve(asked)
+    decisions["search unrelated"] = [[d.id for d in documents] for documents in found]
+    with tempfile.TemporaryDirectory() as folder:
+        corpus = Path(folder) / "world.jsonl"
+        lines = ({"title": d.title, "text": d.text} for d in world.documents)
+        corpus.write_text("".join(json.dumps(line) + "\n" for line in lines), "utf-8")
+        best = [open_index(corpus).search(query, 5) for query in asked[:50]]
+    decisions["corpus"] = [[document.id for document, _ in found] for found in best]
+    numbers["corpus scores"] = [score for found in best for _, score in found]
+
+
+def draws(decisions: Decisions, numbers: Numbers) -> None:
+    """Nuclei among many equals, and the tokens drawn from given probabilities."""
+    generator = torch.Generator().manual_seed(0)
+    counts = torch.randint(1, 9, (40, 500), generator=generator).double()
+    probs = (counts / counts.sum(-1, keepdim=True)).float()
+    kept = {top_p: _nucleus(probs, top_p) > 0 for top_p in (0.02, 0.5, 0.9)}
+    decisions["nuclei"] = {p: crc32(mask.numpy().tobytes()) for p, mask in kept.items()}
+    logits = probs.log()
+    for top_p in (0.9, 1.0):
+        sampler = Sampler(load_policy("tiny", torch.device("cpu")), Sampling(top_p=top_p))
+        decisions[f"draws {top_p}"] = sampler._choose(logits, probs, generator).tolist()
+
+
+def rollouts(decisions: Decisions, numbers: Numbers) -> None:
+    """Short rollouts of the shipped policy. Tokens are drawn from probabilities that are equal to
+    rounding, so they are numbers here."""
+    world = World.real()
+    policy = load_policy("tiny", torch.device("cpu"))
+    questions = [q for q in world.questions(random.Random(2), 8) for _ in range(4)]
+    environment = Environment(Bm25Retriever(world.documents), max_turns=2)
+    for temperature, top_p in ((0.0, 1.0), (1.0, 0.9)):
+        sampler = Sampler(policy, Sampling(temperature=temperature, top_p=top_p))
+        played = sampler.play(environment, questions, torch.Generator().manual_seed(4))
+        name = f"rollout {temperature:g}"
+        for number, rollout in enumerate(played):
+            numbers[f"{name} tokens {number}"] = rollout.ids
+            numbers[f"{name} logp {number}"] = rollout.logp or []
+
+
+# -- the analyzer ---------------------------------------------------------------------------------
+
+
+def samples(decisions: Decisions, numbers: Numbers) -> None:
+    """Signals and verdicts of the recorded runs; their boundaries with hindsight."""
+    for path in find_runs(SAMPLES):
+        with lldscope.open_run(path) as run:
+            signals = run.signals()
+            told = run.assess()
+            _judged(path.name, told, decisions)
+            decisions[f"{path.name} boundaries"] = [
+                (b.phase, b.step, b.low, b.high) for b in refine(told)
+            ]
+            decisions[f"{path.name} signals"] = {
+                name: crc32(signals[name].to_numpy(float, na_value=np.nan).tobytes())
+                for name in signals.columns
+            }
+            for name in SERIES:
+                numbers[f"{path.name} {name}"] = getattr(told.evidence, name).tolist()
+
+
+def bank(decisions: Decisions, numbers: Numbers) -> None:
+    """Phases and alarms of the study's runs, as they are and as if Δ had not been measured."""
+    for labelled in read_bank(SAMPLES / "bank"):
+        signals = labelled.signals()
+        _judged(labelled.name, assess(signals), decisions)
+        signals[[name for name in signals.columns if "delta" in name]] = np.nan
+        told = assess(signals)
+        _judged(f"{labelled.name} without Δ", told, decisions)
+        numbers[f"{labelled.name} limit"] = told.evidence.level_limit[-1:].tolist()
+
+
+def _judged(name: str, told: Assessment, decisions: Decisions) -> None:
+    decisions[name] = {
+        "evidence": told.grade,
+        "phases": [(s.phase, s.start_step, s.end_step) for s in told.spans()],
+        "alarms": {a.rule: a.episodes for a in told.alerts},
+        "look_alikes": {name: f.answer for name, f in told.look_alikes().items()},
+    }
+
+
+def series(decisions: Decisions, numbers: Numbers) -> None:
+    """The detectors on noise with gaps and repeated values."""
+    rng = np.random.default_rng(0)
+    values = np.round(rng.normal(0.02, 0.3, 400), 1)
+    values[rng.random(400) < 0.1] = np.nan
+    score = detectors.loss_score(values)
+    made = {
+        "loss_score": score,
+        "e_detector": detectors.e_detector(score, 200.0),
+        "trailing_mean": detectors.trailing_mean(values, 10, 5),
+        "trailing_t": detectors.trailing_t(values, 20, 10),
+        "rise": detectors.rise(values, 20),
+        "over_median": detectors.over_median(np.abs(values), 2, 5, 30, 10),
+    }
+    numbers |= {f"detector {name}": found.tolist() for name, found in made.items()}
+    decisions["median"] = detectors.row_medians(
+        detectors.trailing(np.nan_to_num(values), 40)[40:]
+    ).tolist()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,129 @@
+"""What CONTRIBUTING.md promises to be the same on any machine.
+
+Instruction sets are taken from the processor by the libraries' own switches, in a process each, and
+what lldscope says there is compared (tests/elsewhere/answers.py). `make elsewhere` repeats other
+tests under these and more conditions.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from lldscope_trainer.records import StepRows
+
+import lldscope
+from lldscope.query.database import ROWS, SIGNAL_TABLES, view_sql
+from lldscope.query.signal_engine import SHARED, SignalEngine
+from lldscope.recording.batch import Batch, Scores
+from lldscope.recording.samples_for_readers import Texts
+from tests.elsewhere.instruction_sets import cleared, instruction_sets
+
+ROOT = Path(__file__).parents[1]
+OTHERS = [name for name in instruction_sets() if name != "all"]
+
+
+@pytest.fixture(scope="module")
+def answers() -> dict[str, dict]:
+    """What is said with each instruction set: {"decisions": …, "numbers": …}."""
+    processes = {
+        name: subprocess.Popen(
+            [sys.executable, "-m", "tests.elsewhere.answers"],
+            cwd=ROOT, env=cleared() | switches, stdout=subprocess.PIPE, text=True,
+        )
+        for name, switches in instruction_sets().items()
+    }  # fmt: skip
+    told = {name: process.communicate()[0] for name, process in processes.items()}
+    assert {name: process.returncode for name, process in processes.items()} == dict.fromkeys(
+        told, 0
+    )
+    return {name: json.loads(text) for name, text in told.items()}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_every_decision_is_the_same_with_other_instructions(answers, name):
+    here, there = (answers[of]["decisions"] for of in ("all", name))
+    assert len(here) > 100  # searches, draws, nuclei, recorded runs and those of the bank
+    assert [key for key in here if here[key] != there[key]] == []
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_numbers_of_the_analyzer_differ_by_rounding_at_most(answers, name):
+    here, there = (answers[of]["numbers"] for of in ("all", name))
+    compared = [key for key in here if not key.startswith("rollout")]
+    assert len(compared) > 50
+    for key in compared:
+        np.testing.assert_allclose(there[key], here[key], rtol=1e-9, atol=1e-12, err_msg=key)
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_the_same_tokens_are_drawn_from_probabilities_that_differ_by_rounding(answers, name):
+    """But where a draw falls between two roundings: that is one token in some hundred thousand."""
+    here, there = (answers[of]["numbers"] for of in ("all", name))
+    tokens = [key for key in here if "tokens" in key]
+    other = [key for key in tokens if here[key] != there[key]]
+    assert len(tokens) == 64
+    assert len(other) <= 1
+    for key in set(tokens) - set(other):
+        logp = key.replace("tokens", "logp")
+        np.testing.assert_allclose(there[logp], here[logp], atol=1e-3, err_msg=logp)
+
+
+def test_the_switches_take_instructions_away():
+    """Otherwise the tests above would compare a machine with itself."""
+    names = ("NPY_DISABLE_CPU_FEATURES", "ATEN_CPU_CAPABILITY")
+    code = (
+        "import torch\n"
+        "from numpy._core._multiarray_umath import __cpu_dispatch__ as d, __cpu_features__ as f\n"
+        "print(sum(f[name] for name in d), torch.backends.cpu.get_cpu_capability())"
+    )
+    baseline = instruction_sets()["baseline"]
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=cleared() | {name: baseline[name] for name in names},
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert done.stdout.split() in (["0", "DEFAULT"], ["0", "NO", "AVX"])
+
+
+@pytest.mark.parametrize(("threads", "seed"), [(1, 1), (8, 2), (8, 3)])
+def test_signals_do_not_depend_on_the_order_of_rows_or_on_threads(threads, seed):
+    """To the bit: sums are made in double precision of measurements in single precision, which
+    leaves nothing to round unless they are many orders of magnitude apart."""
+    with lldscope.open_run(ROOT / "sample_runs" / "grpo") as run:
+        tables = {name: run.pieces(name).read_all() for name in SIGNAL_TABLES}
+        expected = run.signals().drop(columns="tokens_seen")
+    engine = SignalEngine(ROOT / "sample_runs" / "grpo")
+    engine._db.execute(f"SET threads={threads}")
+    order = np.random.default_rng(seed)
+    for name, rows in tables.items():
+        engine._db.register("shuffled", rows.take(order.permutation(len(rows))))
+        engine._make(name, "FROM shuffled")
+    for name in SHARED:
+        engine._make(name, view_sql(name))
+    signals = engine._db.sql(f"FROM {ROWS['signal_rows']} ORDER BY step").df()
+    engine.close()
+    assert len(expected) == 130
+    for name in expected:
+        values = [frame[name].to_numpy(float, na_value=np.nan) for frame in (signals, expected)]
+        assert values[0].tobytes() == values[1].tobytes(), name
+
+
+def test_of_rollouts_that_lost_as_much_the_first_are_read():
+    """An unstable sort has an order of its own, which follows the vector instructions."""
+    n = 300
+    mask, old = np.ones((n, 3), bool), np.zeros((n, 3), np.float32)
+    post = old - (np.arange(n) % 3)[:, None]
+    every, correct = np.ones(n, bool), np.arange(n) % 2 == 0
+    batch = Batch(
+        step=0, mask=mask, prompt_ids=[[1]] * n, completion_ids=[[1] * 3] * n,
+        rewards=correct.astype(float), correct=correct.tolist(), group_ids=np.zeros(n, int),
+        old=Scores(old, every), post=Scores(post, every),
+    )  # fmt: skip
+    assert Texts(batch, np.zeros((n, 3), int)).worth_reading(4) == [2, 5, 8, 14]
+    rows = SimpleNamespace(_mask=mask, _old=old, _post=post, _rescored=every, _correct=correct)
+    assert StepRows.worth_reading(rows, 4) == [2, 5, 8, 14]

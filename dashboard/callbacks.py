@@ -1,9 +1,7 @@
 """Callbacks: what the browser asks, handed to shelf, pages and figures, and back as patches.
 
-Charts are only ever patched: a callback of Dash 4.4.1 that returns a whole figure resets the
-reader's zoom. The zoomed stretch is kept in a store, in steps, tokens or seconds as the x axis
-counts, and written into every patch in the axis's unit, so all charts share it, each refresh keeps
-it, and the server sends the rows of that stretch at full resolution.
+Which range of x the charts show is up to the browser (assets/charts.js). The store "zoom" tells the
+server, which sends the rows of that range at full resolution.
 """
 
 from __future__ import annotations
@@ -143,7 +141,7 @@ def _charts(app: Dash, shelf: RunRegistry) -> None:
         figures = draw(looks, view, set(shown[0]) if shown else None, names)
         notes = seen["has"] if same["view"] == seen["view"] else [None] * len(CHARTS)
         patches = [patch(f, note) or no_update for f, note in zip(figures, notes, strict=True)]
-        return patches, [remarks(f) for f in figures], same | sent(looks, view, figures)
+        return patches, [remarks(f) for f in figures], same | sent(figures)
 
 
 def draw(
@@ -203,13 +201,6 @@ def _in_browser(app: Dash) -> None:
     ask("retry", Output("again", "data"), Input({"type": "retry", "index": ALL}, "n_intervals"))
     ask("tick", Output("list-tick", "data"), Input("list-clock", "n_intervals"))
     ask("tick", Output("system-tick", "data"), Input("system-clock", "n_intervals"))
-    ask(
-        "zoom",
-        Output("zoom", "data"),
-        Input(_CHARTS, "relayoutData"),
-        State("seen", "data"),
-    )
-    ask("hover", Input(_CHARTS, "hoverData"))
     ask(
         "address",
         Output("address", "data"),

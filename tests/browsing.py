@@ -119,3 +119,25 @@ def drag(tab: Any) -> None:
     tab.mouse.down()
     tab.mouse.move(box["x"] + box["width"] * 0.95, y, steps=4)
     tab.mouse.up()
+
+
+@contextmanager
+def throttled(tab: Any, rate: int) -> Iterator[None]:
+    """The page's processor `rate` times slower, as the browser's developer tools do it."""
+    tools = tab.context.new_cdp_session(tab)
+    tools.send("Emulation.setCPUThrottlingRate", {"rate": rate})
+    yield
+    tools.send("Emulation.setCPUThrottlingRate", {"rate": 1})
+    tools.detach()
+
+
+@contextmanager
+def busy(processes: int) -> Iterator[None]:
+    """So many processes that take all the processor they can get."""
+    loops = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(processes)]
+    try:
+        yield
+    finally:
+        for loop in loops:
+            loop.kill()
+            loop.wait()

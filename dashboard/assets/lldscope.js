@@ -1,6 +1,7 @@
-/* What runs in the browser: ticks, shared zoom and hover, address, theme, keyboard, ages. */
+/* What runs in the browser: ticks, address, theme, keyboard, ages. */
 (function () {
   "use strict";
+  const { charts } = window.lldscope;
   let paused = false;
   let open = 0; /* questions that the server has not answered yet */
   const ask = window.fetch;
@@ -12,13 +13,6 @@
   };
   const none = () => window.dash_clientside.no_update;
   const fired = () => window.dash_clientside.callback_context.triggered || [];
-
-  /* The chart a pattern-matched trigger came from. */
-  const charts = () => [...document.querySelectorAll(".graph .js-plotly-plot")];
-  const chartOf = (prop) => {
-    const index = JSON.parse(prop.slice(0, prop.lastIndexOf("."))).index;
-    return charts().find((c) => c.closest(".graph").id.includes(`"index":"${index}"`));
-  };
 
   function address(changes) {
     const url = new URL(location.href);
@@ -37,33 +31,6 @@
       /* A page of words looks again. */
       retry: ([n]) => (!n || paused || document.hidden || open ? none()
         : [location.pathname, location.search, Date.now()]),
-
-      /* The stretch of x that the reader chose in any chart, and the axis that it had; null is all
-         of it. It is kept in steps, tokens or seconds, however the axis counts them. */
-      zoom: function (relayouts, seen) {
-        for (const { value } of fired()) {
-          if (!value) continue;
-          const range = [value["xaxis.range[0]"], value["xaxis.range[1]"]];
-          if (range[0] !== undefined) {
-            return { x: seen.view[0], range: range.map((v) => v * seen.unit) };
-          }
-          if (value["xaxis.autorange"]) return null;
-        }
-        return none();
-      },
-
-      /* The same x in all charts. */
-      hover: function () {
-        const trigger = fired()[0];
-        if (!trigger || !window.Plotly) return;
-        const source = chartOf(trigger.prop_id);
-        const point = trigger.value && trigger.value.points && trigger.value.points[0];
-        for (const chart of charts()) {
-          if (chart === source || !chart._fullLayout) continue;
-          if (point) window.Plotly.Fx.hover(chart, { xval: point.x }, ["xy"], true);
-          else window.Plotly.Fx.unhover(chart);
-        }
-      },
 
       /* The view in the address, so that it can be shared. */
       address: function (x, mean, zoom, shown, names) {
@@ -129,18 +96,6 @@
     }
   }, 1000);
 
-  /* Move the visible stretch of x by a share of it, or make it larger; all charts follow. */
-  function look(shift, grow) {
-    const chart = charts()[0];
-    if (!chart || !chart._fullLayout) return;
-    const [a, b] = chart._fullLayout.xaxis.range, width = b - a;
-    const middle = (a + b) / 2 + shift * width, half = (width * grow) / 2;
-    window.Plotly.relayout(chart, { "xaxis.range[0]": middle - half, "xaxis.range[1]": middle + half });
-  }
-  function whole() {
-    const chart = charts()[0];
-    if (chart) window.Plotly.relayout(chart, { "xaxis.autorange": true });
-  }
   function nextOf(id) {
     const options = [...document.querySelectorAll(`#${id} input`)];
     const at = options.findIndex((o) => o.checked);
@@ -150,11 +105,11 @@
   const KEYS = {
     p: [press("pause"), "pause, go on"],
     "/": [() => { const f = document.getElementById("find"); if (f) f.focus(); }, "filter the runs"],
-    ArrowLeft: [() => look(-0.25, 1), "earlier"],
-    ArrowRight: [() => look(0.25, 1), "later"],
-    "+": [() => look(0, 0.5), "zoom in"],
-    "-": [() => look(0, 2), "zoom out"],
-    0: [whole, "the whole run"],
+    ArrowLeft: [() => charts.move(-0.25, 1), "earlier"],
+    ArrowRight: [() => charts.move(0.25, 1), "later"],
+    "+": [() => charts.move(0, 0.5), "zoom in"],
+    "-": [() => charts.move(0, 2), "zoom out"],
+    0: [charts.showAll, "the whole run"],
     x: [() => nextOf("x"), "next x axis"],
     m: [() => nextOf("mean"), "next trailing mean"],
     t: [press("theme"), "light, dark"],
@@ -186,7 +141,7 @@
     if (event.ctrlKey || event.metaKey || event.altKey) return;
     const own = event.target.closest("input, textarea, select, [role=radiogroup]");
     if (own && (event.key.startsWith("Arrow") || !["radio", "checkbox"].includes(own.type))) return;
-    if (event.key.startsWith("Arrow") && !charts().length) return;
+    if (event.key.startsWith("Arrow") && !charts.all().length) return;
     if (!KEYS[event.key]) return;
     event.preventDefault();
     KEYS[event.key][0]();

@@ -143,7 +143,7 @@ def run_style(position: int) -> tuple[str, str]:
 
 def remarks(figure: Figure) -> str:
     """What must be said under the chart: points thinned out, numbers not finite."""
-    return str(figure["layout"]["meta"])
+    return str(figure["layout"]["meta"]["remarks"])
 
 
 # -- parts of a figure ----------------------------------------------------------------------------
@@ -209,7 +209,7 @@ def _finish(data: list[Figure], layout: Figure, counts: list[Thinned], missing: 
         said.append(f"{len(longest.x):,} of {longest.total:,} points, extremes kept")
     if lost:
         said.append(f"{lost:,} not finite, not drawn")
-    layout["meta"] = " · ".join(said)
+    layout["meta"]["remarks"] = " · ".join(said)
     layout["annotations"] = []
     if not any(c.x for c in counts):
         layout["annotations"] = [

@@ -16,7 +16,7 @@ from dash import Patch
 
 from .chart_figures import Figure
 
-_PARTS = ("shapes", "annotations", "xaxis", "yaxis", "yaxis2")  # of the layout
+_PARTS = ("meta", "shapes", "annotations", "xaxis", "yaxis", "yaxis2")  # of the layout
 
 Note = dict[str, Any]
 

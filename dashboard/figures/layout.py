@@ -18,7 +18,11 @@ _FONT = {"family": "system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif", "
 def chart_layout(
     chart: Chart, axis: XAxis, seen: tuple[float, float], right: bool = True
 ) -> dict[str, Any]:
-    """Axes, margins and hover of a chart; `right`: with the right-hand axis if it has one."""
+    """Axes, margins and hover of a chart; `right`: with the right-hand axis if it has one.
+
+    `meta` is what assets/charts.js needs to keep its range: the axis, how many steps, tokens or
+    seconds its unit is, and the range of all rows.
+    """
     two = right and chart.right_unit is not None
     plain = {"showgrid": False, "zeroline": False, "linecolor": theme.NEUTRAL, "ticks": ""}
     layout: dict[str, Any] = {
@@ -30,6 +34,7 @@ def chart_layout(
         "showlegend": False,
         "hovermode": "x unified",
         "dragmode": "zoom",
+        "meta": {"x": axis.by, "unit": axis.divide, "whole": list(axis.extent)},
         "xaxis": plain
         | {
             "title": _title(axis.title, 6),

@@ -23,7 +23,7 @@ from .links import address
 
 GRAPH_CONFIG: Any = {
     "displaylogo": False,
-    "doubleClick": "autosize",
+    "doubleClick": False,  # shows everything: assets/charts.js
     "displayModeBar": False,
     "responsive": True,
 }
@@ -175,7 +175,6 @@ def chart_card(chart: Chart, figure: Figure, legend: list[Any], note: str) -> ht
                     id={"type": "chart", "index": chart.id},
                     figure=figure,
                     config=GRAPH_CONFIG,
-                    clear_on_unhover=True,
                     className="graph",
                     style={"height": HEIGHT},
                 ),

@@ -14,7 +14,6 @@ from ..data.run_registry import RunRegistry
 from ..data.snapshot import Snapshot
 from ..figures.chart_figures import Figure
 from ..figures.increments import has
-from ..figures.series import x_axis
 from ..figures.view import View
 from ..figures.wording import visible
 from .attributes import attrs
@@ -109,11 +108,9 @@ def drawn(looks: list[Snapshot], view: View, shown: list[str] | None) -> dict[st
     }
 
 
-def sent(looks: list[Snapshot], view: View, figures: Sequence[Figure]) -> dict[str, Any]:
-    """What the browser has of the charts, which tells what must be sent next, and how many steps,
-    tokens or seconds the unit of their x axis is."""
-    axis = x_axis([look.subject.table for look in looks], view.by)
-    return {"has": [has(figure) for figure in figures], "unit": axis.divide}
+def sent(figures: Sequence[Figure]) -> dict[str, Any]:
+    """What the browser has of the charts, which tells what must be sent next."""
+    return {"has": [has(figure) for figure in figures]}
 
 
 def memory(
@@ -123,7 +120,7 @@ def memory(
     zoom = {"x": view.by, "range": view.zoom} if view.zoom else None
     return [
         dcc.Store(id="names", data=[look.subject.name for look in looks]),
-        dcc.Store(id="seen", data=drawn(looks, view, shown) | sent(looks, view, figures)),
+        dcc.Store(id="seen", data=drawn(looks, view, shown) | sent(figures)),
         dcc.Store(id="said", data=[look.version for look in looks]),  # what words were made from
         dcc.Store(id="zoom", data=zoom),
         dcc.Store(id="address"),

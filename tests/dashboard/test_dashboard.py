@@ -305,7 +305,7 @@ def test_many_runs_share_the_points_of_a_chart() -> None:
     runs = [Subject(f"r{i}", long_table(5000), [], [], [], 2000) for i in range(20)]
     figure = make_overlay(DELTA, runs, {r.name for r in runs}, View())
     assert sum(len(t["x"]) for t in figure["data"]) <= 8 * series.MOST_POINTS
-    assert "of 5,000 points" in figure["layout"]["meta"]
+    assert "of 5,000 points" in figure["layout"]["meta"]["remarks"]
 
 
 def test_a_comparison_is_restored_by_its_address(root: Path) -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from lldscope.core.palette import (
-    ACTION_COLORS,
-    ACTION_DASHES,
     AMBER,
     BLUE,
     DARK,
@@ -25,8 +23,6 @@ from lldscope.core.palette import (
 )
 
 __all__ = [
-    "ACTION_COLORS",
-    "ACTION_DASHES",
     "AMBER",
     "BLUE",
     "GREEN",

@@ -2,65 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from html import escape
 from operator import sub
 from statistics import median
 from typing import Any
 
 from ..core import palette
+from ..core.charts import Chart, Line, select_charts
 from ..core.numbers import number
 from .drawing import BOTTOM, HEIGHT, TOP, Axis, grid, path, steps, svg, text, upward
 
 STRIPS = 60  # places of a chart that say their numbers on hover
 
-
-@dataclass(frozen=True)
-class Line:
-    signal: str
-    label: str
-    color: str
-    dash: str = ""
+CHARTS = select_charts(
+    "likelihood", "delta", "reward", "entropy", "gradient", "displaced", "conduct"
+)
+DASHES = {"solid": "", "dash": "6 4", "dot": "2 4"}  # of Plotly's names
 
 
-@dataclass(frozen=True)
-class Chart:
-    title: str
-    lines: tuple[Line, ...]
-    log: bool = False
-    zero: bool = False
-
-
-CHARTS = (
-    Chart("Likelihood of responses", (
-        Line("correct_logp", "correct", palette.BLUE),
-        Line("incorrect_logp", "wrong", palette.VERMILLION, "6 4"))),
-    Chart("Δ of correct responses", (Line("delta_correct", "Δ", palette.BLUE),), zero=True),
-    Chart("Reward", (Line("reward", "reward", palette.GREEN),)),
-    Chart("Entropy", (Line("entropy", "entropy", palette.AMBER),)),
-    Chart("Gradient norm, logarithmic", (
-        Line("grad_norm", "median", palette.BLUE),
-        Line("grad_norm_max", "largest", palette.PURPLE, "2 4")), log=True),
-    Chart("Groups and first actions", (
-        Line("displaced_share", "groups that lost likelihood", palette.VERMILLION),
-        Line("good_first_action_share", "good first action, wrong rollout", palette.BLUE, "6 4"))),
-    Chart("Length", (Line("response_tokens", "tokens", palette.BLUE),)),
-    Chart("Searches", (Line("valid_searches", "valid searches", palette.GREEN),)),
-)  # fmt: skip
+def axes(chart: Chart, measured: Container[str]) -> Iterator[tuple[str, str, list[Line]]]:
+    """Title, unit and lines of each axis of a chart with a measured signal, because a figure has
+    one axis."""
+    sides = [[line for line in chart.lines if line.right == right] for right in (False, True)]
+    shown = [any(line.column in measured for line in lines) for lines in sides]
+    for lines, unit, there in zip(sides, (chart.unit, chart.right_unit or ""), shown, strict=True):
+        if there:
+            yield f"{chart.title}: {lines[0].label}" if all(shown) else chart.title, unit, lines
 
 
 def charts(facts: Mapping[str, Any]) -> list[str]:
-    """A figure per chart whose signals were measured."""
+    """A figure per axis whose signals were measured."""
     return [
-        _figure(chart, lines, facts)
+        _figure(chart, title, unit, [line for line in lines if line.column in facts["signals"]],
+                facts)
         for chart in CHARTS
-        if (lines := [line for line in chart.lines if line.signal in facts["signals"]])
-    ]
+        for title, unit, lines in axes(chart, facts["signals"])
+    ]  # fmt: skip
 
 
-def _figure(chart: Chart, lines: Sequence[Line], facts: Mapping[str, Any]) -> str:
-    series = [facts["signals"][line.signal] for line in lines]
+def _figure(
+    chart: Chart, title: str, unit: str, lines: Sequence[Line], facts: Mapping[str, Any]
+) -> str:
+    series = [facts["signals"][line.column] for line in lines]
     x = steps(facts)
     values = [v for s in series for v in (*s["value"], *s["mean"])]
     if (y := upward(values, chart.log, chart.zero)) is None:
@@ -73,14 +57,13 @@ def _figure(chart: Chart, lines: Sequence[Line], facts: Mapping[str, Any]) -> st
         parts.append(f'<path d="{mean}" stroke="{line.color}" stroke-width="2"{dash(line)}/>')
     parts += _alarms(facts, x)
     parts += _hover(lines, series, x)
-    unit = series[0]["unit"]
-    label = f"{chart.title}{f', {unit}' if unit else ''}, over steps"
+    label = f"{title}{f', {unit}' if unit else ''}, over steps{', logarithmic' * chart.log}"
     said = "; ".join(
         f"{line.label}: first {number(s['first'])}, last mean {number(s['last'])}"
         for line, s in zip(lines, series, strict=True)
     )
     legend = "".join(key(line) for line in lines)
-    caption = f"<b>{chart.title}</b> <small>{unit}</small> {legend}"
+    caption = f"<b>{title}</b> <small>{unit}{', logarithmic' * chart.log}</small> {legend}"
     return f"<figure><figcaption>{caption}</figcaption>{svg(parts, f'{label}. {said}')}</figure>"
 
 
@@ -92,7 +75,7 @@ def key(line: Line) -> str:
 
 
 def dash(line: Line) -> str:
-    return f' stroke-dasharray="{line.dash}"' if line.dash else ""
+    return f' stroke-dasharray="{DASHES[line.dash]}"' if line.dash != "solid" else ""
 
 
 def _bands(facts: Mapping[str, Any], x: Axis) -> list[str]:

@@ -17,6 +17,7 @@ from made_up_runs import write_run
 import lldscope
 from lldscope.alarms.changepoints import refine
 from lldscope.core import palette
+from lldscope.core.charts import Line
 from lldscope.core.numbers import signed
 from lldscope.core.safe_text import escape_control
 from lldscope.report import charts, post_mortem
@@ -144,7 +145,7 @@ def test_sentences_and_the_table_of_alarms_say_the_same(well):
 def test_hover_states_only_what_was_measured_there():
     steps = [*range(50), *range(150, 200)]
     s = {"step": steps, "value": [float(i) for i in steps], "mean": [-1.0] * 100}
-    x, line = Axis(0, 199, 0, 600), charts.Line("delta_correct", "Δ", palette.BLUE)
+    x, line = Axis(0, 199, 0, 600), Line("delta_correct", "Δ", palette.BLUE)
     of_run, of_arm = charts._hover([line], [s], x), arm_charts._hover([(0, {"letter": "A"}, s)], x)
     for name, parts in (("Δ", of_run), ("A", of_arm)):
         assert len(parts) == charts.STRIPS

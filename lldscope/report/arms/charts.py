@@ -7,27 +7,29 @@ from html import escape
 from typing import Any
 
 from ...core import palette
+from ...core.charts import Chart, Line
 from ...core.numbers import number
-from ..charts import CHARTS, Chart, Line, dash, key, nearest, strips
+from ..charts import CHARTS, axes, dash, key, nearest, strips
 from ..drawing import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, Axis, grid, path, svg, text, upward
 from ..timeline import extent
 
-COLORS, DASHES = palette.RUN_COLORS[:2], ("", "6 4")
+COLORS, DASHES = palette.RUN_COLORS[:2], ("solid", "dash")
 Facts = Mapping[str, Any]
 
 
 def charts(facts: Facts) -> list[str]:
-    """A figure per chart whose first signal an arm has measured."""
+    """A figure per axis whose first signal an arm has measured."""
+    measured = {name for arm in facts["arms"] for name in arm["signals"]}
     return [
-        figure
+        _figure(chart, title, unit, lines, facts)
         for chart in CHARTS
-        if any(chart.lines[0].signal in arm["signals"] for arm in facts["arms"])
-        and (figure := _figure(chart, facts))
+        for title, unit, lines in axes(chart, measured)
+        if lines[0].column in measured
     ]
 
 
-def _figure(chart: Chart, facts: Facts) -> str:
-    name = chart.lines[0].signal
+def _figure(chart: Chart, title: str, unit: str, lines: Sequence[Line], facts: Facts) -> str:
+    name = lines[0].column
     sides = [(i, arm, s) for i, arm in enumerate(facts["arms"]) if (s := arm["signals"].get(name))]
     x = Axis(*extent(facts), LEFT, WIDTH - RIGHT)
     values = [v for _, _, s in sides for k in _curves(s) for v in s[k]]
@@ -41,12 +43,11 @@ def _figure(chart: Chart, facts: Facts) -> str:
         parts.append(f'<path d="{mean}" stroke="{COLORS[i]}" stroke-width="2"{drawn_as}/>')
         parts += [*_phases(arm, i, x), *_alarms(arm, COLORS[i], x)]
     parts += _hover(sides, x)
-    unit = sides[0][2]["unit"]
     said = "; ".join(f"{arm['letter']}: last mean {number(s['last'])}" for _, arm, s in sides)
-    title = chart.title if len(chart.lines) == 1 else f"{chart.title}: {chart.lines[0].label}"
+    title = title if len(lines) == 1 else f"{title}: {lines[0].label}"
     keys = "".join(key(_line(arm, i, name)) for i, arm, _ in sides)
-    caption = f"<b>{title}</b> <small>{unit}</small> {keys}"
-    label = f"{title}{f', {unit}' if unit else ''}, over steps. {said}"
+    caption = f"<b>{title}</b> <small>{unit}{', logarithmic' * chart.log}</small> {keys}"
+    label = f"{title}{f', {unit}' if unit else ''}, over steps{', logarithmic' * chart.log}. {said}"
     return f"<figure><figcaption>{caption}</figcaption>{svg(parts, label)}</figure>"
 
 

@@ -1,0 +1,167 @@
+"""The charts of a run, declared once for dashboard, report and notebook.
+
+Names and units of signals come from the registry (`schema`), colours from `palette`. Each front end
+selects the charts it draws, and draws a line where its signal was measured.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from . import palette
+from .schema import ACTION_SIGNALS, SIGNALS
+
+ACTIONS_SHOWN = 4  # turns drawn in the chart of Δ by action
+# Columns that are no signals; the dashboard computes them.
+EVIDENCE = "evidence"
+DELTA_OF_ACTION = "delta_of_action_{}"
+
+_UNITS = {c.name: c.unit for c in SIGNALS.columns}
+
+
+@dataclass(frozen=True)
+class Line:
+    """One signal of a chart; `dash` is a Plotly style.
+
+    `mean`: drawn as trailing mean; `ghost`: with the raw values faintly behind it.
+    """
+
+    column: str
+    label: str
+    color: str
+    dash: str = "solid"
+    mean: bool = True
+    ghost: bool = True
+    right: bool = False  # on the right-hand axis
+
+
+@dataclass(frozen=True)
+class Chart:
+    """What a chart shows. The first line is the one drawn when runs are compared."""
+
+    id: str
+    title: str
+    unit: str
+    note: str
+    lines: tuple[Line, ...]
+    log: bool = False
+    zero: bool = False  # 0 is always in sight
+    right_unit: str | None = None
+    compared: str = ""  # what the first line is, where several runs are compared
+
+
+_CHARTS: tuple[Chart, ...] = (
+    Chart(
+        "likelihood",
+        "Likelihood of responses",
+        _UNITS["correct_logp"],
+        "mean log π over the tokens of correct and of incorrect responses",
+        (
+            Line("correct_logp", "correct", palette.BLUE),
+            Line("incorrect_logp", "incorrect", palette.VERMILLION, "dash"),
+        ),
+        compared="correct responses",
+    ),
+    Chart(
+        "delta",
+        "Δ of correct responses",
+        _UNITS["delta_correct"],
+        "what one step's updates did to the likelihood of its correct responses",
+        (
+            Line("delta_correct", "Δ", palette.BLUE),
+            Line(EVIDENCE, "evidence of decay", palette.PURPLE, "dot", mean=False, right=True),
+        ),
+        zero=True,
+        right_unit="evidence",
+        compared="mean Δ",
+    ),
+    Chart(
+        "reward",
+        "Reward",
+        _UNITS["reward"],
+        "mean over the rollouts of a step",
+        (Line("reward", "reward", palette.GREEN),),
+    ),
+    Chart(
+        "entropy",
+        "Entropy",
+        _UNITS["entropy"],
+        "of the sampling policy, mean over action tokens",
+        (Line("entropy", "entropy", palette.AMBER),),
+    ),
+    Chart(
+        "gradient",
+        "Gradient norm",
+        "before clipping",
+        "median and largest of a step's updates, logarithmic",
+        (
+            Line("grad_norm", "median", palette.BLUE),
+            Line("grad_norm_max", "largest", palette.PURPLE, "dot"),
+        ),
+        log=True,
+        compared="median",
+    ),
+    Chart(
+        "by-action",
+        "Δ by action",
+        next(c.unit for c in ACTION_SIGNALS.columns if c.name == "delta"),
+        "of correct responses, by turn of the rollout",
+        tuple(
+            Line(
+                DELTA_OF_ACTION.format(i),
+                f"action {i}",
+                palette.ACTION_COLORS[i],
+                palette.ACTION_DASHES[i],
+                ghost=False,
+            )
+            for i in range(ACTIONS_SHOWN)
+        ),
+        zero=True,
+        compared="action 0",
+    ),
+    Chart(
+        "conduct",
+        "Length and searches",
+        "token",
+        "action tokens and valid searches per rollout",
+        (
+            Line("response_tokens", "tokens", palette.BLUE),
+            Line("valid_searches", "searches", palette.GREEN, "dash", right=True),
+        ),
+        right_unit="search",
+        compared="tokens",
+    ),
+    Chart(
+        "shares",
+        "Shares",
+        "share",
+        "groups whose rewards are all equal, invalid actions, actions with an open LLDS gate",
+        (
+            Line("zero_signal_share", "no signal", palette.GREY),
+            Line("invalid_share", "invalid", palette.VERMILLION, "dash"),
+            Line("llds_gate_share", "LLDS gate", palette.GREEN, "dot"),
+        ),
+        compared="groups without signal",
+    ),
+    Chart(
+        "displaced",
+        "Groups and first actions",
+        "share",
+        "groups that lost likelihood, incorrect rollouts with a good first action",
+        (
+            Line("displaced_share", "groups that lost likelihood", palette.VERMILLION),
+            Line(
+                "good_first_action_share",
+                "good first action, incorrect rollout",
+                palette.BLUE,
+                "dash",
+            ),
+        ),
+    ),
+)
+
+
+def select_charts(*ids: str) -> tuple[Chart, ...]:
+    """The charts of these ids, in their order."""
+    by_id = {chart.id: chart for chart in _CHARTS}
+    return tuple(by_id[i] for i in ids)

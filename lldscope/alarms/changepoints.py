@@ -18,13 +18,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ..signals.detectors import Series
-from ..signals.evidence import Flags, counted
-from ..signals.phases import LEAVE, Phase
+from ..signals.evidence import Flags
+from ..signals.phases import LEAVE, Phase, clip_gains
 from .assess import Assessment, PhaseSpan
 
-STRETCH = 100  # steps before a phase was recognised that are looked at
-AFTER = 10  # steps after a collapse was recognised; later its curves saturate or rebound
-SEGMENT = 5  # measured steps before the first break, between two, and after the last
+STEPS_BEFORE = 100  # steps before a phase was recognised that are looked at
+STEPS_AFTER = 10  # steps after a collapse was recognised; later its curves saturate or rebound
+SEGMENT_STEPS = 5  # measured steps before the first break, between two, and after the last
 CANDIDATES = 300  # breaks tried at most; in a longer stretch every second step, every third …
 # Limits of the likelihood ratio of a break for 95 %. Of a jump, −2 ln(1 − √0.95) (Hansen,
 # Econometrica 68, 2000, Theorem 2). Of a kink, the 97.5 % point of χ² with one degree of freedom:
@@ -83,13 +83,15 @@ def _refine(assessment: Assessment, spans: Sequence[PhaseSpan]) -> list[Boundary
     e = assessment.evidence
     dies = spans[-1].phase == "collapse"
     first = spans[0].start_step
-    start = max([first - STRETCH, *(step for step in e.restarts if step <= first)])
-    end = min(spans[-1].end_step, spans[-1].start_step + AFTER) if dies else spans[-1].end_step
+    start = max([first - STEPS_BEFORE, *(step for step in e.restarts if step <= first)])
+    end = (
+        min(spans[-1].end_step, spans[-1].start_step + STEPS_AFTER) if dies else spans[-1].end_step
+    )
     rows = (e.step >= start) & (e.step <= end)
     by_delta = bool(e.has_delta[e.step == first][0])
     likelihood = _likelihood(assessment, rows, by_delta)
     entropy = _log(assessment, "entropy", rows)
-    witnesses = [entropy] if dies and len(entropy.steps) >= 3 * SEGMENT else []
+    witnesses = [entropy] if dies and len(entropy.steps) >= 3 * SEGMENT_STEPS else []
     breaks = fit(likelihood, witnesses, len(spans))
     shape = "jumps" if by_delta else "kinks"
     method = f"{shape} of {' and '.join(c.name for c in (likelihood, *witnesses))}"
@@ -108,7 +110,7 @@ def _likelihood(assessment: Assessment, rows: Flags, by_delta: bool) -> Curve:
     rows = rows & np.isfinite(values)
     if by_delta:
         size = float(np.median(np.abs(values[rows]))) if rows.any() else 1.0
-        values = counted(values, size)
+        values = clip_gains(values, size)
     return Curve(name, e.step[rows].astype(float), values[rows], -1, by_delta)
 
 
@@ -129,11 +131,13 @@ def fit(likelihood: Curve, witnesses: Sequence[Curve], n_breaks: int) -> list[tu
     normal errors, after its AR(1) correlation around the best fit has been taken out of it.
     """
     n = len(likelihood.steps)
-    if n < (n_breaks + 1) * SEGMENT:
+    if n < (n_breaks + 1) * SEGMENT_STEPS:
         return []
-    at = likelihood.steps[SEGMENT : n - SEGMENT + 1 : -(-n // CANDIDATES)]
+    at = likelihood.steps[SEGMENT_STEPS : n - SEGMENT_STEPS + 1 : -(-n // CANDIDATES)]
     order = np.searchsorted(likelihood.steps, at)
-    allowed = np.ones(len(at), dtype=bool) if n_breaks == 1 else order - order[:, None] >= SEGMENT
+    allowed = (
+        np.ones(len(at), dtype=bool) if n_breaks == 1 else order - order[:, None] >= SEGMENT_STEPS
+    )
     curves = [(likelihood, n_breaks), *((w, 1) for w in witnesses)]
     correlation = [0.0] * len(curves)
     for _ in range(2):

@@ -22,15 +22,15 @@ import numpy as np
 from ..core.errors import LldscopeError, UsageError
 from ..core.numbers import short
 from ..core.schema import SIGNALS
-from ..signals.evidence import Evidence
-from .registry import RULES, Rule
+from ..signals.evidence import Evidence, once
+from .registry import RULES
+from .rule import Measurement, Rule, Severity
 from .rule_cases import Case
 from .rule_sql import BadExpression, Expressions
 
 log = logging.getLogger("lldscope")
 
 NO_RATE = "a rule of the user's: no false-alarm rate is claimed"
-SEVERITIES = ("info", "warning", "critical")
 
 _NUMBER = (int, float)
 # Key → its type and whether it must be there.
@@ -140,8 +140,8 @@ def _check_keys(table: dict[str, Any], keys: dict[str, tuple[Any, bool]], where:
 def _rule(table: dict[str, Any], where: str) -> UserRule:
     if not re.fullmatch(r"[a-z][a-z0-9-]{0,63}", table["id"]):
         raise UsageError(f"{where}: an id is made of a-z, 0-9 and -, as in `entropy-surge`.")
-    if table["severity"] not in SEVERITIES:
-        raise UsageError(f"{where}: `severity` must be one of {', '.join(SEVERITIES)}.")
+    if table["severity"] not in list(Severity):
+        raise UsageError(f"{where}: `severity` must be one of {', '.join(Severity)}.")
     for key in ("for_steps", "clear_steps"):
         if table.get(key, 1) < 1:
             raise UsageError(f"{where}: `{key}` must be 1 or more.")
@@ -153,40 +153,38 @@ def _rule(table: dict[str, Any], where: str) -> UserRule:
     if not needs:
         raise UsageError(f"{where}: the condition looks at no signal.")
     failures: list[str] = []
+    threshold = float(table.get("threshold", math.nan))
+    unit = table.get("unit", "")
 
-    def rows(e: Evidence) -> Any:
-        """A rule that cannot be evaluated does not hold, and must not take the others with it."""
+    @once
+    def measure(e: Evidence) -> Measurement:
+        """A rule that cannot be evaluated does not hold; the other rules are not affected."""
+        holds, value = np.zeros(len(e.step), dtype=bool), np.full(len(e.step), math.nan)
         try:
-            return expressions.rows(e.signals)
+            holds, value = expressions.rows(e.signals)
         except BadExpression as error:
             if not failures:
                 log.warning("lldscope: %s cannot be evaluated and does not hold: %s", where, error)
             failures.append(str(error))
-            return np.zeros(len(e.step), dtype=bool), np.full(len(e.step), math.nan)
 
-    threshold = float(table.get("threshold", math.nan))
-    unit = table.get("unit", "")
+        def message(row: int) -> str:
+            shown = "" if math.isnan(value[row]) else f": {short(float(value[row]))} {unit}"
+            limit = "" if math.isnan(threshold) else f" (limit {short(threshold)})"
+            return f"{table['message']}{shown.rstrip()}{limit}"
 
-    def message(e: Evidence, row: int) -> str:
-        value = float(rows(e)[1][row])
-        shown = "" if math.isnan(value) else f": {short(value)} {unit}".rstrip()
-        limit = "" if math.isnan(threshold) else f" (limit {short(threshold)})"
-        return f"{table['message']}{shown}{limit}"
+        return Measurement(holds, value, np.full(len(value), threshold), message)
 
     rule = Rule(
         id=table["id"],
-        severity=table["severity"],
+        severity=Severity(table["severity"]),
         needs=needs,
         meaning=table["message"],
         advice=table["advice"],
-        holds=lambda e, phases: rows(e)[0],
-        value=lambda e: rows(e)[1],
-        threshold=lambda e: threshold,
+        measure=measure,
         unit=unit,
         for_steps=table.get("for_steps", 1),
         clear_steps=table.get("clear_steps", 20),
         false_alarms=NO_RATE,
-        message=message,
     )
     return UserRule(rule, expressions, failures)
 

@@ -54,7 +54,7 @@ def fall_row(reward: ArrayLike, share: float = FALLEN) -> int | None:
 
 
 @dataclass(frozen=True)
-class Judged:
+class EvaluatedRun:
     """A run, how many steps it has, for each alarm the steps at which it began to fire, and the
     step at which its reward fell, if it did and the run has no fault."""
 
@@ -110,7 +110,7 @@ class Score:
         }
 
 
-def judge(run: LabelledRun, arl: float) -> Judged:
+def evaluate_run(run: LabelledRun, arl: float) -> EvaluatedRun:
     """What the rules say of a run, by the code that is there now."""
     from ..alarms.assess import assess
     from ..runs import open_run
@@ -126,7 +126,7 @@ def judge(run: LabelledRun, arl: float) -> Judged:
     for name, severities in ANY.items():
         if grave := [a for a in alerts if a.severity in severities]:
             fired[name] = sorted(start for a in grave for start, _ in a.episodes)
-    return Judged(run, len(signals), fired, fall_of(run, signals))
+    return EvaluatedRun(run, len(signals), fired, fall_of(run, signals))
 
 
 def fall_of(run: LabelledRun, signals: pd.DataFrame) -> int | None:
@@ -140,7 +140,7 @@ def fall_of(run: LabelledRun, signals: pd.DataFrame) -> int | None:
     return None if row is None else int(signals["step"].iloc[row])
 
 
-def score(judged: Sequence[Judged], alarms: Sequence[str]) -> list[Score]:
+def score(judged: Sequence[EvaluatedRun], alarms: Sequence[str]) -> list[Score]:
     """How each alarm did. An alarm counts as a warning of a collapse, or of the fall of a reward,
     if it first fired before."""
     healthy = [j for j in judged if j.label == "held"]

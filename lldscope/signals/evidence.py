@@ -102,16 +102,11 @@ class Evidence:
         return self.decay.level_fall
 
     @property
-    def level_limit(self) -> d.Series:
-        """Fall of the level that counts as decay; NaN until its baseline is complete."""
-        return self.decay.level_limit
-
-    @property
     def grade(self) -> Grade:
         """The best evidence this run offers as of its last row."""
-        if len(self.step) and self.has_delta[-1]:
+        if self.has_delta[-1:].any():
             return "delta"
-        return "level" if len(self.step) and self.has_level[-1] else "symptoms"
+        return "level" if self.has_level[-1:].any() else "symptoms"
 
 
 def floats(signals: pd.DataFrame, name: str) -> d.Series:
@@ -187,9 +182,7 @@ def gather(signals: pd.DataFrame, arl: float, restarts: Restarts | None = None) 
             decay=decay.test(signals, arl, parts.tolist()),
             grad_ratio=on_measured(gradient, lambda v: d.over_median(v, *GRADIENT_WINDOW), parts),
             entropy_ratio=on_measured(entropy, lambda v: d.over_median(v, *ENTROPY_WINDOW), parts),
-            entropy_gain=on_measured(
-                entropy, lambda v: _recent_entropy(v) - _lowest_entropy(v), parts
-            ),
+            entropy_gain=on_measured(entropy, lambda v: _recent(v) - _lowest(v), parts),
             entropy_rise=on_measured(entropy, _entropy_rise, parts),
         )
 
@@ -230,22 +223,20 @@ def _grades(signals: pd.DataFrame, delta: d.Series, level: d.Series) -> tuple[Fl
 def _available(values: d.Series, impossible: Flags) -> Flags:
     seen = ~np.isnan(values)
     missing = np.cumsum(~seen & ~impossible)
-    at_last_measurement = (
-        np.maximum.accumulate(np.where(seen, missing, 0)) if len(seen) else missing
-    )
-    return (np.cumsum(seen) >= GRADE_LEAST) & (missing - at_last_measurement < GRADE_LOST)
+    before = np.maximum.accumulate(np.where(seen, missing, 0)) if len(seen) else missing
+    return (np.cumsum(seen) >= GRADE_LEAST) & (missing - before < GRADE_LOST)
 
 
-def _recent_entropy(entropy: d.Series) -> d.Series:
+def _recent(entropy: d.Series) -> d.Series:
     return d.trailing_mean(entropy, ENTROPY_WINDOW.recent, 1)
 
 
-def _lowest_entropy(entropy: d.Series) -> d.Series:
+def _lowest(entropy: d.Series) -> d.Series:
     return np.fmin.accumulate(d.trailing_mean(entropy, SMOOTH, SMOOTH))
 
 
 def _entropy_rise(entropy: d.Series) -> d.Series:
-    return _recent_entropy(entropy) / np.maximum(_lowest_entropy(entropy), 1e-12)
+    return _recent(entropy) / np.maximum(_lowest(entropy), 1e-12)
 
 
 def _mean_delta(signals: pd.DataFrame, delta: d.Series) -> d.Series:

@@ -33,11 +33,11 @@ MEMORY = 40  # steps for which a decay, or a surge, counts as the cause of what 
 RISES = 2.0  # standard errors
 FALLS = -3.0  # standard errors
 FALL_STEPS = 40  # steps that the last SMOOTH are compared with to see the fall accelerate
-USUAL = 4.0  # × the median size: the largest gain that counts in a mean of Δ
-LOSS_TO_GAIN = 5.0  # the largest loss that counts, in units of that gain
+LARGEST_GAIN = 4.0  # × the median size: gains above it are cut in means of Δ
+LARGEST_LOSS = 5.0  # × the largest gain: losses above it are cut in means of Δ
 GRADIENT_SURGE = 3.0  # × trailing median
 ENTROPY_SURGE = 1.5  # × trailing median: a surge, which may subside
-ENTROPY_ERUPTION = 2.0  # × trailing median: a surge that is part of a collapse
+ENTROPY_COLLAPSE = 2.0  # × trailing median: a surge that is part of a collapse
 ENTROPY_GAIN = 0.1  # nats/token above its lowest, for either
 CRASH = 0.5  # × the best trailing mean of the reward
 CRASH_AFTER_SURGE = 0.7  # the same within MEMORY steps of a surge of gradient norm or entropy
@@ -95,8 +95,8 @@ def _accelerates(gain: d.Series) -> d.Series:
 def clip_gains(gain: d.Series, size: float | d.Series) -> d.Series:
     """Gains and losses cut to multiples of their usual `size`, so that one step cannot decide a
     mean."""
-    largest = USUAL * size
-    return np.clip(gain, -LOSS_TO_GAIN * largest, largest)
+    largest = LARGEST_GAIN * size
+    return np.clip(gain, -LARGEST_LOSS * largest, largest)
 
 
 def entropy_surges(e: Evidence, times: float = ENTROPY_SURGE) -> Flags:
@@ -177,7 +177,7 @@ def _next(phase: Phase, held: dict[str, int], decayed_recently: bool) -> Phase:
 @once
 def _unstable(e: Evidence) -> Flags:
     """Gradient norm or entropy surges, or a number is not finite."""
-    surges = entropy_surges(e, ENTROPY_ERUPTION) | gradient_surges(e)
+    surges = entropy_surges(e, ENTROPY_COLLAPSE) | gradient_surges(e)
     return surges | (e.column("n_nonfinite") > 0)
 
 

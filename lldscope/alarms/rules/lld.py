@@ -105,7 +105,7 @@ RULES = (
         meaning="Decay has turned into a surge of gradient norm or entropy, or a reward crash: "
         "phase III of Lazy Likelihood Displacement. Most such runs do not come back.",
         evidence=f"Phase collapse: decay now or in the last {p.MEMORY} steps, together with an "
-        f"entropy of {p.ENTROPY_ERUPTION:g} × its trailing median, a gradient norm of "
+        f"entropy of {p.ENTROPY_COLLAPSE:g} × its trailing median, a gradient norm of "
         f"{p.GRADIENT_SURGE:g} × its own, or a reward crash.",
         advice="Stop. Go back to a checkpoint from before the decay alarm and train on with LLDS.",
         confused_with="A cause that lowers the reward without lowering the likelihood of correct "

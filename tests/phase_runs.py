@@ -2,43 +2,34 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import yaml
 
-from lldscope.core.schema import SIGNALS
+from lldscope.alarms import rule_cases
+from lldscope.alarms.rule_cases import Case, frame
 
 CASES = Path(__file__).parent / "cases"
 SAMPLES = Path(__file__).parents[1] / "sample_runs"
-CASE = {c["name"]: c for c in yaml.safe_load((CASES / "rules.yaml").read_text(encoding="utf-8"))}
+CASE_FILES: dict[str, list[dict[str, Any]]] = {
+    path.stem: yaml.safe_load(path.read_text(encoding="utf-8"))
+    for path in sorted((CASES / "rules").glob("*.yaml"))
+}
+CASE = {case["name"]: case for cases in CASE_FILES.values() for case in cases}
 DYING = CASE["three phases with Δ measured"]
 WELL = CASE["healthy run, Δ around a small gain"]
 HARDER = CASE["the level falls because harder questions get solved, Δ stays positive"]
 RECOVERS = CASE["decay that recovers by itself"]
 
 
-def frame(signals: dict[str, np.ndarray]) -> pd.DataFrame:
-    """A signals frame with the given columns; everything else was not measured."""
-    n = len(next(iter(signals.values())))
-    empty = {name: np.full(n, np.nan) for name in SIGNALS.names}
-    table = pd.DataFrame({**empty, "step": np.arange(n), **signals})
-    if "delta_correct" in signals:
-        table["n_delta_correct"] = np.where(table["delta_correct"].isna(), 0, 10)
-        table["delta_correct_sum"] = table["delta_correct"] * 10
-    return table
-
-
-def drawn(case: dict, seed: int) -> pd.DataFrame:
-    rng = np.random.default_rng(seed)
-    end = max(point[0] for points in case["signals"].values() for point in points)
-    steps = np.arange(end + 1)
-    made = {}
-    for name, points in case["signals"].items():
-        line = np.interp(steps, *zip(*points, strict=True))
-        made[name] = line + rng.normal(0, case.get("noise", {}).get(name, 0.0), len(steps))
-    return frame(made)
+def drawn(case: dict[str, Any], seed: int) -> pd.DataFrame:
+    """The signals of a case with the noise of a seed."""
+    known = {"name": "", **{f.name: case[f.name] for f in fields(Case) if f.name in case}}
+    return rule_cases.drawn(Case(**known), seed)
 
 
 def paper_figure(every: int = 1, noise: float = 0.0, seed: int = 0) -> pd.DataFrame:

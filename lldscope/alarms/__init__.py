@@ -1,1 +1,1 @@
-"""Rules, the states they go through, what a fall is attributed to, and rules of the user's own."""
+"""Rules and their alarms, the attribution of a fall to its cause, and rules written by the user."""

@@ -1,4 +1,4 @@
-"""One call that turns the signals of a run into phases, alarms and look-alikes."""
+"""From the signals of a run to its phases, alarms and look-alikes, in one call."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ import pandas as pd
 
 from ..signals.evidence import Evidence, Flags, Grade, Restarts, gather
 from ..signals.phases import LEAST, Phase, classify
-from .attribution import look_alikes
-from .registry import RULES, Alert, Finding, Rule, evaluate, explained_elsewhere
+from .attribution import Finding, explained_elsewhere, look_alikes
+from .registry import RULES
+from .rule import Alert, Rule, evaluate_rules
 
 DEFAULT_ARL = 2000.0  # steps between false decay alarms, at least, on average
 
@@ -26,11 +27,11 @@ class PhaseSpan:
 
 @dataclass(frozen=True)
 class Assessment:
-    """What the rows of a run say, as of the last of them.
+    """Phases and alarms of a run, as of its last row.
 
-    `explained`: rows on which a fall of the likelihood is attributed to a cause other than LLD.
-    `alerts`: every alarm that ever fired. `pending`: rules whose condition holds, but not yet for
-    long enough.
+    `explained` marks the rows on which a fall of the likelihood is attributed to a cause other than
+    LLD. `alerts` are all alarms that ever fired, `pending` those whose condition holds, but not yet
+    for long enough.
     """
 
     arl: float
@@ -78,7 +79,7 @@ class Assessment:
         )
 
     def look_alikes(self) -> dict[str, Finding]:
-        """For LLD and each cause that looks like it on the reward curve, what this log says."""
+        """For LLD and each cause that looks like it on the reward curve, what this log supports."""
         return look_alikes(self.evidence, self.phases, self.explained)
 
 
@@ -92,10 +93,10 @@ def assess(
 
     `arl` is the average number of steps between false alarms of the decay test, at least. `rules`
     are those that raise alarms; the phases and look-alikes do not depend on them. `restarts` are
-    the steps at which the run is declared to have changed (`evidence.restarts_of`).
+    the steps at which baselines are reset (`evidence.restarts_of`).
     """
     evidence = gather(signals, arl, restarts)
     explained = explained_elsewhere(evidence)
     phases = classify(evidence, explained)
-    alerts, pending = evaluate(evidence, phases, rules, explained)
+    alerts, pending = evaluate_rules(evidence, phases, rules, explained)
     return Assessment(arl, evidence, explained, phases, alerts, pending)

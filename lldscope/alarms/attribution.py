@@ -1,20 +1,19 @@
-"""What looks like LLD on a reward curve: which causes this log supports, and which came first.
+"""Which cause a fall of the likelihood is attributed to: LLD, or one that looks like it.
 
-Precedence. A fall of the likelihood is laid to another cause, and not to LLD, if that cause began
-no later than the fall (LAG steps for what a trailing mean needs to see it), no more than WITHIN
-steps before it, and had not yet been resolved. Then neither a rule nor a phase of LLD holds. The
-fall begins where the decay test has reached a quarter of its threshold, or the mean Δ lies 2.5
-standard errors below 0, and ends after ENDS steps without either.
+Precedence. A fall is attributed to another cause, and not to LLD, if that cause began no later than
+the fall (plus LAG steps, which its trailing means need), no more than WITHIN steps before it, and
+had not been resolved by then. While it is, no rule and no phase of LLD holds. The fall begins where
+the decay test has reached FALL_SHARE of its threshold, or the mean Δ lies −FALLS standard errors
+below 0; it ends after ENDS steps without either.
 
-The other way round: truncation, engine mismatch and overflow are consequences where LLD, or a cause
-that is none of these three, began no later: a policy that collapses, or gets no documents any more,
-writes without end, writes unlikely tokens and has large gradients. Where overflow is frequent and
-began no later, the other two are its consequences as well.
+The other way round, a cause of a higher rank (`rule.CauseRank`) is a consequence where LLD, or a
+cause of a lower rank, began first: a policy that collapses, or no longer gets documents, writes
+without end, writes unlikely tokens and has large gradients.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -23,25 +22,19 @@ import numpy as np
 from ..core.numbers import short
 from ..signals import detectors as d
 from ..signals.evidence import Evidence, Flags
-from ..signals.phases import LEAST
-from .rule import Alert, Phases, Rule, Span, condition_met, episodes, evaluate_rules, states
-from .rules import traces
-from .rules.faults import FAULTS
-from .rules.lld import LLD
+from ..signals.phases import LEAST, Phase
+from .registry import CAUSES
+from .rule import Alert, CauseRank, Rule, Span, alarm_states, episodes, evaluate_rules
+from .rules import lld
 from .rules.measures import observed, percent
-from .rules.symptoms import SYMPTOMS
 
 Answer = Literal["supported", "ruled_out", "not_observable"]
 
 LAG = 3  # steps by which a cause may be seen later than the fall it explains
-WITHIN = 100  # steps: what the likelihood has withstood for longer does not explain its fall
+WITHIN = 100  # steps: a cause that began longer ago does not explain the fall
+FALL_SHARE = 0.25  # of the threshold of the decay test
 FALLS = -2.5  # standard errors of Δ
 ENDS = 10  # steps without a fall before one is over
-OFTEN = 0.3  # of the last ten steps with a non-finite number, before those explain anything
-
-CAUSES: tuple[Rule, ...] = (*FAULTS, *(rule for rule in SYMPTOMS if rule.id == "nonfinite"))
-CONSEQUENCES = ("truncation", "engine-mismatch", "nonfinite")
-LOOK_ALIKES: tuple[str, ...] = ("lld", *(rule.id for rule in CAUSES))
 
 
 @dataclass(frozen=True)
@@ -56,18 +49,15 @@ class Finding:
 
 
 def falls(e: Evidence) -> list[Span]:
-    """Row spans in which the likelihood of correct responses goes down, from before an alarm can be
-    sure of it."""
+    """Row spans in which the likelihood of correct responses falls; they begin before the alarm."""
     with np.errstate(invalid="ignore"):
-        going = e.decay.value >= e.decay.threshold / 4
-    return episodes(going | (e.has_delta & (e.delta_t <= FALLS)), 1, ENDS)
+        falling = e.decay.value >= FALL_SHARE * e.decay.threshold
+    return episodes(falling | (e.has_delta & (e.delta_t <= FALLS)), 1, ENDS)
 
 
-def spells(rule: Rule, holds: Flags) -> list[tuple[int, int, int | None]]:
-    """When a cause was there: rows at which it began to hold, fired, and was resolved.
-
-    One that is pending at the last row is not among them.
-    """
+def cause_episodes(rule: Rule, holds: Flags) -> list[tuple[int, int, int | None]]:
+    """The rows at which a cause began to hold, fired, and was resolved; without one that is still
+    pending at the last row."""
     on = d.consecutive(holds)
     return [
         (fires - int(on[fires]) + 1, fires, resolved)
@@ -76,25 +66,25 @@ def spells(rule: Rule, holds: Flags) -> list[tuple[int, int, int | None]]:
 
 
 def explained_elsewhere(e: Evidence) -> Flags:
-    """For each row, whether the fall of the likelihood that is going on is laid to another cause.
+    """Rows on which the fall of the likelihood, if any, is attributed to a cause other than LLD.
 
-    A cause counts while it is pending as well: LLD waits for it.
+    A cause counts while it is pending, too: LLD waits for it.
     """
     out = np.zeros(len(e.step), dtype=bool)
     fallen = falls(e)
     for rule in CAUSES if fallen else ():
         holds = _explaining(rule, e)
-        for begin, fires, resolved in spells(rule, holds):
+        for begin, fires, resolved in cause_episodes(rule, holds):
             for start, end in fallen:
                 if _explains(begin, start) and (resolved is None or start < resolved):
                     out[max(start, fires) : end] = True
         if not holds.any():
             continue
         on = d.consecutive(holds)
-        state = np.array(states(holds, rule.for_steps, rule.clear_steps))
+        state = np.array(alarm_states(holds, rule.for_steps, rule.clear_steps))
         for row in np.flatnonzero(state == "pending").tolist():
-            going_on = (a for a, b in fallen if a <= row and (b is None or row < b))
-            out[row] |= any(_explains(row - int(on[row]) + 1, start) for start in going_on)
+            ongoing = (a for a, b in fallen if a <= row and (b is None or row < b))
+            out[row] |= any(_explains(row - int(on[row]) + 1, start) for start in ongoing)
     return out
 
 
@@ -103,39 +93,32 @@ def _explains(begin: int, fall: int) -> bool:
 
 
 def _explaining(rule: Rule, e: Evidence) -> Flags:
-    """Where a cause is there, and strong enough to explain a fall of the likelihood."""
-    holds = _holding(rule, e)
-    if rule.id == "nonfinite":
-        return holds & (d.trailing_mean(holds.astype(float), 10, 1) >= OFTEN)
-    if rule.id == "group-collision":
-        return holds & traces.collides_often(e)
-    return holds
-
-
-def _holding(rule: Rule, e: Evidence) -> Flags:
-    """The condition of a cause; none of them asks for the phase."""
-    return condition_met(rule, e, [None] * len(e.step), np.zeros(len(e.step), dtype=bool))
+    """Where a cause holds, and is strong enough to explain a fall of the likelihood."""
+    measured = rule.measure(e)
+    return measured.holds if measured.explains is None else measured.explains
 
 
 # -- answers --------------------------------------------------------------------------------------
 
 
-def look_alikes(e: Evidence, phases: Phases, explained: Flags) -> dict[str, Finding]:
-    """For LLD and each cause that looks like it on the reward curve, what this log says.
+def look_alikes(
+    e: Evidence, phases: Sequence[Phase | None], explained: Flags
+) -> dict[str, Finding]:
+    """For LLD and each cause that looks like it on the reward curve, what this log supports.
 
-    `explained` is what `explained_elsewhere` says of the same evidence.
+    `explained` is the result of `explained_elsewhere` for the same evidence.
     """
-    fired, pending = evaluate_rules(e, phases, (*LLD, *CAUSES), explained)
+    fired, pending = evaluate_rules(e, phases, (*lld.RULES, *CAUSES), explained)
     alerts = {a.rule: a for a in (*pending, *fired)}
-    found = {"lld": _lld(e, alerts, explained)}
-    displaced = found["lld"].answer == "supported"
+    findings = {"lld": _lld(e, alerts, explained)}
+    displaced = findings["lld"].answer == "supported"
     for rule in CAUSES:
-        found[rule.id] = _cause(rule, e, alerts.get(rule.id), displaced)
-    return found
+        findings[rule.id] = _cause(rule, e, alerts.get(rule.id), displaced)
+    return findings
 
 
 def _lld(e: Evidence, alerts: Mapping[str, Alert], explained: Flags) -> Finding:
-    if not any(observed(e, name) for name in LLD[0].needs):
+    if not any(observed(e, name) for name in lld.NEEDS):
         return Finding("not_observable", "this log has no log-probabilities of correct responses")
     fired = [alerts[name] for name in ("lld-decay", "lld-collapse") if name in alerts]
     displaced = [alert for alert in fired if alert.episodes]
@@ -146,7 +129,7 @@ def _lld(e: Evidence, alerts: Mapping[str, Alert], explained: Flags) -> Finding:
         have = f"{e.measured[-1]} steps are measured, {LEAST} are needed"
         return Finding("not_observable", f"too early to say: {have}")
     if explained.any():
-        return Finding("ruled_out", _laid_to(e, int(np.flatnonzero(explained)[0])))
+        return Finding("ruled_out", _attributed_to(e, int(np.flatnonzero(explained)[0])))
     if not any(e.decay.basis):
         return Finding("not_observable", e.decay.guarantee())
     margin = e.decay.value / e.decay.threshold
@@ -156,19 +139,17 @@ def _lld(e: Evidence, alerts: Mapping[str, Alert], explained: Flags) -> Finding:
     return Finding("ruled_out", f"the decay test on {basis} has reached {reached} at most")
 
 
-def _laid_to(e: Evidence, row: int) -> str:
-    """Which causes came before the fall that is going on at the row."""
+def _attributed_to(e: Evidence, row: int) -> str:
+    """The causes that came before the fall at a row, in a sentence."""
     start = max(a for a, _ in falls(e) if a <= row)
-    told = [
-        f"{rule.id} was there from step {e.step[begin]} on"
+    causes = sorted(
+        (begin, f"{rule.id} was there from step {e.step[begin]} on")
         for rule in CAUSES
-        for begin, _, _ in spells(rule, _explaining(rule, e))
+        for begin, _, _ in cause_episodes(rule, _explaining(rule, e))
         if _explains(begin, start)
-    ]
-    return (
-        f"the likelihood of correct responses falls from step {e.step[start]} on, but "
-        f"{' and '.join(told) or 'another cause may have begun before'}"
     )
+    named = " and ".join(cause for _, cause in causes) or "another cause may have begun before"
+    return f"the likelihood of correct responses falls from step {e.step[start]} on, but {named}"
 
 
 def _cause(rule: Rule, e: Evidence, alert: Alert | None, displaced: bool) -> Finding:
@@ -177,49 +158,58 @@ def _cause(rule: Rule, e: Evidence, alert: Alert | None, displaced: bool) -> Fin
     if lacking:
         return Finding("not_observable", f"this log does not have {', '.join(lacking)}")
     if alert is None:
-        return _quiet(rule, e)
+        return _nearest(rule, e)
     if not alert.episodes:
         held = f"it holds since step {alert.step}, {rule.for_steps} steps in a row are needed"
         return Finding("not_observable", f"too early to say: {held}")
-    told = f"from step {alert.step} on: {alert.message}"
-    if rule.id in CONSEQUENCES:
-        earlier = _earlier(e, rule, spells(rule, _holding(rule, e))[0][0], displaced)
+    message = f"from step {alert.step} on: {alert.message}"
+    if rule.cause != CauseRank.PRIMARY:
+        begin = cause_episodes(rule, rule.measure(e).holds)[0][0]
+        earlier = _brought_about_by(e, rule, begin, displaced)
         if earlier is not None:
-            return Finding("ruled_out", f"a consequence: {earlier}; {told}")
-    return Finding("supported", told)
+            return Finding("ruled_out", f"a consequence: {earlier}; {message}")
+    return Finding("supported", message)
 
 
-def _earlier(e: Evidence, of: Rule, begin: int, displaced: bool) -> str | None:
-    """What had begun before a consequence that begins at the row, if anything had."""
-    for rule in CAUSES:
-        if rule.id in CONSEQUENCES and (rule.id != "nonfinite" or of.id == "nonfinite"):
-            continue
-        for start, _, resolved in spells(rule, _explaining(rule, e)):
-            if start <= begin + LAG and (resolved is None or begin < resolved):
-                return f"{rule.id} was there from step {e.step[start]} on"
+def _brought_about_by(e: Evidence, consequence: Rule, begin: int, displaced: bool) -> str | None:
+    """What began before a possible consequence that begins at row `begin`, if anything did."""
+    causes = [
+        (start, rule.id)
+        for rule in CAUSES
+        if (rule.cause or 0) < (consequence.cause or 0)
+        for start, _, resolved in cause_episodes(rule, _explaining(rule, e))
+        if start <= begin + LAG and (resolved is None or begin < resolved)
+    ]
+    if causes:
+        start, name = min(causes)
+        return f"{name} was there from step {e.step[start]} on"
     before = [start for start, _ in falls(e) if displaced and start < begin - LAG]
     if before:
         return f"the likelihood had been falling from step {e.step[before[-1]]} on"
     return None
 
 
-def _quiet(rule: Rule, e: Evidence) -> Finding:
-    """How near a rule that does not hold and has not fired came to it."""
-    with np.errstate(invalid="ignore", divide="ignore"):
-        value = np.asarray(rule.value(e), dtype=float)
-        limit = np.broadcast_to(np.asarray(rule.threshold(e), dtype=float), value.shape)
-    if np.isnan(value).all():
+def _nearest(rule: Rule, e: Evidence) -> Finding:
+    """How near a rule that neither holds nor has fired came to its threshold."""
+    measured = rule.measure(e)
+    if np.isnan(measured.value).all():
         return Finding("not_observable", "too early to say: not enough steps to compare with")
-    if rule.id == "reward-parsing":
-        row = int(np.nanargmin(value))
-        kept = f"the reward kept {percent(value[row])} of its trailing median at least"
-        changed = f"; the policy changed with it at step {e.step[row]}"
-        return Finding("ruled_out", kept + (changed if value[row] <= limit[row] else ""))
-    row = int(np.nanargmax(value - limit))
-    by_ratio = limit[row] > 1 and "×" in rule.unit
-    unit = "× the most before" if by_ratio else rule.unit.split(", or ×")[0]
-    told = f"{short(value[row], 2)} {unit} at most (limit {short(limit[row], 2)})"
-    beyond = value[row] > limit[row]
-    if beyond:
-        told += ", not for long enough or with other signs against it"
-    return Finding("ruled_out", told)
+    sign = -1.0 if rule.fires_below else 1.0
+    row = int(np.nanargmax(sign * (measured.value - measured.threshold)))
+    value, limit = float(measured.value[row]), float(measured.threshold[row])
+    unit = rule.unit if measured.units is None else str(measured.units[row])
+    if unit.startswith("of the "):
+        reached, bound = f"{percent(value)} {unit}", f"limit {percent(limit)}"
+    else:
+        reached = f"{short(value, 2)} {unit}"
+        bound = f"limit {short(limit, 2)}{' ×' if unit.startswith('×') else ''}"
+    if sign * (value - limit) > 0:
+        message = (
+            f"{reached} at step {e.step[row]} ({bound}), but not for long enough, or other signs "
+            "speak against it"
+        )
+    elif unit.startswith("× the largest") and value <= 1.0:
+        message = f"never above the largest before ({bound})"
+    else:
+        message = f"at {'least' if rule.fires_below else 'most'} {reached} ({bound})"
+    return Finding("ruled_out", message)

@@ -1,13 +1,13 @@
-"""Where the phases began, with hindsight: a broken line through the whole stretch, and intervals.
+"""When decay and collapse began, in hindsight: change points of the likelihood, with intervals.
 
-The live classifier says when a phase was recognised, from the rows up to that step; this module
-says, from the rows on both sides, when it began. It refines the boundaries that the live classifier
-has found and finds no others. The likelihood of correct responses is taken as straight between
-breaks: its level is then a line with kinks, and Δ, its change per step, is constant with jumps. A
-collapse also bends the logarithm of the entropy, at the same step; the gradient norm is left out,
-because it explodes later (Fig. 2: the fall accelerates at 120, the explosion is at 145). The breaks
-are those of the best least-squares fit, by brute force; an interval holds every break that the
-profile likelihood does not reject. `docs/phases.md` says how often it holds the true step.
+The live classifier dates a phase from the rows up to the step at which it was recognised; this
+module dates it from the rows on both sides. It refines the boundaries of the live classifier and
+adds none. The likelihood of correct responses is modelled as piecewise linear: its level has kinks,
+and Δ, its change per step, has jumps. In a collapse the logarithm of the entropy has a kink at the
+same step; the gradient norm is not used, because it explodes later (Fig. 2: the fall accelerates at
+120, the explosion is at 145). The breaks are those of the best least-squares fit, by exhaustive
+search; an interval contains every break that the profile likelihood does not reject.
+`docs/phases.md` says how often it contains the true step.
 """
 
 from __future__ import annotations
@@ -18,25 +18,24 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ..signals.detectors import Series
-from ..signals.evidence import Flags, counted
-from ..signals.phases import LEAVE, Phase
+from ..signals.evidence import Flags
+from ..signals.phases import LEAVE, Phase, clip_gains
 from .assess import Assessment, PhaseSpan
 
-STRETCH = 100  # steps before a phase was recognised that are looked at
-AFTER = 10  # steps after a collapse was recognised; later its curves saturate or rebound
-SEGMENT = 5  # measured steps before the first break, between two, and after the last
-CANDIDATES = 300  # breaks tried at most; in a longer stretch every second step, every third …
-# Limits of the likelihood ratio of a break for 95 %. Of a jump, −2 ln(1 − √0.95) (Hansen,
-# Econometrica 68, 2000, Theorem 2). Of a kink, the 97.5 % point of χ² with one degree of freedom:
-# with its 95 % point, 3.84, simulated intervals are too narrow, because the correlation of the
-# noise has to be estimated as well.
+STEPS_BEFORE = 100  # steps before a phase was recognised that are fitted
+STEPS_AFTER = 10  # steps after a collapse was recognised; later its curves saturate or rebound
+SEGMENT_STEPS = 5  # measured steps before the first break, between two, and after the last
+CANDIDATES = 300  # breaks that are tried, at most; of more steps every second is tried, or third …
+# Limits of the likelihood ratio of a break for 95 %. A jump: −2 ln(1 − √0.95) (Hansen, Econometrica
+# 68, 2000, Theorem 2). A kink: the 97.5 % point of χ² with one degree of freedom, because simulated
+# intervals with its 95 % point, 3.84, are too narrow: the correlation of the noise is estimated.
 KINK, JUMP = 5.02, 7.35
 
 
 @dataclass(frozen=True)
 class Boundary:
-    """The first step of a phase: `step` with hindsight, from `low` to `high` at 95 %, and `live`,
-    the step at which the live classifier entered it."""
+    """The first step of a phase in hindsight, with its 95 % interval from `low` to `high`, and the
+    step `live` at which the live classifier entered it."""
 
     phase: Phase
     step: int
@@ -48,8 +47,8 @@ class Boundary:
 
 @dataclass(frozen=True)
 class Curve:
-    """Measured values of a signal. Between breaks it is a line, or constant if it `jumps`; what a
-    break adds, to the slope or to the value, has the sign of `turn` (0: either)."""
+    """Measured values of a signal. Between breaks it is a line, or constant if it `jumps`. A break
+    changes the slope, or the value, in the direction `turn` (1, −1, or 0 for either)."""
 
     name: str
     steps: Series
@@ -59,40 +58,44 @@ class Curve:
 
 
 def refine(assessment: Assessment) -> list[Boundary]:
-    """The boundaries into decay and collapse with hindsight, in the order of the live ones.
+    """The boundaries into decay and collapse in hindsight, in the order of the live ones.
 
     `pandas.DataFrame(refine(assessment))` makes a table of them. A boundary with too few measured
     steps around it is left out.
     """
-    found: list[Boundary] = []
+    boundaries: list[Boundary] = []
     spans = [None, *assessment.spans(), None]
     for before, span, after in zip(spans, spans[1:], spans[2:], strict=False):
         if span and span.phase == "decay":
             if after and after.phase == "collapse":
-                found += _refine(assessment, [span, after])
-            else:  # without the steps that it took to see that the decay was over
+                boundaries += _refine(assessment, [span, after])
+            else:  # without the steps after its end that the classifier waited for
                 over = LEAVE if after and after.phase == "recovered" else 0
-                found += _refine(assessment, [replace(span, end_step=span.end_step - over)])
+                boundaries += _refine(assessment, [replace(span, end_step=span.end_step - over)])
         elif span and span.phase == "collapse" and not (before and before.phase == "decay"):
-            found += _refine(assessment, [span])
-    return found
+            boundaries += _refine(assessment, [span])
+    return boundaries
 
 
 def _refine(assessment: Assessment, spans: Sequence[PhaseSpan]) -> list[Boundary]:
     """Boundaries of a decay, of a collapse, or of a decay and the collapse it turned into."""
     e = assessment.evidence
-    dies = spans[-1].phase == "collapse"
+    collapses = spans[-1].phase == "collapse"
     first = spans[0].start_step
-    start = max([first - STRETCH, *(step for step in e.restarts if step <= first)])
-    end = min(spans[-1].end_step, spans[-1].start_step + AFTER) if dies else spans[-1].end_step
+    start = max([first - STEPS_BEFORE, *(step for step in e.restarts if step <= first)])
+    end = (
+        min(spans[-1].end_step, spans[-1].start_step + STEPS_AFTER)
+        if collapses
+        else spans[-1].end_step
+    )
     rows = (e.step >= start) & (e.step <= end)
     by_delta = bool(e.has_delta[e.step == first][0])
     likelihood = _likelihood(assessment, rows, by_delta)
     entropy = _log(assessment, "entropy", rows)
-    witnesses = [entropy] if dies and len(entropy.steps) >= 3 * SEGMENT else []
-    breaks = fit(likelihood, witnesses, len(spans))
+    others = [entropy] if collapses and len(entropy.steps) >= 3 * SEGMENT_STEPS else []
+    breaks = fit(likelihood, others, len(spans))
     shape = "jumps" if by_delta else "kinks"
-    method = f"{shape} of {' and '.join(c.name for c in (likelihood, *witnesses))}"
+    method = f"{shape} of {' and '.join(c.name for c in (likelihood, *others))}"
     return [
         Boundary(s.phase, *b, s.start_step, method)
         for s, b in zip(spans, breaks, strict=False)
@@ -101,14 +104,14 @@ def _refine(assessment: Assessment, spans: Sequence[PhaseSpan]) -> list[Boundary
 
 
 def _likelihood(assessment: Assessment, rows: Flags, by_delta: bool) -> Curve:
-    """Δ, each step counted up to limits, or the level."""
+    """Δ, with gains and losses of single steps cut, or the level."""
     e = assessment.evidence
     name = "delta_correct" if by_delta else "correct_logp"
     values = e.column(name)
     rows = rows & np.isfinite(values)
     if by_delta:
         size = float(np.median(np.abs(values[rows]))) if rows.any() else 1.0
-        values = counted(values, size)
+        values = clip_gains(values, size)
     return Curve(name, e.step[rows].astype(float), values[rows], -1, by_delta)
 
 
@@ -121,37 +124,39 @@ def _log(assessment: Assessment, name: str, rows: Flags) -> Curve:
 # -- the fit --------------------------------------------------------------------------------------
 
 
-def fit(likelihood: Curve, witnesses: Sequence[Curve], n_breaks: int) -> list[tuple[int, int, int]]:
+def fit(likelihood: Curve, others: Sequence[Curve], n_breaks: int) -> list[tuple[int, int, int]]:
     """The best break steps with their intervals, (step, low, high) each; none if there are too few
-    measured steps. The witnesses bend at the last break.
+    measured steps. The other curves have the last break only.
 
     A curve adds n·ln RSS to the cost of a choice of breaks, −2 log of its profile likelihood with
-    normal errors, after its AR(1) correlation around the best fit has been taken out of it.
+    normal errors, after its AR(1) correlation around the best fit has been removed.
     """
     n = len(likelihood.steps)
-    if n < (n_breaks + 1) * SEGMENT:
+    if n < (n_breaks + 1) * SEGMENT_STEPS:
         return []
-    at = likelihood.steps[SEGMENT : n - SEGMENT + 1 : -(-n // CANDIDATES)]
+    at = likelihood.steps[SEGMENT_STEPS : n - SEGMENT_STEPS + 1 : -(-n // CANDIDATES)]
     order = np.searchsorted(likelihood.steps, at)
-    allowed = np.ones(len(at), dtype=bool) if n_breaks == 1 else order - order[:, None] >= SEGMENT
-    curves = [(likelihood, n_breaks), *((w, 1) for w in witnesses)]
+    allowed = (
+        np.ones(len(at), dtype=bool) if n_breaks == 1 else order - order[:, None] >= SEGMENT_STEPS
+    )
+    curves = [(likelihood, n_breaks), *((curve, 1) for curve in others)]
     correlation = [0.0] * len(curves)
     for _ in range(2):
         costs = [_cost(c, at, k, r) for (c, k), r in zip(curves, correlation, strict=True)]
-        total = np.where(allowed, sum(costs), np.inf)  # a witness's row holds for all first breaks
+        total = np.where(allowed, sum(costs), np.inf)  # other curves: the same for all first breaks
         best = np.unravel_index(int(np.argmin(total)), total.shape)
         chosen = at[list(best)]
         correlation = [_correlation(c, chosen[-k:]) for c, k in curves]
     limit = JUMP if likelihood.jumps else KINK
     noise = _noise(likelihood, chosen)
-    found = []
+    intervals = []
     for axis, step in enumerate(chosen):
         profile = total if n_breaks == 1 else total.min(axis=1 - axis)
-        # If the true break is an earlier one, what lies between has the noise of after the break.
+        # If the true break is earlier, the steps between have the noise of after the break.
         more = np.where(at < step, noise[axis + 1], np.where(at > step, noise[axis], 1.0))
         inside = at[profile <= total.min() + limit * np.maximum(more, 1.0)]
-        found.append((int(step), int(inside[0]), int(inside[-1])))
-    return found
+        intervals.append((int(step), int(inside[0]), int(inside[-1])))
+    return intervals
 
 
 def _cost(curve: Curve, at: Series, n_breaks: int, correlation: float) -> Series:
@@ -166,7 +171,7 @@ def _cost(curve: Curve, at: Series, n_breaks: int, correlation: float) -> Series
     own = np.maximum(np.diag(gram), 1e-12)
     a = columns @ y
     square = max(float(y @ y), 1e-12)
-    one = np.where(a * curve.turn >= 0, a**2 / own, 0.0)  # what a break alone explains
+    one = np.where(a * curve.turn >= 0, a**2 / own, 0.0)  # sum of squares a single break explains
     explained = one
     if n_breaks == 2:
         det = np.outer(own, own) - gram**2
@@ -184,7 +189,7 @@ def _base(curve: Curve) -> Series:
 
 
 def _columns(curve: Curve, at: Series) -> Series:
-    """What a break at each of `at` adds: a step up, or a line that rises from there."""
+    """The regressor of a break at each of `at`: a step, or a line that rises from there."""
     after = curve.steps - at[:, None]
     return (after >= 0).astype(float) if curve.jumps else np.maximum(after, 0.0)
 
@@ -194,7 +199,7 @@ def _whiten(rows: Series, correlation: float) -> Series:
 
 
 def _correlation(curve: Curve, breaks: Series) -> float:
-    """Of neighbouring residuals around the fit with these breaks; at most 0.9, at least 0."""
+    """Correlation of neighbouring residuals of the fit with these breaks, cut to 0 … 0.9."""
     r = _residuals(curve, breaks)
     square = float(r @ r)
     n, fitted = len(r), len(_base(curve)) + 2 * len(breaks)
@@ -209,9 +214,9 @@ def _residuals(curve: Curve, breaks: Series) -> Series:
 
 
 def _noise(curve: Curve, breaks: Series) -> list[float]:
-    """Variance of the residuals before the first break, between two and after the last, over that
-    of all of them (Bai, Review of Economics and Statistics 79, 1997: the noise of a side decides
-    how far a break can be missed towards the other)."""
+    """Variance of the residuals before the first break, between two and after the last, relative to
+    that of all (Bai, Review of Economics and Statistics 79, 1997: the noise of one side decides how
+    far a break can be missed towards the other)."""
     square = _residuals(curve, breaks) ** 2
     parts = np.split(square, np.searchsorted(curve.steps, breaks))
     return [float(part.mean() / max(square.mean(), 1e-12)) for part in parts]

@@ -1,4 +1,4 @@
-"""Every rule as a page for people; docs/alarms.md holds what this says."""
+"""The description of every rule: the text of docs/alarms.md and of the dashboard's rule pages."""
 
 from __future__ import annotations
 
@@ -7,14 +7,12 @@ from .rule import Declaration, Rule
 
 
 def markdown() -> str:
-    """One section per rule: meaning, evidence, what to do, what it is confused with, how often it
-    is wrong."""
+    """The section "Rules" of docs/alarms.md."""
     return "\n".join(_section(rule) for rule in (*RULES, STALLED))
 
 
 def describe_rule(rule: Declaration) -> list[tuple[str, str]]:
-    """What there is to say of a rule beside its meaning, each under its heading; names of signals
-    stand between backticks."""
+    """(heading, text) of all that a rule declares beside its meaning; signals in backticks."""
     rows = [("Looks at", rule.evidence)]
     if rule.needs:
         needs = " or ".join(f"`{name}`" for name in rule.needs)

@@ -1,38 +1,69 @@
-"""Rules as declarations, and the states they go through: inactive → pending → firing → resolved.
+"""What a rule is, what it measures, and the alarms that come of it.
 
-A rule says when it holds, how bad that is, what it means and what to do. It is `pending` while it
-holds but not yet for `for_steps` steps, fires from then on, and is `resolved` once it has not held
-for `clear_steps` steps. Everything is causal: the state at a step uses rows up to that step only.
+An alarm is `pending` while its condition holds, but not yet for `for_steps` steps; it fires from
+then on, and is `resolved` once the condition has not held for `clear_steps` steps. Everything is
+causal: the state at a step depends on rows up to that step only.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from enum import IntEnum, StrEnum
 from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
-from ..core.numbers import short
 from ..signals import detectors as d
 from ..signals.evidence import Evidence, Flags
 from ..signals.phases import Phase
 
-Severity = Literal["info", "warning", "critical"]
 State = Literal["inactive", "pending", "firing", "resolved"]
-Phases = Sequence[Phase | None]
 Span = tuple[int, int | None]
 
 NO_RATE = "no rate is promised; docs/alarms.md counts false alarms in real runs"
-ORDER = {"critical": 0, "warning": 1, "info": 2}
+
+
+class Severity(StrEnum):
+    """How bad an alarm is. A string in JSON; compares by badness: INFO < WARNING < CRITICAL."""
+
+    INFO = "info"
+    WARNING = "warning"
+    CRITICAL = "critical"
+
+    @property
+    def rank(self) -> int:
+        return list(Severity).index(self)
+
+    def __lt__(self, other: str) -> bool:
+        return self.rank < Severity(other).rank
+
+    def __le__(self, other: str) -> bool:
+        return self.rank <= Severity(other).rank
+
+    def __gt__(self, other: str) -> bool:
+        return self.rank > Severity(other).rank
+
+    def __ge__(self, other: str) -> bool:
+        return self.rank >= Severity(other).rank
+
+
+class CauseRank(IntEnum):
+    """The order in which causes bring each other about: a cause can be the consequence of one with
+    a lower rank, or of LLD, but a PRIMARY cause is never taken for a consequence."""
+
+    PRIMARY = 1
+    SECONDARY = 2
+    TERTIARY = 3
 
 
 @dataclass(frozen=True)
 class Declaration:
-    """What there is to say about an alarm before any run.
+    """The description of an alarm, independent of any run.
 
-    It can be observed where one of the signals in `needs` is measured, and all in `needs_too`.
-    `evidence` says what it looks at, `confused_with` what else can look like it.
+    The alarm can be observed if one of the signals in `needs` is measured and all in `needs_too`.
+    `evidence` says what is compared with what, `confused_with` what else can look like it.
     """
 
     id: str
@@ -46,33 +77,52 @@ class Declaration:
     needs_too: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True)
+class Measurement:
+    """What a rule finds in a run, one entry per row of the signals.
+
+    `holds` is the condition, `value` what was compared with `threshold` (NaN: not measured), and
+    `message(row)` a sentence with the numbers of one row. `explains` is where a cause is strong
+    enough to explain a fall of the likelihood (default: where it holds); `units` is the unit of
+    each row where it is not the rule's `unit`.
+    """
+
+    holds: Flags
+    value: d.Series
+    threshold: d.Series
+    message: Callable[[int], str]
+    explains: Flags | None = None
+    units: NDArray[np.str_] | None = None
+
+
 @dataclass(frozen=True, kw_only=True)
 class Rule(Declaration):
     """An alarm that is computed from the signals.
 
-    `holds`, `value` and `threshold` give one entry per row of the signals. `message` makes the
-    sentence with the numbers of one row; without it, it is made of the first sentence of `meaning`,
-    value and threshold. `guarantee` says of a row what `false_alarms` says in general. `inhibited`:
-    it does not hold where another cause explains the fall of the likelihood (`explained`).
+    `phase`: the rule holds only while the run is in this phase. `inhibited`: it does not hold where
+    a fall of the likelihood is attributed to another cause. `cause` is set where the rule names a
+    cause other than LLD. `fires_below`: values under the threshold are the bad ones. `guarantee`
+    replaces `false_alarms` for one row.
     """
 
-    holds: Callable[[Evidence, Phases], Flags]
-    value: Callable[[Evidence], d.Series]
-    threshold: Callable[[Evidence], d.Series | float]
+    measure: Callable[[Evidence], Measurement]
     unit: str
     for_steps: int = 1
     clear_steps: int = 20
-    message: Callable[[Evidence, int], str] | None = None
-    guarantee: Callable[[Evidence, int], str] | None = None
+    phase: Phase | None = None
     inhibited: bool = False
+    cause: CauseRank | None = None
+    fires_below: bool = False
+    guarantee: Callable[[Evidence, int], str] | None = None
 
 
 @dataclass(frozen=True)
 class Alert:
-    """A rule that fires, has fired, or is about to. `step` is where it first fired, or, while it is
-    pending, since when it holds; `value` and `threshold` are from there.
+    """A rule that fires, has fired, or is about to.
 
-    `episodes` are (fired, resolved) steps; resolved is None while it still fires.
+    `step` is where it first fired, or, while it is pending, since when it holds; `value` and
+    `threshold` are from there. `episodes` are (fired, resolved) steps; resolved is None while the
+    alarm still fires.
     """
 
     rule: str
@@ -89,18 +139,21 @@ class Alert:
     episodes: tuple[Span, ...]
 
 
-def condition_met(rule: Rule, e: Evidence, phases: Phases, explained: Flags) -> Flags:
+def condition_met(
+    rule: Rule, e: Evidence, phases: Sequence[Phase | None], explained: Flags
+) -> Flags:
     """Whether the condition of the rule is met, for each row; NaN never meets one."""
-    with np.errstate(invalid="ignore", divide="ignore"):
-        holds = np.asarray(rule.holds(e, phases), dtype=bool)
+    holds = rule.measure(e).holds
+    if rule.phase is not None:
+        holds = holds & np.array([phase == rule.phase for phase in phases], dtype=bool)
     return holds & ~explained if rule.inhibited else holds
 
 
 def evaluate_rules(
-    e: Evidence, phases: Phases, rules: Sequence[Rule], explained: Flags
+    e: Evidence, phases: Sequence[Phase | None], rules: Sequence[Rule], explained: Flags
 ) -> tuple[list[Alert], list[Alert]]:
-    """Every rule that has fired up to the last row, and every rule that holds there but not yet for
-    long enough to fire; each list worst and then earliest first."""
+    """Alarms that have fired up to the last row, and those that are pending there; each list worst
+    and then earliest first."""
     fired, pending = [], []
     for rule in rules:
         holds = condition_met(rule, e, phases, explained)
@@ -118,22 +171,19 @@ def evaluate_rules(
 
 
 def _sorted(alerts: list[Alert]) -> list[Alert]:
-    return sorted(alerts, key=lambda a: (ORDER[a.severity], a.step))
+    return sorted(alerts, key=lambda a: (-a.severity.rank, a.step))
 
 
 def _alert(rule: Rule, e: Evidence, row: int, state: State, spans: Sequence[Span]) -> Alert:
-    with np.errstate(invalid="ignore", divide="ignore"):
-        value = float(np.asarray(rule.value(e), dtype=float)[row])
-        limit = np.broadcast_to(np.asarray(rule.threshold(e), dtype=float), (len(e.step),))
-    told = rule.message(e, row) if rule.message else _message(rule, value, float(limit[row]))
+    measured = rule.measure(e)
     return Alert(
         rule=rule.id,
         severity=rule.severity,
         state=state,
         step=int(e.step[row]),
-        value=value,
-        threshold=float(limit[row]),
-        message=told,
+        value=float(measured.value[row]),
+        threshold=float(measured.threshold[row]),
+        message=measured.message(row),
         meaning=rule.meaning,
         evidence=rule.evidence,
         advice=rule.advice,
@@ -142,12 +192,7 @@ def _alert(rule: Rule, e: Evidence, row: int, state: State, spans: Sequence[Span
     )
 
 
-def _message(rule: Rule, value: float, threshold: float) -> str:
-    first = rule.meaning.split(". ")[0].rstrip(".")
-    return f"{first[0].lower()}{first[1:]}: {short(value)} {rule.unit} (limit {short(threshold)})"
-
-
-def states(holds: Flags, for_steps: int, clear_steps: int) -> list[State]:
+def alarm_states(holds: Flags, for_steps: int, clear_steps: int) -> list[State]:
     """The state at every row. An alarm that holds again after it was resolved is pending again."""
     spans = episodes(holds, for_steps, clear_steps)
     out = np.full(len(holds), "inactive", dtype=object)

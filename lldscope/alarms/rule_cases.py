@@ -1,4 +1,4 @@
-"""Cases for rules: made-up series in which a rule must fire, or must stay quiet.
+"""Cases for rules: made-up series in which a rule must fire, or must not.
 
 Each signal is a list of [step, value] points joined by lines, plus normal noise (`noise`, standard
 deviation) drawn for each of a few seeds. `fires` gives the earliest and latest step at which a rule
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from .rule_sql import Expressions
 
 SEEDS = range(3)
-CUTS = 10  # prefixes on which a rule must say what it says on the whole
+CUTS = 10  # prefixes of a run on which a rule must give the same answers as on all of it
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Result:
-    """One expectation, what was found for each seed, and whether that is all right."""
+    """One expectation of a case, what happened with each seed, and whether it was met."""
 
     rule: str
     where: str
@@ -47,7 +47,7 @@ class Result:
 
 
 def frame(columns: dict[str, Any]) -> pd.DataFrame:
-    """A frame like `signals` with the given columns, (steps,); nothing else was measured."""
+    """A frame like `signals` with the given columns, shape (steps,); all others are NaN."""
     length = len(next(iter(columns.values())))
     empty = {name: np.full(length, np.nan) for name in SIGNALS.names}
     table = pd.DataFrame({**empty, "step": np.arange(length), **columns})
@@ -71,22 +71,22 @@ def drawn(case: Case, seed: int) -> pd.DataFrame:
 
 
 def results(case: Case, rules: Sequence[Rule]) -> list[Result]:
-    """Whether the rules do in a case what is expected of them, with every seed."""
+    """Whether the rules meet the expectations of a case, with every seed."""
     from .assess import assess
 
     first: list[dict[str, int]] = []
     for seed in SEEDS:
         alerts = assess(drawn(case, seed), rules=rules).alerts
         first.append({a.rule: a.step for a in alerts if a.state != "pending"})
-    told = []
+    outcome = []
     for rule, (earliest, latest) in case.fires.items():
         steps = [fired.get(rule) for fired in first]
-        fine = all(step is not None and earliest <= step <= latest for step in steps)
-        told.append(Result(rule, case.name, f"fires {earliest}–{latest}", _at(steps), fine))
+        passed = all(step is not None and earliest <= step <= latest for step in steps)
+        outcome.append(Result(rule, case.name, f"fires {earliest}–{latest}", _at(steps), passed))
     for rule in case.quiet:
         steps = [fired.get(rule) for fired in first]
-        told.append(Result(rule, case.name, "quiet", _at(steps), set(steps) == {None}))
-    return told
+        outcome.append(Result(rule, case.name, "quiet", _at(steps), set(steps) == {None}))
+    return outcome
 
 
 def _at(steps: list[int | None]) -> str:
@@ -96,14 +96,13 @@ def _at(steps: list[int | None]) -> str:
 
 
 def looks_ahead(expressions: Expressions, signals: pd.DataFrame, seed: int = 0) -> int | None:
-    """A number of rows, chosen at random, on which the expressions say something else about some
-    row than they say on all rows; None if there is none. What is refused when a file is read
-    should leave none: this looks at the values themselves."""
-    whole = expressions.rows(signals)
+    """The length of a prefix on which the expressions differ from those on all rows; None if none
+    of CUTS random prefixes does. `rule_sql` refuses windows that look ahead; this checks values."""
+    complete = expressions.rows(signals)
     rng = np.random.default_rng(seed)
     for cut in sorted(set(rng.integers(1, len(signals) + 1, CUTS).tolist())):
         part = expressions.rows(signals.iloc[:cut])
-        pairs = zip(whole, part, strict=True)
+        pairs = zip(complete, part, strict=True)
         if not all(np.array_equal(a[:cut], b, equal_nan=True) for a, b in pairs):
             return cut
     return None

@@ -1,10 +1,10 @@
-"""One SQL expression over the columns of `signals`: found harmless and causal, then evaluated.
+"""SQL expressions over the columns of `signals`: checked to be harmless and causal, and evaluated.
 
-The text is parsed by DuckDB itself and its syntax tree walked: one expression without sub-selects,
-of columns, constants, operators and functions whose result depends on their arguments alone;
-windows go by `ORDER BY step` and end at the current row at the latest. So the value at a step uses
-rows up to that step only, and a live answer and a replayed one are the same. It is evaluated in an
-in-memory database that can reach neither files nor the network.
+DuckDB parses the text and its syntax tree is checked: one expression without sub-selects, made of
+columns, constants, operators and functions whose result depends on their arguments alone; windows
+say `ORDER BY step` and end at the current row at the latest. So the value at a step depends on rows
+up to that step only, and a live answer and a replayed one are the same. The expression is evaluated
+in an in-memory database that can reach neither files nor the network.
 """
 
 from __future__ import annotations
@@ -37,21 +37,21 @@ _SETTINGS: dict[str, Any] = {
 }
 _LOCK = threading.RLock()
 
-# The pieces an expression may be made of; classes and functions by DuckDB's own names.
-_PIECES = {"COLUMN_REF", "CONSTANT", "COMPARISON", "CONJUNCTION", "OPERATOR", "BETWEEN", "FUNCTION",
-           "CASE", "CAST", "TYPE", "WINDOW", "COLLATE"}  # fmt: skip
-_WORDS = {"SUBQUERY": "a sub-select", "STAR": "a star", "PARAMETER": "a parameter",
+# Classes of nodes that an expression may contain, by DuckDB's names.
+_ALLOWED = {"COLUMN_REF", "CONSTANT", "COMPARISON", "CONJUNCTION", "OPERATOR", "BETWEEN",
+            "FUNCTION", "CASE", "CAST", "TYPE", "WINDOW", "COLLATE"}  # fmt: skip
+_CLASS_NAMES = {"SUBQUERY": "a sub-select", "STAR": "a star", "PARAMETER": "a parameter",
           "LAMBDA": "a lambda", "DEFAULT": "DEFAULT"}  # fmt: skip
-_LOOKING_BACK = {"lag", "first_value", "last_value", "nth_value", "row_number", "rank",
+_CAUSAL_FUNCTIONS = {"lag", "first_value", "last_value", "nth_value", "row_number", "rank",
                  "dense_rank"}  # fmt: skip
-_ENDS = {"CURRENT_ROW_ROWS", "CURRENT_ROW_RANGE", "CURRENT_ROW_GROUPS"}
-_ENDS_BEFORE = {"EXPR_PRECEDING_ROWS", "EXPR_PRECEDING_RANGE", "EXPR_PRECEDING_GROUPS"}
+_CURRENT_ENDS = {"CURRENT_ROW_ROWS", "CURRENT_ROW_RANGE", "CURRENT_ROW_GROUPS"}
+_PRECEDING_ENDS = {"EXPR_PRECEDING_ROWS", "EXPR_PRECEDING_RANGE", "EXPR_PRECEDING_GROUPS"}
 _NUMBERS = {"TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "UTINYINT", "USMALLINT",
             "UINTEGER", "UBIGINT", "UHUGEINT", "FLOAT", "DOUBLE"}  # fmt: skip
 
 
 class BadExpression(ValueError):
-    """What is wrong with an expression, in words for the person who wrote it."""
+    """What is wrong with an expression, for the person who wrote it."""
 
 
 class Expressions:
@@ -60,12 +60,10 @@ class Expressions:
     def __init__(self, condition: str, value: str | None) -> None:
         self._condition = condition
         self._value = value if value is not None else "NULL::DOUBLE"
-        trees = [_parsed(text) for text in (self._condition, self._value)]
+        trees = [_parse(text) for text in (self._condition, self._value)]
         self.needs = tuple(sorted(set().union(*(_columns(tree) for tree in trees))))
-        self._of: pd.DataFrame | None = None
-        self._rows: tuple[NDArray[np.bool_], NDArray[np.float64]] | None = None
-        nothing = pd.DataFrame({name: np.zeros(0) for name in SIGNALS.names})
-        kinds = self._run(nothing, "SELECT {condition}, {value} FROM signals", types=True)
+        empty = pd.DataFrame({name: np.zeros(0) for name in SIGNALS.names})
+        kinds = self._run(empty, "SELECT {condition}, {value} FROM signals", types=True)
         if kinds[0] != "BOOLEAN":
             raise BadExpression(f"the condition is of type {kinds[0]}, not true or false")
         if kinds[1] not in _NUMBERS and not kinds[1].startswith("DECIMAL"):
@@ -73,24 +71,20 @@ class Expressions:
 
     def rows(self, signals: pd.DataFrame) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
         """For each row: whether the condition is met (NULL does not meet it), and the value."""
-        with _LOCK:
-            if self._of is not signals or self._rows is None:
-                found = self._run(
-                    signals,
-                    "SELECT coalesce({condition}, false) AS holds, "
-                    "coalesce(CAST({value} AS DOUBLE), 'nan'::DOUBLE) AS value "
-                    "FROM signals ORDER BY step",
-                )
-                self._rows = (np.asarray(found["holds"], dtype=bool),
-                              np.asarray(found["value"], dtype=np.float64))  # fmt: skip
-                self._of = signals
-            return self._rows
+        result = self._run(
+            signals,
+            "SELECT coalesce({condition}, false) AS holds, "
+            "coalesce(CAST({value} AS DOUBLE), 'nan'::DOUBLE) AS value "
+            "FROM signals ORDER BY step",
+        )
+        holds, value = np.asarray(result["holds"], bool), np.asarray(result["value"], np.float64)
+        return holds, value
 
     def _run(self, signals: pd.DataFrame, sql: str, *, types: bool = False) -> Any:
-        """Columns as DOUBLE and NULL where not measured, whatever types the frame has."""
+        """Run a query on the signals, as DOUBLE columns with NULL where not measured."""
         columns = {n: pa.array(floats(signals, n), from_pandas=True) for n in self.needs}
         columns["step"] = pa.array(signals["step"].to_numpy(dtype=np.int64))
-        # Line ends, so that a comment ends where the expression does.
+        # The line end closes a comment at the end of an expression.
         query = sql.format(condition=f"(\n{self._condition}\n)", value=f"(\n{self._value}\n)")
         with _LOCK:
             database = _database()
@@ -124,68 +118,68 @@ def _first_line(error: duckdb.Error) -> str:
 
 def _tree(text: str) -> dict[str, Any]:
     with _LOCK:
-        found = _database().execute(
+        rows = _database().execute(
             "SELECT json_serialize_sql(?)", [f"SELECT (\n{text}\n)"]
         ).fetchall()  # fmt: skip
-    return json.loads(found[0][0])
+    return json.loads(rows[0][0])
 
 
-def _parsed(text: str) -> dict[str, Any]:
+def _parse(text: str) -> dict[str, Any]:
     """The syntax tree of the one expression that `text` is."""
     if not text.strip():
         raise BadExpression("it is empty")
     tree = _tree(text)
     if tree["error"]:
         raise BadExpression(f"{tree['error_message']}")
-    expressions = _taken_out(tree)
-    if len(expressions) != 1 or tree != _shell():
+    expressions = _pop_expressions(tree)
+    if len(expressions) != 1 or tree != _empty_select():
         raise BadExpression("it must be one expression, nothing before or after it")
-    for piece in _pieces(expressions[0]):
-        _check(piece)
+    for node in _nodes(expressions[0]):
+        _check(node)
     return expressions[0]
 
 
-def _taken_out(tree: dict[str, Any]) -> list[Any]:
-    """Remove and return the expressions of a SELECT's tree; what stays is what surrounds them."""
+def _pop_expressions(tree: dict[str, Any]) -> list[Any]:
+    """Remove and return the expressions of a SELECT's syntax tree."""
     nodes = [s["node"] for s in tree["statements"] if s["node"]["type"] == "SELECT_NODE"]
     return [e for node in nodes for e in node.pop("select_list")]
 
 
 @cache
-def _shell() -> dict[str, Any]:
+def _empty_select() -> dict[str, Any]:
     tree = _tree("1")
-    _taken_out(tree)
+    _pop_expressions(tree)
     return tree
 
 
-def _pieces(tree: Any) -> Iterator[dict[str, Any]]:
-    """Every part of an expression that has a class, outermost first."""
+def _nodes(tree: Any) -> Iterator[dict[str, Any]]:
+    """Every node of a syntax tree that has a class, outermost first."""
     if isinstance(tree, dict):
         if "class" in tree:
             yield tree
         for part in tree.values():
-            yield from _pieces(part)
+            yield from _nodes(part)
     elif isinstance(tree, list):
         for part in tree:
-            yield from _pieces(part)
+            yield from _nodes(part)
 
 
 def _columns(tree: dict[str, Any]) -> set[str]:
-    return {p["column_names"][0].lower() for p in _pieces(tree) if p["class"] == "COLUMN_REF"}
+    return {p["column_names"][0].lower() for p in _nodes(tree) if p["class"] == "COLUMN_REF"}
 
 
-def _check(piece: dict[str, Any]) -> None:
-    kind = piece["class"]
-    if kind not in _PIECES:
-        raise BadExpression(f"{_WORDS.get(kind, kind.lower())} has no place in it")
+def _check(node: dict[str, Any]) -> None:
+    kind = node["class"]
+    if kind not in _ALLOWED:
+        raise BadExpression(f"{_CLASS_NAMES.get(kind, kind.lower())} is not allowed")
     if kind == "COLUMN_REF":
-        name = ".".join(piece["column_names"])
+        name = ".".join(node["column_names"])
         if name.lower() not in SIGNALS.names:
             raise BadExpression(f"there is no signal {name}; see: lldscope schema signals")
     elif kind == "FUNCTION":
-        _check_function(piece["function_name"].lower())
+        _check_function(node["function_name"].lower())
     elif kind == "WINDOW":
-        _check_window(piece)
+        _check_window(node)
 
 
 @cache
@@ -195,10 +189,10 @@ def _functions() -> dict[str, set[tuple[str, str | None, str | None]]]:
         rows = _database().execute(
             "SELECT function_name, function_type, stability, return_type FROM duckdb_functions()"
         ).fetchall()  # fmt: skip
-    found: dict[str, set[tuple[str, str | None, str | None]]] = {}
-    for name, *about in rows:
-        found.setdefault(name.lower(), set()).add(tuple(about))
-    return found
+    forms: dict[str, set[tuple[str, str | None, str | None]]] = {}
+    for name, *form in rows:
+        forms.setdefault(name.lower(), set()).add(tuple(form))
+    return forms
 
 
 def _check_function(name: str) -> None:
@@ -208,38 +202,38 @@ def _check_function(name: str) -> None:
             f"{name} needs a window, as in {name}(…) OVER (ORDER BY step ROWS 9 PRECEDING)"
         )
     scalar = [(stability, gives) for kind, stability, gives in kinds if kind == "scalar"]
-    steady = all(stability == "CONSISTENT" for stability, _ in scalar)
-    # Texts and lists have no use here, and can be made larger than memory.
+    deterministic = all(stability == "CONSISTENT" for stability, _ in scalar)
+    # Functions that return texts or lists could fill the memory.
     numeric = any(gives in {*_NUMBERS, "BOOLEAN", "ANY"} for _, gives in scalar)
     # DuckDB writes some plain functions, such as nullif, as macros.
-    if not (steady and numeric) and name not in ("nullif", "ifnull"):
+    if not (deterministic and numeric) and name not in ("nullif", "ifnull"):
         raise BadExpression(f"{name} is no function that gives a number from its arguments alone")
 
 
-def _check_window(piece: dict[str, Any]) -> None:
-    name = piece["function_name"].lower()
+def _check_window(node: dict[str, Any]) -> None:
+    name = node["function_name"].lower()
     kinds = {kind for kind, _, _ in _functions().get(name, set())}
-    if name not in _LOOKING_BACK and "aggregate" not in kinds:
+    if name not in _CAUSAL_FUNCTIONS and "aggregate" not in kinds:
         raise BadExpression(f"{name} looks at later steps, or is no window function")
-    orders = piece["orders"]
+    orders = node["orders"]
     by_step = len(orders) == 1 and orders[0]["type"] in ("ORDER_DEFAULT", "ASCENDING")
     if not by_step or orders[0]["expression"].get("column_names") != ["step"]:
         raise BadExpression(f"the window of {name} must say ORDER BY step")
-    end = piece["end"]
-    if end not in _ENDS and not (end in _ENDS_BEFORE and _positive(piece["end_expr"])):
+    end = node["end"]
+    if end not in _CURRENT_ENDS and not (end in _PRECEDING_ENDS and _positive(node["end_expr"])):
         raise BadExpression(f"the window of {name} looks at later steps")
     if name == "lag":
-        offsets = [piece.get("offset_expr"), *_arguments(piece)[1:2]]
+        offsets = [node.get("offset_expr"), *_arguments(node)[1:2]]
         if not all(_positive(offset) for offset in offsets if offset is not None):
             raise BadExpression("the second argument of lag must be a number, 0 or more")
 
 
-def _arguments(piece: dict[str, Any]) -> list[Any]:
-    return [a["expression"] for a in piece.get("arguments", ())]
+def _arguments(node: dict[str, Any]) -> list[Any]:
+    return [a["expression"] for a in node.get("arguments", ())]
 
 
 def _positive(node: dict[str, Any] | None) -> bool:
-    """Whether a piece is a number written out, and not below 0."""
+    """Whether a node is a literal number, 0 or more."""
     literal = (node or {}).get("literal") or (node or {}).get("value") or {}
     text = str(literal.get("text", literal.get("value")))
     return text.replace(".", "", 1).isdecimal()

@@ -1,8 +1,8 @@
-"""Rules of the user's own: a TOML file with [[rule]] and [[case]] tables.
+"""Rules written by the user: a TOML file with [[rule]] and [[case]] tables.
 
 A rule is an SQL expression over the columns of `signals` (`lldscope schema signals`), true where
-the rule holds; see `rule_sql` for what it may say. It becomes a `rules.Rule` like the built-in
-ones: the same states, the same alarms, the same faces. docs/alerting.md has an example.
+the rule holds; `rule_sql` says what it may contain. It becomes a `rule.Rule` like the built-in
+ones, with the same states and alarms. docs/alerting.md has an example.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ import numpy as np
 from ..core.errors import LldscopeError, UsageError
 from ..core.numbers import short
 from ..core.schema import SIGNALS
-from ..signals.evidence import Evidence
-from .registry import RULES, Rule
+from ..signals.evidence import Evidence, once
+from .registry import RULES, STALLED
+from .rule import Measurement, Rule, Severity
 from .rule_cases import Case
 from .rule_sql import BadExpression, Expressions
 
 log = logging.getLogger("lldscope")
 
 NO_RATE = "a rule of the user's: no false-alarm rate is claimed"
-SEVERITIES = ("info", "warning", "critical")
 
 _NUMBER = (int, float)
-# Key → its type and whether it must be there.
+# Key → (type, whether it is required).
 _RULE_KEYS: dict[str, tuple[Any, bool]] = {
     "id": (str, True),
     "severity": (str, True),
@@ -53,13 +53,13 @@ _CASE_KEYS: dict[str, tuple[Any, bool]] = {
     "fires": (dict, False),
     "quiet": (list, False),
 }
-_TYPE_WORDS = {str: "text", int: "a whole number", _NUMBER: "a number", dict: "a table",
+_TYPE_NAMES = {str: "text", int: "a whole number", _NUMBER: "a number", dict: "a table",
                list: "a list"}  # fmt: skip
 
 
 @dataclass(frozen=True)
 class UserRule:
-    """A rule and the expressions behind it; `failures` say where they could not be evaluated."""
+    """A rule, its expressions, and the errors of evaluating them."""
 
     rule: Rule
     expressions: Expressions
@@ -75,12 +75,12 @@ class RuleFile:
 
 
 def all_rules(path: Path | None) -> tuple[Rule, ...]:
-    """The built-in rules and those of a file; UsageError names the file, the rule and the fault."""
+    """The built-in rules and those of a file; a UsageError names file, rule and error."""
     return RULES if path is None else (*RULES, *(user.rule for user in load([path]).rules))
 
 
 def load(paths: Sequence[Path]) -> RuleFile:
-    """Rules and cases of some files as of one; a case may name rules of any of them."""
+    """The rules and cases of several files; a case may name rules of any of them."""
     rules: list[UserRule] = []
     cases: list[Case] = []
     for path in paths:
@@ -88,8 +88,7 @@ def load(paths: Sequence[Path]) -> RuleFile:
         for number, table in enumerate(tables.get("rule", ()), 1):
             where = f"{path}: rule {_name(table, 'id', number)}"
             _check_keys(table, _RULE_KEYS, where)
-            taken = {r.id for r in RULES} | {"stalled"}
-            if table["id"] in taken:
+            if table["id"] in {r.id for r in (*RULES, STALLED)}:
                 raise UsageError(f"{where}: this is a built-in rule; choose another id.")
             if table["id"] in {user.rule.id for user in rules}:
                 raise UsageError(f"{where}: there are two rules with this id.")
@@ -105,17 +104,17 @@ def load(paths: Sequence[Path]) -> RuleFile:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        found = tomllib.loads(path.read_text(encoding="utf-8"))
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UsageError(f"{path}: this is not TOML: {error}.") from None
     except OSError as error:
         raise LldscopeError(f"{path} cannot be read ({error.strerror}).") from None
-    for key, tables in found.items():
+    for key, tables in content.items():
         if key not in ("rule", "case"):
             raise UsageError(f"{path}: `{key}` is unknown; a file holds [[rule]] and [[case]].")
         if not isinstance(tables, list) or not all(isinstance(t, dict) for t in tables):
             raise UsageError(f"{path}: write [[{key}]], with two brackets, above each {key}.")
-    return found
+    return content
 
 
 def _name(table: dict[str, Any], key: str, number: int) -> str:
@@ -129,19 +128,19 @@ def _check_keys(table: dict[str, Any], keys: dict[str, tuple[Any, bool]], where:
             hint = f"; do you mean `{near[0]}`?" if near else f"; known are: {', '.join(keys)}."
             raise UsageError(f"{where}: `{key}` is unknown{hint}")
         kind, _ = keys[key]
-        # In Python a bool is an int; in the file it is not.
+        # In Python a bool is an int; in TOML it is not.
         if not isinstance(value, kind) or isinstance(value, bool):
-            raise UsageError(f"{where}: `{key}` must be {_TYPE_WORDS[kind]}.")
-    for key, (_, needed) in keys.items():
-        if needed and key not in table:
+            raise UsageError(f"{where}: `{key}` must be {_TYPE_NAMES[kind]}.")
+    for key, (_, required) in keys.items():
+        if required and key not in table:
             raise UsageError(f"{where}: `{key}` is missing.")
 
 
 def _rule(table: dict[str, Any], where: str) -> UserRule:
     if not re.fullmatch(r"[a-z][a-z0-9-]{0,63}", table["id"]):
         raise UsageError(f"{where}: an id is made of a-z, 0-9 and -, as in `entropy-surge`.")
-    if table["severity"] not in SEVERITIES:
-        raise UsageError(f"{where}: `severity` must be one of {', '.join(SEVERITIES)}.")
+    if table["severity"] not in list(Severity):
+        raise UsageError(f"{where}: `severity` must be one of {', '.join(Severity)}.")
     for key in ("for_steps", "clear_steps"):
         if table.get(key, 1) < 1:
             raise UsageError(f"{where}: `{key}` must be 1 or more.")
@@ -153,40 +152,38 @@ def _rule(table: dict[str, Any], where: str) -> UserRule:
     if not needs:
         raise UsageError(f"{where}: the condition looks at no signal.")
     failures: list[str] = []
+    threshold = float(table.get("threshold", math.nan))
+    unit = table.get("unit", "")
 
-    def rows(e: Evidence) -> Any:
-        """A rule that cannot be evaluated does not hold, and must not take the others with it."""
+    @once
+    def measure(e: Evidence) -> Measurement:
+        """A rule that cannot be evaluated does not hold; the other rules are not affected."""
+        holds, value = np.zeros(len(e.step), dtype=bool), np.full(len(e.step), math.nan)
         try:
-            return expressions.rows(e.signals)
+            holds, value = expressions.rows(e.signals)
         except BadExpression as error:
             if not failures:
                 log.warning("lldscope: %s cannot be evaluated and does not hold: %s", where, error)
             failures.append(str(error))
-            return np.zeros(len(e.step), dtype=bool), np.full(len(e.step), math.nan)
 
-    threshold = float(table.get("threshold", math.nan))
-    unit = table.get("unit", "")
+        def message(row: int) -> str:
+            shown = "" if math.isnan(value[row]) else f": {short(float(value[row]))} {unit}"
+            limit = "" if math.isnan(threshold) else f" (limit {short(threshold)})"
+            return f"{table['message']}{shown.rstrip()}{limit}"
 
-    def message(e: Evidence, row: int) -> str:
-        value = float(rows(e)[1][row])
-        shown = "" if math.isnan(value) else f": {short(value)} {unit}".rstrip()
-        limit = "" if math.isnan(threshold) else f" (limit {short(threshold)})"
-        return f"{table['message']}{shown}{limit}"
+        return Measurement(holds, value, np.full(len(value), threshold), message)
 
     rule = Rule(
         id=table["id"],
-        severity=table["severity"],
+        severity=Severity(table["severity"]),
         needs=needs,
         meaning=table["message"],
         advice=table["advice"],
-        holds=lambda e, phases: rows(e)[0],
-        value=lambda e: rows(e)[1],
-        threshold=lambda e: threshold,
+        measure=measure,
         unit=unit,
         for_steps=table.get("for_steps", 1),
         clear_steps=table.get("clear_steps", 20),
         false_alarms=NO_RATE,
-        message=message,
     )
     return UserRule(rule, expressions, failures)
 

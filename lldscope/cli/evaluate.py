@@ -12,7 +12,7 @@ import click
 from .check import arl_option
 
 if TYPE_CHECKING:
-    from ..evaluation.scoring import Judged
+    from ..evaluation.scoring import EvaluatedRun
 
 EVALUATE_SCHEMA = 1
 LABELS = ("held", "recovered", "declined", "collapsed")
@@ -43,13 +43,13 @@ def evaluate(bank: Path, split: Any, arl: float | None, as_json: bool) -> None:
     from ..alarms.registry import RULES
     from ..core.errors import LldscopeError
     from ..evaluation.bank import read_bank
-    from ..evaluation.scoring import ANY, judge, score
+    from ..evaluation.scoring import ANY, evaluate_run, score
     from ..storage.json_files import to_json
 
     runs = read_bank(bank, split)
     if not runs:
         raise LldscopeError(f"{bank} has no runs in the split {split!r}.")
-    judged = [judge(run, arl or DEFAULT_ARL) for run in _progress(runs)]
+    judged = [evaluate_run(run, arl or DEFAULT_ARL) for run in _progress(runs)]
     scores = score(judged, [*(rule.id for rule in RULES), *ANY])
     told = {
         "schema": EVALUATE_SCHEMA,
@@ -76,7 +76,7 @@ def _progress(runs: list[Any]) -> Any:
     return track(runs, "judging", console=out, transient=True, disable=not out.is_terminal)
 
 
-def _told(judged: Judged) -> dict[str, Any]:
+def _told(judged: EvaluatedRun) -> dict[str, Any]:
     return {
         "run": judged.run.name,
         "label": judged.label,

@@ -1,1 +1,1 @@
-"""How well alarms do on runs whose end is known."""
+"""How well the alarms do on runs whose outcome is known."""

@@ -1,10 +1,10 @@
-"""A bank of labelled runs, to judge alarms on.
+"""A bank: labelled runs on which the alarms are evaluated.
 
     BANK/
       index.jsonl              one JSON object a run, see `read_bank`
       signals/RUN.parquet      one row per step, the columns of the view `signals`
 
-A line of the index may name a run directory instead (`path`), so that runs need not be exported.
+A line of the index may name a run directory instead (`path`); then the run is not exported.
 """
 
 from __future__ import annotations
@@ -27,8 +27,11 @@ Split = Literal["development", "test", "all"]
 
 @dataclass(frozen=True)
 class LabelledRun:
-    """A run of the bank. `collapse_step` is where its reward collapsed, `fault` what was broken in
-    it on purpose, and `path` a run directory or a Parquet file of signals."""
+    """A run of the bank.
+
+    `collapse_step` is where its reward collapsed, `fault` what was broken in it on purpose, and
+    `path` a run directory or a Parquet file of signals.
+    """
 
     name: str
     outcome: Outcome
@@ -39,7 +42,7 @@ class LabelledRun:
 
     @property
     def label(self) -> str:
-        """What the run is counted under: its fault, or its outcome."""
+        """The class in which the run is counted: its fault, or its outcome."""
         return self.fault or self.outcome
 
     def signals(self) -> pd.DataFrame:
@@ -77,8 +80,8 @@ def read_bank(bank: Path, split: Split = "all") -> list[LabelledRun]:
         if text.strip():
             runs.append(_run(text, bank, f"{file} line {number}"))
     names = [run.name for run in runs]
-    if twice := {name for name in names if names.count(name) > 1}:
-        raise LldscopeError(f"{file} has more than one line for {', '.join(sorted(twice))}.")
+    if duplicates := {name for name in names if names.count(name) > 1}:
+        raise LldscopeError(f"{file} has more than one line for {', '.join(sorted(duplicates))}.")
     wanted = [run for run in runs if split == "all" or run.test == (split == "test")]
     return sorted(wanted, key=lambda run: run.name)
 

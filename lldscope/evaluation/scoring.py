@@ -1,9 +1,9 @@
-"""How well alarms do on runs whose end is known."""
+"""Counts of false alarms, warnings and lead times of each alarm on the runs of a bank."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import sqrt
 from typing import Any
 
@@ -11,24 +11,25 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
+from ..alarms.assess import assess
+from ..alarms.rule import Severity
 from ..signals.normalized_reward import normalized_reward
 from .bank import LabelledRun
 
 Z = 1.959964  # standard normal, 97.5 %
-NEVER = 2**62  # a step
+NEVER = 2**62  # a step after every other
 
 SMOOTH = 10  # steps of the trailing mean of the reward
-FALLEN = 0.75  # of its best so far
-FOR = 10  # steps in a row
+FALLEN = 0.75  # × its best so far
+FALL_STEPS = 10  # steps in a row
 
 RECOVERED = "recovered"
-ANY = {"any alarm": ("warning", "critical"), "any critical": ("critical",)}
-"""Beside the rules: all of some severities taken together."""
+ANY = {"any alarm": Severity.WARNING, "any critical": Severity.CRITICAL}  # and worse
+"""Alarms of several rules taken together, by severity."""
 
 
 def smoothed(reward: ArrayLike) -> NDArray[np.float64]:
-    """Mean over the last SMOOTH rows, this one included; NaN before there are that many, and where
-    one of them is NaN."""
+    """Mean of the last SMOOTH rows; NaN for the first SMOOTH − 1, and where one of them is NaN."""
     values = np.asarray(reward, dtype=np.float64)
     means = np.full(len(values), np.nan)
     if len(values) >= SMOOTH:
@@ -38,8 +39,8 @@ def smoothed(reward: ArrayLike) -> NDArray[np.float64]:
 
 
 def fall_row(reward: ArrayLike, share: float = FALLEN) -> int | None:
-    """The row at which a reward falls for all to see: the first of FOR in a row whose SMOOTH-step
-    mean is under `share` of the best such mean so far; None if there is none.
+    """The row at which a reward falls: the first of FALL_STEPS in a row whose SMOOTH-step mean is
+    under `share` of the best such mean so far; None if there is none.
 
     `reward` is one number per step; means over rows with a NaN are left out.
     """
@@ -48,15 +49,15 @@ def fall_row(reward: ArrayLike, share: float = FALLEN) -> int | None:
     held = 0
     for row, is_low in enumerate((best > 0) & (means < share * best)):
         held = held + 1 if is_low else 0
-        if held == FOR:
-            return row - FOR + 1
+        if held == FALL_STEPS:
+            return row - FALL_STEPS + 1
     return None
 
 
 @dataclass(frozen=True)
-class Judged:
-    """A run, how many steps it has, for each alarm the steps at which it began to fire, and the
-    step at which its reward fell, if it did and the run has no fault."""
+class EvaluatedRun:
+    """A run of the bank and its number of steps. `fired` maps each alarm to the steps at which it
+    began to fire; `fall` is the step at which the reward fell, if it did without a fault."""
 
     run: LabelledRun
     steps: int
@@ -65,8 +66,8 @@ class Judged:
 
     @property
     def label(self) -> str:
-        """What the run is counted under: its fault or its outcome, and `recovered` for one that
-        held in the end after its reward had fallen: an alarm in it is not a false one."""
+        """The class in which the run is counted: its fault or its outcome. A run that held in the
+        end after a fall of its reward is `recovered`, because an alarm in it is not false."""
         if self.run.label == "held" and self.fall is not None:
             return RECOVERED
         return self.run.label
@@ -77,14 +78,15 @@ class Score:
     """What one alarm did on the runs of a bank."""
 
     alarm: str
-    fired: dict[str, tuple[int, int]]  # label → runs it fired on, runs
+    fired: dict[str, tuple[int, int]]  # label → (runs on which it fired, runs)
     false_alarms: int  # times it began to fire in a run that held throughout and had no fault
     healthy_steps: int
-    leads: list[int]  # steps from its first alarm to the collapse, where it came before
-    missed: list[str] = field(default_factory=list)  # collapsed without an alarm before
-    # the same for the fall of the reward, as a share of the steps up to it
-    before_falls: list[float] = field(default_factory=list)
-    missed_falls: list[str] = field(default_factory=list)
+    leads: list[int]  # steps from the first alarm to the collapse, of the runs it warned of
+    missed: list[str]  # runs that collapsed without an alarm before
+    before_falls: list[
+        float
+    ]  # steps from the first alarm to the fall, as a share of those up to it
+    missed_falls: list[str]  # runs whose reward fell without an alarm before
 
     def to_dict(self) -> dict[str, Any]:
         collapses = len(self.leads) + len(self.missed)
@@ -110,12 +112,11 @@ class Score:
         }
 
 
-def judge(run: LabelledRun, arl: float) -> Judged:
-    """What the rules say of a run, by the code that is there now."""
-    from ..alarms.assess import assess
+def evaluate_run(run: LabelledRun, arl: float) -> EvaluatedRun:
+    """Assess a run of the bank with the rules of this version."""
     from ..runs import open_run
 
-    if run.path.is_dir():  # with the changes that were declared while it ran
+    if run.path.is_dir():  # includes the changes that were declared while it ran
         with open_run(run.path) as opened:
             signals, assessment = opened.signals(), opened.assess(arl)
     else:
@@ -123,10 +124,10 @@ def judge(run: LabelledRun, arl: float) -> Judged:
         assessment = assess(signals, arl)
     alerts = assessment.alerts
     fired = {a.rule: [start for start, _ in a.episodes] for a in alerts}
-    for name, severities in ANY.items():
-        if grave := [a for a in alerts if a.severity in severities]:
-            fired[name] = sorted(start for a in grave for start, _ in a.episodes)
-    return Judged(run, len(signals), fired, fall_of(run, signals))
+    for name, least in ANY.items():
+        if starts := [start for a in alerts if a.severity >= least for start, _ in a.episodes]:
+            fired[name] = sorted(starts)
+    return EvaluatedRun(run, len(signals), fired, fall_of(run, signals))
 
 
 def fall_of(run: LabelledRun, signals: pd.DataFrame) -> int | None:
@@ -140,44 +141,41 @@ def fall_of(run: LabelledRun, signals: pd.DataFrame) -> int | None:
     return None if row is None else int(signals["step"].iloc[row])
 
 
-def score(judged: Sequence[Judged], alarms: Sequence[str]) -> list[Score]:
-    """How each alarm did. An alarm counts as a warning of a collapse, or of the fall of a reward,
-    if it first fired before."""
-    healthy = [j for j in judged if j.label == "held"]
-    collapsed = [j for j in judged if j.label == "collapsed"]
+def score(runs: Sequence[EvaluatedRun], alarms: Sequence[str]) -> list[Score]:
+    """How each alarm did. It warned of a collapse, or of a fall, if it first fired before that."""
+    healthy = [run for run in runs if run.label == "held"]
+    collapses = [(r, r.run.collapse_step or 0) for r in runs if r.label == "collapsed"]
+    falls = [(run, run.fall) for run in runs if run.fall is not None]
+    healthy_steps = sum(run.steps for run in healthy)
     scores = []
     for alarm in alarms:
         fired: dict[str, tuple[int, int]] = {}
-        for j in judged:
-            k, n = fired.get(j.label, (0, 0))
-            fired[j.label] = (k + bool(j.fired.get(alarm)), n + 1)
-        leads, missed = [], []
-        for j in collapsed:
-            first, end = min(j.fired.get(alarm) or [NEVER]), j.run.collapse_step or 0
-            if first < end:
-                leads.append(end - first)
-            else:
-                missed.append(j.run.name)
-        early, late = [], []
-        for j in (j for j in judged if j.fall is not None):
-            first, end = min(j.fired.get(alarm) or [NEVER]), j.fall or 0
-            if first < end:
-                early.append((end - first) / end)
-            else:
-                late.append(j.run.name)
+        for run in runs:
+            k, n = fired.get(run.label, (0, 0))
+            fired[run.label] = (k + bool(run.fired.get(alarm)), n + 1)
+        false_alarms = sum(len(run.fired.get(alarm, ())) for run in healthy)
+        leads, missed = _leads(alarm, collapses)
+        fall_leads, missed_falls = _leads(alarm, falls)
+        shares = [lead / end for lead, end in fall_leads]
+        steps = [lead for lead, _ in leads]
         scores.append(
-            Score(
-                alarm,
-                fired,
-                sum(len(j.fired.get(alarm, ())) for j in healthy),
-                sum(j.steps for j in healthy),
-                leads,
-                missed,
-                early,
-                late,
-            )
+            Score(alarm, fired, false_alarms, healthy_steps, steps, missed, shares, missed_falls)
         )
     return scores
+
+
+def _leads(
+    alarm: str, events: Sequence[tuple[EvaluatedRun, int]]
+) -> tuple[list[tuple[int, int]], list[str]]:
+    """(lead, step of the event) of each event that the alarm came before, and the other runs."""
+    leads, missed = [], []
+    for run, step in events:
+        first = min(run.fired.get(alarm) or [NEVER])
+        if first < step:
+            leads.append((step - first, step))
+        else:
+            missed.append(run.run.name)
+    return leads, missed
 
 
 def _median(values: Sequence[float]) -> float | None:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from ..alarms.assess import Assessment
-from ..alarms.changepoints import AFTER, Boundary, refine
+from ..alarms.changepoints import STEPS_AFTER, Boundary, refine
 from ..alarms.registry import Rule
 from ..core.version import __version__
 from ..monitor.health import check
@@ -155,7 +155,7 @@ def _window(assessment: Assessment, facts: dict[str, Any]) -> tuple[int, int]:
     if facts["fall"] is None:
         return first, last
     if facts["collapse"] is not None:
-        return facts["fall"], min(last, facts["collapse"] + AFTER)
+        return facts["fall"], min(last, facts["collapse"] + STEPS_AFTER)
     ends = [s.end_step for s in assessment.spans() if s.phase == "decay"]
     return facts["fall"], ends[0] if ends else last
 

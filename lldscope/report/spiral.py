@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from ..alarms.assess import Assessment
-from ..alarms.changepoints import AFTER, SEGMENT, STRETCH, Boundary, Curve, fit
+from ..alarms.changepoints import SEGMENT_STEPS, STEPS_AFTER, STEPS_BEFORE, Boundary, Curve, fit
 from ..signals import detectors as d
 from ..signals import phases as p
 from ..signals.evidence import Evidence, Flags
@@ -50,7 +50,7 @@ def _start(assessment: Assessment, boundaries: Sequence[Boundary]) -> int:
     """From which step on links are looked for: what breaks out long before a fall is no link."""
     falls = [s.start_step for s in assessment.spans() if s.phase in ("decay", "collapse")]
     begins = [b.low for b in boundaries] + falls
-    return min(begins, default=STRETCH) - STRETCH
+    return min(begins, default=STEPS_BEFORE) - STEPS_BEFORE
 
 
 def _link(
@@ -87,8 +87,8 @@ def _condition(name: str, e: Evidence) -> Flags:
     with np.errstate(invalid="ignore"):
         return {
             "likelihood": p.falling,
-            "entropy": p.entropy_breaks_out,
-            "gradient": p.gradient_breaks_out,
+            "entropy": p.entropy_surges,
+            "gradient": p.gradient_surges,
             "reward": p.reward_crashed,
         }[name](e)
 
@@ -97,10 +97,10 @@ def _broken_line(e: Evidence, signal: str, turn: int, seen: int) -> dict[str, An
     """Where the curve bent before its link was seen; positive signals by their logarithm."""
     values = e.column(signal)
     log = signal in ("entropy", "grad_norm")
-    rows = (e.step >= seen - STRETCH) & (e.step <= seen + AFTER) & np.isfinite(values)
+    rows = (e.step >= seen - STEPS_BEFORE) & (e.step <= seen + STEPS_AFTER) & np.isfinite(values)
     if log:
         rows &= values > 0
-    if np.count_nonzero(rows) < 3 * SEGMENT:
+    if np.count_nonzero(rows) < 3 * SEGMENT_STEPS:
         return {}
     y = np.log(values[rows]) if log else values[rows]
     jumps = signal == "delta_correct"

@@ -1,10 +1,10 @@
 """The decay test: do correct responses lose likelihood? One answer per step, causal in the rows.
 
-Where Δ is measured it is a sequential test with a guaranteed rate (`detectors.e_detector`). Without
-Δ it looks at the level of `correct_logp`, and what can be claimed is less: a limit from the noise
-of the run's own first steps, which holds as long as the noise stays what it was, and a fall of the
-level is not always displacement (a policy that starts to solve harder questions has less likely
-correct responses). `docs/decay-alarm.md` says how the test was chosen and how often it is wrong.
+Where Δ is measured it is a sequential test with a guaranteed false-alarm rate
+(`detectors.e_detector`). Without Δ the level of `correct_logp` is compared with a limit estimated
+from the noise of the run's first steps. That is weaker evidence: the noise may change, and a level
+also falls for healthy reasons, such as harder questions being solved. `docs/decay-alarm.md` says
+how the test was chosen and how often it is wrong.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from . import detectors as d
 
 Basis = Literal["delta", "level"]
 
-STALE = 50  # rows without Δ after which the level is looked at instead, if there is one
-BASELINE = 40  # measured steps the noise of the level is taken from
-SMOOTH = 5  # measured steps of the level's mean
+STALE = 50  # rows without Δ after which the level is tested instead, if it is measured
+BASELINE = 40  # measured steps from which the noise of the level is estimated
+SMOOTH = 5  # measured steps of the level's trailing mean
 LEVEL_FLOOR = 0.2  # × the size of the level: a smaller fall is never called decay
 EFFECTIVE = 10.0  # independent steps that a baseline must be worth for a rate to be claimed
-PATHS = 400  # of simulated noise, each of at most …
-HORIZON = 1000  # … steps
-MOST = PATHS * HORIZON // 10  # steps to a false alarm that so many can tell: ten paths reach it
-SEED = 20251203  # a live answer and a replayed one are the same
+PATHS = 400  # simulated paths of noise
+HORIZON = 1000  # steps of a path, at most
+MOST = PATHS * HORIZON // 10  # longest run length that can be estimated: ten paths reach it
+SEED = 20251203  # fixed, so that a live answer and a replayed one are the same
 
 
 @dataclass(frozen=True)
 class Baseline:
-    """The noise of the level before anything was looked for, and the limit that follows from it."""
+    """The noise of the level in the first steps, and the limit that follows from it."""
 
     first: int  # row
     last: int  # row; the limit is in force after it
@@ -47,8 +47,11 @@ class Baseline:
 
 @dataclass(frozen=True)
 class DecayTest:
-    """One entry per row. `value` reaches `threshold` where the test fires; both are NaN where there
-    is no basis: evidence against `arl` on "delta", nats/token of fall on "level"."""
+    """The test at each row. It fires where `value` reaches `threshold`.
+
+    On the basis "delta" these are the evidence and `arl`, on "level" the fall and its limit in
+    nats/token; both are NaN where there is no basis.
+    """
 
     arl: float
     value: d.Series
@@ -65,7 +68,7 @@ class DecayTest:
         return np.asarray(self.value >= self.threshold)
 
     def guarantee(self, row: int = -1) -> str:
-        """The guarantee in force at a row, in words."""
+        """The guarantee in force at a row, as a sentence."""
         if not self.basis:
             return "no steps yet: nothing is tested"
         row = range(len(self.basis))[row]
@@ -87,7 +90,7 @@ class DecayTest:
             return f"on levels, no rate is claimed: the baseline is too short ({worth})"
         rate = f"{min(self.arl, MOST):,.0f} steps"
         if self.arl > MOST:
-            rate += " (the noise of a baseline tells no more)"
+            rate += " (a baseline allows no larger estimate)"
         return (
             f"on levels, an estimate and no guarantee: about {rate} to a false alarm if the noise "
             f"stays that of the baseline ({worth}) and the level does not fall for a healthy "
@@ -102,26 +105,27 @@ def test(
 ) -> DecayTest:
     """Test `delta_correct`, or where it is not measured `correct_logp`, of a frame of signals.
 
-    `arl` is the average run length to a false alarm, in steps. `restarts` are rows at which
-    something declared has changed (data, learning rate, a resume): what is usual is learnt anew
-    from there. Evidence on Δ is kept, because its null hypothesis knows no baseline.
+    `arl` is the average run length to a false alarm, in steps. `restarts` are rows at which a
+    change was declared (data, learning rate, a resume): the unit of Δ and the baseline of the level
+    are learnt anew from there. Evidence on Δ is not reset, because its null hypothesis depends on
+    no baseline.
     """
     restarts = sorted(set(restarts))
     delta, level = _floats(signals, "delta_correct"), _floats(signals, "correct_logp")
     evidence = d.e_detector(d.loss_score(delta, restarts), arl)
     fall, limit, count, baselines = _level(level, arl, restarts)
-    by_delta = _fresh(np.isfinite(delta))
+    by_delta = _recently_measured(np.isfinite(delta))
     by_level = ~by_delta & ~np.isnan(limit)
-    # Δ that stopped being measured still beats nothing: what it found stands.
+    # Where Δ is no longer measured and there is no level either, its last evidence stands.
     by_delta |= ~by_level & (np.cumsum(np.isfinite(delta)) > d.USUAL_LEAST)
-    kinds: list[Basis | None] = [
+    basis: list[Basis | None] = [
         "delta" if a else "level" if b else None for a, b in zip(by_delta, by_level, strict=True)
     ]
     return DecayTest(
         arl=arl,
         value=np.where(by_delta, evidence, np.where(by_level, fall, np.nan)),
         threshold=np.where(by_delta, arl, np.where(by_level, limit, np.nan)),
-        basis=kinds,
+        basis=basis,
         evidence=evidence,
         level_fall=fall,
         level_limit=limit,
@@ -134,8 +138,8 @@ def _floats(signals: pd.DataFrame, name: str) -> d.Series:
     return signals[name].to_numpy(dtype=np.float64, na_value=np.nan)
 
 
-def _fresh(measured: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Whether enough of Δ was measured for a score, and some of it lately."""
+def _recently_measured(measured: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Whether Δ was measured often enough for a score, and within the last STALE rows."""
     rows = np.arange(len(measured))
     last = np.maximum.accumulate(np.where(measured, rows, -STALE)) if len(rows) else rows
     return (np.cumsum(measured) > d.USUAL_LEAST) & (rows - last < STALE)
@@ -147,7 +151,7 @@ def _fresh(measured: NDArray[np.bool_]) -> NDArray[np.bool_]:
 def _level(
     level: d.Series, arl: float, restarts: list[int]
 ) -> tuple[d.Series, d.Series, NDArray[np.int64], tuple[Baseline, ...]]:
-    """Fall, limit, measured steps so far and baselines; each stretch between restarts by itself."""
+    """Fall, limit, measured steps so far and baselines, separately between restarts."""
     fall, limit = np.full((2, len(level)), np.nan)
     count = np.zeros(len(level), dtype=np.int64)
     baselines: list[Baseline] = []
@@ -164,8 +168,8 @@ def _level(
 
 
 def drawdown(level: d.Series) -> d.Series:
-    """How far the mean of the last SMOOTH entries lies under its best so far. Shape (…, T), without
-    gaps; NaN before there are SMOOTH."""
+    """How far the mean of the last SMOOTH entries is under its best so far. Shape (…, T), without
+    gaps; NaN for the first SMOOTH − 1."""
     out = np.full(level.shape, np.nan)
     total = np.cumsum(np.concatenate([np.zeros((*level.shape[:-1], 1)), level], axis=-1), axis=-1)
     mean = (total[..., SMOOTH:] - total[..., :-SMOOTH]) / SMOOTH
@@ -176,8 +180,8 @@ def drawdown(level: d.Series) -> d.Series:
 def baseline(level: d.Series, arl: float, first: int, last: int) -> Baseline:
     """The noise of these levels, from rows `first` to `last`, and the limit that follows.
 
-    AR(1) around a straight line, which is taken out because a healthy level rises. The correlation
-    is corrected for the bias of a short sample around a line, −(2 + 4φ)/n (Kendall 1954).
+    The noise is AR(1) around a straight line, because a healthy level rises. Its correlation is
+    corrected for the bias of a short sample around a line, −(2 + 4φ)/n (Kendall 1954).
     """
     n = len(level)
     x = np.arange(n)
@@ -194,11 +198,10 @@ def baseline(level: d.Series, arl: float, first: int, last: int) -> Baseline:
 
 @lru_cache(maxsize=64)
 def largest_fall(innovations: tuple[float, ...], phi: float, arl: float) -> float:
-    """The fall that AR(1) noise alone reaches every `arl` steps, MOST at the most, from PATHS
-    simulated paths.
+    """The fall that AR(1) noise alone reaches once in `arl` steps (at most MOST), simulated.
 
-    Innovations are resampled, and each path has its own φ and scale, as uncertain as the sample
-    leaves them. The run length to a false alarm is close to exponential, so the limit is the
+    Innovations are resampled, and each path has its own φ and scale, drawn from the uncertainty of
+    their estimates. The run length to a false alarm is close to exponential, so the limit is the
     exp(−H/arl) quantile of the largest fall within H steps.
     """
     n = len(innovations)

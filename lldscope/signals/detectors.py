@@ -1,12 +1,14 @@
-"""Sequential detectors: plain numpy, no I/O, and causal — entry t uses entries up to t only.
+"""Sequential detectors and trailing statistics: plain NumPy, without I/O, causal.
 
-NaN stands for "nothing measured at this step"; such a step changes nothing.
+Entry t of every result uses entries up to t only. NaN stands for "not measured at this step"; such
+a step does not change the state of a detector.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,24 +16,47 @@ from numpy.typing import NDArray
 Series = NDArray[np.float64]
 
 MIXTURE = (0.1, 0.25, 0.5, 0.75, 0.95)  # bets of the e-detector
-EVIDENCE_CAP = 10.0  # × the threshold: evidence beyond it would only delay the all-clear
-USUAL = 40  # measured steps that say which gains are to be expected …
-USUAL_LEAST = 10  # … and the fewest of them before a step is scored
-GAIN_CAP = 2.5  # × the second-largest of these gains: what a gain counts at most …
-LOSS_CAP = 5.0  # … and a loss at most, in units of that
+EVIDENCE_CAP = 10.0  # × the threshold: more evidence would only delay the end of an alarm
+USUAL = 40  # measured steps from which the unit of the score is taken
+USUAL_LEAST = 10  # measured steps before the first score
+GAIN_CAP = 2.5  # × the second-largest gain of these steps: the unit, and the largest gain counted
+LOSS_CAP = 5.0  # units: the largest loss counted
+
+
+class MedianWindow(NamedTuple):
+    """What `over_median` compares: the last `recent` steps with the `window` steps that end `gap`
+    steps ago, `least` of them measured."""
+
+    recent: int
+    gap: int
+    window: int
+    least: int
 
 
 def loss_score(delta_correct: Series, restarts: Iterable[int] = ()) -> Series:
-    """Bounded evidence of one step that correct responses lost likelihood, in [−1, 5].
+    """Bounded evidence of each step that correct responses lost likelihood.
 
-    −Δ̄ / c, cut to [−1, 5]; Δ̄ is the step's mean Δ over correct responses (arXiv 2512.04220 v2,
-    Def. 4.1, Eq. 3), and c is 2.5 times the second-largest Δ̄ of the last 40 measured steps before
-    it (or, where gains are rarer than that, 2.5 times the median |Δ̄|). So E[score | past] ≤ 0 says:
-    with gains counted up to c and losses up to 5·c, a step is expected not to lower the likelihood
-    of its correct responses. A bet on losses needs a bound on gains alone, and cutting losses as
-    early as gains hides LLD: many responses gain a little, a few lose many nats. One score per
-    step, because responses of a step share the same updates. NaN where Δ was not measured, and
-    until ten steps before (since the last of `restarts`, rows) have been.
+    The score is −Δ̄ / c, cut to [−1, 5]. Δ̄ is the step's mean Δ over correct responses (arXiv
+    2512.04220 v2, Def. 4.1, Eq. 3). The unit c is 2.5 times the second-largest Δ̄ of the last 40
+    measured steps before it, or 2.5 times the median |Δ̄| where gains are rarer than that. So
+    E[score | past] ≤ 0 means: with gains counted up to c and losses up to 5·c, a step is expected
+    not to lower the likelihood of its correct responses.
+
+    A bet on losses needs a bound on gains only. Cutting losses at the same limit would hide LLD,
+    where many responses gain a little and a few lose many nats. There is one score per step,
+    because the responses of a step share the same updates.
+
+    Parameters
+    ----------
+    delta_correct
+        Δ̄ of each step in nats, shape (T,); NaN where it was not measured.
+    restarts
+        Rows from which the unit is learnt anew.
+
+    Returns
+    -------
+    Scores in [−1, 5], shape (T,). NaN where Δ was not measured, and for the first ten measured
+    steps after the start and after each restart.
     """
     out = np.full(len(delta_correct), np.nan)
     starts = sorted({0, *(r for r in restarts if 0 < r < len(out)), len(out)})
@@ -49,23 +74,48 @@ def loss_score(delta_correct: Series, restarts: Iterable[int] = ()) -> Series:
 
 
 def e_detector(score: Series, arl: float) -> Series:
-    """Shiryaev–Roberts e-detector on scores of at least −1; alarm where the result reaches `arl`.
+    """Shiryaev–Roberts e-detector (Shin, Ramdas and Rinaldo, "E-detectors", arXiv 2203.03532).
 
-    M ← (M + 1)·(1 + λ·score), averaged over the bets λ (Shin, Ramdas and Rinaldo, "E-detectors",
-    arXiv 2203.03532). If E[score | past] ≤ 0 at every step, then M − t is a supermartingale, so the
-    expected step of a false alarm is at least E[M at the alarm] ≥ `arl`, whatever the distribution
-    and the dependence within a step. NaN changes nothing. After an alarm, evidence is capped at
-    10·`arl`, so that it can also resolve. Shape (T,), or (T, R) for R series at once.
+    M ← (M + 1)·(1 + λ·score), averaged over the bets λ in MIXTURE. If E[score | past] ≤ 0 at every
+    step, then M − t is a supermartingale, so the expected number of steps to a false alarm is at
+    least `arl`, whatever the distribution and the dependence within a step.
+
+    Parameters
+    ----------
+    score
+        Scores of at least −1, shape (T,), or (T, R) for R series at once; NaN changes nothing.
+    arl
+        Average run length: the least expected number of steps to a false alarm.
+
+    Returns
+    -------
+    The evidence M after each step, shape of `score`; the alarm is where it reaches `arl`. It is
+    capped at 10·`arl`, so that an alarm can end.
+
+    Examples
+    --------
+    The likelihood of correct responses rises for 60 steps, and falls from step 60 on:
+
+    >>> import numpy as np
+    >>> from lldscope.signals.detectors import e_detector, loss_score
+    >>> noise = np.random.default_rng(seed=1).normal(0.0, 0.3, 120)
+    >>> delta = np.where(np.arange(120) < 60, 0.2, -0.4) + noise
+    >>> evidence = e_detector(loss_score(delta), arl=2000)
+    >>> for step, value in enumerate(evidence):
+    ...     if value >= 2000:
+    ...         print(f"decay detected at step {step}")
+    ...         break
+    decay detected at step 83
     """
     bets = np.array(MIXTURE).reshape(-1, *[1] * (score.ndim - 1))
     measured = ~np.isnan(score)
-    joins = measured.astype(np.float64)  # a start at this step joins the sum
+    new_start = measured.astype(np.float64)  # a change point at this step joins the sum
     factors = 1.0 + bets * np.where(measured, score, 0.0)[:, None]
     evidence = np.zeros((len(bets), *score.shape[1:]))
     out = np.zeros(score.shape)
     cap = EVIDENCE_CAP * arl
     for t, factor in enumerate(factors):
-        evidence += joins[t]
+        evidence += new_start[t]
         evidence *= factor
         mean = evidence.sum(axis=0) / len(bets)
         if (over := mean > cap).any():
@@ -76,7 +126,7 @@ def e_detector(score: Series, arl: float) -> Series:
 
 
 def trailing(values: Series, window: int) -> Series:
-    """The last `window` entries up to each t, as rows: shape (T, window), NaN before the start."""
+    """The last `window` entries up to each t: shape (T, window), NaN before the start."""
     if not len(values):
         return np.empty((0, window))
     padded = np.concatenate([np.full(window - 1, np.nan), values])
@@ -84,7 +134,7 @@ def trailing(values: Series, window: int) -> Series:
 
 
 def row_medians(rows: Series) -> Series:
-    """np.nanmedian(rows, axis=1), which takes several times as long; no row may be all NaN."""
+    """As np.nanmedian(rows, axis=1), and several times as fast; no row may be all NaN."""
     ordered = np.sort(rows, axis=1)  # NaN last
     n = np.count_nonzero(~np.isnan(rows), axis=1)
     at = np.arange(len(rows))
@@ -92,7 +142,7 @@ def row_medians(rows: Series) -> Series:
 
 
 def trailing_mean(values: Series, window: int, least: int) -> Series:
-    """Mean of what was measured in the last `window` steps; NaN where fewer than `least` were."""
+    """Mean of the last `window` steps; NaN where fewer than `least` of them were measured."""
     rows = trailing(values, window)
     n = np.count_nonzero(~np.isnan(rows), axis=1)
     total = np.nansum(rows, axis=1)
@@ -100,10 +150,10 @@ def trailing_mean(values: Series, window: int, least: int) -> Series:
 
 
 def trailing_t(values: Series, window: int, least: int) -> Series:
-    """Mean of the last `window` measured steps in units of its standard error.
+    """Mean of the last `window` steps in units of its standard error, steps taken as independent.
 
-    Steps are taken as independent draws of what is measured; 0 where fewer than `least` were
-    measured. A series without spread gives a large number of its sign.
+    0 where fewer than `least` of them were measured. A series without spread gives a large number
+    of its sign.
     """
     rows = trailing(values, window)
     n = np.count_nonzero(~np.isnan(rows), axis=1)
@@ -114,9 +164,8 @@ def trailing_t(values: Series, window: int, least: int) -> Series:
 
 
 def rise(values: Series, window: int) -> Series:
-    """By how many standard errors the last `window` steps lie above the `window` before them.
-
-    0 where either half has fewer than half of its steps measured.
+    """By how many standard errors the mean of the last `window` steps exceeds that of the `window`
+    steps before; 0 where fewer than half of either were measured.
     """
     rows = trailing(values, 2 * window)
     before, after = rows[:, :window], rows[:, window:]
@@ -132,11 +181,11 @@ def rise(values: Series, window: int) -> Series:
 
 
 def over_median(values: Series, recent: int, gap: int, window: int, least: int) -> Series:
-    """Mean of the last `recent` steps over the median of the `window` steps that end `gap` ago.
+    """Mean of the last `recent` steps over the median of the `window` steps that end `gap` steps
+    ago. It shows a surge, but no rise that takes longer than the window.
 
     NaN where fewer than `least` of the older steps were measured, and where their median is not
-    above 0: there is no share of nothing. A ratio, so without unit; it sees a break-out, not a
-    slow rise that takes longer than the window.
+    above 0.
     """
     now = trailing_mean(values, recent, 1)
     older = np.concatenate([np.full(gap, np.nan), values])[: len(values)]
@@ -151,7 +200,7 @@ def over_median(values: Series, recent: int, gap: int, window: int, least: int) 
 
 
 def consecutive(condition: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """For each step, how many steps in a row the condition has held, this one included."""
+    """For each step, the number of steps in a row for which the condition has held, with itself."""
     steps = np.arange(len(condition))
     last_false = np.maximum.accumulate(np.where(condition, -1, steps)) if len(steps) else steps
     return np.where(condition, steps - last_false, 0)

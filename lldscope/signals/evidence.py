@@ -1,8 +1,8 @@
-"""From the signals of a run to the series that phases and rules look at. Pure, no I/O, causal.
+"""From the signals of a run to the series that phases and rules are computed from. Causal, no I/O.
 
 Every array has one entry per row of the signals; entry t uses rows up to t only, so a live answer
-and a replayed one are the same. A row on which a signal was not measured changes nothing about it:
-windows count measured rows, and the last answer holds until the next one.
+and a replayed one are the same. Windows count measured rows only; on a row where a signal was not
+measured, a statistic of it repeats its last value.
 """
 
 from __future__ import annotations
@@ -27,37 +27,42 @@ Restarts = Mapping[int, RestartKind]
 Flags = NDArray[np.bool_]
 Rows = NDArray[np.int64]
 _P = ParamSpec("_P")
-_A = TypeVar("_A", bound=NDArray[Any])
+_A = TypeVar("_A")
 
-SMOOTH = 10  # steps of the trailing means that people look at
-LOOK = 20  # steps over which Δ is tested against 0, and the reward against the steps before
-BEFORE = 40  # steps against which the last SMOOTH are compared to see the fall accelerate
-COUNTED = (5.0, 1.0)  # what one step's loss and gain count at most, in units of …
-USUAL = 4.0  # … × the median size, where means of Δ are compared
+SMOOTH = 10  # steps of the trailing means
+TEST_STEPS = 20  # steps over which Δ is tested against 0, and the reward against the steps before
+GRADIENT_WINDOW = d.MedianWindow(recent=2, gap=5, window=30, least=10)
+ENTROPY_WINDOW = d.MedianWindow(recent=3, gap=10, window=50, least=15)
 GRADE_LEAST = 5  # steps with a measurement before a grade of evidence is claimed
-GRADE_LOST = decay.STALE  # steps without one after which it is claimed no more
+GRADE_LOST = decay.STALE  # steps without one after which it is no longer claimed
 
 
 def once(
-    series: Callable[Concatenate[Evidence, _P], _A],
+    function: Callable[Concatenate[Evidence, _P], _A],
 ) -> Callable[Concatenate[Evidence, _P], _A]:
-    """A series of an Evidence that is computed once, however many rules look at it; read-only."""
+    """Compute a function of an Evidence once, however many rules use it; arrays become read-only.
 
-    @wraps(series)
-    def kept(e: Evidence, *args: _P.args, **kwargs: _P.kwargs) -> _A:
-        key = (series, args, *kwargs.items())
-        found: _A | None = e.kept.get(key)
-        if found is None:
-            e.kept[key] = found = series(e, *args, **kwargs)
-            found.flags.writeable = False
+    NumPy does not warn inside it: NaN is a missing measurement, not a mistake.
+    """
+
+    @wraps(function)
+    def cached(e: Evidence, *args: _P.args, **kwargs: _P.kwargs) -> _A:
+        key = (function, args, *kwargs.items())
+        if key not in e.cache:
+            with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+                result = function(e, *args, **kwargs)
+            if isinstance(result, np.ndarray):
+                result.flags.writeable = False
+            e.cache[key] = result
+        found: _A = e.cache[key]
         return found
 
-    return kept
+    return cached
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """What the classifier and the rules may look at; NaN is "not measured"."""
+    """All that the phase classifier and the rules are computed from; NaN is "not measured"."""
 
     signals: pd.DataFrame
     arl: float
@@ -71,16 +76,15 @@ class Evidence:
     normalized_reward: d.Series  # per step, see normalized_reward.py
     normalized_mean: d.Series  # its trailing mean
     normalized_peak: d.Series  # the running maximum of that since the data last changed
-    reward_rise: d.Series  # standard errors, last LOOK steps against the LOOK before
+    reward_rise: d.Series  # standard errors, last TEST_STEPS against those before
     delta: d.Series  # trailing mean of delta_correct, nats per response
-    delta_t: d.Series  # mean of delta_correct over LOOK steps in standard errors
-    accelerates: Flags  # correct responses lose more in the last SMOOTH steps than in BEFORE before
+    delta_t: d.Series  # mean of delta_correct over TEST_STEPS in standard errors
     decay: decay.DecayTest
     grad_ratio: d.Series  # gradient norm over its trailing median
     entropy_ratio: d.Series  # entropy over its trailing median
     entropy_gain: d.Series  # nats/token above its lowest trailing mean
     entropy_rise: d.Series  # × its lowest trailing mean
-    kept: dict[Any, Any] = field(default_factory=dict, repr=False, compare=False)  # see `once`
+    cache: dict[Any, Any] = field(default_factory=dict, repr=False, compare=False)  # see `once`
 
     @once
     def column(self, name: str) -> d.Series:
@@ -98,16 +102,11 @@ class Evidence:
         return self.decay.level_fall
 
     @property
-    def level_limit(self) -> d.Series:
-        """Fall of the level that counts as decay; NaN until its baseline is complete."""
-        return self.decay.level_limit
-
-    @property
     def grade(self) -> Grade:
         """The best evidence this run offers as of its last row."""
-        if len(self.step) and self.has_delta[-1]:
+        if self.has_delta[-1:].any():
             return "delta"
-        return "level" if len(self.step) and self.has_level[-1] else "symptoms"
+        return "level" if self.has_level[-1:].any() else "symptoms"
 
 
 def floats(signals: pd.DataFrame, name: str) -> d.Series:
@@ -116,35 +115,35 @@ def floats(signals: pd.DataFrame, name: str) -> d.Series:
 
 
 def restarts_of(events: Iterable[Mapping[str, Any]], attempts: Mapping[int, int]) -> Restarts:
-    """Step → why what a run is compared with begins anew there.
+    """Steps at which baselines are reset, each with its reason.
 
     `events` are the entries of events.jsonl: `data_change`, `lr_change` and `resume` count, with
-    `step` the first one that is trained differently; of several at one step, in that order.
-    `attempts` is the first step of each start of the run, by its number: every start but the first
-    is a `resume`. What a later start has superseded does not count.
+    `step` the first step that is trained differently; of several at one step the first in this
+    order. `attempts` maps the number of each start of the run to its first step: every start but
+    the first is a `resume`. Events that a later start has superseded do not count.
     """
     kinds: dict[str, RestartKind] = {"data_change": "data", "lr_change": "lr", "resume": "resume"}
-    said: list[tuple[int | None, int, str]] = [
+    declared: list[tuple[int | None, int, str]] = [
         (e.get("attempt"), e["step"], e["kind"])
         for e in events
         if e.get("kind") in kinds and isinstance(e.get("step"), int)
     ]
-    said += [(a, step, "resume") for a, step in attempts.items() if a != min(attempts)]
-    found: dict[int, RestartKind] = {}
-    for attempt, step, kind in sorted(said, key=lambda s: list(kinds).index(s[2])):
-        gone = any(a > (attempt or a) and first <= step for a, first in attempts.items())
-        if not gone:
-            found.setdefault(step, kinds[kind])
-    return found
+    declared += [(a, step, "resume") for a, step in attempts.items() if a != min(attempts)]
+    restarts: dict[int, RestartKind] = {}
+    for attempt, step, kind in sorted(declared, key=lambda r: list(kinds).index(r[2])):
+        superseded = any(a > (attempt or a) and first <= step for a, first in attempts.items())
+        if not superseded:
+            restarts.setdefault(step, kinds[kind])
+    return restarts
 
 
 def gather(signals: pd.DataFrame, arl: float, restarts: Restarts | None = None) -> Evidence:
     """Compute the evidence series from a frame with the columns of `schema.SIGNALS`.
 
-    At every step of `restarts` the run is declared to have changed, and what it is compared with
-    begins anew: medians of gradient norm and entropy, lowest entropy, best level and its noise. The
-    best reward is kept, so that a run that is resumed again and again cannot die slowly unseen;
-    only with new data does it begin anew, because rewards on other data are no measure.
+    At every step of `restarts` these baselines are reset: medians of gradient norm and entropy,
+    lowest entropy, best level and its noise. The best reward is reset by new data only, because
+    rewards on other data are not comparable; if every resume reset it, a run that is resumed often
+    could decline without an alarm.
     """
     restarts = restarts or {}
     step = signals["step"].to_numpy(dtype=np.int64)
@@ -152,15 +151,17 @@ def gather(signals: pd.DataFrame, arl: float, restarts: Restarts | None = None) 
     data = np.searchsorted(step, sorted(s for s in restarts if restarts[s] == "data"))
     reward, delta = floats(signals, "reward"), floats(signals, "delta_correct")
     level, entropy = floats(signals, "correct_logp"), floats(signals, "entropy")
-    # Where all groups have equal rewards there is no gradient, and its norm says nothing.
-    nothing = floats(signals, "zero_signal_share") == 1.0
-    gradient = np.where(nothing, np.nan, floats(signals, "grad_norm"))
-    paid, switch = normalized_reward(reward, floats(signals, "success"))
+    # Where all groups have equal rewards there is no gradient, and its norm means nothing.
+    no_gradient = floats(signals, "zero_signal_share") == 1.0
+    gradient = np.where(no_gradient, np.nan, floats(signals, "grad_norm"))
+    normalized, switch = normalized_reward(reward, floats(signals, "success"))
     scales = data if switch is None else np.union1d(data, [switch])
     seen = ~np.isnan(np.stack([reward, delta, level, entropy, gradient])).all(axis=0)
     with np.errstate(invalid="ignore", over="ignore"):
         mean_reward = on_measured(reward, lambda v: d.trailing_mean(v, SMOOTH, SMOOTH), data)
-        mean_paid = on_measured(paid, lambda v: d.trailing_mean(v, SMOOTH, SMOOTH), scales)
+        normalized_mean = on_measured(
+            normalized, lambda v: d.trailing_mean(v, SMOOTH, SMOOTH), scales
+        )
         has_delta, has_level = _grades(signals, delta, level)
         return Evidence(
             signals=signals,
@@ -172,18 +173,17 @@ def gather(signals: pd.DataFrame, arl: float, restarts: Restarts | None = None) 
             has_level=has_level,
             reward=mean_reward,
             reward_peak=on_measured(mean_reward, np.fmax.accumulate, data),
-            normalized_reward=paid,
-            normalized_mean=mean_paid,
-            normalized_peak=on_measured(mean_paid, np.fmax.accumulate, scales),
-            reward_rise=on_measured(reward, lambda v: d.rise(v, LOOK), data, 0.0),
+            normalized_reward=normalized,
+            normalized_mean=normalized_mean,
+            normalized_peak=on_measured(normalized_mean, np.fmax.accumulate, scales),
+            reward_rise=on_measured(reward, lambda v: d.rise(v, TEST_STEPS), data, 0.0),
             delta=_mean_delta(signals, delta),
-            delta_t=on_measured(delta, lambda v: d.trailing_t(v, LOOK, SMOOTH), None, 0.0),
-            accelerates=np.where(has_delta, _faster(delta), _faster(_changes(level, parts))),
+            delta_t=on_measured(delta, lambda v: d.trailing_t(v, TEST_STEPS, SMOOTH), None, 0.0),
             decay=decay.test(signals, arl, parts.tolist()),
-            grad_ratio=on_measured(gradient, lambda v: d.over_median(v, 2, 5, 30, 10), parts),
-            entropy_ratio=on_measured(entropy, lambda v: d.over_median(v, 3, 10, 50, 15), parts),
-            entropy_gain=on_measured(entropy, lambda v: _now(v) - _lowest(v), parts),
-            entropy_rise=on_measured(entropy, _over_lowest, parts),
+            grad_ratio=on_measured(gradient, lambda v: d.over_median(v, *GRADIENT_WINDOW), parts),
+            entropy_ratio=on_measured(entropy, lambda v: d.over_median(v, *ENTROPY_WINDOW), parts),
+            entropy_gain=on_measured(entropy, lambda v: _recent(v) - _lowest(v), parts),
+            entropy_rise=on_measured(entropy, _entropy_rise, parts),
         )
 
 
@@ -193,8 +193,11 @@ def on_measured(
     parts: Rows | None = None,
     before: float = np.nan,
 ) -> d.Series:
-    """A statistic of the measured rows alone; its last answer holds on rows without a measurement,
-    `before` until there is one. It begins anew at each row of `parts`."""
+    """A statistic of the measured rows alone, repeated on rows without a measurement.
+
+    It is computed for each part separately; a part begins at each row in `parts`. `before` is its
+    value until the first measurement of a part.
+    """
     out = np.full(len(values), before)
     edges = [0, *(() if parts is None else parts), len(values)]
     for start, end in pairwise(edges):
@@ -206,72 +209,38 @@ def on_measured(
 
 
 def _grades(signals: pd.DataFrame, delta: d.Series, level: d.Series) -> tuple[Flags, Flags]:
-    """Where Δ and the level are there to judge by: measured GRADE_LEAST times, and last not longer
-    ago than GRADE_LOST steps on which they could have been.
+    """Rows at which Δ, and the level, count as available.
 
-    Without a correct response there is no level, and without a mixed group no Δ; a dying run has
-    many such steps, and they do not mean that its log lacks anything.
+    That is after GRADE_LEAST measurements, the last of them no more than GRADE_LOST steps ago.
+    Steps without a correct response have no level, and steps without a mixed group have no Δ:
+    these are not counted, because a dying run has many of them and its log is complete.
     """
     none_correct = floats(signals, "success") == 0.0
     none_mixed = none_correct | (floats(signals, "zero_signal_share") == 1.0)
-    return _there(delta, none_mixed), _there(level, none_correct)
+    return _available(delta, none_mixed), _available(level, none_correct)
 
 
-def _there(values: d.Series, could_not: Flags) -> Flags:
+def _available(values: d.Series, impossible: Flags) -> Flags:
     seen = ~np.isnan(values)
-    missing = np.cumsum(~seen & ~could_not)
-    at_last = np.maximum.accumulate(np.where(seen, missing, 0)) if len(seen) else missing
-    return (np.cumsum(seen) >= GRADE_LEAST) & (missing - at_last < GRADE_LOST)
+    missing = np.cumsum(~seen & ~impossible)
+    before = np.maximum.accumulate(np.where(seen, missing, 0)) if len(seen) else missing
+    return (np.cumsum(seen) >= GRADE_LEAST) & (missing - before < GRADE_LOST)
 
 
-def _changes(level: d.Series, parts: Rows) -> d.Series:
-    """What the level gained since its last measurement; NaN across a restart."""
-    return on_measured(level, lambda v: np.diff(v, prepend=np.nan), parts) + 0.0 * level
-
-
-def _faster(gain: d.Series) -> Flags:
-    """Whether correct responses lose, and more in the last SMOOTH measured steps than in BEFORE
-    before those: the third condition of the death spiral (arXiv 2512.04220 v2, Def. A.3).
-
-    `gain` is Δ or the change of the level. Single steps count up to limits, taken from the size
-    that was usual before, because one of them can lose ten nats.
-    """
-
-    def faster(values: d.Series) -> d.Series:
-        rows = d.trailing(values, BEFORE + SMOOTH)
-        enough = np.count_nonzero(~np.isnan(rows), axis=1) >= 2 * SMOOTH
-        out = np.zeros(len(values))
-        if enough.any():
-            then, now = rows[enough, :BEFORE], rows[enough, BEFORE:]
-            size = d.row_medians(np.abs(then))[:, None]
-            means = [np.nanmean(counted(x, size), axis=1) for x in (then, now)]
-            out[enough] = (means[1] < 0.0) & (means[1] < means[0])
-        return out
-
-    return on_measured(gain, faster, None, 0.0) > 0.0
-
-
-def counted(gain: d.Series, size: float | d.Series) -> d.Series:
-    """Gains and losses up to limits, for means that one step must not decide; `size` is usual."""
-    loss, most = (limit * USUAL * size for limit in COUNTED)
-    return np.clip(gain, -loss, most)
-
-
-def _now(entropy: d.Series) -> d.Series:
-    return d.trailing_mean(entropy, 3, 1)
+def _recent(entropy: d.Series) -> d.Series:
+    return d.trailing_mean(entropy, ENTROPY_WINDOW.recent, 1)
 
 
 def _lowest(entropy: d.Series) -> d.Series:
     return np.fmin.accumulate(d.trailing_mean(entropy, SMOOTH, SMOOTH))
 
 
-def _over_lowest(entropy: d.Series) -> d.Series:
-    return _now(entropy) / np.maximum(_lowest(entropy), 1e-12)
+def _entropy_rise(entropy: d.Series) -> d.Series:
+    return _recent(entropy) / np.maximum(_lowest(entropy), 1e-12)
 
 
 def _mean_delta(signals: pd.DataFrame, delta: d.Series) -> d.Series:
-    """Trailing mean of Δ over correct responses, each response weighing the same; each step where a
-    log has means alone."""
+    """Trailing mean of Δ over correct responses; of the steps' means where a log has no counts."""
     count = floats(signals, "n_delta_correct")
     total = np.where(count > 0, floats(signals, "delta_correct_sum"), np.nan)
     count = np.where(np.isnan(total), np.nan, count)

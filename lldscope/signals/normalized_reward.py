@@ -1,7 +1,6 @@
-"""What a loss is told as a share of: the reward, counted from the least it can be.
+"""The reward on a scale that begins at 0, so that a share of its best has a meaning.
 
-"Half of its best" means something only where 0 is the least there is. Rewards of −1 and 1, or with
-penalties, are not of that kind.
+"Half of its best" means nothing for rewards of −1 and 1, or with penalties.
 """
 
 from __future__ import annotations
@@ -10,20 +9,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 ROUNDING = 1e-6
-LEAST = -1.0  # of a reward that can be negative, until a step has shown less
+LEAST = -1.0  # assumed minimum of a reward that can be negative, until a lower one is seen
 
 Series = NDArray[np.float64]
 
 
 def normalized_reward(reward: Series, success: Series) -> tuple[Series, int | None]:
-    """(series, row from which on it is not the reward as it is; None if it always is).
+    """(series, row from which it is no longer the raw reward; None if it always is). Causal.
 
     `reward` is the mean reward and `success` the share of correct responses, one number per step,
-    NaN where not measured. A mean under the share of correct responses shows that wrong ones are
-    paid less than 0, or right ones less than 1: from there on the series is that share. A mean
-    under 0 that was followed by a new best shows that the scale goes below 0: from that best on the
-    series is that share, too, and where it was not measured the reward less LEAST, or less the
-    lowest mean so far. A mean under 0 after the best is a fall like any other. Causal.
+    NaN where not measured. The series switches from the reward to the share of correct responses
+
+    - at a mean under that share: a wrong response then counts less than 0, or a correct one less
+      than 1;
+    - at a new best after a mean under 0: the scale then begins below 0. Where the share was not
+      measured, the series is the reward minus LEAST, or minus the lowest mean so far.
+
+    A mean under 0 after the best is an ordinary fall.
     """
     with np.errstate(invalid="ignore"):
         best = np.fmax.accumulate(np.concatenate([[-np.inf], reward]))[:-1]

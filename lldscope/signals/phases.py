@@ -2,15 +2,15 @@
 
     stagnation  I    the reward rises and the likelihood of correct responses does not
     decay       II   the likelihood of correct responses falls
-    collapse    III  decay, the fall accelerates or the reward is going too, and gradient norm or
-                     entropy breaks out; or decay and the reward has crashed
+    collapse    III  decay, and either the fall accelerates while gradient norm or entropy surges,
+                     or the reward has crashed
 
-and around them `warmup` (too little data), `healthy`, `recovered` (left decay or collapse). Where Δ
-is measured, rising and falling are said of Δ (Def. 4.1), otherwise of the likelihood level; with
-neither, no phase is claimed. A phase is entered after its condition has held for some steps and
-left after it has not for LEAVE steps; collapse is left only if the reward comes back as well,
-because likelihood rebounds for a while during a collapse (Fig. 2, steps 145–149). Steps on which
-nothing was measured count for neither.
+and around them `warmup` (too little data), `healthy`, `recovered` (left decay or collapse). Rising
+and falling refer to Δ (Def. 4.1) where it is measured, otherwise to the likelihood level; with
+neither, there is no phase. A phase is entered after its condition has held for some steps and left
+after it has not held for LEAVE steps; collapse is left only if the reward recovers as well, because
+the likelihood rebounds for a while during a collapse (Fig. 2, steps 145–149). Steps on which
+nothing was measured are not counted.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Literal
 import numpy as np
 
 from . import detectors as d
-from .evidence import Evidence, Flags, Rows, on_measured, once
+from .evidence import SMOOTH, Evidence, Flags, Rows, on_measured, once
 
 Phase = Literal["warmup", "healthy", "stagnation", "decay", "collapse", "recovered"]
 LEAST = 20  # measured steps before any phase but warmup
@@ -29,24 +29,26 @@ ENTER_DECAY = 3
 ENTER_COLLAPSE = 2
 LEAVE = 20  # steps without the condition before a phase is left
 RECOVER = 40  # steps of regained reward and rising likelihood before collapse is left
-MEMORY = 40  # steps after decay, or after a break-out, in which what follows is its consequence
+MEMORY = 40  # steps for which a decay, or a surge, counts as the cause of what follows it
 RISES = 2.0  # standard errors
-FALLS = -3.0
-GRAD_BREAKOUT = 3.0  # × trailing median
-ENTROPY_BREAKOUT = 1.5  # × trailing median: a surge, which may subside …
-ENTROPY_ERUPTION = 2.0  # × trailing median: part of a collapse …
-ENTROPY_GAIN = 0.1  # … and nats/token above its lowest
+FALLS = -3.0  # standard errors
+FALL_STEPS = 40  # steps that the last SMOOTH are compared with to see the fall accelerate
+LARGEST_GAIN = 4.0  # × the median size: gains above it are cut in means of Δ
+LARGEST_LOSS = 5.0  # × the largest gain: losses above it are cut in means of Δ
+GRADIENT_SURGE = 3.0  # × trailing median
+ENTROPY_SURGE = 1.5  # × trailing median: a surge, which may subside
+ENTROPY_COLLAPSE = 2.0  # × trailing median: a surge that is part of a collapse
+ENTROPY_GAIN = 0.1  # nats/token above its lowest, for either
 CRASH = 0.5  # × the best trailing mean of the reward
-GOING = 0.7  # × the best trailing mean: a crash too, if gradient norm or entropy broke out lately
-GOING_AT_ONCE = 0.9  # … and after an explosion
+CRASH_AFTER_SURGE = 0.7  # the same within MEMORY steps of a surge of gradient norm or entropy
+CRASH_AFTER_EXPLOSION = 0.9  # the same within MEMORY steps of an explosion
 EXPLOSION = 100.0  # × trailing median of the gradient norm
 REGAINED = 0.9  # × the best trailing mean before the collapse
 
 
 @once
 def decay_test_fires(e: Evidence) -> Flags:
-    """The sequential test on Δ, or, without Δ, the limit on the fall of the level; its last answer
-    holds until the next measurement."""
+    """The test on Δ fires, or, without Δ, the level has fallen by more than its limit."""
     return on_measured(e.decay.value - e.decay.threshold, lambda margin: margin) >= 0.0
 
 
@@ -65,13 +67,45 @@ def rising(e: Evidence) -> Flags:
     )
 
 
-def entropy_breaks_out(e: Evidence, times: float = ENTROPY_BREAKOUT) -> Flags:
+@once
+def accelerates(e: Evidence) -> Flags:
+    """Correct responses lose, and more in the last SMOOTH measured steps than in the FALL_STEPS
+    before those: the third condition of the death spiral (arXiv 2512.04220 v2, Def. A.3)."""
+    level = e.column("correct_logp")
+    restarts = np.searchsorted(e.step, sorted(e.restarts))
+    # The change since the last measurement; NaN across a restart, and where not measured.
+    change = on_measured(level, lambda v: np.diff(v, prepend=np.nan), restarts) + 0.0 * level
+    gains = (e.column("delta_correct"), change)
+    by_delta, by_level = (on_measured(g, _accelerates, None, 0.0) > 0.0 for g in gains)
+    return np.where(e.has_delta, by_delta, by_level)
+
+
+def _accelerates(gain: d.Series) -> d.Series:
+    rows = d.trailing(gain, FALL_STEPS + SMOOTH)
+    enough = np.count_nonzero(~np.isnan(rows), axis=1) >= 2 * SMOOTH
+    out = np.zeros(len(gain))
+    if enough.any():
+        before, now = rows[enough, :FALL_STEPS], rows[enough, FALL_STEPS:]
+        size = d.row_medians(np.abs(before))[:, None]
+        mean_before, mean_now = (np.nanmean(clip_gains(x, size), axis=1) for x in (before, now))
+        out[enough] = (mean_now < 0.0) & (mean_now < mean_before)
+    return out
+
+
+def clip_gains(gain: d.Series, size: float | d.Series) -> d.Series:
+    """Gains and losses cut to multiples of their usual `size`, so that one step cannot decide a
+    mean."""
+    largest = LARGEST_GAIN * size
+    return np.clip(gain, -LARGEST_LOSS * largest, largest)
+
+
+def entropy_surges(e: Evidence, times: float = ENTROPY_SURGE) -> Flags:
     """The entropy is `times` its trailing median, and clearly above its lowest."""
     return (e.entropy_ratio >= times) & (e.entropy_gain >= ENTROPY_GAIN)
 
 
-def gradient_breaks_out(e: Evidence) -> Flags:
-    return e.grad_ratio >= GRAD_BREAKOUT
+def gradient_surges(e: Evidence) -> Flags:
+    return e.grad_ratio >= GRADIENT_SURGE
 
 
 @once
@@ -82,24 +116,24 @@ def reward_crashed(e: Evidence) -> Flags:
 
 @once
 def crash_limit(e: Evidence) -> d.Series:
-    """What share of its best the reward must keep: half; more within MEMORY steps of a break-out,
-    where a loss has a second witness, and most after an explosion. Needs no log-probabilities."""
-    limit = np.where(_lately(e, _wild(e)), GOING, CRASH)
-    return np.where(_lately(e, e.grad_ratio >= EXPLOSION), GOING_AT_ONCE, limit)
+    """The share of its best under which the reward has crashed. It is higher after a surge or an
+    explosion, because a second signal confirms the loss."""
+    limit = np.where(_recently(e, _unstable(e)), CRASH_AFTER_SURGE, CRASH)
+    return np.where(_recently(e, e.grad_ratio >= EXPLOSION), CRASH_AFTER_EXPLOSION, limit)
 
 
 def classify(e: Evidence, explained: Flags) -> list[Phase | None]:
-    """The phase of every row; None where the log holds no likelihood to speak of. On the rows in
-    `explained`, a fall of the likelihood is laid to another cause (`alarms.attribution`)."""
+    """The phase of every row; None where the log has no likelihood. On the rows in `explained`, a
+    fall of the likelihood is attributed to a cause other than LLD (`alarms.attribution`)."""
     falls = falling(e) & ~explained
     stagnates = (e.reward_rise >= RISES) & ~rising(e) & ~explained
-    breaks = ((_wild(e) & e.accelerates) | reward_crashed(e)) & ~explained
+    breaks = ((_unstable(e) & accelerates(e)) | reward_crashed(e)) & ~explained
     held = {
-        "falls": _held(e, falls).tolist(),
-        "not_falls": _held(e, ~falls).tolist(),
-        "stagnates": _held(e, stagnates).tolist(),
-        "not_stagnates": _held(e, ~stagnates).tolist(),
-        "breaks": _held(e, breaks).tolist(),
+        "falls": _steps_held(e, falls).tolist(),
+        "not_falls": _steps_held(e, ~falls).tolist(),
+        "stagnates": _steps_held(e, stagnates).tolist(),
+        "not_stagnates": _steps_held(e, ~stagnates).tolist(),
+        "breaks": _steps_held(e, breaks).tolist(),
     }
     rises = rising(e)
     new = (np.diff(e.measured, prepend=0) > 0).tolist()
@@ -123,11 +157,11 @@ def classify(e: Evidence, explained: Flags) -> list[Phase | None]:
     return phases
 
 
-def _next(phase: Phase, held: dict[str, int], decayed_lately: bool) -> Phase:
+def _next(phase: Phase, held: dict[str, int], decayed_recently: bool) -> Phase:
     """The phase after one more step; `held` says for how many steps each condition has held."""
     if phase == "collapse":
         return "recovered" if held["back"] >= RECOVER else phase
-    if (phase == "decay" or decayed_lately) and held["breaks"] >= ENTER_COLLAPSE:
+    if (phase == "decay" or decayed_recently) and held["breaks"] >= ENTER_COLLAPSE:
         return "collapse"
     if held["falls"] >= ENTER_DECAY:
         return "decay"
@@ -141,20 +175,20 @@ def _next(phase: Phase, held: dict[str, int], decayed_lately: bool) -> Phase:
 
 
 @once
-def _wild(e: Evidence) -> Flags:
-    """Gradient norm or entropy breaks out."""
-    erupts = entropy_breaks_out(e, ENTROPY_ERUPTION) | gradient_breaks_out(e)
-    return erupts | (e.column("n_nonfinite") > 0)
+def _unstable(e: Evidence) -> Flags:
+    """Gradient norm or entropy surges, or a number is not finite."""
+    surges = entropy_surges(e, ENTROPY_COLLAPSE) | gradient_surges(e)
+    return surges | (e.column("n_nonfinite") > 0)
 
 
-def _lately(e: Evidence, condition: Flags) -> Flags:
+def _recently(e: Evidence, condition: Flags) -> Flags:
     """Whether the condition held for ENTER_COLLAPSE steps within the last MEMORY."""
-    held = _held(e, condition) >= ENTER_COLLAPSE
-    return (_held(e, ~held) <= MEMORY) & np.logical_or.accumulate(held)
+    held = _steps_held(e, condition) >= ENTER_COLLAPSE
+    return (_steps_held(e, ~held) <= MEMORY) & np.logical_or.accumulate(held)
 
 
-def _held(e: Evidence, condition: Flags) -> Rows:
-    """For how many measured steps in a row the condition has held as of each row."""
+def _steps_held(e: Evidence, condition: Flags) -> Rows:
+    """The number of measured steps in a row for which the condition has held, for each row."""
     rows = np.flatnonzero(np.diff(e.measured, prepend=0))
     steps = np.concatenate([[0], d.consecutive(condition[rows])])
     return steps[e.measured]

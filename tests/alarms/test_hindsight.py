@@ -19,8 +19,8 @@ from phase_runs import DYING, SAMPLES, drawn, paper_figure
 
 from lldscope import open_run
 from lldscope.alarms.assess import assess
-from lldscope.alarms.changepoints import KINK, SEGMENT, Curve, _cost, fit, refine
-from lldscope.signals.evidence import counted
+from lldscope.alarms.changepoints import KINK, SEGMENT_STEPS, Curve, _cost, fit, refine
+from lldscope.signals.phases import clip_gains
 
 ROOT = Path(__file__).parents[2]
 BREAKS = (60, 120)
@@ -92,10 +92,10 @@ def test_the_cost_agrees_with_a_regression_for_every_choice_of_breaks(jumps, n_b
     t = np.cumsum(rng.integers(1, 4, 26)).astype(float)  # uneven steps
     values = rng.normal(0, 1, 26) - 0.1 * np.maximum(t - t[12], 0)
     curve = Curve("made up", t, values, -1, jumps)
-    at = t[SEGMENT:-SEGMENT]
+    at = t[SEGMENT_STEPS:-SEGMENT_STEPS]
     cost = _cost(curve, at, n_breaks, correlation)
     for choice in product(range(len(at)), repeat=n_breaks):
-        if n_breaks == 2 and choice[1] - choice[0] < SEGMENT:
+        if n_breaks == 2 and choice[1] - choice[0] < SEGMENT_STEPS:
             continue
         slow = slow_cost(curve, tuple(at[list(choice)]), correlation)
         assert cost[choice] == pytest.approx(slow, abs=1e-6), choice
@@ -105,7 +105,7 @@ def test_the_breaks_are_the_best_of_all_and_the_interval_is_what_is_not_rejected
     """With no correlation to take out, the answer is an argmin and a level set of the slow cost."""
     curve = simulated(3, False, (60,), 0.06, 0.0)
     curve = Curve(curve.name, curve.steps[40:80], curve.values[40:80], -1)
-    at = curve.steps[SEGMENT : len(curve.steps) - SEGMENT + 1]
+    at = curve.steps[SEGMENT_STEPS : len(curve.steps) - SEGMENT_STEPS + 1]
     ((step, low, high),) = fit(curve, [], 1)
     slow = {b: slow_cost(curve, (b,), 0.0) for b in at}
     best = min(slow, key=lambda b: slow[b])
@@ -163,7 +163,7 @@ def pieces_of_a_real_run() -> list[np.ndarray]:
     with open_run(SAMPLES / "grpo") as run:
         evidence = run.assess().evidence
     values = evidence.column("delta_correct")[:76]
-    values = counted(values, float(np.nanmedian(np.abs(values))))
+    values = clip_gains(values, float(np.nanmedian(np.abs(values))))
     return [piece[np.isfinite(piece)] for piece in np.split(values, [45, 62])]
 
 
@@ -235,12 +235,12 @@ def test_a_made_up_decay_is_dated_to_where_it_was_drawn():
 def test_a_declared_change_bounds_the_stretch():
     table = paper_figure()
     early, late = (refine(assess(table, restarts={s: "lr"}))[-1] for s in (2, 30))
-    assert late.low >= 30 + SEGMENT
+    assert late.low >= 30 + SEGMENT_STEPS
     assert early.phase == late.phase == "collapse"
 
 
 def test_too_few_steps_give_no_boundary():
-    t = np.arange(3 * SEGMENT - 1, dtype=float)
+    t = np.arange(3 * SEGMENT_STEPS - 1, dtype=float)
     short = Curve("made up", t, t, -1)
     assert fit(short, [], 2) == []
     assert len(fit(short, [], 1)) == 1

@@ -2,35 +2,31 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+import json
+from dataclasses import replace
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
-import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from phase_runs import CASE, CASE_FILES, CASES, drawn
 
 from lldscope.alarms import page
 from lldscope.alarms.assess import Assessment, assess
 from lldscope.alarms.registry import LOOK_ALIKES, RULES, STALLED
-from lldscope.alarms.rule import condition_met, episodes, states
-from lldscope.alarms.rule_cases import Case, drawn, frame
+from lldscope.alarms.rule import Severity, alarm_states, condition_met, episodes
+from lldscope.alarms.rule_cases import frame
 from lldscope.alarms.rules.measures import observed, over_former_max, percent, trailing_sd
 from lldscope.core.numbers import short
 from lldscope.core.schema import SIGNALS
+from lldscope.storage.json_files import to_json
 from tests.study import arms, bank
 from tests.study.arms import CAUSE
 
-CASES = Path(__file__).parents[1] / "cases"
-TOLD = [
-    case
-    for name in ("rules.yaml", "causes.yaml")
-    for case in yaml.safe_load((CASES / name).read_text(encoding="utf-8"))
-]
-NAMES = [case["name"] for case in TOLD]
+TOLD = list(CASE.values())
+NAMES = list(CASE)
 RECORDED = sorted((CASES / "faults").glob("*.csv"))
 SEEDS = range(3)
 RULE = {rule.id: rule for rule in RULES}
@@ -38,9 +34,7 @@ RULE = {rule.id: rule for rule in RULES}
 
 @cache
 def made(index: int, seed: int) -> Assessment:
-    told = TOLD[index]
-    case = Case(**{f.name: told[f.name] for f in fields(Case) if f.name in told})
-    return assess(drawn(case, seed), restarts=told.get("restarts"))
+    return assess(drawn(TOLD[index], seed), restarts=TOLD[index].get("restarts"))
 
 
 # -- cases ----------------------------------------------------------------------------------------
@@ -66,7 +60,7 @@ def test_case(index, seed):
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda r: r.id)
 def test_every_rule_has_a_case_that_fires_and_one_that_stays_quiet(rule):
-    assert any(rule.id in case.get("fires", ()) for case in TOLD)
+    assert any(rule.id in case.get("fires", ()) for case in CASE_FILES[rule.id])
     quiet = [i for i, case in enumerate(TOLD) if rule.id in case.get("quiet", ())]
     seen = [made(i, 0).evidence for i in quiet]
     measured = [any(observed(e, name) for name in rule.needs) for e in seen]
@@ -77,7 +71,8 @@ def test_cases_name_rules_and_look_alikes_that_there_are():
     for case in TOLD:
         assert {*case.get("fires", ()), *case.get("quiet", ())} <= set(RULE), case["name"]
         assert set(case.get("look_alikes", ())) <= set(LOOK_ALIKES), case["name"]
-    assert len(set(NAMES)) == len(NAMES)
+    assert len(TOLD) == sum(map(len, CASE_FILES.values())), "no two cases have the same name"
+    assert set(CASE_FILES) == {*RULE, "healthy"}
 
 
 # -- recorded runs --------------------------------------------------------------------------------
@@ -159,7 +154,7 @@ def plain_states(holds: list[bool], for_steps: int, clear_steps: int) -> list[st
 def test_states(holds, for_steps, clear_steps):
     flags = np.array(holds, dtype=bool)
     expected = plain_states(holds, for_steps, clear_steps)
-    assert states(flags, for_steps, clear_steps) == expected
+    assert alarm_states(flags, for_steps, clear_steps) == expected
     spans = episodes(flags, for_steps, clear_steps)
     firing = [any(a <= t and (b is None or t < b) for a, b in spans) for t in range(len(holds))]
     assert firing == [state == "firing" for state in expected]
@@ -188,7 +183,7 @@ def test_what_is_pending_or_too_young_is_not_ruled_out():
 def test_an_alarm_goes_through_its_states():
     holds = np.array([0, 1, 0, 1, 1, 1, 0, 1, 0, 0, 0, 1], dtype=bool)
     i, p, f, r = "inactive", "pending", "firing", "resolved"
-    assert states(holds, 3, 3) == [i, p, i, p, p, f, f, f, f, f, r, p]
+    assert alarm_states(holds, 3, 3) == [i, p, i, p, p, f, f, f, f, f, r, p]
     assert episodes(holds, for_steps=3, clear_steps=3) == [(5, 10)]
 
 
@@ -213,7 +208,7 @@ def live_is_replay(whole: Assessment, cut: int) -> None:
     waiting = {
         rule.id
         for rule in RULES
-        if states(
+        if alarm_states(
             condition_met(rule, e, whole.phases, whole.explained), rule.for_steps, rule.clear_steps
         )[cut - 1]
         == "pending"
@@ -235,7 +230,7 @@ def test_alarms_of_a_prefix_of_a_recorded_run(name, cut):
     live_is_replay(recorded(name), cut)
 
 
-# -- what rules look at ---------------------------------------------------------------------------
+# -- measurements ---------------------------------------------------------------------------
 
 
 def test_over_former_max():
@@ -264,7 +259,14 @@ def test_shares_are_never_rounded_to_none_or_all():
     ]  # fmt: skip
 
 
-# -- what is said ---------------------------------------------------------------------------------
+def test_severities_compare_by_badness_and_are_strings_in_json():
+    assert sorted(["critical", "info", "warning"], key=Severity) == list(Severity)
+    assert Severity.CRITICAL > "warning" > Severity.INFO
+    assert Severity.INFO <= Severity.INFO >= "info"
+    assert json.loads(to_json({"severity": Severity.WARNING})) == {"severity": "warning"}
+
+
+# -- texts ---------------------------------------------------------------------------------
 
 
 def test_every_alarm_is_declared_in_full():

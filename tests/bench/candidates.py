@@ -16,7 +16,7 @@ import pandas as pd
 import lldscope
 from lldscope.alarms.assess import DEFAULT_ARL
 from lldscope.evaluation.bank import LabelledRun, read_bank
-from lldscope.evaluation.scoring import Judged, fall_of, score, wilson
+from lldscope.evaluation.scoring import EvaluatedRun, fall_of, score, wilson
 from lldscope.signals import decay_test as decay
 from lldscope.signals import detectors as d
 
@@ -166,7 +166,7 @@ def compare(bank: Path = BANK, split: Any = "development", arl: float = DEFAULT_
     fallen = {run.name: fall_of(run, frames[run.name]) for run in runs}
     for name, fires in alarms():
         judged = [
-            Judged(
+            EvaluatedRun(
                 run,
                 len(f := frames[run.name]),
                 {name: starts(fires(f, arl), f["step"].to_numpy())},

@@ -16,7 +16,15 @@ import lldscope
 from lldscope.alarms.assess import DEFAULT_ARL, assess
 from lldscope.core.errors import LldscopeError, RunNotFound
 from lldscope.evaluation.bank import LabelledRun, read_bank
-from lldscope.evaluation.scoring import ANY, Judged, fall_row, judge, poisson, score, wilson
+from lldscope.evaluation.scoring import (
+    ANY,
+    EvaluatedRun,
+    evaluate_run,
+    fall_row,
+    poisson,
+    score,
+    wilson,
+)
 
 SAMPLES = Path(__file__).parents[2] / "sample_runs"
 
@@ -85,9 +93,9 @@ def test_the_table_has_the_same_figures_and_the_splits_are_kept_apart(bank, llds
 def test_exported_signals_are_judged_as_the_run_itself(bank):
     exported = next(run for run in read_bank(bank) if run.name == "exported")
     directory = LabelledRun("grpo", "held", None, False, None, SAMPLES / "grpo")
-    assert judge(exported, 500.0).fired == judge(directory, 500.0).fired
+    assert evaluate_run(exported, 500.0).fired == evaluate_run(directory, 500.0).fired
     alarms = assess(directory.signals(), 500.0).alerts
-    fired = {k: v for k, v in judge(exported, 500.0).fired.items() if k not in ANY}
+    fired = {k: v for k, v in evaluate_run(exported, 500.0).fired.items() if k not in ANY}
     assert fired == {a.rule: [s for s, _ in a.episodes] for a in alarms}
     pd.testing.assert_frame_equal(
         exported.signals(), directory.signals(), check_dtype=False, check_exact=False
@@ -106,8 +114,10 @@ def test_the_index_in_the_documentation_is_one(tmp_path):
     assert read_bank(tmp_path, "test") == [c]
 
 
-def judged(name, label, steps, fired, collapse=None, fall=None) -> Judged:
-    return Judged(LabelledRun(name, label, collapse, False, None, Path(name)), steps, fired, fall)
+def judged(name, label, steps, fired, collapse=None, fall=None) -> EvaluatedRun:
+    return EvaluatedRun(
+        LabelledRun(name, label, collapse, False, None, Path(name)), steps, fired, fall
+    )
 
 
 def test_scores_agree_with_counting_by_hand():
@@ -168,7 +178,7 @@ def test_a_reward_that_was_never_above_nothing_has_no_share_to_lose():
 
 def test_the_fall_of_a_run_is_told(bank):
     exported = next(run for run in read_bank(bank) if run.name == "exported")
-    found = judge(exported, DEFAULT_ARL)
+    found = evaluate_run(exported, DEFAULT_ARL)
     reward = exported.signals()["reward"].tolist()
     row = plain_fall(reward)
     assert row is not None
@@ -177,7 +187,7 @@ def test_the_fall_of_a_run_is_told(bank):
     assert min(found.fired["any critical"]) == min(min(found.fired[rule]) for rule in grave)
     assert min(found.fired["any alarm"]) <= min(found.fired["any critical"])
     faulty = next(run for run in read_bank(bank) if run.name == "faulty")
-    assert judge(faulty, DEFAULT_ARL).fall is None
+    assert evaluate_run(faulty, DEFAULT_ARL).fall is None
 
 
 @pytest.mark.parametrize(("k", "n"), [(0, 10), (3, 10), (10, 10), (1, 200)])

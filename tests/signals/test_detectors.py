@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import doctest
 import math
 
 import numpy as np
@@ -10,6 +11,12 @@ import pytest
 from lldscope.signals import detectors as d
 
 NAN = math.nan
+
+
+def test_the_example_detects_the_decay_at_the_step_it_prints():
+    results = doctest.testmod(d)
+    assert results.attempted > 0
+    assert results.failed == 0
 
 
 def series(seed: int, n: int = 60, missing: float = 0.2) -> np.ndarray:

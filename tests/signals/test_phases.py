@@ -34,7 +34,7 @@ from lldscope.core.schema import SIGNALS
 from lldscope.monitor.health import Liveness, liveness, verdict
 from lldscope.signals.evidence import on_measured, restarts_of
 from lldscope.signals.normalized_reward import normalized_reward
-from lldscope.signals.phases import crash_limit
+from lldscope.signals.phases import accelerates, crash_limit
 
 
 def first_steps(result: Assessment) -> dict[str | None, int]:
@@ -241,15 +241,15 @@ def test_acceleration_and_crash_limit_agree_with_loops(case):
     table.loc[holes, "delta_correct"] = np.nan
     table["grad_norm"] = np.where(table.index // 4 == 25, 300.0, 0.4)  # steps 100 to 103
     e = assess(table).evidence
-    limit = crash_limit(e)
+    limit, faster = crash_limit(e), accelerates(e)
     surge = ((e.entropy_ratio >= 2) & (e.entropy_gain >= 0.1)).tolist()
     seen = e.has_delta
     for t in range(len(table)):
         delta = table["delta_correct"].tolist()[: t + 1]
-        assert e.accelerates[t] == (bool(seen[t]) and slow_acceleration(delta)), t
+        assert faster[t] == (bool(seen[t]) and slow_acceleration(delta)), t
         assert limit[t] == slow_limit(e.grad_ratio.tolist()[: t + 1], surge[: t + 1]), t
     assert {0.5, 0.9} <= set(limit.tolist())
-    assert e.accelerates.any()
+    assert faster.any()
 
 
 @given(

@@ -9,7 +9,7 @@ from typing import Any
 
 from lldscope.alarms.assess import DEFAULT_ARL
 from lldscope.evaluation.bank import read_bank
-from lldscope.evaluation.scoring import ANY, RECOVERED, Judged, judge, score
+from lldscope.evaluation.scoring import ANY, RECOVERED, EvaluatedRun, evaluate_run, score
 from tests.bench.candidates import fall_cell, lead_cell, rate_cell, share_cell, starts
 from tests.bench.rivals import RIVALS
 
@@ -25,7 +25,7 @@ def rates(bank: Path, split: Any) -> str:
     runs = read_bank(bank, split) if (bank / "index.jsonl").is_file() else []
     if not runs:
         return "No runs yet."
-    judged = [_with_rivals(judge(run, DEFAULT_ARL)) for run in runs]
+    judged = [_with_rivals(evaluate_run(run, DEFAULT_ARL)) for run in runs]
     names = (*RULES, *ANY, *RIVALS)
     told = [s.to_dict() for s in score(judged, names)]
     rows = [_cells(name, t) for name, t in zip(names, told, strict=True)]
@@ -38,14 +38,14 @@ def rates(bank: Path, split: Any) -> str:
     return f"{_made_of(judged)}\n\n{table(head, rows)}"
 
 
-def _with_rivals(j: Judged) -> Judged:
+def _with_rivals(j: EvaluatedRun) -> EvaluatedRun:
     signals = j.run.signals()
     step = signals["step"].to_numpy()
     rivals = {name: starts(fires(signals, DEFAULT_ARL), step) for name, fires in RIVALS.items()}
     return replace(j, fired={**j.fired, **rivals})
 
 
-def _made_of(judged: list[Judged]) -> str:
+def _made_of(judged: list[EvaluatedRun]) -> str:
     labels = Counter(j.label for j in judged)
     kinds = ", ".join(f"{labels[label]} {label}" for label in NO_FAULT)
     faulty = sum(n for label, n in labels.items() if label not in NO_FAULT)

@@ -1,26 +1,18 @@
-"""Series that several rules look at. Pure and causal, NaN where nothing was measured."""
+"""Series and words that several rules share. Causal; NaN where nothing was measured."""
 
 from __future__ import annotations
-
-from collections.abc import Callable
 
 import numpy as np
 
 from ...signals import detectors as d
 from ...signals.evidence import Evidence, Flags, RestartKind, once
 
-
-def column(name: str) -> Callable[[Evidence], d.Series]:
-    return lambda e: e.column(name)
-
-
-def mean(name: str, window: int) -> Callable[[Evidence], d.Series]:
-    """Mean of what was measured in the last `window` steps."""
-    return lambda e: _mean(e, name, window)
+REPORTS = "none: it reports what was recorded"  # the false alarms of rules without a threshold
 
 
 @once
-def _mean(e: Evidence, name: str, window: int) -> d.Series:
+def mean(e: Evidence, name: str, window: int) -> d.Series:
+    """Mean of the last `window` steps of a signal."""
     return d.trailing_mean(e.column(name), window, 1)
 
 
@@ -34,15 +26,16 @@ def over_former_max(
     limit: float,
     least: int,
     lasts: int | None = None,
-    anew: Flags | None = None,
+    resets: Flags | None = None,
 ) -> d.Series:
     """Each value over the largest of those before it; NaN before there are `least` of them.
 
-    Values of at least `limit` times that largest do not join it, so that a jump does not become
-    usual by lasting, or only after `lasts` steps. Where `anew` is true, all begins anew.
+    Values of at least `limit` times that largest are not added to it, so that a jump remains one
+    however long it lasts; with `lasts`, it is added after so many steps. Rows where `resets` is
+    true forget all values before.
     """
     out = [np.nan] * len(values)
-    starts = set() if anew is None else set(np.flatnonzero(anew).tolist())
+    starts = set() if resets is None else set(np.flatnonzero(resets).tolist())
     largest, seen, jumped = 0.0, 0, 0
     for t, value in enumerate(values.tolist()):
         if t in starts:
@@ -64,18 +57,18 @@ def restarts(e: Evidence, *kinds: RestartKind) -> Flags:
 
 
 def trailing_sd(values: d.Series, window: int, least: int) -> d.Series:
-    """Standard deviation of what was measured in the last `window` steps; NaN under `least`."""
+    """Standard deviation of the last `window` steps; NaN where fewer than `least` were measured."""
     rows = d.trailing(values, window)
     n = np.count_nonzero(~np.isnan(rows), axis=1)
     off = rows - (np.nansum(rows, axis=1) / np.maximum(n, 1))[:, None]
     return np.where(n >= least, np.sqrt(np.nansum(off**2, axis=1) / np.maximum(n - 1, 1)), np.nan)
 
 
-def normalized_reward(e: Evidence, t: int) -> str:
-    """What `Evidence.normalized_reward` is at row t, for a sentence."""
-    for name, words in (("reward", "reward"), ("success", "share of correct responses")):
-        if np.array_equal(e.normalized_reward[t], e.column(name)[t], equal_nan=True):
-            return f"the {words}"
+def reward_name(e: Evidence, row: int) -> str:
+    """The name of what `Evidence.normalized_reward` is at a row."""
+    for name, meaning in (("reward", "reward"), ("success", "share of correct responses")):
+        if np.array_equal(e.normalized_reward[row], e.column(name)[row], equal_nan=True):
+            return f"the {meaning}"
     return "the reward above the least it can be"
 
 

@@ -1,0 +1,110 @@
+"""Groups: whether they carry a gradient, and whether each is one prompt."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...signals.evidence import Evidence, once
+from ..rule import CauseRank, Measurement, Rule, Severity
+from .measures import REPORTS, mean, over_former_max, percent, restarts
+
+NO_SIGNAL = 0.95  # of the groups
+NO_SIGNAL_STEPS = 10
+SIZE_JUMP = 1.5  # × the largest group before
+SIZE_LEAST = 10  # measured steps before a group size can be called a jump
+MANY_GROUPS = 0.1  # of the groups with two prompts, before they explain a fall of the likelihood
+CENTRED = 0.01  # mean advantage of a group that is relative to it
+CENTRED_LEAST = 5  # steps with such advantages before others are called wrong
+OFF_CENTRE = 0.05  # mean advantage of a group that is not relative to it
+
+
+@once
+def zero_signal(e: Evidence) -> Measurement:
+    share = mean(e, "zero_signal_share", NO_SIGNAL_STEPS)
+
+    def message(row: int) -> str:
+        return (
+            f"in {percent(share[row])} of the groups of {NO_SIGNAL_STEPS} steps all rewards were "
+            f"equal (limit {percent(NO_SIGNAL)}); the mean reward was {e.reward[row]:.2f}"
+        )
+
+    return Measurement(share > NO_SIGNAL, share, np.full_like(share, NO_SIGNAL), message)
+
+
+@once
+def collision(e: Evidence) -> Measurement:
+    share, offset = e.column("prompt_collision_share"), e.column("advantage_offset")
+    sizes = e.column("group_size_max")
+    size_ratio = over_former_max(sizes, SIZE_JUMP, SIZE_LEAST, None, restarts(e, "data", "resume"))
+    # Methods that never centre advantages in groups are left alone.
+    centred_before = np.cumsum(offset < CENTRED) >= CENTRED_LEAST
+    off_centre = centred_before & (offset > OFF_CENTRE)
+    # Only without prompts: with them, a large group of one prompt is no collision.
+    larger = np.isnan(share) & (size_ratio >= SIZE_JUMP)
+
+    def message(row: int) -> str:
+        if share[row] > 0:
+            return f"{percent(share[row])} of the groups hold rollouts of more than one prompt"
+        if off_centre[row]:
+            return (
+                f"the advantages of a recorded group have a mean of {offset[row]:.2f} in absolute "
+                "value, where it was 0 before: they are relative to other groups"
+            )
+        return (
+            f"the largest group has {sizes[row]:.0f} rollouts, {size_ratio[row]:.1f} × the largest "
+            "before (prompts are not recorded, so they cannot be compared)"
+        )
+
+    by_offset = ~(share > 0) & off_centre
+    by_size = ~by_offset & np.isnan(share)
+    return Measurement(
+        holds=(share > 0) | off_centre | larger,
+        value=np.select([by_offset, by_size], [offset, size_ratio], share),
+        threshold=np.select([by_offset, by_size], [OFF_CENTRE, SIZE_JUMP], 0.0),
+        message=message,
+        explains=(share >= MANY_GROUPS) | off_centre | larger,
+        units=np.select(
+            [by_offset, by_size], ["mean advantage", "× the largest before"], "of the groups"
+        ),
+    )
+
+
+RULES = (
+    Rule(
+        "zero-signal",
+        Severity.WARNING,
+        needs=("zero_signal_share",),
+        meaning="Nearly all groups have the same reward throughout: they carry no gradient, and "
+        "the step trains on almost nothing. All wrong, or all solved: the reward says which.",
+        evidence=f"Share of groups whose rewards are all equal, mean over {NO_SIGNAL_STEPS} steps: "
+        f"above {percent(NO_SIGNAL)}.",
+        advice="All wrong: check the reward and the answer format, or take easier questions. All "
+        "solved: take harder ones. Larger groups help in both cases.",
+        confused_with="Nothing: it counts what was recorded.",
+        measure=zero_signal,
+        unit="of the groups",
+        for_steps=10,
+        false_alarms=REPORTS,
+    ),
+    Rule(
+        "group-collision",
+        Severity.WARNING,
+        needs=("prompt_collision_share", "advantage_offset", "group_size_max"),
+        meaning="Rollouts of different prompts are compared as one group: rewards are compared "
+        "across questions, and the advantages are wrong.",
+        evidence="One of three: groups with more than one prompt_hash; advantages that are no "
+        f"longer relative to the recorded groups (their mean exceeds {OFF_CENTRE:g}, and was under "
+        f"{CENTRED:g}); without prompt hashes, a group of at least {SIZE_JUMP:g} × the largest "
+        "before.",
+        advice="Stop and fix the ids: a group is one prompt of one data source and index. What was "
+        "trained meanwhile compared the wrong rewards.",
+        confused_with="An advantage estimator that was changed in mid-run. Without prompt hashes, "
+        "a group size that was raised, or one prompt drawn twice in a step; a collision since the "
+        "first step is then not seen.",
+        measure=collision,
+        unit="of the groups, or × the largest before",
+        false_alarms="none with prompt hashes: it reports what was recorded; by group sizes: a "
+        "threshold, no rate is claimed",
+        cause=CauseRank.PRIMARY,
+    ),
+)

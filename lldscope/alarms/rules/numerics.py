@@ -1,0 +1,118 @@
+"""Numbers that are wrong: not finite, different in engine and trainer, or a learning rate that
+jumped."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...signals import detectors as d
+from ...signals.evidence import Evidence, once
+from ..rule import CauseRank, Measurement, Rule, Severity
+from .measures import REPORTS, mean, over_former_max, restarts
+
+NONFINITE_STEPS = 10
+NONFINITE_OFTEN = 0.3  # of these steps, before non-finite numbers explain a fall of the likelihood
+GAP = 0.05  # nats/token between engine and trainer
+GAP_STEPS = 3
+GAP_GROWN = 0.02  # the limit where engine and trainer agreed closely at first, nats/token
+GAP_AGREED = 0.002  # median over the first steps that counts as close agreement, nats/token
+GAP_FIRST = 20  # measured steps
+LR_JUMP = 3.0  # × the largest rate before
+LR_LASTS = 50  # steps after which a rate counts as usual
+LR_LEAST = 5  # steps with a rate before one can be called a jump
+
+
+@once
+def nonfinite(e: Evidence) -> Measurement:
+    count = e.column("n_nonfinite")
+    holds = count > 0
+
+    def message(row: int) -> str:
+        return (
+            f"{count[row]:.0f} of the step's gradient norms, losses, rewards or log-probabilities "
+            "were NaN or infinite"
+        )
+
+    often = d.trailing_mean(holds.astype(float), NONFINITE_STEPS, 1) >= NONFINITE_OFTEN
+    return Measurement(holds, count, np.zeros_like(count), message, explains=holds & often)
+
+
+@once
+def engine_mismatch(e: Evidence) -> Measurement:
+    gap, recent = e.column("engine_gap"), mean(e, "engine_gap", GAP_STEPS)
+    measured = ~np.isnan(gap)
+    first = np.abs(gap[measured][:GAP_FIRST])
+    agreed = len(first) == GAP_FIRST and float(np.median(first)) < GAP_AGREED
+    limit = np.where((np.cumsum(measured) > GAP_FIRST) & agreed, GAP_GROWN, GAP)
+
+    def message(row: int) -> str:
+        return (
+            f"log π of the engine that sampled is {recent[row]:+.3f} nats/token away from the "
+            f"trainer's on the same tokens (limit ±{limit[row]:g})"
+        )
+
+    return Measurement(np.abs(recent) > limit, np.abs(recent), limit, message)
+
+
+@once
+def lr_jump(e: Evidence) -> Measurement:
+    lr = e.column("lr")
+    ratio = over_former_max(lr, LR_JUMP, LR_LEAST, LR_LASTS, restarts(e, "lr"))
+
+    def message(row: int) -> str:
+        return (
+            f"the learning rate is {lr[row]:.2g}, {ratio[row]:.1f} × the largest before "
+            f"({lr[row] / ratio[row]:.2g}; limit {LR_JUMP:g} ×)"
+        )
+
+    return Measurement(ratio >= LR_JUMP, ratio, np.full_like(ratio, LR_JUMP), message)
+
+
+RULES = (
+    Rule(
+        "nonfinite",
+        Severity.CRITICAL,
+        needs=("n_nonfinite",),
+        meaning="A gradient norm, loss, entropy, reward or log-probability was NaN or infinite.",
+        evidence="Count of non-finite numbers among the step's updates and sums.",
+        advice="Check for overflow (bf16, log of 0, empty masks); resume from the last checkpoint "
+        "before.",
+        confused_with="Nothing: it counts what was recorded.",
+        measure=nonfinite,
+        unit="updates or sums",
+        false_alarms=REPORTS,
+        cause=CauseRank.SECONDARY,
+    ),
+    Rule(
+        "engine-mismatch",
+        Severity.WARNING,
+        needs=("engine_gap",),
+        meaning="The engine that samples and the trainer disagree on the same tokens.",
+        evidence=f"Mean of log π_behaviour − log π_old over action tokens, {GAP_STEPS} steps: "
+        f"beyond ±{GAP:g} nats/token, or beyond ±{GAP_GROWN:g} where the first {GAP_FIRST} steps "
+        f"lay within ±{GAP_AGREED:g} in the median. Over what the engine samples, its expectation "
+        "is KL(behaviour ‖ old), so it is 0 only where both agree.",
+        advice="Check weight sync, precision and the sampling settings of the engine.",
+        confused_with="Asynchronous training, where the engine is some versions behind on purpose, "
+        "and log-probabilities that the engine reports after top-p or temperature.",
+        measure=engine_mismatch,
+        unit="nats/token",
+        for_steps=3,
+        cause=CauseRank.TERTIARY,
+    ),
+    Rule(
+        "lr-jump",
+        Severity.WARNING,
+        needs=("lr",),
+        meaning="The learning rate has jumped: a schedule, a batch size or a resume that it was "
+        "not scaled for.",
+        evidence=f"Learning rate of at least {LR_JUMP:g} × the largest before, once {LR_LEAST} "
+        "steps have had one.",
+        advice="Go back to a checkpoint from before and lower the rate; scale it with the batch.",
+        confused_with="Nothing, unless the jump was meant: declare it as an event `lr_change`.",
+        measure=lr_jump,
+        unit="× the largest before",
+        false_alarms=REPORTS,
+        cause=CauseRank.PRIMARY,
+    ),
+)

@@ -1,0 +1,128 @@
+"""Responses that are not what the policy wrote: cut by a limit, or with other text in the loss."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...signals import detectors as d
+from ...signals.evidence import Evidence, Flags, once
+from ..rule import CauseRank, Measurement, Rule, Severity
+from .measures import mean, over_former_max, percent, restarts
+from .numerics import engine_mismatch
+
+CUT = 0.33  # of the rollouts
+CUT_STEPS = 5
+MASK_STEPS = 3
+MERGED = 0.5  # of the rollouts with fewer actions than turns
+# nats: with a vocabulary of V, fewer than 50·V·e⁻²⁰ of actions of 50 tokens sampled from π_old have
+# a token under it, 1.5 % for V = 150,000.
+IMPOSSIBLE = -20.0
+LENGTH_JUMP = 1.4  # × the longest mean response before
+LENGTH_LEAST = 10  # measured steps before a length can be called a jump
+BROKEN_TURNS = 0.1  # share of invalid actions, or of truncated rollouts
+SEARCHES = d.MedianWindow(recent=1, gap=1, window=20, least=10)
+STEADY = (0.8 / 1.1, 1.25 * 1.1)  # × trailing median of the valid searches
+
+
+@once
+def truncation(e: Evidence) -> Measurement:
+    share = mean(e, "truncated_share", CUT_STEPS)
+
+    def message(row: int) -> str:
+        return (
+            f"{percent(share[row])} of the rollouts were cut by a length limit over {CUT_STEPS} "
+            f"steps (limit {percent(CUT)})"
+        )
+
+    return Measurement(share > CUT, share, np.full_like(share, CUT), message)
+
+
+@once
+def mask_lint(e: Evidence) -> Measurement:
+    share = mean(e, "merged_action_share", MASK_STEPS)
+    lowest = mean(e, "action_logp_min", MASK_STEPS)
+    tokens = e.column("response_tokens")
+    longer = over_former_max(tokens, LENGTH_JUMP, LENGTH_LEAST, None, restarts(e, "data"))
+    merged = share > MERGED
+    # Where the engine disagrees with the trainer, low log-probabilities come from that.
+    gap = engine_mismatch(e)
+    never_sampled = (lowest <= IMPOSSIBLE) & ~(gap.value >= gap.threshold)
+
+    def message(row: int) -> str:
+        if merged[row]:
+            return (
+                f"{percent(share[row])} of the answered rollouts that searched have fewer actions "
+                f"than turns (limit {percent(MERGED)}): the text between the turns counts as the "
+                "policy's"
+            )
+        if never_sampled[row]:
+            return (
+                "in half of the actions the policy gives a token a log-probability under "
+                f"{lowest[row]:.0f} (limit {IMPOSSIBLE:.0f}): it cannot have sampled them"
+            )
+        return (
+            f"rollouts have {tokens[row]:.0f} action tokens, {longer[row]:.1f} × the most before, "
+            f"from one step to the next, with {e.column('valid_searches')[row]:.1f} valid searches "
+            "as usual"
+        )
+
+    kinds = [merged, never_sampled]
+    return Measurement(
+        holds=merged | never_sampled | _grown_by_tool_text(e, longer >= LENGTH_JUMP),
+        value=np.select(kinds, [share, lowest], longer),
+        threshold=np.select(kinds, [MERGED, IMPOSSIBLE], LENGTH_JUMP),
+        message=message,
+        units=np.select(kinds, ["of the rollouts", "nats"], "× the longest before"),
+    )
+
+
+def _grown_by_tool_text(e: Evidence, long: Flags) -> Flags:
+    """Responses became much longer from one step to the next with as many searches as before, and
+    stay that long. What the policy writes by itself grows over many steps, or goes with invalid or
+    truncated turns."""
+    searches = d.over_median(e.column("valid_searches"), *SEARCHES)
+    usual = (searches >= STEADY[0]) & (searches <= STEADY[1])
+    broken = np.fmax(e.column("invalid_share"), e.column("truncated_share"))
+    begins = usual & ~(broken > BROKEN_TURNS)
+    out = np.zeros(len(long), dtype=bool)
+    for t in np.flatnonzero(long):
+        out[t] = out[t - 1] if t and long[t - 1] else begins[t]
+    return out
+
+
+RULES = (
+    Rule(
+        "truncation",
+        Severity.WARNING,
+        needs=("truncated_share",),
+        meaning=f"More than {percent(CUT)} of the rollouts are cut by a length limit.",
+        evidence=f"Share of rollouts cut by a length limit, mean over {CUT_STEPS} steps.",
+        advice="Raise the limit, or find out why responses grow.",
+        confused_with="A policy that collapses writes without end, so truncation can be the "
+        'consequence: the one that began first decides (see "Which came first").',
+        measure=truncation,
+        unit="of the rollouts",
+        for_steps=5,
+        cause=CauseRank.TERTIARY,
+    ),
+    Rule(
+        "mask-lint",
+        Severity.WARNING,
+        needs=("merged_action_share", "action_logp_min", "response_tokens"),
+        meaning="Text that the policy did not write counts as its own: tool answers, or tokens "
+        "that were appended by force, are trained on.",
+        evidence=f"One of three: fewer actions than turns in more than {percent(MERGED)} of the "
+        "answered rollouts that searched; a token in half of the actions that the policy cannot "
+        f"have sampled (log-probability under −{-IMPOSSIBLE:g}); rollouts that become "
+        f"{LENGTH_JUMP:g} × as long as ever from one step to the next with as many searches as "
+        "before.",
+        advice="Print one rollout with its mask, token by token: tool text, template and appended "
+        "end tokens must be masked out.",
+        confused_with="A length or prompt that was changed on purpose in mid-run. An engine that "
+        "disagrees with the trainer gives impossible tokens as well; then engine-mismatch fires.",
+        measure=mask_lint,
+        unit="share, nats, or × the longest before",
+        for_steps=3,
+        cause=CauseRank.PRIMARY,
+    ),
+)

@@ -1,0 +1,74 @@
+"""The policy's tools: calls that fail, and a policy that stops calling."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...signals import detectors as d
+from ...signals.evidence import Evidence, once
+from ..rule import CauseRank, Measurement, Rule, Severity
+from .measures import mean, percent
+
+FAILED = 0.5  # of the tool calls
+FAILED_STEPS = 5
+ABANDONED = 0.33  # × trailing median of the valid searches
+SEARCHES = d.MedianWindow(recent=5, gap=5, window=50, least=15)
+
+
+@once
+def outage(e: Evidence) -> Measurement:
+    share = mean(e, "tool_fail_share", FAILED_STEPS)
+
+    def message(row: int) -> str:
+        return (
+            f"{percent(share[row])} of the tool calls failed over {FAILED_STEPS} steps (limit "
+            f"{percent(FAILED)})"
+        )
+
+    return Measurement(share > FAILED, share, np.full_like(share, FAILED), message)
+
+
+@once
+def abandoned(e: Evidence) -> Measurement:
+    kept = d.over_median(e.column("valid_searches"), *SEARCHES)
+
+    def message(row: int) -> str:
+        now = mean(e, "valid_searches", SEARCHES.recent)[row]
+        return (
+            f"{now:.2f} valid searches per rollout over {SEARCHES.recent} steps, "
+            f"{percent(kept[row])} of the trailing median (limit {percent(ABANDONED)})"
+        )
+
+    return Measurement(kept < ABANDONED, kept, np.full_like(kept, ABANDONED), message)
+
+
+RULES = (
+    Rule(
+        "tool-outage",
+        Severity.CRITICAL,
+        needs=("tool_fail_share",),
+        meaning=f"More than {percent(FAILED)} of the tool calls fail.",
+        evidence=f"Share of tool calls that failed, mean over {FAILED_STEPS} steps.",
+        advice="Restart the retriever; discard the steps trained meanwhile. This is not LLD.",
+        confused_with="A policy that writes calls the tool refuses, if the trainer counts those as "
+        "failed calls: then the share of invalid actions rises with it.",
+        measure=outage,
+        unit="of the tool calls",
+        for_steps=3,
+        cause=CauseRank.PRIMARY,
+    ),
+    Rule(
+        "tool-abandoned",
+        Severity.WARNING,
+        needs=("valid_searches",),
+        meaning=f"The policy makes less than {percent(ABANDONED)} of the searches it used to make.",
+        evidence=f"Mean valid searches per rollout: the last {SEARCHES.recent} steps, under "
+        f"{ABANDONED:g} of the median of the {SEARCHES.window} steps before.",
+        advice="Look at samples: does it answer without looking, or fail to write a valid search?",
+        confused_with="A tool that is switched off: then no search is made from one step on.",
+        measure=abandoned,
+        unit="of the trailing median",
+        for_steps=5,
+        fires_below=True,
+    ),
+)

@@ -82,13 +82,13 @@ def test_a_merged_part_that_was_listed_after_the_look_is_not_removed(run, monkey
 
 
 def test_strays_are_judged_by_the_manifest_as_it_is_after_the_parts_were_read(run, monkeypatch):
-    before, look = sorted(values(run)), doctor.look_at_parts
+    before, look = sorted(values(run)), doctor.check_parts
 
     def slowly(at, result):
         yield from look(at, result)
         merge(run, at.manifest.parts)
 
-    monkeypatch.setattr(doctor, "look_at_parts", slowly)
+    monkeypatch.setattr(doctor, "check_parts", slowly)
     seen = examine(run)
     monkeypatch.undo()
     assert MERGED not in [f.where for f in seen.findings]

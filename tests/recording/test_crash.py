@@ -49,7 +49,7 @@ RECORDS = """
     import os, subprocess, sys
     import numpy as np
     import lldscope
-    from lldscope import writer
+    from lldscope.recording import writer
     writer.SEAL_SECONDS = 0.05
     path = sys.argv[1]
     if "{user}" and os.getuid() == 0:
@@ -262,7 +262,7 @@ def test_a_forked_child_does_not_end_the_run(tmp_path):
         "r.step(step=0)\n"
         "if os.fork() == 0:\n    sys.exit()\n"  # runs what is registered for the end
         "os.wait()\n"
-        "from lldscope import store\n"
+        "from lldscope.storage import layout\n"
         "print(layout.read_run(r.path)['status'])\n"
         "r.step(step=1)\n"
         "r.close()\n"

@@ -105,7 +105,7 @@ _NEW_COLUMN = """
 import dataclasses, sys
 from pathlib import Path
 from click.testing import CliRunner
-from lldscope import schema
+from lldscope.core import schema
 
 old = schema.ACTIONS
 new = schema.Column("warmth", "float", "K", "How warm the action was.")

@@ -18,7 +18,7 @@ from .core.errors import LldscopeError, UsageError
 from .core.schema import SIGNALS, TABLES, VIEWS
 from .query.contents import Contents
 from .query.sandbox import SECONDS, Answer, bounded, frame, insist_on_select, rows
-from .storage import files, heartbeats, layout
+from .storage import heartbeats, json_files, layout
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -219,10 +219,10 @@ class Run:
     def _look(self) -> dict[str, Any]:
         """run.json and the events, whatever state they are in."""
         self._bad_files = {}
-        info = layout.read_run_if_sound(self.path, self._bad_files, self.place)
-        lines, wrong = files.read_lines(self.path / layout.EVENTS_FILE, self.path)
-        self._bad_files |= wrong
-        self._events = [e for e, _ in lines if _is_event(e)]
+        info = layout.try_read_run(self.path, self._bad_files, self.place)
+        lines, damaged = json_files.read_lines(self.path / layout.EVENTS_FILE, self.path)
+        self._bad_files |= damaged
+        self._events = [e for e in lines if _is_event(e)]
         if odd := len(lines) - len(self._events):
             self._bad_files[layout.EVENTS_FILE] = f"{odd} lines are no events"
         return info

@@ -28,6 +28,7 @@ import pyarrow.parquet as pq
 
 import lldscope
 from lldscope.doctor.checks import examine, repair
+from lldscope.doctor.findings import worst
 from lldscope.monitor.health import check
 from lldscope.recording import recorder, writer
 from lldscope.storage import compaction, layout
@@ -198,7 +199,7 @@ class Trial:
 
     def _ask_the_doctor(self, repaired: bool) -> None:
         seen = examine(self.path)
-        assert seen.worst() != "damage", seen.findings
+        assert worst(seen.findings) != "damage", seen.findings
         manifest = layout.read_manifest(self.path)
         told = {(f.what, f.where) for f in seen.findings}
         for name in self.killed & set(manifest_names(self.path)) - manifest.closed:

@@ -25,7 +25,7 @@ import lldscope
 from lldscope.cli import cli
 from lldscope.core.errors import LldscopeError
 from lldscope.monitor.health import check
-from lldscope.storage import json_files, layout
+from lldscope.storage import json_files
 from lldscope.storage.manifest import manifest_path
 
 Blow = Callable[[random.Random, Path], str]
@@ -120,7 +120,7 @@ def wrong_types(rng: random.Random, run: Path) -> str:
     lines[index] = text.encode()
     if path.suffix == ".jsonl" and rng.random() < 0.5:
         with contextlib.suppress(ValueError, AttributeError):
-            lines[index] = layout.files.with_checksum(text).rstrip(b"\n")
+            lines[index] = json_files.with_checksum(text).rstrip(b"\n")
     path.write_bytes(b"\n".join(lines))
     return f"types {path.relative_to(run)} {told}"
 
@@ -181,7 +181,7 @@ def huge_claims(rng: random.Random, run: Path) -> str:
     entry = {"file": "a1-r0-000901.parquet", "rows": 2**40, "bytes": 2**40, "steps": [0, 2**31 - 1]}
     entry |= rng.choice([{}, {"crc": 1}, {"rows": 2**80}, {"steps": [0, 2**40]}, {"bytes": 1}])
     table = rng.choice(["steps", "actions", "tokens", "../steps", "nothing", "", "x" * 4000])
-    line = layout.files.with_checksum(json.dumps({"time": 1, "parts": {table: entry}}))
+    line = json_files.with_checksum(json.dumps({"time": 1, "parts": {table: entry}}))
     with open(manifest_path(run, 1, 0), "ab") as file:
         file.write(line)
     return f"claims {table[:20]} {entry}"

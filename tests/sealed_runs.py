@@ -7,8 +7,9 @@ from pathlib import Path
 import pyarrow.parquet as pq
 
 from lldscope.recording.buffers import to_arrow
-from lldscope.storage import layout, part_file
-from lldscope.storage.manifest import PartName
+from lldscope.storage import layout
+from lldscope.storage.manifest import commit
+from lldscope.storage.part import PartName, write_part
 
 
 def values(path: Path, table: str = "responses") -> list[tuple[int, int]]:
@@ -27,5 +28,5 @@ def sealed(path: Path, seals: range, rows: int = 3) -> None:
         name = PartName(1, 0, seal, seal)
         columns = {"step": [seal] * rows, "response_id": list(range(rows))}
         table = to_arrow("responses", columns, 1, 0, lambda *dropped: None)
-        part = part_file.write_part(path, "responses", name, [table])
-        part_file.seal(path, 1, 0, [part])
+        part = write_part(path, "responses", name, [table])
+        commit(path, 1, 0, [part])

@@ -30,7 +30,7 @@ import lldscope
 from lldscope.cli import cli
 from lldscope.core.errors import LldscopeError, UsageError
 from lldscope.core.schema import TABLES, VIEWS
-from lldscope.storage import files
+from lldscope.storage import json_files
 from lldscope.storage.manifest import manifest_path
 
 ROOT = Path(__file__).parent.parent
@@ -101,7 +101,7 @@ def test_a_manifest_entry_cannot_leave_the_run(make_run, tmp_path, table, file):
     before = lldscope.open_run(path).signals()
     (tmp_path / "secret.parquet").write_bytes(next((path / "steps").glob("*.parquet")).read_bytes())
     entry = {"file": file, "rows": 3, "bytes": 1, "steps": [0, 2]}
-    line = files.with_checksum(json.dumps({"time": 1, "parts": {table: entry}}))
+    line = json_files.with_checksum(json.dumps({"time": 1, "parts": {table: entry}}))
     with open(manifest_path(path, 1, 0), "ab") as manifest:
         manifest.write(line)
     run = lldscope.open_run(path)

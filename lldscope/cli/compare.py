@@ -122,7 +122,8 @@ def _runs(answer: dict[str, Any]) -> Any:
     from rich.table import Table
     from rich.text import Text
 
-    from ..core.terminal import VERDICT_STYLE, plain
+    from ..core.palette import VERDICTS
+    from ..core.terminal import plain
 
     table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
     for name in ("run", "verdict", "evidence", "fall from", "phases", "alarms"):
@@ -132,7 +133,7 @@ def _runs(answer: dict[str, Any]) -> Any:
                             for p in run["phases"])  # fmt: skip
         alarms = ", ".join(f"{a['rule']} {'' if a['step'] is None else a['step']}".strip()
                            for a in run["alerts"])  # fmt: skip
-        verdict = Text(run["verdict"], VERDICT_STYLE[run["verdict"]])
+        verdict = Text(run["verdict"], VERDICTS[run["verdict"]].style)
         table.add_row(
             plain(run["label"]), verdict, run["evidence"],
             "–" if run["onset"] is None else str(run["onset"]), phases or "–", plain(alarms) or "–",
@@ -144,7 +145,8 @@ def _signals(answer: dict[str, Any]) -> Any:
     """A row per signal and point, a column per run, and the difference where there are two."""
     from rich.table import Table
 
-    from ..core.terminal import number, plain
+    from ..core.numbers import short
+    from ..core.terminal import plain
 
     two = len(answer["runs"]) == 2
     table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
@@ -156,7 +158,7 @@ def _signals(answer: dict[str, Any]) -> Any:
         table.add_column("difference", justify="right")
     for of in answer["signals"]:
         for i, point in enumerate(answer["points"]):
-            values = [number(v, 3) for v in of["values"][i]]
+            values = [short(v) for v in of["values"][i]]
             gap = of["differences"][i][-1]
             last = ["–" if gap is None else f"{gap:+.3g}"] if two else []
             name = f"{of['signal']}, {of['unit']}" if of["unit"] else of["signal"]

@@ -276,10 +276,10 @@ def _summary(arms: list[Arm]) -> None:
 
 
 def _reward_words(run: Run) -> str:
-    from ..core.terminal import number
+    from ..core.numbers import short
 
     evidence = run.assess().evidence
-    best, last = (number(float(v[-1]), 2) for v in (evidence.reward_peak, evidence.reward))
+    best, last = (short(float(v[-1]), 2) for v in (evidence.reward_peak, evidence.reward))
     return f"reward (ten-step mean) best {best}, at the end {last}"
 
 

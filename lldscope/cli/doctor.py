@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import click
+
+if TYPE_CHECKING:
+    from ..doctor.findings import Finding
 
 DOCTOR_SCHEMA = 1
 EXIT = {None: 0, "note": 0, "warning": 10, "damage": 11}
@@ -25,50 +28,50 @@ def doctor(run: Path | None, repair: bool, as_json: bool) -> None:
     is lost, and removes what a killed process left; it touches nothing that a recorder is writing.
     """
     from ..core.errors import UsageError
-    from ..doctor.checks import examine
-    from ..doctor.checks import repair as mend
+    from ..doctor import checks
+    from ..doctor.findings import worst
     from ..doctor.installation import inspect
 
     if run is None:
         if repair:
             raise UsageError("Name the run that --repair should repair.")
-        found = inspect()
-        head = {"schema": DOCTOR_SCHEMA, "installation": found.versions}
-        words = "  ".join(f"{name} {version}" for name, version in found.versions.items())
-        findings, worst = found.findings, found.worst
+        versions, findings = inspect()
+        head = {"schema": DOCTOR_SCHEMA, "installation": versions}
+        summary = "  ".join(f"{name} {version}" for name, version in versions.items())
     else:
-        seen = examine(run)
+        result = checks.examine(run)
         if repair:
-            seen = mend(seen)
-        head = {"schema": DOCTOR_SCHEMA, "run": str(run), "parts": seen.parts, "rows": seen.rows}
-        words = f"{seen.parts} parts"
-        words += "".join(f", {n} rows of {table}" for table, n in sorted(seen.rows.items()))
-        findings, worst = [f.plain() for f in seen.findings], seen.worst()
+            result = checks.repair(result)
+        findings, parts, rows = result.findings, result.parts, result.rows
+        head = {"schema": DOCTOR_SCHEMA, "run": str(run), "parts": parts, "rows": rows}
+        summary = f"{parts} parts"
+        summary += "".join(f", {n} rows of {table}" for table, n in sorted(rows.items()))
+    severity = worst(findings)
     if as_json:
         from ..storage.json_files import to_json
 
-        click.echo(to_json({**head, "worst": worst, "findings": findings}, indent=1))
+        listed = [f.to_dict() for f in findings]
+        click.echo(to_json({**head, "worst": severity, "findings": listed}, indent=1))
     else:
-        _show(words, findings)
-    sys.exit(EXIT[worst])
+        _show(summary, findings)
+    sys.exit(EXIT[severity])
 
 
-def _show(words: str, findings: list[dict[str, Any]]) -> None:
+def _show(summary: str, findings: list[Finding]) -> None:
     from rich.text import Text
 
     from ..core.terminal import console, plain
 
     out = console()
-    out.print(plain(words))
-    for found in findings:
+    out.print(plain(summary))
+    for f in findings:
         line = Text.assemble(
-            (found["severity"], STYLE[found["severity"]]),
-            f"  {found['what']}  {plain(found['where'])}: {plain(found['message'])}",
+            (f.severity, STYLE[f.severity]), f"  {f.what}  {plain(f.where)}: {plain(f.message)}"
         )
-        if found["repaired"]:
-            line.append(f"  repaired: {found['repair']}")
-        elif found["repair"]:
-            line.append(f"  --repair: {found['repair']}")
+        if f.repaired:
+            line.append(f"  repaired: {f.repair}")
+        elif f.repair:
+            line.append(f"  --repair: {f.repair}")
         out.print(line)
     if not findings:
         out.print("nothing is wrong")

@@ -50,18 +50,23 @@ def _show(rows: list[dict[str, Any]]) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from ..core.terminal import VERDICT_STYLE, age, console, plain
+    from ..core.palette import VERDICTS
+    from ..core.terminal import age, console, plain
 
     table = Table(box=None, pad_edge=False, header_style="dim")
     for column in ("run", "verdict", "phase", "evidence", "step", "last row", "alarms"):
         table.add_column(column, justify="right" if column == "step" else "left")
     for row in rows:
         if "error" in row:
-            table.add_row(plain(row["run"]), Text("unreadable", "red"), plain(row["error"]))
+            table.add_row(
+                plain(row["run"]),
+                Text("unreadable", VERDICTS["unreadable"].style),
+                plain(row["error"]),
+            )
             continue
         step = "–" if row["last_step"] is None else str(row["last_step"])
         last = f"{age(row['last_row_age_seconds'])} ago, {row['life']}"
-        verdict = Text(row["verdict"], VERDICT_STYLE[row["verdict"]])
+        verdict = Text(row["verdict"], VERDICTS[row["verdict"]].style)
         table.add_row(
             plain(row["run"]), verdict, row["phase"] or "–", row["evidence"], step, last,
             ", ".join([*row["firing"], *_damage(row)]),

@@ -4,16 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ..core.terminal import (
-    SEVERITY_MARK,
-    SEVERITY_STYLE,
-    VERDICT_STYLE,
-    age,
-    console,
-    number,
-    plain,
-    sparkline,
-)
+from ..core.numbers import short
+from ..core.palette import SEVERITIES, VERDICTS
+from ..core.terminal import age, console, plain, sparkline
 
 if TYPE_CHECKING:
     from rich.console import Console, Group
@@ -45,7 +38,7 @@ def _head(state: dict[str, Any]) -> Text:
 
     phase = state["phase"] or "no phase (no likelihoods in this log)"
     return Text.assemble(
-        (state["verdict"].upper(), VERDICT_STYLE[state["verdict"]]),
+        (state["verdict"].upper(), VERDICTS[state["verdict"]].style),
         (f"  phase {phase}", "bold"),
         (f"  evidence {state['evidence']}", "dim"),
         (f"  step {_or_dash(state['last_step'])}", ""),
@@ -60,10 +53,10 @@ def _firing(state: dict[str, Any], before: str = "") -> Text:
     if not firing:
         return Text()
     worst = firing[0]
-    since = _or_dash(worst["episodes"][-1][0])
-    words = f"{before}{SEVERITY_MARK[worst['severity']]} {worst['rule']} since step {since}"
+    since, sign = _or_dash(worst["episodes"][-1][0]), SEVERITIES[worst["severity"]]
+    words = f"{before}{sign.shape} {worst['rule']} since step {since}"
     more = f" and {len(firing) - 1} more" if len(firing) > 1 else ""
-    return Text.assemble((words, SEVERITY_STYLE[worst["severity"]]), more)
+    return Text.assemble((words, sign.style), more)
 
 
 def live_block(run: Run, state: dict[str, Any], width: int) -> Group:
@@ -128,7 +121,7 @@ def signal_table(run: Run, width: int = 100) -> Table:
         known = signals[name].astype("float64").dropna()
         if len(known):
             ends = (known.iloc[0], known.iloc[-1], known.min(), known.max())
-            rows.append((label, known.tolist(), [number(v, digits) for v in ends]))
+            rows.append((label, known.tolist(), [short(v, digits) for v in ends]))
     columns = list(zip(*(texts for _, _, texts in rows), strict=True))
     taken = sum(2 + max(5, *map(len, texts)) for texts in columns)
     label_width = max((len(label) for label, _, _ in rows), default=0)
@@ -148,13 +141,14 @@ def alert_text(alert: dict[str, Any]) -> Text:
     from rich.text import Text
 
     fired, resolved = alert["episodes"][-1]
-    head = f"{SEVERITY_MARK[alert['severity']]} {alert['severity']} {alert['rule']}"
+    sign = SEVERITIES[alert["severity"]]
+    head = f"{sign.shape} {alert['severity']} {alert['rule']}"
     if resolved is not None:
         words = f"  resolved at step {resolved} after firing at step {fired}"
         return Text.assemble((head, "dim"), words)
     again = "" if fired == alert["step"] else f" again, for the first time at step {alert['step']}"
     return Text.assemble(
-        (head, SEVERITY_STYLE[alert["severity"]]),
+        (head, sign.style),
         f"  step {_or_dash(fired)}{again}: {plain(alert['message'])}\n",
         (f"  → {alert['advice']}", "dim"),
     )

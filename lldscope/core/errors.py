@@ -1,23 +1,23 @@
-"""Errors a person can cause. Each message says what is wrong and what to do.
+"""Errors that a user can cause. Each message says what is wrong and what to do.
 
 LldscopeError          exit 1   I/O or internal
 ├── UsageError         exit 2   a wrong argument, config key or value
 ├── RunNotFound        exit 1   no run at that path
 ├── NewerSchema        exit 1   the run was written by a newer lldscope
-└── RunExists          exit 1   a run is already there and nobody said "resume"
+└── RunExists          exit 1   the path already holds a run, and `resume` was not given
 """
 
 from __future__ import annotations
 
 
 class LldscopeError(Exception):
-    """Something went wrong that the message explains to a person."""
+    """Something went wrong that the message explains to the user."""
 
     exit_code = 1
 
 
 class UsageError(LldscopeError):
-    """The user asked for something that cannot be; the message says what would be right."""
+    """The request is not valid; the message says what would be."""
 
     exit_code = 2
 
@@ -35,6 +35,6 @@ class RunExists(LldscopeError):
 
 
 def interrupted(error: Exception) -> bool:
-    """Whether this is Ctrl-C, as DuckDB 2.0 has it: a statement that is under way then takes the
-    KeyboardInterrupt and raises a RuntimeError of its own instead."""
+    """Whether an error is Ctrl-C during a statement of DuckDB 2.0, which then catches the
+    KeyboardInterrupt and raises a RuntimeError of its own."""
     return isinstance(error, RuntimeError) and str(error) == "Query interrupted"

@@ -1,8 +1,8 @@
-"""Every colour of dashboard and report, once; pages get those of ground and ink as CSS variables.
+"""Colours, shapes and words of states, for terminal, dashboard and report.
 
 The hues are those of Okabe and Ito (jfly.uni-koeln.de/color), which people with the common kinds of
-colour blindness can tell apart, moved in lightness so that each reads on light and dark ground.
-Colour never stands alone: a shape or a word goes with it.
+colour blindness can tell apart, with their lightness adjusted so that each is legible on light and
+dark backgrounds. Colour is never used alone: a shape or a word goes with it, so logs lose nothing.
 """
 
 from __future__ import annotations
@@ -15,12 +15,13 @@ PURPLE, AMBER, SKY, GREY = "#c2569a", "#bd8200", "#4fa9dc", "#7f8a96"
 
 @dataclass(frozen=True)
 class Sign:
-    """How a state looks: colour, ink that reads on it, shape, and the word."""
+    """How a state is shown: colour, text colour on it, shape, label, and style on a terminal."""
 
     color: str
     ink: str
     shape: str
     word: str
+    style: str = ""
 
 
 PHASES: dict[str | None, Sign] = {
@@ -34,28 +35,28 @@ PHASES: dict[str | None, Sign] = {
 }
 
 VERDICTS: dict[str, Sign] = {
-    "healthy": Sign(GREEN, "#111418", "●", "healthy"),
-    "warning": Sign(VERMILLION, "#111418", "▲", "warning"),
-    "critical": Sign("#a32e74", "#ffffff", "◆", "critical"),
-    "stalled": Sign(GREY, "#111418", "❚❚", "stalled"),
-    "insufficient": Sign("#9aa4af", "#111418", "○", "not enough data"),
-    "unreadable": Sign(GREY, "#111418", "✕", "unreadable"),
+    "healthy": Sign(GREEN, "#111418", "●", "healthy", "green"),
+    "warning": Sign(VERMILLION, "#111418", "▲", "warning", "yellow"),
+    "critical": Sign("#a32e74", "#ffffff", "◆", "critical", "bold red"),
+    "stalled": Sign(GREY, "#111418", "❚❚", "stalled", "bold magenta"),
+    "insufficient": Sign("#9aa4af", "#111418", "○", "not enough data", "dim"),
+    "unreadable": Sign(GREY, "#111418", "✕", "unreadable", "red"),
 }
 
 SEVERITIES: dict[str, Sign] = {
-    "info": Sign(SKY, "#111418", "i", "info"),
-    "warning": Sign(VERMILLION, "#111418", "▲", "warning"),
-    "critical": Sign(PURPLE, "#0a0c0f", "◆", "critical"),
+    "info": Sign(SKY, "#111418", "i", "info", "cyan"),
+    "warning": Sign(VERMILLION, "#111418", "▲", "warning", "yellow"),
+    "critical": Sign(PURPLE, "#0a0c0f", "◆", "critical", "bold red"),
 }
 
-# One pair per compared run; eight colours and five dashes meet again only after forty runs.
+# One pair per compared run: eight colours and five dashes repeat only after forty runs.
 RUN_COLORS = (BLUE, VERMILLION, GREEN, PURPLE, AMBER, "#96703c", "#8a6fd1", GREY)
 RUN_DASHES = ("solid", "dash", "dot", "dashdot", "longdash")
 
 ACTION_COLORS = (BLUE, GREEN, AMBER, PURPLE)
 ACTION_DASHES = ("solid", "dash", "dot", "dashdot")
 
-NEUTRAL = "#8b949e"  # chart text and grid where the page's CSS does not reach: a saved picture
+NEUTRAL = "#8b949e"  # chart text and grid of a saved image, where the page's CSS does not apply
 
 LIGHT = {
     "ground": "#f5f6f8",
@@ -86,5 +87,5 @@ DARK = {
 
 
 def variables(values: dict[str, str]) -> str:
-    """The table as CSS variables."""
+    """LIGHT or DARK as CSS variables."""
     return "".join(f"--{name}:{value};" for name, value in values.items())

@@ -1,4 +1,4 @@
-"""Text from a run made visible: whatever a browser or a terminal would obey is shown as a mark."""
+"""Untrusted text made visible: control and direction characters are shown as symbols."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ _NAMED = {"\t": "→", "\r": "␍", "\x7f": "␡"}
 
 
 def escape_control(text: object, lines: bool = False) -> str:
-    """Control characters as their pictures, direction marks and other invisible ones by number.
+    """Text with control characters replaced by their symbols, other invisible ones by ⟨U+…⟩.
 
-    A line feed is a picture as well, or, with `lines`, the picture and a new line.
+    A line feed becomes ↵, or, with `lines`, ↵ and a new line.
     """
     return "".join(_shown(c, lines) for c in str(text))
 

@@ -1,96 +1,163 @@
-"""Whether a run directory is whole: what is on disk against what the manifests promise.
+"""Whether a run directory is intact: what is on disk, compared with what the manifests list.
 
-`examine` only looks. Damage is what takes rows away that were once sealed; a warning is what
-somebody should know or tidy up; a note explains. `repair` never touches what a living recorder
-writes, moves damaged parts aside rather than deleting them, and lists parts again whose manifest
-line is lost. What it cannot bring back it leaves named.
+`examine` only reads. Damage means that rows which were once sealed are lost; a warning is something
+to know or to clean up; a note explains. `repair` never touches what a running recorder writes,
+moves damaged parts into quarantine, and lists parts again whose manifest line is lost. What it
+cannot restore stays reported.
 """
 
 from __future__ import annotations
 
-import os
 import time
+from collections.abc import Iterator
+from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from ..core.errors import LldscopeError, NewerSchema
-from ..core.schema import SCHEMA_VERSION
 from ..storage import compaction, json_files, layout
+from ..storage.heartbeats import HEARTBEAT_DIR, read_heartbeats
+from ..storage.integrity import unlisted_files
 from ..storage.manifest import MANIFEST_DIR, manifest_names, manifest_path
-from .files import set_aside
-from .findings import Examination, Finding, Location, Severity
-from .parts import check_manifests, check_parts, check_unlisted_files, unused
-from .writers import check_clocks, check_dropped_rows, check_writers
+from . import repairs
+from .findings import UNFINISHED, Context, Examination, Finding, Owner
+from .installation import check_disk
+from .part_checks import check_parts, check_unlisted_files
 
-__all__ = ["Examination", "Finding", "Severity", "examine", "repair"]
+CLOCK_SECONDS = 60.0  # clocks of several machines may differ by this much
 
 
 def examine(run: Path) -> Examination:
-    """Look at every file of a run. Raises RunNotFound, NewerSchema."""
+    """Check every file of a run. Raises RunNotFound, NewerSchema."""
     result = Examination(run)
-    info, result.findings = _read_info(run)
-    manifest, names = layout.read_manifest(run), manifest_names(run)
-    living = {
-        name: why for name in names if (why := compaction.still_writing(run, *name, manifest))
-    }
-    at = Location(run, info, manifest, names, living)
-    result.findings += check_manifests(at)
-    result.findings += check_parts(at, result)
-    for look in (check_unlisted_files, check_writers, check_clocks, check_dropped_rows):
-        result.findings += look(at)
+    info, findings = _check_run_file(run)
+    manifest, owners = layout.read_manifest(run), manifest_names(run)
+    status = {owner: compaction.still_writing(run, *owner, manifest) for owner in owners}
+    recording = {owner: why for owner, why in status.items() if why}
+    bad_heartbeats: dict[str, str] = {}
+    beats = read_heartbeats(run, bad_heartbeats)
+    context = Context(run, info, manifest, owners, recording, beats)
+    findings += check_manifests(context)
+    findings += check_parts(context, result)
+    findings += check_unlisted_files(context)
+    findings += _warnings("heartbeat", bad_heartbeats)
+    findings += check_writers(context)
+    findings += check_clocks(context)
+    findings += check_dropped_rows(context)
+    result.findings = findings
     return result
 
 
 def repair(examination: Examination) -> Examination:
-    """Do what the findings offer, in their order, and look again. Raises OSError."""
+    """Do what the findings offer, in their order, and examine again. Raises OSError."""
     done = [f for f in examination.findings if f.action is not None]
     for finding in done:
         assert finding.action is not None
         finding.action()
         finding.repaired = True
-    again = examine(examination.run)
-    again.findings = done + again.findings
-    return again
+    result = examine(examination.run)
+    result.findings = done + result.findings
+    return result
 
 
-def _read_info(run: Path) -> tuple[dict[str, Any], list[Finding]]:
-    """run.json, and what is wrong with it."""
-    odd: dict[str, str] = {}
+def _warnings(what: str, damaged: dict[str, str]) -> list[Finding]:
+    return [Finding("warning", what, where, f"{why}.") for where, why in damaged.items()]
+
+
+def _check_run_file(run: Path) -> tuple[dict[str, Any], list[Finding]]:
+    """The content of run.json, and what is wrong with it."""
+    damaged: dict[str, str] = {}
     try:
-        info = layout.read_run(run, odd)
+        return layout.read_run(run, damaged), _warnings("run-json", damaged)
     except NewerSchema:
         raise
     except LldscopeError as error:
         if not (run / MANIFEST_DIR).is_dir():
             raise  # not a run
         offer = "write a new one; configuration and the rule for correct are lost"
-        return {}, [
-            Finding(
-                "damage", "run-json", layout.RUN_FILE, str(error), offer,
-                action=lambda: _rebuild_info(run),
-            )
-        ]  # fmt: skip
-    return info, [Finding("warning", "run-json", where, f"{why}.") for where, why in odd.items()]
+        action = partial(repairs.rebuild_run_file, run)
+        return {}, [Finding("damage", "run-json", layout.RUN_FILE, str(error), offer, action)]
 
 
-def _rebuild_info(run: Path) -> None:
-    path, names = run / layout.RUN_FILE, manifest_names(run)
-    if path.exists():
-        set_aside(run, path, unused(run, layout.RUN_FILE), "it could not be read")
+def check_manifests(context: Context) -> Iterator[Finding]:
+    run = context.run
+    files = unlisted_files(run, context.manifest)
+    owners = {*context.owners, *(f.name.owner for f in files if f.name is not None)}
+    owner_of = {context.name(manifest_path(run, *owner)): owner for owner in owners}
+    for where, why in context.manifest.damaged.items():
+        owner = owner_of.get(where.split(" ")[0])
+        if owner is None or owner in context.recording:
+            yield Finding("damage", "manifest", where, f"{why}.")
+        else:
+            offer = "keep the lines that can be read, and list intact parts again"
+            action = partial(repairs.rewrite_manifest, run, owner)
+            yield Finding("damage", "manifest", where, f"{why}.", offer, action)
+    for path in sorted((run / MANIFEST_DIR).glob("*")):
+        if not layout.is_small_file(f"{MANIFEST_DIR}/{path.name}"):
+            yield Finding("note", "foreign", context.name(path), "not a file of lldscope.")
+
+
+def check_writers(context: Context) -> Iterator[Finding]:
+    """Recorders that are running or were not closed, and what they left."""
+    run, manifest = context.run, context.manifest
+    for owner in context.owners:
+        if owner in manifest.closed or _closed_by_heartbeat(context, owner):
+            continue
+        where = "attempt {}, rank {}".format(*owner)
+        if owner in context.recording:
+            yield Finding("note", "recording", where, f"{context.recording[owner]}.")
+            continue
+        last = max((p.last_step for p in manifest.parts if p.name.owner == owner), default=None)
+        sealed = "nothing was sealed" if last is None else f"the last sealed step is {last}"
+        message = (
+            f"the process ended without closing its recorder; {sealed}, and rows after it that "
+            "were not sealed yet, about a second's worth, are lost."
+        )
+        yield Finding("warning", "not-closed", where, message)
+    for path in sorted(run.glob(f"**/*{json_files.IN_PROGRESS}")):
+        if path.parent in (run, run / HEARTBEAT_DIR) and not context.recording:
+            action = partial(path.unlink, missing_ok=True)
+            where, message = context.name(path), f"{UNFINISHED}."
+            yield Finding("note", "leftover", where, message, "remove it", action)
+    if context.info.get("status") == "running" and context.owners and not context.recording:
+        message = "its status is running, but no process records the run."
+        yield Finding("note", "status", layout.RUN_FILE, message)
+
+
+def _closed_by_heartbeat(context: Context, owner: Owner) -> bool:
+    """Whether a run of an earlier version was closed: only its last heartbeat tells."""
+    beat = context.heartbeats.get(owner[1])
+    return beat is not None and "attempt" not in beat and bool(beat.get("closed"))
+
+
+def check_clocks(context: Context) -> Iterator[Finding]:
+    """Clocks that are wrong; only the ages that are shown and `stalled` depend on them."""
     now = time.time()
-    attempts = sorted({attempt for attempt, _ in names})
-    began = {
-        a: min(manifest_path(run, *n).stat().st_mtime for n in names if n[0] == a) for a in attempts
-    }
-    info = {
-        "schema": SCHEMA_VERSION,
-        "id": os.urandom(16).hex(),
-        "name": run.name,
-        "created": min(began.values(), default=now),
-        "world_size": 1 + max((rank for _, rank in names), default=0),
-        "attempts": [{"attempt": a, "started": began[a]} for a in attempts],
-        "status": "stopped",
-        "reason": "run.json was lost and written anew by lldscope doctor",
-        "ended": now,
-    }
-    json_files.replace_file(path, json_files.to_json(info, indent=1))
+    for rank, beat in sorted(context.heartbeats.items()):
+        ahead = beat["time"] - now
+        if ahead > CLOCK_SECONDS:
+            message = (
+                f"its heartbeat is {ahead:.0f} s ahead of this machine's clock: a stall would be "
+                "noticed that much later."
+            )
+            yield Finding("warning", "clock", f"rank {rank}", message)
+    for owner in context.owners:
+        times = [
+            line["time"]
+            for line in json_files.read_lines(manifest_path(context.run, *owner), context.run)[0]
+            if isinstance(line, dict) and isinstance(line.get("time"), int | float)
+        ]
+        back = max((a - b for a, b in pairwise(times)), default=0.0)
+        if back > 1.0:
+            message = f"the machine's clock was set back by {back:.0f} s during the recording."
+            yield Finding("note", "clock", "attempt {}, rank {}".format(*owner), message)
+
+
+def check_dropped_rows(context: Context) -> Iterator[Finding]:
+    for rank, beat in sorted(context.heartbeats.items()):
+        dropped = beat.get("dropped")
+        for what, count in dropped.items() if isinstance(dropped, dict) else ():
+            yield Finding("warning", "dropped", f"rank {rank}", f"{count} × {what}.")
+    if context.recording:
+        yield from check_disk(context.run)

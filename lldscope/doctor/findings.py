@@ -1,67 +1,64 @@
-"""What the doctor says of a run: findings, and what they are about."""
+"""What the doctor examines and reports: the run under examination, and findings about it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from ..storage.manifest import MANIFEST_DIR, Manifest
+from ..storage.manifest import Manifest
 
 Severity = Literal["damage", "warning", "note"]
+SEVERITIES: tuple[Severity, ...] = ("damage", "warning", "note")  # worst first
+Owner = tuple[int, int]  # (attempt, rank)
+
+UNFINISHED = "a file that was never finished; its writer ended while writing it"
 
 
 @dataclass
 class Finding:
-    """One thing about a run: what, where, and what `--repair` does about it (None: nothing)."""
+    """One fact about a run or an installation: its kind, where it is, and what `--repair` does."""
 
     severity: Severity
     what: str
     where: str
     message: str
-    repair: str | None = None
+    repair: str | None = None  # None: it can do nothing
+    action: Callable[[], object] | None = field(default=None, repr=False, compare=False)
     repaired: bool = False
-    action: Callable[[], None] | None = field(default=None, repr=False, compare=False)
 
-    def plain(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         names = ("severity", "what", "where", "message", "repair", "repaired")
         return {name: getattr(self, name) for name in names}
 
 
+def worst(findings: Iterable[Finding]) -> Severity | None:
+    """The highest severity among the findings that are not repaired."""
+    present = {f.severity for f in findings if not f.repaired}
+    return next((s for s in SEVERITIES if s in present), None)
+
+
 @dataclass
 class Examination:
-    """What is in a run directory, and everything there is to say about it."""
+    """What was found in a run directory; `rows` are those of the intact parts, by table."""
 
     run: Path
     parts: int = 0
-    rows: dict[str, int] = field(default_factory=dict)  # of the sound parts, by table
+    rows: dict[str, int] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
-
-    def worst(self) -> Severity | None:
-        """The most severe of what is not repaired."""
-        left = {f.severity for f in self.findings if not f.repaired}
-        order: tuple[Severity, ...] = ("damage", "warning", "note")
-        return next((s for s in order if s in left), None)
 
 
 @dataclass(frozen=True)
-class Location:
-    """A run that is looked at: its manifests, and who may still be writing, with the reason."""
+class Context:
+    """The run under examination, as it was when the examination began."""
 
     run: Path
     info: dict[str, Any]
     manifest: Manifest
-    names: list[tuple[int, int]]
-    living: dict[tuple[int, int], str]
+    owners: list[Owner]  # that have a manifest
+    recording: dict[Owner, str]  # whose recorder may still be alive → why
+    heartbeats: dict[int, dict[str, Any]]
 
-
-WHY = {
-    "unfinished": "a file that was never finished; its writer ended in the middle of it",
-    "merged away": "its rows are in a merged part",
-    "unpublished": "a merged part that was never listed; what it was made of still counts",
-}
-
-
-def manifest_name(attempt: int, rank: int) -> str:
-    return f"{MANIFEST_DIR}/a{attempt}-r{rank}.jsonl"
+    def name(self, path: Path) -> str:
+        return path.relative_to(self.run).as_posix()

@@ -1,4 +1,4 @@
-"""What is installed here: versions, extras, and what else a command may need."""
+"""What is installed on this machine: versions, extras, and what else a command may need."""
 
 from __future__ import annotations
 
@@ -6,16 +6,15 @@ import os
 import platform
 import re
 import shutil
-from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, metadata, version
 from pathlib import Path
-from typing import Any
 
 from ..core.version import __version__
+from .findings import Finding
 
 LOW_DISK = 1 << 30  # bytes
 
-# What an extra is for; the others serve development.
+# Purpose of each extra; the others serve development.
 EXTRAS = {
     "dash": "the dashboard",
     "train": "the trainer and `lldscope demo`",
@@ -26,59 +25,52 @@ EXTRAS = {
 }
 
 
-@dataclass
-class Installation:
-    """Versions of what lldscope needs, by name, and what there is to say about them."""
-
-    versions: dict[str, str] = field(default_factory=dict)
-    findings: list[dict[str, Any]] = field(default_factory=list)
-
-    @property
-    def worst(self) -> str | None:
-        severities = {f["severity"] for f in self.findings}
-        return next((s for s in ("damage", "warning", "note") if s in severities), None)
-
-    def add(self, severity: str, what: str, where: str, message: str) -> None:
-        found = {"severity": severity, "what": what, "where": where, "message": message}
-        self.findings.append({**found, "repair": None, "repaired": False})
-
-
-def inspect() -> Installation:
-    """Look at the packages, the programs and the disk that lldscope finds here."""
-    result = Installation({"lldscope": __version__, "python": platform.python_version()})
-    needed = _requirements()
-    for name in needed.get("", []):
-        try:
-            result.versions[name] = version(name)
-        except PackageNotFoundError:
-            result.add("damage", "package", name, "lldscope needs it and it is not installed.")
+def inspect() -> tuple[dict[str, str], list[Finding]]:
+    """Versions of the packages that lldscope needs, and findings about packages, programs, disk."""
+    requirements = _requirements()
+    installed = {name: _version(name) for names in requirements.values() for name in names}
+    versions = {"lldscope": __version__, "python": platform.python_version()}
+    findings = []
+    for name in requirements.get("", []):
+        if found := installed[name]:
+            versions[name] = found
+        else:
+            message = "lldscope needs it and it is not installed."
+            findings.append(Finding("damage", "package", name, message))
     for extra, purpose in EXTRAS.items():
-        missing = [name for name in needed.get(extra, []) if not _installed(name)]
-        if missing and extra in needed:
-            words = f"not installed ({', '.join(missing)}); for {purpose}: "
-            result.add("note", "extra", extra, f"{words}pip install 'lldscope[{extra}]'")
+        missing = [name for name in requirements.get(extra, []) if not installed[name]]
+        if missing:
+            message = f"not installed ({', '.join(missing)}); for {purpose}: "
+            message += f"pip install 'lldscope[{extra}]'"
+            findings.append(Finding("note", "extra", extra, message))
     if not any(shutil.which(name) for name in ("chromium", "google-chrome", "chrome")):
-        result.add("note", "program", "chromium", "not found; only the browser tests need it.")
-    free = shutil.disk_usage(Path.cwd()).free
-    if free < LOW_DISK:
-        result.add("warning", "disk", os.getcwd(), f"{free >> 20} MiB are left on its file system.")
-    return result
+        message = "not found; only the browser tests need it."
+        findings.append(Finding("note", "program", "chromium", message))
+    return versions, findings + check_disk(Path.cwd())
+
+
+def check_disk(path: Path) -> list[Finding]:
+    """A warning if the file system of a path is almost full."""
+    free = shutil.disk_usage(path).free
+    if free >= LOW_DISK:
+        return []
+    message = f"{free >> 20} MiB are left on its file system."
+    return [Finding("warning", "disk", os.fspath(path), message)]
 
 
 def _requirements() -> dict[str, list[str]]:
-    """Extra → names of the packages it needs; "" is what everybody needs."""
-    found: dict[str, list[str]] = {}
+    """Extra → names of the packages it needs; "" stands for what is always needed."""
+    requirements: dict[str, list[str]] = {}
     for line in metadata("lldscope").get_all("Requires-Dist") or ():
         name = re.match(r"[\w.-]+", line)
         extra = re.search(r"extra == ['\"]([\w-]+)['\"]", line)
         if name and name[0] != "lldscope":
-            found.setdefault(extra[1] if extra else "", []).append(name[0])
-    return found
+            requirements.setdefault(extra[1] if extra else "", []).append(name[0])
+    return requirements
 
 
-def _installed(name: str) -> bool:
+def _version(name: str) -> str | None:
     try:
-        version(name)
+        return version(name)
     except PackageNotFoundError:
-        return False
-    return True
+        return None

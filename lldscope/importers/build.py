@@ -141,9 +141,7 @@ class Import:
         self._writer.flush()
         self._beat(closed=True)
         self._info |= {"status": "stopped", "reason": reason, "ended": time.time()}
-        json_files.replace_file(
-            self.run / layout.RUN_FILE, json_files.to_json(self._info, indent=1)
-        )
+        layout.write_run(self.run, self._info)
 
     # -- inside -----------------------------------------------------------------------------------
 
@@ -213,7 +211,7 @@ class Import:
         if live:
             self._info["attempts"][-1]["started"] = now
             heartbeats.write_heartbeat(run, 0, closed=False, dropped={})
-        json_files.replace_file(run / layout.RUN_FILE, json_files.to_json(self._info, indent=1))
+        layout.write_run(run, self._info)
 
     def _nothing(self) -> str:
         if not self.groups:

@@ -16,8 +16,8 @@ from typing import Any
 from ..core.schema import TABLES
 from ..recording.buffers import to_arrow
 from ..storage import heartbeats
-from ..storage.manifest import MANIFEST_DIR, PartName, manifest_path
-from ..storage.part_file import seal, write_part
+from ..storage.manifest import MANIFEST_DIR, commit, manifest_path
+from ..storage.part import PartName, write_part
 from .means import ScalarBuffer
 from .source import Findings, Rows, Scalars
 
@@ -172,7 +172,7 @@ class RunWriter:
                 part = write_part(self.run, table, name, batches) if batches else None
                 parts += [part] if part else []
             manifest_path(self.run, attempt, 0).touch()
-            seal(self.run, attempt, 0, parts)
+            commit(self.run, attempt, 0, parts)
         self._waiting = 0
 
     def _drop(self, reason: str, count: int) -> None:

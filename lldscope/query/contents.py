@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import duckdb
 
-from ..storage.manifest import Manifest, attempts
+from ..storage.manifest import Manifest
+from ..storage.part import attempt_spans
 from .database import SIGNAL_TABLES, Database
 from .part_index import PartIndex
 from .signal_engine import SignalEngine
@@ -95,7 +96,8 @@ class Contents:
 
     def starts(self) -> dict[int, int]:
         """Attempt → its first step."""
-        return {attempt: first for attempt, (first, _) in attempts(self.parts.believed()).items()}
+        spans = attempt_spans(self.parts.believed())
+        return {attempt: first for attempt, (first, _) in spans.items()}
 
     def define(self, tables: tuple[str, ...]) -> None:
         """Have the tables show the rows that count, and the signals of them."""

@@ -13,8 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..core.schema import TABLES, arrow_schema
-from ..storage.manifest import STEP_TABLES, attempts
-from ..storage.part import Part
+from ..storage.part import STEP_TABLES, Part, attempt_spans
 from .sandbox import lock_in, quote
 
 if TYPE_CHECKING:
@@ -103,7 +102,7 @@ class Database:
 
     def _define_attempts(self, parts: list[Part]) -> dict[int, int]:
         """The table `attempts`: first and last step of each start of the run."""
-        spans = attempts(parts)
+        spans = attempt_spans(parts)
         rows = ", ".join(f"({a}, {first}, {last})" for a, (first, last) in sorted(spans.items()))
         self.execute("DELETE FROM attempts")
         if rows:

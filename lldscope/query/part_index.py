@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from ..storage import layout
 from ..storage.integrity import MISSING, find_damage
-from ..storage.manifest import Manifest, ManifestReader, Part
+from ..storage.manifest import Manifest, ManifestReader
+from ..storage.part import Part
 
 if TYPE_CHECKING:
     from .remote import RemoteCopy

@@ -20,7 +20,6 @@ from urllib.parse import urlsplit
 
 from ..core.errors import LldscopeError, RunNotFound
 from ..storage import heartbeats, json_files, layout, part
-from ..storage.files import MOST_BYTES
 from ..storage.manifest import MANIFEST_DIR, is_manifest
 
 _BATCH_FILES, _BATCH_BYTES = 64, 256 << 20  # fetched at once
@@ -236,7 +235,7 @@ def _small_files(url: Url) -> dict[str, dict[str, Any]]:
             continue
         for info in listed:
             name = f"{folder}/{PurePosixPath(info['name']).name}".lstrip("/")
-            small = (info.get("size") or 0) <= MOST_BYTES
+            small = (info.get("size") or 0) <= json_files.MAX_BYTES
             if info["type"] == "file" and small and layout.is_small_file(name):
                 found[name] = info
     return found

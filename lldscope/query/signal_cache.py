@@ -22,8 +22,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ..core.schema import SCHEMA_VERSION
-from ..storage import files
-from ..storage.manifest import Part
+from ..storage import json_files
+from ..storage.part import Part
 from .database import ROWS, VIEW_NAMES, Database, view_sql
 
 MOST_KEPT = 200  # runs; the one that was kept longest ago goes first
@@ -43,7 +43,7 @@ class SignalCache:
             return []
         folder = self._place(run_id)
         try:
-            state = json.loads(files.read_bytes(folder / "state.json", folder))
+            state = json.loads(json_files.read_bytes(folder / "state.json", folder))
             if state["made"] != _made():
                 return []
             parts = [Part(**p) for p in state["parts"]]

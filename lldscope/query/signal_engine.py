@@ -14,7 +14,7 @@ from typing import Any
 import duckdb
 
 from ..core.schema import arrow_schema
-from ..storage.manifest import Part
+from ..storage.part import Part
 from .database import BEFORE_ROWS, ROWS, SIGNAL_TABLES, rows_of, standing, view_sql
 from .sandbox import confine, quote
 

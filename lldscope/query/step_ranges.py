@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from ..storage.manifest import Part
+from ..storage.part import Part
 
 STRETCH_ROWS = 500_000  # rows of all tables that are looked at together, about
 MOST = 500  # stretches, whatever a manifest claims: 250 million rows as they should be

@@ -1,7 +1,7 @@
-"""The start of a recorder: its directory, its attempt, and run.json.
+"""Start and end of an attempt: the run directory, the attempt's manifest, and run.json.
 
-Two processes that want the same run need no lock. The manifest of an attempt is made by whoever
-comes first; who comes second is refused, or becomes the next attempt if it was told to resume.
+Two processes that start the same run need no lock: creating the manifest of an attempt is atomic.
+The first process succeeds; the second is refused, or becomes the next attempt if it resumes.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ log = logging.getLogger("lldscope")
 
 
 def start_attempt(path: Path, rank: int, resume: bool, attempt: int | None) -> int:
-    """Make the directory, and this rank's manifest of a new attempt; return the attempt."""
+    """Create the directory, and this rank's manifest of a new attempt; return the attempt."""
     if rank == 0 and (path / layout.RUN_FILE).exists():
-        layout.read_run(path)  # refuses what this version must not write to
+        layout.read_run(path)  # raises for a run that this version must not write to
         if not resume:
             raise RunExists(f"{path} already holds a run. Resume it, or choose another directory.")
     try:
@@ -32,9 +32,11 @@ def start_attempt(path: Path, rank: int, resume: bool, attempt: int | None) -> i
             folder.mkdir(parents=True, exist_ok=True)
         return _next_manifest(path, rank, resume, attempt)
     except OSError as error:
-        raise LldscopeError(
-            f"The run directory {path} cannot be written ({error.strerror})."
-        ) from error
+        raise _not_writable(path, error) from error
+
+
+def _not_writable(path: Path, error: OSError) -> LldscopeError:
+    return LldscopeError(f"The run directory {path} cannot be written ({error.strerror}).")
 
 
 def _next_manifest(path: Path, rank: int, resume: bool, attempt: int | None) -> int:
@@ -50,8 +52,8 @@ def _next_manifest(path: Path, rank: int, resume: bool, attempt: int | None) -> 
                 ) from None
             if rank == 0 and not resume:
                 raise RunExists(
-                    f"Another process has begun a run in {path}. Choose another directory; if that "
-                    "process is dead, resume."
+                    f"Another process has started a run in {path}. Choose another directory, or "
+                    "resume if that process has ended."
                 ) from None
             candidate += 1
         else:
@@ -59,12 +61,12 @@ def _next_manifest(path: Path, rank: int, resume: bool, attempt: int | None) -> 
 
 
 def warn_of_live_writer(path: Path, attempt: int, rank: int) -> None:
-    """Say so if the process of an earlier attempt is known to live: both go on, one is shown."""
+    """Warn if the process of an earlier attempt is alive: both are recorded, one is shown."""
     beat = heartbeats.read_heartbeats(path).get(rank, {})
-    here = beat.get("space") is not None and beat.get("space") == heartbeats.pid_namespace()
-    if attempt > 1 and here and not beat.get("closed") and not heartbeats.process_exited(beat):
+    local = beat.get("space") is not None and beat.get("space") == heartbeats.pid_namespace()
+    if attempt > 1 and local and not beat.get("closed") and not heartbeats.process_exited(beat):
         log.warning(
-            "lldscope: process %s still records %s as an earlier attempt. Nothing is mixed up, but "
+            "lldscope: process %s still records %s as an earlier attempt. Rows are not mixed, but "
             "from the first step of attempt %d on only this attempt is shown. Stop one of them.",
             beat.get("pid"),
             path,
@@ -72,23 +74,23 @@ def warn_of_live_writer(path: Path, attempt: int, rank: int) -> None:
         )
 
 
-def to_plain(given: dict[str, Any]) -> dict[str, Any]:
-    """What run.json will hold of it; raises UsageError if that cannot be JSON."""
-    found = {}
-    for name, value in given.items():
+def to_plain(info: dict[str, Any]) -> dict[str, Any]:
+    """The values as run.json will hold them; raises UsageError if one cannot become JSON."""
+    plain = {}
+    for name, value in info.items():
         try:
-            found[name] = json_files.jsonable(value)
+            plain[name] = json_files.jsonable(value)
         except Exception as error:
             raise UsageError(
                 f"{_culprit(name, value)} cannot be written into {layout.RUN_FILE} "
                 f"({type(error).__name__}: {error}). Give it as plain data: numbers, text, lists "
                 "and dictionaries."
             ) from error
-    return found
+    return plain
 
 
 def _culprit(name: str, value: Any) -> str:
-    """Which of the keys it is, if it has some."""
+    """The key that cannot become JSON, if the value has keys."""
     with contextlib.suppress(Exception):
         for key, v in value.items():
             try:
@@ -99,10 +101,10 @@ def _culprit(name: str, value: Any) -> str:
 
 
 def write_run_file(path: Path, attempt: int, world_size: int, given: dict[str, Any]) -> None:
-    """Write run.json; what an earlier attempt said stays unless this one says it anew."""
+    """Write run.json of a new attempt; what is not given stays as in the attempt before."""
     now = time.time()
     old = layout.read_run(path) if attempt > 1 and (path / layout.RUN_FILE).exists() else {}
-    fresh = {
+    info = {
         "schema": SCHEMA_VERSION,
         "id": uuid.uuid4().hex,
         "name": path.name,
@@ -111,8 +113,8 @@ def write_run_file(path: Path, attempt: int, world_size: int, given: dict[str, A
         **old,
         **{key: value for key, value in given.items() if value is not None},
     }
-    attempts = [*(fresh.get("attempts") or []), {"attempt": attempt, "started": now}]
-    fresh |= {
+    attempts = [*(info.get("attempts") or []), {"attempt": attempt, "started": now}]
+    info |= {
         "world_size": world_size,
         "attempts": attempts,
         "status": "running",
@@ -120,15 +122,13 @@ def write_run_file(path: Path, attempt: int, world_size: int, given: dict[str, A
         "ended": None,
     }
     try:
-        json_files.replace_file(path / layout.RUN_FILE, json_files.to_json(fresh, indent=1))
+        layout.write_run(path, info)
     except OSError as error:
-        raise LldscopeError(
-            f"The run directory {path} cannot be written ({error.strerror})."
-        ) from error
+        raise _not_writable(path, error) from error
 
 
 def finish_attempt(path: Path, attempt: int, status: str, reason: str | None) -> None:
-    """Write into run.json how the run ended, unless it has gone on with a later attempt.
+    """Write into run.json how the run ended, unless a later attempt continues it.
 
     Raises OSError or LldscopeError.
     """
@@ -136,4 +136,4 @@ def finish_attempt(path: Path, attempt: int, status: str, reason: str | None) ->
     last = (info.get("attempts") or [{}])[-1].get("attempt")
     if last is None or last == attempt:
         info |= {"status": status, "reason": reason, "ended": time.time()}
-        json_files.replace_file(path / layout.RUN_FILE, json_files.to_json(info, indent=1))
+        layout.write_run(path, info)

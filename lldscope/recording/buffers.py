@@ -1,4 +1,4 @@
-"""Rows on their way from a call to Arrow: copied at once, converted by the writer's thread."""
+"""Columns of a call → Arrow: copied during the call, converted in the writer's thread."""
 
 from __future__ import annotations
 
@@ -12,27 +12,26 @@ import pyarrow as pa
 
 from ..core.schema import arrow_schema
 
-Drop = Callable[[str, int], None]  # told a reason, and how many rows or values it concerns
+Drop = Callable[[str, int], None]  # (reason, how many rows or values are dropped)
 
-SLABS = 32  # that wait to be used again …
-SLAB_BYTES = 2 << 20  # … if they are no larger than this
-PIECE = 8192  # Python objects that become an array at once: about a millisecond
+SLABS = 32  # slabs that are kept for reuse
+SLAB_BYTES = 2 << 20  # a larger slab is not reused
+PIECE = 8192  # Python objects that are converted at a time; takes about a millisecond
 _SEQUENCES = (list, tuple)
-_LAST_NUMBER = np.dtype(np.float64).num  # numpy's types up to this one are nothing but their bytes
+_LAST_NUMBER = np.dtype(np.float64).num  # numpy types up to this one are fully held by their bytes
 
-# An array that was copied: its column, type and length, and whether a mask lies behind it.
+# A copied array: column, type, length, and whether its mask follows it in the slab.
 Copied = tuple[str, np.dtype[Any], int, bool]
-# The columns of one call: arrays, one after the other in the slab, and all others.
+# The columns of one call: other values, copied arrays in the order of the slab, and the slab.
 Call = tuple[dict[str, Any], list[Copied], BytesIO | None]
 
 
 class Copier:
-    """Copies what callers may change after their call. Calls may come from several threads.
+    """Copies what a caller may change after its call. Safe to call from several threads.
 
-    Arrays are copied into slabs, memory that is used again and again: in memory that is asked for
-    anew every 4 KiB cost a page fault, which takes longer than to copy them. And not with numpy,
-    which lets other threads in while it copies: then the call would have to wait until the
-    writer's thread gives the interpreter back.
+    Arrays are copied into reused slabs of memory: in newly allocated memory each 4 KiB costs a page
+    fault, which takes longer than copying them. numpy is not used for the copy because it releases
+    the interpreter meanwhile: the call would then wait for the writer's thread to release it.
     """
 
     def __init__(self) -> None:
@@ -42,8 +41,8 @@ class Copier:
         others: dict[str, Any] = {}
         copied: list[Copied] = []
         contents: list[np.ndarray] = []
-        # This runs in training, with cold caches: what counts is how many different things it
-        # does, more than how often. So no helpers, and one copy of all arrays.
+        # This runs in the training thread with cold caches, so the amount of distinct code matters
+        # more than how often it runs: no helper functions, and one write of all arrays.
         for name, value in columns.items():
             kind = type(value)
             if kind is np.ndarray and value.ndim == 1 and value.dtype.num <= _LAST_NUMBER:
@@ -71,37 +70,37 @@ class Copier:
             slab = BytesIO()
         try:
             slab.writelines(contents)  # type: ignore[arg-type]
-        except (ValueError, BufferError):  # one is not contiguous
+        except (ValueError, BufferError):  # an array is not contiguous
             slab.seek(0)
             slab.writelines([array.tobytes() for array in contents])
         return others, copied, slab
 
     def done(self, call: Call) -> None:
-        """The content of the call's arrays is needed no more."""
+        """Reuse the slab of a call whose arrays are no longer needed."""
         slab = call[2]
         if slab is not None and slab.tell() <= SLAB_BYTES:
             self._slabs.append(slab)
 
 
 def columns_of(call: Call) -> dict[str, Any]:
-    """All columns of a call; arrays no longer in the slab."""
-    found, copied, slab = call
+    """All columns of a call; its arrays are copied out of the slab."""
+    columns, copied, slab = call
     if slab is not None:
         slab.seek(0)
         for name, dtype, length, masked in copied:
-            found[name] = np.frombuffer(slab.read(length * dtype.itemsize), dtype)
+            columns[name] = np.frombuffer(slab.read(length * dtype.itemsize), dtype)
             if masked:
                 mask = np.frombuffer(slab.read(length), np.bool_)
-                found[name] = np.ma.array(found[name], mask=mask)
-    return found
+                columns[name] = np.ma.array(columns[name], mask=mask)
+    return columns
 
 
-def frozen(value: Any) -> Any:
-    """The details of an event, so that what the caller changes after the call is not in them."""
+def deep_copy(value: Any) -> Any:
+    """A copy of an event's details, which the caller may change after the call."""
     if isinstance(value, dict):
-        return {key: frozen(v) for key, v in value.items()}
+        return {key: deep_copy(v) for key, v in value.items()}
     if isinstance(value, _SEQUENCES):
-        return [frozen(v) for v in value]
+        return [deep_copy(v) for v in value]
     return value.copy() if isinstance(value, np.ndarray) else value
 
 
@@ -113,9 +112,9 @@ def _is_masked_column(value: np.ndarray) -> bool:
 def to_arrow(
     table: str, columns: dict[str, Any], attempt: int, rank: int, drop: Drop
 ) -> pa.Table | None:
-    """Columns of one call as a table of the declared schema; what does not fit is dropped.
+    """Columns of one call as a table of the declared schema; what does not fit it is dropped.
 
-    A value that is no column is repeated. None if no row is left. Lists are used up.
+    A scalar is repeated. None if no row is left. Lists in `columns` are emptied.
     """
     schema = arrow_schema(table)
     lengths = {len(v) for v in columns.values() if _is_column(v)}
@@ -156,8 +155,8 @@ def _array(table: str, field: pa.Field, value: Any, n: int, drop: Drop) -> pa.Ar
 
 
 def _array_of_objects(values: list[Any], as_type: pa.DataType) -> pa.Array:
-    """Takes the list apart: to convert, or to let go of, very many objects at once would keep the
-    interpreter from training for that long."""
+    """Empties the list piece by piece: converting or freeing very many objects at once would block
+    the training thread for that long."""
     pieces: list[pa.Array] = []
     while values or not pieces:
         pieces.append(pa.array(values[-PIECE:], from_pandas=False).cast(as_type))

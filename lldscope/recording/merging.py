@@ -1,4 +1,4 @@
-"""A recorder's own parts, merged while it runs, and removed when readers have let go of them."""
+"""Merges a recorder's own parts while it runs, and removes the files they replace."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from ..storage import compaction
-from ..storage import merge as merged
-from ..storage.manifest import ManifestFile, Part
+from ..storage.manifest import ManifestFile
+from ..storage.merge import BadPart, merge
+from ..storage.part import Part
 
 
 class Merger:
     """Merges the parts of one manifest, in the writer's thread.
 
-    `pause` is called in the middle of it, `busy` says so meanwhile, `warn` tells something once.
+    `pause` is called during a merge, `busy` is True meanwhile, `warn` logs a message once.
     """
 
     def __init__(
@@ -30,15 +31,15 @@ class Merger:
         self._run, self._manifest, self._warn, self._pause = run, manifest, warn, pause
         self.busy = False
         self._unreadable: set[str] = set()  # parts that cannot be merged
-        self._stale: list[tuple[float, Path]] = []  # merged away: since when, and where
-        # What earlier attempts have left is for rank 0.
-        self._tidied = manifest.attempt == 1 or manifest.rank > 0
+        self._stale: list[tuple[float, Path]] = []  # replaced files, and since when
+        # Rank 0 also merges the parts of earlier attempts, once.
+        self._earlier_merged = manifest.attempt == 1 or manifest.rank > 0
 
     def _tables(self) -> dict[str, list[Part]]:
-        """The parts of this recorder that count, by table, after the last that cannot be read."""
+        """The parts of this recorder that count, by table, after the last unreadable one."""
         self._manifest.read()
         tables: dict[str, list[Part]] = defaultdict(list)
-        for part in sorted(self._manifest.parts(), key=lambda p: p.name.first):
+        for part in sorted(self._manifest.active.values(), key=lambda p: p.name.first):
             if f"{part.table}/{part.file}" in self._unreadable:
                 tables[part.table].clear()
             else:
@@ -51,29 +52,26 @@ class Merger:
             while group := compaction.due(self._tables()[table]):
                 if not self._merge(group):
                     break
-        if not self._tidied:
-            self._tidied = True
-            self._busy(
+        if not self._earlier_merged:
+            self._earlier_merged = True
+            self._while_busy(
                 lambda: compaction.compact(
                     self._run, before_attempt=self._manifest.attempt, pause=self._pause
                 )
             )
 
-    def merge_newest(self, most_bytes: int) -> None:
-        """At the end: one part of each table from the newest ones, as far as that is quick."""
-        for found in self._tables().values():
-            start, size = len(found), 0
-            while start and size + found[start - 1].size <= most_bytes:
+    def merge_newest(self, max_bytes: int) -> None:
+        """At the end: merge the newest parts of each table, up to `max_bytes`."""
+        for parts in self._tables().values():
+            start, size = len(parts), 0
+            while start and size + parts[start - 1].size <= max_bytes:
                 start -= 1
-                size += found[start].size
-            if len(found) - start > 1:
-                self._merge(found[start:])
+                size += parts[start].size
+            if len(parts) - start > 1:
+                self._merge(parts[start:])
 
     def _merge(self, group: Sequence[Part]) -> bool:
-        def merge() -> None:
-            merged.merge(self._run, group, pause=self._pause)
-
-        if not self._busy(merge):
+        if not self._while_busy(lambda: merge(self._run, group, pause=self._pause)):
             return False
         self._manifest.read()
         now = time.monotonic()
@@ -82,12 +80,12 @@ class Merger:
         ]
         return True
 
-    def _busy(self, work: Callable[[], object]) -> bool:
-        """Do something long during which calls are still taken; False if it did not succeed."""
+    def _while_busy(self, work: Callable[[], object]) -> bool:
+        """Do something long during which calls are still accepted; False if it failed."""
         self.busy = True
         try:
             work()
-        except merged.BadPart as error:
+        except BadPart as error:
             self._unreadable.add(f"{error.part.table}/{error.part.file}")
             self._warn(str(error), "a part cannot be merged: %s. Run: lldscope doctor", error)
             return False
@@ -99,6 +97,7 @@ class Merger:
         return True
 
     def remove_stale(self, grace: float) -> None:
+        """Remove files that were replaced at least `grace` seconds ago."""
         due = time.monotonic() - grace
         for _, path in (s for s in self._stale if s[0] <= due):
             with contextlib.suppress(OSError):

@@ -1,8 +1,8 @@
 """The recorder: rows in, sealed Parquet parts out, at negligible cost to the training thread.
 
-A call copies its columns, hands them to the writer's thread (`writer`) and returns. After a good
-start nothing here raises into training: what cannot be recorded is dropped, counted and named, in
-the log, in the heartbeat and in `Recorder.dropped`.
+A call copies its columns, enqueues them for the writer's thread (`writer`) and returns. Once the
+recorder has started, nothing here raises into training: what cannot be recorded is dropped, and
+counted by reason in the log, in the heartbeat and in `Recorder.dropped`.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ import numpy as np
 from ..core.errors import LldscopeError
 from ..storage import layout
 from .attempt import finish_attempt, start_attempt, to_plain, warn_of_live_writer, write_run_file
-from .buffers import Copier, frozen
+from .buffers import Copier, deep_copy
 from .writer import Writer
 
 log = logging.getLogger("lldscope")
 
-FLUSH_SECONDS = 10  # what `flush` waits for the disk
-CLOSE_SECONDS = 120  # what `close` waits for a disk that does not answer
+FLUSH_SECONDS = 10  # how long `flush` waits for the disk
+CLOSE_SECONDS = 120  # how long `close` waits for the disk
 
 
 class NullRecorder:
-    """Records nothing: the recorder's methods without its effects, so that loops need no ifs."""
+    """Records nothing. It has the methods of a recorder, so that a loop needs no `if`."""
 
     dropped: Mapping[str, int] = {}
 
@@ -58,19 +58,18 @@ class NullRecorder:
 class Recorder(NullRecorder):
     """Records one process of a run into a run directory.
 
-    path          the run directory; made if it does not exist
-    name, group   what people call the run, and the runs it belongs with
-    trainer       trainer and version, for the record
+    path          the run directory; created if it does not exist
+    name, group   display name of the run, and of the group of runs it belongs to
+    trainer       name and version of the trainer
     config        the resolved configuration, any JSON-like value
-    correct_rule  in words, when a response counts as correct
+    correct_rule  one sentence: when a response counts as correct
     rank, world_size   this process among those that record the run
-    resume        go on with the run in `path` as a new attempt; without it an existing run is
-                  refused
-    attempt       the attempt this process belongs to: rank 0 counts its own (None), the others
-                  take rank 0's `Recorder.attempt`, which counting could not tell them where a run
-                  goes on with more ranks than before
+    resume        continue the run in `path` as a new attempt; without it an existing run is refused
+    attempt       the attempt this process belongs to: None for rank 0, which counts its own; rank
+                  0's `Recorder.attempt` for the others, because a rank that is new in a resumed run
+                  cannot count
 
-    Raises RunExists or LldscopeError at the start only. Use it as a context manager, or call
+    Only the constructor raises: RunExists or LldscopeError. Use it as a context manager, or call
     `close()`; a run whose process ends without either is closed as `stopped`.
 
     Columns are numpy arrays (masked entries become NULL), lists (None becomes NULL) or scalars
@@ -94,18 +93,18 @@ class Recorder(NullRecorder):
         self.path = Path(path)
         self.rank = rank
         self.dropped: Counter[str] = Counter()
-        given = {
+        info = {
             "name": name,
             "group": group,
             "trainer": trainer,
             "config": config,
             "correct_rule": correct_rule,
         }
-        given = to_plain(given) if rank == 0 else {}  # before anything is made
+        info = to_plain(info) if rank == 0 else {}  # raises before anything is created
         self.attempt = start_attempt(self.path, rank, resume, attempt)
         warn_of_live_writer(self.path, self.attempt, rank)
         if rank == 0:
-            write_run_file(self.path, self.attempt, world_size, given)
+            write_run_file(self.path, self.attempt, world_size, info)
         self._closed = False
         self._process = os.getpid()
         _warm_up()
@@ -141,34 +140,33 @@ class Recorder(NullRecorder):
         self._rows("probes", columns)
 
     def scalars(self, **columns: Any) -> None:
-        """Means that somebody else computed, as a trainer's own log has them."""
+        """Means that were computed elsewhere, as in a trainer's own log."""
         self._rows("scalars", columns)
 
     def event(self, kind: str, step: int | None = None, **details: Any) -> None:
-        """Something a reader of the run must know: checkpoint, resume, lr change, intervention."""
+        """What a reader of the run should know: checkpoint, resume, lr change, intervention."""
         self._line(layout.EVENTS_FILE, {"kind": kind, "step": step, **details})
 
     def alert(self, **alert: Any) -> None:
-        """An alarm that was raised while the run was live."""
+        """An alarm that was raised during the run."""
         self._line(layout.ALERTS_FILE, alert)
 
-    # -- life -------------------------------------------------------------------------------------
+    # -- flush and close --------------------------------------------------------------------------
 
     def flush(self) -> None:
-        """Wait until evaluations and the rows of all complete steps are sealed, or a while if the
-        disk refuses them. For the moment before a checkpoint: a run that goes on from it must
-        find them."""
+        """Wait until evaluations and the rows of all complete steps are sealed, at most
+        FLUSH_SECONDS. Call it before a checkpoint: a run that resumes from it needs them."""
         if not self._closed and not self._writer.flush().wait(FLUSH_SECONDS):
             log.warning("lldscope: rows were not on disk after %d s", FLUSH_SECONDS)
 
     def close(self, status: str = "finished", reason: str | None = None) -> None:
-        """Seal everything and say how the run ended: finished, failed or stopped. Idempotent."""
+        """Seal everything and record how the run ended: finished, failed or stopped. Idempotent."""
         if self._closed or os.getpid() != self._process:
             return  # the end of a forked child is not the end of the run
         self._closed = True
         atexit.unregister(self.close)
         if not self._writer.end(CLOSE_SECONDS):
-            log.error("lldscope: the disk did not take the last rows within %d s", CLOSE_SECONDS)
+            log.error("lldscope: the last rows were not on disk after %d s", CLOSE_SECONDS)
         if self.rank == 0:
             try:
                 finish_attempt(self.path, self.attempt, status, reason)
@@ -185,27 +183,27 @@ class Recorder(NullRecorder):
             self.close()
         elif isinstance(exception, KeyboardInterrupt):
             self.close("stopped", "interrupted")
-        elif isinstance(code, int) and 128 < code <= 192:  # as programs end that a signal stops
+        elif isinstance(code, int) and 128 < code <= 192:  # the exit code after a signal
             self.close("stopped", f"signal {code - 128}")
         else:
             self.close("failed", f"{type(exception).__name__}: {exception}")
 
-    # -- inside -----------------------------------------------------------------------------------
+    # -- private ----------------------------------------------------------------------------------
 
     def _rows(self, table: str, columns: dict[str, Any]) -> None:
         call = self._copier.copy(columns)
-        if self._closed or not self._writer.give(table, call):
+        if self._closed or not self._writer.enqueue(table, call):
             self._copier.done(call)
             self._refuse(table)
 
     def _line(self, file: str, value: dict[str, Any]) -> None:
         stamp = {"time": time.time(), "attempt": self.attempt, "rank": self.rank}
         try:
-            line = stamp | frozen(value)
-        except Exception as error:  # one that holds itself
+            line = stamp | deep_copy(value)
+        except Exception as error:  # e.g. a dictionary that contains itself
             self.dropped[f"{file}: a line that cannot become JSON ({type(error).__name__})"] += 1
             return
-        if self._closed or not self._writer.give(file, line):
+        if self._closed or not self._writer.enqueue(file, line):
             self._refuse(file)
 
     def _refuse(self, kind: str) -> None:
@@ -214,9 +212,9 @@ class Recorder(NullRecorder):
 
 
 def _warm_up() -> None:
-    """Load what the first part would load (pyarrow takes up pandas), before training is under way.
+    """Import what the first part needs (pyarrow imports pandas) before training starts.
 
-    Not in the writer's thread: a process that ends at once could no longer import there.
+    Not in the writer's thread: there, a process that ends at once could not import any more.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq

@@ -1,4 +1,4 @@
-"""Rows on their way from the writer's memory to sealed parts, whatever the disk says."""
+"""Rows and events on their way from the writer's memory to disk, also while the disk refuses."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from typing import Any
 
 import pyarrow as pa
 
-from ..storage import json_files, part_file
-from ..storage.manifest import Part, PartName
+from ..storage import json_files, manifest, part
+from ..storage.part import Part, PartName
 from .buffers import Drop
 
 log = logging.getLogger("lldscope")
 
-MAX_WAITING_BYTES = 256 << 20  # rows kept in memory while the disk refuses them
-MAX_WAITING_LINES = 10_000  # … and events
+MAX_WAITING_BYTES = 256 << 20  # of rows that wait in memory while the disk refuses them
+MAX_WAITING_LINES = 10_000  # of events, likewise
 
 _ADVICE = {
     errno.ENOSPC: "Make room on its file system.",
@@ -32,9 +32,10 @@ _ADVICE = {
 
 
 class Sealer:
-    """Keeps rows of complete steps, and events, until the disk has taken them.
+    """Holds rows of complete steps, and events, until they are on disk.
 
-    `drop` counts what is lost, `warn` tells something once. `refused` while the disk takes nothing.
+    `drop` counts what is lost, `warn` logs a message once. `refused` is True while the disk refuses
+    writes.
     """
 
     def __init__(
@@ -42,21 +43,21 @@ class Sealer:
     ) -> None:
         self._run, self._attempt, self._rank = run, attempt, rank
         self._drop, self._warn = drop, warn
-        self._ready: dict[str, list[pa.Table]] = defaultdict(list)
-        self._lines: deque[tuple[str, Any]] = deque()  # as file and value
+        self._rows: dict[str, list[pa.Table]] = defaultdict(list)
+        self._lines: deque[tuple[str, Any]] = deque()  # (file, value)
         self._seals = 0
         self._last = time.monotonic()
         self.refused = False
 
     def add(self, table: str, rows: Iterable[pa.Table]) -> None:
-        """Take rows of complete steps."""
-        self._ready[table] += rows
+        """Add rows of complete steps."""
+        self._rows[table] += rows
 
     def add_line(self, file: str, value: Any) -> None:
         if len(self._lines) >= MAX_WAITING_LINES:
             self._drop(f"{file}: lines lost because the disk refuses them", 1)
             return
-        try:  # not when it is sealed: one line that cannot be written would hold up all rows
+        try:  # not in `seal`: a line that cannot be written would delay all rows
             plain = json_files.jsonable(value)
         except Exception as error:
             self._not_json(file, error)
@@ -74,39 +75,39 @@ class Sealer:
     @property
     def rows(self) -> int:
         """How many rows wait."""
-        return sum(len(t) for tables in self._ready.values() for t in tables)
+        return sum(len(t) for tables in self._rows.values() for t in tables)
 
     @property
     def empty(self) -> bool:
         return not self.rows and not self._lines
 
     def seal(self) -> None:
-        """Write what is ready as parts and list them in one manifest line; keep it on failure.
+        """Write what waits as parts, and commit them; on failure it goes on waiting.
 
-        `steps` comes last: where its part is there the others of the seal are, too.
+        The part of `steps` is written last: if it exists, so do the other parts of the seal.
         """
         written: list[Part] = []
         try:
             self._write_lines()
             name = PartName(self._attempt, self._rank, self._seals + 1, self._seals + 1)
-            for table in sorted(self._ready, key=lambda t: t == "steps"):
-                rows = pa.concat_tables(self._ready[table])
-                part = part_file.write_part(self._run, table, name, [rows])
-                written += [part] if part else []
+            for table in sorted(self._rows, key=lambda t: t == "steps"):
+                rows = pa.concat_tables(self._rows[table])
+                new = part.write_part(self._run, table, name, [rows])
+                written += [new] if new else []
             if written:
-                part_file.seal(self._run, self._attempt, self._rank, written)
+                manifest.commit(self._run, self._attempt, self._rank, written)
         except Exception as error:
-            part_file.discard(self._run, written)
-            self._hold(error)
+            part.remove_parts(self._run, written)
+            self._report_failure(error)
             return
-        finally:  # not before: where a seal takes long, the next must not be due at its end
+        finally:  # at the end: after a slow seal the next one must not be due at once
             self._last = time.monotonic()
         if written:
             self._seals += 1
-        self._ready.clear()
+        self._rows.clear()
         if self.refused:
             self.refused = False
-            log.warning("lldscope: %s takes rows again", self._run)
+            log.warning("lldscope: %s accepts rows again", self._run)
 
     def _write_lines(self) -> None:
         while self._lines:
@@ -115,31 +116,31 @@ class Sealer:
                 json_files.append_line(self._run / file, value)
             except OSError:
                 raise
-            except Exception as error:  # what was nested just not too deeply before
+            except Exception as error:  # nested only just shallow enough for `add_line`
                 self._not_json(file, error)
             self._lines.popleft()
 
-    def _hold(self, error: Exception) -> None:
+    def _report_failure(self, error: Exception) -> None:
         self.refused = True
         number = error.errno or 0 if isinstance(error, OSError) else 0
-        words = error.strerror if isinstance(error, OSError) else type(error).__name__
+        reason = error.strerror if isinstance(error, OSError) else type(error).__name__
         self._warn(
-            f"refused: {number or words}",
-            "%s takes no rows (%s). Training goes on; up to %d MiB wait in memory and are written "
-            "as soon as that is possible. %s",
+            f"refused: {number or reason}",
+            "%s accepts no rows (%s). Training goes on; up to %d MiB wait in memory and are "
+            "written as soon as that is possible. %s",
             self._run,
-            words or error,
+            reason or error,
             MAX_WAITING_BYTES >> 20,
-            _ADVICE.get(number, "Look at its file system."),
+            _ADVICE.get(number, "Check its file system."),
         )
-        self.lose(MAX_WAITING_BYTES)
+        self.shrink(MAX_WAITING_BYTES)
 
-    def lose(self, beyond: int) -> None:
-        """Let go of waiting rows until so many bytes are left, the largest table first."""
-        sizes = {table: sum(t.nbytes for t in rows) for table, rows in self._ready.items()}
+    def shrink(self, max_bytes: int) -> None:
+        """Drop waiting rows until at most `max_bytes` are left, the largest table first."""
+        sizes = {table: sum(t.nbytes for t in rows) for table, rows in self._rows.items()}
         for table in sorted(sizes, key=lambda t: -sizes[t]):
-            if sum(sizes.values()) <= beyond:
+            if sum(sizes.values()) <= max_bytes:
                 return
             del sizes[table]
-            lost = sum(map(len, self._ready.pop(table)))
+            lost = sum(map(len, self._rows.pop(table)))
             self._drop(f"{table}: rows lost because the disk refuses them", lost)

@@ -1,7 +1,7 @@
 """The recorder's thread: calls → Arrow tables → sealed parts → merged parts, and a heartbeat.
 
-It looks for calls a few times a second rather than being woken by each: a thread that wakes up
-wants the interpreter at the very moment at which training goes on.
+It polls for calls a few times a second and is not woken by each of them: a thread that wakes up
+competes for the interpreter just when training continues.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 import pyarrow as pa
 
 from ..core.schema import TABLES
-from ..storage import heartbeats, part_file
+from ..storage import heartbeats, manifest
 from ..storage.manifest import ManifestFile, manifest_names
 from .buffers import Call, columns_of, to_arrow
 from .merging import Merger
@@ -26,17 +26,20 @@ from .sealer import Sealer
 
 log = logging.getLogger("lldscope")
 
-SEAL_SECONDS = 1.0  # a finished step is readable after at most about this long
-SEAL_ROWS = 20_000  # … or as soon as this many rows wait
+SEAL_SECONDS = 1.0  # a complete step is readable after about this long
+SEAL_ROWS = 20_000  # rows are sealed earlier if this many wait
 OPEN_STEP_SECONDS = 30.0  # rows of a step that does not end are sealed after this long
 HEARTBEAT_SECONDS = 5.0
-QUEUE_CALLS = 4096  # calls that may wait; beyond it rows are dropped rather than training held up
-GRACE_SECONDS = 60.0  # merged parts stay this long for readers that have them in hand
-CLOSE_MERGE_BYTES = 64 << 20  # what `close` merges at most; it is waited for
+QUEUE_CALLS = 4096  # calls that may wait; further rows are dropped so that training does not block
+GRACE_SECONDS = 60.0  # replaced parts stay this long for readers that are using them
+CLOSE_MERGE_BYTES = 64 << 20  # `close` waits for a merge of at most this size
 
 
 class Writer(threading.Thread):
-    """Writes the calls it is given into one run, as one rank of one attempt."""
+    """Writes queued calls into one run, as one rank of one attempt.
+
+    `dropped` counts lost rows by reason, `done` is called when a call's copies are no longer used.
+    """
 
     def __init__(
         self,
@@ -48,15 +51,16 @@ class Writer(threading.Thread):
     ) -> None:
         super().__init__(name="lldscope-recorder", daemon=True)
         self.run_path, self.attempt, self.rank, self.dropped = run, attempt, rank, dropped
-        self._done = done  # told of calls whose copies are needed no more
-        self._earlier = heartbeats.read_heartbeats(run).get(rank, {})  # of the attempt before
+        self._done = done
+        # The heartbeat of the attempt before: its losses and line counts are carried over.
+        self._earlier = heartbeats.read_heartbeats(run).get(rank, {}) if attempt > 1 else {}
         self._calls: deque[tuple[str, Any]] = deque()
         self._wake = threading.Event()
-        self._open: dict[str, list[pa.Table]] = defaultdict(list)  # rows of the step under way
-        self._open_since = 0.0  # when the first of them came
+        self._open: dict[str, list[pa.Table]] = defaultdict(list)  # rows of the current step
+        self._open_since = 0.0  # when the first of them arrived
         self._manifest = ManifestFile(run, attempt, rank)
         self._last_step: int | None = None
-        self._complete: deque[int] = deque(maxlen=64)  # the steps that were ended last
+        self._complete: deque[int] = deque(maxlen=64)  # the steps that ended last
         self._last_beat = 0.0
         self._warned: set[str] = set()
         self._sealer = Sealer(run, attempt, rank, drop=self._drop, warn=self._warn)
@@ -65,8 +69,8 @@ class Writer(threading.Thread):
 
     # -- for the recorder -------------------------------------------------------------------------
 
-    def give(self, kind: str, value: Any) -> bool:
-        """Take a call; False if too many wait."""
+    def enqueue(self, kind: str, value: Any) -> bool:
+        """Queue a call: the copied columns of a table, or a line of a file. False if it is full."""
         waiting = len(self._calls)
         if waiting >= QUEUE_CALLS:
             return False
@@ -76,27 +80,27 @@ class Writer(threading.Thread):
         return True
 
     def flush(self) -> threading.Event:
-        """Seal what is complete now; the event is set when that was tried."""
+        """Seal what is complete now; the event is set after the attempt."""
         done = threading.Event()
         self._calls.append(("flush", done))
         self._wake.set()
         return done
 
     def end(self, seconds: float) -> bool:
-        """Seal everything and end the thread; False if it took longer than that."""
+        """Seal everything and end the thread; False if that takes longer than `seconds`."""
         self._calls.append(("close", None))
         self._wake.set()
         self.join(seconds)
         return not self.is_alive()
 
     def beat(self) -> None:
-        """Give a sign of life, unless a later attempt does. Losses of earlier attempts count on."""
+        """Write a heartbeat, unless a later attempt does. Losses of earlier attempts are added."""
         self._last_beat = time.monotonic()
         if any(a > self.attempt and r == self.rank for a, r in manifest_names(self.run_path)):
             return
         dropped = Counter(self.dropped)
         earlier = self._earlier.get("dropped")
-        if self.attempt > 1 and isinstance(earlier, dict):
+        if isinstance(earlier, dict):
             dropped.update({k: n for k, n in earlier.items() if isinstance(n, int)})
         with contextlib.suppress(OSError):
             heartbeats.write_heartbeat(
@@ -115,18 +119,18 @@ class Writer(threading.Thread):
         while not self._closed:
             self._wake.wait(max(SEAL_SECONDS / 5, 0.005))
             self._wake.clear()
-            self._take_calls()
+            self._process_calls()
             self._guarded("writer", self._tick)
         self.beat()
 
     def _guarded(self, what: str, action: Callable[..., object], *arguments: Any) -> None:
-        """Nothing may end this thread but close."""
+        """Only `close` may end this thread: an exception is counted as a loss."""
         try:
             action(*arguments)
         except Exception as error:
             self._drop(f"{what}: {type(error).__name__}: {error}")
 
-    def _take_calls(self) -> None:
+    def _process_calls(self) -> None:
         while self._calls and not (self._merger.busy and self._calls[0][0] == "close"):
             kind, value = self._calls.popleft()
             if kind == "flush":
@@ -136,13 +140,13 @@ class Writer(threading.Thread):
                 self._guarded("writer", self._finish)
                 self._closed = True
             else:
-                self._guarded(kind, self._take, kind, value)
-            time.sleep(0)  # lets a training thread in that wants the interpreter
+                self._guarded(kind, self._process, kind, value)
+            time.sleep(0)  # yields to a training thread that waits for the interpreter
             if not self._closed and self._sealer.age >= SEAL_SECONDS:
-                # Where processors are scarce there may be no end to the calls.
+                # On a busy machine there may always be another call.
                 self._guarded("writer", self._tick)
 
-    def _take(self, kind: str, value: Any) -> None:
+    def _process(self, kind: str, value: Any) -> None:
         if kind not in TABLES:
             self._sealer.add_line(kind, value)
             return
@@ -154,7 +158,7 @@ class Writer(threading.Thread):
         if rows is None:
             return
         if kind == "evals" or (kind != "steps" and self._is_late(rows)):
-            self._sealer.add(kind, [rows])  # of no step under way
+            self._sealer.add(kind, [rows])  # not part of the current step
             return
         if not self._open:
             self._open_since = time.monotonic()
@@ -166,7 +170,7 @@ class Writer(threading.Thread):
             self._step_complete()
 
     def _is_late(self, rows: pa.Table) -> bool:
-        """Whether they are of a step that is complete already."""
+        """Whether all rows are of one step that is complete already."""
         steps = rows.column("step").to_numpy()
         return steps[0] in self._complete and bool((steps == steps[0]).all())
 
@@ -178,7 +182,7 @@ class Writer(threading.Thread):
     def _tick(self) -> None:
         age = self._sealer.age
         if self._open and time.monotonic() - self._open_since >= OPEN_STEP_SECONDS:
-            self._step_complete()  # a very long step, or rows of a step that nobody ends
+            self._step_complete()  # a very long step, or one that never ends
         full = self._sealer.rows >= SEAL_ROWS and not self._sealer.refused
         if not self._sealer.empty and (age >= SEAL_SECONDS or full):
             self._sealer.seal()
@@ -191,29 +195,30 @@ class Writer(threading.Thread):
     def _finish(self) -> None:
         self._step_complete()
         self._sealer.seal()
-        self._sealer.lose(0)  # what the disk still refuses
+        self._sealer.shrink(0)  # what the disk still refuses is lost
         with contextlib.suppress(OSError):
             self._merger.merge_newest(CLOSE_MERGE_BYTES)
-            part_file.seal(self.run_path, self.attempt, self.rank, [], closed=True)
+            manifest.commit(self.run_path, self.attempt, self.rank, [], closed=True)
         self._merger.remove_stale(0.0)
 
     def _pause(self) -> None:
-        """In the middle of a merge: what has come meanwhile is sealed all the same."""
-        self._take_calls()
+        """During a merge: process and seal what has arrived."""
+        self._process_calls()
         self._tick()
 
     def _lines_written(self) -> dict[str, int]:
-        """How long the manifests of this rank are at least, so that lines lost later are missed."""
+        """Manifest → its number of lines, so that a reader notices if lines are lost later."""
         self._manifest.read()
         earlier = self._earlier.get("lines")
-        known = earlier if isinstance(earlier, dict) and self.attempt > 1 else {}
+        known = earlier if isinstance(earlier, dict) else {}
         return {**known, self._manifest.path.name: self._manifest.lines}
 
     def _drop(self, reason: str, count: int = 1) -> None:
         self.dropped[reason] += count
         self._warn(reason, "dropped %d × %s (counted from here on, not repeated)", count, reason)
 
-    def _warn(self, about: str, words: str, *values: object) -> None:
-        if about not in self._warned:
-            self._warned.add(about)
-            log.warning("lldscope: " + words, *values)
+    def _warn(self, key: str, message: str, *values: object) -> None:
+        """Log a warning, once per key."""
+        if key not in self._warned:
+            self._warned.add(key)
+            log.warning("lldscope: " + message, *values)

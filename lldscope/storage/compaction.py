@@ -1,12 +1,12 @@
-"""Few parts in place of many: merging in tiers, by the writer of a manifest or after its end.
+"""Few parts instead of many: tiered compaction, by the recorder of a manifest or after its end.
 
-The level of a part is ⌊log₁₆ of the seals it spans⌋. As soon as the newest parts, up to some level,
-are at least 16 and together reach the next level, they become one part. So there are at most 15
-parts of a level in a manifest, and a row is written once per level.
+The level of a part is ⌊log₁₆ of the number of seals it spans⌋. As soon as the newest parts up to
+some level are at least 16 and together reach the next level, they are merged into one part. So a
+manifest has at most 15 parts of a level, and a row is written once per level.
 
-While a recorder lives it alone merges the parts of its manifest; after its end the next attempt's
-rank 0 does, or `lldscope compact`. Should two do so at once, one of their manifest lines is void
-(`lldscope.storage.manifest`), and whoever wrote it removes nothing.
+While a recorder is alive, it alone merges the parts of its manifest; after its end, rank 0 of the
+next attempt does, or `lldscope compact`. If two processes do so at once, one of their commits is
+void (`lldscope.storage.manifest`), and its writer removes nothing.
 """
 
 from __future__ import annotations
@@ -18,15 +18,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from . import heartbeats, layout, part_file
-from .manifest import Manifest, ManifestReader, Part, attempts, manifest_names, manifest_path
+from . import heartbeats, layout
+from .integrity import is_removable, unlisted_files
+from .manifest import Manifest, ManifestReader, manifest_names, manifest_path
 from .merge import BadPart, merge
+from .part import Part, attempt_spans
 
 FAN_IN = 16
 MAX_BYTES = 256 << 20  # parts are not merged beyond this size
-SILENT_SECONDS = 600.0  # without a sign of life a writer on another machine counts as dead
+SILENT_SECONDS = 600.0  # without a heartbeat for this long a writer on another machine has ended
 
-_FIRST = "run lldscope doctor --repair first"
+_REPAIR_FIRST = "run lldscope doctor --repair first"
 
 
 def _level(first: int, last: int) -> int:
@@ -37,7 +39,7 @@ def _level(first: int, last: int) -> int:
 
 
 def due(parts: Sequence[Part]) -> Sequence[Part]:
-    """The newest parts of one table that should become one now; `parts` in the order of seals."""
+    """The newest parts of one table that should be merged now; `parts` in the order of seals."""
     levels = [_level(p.name.first, p.name.last) for p in parts]
     for level in range(max(levels, default=-1) + 1):
         start = len(parts)
@@ -56,7 +58,7 @@ def due(parts: Sequence[Part]) -> Sequence[Part]:
 
 @dataclass
 class Compacted:
-    """What a compaction did; files and bytes are those of the parts that count."""
+    """What a compaction did. `files_*` and `bytes_*` are those of the parts that count."""
 
     files_before: int = 0
     files_after: int = 0
@@ -64,26 +66,26 @@ class Compacted:
     bytes_after: int = 0
     rows_removed: int = 0  # by retention
     files_removed: int = 0  # merged away, here or by a process that was killed
-    skipped: dict[str, str] = field(default_factory=dict)  # manifest or part → why
+    skipped: dict[str, str] = field(default_factory=dict)  # manifest or part → reason
 
 
 def still_writing(run: Path, attempt: int, rank: int, manifest: Manifest) -> str | None:
-    """Why a manifest's recorder may still be at work, in words; None if it is not."""
+    """Why a manifest's recorder may still be alive; None if it has ended."""
     if (attempt, rank) in manifest.closed:
         return None
     if any(a > attempt and r == rank for a, r in manifest_names(run)):
-        return None  # the run went on without it
+        return None  # a later attempt has replaced it
     beat = heartbeats.read_heartbeats(run).get(rank, {})
     if beat.get("attempt", attempt) == attempt:
         if beat.get("closed") or heartbeats.process_exited(beat):
             return None
         last = beat.get("time")
     else:
-        last = manifest_path(run, attempt, rank).stat().st_mtime  # too young for a heartbeat
+        last = manifest_path(run, attempt, rank).stat().st_mtime  # no heartbeat of its own yet
     silent = time.time() - last if isinstance(last, int | float) else SILENT_SECONDS
     if silent >= SILENT_SECONDS:
         return None
-    return f"its recorder is at work (last sign of life {max(0.0, silent):.0f} s ago)"
+    return f"its recorder is running (last heartbeat {max(0.0, silent):.0f} s ago)"
 
 
 def compact(
@@ -93,11 +95,11 @@ def compact(
     before_attempt: int | None = None,
     pause: Callable[[], None] = lambda: None,
 ) -> Compacted:
-    """Merge the parts of every recorder that has ended, and remove what was merged away.
+    """Merge the parts of every recorder that has ended, and remove the files they replace.
 
-    Of the rows of `tokens` those of the last `keep_token_steps` steps are kept (None: all).
-    `before_attempt` leaves the later attempts alone. So are parts whose manifest is damaged: others
-    that it listed may lie between them. Raises OSError.
+    Of `tokens` only the rows of the last `keep_token_steps` steps stay (None: all of them).
+    With `before_attempt`, that attempt and later ones are skipped. So are parts whose manifest is
+    damaged: parts that it lists no more may lie between those that it lists. Raises OSError.
     """
     result = Compacted()
     manifest = layout.read_manifest(run)
@@ -105,34 +107,36 @@ def compact(
     damaged = manifest.bad_files()
     kept_from = 0
     if keep_token_steps and damaged:
-        result.skipped["tokens"] = f"the last step is not known; {_FIRST}"
+        result.skipped["tokens"] = f"the last step is not known; {_REPAIR_FIRST}"
     elif keep_token_steps:
         kept_from = _kept_from(manifest.parts, keep_token_steps)
     ended = set()
-    for name in manifest_names(run):
-        if before_attempt is not None and name[0] >= before_attempt:
+    for owner in manifest_names(run):
+        if before_attempt is not None and owner[0] >= before_attempt:
             continue
-        if why := still_writing(run, *name, manifest):
-            result.skipped[manifest_path(run, *name).name] = why
+        file = manifest_path(run, *owner).name
+        if why := still_writing(run, *owner, manifest):
+            result.skipped[file] = why
             continue
-        if why := damaged.get(manifest_path(run, *name).name):
-            result.skipped[manifest_path(run, *name).name] = f"{why}; {_FIRST}"
+        if why := damaged.get(file):
+            result.skipped[file] = f"{why}; {_REPAIR_FIRST}"
             continue
-        ended.add(name)
+        ended.add(owner)
         tables: dict[str, list[Part]] = defaultdict(list)
         for part in manifest.parts:
-            if (part.attempt, part.rank) == name:
+            if part.name.owner == owner:
                 tables[part.table].append(part)
         for table, parts in tables.items():
-            keep = kept_from if table == "tokens" else 0
-            _merge_all(run, sorted(parts, key=lambda p: p.name.first), keep, result, pause)
-    result.files_after, result.bytes_after = _extent(_sweep(run, ended, result))
+            table_kept_from = kept_from if table == "tokens" else 0
+            parts.sort(key=lambda p: p.name.first)
+            _merge_all(run, parts, table_kept_from, result, pause)
+    result.files_after, result.bytes_after = _extent(_remove_leftovers(run, ended, result))
     return result
 
 
 def _kept_from(parts: Sequence[Part], steps: int) -> int:
-    """The first of the last `steps` steps of the newest attempt, however far earlier ones came."""
-    spans = attempts(parts)
+    """The first of the last `steps` steps of the newest attempt, whatever earlier ones reached."""
+    spans = attempt_spans(parts)
     return max(0, spans[max(spans)][1] - steps + 1) if spans else 0
 
 
@@ -143,7 +147,7 @@ def _extent(parts: Sequence[Part]) -> tuple[int, int]:
 def _merge_all(
     run: Path, parts: list[Part], kept_from: int, result: Compacted, pause: Callable[[], None]
 ) -> None:
-    """Merge neighbours up to MAX_BYTES; a part that cannot be read stays where it is."""
+    """Merge neighbours up to MAX_BYTES; a part that cannot be read is left as it is."""
     groups = _groups(parts)
     while groups:
         group = groups.pop()
@@ -171,25 +175,25 @@ def _groups(parts: Sequence[Part]) -> list[list[Part]]:
     return groups
 
 
-def _sweep(run: Path, ended: set[tuple[int, int]], result: Compacted) -> list[Part]:
-    """Remove what ended recorders, and this compaction, left behind; return the parts that count.
+def _remove_leftovers(run: Path, ended: set[tuple[int, int]], result: Compacted) -> list[Part]:
+    """Remove what ended recorders and this compaction left behind; return the parts that count.
 
-    Readers that have a removed file in hand take the list anew.
+    Readers that are using a removed file read the manifests again.
     """
     reader = ManifestReader(run)
     manifest = layout.read_manifest(run, reader)
     damaged = manifest.bad_files()
-    for stray in part_file.unlisted_files(run, manifest):
-        if stray.name is None or stray.name.owner not in ended:
+    for file in unlisted_files(run, manifest):
+        if file.name is None or file.name.owner not in ended:
             continue
-        if manifest_path(run, *stray.name.owner).name in damaged:
+        if manifest_path(run, *file.name.owner).name in damaged:
             continue
-        if stray.kind == "unpublished":  # another compaction may have listed it since
+        if file.kind == "unpublished":  # another compaction may have committed it since
             manifest = layout.read_manifest(run, reader)
-        if stray.kind in ("unfinished", "merged away", "unpublished") and part_file.may_go(
-            run, stray, manifest
+        if file.kind in ("unfinished", "merged away", "unpublished") and is_removable(
+            run, file, manifest
         ):
             with contextlib.suppress(FileNotFoundError):
-                stray.path.unlink()
+                file.path.unlink()
                 result.files_removed += 1
     return manifest.parts

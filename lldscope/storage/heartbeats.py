@@ -1,4 +1,4 @@
-"""Signs of life: which process records as a rank, and when it last said so."""
+"""Heartbeats: which process records as a rank, and when it was last alive."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from . import files
-from .json_files import replace_file, to_json
+from . import json_files
 
 HEARTBEAT_DIR = "heartbeat"
 
@@ -18,7 +17,7 @@ _HEARTBEAT_NAME = re.compile(r"r(\d{1,9})\.json")
 
 
 def pid_namespace() -> str | None:
-    """Names the machine boot and process namespace in which a pid means something; Linux only."""
+    """The machine boot and process namespace in which a pid is valid; Linux only."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         return f"{boot}/{os.readlink('/proc/self/ns/pid')}"
@@ -31,36 +30,35 @@ def is_heartbeat(file: str) -> bool:
 
 
 def write_heartbeat(run: Path, rank: int, *, closed: bool, **state: Any) -> None:
-    """Replace a rank's heartbeat; the last one, of a closed recorder, names no process."""
+    """Replace a rank's heartbeat; that of a closed recorder names no process."""
     process = {} if closed else {"pid": os.getpid(), "space": pid_namespace()}
     beat = {"time": time.time(), "closed": closed, **process, **state}
-    replace_file(run / HEARTBEAT_DIR / f"r{rank}.json", to_json(beat))
+    json_files.replace_file(run / HEARTBEAT_DIR / f"r{rank}.json", json_files.to_json(beat))
 
 
 def read_heartbeats(run: Path, damaged: dict[str, str] | None = None) -> dict[int, dict[str, Any]]:
-    """The last heartbeat of every rank; one that cannot be read is left out, and named in
-    `damaged` if that is given."""
+    """Rank → its last heartbeat. One that cannot be read is left out, and added to `damaged`."""
     beats = {}
     for path in sorted((run / HEARTBEAT_DIR).glob("r*.json")):
         if (match := _HEARTBEAT_NAME.fullmatch(path.name)) is None:
             continue
         try:
-            beat = files.parse(files.read_bytes(path, run))
-            if not isinstance(beat, dict) or not files.is_time(beat.get("time")):
+            beat = json_files.parse(json_files.read_bytes(path, run))
+            if not isinstance(beat, dict) or not json_files.is_time(beat.get("time")):
                 raise ValueError("it is not a heartbeat")
             beats[int(match[1])] = beat
-        except FileNotFoundError:  # gone this moment
+        except FileNotFoundError:  # removed since the directory was listed
             continue
         except (ValueError, OSError) as error:
             if damaged is not None:
-                damaged[f"{HEARTBEAT_DIR}/{path.name}"] = files.words(error)
+                damaged[f"{HEARTBEAT_DIR}/{path.name}"] = json_files.reason(error)
     return beats
 
 
 def process_exited(beat: Mapping[str, Any]) -> bool:
-    """True only if the heartbeat's process ran here and is known to be gone."""
-    pid, space = beat.get("pid"), beat.get("space")
-    if not isinstance(pid, int) or space is None or space != pid_namespace():
+    """True only if the heartbeat's process ran on this machine and is known to have exited."""
+    pid, namespace = beat.get("pid"), beat.get("space")
+    if not isinstance(pid, int) or namespace is None or namespace != pid_namespace():
         return False
     try:
         os.kill(pid, 0)
@@ -72,9 +70,9 @@ def process_exited(beat: Mapping[str, Any]) -> bool:
 
 
 def _is_zombie(pid: int) -> bool:
-    """Whether the process has ended and nobody has asked how, as in a container without init."""
+    """Whether the process has ended and was not waited for, as in a container without init."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
-    except OSError:  # not Linux, or gone this moment
+    except OSError:  # not Linux, or it has just ended
         return False
     return stat.rpartition(")")[2].split()[:1] == ["Z"]

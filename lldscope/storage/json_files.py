@@ -1,4 +1,12 @@
-"""JSON files of a run directory, written whole or a line at a time."""
+"""Small files of a run directory: read in whatever state they are, written whole or by the line.
+
+Reading opens only regular files inside the run: no symlink that leads outside, no pipe, no device.
+Small files have a maximum size. A file that cannot be read raises ValueError with the reason, so
+that a reader can report it and go on.
+
+Each line of a .jsonl file ends with the CRC-32 of the text before it. Lines written by older
+versions or by hand have none; they are accepted.
+"""
 
 from __future__ import annotations
 
@@ -8,35 +16,155 @@ import json
 import math
 import os
 import re
+import stat
+import zlib
 from collections.abc import Mapping
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
-from . import files
+IN_PROGRESS = ".inprogress"  # suffix of a file that is being written
+MAX_BYTES = 256 << 20  # of a small file; a manifest of 100,000 lines has about 100 MB
+_BLOCK = 1 << 20
 
-IN_PROGRESS = ".inprogress"
-
+_CHECKSUM = re.compile(rb', "crc": (\d{1,10})\}\Z')
+_SURROGATE = re.compile(r"\\ud[89a-f]", re.I)
 _UNPRINTABLE = re.compile(
     "[\x7f-\x9f\xad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff\ufff9-\ufffb]"
 )
 
 
+# -- reading --------------------------------------------------------------------------------------
+
+
+def open_inside(path: Path, run: Path) -> BinaryIO:
+    """Open a regular file of the run for reading.
+
+    Raises FileNotFoundError, another OSError, or ValueError if it is not a regular file of the run.
+    """
+    real = Path(os.path.realpath(path))
+    if not real.is_relative_to(os.path.realpath(run)):
+        raise ValueError("it is a link that leads out of the run")
+    if not stat.S_ISREG(os.stat(real).st_mode):  # opening a pipe would wait for its writer
+        raise ValueError("it is not a regular file")
+    return open(real, "rb")
+
+
+def read_bytes(path: Path, run: Path) -> bytes:
+    """The content of a small file of the run; raises as `open_inside` does."""
+    with open_inside(path, run) as file:
+        check_size(os.fstat(file.fileno()).st_size)
+        return file.read(MAX_BYTES)
+
+
+def check_size(size: int) -> None:
+    if size > MAX_BYTES:
+        raise ValueError(f"it has {size} bytes, more than such a file can have")
+
+
+def checksum(file: BinaryIO) -> int:
+    """CRC-32 of an open file, from its current position to its end."""
+    crc = 0
+    while block := file.read(_BLOCK):
+        crc = zlib.crc32(block, crc)
+    return crc
+
+
+def parse(raw: bytes) -> Any:
+    """The value of a JSON text; raises ValueError if it is not one."""
+    try:
+        text = raw.decode("utf-8")
+        value = json.loads(text)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+    except UnicodeDecodeError:
+        raise ValueError("it is not UTF-8") from None
+    except ValueError as error:
+        raise ValueError(f"it is not JSON: {error}") from None
+    return _encodable(value) if _SURROGATE.search(text) else value
+
+
+def _encodable(value: Any) -> Any:
+    """Replace half a surrogate pair, which JSON can hold and no output can encode, by "?"."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode()
+    if isinstance(value, dict):
+        return {_encodable(k): _encodable(v) for k, v in value.items()}
+    return [_encodable(v) for v in value] if isinstance(value, list) else value
+
+
+def parse_line(raw: bytes) -> tuple[Any, bool]:
+    """The value of a line, and whether the line has a checksum. Raises ValueError."""
+    value = parse(raw)
+    match = _CHECKSUM.search(raw)
+    if match is None or not isinstance(value, dict):
+        return value, False
+    if zlib.crc32(raw[: match.start()] + b"}") != int(match[1]):
+        raise ValueError("its checksum is wrong")
+    del value["crc"]
+    return value, True
+
+
+def read_lines(path: Path, run: Path | None = None) -> tuple[list[Any], dict[str, str]]:
+    """The values of a .jsonl file, and location → reason of what cannot be read.
+
+    A missing file is empty. A torn last line, as a kill leaves it, is no damage: it was never
+    complete. `run` is the directory that the file must be in, by default its own.
+    """
+    run = run or path.parent
+    name = path.relative_to(run).as_posix()
+    try:
+        lines = read_bytes(path, run).split(b"\n")
+    except FileNotFoundError:
+        return [], {}
+    except (ValueError, OSError) as error:
+        return [], {name: reason(error)}
+    values, damaged = [], {}
+    for number, line in enumerate(lines, 1):
+        try:
+            if line:
+                values.append(parse_line(line)[0])
+        except ValueError as error:
+            if number < len(lines) or not is_torn(line):
+                damaged[f"{name} line {number}"] = reason(error)
+    return values, damaged
+
+
+def is_torn(line: bytes) -> bool:
+    """Whether an incomplete last line was cut off by a kill, rather than overwritten."""
+    return line.startswith(b"{") and b"\0" not in line
+
+
+def reason(error: Exception) -> str:
+    """Why a file could not be read."""
+    if isinstance(error, OSError):
+        return f"it cannot be read ({error.strerror or type(error).__name__})"
+    return str(error)
+
+
+def is_time(value: Any) -> bool:
+    """Whether a value can be a Unix time."""
+    return type(value) in (int, float) and 0 <= value < 1e12
+
+
+# -- writing --------------------------------------------------------------------------------------
+
+
 def to_json(value: Any, *, indent: int | None = None) -> str:
     """JSON that any parser reads: NaN and Inf become the strings "NaN", "Infinity", "-Infinity".
 
-    What a terminal would obey (control and direction characters) is written as \\u escapes.
+    Control and direction characters, which a terminal would obey, are written as \\u escapes.
     """
-    text = json.dumps(_finite(value), ensure_ascii=False, indent=indent, default=_plain)
+    text = json.dumps(_finite(value), ensure_ascii=False, indent=indent, default=_basic)
     return _UNPRINTABLE.sub(lambda c: f"\\u{ord(c[0]):04x}", text)
 
 
 def jsonable(value: Any) -> Any:
-    """What a reader will find of a value; raises whatever making or reading its JSON does."""
-    return files.parse(to_json(value).encode())
+    """The value as a reader will get it back; raises whatever converting it to JSON raises."""
+    return parse(to_json(value).encode())
 
 
-def _plain(value: Any) -> Any:
+def _basic(value: Any) -> Any:
     if hasattr(value, "tolist"):  # numpy's scalars and arrays
         return _finite(value.tolist())
     if isinstance(value, Decimal):
@@ -54,14 +182,19 @@ def _finite(value: Any) -> Any:
     return value
 
 
+def with_checksum(text: str) -> bytes:
+    """A JSON object as a line that ends with its checksum."""
+    return f'{text[:-1]}, "crc": {zlib.crc32(text.encode())}}}\n'.encode()
+
+
 def replace_file(path: Path, text: str) -> None:
-    """Write a small file so that a reader sees the old one or the new one, never half of one."""
+    """Write a small file atomically: a reader sees the old one or the new one."""
     temporary = path.with_name(f"{path.name}.{os.getpid()}{IN_PROGRESS}")
     try:
         temporary.write_text(text, encoding="utf-8")
         os.replace(temporary, path)
     except OSError:
-        with contextlib.suppress(OSError):  # on a full disk even this counts
+        with contextlib.suppress(OSError):  # a full disk can refuse this as well
             temporary.unlink(missing_ok=True)
         raise
 
@@ -69,10 +202,10 @@ def replace_file(path: Path, text: str) -> None:
 def append_line(path: Path, value: Any) -> None:
     """Append one JSON line and its checksum with a single write, and make it durable.
 
-    After a line that was cut short, by a kill or a full disk, the new one begins on its own line.
-    Raises OSError if the disk did not take all of it; then nothing of it stays.
+    If the last line was cut off by a kill or a full disk, the new one starts on its own line.
+    Raises OSError if the disk did not accept all of it, and then leaves nothing of it behind.
     """
-    line = files.with_checksum(to_json(value))
+    line = with_checksum(to_json(value))
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
     try:
         size = os.fstat(handle).st_size
@@ -80,10 +213,10 @@ def append_line(path: Path, value: Any) -> None:
             line = b"\n" + line
         written = os.write(handle, line)
         if written < len(line):
-            if os.fstat(handle).st_size == size + written:  # nobody else has appended since
+            if os.fstat(handle).st_size == size + written:  # no other process has appended since
                 os.ftruncate(handle, size)
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
-        with contextlib.suppress(OSError):  # it is there; only a power cut could take it away
+        with contextlib.suppress(OSError):  # written already; only a power loss could undo it
             os.fsync(handle)
     finally:
         os.close(handle)

@@ -1,54 +1,44 @@
-"""What a run looks like on disk; every path, name and file format of a run directory is here.
+"""The layout of a run directory, its run.json, and its manifests together with its heartbeats.
 
     RUN/
-      run.json                          what the run is, written whole by rank 0
-      manifest/a1-r0.jsonl              the sealed parts of attempt 1, rank 0; one line a seal
+      run.json                          what the run is, written as a whole by rank 0
+      manifest/a1-r0.jsonl              the parts of attempt 1, rank 0; one line per commit
       steps/a1-r0-000001.parquet …      sealed parts of a table; never changed after the rename
-      heartbeat/r0.json                 sign of life of rank 0, replaced every few seconds
-      events.jsonl  alerts.jsonl        one JSON object a line
+      heartbeat/r0.json                 heartbeat of rank 0, replaced every few seconds
+      events.jsonl  alerts.jsonl        one JSON object per line
       quarantine/…                      damaged parts that `lldscope doctor --repair` moved away
 
-The number in a part's name is that of the seal that wrote it, counted per attempt and rank; merged
-parts are called by the first and the last seal they hold (`a1-r0-000001-000016`), with `-k120` if
-the rows before step 120 were removed on purpose. Readers take parts from the manifests alone
-(`manifest`): a file that no manifest lists does not count. `part_file` writes both.
+The number in a part's name is that of its seal, counted per attempt and rank. A merged part is
+named after the first and the last seal it holds (`a1-r0-000001-000016`), with `-k120` if the rows
+before step 120 were removed on purpose. Readers take the parts from the manifests alone: a file
+that no manifest lists does not count.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from ..core.errors import LldscopeError, NewerSchema, RunNotFound
 from ..core.schema import SCHEMA_VERSION
-from . import files
-from .heartbeats import (
-    HEARTBEAT_DIR,
-    is_heartbeat,
-    read_heartbeats,
-)
-from .manifest import (
-    MANIFEST_DIR,
-    Manifest,
-    ManifestReader,
-    is_manifest,
-    manifest_names,
-)
+from . import json_files
+from .heartbeats import HEARTBEAT_DIR, is_heartbeat, read_heartbeats
+from .manifest import MANIFEST_DIR, Manifest, ManifestReader, is_manifest, manifest_names
 
 RUN_FILE = "run.json"
 EVENTS_FILE = "events.jsonl"
 ALERTS_FILE = "alerts.jsonl"
 
 
-# -- lines ----------------------------------------------------------------------------------------
-
-
-def read_lines(path: Path) -> Iterator[Any]:
-    """The JSON values of a .jsonl file; lines that cannot be read are left out, a missing file is
-    empty."""
-    for value, _ in files.read_lines(path, path.parent)[0]:
-        yield value
+def is_small_file(name: str) -> bool:
+    """Whether a path in a run is one of the files that are read as a whole: all but the parts."""
+    folder, _, file = name.rpartition("/")
+    if not folder:
+        return file in (RUN_FILE, EVENTS_FILE, ALERTS_FILE)
+    if folder == MANIFEST_DIR:
+        return is_manifest(file)
+    return folder == HEARTBEAT_DIR and is_heartbeat(file)
 
 
 # -- run.json -------------------------------------------------------------------------------------
@@ -60,14 +50,14 @@ def _is_text(value: Any) -> bool:
 
 def _are_attempts(value: Any) -> bool:
     return isinstance(value, list) and all(
-        isinstance(a, dict) and files.is_time(a.get("started")) for a in value
+        isinstance(a, dict) and json_files.is_time(a.get("started")) for a in value
     )
 
 
-# Fields of run.json that are read, and what they must be to be believed.
-_BELIEVED: dict[str, Callable[[Any], bool]] = {
+# Validators of the fields of run.json that are read.
+_IS_VALID: dict[str, Callable[[Any], bool]] = {
     **dict.fromkeys(("id", "name", "group", "trainer", "correct_rule", "reason"), _is_text),
-    **dict.fromkeys(("created", "ended"), files.is_time),
+    **dict.fromkeys(("created", "ended"), json_files.is_time),
     "status": lambda v: v in ("running", "finished", "failed", "stopped"),
     "world_size": lambda v: type(v) is int and 1 <= v < 2**31,
     "attempts": _are_attempts,
@@ -77,11 +67,11 @@ _BELIEVED: dict[str, Callable[[Any], bool]] = {
 def read_run(
     run: Path, damaged: dict[str, str] | None = None, place: str | None = None
 ) -> dict[str, Any]:
-    """The content of run.json; a field that cannot be believed is None, and named in `damaged` if
-    that is given. `place` is where people know the run to lie, if it is read from a copy.
+    """The content of run.json. Invalid fields become None, and are added to `damaged`.
 
-    Raises RunNotFound if there is no run at the path, NewerSchema if it was written by a newer
-    lldscope, LldscopeError if run.json cannot be understood.
+    `place` is the location shown in messages if the run is read from a copy. Raises RunNotFound if
+    there is no run at the path, NewerSchema if a newer lldscope wrote it, LldscopeError if run.json
+    cannot be read.
     """
     place = place or str(run)
     if not run.exists():
@@ -89,11 +79,12 @@ def read_run(
     if not run.is_dir():
         raise RunNotFound(f"{place} is a file; a run is a directory with a {RUN_FILE} in it.")
     try:
-        info = files.parse(files.read_bytes(run / RUN_FILE, run))
+        info = json_files.parse(json_files.read_bytes(run / RUN_FILE, run))
     except FileNotFoundError:
-        raise RunNotFound(_no_run(run)) from None
+        raise RunNotFound(_why_no_run(run)) from None
     except (ValueError, OSError) as error:
-        raise LldscopeError(f"{place}/{RUN_FILE} cannot be read: {files.words(error)}.") from None
+        why = json_files.reason(error)
+        raise LldscopeError(f"{place}/{RUN_FILE} cannot be read: {why}.") from None
     version = info.get("schema") if isinstance(info, dict) else None
     if type(version) is not int or version < 1:
         raise LldscopeError(
@@ -104,15 +95,15 @@ def read_run(
             f"{place} was written with schema {version}; this lldscope reads up to "
             f"{SCHEMA_VERSION}. Upgrade lldscope to open it."
         )
-    odd = [k for k, fits in _BELIEVED.items() if info.get(k) is not None and not fits(info[k])]
-    if odd and damaged is not None:
-        damaged[RUN_FILE] = f"it has no sound {', '.join(odd)}"
-    return info | dict.fromkeys(odd)
+    invalid = [k for k, ok in _IS_VALID.items() if info.get(k) is not None and not ok(info[k])]
+    if invalid and damaged is not None:
+        damaged[RUN_FILE] = f"its {', '.join(invalid)} cannot be read"
+    return info | dict.fromkeys(invalid)
 
 
-def read_run_if_sound(run: Path, damaged: dict[str, str], place: str) -> dict[str, Any]:
-    """The content of run.json for readers: nothing, and a word in `damaged`, where it is lost and
-    manifests say that a run is there all the same. Raises as `read_run` does."""
+def try_read_run(run: Path, damaged: dict[str, str], place: str) -> dict[str, Any]:
+    """The content of run.json; empty, and reported in `damaged`, if it is lost and there are
+    manifests. Raises as `read_run` does if there are none."""
     try:
         return read_run(run, damaged, place)
     except NewerSchema:
@@ -128,7 +119,12 @@ def read_run_if_sound(run: Path, damaged: dict[str, str], place: str) -> dict[st
         return {}
 
 
-def _no_run(run: Path) -> str:
+def write_run(run: Path, info: dict[str, Any]) -> None:
+    """Replace run.json. Raises OSError."""
+    json_files.replace_file(run / RUN_FILE, json_files.to_json(info, indent=1))
+
+
+def _why_no_run(run: Path) -> str:
     if manifest_names(run):
         return f"{run} has lost its {RUN_FILE}. `lldscope doctor --repair` writes a new one."
     runs = sorted(p.parent.name for p in run.glob(f"*/{RUN_FILE}"))
@@ -139,43 +135,33 @@ def _no_run(run: Path) -> str:
     return f"{run} holds no {RUN_FILE}: it is not a run that lldscope recorded."
 
 
-# -- parts and manifests --------------------------------------------------------------------------
-
-
-def is_small_file(name: str) -> bool:
-    """Whether a path in a run is one of the files that are read whole: all but the parts."""
-    folder, _, file = name.rpartition("/")
-    if not folder:
-        return file in (RUN_FILE, EVENTS_FILE, ALERTS_FILE)
-    if folder == MANIFEST_DIR:
-        return is_manifest(file)
-    return folder == HEARTBEAT_DIR and is_heartbeat(file)
+# -- manifests ------------------------------------------------------------------------------------
 
 
 def read_manifest(run: Path, reader: ManifestReader | None = None) -> Manifest:
-    """All parts that count now, over all attempts and ranks, in the order they were sealed.
+    """The parts that count now, over all attempts and ranks, in the order they were committed.
 
-    A `reader` that is kept reads only what was added since it was last used.
+    With a `reader`, only what was appended since its last use is read.
     """
-    counted = counted_lines(run)  # before the manifests, which only grow
+    reported = reported_lines(run)  # read before the manifests, which only grow
     result = (reader or ManifestReader(run)).read()
-    for name, lines in counted.items():
-        found = result.lines.get(name)
-        if found is None and lines:
+    for name, lines in reported.items():
+        actual = result.lines.get(name)
+        if actual is None and lines:
             result.damaged[f"{MANIFEST_DIR}/{name}"] = "the file is missing"
-        elif found is not None and found < lines:
+        elif actual is not None and actual < lines:
             result.damaged[f"{MANIFEST_DIR}/{name}"] = (
-                f"{lines - found} of the {lines} lines that were written are gone"
+                f"{lines - actual} of the {lines} lines that were written are missing"
             )
     return result
 
 
-def counted_lines(run: Path) -> dict[str, int]:
-    """What the heartbeats say of the manifests: file name → lines at least."""
-    counted: dict[str, int] = {}
+def reported_lines(run: Path) -> dict[str, int]:
+    """Manifest file name → how many lines it has at least, as the heartbeats report."""
+    reported: dict[str, int] = {}
     for beat in read_heartbeats(run).values():
         lines = beat.get("lines")
         for name, n in lines.items() if isinstance(lines, dict) else ():
             if is_manifest(name) and type(n) is int:
-                counted[name] = n
-    return counted
+                reported[name] = n
+    return reported

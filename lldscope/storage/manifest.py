@@ -1,46 +1,45 @@
-"""Which parts of a run count: the manifests, replayed.
+"""Which parts of a run count: the manifests, append-only logs of commits, and how to add to one.
 
-There is one manifest per attempt and rank, `manifest/a1-r0.jsonl`, to which lines are only ever
-added. A line lists the parts of several tables, so a step becomes visible in all tables at once,
-and the parts that a merged part replaces. Its writer is the recorder of that rank; after the end of
-that process `lldscope compact`, the next attempt's rank 0 and the doctor may add lines, too. Where
-two of them merged the same parts at once the first line stands and the second is void, so that no
-row is ever counted twice and nobody needs a lock. Only the last line can be torn, by a kill.
+There is one manifest per attempt and rank, `manifest/a1-r0.jsonl`. Each line is a commit: it adds
+parts of several tables, so that a step becomes visible in all tables at once, and removes the parts
+that a merged part replaces. The recorder of that rank writes it; after the end of that process
+`lldscope compact`, rank 0 of the next attempt, and the doctor may append to it. If two processes
+merge the same parts at once, the first commit is valid and the second is void: no row is ever
+counted twice, and no lock is needed. Only the last line can be torn, by a kill.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable
+import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from ..core.schema import TABLES
-from . import files
-from .part import Part, PartName, part_name
-
-__all__ = ["Manifest", "ManifestFile", "ManifestReader", "Part", "PartName", "part_name"]
+from . import json_files
+from .part import Part, part_name
 
 MANIFEST_DIR = "manifest"
-QUARANTINE_DIR = "quarantine"
-
-STEP_TABLES = ("steps", "updates", "responses", "actions")  # their rows begin a step
 
 _MANIFEST_NAME = re.compile(r"a(\d+)-r(\d+)\.jsonl")
 _TABLE_NAME = re.compile(r"[a-z_]{1,64}")
-_MOST_COUNT = 2**50  # what a manifest may claim
-_MOST_NAMED = 20  # bad lines of one manifest
+_MAX_COUNT = 2**50  # rows and bytes that an entry may claim
+_MAX_REPORTED = 20  # bad lines of one manifest that are reported one by one
 
 
 @dataclass
 class Manifest:
-    """The parts of a run that count now, and what is wrong with the manifests, by place.
+    """The parts of a run that count, and what is wrong with its manifests.
 
-    `replaced` are the files that merged parts stand for, with the checksums they were listed with
-    (None: without one, or their line is bad), `closed` the (attempt, rank) whose
-    recorder sealed everything before it ended, `lines` the complete lines of each file.
+    parts      in the order they were committed
+    damaged    file or line → reason
+    replaced   (table, file) that merged parts replace → the checksum it was listed with (None if
+               it had none, or its line cannot be read)
+    closed     (attempt, rank) whose recorder committed everything before it ended
+    lines      file → how many complete lines it has
     """
 
     parts: list[Part] = field(default_factory=list)
@@ -50,10 +49,10 @@ class Manifest:
     lines: dict[str, int] = field(default_factory=dict)
 
     def bad_files(self) -> dict[str, str]:
-        """The names of the manifests of which something cannot be read, and one reason for each."""
+        """Names of the manifests that are damaged, with one reason for each."""
         return {
-            place.partition(" ")[0].removeprefix(f"{MANIFEST_DIR}/"): why
-            for place, why in reversed(self.damaged.items())
+            location.partition(" ")[0].removeprefix(f"{MANIFEST_DIR}/"): why
+            for location, why in reversed(self.damaged.items())
         }
 
 
@@ -67,12 +66,54 @@ def is_manifest(file: str) -> bool:
 
 def manifest_names(run: Path) -> list[tuple[int, int]]:
     """The (attempt, rank) that have a manifest, in order."""
-    found = (_MANIFEST_NAME.fullmatch(p.name) for p in (run / MANIFEST_DIR).glob("*.jsonl"))
-    return sorted((int(m[1]), int(m[2])) for m in found if m)
+    matches = (_MANIFEST_NAME.fullmatch(p.name) for p in (run / MANIFEST_DIR).glob("*.jsonl"))
+    return sorted((int(m[1]), int(m[2])) for m in matches if m)
+
+
+# -- writing --------------------------------------------------------------------------------------
+
+
+def commit(
+    run: Path,
+    attempt: int,
+    rank: int,
+    add: Sequence[Part],
+    *,
+    remove: Sequence[Part] = (),
+    closed: bool = False,
+) -> None:
+    """Append one line: from here on the parts of `add` count, and those of `remove` do not.
+
+    `closed` states that this recorder has nothing left to write. Raises OSError.
+    """
+    line: dict[str, Any] = {"time": time.time(), "parts": {p.table: p.entry() for p in add}}
+    if remove:
+        tables = dict.fromkeys(p.table for p in remove)
+        line["replaces"] = {t: [p.file for p in remove if p.table == t] for t in tables}
+    if closed:
+        line["closed"] = True
+    path = manifest_path(run, attempt, rank)
+    _cut_torn_line(path)
+    json_files.append_line(path, line)
+
+
+def _cut_torn_line(path: Path) -> None:
+    """Remove the last line if a killed writer did not complete it: it never counted."""
+    handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        size = os.fstat(handle).st_size
+        end = os.pread(handle, 1 << 20, max(0, size - (1 << 20)))
+        if end and not end.endswith(b"\n"):
+            os.ftruncate(handle, size - len(end) + end.rfind(b"\n") + 1)
+    finally:
+        os.close(handle)
+
+
+# -- reading --------------------------------------------------------------------------------------
 
 
 class ManifestReader:
-    """Reads the manifests of a run again and again; each time only what was added since."""
+    """Reads the manifests of a run repeatedly; each time only what was appended since."""
 
     def __init__(self, run: Path) -> None:
         self._run = run
@@ -84,7 +125,7 @@ class ManifestReader:
         result = Manifest()
         for name, file in self._files.items():
             file.read()
-            result.parts += file.parts()
+            result.parts += file.active.values()
             result.damaged |= file.damaged
             result.replaced |= file.replaced
             result.lines[file.path.name] = file.lines
@@ -94,97 +135,99 @@ class ManifestReader:
 
 
 class ManifestFile:
-    """The lines of one manifest, replayed as far as they have been read."""
+    """The commits of one manifest, replayed as far as they have been read.
+
+    `active` are the parts that count, by (table, file), in the order they were committed.
+    """
 
     def __init__(self, run: Path, attempt: int, rank: int) -> None:
         self.run, self.path = run, manifest_path(run, attempt, rank)
         self.attempt, self.rank = attempt, rank
-        self.inode = -1
-        self._begin()
+        self._inode = -1
+        self._reset()
 
-    def _begin(self) -> None:
-        self.offset = self.lines = self.bad_lines = 0
-        self.live: dict[tuple[str, str], Part] = {}
+    def _reset(self) -> None:
+        self._offset = self.lines = self._bad_lines = 0
+        self.active: dict[tuple[str, str], Part] = {}
         self.replaced: dict[tuple[str, str], int | None] = {}
         self.damaged: dict[str, str] = {}
         self.closed = False
 
     def read(self) -> None:
-        """Take up the lines that are complete; the last one may be torn by a kill."""
+        """Replay the complete lines that were appended; the last one may be torn by a kill."""
         name = f"{MANIFEST_DIR}/{self.path.name}"
         self.damaged.pop(name, None)
         try:
             new = self._new_bytes()
         except FileNotFoundError:
-            self._begin()
+            self._reset()
             return
         except (ValueError, OSError) as error:
-            self._begin()
-            self.damaged[name] = files.words(error)
+            self._reset()
+            self.damaged[name] = json_files.reason(error)
             return
-        *whole, rest = new.split(b"\n")
-        self.offset += len(new) - len(rest)
-        for line in whole:
+        *complete, rest = new.split(b"\n")
+        self._offset += len(new) - len(rest)
+        for line in complete:
             self.lines += 1
-            if (wrong := self.take(line)) is not None:
-                self.bad_lines += 1
-                if self.bad_lines <= _MOST_NAMED:
-                    self.damaged[f"{name} line {self.lines}"] = wrong
+            if (problem := self.replay(line)) is not None:
+                self._bad_lines += 1
+                if self._bad_lines <= _MAX_REPORTED:
+                    self.damaged[f"{name} line {self.lines}"] = problem
                 else:
-                    more = self.bad_lines - _MOST_NAMED
-                    self.damaged[f"{name} other lines"] = f"{more:,} more are no better"
-        if rest and not files.torn(rest):
+                    more = self._bad_lines - _MAX_REPORTED
+                    self.damaged[f"{name} other lines"] = f"{more:,} more cannot be read"
+        if rest and not json_files.is_torn(rest):
             self.damaged[name] = "its end is destroyed"
 
-    def take(self, line: bytes) -> str | None:
-        """Take up one line; what is wrong with it, in words, None if nothing is."""
+    def _new_bytes(self) -> bytes:
+        with json_files.open_inside(self.path, self.run) as file:
+            state = os.fstat(file.fileno())
+            json_files.check_size(state.st_size)
+            if state.st_ino != self._inode or state.st_size < self._offset:
+                self._reset()  # another run was put here, or the doctor repaired the file
+                self._inode = state.st_ino
+            file.seek(self._offset)
+            return file.read()
+
+    def replay(self, line: bytes) -> str | None:
+        """Apply one commit; returns what is wrong with the line, None if nothing is."""
         try:
-            self._replay(*files.parse_line(line))
+            self._apply(*json_files.parse_line(line))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             return str(error) if type(error) is ValueError else "it lists no parts"
         return None
 
-    def _new_bytes(self) -> bytes:
-        with files.open_inside(self.path, self.run) as file:
-            state = os.fstat(file.fileno())
-            if state.st_size > files.MOST_BYTES:
-                raise ValueError(f"it has {state.st_size} bytes, more than such a file can have")
-            if state.st_ino != self.inode or state.st_size < self.offset:
-                self._begin()  # another run lies here now, or the doctor has been
-                self.inode = state.st_ino
-            file.seek(self.offset)
-            return file.read()
-
-    def _replay(self, line: dict[str, Any], vouched: bool) -> None:
-        added = self._parts(line["parts"], vouched)
-        gone = [(t, f) for t, names in line.get("replaces", {}).items() for f in names]
+    def _apply(self, line: dict[str, Any], has_checksum: bool) -> None:
+        added = self._parts(line["parts"], has_checksum)
+        removed = [(t, f) for t, names in line.get("replaces", {}).items() for f in names]
         self.closed |= line.get("closed") is True
-        if any(key in self.replaced for key in gone):
-            return  # another process merged these before: its parts count, not these
-        for key in gone:
-            let_go = self.live.pop(key, None)
-            self.replaced[key] = let_go.crc if let_go else None
+        if any(key in self.replaced for key in removed):
+            return  # another process merged these parts before: this commit is void
+        for key in removed:
+            old = self.active.pop(key, None)
+            self.replaced[key] = old.crc if old else None
         for part in added:
-            self._cover(part)
-            self.live[part.table, part.file] = part
+            if part.name.first < part.name.last:
+                self._remove_covered(part)
+            self.active[part.table, part.file] = part
 
-    def _cover(self, part: Part) -> None:
-        """A merged part stands for what it holds, also where the line about some of it is bad."""
-        if part.name.first < part.name.last:
-            for key, other in list(self.live.items()):
-                if key[0] == part.table and part.name.covers(other.name):
-                    del self.live[key]
-                    self.replaced[key] = other.crc
+    def _remove_covered(self, merged: Part) -> None:
+        """A merged part replaces what it covers, even if a commit of some of it is damaged."""
+        for key, part in list(self.active.items()):
+            if part.table == merged.table and merged.name.covers(part.name):
+                del self.active[key]
+                self.replaced[key] = part.crc
 
-    def _parts(self, told: dict[str, Any], vouched: bool) -> list[Part]:
-        """The parts of a line. Tables this version does not know are passed over, if a checksum
-        says that they were meant."""
+    def _parts(self, entries: dict[str, Any], has_checksum: bool) -> list[Part]:
+        """The parts that a line adds. Unknown tables are those of a later version if the line has
+        a checksum, and are skipped."""
         parts = []
-        for table, entry in told.items():
-            if table not in TABLES and vouched and _TABLE_NAME.fullmatch(table):
+        for table, entry in entries.items():
+            if table not in TABLES and has_checksum and _TABLE_NAME.fullmatch(table):
                 continue
             part = self._part(table, entry)
-            if part.crc is not None and not vouched:
+            if part.crc is not None and not has_checksum:
                 raise ValueError("it has lost its checksum")
             parts.append(part)
         return parts
@@ -200,36 +243,7 @@ class ManifestFile:
         if (
             any(type(n) is not int for n in numbers)
             or not -(2**31) <= first <= last < 2**31
-            or not (0 <= rows <= _MOST_COUNT and 0 <= size <= _MOST_COUNT)
+            or not (0 <= rows <= _MAX_COUNT and 0 <= size <= _MAX_COUNT)
         ):
-            raise ValueError(f"it lists no numbers of a part: {numbers}")
+            raise ValueError(f"the numbers of a part are not valid: {numbers}")
         return Part(table, file, *name.owner, rows, size, first, last, crc)
-
-    def parts(self) -> list[Part]:
-        """The parts that count, in the order they were listed."""
-        return list(self.live.values())
-
-
-def quarantine_path(run: Path, table: str, file: str) -> Path:
-    """Where `doctor --repair` moves a damaged part; the reason lies beside it, as text."""
-    return run / QUARANTINE_DIR / f"{table}-{file}"
-
-
-def quarantined(run: Path, part: Part) -> str | None:
-    """Why a part lies in quarantine; None if it does not."""
-    reason = quarantine_path(run, part.table, part.file).with_suffix(".txt")
-    try:
-        with files.open_inside(reason, run) as file:
-            return f"in quarantine: {file.read(1000).decode(errors='replace').strip()}"
-    except (OSError, ValueError):
-        return None
-
-
-def attempts(parts: Iterable[Part]) -> dict[int, tuple[int, int]]:
-    """Attempt → its first and last step, from the manifests alone. A step that was begun counts:
-    its rows must not be mixed with those of the attempt before."""
-    spans: dict[int, tuple[int, int]] = {}
-    for p in (p for p in parts if p.table in STEP_TABLES):
-        first, last = spans.get(p.attempt, (p.first_step, p.last_step))
-        spans[p.attempt] = (min(first, p.first_step), max(last, p.last_step))
-    return spans

@@ -1,4 +1,4 @@
-"""One part in place of neighbouring ones: the rows of all, in a part that is published first."""
+"""Merging neighbouring parts into one, which is committed before their files are removed."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..core.schema import arrow_schema
-from . import layout, part_file
-from .manifest import Part, PartName
+from . import layout, manifest
+from .part import Part, PartName, remove_parts, write_part
 
-ROW_GROUP = 131_072  # rows; also what a merge holds in memory
+ROW_GROUP = 131_072  # rows; a merge holds about this many in memory
 
 
 class BadPart(Exception):
@@ -30,22 +30,21 @@ def merge(
     kept_from: int = 0,
     pause: Callable[[], None] = lambda: None,
 ) -> Part | None:
-    """One part in place of neighbouring ones, published before they are let go.
+    """Replace neighbouring parts by one with the same rows, and commit it.
 
-    Rows before step `kept_from` are left out; None if no row is left. `pause` is called between row
-    groups. The files of `group` stay for readers that have them in hand. Raises BadPart, OSError.
+    Rows before step `kept_from` are left out; None if no row remains. `pause` is called between row
+    groups. The files of `group` stay for readers that are using them. Raises BadPart, OSError.
     """
     first, last = group[0].name, group[-1].name
     kept = max(kept_from, *(p.name.kept_from for p in group))
     name = PartName(first.attempt, first.rank, first.first, last.last, kept)
-    batches = _row_groups(run, group, kept, pause)
-    merged = part_file.write_part(run, group[0].table, name, batches)
-    listed = [merged] if merged else []
+    merged = write_part(run, group[0].table, name, _row_groups(run, group, kept, pause))
+    added = [merged] if merged else []
     try:
-        part_file.seal(run, name.attempt, name.rank, listed, replaces=group)
+        manifest.commit(run, name.attempt, name.rank, added, remove=group)
     except OSError:
         if merged and merged not in layout.read_manifest(run).parts:
-            part_file.discard(run, listed)
+            remove_parts(run, added)
         raise
     return merged
 
@@ -79,7 +78,7 @@ def _row_groups(
 
 
 def _conform(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Rows with the columns of today's schema; raises ArrowException where one has no place."""
+    """Rows with the columns of the current schema; raises ArrowException if a column is unknown."""
     if unknown := set(rows.column_names) - set(schema.names):
         raise pa.ArrowInvalid(f"columns that this lldscope does not know: {sorted(unknown)}")
     columns = [

@@ -1,26 +1,90 @@
-"""A part: a sealed Parquet file, what its manifest line says of it and what its name says."""
+"""A part: one sealed Parquet file of a table, its name, its manifest entry, and how it is written.
+
+A part is written under a name that ends in `.inprogress`, made durable, and renamed. It counts from
+the moment that a manifest line lists it (`manifest.commit`).
+"""
 
 from __future__ import annotations
 
+import contextlib
+import os
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from ..core.schema import arrow_schema
+from . import json_files
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+PART_KEY = b"lldscope.part"  # metadata of a part: the path it was written to
+QUARANTINE_DIR = "quarantine"
+STEP_TABLES = ("steps", "updates", "responses", "actions")  # their rows begin a step
 
 _PART_NAME = re.compile(r"a(\d+)-r(\d+)-(\d+)(?:-(\d+))?(?:-k(\d+))?\.parquet")
 
 
 @dataclass(frozen=True)
+class PartName:
+    """The content of a part's file name: `a1-r0-000001-000016-k120.parquet`.
+
+    The part holds the rows of the seals `first` to `last` of a rank in an attempt, except those
+    before the step `kept_from`, which retention removed.
+    """
+
+    attempt: int
+    rank: int
+    first: int
+    last: int
+    kept_from: int = 0
+
+    @property
+    def owner(self) -> tuple[int, int]:
+        """(attempt, rank)"""
+        return self.attempt, self.rank
+
+    @property
+    def file(self) -> str:
+        last = "" if self.last == self.first else f"-{self.last:06d}"
+        kept = f"-k{self.kept_from}" if self.kept_from else ""
+        return f"a{self.attempt}-r{self.rank}-{self.first:06d}{last}{kept}.parquet"
+
+    def covers(self, other: PartName) -> bool:
+        """Whether every row that counts in the other part is in this one."""
+        if self.owner != other.owner or self == other:
+            return False
+        if (self.first, self.last) == (other.first, other.last):
+            return self.kept_from > other.kept_from
+        return self.first <= other.first and other.last <= self.last
+
+    def overlaps(self, other: PartName) -> bool:
+        return self.owner == other.owner and self.first <= other.last and other.first <= self.last
+
+
+@cache
+def part_name(file: str) -> PartName | None:
+    """The parsed name of a part file; None if it is not the name of a part."""
+    match = _PART_NAME.fullmatch(file)
+    if match is None:
+        return None
+    attempt, rank, first, last, kept = match.groups()
+    return PartName(int(attempt), int(rank), int(first), int(last or first), int(kept or 0))
+
+
+@dataclass(frozen=True)
 class Part:
-    """A sealed Parquet file: where it is and what it holds."""
+    """A part as its manifest lists it."""
 
     table: str
     file: str
     attempt: int
     rank: int
     rows: int
-    size: int
+    size: int  # bytes
     first_step: int
     last_step: int
     crc: int | None = None  # CRC-32 of the file; None in runs of versions that wrote none
@@ -35,7 +99,7 @@ class Part:
         return name
 
     def entry(self) -> dict[str, Any]:
-        """The part as its manifest line tells it."""
+        """The part's entry in a manifest line."""
         entry = {
             "file": self.file,
             "rows": self.rows,
@@ -45,44 +109,74 @@ class Part:
         return entry if self.crc is None else entry | {"crc": self.crc}
 
 
-@dataclass(frozen=True)
-class PartName:
-    """What the name of a part says; `kept_from` is the step that retention kept rows from."""
-
-    attempt: int
-    rank: int
-    first: int
-    last: int
-    kept_from: int = 0
-
-    def covers(self, other: PartName) -> bool:
-        """Whether every row that counts in the other part is in this one."""
-        if self.owner != other.owner or self == other:
-            return False
-        span, others = (self.first, self.last), (other.first, other.last)
-        if span == others:
-            return self.kept_from > other.kept_from
-        return self.first <= other.first and other.last <= self.last
-
-    @property
-    def owner(self) -> tuple[int, int]:
-        return self.attempt, self.rank
-
-    @property
-    def file(self) -> str:
-        last = "" if self.last == self.first else f"-{self.last:06d}"
-        kept = f"-k{self.kept_from}" if self.kept_from else ""
-        return f"a{self.attempt}-r{self.rank}-{self.first:06d}{last}{kept}.parquet"
-
-    def overlaps(self, other: PartName) -> bool:
-        return self.owner == other.owner and self.first <= other.last and other.first <= self.last
+def attempt_spans(parts: Iterable[Part]) -> dict[int, tuple[int, int]]:
+    """Attempt → its first and last step. An incomplete step counts: its rows must not be mixed with
+    those of the attempt before."""
+    spans: dict[int, tuple[int, int]] = {}
+    for p in (p for p in parts if p.table in STEP_TABLES):
+        first, last = spans.get(p.attempt, (p.first_step, p.last_step))
+        spans[p.attempt] = (min(first, p.first_step), max(last, p.last_step))
+    return spans
 
 
-@cache
-def part_name(file: str) -> PartName | None:
-    """What a file's name says about the part in it; None if it is not the name of a part."""
-    match = _PART_NAME.fullmatch(file)
-    if match is None:
+def write_part(run: Path, table: str, name: PartName, batches: Iterable[pa.Table]) -> Part | None:
+    """Write rows as a part, each batch as a row group. None if there are no rows.
+
+    Raises OSError, and then leaves nothing behind.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    path = run / table / name.file
+    path.parent.mkdir(exist_ok=True)
+    temporary = path.with_name(f"{path.name}.{os.getpid()}{json_files.IN_PROGRESS}")
+    schema = arrow_schema(table)
+    # Measured numbers hardly repeat: a dictionary of them is larger than the numbers themselves.
+    repeating = [f.name for f in schema if not pa.types.is_floating(f.type)]
+    schema = schema.with_metadata({**schema.metadata, PART_KEY: f"{table}/{name.file}"})
+    rows, ends = 0, []
+    try:
+        with open(temporary, "w+b") as sink:
+            with pq.ParquetWriter(
+                sink,
+                schema,
+                compression="zstd",
+                use_dictionary=repeating,
+                write_page_checksum=True,
+            ) as writer:
+                for batch in batches:
+                    writer.write_table(batch.combine_chunks())
+                    steps = batch.column("step").to_numpy()
+                    ends += [int(steps.min()), int(steps.max())]
+                    rows += len(batch)
+            sink.flush()
+            os.fsync(sink.fileno())
+            size = sink.seek(0, os.SEEK_END)
+            sink.seek(0)
+            crc = json_files.checksum(sink)
+        if not rows:
+            temporary.unlink()
+            return None
+        os.replace(temporary, path)
+    except BaseException:
+        with contextlib.suppress(OSError):  # a full disk can refuse this as well
+            temporary.unlink(missing_ok=True)
+        raise
+    return Part(table, name.file, *name.owner, rows, size, min(ends), max(ends), crc)
+
+
+def remove_parts(run: Path, parts: Iterable[Part]) -> None:
+    """Remove the files of parts that were written and could not be committed."""
+    for part in parts:
+        with contextlib.suppress(OSError):
+            part.path(run).unlink(missing_ok=True)
+
+
+def quarantine_reason(run: Path, part: Part) -> str | None:
+    """Why `lldscope doctor --repair` moved a part into quarantine; None if it did not."""
+    reason = run / QUARANTINE_DIR / f"{part.table}-{Path(part.file).stem}.txt"
+    try:
+        with json_files.open_inside(reason, run) as file:
+            return f"in quarantine: {file.read(1000).decode(errors='replace').strip()}"
+    except (OSError, ValueError):
         return None
-    attempt, rank, first, last, kept = match.groups()
-    return PartName(int(attempt), int(rank), int(first), int(last or first), int(kept or 0))

@@ -15,6 +15,7 @@ from conftest import record_steps
 import lldscope
 from lldscope.core.errors import RunNotFound
 from lldscope.doctor.checks import examine, repair
+from lldscope.doctor.findings import worst
 from lldscope.recording import merging, writer
 from lldscope.storage import layout
 from lldscope.storage.manifest import manifest_path
@@ -51,7 +52,7 @@ def mended(path: Path) -> dict[str, str]:
 def test_a_whole_run_has_nothing_to_say(run):
     seen = examine(run)
     assert seen.findings == []
-    assert seen.worst() is None
+    assert worst(seen.findings) is None
     assert seen.rows["steps"] == 30
     assert seen.parts == 12
 

@@ -21,7 +21,7 @@ from lldscope.query import contents
 from lldscope.query.signal_cache import SignalCache
 from lldscope.recording import writer
 from lldscope.runs import open_run
-from lldscope.storage import compaction, layout, part_file
+from lldscope.storage import compaction, layout, manifest
 from lldscope.storage.compaction import compact
 from lldscope.storage.manifest import manifest_path
 from lldscope.storage.merge import merge
@@ -52,13 +52,13 @@ def run(tmp_path):
 
 def damage_lines(path: Path, numbers: range, new: bytes) -> bytes:
     """Something else in the middle of lines; the manifest as it is now."""
-    manifest = manifest_path(path, 1, 0)
-    lines = manifest.read_bytes().splitlines()
+    file = manifest_path(path, 1, 0)
+    lines = file.read_bytes().splitlines()
     for n in numbers:
         lines[n] = lines[n][:30] + new + lines[n][30 + len(new) :]
-    manifest.write_bytes(b"\n".join(lines) + b"\n")
+    file.write_bytes(b"\n".join(lines) + b"\n")
     gone_quiet(path)
-    return manifest.read_bytes()
+    return file.read_bytes()
 
 
 # -- the doctor beside a compaction ---------------------------------------------------------------
@@ -67,14 +67,14 @@ def damage_lines(path: Path, numbers: range, new: bytes) -> bytes:
 def test_a_merged_part_that_was_listed_after_the_look_is_not_removed(run, monkeypatch):
     before, listing = sorted(values(run)), []
     with monkeypatch.context() as patch:
-        patch.setattr(part_file, "seal", lambda *a, **k: listing.append((a, k)))
+        patch.setattr(manifest, "commit", lambda *a, **k: listing.append((a, k)))
         merge(run, layout.read_manifest(run).parts)
     seen = examine(run)
     assert [(f.where, f.repair) for f in seen.findings if f.what == "leftover"] == [
         (MERGED, "remove it")
     ]
     ((arguments, options),) = listing
-    part_file.seal(*arguments, **options)  # the compaction goes on
+    manifest.commit(*arguments, **options)  # the compaction goes on
     gone_quiet(run)
     repair(seen)
     compact(run)
@@ -82,13 +82,13 @@ def test_a_merged_part_that_was_listed_after_the_look_is_not_removed(run, monkey
 
 
 def test_strays_are_judged_by_the_manifest_as_it_is_after_the_parts_were_read(run, monkeypatch):
-    before, look = sorted(values(run)), doctor.look_at_parts
+    before, look = sorted(values(run)), doctor.check_parts
 
     def slowly(at, result):
         yield from look(at, result)
         merge(run, at.manifest.parts)
 
-    monkeypatch.setattr(doctor, "look_at_parts", slowly)
+    monkeypatch.setattr(doctor, "check_parts", slowly)
     seen = examine(run)
     monkeypatch.undo()
     assert MERGED not in [f.where for f in seen.findings]
@@ -167,11 +167,11 @@ def test_retention_counts_from_the_last_step_of_the_newest_attempt(tmp_path):
     assert shown() == [0, 10, 20, 21, 22]
     compact(path, keep_token_steps=50)
     assert shown() == [0, 10, 20, 21, 22]
-    manifest = manifest_path(path, 2, 0)
-    whole = manifest.read_bytes()
-    manifest.write_bytes(b"#" + whole[1:])
+    file = manifest_path(path, 2, 0)
+    original = file.read_bytes()
+    file.write_bytes(b"#" + original[1:])
     assert "tokens" in compact(path, keep_token_steps=50).skipped
-    manifest.write_bytes(whole)
+    file.write_bytes(original)
     assert shown() == [0, 10, 20, 21, 22]
     compact(path, keep_token_steps=2)
     assert shown() == [21, 22]

@@ -17,7 +17,7 @@ from lldscope.query import signal_engine as workbench
 from lldscope.query import step_ranges as stretches
 from lldscope.query.signal_cache import SignalCache
 from lldscope.runs import open_run
-from lldscope.storage.manifest import Part
+from lldscope.storage.part import Part
 
 
 def part(first: int, last: int, rows: int, table: str = "actions") -> Part:

@@ -140,7 +140,7 @@ def test_empty_lines_in_place_of_a_manifest_are_damage_and_named_in_few_words(in
     damaged = lldscope.open_run(in_parts).damaged
     assert len(damaged) == 21
     assert damaged["manifest/a1-r0.jsonl line 1"].startswith("it is not JSON")
-    assert damaged["manifest/a1-r0.jsonl other lines"] == "980 more are no better"
+    assert damaged["manifest/a1-r0.jsonl other lines"] == "980 more cannot be read"
 
 
 @pytest.mark.parametrize("odd", [{"kind": []}, {"step": 3}, {"kind": "resume", "attempt": [[]]}])

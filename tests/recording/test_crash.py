@@ -49,7 +49,7 @@ RECORDS = """
     import os, subprocess, sys
     import numpy as np
     import lldscope
-    from lldscope import writer
+    from lldscope.recording import writer
     writer.SEAL_SECONDS = 0.05
     path = sys.argv[1]
     if "{user}" and os.getuid() == 0:
@@ -117,8 +117,8 @@ def test_a_full_disk_costs_nothing_once_there_is_room(small_disk):
     )
     assert dropped == {}
     assert seen(small_disk / "run") == list(range(14))
-    assert [s for s in said if "takes no rows" in s and "Make room" in s] == said[:1]
-    assert "takes rows again" in said[1]
+    assert [s for s in said if "accepts no rows" in s and "Make room" in s] == said[:1]
+    assert "accepts rows again" in said[1]
     assert not list((small_disk / "run").rglob("*.inprogress"))
 
 
@@ -138,7 +138,7 @@ def test_a_disk_that_stays_full_loses_rows_that_are_counted(small_disk):
     assert 0 < len(kept) < 40
     assert len(kept) + lost == 40
     assert dropped["responses: rows lost because the disk refuses them"] == 8 * lost
-    assert len([s for s in said if "takes no rows" in s]) == 1
+    assert len([s for s in said if "accepts no rows" in s]) == 1
     with lldscope.open_run(small_disk / "run") as run:  # nothing half-written is left
         assert run.sql("SELECT count(*) n FROM responses")["n"][0] == 8 * len(kept)
 
@@ -262,7 +262,7 @@ def test_a_forked_child_does_not_end_the_run(tmp_path):
         "r.step(step=0)\n"
         "if os.fork() == 0:\n    sys.exit()\n"  # runs what is registered for the end
         "os.wait()\n"
-        "from lldscope import store\n"
+        "from lldscope.storage import layout\n"
         "print(layout.read_run(r.path)['status'])\n"
         "r.step(step=1)\n"
         "r.close()\n"

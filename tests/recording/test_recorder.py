@@ -24,7 +24,7 @@ from lldscope.core.schema import TABLES
 from lldscope.recording import buffers as rows_module
 from lldscope.recording import sealer as sealing
 from lldscope.recording import writer
-from lldscope.storage import compaction, heartbeats, layout
+from lldscope.storage import compaction, heartbeats, json_files, layout
 
 
 def rows(path: Path, table: str) -> list[dict]:
@@ -186,11 +186,11 @@ def test_a_disk_that_refuses_costs_no_row_and_is_named_once(tmp_path, monkeypatc
     r.close()
     assert [x["step"] for x in rows(path, "steps")] == list(range(6))
     assert r.dropped == {}
-    told = [m for m in caplog.messages if "takes no rows" in m]
+    told = [m for m in caplog.messages if "accepts no rows" in m]
     assert len(told) == 1
     assert "Training goes on" in told[0]
     assert str(path) in told[0]
-    assert any("takes rows again" in m for m in caplog.messages)
+    assert any("accepts rows again" in m for m in caplog.messages)
 
 
 def test_while_the_disk_refuses_the_largest_tables_go_first(tmp_path, monkeypatch):
@@ -337,7 +337,7 @@ def test_events_and_alerts_are_lines(tmp_path):
     run = lldscope.open_run(tmp_path / "r")
     (event,) = run.events()
     assert (event["kind"], event["step"], event["lr"]) == ("lr_change", 3, "NaN")
-    (alert,) = layout.read_lines(tmp_path / "r" / layout.ALERTS_FILE)
+    (alert,), _ = json_files.read_lines(tmp_path / "r" / layout.ALERTS_FILE)
     assert alert["rule"] == "lld-decay"
 
 

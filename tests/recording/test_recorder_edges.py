@@ -17,7 +17,7 @@ from conftest import wait_until
 import lldscope
 from lldscope.core.errors import UsageError
 from lldscope.recording import writer
-from lldscope.storage import heartbeats, json_files, layout
+from lldscope.storage import heartbeats, json_files, layout, part
 
 
 def steps_of(path: Path, table: str = "steps") -> list[int]:
@@ -27,7 +27,7 @@ def steps_of(path: Path, table: str = "steps") -> list[int]:
 
 
 def events_of(path: Path) -> list[dict[str, Any]]:
-    return list(layout.read_lines(path / layout.EVENTS_FILE))
+    return json_files.read_lines(path / layout.EVENTS_FILE)[0]
 
 
 class Unwilling:
@@ -121,7 +121,7 @@ def test_what_no_part_can_be_made_of_is_bounded_like_what_the_disk_refuses(tmp_p
         raise MemoryError
 
     r = lldscope.Recorder(tmp_path / "r")
-    monkeypatch.setattr(writer.parts, "write_part", fail)
+    monkeypatch.setattr(part, "write_part", fail)
     r.step(step=0)
     r.flush()
     r.close()

@@ -17,8 +17,9 @@ import lldscope
 from lldscope.recording import writer
 from lldscope.storage import compaction, layout
 from lldscope.storage.compaction import compact, due
-from lldscope.storage.manifest import Part, PartName, manifest_path
+from lldscope.storage.manifest import manifest_path
 from lldscope.storage.merge import merge
+from lldscope.storage.part import Part, PartName
 
 
 def made_up(first: int, last: int, size: int = 4000) -> Part:
@@ -124,7 +125,7 @@ def test_what_a_living_recorder_writes_is_left_alone(tmp_path):
         r.flush()
         before = sorted(path.rglob("*.parquet"))
         done = compact(path)
-        assert "at work" in done.skipped["a1-r0.jsonl"]
+        assert "its recorder is running" in done.skipped["a1-r0.jsonl"]
         assert sorted(path.rglob("*.parquet")) == before
 
 

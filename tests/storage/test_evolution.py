@@ -15,7 +15,7 @@ import pytest
 import lldscope
 from lldscope.core.errors import NewerSchema
 from lldscope.core.schema import SCHEMA_VERSION, TABLES
-from lldscope.storage import files, json_files, layout
+from lldscope.storage import json_files, layout
 from lldscope.storage.manifest import MANIFEST_DIR, manifest_path
 
 
@@ -24,13 +24,13 @@ def rewrite(path: Path, change) -> None:
     another version would have."""
     for manifest in (path / MANIFEST_DIR).glob("*.jsonl"):
         lines = []
-        for entry, _ in files.read_lines(manifest, path)[0]:
+        for entry in json_files.read_lines(manifest)[0]:
             for table, told in entry["parts"].items():
                 part = path / table / told["file"]
                 pq.write_table(change(table, pq.read_table(part)), part)
                 with open(part, "rb") as file:
-                    told |= {"crc": files.checksum(file), "bytes": part.stat().st_size}
-            lines.append(files.with_checksum(json_files.to_json(entry)))
+                    told |= {"crc": json_files.checksum(file), "bytes": part.stat().st_size}
+            lines.append(json_files.with_checksum(json_files.to_json(entry)))
         manifest.write_bytes(b"".join(lines))
 
 
@@ -53,10 +53,12 @@ def test_what_an_older_version_did_not_record_is_null(make_run):
 def test_a_table_that_was_not_recorded_at_all_is_empty(make_run):
     path = make_run(steps=range(3))
     for manifest in (path / MANIFEST_DIR).glob("*.jsonl"):
-        lines = [entry for entry, _ in files.read_lines(manifest, path)[0]]
+        lines = json_files.read_lines(manifest)[0]
         for entry in lines:
             entry["parts"].pop("actions", None)
-        manifest.write_bytes(b"".join(files.with_checksum(json_files.to_json(e)) for e in lines))
+        manifest.write_bytes(
+            b"".join(json_files.with_checksum(json_files.to_json(e)) for e in lines)
+        )
     run = lldscope.open_run(path)
     assert len(run.signals()) == 3
     assert run.signals()["correct_logp"].isna().all()
@@ -73,10 +75,10 @@ def test_columns_and_tables_of_a_later_version_are_left_alone(make_run):
 
     rewrite(path, widen)
     manifest = manifest_path(path, 1, 0)
-    for entry, _ in files.read_lines(manifest, path)[0]:
+    for entry in json_files.read_lines(manifest)[0]:
         entry["parts"]["dreams"] = {"file": "a1-r0-000001.parquet", "anything": "else"}
         with open(manifest, "ab") as file:
-            file.write(files.with_checksum(json_files.to_json(entry)))
+            file.write(json_files.with_checksum(json_files.to_json(entry)))
         break
     (path / "dreams").mkdir()
     (path / "dreams" / "a1-r0-000001.parquet").write_bytes(b"?")
@@ -105,7 +107,7 @@ _NEW_COLUMN = """
 import dataclasses, sys
 from pathlib import Path
 from click.testing import CliRunner
-from lldscope import schema
+from lldscope.core import schema
 
 old = schema.ACTIONS
 new = schema.Column("warmth", "float", "K", "How warm the action was.")
@@ -150,7 +152,7 @@ def test_runs_without_checksums_open(make_run):
     path = make_run()
     before = lldscope.open_run(path).signals()
     manifest = manifest_path(path, 1, 0)
-    lines = [entry for entry, _ in files.read_lines(manifest, path)[0]]
+    lines = json_files.read_lines(manifest)[0]
     for entry in lines:
         for told in entry["parts"].values():
             del told["crc"]

@@ -27,8 +27,7 @@ from lldscope.alarms.assess import DEFAULT_ARL, Assessment, assess
 from lldscope.core.errors import LldscopeError, RunNotFound
 from lldscope.core.schema import SIGNALS
 from lldscope.runs import Run
-from lldscope.storage.json_files import replace_file, to_json
-from lldscope.storage.layout import read_lines
+from lldscope.storage.json_files import read_lines, replace_file, to_json
 
 from .arms import ROOT
 from .outcome import collapse_row, outcome
@@ -159,7 +158,8 @@ def _enter(line: dict[str, Any], bank: Path) -> None:
     folder = os.open(bank, os.O_RDONLY)
     try:
         fcntl.flock(folder, fcntl.LOCK_EX)
-        lines = {old["run"]: old for old in read_lines(bank / "index.jsonl")} | {line["run"]: line}
+        listed, _ = read_lines(bank / "index.jsonl")
+        lines = {old["run"]: old for old in listed} | {line["run"]: line}
         text = "".join(to_json(lines[name]) + "\n" for name in sorted(lines))
         replace_file(bank / "index.jsonl", text)
     finally:

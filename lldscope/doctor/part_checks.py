@@ -1,0 +1,171 @@
+"""Checks of part files: parts that are damaged, and files that no manifest lists."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from ..storage import json_files, layout
+from ..storage.integrity import UnlistedFile, find_damage, unlisted_files
+from ..storage.manifest import ManifestReader, commit, manifest_path
+from ..storage.part import PART_KEY, Part, quarantine_reason
+from . import repairs
+from .findings import UNFINISHED, Context, Examination, Finding, Severity
+
+MOVE = "move it into quarantine/"
+SPANNED = "a merged part spans its seal, and no manifest says that it holds its rows"
+# Why an unlisted file is there, by the kind of file.
+REASONS = {
+    "unfinished": UNFINISHED,
+    "merged away": "its rows are in a merged part",
+    "unpublished": "a merged part that was never listed; what it was made of still counts",
+    "unsealed": "it was never listed, and cannot be read",
+    "passed over": SPANNED,
+}
+
+
+def check_parts(context: Context, result: Examination) -> Iterator[Finding]:
+    """Reads every part that counts: size, checksum, footer, rows, steps, columns."""
+    run, recording = context.run, context.recording
+    rows: Counter[str] = Counter()
+    steps: Counter[tuple[int, int, int]] = Counter()
+    for part in context.manifest.parts:
+        where = f"{part.table}/{part.file}"
+        problem = find_damage(run, part) or _content_problem(run, part, steps)
+        if problem is None:
+            rows[part.table] += part.rows
+            continue
+        owner_is_recording = part.name.owner in recording
+        if owner_is_recording and part not in layout.read_manifest(run).parts:
+            continue  # its recorder has merged it since the manifest was read
+        message = f"{_lost_rows(part)}: {problem}."
+        if quarantine_reason(run, part):
+            yield Finding("warning", "quarantine", where, message)
+        elif part.path(run).exists() and not owner_is_recording:
+            action = partial(repairs.quarantine_part, run, part, problem)
+            yield Finding("damage", "part", where, message, MOVE, action)
+        else:
+            yield Finding("damage", "part", where, message)
+    result.parts, result.rows = len(context.manifest.parts), dict(rows)
+    for (attempt, rank, step), times in sorted(steps.items()):
+        if times > 1:
+            yield Finding(
+                "warning",
+                "repeated-step",
+                f"attempt {attempt}, rank {rank}",
+                f"step {step} was recorded {times} times: its sums count {times} times. Call "
+                "`step()` once per step.",
+            )
+
+
+def _lost_rows(part: Part) -> str:
+    steps = f"step {part.first_step}"
+    if part.last_step > part.first_step:
+        steps = f"steps {part.first_step} to {part.last_step}"
+    return f"{part.rows} rows of {steps} (attempt {part.attempt}, rank {part.rank}) are left out"
+
+
+def _content_problem(run: Path, part: Part, steps: Counter[tuple[int, int, int]]) -> str | None:
+    """What is wrong with a part's rows; counts in `steps` how often each step was recorded."""
+    try:
+        with pq.ParquetFile(part.path(run), page_checksum_verification=True) as file:
+            written_as = (file.schema_arrow.metadata or {}).get(PART_KEY)
+            if written_as not in (None, f"{part.table}/{part.file}".encode()):
+                return f"it was written as {written_as.decode(errors='replace')}"
+            for batch in file.iter_batches():
+                for column in ("attempt", "rank"):
+                    if set(batch.column(column).unique().to_pylist()) - {getattr(part, column)}:
+                        return f"it holds rows of another {column}"
+                if part.table == "steps":
+                    steps.update((*part.name.owner, s) for s in batch.column("step").to_pylist())
+    except (OSError, pa.ArrowException, KeyError) as error:
+        return str(error).split("\n")[0]
+    return None
+
+
+def check_unlisted_files(context: Context) -> Iterator[Finding]:
+    """Files that do not count: leftovers of a killed process, and rows that can be listed again."""
+    # The manifests are read again: checking the parts of a long run takes minutes.
+    reader = ManifestReader(context.run)
+    manifest = layout.read_manifest(context.run, reader)
+    damaged = {where.split(" ")[0] for where in (*context.manifest.damaged, *manifest.damaged)}
+    seals: dict[tuple[int, ...], list[tuple[UnlistedFile, Part]]] = defaultdict(list)
+    for file in unlisted_files(context.run, manifest):
+        where = context.name(file.path)
+        if file.name is None:
+            yield Finding("note", "foreign", where, "not a file of lldscope.")
+        elif file.name.owner in context.recording:
+            continue  # its recorder is about to list or to remove it
+        elif file.kind == "unsealed" and (part := _intact_part(context.run, file)):
+            seals[*file.name.owner, file.name.first, file.name.last].append((file, part))
+        elif file.kind in ("unsealed", "passed over"):
+            yield _leftover(context, file, REASONS[file.kind], reader)
+        else:
+            action = partial(repairs.remove_unlisted, context.run, file, reader)
+            message = f"{REASONS[file.kind]}."
+            yield Finding("note", "leftover", where, message, "remove it", action)
+    intact = [part for seal in seals.values() for _, part in seal]
+    for _, seal in sorted(seals.items()):
+        spanned = [
+            f for f, p in seal if any(q.name.covers(p.name) for q in intact if q.table == p.table)
+        ]
+        for file in spanned:
+            yield _leftover(context, file, SPANNED, reader)
+        if rest := [pair for pair in seal if pair[0] not in spanned]:
+            yield _unlisted(context, rest, damaged)
+
+
+def _leftover(context: Context, file: UnlistedFile, why: str, reader: ManifestReader) -> Finding:
+    action = partial(repairs.quarantine_unlisted, context.run, file, why, reader)
+    return Finding("warning", "leftover", context.name(file.path), f"{why}.", MOVE, action)
+
+
+def _unlisted(
+    context: Context, seal: list[tuple[UnlistedFile, Part]], damaged: set[str]
+) -> Finding:
+    """Intact parts of one seal that no manifest lists.
+
+    The part of `steps` is written last: if it exists, the seal is complete. Otherwise the parts are
+    listed only if the manifest has lost lines, or if they are merged parts.
+    """
+    run, parts = context.run, [part for _, part in seal]
+    owner, merged = parts[0].name.owner, parts[0].name.first < parts[0].name.last
+    manifest_is_damaged = context.name(manifest_path(run, *owner)) in damaged
+    rows = sum(part.rows for part in parts)
+    where = ", ".join(context.name(file.path) for file, _ in seal)
+    if manifest_is_damaged or merged or any(part.table == "steps" for part in parts):
+        severity: Severity = "damage" if manifest_is_damaged else "warning"
+        message = f"{rows} intact rows that no manifest lists."
+        action = partial(commit, run, *owner, parts)
+        return Finding(severity, "unlisted", where, message, "list them", action)
+
+    def quarantine() -> None:
+        for part in parts:
+            repairs.quarantine_part(run, part, "part of a seal that was not completed")
+
+    message = f"{rows} rows of a seal that was not completed; the process ended during it."
+    return Finding("warning", "leftover", where, message, "move them into quarantine/", quarantine)
+
+
+def _intact_part(run: Path, file: UnlistedFile) -> Part | None:
+    """An unlisted file as a part; None unless it is intact and was written under this name."""
+    assert file.name is not None
+    where = file.path.relative_to(run).as_posix()
+    try:
+        with open(file.path, "rb") as raw:
+            crc, size = json_files.checksum(raw), raw.tell()
+        rows = pq.read_table(file.path, page_checksum_verification=True, partitioning=None)
+        if (rows.schema.metadata or {}).get(PART_KEY) != where.encode():
+            return None
+        steps = pc.min_max(rows.column("step")).as_py()
+    except (OSError, pa.ArrowException, KeyError):
+        return None
+    ends = steps["min"], steps["max"]
+    part = Part(file.table, file.path.name, *file.name.owner, len(rows), size, *ends, crc)
+    return part if find_damage(run, part) is None else None

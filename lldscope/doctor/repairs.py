@@ -1,0 +1,98 @@
+"""What `lldscope doctor --repair` does. Each function is the action of one finding.
+
+Files are moved into `quarantine/` rather than deleted, unless their rows are in another part. A
+file that has come to count since it was examined is left alone.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from pathlib import Path
+
+from ..core.schema import SCHEMA_VERSION
+from ..storage import json_files, layout
+from ..storage.integrity import UnlistedFile, is_removable
+from ..storage.manifest import (
+    MANIFEST_DIR,
+    ManifestFile,
+    ManifestReader,
+    manifest_names,
+    manifest_path,
+)
+from ..storage.part import QUARANTINE_DIR, Part
+from .findings import Owner
+
+
+def quarantine(run: Path, path: Path, name: str, why: str) -> None:
+    """Move a file into quarantine/ under an unused name, with the reason beside it as text."""
+    stem, dot, suffix = name.rpartition(".")
+    names = (name, *(f"{stem}.{n}{dot}{suffix}" for n in range(2, 10_000)))
+    folder = run / QUARANTINE_DIR
+    folder.mkdir(exist_ok=True)
+    target = next(folder / n for n in names if not (folder / n).exists())
+    target.with_suffix(".txt").write_text(f"{why}\n", encoding="utf-8")
+    os.replace(path, target)
+
+
+def quarantine_part(run: Path, part: Part, why: str) -> None:
+    quarantine(run, part.path(run), f"{part.table}-{part.file}", why)
+
+
+def quarantine_unlisted(run: Path, file: UnlistedFile, why: str, reader: ManifestReader) -> None:
+    listed = layout.read_manifest(run, reader).parts
+    counts = any((p.table, p.file) == (file.table, file.path.name) for p in listed)
+    if file.path.exists() and not counts:
+        quarantine(run, file.path, f"{file.table}-{file.path.name}", why)
+
+
+def remove_unlisted(run: Path, file: UnlistedFile, reader: ManifestReader) -> None:
+    if is_removable(run, file, layout.read_manifest(run, reader)):
+        file.path.unlink(missing_ok=True)
+
+
+def rewrite_manifest(run: Path, owner: Owner) -> None:
+    """Replace each line that cannot be read, or is missing, by an empty commit."""
+    path = manifest_path(run, *owner)
+    reported = layout.reported_lines(run).get(path.name, 0)
+    old = path.read_bytes() if path.is_file() else b""
+    lines = old.split(b"\n")[:-1]
+    empty = json_files.with_checksum(json_files.to_json({"parts": {}})).rstrip()
+    manifest = ManifestFile(run, *owner)
+    new_lines = [line if manifest.replay(line) is None else empty for line in lines]
+    new_lines += [empty] * (reported - len(new_lines))
+    new = b"".join(line + b"\n" for line in new_lines)
+    if path.is_file() and new == old:
+        return  # repaired already, for the finding about another line
+    if path.exists():
+        copy = path.with_name(path.name + json_files.IN_PROGRESS)
+        shutil.copyfile(path, copy)
+        quarantine(run, copy, f"{MANIFEST_DIR}-{path.name}", "bad lines")
+    json_files.replace_file(path, new.decode())
+
+
+def rebuild_run_file(run: Path) -> None:
+    """Write a new run.json from the manifests; what is there goes into quarantine."""
+    path, owners = run / layout.RUN_FILE, manifest_names(run)
+    if path.exists():
+        quarantine(run, path, layout.RUN_FILE, "it could not be read")
+    now = time.time()
+    started: dict[int, float] = {}
+    for attempt, rank in owners:
+        modified = manifest_path(run, attempt, rank).stat().st_mtime
+        started[attempt] = min(modified, started.get(attempt, modified))
+    layout.write_run(
+        run,
+        {
+            "schema": SCHEMA_VERSION,
+            "id": os.urandom(16).hex(),
+            "name": run.name,
+            "created": min(started.values(), default=now),
+            "world_size": 1 + max((rank for _, rank in owners), default=0),
+            "attempts": [{"attempt": a, "started": t} for a, t in sorted(started.items())],
+            "status": "stopped",
+            "reason": "run.json was lost and written anew by lldscope doctor",
+            "ended": now,
+        },
+    )

@@ -443,7 +443,7 @@ def test_llds_where_an_update_spans_rollout_batches(tmp_path):
 
 def test_llds_is_refused_where_it_cannot_act(tmp_path):
     trainer = trl_tiny.make(tmp_path, gradient_accumulation_steps=2)
-    with pytest.raises(LldscopeError, match="every gate is shut"):
+    with pytest.raises(LldscopeError, match="every gate is closed"):
         instrument(trainer, tmp_path / "run", llds="action")
     with pytest.raises(ValueError, match="one of token, response, action"):
         Regularizer(trainer, "sometimes", 0.2)

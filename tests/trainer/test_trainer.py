@@ -11,7 +11,6 @@ import torch
 from click.testing import CliRunner
 from keeper import SMALL, Keeper
 from lldscope_trainer import cli
-from lldscope_trainer.algorithms.rescore import rescore_sample
 from lldscope_trainer.config import load_config
 from lldscope_trainer.loop import train
 from lldscope_trainer.rollout.batch import answer_mask
@@ -104,20 +103,28 @@ def test_action_sums_are_those_of_their_tokens(plain):
     assert checked > 5
 
 
-def test_rescoring_measures_mixed_groups_only(plain):
-    responses = plain.rows("responses")
-    groups: dict[tuple, set] = {}
-    for r in responses:
-        groups.setdefault((r["step"], r["group_id"]), set()).add(bool(r["correct"]))
-    group_of = {(r["step"], r["response_id"]): (r["step"], r["group_id"]) for r in responses}
-    measured = 0
-    for action in plain.rows("actions"):
-        mixed = len(groups[group_of[action["step"], action["response_id"]]]) == 2
-        assert (action["logp_post_sum"] is not None) == mixed
+def test_rescoring_measures_whole_mixed_groups_only(plain):
+    """A share of 1 measures everything, less than 1 whole groups of both classes."""
+    assert all(a["logp_post_sum"] is not None for a in plain.rows("actions"))
+    sampled = run("rescore_share=0.25", steps=3)
+    classes: dict[tuple, set] = {}
+    group_of = {}
+    for r in sampled.rows("responses"):
+        group_of[r["step"], r["response_id"]] = (r["step"], r["group_id"])
+        classes.setdefault((r["step"], r["group_id"]), set()).add(bool(r["correct"]))
+    measured: dict[tuple, set] = {}
+    for action in sampled.rows("actions"):
+        known = action["logp_post_sum"] is not None
+        measured.setdefault(group_of[action["step"], action["response_id"]], set()).add(known)
         for name in ("n_tokens_down", "drop_sum"):
-            assert (action[name] is None) == (action["logp_post_sum"] is None)
-        measured += mixed
-    assert measured > 0
+            assert (action[name] is None) == (not known)
+    chosen = [group for group, known in measured.items() if True in known]
+    assert all(measured[group] == {True} and len(classes[group]) == 2 for group in chosen)
+    mixed = [group for group, own in classes.items() if len(own) == 2]
+    for step in range(3):
+        n_mixed = sum(group[0] == step for group in mixed)
+        assert sum(group[0] == step for group in chosen) == min(1, n_mixed)  # 4 of 16 rollouts
+    assert len(mixed) > len(chosen) > 0
 
 
 def test_without_llds_and_kl_their_columns_are_null(plain):
@@ -237,18 +244,6 @@ def test_a_non_finite_gradient_is_skipped_and_told(monkeypatch):
     monkeypatch.undo()
     trainer.step(1)
     assert keeper.rows("steps")[1]["policy_version"] == 0
-
-
-def test_rescore_sample_takes_correct_rollouts_of_mixed_groups_first():
-    rewards = [bool(r) for r in (1, 0, 0, 0, 1, 1, 0, 1, 0, 0)]
-    groups = [0, 0, 1, 1, 2, 2, 3, 3, 3, 3]
-    everything = rescore_sample(rewards, groups, 10, random.Random(0))
-    assert sorted(everything) == [0, 1, 6, 7, 8, 9]  # groups 0 and 3; 1 and 2 are constant
-    few = rescore_sample(rewards, groups, 3, random.Random(0))
-    assert sorted(few)[:1] == [0]
-    assert {0, 7} <= set(few)
-    assert rescore_sample(rewards, groups, 0, random.Random(0)) == []
-    assert rescore_sample([False, False], [0, 0], 5, random.Random(0)) == []
 
 
 # -- command line ---------------------------------------------------------------------------------
@@ -377,10 +372,10 @@ def test_questions_that_no_step_could_take_are_refused_at_once(
     assert not (tmp_path / "run").exists()
 
 
-def test_a_small_share_still_measures_something():
+def test_a_small_share_still_measures_one_group():
     keeper = Keeper()
     train(
         load_config("tiny", [*SMALL, "eval_questions=0", "rescore_share=0.01", "steps=2"]), keeper
     )
     measured = [r for r in keeper.rows("actions") if r["logp_post_sum"] is not None]
-    assert len({(r["step"], r["response_id"]) for r in measured}) == 2
+    assert len({(r["step"], r["response_id"]) for r in measured}) == 8  # groups of 4 in 2 steps

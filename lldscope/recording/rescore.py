@@ -9,6 +9,9 @@ import random
 from collections.abc import Sequence
 from typing import SupportsInt
 
+INCORRECT_SHARE = 0.25
+"""Part of the re-scored rollouts that is taken from the incorrect ones."""
+
 
 def mixed_groups(
     correct: Sequence[bool | None], groups: Sequence[SupportsInt]
@@ -24,24 +27,24 @@ def mixed_groups(
 def rescore_sample(
     correct: Sequence[bool | None], groups: Sequence[SupportsInt], share: float, step: int
 ) -> list[int]:
-    """Rows of the rollouts to score again, ascending.
+    """Rows of the rollouts to score again, ascending: of mixed groups, n = `share` · N at most.
 
-    correct, groups: of the whole step, those of all ranks. Mixed groups are drawn at random without
-    replacement, whole, as long as they fit into `share` · N rollouts; one is drawn in any case. A
-    share of 1 takes every rollout, 0 none.
+    correct, groups: of the whole step, those of all ranks. The incorrect responses are a simple
+    random sample of n · INCORRECT_SHARE; the correct ones are those of groups in random order, as
+    many as are left. If one class has fewer, the other gets its room. A share of 1 takes every
+    rollout, 0 none; any other takes one at least.
 
     `step` alone seeds the draw: the sample depends neither on the trainer, nor on the order of the
-    rows, nor on how the groups lie on ranks.
+    groups, nor on how they are spread over ranks.
     """
     if share >= 1:
         return list(range(len(correct)))
-    mixed = mixed_groups(correct, groups)
-    order = list(mixed)
-    random.Random(f"rescore {step}").shuffle(order)
-    room = share * len(correct)
-    chosen: list[int] = []
-    for group in order if share > 0 else ():
-        if chosen and len(chosen) + len(mixed[group]) > room:
-            break
-        chosen += mixed[group]
-    return sorted(chosen)
+    n = max(1, round(share * len(correct))) if share > 0 else 0
+    rng = random.Random(f"rescore {step}")
+    mixed = list(mixed_groups(correct, groups).values())
+    rng.shuffle(mixed)
+    right = [row for rows in mixed for row in rows if correct[row]]
+    wrong = [row for rows in mixed for row in rows if correct[row] is False]
+    rng.shuffle(wrong)
+    right = right[: n - min(len(wrong), round(n * INCORRECT_SHARE))]
+    return sorted(right + wrong[: n - len(right)])

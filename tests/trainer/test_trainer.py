@@ -103,28 +103,27 @@ def test_action_sums_are_those_of_their_tokens(plain):
     assert checked > 5
 
 
-def test_rescoring_measures_whole_mixed_groups_only(plain):
-    """A share of 1 measures everything, less than 1 whole groups of both classes."""
+def test_rescoring_measures_mixed_groups_only(plain):
+    """A share of 1 measures everything, less than 1 responses of groups with both classes."""
     assert all(a["logp_post_sum"] is not None for a in plain.rows("actions"))
-    sampled = run("rescore_share=0.25", steps=3)
-    classes: dict[tuple, set] = {}
+    sampled = run("rescore_share=0.5", steps=3)
+    classes: dict[tuple, list[bool]] = {}
     group_of = {}
     for r in sampled.rows("responses"):
         group_of[r["step"], r["response_id"]] = (r["step"], r["group_id"])
-        classes.setdefault((r["step"], r["group_id"]), set()).add(bool(r["correct"]))
-    measured: dict[tuple, set] = {}
+        classes.setdefault((r["step"], r["group_id"]), []).append(bool(r["correct"]))
+    measured: dict[tuple, bool] = {}
     for action in sampled.rows("actions"):
-        known = action["logp_post_sum"] is not None
-        measured.setdefault(group_of[action["step"], action["response_id"]], set()).add(known)
+        known, at = action["logp_post_sum"] is not None, (action["step"], action["response_id"])
+        assert measured.setdefault(at, known) == known
         for name in ("n_tokens_down", "drop_sum"):
             assert (action[name] is None) == (not known)
-    chosen = [group for group, known in measured.items() if True in known]
-    assert all(measured[group] == {True} and len(classes[group]) == 2 for group in chosen)
-    mixed = [group for group, own in classes.items() if len(own) == 2]
+    chosen = [group_of[at] for at, known in measured.items() if known]
+    assert all(len(set(classes[group])) == 2 for group in chosen)
     for step in range(3):
-        n_mixed = sum(group[0] == step for group in mixed)
-        assert sum(group[0] == step for group in chosen) == min(1, n_mixed)  # 4 of 16 rollouts
-    assert len(mixed) > len(chosen) > 0
+        mixed = [own for (s, _), own in classes.items() if s == step and len(set(own)) == 2]
+        assert sum(s == step for s, _ in chosen) == min(8, sum(map(len, mixed)))
+    assert chosen
 
 
 def test_without_llds_and_kl_their_columns_are_null(plain):
@@ -372,10 +371,10 @@ def test_questions_that_no_step_could_take_are_refused_at_once(
     assert not (tmp_path / "run").exists()
 
 
-def test_a_small_share_still_measures_one_group():
+def test_a_small_share_still_measures_something():
     keeper = Keeper()
     train(
         load_config("tiny", [*SMALL, "eval_questions=0", "rescore_share=0.01", "steps=2"]), keeper
     )
     measured = [r for r in keeper.rows("actions") if r["logp_post_sum"] is not None]
-    assert len({(r["step"], r["response_id"]) for r in measured}) == 8  # groups of 4 in 2 steps
+    assert len({(r["step"], r["response_id"]) for r in measured}) == 2

@@ -15,13 +15,13 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from lldscope.recording.samples_for_readers import Texts
 from lldscope_trainer.records import StepRows
 
 import lldscope
 from lldscope.query.database import ROWS, SIGNAL_TABLES, view_sql
 from lldscope.query.signal_engine import SHARED, SignalEngine
 from lldscope.recording.batch import Batch, Scores
-from lldscope.recording.samples_for_readers import Texts
 from tests.elsewhere.instruction_sets import cleared, instruction_sets
 
 ROOT = Path(__file__).parents[1]

@@ -51,7 +51,8 @@ def test_left_padded_batches_come_out_in_our_layout():
 
 
 def test_what_the_costs_are_taken_of_is_called_in_a_step(monkeypatch):
-    small = ["prompts=2", "group_size=2", "updates=1", "turn_tokens=4", "llds=action"]
+    small = ["prompts=2", "group_size=2", "updates=1", "turn_tokens=4", "llds=action",
+             "rescore_share=1"]  # fmt: skip
     trainer = Trainer(load_config("demo", [*training.FIXED, *small]), lldscope.NullRecorder())
     monkeypatch.setattr(update, "llds_loss", update.llds_loss)  # put back afterwards
     calls, rescores = training.Watched(update, "llds_loss"), training.Watched(trainer, "_rescore")
@@ -59,8 +60,8 @@ def test_what_the_costs_are_taken_of_is_called_in_a_step(monkeypatch):
     assert any(new.requires_grad for (new, *_), _ in calls.arguments)
     (arguments, _), *others = rescores.arguments
     assert not others
-    training.score_all(trainer, arguments[0])
-    assert arguments[0].rescored[: trainer.config.group_size].any()
+    training.score_all(trainer, arguments[1])
+    assert arguments[1].rescored.all()
 
 
 def test_the_plain_twin_says_the_same_and_takes_more_memory(monkeypatch):

@@ -27,7 +27,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .algorithms.rescore import mixed_groups
+from lldscope.recording.rescore import mixed_groups
+
 from .config import TrainConfig
 from .data.questions import Question
 from .environment.protocol import Environment
@@ -164,7 +165,7 @@ class Probes:
         if not self._every or step % self._every:
             return
         # The step has its questions in random order, so the first groups are a random choice.
-        for rows in mixed_groups(correct, groups)[: self._n_groups]:
+        for rows in list(mixed_groups(correct, groups).values())[: self._n_groups]:
             self._group(recorder, step, batch, rows, correct, groups)
         if self._set:
             recorder.probes(

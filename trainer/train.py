@@ -19,8 +19,9 @@ import torch
 
 from lldscope.losses.advantages import check_groups, group_advantages
 from lldscope.losses.llds import adaptive_answer_weight
+from lldscope.recording.columns import write
+from lldscope.recording.rescore import rescore_sample
 
-from .algorithms.rescore import delta_sum, rescore_sample
 from .algorithms.update import Updater, UpdateStats
 from .checkpoint import Checkpoint, Checkpoints, State
 from .config import TrainConfig
@@ -29,7 +30,7 @@ from .optim.factory import make_optimizer
 from .optim.processes import Processes, check_shares, start
 from .policy.model import load_policy
 from .probes import Probes
-from .records import StepRows, loss_columns, record_tables
+from .records import loss_columns, recorded_batch, response_ids, step_tables
 from .rollout.batch import Batch, answer_mask
 from .rollout.evaluation import Evaluator
 from .rollout.sampler import Rollout
@@ -136,15 +137,15 @@ class Trainer:
         with self.optimizer.full_weights():
             self._players.sync()
             seconds_update = clock.lap() - seconds_probes
-            self._rescore(batch, correct, groups, rng)
+            self._rescore(step, batch, correct, groups)
 
-        rows = StepRows(step, rollouts, batch, groups, c.group_size)
         self._skips(step, updates)
-        keep = c.tokens_every and step % c.tokens_every == 0
-        self.seconds["recorder_calls"] += record_tables(
-            self.recorder, rows, updates, self.policy, with_tokens=bool(keep)
-        )
-        sums = rows.steps()
+        recorded = recorded_batch(step, rollouts, batch, groups, c.group_size, self.policy)
+        rows = step_tables(recorded, rollouts, updates, self.policy, tokens_every=c.tokens_every)
+        sums = rows.pop("steps")
+        started = time.perf_counter()
+        write(self.recorder, rows)
+        self.seconds["recorder_calls"] += time.perf_counter() - started
         seconds_record = clock.lap() + seconds_probes
         started = time.perf_counter()
         self.recorder.step(
@@ -161,7 +162,7 @@ class Trainer:
         self.seconds["update"] += seconds_update
         self.seconds["record"] += seconds_record + clock.lap()
         self.next_step = step + 1
-        return self._report(step, sums, delta_sum(batch, torch.tensor(correct)), updates)
+        return self._report(step, sums, batch.delta_sum(torch.tensor(correct)), updates)
 
     def _report(
         self,
@@ -212,17 +213,24 @@ class Trainer:
 
     @torch.inference_mode()
     def _rescore(
-        self, batch: Batch, correct: Sequence[bool], groups: Sequence[int], rng: random.Random
+        self, step: int, batch: Batch, correct: Sequence[bool], groups: Sequence[int]
     ) -> None:
-        """Score a sample of the rollouts under the policy after the step's last update.
+        """Score a sample of the step's rollouts under the policy after the last update.
 
         At loss time old and new policy nearly agree, so only this shows what the step did to the
-        likelihood (Δ of arXiv 2512.04220 v2, Def. 4.1). Only groups with both classes are looked
-        at, whole groups at a time and in random order, correct rollouts before incorrect ones.
+        likelihood (Δ of arXiv 2512.04220 v2, Def. 4.1). All ranks draw the same sample of all
+        rollouts, and each scores its own part of it.
         """
-        share = self.config.rescore_share
-        n = max(1, round(share * len(correct))) if share else 0
-        chosen = rescore_sample(correct, groups, n, rng)
+        c = self.config
+        if c.rescore_share == 0:
+            return
+        ids = response_ids(groups, c.group_size)
+        known = torch.zeros(c.prompts * c.group_size, device=self.processes.device)
+        known[torch.from_numpy(ids)] = torch.tensor(correct, dtype=known.dtype).to(known.device)
+        everywhere = self.processes.sum(known).bool().tolist()
+        group_of = [i // c.group_size for i in range(len(everywhere))]
+        sample = set(rescore_sample(everywhere, group_of, c.rescore_share, step))
+        chosen = [row for row, i in enumerate(ids.tolist()) if i in sample]
         if chosen:
             where = torch.tensor(chosen, device=self.processes.device)
             batch.rescored[chosen] = True

@@ -1,4 +1,4 @@
-"""What a training in transformers' Trainer does on an alarm: save, or save and stop."""
+"""What a training in transformers' Trainer does when an alarm fires: save, or save and stop."""
 
 from __future__ import annotations
 
@@ -6,24 +6,24 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ..alarms.registry import RULES as EVERY_RULE
+from ..alarms.registry import RULES
 from ..core.errors import LldscopeError
 from ..monitor.follow import Monitor
 
 ACTIONS = ("stop", "save")
-RULES = ("lld-decay", "lld-collapse")
+DEFAULT_RULES = ("lld-decay", "lld-collapse")
 
 
-class Alarms:
-    """Follows the run in a thread of rank 0. All ranks do the same: rank 0 tells the others."""
+class AlarmAction:
+    """Follows the run in a thread of rank 0, which broadcasts the alarm: all ranks act alike."""
 
     def __init__(self, trainer: Any, action: str, rules: Sequence[str], every: float) -> None:
         if action not in ACTIONS:
             raise ValueError(f"on_alarm must be one of {', '.join(ACTIONS)}, got {action!r}")
-        if unknown := set(rules) - {rule.id for rule in EVERY_RULE}:
+        if unknown := set(rules) - {rule.id for rule in RULES}:
             raise LldscopeError(
                 f"There is no rule {', '.join(sorted(unknown))}. "
-                "`lldscope rules list` has them all."
+                "`lldscope rules list` lists all of them."
             )
         self._trainer = trainer
         self._action, self._rules, self._every = action, frozenset(rules), every
@@ -38,7 +38,7 @@ class Alarms:
 
     def act(self, control: Any, step: int) -> None:
         """Called on all ranks after a recorded step."""
-        rule = self._told(self._firing())
+        rule = self._broadcast(self._firing())
         if rule is None:
             return
         control.should_save = True
@@ -53,14 +53,14 @@ class Alarms:
             self._monitor.close()
 
     def _firing(self) -> str | None:
-        """A rule whose alarm began since the last call. An alarm that latches counts once."""
+        """A rule whose alarm began since the last call. A latched alarm counts once."""
         if self._monitor is None:
             return None
         _, news = self._monitor.look()
         fired = [a["rule"] for a in news if a["state"] == "firing" and a["rule"] in self._rules]
         return fired[0] if fired else None
 
-    def _told(self, rule: str | None) -> str | None:
+    def _broadcast(self, rule: str | None) -> str | None:
         if self._trainer.accelerator.num_processes == 1:
             return rule
         from accelerate.utils import broadcast_object_list

@@ -31,16 +31,16 @@ class LldscopeCallback(TrainerCallback):
     """A step of the run is an optimizer step that was logged, counted from 0. `**about` goes to
     `lldscope.Recorder`: name, group, config, correct_rule, resume.
 
-    A metric becomes the signal it stands for, with what differs in `estimator`, as an importer
-    would have it; others keep their names. Raises RunExists or LldscopeError at once; afterwards
-    what goes wrong is logged once and never ends the training. Several processes: the main one
-    records.
+    A metric is recorded as the signal that an importer would map it to, with the difference in
+    `estimator`; others keep their names. Raises RunExists or LldscopeError when the training
+    begins; later errors are logged once and never end the training. Of several processes the main
+    one records.
     """
 
     def __init__(self, path: str | Path, **about: Any) -> None:
         self._path, self._about = path, about
         self._recorder: Recorder | None = None
-        self._said = False
+        self._logged = False
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if state.is_world_process_zero and self._recorder is None:
@@ -55,9 +55,11 @@ class LldscopeCallback(TrainerCallback):
         try:
             self._record(self._recorder, max(0, state.global_step - 1), logs)
         except Exception:
-            if not self._said:
-                self._said = True
-                log.exception("lldscope: a log entry is not recorded; training goes on. Said once.")
+            if not self._logged:
+                self._logged = True
+                log.exception(
+                    "lldscope: a log entry is not recorded; training goes on. This is logged once."
+                )
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if self._recorder is not None:
@@ -89,13 +91,13 @@ class LldscopeCallback(TrainerCallback):
 
 
 def _named(names: list[str]) -> list[Meaning]:
-    """What each stands for; of several that mean one signal the first of the importers' table."""
-    meant = {name: meaning(name) for name in names}
+    """What each metric means; of several for one signal only the first of the importers' table."""
+    meanings = {name: meaning(name) for name in names}
     first: dict[str, float] = {}
-    for m in meant.values():
+    for m in meanings.values():
         if m is not None:
             first[m.signal] = min(m.rank, first.get(m.signal, math.inf))
     return [
         m if m is not None and m.rank == first.pop(m.signal, None) else Meaning(name)
-        for name, m in meant.items()
+        for name, m in meanings.items()
     ]

@@ -1,8 +1,8 @@
-"""Watches a TRL trainer at work and records each rollout batch as one step of the run.
+"""Follows a TRL trainer through its own methods and records each rollout batch as one step.
 
-Every method here that takes an `original` stands in for the trainer's method of that kind, calls it
-and passes on what it returns. Whatever goes wrong in recording is logged once, counted, and costs
-the rows of that step, never the training.
+A method here that takes an `original` replaces the trainer's method, calls it and returns what it
+returns. An error in recording is logged once, counted, and costs the rows of that step, never the
+training.
 """
 
 from __future__ import annotations
@@ -15,62 +15,62 @@ import torch
 from torch import Tensor
 
 from ..core.errors import LldscopeError
-from ..recording.guarded import FailOpen
+from ..recording.fail_open import FailOpen
 from .regularizer import Regularizer, Term
-from .rollouts import Inputs, Rollouts, action_mask
-from .samples import Correct, judge
+from .rollouts import Correct, Inputs, Rollouts, Samples, action_mask, rewarded_samples
 from .scoring import is_noisy, ratios, score
 from .trl_step import StepWriter
 
-BATCH, ROWS = "lldscope_batch", "lldscope_rows"  # what a micro-batch tells of where it comes from
+# Added to TRL's inputs: the rollout batch that a micro-batch comes from, and its rows there.
+BATCH, ROWS = "lldscope_batch", "lldscope_rows"
 Method = Callable[..., Any]
 
 
 class Observer:
-    """`correct(prompts, completions, completion_ids, rewards, **columns)` judges the rollouts of
-    this rank; `scorer` is the trainer's own scoring method; `writer` gets each rollout batch when
-    its last update is made."""
+    """`correct(prompts, completions, completion_ids, rewards, **columns)` says which rollouts of
+    this rank are correct; `scorer` is the trainer's own scoring method; `writer` records each
+    rollout batch after its last update."""
 
     def __init__(
         self,
         trainer: Any,
         recorder: Any,
-        guard: FailOpen,
+        fail_open: FailOpen,
         scorer: Method,
         writer: StepWriter,
         correct: Correct,
-        regulariser: Regularizer | None,
+        regularizer: Regularizer | None,
     ) -> None:
         self.trainer, self.recorder = trainer, recorder
-        self._guarded, self._scorer, self._writer = guard, scorer, writer
-        self._correct, self._regulariser = correct, regulariser
+        self._fail_open, self._scorer, self._writer = fail_open, scorer, writer
+        self._correct, self._regularizer = correct, regularizer
         self._noisy = is_noisy(trainer.model)
         self._open: dict[int, Rollouts] = {}
         self._next_step = 0
         self._phase: str | None = None
         self._scores: tuple[Tensor, Tensor | None] | None = None
-        self._samples: tuple[Any, Any, Tensor] | None = None
-        self._latest: Rollouts | None = None  # whose micro-batch was the last
+        self._rewarded: tuple[Any, Any, Tensor] | None = None
+        self._latest: Rollouts | None = None  # the rollout batch of the last micro-batch
         self._grad_norm: Any = None
         self._lr: float | None = None
-        self._sampling = 0.0  # seconds spent on rollouts, inside training steps
+        self._sampling = 0.0  # seconds of rollouts inside training steps
         self._update_started = 0.0
 
     # -- in place of the trainer's methods --------------------------------------------------------
 
     def rewards(self, original: Method, *args: Any, **kwargs: Any) -> Tensor:
-        """`_calculate_rewards`: (N of all ranks, functions), NaN where one has no opinion."""
-        found = original(*args, **kwargs)
+        """`_calculate_rewards`: (N of all ranks, functions), NaN where a function gives none."""
+        per_function: Tensor = original(*args, **kwargs)
         if self._phase == "rollout":
-            self._samples = (args, kwargs, found)
-        return found
+            self._rewarded = (args, kwargs, per_function)
+        return per_function
 
     def rollout(self, original: Method, inputs: Any) -> Inputs:
         """`_generate_and_score_completions`: a new rollout batch, or one for an evaluation."""
         if not self.trainer.model.training:
             return original(inputs)
         started = time.perf_counter()
-        self._phase, self._scores, self._samples = "rollout", None, None
+        self._phase, self._scores, self._rewarded = "rollout", None, None
         try:
             output = original(inputs)
         finally:
@@ -79,18 +79,24 @@ class Observer:
         self._sampling += seconds
         step = self._next_step
         self._next_step += 1
-        with self._guarded("a rollout batch"):
-            self._begin(step, output, seconds)
+        n = output["completion_ids"].size(0)
+        samples = None
+        with self._fail_open("a rollout batch"):
+            samples = self._rewarded_samples(n)
+        all_correct = self._of_all_ranks([None] * n if samples is None else samples.correct)
+        if samples is not None:
+            with self._fail_open("a rollout batch"):
+                self._begin(step, output, samples, all_correct, seconds)
         return output
 
     def scoring(self, original: Method, model: Any, *args: Any, **kwargs: Any) -> Any:
-        """`_get_per_token_logps_and_entropies`: keep what it found. With TRL's fused head the
-        entropies are there anyway, asked for or not."""
-        policys = model is not getattr(self.trainer, "ref_model", None)
-        if self._phase == "rollout" and policys and len(args) < 5:  # else asked for by position
+        """`_get_per_token_logps_and_entropies`: store what it returns. TRL's fused head computes
+        the entropies in any case."""
+        of_policy = model is not getattr(self.trainer, "ref_model", None)
+        if self._phase == "rollout" and of_policy and len(args) < 5:  # the fifth is compute_entropy
             kwargs["compute_entropy"] = True
         result = original(model, *args, **kwargs)
-        if self._phase is not None and policys and self._scores is None:
+        if self._phase is not None and of_policy and self._scores is None:
             self._scores = result[0], result[1]
         return result
 
@@ -104,12 +110,12 @@ class Observer:
         finally:
             self._phase = None
         term = None
-        if self._regulariser is not None:
+        if self._regularizer is not None:
             if self._scores is None:
                 raise LldscopeError(_NO_SCORES)
-            term = self._regulariser(inputs, self._scores[0])
-        with self._guarded("a micro-batch"):
-            self._file(inputs, loss.detach(), term)
+            term = self._regularizer(inputs, self._scores[0])
+        with self._fail_open("a micro-batch"):
+            self._add_micro_batch(inputs, loss.detach(), term)
         self._scores = None
         return loss if term is None else loss + term.loss
 
@@ -128,22 +134,22 @@ class Observer:
             self._grad_norm = norm
         return norm
 
-    # -- what the trainer's callbacks tell --------------------------------------------------------
+    # -- called by the trainer's callbacks --------------------------------------------------------
 
     def begin_training(self) -> None:
-        """Steps go on where a checkpoint left them: micro-batches done / those of a batch."""
+        """After a checkpoint the next step is micro-batches done / those of a rollout batch."""
         done = self.trainer.state.global_step * self.trainer.args.gradient_accumulation_steps
         self._next_step = done // self._every
 
     def before_update(self, optimizer: Any) -> None:
-        with self._guarded("an update"):
+        with self._fail_open("an update"):
             self._lr = float(optimizer.param_groups[0]["lr"])
             self._update_started = time.perf_counter()
 
     def updated(self) -> None:
-        if self._regulariser is not None:
-            self._regulariser.next_update()
-        with self._guarded("an update"):
+        if self._regularizer is not None:
+            self._regularizer.next_update()
+        with self._fail_open("an update"):
             if self._latest is not None:
                 self._latest.seconds_update += time.perf_counter() - self._update_started
             norm = None if self._grad_norm is None else float(self._grad_norm)
@@ -153,7 +159,7 @@ class Observer:
             self._grad_norm = None
 
     def step_end(self) -> int | None:
-        """After an update: record the rollout batches that no later one will use. Returns the
+        """After an update: record the rollout batches that no later update will use. Returns the
         latest step recorded."""
         newest = max(self._open, default=-1)
         done = [s for s, r in self._open.items() if r.n_micro_batches >= self._every or s < newest]
@@ -181,21 +187,35 @@ class Observer:
 
     @property
     def _elsewhere(self) -> float:
-        """Seconds so far that are none of the updates'."""
-        return self._sampling + self._guarded.seconds
+        """Seconds so far of rollouts and recording, which do not count as update time."""
+        return self._sampling + self._fail_open.seconds
 
     @property
     def _every(self) -> int:
         """Micro-batches that one rollout batch serves."""
         return int(self.trainer.args.steps_per_generation * self.trainer.num_iterations)
 
-    def _begin(self, step: int, output: Inputs, seconds: float) -> None:
-        n = output["completion_ids"].size(0)
-        if self._samples is None:
+    def _rewarded_samples(self, n: int) -> Samples:
+        if self._rewarded is None:
             raise LldscopeError("TRL did not call _calculate_rewards for these rollouts")
-        samples = judge(self.trainer, *self._samples, n, self._correct)
+        return rewarded_samples(self.trainer, *self._rewarded, n, self._correct)
+
+    def _of_all_ranks(self, correct: list[bool | None]) -> list[bool | None]:
+        """Called on every rank, also on one where recording failed: ranks wait for each other."""
+        codes = torch.tensor([-1 if c is None else int(c) for c in correct])
+        everywhere = self.trainer.accelerator.gather(codes.to(self.trainer.accelerator.device))
+        return [None if c < 0 else bool(c) for c in everywhere.tolist()]
+
+    def _begin(
+        self,
+        step: int,
+        output: Inputs,
+        samples: Samples,
+        all_correct: list[bool | None],
+        seconds: float,
+    ) -> None:
         rollouts = Rollouts(
-            dict(output), step, self.trainer.state.global_step, samples,
+            dict(output), step, self.trainer.state.global_step, samples, all_correct,
             self.trainer.num_generations,
         )  # fmt: skip
         rollouts.seconds_rollout = seconds
@@ -206,11 +226,11 @@ class Observer:
         elif old is not None:
             rollouts.set_old(old, self._scores[1] if self._scores is not None else None)
         device = output["completion_ids"].device
-        output[ROWS] = torch.arange(n, device=device)
+        output[ROWS] = torch.arange(len(rollouts.mask), device=device)
         output[BATCH] = torch.tensor(step, device=device)
         self._open[step] = rollouts
 
-    def _file(self, inputs: Inputs, loss: Tensor, term: Term | None) -> None:
+    def _add_micro_batch(self, inputs: Inputs, loss: Tensor, term: Term | None) -> None:
         if BATCH not in inputs or int(inputs[BATCH]) not in self._open:
             return
         if self._scores is None:
@@ -220,7 +240,7 @@ class Observer:
         new, entropy = self._scores[0].detach(), self._scores[1]
         if self._noisy and not rollouts.has_old.all():
             raise LldscopeError("π_old was not measured")
-        update = rollouts.file(rows, new, None if entropy is None else entropy.detach())
+        update = rollouts.add_micro_batch(rows, new, None if entropy is None else entropy.detach())
         update.window = self.trainer.current_gradient_accumulation_steps
         mask = action_mask(inputs)
         used = inputs.get("old_per_token_logps")
@@ -233,22 +253,22 @@ class Observer:
         if inputs.get("ref_per_token_logps") is not None:
             gap = (inputs["ref_per_token_logps"] - new)[mask].double()
             update.kl_sums.append((gap.exp() - gap - 1).sum())
-        if self._loss_is_the_policys:
+        if self._loss_is_policy_loss:
             update.losses.append(loss)
         if term is not None:
             update.llds.append(term.unweighted.detach())
-            rollouts.file_llds(rows, term.gate, term.penalty)
+            rollouts.add_llds(rows, term.gate, term.penalty)
 
     @property
-    def _loss_is_the_policys(self) -> bool:
-        """TRL returns one number: with a KL, an entropy bonus or a router loss in it, it is not the
-        policy loss."""
+    def _loss_is_policy_loss(self) -> bool:
+        """TRL returns one number: the policy loss, unless it has a KL, an entropy bonus or a router
+        loss in it."""
         t = self.trainer
-        more = (getattr(t, "_entropy_bonus_enabled", False), getattr(t, "aux_loss_enabled", False))
-        return t.beta == 0 and not any(more)
+        added = ("_entropy_bonus_enabled", "aux_loss_enabled")
+        return t.beta == 0 and not any(getattr(t, name, False) for name in added)
 
 
 _NO_SCORES = (
     "TRL's loss did not score its tokens by _get_per_token_logps_and_entropies (a Liger loss, or a "
-    "subclass of its own?), so there are no log-probabilities to work with."
+    "subclass with its own loss?), so there are no log-probabilities to record."
 )

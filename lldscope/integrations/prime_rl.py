@@ -1,9 +1,9 @@
-"""LLDS in prime-rl's trainer, as its custom loss: docs/integrations.md has the lines of TOML.
+"""LLDS in prime-rl's trainer, as its custom loss: docs/integrations.md has the TOML.
 
-prime-rl has no pass of its own for π_old: it is whoever sampled (`inference_logprobs`), so the
-engine's rounding and the policy's staleness are in every drop; a dead band keeps the gates from
-opening on the former. A loss is a sum over one sequence; prime-rl divides by the tokens of all, so
-N is those, as in the paper's reference code.
+prime-rl does not measure π_old: its place is taken by the policy that sampled
+(`inference_logprobs`), so the engine's rounding and the policy's staleness are in every drop; a
+dead band keeps rounding from opening the gates. A loss is a sum over one sequence, which prime-rl
+divides by the tokens of all sequences: N is their number, as in the paper's reference code.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""LLDS in TRL's loss: λ·L_LLDS of `lldscope.losses.llds`, normalised over one whole update.
+"""LLDS in TRL's loss: λ·L_LLDS of `lldscope.losses.llds`, normalized over a whole update.
 
-The mean over the preserving set is one over all micro-batches of an optimizer update and all ranks
-(arXiv 2512.04220 v2, Eq. 4 and 6). TRL adds the micro-batches' losses up as they are, and the
-gradients of the ranks are averaged: a micro-batch's share is Σ penalty / N · ranks, with N counted
-before the update's first backward pass.
+The mean is one over the preserving set of all micro-batches of an optimizer update and all ranks
+(arXiv 2512.04220 v2, Eq. 4 and 6). TRL sums the micro-batches' losses, and the gradients of the
+ranks are averaged: a micro-batch's share is Σ penalty / N · ranks, with N counted before the
+update's first backward pass.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Term:
 
 
 class Regularizer:
-    """Adds the term for each micro-batch; `next_update` after every step of the optimizer."""
+    """Computes the term of each micro-batch; `next_update` follows every optimizer step."""
 
     def __init__(self, trainer: Any, gate: str, coefficient: float) -> None:
         if gate not in GATES:
@@ -47,8 +47,8 @@ class Regularizer:
                 f"(gradient_accumulation_steps={args.gradient_accumulation_steps}, "
                 f"steps_per_generation={args.steps_per_generation}, "
                 f"num_iterations={trainer.num_iterations}), so old and new policy are the same "
-                "when the loss is computed, and every gate is shut. Raise steps_per_generation or "
-                "num_iterations, so that a rollout batch serves several steps."
+                "when the loss is computed, and every gate is closed. Raise steps_per_generation "
+                "or num_iterations, so that a rollout batch serves several steps."
             )
 
     @property
@@ -77,14 +77,14 @@ class Regularizer:
             return self._count
         t = self._trainer
         window = t.current_gradient_accumulation_steps
-        held = t.args.steps_per_generation
+        buffered = t.args.steps_per_generation
         if t._step % self._every + window <= self._every:
-            parts = [t._buffered_inputs[(t._step + j) % held] for j in range(window)]
+            parts = [t._buffered_inputs[(t._step + j) % buffered] for j in range(window)]
             self._count = self._preserved(parts)
             return self._count
-        # The update goes on with a rollout batch that is not made yet: N is estimated from the
-        # batch at hand, as TRL's own normalisers are (`num_items_in_batch` in its loss).
-        return self._preserved(t._buffered_inputs) * (window / held)
+        # The update continues with a rollout batch that is not sampled yet: N is estimated from
+        # the current one, as TRL's own normalizers are (`num_items_in_batch` in its loss).
+        return self._preserved(t._buffered_inputs) * (window / buffered)
 
     def _preserved(self, parts: list[Inputs]) -> Tensor:
         counts = [self._llds(part, part["old_per_token_logps"]).count for part in parts]

@@ -1,33 +1,91 @@
-"""One rollout batch of TRL on this rank: its tokens, and what the updates did with them.
+"""One rollout batch of TRL on this rank: its samples and tokens, and what the updates made of it.
 
-Rows are in the order of the prompts, before TRL shuffles them; a micro-batch says by row numbers
-which of them it has. Shapes: N rollouts, T completion positions.
+Rows are in the order of the prompts, before TRL shuffles them; a micro-batch names its rows by
+number. Shapes: N rollouts, T completion positions.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from .samples import Samples
+from ..core.errors import LldscopeError
 
 Inputs = dict[str, Any]
+Correct = Callable[..., list[bool | None]]
+
+
+@dataclass(frozen=True)
+class Samples:
+    """What TRL passed to the reward functions, and what they returned: N of each, of this rank.
+
+    rewards: the total, Σ weight · reward over the functions that gave one; NaN where none did.
+    first: number of row 0 among the rows of all ranks.
+    """
+
+    examples: list[dict[str, Any]]
+    completions: list[Any]
+    completion_ids: list[list[int]]
+    rewards: list[float]
+    correct: list[bool | None]
+    first: int
+
+
+def rewarded_samples(
+    trainer: Any,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    per_function: Tensor,
+    n: int,
+    correct: Correct,
+) -> Samples:
+    """The samples behind the `n` rows of a rollout batch, their total rewards and correctness.
+
+    args, kwargs: of the trainer's `_calculate_rewards`; per_function (rows of all ranks, functions)
+    what it returned. Raises LldscopeError where the rows are not those that were rewarded.
+    """
+    names = ("inputs", "prompts", "completions", "completion_ids_list")
+    passed = dict(zip(names, args, strict=False)) | kwargs
+    examples = passed["inputs"]
+    if len(examples) != n:
+        raise LldscopeError(f"{len(examples)} rollouts were rewarded, and {n} are trained on")
+    total = (per_function * trainer.reward_weights.to(per_function.device)).nansum(1).double()
+    total[per_function.isnan().all(1)] = torch.nan
+    first = trainer.accelerator.process_index * n
+    rewards = total[first : first + n].tolist()
+    columns = {
+        name: [example.get(name) for example in examples]
+        for name in examples[0]
+        if name not in ("prompt", "completion", "completion_ids")
+    }
+    verdicts = correct(
+        prompts=passed["prompts"], completions=passed["completions"],
+        completion_ids=passed["completion_ids_list"], rewards=rewards, **columns,
+    )  # fmt: skip
+    if len(verdicts) != n:
+        raise LldscopeError(f"correct= gave {len(verdicts)} answers for {n} rollouts")
+    return Samples(
+        examples, passed["completions"], passed["completion_ids_list"], rewards,
+        [None if c is None else bool(c) for c in verdicts], first,
+    )  # fmt: skip
 
 
 @dataclass
 class Update:
-    """What one optimizer update saw of a rollout batch, on this rank."""
+    """What one optimizer update saw of a rollout batch, on this rank. Losses are those of its
+    micro-batches; `window` counts these, those of other rollout batches included."""
 
     losses: list[Tensor] = field(default_factory=list)
     kl_sums: list[Tensor] = field(default_factory=list)
     llds: list[Tensor] = field(default_factory=list)
     ratios: list[Tensor] = field(default_factory=list)
     clipped: list[Tensor] = field(default_factory=list)
-    window: int = 1  # micro-batches of the update, those of other rollout batches included
+    window: int = 1
     grad_norm: float | None = None
     skipped: bool = False
     lr: float | None = None
@@ -37,27 +95,42 @@ class Update:
         return sum(len(r) for r in self.ratios)
 
     def mean(self, shares: list[Tensor]) -> float | None:
-        """The update's value of a loss of which each micro-batch gave its share of the whole; None
-        if it was not computed."""
+        """The update's value of a loss of which each micro-batch computed its share; None if none
+        did."""
         if not shares:
             return None
         return float(torch.stack(shares).double().sum()) * self.window / len(shares)
 
+    def kl(self) -> float | None:
+        """Mean k3 estimate per token; None without a reference."""
+        if not self.kl_sums:
+            return None
+        return float(torch.stack(self.kl_sums).double().sum()) / max(1, self.n_tokens)
+
 
 class Rollouts:
-    """A rollout batch from its generation to the re-score after the last update on it."""
+    """A rollout batch from its generation to the re-score after the last update on it.
+
+    all_correct: whether each rollout of all ranks is correct, in the order of the ranks.
+    """
 
     def __init__(
-        self, inputs: Inputs, step: int, policy_version: int, samples: Samples, group_size: int
+        self,
+        inputs: Inputs,
+        step: int,
+        policy_version: int,
+        samples: Samples,
+        all_correct: list[bool | None],
+        group_size: int,
     ) -> None:
         self.inputs = inputs
         self.step, self.policy_version = step, policy_version
-        self.samples, self.group_size = samples, group_size
+        self.samples, self.all_correct, self.group_size = samples, all_correct, group_size
         self.mask = action_mask(inputs)
-        like = torch.zeros(self.mask.shape, dtype=torch.float32, device=self.mask.device)
-        rows = torch.zeros(len(self.mask), dtype=torch.bool, device=self.mask.device)
-        self.old, self.entropy, self.inner = like.clone(), like.clone(), like.clone()
-        self.has_old, self.has_inner, self.has_post = rows.clone(), rows.clone(), rows.clone()
+        zeros = torch.zeros(self.mask.shape, dtype=torch.float32, device=self.mask.device)
+        no_rows = torch.zeros(len(self.mask), dtype=torch.bool, device=self.mask.device)
+        self.old, self.entropy, self.inner = zeros.clone(), zeros.clone(), zeros.clone()
+        self.has_old, self.has_inner, self.has_post = (no_rows.clone() for _ in range(3))
         self.post: Tensor | None = None
         self.llds_gate: Tensor | None = None
         self.llds_penalty: Tensor | None = None
@@ -73,13 +146,13 @@ class Rollouts:
         self.entropy = torch.full_like(self.old, math.nan) if entropy is None else entropy.float()
 
     def set_post(self, rows: Tensor, logps: Tensor) -> None:
-        """What the rows are worth after the last update; the others keep Δ unmeasured."""
+        """Log-probabilities of the rows after the last update; Δ of the others is not measured."""
         self.post = torch.zeros_like(self.old)
         self.post[rows] = logps.detach().float()
         self.has_post[rows] = True
 
-    def file(self, rows: Tensor, logps: Tensor, entropy: Tensor | None) -> Update:
-        """What a micro-batch's loss was computed from; the update under way."""
+    def add_micro_batch(self, rows: Tensor, logps: Tensor, entropy: Tensor | None) -> Update:
+        """Store what a micro-batch's loss was computed from; returns the update in progress."""
         self.inner[rows] = logps.float()
         self.has_inner[rows] = True
         if not self.updates and not self.has_old[rows].any():
@@ -91,7 +164,7 @@ class Rollouts:
         self.open_update = self.open_update or Update()
         return self.open_update
 
-    def file_llds(self, rows: Tensor, gate: Tensor, penalty: Tensor) -> None:
+    def add_llds(self, rows: Tensor, gate: Tensor, penalty: Tensor) -> None:
         if self.llds_gate is None or self.llds_penalty is None:
             self.llds_gate = torch.zeros_like(self.mask)
             self.llds_penalty = torch.zeros_like(self.old)

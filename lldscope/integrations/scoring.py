@@ -1,5 +1,4 @@
-"""TRL's own scoring of a rollout batch, without touching the training's random numbers; and the
-importance ratios of its loss."""
+"""TRL's scoring of a rollout batch, with no effect on its random numbers; its loss's ratios."""
 
 from __future__ import annotations
 
@@ -23,34 +22,34 @@ CLIPPED_BELOW_AND_ABOVE = ("grpo", "bnpo", "dr_grpo", "dapo", "luspo")
 def score(
     method: Callable[..., Any], trainer: Any, inputs: Inputs, rows: Tensor | None = None
 ) -> tuple[Tensor, Tensor | None]:
-    """(log-probabilities, entropies) of the completions under the weights of now, (N, T), nats,
-    temperature included as in TRL's loss. `method` is `_get_per_token_logps_and_entropies`; `rows`
-    (n,) scores only those, which `inputs` with images do not allow.
+    """(log-probabilities, entropies) of the completions under the present weights, (N, T), nats,
+    temperature included as in TRL's loss.
 
-    In evaluation mode, which draws no random numbers; every rank makes the same number of forward
-    passes, so that sharded weights can be gathered.
+    method: `_get_per_token_logps_and_entropies`. rows (n,): score these rows alone, which `inputs`
+    with images do not allow; as many on every rank, so that sharded weights can be gathered. The
+    model is in evaluation mode, which draws no random numbers.
     """
     ids = torch.cat([inputs["prompt_ids"], inputs["completion_ids"]], dim=1)
     attention = torch.cat([inputs["prompt_mask"], inputs["completion_mask"]], dim=1)
     if rows is not None:
         ids, attention = ids[rows], attention[rows]
-    more = {name: inputs[name] for name in MULTIMODAL if inputs.get(name) is not None}
+    images = {name: inputs[name] for name in MULTIMODAL if inputs.get(name) is not None}
     with torch.no_grad(), evaluation_mode(trainer.model):
         logps, entropies, *_ = method(
             trainer.model, ids, attention, inputs["completion_ids"].size(1),
-            batch_size=trainer.args.per_device_train_batch_size, compute_entropy=True, **more,
+            batch_size=trainer.args.per_device_train_batch_size, compute_entropy=True, **images,
         )  # fmt: skip
     return logps, entropies
 
 
 def has_images(inputs: Inputs) -> bool:
-    """What belongs to images is not one entry per row, so rows cannot be picked."""
+    """Image inputs do not have one entry per row, so rows cannot be selected."""
     return any(inputs.get(name) is not None for name in MULTIMODAL)
 
 
 @contextmanager
 def evaluation_mode(model: nn.Module) -> Iterator[None]:
-    """Each module as in evaluation, and afterwards as it was: some may be frozen that way."""
+    """Evaluation mode for all modules, and afterwards each as it was: some may be frozen so."""
     training = [m for m in model.modules() if m.training]
     try:
         for module in training:

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 from skyrl.train.utils.callbacks import TrainingCallback
 
-from ..recording.batch import Batch, array, padded
+from ..recording.batch import Batch, array, numbered, padded, reaches
 from ..recording.columns import record
-from ..recording.guarded import FailOpen
+from ..recording.fail_open import FailOpen
 from ..recording.recorder import Recorder
 
 FORWARD = ("sequences", "attention_mask", "rollout_expert_indices", "pixel_values",
@@ -24,12 +24,14 @@ FORWARD = ("sequences", "attention_mask", "rollout_expert_indices", "pixel_value
 
 
 class LldscopeCallback(TrainingCallback):
-    """`correct`: the least total reward of a correct response. tokens_every: steps between samples
-    of texts and tokens; 0 is never. `**about` goes to `lldscope.Recorder`: name, group, config.
+    """Records a training in the run directory `path`.
 
-    Raises RunExists or LldscopeError when the training begins; afterwards what goes wrong is logged
-    once and never ends the training. A training that goes on from a checkpoint goes on with its
-    run. A training that fails is closed as `stopped`, when its process ends.
+    correct: the least total reward of a correct response. tokens_every: steps between samples of
+    texts and tokens; 0 is never. `**about` goes to `lldscope.Recorder`: name, group, config.
+
+    Raises RunExists or LldscopeError when the training begins; later errors are logged once and
+    never end the training. A training resumed from a checkpoint resumes its run. A training that
+    fails is closed as `stopped` when its process ends.
     """
 
     def __init__(
@@ -38,30 +40,29 @@ class LldscopeCallback(TrainingCallback):
         self._path, self._correct, self._tokens_every = Path(path), correct, tokens_every
         self._about = about
         self._recorder: Any = None
-        self._given: tuple[np.ndarray, list[Any]] | None = None
+        self._rewards: tuple[np.ndarray, list[Any]] | None = None
 
     def on_train_start(self, trainer: Any, callback_input: Any, control: Any) -> None:
-        going_on = callback_input.global_step > 0 and (self._path / "run.json").exists()
+        resume = callback_input.global_step > 0 and (self._path / "run.json").exists()
         about: dict[str, Any] = {
-            "trainer": "skyrl", "resume": going_on,
+            "trainer": "skyrl", "resume": resume,
             "correct_rule": f"total reward at least {self._correct:g}",
         }  # fmt: skip
         self._recorder = Recorder(self._path, **(about | self._about))
-        self._guard = FailOpen(self._recorder, "skyrl")
+        self._fail_open = FailOpen(self._recorder, "skyrl")
         original = trainer.fwd_logprobs_values_reward
 
         def scored(batch: Any) -> Any:
-            with self._guard("rewards"):  # SkyRL removes both before the callback
-                self._given = array(batch["rewards"]).sum(1), list(batch.metadata["uids"])
+            with self._fail_open("rewards"):  # SkyRL removes both before the callback
+                self._rewards = array(batch["rewards"]).sum(1), list(batch.metadata["uids"])
             return original(batch)
 
         trainer.fwd_logprobs_values_reward = scored
 
     def on_step_end(self, trainer: Any, callback_input: Any, control: Any) -> None:
         step = callback_input.global_step - 1  # SkyRL counts from 1
-        with self._guard("a step"):
+        with self._fail_open("a step"):
             batch = self._batch(trainer, callback_input.batch, step)
-            every = self._tokens_every
             norm = (callback_input.metrics or {}).get("grad_norm")
             if norm is not None:
                 self._recorder.scalars(
@@ -69,20 +70,20 @@ class LldscopeCallback(TrainingCallback):
                     estimator="SkyRL: mean over the step's updates",
                 )  # fmt: skip
             record(
-                self._recorder, batch, with_tokens=bool(every) and step % every == 0,
-                seconds_record=self._guard.take(),
+                self._recorder, batch, tokens_every=self._tokens_every,
+                seconds_record=self._fail_open.take,
             )  # fmt: skip
 
     def on_train_end(self, trainer: Any, callback_input: Any, control: Any) -> None:
         self._recorder.close()
 
     def _batch(self, trainer: Any, data: Any, step: int) -> Batch:
-        """What belongs to the responses is aligned at the right in SkyRL: row i is True in
-        `response_mask` where it has something."""
-        if self._given is None:
+        """SkyRL aligns responses, and what was measured of them, at the right; `response_mask` is
+        True where a row has a token."""
+        if self._rewards is None:
             raise ValueError("SkyRL did not call fwd_logprobs_values_reward for this batch")
-        rewards, uids = self._given
-        self._given = None
+        rewards, uids = self._rewards
+        self._rewards = None
         n = len(data["sequences"]) - data.metadata.get("pad_size", 0)
         real = array(data["response_mask"])[:n].astype(bool)
 
@@ -99,15 +100,14 @@ class LldscopeCallback(TrainingCallback):
         post = None
         if data.get("action_log_probs") is not None:
             post = aligned(array(self._post(trainer, data)))
-        number = {uid: k for k, uid in enumerate(dict.fromkeys(uids[:n]))}
         return Batch(
             step=step,
             mask=own,
             prompt_ids=[x[: len(x) - k] for x, k in zip(ids, lengths, strict=True)],
             completion_ids=[x[len(x) - k :] for x, k in zip(ids, lengths, strict=True)],
             rewards=rewards[:n],
-            correct=[None if r != r else bool(r >= self._correct) for r in rewards[:n]],
-            group_ids=np.array([number[uid] for uid in uids[:n]]),
+            correct=reaches(rewards[:n], self._correct),
+            group_ids=numbered(uids[:n]),
             advantages=left("advantages"),
             old=left("action_log_probs"),
             post=post,
@@ -117,11 +117,11 @@ class LldscopeCallback(TrainingCallback):
         )
 
     def _post(self, trainer: Any, data: Any) -> Any:
-        """Log-probabilities under the weights of now, as `fwd_logprobs_values_reward` has them."""
-        given = data.select(
+        """Log-probabilities under the present weights, as `fwd_logprobs_values_reward` has them."""
+        inputs = data.select(
             keys=[k for k in FORWARD if data.get(k) is not None], metadata_keys=["response_length"]
         )
         return trainer._execute_forward_pass(
-            "policy", given, key="logprobs",
+            "policy", inputs, key="logprobs",
             mini_batch_boundaries=data.metadata.get("policy_mini_batch_boundaries"),
         )  # fmt: skip

@@ -4,9 +4,9 @@
 
     recorder = instrument(trainer, "runs/mine")
 
-The trainer's methods are replaced on this one object, so a subclass of your own works, too. A step
-of the run is one rollout batch, however many micro-batches and optimizer steps TRL makes of it. The
-numbers of the training stay what they are to the last bit, unless `llds` adds its loss.
+Methods are replaced on this one object, so a subclass of your own works, too. A step of the run is
+one rollout batch, however many micro-batches and optimizer steps TRL makes of it. Recording changes
+no bit of the training, unless `llds` adds its loss.
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ from typing import Any
 from transformers import TrainerCallback
 
 from ..core.errors import LldscopeError
-from ..recording.guarded import FailOpen
+from ..recording.batch import reaches
+from ..recording.fail_open import FailOpen
 from ..recording.recorder import Recorder
-from .alarms import RULES, Alarms
+from .alarms import DEFAULT_RULES, AlarmAction
 from .observer import Observer
 from .regularizer import Regularizer
 from .trl_step import StepWriter
@@ -54,71 +55,73 @@ def instrument(
     llds: str | None = None,
     llds_coefficient: float = 0.2,
     on_alarm: str | None = None,
-    alarms: Sequence[str] = RULES,
+    alarms: Sequence[str] = DEFAULT_RULES,
     look_every: float = 5.0,
 ) -> Recorder:
     """Record what `trainer` does from now on in the run directory `path`; returns the recorder.
 
-    trainer: a `trl.GRPOTrainer`, or a subclass that keeps its seams. In a run of several processes
-    every process calls this.
+    trainer: a `trl.GRPOTrainer`, or a subclass that keeps the methods which are replaced. With
+    several processes, every process calls this.
     correct: a response is correct if its total reward (Σ weight · reward) is at least this number;
     or a function like a reward function, called with `prompts`, `completions`, `completion_ids`,
     `rewards` (the totals) and the columns of the data set, that returns a bool (or None: unknown)
     for each.
-    resume: go on with the run in `path` as a new attempt; needed with `resume_from_checkpoint`.
+    resume: continue the run in `path` as a new attempt; needed with `resume_from_checkpoint`.
     tokens_every: steps between samples of texts and tokens; 0 is never.
-    rescore_share: share of the rollouts in which Δ is measured, groups with correct and incorrect
-    responses first; 0 measures no Δ.
+    rescore_share: share of the rollouts of all ranks in which Δ is measured: whole groups with
+    correct and incorrect responses, one at least; 1 measures every rollout, 0 none.
     llds, llds_coefficient: add λ·L_LLDS (arXiv 2512.04220 v2, Eq. 6) with the gate "action",
     "response" or "token" to TRL's loss. Old log-probabilities are TRL's own, with its temperature.
     on_alarm: "save" a checkpoint when one of the rules `alarms` fires, or save and "stop";
-    look_every: seconds between looks at the run, in a thread.
+    look_every: seconds between reads of the run, in a thread.
 
     Δ is measured after the last optimizer step that used a rollout batch, by one forward pass over
-    that share of its rollouts in evaluation mode. With dropout, π_old is measured that way, too:
-    one more pass over all. The recorder is closed when `trainer.train()` ends, however it ends.
+    the sampled rollouts in evaluation mode. With dropout, π_old is measured that way, too: one more
+    pass over all rollouts. The recorder is closed when `trainer.train()` ends, however it ends.
 
-    Raises LldscopeError where the trainer lacks a seam, or `llds` could not act; RunExists for a
-    run in `path` without `resume`; ValueError for a wrong argument. After that, nothing here ends
-    the training, except what `llds` adds to the loss.
+    Raises LldscopeError where the trainer lacks a method or attribute that recording needs, or
+    `llds` would have no effect; RunExists for a run in `path` without `resume`; ValueError for a
+    wrong argument. After that, recording never ends the training; `llds` is part of its loss.
     """
     if not 0 <= rescore_share <= 1:
         raise ValueError(f"rescore_share must be from 0 to 1, got {rescore_share}")
     _check(trainer, llds is not None)
-    regulariser = Regularizer(trainer, llds, llds_coefficient) if llds is not None else None
-    guard = None if on_alarm is None else Alarms(trainer, on_alarm, alarms, look_every)
-    judge, rule = _judge(correct)
+    regularizer = Regularizer(trainer, llds, llds_coefficient) if llds is not None else None
+    action = None if on_alarm is None else AlarmAction(trainer, on_alarm, alarms, look_every)
+    is_correct, rule = _correct_rule(correct)
     recorder = _open_recorder(
         trainer, path, name=name, group=group, resume=resume, correct_rule=rule,
         config=_config(trainer, llds, llds_coefficient),
     )  # fmt: skip
-    watched, scorer = FailOpen(recorder, "trl"), trainer._get_per_token_logps_and_entropies
+    fail_open, scorer = FailOpen(recorder, "trl"), trainer._get_per_token_logps_and_entropies
     writer = StepWriter(
-        trainer, recorder, watched, scorer, rescore_share=rescore_share, tokens_every=tokens_every
+        trainer, recorder, fail_open, scorer, rescore_share=rescore_share, tokens_every=tokens_every
     )
-    observer = Observer(trainer, recorder, watched, scorer, writer, judge, regulariser)
+    observer = Observer(trainer, recorder, fail_open, scorer, writer, is_correct, regularizer)
     _replace(trainer, "_calculate_rewards", observer.rewards)
     _replace(trainer, "_generate_and_score_completions", observer.rollout)
     _replace(trainer, "_get_per_token_logps_and_entropies", observer.scoring)
     _replace(trainer, "_compute_loss", observer.loss)
     _replace(trainer, "training_step", observer.training_step)
     _replace(trainer.accelerator, "clip_grad_norm_", observer.clipping)
-    _replace(trainer, "train", functools.partial(_train, recorder, guard))
-    trainer.add_callback(_Events(observer, recorder, guard))
+    _replace(trainer, "train", functools.partial(_train, recorder, action))
+    trainer.add_callback(_Events(observer, recorder, action))
     trainer.lldscope_recorder = recorder
     return recorder
 
 
 class _Events(TrainerCallback):
-    """Passes on what the trainer says of itself."""
+    """The trainer's events, for the observer and for the action on an alarm."""
 
-    def __init__(self, observer: Observer, recorder: Recorder, guard: Alarms | None) -> None:
-        self._observer, self._recorder, self._guard = observer, recorder, guard
+    def __init__(
+        self, observer: Observer, recorder: Recorder, alarm_action: AlarmAction | None
+    ) -> None:
+        self._observer, self._recorder, self._action = observer, recorder, alarm_action
 
     def on_train_begin(self, *args: Any, **kwargs: Any) -> None:
         self._observer.begin_training()
-        if self._guard is not None:
-            self._guard.begin(self._recorder)
+        if self._action is not None:
+            self._action.begin(self._recorder)
 
     def on_pre_optimizer_step(self, *args: Any, **kwargs: Any) -> None:
         self._observer.before_update(kwargs.get("optimizer"))
@@ -128,10 +131,10 @@ class _Events(TrainerCallback):
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         step = self._observer.step_end()
-        if step is not None and self._guard is not None:
-            self._guard.act(control, step)
+        if step is not None and self._action is not None:
+            self._action.act(control, step)
         if control.should_save:
-            self._recorder.flush()  # a run that goes on from the checkpoint must find these steps
+            self._recorder.flush()  # a run resumed from the checkpoint continues after these steps
 
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if self._recorder.rank == 0:
@@ -148,21 +151,21 @@ class _Events(TrainerCallback):
 
 def _train(
     recorder: Recorder,
-    guard: Alarms | None,
+    action: AlarmAction | None,
     original: Callable[..., Any],
     *args: Any,
     **kwargs: Any,
 ) -> Any:
-    """`trainer.train`, and how the run ended."""
+    """`trainer.train`; closes the recorder with how the training ended."""
     try:
         with recorder:
             result = original(*args, **kwargs)
-            if guard is not None and guard.stopped is not None:
-                recorder.close("stopped", guard.stopped)
+            if action is not None and action.stopped is not None:
+                recorder.close("stopped", action.stopped)
             return result
     finally:
-        if guard is not None:
-            guard.end()
+        if action is not None:
+            action.end()
 
 
 def _replace(owner: Any, name: str, method: Callable[..., Any]) -> None:
@@ -177,7 +180,7 @@ def _replace(owner: Any, name: str, method: Callable[..., Any]) -> None:
 
 
 def _check(trainer: Any, with_llds: bool) -> None:
-    """Say now what is missing, rather than in the middle of the training."""
+    """Raise LldscopeError for what is missing, before the training begins."""
     import trl
 
     made_of = type(trainer).__mro__
@@ -205,44 +208,40 @@ def _check(trainer: Any, with_llds: bool) -> None:
         )
 
 
-def _judge(correct: Correct) -> tuple[Callable[..., list[bool | None]], str]:
-    """What tells correct responses, and how to say it."""
+def _correct_rule(correct: Correct) -> tuple[Callable[..., list[bool | None]], str]:
+    """The function that says which responses are correct, and its description for the run."""
     if callable(correct):
         return correct, f"the function {getattr(correct, '__name__', type(correct).__name__)}"
     least = float(correct)
-
-    def reaches(rewards: list[float], **_: Any) -> list[bool | None]:
-        return [None if r != r else r >= least for r in rewards]
-
-    return reaches, f"total reward at least {least:g}"
+    return lambda rewards, **_: reaches(rewards, least), f"total reward at least {least:g}"
 
 
 def _open_recorder(trainer: Any, path: str | Path, **given: Any) -> Recorder:
-    """Rank 0 begins the attempt; the others take its number, or its error, from it."""
+    """Rank 0 starts the attempt and broadcasts its number, or its error, to the others."""
     import trl
 
     rank, size = trainer.accelerator.process_index, trainer.accelerator.num_processes
-    about = given | {"trainer": f"trl {trl.__version__}", "rank": rank, "world_size": size}
+    settings = given | {"trainer": f"trl {trl.__version__}", "rank": rank, "world_size": size}
     if size == 1:
-        return Recorder(path, **about)
+        return Recorder(path, **settings)
     from accelerate.utils import broadcast_object_list
 
     recorder, error = None, None
     if rank == 0:
         try:
-            recorder = Recorder(path, **about)
+            recorder = Recorder(path, **settings)
         except LldscopeError as raised:
             error = raised
-    told = broadcast_object_list([recorder and recorder.attempt, error and str(error)])
+    attempt, message = broadcast_object_list([recorder and recorder.attempt, error and str(error)])
     if error is not None:
         raise error
-    if told[1] is not None:
-        raise LldscopeError(told[1])
-    return recorder or Recorder(path, **about, attempt=told[0])
+    if message is not None:
+        raise LldscopeError(message)
+    return recorder or Recorder(path, **settings, attempt=attempt)
 
 
 def _config(trainer: Any, llds: str | None, coefficient: float) -> dict[str, Any]:
-    """TRL's arguments (which hide tokens by themselves), the model, and what we add."""
+    """TRL's arguments (whose JSON leaves out access tokens), the model, and LLDS."""
     return {
         **json.loads(trainer.args.to_json_string()),
         "model": getattr(trainer.model.config, "_name_or_path", None),

@@ -1,67 +1,146 @@
-"""What becomes of a rollout batch of TRL after the last update that used it: Δ, and its rows."""
+"""A rollout batch of TRL after the last update that used it: the re-score, and its rows."""
 
 from __future__ import annotations
 
-import random
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 
-from ..recording.columns import tables
-from ..recording.guarded import FailOpen
-from ..recording.rescore import rescored
+from ..recording.batch import Batch, Scores
+from ..recording.columns import record, weighted_mean
+from ..recording.fail_open import FailOpen
+from ..recording.rescore import rescore_sample
+from ..recording.turns import message_turns
 from .rollouts import Rollouts
 from .scoring import has_images, score
-from .trl_batch import batch_of, step_columns, update_columns
 
 
 class StepWriter:
-    """`scorer`: the trainer's own scoring method. rescore_share: share of the rollouts that is
-    scored again. tokens_every: steps between texts and tokens, 0 is never."""
+    """Records rollout batches. `scorer`: the trainer's own scoring method. rescore_share,
+    tokens_every: as in `instrument`."""
 
     def __init__(
         self,
         trainer: Any,
         recorder: Any,
-        guard: FailOpen,
+        fail_open: FailOpen,
         scorer: Callable[..., Any],
         *,
         rescore_share: float,
         tokens_every: int,
     ) -> None:
-        self._trainer, self._recorder, self._guard = trainer, recorder, guard
+        self._trainer, self._recorder, self._fail_open = trainer, recorder, fail_open
         self._scorer = scorer
         self._share, self._tokens_every = rescore_share, tokens_every
 
     def write(self, rollouts: Rollouts) -> None:
-        with self._guard("a step"):
-            if rollouts.updates and self._share > 0:
+        with self._fail_open("a step"):
+            if rollouts.updates:
                 self._rescore(rollouts)
             tokenizer = self._trainer.processing_class
             tokenizer = getattr(tokenizer, "tokenizer", tokenizer)
-            batch = batch_of(rollouts, tokenizer, self._ends(tokenizer))
-            keep = bool(self._tokens_every) and rollouts.step % self._tokens_every == 0
-            found = tables(batch, with_tokens=keep)
-            sums = found.pop("steps") | step_columns(rollouts)
-            if rollouts.updates:
-                found["updates"] = update_columns(rollouts)
-            for table, columns in found.items():
-                getattr(self._recorder, table)(**columns)
-            self._recorder.step(**sums, seconds_record=self._guard.take())
+            record(
+                self._recorder, batch_of(rollouts, tokenizer, self._ends(tokenizer)),
+                updates=update_columns(rollouts) if rollouts.updates else None,
+                tokens_every=self._tokens_every, **step_columns(rollouts),
+                seconds_record=self._fail_open.take,
+            )  # fmt: skip
 
     def _rescore(self, r: Rollouts) -> None:
-        if self._share == 1 or has_images(r.inputs):
-            rows = None
+        """Score this rank's part of the step's sample under the present weights."""
+        n, first = len(r.mask), r.samples.first
+        groups = [i // r.group_size for i in range(len(r.all_correct))]
+        sample = rescore_sample(r.all_correct, groups, self._share, r.step)
+        if not sample:
+            return
+        own = [i - first for i in sample if 0 <= i - first < n]
+        # All ranks score as many rows, or sharded weights could not be gathered: the rank with the
+        # largest part decides, and what the others score beside theirs is dropped.
+        most = max(Counter(i // n for i in sample).values())
+        others = sorted(set(range(n)) - set(own))
+        chosen = torch.tensor(own, dtype=torch.long, device=r.mask.device)
+        if has_images(r.inputs) or most == n:
+            logps = score(self._scorer, self._trainer, r.inputs)[0][chosen]
         else:
-            s = r.samples
-            groups = [(s.first + i) // r.group_size for i in range(len(r.mask))]
-            rng = random.Random(f"{r.step} {s.first}")  # none of the training's
-            rows = torch.tensor(rescored(s.correct, groups, self._share, rng), device=r.mask.device)
-        post = score(self._scorer, self._trainer, r.inputs, rows)[0]
-        r.set_post(torch.arange(len(r.mask), device=r.mask.device) if rows is None else rows, post)
+            rows = torch.tensor(own + others[: most - len(own)], device=r.mask.device)
+            logps = score(self._scorer, self._trainer, r.inputs, rows)[0][: len(own)]
+        r.set_post(chosen, logps)
 
     def _ends(self, tokenizer: Any) -> list[int]:
         """The tokens at which TRL counts a completion as ended, not truncated."""
         ends = list(getattr(self._trainer, "eos_token_ids", [tokenizer.eos_token_id]))
         return [*ends, tokenizer.pad_token_id]
+
+
+def batch_of(r: Rollouts, tokenizer: Any, ends: Sequence[int]) -> Batch:
+    """`ends`: the tokens at which a rollout may end."""
+    samples, inputs = r.samples, r.inputs
+    n = len(r.mask)
+    ids = samples.first + np.arange(n)
+    has_old, mask = r.has_old.cpu().numpy(), r.mask.cpu().numpy()
+    truncated = [not c or c[-1] not in ends for c in samples.completion_ids]
+    tools = inputs.get("tool_mask") is not None
+    return Batch(
+        step=r.step,
+        mask=mask,
+        prompt_ids=[
+            inputs["prompt_ids"][i][inputs["prompt_mask"][i].bool()].tolist() for i in range(n)
+        ],
+        completion_ids=samples.completion_ids,
+        rewards=np.array(samples.rewards),
+        correct=samples.correct,
+        group_ids=ids // r.group_size,
+        response_ids=ids,
+        advantages=inputs["advantages"],
+        old=Scores(r.old, has_old),
+        inner=Scores(r.inner, r.has_inner),
+        post=None if r.post is None else Scores(r.post, r.has_post),
+        behaviour=inputs.get("sampling_per_token_logps"),
+        reference=inputs.get("ref_per_token_logps"),
+        entropy=Scores(r.entropy, has_old),
+        llds_gate=r.llds_gate,
+        llds_penalty=r.llds_penalty,
+        turns=[
+            message_turns(mask[i, : len(c)], samples.completions[i], truncated=truncated[i])
+            for i, c in enumerate(samples.completion_ids)
+        ]
+        if tools
+        else None,
+        protocol="tools" if tools else None,
+        truncated=truncated,
+        data_source=[example.get("data_source") for example in samples.examples],
+        decode=tokenizer.decode,
+    )
+
+
+def step_columns(r: Rollouts) -> dict[str, Any]:
+    """Columns of `steps` that are not in the batch."""
+    weights = [u.n_tokens for u in r.updates]
+    return {
+        "policy_version": r.policy_version,
+        "loss_policy": weighted_mean([u.mean(u.losses) for u in r.updates], weights),
+        "loss_llds": weighted_mean([u.mean(u.llds) for u in r.updates], weights),
+        "loss_kl": weighted_mean([u.kl() for u in r.updates], weights),
+        "lr": r.updates[-1].lr if r.updates else None,
+        "seconds_rollout": r.seconds_rollout,
+        "seconds_update": r.seconds_update,
+    }
+
+
+def update_columns(r: Rollouts) -> dict[str, Any]:
+    """One row per optimizer update that used rollouts of this batch."""
+    ratios = [torch.cat(u.ratios).float() for u in r.updates]
+    norms = [u.grad_norm for u in r.updates]
+    return {
+        "grad_norm": norms,
+        "grad_finite": [None if g is None else bool(np.isfinite(g)) for g in norms],
+        "skipped": [u.skipped for u in r.updates],
+        "ratio_max": [x.max().item() if len(x) else None for x in ratios],
+        # numpy: torch.quantile takes no more than 16 million values.
+        "ratio_p99": [float(np.quantile(x.cpu(), 0.99)) if len(x) else None for x in ratios],
+        "n_clipped": [sum(int(c) for c in u.clipped) if u.clipped else None for u in r.updates],
+        "n_tokens": [u.n_tokens for u in r.updates],
+    }

@@ -1,23 +1,19 @@
-"""verl's plug-in (entry point group `verl.plugins`, verl ≥ 0.9): the policy loss `llds`, and
-trainers that record, `lldscope_sync` and its like (lldscope.integrations.verl_trainer).
+"""verl's plug-in (entry point group `verl.plugins`, verl ≥ 0.9): a policy loss, recording trainers.
 
-verl loads this module in every process when it is imported itself, so the trainers, which are slow
-to import, are registered when verl's own are imported, in the one process that runs them.
+`import verl` loads this module in every process. The policy loss `llds` is registered at once; the
+trainers `lldscope_sync` and its like (`verl_trainer`), which are slow to import, are registered
+when verl's own trainers are imported, in the one process that runs them.
 
-L = L_policy + λ·L_LLDS (arXiv 2512.04220 v2, Eq. 6), by `lldscope.losses.llds`. The normaliser is
-not the paper's N_pre but the action tokens of the whole mini-batch, all ranks, as in the paper's
-reference code: that number verl tells a loss, so that the sum over micro-batches and ranks is that
-of the mini-batch at once. λ is smaller by N_pre / N_all for it.
+L = L_policy + λ·L_LLDS (arXiv 2512.04220 v2, Eq. 6), by `lldscope.losses.llds`. The normalizer is
+not the paper's N_pre but the action tokens of the whole mini-batch on all ranks, as in the paper's
+reference code: verl passes that count to a loss, so the sum over micro-batches and ranks is the
+loss of the whole mini-batch. λ therefore acts less by a factor N_pre / N_all.
 """
 
 from __future__ import annotations
 
-import importlib.abc
-import importlib.machinery
+import importlib
 import logging
-import sys
-import types
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,10 +22,11 @@ from verl.trainer.ppo.core_algos import get_policy_loss_fn, register_policy_loss
 from verl.workers.config import PolicyLossConfig
 
 from ..losses.llds import llds_loss
+from .compat import after_import
+from .regularizer import GATES
 
 log = logging.getLogger("lldscope")
 
-GATES = ("token", "response", "action")
 TRAINERS = "verl.trainer.ppo.v1"
 
 
@@ -38,7 +35,7 @@ class LLDSPolicyLossConfig(PolicyLossConfig):
     """verl's `policy_loss` with the settings of LLDS; its `_target_` in verl's configuration.
 
     llds_gate: "token", "response" or "action". llds_coefficient: λ. llds_dead_band: the drop in
-    nats that a gate ignores; verl measures π_old in a pass of its own, and two passes differ by
+    nats that a gate ignores; verl measures π_old in a separate pass, and two passes differ by
     rounding. llds_base: the registered policy loss that LLDS is added to.
     """
 
@@ -53,7 +50,7 @@ class LLDSPolicyLossConfig(PolicyLossConfig):
         for name in ("llds_coefficient", "llds_dead_band"):
             if not getattr(self, name) >= 0:
                 raise ValueError(f"{name} must be a number >= 0, got {getattr(self, name)}")
-        get_policy_loss_fn(self.llds_base)  # raises, with the names there are
+        get_policy_loss_fn(self.llds_base)  # raises, with the registered names
 
 
 @register_policy_loss("llds")
@@ -66,61 +63,37 @@ def policy_loss_with_llds(
     config: Any = None,
     rollout_is_weights: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, dict[str, Any]]:
-    """A policy loss of verl plus λ·L_LLDS of a micro-batch, all (B, T); and what to log: L_LLDS
-    before λ as a mean over the micro-batch's tokens, and the share of its preserved tokens that
-    are behind an open gate."""
+    """A policy loss of verl plus λ·L_LLDS of a micro-batch, all (B, T), and metrics: L_LLDS before
+    λ as a mean over the micro-batch's tokens, and the share of its preserved tokens whose gate is
+    open."""
     settings = config.policy_loss
     loss, metrics = get_policy_loss_fn(settings.get("llds_base", "vanilla"))(
         old_log_prob=old_log_prob, log_prob=log_prob, advantages=advantages,
         response_mask=response_mask, loss_agg_mode=loss_agg_mode, config=config,
         rollout_is_weights=rollout_is_weights,
     )  # fmt: skip
-    found = llds_loss(
+    llds = llds_loss(
         log_prob, old_log_prob, response_mask, advantages,
         gate=settings.get("llds_gate", "action"),
         coefficient=settings.get("llds_coefficient", 0.2),
         dead_band=settings.get("llds_dead_band", 0.0), normalizer="all",
     )  # fmt: skip
-    whole = config.global_batch_info.get("batch_num_tokens")
+    n_all = config.global_batch_info.get("batch_num_tokens")
     ranks = config.global_batch_info.get("dp_size", 1)  # gradients are averaged over them
-    share = 1.0 if whole is None else found.count / max(1, int(whole)) * ranks
-    n_open, n_preserved = int(found.gate_open.sum()), int(found.n_preserved_tokens)
-    return loss + found.loss * share, metrics | {
-        "actor/llds_loss": found.unweighted.item(),
+    share = 1.0 if n_all is None else llds.count / max(1, int(n_all)) * ranks
+    n_open, n_preserved = int(llds.gate_open.sum()), int(llds.n_preserved_tokens)
+    return loss + llds.loss * share, metrics | {
+        "actor/llds_loss": llds.unweighted.item(),
         "actor/llds_gate_open": n_open / max(1, n_preserved),
     }
 
 
 def _register_trainers() -> None:
-    """verl would only say that there is no such trainer, so why is said here."""
+    """Logs why the trainers are not available: verl itself would only report an unknown name."""
     try:
         importlib.import_module(".verl_trainer", __package__)
     except Exception:
         log.exception("lldscope: verl's recording trainers (lldscope_sync, …) are not available.")
 
 
-class _AfterTheirs(importlib.abc.MetaPathFinder):
-    """Registers our trainers as soon as verl's are imported."""
-
-    def find_spec(
-        self, name: str, path: Sequence[str] | None, target: types.ModuleType | None = None
-    ) -> importlib.machinery.ModuleSpec | None:
-        if name != TRAINERS:
-            return None
-        sys.meta_path.remove(self)
-        spec = importlib.machinery.PathFinder.find_spec(name, path)
-        if spec is not None and spec.loader is not None:
-            theirs = spec.loader.exec_module
-
-            def exec_module(module: types.ModuleType) -> None:
-                theirs(module)
-                _register_trainers()
-
-            spec.loader.exec_module = exec_module  # type: ignore[method-assign]
-        return spec
-
-
-if TRAINERS in sys.modules:
-    _register_trainers()
-else:
-    sys.meta_path.insert(0, _AfterTheirs())
+after_import(TRAINERS, _register_trainers)

@@ -1,8 +1,8 @@
-"""A rollout batch of verl, as its TransferQueue holds it, for the tables.
+"""From a rollout batch of verl, as its TransferQueue holds it, to a `Batch`.
 
-verl's fields are nested tensors: N rows of their own lengths. Rows that it adds so that the batch
-divides are left out. An agent loop that gives several outputs per session has a row for each, and
-each is a response.
+verl's fields are nested tensors: N rows of different lengths. Rows that verl adds to make the batch
+divisible are left out. An agent loop with several outputs per session has a row, and so a response,
+for each.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..recording.batch import Batch, array
-from ..recording.turns import Turn, tagged_turns
+from ..recording.batch import Batch, array, numbered, reaches
+from ..recording.episodes import Turn
+from ..recording.turns import tagged_turns
 
 FIELDS = (
     "uid", "prompts", "responses", "response_mask", "rm_scores", "old_log_probs", "entropy",
@@ -35,12 +36,15 @@ def batch_of(
     limit: int,
     old: Any = None,
 ) -> Batch:
-    """data: the FIELDS that there are, N rows each, and `post` the log-probabilities after the
-    update, nested. padding (N,): rows that verl added. limit: tokens a response may have.
-    old: π_old where verl has not measured it (bypass mode); None takes `old_log_probs`.
+    """The step's rollouts, in verl's order.
 
-    A response is correct if its score is at least `correct`, or if what the reward function gave
-    under that name is at least 1 (True)."""
+    data: those of FIELDS that exist, N rows each; post: the log-probabilities after the update,
+    nested. padding (N,): rows that verl added. limit: the most tokens of a response. old: π_old
+    where verl has not measured it (bypass mode); None takes `old_log_probs`.
+
+    A response is correct if its score is at least `correct`, or if the reward function's extra
+    value of that name is at least 1 (True).
+    """
     keep = [i for i, added in enumerate(padding) if not added]
     fields = set(data.keys())
 
@@ -51,7 +55,7 @@ def batch_of(
     def measured(name: str) -> np.ndarray | None:
         return padded(data[name]) if name in fields else None
 
-    def told(name: str) -> list[Any] | None:
+    def values_of(name: str) -> list[Any] | None:
         if name not in fields:
             return None
         values = list(data[name])
@@ -65,10 +69,8 @@ def batch_of(
     turns = [
         _turns(mask[i, : len(ids)], ids, decode, truncated[i]) for i, ids in enumerate(responses)
     ]
-    groups = told("uid") or []
-    number = {uid: k for k, uid in enumerate(dict.fromkeys(groups))}
     rewards = padded(data["rm_scores"]).sum(1)
-    extras = [(e or {}).get("reward_extra_info") or {} for e in told("extra_fields") or []]
+    extras = [(e or {}).get("reward_extra_info") or {} for e in values_of("extra_fields") or []]
     kinds = {turn.kind for of_row in turns for turn in of_row}
     return Batch(
         step=step,
@@ -77,7 +79,7 @@ def batch_of(
         completion_ids=responses,
         rewards=rewards,
         correct=_correct(rewards, extras, correct),
-        group_ids=np.array([number[uid] for uid in groups]),
+        group_ids=numbered(values_of("uid") or []),
         advantages=measured("advantages"),
         old=padded(old) if old is not None else measured("old_log_probs"),
         post=padded(post),
@@ -87,7 +89,7 @@ def batch_of(
         turns=turns,
         protocol=None if kinds <= {"text"} else "tags",
         truncated=truncated,
-        data_source=told("data_source"),
+        data_source=values_of("data_source"),
         decode=decode,
     )
 
@@ -95,20 +97,20 @@ def batch_of(
 def _turns(
     own: np.ndarray, ids: list[int], decode: Callable[[list[int]], str], truncated: bool
 ) -> list[Turn]:
-    """The actions of one response, runs of True in `own` (tokens,), by what they say."""
+    """The actions of one response, runs of True in `own` (tokens,), by their text."""
     edges = np.flatnonzero(np.diff(own.astype(int), prepend=0, append=0))
     starts, ends = edges[::2], edges[1::2]
     if not len(starts):
         return []
-    said = [decode(ids[a:b]) for a, b in zip(starts, ends, strict=True)]
+    written = [decode(ids[a:b]) for a, b in zip(starts, ends, strict=True)]
     fed = [decode(ids[b:a]) for b, a in zip(ends, [*starts[1:], len(ids)], strict=True)]
-    return tagged_turns(said, fed, truncated=truncated)
+    return tagged_turns(written, fed, truncated=truncated)
 
 
 def _correct(
     rewards: np.ndarray, extras: Sequence[dict[str, Any]], rule: Correct
 ) -> list[bool | None]:
     if isinstance(rule, str):
-        said = [e.get(rule) for e in extras] or [None] * len(rewards)
-        return [None if s is None else bool(float(s) >= 1) for s in said]
-    return [None if r != r else bool(r >= rule) for r in rewards]
+        values = [e.get(rule) for e in extras] or [None] * len(rewards)
+        return [None if value is None else bool(float(value) >= 1) for value in values]
+    return reaches(rewards, rule)

@@ -1,8 +1,8 @@
 """verl's trainers with a recorder: `trainer.v1.trainer_mode=lldscope_sync` instead of `sync`.
 
-A step of the run is one batch that the actor is updated on. The driver has everything: it reads
-the batch from TransferQueue after the update, and has the workers score it once more, in the pass
-by which verl measured π_old. Nothing here changes the training, and nothing ends it.
+A step of the run is one batch that the actor is updated on. Recording happens on the driver: it
+reads the batch from TransferQueue after the update, and has the workers score it once more, in the
+pass by which verl measured π_old. Recording neither changes nor ends the training.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from verl.workers.utils.padding import response_from_nested
 
 from ..core.errors import LldscopeError
 from ..recording.columns import record
-from ..recording.guarded import FailOpen
+from ..recording.fail_open import FailOpen
 from ..recording.recorder import Recorder
 from .verl_batch import FIELDS, batch_of
 
@@ -40,21 +40,22 @@ SCALARS = {
 ESTIMATOR = "verl: mean over its mini-batches, each weighing the same"
 
 
-_Theirs: Any = object  # one of verl's trainers, below
+_VerlTrainer: Any = object  # for the type checker; the classes below add one of verl's trainers
 
 
-class Recording(_Theirs):
-    """What is added to a trainer of verl. Settings are `trainer.lldscope` of the configuration:
+class Recording(_VerlTrainer):
+    """A mixin for verl's trainers. Its settings are `trainer.lldscope` in verl's configuration:
 
     path: the run directory; runs/<experiment_name> if not given. name, group: of the run.
-    correct: the least score of a correct response, or the name of what the reward function gives
-    (such as "acc"). tokens_every: steps between samples of texts and tokens; 0 is never.
+    correct: the least score of a correct response, or the name of an extra value of the reward
+    function (such as "acc"). tokens_every: steps between samples of texts and tokens; 0 is never.
     """
 
-    MODE = ""  # verl's own name of the trainer
+    MODE = ""
+    """verl's own name of the trainer."""
 
     def __init__(self, config: Any) -> None:
-        """Raises LldscopeError for settings that do not exist or mean nothing."""
+        """Raises LldscopeError for unknown or meaningless settings."""
         given = OmegaConf.select(config, "trainer.lldscope")
         given = {} if given is None else dict(OmegaConf.to_container(given))
         if unknown := set(given) - set(SETTINGS):
@@ -68,7 +69,7 @@ class Recording(_Theirs):
                 "trainer.lldscope.correct is a least score or the name of what the reward function "
                 f"gives, not {self._lldscope['correct']!r}"
             )
-        with open_dict(config):  # verl chooses more by this name: the replay buffer, for one
+        with open_dict(config):  # verl selects more by this name, such as the replay buffer
             config.trainer.v1.trainer_mode = self.MODE
         super().__init__(config)
 
@@ -77,44 +78,44 @@ class Recording(_Theirs):
     def fit(self, *args: Any, **kwargs: Any) -> Any:
         """Raises RunExists or LldscopeError before the first step."""
         self._recorder = self._open()
-        self._guard = FailOpen(self._recorder, "verl")
+        self._fail_open = FailOpen(self._recorder, "verl")
         with self._recorder:
             return super().fit(*args, **kwargs)
 
     def _update_actor(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
         old = None
-        with self._guard("π_old"):
-            if self._bypass:  # then verl takes the engine's log-probabilities for the policy's
+        with self._fail_open("π_old"):
+            if self._bypass:  # verl then takes the engine's log-probabilities for the policy's
                 old = self._score(batch)
         updates: dict[str, Any] = {}
         started = time.perf_counter()
-        batch = self._watched(updates, batch, metrics)
+        batch = self._updated(updates, batch, metrics)
         seconds = time.perf_counter() - started
-        with self._guard("a step"):
+        with self._fail_open("a step"):
             self._record(batch, updates, old, seconds)
         return batch
 
     def _validate(self) -> dict[str, float]:
-        found = super()._validate()
-        with self._guard("an evaluation"):
-            self._evaluated(found)
-        return found
+        metrics: dict[str, float] = super()._validate()
+        with self._fail_open("an evaluation"):
+            self._evaluated(metrics)
+        return metrics
 
     # -- inside -----------------------------------------------------------------------------------
 
     def _open(self) -> Recorder:
-        config, given = self.config.trainer, self._lldscope
-        path = Path(given["path"] or f"runs/{config.experiment_name}")
-        correct = given["correct"]
+        config, settings = self.config.trainer, self._lldscope
+        path = Path(settings["path"] or f"runs/{config.experiment_name}")
+        correct = settings["correct"]
         rule = (
             f"`{correct}` of the reward function"
             if isinstance(correct, str)
             else f"score at least {correct:g}"
         )
-        going_on = self.global_steps > 0 and (path / "run.json").exists()
+        resume = self.global_steps > 0 and (path / "run.json").exists()
         return Recorder(
-            path, name=given["name"] or config.experiment_name, group=given["group"],
-            trainer=f"verl {__version__}", correct_rule=rule, resume=going_on,
+            path, name=settings["name"] or config.experiment_name, group=settings["group"],
+            trainer=f"verl {__version__}", correct_rule=rule, resume=resume,
             config=OmegaConf.to_container(self.config, resolve=True),
         )  # fmt: skip
 
@@ -129,17 +130,17 @@ class Recording(_Theirs):
         config = self.config.algorithm.get("rollout_correction", None)
         return bool(config and config.get("bypass_mode", False))
 
-    def _watched(
+    def _updated(
         self, updates: dict[str, Any], batch: KVBatchMeta, metrics: dict[str, Any]
     ) -> KVBatchMeta:
-        """The trainer's own update; `updates` gets what the workers told of each mini-batch, of
-        which verl keeps the means."""
+        """The trainer's own update; `updates` gets the workers' metrics of each mini-batch, of
+        which verl only logs the means."""
         workers = self.actor_rollout_wg
         original = workers.update_actor
 
         def update_actor(*args: Any, **kwargs: Any) -> Any:
             output = original(*args, **kwargs)
-            with self._guard("the updates"):
+            with self._fail_open("the updates"):
                 updates.update(output["metrics"])
             return output
 
@@ -150,17 +151,17 @@ class Recording(_Theirs):
             workers.update_actor = original
 
     def _score(self, batch: KVBatchMeta) -> Any:
-        """Log-probabilities of the responses under the weights of now, nested (N, length), as
-        `_compute_old_log_prob` has them; the entropy that it stored stays."""
+        """Log-probabilities of the responses under the present weights, nested (N, length), as
+        `_compute_old_log_prob` has them; the entropy that it stored is not overwritten."""
         rollout = self.config.actor_rollout_ref.rollout
-        asked = KVBatchMeta(
+        request = KVBatchMeta(
             keys=batch.keys, tags=batch.tags, partition_id=batch.partition_id,
             extra_info=(batch.extra_info or {}) | {
                 "calculate_entropy": False, "compute_loss": False,
                 "temperature": rollout.temperature,
             },
         )  # fmt: skip
-        self.actor_rollout_wg.compute_log_prob(asked)
+        self.actor_rollout_wg.compute_log_prob(request)
         data = _get(batch, ("log_probs", "response_mask"))
         return response_from_nested(data["log_probs"], data["response_mask"])
 
@@ -168,8 +169,8 @@ class Recording(_Theirs):
         self, batch: KVBatchMeta, updates: Mapping[str, Any], old: Any, seconds: float
     ) -> None:
         post = self._score(batch)
-        step, every = self._step, self._lldscope["tokens_every"]
-        found = batch_of(
+        step = self._step
+        rollouts = batch_of(
             _get(batch, FIELDS), post, step=step, old=old,
             limit=self.config.actor_rollout_ref.rollout.response_length,
             padding=[bool(tag.get("is_padding", False)) for tag in batch.tags],
@@ -178,48 +179,48 @@ class Recording(_Theirs):
         norms, lr = _numbers(updates.get("grad_norm")), _numbers(updates.get("lr"))
         self._scalars(step, updates)
         record(
-            self._recorder, found, with_tokens=bool(every) and step % every == 0,
+            self._recorder, rollouts, tokens_every=self._lldscope["tokens_every"],
             updates={"grad_norm": norms, "grad_finite": [bool(np.isfinite(n)) for n in norms]}
             if norms else None,
             lr=lr[-1] if lr else None, seconds_update=seconds,
-            # With several updates to a step verl adds their times up.
+            # With several updates per step verl adds their times up.
             seconds_rollout=self.timing_raw.get("gen") if self.parameter_sync_step == 1 else None,
-            seconds_record=self._guard.take(),
+            seconds_record=self._fail_open.take,
         )  # fmt: skip
 
     def _scalars(self, step: int, updates: Mapping[str, Any]) -> None:
-        """Losses, of which verl tells means; with LLDS in it pg_loss is not the policy's alone."""
-        found = {
+        """Losses, of which verl reports means. With LLDS, pg_loss is not the policy loss alone."""
+        losses = {
             signal: _numbers(updates.get(name))
             for name, signal in SCALARS.items()
             if not (signal == "loss_policy" and "actor/llds_loss" in updates)
         }
-        means = {signal: float(np.mean(values)) for signal, values in found.items() if values}
+        means = {signal: float(np.mean(values)) for signal, values in losses.items() if values}
         if means:
             self._recorder.scalars(
                 step=step, name=list(means), value=list(means.values()), estimator=ESTIMATOR
             )
 
-    def _evaluated(self, found: Mapping[str, float]) -> None:
-        """val-core/<data source>/<variable>/<metric>"""
-        parts = {name: name.split("/") for name in found if name.startswith("val-")}
+    def _evaluated(self, metrics: Mapping[str, float]) -> None:
+        """Metrics are named val-core/<data source>/<variable>/<metric>."""
+        parts = {name: name.split("/") for name in metrics if name.startswith("val-")}
         known = {name: p for name, p in parts.items() if len(p) >= 4}
         if known:
             self._recorder.evals(
                 step=self.global_steps,
                 data_source=["/".join(p[1:-2]) for p in known.values()],
                 metric=["/".join(p[-2:]) for p in known.values()],
-                value=[float(found[name]) for name in known],
+                value=[float(metrics[name]) for name in known],
             )
 
 
-def _numbers(told: Any) -> list[float]:
-    """What the workers told of a metric, one for each mini-batch or more."""
-    if told is None:
+def _numbers(metric: Any) -> list[float]:
+    """A metric of the workers, one number or more for each mini-batch."""
+    if metric is None:
         return []
-    if isinstance(told, list | tuple):
-        return [number for part in told for number in _numbers(part)]
-    return [float(told.aggregate() if hasattr(told, "aggregate") else told)]
+    if isinstance(metric, list | tuple):
+        return [number for part in metric for number in _numbers(part)]
+    return [float(metric.aggregate() if hasattr(metric, "aggregate") else metric)]
 
 
 def _get(batch: KVBatchMeta, fields: tuple[str, ...]) -> Any:

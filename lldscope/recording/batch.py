@@ -1,18 +1,18 @@
-"""A rollout batch as every trainer has it, for the tables: numbers without the trainer's types.
+"""A rollout batch as every trainer has it: plain numbers, without the trainer's types.
 
-Shapes: N rollouts, T completion positions, padded on the right. A trainer's adapter, or a loop of
-your own, fills in a `Batch` and hands it to `lldscope.recording.columns.record`.
+Shapes: N rollouts, T completion positions, padded on the right. Each trainer's adapter, or a loop
+of your own, fills in a `Batch`; `lldscope.recording.columns` makes the tables' rows of it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from .turns import Turn
+from .episodes import Turn
 
 
 class Scores(NamedTuple):
@@ -23,24 +23,34 @@ class Scores(NamedTuple):
     rows: Any
 
 
+SCORES = ("old", "inner", "post", "entropy")
+PER_ROW = (
+    "prompt_ids", "completion_ids", "rewards", "correct", "group_ids", "response_ids",
+    "advantages", "turns", "truncated", "data_source",
+)  # fmt: skip
+PER_TOKEN = ("action", "behaviour", "reference", "error_norm", "llds_gate", "llds_penalty")
+
+
 @dataclass
 class Batch:
-    """One step's rollouts, of one rank. Arrays are numpy or torch, and numpy afterwards.
+    """One step's rollouts, of one rank. Arrays may be numpy or torch; they are numpy afterwards.
 
-    mask (N, T) bool: tokens that the policy wrote; tool text and padding are 0. prompt_ids,
-    completion_ids: token ids without padding, the latter with tool text. rewards (N,), NaN where
-    there is none; then the step has no mean reward. group_ids, response_ids (N,) integers; the
-    default numbers rollouts from 0. advantages (N,) or (N, T).
+    mask (N, T) bool: tokens that the policy wrote; tool text and padding are 0. action (N, T): the
+    number of each token's action within its rollout; None takes maximal runs of ones in the mask.
+    prompt_ids, completion_ids: token ids without padding, the latter with tool text. rewards (N,),
+    NaN where there is none; then the step has no mean reward. group_ids, response_ids (N,)
+    integers, counted over all ranks; response_ids default to 0 … N − 1. advantages (N,) or (N, T).
 
     Log-probabilities in nats: `old` of the trainer's policy at rollout time, `inner` at the moment
     of the loss, `post` after the step's last update, `behaviour` of the engine that sampled (NaN
-    where it did not score), `reference` of the frozen reference; `entropy` at rollout time. old,
-    inner, post and entropy are (N, T), or `Scores` if not all rollouts were measured.
+    where it did not score), `reference` of the frozen reference; `entropy` and `error_norm`,
+    ‖e_y − π‖², at rollout time. old, inner, post and entropy are (N, T), or `Scores` if not all
+    rollouts were measured.
 
-    turns: the actions of each rollout, as many as runs of ones in its mask; None: plain text.
-    protocol: what they were read from, "tools" or "tags", None if there is neither.
+    turns: the actions of each rollout, in order; None: plain text. protocol: what they were read
+    from, "tools" or "tags"; None if there is neither.
     llds_gate (N, T) bool, llds_penalty (N, T): as in `lldscope.losses.llds.LLDS`.
-    decode: token ids to text; None keeps no texts.
+    decode: token ids to text; None records no texts.
     """
 
     step: int
@@ -51,6 +61,7 @@ class Batch:
     correct: Sequence[bool | None]
     group_ids: Any
     response_ids: Any = None
+    action: Any = None
     advantages: Any = None
     old: Any = None
     inner: Any = None
@@ -58,6 +69,7 @@ class Batch:
     behaviour: Any = None
     reference: Any = None
     entropy: Any = None
+    error_norm: Any = None
     llds_gate: Any = None
     llds_penalty: Any = None
     turns: Sequence[Sequence[Turn]] | None = None
@@ -69,41 +81,51 @@ class Batch:
     def __post_init__(self) -> None:
         """Raises ValueError where shapes do not fit."""
         self.mask = array(self.mask).astype(bool)
-        self.rewards = array(self.rewards)
-        self.group_ids = array(self.group_ids)
         n = len(self.mask)
-        self.response_ids = np.arange(n) if self.response_ids is None else array(self.response_ids)
-        for name in ("old", "inner", "post", "entropy"):
+        if self.response_ids is None:
+            self.response_ids = np.arange(n)
+        for name in SCORES:
             setattr(self, name, _scores(getattr(self, name), n))
-        for name in ("advantages", "behaviour", "reference", "llds_gate", "llds_penalty"):
+        for name in ("rewards", "group_ids", "response_ids", "advantages", *PER_TOKEN):
             if getattr(self, name) is not None:
                 setattr(self, name, array(getattr(self, name)))
-        self._check(n)
-
-    def _check(self, n: int) -> None:
-        rows = ("prompt_ids", "completion_ids", "rewards", "correct", "group_ids", "response_ids",
-                "advantages", "turns", "truncated", "data_source")  # fmt: skip
-        for name in rows:
+        for name in PER_ROW:
             value = getattr(self, name)
             if value is not None and len(value) != n:
                 raise ValueError(f"{name} has {len(value)} rows, mask has {n}")
-        for name in ("old", "inner", "post", "entropy"):
-            found = getattr(self, name)
-            if found is not None and found.values.shape != self.mask.shape:
-                raise ValueError(f"{name} has shape {found.values.shape}, mask {self.mask.shape}")
-        for name in ("behaviour", "reference", "llds_gate", "llds_penalty"):
-            found = getattr(self, name)
-            if found is not None and found.shape != self.mask.shape:
-                raise ValueError(f"{name} has shape {found.shape}, mask {self.mask.shape}")
+        for name in SCORES + PER_TOKEN:
+            value = getattr(self, name)
+            shape = None if value is None else getattr(value, "values", value).shape
+            if shape not in (None, self.mask.shape):
+                raise ValueError(f"{name} has shape {shape}, mask {self.mask.shape}")
 
 
 def array(values: Any) -> np.ndarray:
-    """numpy, with floating numbers in double precision."""
+    """numpy, with floating-point numbers in double precision."""
     if hasattr(values, "detach"):  # a torch tensor; numpy knows no bfloat16
         values = values.detach()
         values = (values.double() if values.is_floating_point() else values).cpu().numpy()
     found = np.asarray(values)
     return found.astype(np.float64) if found.dtype.kind == "f" else found
+
+
+def padded(rows: Sequence[np.ndarray]) -> np.ndarray:
+    """Rows of different lengths as (N, T), zeros at the right."""
+    found = np.zeros((len(rows), max(map(len, rows), default=0)), np.result_type(*rows))
+    for i, row in enumerate(rows):
+        found[i, : len(row)] = row
+    return found
+
+
+def reaches(rewards: Sequence[float] | np.ndarray, least: float) -> list[bool | None]:
+    """Which rewards are at least `least`; None where there is no reward (NaN)."""
+    return [None if r != r else bool(r >= least) for r in rewards]
+
+
+def numbered(names: Sequence[Hashable]) -> np.ndarray:
+    """(N,) numbers from 0 for names, in the order in which they first come."""
+    number = {name: k for k, name in enumerate(dict.fromkeys(names))}
+    return np.array([number[name] for name in names], np.int64)
 
 
 def _scores(given: Any, n: int) -> Scores | None:
@@ -112,11 +134,3 @@ def _scores(given: Any, n: int) -> Scores | None:
     if isinstance(given, Scores):
         return Scores(array(given.values), array(given.rows).astype(bool))
     return Scores(array(given), np.ones(n, bool))
-
-
-def padded(rows: Sequence[np.ndarray]) -> np.ndarray:
-    """Rows of their own lengths as (N, T), zeros at the right."""
-    found = np.zeros((len(rows), max(map(len, rows), default=0)), np.result_type(*rows))
-    for i, row in enumerate(rows):
-        found[i, : len(row)] = row
-    return found

@@ -1,24 +1,23 @@
-"""From a rollout batch to the recorder's columns.
+"""From a rollout batch to the recorder's rows: the one place where a `Batch` becomes tables.
 
-Sums are over action tokens, at the grain of the table (`core.schema`); what was not measured is
-None or masked. NaN and Inf are passed on as they came.
+Every trainer's step comes through here. Sums are over action tokens, at the grain of the table
+(`core.schema`); what was not measured is None or masked. NaN and Inf pass as they came.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from .batch import Batch, Scores
-from .samples_for_readers import Texts, prompt_hash
-from .turns import Turn
+from .episodes import Turn
+from .token_samples import Columns, TokenSamples
 
-Columns = dict[str, Any]
-
-READ_PER_STEP = 4
-"""Rollouts whose text and tokens are kept in a step that keeps any."""
+TEXTS_PER_STEP = 4
+"""Rollouts whose text and tokens are recorded, in a step that records any."""
 
 
 def record(
@@ -26,61 +25,92 @@ def record(
     batch: Batch,
     *,
     updates: Mapping[str, Any] | None = None,
-    with_tokens: bool = False,
+    tokens_every: int = 0,
+    seconds_record: Callable[[], float] | None = None,
     **of_step: Any,
 ) -> None:
-    """Record one step: its responses and actions, and the row of `steps`, which comes last.
+    """Record one step: its responses and actions, and last the row of `steps`.
 
-    updates: columns of the table `updates`, an entry per optimizer update. with_tokens: texts and
-    tokens of READ_PER_STEP rollouts, too. of_step: columns of `steps` that the batch does not tell,
-    such as `lr`.
+    updates: columns of the table `updates`, an entry per optimizer update. tokens_every: steps
+    between those whose texts and tokens are recorded, of TEXTS_PER_STEP rollouts; 0 is never.
+    seconds_record: called for the seconds of recording once all other rows are recorded. of_step:
+    columns of `steps` that are not in the batch, such as `lr`.
     """
-    found = tables(batch, with_tokens=with_tokens)
-    sums = found.pop("steps")
-    if updates is not None:
-        n = len(next(iter(updates.values())))
-        found["updates"] = {"step": batch.step, "update": list(range(n)), **updates}
-    for table, columns in found.items():
-        getattr(recorder, table)(**columns)
+    rows = tables(batch, updates=updates, tokens_every=tokens_every)
+    sums = rows.pop("steps")
+    write(recorder, rows)
+    if seconds_record is not None:
+        of_step["seconds_record"] = seconds_record()
     recorder.step(**sums, **of_step)
 
 
-def tables(batch: Batch, *, with_tokens: bool) -> dict[str, Columns]:
-    """Columns by table: responses, actions, steps, and tokens where asked for."""
+def write(recorder: Any, rows: Mapping[str, Columns]) -> None:
+    """Record columns by table; not those of `steps`, which come last and by `recorder.step`."""
+    for table, columns in rows.items():
+        getattr(recorder, table)(**columns)
+
+
+def tables(
+    batch: Batch, *, updates: Mapping[str, Any] | None = None, tokens_every: int = 0
+) -> dict[str, Columns]:
+    """Columns by table: responses, actions, steps, and updates and tokens where asked for."""
     rows = StepRows(batch)
-    texts = Texts(batch, rows.action)
-    read = texts.worth_reading(READ_PER_STEP) if with_tokens and batch.decode is not None else []
-    found = {
-        "responses": rows.responses() | {"text": texts.of(read)},
+    samples = TokenSamples(batch, rows.action)
+    due = tokens_every > 0 and batch.step % tokens_every == 0 and batch.decode is not None
+    chosen = samples.largest_drops(TEXTS_PER_STEP) if due else []
+    columns = {
+        "responses": rows.responses() | {"text": samples.texts(chosen)},
         "actions": rows.actions(),
         "steps": rows.sums(),
     }
-    return found | ({"tokens": texts.tokens(read)} if read else {})
+    if updates is not None:
+        n = len(next(iter(updates.values())))
+        columns["updates"] = {"step": batch.step, "update": list(range(n)), **updates}
+    return columns | ({"tokens": samples.tokens(chosen)} if chosen else {})
+
+
+def prompt_hash(ids: Sequence[int]) -> str:
+    """Eight hexadecimal digits for a prompt's token ids."""
+    return hashlib.blake2s(np.array(ids, np.int64).tobytes(), digest_size=4).hexdigest()
+
+
+def weighted_mean(values: Sequence[float | None], weights: Sequence[int]) -> float | None:
+    """Of a loss over the updates of a step, weighted by their tokens; None where one is None."""
+    total = sum(weights)
+    known = [v for v in values if v is not None]
+    if total == 0 or len(known) < len(values):
+        return None
+    return sum(v * w for v, w in zip(known, weights, strict=True)) / total
 
 
 class StepRows:
-    """The rows of one step, of this rank. `action` (N, T): number of each token's action within
-    its rollout, −1 off the actions."""
+    """The rows of one step, of this rank.
+
+    action (N, T): number of each token's action within its rollout, −1 off the actions.
+    """
 
     def __init__(self, batch: Batch) -> None:
-        self._b = batch
+        self._batch = batch
         mask = batch.mask
-        # An action is a maximal run of ones (arXiv 2512.04220 v2, §3): it starts where the token
-        # before is none of the policy's. The flat order is that of rows, and in them of tokens.
-        before = np.pad(mask, ((0, 0), (1, 0)))[:, :-1]
-        begins = mask & ~before
-        self.action = np.where(mask, begins.cumsum(1) - 1, -1)
-        self._starts = np.flatnonzero(begins[mask])
-        self._row = np.nonzero(begins)[0]
-        self._index = self.action[begins]
-        self._n_actions = begins.sum(1)
-        self._turns = batch.turns or [[Turn("text")] * int(n) for n in self._n_actions]
+        if batch.action is None:
+            # An action is a maximal run of ones (arXiv 2512.04220 v2, §3): it starts where the
+            # token before is none of the policy's.
+            starts = mask & ~_before(mask, False)
+            self.action = np.where(mask, starts.cumsum(1) - 1, -1)
+        else:
+            self.action = np.where(mask, batch.action, -1)
+            starts = mask & (self.action != _before(self.action, -1))
+        # The flat order of the actions is that of the rollouts, and of the tokens in them.
+        self._starts = np.flatnonzero(starts[mask])
+        self._row = np.nonzero(starts)[0]
+        self._index = self.action[starts]
+        n_actions = starts.sum(1).tolist()
+        self._turns = batch.turns or [[Turn("text")] * n for n in n_actions]
 
     def sums(self) -> Columns:
         """Counts and sums of the whole batch, for `steps`; None where a rollout lacks its part."""
-        b = self._b
+        b = self._batch
         rewarded = not np.isnan(b.rewards).any()
-        whole = b.entropy is not None and b.entropy.rows.all()
         return {
             "step": b.step,
             "n_responses": len(b.rewards),
@@ -88,28 +118,30 @@ class StepRows:
             "reward_sum": float(b.rewards.sum()) if rewarded else None,
             "reward_sq_sum": float(np.square(b.rewards).sum()) if rewarded else None,
             "n_tokens": int(b.mask.sum()),
-            "entropy_sum": float(b.entropy.values[b.mask].sum()) if whole else None,
+            "entropy_sum": float(b.entropy.values[b.mask].sum())
+            if b.entropy is not None and b.entropy.rows.all()
+            else None,
             "kl_sum": self._k3_sum(),
         }
 
     def responses(self) -> Columns:
         """One row per rollout."""
-        b, n = self._b, len(self._b.mask)
+        b = self._batch
+        n_tokens = b.mask.sum(1)
         advantages = b.advantages
         if advantages is not None and advantages.ndim == 2:
-            total = np.where(b.mask, advantages, 0).sum(1)
-            advantages = total / np.maximum(b.mask.sum(1), 1)
+            advantages = np.where(b.mask, advantages, 0).sum(1) / np.maximum(n_tokens, 1)
         return {
             "step": b.step,
             "response_id": b.response_ids,
             "group_id": b.group_ids,
             "data_source": b.data_source,
-            "prompt_hash": [prompt_hash(b.prompt_ids[i]) for i in range(n)],
+            "prompt_hash": [prompt_hash(ids) for ids in b.prompt_ids],
             "reward": b.rewards,
             "advantage": advantages,
             "correct": list(b.correct),
-            "n_actions": self._n_actions,
-            "n_tokens": b.mask.sum(1),
+            "n_actions": [len(turns) for turns in self._turns],
+            "n_tokens": n_tokens,
             "n_searches": self._count("search") if b.protocol else None,
             "n_invalid": self._count("invalid") if b.protocol == "tags" else None,
             "answered": [bool(t) and t[-1].kind == "answer" for t in self._turns]
@@ -120,8 +152,8 @@ class StepRows:
 
     def actions(self) -> Columns:
         """One row per action; Δ only where the rollout was scored before and after."""
-        b = self._b
-        taken = [
+        b = self._batch
+        turns = [
             self._turns[i][j] for i, j in zip(self._row.tolist(), self._index.tolist(), strict=True)
         ]
         gate = self._sums(b.llds_gate)
@@ -130,26 +162,27 @@ class StepRows:
             "step": b.step,
             "response_id": b.response_ids[self._row],
             "action_index": self._index,
-            "kind": [t.kind for t in taken],
+            "kind": [turn.kind for turn in turns],
             "n_tokens": np.diff(self._starts, append=int(b.mask.sum())),
-            # NaN is a token that the engine did not score, so the sum was not measured.
+            # The engine did not score a token that is NaN, so the sum was not measured.
             "logp_behaviour_sum": None if behaviour is None else np.ma.masked_invalid(behaviour),
-            "logp_old_sum": self._where(b.old),
-            "logp_inner_sum": self._where(b.inner),
-            "logp_post_sum": self._where(b.post, b.old),
+            "logp_old_sum": self._measured(b.old),
+            "logp_inner_sum": self._measured(b.inner),
+            "logp_post_sum": self._measured(b.post, b.old),
             "logp_ref_sum": self._sums(b.reference),
-            "entropy_sum": self._where(b.entropy),
+            "entropy_sum": self._measured(b.entropy),
+            "error_norm_sum": self._sums(b.error_norm),
             "llds_gate": None if gate is None else gate > 0,
             "llds_sum": self._sums(b.llds_penalty),
-            "tool_ok": [t.tool_ok for t in taken],
-            "docs_hash": [t.docs_hash for t in taken],
+            "tool_ok": [turn.tool_ok for turn in turns],
+            "docs_hash": [turn.docs_hash for turn in turns],
         } | self._drops()
 
     # -- inside -----------------------------------------------------------------------------------
 
     def _drops(self) -> Columns:
         """What was measured of π_old token by token, and of its change."""
-        b = self._b
+        b = self._batch
         if b.old is None:
             return {}
         old = b.old.values[b.mask]
@@ -159,10 +192,10 @@ class StepRows:
             return columns
         post, unmeasured = b.post.values[b.mask], ~(b.old.rows & b.post.rows)[self._row]
         with np.errstate(invalid="ignore"):
-            down = self._per_action((post < old).astype(np.int64))
+            n_down = self._per_action((post < old).astype(np.int64))
             drop = self._per_action(np.maximum(old - post, 0))
         return columns | {
-            "n_tokens_down": np.ma.array(down, mask=unmeasured),
+            "n_tokens_down": np.ma.array(n_down, mask=unmeasured),
             "drop_sum": np.ma.array(drop, mask=unmeasured),
         }
 
@@ -174,10 +207,10 @@ class StepRows:
 
     def _sums(self, tokens: np.ndarray | None) -> np.ndarray | None:
         """Per-action sums of an (N, T) measurement; None if it was not made."""
-        return None if tokens is None else self._per_action(tokens[self._b.mask])
+        return None if tokens is None else self._per_action(tokens[self._batch.mask])
 
-    def _where(self, scores: Scores | None, other: Scores | None = None) -> Any:
-        """Per-action sums, masked in rows without a measurement (or one of `other`)."""
+    def _measured(self, scores: Scores | None, other: Scores | None = None) -> Any:
+        """Per-action sums, masked in rollouts without a measurement (or without one of `other`)."""
         if scores is None:
             return None
         known = scores.rows if other is None else scores.rows & other.rows
@@ -185,8 +218,13 @@ class StepRows:
 
     def _k3_sum(self) -> float | None:
         """Σ of the k3 estimate of KL(π_old ‖ π_ref) over the batch."""
-        b = self._b
+        b = self._batch
         if b.reference is None or b.old is None or not b.old.rows.all():
             return None
         gap = b.reference[b.mask] - b.old.values[b.mask]
         return float((np.exp(gap) - gap - 1).sum())
+
+
+def _before(values: np.ndarray, first: Any) -> np.ndarray:
+    """Each token's predecessor, `first` for the first."""
+    return np.pad(values, ((0, 0), (1, 0)), constant_values=first)[:, :-1]

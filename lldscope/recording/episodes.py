@@ -1,9 +1,9 @@
-"""Actions of a rollout and whether its answer is right, recovered from its text.
+"""The actions of a rollout and whether its answer is correct, recovered from its text.
 
 Tags of Search-R1 (`<search>`, `<answer>`, tool text in `<information>`) and of Hermes-style tool
 calls (`<tool_call>`, tool text in `<tool_response>`). Tool text separates actions. Exact match is
 that of SQuAD and Search-R1 (`verl/utils/reward_score/qa_em.py`): lower case, without articles,
-punctuation and superfluous blanks.
+punctuation and repeated spaces.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-# What the environment says to the policy, tool text or a complaint, begins a new action.
+# What the environment feeds to the policy, tool text or an error message, ends an action.
 _TOOL_TEXT = re.compile(
-    r"<information>(?P<found>.*?)(?:</information>|\Z)"
-    r"|<tool_response>(?P<answered>.*?)(?:</tool_response>|\Z)"
+    r"<information>(?P<documents>.*?)(?:</information>|\Z)"
+    r"|<tool_response>(?P<response>.*?)(?:</tool_response>|\Z)"
     r"|\s*My previous action is invalid\..*?Let me try again\.\s*",
     re.DOTALL,
 )
@@ -33,27 +33,17 @@ _ROLES = re.compile(r"\s*(?:(?:user|assistant|tool)\s*\n\s*)+|\s+")
 
 @dataclass(frozen=True)
 class Turn:
-    """One action: its kind, and the documents that came back (None: nothing came back)."""
+    """One action: its kind, whether its tool worked (None: no tool, or not known), and a hash of
+    the set of documents that came back (None: nothing came back)."""
 
     kind: str  # search, answer, invalid, text
-    docs: str | None = None
-
-    @property
-    def tool_ok(self) -> bool | None:
-        return (self.docs != "") if self.kind == "search" and self.docs is not None else None
-
-    @property
-    def docs_hash(self) -> str | None:
-        """Hash of the set of documents, whatever their order."""
-        if self.kind != "search" or not self.docs:
-            return None
-        documents = sorted({d.strip() for d in _DOCUMENT.split(self.docs)} - {""})
-        return short_hash("\0".join(documents))
+    tool_ok: bool | None = None
+    docs_hash: str | None = None
 
 
 @dataclass(frozen=True)
 class Episode:
-    """What a rollout did; `answer` is the last one it gave."""
+    """What a rollout did, and its last answer."""
 
     turns: tuple[Turn, ...]
     answer: str | None
@@ -72,53 +62,66 @@ class Episode:
 
 
 def has_tags(text: str) -> bool:
-    """Whether the protocol of the tags is spoken of, or used."""
+    """Whether a tag of one of the protocols occurs, in an instruction or in use."""
     return _TAG.search(text) is not None
 
 
 def parse(response: str) -> Episode:
-    """The actions of a response, tool text included, in a protocol with tags."""
+    """The actions of a response in a protocol with tags, tool text included."""
     turns: list[Turn] = []
-    at = 0
+    start = 0
     for tool in _TOOL_TEXT.finditer(response):
-        said = response[at : tool.start()]
-        docs = tool["found"] if tool["found"] is not None else tool["answered"]
-        at = tool.end()
-        if not _blank(said):
-            turns.append(Turn(_kind(said, ended=True), None if docs is None else docs.strip()))
-    if not _blank(response[at:]):
-        turns.append(Turn(_kind(response[at:], ended=False)))
+        written = response[start : tool.start()]
+        fed = tool["documents"] if tool["documents"] is not None else tool["response"]
+        start = tool.end()
+        if not _blank(written):
+            turns.append(_turn(_kind(written, was_answered=True), fed))
+    if not _blank(response[start:]):
+        turns.append(Turn(_kind(response[start:], was_answered=False)))
     answers = _ANSWER.findall(_TOOL_TEXT.sub("", response))
     return Episode(tuple(turns), answers[-1].strip() if answers else None)
+
+
+def _turn(kind: str, fed: str | None) -> Turn:
+    if kind != "search" or fed is None:
+        return Turn(kind)
+    documents = {part.strip() for part in _DOCUMENT.split(fed)} - {""}
+    return Turn(kind, bool(fed.strip()), documents_hash(documents) if fed.strip() else None)
+
+
+def documents_hash(documents: Iterable[str]) -> str:
+    """The same for the same set of documents, whatever their order."""
+    return short_hash("\0".join(sorted(set(documents))))
 
 
 def _blank(text: str) -> bool:
     return not text or _ROLES.fullmatch(text) is not None
 
 
-def _kind(said: str, ended: bool) -> str:
-    """What an action was; one that the environment did not react to may have been cut."""
-    if _ANSWER.search(said):
+def _kind(written: str, was_answered: bool) -> str:
+    """The kind of an action; one that the environment did not answer may have been cut off."""
+    if _ANSWER.search(written):
         return "answer"
-    if _SEARCH.search(said):
+    if _SEARCH.search(written):
         return "search"
-    return "invalid" if ended else "text"
+    return "invalid" if was_answered else "text"
 
 
 def exact_match(answer: str | None, golden: Iterable[str]) -> bool:
-    """Whether an answer is one of the golden ones after normalization."""
+    """Whether an answer equals one of the golden answers after normalization."""
     if answer is None:
         return False
     return normalized(answer) in {normalized(g) for g in golden}
 
 
 def normalized(text: str) -> str:
+    """Lower case, without punctuation, articles and repeated spaces."""
     plain = "".join(c for c in text.lower() if c not in string.punctuation)
     return " ".join(_ARTICLES.sub(" ", plain).split())
 
 
 def golden_answers(value: Any) -> list[str]:
-    """The golden answers of whatever a log holds: a text, a list, `{"target": …}`, or those as
+    """The golden answers in a value of a log: a text, a list, `{"target": …}`, or one of these as
     JSON; empty if there is none."""
     if isinstance(value, str) and value[:1] in "[{":
         try:
@@ -133,4 +136,5 @@ def golden_answers(value: Any) -> list[str]:
 
 
 def short_hash(text: str) -> str:
+    """Sixteen hexadecimal digits."""
     return hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=8).hexdigest()

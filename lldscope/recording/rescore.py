@@ -1,29 +1,50 @@
-"""Which rollouts are scored again after a step's last update, where not all are.
+"""Which rollouts of a step are scored again after its last update: the sample for Δ.
 
-Δ needs one more forward pass (Def. 4.1 of arXiv 2512.04220 v2), and the alarms look at groups with
-correct and incorrect responses: those come first, whole, in random order.
+The one rule for every trainer. Reasons and estimators: docs/signals.md, "The sample for Δ".
 """
 
 from __future__ import annotations
 
-import math
 import random
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
+from typing import SupportsInt
+
+INCORRECT_SHARE = 0.25
+"""Part of the re-scored rollouts that is taken from the incorrect ones."""
 
 
-def rescored(
-    correct: Sequence[bool | None], groups: Sequence[Hashable], share: float, rng: random.Random
+def mixed_groups(
+    correct: Sequence[bool | None], groups: Sequence[SupportsInt]
+) -> dict[int, list[int]]:
+    """The rows of each group that has correct and incorrect responses, by group number."""
+    members: dict[int, list[int]] = {}
+    for row, group in enumerate(groups):
+        members.setdefault(int(group), []).append(row)
+    classes = {group: {correct[row] for row in rows} for group, rows in members.items()}
+    return {group: members[group] for group in sorted(members) if {True, False} <= classes[group]}
+
+
+def rescore_sample(
+    correct: Sequence[bool | None], groups: Sequence[SupportsInt], share: float, step: int
 ) -> list[int]:
-    """Rows of ⌈share · N⌉ rollouts, always as many, so that all ranks make as many passes."""
-    n = math.ceil(share * len(correct))
-    members: dict[Hashable, list[int]] = {}
-    for i, group in enumerate(groups):
-        members.setdefault(group, []).append(i)
-    shuffled = list(members.values())
-    rng.shuffle(shuffled)
-    order = sorted(shuffled, key=lambda m: not _mixed([correct[i] for i in m]))  # stable
-    return sorted([i for m in order for i in m][:n])
+    """Rows of the rollouts to score again, ascending: of mixed groups, n = `share` · N at most.
 
+    correct, groups: of the whole step, those of all ranks. The incorrect responses are a simple
+    random sample of n · INCORRECT_SHARE; the correct ones are those of groups in random order, as
+    many as are left. If one class has fewer, the other gets its room. A share of 1 takes every
+    rollout, 0 none; any other takes one at least.
 
-def _mixed(correct: Sequence[bool | None]) -> bool:
-    return True in correct and False in correct
+    `step` alone seeds the draw: the sample depends neither on the trainer, nor on the order of the
+    groups, nor on how they are spread over ranks.
+    """
+    if share >= 1:
+        return list(range(len(correct)))
+    n = max(1, round(share * len(correct))) if share > 0 else 0
+    rng = random.Random(f"rescore {step}")
+    mixed = list(mixed_groups(correct, groups).values())
+    rng.shuffle(mixed)
+    right = [row for rows in mixed for row in rows if correct[row]]
+    wrong = [row for rows in mixed for row in rows if correct[row] is False]
+    rng.shuffle(wrong)
+    right = right[: n - min(len(wrong), round(n * INCORRECT_SHARE))]
+    return sorted(right + wrong[: n - len(right)])

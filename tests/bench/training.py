@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from random import Random
 from statistics import median, quantiles
 from typing import Any
 
@@ -63,7 +62,7 @@ def steps() -> None:
     bare = median(seconds["bare"])
     last = calls.arguments[-len(calls.arguments) // (WARM_UP + STEPS) :]
     llds = sum(llds_seconds(*call) for call in last)
-    batch = rescores["bare"].arguments[-1][0][0]
+    batch = rescores["bare"].arguments[-1][0][1]
     print(row("LLDS: its calls in a step and their backward pass", llds, bare, "under 2 %"))
     print(paired("LLDS: whole steps, with against without", seconds["llds"], seconds["bare"]))
     for name, goal in (("every rollout", "under 15 %"), ("shipped", "under 3 %")):
@@ -96,8 +95,7 @@ class Watched:
 def score_all(trainer: Trainer, batch: Any) -> None:
     """The re-score where every group has both classes."""
     n, size = len(batch.lengths), trainer.config.group_size
-    trainer._rescore(batch, [i % size == 0 for i in range(n)], [i // size for i in range(n)],
-                     Random(0))  # fmt: skip
+    trainer._rescore(0, batch, [i % size == 0 for i in range(n)], [i // size for i in range(n)])
 
 
 def llds_seconds(args: tuple[Any, ...], kwargs: dict[str, Any]) -> float:

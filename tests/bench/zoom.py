@@ -59,7 +59,8 @@ def main() -> None:
                 print(
                     f"{rate} x slower, {told.busy} busy: the last chart follows after "
                     f"{median(times):.0f} ms ({min(times):.0f} to {max(times):.0f}); "
-                    f"lost in {lost} of {len(found)}, frames {found[0]['frames']}", flush=True,
+                    f"lost in {lost} of {len(found)}, frames {found[0]['frames']}",
+                    flush=True,
                 )
             browser.close()
             server.stop()

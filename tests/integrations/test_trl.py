@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import copy
 import json
-import random
 import subprocess
 import sys
 from pathlib import Path
@@ -26,7 +25,6 @@ from lldscope.integrations import alarms as alarms_module
 from lldscope.integrations.regularizer import Regularizer
 from lldscope.integrations.trl import instrument
 from lldscope.monitor.health import check
-from lldscope.recording.rescore import rescored
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::UserWarning")
 
@@ -240,19 +238,6 @@ def test_a_sample_of_the_rollouts_is_scored_again(tmp_path):
     assert set(kept) == {9} | (set(kept) & {8, 10, 11}), "texts are of rollouts with a Δ"
 
 
-def test_which_rollouts_are_scored_again():
-    """Groups with both classes first and whole; always as many rows, so that ranks keep step."""
-    groups = [0] * 4 + [1] * 4 + [2] * 4 + [3] * 4
-    correct = [True] * 4 + [True, False] * 2 + [None, False] * 2 + [False, True, True, True]
-    for seed in range(20):
-        chosen = rescored(correct, groups, 0.5, random.Random(seed))
-        assert chosen == [4, 5, 6, 7, 12, 13, 14, 15]
-        assert len(rescored([False] * 16, groups, 0.3, random.Random(seed))) == 5
-    first = {groups[rescored(correct, groups, 0.1, random.Random(s))[0]] for s in range(20)}
-    assert first == {1, 3}, "which of the mixed groups is left to chance"
-    assert rescored(correct, groups, 1, random.Random(0)) == list(range(16))
-
-
 CALL = '<tool_call>\n{"name": "look", "arguments": {"word": "%s"}}\n</tool_call><|im_end|>'
 
 
@@ -443,7 +428,7 @@ def test_llds_where_an_update_spans_rollout_batches(tmp_path):
 
 def test_llds_is_refused_where_it_cannot_act(tmp_path):
     trainer = trl_tiny.make(tmp_path, gradient_accumulation_steps=2)
-    with pytest.raises(LldscopeError, match="every gate is shut"):
+    with pytest.raises(LldscopeError, match="every gate is closed"):
         instrument(trainer, tmp_path / "run", llds="action")
     with pytest.raises(ValueError, match="one of token, response, action"):
         Regularizer(trainer, "sometimes", 0.2)

@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 import torch
 from keeper import SMALL, Keeper
-from lldscope_trainer.algorithms.rescore import mixed_groups
 from lldscope_trainer.checkpoint import find_checkpoint
 from lldscope_trainer.config import load_config
 from lldscope_trainer.loop import train
@@ -23,6 +22,7 @@ from lldscope_trainer.probes import Kept, Probes, probe_group
 from lldscope_trainer.rollout.batch import Batch
 
 import lldscope
+from lldscope.recording.rescore import mixed_groups
 
 SETTINGS = [*SMALL, "probes_every=2", "eval_questions=24"]
 
@@ -148,7 +148,7 @@ def test_alike_and_opposite_responses(policy):
 def test_mixed_groups_come_whole_and_in_order():
     correct = [bool(c) for c in (1, 1, 0, 1, 0, 0, 1, 0)]
     groups = [4, 4, 7, 7, 2, 2, 9, 9]
-    assert mixed_groups(correct, groups) == [[2, 3], [6, 7]]
+    assert list(mixed_groups(correct, groups).items()) == [(7, [2, 3]), (9, [6, 7])]
 
 
 def test_a_kept_response_reads_as_written():

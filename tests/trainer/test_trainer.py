@@ -11,7 +11,6 @@ import torch
 from click.testing import CliRunner
 from keeper import SMALL, Keeper
 from lldscope_trainer import cli
-from lldscope_trainer.algorithms.rescore import rescore_sample
 from lldscope_trainer.config import load_config
 from lldscope_trainer.loop import train
 from lldscope_trainer.rollout.batch import answer_mask
@@ -105,19 +104,26 @@ def test_action_sums_are_those_of_their_tokens(plain):
 
 
 def test_rescoring_measures_mixed_groups_only(plain):
-    responses = plain.rows("responses")
-    groups: dict[tuple, set] = {}
-    for r in responses:
-        groups.setdefault((r["step"], r["group_id"]), set()).add(bool(r["correct"]))
-    group_of = {(r["step"], r["response_id"]): (r["step"], r["group_id"]) for r in responses}
-    measured = 0
-    for action in plain.rows("actions"):
-        mixed = len(groups[group_of[action["step"], action["response_id"]]]) == 2
-        assert (action["logp_post_sum"] is not None) == mixed
+    """A share of 1 measures everything, less than 1 responses of groups with both classes."""
+    assert all(a["logp_post_sum"] is not None for a in plain.rows("actions"))
+    sampled = run("rescore_share=0.5", steps=3)
+    classes: dict[tuple, list[bool]] = {}
+    group_of = {}
+    for r in sampled.rows("responses"):
+        group_of[r["step"], r["response_id"]] = (r["step"], r["group_id"])
+        classes.setdefault((r["step"], r["group_id"]), []).append(bool(r["correct"]))
+    measured: dict[tuple, bool] = {}
+    for action in sampled.rows("actions"):
+        known, at = action["logp_post_sum"] is not None, (action["step"], action["response_id"])
+        assert measured.setdefault(at, known) == known
         for name in ("n_tokens_down", "drop_sum"):
-            assert (action[name] is None) == (action["logp_post_sum"] is None)
-        measured += mixed
-    assert measured > 0
+            assert (action[name] is None) == (not known)
+    chosen = [group_of[at] for at, known in measured.items() if known]
+    assert all(len(set(classes[group])) == 2 for group in chosen)
+    for step in range(3):
+        mixed = [own for (s, _), own in classes.items() if s == step and len(set(own)) == 2]
+        assert sum(s == step for s, _ in chosen) == min(8, sum(map(len, mixed)))
+    assert chosen
 
 
 def test_without_llds_and_kl_their_columns_are_null(plain):
@@ -237,18 +243,6 @@ def test_a_non_finite_gradient_is_skipped_and_told(monkeypatch):
     monkeypatch.undo()
     trainer.step(1)
     assert keeper.rows("steps")[1]["policy_version"] == 0
-
-
-def test_rescore_sample_takes_correct_rollouts_of_mixed_groups_first():
-    rewards = [bool(r) for r in (1, 0, 0, 0, 1, 1, 0, 1, 0, 0)]
-    groups = [0, 0, 1, 1, 2, 2, 3, 3, 3, 3]
-    everything = rescore_sample(rewards, groups, 10, random.Random(0))
-    assert sorted(everything) == [0, 1, 6, 7, 8, 9]  # groups 0 and 3; 1 and 2 are constant
-    few = rescore_sample(rewards, groups, 3, random.Random(0))
-    assert sorted(few)[:1] == [0]
-    assert {0, 7} <= set(few)
-    assert rescore_sample(rewards, groups, 0, random.Random(0)) == []
-    assert rescore_sample([False, False], [0, 0], 5, random.Random(0)) == []
 
 
 # -- command line ---------------------------------------------------------------------------------

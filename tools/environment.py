@@ -3,11 +3,11 @@
     python tools/environment.py install DIR FILE EXTRAS [REQUIREMENT…]
     python tools/environment.py compile FILE EXTRAS [REQUIREMENT…]
 
-`install` puts lldscope with these extras (`dash,trl`) and requirements into an environment, with the
-versions in FILE; `compile` writes that file, with the newest versions that agree.
+`install` puts lldscope with these extras (`dash,trl`) and requirements into an environment, with
+the versions in FILE; `compile` writes that file, with the newest versions that agree.
 
-uv installs, in a fraction of pip's time, where it is there or can be had; else pip does. uv does not
-read pip's configuration, so it is told of it, and both choose among the same packages.
+uv installs, in a fraction of pip's time, where it is there or can be had; else pip does. uv does
+not read pip's configuration, so it is told of it, and both choose among the same packages.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ def compile(file: str, extras: str, *requirements: str) -> int:
         return 1
     done = subprocess.run(
         [
-            uv, "pip", "compile", "--quiet", "--python-version", "3.11", "--python-platform", "linux",
+            uv, "pip", "compile", "--quiet", "--python-version=3.11", "--python-platform=linux",
             "--no-annotate", "--no-emit-index-url", "--no-emit-find-links",
             *(f"--no-emit-package={name}" for name in DEPENDS_ON_THE_BUILD),
             "--custom-compile-command", "make constraints",

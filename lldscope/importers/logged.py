@@ -96,7 +96,8 @@ def as_step(value: Any) -> int | None:
 def chosen(wanted: str | None, runs: Mapping[str, str], where: Path) -> str | None:
     """The id of the run that is meant, of `runs` (id → name); None where there is no run.
 
-    Raises UsageError with the names if nobody said which of several, or one that is not there.
+    Raises UsageError with the names, sorted, if nobody said which of several, or one that is not
+    there.
     """
     if wanted is None and len(runs) <= 1:
         return next(iter(runs), None)
@@ -104,7 +105,8 @@ def chosen(wanted: str | None, runs: Mapping[str, str], where: Path) -> str | No
     if len(meant) == 1:
         return meant[0]
     names = list(runs.values())
-    listed = ", ".join(n if names.count(n) == 1 else f"{n} ({i})" for i, n in runs.items())
+    ordered = sorted(((name, run) for run, name in runs.items()), key=str)  # ids may be anything
+    listed = ", ".join(n if names.count(n) == 1 else f"{n} ({i})" for n, i in ordered)
     if len(runs) > _SHOWN:
         listed = ", ".join(listed.split(", ")[:_SHOWN]) + ", …"
     if wanted is None:

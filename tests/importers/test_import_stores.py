@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import gzip
 import math
+import os
 import shutil
 import signal
 import sqlite3
@@ -31,7 +32,7 @@ from lldscope.importers.trackio import Trackio
 from lldscope.importers.wandb_export import WandbChart, WandbHistory
 from lldscope.importers.wandb_offline import WandbOffline
 
-HERE = Path(__file__).parents[1] / "fixtures"
+HERE = Path(os.environ.get("LLDSCOPE_STORES") or Path(__file__).parents[1] / "fixtures")
 PLAIN = sorted((HERE / "tensorboard/plain").iterdir())
 TENSORS = sorted((HERE / "tensorboard/tensors").iterdir())
 OFFLINE = HERE / "wandb/run-m4d3up.wandb"
@@ -200,6 +201,17 @@ def test_a_date_without_a_zone_is_in_utc_wherever_it_is_read(zone, monkeypatch):
         time.tzset()
 
 
+def test_runs_are_named_in_an_order_that_their_ids_do_not_change():
+    for runs in (
+        {"1": "a", "2": "b"},
+        {"2": "b", "1": "a"},
+        {"1": "b", "2": "a"},
+        {1: "b", b"": "a"},
+    ):
+        with pytest.raises(UsageError, match=r"with --run: a, b\.$"):
+            logged.chosen(None, runs, HERE)
+
+
 def test_mlflow_takes_a_folder_of_a_run_without_being_told_which():
     (folder,) = (tag.parent.parent for tag in MLRUNS.rglob("mlflow.runName")
                  if tag.read_text() == "first")  # fmt: skip
@@ -253,7 +265,8 @@ def test_masked_crc_is_that_of_the_standard():
 
 
 def test_fields_agree_with_protobuf():
-    struct_pb2 = pytest.importorskip("google.protobuf.struct_pb2")
+    from google.protobuf import struct_pb2
+
     message = struct_pb2.Struct()
     message.update({"a": -1.5, "b": "ä", "c": [1.0, None]})
     data = message.SerializeToString()

@@ -1,5 +1,5 @@
 """The plug-in for verl: its policy loss, and what its trainer records, against passes of the test's
-own. Runs in an environment with verl (docs/integrations.md has the commands)."""
+own."""
 
 from __future__ import annotations
 
@@ -8,10 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
-pytest.importorskip("verl", reason="verl: not installed; it needs an environment of its own")
-pytest.importorskip("transfer_queue", reason="TransferQueue, of verl's trainers: not installed")
-
 import torch
 import verl_tiny
 from omegaconf import open_dict

@@ -1,4 +1,5 @@
-"""`watch --mirror`: what is sent, to tools that work, hang and fail; and to the real ones."""
+"""`watch --mirror`: what is sent, to tools that work, hang and fail.
+To the real ones: test_mirror_tools.py."""
 
 from __future__ import annotations
 
@@ -7,29 +8,17 @@ import os
 import subprocess
 import sys
 import time
-from pathlib import Path
 from types import SimpleNamespace
-from typing import get_args
 
 import numpy as np
 import pytest
+from mirrored import IDS, RUN, expected, send, watch
 
 from lldscope import open_run
 from lldscope.alarms.assess import assess
-from lldscope.alarms.registry import RULES
 from lldscope.core.errors import UsageError
-from lldscope.importers.source import Findings, ImportRequest
-from lldscope.importers.tensorboard import TensorBoard
-from lldscope.importers.trackio import Trackio
-from lldscope.importers.wandb_offline import WandbOffline
 from lldscope.monitor import export as mirror_module
-from lldscope.monitor.alertmanager import event
 from lldscope.monitor.export import PHASE_NUMBERS, MetricsExporter, answers_of
-from lldscope.monitor.follow import Follower
-from lldscope.signals.phases import Phase
-
-RUN = Path(__file__).parents[2] / "sample_runs" / "grpo"
-IDS = [rule.id for rule in RULES]
 
 # A tool that writes down what it is told, and prints as Trackio does.
 FAKE = """
@@ -75,34 +64,12 @@ def fake(tmp_path, monkeypatch):
 
 @pytest.fixture(scope="module")
 def watched():
-    """A look at the sample run, and the alarms that fire."""
-    follower = Follower(RUN)
-    look = follower.look()
-    firing = [a for a in look.changed if a["state"] == "firing"]
-    return follower, look, [event(look.state, a, 0.0) for a in firing]
-
-
-def send(watched, address: str) -> None:
-    with MetricsExporter(address) as mirror:
-        mirror.tell(*watched)
+    return watch()
 
 
 @pytest.fixture
 def assessment(watched):
     return watched[0].run.assess()
-
-
-def expected(assessment) -> dict[int, dict[str, float]]:
-    """What each step of the run is told as, by a plain loop over episodes."""
-    told = {}
-    for step, phase in zip(assessment.evidence.step.tolist(), assessment.phases, strict=True):
-        values = {} if phase is None else {"lldscope/phase": get_args(Phase).index(phase)}
-        for rule in IDS:
-            episodes = [e for a in assessment.alerts if a.rule == rule for e in a.episodes]
-            firing = any(start <= step and (end is None or step < end) for start, end in episodes)
-            values[f"lldscope/alarm/{rule}"] = int(firing)
-        told[step] = values
-    return told
 
 
 def test_the_sample_run_has_what_the_tests_need(assessment):
@@ -218,50 +185,3 @@ def test_a_step_without_a_phase_has_none(fake):
         mirror.tell(*follow(range(2), ["healthy", None]), [])
     logs = [values for _, _, values in (t for t in fake() if t[0] == "log")]
     assert ["lldscope/phase" in values for values in logs] == [True, False]
-
-
-# -- the tools themselves -------------------------------------------------------------------------
-
-
-def told_in(source, paths, run=None) -> dict[int, dict[str, float]]:
-    got: dict[int, dict[str, float]] = {}
-    for row in source.read(paths, Findings(asked=ImportRequest(run=run))):
-        step = int(row.values.pop("lldscope/step", row.step))
-        assert not got.get(step, {}).keys() & row.values.keys(), "told twice"
-        got.setdefault(step, {}).update(row.values)
-    return got
-
-
-def test_tensorboard_reads_it(tmp_path, watched, assessment):
-    accumulate = pytest.importorskip(
-        "tensorboard.backend.event_processing.event_accumulator", reason="needs tensorboard"
-    )
-    for _ in range(2):  # the second time there is nothing new
-        send(watched, f"tensorboard:{tmp_path}/tb")
-    assert told_in(TensorBoard(), [*(tmp_path / "tb").iterdir()]) == expected(assessment)
-    events = accumulate.EventAccumulator(str(tmp_path / "tb"), {"scalars": 0, "tensors": 0})
-    events.Reload()
-    phases = {e.step: e.value for e in events.Scalars("lldscope/phase")}
-    assert phases == {s: v["lldscope/phase"] for s, v in expected(assessment).items()}
-    texts = [e.tensor_proto.string_val[0].decode() for e in events.Tensors("lldscope/alerts")]
-    assert any("lld-collapse" in text for text in texts)
-    (legend, *_) = events.Tensors("lldscope/legend")
-    assert b"4 collapse" in legend.tensor_proto.string_val[0]
-
-
-def test_wandb_takes_it_offline(tmp_path, watched, assessment, monkeypatch):
-    pytest.importorskip("wandb", reason="needs wandb")
-    monkeypatch.setenv("WANDB_MODE", "offline")
-    monkeypatch.setenv("WANDB_DIR", str(tmp_path))
-    send(watched, "wandb:mine/abc123")
-    (file,) = tmp_path.glob("wandb/offline-run-*/run-abc123.wandb")
-    assert told_in(WandbOffline(), [file]) == expected(assessment)
-    assert b"lld-collapse in run" in file.read_bytes()  # the alert
-
-
-def test_trackio_takes_it(tmp_path, watched, assessment, monkeypatch):
-    pytest.importorskip("trackio", reason="needs trackio")
-    monkeypatch.setenv("TRACKIO_DIR", str(tmp_path))
-    for _ in range(2):
-        send(watched, "trackio:mine")
-    assert told_in(Trackio(), [tmp_path / "mine.db"]) == expected(assessment)

@@ -1,0 +1,41 @@
+"""What `watch --mirror` sends of a recorded run, and what it should send."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import get_args
+
+from lldscope.alarms.registry import RULES
+from lldscope.monitor.alertmanager import event
+from lldscope.monitor.export import MetricsExporter
+from lldscope.monitor.follow import Follower
+from lldscope.signals.phases import Phase
+
+RUN = Path(__file__).parents[1] / "sample_runs" / "grpo"
+IDS = [rule.id for rule in RULES]
+
+
+def watch():
+    """A look at the run, and the alarms that fire: what MetricsExporter.tell takes."""
+    follower = Follower(RUN)
+    look = follower.look()
+    firing = [a for a in look.changed if a["state"] == "firing"]
+    return follower, look, [event(look.state, a, 0.0) for a in firing]
+
+
+def send(watched, address: str) -> None:
+    with MetricsExporter(address) as mirror:
+        mirror.tell(*watched)
+
+
+def expected(assessment) -> dict[int, dict[str, float]]:
+    """What each step of the run is told as, by a plain loop over episodes."""
+    told = {}
+    for step, phase in zip(assessment.evidence.step.tolist(), assessment.phases, strict=True):
+        values = {} if phase is None else {"lldscope/phase": get_args(Phase).index(phase)}
+        for rule in IDS:
+            episodes = [e for a in assessment.alerts if a.rule == rule for e in a.episodes]
+            firing = any(start <= step and (end is None or step < end) for start, end in episodes)
+            values[f"lldscope/alarm/{rule}"] = int(firing)
+        told[step] = values
+    return told

@@ -1,0 +1,13 @@
+"""Tests of packages that cannot be in the environment of the others: in .envs/NAME, which
+`make test` makes, test_environments.py runs them, and elsewhere they are not collected."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+TESTS = Path(__file__).parent
+FOLDER = TESTS.parent / ".envs"
+OWN = {
+    "mirrors": ["importers/test_store_tools.py", "monitor/test_mirror_tools.py"],
+    "verl": ["integrations/test_verl.py"],
+}

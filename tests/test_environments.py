@@ -1,0 +1,128 @@
+"""Tests that run in environments of their own; how environments are made; what CI may skip."""
+
+from __future__ import annotations
+
+import os
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from own_environments import FOLDER, OWN, TESTS
+
+TOOL = SimpleNamespace(**runpy.run_path(str(TESTS.parent / "tools" / "environment.py")))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", OWN)
+def test_in_an_environment_of_its_own(name):
+    python = FOLDER / name / "bin" / "python"
+    if not python.exists():
+        pytest.skip(f"{FOLDER / name} is missing: make {FOLDER.name}/{name}/.ready")
+    tests = [TESTS / path for path in OWN[name]]
+    done = subprocess.run(
+        [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", *tests],
+        cwd=TESTS.parent, capture_output=True, text=True, timeout=1500,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_uv_is_told_what_pip_is_told(tmp_path, monkeypatch):
+    for name in [n for n in os.environ if n.startswith(("PIP_", "UV_", "SSL_CERT_FILE"))]:
+        monkeypatch.delenv(name)
+    config = tmp_path / "pip.conf"
+    config.write_text(
+        "[global]\nindex-url = https://one.example/simple\nfind-links = /a\n"
+        "extra-index-url = https://two.example/simple\n    https://three.example/simple\n"
+        "[install]\nfind-links = /b\n[download]\nfind-links = /other\n"
+    )
+    monkeypatch.setenv("PIP_CONFIG_FILE", str(config))
+    python = Path(sys.executable)
+    said = TOOL.uv_environment(python)
+    assert said["UV_DEFAULT_INDEX"] == "https://one.example/simple"
+    assert said["UV_INDEX"] == "https://two.example/simple https://three.example/simple"
+    assert said["UV_INDEX_STRATEGY"] == "unsafe-best-match"
+    assert said["UV_FIND_LINKS"] == "/b"
+    monkeypatch.setenv("PIP_FIND_LINKS", "/c /d")
+    assert TOOL.uv_environment(python)["UV_FIND_LINKS"] == "/c,/d"
+    monkeypatch.setenv("UV_FIND_LINKS", "/e")
+    assert TOOL.uv_environment(python)["UV_FIND_LINKS"] == "/e"
+
+
+@pytest.fixture
+def calls(tmp_path, monkeypatch):
+    """An environment whose Python, and a uv which, only write down what they are called with."""
+
+    def program(path: Path, then: str) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f'#!/bin/sh\necho "{path.name} $*" >> {tmp_path}/calls\n{then}\n')
+        path.chmod(0o755)
+
+    program(tmp_path / "env/bin/python", "")
+    program(tmp_path / "env/bin/pip", "")
+    program(tmp_path / "path/uv", 'echo " + $PLAN" >&2; exit $ENDS')
+    monkeypatch.setenv("PATH", str(tmp_path / "path"), prepend=os.pathsep)
+    monkeypatch.setenv("PLAN", "torch==2.13.0+cpu")
+    monkeypatch.setenv("ENDS", "0")
+
+    def install() -> list[str]:
+        (tmp_path / "calls").unlink(missing_ok=True)
+        assert TOOL.install(str(tmp_path / "env"), "versions.txt", "dev", "pytest") == 0
+        lines = (tmp_path / "calls").read_text().splitlines()
+        return [line for line in lines if "config list" not in line and "--dry-run" not in line]
+
+    return install
+
+
+def test_pip_chooses_torch_where_uv_would_take_cuda_and_all_where_uv_fails(calls, monkeypatch):
+    (uv,) = calls()
+    assert uv.startswith("uv pip install ")
+    what = "-c versions.txt -e .[dev] pytest"
+    assert what in uv
+    monkeypatch.setenv("PLAN", "nvidia-cublas==13.1")
+    first, second = calls()
+    assert first.startswith("python -m pip ")
+    assert first.endswith(" -c versions.txt torch")
+    assert second == uv
+    monkeypatch.setenv("PLAN", "")
+    monkeypatch.setenv("ENDS", "1")
+    first, second = calls()
+    assert first == uv
+    assert second.startswith("python -m pip ")
+    assert second.endswith(what)
+
+
+SKIPS = """
+import pytest
+
+@pytest.mark.skipif(True, reason="tool is not installed")
+def test_marked(): ...
+
+def test_package():
+    pytest.importorskip("no_such_package")
+
+def test_machine():
+    pytest.skip("no file system can be mounted here: mount: permission denied")
+
+@pytest.mark.xfail(reason="known", strict=True)
+def test_known(): assert False
+"""
+
+
+@pytest.mark.parametrize(
+    ("ci", "ended"),
+    [("", "4 skipped, 1 xfailed"), ("true", "1 failed, 1 skipped, 1 xfailed, 2 errors")],
+)
+def test_ci_skips_nothing_for_want_of_a_package(tmp_path, ci, ended):
+    (tmp_path / "test_skips.py").write_text(SKIPS)
+    (tmp_path / "test_module.py").write_text('import pytest\npytest.importorskip("none_such")\n')
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "--continue-on-collection-errors", "-p", "conftest",
+         "-p", "no:cacheprovider", "-p", "no:dash", "-c", os.devnull, "--rootdir", tmp_path,
+         tmp_path],
+        env={**os.environ, "CI": ci, "PYTHONPATH": os.pathsep.join([str(TESTS), *sys.path])},
+        capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert done.stdout.splitlines()[-1].startswith(ended), done.stdout

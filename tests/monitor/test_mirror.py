@@ -23,7 +23,6 @@ from lldscope.importers.tensorboard import TensorBoard
 from lldscope.importers.trackio import Trackio
 from lldscope.importers.wandb_offline import WandbOffline
 from lldscope.monitor import export as mirror_module
-from lldscope.monitor.alertmanager import event
 from lldscope.monitor.export import PHASE_NUMBERS, MetricsExporter, answers_of
 from lldscope.monitor.follow import Follower
 from lldscope.signals.phases import Phase
@@ -78,8 +77,7 @@ def watched():
     """A look at the sample run, and the alarms that fire."""
     follower = Follower(RUN)
     look = follower.look()
-    firing = [a for a in look.changed if a["state"] == "firing"]
-    return follower, look, [event(look.state, a, 0.0) for a in firing]
+    return follower, look, [e for e in look.events if e.alert.state == "firing"]
 
 
 def send(watched, address: str) -> None:
@@ -129,7 +127,7 @@ def test_each_step_is_told_once(fake, watched, assessment):
     assert dict(logs) == expected(assessment)
     assert len(logs) == len(assessment.phases)
     alerts = {t[2].split()[1]: t for t in told if t[0] == "alert"}
-    assert alerts.keys() == {a["rule"] for a in watched[2]}
+    assert alerts.keys() == {e.alert.rule for e in watched[2]}
     assert alerts["lld-collapse"][4] == "ERROR"
 
     send(watched, "trackio:mine")  # another watching: the tool holds all of it
@@ -145,7 +143,7 @@ def test_watch_keeps_its_output_and_its_exit_code(fake, watched):
     )  # fmt: skip
     assert done.returncode == 11  # the run has collapsed
     rules = [json.loads(line).get("rule") for line in done.stdout.splitlines()]
-    assert {a["rule"] for a in watched[1].changed} <= set(rules)
+    assert {e.alert.rule for e in watched[1].events} <= set(rules)
     assert done.stderr == (
         "lldscope: trackio:mine is no longer told of the run: "
         "RuntimeError: no room left in the tool\n"

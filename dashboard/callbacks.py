@@ -164,7 +164,7 @@ def _told_of_one(shelf: RunRegistry, name: str, said: list[str]) -> dict[str, An
     except LldscopeError as error:
         return {"status": parts.gone(str(error))}
     told: dict[str, Any] = {"status": parts.status_line(look), "notes": parts.notes(look)}
-    if said != [look.version] or look.state["life"] in ("stalled", "failed"):
+    if said != [look.version] or look.state.life in ("stalled", "failed"):
         told |= {
             "versions": [look.version],
             "alarms": alarm_cards.alarms(look),
@@ -183,7 +183,7 @@ def _told_of_several(
     told: dict[str, Any] = {"unplaced": " ".join(filter(None, [*gone, unplaced(looks, by)]))}
     if any(shelf.is_opening(name) for name in lost):
         return told
-    dead = any(look.state["life"] in ("stalled", "failed") for look in looks)
+    dead = any(look.state.life in ("stalled", "failed") for look in looks)
     versions = [look.version for look in looks]
     if dead or said != versions:
         told |= {"versions": versions, "compared": compare_table(looks, groups, names)}

@@ -211,8 +211,8 @@ def answers(run: lldscope.Run) -> dict[str, Any]:
         "signals": run.signals(),
         "action_signals": run.action_signals(),
         "probe_signals": run.probe_signals(),
-        "alerts": [(a["rule"], a["episodes"]) for a in state["alerts"] if a["rule"] != "stalled"],
-        "phases": state["phases"],
+        "alerts": [(a.rule, a.episodes) for a in state.alerts if a.rule != "stalled"],
+        "phases": state.phases,
         "rows": run.sql(
             "SELECT count(*) n, sum(n_tokens) tokens, sum(logp_post_sum) post FROM all_actions"
         ),
@@ -247,7 +247,7 @@ def ask(run: Path, truth: dict[str, Any]) -> None:
             found = answers(opened)
             assert same(found, truth) or opened.damaged, "other numbers without a word"
             opened.refresh()
-            json_files.to_json(check(opened)).encode()
+            json_files.to_json(check(opened).to_dict()).encode()
     except LldscopeError:
         pass  # one sentence, as the faces below show it
 

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import get_args
 
 from lldscope.alarms.registry import RULES
-from lldscope.monitor.alertmanager import event
 from lldscope.monitor.export import MetricsExporter
 from lldscope.monitor.follow import Follower
 from lldscope.signals.phases import Phase
@@ -19,8 +18,7 @@ def watch():
     """A look at the run, and the alarms that fire: what MetricsExporter.tell takes."""
     follower = Follower(RUN)
     look = follower.look()
-    firing = [a for a in look.changed if a["state"] == "firing"]
-    return follower, look, [event(look.state, a, 0.0) for a in firing]
+    return follower, look, [e for e in look.events if e.alert.state == "firing"]
 
 
 def send(watched, address: str) -> None:

@@ -103,7 +103,7 @@ class RunRegistry:
         if place.look is None and self._patience is not None:
             return self._opened(name, place, path, self._patience)
         look = self._now(name, place, path)
-        if self._patience is not None and look.state["life"] == "live":
+        if self._patience is not None and look.state.life == "live":
             self._read_ahead(name, place, path)
         return look
 
@@ -184,14 +184,14 @@ class RunRegistry:
         before, seen = place.look, None
         if self._looks is not None and isinstance(path, Path):
             seen = files_of(path)  # before the rows, so that what comes meanwhile is not missed
-            if before is not None and before.state["over"] and place.seen == seen:
+            if before is not None and before.state.over and place.seen == seen:
                 return aged(before)
             if place.run is None:
                 kept = self._looks.take(name, path, seen)
                 if kept is not None:
                     place.seen = seen
                     return aged(kept)
-            elif before is not None and before.state["over"] and place.seen is not None:
+            elif before is not None and before.state.over and place.seen is not None:
                 place.run = None  # nothing may change any more, and something has
         run = place.run
         changed = run is None or run.refresh()
@@ -203,7 +203,7 @@ class RunRegistry:
             look = Snapshot(before.version, run.info, state, before.subject)
         else:
             look = Snapshot(uuid.uuid4().hex, run.info, state, subject_of(name, run, state))
-        if self._looks is not None and seen is not None and state["over"] and place.seen != seen:
+        if self._looks is not None and seen is not None and state.over and place.seen != seen:
             self._looks.keep(path, seen, look)
             place.seen = seen
         return look

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from lldscope.core.errors import LldscopeError
+from lldscope.monitor.health import RunState
 from lldscope.query.remote import Url, traces
 
 from ..figures import theme
@@ -32,7 +33,7 @@ class Summary:
 
     name: str
     group: str | None = None
-    state: dict[str, Any] | None = None
+    state: RunState | None = None
     last_time: float | None = None
     reward: float | None = None  # mean of the last steps
     delta: float | None = None
@@ -141,4 +142,4 @@ def _traces(path: Path | Url) -> tuple[Any, ...]:
 
 
 def _lives(summary: Summary) -> bool:
-    return summary.state is not None and summary.state["life"] == "live"
+    return summary.state is not None and summary.state.life == "live"

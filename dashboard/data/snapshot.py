@@ -8,6 +8,7 @@ from typing import Any
 
 import pandas as pd
 
+from lldscope.monitor.health import RunState
 from lldscope.runs import Run
 
 from ..figures.charts import ACTIONS_SHOWN, DELTA_OF_ACTION, EVIDENCE
@@ -21,7 +22,7 @@ class Snapshot:
 
     version: str
     info: dict[str, Any]
-    state: dict[str, Any]
+    state: RunState
     subject: Subject
 
 
@@ -30,14 +31,14 @@ def aged(look: Snapshot) -> Snapshot:
     times = floats(look.subject.table, "time")
     if not len(times) or times[-1] != times[-1]:
         return look
-    return replace(look, state=look.state | {"last_row_age_seconds": time.time() - times[-1]})
+    return replace(look, state=replace(look.state, last_row_age_seconds=time.time() - times[-1]))
 
 
-def subject_of(name: str, run: Run, state: dict[str, Any]) -> Subject:
+def subject_of(name: str, run: Run, state: RunState) -> Subject:
     """What charts show of a run, given what `check` says of it."""
     table = run.signals().assign(**{EVIDENCE: run.assess().evidence.e_value})
     table = _with_actions(table, run.action_signals())
-    return Subject(name, table, state["phases"], state["alerts"], run.events(), state["arl"])
+    return Subject(name, table, state.phases, state.alerts, run.events(), state.arl)
 
 
 def _with_actions(table: pd.DataFrame, actions: pd.DataFrame) -> pd.DataFrame:

@@ -20,6 +20,7 @@ import pandas as pd
 import pyarrow as pa
 
 import lldscope
+from lldscope.monitor.health import RunState
 
 from ..figures.view import Subject
 from .snapshot import Snapshot
@@ -41,8 +42,9 @@ class SnapshotCache:
             if kept["of"] != [_made(), seen]:
                 return None
             table = pd.read_parquet(folder / "table.parquet")
-            subject = Subject(name, table, **kept["subject"])
-            return Snapshot(kept["version"], kept["info"], kept["state"], subject)
+            state = RunState.from_dict(kept["state"])
+            subject = Subject(name, table, state.phases, state.alerts, kept["events"], state.arl)
+            return Snapshot(kept["version"], kept["info"], state, subject)
         except (OSError, ValueError, KeyError, TypeError, pa.ArrowException):
             return None
 
@@ -50,10 +52,9 @@ class SnapshotCache:
         """Keep a look; `seen` is what `files_of` said before it was taken."""
         final = self._place(path)
         new = final.with_name(f"{final.name}.{uuid.uuid4().hex}.new")
-        subject = {k: getattr(look.subject, k) for k in ("spans", "alerts", "events", "arl")}
         told = {
             "of": [_made(), seen], "version": look.version, "info": look.info,
-            "state": look.state, "subject": subject,
+            "state": look.state.to_dict(), "events": look.subject.events,
         }  # fmt: skip
         with suppress(OSError, ValueError, TypeError, pa.ArrowException):
             new.mkdir(parents=True, mode=0o700)

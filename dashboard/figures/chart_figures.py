@@ -128,10 +128,10 @@ def aligned(subject: Subject, by: str) -> Subject:
 def zero(subject: Subject, by: str) -> float:
     """The step of a run from which the others are counted; NaN if there is none."""
     if by == "alarm":
-        found = [a["step"] for a in subject.alerts if a["rule"] == "lld-decay"]
+        found = [a.step for a in subject.alerts if a.rule == "lld-decay"]
     else:
         ill = ("decay", "collapse")
-        found = [s["start_step"] for s in subject.spans if s["phase"] in ill]
+        found = [s.start_step for s in subject.spans if s.phase in ill]
     return next((float(step) for step in found if step is not None), math.nan)
 
 

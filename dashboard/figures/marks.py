@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from html import escape
 from typing import Any
 
 import numpy as np
 import pandas as pd
+
+from lldscope.alarms.assess import PhaseSpan
+from lldscope.monitor.health import AnyAlert
 
 from . import theme
 from .series import XAxis, at_steps, positions
@@ -22,25 +26,25 @@ _SPACE = "\u00a0\u00a0\u00a0"  # keeps upright labels clear of the ends of the p
 
 
 def phase_bands(
-    table: pd.DataFrame, spans: list[dict[str, Any]], axis: XAxis, seen: tuple[float, float]
+    table: pd.DataFrame, spans: Sequence[PhaseSpan], axis: XAxis, seen: tuple[float, float]
 ) -> list[Shape]:
     """A faint band behind the plot and a strong strip with the phase's name above it."""
     if not spans:
         return []
-    starts = at_steps(table, axis, [s["start_step"] for s in spans])
-    ends = [*starts[1:], *at_steps(table, axis, [spans[-1]["end_step"]])]
+    starts = at_steps(table, axis, [s.start_step for s in spans])
+    ends = [*starts[1:], *at_steps(table, axis, [spans[-1].end_step])]
     width = seen[1] - seen[0]
     shapes = []
     for span, start, end in zip(spans, starts, ends, strict=True):
         a, b = max(start, seen[0]), min(end, seen[1])
         if b <= a:
             continue
-        sign = theme.PHASES[span["phase"]]
+        sign = theme.PHASES[span.phase]
         share = (b - a) / width
         text = sign.word if share >= _FULL_NAME else sign.shape if share >= _NUMERAL else ""
         if share >= _FULL_NAME and sign.shape.startswith("I"):
             text = f"{sign.shape} {sign.word}"
-        faint = 0.05 if span["phase"] in ("warmup", "healthy", None) else 0.13
+        faint = 0.05 if span.phase in ("warmup", "healthy", None) else 0.13
         shapes.append(_band(a, b, 0.0, 1.0) | {"fillcolor": sign.color, "opacity": faint})
         shapes.append(
             _band(a, b, *_STRIP)
@@ -53,24 +57,24 @@ def phase_bands(
 
 
 def alarm_lines(
-    table: pd.DataFrame, alerts: list[dict[str, Any]], axis: XAxis, seen: tuple[float, float]
+    table: pd.DataFrame, alerts: Sequence[AnyAlert], axis: XAxis, seen: tuple[float, float]
 ) -> list[Shape]:
     """A line where each alarm first fired, with its rule; a thin one where it fired again."""
-    first = sorted(((a["step"], a) for a in alerts if a["step"] is not None), key=lambda p: p[0])
+    first = sorted(((a.step, a) for a in alerts if a.step is not None), key=lambda p: p[0])
     again = [
-        (fired, a) for _, a in first for fired, _ in a["episodes"][1:] if fired is not None
+        (fired, a) for _, a in first for fired, _ in a.episodes[1:] if fired is not None
     ]  # fmt: skip
     shapes: list[Shape] = []
     at = at_steps(table, axis, [step for step, _ in first])
     width = seen[1] - seen[0]
-    texts = _labels([a["rule"] for _, a in first], at, _NEAR * width)
+    texts = _labels([a.rule for _, a in first], at, _NEAR * width)
     for x, text, (_, alert) in zip(at, texts, first, strict=True):
         if seen[0] <= x <= seen[1]:
-            shapes.append(_line(x, theme.SEVERITIES[alert["severity"]], text))
+            shapes.append(_line(x, theme.SEVERITIES[alert.severity], text))
     later = at_steps(table, axis, [step for step, _ in again])
     for x, (_, alert) in list(zip(later, again, strict=True))[-_MOST_LINES:]:
         if seen[0] <= x <= seen[1]:
-            shapes.append(_line(x, theme.SEVERITIES[alert["severity"]], "") | {"opacity": 0.35})
+            shapes.append(_line(x, theme.SEVERITIES[alert.severity], "") | {"opacity": 0.35})
     return shapes
 
 
@@ -124,10 +128,10 @@ def _vertical(x: float, height: float, color: str, width: float, dash: str = "so
 
 
 def onset_line(
-    table: pd.DataFrame, alerts: list[dict[str, Any]], axis: XAxis, color: str, dash: str
+    table: pd.DataFrame, alerts: Sequence[AnyAlert], axis: XAxis, color: str, dash: str
 ) -> list[Shape]:
     """Where a compared run's decay alarm first fired, in the run's own colour."""
-    steps = [a["step"] for a in alerts if a["rule"] == "lld-decay" and a["step"] is not None]
+    steps: list[float] = [a.step for a in alerts if a.rule == "lld-decay" and a.step is not None]
     if not np.isfinite(positions(table, axis)).any():
         return []  # the run has no place on this axis
     return [

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import pandas as pd
+
+from lldscope.alarms.assess import PhaseSpan
+from lldscope.monitor.health import AnyAlert
 
 
 @dataclass(frozen=True)
@@ -35,7 +38,7 @@ class Subject:
 
     name: str
     table: pd.DataFrame
-    spans: list[dict[str, Any]]
-    alerts: list[dict[str, Any]]
+    spans: Sequence[PhaseSpan]
+    alerts: Sequence[AnyAlert]
     events: list[dict[str, Any]]
     arl: float

@@ -11,6 +11,7 @@ from dash import html
 
 from lldscope.alarms.registry import RULES, STALLED
 from lldscope.core.numbers import true_minus
+from lldscope.monitor.health import AnyAlert
 
 from ..data.run_registry import Snapshot
 from ..figures import theme
@@ -24,28 +25,28 @@ RULE_IDS = {rule.id for rule in (*RULES, STALLED)}  # those with a page of their
 
 def alarms(look: Snapshot) -> list[Any]:
     """Every alarm that ever fired, with what it means and what to do."""
-    alerts = look.state["alerts"]
+    alerts = look.state.alerts
     if not alerts:
         return [html.P("No alarm has fired.", className="quiet")]
     return [_alarm(a, look) for a in alerts]
 
 
-def _alarm(alert: dict[str, Any], look: Snapshot) -> html.Article:
-    arl = look.state["arl"]
-    sign = theme.SEVERITIES[alert["severity"]]
-    facts = [("means", alert["meaning"]), ("looks at", alert["evidence"]), ("do", alert["advice"])]
-    facts.append(("false alarms", alert["false_alarms"].replace("`arl`", f"{arl:,.0f}")))
+def _alarm(alert: AnyAlert, look: Snapshot) -> html.Article:
+    arl = look.state.arl
+    sign = theme.SEVERITIES[alert.severity]
+    facts = [("means", alert.meaning), ("looks at", alert.evidence), ("do", alert.advice)]
+    facts.append(("false alarms", alert.false_alarms.replace("`arl`", f"{arl:,.0f}")))
     return html.Article(
         [
             html.Header(
                 [
                     badge(sign),
-                    html.Strong(alert["rule"], className="rule"),
-                    html.Span(alert["state"], className=f"pill {alert['state']}"),
+                    html.Strong(alert.rule, className="rule"),
+                    html.Span(alert.state, className=f"pill {alert.state}"),
                     html.Span(_episodes(alert), className="quiet"),
                 ]
             ),
-            html.P(true_minus(words.visible(alert["message"], 2000)), className="message"),
+            html.P(true_minus(words.visible(alert.message, 2000)), className="message"),
             html.Dl([x for k, v in facts for x in (html.Dt(k), html.Dd(v))]),
             _ways(alert, look),
         ],
@@ -54,11 +55,11 @@ def _alarm(alert: dict[str, Any], look: Snapshot) -> html.Article:
     )
 
 
-def _ways(alert: dict[str, Any], look: Snapshot) -> html.Div:
+def _ways(alert: AnyAlert, look: Snapshot) -> html.Div:
     """From an alarm to its rule, and to the responses that lost most likelihood where it fired."""
-    rule, step = alert["rule"], alert["step"]
+    rule, step = alert.rule, alert.step
     ways: list[Any] = []
-    later = [fired for fired, _ in alert["episodes"][1:MOST_EPISODES]]
+    later = [fired for fired, _ in alert.episodes[1:MOST_EPISODES]]
     for at in [s for s in (step, *later) if s is not None]:
         there = address("responses", look.subject.name, alarm=rule, at=at)
         said = "again at" if ways else "Responses that lost most likelihood at"
@@ -68,8 +69,8 @@ def _ways(alert: dict[str, Any], look: Snapshot) -> html.Div:
     return html.Div(ways, className="ways")
 
 
-def _episodes(alert: dict[str, Any]) -> str:
-    spans = [e for e in alert["episodes"] if e[0] is not None]
+def _episodes(alert: AnyAlert) -> str:
+    spans = [e for e in alert.episodes if e[0] is not None]
     if not spans:
         return ""
     shown, left = spans[:MOST_EPISODES], len(spans) - MOST_EPISODES
@@ -81,9 +82,9 @@ def _episodes(alert: dict[str, Any]) -> str:
 def look_alikes(look: Snapshot) -> html.Table:
     """What looks like LLD on a reward curve, and what this log says of each."""
     rows = []
-    for cause, finding in look.state["look_alikes"].items():
+    for cause, finding in look.state.look_alikes.items():
         shape, word, note = words.FINDINGS[finding]
-        evidence = true_minus(look.state["look_alike_evidence"][cause])
+        evidence = true_minus(look.state.look_alike_evidence[cause])
         rows.append(
             html.Tr(
                 [

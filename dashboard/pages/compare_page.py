@@ -160,20 +160,20 @@ def compare_table(looks: list[Snapshot], groups: Mapping[str, str], names: list[
     rows = []
     for look in looks:
         state, name = look.state, look.subject.name
-        sign = theme.PHASES[state["phase"]]
-        first = {a["rule"]: a["step"] for a in state["alerts"]}
+        sign = theme.PHASES[state.phase]
+        first = {a.rule: a.step for a in state.alerts}
         rows.append(
             html.Tr(
                 [
                     html.Td([parts.stroke(*styles[name]), parts.run_link(name)]),
-                    html.Td(parts.badge(theme.VERDICTS[state["verdict"]])),
+                    html.Td(parts.badge(theme.VERDICTS[state.verdict])),
                     html.Td(
                         [
                             parts.mark(sign),
                             sign.word,
                         ]
                     ),
-                    html.Td(_step(state["last_step"]), className="number"),
+                    html.Td(_step(state.last_step), className="number"),
                     html.Td(_step(first.get("lld-decay")), className="number"),
                     html.Td(_step(first.get("lld-collapse")), className="number"),
                     html.Td(parts.since(_last_time(look))),

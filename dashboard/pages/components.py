@@ -12,6 +12,7 @@ from urllib.parse import quote
 from dash import dcc, html
 
 from lldscope.core.numbers import true_minus
+from lldscope.monitor.health import RunState
 
 from ..data.run_registry import Snapshot
 from ..figures import theme
@@ -53,16 +54,16 @@ def mark(sign: theme.Sign) -> html.Span:
 def status_line(look: Snapshot) -> list[Any]:
     """Verdict, phase, evidence, the worst firing alarm, age of the last row, life."""
     state = look.state
-    phase = state["phase"]
-    label, note = words.EVIDENCE[state["evidence"]]
+    phase = state.phase
+    label, note = words.EVIDENCE[state.evidence]
     sign = theme.PHASES[phase]
     numeral = f"{sign.shape} {sign.word}" if sign.shape.startswith("I") else sign.word
     return [
-        badge(theme.VERDICTS[state["verdict"]]),
+        badge(theme.VERDICTS[state.verdict]),
         html.Span([_key("phase"), html.Strong(numeral)], title=words.PHASES[phase]),
         html.Span([_key("evidence"), label], title=note),
         _firing(state),
-        html.Span([_key("last row"), words.age(state["last_row_age_seconds"])], className="age"),
+        html.Span([_key("last row"), words.age(state.last_row_age_seconds)], className="age"),
         _life(state),
     ]
 
@@ -86,27 +87,27 @@ def _key(text: str) -> html.Span:
     return html.Span(text, className="key")
 
 
-def _life(state: dict[str, Any]) -> html.Span:
-    reason = words.visible(state["reason"] or "")
-    told = words.LIVES[state["life"]] + (f": {reason}" if reason else "")
-    dot = html.Span(className=f"dot {state['life']}")
+def _life(state: RunState) -> html.Span:
+    reason = words.visible(state.reason or "")
+    told = words.LIVES[state.life] + (f": {reason}" if reason else "")
+    dot = html.Span(className=f"dot {state.life}")
     return html.Span([dot, told], className="life", title=reason)
 
 
-def _firing(state: dict[str, Any]) -> html.Span:
-    firing = [a for a in state["alerts"] if a["state"] == "firing"]
+def _firing(state: RunState) -> html.Span:
+    firing = state.firing
     if not firing:
         return html.Span([_key("alarm"), "none firing"])
     worst = firing[0]
-    text: list[Any] = [html.Strong(worst["rule"])]
-    fired, _ = worst["episodes"][-1]
+    text: list[Any] = [html.Strong(worst.rule)]
+    fired, _ = worst.episodes[-1]
     if fired is not None:
-        since = (state["last_step"] or 0) - fired
+        since = (state.last_step or 0) - fired
         text += [f" since step {fired:,} ({since:,} steps ago)"]
     if len(firing) > 1:
         text += [html.Span(f" +{len(firing) - 1} more", className="quiet")]
-    sign = theme.SEVERITIES[worst["severity"]]
-    told = true_minus(words.visible(worst["message"]))
+    sign = theme.SEVERITIES[worst.severity]
+    told = true_minus(words.visible(worst.message))
     return html.Span([_key("alarm"), mark(sign), *text], title=told)
 
 
@@ -123,7 +124,7 @@ def ways_on(look: Snapshot) -> html.Div:
 
 def notes(look: Snapshot) -> list[Any]:
     """What is wrong with the log itself, in words; nothing if nothing is."""
-    damaged, dropped = look.state["damaged"], look.state["dropped"]
+    damaged, dropped = look.state.damaged, look.state.dropped
     told: list[Any] = []
     if damaged:
         told.append(html.Strong(f"{len(damaged)} damaged part(s) are left out of every chart: "))
@@ -134,7 +135,7 @@ def notes(look: Snapshot) -> list[Any]:
         told.append(html.Strong("The recorder had to drop: "))
         lost = list(dropped.items())
         told.append("; ".join(f"{n} × {words.visible(what)}" for what, n in lost[:5]) + ". ")
-    if look.state["last_step"] is None:
+    if look.state.last_step is None:
         told.append("No step has been recorded yet; the charts fill by themselves.")
     return [html.Div(told, className="notice", role="status")] if told else []
 

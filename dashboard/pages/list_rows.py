@@ -86,13 +86,14 @@ def _key(line: Summary | str, column: str) -> tuple[int, Any]:
         return _LAST
     if column == "run":
         return 0, line.name
-    state = line.state or {"verdict": "unreadable"}
     if column == "verdict":
-        return 0, VERDICTS.index(state["verdict"])
+        return 0, VERDICTS.index(_verdict(line))
+    state = line.state
+    assert state is not None
     value = {
-        "phase": lambda: _PHASES.index(state["phase"]),
-        "evidence": lambda: _GRADES.index(state["evidence"]),
-        "step": lambda: state["last_step"],
+        "phase": lambda: _PHASES.index(state.phase),
+        "evidence": lambda: _GRADES.index(state.evidence),
+        "step": lambda: state.last_step,
         "age": lambda: None if line.last_time is None else -line.last_time,
         "reward": lambda: line.reward,
         "delta": lambda: line.delta,
@@ -103,11 +104,15 @@ def _key(line: Summary | str, column: str) -> tuple[int, Any]:
 def _is_wanted(line: Summary | str, choice: Choice) -> bool:
     if isinstance(line, str):
         return not choice.verdict and choice.find.lower() in line.lower()
-    state = line.state or {"verdict": "unreadable", "phase": ""}
-    if choice.verdict and state["verdict"] != choice.verdict:
+    if choice.verdict and _verdict(line) != choice.verdict:
         return False
-    text = f"{line.name} {line.group or ''} {state['verdict']} {state['phase']}".lower()
+    phase = line.state.phase if line.state else ""
+    text = f"{line.name} {line.group or ''} {_verdict(line)} {phase}".lower()
     return all(word in text for word in choice.find.lower().split())
+
+
+def _verdict(line: Summary) -> str:
+    return line.state.verdict if line.state else "unreadable"
 
 
 def _name(line: Summary | str) -> str:
@@ -119,7 +124,7 @@ def _group(line: Summary | str) -> str:
 
 
 def _counted(members: list[Summary | str]) -> str:
-    verdicts = [m.state["verdict"] for m in members if isinstance(m, Summary) and m.state]
+    verdicts = [m.state.verdict for m in members if isinstance(m, Summary) and m.state]
     told = [f"{verdicts.count(v)} {v}" for v in VERDICTS if v in verdicts]
     return ", ".join([f"{len(members)} runs" if len(members) > 1 else "1 run", *told])
 
@@ -128,8 +133,7 @@ def _has(line: Summary | str) -> list[Any]:
     """What a row shows, but for its age, which goes on by itself in the browser."""
     if isinstance(line, str):
         return [line, ""]
-    state = line.state or {}
-    told = (state.get(k) for k in ("verdict", "phase", "evidence", "life"))
+    told = [getattr(line.state, k, None) for k in ("verdict", "phase", "evidence", "life")]
     # As text: the browser's numbers do not hold 64 bits.
     return [line.name, f"{hash((line.group, line.error, line.last_time, *line.sparks, *told)):x}"]
 
@@ -164,23 +168,23 @@ def _row(line: Summary | str, picked: list[str]) -> html.Tr:
             ]
         )
     state = line.state
-    sign = theme.PHASES[state["phase"]]
+    sign = theme.PHASES[state.phase]
     pick = dcc.Checklist(
         [{"label": html.Span(f"compare {line.name}", className="unseen"), "value": line.name}],
         [line.name] if line.name in picked else [],
         id={"type": "pick", "index": line.name},
         className="pick",
     )
-    step = "–" if state["last_step"] is None else f"{state['last_step']:,}"
-    life = html.Div([html.Span(className=f"dot {state['life']}"), words.LIVES[state["life"]]])
+    step = "–" if state.last_step is None else f"{state.last_step:,}"
+    life = html.Div([html.Span(className=f"dot {state.life}"), words.LIVES[state.life]])
     group = [html.Div(words.visible(line.group), className="quiet")] if line.group else []
     return html.Tr(
         [
             html.Td(pick),
             html.Td([parts.run_link(line.name), *group]),
-            html.Td(parts.badge(theme.VERDICTS[state["verdict"]])),
-            html.Td([parts.mark(sign), sign.word], title=words.PHASES[state["phase"]]),
-            html.Td(words.EVIDENCE[state["evidence"]][0], className="quiet"),
+            html.Td(parts.badge(theme.VERDICTS[state.verdict])),
+            html.Td([parts.mark(sign), sign.word], title=words.PHASES[state.phase]),
+            html.Td(words.EVIDENCE[state.evidence][0], className="quiet"),
             html.Td(step, className="number"),
             html.Td([life, html.Div(parts.since(line.last_time), className="quiet")]),
             html.Td(_spark(line.sparks[0], "reward")),

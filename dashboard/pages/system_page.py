@@ -76,7 +76,7 @@ def _recorder(look: Snapshot) -> list[Any]:
         told.append(("share of a step", f"{100 * np.median(shares):.2f} %, median"))
     if not len(known):
         told.append(("recording a step", "the trainer does not measure it (seconds_record)"))
-    dropped = look.state["dropped"]
+    dropped = look.state.dropped
     told.append(("rows dropped", f"{sum(dropped.values()):,}" if dropped else "none"))
     told += [(words.visible(why), f"{n:,}") for why, n in list(dropped.items())[:10]]
     return [_pairs(told)]
@@ -131,7 +131,7 @@ def _heartbeats(run: Run) -> list[Any]:
 
 
 def _damage(look: Snapshot) -> list[Any]:
-    damaged = list(look.state["damaged"].items())
+    damaged = list(look.state.damaged.items())
     if not damaged:
         return [html.P("Nothing is damaged.", className="quiet")]
     rows = [[words.visible(place), words.visible(why)] for place, why in damaged[:50]]

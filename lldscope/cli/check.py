@@ -88,9 +88,9 @@ def check(
 
         click.echo(unknown(error))
         sys.exit(NAGIOS["insufficient"])
-    code = exit_code(state["verdict"], fail_on, exit_style)
+    code = exit_code(state.verdict, fail_on, exit_style)
     if as_json:
-        click.echo(to_json(state, indent=1))
+        click.echo(to_json(state.to_dict(), indent=1))
     elif exit_style == "nagios":
         from ..monitor.nagios import line
 
@@ -99,5 +99,5 @@ def check(
         from .views import show_state
 
         show_state(opened, state)
-    warn_of_damage(state["damaged"], state["dropped"])
+    warn_of_damage(state.damaged, state.dropped)
     sys.exit(code)

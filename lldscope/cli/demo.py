@@ -24,6 +24,7 @@ from ..core.errors import LldscopeError
 
 if TYPE_CHECKING:
     from ..monitor.follow import Follower, RunUpdate
+    from ..monitor.health import AnyAlert
     from ..runs import Run
 
 LLDSCOPE = (sys.executable, "-m", "lldscope")
@@ -48,7 +49,7 @@ class Arm:
     log: Path
     follower: Follower
     look: RunUpdate | None = None
-    news: list[dict[str, Any]] = field(default_factory=list)
+    news: list[AnyAlert] = field(default_factory=list)
 
     @property
     def running(self) -> bool:
@@ -57,7 +58,7 @@ class Arm:
     def refresh(self) -> None:
         self.look = self.follower.look() or self.look
         if self.look:
-            self.news = self.look.changed
+            self.news = [event.alert for event in self.look.events]
 
 
 @click.command()
@@ -200,7 +201,7 @@ def _follow(arms: list[Arm]) -> None:
                 time.sleep(2.0)
 
 
-def _announce(out: Any, arm: Arm, alert: dict[str, Any], alert_text: Any) -> None:
+def _announce(out: Any, arm: Arm, alert: AnyAlert, alert_text: Any) -> None:
     out.print(f"{arm.name:10}", alert_text(alert))
 
 
@@ -214,7 +215,7 @@ def _lines() -> Iterator[Any]:
             for alert in arm.news:
                 announce(arm, alert)
             arm.news = []
-            step = arm.look.state["last_step"] if arm.look else None
+            step = arm.look.state.last_step if arm.look else None
             if step is not None and step // 20 > shown.get(arm.name, -1):
                 shown[arm.name] = step // 20
                 click.echo(f"{arm.name:10} {_status(arm).plain}", err=True)
@@ -269,7 +270,7 @@ def _summary(arms: list[Arm]) -> None:
     """Best and final reward of both, and when the first alarm came."""
     for arm in arms:
         run = arm.follower.run
-        if run is None or arm.look is None or arm.look.state["last_step"] is None:
+        if run is None or arm.look is None or arm.look.state.last_step is None:
             click.echo(f"{arm.name:10} recorded no step: {_last_words(arm.log)}", err=True)
             continue
         click.echo(f"{arm.name:10} {_reward_words(run)}; {_alarm_words(arm.look)}", err=True)
@@ -284,6 +285,6 @@ def _reward_words(run: Run) -> str:
 
 
 def _alarm_words(look: RunUpdate) -> str:
-    steps = [a["step"] for a in look.state["alerts"] if a["severity"] != "info"]
+    steps = [a.step or 0 for a in look.state.alerts if a.severity != "info"]
     first = f"first alarm at step {min(steps)}" if steps else "no alarm"
-    return f"{first}; {look.state['verdict']}"
+    return f"{first}; {look.state.verdict}"

@@ -39,11 +39,18 @@ def _row(path: Path, root: Path) -> dict[str, Any]:
         state = check(run)
     except LldscopeError as error:
         return {"run": name, "error": str(error)}
-    wanted = ("verdict", "phase", "evidence", "last_step", "life", "last_row_age_seconds")
-    firing = [a["rule"] for a in state["alerts"] if a["state"] == "firing"]
-    group = run.info.get("group")
-    told = {k: state[k] for k in wanted}
-    return {"run": name, "group": group, **told, "firing": firing, "damaged": state["damaged"]}
+    return {
+        "run": name,
+        "group": run.info.get("group"),
+        "verdict": state.verdict,
+        "phase": state.phase,
+        "evidence": state.evidence,
+        "last_step": state.last_step,
+        "life": state.life,
+        "last_row_age_seconds": state.last_row_age_seconds,
+        "firing": [alert.rule for alert in state.firing],
+        "damaged": state.damaged,
+    }
 
 
 def _show(rows: list[dict[str, Any]]) -> None:

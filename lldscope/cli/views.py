@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
+    from ..monitor.health import AnyAlert, RunState
     from ..runs import Run
 
 # Signal, its label, and digits: what a person wants to see first.
@@ -26,40 +27,40 @@ SHOWN = (
 )
 
 
-def status_line(state: dict[str, Any]) -> Text:
+def status_line(state: RunState) -> Text:
     """Verdict, phase, evidence, alarms and age of a run in one line."""
     from rich.text import Text
 
     return Text.assemble(_head(state), _firing(state, "  "), (f"  {life_words(state)}", "dim"))
 
 
-def _head(state: dict[str, Any]) -> Text:
+def _head(state: RunState) -> Text:
     from rich.text import Text
 
-    phase = state["phase"] or "no phase (no likelihoods in this log)"
+    phase = state.phase or "no phase (no likelihoods in this log)"
     return Text.assemble(
-        (state["verdict"].upper(), VERDICTS[state["verdict"]].style),
+        (state.verdict.upper(), VERDICTS[state.verdict].style),
         (f"  phase {phase}", "bold"),
-        (f"  evidence {state['evidence']}", "dim"),
-        (f"  step {_or_dash(state['last_step'])}", ""),
+        (f"  evidence {state.evidence}", "dim"),
+        (f"  step {_or_dash(state.last_step)}", ""),
     )
 
 
-def _firing(state: dict[str, Any], before: str = "") -> Text:
+def _firing(state: RunState, before: str = "") -> Text:
     """The worst alarm that fires, and how many more."""
     from rich.text import Text
 
-    firing = [a for a in state["alerts"] if a["state"] == "firing" and a["severity"] != "info"]
+    firing = [alert for alert in state.firing if alert.severity != "info"]
     if not firing:
         return Text()
     worst = firing[0]
-    since, sign = _or_dash(worst["episodes"][-1][0]), SEVERITIES[worst["severity"]]
-    words = f"{before}{sign.shape} {worst['rule']} since step {since}"
+    since, sign = _or_dash(worst.episodes[-1][0]), SEVERITIES[worst.severity]
+    words = f"{before}{sign.shape} {worst.rule} since step {since}"
     more = f" and {len(firing) - 1} more" if len(firing) > 1 else ""
     return Text.assemble((words, sign.style), more)
 
 
-def live_block(run: Run, state: dict[str, Any], width: int) -> Group:
+def live_block(run: Run, state: RunState, width: int) -> Group:
     """`watch`: the same in lines that fit a terminal, none longer than `width`."""
     from rich.console import Group
     from rich.text import Text
@@ -71,38 +72,38 @@ def live_block(run: Run, state: dict[str, Any], width: int) -> Group:
     return Group(name, signal_table(run, width), life)
 
 
-def life_words(state: dict[str, Any]) -> str:
-    last = f"last row {age(state['last_row_age_seconds'])} ago"
-    if state["life"] == "live":
+def life_words(state: RunState) -> str:
+    last = f"last row {age(state.last_row_age_seconds)} ago"
+    if state.life == "live":
         return last
-    reason = f" ({plain(state['reason'])})" if state["reason"] else ""
-    return f"{state['life']}{reason}, {last}"
+    reason = f" ({plain(state.reason)})" if state.reason else ""
+    return f"{state.life}{reason}, {last}"
 
 
-def show_state(run: Run, state: dict[str, Any]) -> None:
+def show_state(run: Run, state: RunState) -> None:
     """`check`: the status line, the signals as sparklines, phases, alarms and look-alikes."""
     out = console()
     out.print(plain(run.name), style="bold", end="  ")
     out.print(status_line(state))
-    if state["last_step"] is None:
+    if state.last_step is None:
         return
     out.print(signal_table(run, out.width))
-    spans = [f"{s['phase'] or '–'} {s['start_step']}–{s['end_step']}" for s in state["phases"]]
+    spans = [f"{s.phase or '–'} {s.start_step}–{s.end_step}" for s in state.phases]
     out.print(f"phases       {' → '.join(spans)}")
-    for alert in state["alerts"]:
+    for alert in state.alerts:
         out.print(alert_text(alert))
-    for alert in state["pending"]:
-        out.print(f"· pending {alert['rule']}  step {alert['step']}: {plain(alert['message'])}")
+    for alert in state.pending:
+        out.print(f"· pending {alert.rule}  step {alert.step}: {plain(alert.message)}")
     _show_look_alikes(out, state)
 
 
-def _show_look_alikes(out: Console, state: dict[str, Any]) -> None:
+def _show_look_alikes(out: Console, state: RunState) -> None:
     """Causes that the log supports with their evidence, then in a line each the others."""
     by_answer: dict[str, list[str]] = {}
-    for name, answer in state["look_alikes"].items():
+    for name, answer in state.look_alikes.items():
         by_answer.setdefault(answer, []).append(name)
     for name in by_answer.get("supported", []):
-        out.print(f"cause        {name}: {plain(state['look_alike_evidence'][name])}")
+        out.print(f"cause        {name}: {plain(state.look_alike_evidence[name])}")
     for answer, word in (("ruled_out", "ruled out"), ("not_observable", "unobservable")):
         if names := by_answer.get(answer):
             out.print(f"{word:<12} {' · '.join(names)}", style="dim")
@@ -136,21 +137,21 @@ def signal_table(run: Run, width: int = 100) -> Table:
     return table
 
 
-def alert_text(alert: dict[str, Any]) -> Text:
+def alert_text(alert: AnyAlert) -> Text:
     """An alarm: what and when, and, while it fires, what to do."""
     from rich.text import Text
 
-    fired, resolved = alert["episodes"][-1]
-    sign = SEVERITIES[alert["severity"]]
-    head = f"{sign.shape} {alert['severity']} {alert['rule']}"
+    fired, resolved = alert.episodes[-1]
+    sign = SEVERITIES[alert.severity]
+    head = f"{sign.shape} {alert.severity} {alert.rule}"
     if resolved is not None:
         words = f"  resolved at step {resolved} after firing at step {fired}"
         return Text.assemble((head, "dim"), words)
-    again = "" if fired == alert["step"] else f" again, for the first time at step {alert['step']}"
+    again = "" if fired == alert.step else f" again, for the first time at step {alert.step}"
     return Text.assemble(
         (head, sign.style),
-        f"  step {_or_dash(fired)}{again}: {plain(alert['message'])}\n",
-        (f"  → {alert['advice']}", "dim"),
+        f"  step {_or_dash(fired)}{again}: {plain(alert.message)}\n",
+        (f"  → {alert.advice}", "dim"),
     )
 
 

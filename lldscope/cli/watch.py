@@ -17,6 +17,7 @@ from .shared import RunPath, warn_of_damage
 
 if TYPE_CHECKING:
     from ..monitor.follow import Follower, RunUpdate
+    from ..monitor.health import RunState
 
 
 @click.command()
@@ -86,7 +87,6 @@ def watch(
     info are shown, but told to nobody. Exit codes are those of check; Ctrl-C is 130.
     """
     from ..alarms.user_rules import all_rules
-    from ..monitor.alertmanager import event
     from ..monitor.export import MetricsExporter
     from ..monitor.follow import Follower
     from ..monitor.notify import Notifier
@@ -94,30 +94,28 @@ def watch(
 
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     follower = Follower(run, arl, all_rules(rules))
-    state: dict[str, Any] | None = None
+    state: RunState | None = None
     complained: set[str] = set()
     with ExitStack() as stack:
         notifier = stack.enter_context(Notifier(addresses, on_alert, repeat))
         others = [stack.enter_context(MetricsExporter(address)) for address in mirrors]
         show = stack.enter_context(json_lines() if as_json else _for_people())
         for look in _looks(follower, interval, timeout):
-            now = time.time()
-            events = [event(look.state, alert, now) for alert in look.changed] if look else []
-            show(follower, look, events)
+            show(follower, look)
             if look is None:
                 continue
             state = look.state
             if not as_json:
-                warn_of_damage({p: w for p, w in state["damaged"].items() if p not in complained})
-                complained |= state["damaged"].keys()
+                warn_of_damage({p: w for p, w in state.damaged.items() if p not in complained})
+                complained |= state.damaged.keys()
             # What was over before the watching began is history: shown, but told to nobody.
-            news = [e for e in events if not look.first or e["state"] == "firing"]
+            news = [e for e in look.events if not look.first or e.alert.state == "firing"]
             notifier.tell(news)
             for other in others:
                 other.tell(follower, look, news)
             if until == "firing" and _serious(state, fail_on):
                 break
-    sys.exit(exit_code(state["verdict"] if state else "insufficient", fail_on, exit_style))
+    sys.exit(exit_code(state.verdict if state else "insufficient", fail_on, exit_style))
 
 
 def _for_people() -> Any:
@@ -136,7 +134,7 @@ def _looks(
     while True:
         look = follower.look()
         yield look
-        if look is not None and look.state["over"]:
+        if look is not None and look.state.over:
             return
         wait = interval if end is None else min(interval, end - time.monotonic())
         if wait <= 0:
@@ -144,6 +142,6 @@ def _looks(
         time.sleep(wait)
 
 
-def _serious(state: dict[str, Any], least: str) -> bool:
+def _serious(state: RunState, least: str) -> bool:
     severities = {"critical"} if least == "critical" else {"warning", "critical"}
-    return any(a["state"] == "firing" and a["severity"] in severities for a in state["alerts"])
+    return any(alert.severity in severities for alert in state.firing)

@@ -1,6 +1,6 @@
 """What `watch` shows: JSON lines for programs, plain lines for logs, a live block for people.
 
-Each face is a context manager that gives a function (follower, look, events) → None.
+Each face is a context manager that gives a function (follower, look) → None.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -16,7 +16,7 @@ import click
 if TYPE_CHECKING:
     from ..monitor.follow import Follower, RunUpdate
 
-Show = Callable[["Follower", "RunUpdate | None", Sequence[dict[str, Any]]], None]
+Show = Callable[["Follower", "RunUpdate | None"], None]
 
 STATUS = ("schema", "run", "id", "path", "verdict", "evidence", "phase", "last_step", "life",
           "over", "reason", "damaged", "dropped")  # fmt: skip
@@ -30,14 +30,15 @@ def json_lines() -> Iterator[Show]:
 
     last: dict[str, Any] | None = None
 
-    def show(follower: Follower, look: RunUpdate | None, events: Sequence[dict[str, Any]]) -> None:
+    def show(follower: Follower, look: RunUpdate | None) -> None:
         nonlocal last
-        for event in events:
-            click.echo(to_json(event))
+        for event in look.events if look else ():
+            click.echo(to_json(event.to_dict()))
         if look is None:
             now = {"schema": CHECK_SCHEMA, "path": str(follower.path), "reason": follower.waiting}
         else:
-            now = {key: look.state[key] for key in STATUS}
+            state = look.state.to_dict()
+            now = {key: state[key] for key in STATUS}
         if now != last:
             last = now
             kind = "waiting" if look is None else "status"
@@ -56,12 +57,12 @@ def plain_lines() -> Iterator[Show]:
     out = console()
     last: tuple[Any, ...] | None = None
 
-    def show(follower: Follower, look: RunUpdate | None, events: Sequence[dict[str, Any]]) -> None:
+    def show(follower: Follower, look: RunUpdate | None) -> None:
         nonlocal last
         now = (
             (follower.waiting,)
             if look is None
-            else tuple(look.state[key] for key in ("verdict", "phase", "life"))
+            else (look.state.verdict, look.state.phase, look.state.life)
         )
         if now != last:
             last = now
@@ -69,8 +70,8 @@ def plain_lines() -> Iterator[Show]:
                 click.echo(_waiting(follower), err=True)
             else:
                 out.print(status_line(look.state))
-        for event in events:
-            out.print(alert_text(event))
+        for event in look.events if look else ():
+            out.print(alert_text(event.alert))
         sys.stdout.flush()
 
     yield show
@@ -87,11 +88,9 @@ def live() -> Iterator[Show]:
 
     with Live(console=console(live=True), auto_refresh=False) as screen:
 
-        def show(
-            follower: Follower, look: RunUpdate | None, events: Sequence[dict[str, Any]]
-        ) -> None:
-            for event in events:
-                screen.console.print(alert_text(event))
+        def show(follower: Follower, look: RunUpdate | None) -> None:
+            for event in look.events if look else ():
+                screen.console.print(alert_text(event.alert))
             if look is None or follower.run is None:
                 screen.update(Text(_waiting(follower), "dim"), refresh=True)
             else:

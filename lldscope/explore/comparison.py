@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -84,12 +85,20 @@ def _about(
     state = check(run, assessment.arl, rules)
     return {
         "label": label,
-        **{k: state[k] for k in ("id", "path", "verdict", "evidence", "phase", "phases",
-                                 "last_step", "life")},
+        "id": state.id,
+        "path": state.path,
+        "verdict": state.verdict,
+        "evidence": state.evidence,
+        "phase": state.phase,
+        "phases": [asdict(span) for span in state.phases],
+        "last_step": state.last_step,
+        "life": state.life,
         "onset": onset,
-        "alerts": [{k: a[k] for k in ("rule", "severity", "state", "step")}
-                   for a in state["alerts"]],
-    }  # fmt: skip
+        "alerts": [
+            {"rule": a.rule, "severity": a.severity, "state": a.state, "step": a.step}
+            for a in state.alerts
+        ],
+    }
 
 
 def _labels(runs: Sequence[Run]) -> list[str]:

@@ -10,37 +10,34 @@ from __future__ import annotations
 
 import hashlib
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..core.terminal import plain
+
+if TYPE_CHECKING:
+    from .follow import AlertEvent
 
 NOT_ENDED = "0001-01-01T00:00:00Z"  # what Alertmanager gives as `endsAt` of a firing alert
 
 
-def event(state: dict[str, Any], alert: dict[str, Any], now: float) -> dict[str, Any]:
-    """What `watch --json` prints and `--on-alert` reads: a changed alarm, and the run around it."""
-    context = ("schema", "run", "id", "path", "verdict", "phase", "last_step")
-    told = {"type": "alert", "time": now, **{key: state[key] for key in context}}
-    return {**told, "grade": state["evidence"], **alert}
-
-
-def payload(told: dict[str, Any]) -> dict[str, Any]:
+def payload(event: AlertEvent) -> dict[str, Any]:
     """Alertmanager's webhook JSON for an event. All labels and annotations are strings."""
+    alert, state = event.alert, event.state
     # Only what stays the same when `watch` is started again, on another machine too: receivers
     # know an alarm by its labels.
-    group = {"alertname": told["rule"], "run": plain(told["run"]), "run_id": str(told["id"])}
-    labels = {**group, "severity": told["severity"], "path": plain(told["path"])}
-    title, body = as_text(told)
+    group = {"alertname": alert.rule, "run": plain(state.run), "run_id": str(state.id)}
+    labels = {**group, "severity": alert.severity, "path": plain(state.path)}
+    title, body = as_text(event)
     annotations = {
         "summary": title,
         "description": body,
-        "advice": plain(told["advice"]),
-        "step": str(told["episodes"][-1][0]),
-        "value": str(told["value"]),
-        "threshold": str(told["threshold"]),
-        "grade": told["grade"],
-        "phase": str(told["phase"]),
-        "false_alarms": plain(told["false_alarms"]),
+        "advice": plain(alert.advice),
+        "step": str(alert.episodes[-1][0]),
+        "value": str(alert.value),
+        "threshold": str(alert.threshold),
+        "grade": state.evidence,
+        "phase": str(state.phase),
+        "false_alarms": plain(alert.false_alarms),
     }
     # "None" is no number: an annotation that has nothing to say is left out.
     annotations = {k: v for k, v in annotations.items() if v != "None"}
@@ -49,7 +46,7 @@ def payload(told: dict[str, Any]) -> dict[str, Any]:
         "version": "4",
         "groupKey": f"{{}}:{{{matchers}}}",
         "truncatedAlerts": 0,
-        "status": told["state"],
+        "status": alert.state,
         "receiver": "lldscope",
         "groupLabels": group,
         "commonLabels": labels,
@@ -57,11 +54,11 @@ def payload(told: dict[str, Any]) -> dict[str, Any]:
         "externalURL": "",
         "alerts": [
             {
-                "status": told["state"],
+                "status": alert.state,
                 "labels": labels,
                 "annotations": annotations,
-                "startsAt": _rfc3339(told["started"]),
-                "endsAt": NOT_ENDED if told["ended"] is None else _rfc3339(told["ended"]),
+                "startsAt": _rfc3339(event.started),
+                "endsAt": NOT_ENDED if event.ended is None else _rfc3339(event.ended),
                 "generatorURL": "",
                 "fingerprint": fingerprint(labels),
             }
@@ -75,19 +72,20 @@ def fingerprint(labels: dict[str, str]) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
-def as_text(told: dict[str, Any]) -> tuple[str, str]:
+def as_text(event: AlertEvent) -> tuple[str, str]:
     """Title and body for people; numbers and what to do are in the text."""
-    fired, resolved = told["episodes"][-1]
-    what = f"{told['rule']} in run {plain(told['run'])}"
-    if told["state"] == "resolved":
+    alert = event.alert
+    fired, resolved = alert.episodes[-1]
+    what = f"{alert.rule} in run {plain(event.state.run)}"
+    if alert.state == "resolved":
         return (
             f"resolved: {what}",
             f"It fired at step {fired} and is resolved at step {resolved}; "
-            f"the run is {told['verdict']}.",
+            f"the run is {event.state.verdict}.",
         )
     return (
-        f"{told['severity']}: {what}",
-        f"Step {fired}: {plain(told['message']).rstrip('.')}.\n{plain(told['advice'])}",
+        f"{alert.severity}: {what}",
+        f"Step {fired}: {plain(alert.message).rstrip('.')}.\n{plain(alert.advice)}",
     )
 
 

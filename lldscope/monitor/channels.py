@@ -15,7 +15,7 @@ import sys
 import tempfile
 from base64 import b64encode
 from http.client import HTTPException
-from typing import IO, Any, Protocol
+from typing import IO, Protocol
 from urllib import request
 from urllib.error import HTTPError, URLError
 from urllib.parse import unquote, urlsplit, urlunsplit
@@ -24,6 +24,7 @@ from ..core.errors import UsageError
 from ..core.version import __version__
 from ..storage.json_files import to_json
 from .alertmanager import as_text, payload
+from .follow import AlertEvent
 
 VARIABLE = "LLDSCOPE_NOTIFY"  # addresses, separated by blanks; --notify wins
 
@@ -32,8 +33,6 @@ TRANSIENT = {408, 425, 429, *range(500, 600)}  # HTTP statuses that may pass
 FLUSH_SECONDS = 15.0  # at the end, for what is still in the queues
 COMMAND_SECONDS = 60.0  # a command that takes longer is ended
 OUTPUT_BYTES = 8192  # of a command's output, which is passed on
-
-Event = dict[str, Any]
 
 
 class Undeliverable(Exception):
@@ -50,7 +49,7 @@ class Channel(Protocol):
     name: str
     flush_seconds: float
 
-    def tell(self, event: Event) -> None: ...
+    def tell(self, event: AlertEvent) -> None: ...
 
 
 class Webhook:
@@ -85,7 +84,7 @@ class Webhook:
         ):
             self._opener.add_handler(handler)
 
-    def tell(self, event: Event) -> None:
+    def tell(self, event: AlertEvent) -> None:
         body = to_json(payload(event)).encode()
         try:
             post = request.Request(self._url, body, self._headers, method="POST")
@@ -136,10 +135,10 @@ class Service:
                 "https://appriseit.com/services/."
             )
 
-    def tell(self, event: Event) -> None:
+    def tell(self, event: AlertEvent) -> None:
         title, body = as_text(event)
-        grave = "failure" if event["severity"] == "critical" else "warning"
-        kind = "success" if event["state"] == "resolved" else grave
+        grave = "failure" if event.alert.severity == "critical" else "warning"
+        kind = "success" if event.alert.state == "resolved" else grave
         if not self._service.notify(body=body, title=title, notify_type=kind, body_format="text"):
             raise Undeliverable("apprise could not deliver it", passing=True)
 
@@ -153,12 +152,12 @@ class Command:
     def __init__(self, command: str) -> None:
         self._command = command
 
-    def tell(self, event: Event) -> None:
+    def tell(self, event: AlertEvent) -> None:
         # A file, not a pipe: a child that the command leaves behind may keep it open. And not the
         # terminal, where a live block may be.
         with tempfile.TemporaryFile() as output:
             try:
-                self._run(to_json(event) + "\n", output)
+                self._run(to_json(event.to_dict()) + "\n", output)
             finally:
                 output.seek(0)
                 if said := output.read(OUTPUT_BYTES).decode(errors="replace").rstrip():

@@ -32,7 +32,7 @@ from .channels import VARIABLE
 
 if TYPE_CHECKING:
     from ..alarms.assess import Assessment
-    from .follow import Follower, RunUpdate
+    from .follow import AlertEvent, Follower, RunUpdate
 
 PHASE_NUMBERS: dict[Phase | None, int] = {phase: n for n, phase in enumerate(get_args(Phase))}
 LEGEND = ", ".join(f"{n} {phase}" for phase, n in PHASE_NUMBERS.items())
@@ -66,7 +66,7 @@ class MetricsExporter:
         self._over = False  # whether it has been said that it goes on no more
         self._thread.start()
 
-    def tell(self, follower: Follower, look: RunUpdate, events: Sequence[dict[str, Any]]) -> None:
+    def tell(self, follower: Follower, look: RunUpdate, events: Sequence[AlertEvent]) -> None:
         """Queue the steps that are new or whose answer has changed, and the alarms; never waits."""
         if self._over or follower.run is None:
             return
@@ -156,11 +156,11 @@ class MetricsExporter:
         return self._process.wait()
 
 
-def _alert(event: dict[str, Any]) -> dict[str, Any]:
+def _alert(event: AlertEvent) -> dict[str, Any]:
     title, text = as_text(event)
-    start, end = event["episodes"][-1]
+    start, end = event.alert.episodes[-1]
     step = start if end is None else end
-    return {"step": step or 0, "alert": title, "text": text, "severity": event["severity"]}
+    return {"step": step or 0, "alert": title, "text": text, "severity": event.alert.severity}
 
 
 def answers_of(assessment: Assessment, rules: Sequence[str]) -> tuple[Any, Any]:

@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +14,7 @@ import duckdb
 
 from ..core.errors import LldscopeError, RunNotFound
 from ..runs import Run, open_run
-from .health import check, vanished
+from .health import CHECK_SCHEMA, AnyAlert, RunState, check, vanished
 
 if TYPE_CHECKING:
     from ..alarms.registry import Rule
@@ -25,15 +25,50 @@ GONE_SECONDS = 30.0  # how long a run may be unreadable before it counts as dele
 
 
 @dataclass(frozen=True)
-class RunUpdate:
-    """The state of the run and the alarms whose state has changed since the last look.
+class AlertEvent:
+    """An alarm whose state has changed, and the state of the run at that `time` (Unix time).
 
-    An alarm in `changed` also says when its last episode `started` and `ended` (Unix time of the
-    steps, None while it fires). In the first look everything is a change, old episodes included.
+    `started` and `ended` are when the steps of its last episode ended, in Unix time; `ended` is
+    None while it fires.
     """
 
-    state: dict[str, Any]
-    changed: list[dict[str, Any]]
+    time: float
+    state: RunState
+    alert: AnyAlert
+    started: float
+    ended: float | None
+
+    def alert_dict(self) -> dict[str, Any]:
+        """The alarm and its times as plain data, as `alerts.jsonl` holds it."""
+        return {**asdict(self.alert), "started": self.started, "ended": self.ended}
+
+    def to_dict(self) -> dict[str, Any]:
+        """The event as plain data: what `watch --json` prints and `--on-alert` reads."""
+        state = self.state
+        return {
+            "type": "alert",
+            "time": self.time,
+            "schema": CHECK_SCHEMA,
+            "run": state.run,
+            "id": state.id,
+            "path": state.path,
+            "verdict": state.verdict,
+            "phase": state.phase,
+            "last_step": state.last_step,
+            "grade": state.evidence,
+            **self.alert_dict(),
+        }
+
+
+@dataclass(frozen=True)
+class RunUpdate:
+    """The state of the run and the alarms that have changed since the last look.
+
+    In the first look everything is a change, old episodes included.
+    """
+
+    state: RunState
+    events: tuple[AlertEvent, ...]
     first: bool = False
 
 
@@ -51,9 +86,9 @@ class Follower:
         self.run: Run | None = None
         self.waiting = ""
         self._id: object = None
-        self._state: dict[str, Any] | None = None
+        self._state: RunState | None = None
         self._unreadable_since: float | None = None
-        self._known: dict[str, dict[str, Any]] = {}  # rule → its alarm at the last look
+        self._known: dict[str, AnyAlert] = {}  # rule → its alarm at the last look
 
     def look(self) -> RunUpdate | None:
         """The run now; None while there has been no run at the path."""
@@ -71,7 +106,7 @@ class Follower:
         self._unreadable_since = None
         return self._seen(state)
 
-    def _read(self) -> dict[str, Any]:
+    def _read(self) -> RunState:
         if self.run is None:
             self.run = open_run(self.path)
         else:
@@ -84,28 +119,26 @@ class Follower:
         self._unreadable_since = self._unreadable_since or now
         assert self._state is not None
         if now - self._unreadable_since < GONE_SECONDS:
-            return RunUpdate(self._state, [])
+            return RunUpdate(self._state, ())
         return self._seen(vanished(self._state, why))
 
-    def _seen(self, state: dict[str, Any]) -> RunUpdate:
+    def _seen(self, state: RunState) -> RunUpdate:
         first = self._state is None
         changed = self._changes(state)
         self._state = state
-        if changed:
-            times = self._step_times()
-            changed = [_timed(alert, times) for alert in changed]
-        return RunUpdate(state, changed, first)
+        times = self._step_times() if changed else {}
+        return RunUpdate(state, tuple(_event(state, alert, times) for alert in changed), first)
 
-    def _changes(self, state: dict[str, Any]) -> list[dict[str, Any]]:
-        now = {a["rule"]: a for a in state["alerts"] if a["state"] != "pending"}
+    def _changes(self, state: RunState) -> list[AnyAlert]:
+        now = {alert.rule: alert for alert in state.alerts}
         before, self._known = self._known, now
         run_id = self.run.info.get("id") if self.run is not None else None
         another, self._id = run_id != self._id, run_id
         # In another run at the same place what fired before has ended, and everything is new.
         ended = [
-            _ended(alert, state["last_step"])
+            _ended(alert, state.last_step)
             for rule, alert in before.items()
-            if alert["state"] == "firing" and (another or rule not in now)
+            if alert.state == "firing" and (another or rule not in now)
         ]
         if another:
             before = {}
@@ -113,28 +146,29 @@ class Follower:
             a for rule, a in now.items() if rule not in before or _stage(before[rule]) != _stage(a)
         ]
 
-    def _step_times(self) -> dict[int, float]:
+    def _step_times(self) -> dict[int | None, float]:
         if self.run is None:
             return {}
         known = self.run.signals()[["step", "time"]].dropna()
         return dict(zip(known["step"].tolist(), known["time"].tolist(), strict=True))
 
 
-def _stage(alert: dict[str, Any]) -> tuple[str, int]:
-    return alert["state"], len(alert["episodes"])
+def _stage(alert: AnyAlert) -> tuple[str, int]:
+    return alert.state, len(alert.episodes)
 
 
-def _ended(alert: dict[str, Any], step: int | None) -> dict[str, Any]:
-    """An alarm whose reason is there no more: a run that goes on, or steps that were undone."""
-    *earlier, (start, _) = alert["episodes"]
-    return {**alert, "state": "resolved", "episodes": [*earlier, (start, step)]}
+def _ended(alert: AnyAlert, step: int | None) -> AnyAlert:
+    """An alarm whose cause is gone: the run goes on again, or its steps were undone."""
+    *earlier, (start, _) = alert.episodes
+    episodes: Any = (*earlier, (start, step))
+    return replace(alert, state="resolved", episodes=episodes)
 
 
-def _timed(alert: dict[str, Any], times: dict[int, float]) -> dict[str, Any]:
-    start, end = alert["episodes"][-1]
+def _event(state: RunState, alert: AnyAlert, times: dict[int | None, float]) -> AlertEvent:
+    start, end = alert.episodes[-1]
     now = time.time()
-    ended = None if alert["state"] == "firing" else times.get(end, now)
-    return {**alert, "started": times.get(start, now), "ended": ended}
+    ended = None if alert.state == "firing" else times.get(end, now)
+    return AlertEvent(now, state, alert, times.get(start, now), ended)
 
 
 class Monitor:
@@ -172,5 +206,5 @@ class Monitor:
                 continue
             if look is not None:
                 with self._lock:
-                    self._phase = look.state["phase"]
-                    self._news += look.changed
+                    self._phase = look.state.phase
+                    self._news += [event.alert_dict() for event in look.events]

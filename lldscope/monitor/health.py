@@ -1,18 +1,20 @@
-"""The state of a run in one dictionary: the same answer for the CLI, the dashboard and scripts."""
+"""The state of a run in one object: the same answer for the CLI, the dashboard and scripts."""
 
 from __future__ import annotations
 
 import time
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from statistics import median
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Self
 
-from ..alarms.assess import Assessment
-from ..alarms.registry import STALLED
+from ..alarms.assess import Assessment, PhaseSpan
+from ..alarms.registry import STALLED, Alert, Answer, Severity, State
 from ..runs import Run
+from ..signals.evidence import Grade
+from ..signals.phases import Phase
 from ..storage.heartbeats import process_exited
 
 if TYPE_CHECKING:
@@ -115,57 +117,136 @@ def verdict(assessment: Assessment, life: Liveness) -> Verdict:
     return "healthy" if assessment.enough else "insufficient"
 
 
-def check(
-    run: Run, arl: float | None = None, rules: Sequence[Rule] | None = None
-) -> dict[str, Any]:
-    """The state of a run as plain data; what `lldscope check --json` prints.
+@dataclass(frozen=True, kw_only=True)
+class StalledAlert:
+    """The alarm that comes from the clock rather than from the rows, in the form of an `Alert`.
 
-    `rules` are those that raise alarms; by default the built-in ones.
+    `step` is the last step of the run and `value` the age of its last row in seconds; both are None
+    where there is none.
     """
+
+    rule: str = STALLED.id
+    severity: Severity = STALLED.severity
+    state: State = "firing"
+    step: int | None
+    value: float | None
+    threshold: float | None = None
+    message: str
+    meaning: str = STALLED.meaning
+    evidence: str = STALLED.evidence
+    advice: str = STALLED.advice
+    false_alarms: str = STALLED.false_alarms
+    episodes: tuple[tuple[int | None, int | None], ...]
+
+
+AnyAlert = Alert | StalledAlert
+
+
+@dataclass(frozen=True)
+class RunState:
+    """What `check` says of a run, as of its last row.
+
+    `alerts`: every alarm that ever fired, worst first; `pending`: alarms about to fire.
+    `look_alikes` and `look_alike_evidence` are by cause. `life`, `over`, `reason` and
+    `last_row_age_seconds` are those of `Liveness`; `damaged` is what could not be read, and
+    `dropped` what the recorders had to leave out, by reason.
+    """
+
+    run: str
+    id: str | None
+    path: str
+    verdict: Verdict
+    evidence: Grade
+    phase: Phase | None
+    phases: tuple[PhaseSpan, ...]
+    alerts: tuple[AnyAlert, ...]
+    pending: tuple[AnyAlert, ...]
+    look_alikes: dict[str, Answer]
+    look_alike_evidence: dict[str, str]
+    last_step: int | None
+    life: Life
+    over: bool
+    reason: str | None
+    last_row_age_seconds: float | None
+    arl: float
+    damaged: dict[str, str]
+    dropped: dict[str, int]
+
+    @property
+    def firing(self) -> tuple[AnyAlert, ...]:
+        """The alarms that fire now, worst first."""
+        return tuple(a for a in self.alerts if a.state == "firing")
+
+    def to_dict(self) -> dict[str, Any]:
+        """The state as plain data, as `lldscope check --json` prints it."""
+        return {"schema": CHECK_SCHEMA, **asdict(self)}
+
+    @classmethod
+    def from_dict(cls, plain: dict[str, Any]) -> Self:
+        """The state that `to_dict` made, after JSON too. Raises KeyError or TypeError."""
+        fields = {name: value for name, value in plain.items() if name != "schema"}
+        fields["phases"] = tuple(PhaseSpan(**span) for span in plain["phases"])
+        for name in ("alerts", "pending"):
+            fields[name] = tuple(map(_alert_from_dict, plain[name]))
+        return cls(**fields)
+
+
+def _alert_from_dict(plain: dict[str, Any]) -> AnyAlert:
+    kind = StalledAlert if plain["rule"] == STALLED.id else Alert
+    return kind(**{**plain, "episodes": tuple((a, b) for a, b in plain["episodes"])})
+
+
+def _stalled_alert(life: Liveness, last_step: int | None) -> StalledAlert:
+    message = f"the run is {life.state}: {life.reason or 'no reason was recorded'}"
+    return StalledAlert(
+        step=last_step, value=life.age, message=message, episodes=((last_step, None),)
+    )
+
+
+def check(run: Run, arl: float | None = None, rules: Sequence[Rule] | None = None) -> RunState:
+    """The state of a run; `rules` are those that raise alarms, by default the built-in ones."""
     assessment = run.assess(arl, rules)
     life = liveness(run, assessment)
-    alerts = [asdict(a) for a in assessment.alerts]
-    causes = assessment.look_alikes()
+    alerts: tuple[AnyAlert, ...] = tuple(assessment.alerts)
     if life.state in ("stalled", "failed"):
-        alerts.insert(0, _stalled(life, assessment.last_step))
-    return {
-        "schema": CHECK_SCHEMA,
-        "run": run.name,
-        "id": run.info.get("id"),
-        "path": run.place,
-        "verdict": verdict(assessment, life),
-        "evidence": assessment.grade,
-        "phase": assessment.phase,
-        "phases": [asdict(s) for s in assessment.spans()],
-        "alerts": alerts,
-        "pending": [asdict(a) for a in assessment.pending],
-        "look_alikes": {name: found.answer for name, found in causes.items()},
-        "look_alike_evidence": {name: found.evidence for name, found in causes.items()},
-        "last_step": assessment.last_step,
-        "life": life.state,
-        "over": life.over,
-        "reason": life.reason,
-        "last_row_age_seconds": life.age,
-        "arl": assessment.arl,
-        "damaged": run.damaged,
-        "dropped": _dropped(run),
-    }
+        alerts = (_stalled_alert(life, assessment.last_step), *alerts)
+    findings = assessment.look_alikes()
+    return RunState(
+        run=run.name,
+        id=run.info.get("id"),
+        path=run.place,
+        verdict=verdict(assessment, life),
+        evidence=assessment.grade,
+        phase=assessment.phase,
+        phases=tuple(assessment.spans()),
+        alerts=alerts,
+        pending=tuple(assessment.pending),
+        look_alikes={cause: finding.answer for cause, finding in findings.items()},
+        look_alike_evidence={cause: finding.evidence for cause, finding in findings.items()},
+        last_step=assessment.last_step,
+        life=life.state,
+        over=life.over,
+        reason=life.reason,
+        last_row_age_seconds=life.age,
+        arl=assessment.arl,
+        damaged=run.damaged,
+        dropped=_dropped(run),
+    )
 
 
-def vanished(state: dict[str, Any], why: str) -> dict[str, Any]:
-    """The state of a run that was there and is no more, from the last one that was seen."""
+def vanished(state: RunState, why: str) -> RunState:
+    """The state of a run that can no longer be read, from the last state that was."""
     reason = f"the run cannot be read any more: {why}"
-    age = state["last_row_age_seconds"]
-    life = Liveness("stalled", reason, age, over=True)
-    others = [a for a in state["alerts"] if a["rule"] != "stalled"]
-    return {
-        **state,
-        "verdict": "critical" if state["verdict"] == "critical" else "stalled",
-        "alerts": [_stalled(life, state["last_step"]), *others],
-        "life": life.state,
-        "over": life.over,
-        "reason": reason,
-    }
+    life = Liveness("stalled", reason, state.last_row_age_seconds, over=True)
+    others = [alert for alert in state.alerts if alert.rule != STALLED.id]
+    return replace(
+        state,
+        verdict="critical" if state.verdict == "critical" else "stalled",
+        alerts=(_stalled_alert(life, state.last_step), *others),
+        life=life.state,
+        over=life.over,
+        reason=reason,
+    )
 
 
 def _dropped(run: Run) -> dict[str, int]:
@@ -176,21 +257,3 @@ def _dropped(run: Run) -> dict[str, int]:
         if isinstance(dropped, dict):
             total.update({str(k): n for k, n in dropped.items() if isinstance(n, int)})
     return dict(total)
-
-
-def _stalled(life: Liveness, last_step: int | None) -> dict[str, Any]:
-    """The alarm that comes from the clock rather than from the rows."""
-    return {
-        "rule": STALLED.id,
-        "severity": STALLED.severity,
-        "state": "firing",
-        "step": last_step,
-        "value": life.age,
-        "threshold": None,
-        "message": f"the run is {life.state}: {life.reason or 'no reason was recorded'}",
-        "meaning": STALLED.meaning,
-        "evidence": STALLED.evidence,
-        "advice": STALLED.advice,
-        "false_alarms": STALLED.false_alarms,
-        "episodes": [(last_step, None)],
-    }

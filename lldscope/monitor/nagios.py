@@ -7,12 +7,14 @@ labels without quotes and equals signs, values of digits, point and minus, `U` f
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..core.terminal import plain
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from .health import RunState
 
 WORDS = ("OK", "WARNING", "CRITICAL", "UNKNOWN")  # by exit code
 
@@ -20,17 +22,17 @@ WORDS = ("OK", "WARNING", "CRITICAL", "UNKNOWN")  # by exit code
 _SIGNALS = ("reward", "delta_correct", "correct_logp", "entropy", "grad_norm", "kl")
 
 
-def line(state: dict[str, Any], signals: pd.DataFrame, code: int) -> str:
+def line(state: RunState, signals: pd.DataFrame, code: int) -> str:
     """The line for a run's state; its first word says what the exit code says."""
-    firing = [a for a in state["alerts"] if a["state"] == "firing" and a["severity"] != "info"]
-    worst = f": {firing[0]['rule']}: {firing[0]['message']}" if firing else ""
-    told = f"{state['verdict']}, phase {state['phase'] or 'not seen'}{worst}"
-    data = {"step": state["last_step"], "firing": len(firing)}
+    firing = [alert for alert in state.firing if alert.severity != "info"]
+    worst = f": {firing[0].rule}: {firing[0].message}" if firing else ""
+    summary = f"{state.verdict}, phase {state.phase or 'not seen'}{worst}"
+    data: dict[str, float | None] = {"step": state.last_step, "firing": len(firing)}
     data |= {name: _last(signals, name) for name in _SIGNALS}
     values = [f"{name}={_number(value)}" for name, value in data.items() if value is not None]
-    age = state["last_row_age_seconds"]
+    age = state.last_row_age_seconds
     values += [f"age={_number(age)}s"] if age is not None else []
-    return f"LLDSCOPE {WORDS[code]} - {_clean(state['run'])} {_clean(told)} | {' '.join(values)}"
+    return f"LLDSCOPE {WORDS[code]} - {_clean(state.run)} {_clean(summary)} | {' '.join(values)}"
 
 
 def unknown(error: Exception) -> str:

@@ -12,29 +12,31 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
-from .channels import Channel, Command, Event, Undeliverable, open_channel
+from .channels import Channel, Command, Undeliverable, open_channel
+from .follow import AlertEvent
 
 RETRY_AFTER = (1.0, 2.0, 4.0, 8.0)  # seconds between attempts
 QUEUE = 100  # alarms that wait for one address; the oldest gives way
 
 
-class _Delivery:
+class Delivery:
     """An outlet with a queue and a thread: tells in order, tries again, says once that it fails."""
 
     _END: Any = object()
 
     def __init__(self, told: Channel) -> None:
         self._outlet = told
-        self._queue: queue.Queue[Event] = queue.Queue(QUEUE)
+        self._queue: queue.Queue[AlertEvent] = queue.Queue(QUEUE)
         self._failing = False
         self.lost = 0  # alarms that nobody was told of
         self._busy = False
         self._thread = threading.Thread(target=self._work, name="lldscope-notify", daemon=True)
         self._thread.start()
 
-    def put(self, event: Event) -> None:
+    def put(self, event: AlertEvent) -> None:
         """Take an event; never waits. A full queue loses its oldest: the newest state counts."""
         while True:
             try:
@@ -62,11 +64,12 @@ class _Delivery:
                 self.lost += 1
                 if not self._failing:
                     why = error if isinstance(error, Undeliverable) else type(error).__name__
-                    _complain(f"{self._outlet.name} could not be told of {event['rule']}: {why}.")
+                    rule = event.alert.rule
+                    _complain(f"{self._outlet.name} could not be told of {rule}: {why}.")
                 self._failing = True
             self._busy = False
 
-    def _tell(self, event: Event) -> None:
+    def _tell(self, event: AlertEvent) -> None:
         for wait in (*RETRY_AFTER, None):
             try:
                 self._outlet.tell(event)
@@ -92,26 +95,26 @@ class Notifier:
         addresses = [open_channel(url, number) for number, url in enumerate(urls, 1)]
         commands = [Command(command)] if command else []
         self._repeat = repeat
-        self._addresses = [_Delivery(told) for told in addresses]
-        self._commands = [_Delivery(told) for told in commands]
+        self._addresses = [Delivery(told) for told in addresses]
+        self._commands = [Delivery(told) for told in commands]
         self._limit = max((o.flush_seconds for o in [*addresses, *commands]), default=0.0)
-        self._firing: dict[str, tuple[Event, float]] = {}  # rule → what was sent, and when
+        self._firing: dict[str, tuple[AlertEvent, float]] = {}  # rule → what was sent, and when
 
-    def tell(self, events: Sequence[Event]) -> None:
+    def tell(self, events: Sequence[AlertEvent]) -> None:
         """Send the changes of a look, and what is due again."""
         now = time.monotonic()
         for event in events:
-            if event["severity"] == "info":
+            if event.alert.severity == "info":
                 continue
             for channel in (*self._addresses, *self._commands):
                 channel.put(event)
-            self._firing.pop(event["rule"], None)
-            if event["state"] == "firing":
-                self._firing[event["rule"]] = (event, now)
+            self._firing.pop(event.alert.rule, None)
+            if event.alert.state == "firing":
+                self._firing[event.alert.rule] = (event, now)
         for rule, (event, sent) in self._firing.items():
             if self._repeat and now - sent >= self._repeat:
                 for channel in self._addresses:
-                    channel.put({**event, "time": time.time()})
+                    channel.put(replace(event, time=time.time()))
                 self._firing[rule] = (event, now)
 
     def __enter__(self) -> Notifier:

@@ -19,7 +19,7 @@ from ..alarms.assess import Assessment
 from ..alarms.changepoints import STEPS_AFTER, Boundary, refine
 from ..alarms.registry import Rule
 from ..core.version import __version__
-from ..monitor.health import check
+from ..monitor.health import RunState, check
 from ..runs import Run
 from ..signals import detectors as d
 from ..signals import phases as p
@@ -46,6 +46,7 @@ def post_mortem(
     """
     assessment = run.assess(arl, rules)
     state = check(run, arl, rules)
+    plain = state.to_dict()
     e = assessment.evidence
     boundaries = refine(assessment)
     facts: dict[str, Any] = {
@@ -53,10 +54,10 @@ def post_mortem(
         "lldscope": __version__,
         "made": time.time(),
         "run": _about(run, assessment),
-        "state": {k: state[k] for k in ("verdict", "evidence", "phase", "last_step", "life",
+        "state": {k: plain[k] for k in ("verdict", "evidence", "phase", "last_step", "life",
                                         "over", "reason", "last_row_age_seconds", "arl")},
         "kind": _kind(assessment, state),
-        "phases": state["phases"],
+        "phases": plain["phases"],
         "boundaries": [asdict(b) for b in boundaries],
         "fall": _fall(assessment, boundaries),
         "collapse": _first(assessment, "collapse"),
@@ -70,10 +71,10 @@ def post_mortem(
         "evals": records(run.sql(
             "SELECT step, data_source, metric, value, n FROM evals "
             "ORDER BY step, data_source, metric, rank")),
-        "damaged": state["damaged"],
-        "dropped": state["dropped"],
+        "damaged": state.damaged,
+        "dropped": state.dropped,
     }  # fmt: skip
-    facts["alarms"] = [_alarm(a, assessment, facts) for a in state["alerts"]]
+    facts["alarms"] = [_alarm(a, assessment, facts) for a in plain["alerts"]]
     facts["dates"] = _dates(assessment, facts)
     first, last = _window(assessment, facts)
     facts["losses"] = losses(run, first, last)
@@ -117,20 +118,20 @@ def _dates(assessment: Assessment, facts: dict[str, Any]) -> dict[str, float]:
     return {str(step): at for step, at in known if step in named and np.isfinite(at)}
 
 
-def _kind(assessment: Assessment, state: dict[str, Any]) -> str:
+def _kind(assessment: Assessment, state: RunState) -> str:
     """Which story there is to tell."""
     if not len(assessment.evidence.step):
         return "empty"
-    seen = {s["phase"] for s in state["phases"]}
+    seen = {s.phase for s in state.phases}
     if "collapse" in seen:
         return "collapsed"
     if "decay" in seen:
         return "decayed"
     if not assessment.enough:
         return "short"
-    if any(a["severity"] == "critical" and a["rule"] != "stalled" for a in state["alerts"]):
+    if any(a.severity == "critical" and a.rule != "stalled" for a in state.alerts):
         return "failed"
-    alarmed = any(a["severity"] == "warning" for a in state["alerts"])
+    alarmed = any(a.severity == "warning" for a in state.alerts)
     return "alarmed" if alarmed else "healthy"
 
 

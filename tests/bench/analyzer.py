@@ -61,7 +61,7 @@ def signals(path: str) -> None:
     started = time.perf_counter()
     run = Run(Path(path))
     seconds = time.perf_counter() - started
-    verdict = check(run)["verdict"]
+    verdict = check(run).verdict
     whole = time.perf_counter() - started
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10
     print(f"all signals                 {seconds:.2f} s, verdict ({verdict}) after {whole:.2f} s")

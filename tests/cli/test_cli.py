@@ -133,7 +133,7 @@ def test_heartbeats_of_an_earlier_start_say_nothing(make_run):
         recorder.step(step=30)
         time.sleep(0.5)
         state = check(lldscope.open_run(path))
-    assert state["life"] == "live"
+    assert state.life == "live"
 
 
 def test_heartbeats_belong_to_their_attempt_whatever_the_clock_says(make_run):
@@ -149,14 +149,14 @@ def test_heartbeats_belong_to_their_attempt_whatever_the_clock_says(make_run):
         heartbeats.write_heartbeat(path, 1, closed=False, attempt=1)
         ahead = heartbeats.read_heartbeats(path)[1] | {"pid": 2**22 + 1}
         (path / "heartbeat" / "r1.json").write_text(json.dumps(ahead | {"time": time.time() + 60}))
-        assert check(lldscope.open_run(path))["life"] == "live"
+        assert check(lldscope.open_run(path)).life == "live"
 
 
 def test_what_the_ranks_dropped_adds_up(tmp_path):
     for rank in (0, 1):
         with lldscope.Recorder(tmp_path / "r", rank=rank, world_size=2) as recorder:
             recorder.step(step=0, bogus=1)
-    (count,) = check(lldscope.open_run(tmp_path / "r"))["dropped"].values()
+    (count,) = check(lldscope.open_run(tmp_path / "r")).dropped.values()
     assert count == 2
 
 

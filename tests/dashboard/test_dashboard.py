@@ -14,6 +14,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -143,7 +144,7 @@ def test_charts_name_declared_signals_and_give_units() -> None:
 
 
 def test_the_dying_run_shows_its_phases_and_alarms(dying: Subject) -> None:
-    assert {s["phase"] for s in dying.spans} >= {"decay", "collapse"}, "the made-up run must die"
+    assert {s.phase for s in dying.spans} >= {"decay", "collapse"}, "the made-up run must die"
     shapes = make_chart(DELTA, dying, View())["layout"]["shapes"]
     labels = [s.get("label", {}).get("text", "") for s in shapes]
     assert any(
@@ -152,7 +153,7 @@ def test_the_dying_run_shows_its_phases_and_alarms(dying: Subject) -> None:
     assert any(
         "lld-decay" in text and s["type"] == "line" for text, s in zip(labels, shapes, strict=True)
     )
-    fired = next(a["step"] for a in dying.alerts if a["rule"] == "lld-decay")
+    fired = next(a.step for a in dying.alerts if a.rule == "lld-decay")
     assert any(s["type"] == "line" and s["x0"] == s["x1"] == fired for s in shapes)
 
 
@@ -291,7 +292,7 @@ def test_bins_stay_when_rows_are_added() -> None:
 def test_runs_are_aligned_where_decay_began_and_those_without_are_named(root: Path) -> None:
     looks = [shelf.RunRegistry(root).look(name) for name in ("dying", "healthy")]
     dying, healthy = (look.subject for look in looks)
-    began = next(s["start_step"] for s in dying.spans if s["phase"] in ("decay", "collapse"))
+    began = next(s.start_step for s in dying.spans if s.phase in ("decay", "collapse"))
     drawn = make_overlay(DELTA, [dying, healthy], {"dying", "healthy"}, View("onset", 1))["data"]
     assert drawn[0]["x"] == [step - began for step in range(140)]
     assert drawn[1]["x"] == []
@@ -467,11 +468,11 @@ def test_the_version_changes_with_rows_and_only_then(tmp_path: Path, monkeypatch
     runs = shelf.RunRegistry(tmp_path)
     with lldscope.Recorder(tmp_path / "r") as recorder:
         recorder.step(step=0, reward_sum=1.0, n_responses=2)
-        _until(lambda: runs.look("r").state["last_step"] == 0)
+        _until(lambda: runs.look("r").state.last_step == 0)
         first = runs.look("r")
         assert runs.look("r").version == first.version
         recorder.step(step=1, reward_sum=1.0, n_responses=2)
-        _until(lambda: runs.look("r").state["last_step"] == 1)
+        _until(lambda: runs.look("r").state.last_step == 1)
         assert runs.look("r").version != first.version
 
 
@@ -479,12 +480,12 @@ def test_a_deleted_run_and_another_in_its_place(tmp_path: Path, monkeypatch: Any
     monkeypatch.setattr(shelf, "FRESH_SECONDS", 0.0)
     write_run(tmp_path / "r", 30)
     runs = shelf.RunRegistry(tmp_path)
-    assert runs.look("r").state["last_step"] == 29
+    assert runs.look("r").state.last_step == 29
     shutil.rmtree(tmp_path / "r")
     with pytest.raises(RunNotFound, match="no run"):
         runs.look("r")
     write_run(tmp_path / "r", 4)
-    assert runs.look("r").state["last_step"] == 3
+    assert runs.look("r").state.last_step == 3
 
 
 def test_a_run_of_a_newer_schema_is_named_in_words(tmp_path: Path) -> None:
@@ -555,16 +556,15 @@ def test_a_look_is_kept_until_a_file_of_the_run_changes(tmp_path: Path, monkeypa
     look = again.look("r")
     assert opened == []
     pd.testing.assert_frame_equal(look.subject.table, first.subject.table)
-    age = "last_row_age_seconds"
-    kept, told = ({k: v for k, v in s.state.items() if k != age} for s in (look, first))
-    assert kept == json.loads(json.dumps(told))
-    assert look.state[age] > first.state[age]
+    age = look.state.last_row_age_seconds
+    assert look.state == replace(first.state, last_row_age_seconds=age)
+    assert age > first.state.last_row_age_seconds
     figures = [[make_chart(c, x.subject, View()) for c in CHARTS] for x in (look, first)]
     assert figures[0] == json.loads(json.dumps(figures[1]))
     assert len(again.run("r").sql("SELECT * FROM steps")) == 140
     part = next((path / "actions").glob("*.parquet"))
     part.write_bytes(part.read_bytes()[:-7])
-    damaged = shelf.RunRegistry(path.parent, cache=tmp_path / "cache").look("r").state["damaged"]
+    damaged = shelf.RunRegistry(path.parent, cache=tmp_path / "cache").look("r").state.damaged
     assert f"actions/{part.name}" in damaged
 
 

@@ -360,14 +360,14 @@ def test_every_rule_has_a_page_with_what_it_declares(hostile: Path) -> None:
 def test_every_alarm_has_its_evidence_and_leads_to_rule_and_responses() -> None:
     shelf = RunRegistry(SAMPLES)
     shown = texts(page(shelf, "/run/grpo", ""))
-    alerts = shelf.look("grpo").state["alerts"]
+    alerts = shelf.look("grpo").state.alerts
     assert len(alerts) >= 3
     for alert in alerts:
-        assert f"/responses/grpo?alarm={alert['rule']}&at={alert['step']}" in shown
-        assert f"/rules/{alert['rule']}" in shown
-        for fired, _ in alert["episodes"][:4]:
-            assert f"/responses/grpo?alarm={alert['rule']}&at={fired}" in shown
-        for said in (alert["evidence"], alert["advice"], alert["message"]):
+        assert f"/responses/grpo?alarm={alert.rule}&at={alert.step}" in shown
+        assert f"/rules/{alert.rule}" in shown
+        for fired, _ in alert.episodes[:4]:
+            assert f"/responses/grpo?alarm={alert.rule}&at={fired}" in shown
+        for said in (alert.evidence, alert.advice, alert.message):
             assert json.dumps(true_minus(said), ensure_ascii=False)[1:-1] in shown
 
 

@@ -212,8 +212,8 @@ def test_a_mean_under_the_name_of_a_signal_decides_the_grade_of_evidence(run_imp
         path = text("\n".join([f"step,reward,{name},entropy", *lines]) + "\n", f"{name}.csv")
         with lldscope.open_run(run_import(path, to=name).run) as run:
             state = check(run)
-        assert state["evidence"] == grade
-        assert ("decay" in {s["phase"] for s in state["phases"]}) == (grade != "symptoms")
+        assert state.evidence == grade
+        assert ("decay" in {s.phase for s in state.phases}) == (grade != "symptoms")
 
 
 def test_slime_dumps_give_actions_levels_and_groups(run_import):
@@ -546,7 +546,7 @@ def test_following_adds_what_is_written_and_a_restart_is_an_attempt(text, tmp_pa
     assert [o.attempts for o in told] == [1, 1, 2]
     followed.refresh()
     assert (followed.info["status"], followed.info["reason"]) == ("stopped", "over")
-    assert check(followed)["life"] == "stopped"
+    assert check(followed).life == "stopped"
 
 
 def test_files_that_appear_together_are_followed_in_the_order_of_their_names(tmp_path):

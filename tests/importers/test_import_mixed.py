@@ -40,7 +40,7 @@ def rewards(outcome: Outcome) -> dict[int, float]:
 
 def alarms(outcome: Outcome) -> set[str]:
     with lldscope.open_run(outcome.run) as run:
-        return {alert["rule"] for alert in check(run)["alerts"]}
+        return {alert.rule for alert in check(run).alerts}
 
 
 # -- evaluations and tables in a log --------------------------------------------------------------

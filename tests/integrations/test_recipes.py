@@ -202,7 +202,7 @@ def test_skyrl(tmp_path, sky):
     trainer.train(sky.LldscopeCallback(tmp_path / "run", tokens_every=1, name="sky"))
     run = lldscope.open_run(tmp_path / "run")
     assert (run.info["status"], run.info["name"]) == ("finished", "sky")
-    assert check(run)["last_step"] == 1
+    assert check(run).last_step == 1
     recorded(run)
     recorded(run, step=1)
     assert run.signals()["grad_norm"].tolist() == [0.25, 0.25]

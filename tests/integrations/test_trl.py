@@ -88,7 +88,7 @@ def whole(path: Path, trainer, steps: int, rollouts: int = 8, share: float = 1) 
     share of the rollouts."""
     run = lldscope.open_run(path)
     assert run.info["status"] == "finished"
-    assert check(run)["last_step"] == steps - 1
+    assert check(run).last_step == steps - 1
     assert run.signals()["n_responses"].tolist() == [rollouts] * steps
     sizes = run.sql("SELECT step, group_id, count(*) AS n FROM responses GROUP BY ALL")
     assert sizes["n"].tolist() == [4] * (steps * rollouts // 4)

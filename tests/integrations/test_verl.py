@@ -49,7 +49,7 @@ def test_a_step_is_recorded_as_verl_made_it(tmp_path, monkeypatch):
     workers = trainer.actor_rollout_wg
     assert run.info["status"] == "finished"
     assert run.info["trainer"].startswith("verl 0.9")
-    assert check(run)["last_step"] == 1
+    assert check(run).last_step == 1
     assert run.signals()["n_responses"].tolist() == [12, 12], "without the rows that verl added"
     sizes = run.sql("SELECT step, group_id, count(*) AS n FROM responses GROUP BY ALL ORDER BY ALL")
     assert sizes["n"].tolist() == [3] * 8

@@ -96,7 +96,7 @@ def test_each_step_is_told_once(fake, watched, assessment):
     assert dict(logs) == expected(assessment)
     assert len(logs) == len(assessment.phases)
     alerts = {t[2].split()[1]: t for t in told if t[0] == "alert"}
-    assert alerts.keys() == {a["rule"] for a in watched[2]}
+    assert alerts.keys() == {e.alert.rule for e in watched[2]}
     assert alerts["lld-collapse"][4] == "ERROR"
 
     send(watched, "trackio:mine")  # another watching: the tool holds all of it
@@ -112,7 +112,7 @@ def test_watch_keeps_its_output_and_its_exit_code(fake, watched):
     )  # fmt: skip
     assert done.returncode == 11  # the run has collapsed
     rules = [json.loads(line).get("rule") for line in done.stdout.splitlines()]
-    assert {a["rule"] for a in watched[1].changed} <= set(rules)
+    assert {e.alert.rule for e in watched[1].events} <= set(rules)
     assert done.stderr == (
         "lldscope: trackio:mine is no longer told of the run: "
         "RuntimeError: no room left in the tool\n"

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import replace
 from datetime import datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -19,13 +20,15 @@ from conftest import wait_until
 from made_up_runs import write_run, write_step
 
 import lldscope
+from lldscope.alarms.registry import Alert
 from lldscope.cli import main
 from lldscope.core.errors import UsageError
-from lldscope.monitor import channels as outlets
-from lldscope.monitor import notify
+from lldscope.monitor import channels, notify
 from lldscope.monitor.alertmanager import NOT_ENDED, payload
 from lldscope.monitor.channels import Command, Service, Undeliverable, Webhook, open_channel
-from lldscope.monitor.notify import Channel, Notifier
+from lldscope.monitor.follow import AlertEvent
+from lldscope.monitor.health import RunState
+from lldscope.monitor.notify import Delivery, Notifier
 
 SECRET = "s3cr3t-t0ken"
 
@@ -82,17 +85,29 @@ def _quick(monkeypatch):
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
 
 
-def event(rule: str = "lld-decay", state: str = "firing", **others: object) -> dict:
-    ended = 1.7e9 + 30 if state == "resolved" else None
-    return {
-        "type": "alert", "schema": 1, "time": 1.7e9, "run": "mine", "id": "abc", "path": "/r/mine",
-        "verdict": "warning", "phase": "decay", "grade": "delta", "last_step": 99, "rule": rule,
-        "severity": "warning", "state": state, "step": 91, "value": 2631.7, "threshold": None,
-        "message": "correct responses lose likelihood", "meaning": "The updates …",
-        "advice": "Save a checkpoint.", "false_alarms": "one in 2000 steps",
-        "episodes": [(91, 120 if state == "resolved" else None)], "started": 1.7e9, "ended": ended,
-        **others,
-    }  # fmt: skip
+def event(rule: str = "lld-decay", state: str = "firing", **others: object) -> AlertEvent:
+    resolved = state == "resolved"
+    run = RunState(
+        run="mine", id="abc", path="/r/mine", verdict="warning", evidence="delta", phase="decay",
+        phases=(), alerts=(), pending=(), look_alikes={}, look_alike_evidence={}, last_step=99,
+        life="live", over=False, reason=None, last_row_age_seconds=1.0, arl=2000.0, damaged={},
+        dropped={},
+    )  # fmt: skip
+    alert = Alert(
+        rule=rule, severity="warning", state=state, step=91, value=2631.7, threshold=None,
+        message="correct responses lose likelihood", meaning="The updates …", evidence="Δ",
+        advice="Save a checkpoint.", false_alarms="one in 2000 steps",
+        episodes=((91, 120 if resolved else None),),
+    )  # fmt: skip
+    whole = AlertEvent(1.7e9, run, alert, 1.7e9, 1.7e9 + 30 if resolved else None)
+    for name, value in others.items():
+        if name == "time":
+            whole = replace(whole, time=value)
+        elif hasattr(run, name):
+            whole = replace(whole, state=replace(whole.state, **{name: value}))
+        else:
+            whole = replace(whole, alert=replace(whole.alert, **{name: value}))
+    return whole
 
 
 def url(server: Server, path: str = f"/{SECRET}") -> str:
@@ -174,7 +189,7 @@ def test_a_name_and_password_in_the_address_become_a_header(server):
 )
 def test_what_may_pass_is_tried_again_and_nothing_else(server, capsys, answers, tries, told):
     server.answers = list(answers)
-    channel = Channel(Webhook(url(server), "address 1"))
+    channel = Delivery(Webhook(url(server), "address 1"))
     channel.put(event())
     channel.close(time.monotonic() + 5)
     assert len(server.posts) == tries
@@ -196,7 +211,7 @@ def test_no_redirect_is_followed(server, status):
 
 def test_a_failure_is_said_once_and_again_only_after_a_success(server, capsys):
     server.answers = [404, 404, 200, 404]
-    channel = Channel(Webhook(url(server), "address 1"))
+    channel = Delivery(Webhook(url(server), "address 1"))
     for _ in range(4):
         channel.put(event())
     channel.close(time.monotonic() + 5)
@@ -208,7 +223,7 @@ def test_a_failure_is_said_once_and_again_only_after_a_success(server, capsys):
 def test_a_dead_server_delays_nothing_and_the_queue_is_bounded(server, capsys, monkeypatch):
     monkeypatch.setattr(notify, "QUEUE", 3)
     server.seconds = 1.0
-    channel = Channel(Webhook(url(server), "address 1"))
+    channel = Delivery(Webhook(url(server), "address 1"))
     start = time.monotonic()
     for number in range(200):
         channel.put(event(step=number))
@@ -222,7 +237,7 @@ def test_a_dead_server_delays_nothing_and_the_queue_is_bounded(server, capsys, m
 def test_the_newest_states_survive_a_full_queue(server, monkeypatch):
     monkeypatch.setattr(notify, "QUEUE", 3)
     server.seconds = 0.3
-    channel = Channel(Webhook(url(server), "address 1"))
+    channel = Delivery(Webhook(url(server), "address 1"))
     for number in range(20):
         channel.put(event(rule=f"rule-{number}"))
     channel.close(time.monotonic() + 10)
@@ -273,7 +288,7 @@ def test_without_repeat_an_alarm_is_told_once(server):
 
 
 def test_a_command_reads_the_alarm_and_does_not_see_the_addresses(tmp_path, monkeypatch, capfd):
-    monkeypatch.setenv(outlets.VARIABLE, f"https://example.org/{SECRET}")
+    monkeypatch.setenv(channels.VARIABLE, f"https://example.org/{SECRET}")
     out = tmp_path / "out"
     Command(f"cat > {out}; env; echo said").tell(event())
     assert json.loads(out.read_text())["rule"] == "lld-decay"
@@ -287,7 +302,7 @@ def test_a_command_that_fails_or_never_ends(tmp_path, monkeypatch):
     with pytest.raises(Undeliverable, match="exit code 3"):
         Command("exit 3").tell(event())
     Command("exec true").tell(event())  # it may ignore its input
-    monkeypatch.setattr(outlets, "COMMAND_SECONDS", 0.5)
+    monkeypatch.setattr(channels, "COMMAND_SECONDS", 0.5)
     mark = tmp_path / "pid"
     with pytest.raises(Undeliverable, match="no end after"):
         Command(f"sleep 60 & echo $! > {mark}; wait").tell(event())
@@ -382,7 +397,7 @@ def watching(run, *arguments: object, **options: object) -> subprocess.Popen[str
 def test_a_live_run_tells_of_each_change_once(server, tmp_path):
     """From before the run is there, through decay and collapse, to its end in another state."""
     run = tmp_path / "run"
-    watcher = watching(run, "--json", env={**os.environ, outlets.VARIABLE: url(server)})
+    watcher = watching(run, "--json", env={**os.environ, channels.VARIABLE: url(server)})
     with lldscope.Recorder(run) as recorder:
         for step in range(150):
             write_step(recorder, step, dies=True, at=time.time())
@@ -411,13 +426,13 @@ def test_a_live_run_tells_of_each_change_once(server, tmp_path):
 
 def test_the_option_wins_over_the_variable(server, tmp_path):
     run = write_run(tmp_path / "run", 150, dies=True)
-    env = {**os.environ, outlets.VARIABLE: url(server, "/variable")}
+    env = {**os.environ, channels.VARIABLE: url(server, "/variable")}
     watching(run, "--notify", url(server, "/one"), "--notify", url(server, "/two"), env=env).wait(
         60
     )
     assert set(server.paths) == {"/one", "/two"}
     server.paths.clear()
-    env[outlets.VARIABLE] += f" {url(server, '/another')}"
+    env[channels.VARIABLE] += f" {url(server, '/another')}"
     watching(run, env=env).communicate(timeout=60)
     assert set(server.paths) == {"/variable", "/another"}
 
@@ -477,7 +492,7 @@ def test_no_address_that_fails_is_ever_printed(tmp_path):
         [sys.executable, "-X", "dev", "-c", code, "watch", str(run), "--json", *options,
          "--on-alert", hook],
         capture_output=True, text=True, timeout=120,
-        env={**os.environ, outlets.VARIABLE: f"http://127.0.0.1:1/{SECRET}"},
+        env={**os.environ, channels.VARIABLE: f"http://127.0.0.1:1/{SECRET}"},
     )  # fmt: skip
     assert done.returncode == 11, done.stderr
     assert "PATH=" in done.stderr  # the hook has shown its environment
@@ -496,7 +511,7 @@ def test_no_address_that_is_refused_is_ever_printed(
     pytest.importorskip("apprise")
     options = [] if variable else ["--notify", address]
     if variable:
-        monkeypatch.setenv(outlets.VARIABLE, address)
+        monkeypatch.setenv(channels.VARIABLE, address)
     monkeypatch.setattr(sys, "argv", ["lldscope", "watch", str(tmp_path), *options])
     with pytest.raises(SystemExit) as end:
         main()

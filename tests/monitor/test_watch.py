@@ -15,6 +15,7 @@ import subprocess
 import sys
 import termios
 import time
+from dataclasses import replace
 
 import pytest
 from conftest import record_steps, wait_until
@@ -64,7 +65,7 @@ def recording(run, first: int = 0):
 
 
 def news(look) -> list[tuple[str, str]]:
-    return [(a["rule"], a["state"]) for a in look.changed]
+    return [(e.alert.rule, e.alert.state) for e in look.events]
 
 
 def kill(run) -> None:
@@ -134,7 +135,7 @@ def test_a_run_that_goes_on_is_no_longer_stalled(tmp_path):
     first = follower.look()
     assert first.first
     assert ("stalled", "firing") in news(first)
-    assert first.state["over"]
+    assert first.state.over
     with lldscope.Recorder(run, resume=True) as recorder:
         for step in range(30, 45):
             write_step(recorder, step, dies=False, at=time.time())
@@ -142,10 +143,10 @@ def test_a_run_that_goes_on_is_no_longer_stalled(tmp_path):
         second = follower.look()
         assert not second.first
         assert news(second) == [("stalled", "resolved")]
-        (ended,) = second.changed
-        assert ended["ended"] >= ended["started"]
-        assert second.state["life"] == "live"
-        assert second.state["last_step"] == 44
+        (ended,) = second.events
+        assert ended.ended >= ended.started
+        assert second.state.life == "live"
+        assert second.state.last_step == 44
         assert news(follower.look()) == []
 
 
@@ -171,15 +172,15 @@ def test_a_deleted_run_is_gone_after_a_while(tmp_path, monkeypatch):
         os.rename(run, tmp_path / "moved")
         assert follower.look().state == before  # a file system may hiccup
         os.rename(tmp_path / "moved", run)
-        assert follower.look().state["life"] == "live"
+        assert follower.look().state.life == "live"
         os.rename(run, tmp_path / "moved")
         follower.look()
         time.sleep(0.6)
         gone = follower.look()
         os.rename(tmp_path / "moved", run)
     assert news(gone) == [("stalled", "firing")]
-    assert (gone.state["verdict"], gone.state["over"]) == ("stalled", True)
-    assert "its directory is gone" in gone.state["reason"]
+    assert (gone.state.verdict, gone.state.over) == ("stalled", True)
+    assert "its directory is gone" in gone.state.reason
 
 
 def test_another_run_in_the_same_place_starts_anew(tmp_path):
@@ -190,7 +191,7 @@ def test_another_run_in_the_same_place_starts_anew(tmp_path):
     write_run(run, 40)
     look = follower.look()
     assert ("lld-decay", "resolved") in news(look)
-    assert look.state["verdict"] == "healthy"
+    assert look.state.verdict == "healthy"
     shutil.rmtree(run)
     write_run(run, 110, dies=True)
     assert ("lld-decay", "firing") in news(follower.look())
@@ -298,7 +299,7 @@ def test_nagios_gets_one_line_with_performance_data(lldscope_command, tmp_path):
 def test_text_from_a_run_cannot_add_performance_data(tmp_path):
     run = write_run(tmp_path / "a|b=1", 40)
     opened = lldscope.open_run(run)
-    state = Follower(run).look().state | {"run": "a|b=1\nc"}
+    state = replace(Follower(run).look().state, run="a|b=1\nc")
     only = line(state, opened.signals(), 0)
     assert only.count("|") == 1
     assert "\n" not in only

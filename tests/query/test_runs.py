@@ -245,11 +245,11 @@ def test_a_run_that_lost_its_run_json_opens_and_says_so(make_run, tmp_path, cont
     assert list(run.damaged) == ["run.json"]
     assert "`lldscope doctor --repair` writes a new one" in run.damaged["run.json"]
     state = check(run)
-    assert (state["run"], state["life"]) == ("lost", "stopped")
+    assert (state.run, state.life) == ("lost", "stopped")
     if content is None:  # those who must know what the run is are told what to do
         with pytest.raises(RunNotFound, match="doctor --repair"):
             layout.read_run(path)
-    assert [state[k] for k in ("phase", "last_step")] == [whole[k] for k in ("phase", "last_step")]
+    assert (state.phase, state.last_step) == (whole.phase, whole.last_step)
     doctor.repair(doctor.examine(path))
     run.refresh()
     assert run.damaged == {}

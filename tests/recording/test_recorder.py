@@ -393,8 +393,8 @@ def test_kill_9_loses_only_what_was_not_sealed(tmp_path):
     assert run.damaged == {}
     from lldscope.monitor.health import check
 
-    assert check(run)["verdict"] == "stalled"
-    assert "is gone" in check(run)["reason"]
+    assert check(run).verdict == "stalled"
+    assert "is gone" in check(run).reason
 
 
 def test_a_process_that_forgets_to_close_still_seals(tmp_path):

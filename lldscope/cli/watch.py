@@ -145,5 +145,7 @@ def _looks(
 
 
 def _serious(state: dict[str, Any], least: str) -> bool:
-    severities = {"critical"} if least == "critical" else {"warning", "critical"}
-    return any(a["state"] == "firing" and a["severity"] in severities for a in state["alerts"])
+    from ..alarms.rule import Severity
+
+    firing = (a for a in state["alerts"] if a["state"] == "firing")
+    return any(Severity(a["severity"]) >= least for a in firing)

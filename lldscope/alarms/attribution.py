@@ -211,5 +211,5 @@ def _nearest(rule: Rule, e: Evidence) -> Finding:
     elif unit.startswith("× the largest") and value <= 1.0:
         message = f"never above the largest before ({bound})"
     else:
-        message = f"at {'least' if rule.fires_below else 'most'} {reached} ({bound})"
+        message = f"never {'below' if rule.fires_below else 'above'} {reached} ({bound})"
     return Finding("ruled_out", message)

@@ -83,11 +83,9 @@ def _refine(assessment: Assessment, spans: Sequence[PhaseSpan]) -> list[Boundary
     collapses = spans[-1].phase == "collapse"
     first = spans[0].start_step
     start = max([first - STEPS_BEFORE, *(step for step in e.restarts if step <= first)])
-    end = (
-        min(spans[-1].end_step, spans[-1].start_step + STEPS_AFTER)
-        if collapses
-        else spans[-1].end_step
-    )
+    end = spans[-1].end_step
+    if collapses:
+        end = min(end, spans[-1].start_step + STEPS_AFTER)
     rows = (e.step >= start) & (e.step <= end)
     by_delta = bool(e.has_delta[e.step == first][0])
     likelihood = _likelihood(assessment, rows, by_delta)

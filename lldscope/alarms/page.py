@@ -13,7 +13,7 @@ def markdown() -> str:
 
 def describe_rule(rule: Declaration) -> list[tuple[str, str]]:
     """(heading, text) of all that a rule declares beside its meaning; signals in backticks."""
-    rows = [("Looks at", rule.evidence)]
+    rows = [("Evidence", rule.evidence)]
     if rule.needs:
         needs = " or ".join(f"`{name}`" for name in rule.needs)
         needs += "".join(f", and `{name}`" for name in rule.needs_too)

@@ -22,7 +22,7 @@ from ..signals.phases import Phase
 State = Literal["inactive", "pending", "firing", "resolved"]
 Span = tuple[int, int | None]
 
-NO_RATE = "no rate is promised; docs/alarms.md counts false alarms in real runs"
+NO_RATE = "no rate is guaranteed; docs/alarms.md counts false alarms in real runs"
 
 
 class Severity(StrEnum):

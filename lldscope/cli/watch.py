@@ -143,5 +143,6 @@ def _looks(
 
 
 def _serious(state: RunState, least: str) -> bool:
-    severities = {"critical"} if least == "critical" else {"warning", "critical"}
-    return any(alert.severity in severities for alert in state.firing)
+    from ..alarms.rule import Severity
+
+    return any(Severity(alert.severity) >= least for alert in state.firing)

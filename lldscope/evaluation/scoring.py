@@ -83,9 +83,7 @@ class Score:
     healthy_steps: int
     leads: list[int]  # steps from the first alarm to the collapse, of the runs it warned of
     missed: list[str]  # runs that collapsed without an alarm before
-    before_falls: list[
-        float
-    ]  # steps from the first alarm to the fall, as a share of those up to it
+    before_falls: list[float]  # the same for the fall of the reward, as a share of its step
     missed_falls: list[str]  # runs whose reward fell without an alarm before
 
     def to_dict(self) -> dict[str, Any]:

@@ -128,40 +128,43 @@ def classify(e: Evidence, explained: Flags) -> list[Phase | None]:
     falls = falling(e) & ~explained
     stagnates = (e.reward_rise >= RISES) & ~rising(e) & ~explained
     breaks = ((_unstable(e) & accelerates(e)) | reward_crashed(e)) & ~explained
-    held = {
-        "falls": _steps_held(e, falls).tolist(),
-        "not_falls": _steps_held(e, ~falls).tolist(),
-        "stagnates": _steps_held(e, stagnates).tolist(),
-        "not_stagnates": _steps_held(e, ~stagnates).tolist(),
-        "breaks": _steps_held(e, breaks).tolist(),
+    conditions = {
+        "falls": falls,
+        "not_falls": ~falls,
+        "stagnates": stagnates,
+        "not_stagnates": ~stagnates,
+        "breaks": breaks,
     }
+    steps_held = {name: _steps_held(e, c).tolist() for name, c in conditions.items()}
     rises = rising(e)
     new = (np.diff(e.measured, prepend=0) > 0).tolist()
-    sees = (e.has_delta | e.has_level).tolist()
-    tests = [basis is not None for basis in e.decay.basis]  # levels need a baseline first
+    has_likelihood = (e.has_delta | e.has_level).tolist()
+    tested = [basis is not None for basis in e.decay.basis]  # levels need a baseline first
     phases: list[Phase | None] = []
     phase: Phase = "warmup"
     decayed_at = -MEMORY - 1  # in measured steps, like all counts here
-    best, back = 0.0, 0  # reward before the collapse; steps for which it has been regained
-    counts = [dict(zip(held, row, strict=True)) for row in zip(*held.values(), strict=True)]
+    regained, regained_steps = 0.0, 0  # the reward that ends a collapse; for how long it is reached
     for t, now in enumerate(e.measured.tolist()):
-        if now >= LEAST and sees[t] and tests[t] and new[t]:
-            counts[t]["back"] = back = back + 1 if rises[t] and e.normalized_mean[t] >= best else 0
-            was, phase = phase, _next(phase, counts[t], now - decayed_at <= MEMORY)
+        if now >= LEAST and has_likelihood[t] and tested[t] and new[t]:
+            recovers = rises[t] and e.normalized_mean[t] >= regained
+            regained_steps = regained_steps + 1 if recovers else 0
+            held = {name: steps[t] for name, steps in steps_held.items()}
+            held["recovers"] = regained_steps
+            before, phase = phase, _next(phase, held, now - decayed_at <= MEMORY)
             if phase == "decay":
                 decayed_at = now
-            if phase == "collapse" != was:
-                best, back = REGAINED * e.normalized_peak[t], 0
+            if phase == "collapse" and before != "collapse":
+                regained, regained_steps = REGAINED * e.normalized_peak[t], 0
         latched = phase == "collapse"
-        phases.append(phase if sees[t] or latched or now < LEAST else None)
+        phases.append(phase if has_likelihood[t] or latched or now < LEAST else None)
     return phases
 
 
-def _next(phase: Phase, held: dict[str, int], decayed_recently: bool) -> Phase:
+def _next(phase: Phase, held: dict[str, int], after_decay: bool) -> Phase:
     """The phase after one more step; `held` says for how many steps each condition has held."""
     if phase == "collapse":
-        return "recovered" if held["back"] >= RECOVER else phase
-    if (phase == "decay" or decayed_recently) and held["breaks"] >= ENTER_COLLAPSE:
+        return "recovered" if held["recovers"] >= RECOVER else phase
+    if (phase == "decay" or after_decay) and held["breaks"] >= ENTER_COLLAPSE:
         return "collapse"
     if held["falls"] >= ENTER_DECAY:
         return "decay"

@@ -33,13 +33,13 @@ def test_cusum_never_fires_before_shiryaev_roberts(seed):
 
 def test_adaptive_bets_use_the_past_only():
     scores = np.clip(np.random.default_rng(1).normal(0.3, 1, 120), -1, 5)
-    whole = rivals.adaptive(scores, 200.0)
-    assert whole.any()
+    complete = rivals.adaptive(scores, 200.0)
+    assert complete.any()
     for cut in (3, 40, 119):
-        np.testing.assert_array_equal(rivals.adaptive(scores[:cut], 200.0), whole[:cut])
+        np.testing.assert_array_equal(rivals.adaptive(scores[:cut], 200.0), complete[:cut])
 
 
-def test_an_alarm_begins_anew_only_after_quiet():
+def test_an_alarm_begins_again_only_after_20_quiet_steps():
     fires = np.zeros(100, dtype=bool)
     fires[[5, 6, 20, 60, 90]] = True
     assert candidates.starts(fires, np.arange(100) + 1000) == [1005, 1060, 1090]

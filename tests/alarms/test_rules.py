@@ -1,4 +1,4 @@
-"""Rules: cases as data, states, causality, which cause came first, and the page they make."""
+"""Rules: their cases, the states of alarms, causality, attribution, and the generated page."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from lldscope.storage.json_files import to_json
 from tests.study import arms, bank
 from tests.study.arms import CAUSE
 
-TOLD = list(CASE.values())
+ALL_CASES = list(CASE.values())
 NAMES = list(CASE)
 RECORDED = sorted((CASES / "faults").glob("*.csv"))
 SEEDS = range(3)
@@ -34,26 +34,26 @@ RULE = {rule.id: rule for rule in RULES}
 
 @cache
 def made(index: int, seed: int) -> Assessment:
-    return assess(drawn(TOLD[index], seed), restarts=TOLD[index].get("restarts"))
+    return assess(drawn(ALL_CASES[index], seed), restarts=ALL_CASES[index].get("restarts"))
 
 
 # -- cases ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("index", range(len(TOLD)), ids=NAMES)
+@pytest.mark.parametrize("index", range(len(ALL_CASES)), ids=NAMES)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_case(index, seed):
-    told, result = TOLD[index], made(index, seed)
+    case, result = ALL_CASES[index], made(index, seed)
     fired = {a.rule: a.step for a in result.alerts}
-    for rule, (earliest, latest) in told.get("fires", {}).items():
+    for rule, (earliest, latest) in case.get("fires", {}).items():
         assert rule in fired, f"{rule} did not fire; {fired}"
         assert earliest <= fired[rule] <= latest, f"{rule} fired at {fired[rule]}"
-    assert not set(told.get("quiet", ())) & set(fired), fired
+    assert not set(case.get("quiet", ())) & set(fired), fired
     seen = [s.phase for s in result.spans()]
-    assert not set(told.get("never", ())) & set(seen), seen
+    assert not set(case.get("never", ())) & set(seen), seen
     remaining = iter(seen)
-    assert all(phase in remaining for phase in told.get("phases", ())), seen
-    for name, answer in told.get("look_alikes", {}).items():
+    assert all(phase in remaining for phase in case.get("phases", ())), seen
+    for name, answer in case.get("look_alikes", {}).items():
         found = result.look_alikes()[name]
         assert found.answer == answer, (name, found)
 
@@ -61,17 +61,17 @@ def test_case(index, seed):
 @pytest.mark.parametrize("rule", RULES, ids=lambda r: r.id)
 def test_every_rule_has_a_case_that_fires_and_one_that_stays_quiet(rule):
     assert any(rule.id in case.get("fires", ()) for case in CASE_FILES[rule.id])
-    quiet = [i for i, case in enumerate(TOLD) if rule.id in case.get("quiet", ())]
+    quiet = [i for i, case in enumerate(ALL_CASES) if rule.id in case.get("quiet", ())]
     seen = [made(i, 0).evidence for i in quiet]
     measured = [any(observed(e, name) for name in rule.needs) for e in seen]
     assert any(measured), "quiet only where it could not have fired"
 
 
-def test_cases_name_rules_and_look_alikes_that_there_are():
-    for case in TOLD:
+def test_cases_name_existing_rules_and_look_alikes():
+    for case in ALL_CASES:
         assert {*case.get("fires", ()), *case.get("quiet", ())} <= set(RULE), case["name"]
         assert set(case.get("look_alikes", ())) <= set(LOOK_ALIKES), case["name"]
-    assert len(TOLD) == sum(map(len, CASE_FILES.values())), "no two cases have the same name"
+    assert len(ALL_CASES) == sum(map(len, CASE_FILES.values())), "no two cases have the same name"
     assert set(CASE_FILES) == {*RULE, "healthy"}
 
 
@@ -110,13 +110,13 @@ def fault_table() -> str:
     return "\n".join(rows)
 
 
-def test_there_is_a_recorded_run_of_every_fault():
+def test_every_fault_has_a_recorded_run():
     assert {p.stem for p in RECORDED} == set(CAUSE) == set(arms.FAULTS)
 
 
 def test_faults_of_the_bank_are_named():
-    """Alone in runs that rules may be tuned on; docs/study.md counts how often alone in the others,
-    which nothing is changed for."""
+    """In development runs no other cause is named. In test runs another may be, because no rule is
+    changed for them; docs/study.md counts how often."""
     lines = [x for x in bank.index(bank.BANK).values() if x["settings"].get("fault")]
     wrong = {}
     for line in lines:
@@ -132,8 +132,8 @@ def test_faults_of_the_bank_are_named():
 # -- states ---------------------------------------------------------------------------------------
 
 
-def plain_states(holds: list[bool], for_steps: int, clear_steps: int) -> list[str]:
-    """The states by their definition, each row looked at by itself."""
+def states_by_definition(holds: list[bool], for_steps: int, clear_steps: int) -> list[str]:
+    """The states by their definition, row by row."""
     out: list[str] = []
     for t in range(len(holds)):
         before = out[-1] if out else "inactive"
@@ -153,14 +153,14 @@ def plain_states(holds: list[bool], for_steps: int, clear_steps: int) -> list[st
 @given(st.lists(st.booleans(), max_size=60), st.integers(1, 5), st.integers(1, 6))
 def test_states(holds, for_steps, clear_steps):
     flags = np.array(holds, dtype=bool)
-    expected = plain_states(holds, for_steps, clear_steps)
+    expected = states_by_definition(holds, for_steps, clear_steps)
     assert alarm_states(flags, for_steps, clear_steps) == expected
     spans = episodes(flags, for_steps, clear_steps)
     firing = [any(a <= t and (b is None or t < b) for a, b in spans) for t in range(len(holds))]
     assert firing == [state == "firing" for state in expected]
 
 
-def test_what_is_pending_or_too_young_is_not_ruled_out():
+def test_a_pending_alarm_or_a_short_run_does_not_rule_out_a_cause():
     rule = next(r for r in RULES if r.id == "engine-mismatch")
     gap = np.full(rule.for_steps + 1, 0.5)
     answers = []
@@ -190,51 +190,48 @@ def test_an_alarm_goes_through_its_states():
 # -- causality ------------------------------------------------------------------------------------
 
 
-def live_is_replay(whole: Assessment, cut: int) -> None:
-    """What was said of the first `cut` rows is what the whole run says of them."""
-    e = whole.evidence
+def check_live_against_replay(complete: Assessment, cut: int) -> None:
+    """Assess the first `cut` rows alone, and compare with the complete run up to there."""
+    e = complete.evidence
     restarts = {step: kind for step, kind in e.restarts.items() if step in e.step[:cut]}
     live = assess(e.signals.iloc[:cut], e.arl, restarts=restarts)
     last = int(e.step[cut - 1])
-    assert live.explained.tolist() == whole.explained[:cut].tolist()
+    assert live.explained.tolist() == complete.explained[:cut].tolist()
     expected = {}
-    for alert in whole.alerts:
+    for alert in complete.alerts:
         spans = [(a, b if b is not None and b <= last else None) for a, b in alert.episodes]
         spans = tuple((a, b) for a, b in spans if a <= last)
         if spans:
             state = "firing" if spans[-1][1] is None else "resolved"
             expected[alert.rule] = replace(alert, state=state, episodes=spans)
     assert {a.rule: a for a in live.alerts} == expected
-    waiting = {
-        rule.id
-        for rule in RULES
-        if alarm_states(
-            condition_met(rule, e, whole.phases, whole.explained), rule.for_steps, rule.clear_steps
-        )[cut - 1]
-        == "pending"
-    }
+    waiting = set()
+    for rule in RULES:
+        holds = condition_met(rule, e, complete.phases, complete.explained)
+        if alarm_states(holds, rule.for_steps, rule.clear_steps)[cut - 1] == "pending":
+            waiting.add(rule.id)
     assert {a.rule for a in live.pending} == waiting
     assert all(a.state == "pending" and not a.episodes for a in live.pending)
 
 
 @settings(max_examples=40, deadline=None)
-@given(st.integers(0, len(TOLD) - 1), st.integers(0, 2), st.floats(0, 1))
+@given(st.integers(0, len(ALL_CASES) - 1), st.integers(0, 2), st.floats(0, 1))
 def test_alarms_of_a_prefix_are_those_of_the_whole_run(index, seed, where):
-    whole = made(index, seed)
-    live_is_replay(whole, 1 + int(where * (len(whole.evidence.step) - 1)))
+    complete = made(index, seed)
+    check_live_against_replay(complete, 1 + int(where * (len(complete.evidence.step) - 1)))
 
 
 @settings(max_examples=20, deadline=None)
 @given(st.sampled_from([p.stem for p in RECORDED]), st.integers(30, 80))
 def test_alarms_of_a_prefix_of_a_recorded_run(name, cut):
-    live_is_replay(recorded(name), cut)
+    check_live_against_replay(recorded(name), cut)
 
 
 # -- measurements ---------------------------------------------------------------------------
 
 
 def test_over_former_max():
-    """A jump stays one for `lasts` steps, and never joins what is usual without that."""
+    """A jump is added to the former values after `lasts` steps, and without it never."""
     nan = float("nan")
     values = np.array([1.0, 2.0, nan, 2.0, 9.0, 9.0, 9.0, 3.0, 9.0])
     usual = over_former_max(values, limit=3.0, least=2)
@@ -253,7 +250,7 @@ def test_trailing_sd(values):
     np.testing.assert_allclose(trailing_sd(series.to_numpy(), 6, 3), expected, atol=1e-6)
 
 
-def test_shares_are_never_rounded_to_none_or_all():
+def test_shares_are_not_rounded_to_0_or_100_percent():
     assert [percent(x) for x in (0.0, 0.003, 0.42, 0.996, 1.0)] == [
         "0 %", "0.3 %", "42 %", "99.6 %", "100 %"
     ]  # fmt: skip
@@ -269,7 +266,7 @@ def test_severities_compare_by_badness_and_are_strings_in_json():
 # -- texts ---------------------------------------------------------------------------------
 
 
-def test_every_alarm_is_declared_in_full():
+def test_every_alarm_is_fully_described():
     ids = [rule.id for rule in (*RULES, STALLED)]
     assert len(set(ids)) == len(ids)
     for rule in RULES:
@@ -279,7 +276,7 @@ def test_every_alarm_is_declared_in_full():
             assert text.endswith((".", "?")), (rule.id, text)
 
 
-@pytest.mark.parametrize("index", range(len(TOLD)), ids=NAMES)
+@pytest.mark.parametrize("index", range(len(ALL_CASES)), ids=NAMES)
 def test_messages_are_one_sentence_with_numbers(index):
     result = made(index, 0)
     for alert in (*result.alerts, *result.pending):
@@ -292,9 +289,9 @@ def test_messages_are_one_sentence_with_numbers(index):
         assert "nan" not in finding.evidence, finding
 
 
-def test_numbers_of_messages_are_no_powers_of_ten_where_people_would_write_them_out():
-    told = [short(v) for v in (0.012345, 0.5, 999.4, 2345.6, -2345.6, 123456.0, 1234567.0)]
-    assert told == ["0.0123", "0.5", "999", "2,346", "-2,346", "123,456", "1.23e+06"]
+def test_messages_have_numbers_up_to_a_million_without_exponent():
+    shown = [short(v) for v in (0.012345, 0.5, 999.4, 2345.6, -2345.6, 123456.0, 1234567.0)]
+    assert shown == ["0.0123", "0.5", "999", "2,346", "-2,346", "123,456", "1.23e+06"]
     assert (short(2345.6, 2), short(0.0256, 2)) == ("2,346", "0.026")
 
 

@@ -79,7 +79,7 @@ def noise(steps: int, seed: int = 0) -> pd.DataFrame:
     return pd.DataFrame({**table, "step": np.arange(steps)})
 
 
-def test_an_expression_says_what_pandas_says():
+def test_an_expression_agrees_with_pandas():
     signals = noise(300)
     holds, value = Expressions(
         "avg(reward) OVER (ORDER BY step ROWS 9 PRECEDING) < 0.1 AND kl > lag(kl, 2) OVER "
@@ -97,7 +97,7 @@ def test_an_expression_says_what_pandas_says():
     np.testing.assert_array_equal(value, signals["reward"] - signals["entropy"])
 
 
-def test_what_is_not_measured_meets_no_condition():
+def test_a_missing_measurement_meets_no_condition():
     signals = frame({"reward": np.array([0.0, np.nan, 1.0])})
     assert Expressions("reward < 0.5", None).rows(signals)[0].tolist() == [True, False, False]
     assert Expressions("NOT reward < 0.5", None).rows(signals)[0].tolist() == [False, False, True]
@@ -124,9 +124,9 @@ CAUSAL = [
 def test_the_answer_for_a_step_uses_no_later_step(condition, cut, seed):
     signals = noise(120, seed)
     expressions = Expressions(condition, "reward")
-    whole = expressions.rows(signals)[0]
+    complete = expressions.rows(signals)[0]
     part = expressions.rows(signals.iloc[:cut])[0]
-    assert part.tolist() == whole[:cut].tolist()
+    assert part.tolist() == complete[:cut].tolist()
 
 
 REFUSED = {
@@ -170,7 +170,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("condition", REFUSED)
-def test_what_a_condition_must_not_say(condition):
+def test_conditions_that_are_refused(condition):
     with pytest.raises(BadExpression, match=REFUSED[condition].replace("(", r"\(")):
         Expressions(condition, None).rows(noise(5))
 
@@ -202,7 +202,7 @@ def test_an_expression_without_end_is_interrupted(monkeypatch):
     assert slow.rows(noise(10))[0].shape == (10,)  # the next evaluation is not harmed
 
 
-def test_looking_ahead_is_seen_in_the_values_too():
+def test_looking_ahead_is_detected_from_the_values_too():
     """What the syntax should have refused: a stand-in that looks one row ahead."""
 
     class Ahead:
@@ -243,7 +243,7 @@ def test_for_and_clear_are_counted_in_steps(rule_file):
     assert alert.episodes == ((23, 31),)
 
 
-def test_a_rule_that_cannot_be_evaluated_is_said_and_harms_no_other(rule_file, caplog):
+def test_a_rule_that_cannot_be_evaluated_is_logged_and_affects_no_other(rule_file, caplog):
     (user,) = load([rule_file(one_rule("CAST(kl AS TINYINT) > 9"))]).rules
     signals = frame({"kl": np.array([1.0, 1e9, 1.0]), "n_nonfinite": np.ones(3)})
     with caplog.at_level(logging.WARNING, "lldscope"):
@@ -261,8 +261,8 @@ WRONG = {
     ('severity = "warning"', 'severity = "bad"'): "one of info, warning, critical",
     ('unit = "tokens"', 'units = "tokens"'): "do you mean `unit`",
     ("for_steps = 3", "for_steps = 0"): "must be 1 or more",
-    ("for_steps = 3", "for_steps = 2.5"): "must be a whole number",
-    ("for_steps = 3", "for_steps = true"): "must be a whole number",
+    ("for_steps = 3", "for_steps = 2.5"): "must be a complete number",
+    ("for_steps = 3", "for_steps = true"): "must be a complete number",
     ('advice = "Look', '# advice = "Look'): "`advice` is missing",
     ("avg(response_tokens)", "avg(tokens)"): "there is no signal tokens",
     ("[[rule]]", "[rule]"): "two brackets",
@@ -277,7 +277,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("change", WRONG, ids=[new for _, new in WRONG])
-def test_errors_name_the_file_the_rule_and_the_fault(rule_file, change):
+def test_errors_name_the_file_the_rule_and_the_error(rule_file, change):
     assert change[0] in FILE
     path = rule_file(FILE.replace(*change))
     with pytest.raises(UsageError) as caught:
@@ -286,7 +286,7 @@ def test_errors_name_the_file_the_rule_and_the_fault(rule_file, change):
     assert WRONG[change] in str(caught.value)
 
 
-def test_cases_may_lie_in_another_file(rule_file):
+def test_cases_may_be_in_another_file(rule_file):
     rules, cases = FILE.split("[[case]]", 1)
     declared = load([rule_file(f"[[case]]{cases}", "cases.toml"), rule_file(rules)])
     assert [u.rule.id for u in declared.rules] == ["long-answers"]
@@ -295,15 +295,15 @@ def test_cases_may_lie_in_another_file(rule_file):
         load([rule_file(rules), rule_file(rules, "again.toml")])
 
 
-def test_a_case_that_does_not_do_what_it_says_fails():
+def test_a_case_whose_expectations_are_not_met_fails():
     case = Case(
         "loud",
         {"n_nonfinite": [[0, 0], [9, 0], [10, 1], [20, 1]]},
         fires={"nonfinite": [0, 5], "truncation": [0, 20]},
         quiet=["nonfinite"],
     )
-    told = results(case, RULES)
-    assert [(r.rule, r.expected, r.found, r.passed) for r in told] == [
+    outcome = results(case, RULES)
+    assert [(r.rule, r.expected, r.found, r.passed) for r in outcome] == [
         ("nonfinite", "fires 0–5", "at 10, 10, 10", False),
         ("truncation", "fires 0–20", "quiet", False),
         ("nonfinite", "quiet", "at 10, 10, 10", False),
@@ -323,12 +323,12 @@ def test_rules_test_passes_fails_and_says_what_is_untested(lldscope_command, rul
     assert f"{run}" in done.stdout
     wrong = rule_file(FILE.replace("[85, 100]", "[10, 20]"), "wrong.toml")
     done = lldscope_command("rules", "test", wrong, "--json")
-    told = json.loads(done.stdout)
+    outcome = json.loads(done.stdout)
     assert done.returncode == 1
-    assert told["schema"] == RULES_SCHEMA
-    assert told["rules"] == ["long-answers"]
-    assert told["passed"] is False
-    assert [r["passed"] for r in told["results"]] == [False, True, True]
+    assert outcome["schema"] == RULES_SCHEMA
+    assert outcome["rules"] == ["long-answers"]
+    assert outcome["passed"] is False
+    assert [r["passed"] for r in outcome["results"]] == [False, True, True]
     untested = rule_file(FILE.split("[[case]]")[0], "untested.toml")
     done = lldscope_command("rules", "test", untested)
     assert done.returncode == 0
@@ -337,8 +337,8 @@ def test_rules_test_passes_fails_and_says_what_is_untested(lldscope_command, rul
 
 
 def test_rules_list_has_every_rule(lldscope_command, rule_file):
-    told = json.loads(lldscope_command("rules", "list", rule_file(), "--json").stdout)
-    assert [r["id"] for r in told["rules"]] == [*(r.id for r in RULES), "long-answers"]
+    outcome = json.loads(lldscope_command("rules", "list", rule_file(), "--json").stdout)
+    assert [r["id"] for r in outcome["rules"]] == [*(r.id for r in RULES), "long-answers"]
     assert "long-answers" in lldscope_command("rules", "list", rule_file()).stdout
 
 

@@ -47,22 +47,22 @@ def bank(tmp_path_factory) -> Path:
     return folder
 
 
-def test_evaluate_counts_what_the_rules_say(bank, lldscope_command):
+def test_evaluate_counts_the_alarms_of_the_rules(bank, lldscope_command):
     done = lldscope_command("evaluate", bank, "--json")
     assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout)
+    result = json.loads(done.stdout)
     with lldscope.open_run(SAMPLES / "grpo") as run:
         dying, steps = {a.rule: a.step for a in run.assess().alerts}, len(run.signals())
     with lldscope.open_run(SAMPLES / "grpo-llds") as run:
         good, healthy = {a.rule: a.episodes for a in run.assess().alerts}, len(run.signals())
     assert steps == healthy
-    assert told["labels"] == {"collapsed": 1, "held": 1, "lr-jump": 1}  # the test run is not seen
-    assert told["healthy_steps"] == healthy
-    assert told["arl"] == DEFAULT_ARL
-    first = next(r["first_alarm"] for r in told["runs"] if r["run"] == "exported")
+    assert result["labels"] == {"collapsed": 1, "held": 1, "lr-jump": 1}  # the test run is not seen
+    assert result["healthy_steps"] == healthy
+    assert result["arl"] == DEFAULT_ARL
+    first = next(r["first_alarm"] for r in result["runs"] if r["run"] == "exported")
     assert {rule: step for rule, step in first.items() if rule not in ANY} == dying
-    assert [rule["rule"] for rule in told["rules"]][-2:] == list(ANY)
-    for rule in told["rules"][:-2]:
+    assert [rule["rule"] for rule in result["rules"]][-2:] == list(ANY)
+    for rule in result["rules"][:-2]:
         name = rule["rule"]
         assert rule["fired"]["collapsed"] == [int(name in dying), 1]
         assert rule["fired"]["lr-jump"] == [int(name in dying), 1]
@@ -70,7 +70,7 @@ def test_evaluate_counts_what_the_rules_say(bank, lldscope_command):
         assert rule["false_alarms"] == len(good.get(name, ()))
         assert rule["warned"] == [int(dying.get(name, 90) < 90), 1]
         assert rule["missed"] == ([] if dying.get(name, 90) < 90 else ["exported"])
-    decay = next(r for r in told["rules"] if r["rule"] == "lld-decay")
+    decay = next(r for r in result["rules"] if r["rule"] == "lld-decay")
     assert decay["lead_median"] == 90 - dying["lld-decay"] > 0
     assert "\x1b" not in done.stderr
 
@@ -83,14 +83,14 @@ def test_the_table_has_the_same_figures_and_the_splits_are_kept_apart(bank, llds
     assert row.split()[4:7] == ["1", "of", "1"], "the one that collapsed"
     assert row.split()[7:10] == ["1", "of", "1"], "the one with a fault"
     for split, runs in (("test", 1), ("all", 4)):
-        told = json.loads(lldscope_command("evaluate", bank, "--split", split, "--json").stdout)
-        assert len(told["runs"]) == runs
+        result = json.loads(lldscope_command("evaluate", bank, "--split", split, "--json").stdout)
+        assert len(result["runs"]) == runs
     strict = json.loads(lldscope_command("evaluate", bank, "--arl", "1e9", "--json").stdout)
     decay = next(rule for rule in strict["rules"] if rule["rule"] == "lld-decay")
     assert decay["fired"]["collapsed"] == [0, 1]
 
 
-def test_exported_signals_are_judged_as_the_run_itself(bank):
+def test_exported_signals_are_evaluated_like_the_run_itself(bank):
     exported = next(run for run in read_bank(bank) if run.name == "exported")
     directory = LabelledRun("grpo", "held", None, False, None, SAMPLES / "grpo")
     assert evaluate_run(exported, 500.0).fired == evaluate_run(directory, 500.0).fired
@@ -102,7 +102,7 @@ def test_exported_signals_are_judged_as_the_run_itself(bank):
     )
 
 
-def test_the_index_in_the_documentation_is_one(tmp_path):
+def test_the_index_in_the_documentation_can_be_read(tmp_path):
     page = (SAMPLES.parent / "docs" / "decay-alarm.md").read_text("utf-8")
     (tmp_path / "index.jsonl").write_text(page.split("```json\n")[1].split("```")[0])
     a, b, c, d = read_bank(tmp_path)
@@ -114,7 +114,7 @@ def test_the_index_in_the_documentation_is_one(tmp_path):
     assert read_bank(tmp_path, "test") == [c]
 
 
-def judged(name, label, steps, fired, collapse=None, fall=None) -> EvaluatedRun:
+def evaluated(name, label, steps, fired, collapse=None, fall=None) -> EvaluatedRun:
     return EvaluatedRun(
         LabelledRun(name, label, collapse, False, None, Path(name)), steps, fired, fall
     )
@@ -122,29 +122,29 @@ def judged(name, label, steps, fired, collapse=None, fall=None) -> EvaluatedRun:
 
 def test_scores_agree_with_counting_by_hand():
     runs = [
-        judged("a", "collapsed", 120, {"x": [30, 70]}, 100, 60),  # lead 70; half of the way to 60
-        judged("b", "collapsed", 120, {"x": [60]}, 80, 60),  # lead 20; not before the fall
-        judged("c", "collapsed", 120, {"x": [100]}, 100),  # not before
-        judged("d", "collapsed", 120, {}, 50),
-        judged("e", "declined", 120, {"x": [5]}, None, 50),
-        judged("f", "held", 300, {"x": [5, 90, 200]}),
-        judged("h", "held", 300, {"x": [5]}, None, 20),  # recovered
-        judged("g", "held", 200, {"y": [7]}),
+        evaluated("a", "collapsed", 120, {"x": [30, 70]}, 100, 60),  # lead 70; 30 of 60
+        evaluated("b", "collapsed", 120, {"x": [60]}, 80, 60),  # lead 20; not before the fall
+        evaluated("c", "collapsed", 120, {"x": [100]}, 100),  # not before
+        evaluated("d", "collapsed", 120, {}, 50),
+        evaluated("e", "declined", 120, {"x": [5]}, None, 50),
+        evaluated("f", "held", 300, {"x": [5, 90, 200]}),
+        evaluated("h", "held", 300, {"x": [5]}, None, 20),  # recovered
+        evaluated("g", "held", 200, {"y": [7]}),
     ]
     x, y = score(runs, ["x", "y"])
     assert x.fired == {
         "collapsed": (3, 4), "declined": (1, 1), "held": (1, 2), "recovered": (1, 1)
     }  # fmt: skip
     assert (x.leads, x.missed) == ([70, 20], ["c", "d"])
-    told = x.to_dict()
-    assert told["false_alarms_per_1000_healthy_steps"] == pytest.approx(6.0)  # 3 in 500
-    assert told["warned"] == [2, 4]
-    assert (told["lead_median"], told["lead_range"]) == (45, [20, 70])
-    assert told["lead_p10"] == pytest.approx(25)
+    result = x.to_dict()
+    assert result["false_alarms_per_1000_healthy_steps"] == pytest.approx(6.0)  # 3 in 500
+    assert result["warned"] == [2, 4]
+    assert (result["lead_median"], result["lead_range"]) == (45, [20, 70])
+    assert result["lead_p10"] == pytest.approx(25)
     assert (y.false_alarms, y.leads, len(y.missed)) == (1, [], 4)
     assert (x.before_falls, x.missed_falls) == ([0.5, 0.9, 0.75], ["b"])
-    assert told["warned_of_fall"] == [3, 4]
-    assert told["fall_lead_share_median"] == pytest.approx(0.75)
+    assert result["warned_of_fall"] == [3, 4]
+    assert result["fall_lead_share_median"] == pytest.approx(0.75)
     nobody = score(runs[:1], ["x"])[0].to_dict()
     assert math.isnan(nobody["false_alarms_per_1000_healthy_steps"])
 
@@ -176,7 +176,7 @@ def test_a_reward_that_was_never_above_nothing_has_no_share_to_lose():
     assert fall_row(np.linspace(-0.8, -0.2, 100)) is None
 
 
-def test_the_fall_of_a_run_is_told(bank):
+def test_the_fall_of_a_run_is_reported(bank):
     exported = next(run for run in read_bank(bank) if run.name == "exported")
     found = evaluate_run(exported, DEFAULT_ARL)
     reward = exported.signals()["reward"].tolist()
@@ -191,7 +191,7 @@ def test_the_fall_of_a_run_is_told(bank):
 
 
 @pytest.mark.parametrize(("k", "n"), [(0, 10), (3, 10), (10, 10), (1, 200)])
-def test_intervals_hold_what_they_should(k, n):
+def test_wilson_intervals_agree_with_their_definition(k, n):
     """The limits of Wilson's interval are the shares at which k lies 1.96 standard errors away."""
     low, high = wilson(k, n)
     for p in (low, high):
@@ -216,7 +216,7 @@ def test_the_interval_of_a_count_is_close_to_the_exact_one(k):
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "error"),
     [
         ("{", "line 1 is not JSON"),
         ('{"outcome": "held"}', "has no run"),
@@ -226,9 +226,9 @@ def test_the_interval_of_a_count_is_close_to_the_exact_one(k):
         ('{"run": "a", "outcome": "held"}\n{"run": "a", "outcome": "held"}', "more than one line"),
     ],
 )
-def test_a_bank_that_is_wrong_says_what_is_wrong(tmp_path, text, said):
+def test_errors_of_a_bank_are_explained(tmp_path, text, error):
     (tmp_path / "index.jsonl").write_text(text)
-    with pytest.raises(LldscopeError, match=said):
+    with pytest.raises(LldscopeError, match=error):
         read_bank(tmp_path)
 
 

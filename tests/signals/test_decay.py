@@ -1,4 +1,4 @@
-"""The decay test: which basis it has, what it promises, and that it looks at the past only."""
+"""The decay test: its basis, the rate it claims, and that it uses the past only."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_the_fall_agrees_with_a_loop():
     np.testing.assert_allclose(fall[~np.isnan(gaps)], plain_drawdown(level), atol=1e-12)
 
 
-def test_the_limit_is_what_plain_simulation_finds():
+def test_the_limit_agrees_with_plain_simulation():
     """Paths drawn one by one, from another seed: the same quantile within its own error."""
     innovations = np.random.default_rng(0).laplace(0, 0.02, 39)
     innovations -= innovations.mean()
@@ -122,7 +122,7 @@ def test_the_limit_is_what_plain_simulation_finds():
 
 
 @pytest.mark.parametrize("phi", [0.0, 0.3, 0.6])
-def test_levels_that_only_fluctuate_alarm_about_as_rarely_as_said(phi):
+def test_levels_that_only_fluctuate_alarm_about_as_rarely_as_claimed(phi):
     """Run length after the baseline, cut at 4·A; the baseline of 40 steps is itself uncertain."""
     arl, lengths = 200.0, []
     for seed in range(150):
@@ -133,7 +133,7 @@ def test_levels_that_only_fluctuate_alarm_about_as_rarely_as_said(phi):
     assert np.mean(lengths) >= 0.75 * arl
 
 
-def test_white_noise_read_as_correlated_noise_and_the_other_way_round():
+def test_the_correlation_of_white_and_of_correlated_noise_is_estimated():
     """The limit grows with the correlation: ignoring it would alarm several times too often."""
     innovations = tuple(np.random.default_rng(0).normal(0, 0.02, 39))
     white, red = (decay.largest_fall(innovations, phi, ARL) for phi in (0.0, 0.6))
@@ -148,7 +148,7 @@ def test_a_level_that_rises_first_has_the_limit_of_its_noise():
     assert rising.limit >= flat.limit
 
 
-def test_a_restart_learns_anew_what_is_usual():
+def test_a_restart_resets_the_unit_and_the_baseline():
     level = -0.5 + ar1(0.2, 200, 5, 0.01)
     level[100:] -= 1.0  # the data has changed, and it is known
     undeclared, declared = (decay.test(frame(level=level), ARL, r) for r in ((), (100,)))
@@ -161,11 +161,11 @@ def test_a_restart_learns_anew_what_is_usual():
 
     delta = dying_delta(160)
     evidence = decay.test(frame(delta), ARL, [90]).evidence
-    assert (evidence[90:100] == evidence[89]).all()  # kept, and nothing added for ten steps
+    assert (evidence[90:100] == evidence[89]).all()  # not reset, and nothing added for ten steps
     assert evidence[100] != evidence[99]
 
 
-def test_delta_that_is_no_longer_measured_hands_over_to_the_level():
+def test_the_level_is_used_when_delta_is_no_longer_measured():
     delta = dying_delta(200)
     delta[50:] = NAN
     level = -0.5 + ar1(0.0, 200, 2, 0.01)
@@ -173,14 +173,14 @@ def test_delta_that_is_no_longer_measured_hands_over_to_the_level():
     assert result.basis[50 + decay.STALE - 2] == "delta"
     assert result.basis[50 + decay.STALE] == "level"
     alone = decay.test(frame(delta), ARL)
-    assert alone.basis[-1] == "delta"  # nothing better: what it found stands
+    assert alone.basis[-1] == "delta"  # no level either: its last evidence stands
     sparse = dying_delta(200)
     sparse[np.arange(200) % 5 > 0] = NAN
     assert set(decay.test(frame(sparse, level), ARL).basis[100:]) == {"delta"}
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_what_was_said_then_is_what_the_replay_says(seed):
+def test_live_and_replayed_answers_are_the_same(seed):
     rng = np.random.default_rng(seed)
     delta, level = dying_delta(200, seed), -0.5 + ar1(0.4, 200, seed)
     delta[rng.random(200) < 0.3] = NAN
@@ -188,13 +188,13 @@ def test_what_was_said_then_is_what_the_replay_says(seed):
     if seed % 2:
         delta[60:] = NAN
     restarts = sorted(rng.integers(1, 200, 2).tolist())
-    whole = decay.test(frame(delta, level), ARL, restarts)
+    complete = decay.test(frame(delta, level), ARL, restarts)
     for cut in rng.integers(1, 200, 12):
         live = decay.test(frame(delta[:cut], level[:cut]), ARL, [r for r in restarts if r < cut])
         for name in ("value", "threshold", "evidence", "level_fall", "level_limit"):
-            np.testing.assert_array_equal(getattr(live, name), getattr(whole, name)[:cut], name)
-        assert live.basis == whole.basis[:cut]
-        assert live.guarantee() == whole.guarantee(cut - 1)
+            np.testing.assert_array_equal(getattr(live, name), getattr(complete, name)[:cut], name)
+        assert live.basis == complete.basis[:cut]
+        assert live.guarantee() == complete.guarantee(cut - 1)
 
 
 def test_an_empty_run():
@@ -209,11 +209,11 @@ def test_a_level_without_noise_and_a_constant_one():
     assert constant.baselines[0].limit == pytest.approx(0.1)  # the floor
 
 
-def test_on_levels_no_rate_is_claimed_that_so_few_paths_cannot_tell():
+def test_the_rate_claimed_on_levels_is_at_most_what_the_simulated_paths_support():
     levels = frame(level=ar1(0.3, 200, 3))
-    told = {arl: decay.test(levels, arl) for arl in (2000.0, 40_000.0, 1e9)}
-    limits = {arl: float(np.nanmax(found.level_limit)) for arl, found in told.items()}
+    results = {arl: decay.test(levels, arl) for arl in (2000.0, 40_000.0, 1e9)}
+    limits = {arl: float(np.nanmax(found.level_limit)) for arl, found in results.items()}
     assert limits[2000.0] < limits[40_000.0] == limits[1e9]
-    claims = {arl: found.guarantee() for arl, found in told.items()}
+    claims = {arl: found.guarantee() for arl, found in results.items()}
     assert "about 2,000 steps to a false alarm" in claims[2000.0]
-    assert "about 40,000 steps (the noise of a baseline tells no more)" in claims[1e9]
+    assert "about 40,000 steps (a baseline allows no larger estimate)" in claims[1e9]

@@ -1,4 +1,4 @@
-"""Detectors: plain twins, causality, and the false-alarm promise of the decay test."""
+"""Detectors: agreement with plain loops, and the false-alarm guarantee of the decay test."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_consecutive_counts_runs_of_true():
     assert d.consecutive(np.zeros(0, dtype=bool)).tolist() == []
 
 
-def plain_scores(delta, restarts=()) -> list[float]:
+def scores_in_a_loop(delta, restarts=()) -> list[float]:
     """Step by step: the unit is the second-largest gain of up to forty steps before."""
     out, past = [], []
     for t, value in enumerate(delta):
@@ -96,12 +96,12 @@ def test_the_loss_score_agrees_with_a_loop(seed):
     delta[np.random.default_rng(seed + 9).random(120) < 0.2] = NAN
     delta[7] = math.inf
     for restarts in ((), (50,), (0, 50, 55, 119, 400)):
-        np.testing.assert_allclose(d.loss_score(delta, restarts), plain_scores(delta, restarts))
+        np.testing.assert_allclose(d.loss_score(delta, restarts), scores_in_a_loop(delta, restarts))
     assert np.isnan(d.loss_score(np.zeros(40))).all()  # nothing moves: nothing to count in
     assert len(d.loss_score(np.zeros(0))) == 0
 
 
-def test_the_loss_score_has_no_unit_and_is_bounded():
+def test_the_loss_score_is_scale_free_and_bounded():
     delta = np.random.default_rng(0).normal(0.2, 0.3, 80)
     np.testing.assert_allclose(d.loss_score(1e-4 * delta), d.loss_score(delta))
     shocks = np.concatenate([delta, [1e9, -1e9]])  # one freak gain does not change the unit
@@ -138,7 +138,7 @@ def run_lengths(scores: np.ndarray, arl: float = ARL) -> np.ndarray:
     return np.where(fires.any(axis=0), fires.argmax(axis=0) + 1, len(scores))
 
 
-def of_the_null(name: str, rng: np.random.Generator) -> np.ndarray:
+def null_series(name: str, rng: np.random.Generator) -> np.ndarray:
     """Δ̄ of steps, shape (STEPS, SERIES), with E[score | past] ≤ 0. Uniform noise is never cut
     (2.5 times a large gain is out of reach), so around 0 it lies on the edge of the
     null."""
@@ -168,23 +168,23 @@ NULLS = [
 
 
 @pytest.mark.parametrize("null", NULLS)
-def test_false_alarms_are_no_more_frequent_than_promised(null):
-    scores = scored(of_the_null(null, np.random.default_rng(11)))
+def test_false_alarms_are_no_more_frequent_than_guaranteed(null):
+    scores = scored(null_series(null, np.random.default_rng(11)))
     error = np.nanstd(scores) / math.sqrt(np.count_nonzero(~np.isnan(scores)))
-    assert np.nanmean(scores) <= 3 * error  # it is the null that is looked at
+    assert np.nanmean(scores) <= 3 * error  # the series are of the null hypothesis
     lengths = run_lengths(scores)
     assert lengths.mean() + 3 * lengths.std() / math.sqrt(SERIES) >= ARL
 
 
-def test_the_promise_is_not_kept_by_silence():
+def test_the_guarantee_is_not_met_by_never_firing():
     """On the edge of the null alarms come about as often as they may, and off it far more often."""
-    edge = of_the_null("independent", np.random.default_rng(3))
+    edge = null_series("independent", np.random.default_rng(3))
     assert run_lengths(scored(edge)).mean() < 1.5 * ARL
     assert run_lengths(scored(edge - 0.1)).mean() < 0.75 * ARL
 
 
 @pytest.mark.parametrize(("drift", "latest"), [(0.3, 150), (1.0, 45)])
-def test_a_decay_is_found_within_a_known_time(drift, latest):
+def test_a_decay_is_detected_within_a_known_time(drift, latest):
     """Drifts in units of the noise of a step, after 60 steps of gains, at the default rate."""
     rng = np.random.default_rng(5)
     noise = rng.standard_normal((400, 100))

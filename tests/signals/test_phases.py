@@ -1,7 +1,6 @@
 """Phases: the paper's own curve, causality, collapse, logs that lack something, declared changes.
 
-`PYTHONPATH=tests python tests/signals/test_phases.py` prints what is seen of the same runs with
-less in the log (docs/phases.md).
+`PYTHONPATH=tests python tests/signals/test_phases.py` prints the tables of docs/phases.md.
 """
 
 from __future__ import annotations
@@ -110,17 +109,17 @@ def damaged_series(draw) -> tuple[pd.DataFrame, dict[int, str], int]:
 @given(damaged_series())
 @settings(max_examples=60)
 def test_live_and_replayed_answers_are_the_same(series):
-    """Cut the series anywhere: what was said then is what the replay says of that step."""
+    """Cut the series anywhere: the answers up to there do not change."""
     table, restarts, cut = series
-    whole = assess(table, restarts=restarts)
+    complete = assess(table, restarts=restarts)
     last_step = int(table["step"].iloc[cut - 1])
     live = assess(
         table.iloc[:cut], restarts={s: why for s, why in restarts.items() if s <= last_step}
     )
-    assert live.phases == whole.phases[:cut]
-    assert live.evidence.has_delta.tolist() == whole.evidence.has_delta[:cut].tolist()
-    assert live.evidence.has_level.tolist() == whole.evidence.has_level[:cut].tolist()
-    known = {a.rule: a.step for a in whole.alerts if a.step <= last_step}
+    assert live.phases == complete.phases[:cut]
+    assert live.evidence.has_delta.tolist() == complete.evidence.has_delta[:cut].tolist()
+    assert live.evidence.has_level.tolist() == complete.evidence.has_level[:cut].tolist()
+    known = {a.rule: a.step for a in complete.alerts if a.step <= last_step}
     assert {a.rule: a.step for a in live.alerts} == known
 
 
@@ -154,7 +153,7 @@ def run_of(**signals: list) -> Assessment:
     return assess(drawn(case, 0))
 
 
-def test_a_decay_without_a_break_out_is_no_collapse():
+def test_a_decay_without_a_surge_is_no_collapse():
     assert run_of().phase == "decay"
 
 
@@ -165,7 +164,7 @@ def test_a_decay_without_a_break_out_is_no_collapse():
         ("grad_norm", [[0, 0.4], [125, 0.4], [130, 3.0], [200, 30.0]]),
     ],
 )
-def test_a_decay_that_accelerates_and_breaks_out_is_a_collapse(what, signal):
+def test_a_decay_that_accelerates_with_a_surge_is_a_collapse(what, signal):
     result = run_of(**{what: signal})
     assert 120 <= first_steps(result)["collapse"] <= 140
     assert result.phase == "collapse"
@@ -179,7 +178,7 @@ def test_a_surge_of_entropy_that_subsides_is_no_collapse():
     assert "collapse" not in first_steps(result)
 
 
-def test_an_eruption_while_the_fall_slows_down_is_no_collapse_yet():
+def test_a_surge_while_the_fall_slows_down_is_no_collapse_yet():
     """The third condition of the death spiral is that the decay accelerates (Def. A.3)."""
     slowing = [[0, 0.3], [50, 0.2], [60, -1.5], [90, -1.2], [120, -0.4], [200, -0.2]]
     erupts = [[0, 0.4], [122, 0.4], [130, 1.2], [200, 1.2]]
@@ -189,7 +188,7 @@ def test_an_eruption_while_the_fall_slows_down_is_no_collapse_yet():
     assert 125 <= first_steps(crashed)["collapse"] <= 140
 
 
-def test_collapse_is_left_only_when_reward_and_likelihood_have_come_back():
+def test_a_collapse_ends_only_when_reward_and_likelihood_have_recovered():
     erupts = [[0, 0.4], [125, 0.4], [140, 1.2], [200, 0.4], [400, 0.4]]
     rebound = [*DECAY["delta_correct"][:-1], [150, -1.5], [160, 0.5], [400, 0.5]]
     for last, phase in ((0.2, "collapse"), (0.5, "recovered")):
@@ -337,7 +336,7 @@ def test_no_correct_response_left_is_not_a_log_without_log_probabilities():
     assert assess(died).grade == "symptoms"
 
 
-def test_a_phase_is_not_claimed_before_the_level_has_a_baseline():
+def test_the_phase_is_warmup_until_the_level_has_a_baseline():
     phases = assess(paper_figure()).phases
     assert phases[:40] == ["warmup"] * 40
     assert phases[41] != "warmup"
@@ -346,7 +345,7 @@ def test_a_phase_is_not_claimed_before_the_level_has_a_baseline():
 # -- declared changes ------------------------------------------------------------------------------
 
 
-def test_what_a_run_is_compared_with_begins_anew_on_a_declared_change():
+def test_a_declared_change_resets_the_baselines():
     """Sampling twice as hot from step 100 on: an entropy surge, unless it was declared."""
     case = WELL
     hot = case | {"signals": case["signals"] | {"entropy": [[0, 0.4], [99, 0.4], [100, 0.9]]}}
@@ -357,8 +356,8 @@ def test_what_a_run_is_compared_with_begins_anew_on_a_declared_change():
     assert "entropy-surge" not in {a.rule for a in assess(table, restarts={100: "lr"}).alerts}
 
 
-def test_only_new_data_makes_the_best_reward_begin_anew():
-    """A run that is resumed again and again cannot die slowly unseen."""
+def test_only_new_data_resets_the_best_reward():
+    """A run that is resumed often cannot decline without an alarm."""
     harder = {"reward": [[0, 0.6], [99, 0.6], [100, 0.2], [160, 0.2]], "entropy": DECAY["entropy"]}
     table = drawn({"signals": harder, "noise": {"reward": 0.01}}, 0)
     fired = {
@@ -382,7 +381,7 @@ def test_declared_changes_are_read_from_events_and_attempts():
     assert restarts_of([], {1: 0}) == {}
 
 
-def test_a_resumed_run_hands_its_restart_to_the_assessment(tmp_path):
+def test_the_assessment_of_a_resumed_run_has_its_restart(tmp_path):
     with lldscope.Recorder(tmp_path / "run") as recorder:
         for step in range(30):
             recorder.step(step=step, n_responses=4, reward_sum=2.0, n_tokens=8, entropy_sum=4.0)
@@ -393,7 +392,7 @@ def test_a_resumed_run_hands_its_restart_to_the_assessment(tmp_path):
         assert dict(run.assess().evidence.restarts) == {12: "data", 25: "resume"}
 
 
-def test_means_of_delta_without_counts_are_told_as_they_are():
+def test_means_of_delta_without_counts_are_averaged_by_step():
     table = frame({"reward": np.full(120, 0.4), "delta_correct": np.repeat([0.4, -1.5], 60)})
     table[["n_delta_correct", "delta_correct_sum"]] = np.nan
     (alarm,) = [a for a in assess(table).alerts if a.rule == "lld-decay"]
@@ -413,7 +412,7 @@ def test_means_of_delta_without_counts_are_told_as_they_are():
         ([1005, 1000, 995], 200, "live"),  # resumed: this start has had no step yet
     ],
 )
-def test_a_run_stalls_by_what_is_known_of_its_steps(tmp_path, ages, since, life):
+def test_the_time_limit_of_a_stall_follows_the_duration_of_steps(tmp_path, ages, since, life):
     now = time.time()
     with lldscope.Recorder(tmp_path / "run") as recorder:
         for step, age in enumerate(ages):
@@ -425,7 +424,7 @@ def test_a_run_stalls_by_what_is_known_of_its_steps(tmp_path, ages, since, life)
 
 
 @given(st.lists(st.tuples(st.none() | st.floats(-3, 3), st.none() | st.floats(0, 1)), max_size=20))
-def test_what_stands_for_the_reward_agrees_with_a_loop(rows):
+def test_the_normalized_reward_agrees_with_a_loop(rows):
     expected, best, negative, other = [], -9.0, False, None
     lowest = -1.0
     for reward, success in rows:
@@ -461,7 +460,7 @@ def test_verdicts_from_worst_to_best():
     assert verdict(young, live) == "insufficient"
 
 
-def test_an_empty_run_says_that_it_is_empty():
+def test_an_empty_run_has_no_phases_or_alarms():
     result = assess(frame({"reward": np.zeros(0)}))
     assert result.spans() == []
     assert result.alerts == []
@@ -481,9 +480,9 @@ def rows_of_logs() -> list[str]:
             result = assess(without(table, columns))
             first = first_steps(result)
             rules = {a.rule: a.step for a in result.alerts}
-            told = [rules.get(r, "–") for r in ("entropy-surge", "grad-explosion")]
+            fired = [rules.get(r, "–") for r in ("entropy-surge", "grad-explosion")]
             step, rule = critical_at(result)
-            seen = [result.grade, first.get("decay", "–"), first.get("collapse", "–"), *told]
+            seen = [result.grade, first.get("decay", "–"), first.get("collapse", "–"), *fired]
             rows.append(f"| {' | '.join(map(str, (run, log, *seen)))} | {step}, `{rule}` |")
     return rows
 

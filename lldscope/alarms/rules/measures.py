@@ -6,6 +6,7 @@ import numpy as np
 
 from ...signals import detectors as d
 from ...signals.evidence import Evidence, Flags, RestartKind, once
+from ..rule import Measurement
 
 REPORTS = "none: it reports what was recorded"  # the false alarms of rules without a threshold
 
@@ -14,6 +15,16 @@ REPORTS = "none: it reports what was recorded"  # the false alarms of rules with
 def mean(e: Evidence, name: str, window: int) -> d.Series:
     """Mean of the last `window` steps of a signal."""
     return d.trailing_mean(e.column(name), window, 1)
+
+
+def share_above(e: Evidence, name: str, window: int, limit: float, what: str) -> Measurement:
+    """The mean of a share over `window` steps is above `limit`; `what` says the share of what."""
+    share = mean(e, name, window)
+
+    def message(row: int) -> str:
+        return f"{percent(share[row])} {what} over {window} steps (limit {percent(limit)})"
+
+    return Measurement(share > limit, share, np.full_like(share, limit), message)
 
 
 def observed(e: Evidence, name: str) -> bool:

@@ -7,7 +7,7 @@ import numpy as np
 from ...signals import detectors as d
 from ...signals.evidence import Evidence, Flags, once
 from ..rule import CauseRank, Measurement, Rule, Severity
-from .measures import mean, over_former_max, percent, restarts
+from .measures import mean, over_former_max, percent, restarts, share_above
 from .numerics import engine_mismatch
 
 CUT = 0.33  # of the rollouts
@@ -26,15 +26,8 @@ STEADY = (0.8 / 1.1, 1.25 * 1.1)  # × trailing median of the valid searches
 
 @once
 def truncation(e: Evidence) -> Measurement:
-    share = mean(e, "truncated_share", CUT_STEPS)
-
-    def message(row: int) -> str:
-        return (
-            f"{percent(share[row])} of the rollouts were cut by a length limit over {CUT_STEPS} "
-            f"steps (limit {percent(CUT)})"
-        )
-
-    return Measurement(share > CUT, share, np.full_like(share, CUT), message)
+    what = "of the rollouts were cut by a length limit"
+    return share_above(e, "truncated_share", CUT_STEPS, CUT, what)
 
 
 @once

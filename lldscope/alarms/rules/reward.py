@@ -86,9 +86,9 @@ RULES = (
         "reward-crash",
         Severity.CRITICAL,
         needs=("reward",),
-        meaning=f"The reward is under {percent(p.CRASH)} of its best {SMOOTH}-step mean, or has "
-        "lost less than that beside a surge of gradient norm or entropy. This says that the run is "
-        "dying, not why.",
+        meaning=f"The reward is under {percent(p.CRASH)} of its best {SMOOTH}-step mean, or under "
+        f"{percent(p.CRASH_AFTER_SURGE)} after a surge of gradient norm or entropy. This says that "
+        "the run is dying, not why.",
         evidence=f"Trailing {SMOOTH}-step mean of the reward against the best such mean so far: "
         f"under {p.CRASH:g} of it, under {p.CRASH_AFTER_SURGE:g} within {p.MEMORY} steps of a "
         f"surge of gradient norm or entropy, under {p.CRASH_AFTER_EXPLOSION:g} within {p.MEMORY} "
@@ -108,9 +108,9 @@ RULES = (
         Severity.WARNING,
         needs=("reward",),
         needs_too=("entropy", "response_tokens"),
-        meaning=f"The reward has fallen to {percent(HALVED)} or less within {SUDDEN.recent} steps, "
-        "and the policy does what it did before: what changed is the reward, the questions, or "
-        "what the tool answers.",
+        meaning=f"The reward has fallen to {percent(HALVED)} or less of what it was within "
+        f"{SUDDEN.recent} steps, and the policy does what it did before: what changed is the "
+        "reward, the questions, or what the tool answers.",
         evidence=f"Reward of the last {SUDDEN.recent} steps against the {SUDDEN.window} before, "
         f"while entropy, length, searches and answers stay within {STEADY[0]:g} to {STEADY[1]:g} "
         f"of theirs and less than {percent(TOOLS_WORK)} of the tool calls fail.",
@@ -119,7 +119,7 @@ RULES = (
         confused_with="A change of data or of the retriever's index: the log cannot tell them "
         "apart. A reward that is parsed wrongly from the first step on is not seen.",
         measure=parsing,
-        unit="of the trailing median",
+        unit="of the reward's trailing median",
         for_steps=2,
         cause=CauseRank.PRIMARY,
         fires_below=True,

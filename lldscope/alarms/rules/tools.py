@@ -7,7 +7,7 @@ import numpy as np
 from ...signals import detectors as d
 from ...signals.evidence import Evidence, once
 from ..rule import CauseRank, Measurement, Rule, Severity
-from .measures import mean, percent
+from .measures import mean, percent, share_above
 
 FAILED = 0.5  # of the tool calls
 FAILED_STEPS = 5
@@ -17,15 +17,7 @@ SEARCHES = d.MedianWindow(recent=5, gap=5, window=50, least=15)
 
 @once
 def outage(e: Evidence) -> Measurement:
-    share = mean(e, "tool_fail_share", FAILED_STEPS)
-
-    def message(row: int) -> str:
-        return (
-            f"{percent(share[row])} of the tool calls failed over {FAILED_STEPS} steps (limit "
-            f"{percent(FAILED)})"
-        )
-
-    return Measurement(share > FAILED, share, np.full_like(share, FAILED), message)
+    return share_above(e, "tool_fail_share", FAILED_STEPS, FAILED, "of the tool calls failed")
 
 
 @once

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from ...alarms.rule import Severity
 from ...core import palette
 from ...core.numbers import number, true_minus
 from ..blocks import Block, Document, Facts, Heading, Items, Paragraph, Picture, Table
@@ -147,10 +148,11 @@ def _alarms(facts: Facts) -> Iterator[Block]:
     if not found:
         yield Paragraph("No alarm fired in either.")
         return
-    grave = {"critical": 0, "warning": 1, "info": 2}
     rows: list[Sequence[Cell]] = [
         [palette.SEVERITIES[alarm["severity"]], rule, *(fired(arm, rule) for arm in facts["arms"])]
-        for rule, alarm in sorted(found.items(), key=lambda pair: grave[pair[1]["severity"]])
+        for rule, alarm in sorted(
+            found.items(), key=lambda pair: -Severity(pair[1]["severity"]).rank
+        )
     ]
     yield Table("Of each rule the first alarm of a run", ["severity", "rule", "A", "B"], rows)
 

@@ -1,6 +1,6 @@
-"""Boundaries with hindsight: a slow twin, how often the intervals hold, real and published curves.
+"""Change points: plain regressions, coverage of the intervals, real and published curves.
 
-`PYTHONPATH=tests python tests/alarms/test_hindsight.py` prints how often the intervals hold the
+`PYTHONPATH=tests python tests/alarms/test_changepoints.py` prints how often the intervals hold the
 true step (docs/phases.md).
 """
 
@@ -52,7 +52,7 @@ def eruption(seed: int, phi: float) -> Curve:
     return Curve("entropy", t, ENTROPY * np.maximum(t - BREAKS[-1], 0) + noise, 1)
 
 
-# -- the slow twin --------------------------------------------------------------------------------
+# -- plain regressions ----------------------------------------------------------------------------
 
 
 def slow_cost(curve: Curve, at: tuple[float, ...], correlation: float) -> float:
@@ -126,8 +126,8 @@ def residuals(curve: Curve, at: float) -> np.ndarray:
 # -- how often the intervals hold ----------------------------------------------------------------
 
 SETTINGS = [
-    (jumps, breaks, witness, sd, phi)
-    for jumps, breaks, witness in (
+    (jumps, breaks, other, sd, phi)
+    for jumps, breaks, other in (
         (False, BREAKS[:1], False),
         (False, BREAKS, False),
         (False, BREAKS, True),
@@ -138,19 +138,19 @@ SETTINGS = [
 ]
 
 
-def coverage(jumps, breaks, witness, sd, phi, runs: int) -> tuple[list[float], list[float]]:
+def coverage(jumps, breaks, other, sd, phi, runs: int) -> tuple[list[float], list[float]]:
     """Share of intervals that hold the true break, and their mean width in steps, per break."""
     held, width = np.zeros(len(breaks)), np.zeros(len(breaks))
     for seed in range(runs):
-        witnesses = [eruption(seed, phi)] if witness else []
-        found = fit(simulated(seed, jumps, breaks, sd, phi), witnesses, len(breaks))
+        others = [eruption(seed, phi)] if other else []
+        found = fit(simulated(seed, jumps, breaks, sd, phi), others, len(breaks))
         held += [low <= true <= high for true, (_, low, high) in zip(breaks, found, strict=True)]
         width += [high - low for _, low, high in found]
     return (held / runs).tolist(), (width / runs).tolist()
 
 
 @pytest.mark.parametrize("setting", [SETTINGS[i] for i in (2, 7, 14)], ids=str)
-def test_intervals_hold_the_true_step_about_as_often_as_they_say(setting):
+def test_intervals_contain_the_true_step_about_as_often_as_claimed(setting):
     held, width = coverage(*setting, runs=50)
     assert min(held) >= 0.86  # 0.95 less three standard errors of 50 runs
     assert max(width) < STEPS / 2
@@ -187,7 +187,7 @@ def coverage_with_real_noise(size: float, runs: int) -> tuple[list[float], list[
     return (held / runs).tolist(), (width / runs).tolist()
 
 
-def test_intervals_hold_with_the_noise_of_a_real_run():
+def test_intervals_contain_the_true_step_with_the_noise_of_a_real_run():
     """With one variance for all of the stretch it was 74 % and 80 %."""
     held, _ = coverage_with_real_noise(1.0, runs=80)
     assert min(held) >= 0.86
@@ -232,21 +232,21 @@ def test_a_made_up_decay_is_dated_to_where_it_was_drawn():
     assert 110 <= collapse.step <= 135
 
 
-def test_a_declared_change_bounds_the_stretch():
+def test_no_break_is_searched_before_a_declared_change():
     table = paper_figure()
     early, late = (refine(assess(table, restarts={s: "lr"}))[-1] for s in (2, 30))
     assert late.low >= 30 + SEGMENT_STEPS
     assert early.phase == late.phase == "collapse"
 
 
-def test_too_few_steps_give_no_boundary():
+def test_too_few_steps_have_no_boundary():
     t = np.arange(3 * SEGMENT_STEPS - 1, dtype=float)
     short = Curve("made up", t, t, -1)
     assert fit(short, [], 2) == []
     assert len(fit(short, [], 1)) == 1
 
 
-def test_a_long_stretch_is_searched_on_a_grid():
+def test_long_runs_are_searched_on_a_grid():
     t = np.arange(1500, dtype=float)
     values = -0.01 * np.maximum(t - 700, 0) + np.random.default_rng(0).normal(0, 0.1, 1500)
     ((step, low, high),) = fit(Curve("made up", t, values, -1), [], 1)
@@ -281,9 +281,9 @@ def main() -> None:
         print("|", size, "|", " | ".join(", ".join(c) for c in cells), "|", flush=True)
     for setting in SETTINGS:
         held, width = coverage(*setting, runs=400)
-        jumps, breaks, witness, sd, phi = setting
+        jumps, breaks, other, sd, phi = setting
         shape = f"{'jumps' if jumps else 'kinks'} at {' and '.join(map(str, breaks))}"
-        cells = [shape, "entropy" if witness else "–", sd, phi]
+        cells = [shape, "entropy" if other else "–", sd, phi]
         cells += [", ".join(f"{100 * h:.0f} %" for h in held), ", ".join(f"{w:.0f}" for w in width)]
         print("|", " | ".join(map(str, cells)), "|", flush=True)
 

@@ -1,19 +1,19 @@
-"""Probes: measurements too dear for every step, made every `probes_every` steps before the updates.
+"""Probes: measurements too costly for every step, made every `probes_every` steps before updates.
 
-On a few groups with both classes, from one more forward pass, after arXiv 2505.18830 (GWHES, NTHR)
+On a few mixed groups, from one more forward pass, after arXiv 2505.18830 (GWHES, NTHR)
 and arXiv 2512.04220 v2, Def. A.3:
 - `hidden_similarity`, per group: the cosine between correct and incorrect responses in the final
-  hidden states that predict their action tokens. Each response counts once, however long it is.
-- `nthr_influence`, per incorrect response: how much a token of it pushes the group's correct
-  responses down, on average over its tokens.
-- `gwhes`, per group: how much all of them push, less what the correct ones add to each other; mean
-  over the correct responses.
+  hidden states that predict their action tokens. Every response has the same weight.
+- `nthr_influence`, per incorrect response: how much its tokens push the group's correct responses
+  down, mean over its tokens.
+- `gwhes`, per group: the push of all incorrect responses, less what the correct ones add to each
+  other; mean over the correct responses.
 
 And on a fixed set, the correct responses of the greedy evaluation before the first step:
-`probe_set_logp`, per response: Σ log π of its action tokens, in nats. Δ looks at what the policy
-writes now; this one at what it once knew.
+`probe_set_logp`, per response: Σ log π of its action tokens, in nats. Δ is about what the policy
+writes now; this probe about what it knew before the training.
 
-A probe draws no random number, so it changes nothing in the training.
+A probe draws no random numbers, so it does not change the training.
 """
 
 from __future__ import annotations
@@ -46,8 +46,7 @@ SET_AT_ONCE = 8
 
 
 class GroupProbe(NamedTuple):
-    """What is measured of one group; `influence` (rows,) of every response, the correct ones
-    included."""
+    """The measurements of one group; `influence` (rows,) of every response, also correct ones."""
 
     similarity: float
     influence: Tensor
@@ -61,11 +60,11 @@ def probe_group(model: Any, ids: Tensor, action_mask: Tensor, correct: Tensor) -
 
     With h the final hidden state that predicts a token y and g = e_y − π, both of the policy given,
     the influence of a token is s = gᵀ M⁺ h, M⁺ = Σ g⁺ h⁺ᵀ over the tokens of correct responses:
-    the double sum Σ ⟨g⁺, g⟩⟨h⁺, h⟩ in one product (arXiv 2505.18830, the score of NTHR). g is kept
-    for the tokens that occur in the group's responses, its probabilities not renormalised, as
-    there. GWHES is p⁻ Σ s over incorrect tokens − p⁺ Σ s over correct ones, divided by the number
-    of correct responses; p⁺ = (1−p)/√(p(1−p)) and p⁻ = p/√(p(1−p)) with p the share of correct
-    ones (Lemma 4.2, Theorem 4.4). float32.
+    the double sum Σ ⟨g⁺, g⟩⟨h⁺, h⟩ in one product (arXiv 2505.18830, the score of NTHR). g is
+    restricted to the tokens that occur in the group's responses, its probabilities not
+    renormalized, as there. GWHES is p⁻ Σ s over incorrect tokens − p⁺ Σ s over correct ones,
+    divided by the number of correct responses; p⁺ = (1−p)/√(p(1−p)) and p⁻ = p/√(p(1−p)) with p the
+    share of correct ones (Lemma 4.2, Theorem 4.4). float32.
     """
     mask = action_mask.bool()
     hidden = action_hidden(model, ids, mask).float()
@@ -88,31 +87,31 @@ def probe_group(model: Any, ids: Tensor, action_mask: Tensor, correct: Tensor) -
 
 def _errors(model: Any, hidden: Tensor, targets: Tensor) -> Tensor:
     """g = e_y − π of n tokens, (n, number of different targets)."""
-    kept, column = targets.unique(return_inverse=True)
+    vocabulary, column = targets.unique(return_inverse=True)
     size = logits_rows(model)
     parts = []
     for h, y in zip(hidden.split(size), column.split(size), strict=True):
         logits = head_logits(model, h)
-        error = -(logits[:, kept] - logits.logsumexp(-1, keepdim=True)).exp()
+        error = -(logits[:, vocabulary] - logits.logsumexp(-1, keepdim=True)).exp()
         parts.append(error.scatter_add(1, y[:, None], torch.ones_like(error[:, :1])))
     return torch.cat(parts)
 
 
 @dataclass(frozen=True)
-class Kept:
+class ProbeResponse:
     """A response of the fixed set: its tokens, prompt and tool text included, and which of them
-    are the policy's."""
+    the policy wrote."""
 
     ids: list[int]
     mask: list[int]
 
     def __str__(self) -> str:
-        """One line, a star behind every token of the policy's own."""
+        """One line, with a star after every token that the policy wrote."""
         return " ".join(f"{t}{'*' * m}" for t, m in zip(self.ids, self.mask, strict=True))
 
     @classmethod
-    def read(cls, line: str) -> Kept:
-        """The response that `str` made the line of."""
+    def read(cls, line: str) -> ProbeResponse:
+        """The response that `str` wrote as this line."""
         tokens = line.split()
         return cls([int(t.rstrip("*")) for t in tokens], [int(t.endswith("*")) for t in tokens])
 
@@ -126,7 +125,7 @@ class Probes:
         self._n_groups = config.probe_groups
         self._group_size = config.group_size
         self._policy = policy
-        self._set: list[Kept] = []
+        self._set: list[ProbeResponse] = []
         self._collecting = self._every > 0
 
     @property
@@ -135,21 +134,21 @@ class Probes:
         return tuple(map(str, self._set))
 
     def restore(self, state: Sequence[str]) -> None:
-        """Take up the fixed set that `state` told."""
-        self._set = [Kept.read(line) for line in state]
+        """Restore the fixed set from a `state`."""
+        self._set = [ProbeResponse.read(line) for line in state]
         self._collecting = False
 
-    def watched(self, player: Player, environment: Environment) -> Player:
-        """`player`, whose first correct rollouts in `environment` become the fixed set, as long as
-        no step has begun."""
-        return _Watched(self, player, environment)
+    def collecting(self, player: Player, environment: Environment) -> Player:
+        """`player`, whose first correct rollouts in `environment` before the first step become the
+        fixed set."""
+        return _CollectingPlayer(self, player, environment)
 
-    def see(self, rollouts: Sequence[Rollout]) -> None:
-        """Keep the correct ones of these, in order, while there is room."""
+    def collect(self, rollouts: Sequence[Rollout]) -> None:
+        """Add the correct ones of these to the fixed set, in order, until it is full."""
         if self._collecting:
             room = SET_SIZE - len(self._set)
             correct = [r for r in rollouts if r.episode.correct][:room]
-            self._set += [Kept(r.ids, [int(a >= 0) for a in r.action]) for r in correct]
+            self._set += [ProbeResponse(r.ids, [int(a >= 0) for a in r.action]) for r in correct]
 
     @torch.inference_mode()
     def record(
@@ -160,11 +159,11 @@ class Probes:
         correct: Sequence[bool],
         groups: Sequence[int],
     ) -> None:
-        """Measure and record, if it is time. The model must hold all its weights."""
+        """Measure and record if the step is due. The model must hold all its weights."""
         self._collecting = False
         if not self._every or step % self._every:
             return
-        # The step has its questions in random order, so the first groups are a random choice.
+        # A step's questions are in random order, so its first groups are a random choice.
         for rows in list(mixed_groups(correct, groups).values())[: self._n_groups]:
             self._group(recorder, step, batch, rows, correct, groups)
         if self._set:
@@ -185,25 +184,25 @@ class Probes:
         where = torch.tensor(rows, device=batch.ids.device)
         longest = max(batch.lengths[i] for i in rows)
         right = torch.tensor([bool(correct[i]) for i in rows], device=batch.ids.device)
-        found = probe_group(
+        group_probe = probe_group(
             self._policy.model, batch.ids[where, :longest], batch.mask[where, :longest], right
         )
         wrong = (~right).cpu().numpy()
         group = groups[rows[0]]
         recorder.probes(
             step=step, probe=["hidden_similarity", "gwhes"], group_id=group,
-            value=[found.similarity, found.gwhes],
+            value=[group_probe.similarity, group_probe.gwhes],
         )  # fmt: skip
         recorder.probes(
             step=step, probe="nthr_influence", group_id=group,
             response_id=response_ids(groups, self._group_size)[rows][wrong],
-            value=found.influence.cpu().numpy()[wrong],
+            value=group_probe.influence.cpu().numpy()[wrong],
         )  # fmt: skip
 
     def _set_logps(self, device: torch.device) -> np.ndarray:
         values = np.zeros(len(self._set))
         n_passes = -(-len(self._set) // SET_AT_ONCE)
-        for chosen in by_length([len(kept.ids) for kept in self._set], n_passes):
+        for chosen in by_length([len(response.ids) for response in self._set], n_passes):
             ids = pad([self._set[i].ids for i in chosen], 0, device)
             mask = pad([self._set[i].mask for i in chosen], 0, device)
             logps = action_logps(self._policy.model, ids, mask)
@@ -212,8 +211,8 @@ class Probes:
 
 
 @dataclass(frozen=True)
-class _Watched:
-    """A player whose rollouts in one environment are shown to the probes."""
+class _CollectingPlayer:
+    """A player whose rollouts in one environment are passed to the probes."""
 
     probes: Probes
     player: Player
@@ -224,5 +223,5 @@ class _Watched:
     ) -> list[Rollout]:
         rollouts = self.player.play(environment, questions, generator)
         if environment is self.environment:
-            self.probes.see(rollouts)
+            self.probes.collect(rollouts)
         return rollouts

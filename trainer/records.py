@@ -13,6 +13,7 @@ from torch import Tensor
 
 from lldscope.recording import batch as recording
 from lldscope.recording.columns import tables, weighted_mean
+from lldscope.recording.episodes import Turn
 
 from .algorithms.update import UpdateStats
 from .policy.model import Policy
@@ -72,7 +73,7 @@ def recorded_batch(
         error_norm=completions(batch.error_norm),
         llds_gate=completions(batch.gate_open),
         llds_penalty=completions(batch.penalty),
-        turns=[e.actions for e in episodes],
+        turns=[[Turn(a.kind, a.tool_ok, a.docs_hash) for a in e.actions] for e in episodes],
         protocol="tags",
         truncated=[r.truncated for r in rollouts],
         data_source=[e.question.data_source for e in episodes],

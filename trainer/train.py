@@ -94,7 +94,7 @@ class Trainer:
         with self.optimizer.full_weights():
             self._players = make_player(config, self.policy)
         self._probes = Probes(config, self.policy)
-        greedy = self._probes.watched(self._players.greedy, self._task.environment)
+        greedy = self._probes.collecting(self._players.greedy, self._task.environment)
         self._evaluator = Evaluator(greedy, self._task.evaluation)
         self.seconds = dict.fromkeys(("rollout", "update", "record", "recorder_calls"), 0.0)
         self.next_step = 0

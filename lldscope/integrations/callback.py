@@ -24,7 +24,8 @@ IGNORED = (
     "epoch", "step", "total_flos",
     "eval_runtime", "eval_samples_per_second", "eval_steps_per_second",
 )  # fmt: skip
-SUMMARY = ("train_runtime", "train_loss")  # of the last entry, which is about the whole training
+SUMMARY = ("train_runtime", "train_loss")
+"""Metrics of the last entry, which is about the whole training and no step."""
 
 
 class LldscopeCallback(TrainerCallback):

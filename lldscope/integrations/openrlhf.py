@@ -105,7 +105,7 @@ def batch_of(
     """
     rows = [(e, i, post[k]) for k, e in enumerate(experiences) for i in range(len(e.sequences))]
     ids, masks, prompts = [], [], []
-    found: dict[str, list[np.ndarray]] = {}
+    measured: dict[str, list[np.ndarray]] = {}
     for e, i, after in rows:
         real = array(e.attention_mask[i]).astype(bool)
         tokens, own = array(e.sequences[i])[real].tolist(), array(e.action_mask[i])[real[1:]]
@@ -117,10 +117,9 @@ def batch_of(
                              ("behaviour", e.rollout_log_probs), ("advantages", e.advantages),
                              ("reference", e.base_action_log_probs)):  # fmt: skip
             if values is not None:
-                found.setdefault(name, []).append(array(values[i])[real[1:]][first:])
+                measured.setdefault(name, []).append(array(values[i])[real[1:]][first:])
     rewards = np.concatenate([array(e.rewards).reshape(-1) for e in experiences])
     index = np.concatenate([np.array(e.index) for e in experiences])
-    measured: dict[str, Any] = {name: padded(values) for name, values in found.items()}
     return Batch(
         step=step,
         mask=padded(masks),
@@ -134,7 +133,7 @@ def batch_of(
         if all(e.truncated is not None for e in experiences)
         else None,
         decode=decode,
-        **measured,
+        **{name: padded(values) for name, values in measured.items()},  # type: ignore[arg-type]
     )
 
 

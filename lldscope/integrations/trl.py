@@ -24,8 +24,8 @@ from ..recording.batch import reaches
 from ..recording.fail_open import FailOpen
 from ..recording.recorder import Recorder
 from .alarms import DEFAULT_RULES, AlarmAction
-from .observer import Observer
-from .regularizer import Regularizer
+from .trl_llds import Regularizer
+from .trl_observer import Observer
 from .trl_step import StepWriter
 
 SUPPORTED = "TRL 1.x (tested with 1.16)"
@@ -68,8 +68,8 @@ def instrument(
     for each.
     resume: continue the run in `path` as a new attempt; needed with `resume_from_checkpoint`.
     tokens_every: steps between samples of texts and tokens; 0 is never.
-    rescore_share: share of the rollouts of all ranks in which Δ is measured: whole groups with
-    correct and incorrect responses, one at least; 1 measures every rollout, 0 none.
+    rescore_share: share of the rollouts of all ranks in which Δ is measured, taken from groups with
+    correct and incorrect responses (`lldscope.recording.rescore`); 1 takes every rollout, 0 none.
     llds, llds_coefficient: add λ·L_LLDS (arXiv 2512.04220 v2, Eq. 6) with the gate "action",
     "response" or "token" to TRL's loss. Old log-probabilities are TRL's own, with its temperature.
     on_alarm: "save" a checkpoint when one of the rules `alarms` fires, or save and "stop";
@@ -113,10 +113,8 @@ def instrument(
 class _Events(TrainerCallback):
     """The trainer's events, for the observer and for the action on an alarm."""
 
-    def __init__(
-        self, observer: Observer, recorder: Recorder, alarm_action: AlarmAction | None
-    ) -> None:
-        self._observer, self._recorder, self._action = observer, recorder, alarm_action
+    def __init__(self, observer: Observer, recorder: Recorder, action: AlarmAction | None) -> None:
+        self._observer, self._recorder, self._action = observer, recorder, action
 
     def on_train_begin(self, *args: Any, **kwargs: Any) -> None:
         self._observer.begin_training()
@@ -216,12 +214,12 @@ def _correct_rule(correct: Correct) -> tuple[Callable[..., list[bool | None]], s
     return lambda rewards, **_: reaches(rewards, least), f"total reward at least {least:g}"
 
 
-def _open_recorder(trainer: Any, path: str | Path, **given: Any) -> Recorder:
+def _open_recorder(trainer: Any, path: str | Path, **about: Any) -> Recorder:
     """Rank 0 starts the attempt and broadcasts its number, or its error, to the others."""
     import trl
 
     rank, size = trainer.accelerator.process_index, trainer.accelerator.num_processes
-    settings = given | {"trainer": f"trl {trl.__version__}", "rank": rank, "world_size": size}
+    settings = about | {"trainer": f"trl {trl.__version__}", "rank": rank, "world_size": size}
     if size == 1:
         return Recorder(path, **settings)
     from accelerate.utils import broadcast_object_list

@@ -14,8 +14,8 @@ from ..recording.columns import record, weighted_mean
 from ..recording.fail_open import FailOpen
 from ..recording.rescore import rescore_sample
 from ..recording.turns import message_turns
-from .rollouts import Rollouts
-from .scoring import has_images, score
+from .trl_rollouts import Rollouts
+from .trl_scoring import has_images, score
 
 
 class StepWriter:

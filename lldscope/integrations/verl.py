@@ -23,7 +23,7 @@ from verl.workers.config import PolicyLossConfig
 
 from ..losses.llds import llds_loss
 from .compat import after_import
-from .regularizer import GATES
+from .trl_llds import GATES
 
 log = logging.getLogger("lldscope")
 

@@ -45,12 +45,12 @@ def batch_of(
     A response is correct if its score is at least `correct`, or if the reward function's extra
     value of that name is at least 1 (True).
     """
-    keep = [i for i, added in enumerate(padding) if not added]
+    rows = [i for i, added in enumerate(padding) if not added]
     fields = set(data.keys())
 
     def padded(values: Any) -> np.ndarray:
-        rows = values.unbind() if values.is_nested else values
-        return array(torch.nn.utils.rnn.pad_sequence([rows[i] for i in keep], batch_first=True))
+        tensors = values.unbind() if values.is_nested else values
+        return array(torch.nn.utils.rnn.pad_sequence([tensors[i] for i in rows], batch_first=True))
 
     def measured(name: str) -> np.ndarray | None:
         return padded(data[name]) if name in fields else None
@@ -59,10 +59,10 @@ def batch_of(
         if name not in fields:
             return None
         values = list(data[name])
-        return [values[i] for i in keep]
+        return [values[i] for i in rows]
 
     prompts, responses = (
-        [data[name].unbind()[i].tolist() for i in keep] for name in ("prompts", "responses")
+        [data[name].unbind()[i].tolist() for i in rows] for name in ("prompts", "responses")
     )
     mask = padded(data["response_mask"]).astype(bool)
     truncated = [len(ids) >= limit for ids in responses]

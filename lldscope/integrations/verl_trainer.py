@@ -56,14 +56,14 @@ class Recording(_VerlTrainer):
 
     def __init__(self, config: Any) -> None:
         """Raises LldscopeError for unknown or meaningless settings."""
-        given = OmegaConf.select(config, "trainer.lldscope")
-        given = {} if given is None else dict(OmegaConf.to_container(given))
-        if unknown := set(given) - set(SETTINGS):
+        node = OmegaConf.select(config, "trainer.lldscope")
+        settings = {} if node is None else dict(OmegaConf.to_container(node))
+        if unknown := set(settings) - set(SETTINGS):
             raise LldscopeError(
                 f"trainer.lldscope has no {', '.join(sorted(unknown))}; "
                 f"there are {', '.join(SETTINGS)}"
             )
-        self._lldscope = SETTINGS | given
+        self._lldscope = SETTINGS | settings
         if not isinstance(self._lldscope["correct"], float | int | str):
             raise LldscopeError(
                 "trainer.lldscope.correct is a least score or the name of what the reward function "

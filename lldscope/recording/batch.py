@@ -105,16 +105,16 @@ def array(values: Any) -> np.ndarray:
     if hasattr(values, "detach"):  # a torch tensor; numpy knows no bfloat16
         values = values.detach()
         values = (values.double() if values.is_floating_point() else values).cpu().numpy()
-    found = np.asarray(values)
-    return found.astype(np.float64) if found.dtype.kind == "f" else found
+    numbers = np.asarray(values)
+    return numbers.astype(np.float64) if numbers.dtype.kind == "f" else numbers
 
 
 def padded(rows: Sequence[np.ndarray]) -> np.ndarray:
     """Rows of different lengths as (N, T), zeros at the right."""
-    found = np.zeros((len(rows), max(map(len, rows), default=0)), np.result_type(*rows))
+    table = np.zeros((len(rows), max(map(len, rows), default=0)), np.result_type(*rows))
     for i, row in enumerate(rows):
-        found[i, : len(row)] = row
-    return found
+        table[i, : len(row)] = row
+    return table
 
 
 def reaches(rewards: Sequence[float] | np.ndarray, least: float) -> list[bool | None]:
@@ -128,9 +128,9 @@ def numbered(names: Sequence[Hashable]) -> np.ndarray:
     return np.array([number[name] for name in names], np.int64)
 
 
-def _scores(given: Any, n: int) -> Scores | None:
-    if given is None:
+def _scores(values: Any, n: int) -> Scores | None:
+    if values is None:
         return None
-    if isinstance(given, Scores):
-        return Scores(array(given.values), array(given.rows).astype(bool))
-    return Scores(array(given), np.ones(n, bool))
+    if isinstance(values, Scores):
+        return Scores(array(values.values), array(values.rows).astype(bool))
+    return Scores(array(values), np.ones(n, bool))

@@ -17,7 +17,7 @@ from lldscope_trainer.rollout.tokens import Rollout
 from lldscope_trainer.train import Trainer
 
 from lldscope.integrations import openrlhf, trl_step, verl_batch
-from lldscope.integrations.rollouts import Rollouts, Samples
+from lldscope.integrations.trl_rollouts import Rollouts, Samples
 from lldscope.recording.batch import Batch, padded
 from lldscope.recording.columns import tables
 from lldscope.recording.fail_open import FailOpen

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import copy
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -22,8 +23,8 @@ from trl import GRPOTrainer
 import lldscope
 from lldscope.core.errors import LldscopeError, RunExists
 from lldscope.integrations import alarms as alarms_module
-from lldscope.integrations.regularizer import Regularizer
 from lldscope.integrations.trl import instrument
+from lldscope.integrations.trl_llds import Regularizer
 from lldscope.monitor.health import check
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::UserWarning")
@@ -550,6 +551,7 @@ def test_two_processes_record_one_run(tmp_path):
         [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2",
          str(worker), str(tmp_path)],
         capture_output=True, text=True, timeout=300,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(map(str, sys.path))},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
     run = lldscope.open_run(tmp_path / "run")

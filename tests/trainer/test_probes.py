@@ -18,7 +18,7 @@ from lldscope_trainer.loop import train
 from lldscope_trainer.policy import logprobs as scoring
 from lldscope_trainer.policy.logprobs import action_logps
 from lldscope_trainer.policy.model import load_policy
-from lldscope_trainer.probes import Kept, Probes, probe_group
+from lldscope_trainer.probes import ProbeResponse, Probes, probe_group
 from lldscope_trainer.rollout.batch import Batch
 
 import lldscope
@@ -152,9 +152,9 @@ def test_mixed_groups_come_whole_and_in_order():
 
 
 def test_a_kept_response_reads_as_written():
-    kept = Kept([5, 0, 17, 1199], [0, 0, 1, 1])
+    kept = ProbeResponse([5, 0, 17, 1199], [0, 0, 1, 1])
     assert str(kept) == "5 0 17* 1199*"
-    assert Kept.read(str(kept)) == kept
+    assert ProbeResponse.read(str(kept)) == kept
 
 
 # -- in training ----------------------------------------------------------------------------------
@@ -207,7 +207,7 @@ def test_the_set_is_scored_like_any_response(policy):
     kept = []
     for n in (12, 30, 7, 19, 25, 9, 14, 21, 11):
         ids = [generator.randrange(1200) for _ in range(n)]
-        kept.append(Kept(ids, [int(t > 3 and t % 3 > 0) for t in range(n)]))
+        kept.append(ProbeResponse(ids, [int(t > 3 and t % 3 > 0) for t in range(n)]))
     probes.restore([str(k) for k in kept])
     keeper = Keeper()
     batch = made_up_batch()

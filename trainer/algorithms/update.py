@@ -1,9 +1,9 @@
 """The optimizer updates of one RL step: minibatches -> micro-batches -> losses -> gradients.
 
-Each term of the loss is a sum over a count (tokens, responses, preserved tokens). The counts of an
-update are added up over its micro-batches and over all ranks before the first forward pass, and
-every micro-batch divides by them: the gradients of all parts sum up to that of one process with the
-whole minibatch, however it was cut.
+Each term of the loss is a sum divided by a count (tokens, responses, preserved tokens). The counts
+of an update are summed over its micro-batches and all ranks before the first forward pass, and
+every micro-batch divides by them: the sum of all gradients is that of one process with the whole
+minibatch, however it is split.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from ..rollout.batch import Batch
 
 @dataclass
 class UpdateStats:
-    """What one update looked like to this rank.
+    """Measurements of one update, on this rank.
 
     Losses are before their coefficients; None if not computed. They are this rank's share of the
     loss over all ranks, scaled so that their mean over ranks, weighted by `n_tokens`, is that loss.
@@ -58,8 +58,8 @@ class _Counts:
 
 
 @dataclass
-class _Seen:
-    """What is known of the update so far, on this rank; each loss a sum of its parts' shares."""
+class _Sums:
+    """The update so far, on this rank; each loss is a sum of the shares of its micro-batches."""
 
     loss_policy: float = 0.0
     loss_llds: float = 0.0
@@ -69,7 +69,7 @@ class _Seen:
 
 
 class Updater:
-    """Splits the updates into micro-batches, and warms the learning rate up.
+    """Splits the updates into micro-batches, and warms up the learning rate.
 
     `llds_gate` ("off", or a gate of `llds.GATES`) and `llds_coefficient` may be changed between
     steps, on all ranks alike; they start as configured.
@@ -109,24 +109,24 @@ class Updater:
         size = self._config.micro_batch or len(rows)
         parts = [rows[i : i + size] for i in range(0, len(rows), size)]
         counts = self._counts(batch, rows)
-        seen = _Seen()
+        sums = _Sums()
         for part in parts:
-            loss = self._loss(batch, part, counts, seen)
+            loss = self._loss(batch, part, counts, sums)
             self._optimizer.backward(loss, last=part is parts[-1])
         norm, applied = self._optimizer.step()
         self.n_applied += applied
-        ratios = torch.cat(seen.ratios)
+        ratios = torch.cat(sums.ratios)
         n_tokens = len(ratios)
         scale = counts.tokens / max(1, n_tokens)
         return UpdateStats(
-            loss_policy=seen.loss_policy * scale,
-            loss_llds=None if self.llds_gate == "off" else seen.loss_llds * scale,
-            loss_kl=None if batch.ref is None else seen.loss_kl * scale,
+            loss_policy=sums.loss_policy * scale,
+            loss_llds=None if self.llds_gate == "off" else sums.loss_llds * scale,
+            loss_kl=None if batch.ref is None else sums.loss_kl * scale,
             grad_norm=norm,
             skipped=not applied,
             ratio_max=ratios.max().item() if n_tokens else float("nan"),
             ratio_p99=ratios.quantile(0.99).item() if n_tokens else float("nan"),
-            n_clipped=seen.n_clipped,
+            n_clipped=sums.n_clipped,
             n_tokens=n_tokens,
         )
 
@@ -145,7 +145,7 @@ class Updater:
         )
         n_policy, n_llds, n_tokens, n_rows, n_squares = self._processes.sum(local).tolist()
         if n_squares * self._processes.size != n_rows**2:
-            # Otherwise ranks would wait for each other for good.
+            # Otherwise ranks would wait for each other forever.
             raise LldscopeError("Every process needs the same number of rollouts in an update")
         return _Counts(n_policy, n_llds, n_tokens)
 
@@ -170,8 +170,8 @@ class Updater:
         )  # fmt: skip
         return policy, preserving
 
-    def _loss(self, batch: Batch, rows: list[int], counts: _Counts, seen: _Seen) -> Tensor:
-        """One micro-batch's share of the loss; what it saw of each token is filed in `batch`."""
+    def _loss(self, batch: Batch, rows: list[int], counts: _Counts, sums: _Sums) -> Tensor:
+        """One micro-batch's share of the loss; its measurements per token are stored in `batch`."""
         c = self._config
         where = torch.tensor(rows, device=batch.ids.device)
         mask = batch.mask[where]
@@ -184,23 +184,23 @@ class Updater:
         policy, preserving = self._terms(batch, where, new)
         share = _share(int(policy.count), counts.policy)
         loss = policy.loss * share
-        seen.loss_policy += policy.loss.item() * share
+        sums.loss_policy += policy.loss.item() * share
         if preserving is not None:
             share = _share(int(preserving.count), counts.llds)
             loss = loss + preserving.loss * share
-            seen.loss_llds += preserving.unweighted.item() * share
+            sums.loss_llds += preserving.unweighted.item() * share
             batch.file_llds(where, preserving.gate_open, preserving.penalty)
         n_tokens = int(mask.sum())
         share = _share(n_tokens, counts.tokens)
         if batch.ref is not None:
             kl = kl_k3(new, batch.ref[where], mask).sum() / max(1, n_tokens)
             loss = loss + c.kl_coefficient * kl * share
-            seen.loss_kl += kl.item() * share
+            sums.loss_kl += kl.item() * share
         if scores.entropy is not None:
             bonus = entropy_bonus(scores.entropy, mask)
             loss = loss - c.entropy_coefficient * bonus * share
-        seen.ratios.append(policy.ratio[mask.bool()])
-        seen.n_clipped += int((policy.clipped & mask.bool()).sum())
+        sums.ratios.append(policy.ratio[mask.bool()])
+        sums.n_clipped += int((policy.clipped & mask.bool()).sum())
         return loss
 
 

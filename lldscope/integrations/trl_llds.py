@@ -16,7 +16,7 @@ from torch import Tensor
 
 from ..core.errors import LldscopeError
 from ..losses.llds import llds_loss
-from .rollouts import Inputs, action_mask
+from .trl_rollouts import Inputs, action_mask
 
 GATES = ("token", "response", "action")
 

@@ -16,13 +16,25 @@ from torch import Tensor
 
 from ..core.errors import LldscopeError
 from ..recording.fail_open import FailOpen
-from .regularizer import Regularizer, Term
-from .rollouts import Correct, Inputs, Rollouts, Samples, action_mask, rewarded_samples
-from .scoring import is_noisy, ratios, score
+from .trl_llds import Regularizer, Term
+from .trl_rollouts import (
+    Correct,
+    Inputs,
+    Rewarded,
+    Rollouts,
+    Samples,
+    of_all_ranks,
+    rewarded_samples,
+)
+from .trl_scoring import is_noisy, measure, score
 from .trl_step import StepWriter
 
 # Added to TRL's inputs: the rollout batch that a micro-batch comes from, and its rows there.
 BATCH, ROWS = "lldscope_batch", "lldscope_rows"
+_NO_SCORES = (
+    "TRL's loss did not score its tokens by _get_per_token_logps_and_entropies (a Liger loss, or a "
+    "subclass with its own loss?), so there are no log-probabilities to record."
+)
 Method = Callable[..., Any]
 
 
@@ -49,7 +61,7 @@ class Observer:
         self._next_step = 0
         self._phase: str | None = None
         self._scores: tuple[Tensor, Tensor | None] | None = None
-        self._rewarded: tuple[Any, Any, Tensor] | None = None
+        self._rewarded: Rewarded | None = None
         self._latest: Rollouts | None = None  # the rollout batch of the last micro-batch
         self._grad_norm: Any = None
         self._lr: float | None = None
@@ -62,7 +74,7 @@ class Observer:
         """`_calculate_rewards`: (N of all ranks, functions), NaN where a function gives none."""
         per_function: Tensor = original(*args, **kwargs)
         if self._phase == "rollout":
-            self._rewarded = (args, kwargs, per_function)
+            self._rewarded = Rewarded(args, kwargs, per_function)
         return per_function
 
     def rollout(self, original: Method, inputs: Any) -> Inputs:
@@ -82,8 +94,10 @@ class Observer:
         n = output["completion_ids"].size(0)
         samples = None
         with self._fail_open("a rollout batch"):
-            samples = self._rewarded_samples(n)
-        all_correct = self._of_all_ranks([None] * n if samples is None else samples.correct)
+            samples = rewarded_samples(self.trainer, self._rewarded, n, self._correct)
+        # Every rank takes part in this, also one where recording failed.
+        correct = [None] * n if samples is None else samples.correct
+        all_correct = of_all_ranks(self.trainer.accelerator, correct)
         if samples is not None:
             with self._fail_open("a rollout batch"):
                 self._begin(step, output, samples, all_correct, seconds)
@@ -195,17 +209,6 @@ class Observer:
         """Micro-batches that one rollout batch serves."""
         return int(self.trainer.args.steps_per_generation * self.trainer.num_iterations)
 
-    def _rewarded_samples(self, n: int) -> Samples:
-        if self._rewarded is None:
-            raise LldscopeError("TRL did not call _calculate_rewards for these rollouts")
-        return rewarded_samples(self.trainer, *self._rewarded, n, self._correct)
-
-    def _of_all_ranks(self, correct: list[bool | None]) -> list[bool | None]:
-        """Called on every rank, also on one where recording failed: ranks wait for each other."""
-        codes = torch.tensor([-1 if c is None else int(c) for c in correct])
-        everywhere = self.trainer.accelerator.gather(codes.to(self.trainer.accelerator.device))
-        return [None if c < 0 else bool(c) for c in everywhere.tolist()]
-
     def _begin(
         self,
         step: int,
@@ -242,33 +245,7 @@ class Observer:
             raise LldscopeError("π_old was not measured")
         update = rollouts.add_micro_batch(rows, new, None if entropy is None else entropy.detach())
         update.window = self.trainer.current_gradient_accumulation_steps
-        mask = action_mask(inputs)
-        used = inputs.get("old_per_token_logps")
-        ratio, clipped = ratios(
-            self.trainer, new, new if used is None else used, mask, inputs["advantages"]
-        )
-        update.ratios.append(ratio[mask])
-        if clipped is not None:
-            update.clipped.append((clipped & mask).sum())
-        if inputs.get("ref_per_token_logps") is not None:
-            gap = (inputs["ref_per_token_logps"] - new)[mask].double()
-            update.kl_sums.append((gap.exp() - gap - 1).sum())
-        if self._loss_is_policy_loss:
-            update.losses.append(loss)
+        measure(update, self.trainer, inputs, new, loss)
         if term is not None:
             update.llds.append(term.unweighted.detach())
             rollouts.add_llds(rows, term.gate, term.penalty)
-
-    @property
-    def _loss_is_policy_loss(self) -> bool:
-        """TRL returns one number: the policy loss, unless it has a KL, an entropy bonus or a router
-        loss in it."""
-        t = self.trainer
-        added = ("_entropy_bonus_enabled", "aux_loss_enabled")
-        return t.beta == 0 and not any(getattr(t, name, False) for name in added)
-
-
-_NO_SCORES = (
-    "TRL's loss did not score its tokens by _get_per_token_logps_and_entropies (a Liger loss, or a "
-    "subclass with its own loss?), so there are no log-probabilities to record."
-)

@@ -1,4 +1,4 @@
-"""TRL's scoring of a rollout batch, with no effect on its random numbers; its loss's ratios."""
+"""Log-probabilities by TRL's own scoring, and what a micro-batch's loss was computed from."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from .rollouts import Inputs
+from .trl_rollouts import Inputs, Update, action_mask
 
 # What models with images need besides tokens, as TRL's `_compute_loss` passes it on.
 MULTIMODAL = (
@@ -73,7 +73,30 @@ def is_noisy(model: nn.Module) -> bool:
     )
 
 
-def ratios(
+def measure(update: Update, trainer: Any, inputs: Inputs, new: Tensor, loss: Tensor) -> None:
+    """Add a micro-batch to its update: importance ratios and clipped tokens as in TRL's loss, KL,
+    and the loss itself. `new` (B, T): the log-probabilities that the loss was computed from."""
+    mask = action_mask(inputs)
+    old = inputs.get("old_per_token_logps")
+    ratio, clipped = _ratios(trainer, new, new if old is None else old, mask, inputs["advantages"])
+    update.ratios.append(ratio[mask])
+    if clipped is not None:
+        update.clipped.append((clipped & mask).sum())
+    if inputs.get("ref_per_token_logps") is not None:
+        gap = (inputs["ref_per_token_logps"] - new)[mask].double()
+        update.kl_sums.append((gap.exp() - gap - 1).sum())
+    if _has_policy_loss_alone(trainer):
+        update.losses.append(loss)
+
+
+def _has_policy_loss_alone(trainer: Any) -> bool:
+    """TRL returns one number: the policy loss, unless it has a KL, an entropy bonus or a router
+    loss in it."""
+    added = ("_entropy_bonus_enabled", "aux_loss_enabled")
+    return trainer.beta == 0 and not any(getattr(trainer, name, False) for name in added)
+
+
+def _ratios(
     trainer: Any, new: Tensor, old: Tensor, mask: Tensor, advantages: Tensor
 ) -> tuple[Tensor, Tensor | None]:
     """(importance ratios (N, T), where the clip is active (N, T) bool) as TRL's loss has them; None

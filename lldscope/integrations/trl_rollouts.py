@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -36,21 +36,25 @@ class Samples:
     first: int
 
 
-def rewarded_samples(
-    trainer: Any,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-    per_function: Tensor,
-    n: int,
-    correct: Correct,
-) -> Samples:
+class Rewarded(NamedTuple):
+    """A call of the trainer's `_calculate_rewards`; per_function (rows of all ranks, functions) is
+    what it returned."""
+
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    per_function: Tensor
+
+
+def rewarded_samples(trainer: Any, call: Rewarded | None, n: int, correct: Correct) -> Samples:
     """The samples behind the `n` rows of a rollout batch, their total rewards and correctness.
 
-    args, kwargs: of the trainer's `_calculate_rewards`; per_function (rows of all ranks, functions)
-    what it returned. Raises LldscopeError where the rows are not those that were rewarded.
+    Raises LldscopeError where the rows are not those that were rewarded.
     """
+    if call is None:
+        raise LldscopeError("TRL did not call _calculate_rewards for these rollouts")
     names = ("inputs", "prompts", "completions", "completion_ids_list")
-    passed = dict(zip(names, args, strict=False)) | kwargs
+    passed = dict(zip(names, call.args, strict=False)) | call.kwargs
+    per_function = call.per_function
     examples = passed["inputs"]
     if len(examples) != n:
         raise LldscopeError(f"{len(examples)} rollouts were rewarded, and {n} are trained on")
@@ -73,6 +77,12 @@ def rewarded_samples(
         examples, passed["completions"], passed["completion_ids_list"], rewards,
         [None if c is None else bool(c) for c in verdicts], first,
     )  # fmt: skip
+
+
+def of_all_ranks(accelerator: Any, correct: list[bool | None]) -> list[bool | None]:
+    """The values of all ranks, in their order; a collective call."""
+    codes = torch.tensor([-1 if c is None else int(c) for c in correct], device=accelerator.device)
+    return [None if c < 0 else bool(c) for c in accelerator.gather(codes).tolist()]
 
 
 @dataclass

@@ -1,8 +1,8 @@
 """Readers beside writers: `python -m tests.beside [SECONDS] [WRITERS] [READERS]`.
 
-Writers are processes that record one rank each, with parts merged and removed all the time, and say
-in a journal what is sealed. Readers look at the run again and again: what a journal said before the
-look must be there, whole, and nothing twice. Every other reader opens the run anew each time.
+Writers are processes that record one rank each, with parts merged and removed all the time, and
+write into a journal what is sealed. Readers read the run repeatedly: what a journal listed before
+the read must be complete, and nothing counted twice. Every other reader reopens the run each time.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from lldscope.storage import compaction
 
 def write(path: Path, rank: int, world_size: int, until: float, journal: Path) -> None:
     writer.SEAL_SECONDS, writer.GRACE_SECONDS, compaction.FAN_IN = 0.05, 5.0, 4
-    recorder.FLUSH_SECONDS = 600  # what the journal says must be true on a busy machine, too
+    recorder.FLUSH_SECONDS = 600  # the journal must be true on a busy machine, too
     with lldscope.Recorder(path, rank=rank, attempt=1, world_size=world_size) as r:
         step = 0
         while time.time() < until:
@@ -43,11 +43,11 @@ def write(path: Path, rank: int, world_size: int, until: float, journal: Path) -
         assert not r.dropped, r.dropped
 
 
-def read(path: Path, journals: list[Path], until: float, anew: bool, looks: Path) -> None:
-    run, looked = None, 0
-    while time.time() < until or not looked:
+def read(path: Path, journals: list[Path], until: float, reopen: bool, report: Path) -> None:
+    run, reads = None, 0
+    while time.time() < until or not reads:
         sealed = [int(j.read_text() or -1) if j.exists() else -1 for j in journals]
-        if run is None or anew:
+        if run is None or reopen:
             run = lldscope.open_run(path)
         else:
             run.refresh()
@@ -58,31 +58,31 @@ def read(path: Path, journals: list[Path], until: float, anew: bool, looks: Path
         for (rank, step), (n, total) in seen.items():
             values = rows_of(1, rank, step)
             assert (n, total) == (len(values), sum(values)), f"rank {rank} step {step}: {n} rows"
-        # A query whose parts are merged away meanwhile takes the manifest as it is by then.
-        told = {(r, s): n for r, s, n in texts.itertuples(index=False)}
-        assert {key: told.get(key) for key in seen} == {key: n for key, (n, _) in seen.items()}
+        # A query whose parts are merged meanwhile uses the manifest as it is by then.
+        counts = {(r, s): n for r, s, n in texts.itertuples(index=False)}
+        assert {key: counts.get(key) for key in seen} == {key: n for key, (n, _) in seen.items()}
         for rank, last in enumerate(sealed):
             missing = [step for step in range(last + 1) if (rank, step) not in seen]
-            assert not missing, f"rank {rank}: sealed and not seen: {missing}"
+            assert not missing, f"rank {rank}: sealed but not read: {missing}"
         assert len(run.signals()) >= min(sealed) + 1
         assert run.damaged == {}, run.damaged
-        looked += 1
-    looks.write_text(f"{looked} {len(seen)}")
+        reads += 1
+    report.write_text(f"{reads} {len(seen)}")
 
 
 def main(seconds: float = 120, writers: int = 8, readers: int = 4) -> tuple[int, int]:
-    """Returns how often the readers looked, and how many (rank, step) they saw in the end."""
+    """Returns how often the readers read, and how many (rank, step) they read in the end."""
     with tempfile.TemporaryDirectory(prefix="lldscope-beside-") as folder:
         path = Path(folder) / "run"
         journals = [Path(folder) / f"r{rank}" for rank in range(writers)]
-        looks = [Path(folder) / f"looks{i}" for i in range(readers)]
+        reports = [Path(folder) / f"reader{i}" for i in range(readers)]
         until = time.time() + seconds
         children = [in_child(lambda r=r, j=j: write(path, r, writers, until, j), path)
                     for r, j in enumerate(journals)]  # fmt: skip
         while not (path / "run.json").exists():
             time.sleep(0.01)
         children += [in_child(lambda i=i, f=f: read(path, journals, until, bool(i % 2), f), path)
-                     for i, f in enumerate(looks)]  # fmt: skip
+                     for i, f in enumerate(reports)]  # fmt: skip
         failed = []
         for child in children:
             try:
@@ -90,13 +90,13 @@ def main(seconds: float = 120, writers: int = 8, readers: int = 4) -> tuple[int,
             except AssertionError as error:
                 failed.append(str(error))
         assert not failed, failed
-        told = [tuple(map(int, f.read_text().split())) for f in looks]
+        results = [tuple(map(int, f.read_text().split())) for f in reports]
         made = sum(1 + int(j.read_text()) for j in journals)
     print(
-        f"{writers} writers, {made} steps of a rank in all; {readers} readers, "
-        f"{sum(n for n, _ in told)} looks"
+        f"{writers} writers, {made} steps of a rank in total; {readers} readers, "
+        f"{sum(n for n, _ in results)} reads"
     )
-    return sum(n for n, _ in told), max(n for _, n in told)
+    return sum(n for n, _ in results), max(n for _, n in results)
 
 
 if __name__ == "__main__":

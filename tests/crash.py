@@ -1,11 +1,11 @@
 """Real recorders and compactors, killed with SIGKILL: `python -m tests.crash [KILLS] [SEED]`.
 
-Each round forks one process per rank, which records steps whose rows can be told from (attempt,
-rank, step), and says into a journal outside of the run which steps were sealed. Half the kills come
-after a random time, half right before the n-th time that the process opens, renames or removes a
-file of the run, which is where a half-done seal or merge would show. After every round the run is
-read in three ways and compared with the journals; then the doctor repairs it, or a compactor is let
-loose on it and killed as well, and it is read again. Ranks resume the run, with overlapping steps.
+Each round forks one process per rank. It records steps whose values follow from (attempt, rank,
+step), and writes into a journal outside the run which steps were sealed. Half the kills come after
+a random time, half right before the n-th time that the process opens, renames or removes a file of
+the run, where an incomplete seal or merge would show. After every round the run is read in three
+ways and compared with the journals; then the doctor repairs it, or a compactor runs on it and is
+killed as well, and it is read again. Ranks resume the run, with overlapping steps.
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ def record(path: Path, rank: int, attempt: int, steps: range, journal: Path, see
     choose = random.Random(seed)
     writer.SEAL_SECONDS, writer.GRACE_SECONDS = 0.01, choose.choice([0.0, 0.05, 60.0])
     compaction.FAN_IN = 3
-    recorder.FLUSH_SECONDS = 600  # what the journal says must be true on a busy machine, too
+    recorder.FLUSH_SECONDS = 600  # the journal must be true on a busy machine, too
     with (
         lldscope.Recorder(path, rank=rank, attempt=attempt, world_size=3, resume=attempt > 1) as r,
-        open(journal, "a") as said,
+        open(journal, "a") as sealed,
     ):
         for step in steps:
             values = rows_of(attempt, rank, step)
@@ -62,8 +62,8 @@ def record(path: Path, rank: int, attempt: int, steps: range, journal: Path, see
             r.step(step=step, n_responses=len(values))
             if choose.random() < 0.5:
                 r.flush()
-                said.write(f"{step}\n")
-                said.flush()
+                sealed.write(f"{step}\n")
+                sealed.flush()
             elif choose.random() < 0.3:
                 time.sleep(0.02)
         assert not r.dropped, r.dropped
@@ -71,7 +71,7 @@ def record(path: Path, rank: int, attempt: int, steps: range, journal: Path, see
 
 
 def in_child(work: Callable[[], object], run: Path, kill_at: int | None = None) -> int:
-    """Fork; in the child do the work, and end by SIGKILL before its n-th touch of a file of `run`.
+    """Fork; in the child do the work, and end by SIGKILL right before the n-th file access.
 
     Returns the child's process id.
     """
@@ -85,8 +85,8 @@ def in_child(work: Callable[[], object], run: Path, kill_at: int | None = None) 
             inside = str(run)
 
             def count(event: str, arguments: tuple[object, ...]) -> None:
-                touched = event in EVENTS and str(arguments[0]).startswith(inside)
-                if touched and next(left, None) is None:
+                accessed = event in EVENTS and str(arguments[0]).startswith(inside)
+                if accessed and next(left, None) is None:
                     os.kill(os.getpid(), signal.SIGKILL)
 
             sys.addaudithook(count)
@@ -119,18 +119,20 @@ class Trial:
         """All ranks record; some are killed."""
         names = manifest_names(self.path) if self.path.exists() else []
         number = 1 + max((attempt for attempt, _ in names), default=0)
-        begun = max((s for f in self.journals.glob("*.said") for s in _said(f)), default=-1)
+        begun = max(
+            (s for f in self.journals.glob("*.journal") for s in _sealed_steps(f)), default=-1
+        )
         first = max(0, begun + 1 - self.choose.randrange(4))
         steps = range(first, first + STEPS)
         children = {}
         for rank in range(self.choose.choice([1, 1, 2, 3])):
-            journal = self.journals / f"a{number}-r{rank}.said"
+            journal = self.journals / f"a{number}-r{rank}.journal"
             at = self.choose.randrange(1, 400) if self.choose.random() < 0.5 else None
             seed = self.choose.randrange(2**32)
             arguments = (self.path, rank, number, steps, journal, seed)
             children[in_child(lambda a=arguments: record(*a), self.path, at)] = (number, rank)
             while not manifest_path(self.path, number, rank).exists() and not at:
-                time.sleep(0.001)  # rank 0 makes the run, the others come to it
+                time.sleep(0.001)  # rank 0 creates the run, the others join it
         time.sleep(self.choose.random() * 0.3)
         for child in children:
             if self.choose.random() < 0.7:
@@ -157,18 +159,18 @@ class Trial:
         if not (self.path / layout.RUN_FILE).exists():
             if not layout.read_manifest(self.path).parts:
                 return
-            repair(examine(self.path))  # rank 0 was killed before it could say what the run is
+            repair(examine(self.path))  # rank 0 was killed before it wrote run.json
         found = dict(self._plain_rows())
-        for journal in self.journals.glob("*.said"):
+        for journal in self.journals.glob("*.journal"):
             attempt, rank = (int(x[1:]) for x in journal.stem.split("-"))
             steps = sorted(step for a, r, step in found if (a, r) == (attempt, rank))
-            sealed = max(_said(journal), default=None)
+            sealed = max(_sealed_steps(journal), default=None)
             if sealed is not None:
                 first = min(steps, default=sealed + 1)
                 assert steps[: sealed - first + 1] == list(range(first, sealed + 1)), "rows lost"
             assert steps == list(range(steps[0], steps[0] + len(steps))) if steps else True
             if journal.with_suffix(".closed").exists():
-                assert len(steps) == STEPS, "closed, and not whole"
+                assert len(steps) == STEPS, "closed, and not complete"
         for (attempt, rank, step), values in found.items():
             assert sorted(values) == sorted(rows_of(attempt, rank, step)), "not counted once"
         with lldscope.open_run(self.path) as run:
@@ -179,11 +181,11 @@ class Trial:
             assert {tuple(c[:3]): c[3] for c in counted} == {k: len(v) for k, v in found.items()}
             run.sql("SELECT * FROM signals")
             check(run)
-        self._ask_the_doctor(repaired)
+        self._examine(repaired)
 
     def _plain_rows(self) -> Iterator[tuple[tuple[int, int, int], list[float]]]:
         """Values of `actions` by (attempt, rank, step), read without DuckDB; checks that every
-        step that is there is there in all tables."""
+        step is in all tables."""
         tables: dict[str, dict[tuple[int, int, int], list[float]]] = {}
         for part in layout.read_manifest(self.path).parts:
             rows = pq.read_table(part.path(self.path), partitioning=None).to_pylist()
@@ -197,23 +199,23 @@ class Trial:
         assert all(len(v) == 1 for v in steps.values()), "a step twice"
         yield from actions.items()
 
-    def _ask_the_doctor(self, repaired: bool) -> None:
-        seen = examine(self.path)
-        assert worst(seen.findings) != "damage", seen.findings
+    def _examine(self, repaired: bool) -> None:
+        result = examine(self.path)
+        assert worst(result.findings) != "damage", result.findings
         manifest = layout.read_manifest(self.path)
-        told = {(f.what, f.where) for f in seen.findings}
+        reported = {(f.what, f.where) for f in result.findings}
         for name in self.killed & set(manifest_names(self.path)) - manifest.closed:
             where = "attempt {}, rank {}".format(*name)
-            # Before the first sign of life nobody can tell that there will be none.
+            # Before its first heartbeat a recorder cannot be told from one that is starting.
             early = not manifest.lines[manifest_path(self.path, *name).name]
-            said = ("not-closed", where) in told or (early and ("recording", where) in told)
-            assert said, f"{where} was killed, and the doctor is silent"
+            findings = {("not-closed", where), *([("recording", where)] if early else [])}
+            assert findings & reported, f"{where} was killed, and the doctor does not report it"
         if repaired:
-            left = {f.what for f in seen.findings}
-            assert left <= {"not-closed", "status", "recording"}, seen.findings
+            left = {f.what for f in result.findings}
+            assert left <= {"not-closed", "status", "recording"}, result.findings
 
 
-def _said(journal: Path) -> list[int]:
+def _sealed_steps(journal: Path) -> list[int]:
     return [int(line) for line in journal.read_text().split("\n") if line]
 
 
@@ -236,7 +238,7 @@ def main(kills: int = 500, seed: int = 0) -> Counter[str]:
                     trial.repair()
                     trial.verify(repaired=True)
         except BaseException:
-            print(f"trial {number} of seed {seed} failed; it is left in {folder}", flush=True)
+            print(f"trial {number} of seed {seed} failed; its files are in {folder}", flush=True)
             raise
         total += trial.kills
         shutil.rmtree(folder)

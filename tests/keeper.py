@@ -1,4 +1,4 @@
-"""A recorder that keeps what the trainer records, for tests; and settings for runs of a second."""
+"""A recorder that holds what the trainer records in memory; and settings for very short runs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ SMALL = ["prompts=4", "group_size=4", "updates=4", "eval_questions=8", "tokens_e
 
 
 class Keeper(lldscope.NullRecorder):
-    """Keeps what the trainer records, as lists of column dictionaries."""
+    """Holds what the trainer records: by table, the column dictionary of each call."""
 
     def __init__(self) -> None:
         self.tables: dict[str, list[dict]] = {}
@@ -28,7 +28,7 @@ class Keeper(lldscope.NullRecorder):
 
     def rows(self, table: str) -> list[dict]:
         """One dictionary per row, scalars repeated, masked and None as None."""
-        found = []
+        rows = []
         for columns in self.tables[table]:
             lengths = [len(v) for v in columns.values() if isinstance(v, list | np.ndarray)]
             assert len(set(lengths)) <= 1, f"ragged columns in {table}"
@@ -37,5 +37,5 @@ class Keeper(lldscope.NullRecorder):
                 for name, v in columns.items():
                     value = v[i] if isinstance(v, list | np.ndarray) else v
                     row[name] = None if value is np.ma.masked else value
-                found.append(row)
-        return found
+                rows.append(row)
+        return rows

@@ -1,4 +1,4 @@
-"""Runs of a few seals, and what a reader finds in them."""
+"""Runs of a few seals, and the rows in them."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from lldscope.storage.part import PartName, write_part
 
 def values(path: Path, table: str = "responses") -> list[tuple[int, int]]:
     """(step, response_id) of all rows that count."""
-    found = []
+    rows = []
     for part in layout.read_manifest(path).parts:
         if part.table == table:
             columns = pq.read_table(part.path(path), columns=["step", "response_id"])
-            found += list(zip(*(c.to_pylist() for c in columns.columns), strict=True))
-    return found
+            rows += list(zip(*(c.to_pylist() for c in columns.columns), strict=True))
+    return rows
 
 
 def sealed(path: Path, seals: range, rows: int = 3) -> None:
-    """Seals of `responses` in a manifest of their own, as a killed recorder leaves them."""
+    """Write seals of `responses`, as a killed recorder leaves them."""
     for seal in seals:
         name = PartName(1, 0, seal, seal)
         columns = {"step": [seal] * rows, "response_id": list(range(rows))}

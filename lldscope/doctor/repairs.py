@@ -11,7 +11,6 @@ import shutil
 import time
 from pathlib import Path
 
-from ..core.schema import SCHEMA_VERSION
 from ..storage import json_files, layout
 from ..storage.integrity import UnlistedFile, is_removable
 from ..storage.manifest import (
@@ -82,17 +81,13 @@ def rebuild_run_file(run: Path) -> None:
     for attempt, rank in owners:
         modified = manifest_path(run, attempt, rank).stat().st_mtime
         started[attempt] = min(modified, started.get(attempt, modified))
-    layout.write_run(
+    info = layout.new_run(
         run,
-        {
-            "schema": SCHEMA_VERSION,
-            "id": os.urandom(16).hex(),
-            "name": run.name,
-            "created": min(started.values(), default=now),
-            "world_size": 1 + max((rank for _, rank in owners), default=0),
-            "attempts": [{"attempt": a, "started": t} for a, t in sorted(started.items())],
-            "status": "stopped",
-            "reason": "run.json was lost and written anew by lldscope doctor",
-            "ended": now,
-        },
+        min(started.values(), default=now),
+        world_size=1 + max((rank for _, rank in owners), default=0),
+        attempts=[{"attempt": a, "started": t} for a, t in sorted(started.items())],
+        status="stopped",
+        reason="run.json was lost and written anew by lldscope doctor",
+        ended=now,
     )
+    layout.write_run(run, info)

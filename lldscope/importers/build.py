@@ -10,14 +10,12 @@ from __future__ import annotations
 import os
 import shutil
 import time
-import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from ..core.errors import LldscopeError
-from ..core.schema import SCHEMA_VERSION
 from ..core.version import __version__
 from ..storage import heartbeats, json_files, layout
 from .detect import Group, files_of, fingerprint, groups
@@ -187,27 +185,23 @@ class Import:
             )
         rule = getattr(self.groups[-1].source, "rule", None) or correct_rule(self.request)
         first, last = writer.times or (None, None)
-        self._info = {
-            "schema": SCHEMA_VERSION,
-            "id": uuid.uuid4().hex,
-            "name": self.run.name,
-            "created": first or now,
-            "group": None,
-            "trainer": f"imported: {description}",
-            "config": None,
-            "correct_rule": rule if rows else None,
-            "world_size": 1,
-            "attempts": [{"attempt": a, "started": first or now} for a in writer.attempts],
-            "status": "running" if live else "finished",
-            "reason": None if live else "imported; how it ended is not in the log",
-            "ended": None if live else last or now,
-            "imported": {
+        self._info = layout.new_run(
+            self.run,
+            first or now,
+            trainer=f"imported: {description}",
+            correct_rule=rule if rows else None,
+            world_size=1,
+            attempts=[{"attempt": a, "started": first or now} for a in writer.attempts],
+            status="running" if live else "finished",
+            reason=None if live else "imported; how it ended is not in the log",
+            ended=None if live else last or now,
+            imported={
                 "request": request,
                 "skipped": dict(self.findings.skipped),
                 "unmapped": sorted(self.findings.names),
                 "notes": list(self.findings.notes),
             },
-        }
+        )
         if live:
             self._info["attempts"][-1]["started"] = now
             heartbeats.write_heartbeat(run, 0, closed=False, dropped={})

@@ -9,12 +9,10 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-import uuid
 from pathlib import Path
 from typing import Any
 
 from ..core.errors import LldscopeError, RunExists, UsageError
-from ..core.schema import SCHEMA_VERSION
 from ..storage import heartbeats, json_files, layout
 from ..storage.manifest import MANIFEST_DIR, manifest_path
 
@@ -104,15 +102,7 @@ def write_run_file(path: Path, attempt: int, world_size: int, given: dict[str, A
     """Write run.json of a new attempt; what is not given stays as in the attempt before."""
     now = time.time()
     old = layout.read_run(path) if attempt > 1 and (path / layout.RUN_FILE).exists() else {}
-    info = {
-        "schema": SCHEMA_VERSION,
-        "id": uuid.uuid4().hex,
-        "name": path.name,
-        "created": now,
-        **dict.fromkeys(("group", "trainer", "config", "correct_rule")),
-        **old,
-        **{key: value for key, value in given.items() if value is not None},
-    }
+    info = layout.new_run(path, now) | old | {k: v for k, v in given.items() if v is not None}
     attempts = [*(info.get("attempts") or []), {"attempt": attempt, "started": now}]
     info |= {
         "world_size": world_size,

@@ -16,6 +16,7 @@ that no manifest lists does not count.
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -117,6 +118,14 @@ def try_read_run(run: Path, damaged: dict[str, str], place: str) -> dict[str, An
             "`lldscope doctor --repair` writes a new one"
         )
         return {}
+
+
+def new_run(run: Path, created: float, **fields: Any) -> dict[str, Any]:
+    """The content of a new run.json, as of a Unix time; a field that is not given is None."""
+    identity = {"schema": SCHEMA_VERSION, "id": uuid.uuid4().hex, "name": run.name}
+    others = ("group", "trainer", "config", "correct_rule", "world_size", "attempts")
+    state = ("status", "reason", "ended")
+    return {**identity, "created": created, **dict.fromkeys(others + state), **fields}
 
 
 def write_run(run: Path, info: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""The doctor: each kind of harm is named as what it is, and repaired without losing a sound row."""
+"""The doctor: every kind of damage is reported, and repaired without losing an intact row."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def run(tmp_path, monkeypatch):
     return path
 
 
-def found(path: Path) -> dict[str, str]:
-    """What there is to say: kind → severity."""
+def findings(path: Path) -> dict[str, str]:
+    """Kind of finding → its severity."""
     return {f.what: f.severity for f in examine(path).findings}
 
 
@@ -44,20 +44,20 @@ def steps(path: Path) -> list[int]:
         return run.signals()["step"].tolist()
 
 
-def mended(path: Path) -> dict[str, str]:
+def findings_after_repair(path: Path) -> dict[str, str]:
     repair(examine(path))
-    return found(path)  # a look of its own, so that nothing repaired is in it
+    return findings(path)  # examined again, without what was repaired
 
 
-def test_a_whole_run_has_nothing_to_say(run):
-    seen = examine(run)
-    assert seen.findings == []
-    assert worst(seen.findings) is None
-    assert seen.rows["steps"] == 30
-    assert seen.parts == 12
+def test_an_intact_run_has_no_findings(run):
+    result = examine(run)
+    assert result.findings == []
+    assert worst(result.findings) is None
+    assert result.rows["steps"] == 30
+    assert result.parts == 12
 
 
-HARMS = {
+DAMAGE = {
     "truncated": lambda b: b[: len(b) // 2],
     "zeroed": lambda b: bytes(len(b)),
     "one bit flipped": lambda b: b[:200] + bytes([b[200] ^ 1]) + b[201:],
@@ -65,24 +65,24 @@ HARMS = {
 }
 
 
-@pytest.mark.parametrize("harm", HARMS)
-def test_a_damaged_part_goes_into_quarantine_and_stays_named(run, harm):
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_damaged_part_goes_into_quarantine_and_stays_reported(run, damage):
     part = run / "actions/a1-r0-000002.parquet"
-    part.write_bytes(HARMS[harm](part.read_bytes()))
-    seen = examine(run)
-    (finding,) = seen.findings
+    part.write_bytes(DAMAGE[damage](part.read_bytes()))
+    result = examine(run)
+    (finding,) = result.findings
     assert (finding.severity, finding.where) == ("damage", "actions/a1-r0-000002.parquet")
     assert "steps 10 to 19" in finding.message
-    repair(seen)
+    repair(result)
     assert not part.exists()
     assert (run / "quarantine/actions-a1-r0-000002.parquet").exists()
-    assert found(run) == {"quarantine": "warning"}
+    assert findings(run) == {"quarantine": "warning"}
     with lldscope.open_run(run) as opened:
         assert "in quarantine: " in opened.damaged["actions/a1-r0-000002.parquet"]
         assert len(opened.signals()) == 30
 
 
-def test_swapped_parts_are_seen(run):
+def test_swapped_parts_are_reported(run):
     a, b = (run / f"updates/a1-r0-00000{n}.parquet" for n in (1, 2))
     first, second = a.read_bytes(), b.read_bytes()
     a.write_bytes(second)
@@ -92,10 +92,10 @@ def test_swapped_parts_are_seen(run):
     ]  # fmt: skip
 
 
-def test_a_part_that_is_gone_is_damage_that_nobody_can_repair(run):
+def test_a_missing_part_is_damage_that_cannot_be_repaired(run):
     (run / "steps/a1-r0-000001.parquet").unlink()
-    assert found(run) == {"part": "damage"}
-    assert mended(run) == {"part": "damage"}
+    assert findings(run) == {"part": "damage"}
+    assert findings_after_repair(run) == {"part": "damage"}
 
 
 @pytest.mark.parametrize("line", [0, 1, 2])
@@ -105,8 +105,8 @@ def test_rows_whose_manifest_line_is_lost_are_listed_again(run, line):
     lines[line] = b"\xff\x00" + lines[line][2:]
     manifest.write_bytes(b"\n".join(lines) + b"\n")
     assert len(steps(run)) == 20
-    assert found(run) == {"manifest": "damage", "unlisted": "damage"}
-    assert mended(run) == {}
+    assert findings(run) == {"manifest": "damage", "unlisted": "damage"}
+    assert findings_after_repair(run) == {}
     assert steps(run) == list(range(30))
     assert (run / "quarantine/manifest-a1-r0.jsonl").exists()
 
@@ -114,8 +114,10 @@ def test_rows_whose_manifest_line_is_lost_are_listed_again(run, line):
 def test_a_lost_manifest_is_rebuilt_from_the_parts(run):
     manifest_path(run, 1, 0).unlink()
     assert steps(run) == []
-    assert found(run)["manifest"] == "damage"
-    assert mended(run) == {"not-closed": "warning"}  # the word that it was closed is lost as well
+    assert findings(run)["manifest"] == "damage"
+    assert findings_after_repair(run) == {
+        "not-closed": "warning"
+    }  # the line that says it was closed is lost as well
     assert steps(run) == list(range(30))
 
 
@@ -131,31 +133,31 @@ def test_a_merged_part_whose_line_is_lost_is_not_taken_for_a_leftover(tmp_path, 
     lines = [x for x in manifest.read_bytes().splitlines() if b"replaces" not in x]
     assert len(lines) == 4
     manifest.write_bytes(b"\n".join(lines) + b"\n")
-    assert "damage" in found(path).values()
-    assert mended(path) == {}
+    assert "damage" in findings(path).values()
+    assert findings_after_repair(path) == {}
     assert steps(path) == list(range(30))
 
 
-def test_what_a_killed_process_leaves_is_looked_at_before_it_is_removed(run):
-    """A seal that was written and not listed: with its `steps` it is whole, without it is not."""
+def test_what_a_killed_process_leaves_is_examined_before_it_is_removed(run):
+    """A seal that was written and not listed: complete with its `steps`, else incomplete."""
     manifest = manifest_path(run, 1, 0)
     lines = manifest.read_text().splitlines()
-    manifest.write_text("\n".join(lines[:2]) + "\n")  # … and then it was killed
+    manifest.write_text("\n".join(lines[:2]) + "\n")  # as after a kill before the third commit
     (run / "heartbeat/r0.json").unlink()
     old = time.time() - 3600
     os.utime(manifest, (old, old))
     (run / "actions/a1-r0-000004.parquet.9.inprogress").write_bytes(b"half")
     (run / "steps/notes.txt").write_text("mine")
-    assert found(run) == {
+    assert findings(run) == {
         "unlisted": "warning", "leftover": "note", "foreign": "note", "not-closed": "warning",
     }  # fmt: skip
-    assert mended(run) == {"foreign": "note", "not-closed": "warning"}
+    assert findings_after_repair(run) == {"foreign": "note", "not-closed": "warning"}
     assert steps(run) == list(range(30))
     manifest.write_text("\n".join(lines[:2]) + "\n")
     os.utime(manifest, (old, old))
     (run / "steps/a1-r0-000003.parquet").unlink()
-    assert found(run)["leftover"] == "warning"
-    mended(run)
+    assert findings(run)["leftover"] == "warning"
+    findings_after_repair(run)
     assert steps(run) == list(range(20))
     assert (run / "quarantine/actions-a1-r0-000003.parquet").exists()
 
@@ -163,30 +165,30 @@ def test_what_a_killed_process_leaves_is_looked_at_before_it_is_removed(run):
 def test_a_torn_last_line_is_no_damage(run):
     manifest = manifest_path(run, 1, 0)
     manifest.write_bytes(manifest.read_bytes() + b'{"time": 1, "pa')
-    assert found(run) == {}
+    assert findings(run) == {}
 
 
-def test_run_json_can_be_written_anew(run):
+def test_run_json_can_be_rebuilt(run):
     (run / "run.json").write_text("{")
-    assert found(run)["run-json"] == "damage"
-    mended(run)
+    assert findings(run)["run-json"] == "damage"
+    findings_after_repair(run)
     assert steps(run) == list(range(30))
     assert "lost" in layout.read_run(run)["reason"]
     assert (run / "quarantine/run.json").read_text() == "{"
 
 
-def test_nothing_of_a_living_recorder_is_touched(tmp_path):
+def test_nothing_of_a_running_recorder_is_touched(tmp_path):
     path = tmp_path / "run"
     with lldscope.Recorder(path) as r:
         r.step(step=0)
         r.flush()
         (path / "steps/a1-r0-000002.parquet.9.inprogress").write_bytes(b"half")
         before = {p: p.stat().st_mtime_ns for p in path.glob("[!h]*/*")}
-        assert mended(path) == {"recording": "note"}
+        assert findings_after_repair(path) == {"recording": "note"}
         assert {p: p.stat().st_mtime_ns for p in path.glob("[!h]*/*")} == before
 
 
-def test_a_step_that_was_recorded_twice_is_named(tmp_path):
+def test_a_step_that_was_recorded_twice_is_reported(tmp_path):
     path = tmp_path / "run"
     with lldscope.Recorder(path) as r:
         r.step(step=3)
@@ -195,17 +197,17 @@ def test_a_step_that_was_recorded_twice_is_named(tmp_path):
     assert "step 3 was recorded 2 times" in finding.message
 
 
-def test_losses_and_clocks_are_told(run):
+def test_losses_and_clocks_are_reported(run):
     beat = json.loads((run / "heartbeat/r0.json").read_text())
     beat |= {"dropped": {"tokens: rows lost": 7}, "time": time.time() + 7200}
     (run / "heartbeat/r0.json").write_text(json.dumps(beat))
-    told = {f.what: f.message for f in examine(run).findings}
-    assert told.keys() == {"dropped", "clock"}
-    assert told["dropped"] == "7 × tokens: rows lost."
-    assert "ahead" in told["clock"]
+    messages = {f.what: f.message for f in examine(run).findings}
+    assert messages.keys() == {"dropped", "clock"}
+    assert messages["dropped"] == "7 × tokens: rows lost."
+    assert "ahead" in messages["clock"]
 
 
-def test_a_clock_that_was_set_back_costs_nothing_and_is_told(tmp_path, monkeypatch):
+def test_a_clock_that_was_set_back_costs_nothing_and_is_reported(tmp_path, monkeypatch):
     monkeypatch.setattr(writer, "SEAL_SECONDS", 0.02)
     path = tmp_path / "run"
     real = time.time
@@ -220,9 +222,9 @@ def test_a_clock_that_was_set_back_costs_nothing_and_is_told(tmp_path, monkeypat
     assert steps(path) == list(range(6))
     (finding,) = examine(path).findings
     assert (finding.what, finding.severity) == ("clock", "note")
-    told = re.search(r"set back by (\d+) s", finding.message)
-    assert told, finding.message
-    assert 4900 <= int(told[1]) <= 5000
+    match = re.search(r"set back by (\d+) s", finding.message)
+    assert match, finding.message
+    assert 4900 <= int(match[1]) <= 5000
 
 
 def test_the_command(run, tmp_path, lldscope_command):
@@ -231,9 +233,9 @@ def test_the_command(run, tmp_path, lldscope_command):
     part.write_bytes(b"")
     done = lldscope_command("doctor", run, "--json")
     assert done.returncode == 11
-    told = json.loads(done.stdout)
-    assert (told["schema"], told["worst"]) == (1, "damage")
-    assert told["findings"][0]["repair"] == "move it into quarantine/"
+    output = json.loads(done.stdout)
+    assert (output["schema"], output["worst"]) == (1, "damage")
+    assert output["findings"][0]["repair"] == "move it into quarantine/"
     assert lldscope_command("doctor", run, "--repair").returncode == 10
     for arguments, code in (([tmp_path / "no"], 1), (["--repair"], 2)):
         done = lldscope_command("doctor", *arguments)
@@ -244,6 +246,6 @@ def test_the_command(run, tmp_path, lldscope_command):
 
 def test_the_installation(lldscope_command):
     done = lldscope_command("doctor", "--json")
-    told = json.loads(done.stdout)
-    assert {"lldscope", "python", "duckdb", "pyarrow"} <= told["installation"].keys()
+    output = json.loads(done.stdout)
+    assert {"lldscope", "python", "duckdb", "pyarrow"} <= output["installation"].keys()
     assert done.returncode in (0, 10)

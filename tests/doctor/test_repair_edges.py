@@ -1,4 +1,4 @@
-"""Repair and compaction where they meet: beside each other, after damage, in copies of a run."""
+"""Repair and compaction together: at the same time, after damage, in copies of a run."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ from lldscope.storage.merge import merge
 MERGED = "responses/a1-r0-000001-000008.parquet"
 
 
-def gone_quiet(path: Path) -> None:
-    """Whoever wrote the manifest has not been heard of for long."""
+def silence(path: Path) -> None:
+    """Make the manifest so old that its recorder counts as ended."""
     old = time.time() - 2 * compaction.SILENT_SECONDS
     os.utime(manifest_path(path, 1, 0), (old, old))
 
 
 def killed(path: Path, seals: int) -> Path:
-    """A run of some seals whose recorder is gone."""
+    """A run of some seals whose recorder has ended without closing."""
     lldscope.Recorder(path).close()
     manifest_path(path, 1, 0).write_bytes(b"")
     (path / "heartbeat/r0.json").unlink()
     sealed(path, range(1, seals + 1))
-    gone_quiet(path)
+    silence(path)
     return path
 
 
@@ -51,57 +51,59 @@ def run(tmp_path):
 
 
 def damage_lines(path: Path, numbers: range, new: bytes) -> bytes:
-    """Something else in the middle of lines; the manifest as it is now."""
+    """Overwrite the middle of some lines; returns the content of the manifest."""
     file = manifest_path(path, 1, 0)
     lines = file.read_bytes().splitlines()
     for n in numbers:
         lines[n] = lines[n][:30] + new + lines[n][30 + len(new) :]
     file.write_bytes(b"\n".join(lines) + b"\n")
-    gone_quiet(path)
+    silence(path)
     return file.read_bytes()
 
 
 # -- the doctor beside a compaction ---------------------------------------------------------------
 
 
-def test_a_merged_part_that_was_listed_after_the_look_is_not_removed(run, monkeypatch):
-    before, listing = sorted(values(run)), []
+def test_a_merged_part_that_was_listed_after_the_examination_is_not_removed(run, monkeypatch):
+    before, commits = sorted(values(run)), []
     with monkeypatch.context() as patch:
-        patch.setattr(manifest, "commit", lambda *a, **k: listing.append((a, k)))
+        patch.setattr(manifest, "commit", lambda *a, **k: commits.append((a, k)))
         merge(run, layout.read_manifest(run).parts)
-    seen = examine(run)
-    assert [(f.where, f.repair) for f in seen.findings if f.what == "leftover"] == [
+    result = examine(run)
+    assert [(f.where, f.repair) for f in result.findings if f.what == "leftover"] == [
         (MERGED, "remove it")
     ]
-    ((arguments, options),) = listing
+    ((arguments, options),) = commits
     manifest.commit(*arguments, **options)  # the compaction goes on
-    gone_quiet(run)
-    repair(seen)
+    silence(run)
+    repair(result)
     compact(run)
     assert sorted(values(run)) == before
 
 
-def test_strays_are_judged_by_the_manifest_as_it_is_after_the_parts_were_read(run, monkeypatch):
-    before, look = sorted(values(run)), doctor.check_parts
+def test_unlisted_files_are_classified_by_the_manifest_as_it_is_after_the_parts_were_read(
+    run, monkeypatch
+):
+    before, check_parts = sorted(values(run)), doctor.check_parts
 
-    def slowly(at, result):
-        yield from look(at, result)
-        merge(run, at.manifest.parts)
+    def slowly(context, result):
+        yield from check_parts(context, result)
+        merge(run, context.manifest.parts)
 
     monkeypatch.setattr(doctor, "check_parts", slowly)
-    seen = examine(run)
+    result = examine(run)
     monkeypatch.undo()
-    assert MERGED not in [f.where for f in seen.findings]
-    repair(seen)
+    assert MERGED not in [f.where for f in result.findings]
+    repair(result)
     assert sorted(values(run)) == before
 
 
 def test_what_was_merged_stays_while_the_merged_part_is_missing(run):
     merge(run, layout.read_manifest(run).parts)
     (run / MERGED).unlink()
-    gone_quiet(run)
+    silence(run)
     repair(examine(run))
-    gone_quiet(run)
+    silence(run)
     compact(run)
     assert len(list((run / "responses").glob("*.parquet"))) == 8
 
@@ -118,28 +120,28 @@ def test_parts_whose_manifest_line_is_damaged_are_not_lost_by_a_compaction(run):
     assert done.files_removed == 0
     repair(examine(run))
     assert sorted(values(run)) == before
-    gone_quiet(run)
+    silence(run)
     assert compact(run).files_after == 1
     assert sorted(values(run)) == before
 
 
-def test_rows_that_a_merge_has_passed_over_go_into_quarantine(run):
+def test_rows_that_a_merge_did_not_include_go_into_quarantine(run):
     damage_lines(run, range(3, 4), b"#")
     merge(run, layout.read_manifest(run).parts)
-    gone_quiet(run)
+    silence(run)
     repair(examine(run))
-    gone_quiet(run)
+    silence(run)
     compact(run)
     assert (run / "quarantine/responses-a1-r0-000004.parquet").exists()
 
 
 @pytest.mark.parametrize("new", [b"\xff\xfe", b"##"], ids=["not UTF-8", "not JSON"])
-def test_however_many_lines_are_bad_all_are_mended_at_once(tmp_path, new):
+def test_any_number_of_bad_lines_is_repaired_at_once(tmp_path, new):
     path = killed(tmp_path / "run", 30)
     before = sorted(values(path))
     original = damage_lines(path, range(2, 27), new)
-    seen = repair(examine(path))
-    assert "damage" not in {f.severity for f in seen.findings if not f.repaired}
+    result = repair(examine(path))
+    assert "damage" not in {f.severity for f in result.findings if not f.repaired}
     assert sorted(values(path)) == before
     assert (path / "quarantine/manifest-a1-r0.jsonl").read_bytes() == original
     second = damage_lines(path, range(1), new)
@@ -181,7 +183,7 @@ def test_retention_counts_from_the_last_step_of_the_newest_attempt(tmp_path):
 
 
 @pytest.mark.parametrize("merging", [False, True])
-def test_kept_signals_of_a_run_are_not_shown_for_its_copy(tmp_path, monkeypatch, merging):
+def test_cached_signals_of_a_run_are_not_shown_for_its_copy(tmp_path, monkeypatch, merging):
     monkeypatch.setattr(contents, "KEEP_ROWS", 1)
     monkeypatch.setattr(writer, "SEAL_SECONDS", 3600.0)  # `flush` alone seals
     a, b = tmp_path / "a", tmp_path / "b"
@@ -194,28 +196,30 @@ def test_kept_signals_of_a_run_are_not_shown_for_its_copy(tmp_path, monkeypatch,
             for step in (3, 4):
                 record_steps(recorder, range(step, step + 1), seed=seed)
                 recorder.flush()
-    kept = SignalCache(tmp_path / "kept")
-    ours = open_run(a, kept=kept).signals()
+    cache = SignalCache(tmp_path / "cache")
+    ours = open_run(a, kept=cache).signals()
     if merging:
         compact(b)
     theirs = open_run(b).signals()
     assert not theirs["reward"].equals(ours["reward"])
-    pd.testing.assert_frame_equal(open_run(b, kept=kept).signals(), theirs)
-    pd.testing.assert_frame_equal(open_run(a, kept=kept).signals(), ours)
+    pd.testing.assert_frame_equal(open_run(b, kept=cache).signals(), theirs)
+    pd.testing.assert_frame_equal(open_run(a, kept=cache).signals(), ours)
 
 
-def test_nothing_is_kept_of_runs_without_an_id(tmp_path, make_run, monkeypatch):
+def test_nothing_is_cached_of_runs_without_an_id(tmp_path, make_run, monkeypatch):
     monkeypatch.setattr(contents, "KEEP_ROWS", 1)
     path = make_run(steps=range(2))
     (path / "run.json").unlink()
-    open_run(path, kept=SignalCache(tmp_path / "kept")).close()
-    assert not (tmp_path / "kept").exists()
+    open_run(path, kept=SignalCache(tmp_path / "cache")).close()
+    assert not (tmp_path / "cache").exists()
 
 
-# -- runs afar ------------------------------------------------------------------------------------
+# -- remote runs ----------------------------------------------------------------------------------
 
 
-def test_a_small_file_that_could_not_be_fetched_is_fetched_at_the_next_look(make_run, monkeypatch):
+def test_a_small_file_that_could_not_be_fetched_is_fetched_at_the_next_refresh(
+    make_run, monkeypatch
+):
     path = make_run(steps=range(2))
     fs = fsspec.filesystem("memory")
     fs.put(str(path), "/edges/r", recursive=True)
@@ -226,7 +230,7 @@ def test_a_small_file_that_could_not_be_fetched_is_fetched_at_the_next_look(make
             assert run.info["status"] == "running"
             fs.pipe("/edges/r/run.json", finished)
             with monkeypatch.context() as patch:
-                # What `on_error="omit"` makes of a request that failed.
+                # What `on_error="omit"` returns for a request that failed.
                 patch.setattr(type(fs), "cat", lambda *a, **how: {})
                 run.refresh()
             assert run.info["status"] == "running"
@@ -238,7 +242,7 @@ def test_a_small_file_that_could_not_be_fetched_is_fetched_at_the_next_look(make
 
 def test_a_lost_manifest_is_rebuilt_without_counting_what_was_merged_twice(run):
     before = sorted(values(run))
-    merge(run, layout.read_manifest(run).parts)  # its inputs are not swept yet
+    merge(run, layout.read_manifest(run).parts)  # the merged files are not removed yet
     manifest_path(run, 1, 0).unlink()
     repair(examine(run))
     assert sorted(values(run)) == before

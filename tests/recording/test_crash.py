@@ -1,4 +1,4 @@
-"""What real processes do to a run: kills, a full or locked disk, two that want the same run."""
+"""Real processes: kills, a full or read-only disk, two recorders of the same run."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_readers_see_every_sealed_row_once_beside_eight_writers():
     assert "8 writers" in done.stdout
 
 
-# -- a disk that refuses --------------------------------------------------------------------------
+# -- a disk that refuses writes -------------------------------------------------------------------
 
 RECORDS = """
     import os, subprocess, sys
@@ -53,7 +53,7 @@ RECORDS = """
     writer.SEAL_SECONDS = 0.05
     path = sys.argv[1]
     if "{user}" and os.getuid() == 0:
-        lldscope.Recorder(path + "-other").close()  # loads what another user may not read
+        lldscope.Recorder(path + "-other").close()  # imports what another user may not read
         os.setuid(int("{user}"))
     recorder = lldscope.Recorder(path)
 
@@ -70,8 +70,8 @@ RECORDS = """
 
 
 def training(body: str, path: Path, user: str = "") -> tuple[dict[str, int], list[str]]:
-    """Run a made-up training, as another user if root does; returns what its recorder dropped, and
-    what it logged."""
+    """Run a small training loop, as another user if we are root; returns what its recorder dropped
+    and logged."""
     code = textwrap.dedent(RECORDS).format(body=textwrap.dedent(body), user=user)
     done = subprocess.run(
         [sys.executable, "-c", code, str(path)], capture_output=True, text=True, timeout=120
@@ -80,7 +80,7 @@ def training(body: str, path: Path, user: str = "") -> tuple[dict[str, int], lis
     return eval(done.stdout), [x for x in done.stderr.splitlines() if "lldscope" in x]
 
 
-def seen(path: Path) -> list[int]:
+def recorded_steps(path: Path) -> list[int]:
     with lldscope.open_run(path) as run:
         assert run.damaged == {}
         return run.sql("SELECT step FROM steps ORDER BY step")["step"].tolist()
@@ -101,7 +101,7 @@ def small_disk(tmp_path):
 
 
 def test_a_full_disk_costs_nothing_once_there_is_room(small_disk):
-    dropped, said = training(
+    dropped, logged = training(
         """
         steps(0, 3)
         filler = os.path.join(os.path.dirname(path), "filler")
@@ -116,14 +116,14 @@ def test_a_full_disk_costs_nothing_once_there_is_room(small_disk):
         small_disk / "run",
     )
     assert dropped == {}
-    assert seen(small_disk / "run") == list(range(14))
-    assert [s for s in said if "accepts no rows" in s and "Make room" in s] == said[:1]
-    assert "accepts rows again" in said[1]
+    assert recorded_steps(small_disk / "run") == list(range(14))
+    assert [s for s in logged if "accepts no rows" in s and "Make room" in s] == logged[:1]
+    assert "accepts rows again" in logged[1]
     assert not list((small_disk / "run").rglob("*.inprogress"))
 
 
 def test_a_disk_that_stays_full_loses_rows_that_are_counted(small_disk):
-    dropped, said = training(
+    dropped, logged = training(
         """
         import random
         noise = random.Random(0)
@@ -132,19 +132,19 @@ def test_a_disk_that_stays_full_loses_rows_that_are_counted(small_disk):
         """,
         small_disk / "run",
     )
-    kept = seen(small_disk / "run")
+    written = recorded_steps(small_disk / "run")
     lost = dropped.get("steps: rows lost because the disk refuses them", 0)
-    assert kept == list(range(len(kept)))
-    assert 0 < len(kept) < 40
-    assert len(kept) + lost == 40
+    assert written == list(range(len(written)))
+    assert 0 < len(written) < 40
+    assert len(written) + lost == 40
     assert dropped["responses: rows lost because the disk refuses them"] == 8 * lost
-    assert len([s for s in said if "accepts no rows" in s]) == 1
+    assert len([s for s in logged if "accepts no rows" in s]) == 1
     with lldscope.open_run(small_disk / "run") as run:  # nothing half-written is left
-        assert run.sql("SELECT count(*) n FROM responses")["n"][0] == 8 * len(kept)
+        assert run.sql("SELECT count(*) n FROM responses")["n"][0] == 8 * len(written)
 
 
 def test_a_disk_that_becomes_read_only_for_a_while(small_disk):
-    dropped, said = training(
+    dropped, logged = training(
         """
         steps(0, 3)
         disk = os.path.dirname(path)
@@ -156,16 +156,16 @@ def test_a_disk_that_becomes_read_only_for_a_while(small_disk):
         small_disk / "run",
     )
     assert dropped == {}
-    assert seen(small_disk / "run") == list(range(8))
-    assert "Mount its file system for writing again" in said[0]
-    assert len(said) == 2
+    assert recorded_steps(small_disk / "run") == list(range(8))
+    assert "Mount its file system for writing again" in logged[0]
+    assert len(logged) == 2
 
 
 def test_permissions_that_are_taken_away_for_a_while():
-    """By a process that is not root, who may do everything."""
+    """By a process that is not root: permissions do not apply to root."""
     with tempfile.TemporaryDirectory() as folder:
         os.chmod(folder, 0o777)
-        dropped, said = training(
+        dropped, logged = training(
             """
             steps(0, 3)
             folders = [f.path for f in os.scandir(path) if f.is_dir()]
@@ -178,16 +178,16 @@ def test_permissions_that_are_taken_away_for_a_while():
             user="65534",
         )
         assert dropped == {}
-        assert seen(Path(folder) / "run") == list(range(8))
-        assert "Make it writable for this process again" in said[0]
-        assert len(said) == 2
+        assert recorded_steps(Path(folder) / "run") == list(range(8))
+        assert "Make it writable for this process again" in logged[0]
+        assert len(logged) == 2
 
 
-# -- two that want one run ------------------------------------------------------------------------
+# -- two recorders of one run ---------------------------------------------------------------------
 
 
-def test_of_two_that_start_a_run_at_once_one_is_refused(tmp_path):
-    """Both find an empty directory; only one can make the first manifest."""
+def test_of_two_processes_that_start_a_run_at_once_one_is_refused(tmp_path):
+    """Both find an empty directory; only one can create the first manifest."""
     code = (
         "import sys, lldscope\nfrom lldscope.core.errors import RunExists\n"
         "sys.stdin.readline()\n"
@@ -204,14 +204,14 @@ def test_of_two_that_start_a_run_at_once_one_is_refused(tmp_path):
         assert process.stdin
         process.stdin.write("\n")
         process.stdin.flush()
-    said = sorted(process.communicate()[0] for process in both)
-    assert said[0] == "recorded\n"
-    assert said[1].startswith("refused")
-    assert "another directory" in said[1]
-    assert seen(tmp_path / "run") == [0]
+    output = sorted(process.communicate()[0] for process in both)
+    assert output[0] == "recorded\n"
+    assert output[1].startswith("refused")
+    assert "another directory" in output[1]
+    assert recorded_steps(tmp_path / "run") == [0]
 
 
-def test_who_resumes_a_run_that_is_still_recorded_becomes_an_attempt(tmp_path, caplog):
+def test_a_process_that_resumes_a_run_that_is_still_recorded_becomes_an_attempt(tmp_path, caplog):
     path = tmp_path / "run"
     first = lldscope.Recorder(path)
     first.step(step=0, n_responses=1)
@@ -226,7 +226,9 @@ def test_who_resumes_a_run_that_is_still_recorded_becomes_an_attempt(tmp_path, c
     second.flush()
     first.step(step=2, n_responses=1)
     first.close("failed", "its node was lost")
-    assert layout.read_run(path)["status"] == "running"  # the last attempt says how the run ends
+    assert (
+        layout.read_run(path)["status"] == "running"
+    )  # the last attempt determines how the run ends
     assert heartbeats.read_heartbeats(path)[0]["attempt"] == 2
     second.step(step=2, n_responses=2)
     second.close()
@@ -236,7 +238,7 @@ def test_who_resumes_a_run_that_is_still_recorded_becomes_an_attempt(tmp_path, c
         assert run.sql("SELECT count(*) n FROM all_steps")["n"][0] == 5
 
 
-def test_a_rank_that_is_there_twice_is_refused(tmp_path):
+def test_a_second_recorder_of_a_rank_is_refused(tmp_path):
     path = tmp_path / "run"
     with (
         lldscope.Recorder(path),
@@ -246,7 +248,7 @@ def test_a_rank_that_is_there_twice_is_refused(tmp_path):
         lldscope.Recorder(path, rank=1, attempt=1)
 
 
-def test_losses_of_an_earlier_attempt_are_not_forgotten(tmp_path):
+def test_losses_of_an_earlier_attempt_are_still_reported(tmp_path):
     path = tmp_path / "run"
     for _ in range(2):
         with lldscope.Recorder(path, resume=True) as r:
@@ -260,7 +262,7 @@ def test_a_forked_child_does_not_end_the_run(tmp_path):
         "import os, sys, lldscope\n"
         "r = lldscope.Recorder(sys.argv[1])\n"
         "r.step(step=0)\n"
-        "if os.fork() == 0:\n    sys.exit()\n"  # runs what is registered for the end
+        "if os.fork() == 0:\n    sys.exit()\n"  # runs the functions registered with atexit
         "os.wait()\n"
         "from lldscope.storage import layout\n"
         "print(layout.read_run(r.path)['status'])\n"
@@ -270,14 +272,14 @@ def test_a_forked_child_does_not_end_the_run(tmp_path):
     done = subprocess.run([sys.executable, "-c", code, tmp_path / "run"],
                           capture_output=True, text=True, check=True)  # fmt: skip
     assert done.stdout == "running\n"
-    assert seen(tmp_path / "run") == [0, 1]
+    assert recorded_steps(tmp_path / "run") == [0, 1]
 
 
 # -- resuming -------------------------------------------------------------------------------------
 
 
-def test_a_rank_that_comes_back_late(tmp_path):
-    """Rank 1 joins the second attempt when rank 0 is steps ahead; each step is whole in the end."""
+def test_a_rank_that_resumes_late(tmp_path):
+    """Rank 1 joins the second attempt steps after rank 0; each step is complete in the end."""
     path = tmp_path / "run"
     with (
         lldscope.Recorder(path, world_size=2) as a,
@@ -305,7 +307,7 @@ def test_a_rank_that_comes_back_late(tmp_path):
         assert old["step"].tolist() == sorted([*range(6), *range(6)])
 
 
-def test_late_rows_of_the_last_step_are_taken_up(tmp_path):
+def test_late_rows_of_the_last_step_are_read(tmp_path):
     path = tmp_path / "run"
     r = lldscope.Recorder(path)
     r.step(step=0, n_responses=1)
@@ -317,7 +319,7 @@ def test_late_rows_of_the_last_step_are_taken_up(tmp_path):
         assert followed.signals()["grad_norm"].tolist() == [7.0]
 
 
-def test_an_evaluation_of_the_checkpoint_that_is_resumed_stands(tmp_path):
+def test_an_evaluation_of_the_checkpoint_that_is_resumed_stays_visible(tmp_path):
     path = tmp_path / "run"
 
     def evaluate(r: lldscope.Recorder, step: int, value: float) -> None:

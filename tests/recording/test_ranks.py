@@ -1,4 +1,4 @@
-"""Several processes through the command line: one run, whole and countable."""
+"""Several processes through the command line record one complete run."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def torchrun(*arguments: object) -> subprocess.CompletedProcess[str]:
     )  # fmt: skip
 
 
-def whole(run: Path, steps: int, ranks_of: dict[int, int]) -> None:
-    """Every step has all its responses once; `ranks_of` says how many ranks did each step."""
+def assert_complete(run: Path, steps: int, ranks_of: dict[int, int]) -> None:
+    """Every step has all its responses once; `ranks_of` is how many ranks recorded each step."""
     opened = lldscope.open_run(run)
     assert opened.signals()["n_responses"].tolist() == [16] * steps
     counted = opened.sql(
@@ -51,7 +51,7 @@ def whole(run: Path, steps: int, ranks_of: dict[int, int]) -> None:
     ],
     ids=["torch", "zero 3"],
 )
-def test_two_ranks_train_and_one_goes_on(tmp_path, lldscope_command, settings):
+def test_two_ranks_train_and_one_resumes(tmp_path, lldscope_command, settings):
     run = tmp_path / "run"
     done = torchrun(
         "tiny", *SMALL, *settings, "eval_questions=4", "llds=action", "checkpoint_every=1",
@@ -59,7 +59,7 @@ def test_two_ranks_train_and_one_goes_on(tmp_path, lldscope_command, settings):
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip().splitlines()[-1] == str(run)
-    whole(run, 2, {0: 2, 1: 2})
+    assert_complete(run, 2, {0: 2, 1: 2})
     assert [e["rank"] for e in lldscope.open_run(run).events()] == [0, 0]
     assert (
         lldscope.open_run(run)
@@ -69,11 +69,11 @@ def test_two_ranks_train_and_one_goes_on(tmp_path, lldscope_command, settings):
     )
     alone = lldscope_command("train", "--resume", "--run", run, "optimizer=torch", "steps=3")
     assert alone.returncode == 0, alone.stderr
-    whole(run, 3, {0: 2, 1: 2, 2: 1})
+    assert_complete(run, 3, {0: 2, 1: 2, 2: 1})
 
 
 @pytest.mark.slow
-def test_what_cannot_be_shared_is_refused_before_there_is_a_run(tmp_path):
+def test_prompts_that_cannot_be_divided_are_refused_before_there_is_a_run(tmp_path):
     done = torchrun("tiny", "prompts=3", "--run", tmp_path / "run")
     assert done.returncode != 0
     assert "prompts=3 is not allowed with 2 processes" in done.stderr

@@ -1,4 +1,4 @@
-"""The recorder: what is given arrives, what cannot be recorded is named, nothing is raised."""
+"""The recorder: rows arrive as given, what cannot be recorded is counted, nothing is raised."""
 
 from __future__ import annotations
 
@@ -21,9 +21,7 @@ from conftest import record_steps, wait_until
 import lldscope
 from lldscope.core.errors import LldscopeError, NewerSchema, RunExists
 from lldscope.core.schema import TABLES
-from lldscope.recording import buffers as rows_module
-from lldscope.recording import sealer as sealing
-from lldscope.recording import writer
+from lldscope.recording import buffers, sealer, writer
 from lldscope.storage import compaction, heartbeats, json_files, layout
 
 
@@ -69,8 +67,8 @@ def test_the_callers_array_may_change_after_the_call(tmp_path):
 
 @pytest.mark.parametrize("dtype", ["i1", "u2", "i4", "i8", "f4", "f8", ">f8", "f2", "?", "m8[s]"])
 @pytest.mark.parametrize("kind", ["plain", "strided", "masked", "subclass"])
-def test_arrays_of_any_make_arrive_though_their_copies_share_memory(tmp_path, dtype, kind):
-    """The memory of one call is used again by later ones: nothing may shine through."""
+def test_arrays_of_any_type_arrive_though_their_copies_share_memory(tmp_path, dtype, kind):
+    """The memory of one call is reused by later ones: no value may remain from it."""
 
     class Special(np.ndarray):
         pass
@@ -90,10 +88,10 @@ def test_arrays_of_any_make_arrive_though_their_copies_share_memory(tmp_path, dt
             r.actions(step=step, response_id=np.arange(n), action_index=0, n_tokens=np.arange(n),
                       logp_min=np.arange(n, dtype="f4"), logp_old_sum=given)  # fmt: skip
             if dtype == "i8" and given.flags.writeable:
-                given[:] = 99  # also of a view that is no column of its own
+                given[:] = 99  # also if the array is a view
             r.step(step=step)
             if step % 20 == 9:
-                r.flush()  # the memory of the calls so far is free again
+                r.flush()  # the memory of the calls so far can be reused
     found: dict[int, list] = {}
     for row in rows(tmp_path / "r", "actions"):
         assert row["n_tokens"] == row["logp_min"] == row["response_id"]
@@ -107,14 +105,14 @@ def test_arrays_of_any_make_arrive_though_their_copies_share_memory(tmp_path, dt
         assert found[step] == [None if v is None else float(v) for v in column(step, n).tolist()]
 
 
-def test_very_long_lists_are_taken_apart_in_order(tmp_path):
-    n = 3 * rows_module.PIECE + 5
+def test_very_long_lists_are_converted_piece_by_piece_in_order(tmp_path):
+    n = 3 * buffers.PIECE + 5
     texts = [None if i % 7 == 0 else f"t{i}" for i in range(n)]
     with lldscope.Recorder(tmp_path / "r") as r:
         r.tokens(step=0, response_id=0, position=list(range(n)), text=texts)
         r.step(step=0)
     assert r.dropped == {}
-    assert len(texts) == n  # the caller's own list is left alone
+    assert len(texts) == n  # the caller's own list is unchanged
     found = rows(tmp_path / "r", "tokens")
     assert [x["text"] for x in found] == texts
     assert [x["position"] for x in found] == list(range(n))
@@ -130,7 +128,7 @@ def test_very_long_lists_are_taken_apart_in_order(tmp_path):
         ({"response_id": [2**40]}, "responses.response_id: values that are not int32"),
     ],
 )
-def test_what_does_not_fit_is_dropped_and_named(tmp_path, columns, reason):
+def test_what_does_not_fit_is_dropped_and_counted(tmp_path, columns, reason):
     with lldscope.Recorder(tmp_path / "r") as r:
         r.responses(step=0, **columns)
         r.responses(step=0, response_id=[7], reward=[0.5])
@@ -147,7 +145,7 @@ def test_a_step_appears_in_all_tables_at_once(tmp_path, monkeypatch):
     with lldscope.Recorder(path) as r:
         for step in range(20):
             r.actions(step=step, response_id=[0], action_index=[0])
-            time.sleep(0.03)  # the writer gets every chance to seal half a step
+            time.sleep(0.03)  # long enough for the writer to seal half a step
             parts = layout.read_manifest(path).parts
             seen = {t: {p.last_step for p in parts if p.table == t} for t in ("actions", "steps")}
             assert max(seen["actions"], default=-1) == max(seen["steps"], default=-1)
@@ -172,7 +170,7 @@ def test_small_parts_are_merged_and_rows_counted_once(tmp_path, monkeypatch):
     assert len(list((path / "steps").iterdir())) == 1
 
 
-def test_a_disk_that_refuses_costs_no_row_and_is_named_once(tmp_path, monkeypatch, caplog):
+def test_a_disk_that_refuses_costs_no_row_and_is_logged_once(tmp_path, monkeypatch, caplog):
     monkeypatch.setattr(writer, "SEAL_SECONDS", 0.02)
     path = tmp_path / "r"
     r = lldscope.Recorder(path)
@@ -186,16 +184,16 @@ def test_a_disk_that_refuses_costs_no_row_and_is_named_once(tmp_path, monkeypatc
     r.close()
     assert [x["step"] for x in rows(path, "steps")] == list(range(6))
     assert r.dropped == {}
-    told = [m for m in caplog.messages if "accepts no rows" in m]
-    assert len(told) == 1
-    assert "Training goes on" in told[0]
-    assert str(path) in told[0]
+    logged = [m for m in caplog.messages if "accepts no rows" in m]
+    assert len(logged) == 1
+    assert "Training goes on" in logged[0]
+    assert str(path) in logged[0]
     assert any("accepts rows again" in m for m in caplog.messages)
 
 
-def test_while_the_disk_refuses_the_largest_tables_go_first(tmp_path, monkeypatch):
+def test_while_the_disk_refuses_rows_of_the_largest_table_are_dropped_first(tmp_path, monkeypatch):
     monkeypatch.setattr(writer, "SEAL_SECONDS", 0.02)
-    monkeypatch.setattr(sealing, "MAX_WAITING_BYTES", 20_000)
+    monkeypatch.setattr(sealer, "MAX_WAITING_BYTES", 20_000)
     path = tmp_path / "r"
     r = lldscope.Recorder(path)
     (path / "steps").write_text("a file where the folder should be")
@@ -236,7 +234,7 @@ def test_a_full_queue_drops_and_counts_rather_than_waits(tmp_path, monkeypatch):
     ("error", "status"),
     [(KeyboardInterrupt(), "stopped"), (ValueError("bad batch"), "failed"), (None, "finished")],
 )
-def test_run_json_says_how_the_run_ended(tmp_path, error, status):
+def test_run_json_states_how_the_run_ended(tmp_path, error, status):
     with pytest.raises(type(error)) if error else _nothing(), lldscope.Recorder(tmp_path / "r"):
         if error:
             raise error
@@ -263,7 +261,7 @@ def test_an_existing_run_is_refused_unless_resumed(make_run):
     assert len(layout.read_run(path)["attempts"]) == 2
 
 
-def test_a_run_goes_on_with_more_ranks_than_before(tmp_path):
+def test_a_run_resumes_with_more_ranks_than_before(tmp_path):
     path = tmp_path / "r"
     with lldscope.Recorder(path) as r:
         r.step(step=0, n_responses=4)
@@ -277,7 +275,7 @@ def test_a_run_goes_on_with_more_ranks_than_before(tmp_path):
     assert rows[["step", "n_responses"]].to_numpy().tolist() == [[0, 4], [1, 5]]
 
 
-def test_a_bad_start_raises_and_says_why(tmp_path):
+def test_a_bad_start_raises_with_the_reason(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(LldscopeError, match="cannot be written"):
         lldscope.Recorder(tmp_path / "file" / "run")
@@ -289,7 +287,7 @@ def test_a_bad_start_raises_and_says_why(tmp_path):
 
 
 def test_what_was_flushed_survives_a_kill(tmp_path):
-    """The process ends the hard way right after the flush, long before a seal was due."""
+    """The process ends with `os._exit` right after the flush, long before a seal was due."""
     program = (
         "import lldscope, os, sys\n"
         "r = lldscope.Recorder(sys.argv[1])\n"
@@ -321,7 +319,7 @@ def test_calls_after_close_are_counted_not_raised(tmp_path):
     assert layout.read_run(tmp_path / "r")["status"] == "finished"
 
 
-def test_the_null_twin_has_every_public_method():
+def test_the_null_recorder_has_every_public_method():
     public = {n for n, _ in inspect.getmembers(lldscope.Recorder) if not n.startswith("_")}
     assert public <= {n for n, _ in inspect.getmembers(lldscope.NullRecorder)}
     with lldscope.NullRecorder() as null:
@@ -341,7 +339,7 @@ def test_events_and_alerts_are_lines(tmp_path):
     assert alert["rule"] == "lld-decay"
 
 
-def test_a_writer_that_is_always_behind_seals_all_the_same(tmp_path, monkeypatch):
+def test_a_writer_that_is_always_behind_still_seals(tmp_path, monkeypatch):
     monkeypatch.setattr(writer, "SEAL_SECONDS", 0.05)
     convert = writer.to_arrow
 
@@ -374,7 +372,7 @@ KILLED = """
 
 
 def test_kill_9_loses_only_what_was_not_sealed(tmp_path):
-    """A writer killed at some moment: whole steps, each once, no damage, and the death is seen."""
+    """A writer killed at some moment: complete steps, each once, no damage, and it is reported."""
     path = tmp_path / "r"
     code = textwrap.dedent(KILLED).format(tests=str(Path(__file__).parents[1]), path=str(path))
     process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
@@ -388,8 +386,8 @@ def test_kill_9_loses_only_what_was_not_sealed(tmp_path):
     steps = run.sql("SELECT step FROM steps ORDER BY step")["step"].tolist()
     assert len(steps) >= sealed
     assert steps == list(range(len(steps)))
-    whole = run.sql("SELECT count(*) n FROM responses")["n"][0]
-    assert whole == 16 * len(steps)
+    responses = run.sql("SELECT count(*) n FROM responses")["n"][0]
+    assert responses == 16 * len(steps)
     assert run.damaged == {}
     from lldscope.monitor.health import check
 

@@ -1,4 +1,4 @@
-"""The recorder at its edges: odd details, rows outside of steps, ways to end, a hurt run.json."""
+"""Edge cases of the recorder: unusual details, rows outside steps, exits, a damaged run.json."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def events_of(path: Path) -> list[dict[str, Any]]:
     return json_files.read_lines(path / layout.EVENTS_FILE)[0]
 
 
-class Unwilling:
-    """Like some tensors: it can be turned into nothing."""
+class Unconvertible:
+    """Like some tensors: every conversion raises."""
 
     def _refuse(self, *arguments: object) -> Any:
         raise RuntimeError("not now")
@@ -52,19 +52,19 @@ def nested(depth: int) -> dict[str, Any]:
     return value
 
 
-ODD = {
-    "unwilling": Unwilling,
+DETAILS = {
+    "unconvertible": Unconvertible,
     "circle": circle,
     "deep": lambda: nested(100_000),
     "long": lambda: 10**5000,
 }
 
 
-@pytest.mark.parametrize("odd", ODD)
-def test_a_detail_that_cannot_become_json_costs_its_line_and_nothing_else(tmp_path, odd):
+@pytest.mark.parametrize("detail", DETAILS)
+def test_a_detail_that_cannot_become_json_costs_only_its_line(tmp_path, detail):
     with lldscope.Recorder(tmp_path / "r") as r:
         r.step(step=0)
-        r.event("lr_change", step=0, values=ODD[odd]())
+        r.event("lr_change", step=0, values=DETAILS[detail]())
         r.flush()
         for step in range(1, 6):
             r.step(step=step)
@@ -77,7 +77,7 @@ def test_a_detail_that_cannot_become_json_costs_its_line_and_nothing_else(tmp_pa
     assert heartbeats.read_heartbeats(tmp_path / "r")[0]["dropped"] == dict(r.dropped)
 
 
-def test_an_array_as_a_detail_does_not_hold_up_rows(tmp_path):
+def test_an_array_as_a_detail_does_not_delay_rows(tmp_path):
     with lldscope.Recorder(tmp_path / "r") as r:
         r.event("lr_change", step=0, values=np.array([1.0, 2.0]))
         r.step(step=0)
@@ -85,8 +85,8 @@ def test_an_array_as_a_detail_does_not_hold_up_rows(tmp_path):
         assert steps_of(tmp_path / "r") == [0]
 
 
-def test_a_line_that_fails_only_where_it_is_sealed_holds_up_nothing(tmp_path, monkeypatch):
-    """Shallow enough where it is taken, it may be nested too deeply in the middle of a merge."""
+def test_a_line_that_fails_when_it_is_written_delays_nothing(tmp_path, monkeypatch):
+    """Shallow enough when it is enqueued, it may be nested too deeply during a merge."""
     append = json_files.append_line
 
     def too_deep(path: Path, value: Any) -> None:
@@ -104,7 +104,7 @@ def test_a_line_that_fails_only_where_it_is_sealed_holds_up_nothing(tmp_path, mo
     assert r.dropped == {"events.jsonl: a line that cannot become JSON (RecursionError)": 1}
 
 
-def test_details_are_those_of_the_moment_of_the_call(tmp_path):
+def test_details_are_copied_during_the_call(tmp_path):
     values, array, inner = [1, 2], np.array([1]), {"lr": [0.5]}
     with lldscope.Recorder(tmp_path / "r") as r:
         r.event("lr_change", step=0, values=values, array=array, inner=inner)
@@ -116,7 +116,7 @@ def test_details_are_those_of_the_moment_of_the_call(tmp_path):
     assert event["array"] in (1, [1])
 
 
-def test_what_no_part_can_be_made_of_is_bounded_like_what_the_disk_refuses(tmp_path, monkeypatch):
+def test_rows_that_cannot_be_written_are_bounded_like_those_the_disk_refuses(tmp_path, monkeypatch):
     def fail(*arguments: object) -> None:
         raise MemoryError
 
@@ -128,11 +128,11 @@ def test_what_no_part_can_be_made_of_is_bounded_like_what_the_disk_refuses(tmp_p
     assert r.dropped == {"steps: rows lost because the disk refuses them": 1}
 
 
-@pytest.mark.parametrize("odd", ODD)
-def test_a_config_that_cannot_become_json_is_refused_before_anything_is_made(tmp_path, odd):
+@pytest.mark.parametrize("detail", DETAILS)
+def test_a_config_that_cannot_become_json_is_refused_before_anything_is_created(tmp_path, detail):
     path = tmp_path / "r"
     with pytest.raises(UsageError, match=r"config\.betas cannot be written"):
-        lldscope.Recorder(path, config={"lr": 0.5, "betas": ODD[odd]()})
+        lldscope.Recorder(path, config={"lr": 0.5, "betas": DETAILS[detail]()})
     assert not path.exists()
     with lldscope.Recorder(path, config={"lr": 0.5, "betas": [0.9, 0.99]}) as r:
         assert r.attempt == 1
@@ -184,9 +184,7 @@ def test_what_was_evaluated_before_a_flush_survives_a_kill(tmp_path):
     assert steps_of(tmp_path / "r", "responses") == []
 
 
-def test_rows_of_a_step_that_nobody_ends_leave_memory_whatever_else_is_sealed(
-    tmp_path, monkeypatch
-):
+def test_rows_of_a_step_that_never_ends_leave_memory_whatever_else_is_sealed(tmp_path, monkeypatch):
     monkeypatch.setattr(writer, "OPEN_STEP_SECONDS", 0.5)
     monkeypatch.setattr(writer, "SEAL_SECONDS", 0.02)
     path = tmp_path / "r"
@@ -196,16 +194,16 @@ def test_rows_of_a_step_that_nobody_ends_leave_memory_whatever_else_is_sealed(
         while not steps_of(path, "probes"):
             assert time.monotonic() < until
             r.event("note", step=0)  # a seal
-            r.flush()  # … and another
+            r.flush()  # another seal
 
 
-def test_a_long_rest_before_a_step_does_not_make_half_of_it_visible(tmp_path, monkeypatch):
+def test_a_long_pause_before_a_step_does_not_make_half_of_it_visible(tmp_path, monkeypatch):
     monkeypatch.setattr(writer, "SEAL_SECONDS", 0.02)
     path = tmp_path / "r"
     with lldscope.Recorder(path) as r:
         r._writer._sealer._last -= 60  # when the last seal was
         r.responses(step=0, response_id=[0])
-        time.sleep(0.3)  # the writer gets every chance
+        time.sleep(0.3)  # long enough for the writer to seal
         assert steps_of(path, "responses") == []
         r.step(step=0)
     assert steps_of(path, "responses") == [0]
@@ -222,14 +220,14 @@ def test_a_long_rest_before_a_step_does_not_make_half_of_it_visible(tmp_path, mo
         ("no data", "failed", "SystemExit: no data"),
     ],
 )
-def test_an_exit_says_how_the_run_ended(tmp_path, code, status, reason):
+def test_an_exit_determines_how_the_run_ended(tmp_path, code, status, reason):
     with pytest.raises(SystemExit), lldscope.Recorder(tmp_path / "r"):
         sys.exit(code)
     info = layout.read_run(tmp_path / "r")
     assert (info["status"], info["reason"]) == (status, reason)
 
 
-def test_a_run_whose_attempts_cannot_be_believed_goes_on(make_run):
+def test_a_run_whose_attempts_are_invalid_can_be_resumed(make_run):
     path = make_run(steps=range(3))
     file = path / layout.RUN_FILE
     file.write_text(json.dumps(json.loads(file.read_text()) | {"attempts": [{"started": "then"}]}))

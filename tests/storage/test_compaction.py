@@ -1,4 +1,4 @@
-"""Compaction: how many files there are at most, who may merge, and what a merge never loses."""
+"""Compaction: the maximum number of files, who may merge, and that a merge loses nothing."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ from lldscope.storage.merge import merge
 from lldscope.storage.part import Part, PartName
 
 
-def made_up(first: int, last: int, size: int = 4000) -> Part:
+def example_part(first: int, last: int, size: int = 4000) -> Part:
     name = PartName(1, 0, first, last)
     return Part("actions", name.file, 1, 0, last - first + 1, size, first, last)
 
 
 def merged(group: list[Part]) -> Part:
     first, last = group[0].name, group[-1].name
-    return made_up(first.first, last.last, sum(p.size for p in group))
+    return example_part(first.first, last.last, sum(p.size for p in group))
 
 
 @pytest.mark.parametrize("every", [1, 7, 50], ids=lambda n: f"a part every {n} seals")
 def test_there_are_at_most_fifteen_parts_of_a_level(every):
-    """10,000 seals of a table, planned as the recorder does it, without any file."""
+    """10,000 seals of a table, planned as the recorder plans them, without files."""
     parts: list[Part] = []
     written = most = 0
     for seal in range(1, 10_001, every):
-        parts.append(made_up(seal, seal))
+        parts.append(example_part(seal, seal))
         while group := due(parts):
             written += sum(p.rows for p in group)
             parts[-len(group) :] = [merged(list(group))]
@@ -52,14 +52,14 @@ def test_there_are_at_most_fifteen_parts_of_a_level(every):
         assert written <= 4 * 10_000  # a row is written once more per level
 
 
-def test_large_parts_are_left_alone():
-    assert not due([made_up(i, i, compaction.MAX_BYTES // 10) for i in range(1, 40)])
-    assert due([made_up(i, i, 10) for i in range(1, 17)])
+def test_large_parts_are_not_merged():
+    assert not due([example_part(i, i, compaction.MAX_BYTES // 10) for i in range(1, 40)])
+    assert due([example_part(i, i, 10) for i in range(1, 17)])
 
 
 @pytest.fixture
-def dead(tmp_path):
-    """A run of 20 seals whose recorder is gone."""
+def ended(tmp_path):
+    """A run of 20 seals whose recorder has ended without closing."""
     path = tmp_path / "run"
     lldscope.Recorder(path).close()
     manifest = manifest_path(path, 1, 0)
@@ -71,34 +71,34 @@ def dead(tmp_path):
     return path
 
 
-def test_compact_keeps_every_row_and_leaves_no_file_behind(dead):
-    before = sorted(values(dead))
-    (dead / "responses/a1-r0-000021.parquet.77.inprogress").write_bytes(b"half")
-    done = compact(dead)
+def test_compact_loses_no_row_and_leaves_no_file_behind(ended):
+    before = sorted(values(ended))
+    (ended / "responses/a1-r0-000021.parquet.77.inprogress").write_bytes(b"half")
+    done = compact(ended)
     assert (done.files_before, done.files_after) == (20, 1)
-    assert sorted(values(dead)) == before
-    assert [p.name for p in (dead / "responses").iterdir()] == ["a1-r0-000001-000020.parquet"]
+    assert sorted(values(ended)) == before
+    assert [p.name for p in (ended / "responses").iterdir()] == ["a1-r0-000001-000020.parquet"]
     assert done.files_removed == 21
-    assert compact(dead).files_after == 1  # and again: nothing to do
-    assert sorted(values(dead)) == before
+    assert compact(ended).files_after == 1  # and again: nothing to do
+    assert sorted(values(ended)) == before
 
 
-def test_two_compactors_at_once_count_nothing_twice(dead):
-    """The second one has read the manifest before the first one merged."""
-    seen = [p for p in layout.read_manifest(dead).parts if p.table == "responses"]
-    before = sorted(values(dead))
-    assert merge(dead, seen[:16]) is not None
-    merge(dead, seen)  # overlaps what is merged by now
-    assert sorted(values(dead)) == before
-    merge(dead, seen[4:8])
-    assert sorted(values(dead)) == before
-    compact(dead)
-    assert sorted(values(dead)) == before
-    assert lldscope.open_run(dead).damaged == {}
+def test_two_compactors_at_once_count_nothing_twice(ended):
+    """The second one read the manifest before the first one merged."""
+    parts = [p for p in layout.read_manifest(ended).parts if p.table == "responses"]
+    before = sorted(values(ended))
+    assert merge(ended, parts[:16]) is not None
+    merge(ended, parts)  # overlaps what is merged by now
+    assert sorted(values(ended)) == before
+    merge(ended, parts[4:8])
+    assert sorted(values(ended)) == before
+    compact(ended)
+    assert sorted(values(ended)) == before
+    assert lldscope.open_run(ended).damaged == {}
 
 
-def test_a_recorder_whose_parts_were_merged_by_another_goes_on(tmp_path, monkeypatch):
-    """Somebody took it for dead. It sees that its own merge came too late, and deletes nothing."""
+def test_a_recorder_whose_parts_were_merged_by_another_process_continues(tmp_path, monkeypatch):
+    """The other one took it for ended. The recorder's own merge is void, and it deletes nothing."""
     monkeypatch.setattr(writer, "SEAL_SECONDS", 0.0)
     monkeypatch.setattr(writer, "GRACE_SECONDS", 0.0)
     monkeypatch.setattr(compaction, "FAN_IN", 4)
@@ -118,7 +118,7 @@ def test_a_recorder_whose_parts_were_merged_by_another_goes_on(tmp_path, monkeyp
     assert lldscope.open_run(path).damaged == {}
 
 
-def test_what_a_living_recorder_writes_is_left_alone(tmp_path):
+def test_parts_of_a_running_recorder_are_not_merged(tmp_path):
     path = tmp_path / "run"
     with lldscope.Recorder(path) as r:
         r.step(step=0)
@@ -129,43 +129,43 @@ def test_what_a_living_recorder_writes_is_left_alone(tmp_path):
         assert sorted(path.rglob("*.parquet")) == before
 
 
-def test_a_damaged_part_stays_where_it_is_and_the_others_are_merged(dead):
-    part = dead / "responses/a1-r0-000007.parquet"
+def test_a_damaged_part_stays_where_it_is_and_the_others_are_merged(ended):
+    part = ended / "responses/a1-r0-000007.parquet"
     content = bytearray(part.read_bytes())
     content[40:60] = b"\xff" * 20
     part.write_bytes(content)
-    done = compact(dead)
+    done = compact(ended)
     assert list(done.skipped) == ["responses/a1-r0-000007.parquet"]
-    left = sorted(p.name for p in (dead / "responses").iterdir())
+    left = sorted(p.name for p in (ended / "responses").iterdir())
     assert left == [
         "a1-r0-000001-000006.parquet", "a1-r0-000007.parquet", "a1-r0-000008-000020.parquet",
     ]  # fmt: skip
-    assert list(lldscope.open_run(dead).damaged) == ["responses/a1-r0-000007.parquet"]
+    assert list(lldscope.open_run(ended).damaged) == ["responses/a1-r0-000007.parquet"]
 
 
-def test_the_next_attempt_tidies_up_after_the_one_that_was_killed(dead, monkeypatch):
+def test_the_next_attempt_merges_the_parts_of_one_that_was_killed(ended, monkeypatch):
     monkeypatch.setattr(writer, "SEAL_SECONDS", 0.02)
-    before = sorted(values(dead))
-    with lldscope.Recorder(dead, resume=True) as r:
+    before = sorted(values(ended))
+    with lldscope.Recorder(ended, resume=True) as r:
         r.step(step=30)
-        wait_until(lambda: len(list((dead / "responses").iterdir())) == 1)
-    assert sorted(values(dead)) == before
+        wait_until(lambda: len(list((ended / "responses").iterdir())) == 1)
+    assert sorted(values(ended)) == before
 
 
-def test_older_columns_are_merged_with_newer_ones(dead):
-    first = layout.read_manifest(dead).parts[0]
-    old = pq.read_table(first.path(dead), partitioning=None).drop_columns(["text"])
-    pq.write_table(old, first.path(dead))
-    size = first.path(dead).stat().st_size
-    manifest = manifest_path(dead, 1, 0)
+def test_older_columns_are_merged_with_newer_ones(ended):
+    first = layout.read_manifest(ended).parts[0]
+    old = pq.read_table(first.path(ended), partitioning=None).drop_columns(["text"])
+    pq.write_table(old, first.path(ended))
+    size = first.path(ended).stat().st_size
+    manifest = manifest_path(ended, 1, 0)
     head, *rest = manifest.read_text().splitlines()
     line = json.loads(head)
     line["parts"]["responses"] |= {"bytes": size}
     del line["parts"]["responses"]["crc"], line["crc"]
     manifest.write_text("\n".join([json.dumps(line), *rest]) + "\n")
-    before = sorted(values(dead))
-    compact(dead)
-    assert sorted(values(dead)) == before
+    before = sorted(values(ended))
+    compact(ended)
+    assert sorted(values(ended)) == before
 
 
 def test_retention_deletes_token_rows_and_nothing_else(tmp_path):
@@ -184,11 +184,11 @@ def test_retention_deletes_token_rows_and_nothing_else(tmp_path):
     assert lldscope.open_run(path).damaged == {}
 
 
-def test_the_command_says_what_it_did(dead, lldscope_command):
-    done = lldscope_command("compact", dead, "--json")
-    told = json.loads(done.stdout)
-    assert (told["files_before"], told["files_after"]) == (20, 1)
+def test_the_command_reports_what_it_did(ended, lldscope_command):
+    done = lldscope_command("compact", ended, "--json")
+    output = json.loads(done.stdout)
+    assert (output["files_before"], output["files_after"]) == (20, 1)
     assert done.returncode == 0
-    assert "1 parts" in lldscope_command("compact", dead).stdout
-    assert lldscope_command("compact", dead / "nowhere").returncode == 1
-    assert lldscope_command("compact", dead, "--keep-tokens", "0").returncode == 2
+    assert "1 parts" in lldscope_command("compact", ended).stdout
+    assert lldscope_command("compact", ended / "nowhere").returncode == 1
+    assert lldscope_command("compact", ended, "--keep-tokens", "0").returncode == 2

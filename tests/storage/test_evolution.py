@@ -20,16 +20,16 @@ from lldscope.storage.manifest import MANIFEST_DIR, manifest_path
 
 
 def rewrite(path: Path, change) -> None:
-    """Write each part of a run anew as `change(table, rows)` gives it, with its manifest line; as
-    another version would have."""
+    """Rewrite each part of a run as `change(table, rows)` returns it, with its manifest line, as
+    another version would have written it."""
     for manifest in (path / MANIFEST_DIR).glob("*.jsonl"):
         lines = []
         for entry in json_files.read_lines(manifest)[0]:
-            for table, told in entry["parts"].items():
-                part = path / table / told["file"]
+            for table, listed in entry["parts"].items():
+                part = path / table / listed["file"]
                 pq.write_table(change(table, pq.read_table(part)), part)
                 with open(part, "rb") as file:
-                    told |= {"crc": json_files.checksum(file), "bytes": part.stat().st_size}
+                    listed |= {"crc": json_files.checksum(file), "bytes": part.stat().st_size}
             lines.append(json_files.with_checksum(json_files.to_json(entry)))
         manifest.write_bytes(b"".join(lines))
 
@@ -37,8 +37,8 @@ def rewrite(path: Path, change) -> None:
 def test_what_an_older_version_did_not_record_is_null(make_run):
     path = make_run()
     before = lldscope.open_run(path).signals()
-    gone = {"steps": ["entropy_sum"], "actions": ["logp_post_sum", "llds_gate"]}
-    rewrite(path, lambda table, rows: rows.drop_columns(gone.get(table, [])))
+    dropped = {"steps": ["entropy_sum"], "actions": ["logp_post_sum", "llds_gate"]}
+    rewrite(path, lambda table, rows: rows.drop_columns(dropped.get(table, [])))
     run = lldscope.open_run(path)
     now = run.signals()
     assert run.damaged == {}
@@ -65,13 +65,13 @@ def test_a_table_that_was_not_recorded_at_all_is_empty(make_run):
     assert run.damaged == {}
 
 
-def test_columns_and_tables_of_a_later_version_are_left_alone(make_run):
+def test_columns_and_tables_of_a_later_version_are_ignored(make_run):
     path = make_run()
     before = lldscope.open_run(path).signals()
 
     def widen(table: str, rows: pa.Table) -> pa.Table:
-        odd = pa.array([{"a": [1]}] * len(rows))
-        return rows.append_column("of_tomorrow", odd).append_column("step_2", odd)
+        unknown = pa.array([{"a": [1]}] * len(rows))
+        return rows.append_column("of_tomorrow", unknown).append_column("step_2", unknown)
 
     rewrite(path, widen)
     manifest = manifest_path(path, 1, 0)
@@ -102,7 +102,7 @@ def test_a_newer_run_is_refused_with_what_to_do(make_run, lldscope_command, vers
     assert f"written with schema {version}" in done.stderr
 
 
-# What a developer adds to schema.py, and everything that must follow from it.
+# What a developer adds to schema.py, and everything that follows from it.
 _NEW_COLUMN = """
 import dataclasses, sys
 from pathlib import Path
@@ -127,8 +127,8 @@ assert opened.damaged == {}
 assert opened.sql("SELECT sum(warmth) s, count(warmth) n FROM actions").values.tolist() == [[3, 3]]
 older = lldscope.open_run(before).sql("SELECT count(*) n, count(warmth) known FROM actions")
 assert older["n"][0] > 0 and older["known"][0] == 0
-told = CliRunner().invoke(cli, ["schema", "actions", "--markdown"], catch_exceptions=False)
-assert "| `warmth` | float | K | yes | How warm the action was. |" in told.output
+shown = CliRunner().invoke(cli, ["schema", "actions", "--markdown"], catch_exceptions=False)
+assert "| `warmth` | float | K | yes | How warm the action was. |" in shown.output
 CliRunner().invoke(
     cli, ["export", str(run), "--to", str(folder), "--tables", "actions", "--format", "csv"],
     catch_exceptions=False,
@@ -154,8 +154,8 @@ def test_runs_without_checksums_open(make_run):
     manifest = manifest_path(path, 1, 0)
     lines = json_files.read_lines(manifest)[0]
     for entry in lines:
-        for told in entry["parts"].values():
-            del told["crc"]
+        for listed in entry["parts"].values():
+            del listed["crc"]
     manifest.write_text("".join(json.dumps(entry) + "\n" for entry in lines))
     run = lldscope.open_run(path)
     pd.testing.assert_frame_equal(run.signals(), before)

@@ -71,7 +71,7 @@ def compare(
         opened = [run for of in named for run in of]
         damaged = {f"{r.name}: {part}": why for r in opened for part, why in r.damaged.items()}
         if kind is not None:
-            from ..report.arms.facts import arms_of, compare_arms
+            from ..report.arms.analysis import arms_of, compare_arms
 
             arms = arms_of(named)
             in_order = [run for of in arms.values() for run in of]

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+
+if TYPE_CHECKING:
+    from ..report import PostMortem
+    from ..report.arms.facts import Comparison
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -43,12 +47,12 @@ def form_of(file: Path | None, kind: str | None) -> str:
     return kind
 
 
-def write_document(facts: Mapping[str, Any], kind: str, file: Path | None) -> None:
+def write_document(facts: PostMortem | Comparison, kind: str, file: Path | None) -> None:
     """The facts as data, Markdown or HTML, to a file or to stdout."""
     from ..storage.json_files import replace_file, to_json
 
     if kind == "json":
-        text = to_json(facts, indent=1) + "\n"
+        text = to_json(facts.to_dict(), indent=1) + "\n"
     elif kind == "md":
         from ..report.markdown import markdown
 

@@ -11,7 +11,9 @@ from statistics import median
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from ..alarms.assess import Assessment, PhaseSpan
-from ..alarms.registry import STALLED, Alert, Answer, Severity, State
+from ..alarms.attribution import Answer
+from ..alarms.registry import STALLED
+from ..alarms.rule import Alert, Severity, State
 from ..runs import Run
 from ..signals.evidence import Grade
 from ..signals.phases import Phase
@@ -193,7 +195,8 @@ class RunState:
 
 def _alert_from_dict(plain: dict[str, Any]) -> AnyAlert:
     kind = StalledAlert if plain["rule"] == STALLED.id else Alert
-    return kind(**{**plain, "episodes": tuple((a, b) for a, b in plain["episodes"])})
+    episodes = tuple((a, b) for a, b in plain["episodes"])
+    return kind(**{**plain, "severity": Severity(plain["severity"]), "episodes": episodes})
 
 
 def _stalled_alert(life: Liveness, last_step: int | None) -> StalledAlert:

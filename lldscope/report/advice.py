@@ -1,7 +1,6 @@
 """What to change next, each with the evidence beside it, and only where there is evidence.
 
-A piece of advice is a dictionary: `change`, `how`, `why`, and `evidence`, a list of sentences with
-the numbers of this run. What the config says is read under the names that the known trainers use.
+Settings are read under the names that the known trainers use.
 """
 
 from __future__ import annotations
@@ -9,34 +8,44 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import pandas as pd
+
 from ..alarms.assess import Assessment
 from ..alarms.registry import RULES
+from .facts import Advice, PostMortem
 
 KL = ("kl_coefficient", "beta", "kl_loss_coef", "kl_coef")  # lldscope, TRL, verl
 LLDS = ("llds",)
 COEFFICIENT = ("llds_coefficient", "no_reduce_lambda")  # lldscope, the reference code
 
 LARGE_RATIO = 10.0  # importance ratio at which a single token outweighs its batch
-CLIPPED = 0.05  # share of clipped tokens that says the updates of a step go far
+CLIPPED = 0.05  # share of clipped tokens from which the updates of a step count as large
 NO_SIGNAL = 0.5  # share of groups without a signal
 ONE_SEARCH = 1.1  # searches per rollout: the policy never learns a second one
-GOOD_FIRST = 0.3  # share of wrong rollouts that began like a correct one
+GOOD_FIRST = 0.3  # share of incorrect rollouts that began like a correct one
+
+TO_FIX = {
+    "tool-outage": "the retriever",
+    "truncation": "the length limit",
+    "engine-mismatch": "the sampling engine",
+    "group-collision": "the grouping of rollouts",
+    "mask-lint": "the loss mask",
+    "lr-jump": "the learning rate",
+    "reward-parsing": "the parsing of answers",
+    "nonfinite": "the non-finite numbers",
+}
 
 
-def advise(
-    assessment: Assessment, config: Mapping[str, Any], facts: Mapping[str, Any]
-) -> list[dict[str, Any]]:
-    """Changes in the order in which to make them; `facts` are those of the report so far."""
-    causes = facts["look_alikes"]
-    found = [
-        _piece("Mend the cause that was there first", rule.advice, rule.meaning,
-               [f"{rule.id}: {causes[rule.id]['evidence']}"])
+def advise(assessment: Assessment, facts: PostMortem) -> list[Advice]:
+    """Changes in the order in which to make them."""
+    changes = [
+        Advice(f"Fix {TO_FIX[rule.id]} first", rule.advice, rule.meaning,
+               [f"{rule.id}: {facts.look_alikes[rule.id].evidence}"])
         for rule in RULES
-        if causes.get(rule.id, {}).get("answer") == "supported"
+        if rule.id in facts.supported
     ]  # fmt: skip
-    if causes.get("lld", {}).get("answer") == "supported":
-        found += [piece for make in _LLD if (piece := make(assessment, config, facts))]
-    return found + [piece for make in _ALWAYS if (piece := make(assessment, config, facts))]
+    makers = [*(_LLD if "lld" in facts.supported else ()), _batch]
+    return changes + [advice for make in makers if (advice := make(assessment, facts))]
 
 
 def setting(config: Mapping[str, Any], names: tuple[str, ...]) -> Any:
@@ -48,114 +57,106 @@ def setting(config: Mapping[str, Any], names: tuple[str, ...]) -> Any:
     return next((v for v in inner if v is not None), None)
 
 
-def _piece(change: str, how: str, why: str, evidence: list[str]) -> dict[str, Any]:
-    return {"change": change, "how": how, "why": why, "evidence": evidence}
-
-
-def _mean(assessment: Assessment, name: str, facts: Mapping[str, Any]) -> float | None:
-    """Mean of a signal over the window of the losses."""
+def _in_window(assessment: Assessment, name: str, facts: PostMortem) -> pd.Series[float]:
+    """Measured values of a signal in the window of the losses."""
     signals = assessment.evidence.signals
-    window = facts["losses"]
-    rows = signals["step"].between(window["first_step"], window["last_step"])
-    known = signals.loc[rows, name].dropna()
-    return float(known.mean()) if len(known) else None
+    window = signals["step"].between(facts.losses.first_step, facts.losses.last_step)
+    return signals.loc[window, name].astype(float).dropna()
 
 
-def _checkpoint(_: Assessment, __: Mapping[str, Any], facts: Mapping[str, Any]) -> Any:
-    fall, saved = facts["fall"], facts["last_checkpoint_before_fall"]
+def _checkpoint(_: Assessment, facts: PostMortem) -> Advice | None:
+    fall, saved = facts.fall, facts.last_checkpoint_before_fall
     if fall is None:
         return None
     if saved is None:
-        return _piece(
+        return Advice(
             "Save checkpoints more often",
             "Save one every few dozen steps, and one at every decay alarm.",
             "There is none to go back to.",
             [f"the log names no checkpoint before step {fall}, where the fall began"],
         )
-    return _piece(
+    return Advice(
         f"Go back to the checkpoint of step {saved}",
-        "Train on from there with the changes below; later ones hold the decay already.",
-        "Most such runs do not come back: each step's losses make those of the next larger.",
+        "Resume from it with the changes below; later ones already contain the decay.",
+        "Most such runs do not come back: each step's loss makes the next one larger.",
         [f"the fall began at step {fall}; the last checkpoint before it is of step {saved}"],
     )
 
 
-def _llds(assessment: Assessment, config: Mapping[str, Any], facts: Mapping[str, Any]) -> Any:
-    gate, coefficient = setting(config, LLDS), setting(config, COEFFICIENT)
-    lost = facts["losses"]
-    evidence = [facts["look_alikes"]["lld"]["evidence"]]
-    if lost["n_groups"]:
-        share = lost["n_displaced"] / lost["n_groups"]
+def _llds(assessment: Assessment, facts: PostMortem) -> Advice | None:
+    gate, coefficient = (setting(facts.run.config, names) for names in (LLDS, COEFFICIENT))
+    lost = facts.losses
+    evidence = [facts.look_alikes["lld"].evidence]
+    if lost.displaced_share is not None:
         evidence.append(
-            f"{share:.0%} of {lost['n_groups']:,} mixed groups lost likelihood of their correct "
-            f"responses in steps {lost['first_step']}–{lost['last_step']}"
+            f"{lost.displaced_share:.0%} of {lost.n_groups:,} mixed groups lost likelihood of "
+            f"their correct responses in steps {lost.first_step}–{lost.last_step}"
         )
     why = "It penalises the likelihood that preserved actions lose within a step, and nothing else."
     if gate in (None, "off"):
         evidence.append("the config has LLDS off" if gate else "the config does not name LLDS")
-        return _piece("Switch LLDS on", "Action gate, λ = 0.2.", why, evidence)
+        return Advice("Switch LLDS on", "Action gate, λ = 0.2.", why, evidence)
     evidence.append(f"the config has LLDS on: gate {gate}, λ = {coefficient}")
-    open_share = _mean(assessment, "llds_gate_share", facts)
-    if open_share == 0.0:
+    if _in_window(assessment, "llds_gate_share", facts).mean() == 0.0:
         evidence.append("its gate was never open")
         how = "Old and new log-probabilities must differ: make several updates per step."
-        return _piece("Make LLDS act", how, "With one update per step it is silent.", evidence)
+        return Advice("Make LLDS act", how, "With one update per step it has no effect.", evidence)
     if isinstance(coefficient, int | float) and coefficient < 0.2:
         delays = "In the paper λ = 0.01 only delays the collapse and 0.2 prevents it (Fig. 8)."
-        return _piece("Raise the LLDS coefficient", "λ = 0.2.", delays, evidence)
+        return Advice("Raise the LLDS coefficient", "λ = 0.2.", delays, evidence)
     if gate == "token":
         ranks = "In the paper's Table 3 the token gate is the weakest of the three."
-        return _piece("Take the action gate of LLDS", "llds = action.", ranks, evidence)
+        return Advice("Use the action gate of LLDS", "llds = action.", ranks, evidence)
     return None
 
 
-def _first_actions(_: Assessment, __: Mapping[str, Any], facts: Mapping[str, Any]) -> Any:
-    share = facts["good_first_action_share"]
-    rows = {row["correct"]: row for row in facts["losses"]["first_actions"]}
-    wrong = rows.get(False)
-    if share is None or share < GOOD_FIRST or wrong is None or wrong["delta"] >= 0:
+def _first_actions(_: Assessment, facts: PostMortem) -> Advice | None:
+    share = facts.good_first_action_share
+    by_class = {row.correct: row for row in facts.losses.first_actions}
+    incorrect = by_class.get(False)
+    if share is None or share < GOOD_FIRST or incorrect is None or incorrect.delta >= 0:
         return None
     evidence = [
-        f"{share:.0%} of the wrong rollouts retrieved with their first action what a correct one "
-        "of their group did",
-        f"these first actions lost {-wrong['delta']:.2f} nats each ({wrong['n']:,} actions)",
+        f"{share:.0%} of the incorrect rollouts retrieved with their first action what a correct "
+        "one of their group did",
+        f"these first actions lost {-incorrect.delta:.2f} nats each ({incorrect.n:,} actions)",
     ]
-    if True in rows:
-        evidence.append(f"the same actions in correct rollouts: {rows[True]['delta']:+.2f} nats")
-    return _piece(
+    if True in by_class:
+        evidence.append(f"the same actions in correct rollouts: {by_class[True].delta:+.2f} nats")
+    return Advice(
         "Do not punish good first actions",
-        "Give credit per action, or mask the actions that a wrong rollout shares with a right one.",
+        "Give credit per action, or mask the actions that an incorrect rollout shares with a "
+        "correct one.",
         "A penalty on a shared prefix takes likelihood from the correct response as well.",
         evidence,
     )
 
 
-def _masking(_: Assessment, __: Mapping[str, Any], facts: Mapping[str, Any]) -> Any:
-    words = {"low_likelihood": "unlikely", "long": "long"}
-    held = [c for c in facts["losses"]["contrasts"] if c["contrast"] in words and c["supported"]]
+def _masking(_: Assessment, facts: PostMortem) -> Advice | None:
+    kinds = {"low_likelihood": "unlikely", "long": "long"}
+    held = [c for c in facts.losses.contrasts if c.contrast in kinds and c.supported]
     if not held:
         return None
-    kinds = " and ".join(words[c["contrast"]] for c in held)
     evidence = [
-        f"beside {words[c['contrast']]} wrong responses correct ones gain {c['with']:+.2f} nats, "
-        f"beside the others of the same step {c['without']:+.2f} (difference "
-        f"{c['difference']:+.2f} ± {c['error']:.2f}, {c['n_steps']} steps)"
+        f"beside {kinds[c.contrast]} incorrect responses correct ones gain {c.with_:+.2f} nats, "
+        f"beside the others of the same step {c.without:+.2f} (difference "
+        f"{c.difference:+.2f} ± {c.error:.2f}, {c.n_steps} steps)"
         for c in held
     ]
-    return _piece(
-        f"Mask {kinds} wrong responses, or give them less weight",
-        "Leave out of the loss wrong responses far below the usual log π per token, or far above "
-        "the usual length.",
+    return Advice(
+        f"Mask {' and '.join(kinds[c.contrast] for c in held)} incorrect responses, or give them "
+        "less weight",
+        "Leave out of the loss incorrect responses far below the usual log π per token, or far "
+        "above the usual length.",
         "Their prediction error is large, and pushes the correct responses down with it.",
         evidence,
     )
 
 
-def _kl(assessment: Assessment, config: Mapping[str, Any], facts: Mapping[str, Any]) -> Any:
-    value = setting(config, KL)
-    if value != 0:
+def _kl(_: Assessment, facts: PostMortem) -> Advice | None:
+    if setting(facts.run.config, KL) != 0:
         return None
-    return _piece(
+    return Advice(
         "Add a small KL term",
         "k3, coefficient 0.001, beside LLDS and not instead of it.",
         "It bounds how far a step can go; the paper's GRPO runs with 0.001 collapsed all the same.",
@@ -163,20 +164,17 @@ def _kl(assessment: Assessment, config: Mapping[str, Any], facts: Mapping[str, A
     )
 
 
-def _clip(assessment: Assessment, _: Mapping[str, Any], facts: Mapping[str, Any]) -> Any:
-    signals = assessment.evidence.signals
-    window = facts["losses"]
-    rows = signals["step"].between(window["first_step"], window["last_step"])
-    ratio = signals.loc[rows, "ratio_max"].max()
-    share = _mean(assessment, "clip_share", facts)
+def _clip(assessment: Assessment, facts: PostMortem) -> Advice | None:
+    ratio = _in_window(assessment, "ratio_max", facts).max()
+    share = _in_window(assessment, "clip_share", facts).mean()
     evidence = []
-    if ratio == ratio and ratio > LARGE_RATIO:
+    if ratio > LARGE_RATIO:
         evidence.append(f"importance ratios up to {ratio:,.0f} in the window of the fall")
-    if share is not None and share > CLIPPED:
+    if share > CLIPPED:
         evidence.append(f"{share:.1%} of the tokens were clipped in the window of the fall")
     if not evidence:
         return None
-    return _piece(
+    return Advice(
         "Smaller steps",
         "Lower the learning rate, or make fewer updates per batch; with negative advantages, bound "
         "the ratio from above as well (dual clip).",
@@ -185,25 +183,25 @@ def _clip(assessment: Assessment, _: Mapping[str, Any], facts: Mapping[str, Any]
     )
 
 
-def _batch(assessment: Assessment, _: Mapping[str, Any], facts: Mapping[str, Any]) -> Any:
-    share = _mean(assessment, "zero_signal_share", facts)
-    if share is None or share <= NO_SIGNAL or facts["kind"] in ("empty", "short"):
+def _batch(assessment: Assessment, facts: PostMortem) -> Advice | None:
+    share = _in_window(assessment, "zero_signal_share", facts).mean()
+    if not share > NO_SIGNAL or facts.kind in ("empty", "short"):
         return None
-    return _piece(
+    return Advice(
         "More groups with a signal",
         "Larger groups, or sampling until enough groups have both classes.",
         "Where all rewards of a group are equal it teaches nothing, and few groups carry a step.",
         [f"{share:.0%} of the groups had equal rewards in steps "
-         f"{facts['losses']['first_step']}–{facts['losses']['last_step']}"],
+         f"{facts.losses.first_step}–{facts.losses.last_step}"],
     )  # fmt: skip
 
 
-def _answers(assessment: Assessment, config: Mapping[str, Any], facts: Mapping[str, Any]) -> Any:
-    searches = _mean(assessment, "valid_searches", facts)
-    indices = {row["action_index"] for row in facts["losses"]["by_action"]}
-    if searches is None or searches >= ONE_SEARCH or len(indices) < 2:
+def _answers(assessment: Assessment, facts: PostMortem) -> Advice | None:
+    searches = _in_window(assessment, "valid_searches", facts).mean()
+    indices = {row.action_index for row in facts.losses.by_action}
+    if not searches < ONE_SEARCH or len(indices) < 2:
         return None
-    return _piece(
+    return Advice(
         "Mask the answer in LLDS",
         "answer weight below 1 (LLDS-MA), growing with the searches per rollout.",
         "The paper uses it where GRPO stays at a single search; it frees the policy to learn more.",
@@ -212,4 +210,3 @@ def _answers(assessment: Assessment, config: Mapping[str, Any], facts: Mapping[s
 
 
 _LLD = (_checkpoint, _llds, _first_actions, _masking, _kl, _clip, _answers)
-_ALWAYS = (_batch,)

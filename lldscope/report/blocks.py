@@ -1,17 +1,22 @@
-"""What a report is made of: blocks, in the order in which they are read. `html` and
-`markdown` render them.
-"""
+"""What a report is made of: blocks in reading order, rendered by `html` and `markdown`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 from ..core import palette
-from ..core.numbers import signed
+from .examples import Example
 
-Facts = Mapping[str, Any]
+Cell = str | palette.Sign
+
+# The answers to whether a log supports a cause.
+ANSWERS = {
+    "supported": palette.Sign(palette.VERMILLION, "#111418", "◆", "supported"),
+    "ruled_out": palette.Sign(palette.GREEN, "#111418", "✓", "ruled out"),
+    "not_observable": palette.Sign(palette.GREY, "#111418", "?", "not observable"),
+}
 
 
 @dataclass(frozen=True)
@@ -32,34 +37,20 @@ class Items:
 
 @dataclass(frozen=True)
 class Table:
-    """Cells are text, or a sign with its word; numbers stand to the right."""
+    """Cells are text, or a sign with its word; columns of numbers are aligned `right`."""
 
     caption: str
     head: Sequence[str]
-    rows: Sequence[Sequence[str | palette.Sign]]
+    rows: Sequence[Sequence[Cell]]
     right: frozenset[int] = field(default_factory=frozenset)
 
 
 @dataclass(frozen=True)
 class Picture:
-    """Drawn from the facts where there are pictures; where there are none, left out."""
+    """HTML with inline SVG; formats without pictures leave it out."""
 
     kind: Literal["timeline", "charts"]
-    facts: Facts
-
-
-@dataclass(frozen=True)
-class Example:
-    facts: Mapping[str, Any]
-
-    @property
-    def shared(self) -> str:
-        """With what both responses begin, and what that lost; empty without a partner."""
-        count, delta = self.facts["shared_characters"], self.facts["shared_delta"]
-        if count is None:
-            return ""
-        lost = "" if delta is None else f"; there the correct one changed by {signed(delta)} nats"
-        return f"Both begin with the same {count:,} characters{lost}."
+    html: str
 
 
 Block = Heading | Paragraph | Items | Table | Picture | Example

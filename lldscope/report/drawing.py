@@ -1,15 +1,14 @@
-"""Pieces of pictures as inline SVG: axes, lines, grids, texts.
+"""Parts of pictures as inline SVG: axes, lines, grids, labels.
 
-Every mark has a `<title>`, which browsers show on hover and screen readers read. Colours of ground
-and ink are the page's CSS variables, the others those of `palette`.
+Every mark has a `<title>`, which browsers show on hover and screen readers read. Background and ink
+are CSS variables of the page, the other colours those of `palette`.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from html import escape
-from typing import Any
 
 from ..core.numbers import number
 
@@ -18,7 +17,7 @@ LEFT, RIGHT, TOP, BOTTOM = 56, 12, 24, 24
 
 
 class Axis:
-    """Values onto a stretch of pixels."""
+    """Maps values to a range of pixels."""
 
     def __init__(self, low: float, high: float, start: float, end: float, log: bool = False):
         if high <= low:
@@ -38,37 +37,38 @@ class Axis:
         return [round(i * step, 10) for i in range(first, last + 1)]
 
 
-def svg(parts: Sequence[str], label: str, height: int = HEIGHT, width: int = WIDTH) -> str:
+def svg(parts: Sequence[str], title: str, height: int = HEIGHT, width: int = WIDTH) -> str:
     return (
-        f'<svg viewBox="0 0 {width} {height}" role="img" aria-label="{escape(label)}" fill="none">'
+        f'<svg viewBox="0 0 {width} {height}" role="img" aria-label="{escape(title)}" fill="none">'
         f"{''.join(parts)}</svg>"
     )
 
 
-def steps(facts: Mapping[str, Any], start: float = LEFT, end: float = WIDTH - RIGHT) -> Axis:
-    return Axis(facts["run"]["first_step"], facts["run"]["last_step"], start, end)
-
-
 def path(steps: Sequence[int], values: Sequence[float], x: Axis, y: Axis) -> str:
     points = [(x(s), y(v)) for s, v in zip(steps, values, strict=True) if v > 0 or not y.log]
-    if len(points) == 1:  # a lone point is a short stroke
+    if len(points) == 1:  # a short stroke, or it could not be seen
         return f"M{points[0][0] - 2:g} {points[0][1]:g}h4"
     return "M" + "L".join(f"{a:g} {b:g}" for a, b in points) if points else ""
 
 
-def text(x: float, y: float, text: str, anchor: str = "start", color: str = "var(--ink-2)") -> str:
-    return f'<text x="{x:g}" y="{y:g}" fill="{color}" text-anchor="{anchor}">{escape(text)}</text>'
+def label(
+    x: float, y: float, text: str, anchor: str = "start", color: str = "var(--ink-2)",
+    size: float = 12,
+) -> str:  # fmt: skip
+    style = "" if size == 12 else f' style="font-size:{size:g}px"'
+    place = f'x="{x:g}" y="{y:g}" fill="{color}" text-anchor="{anchor}"{style}'
+    return f"<text {place}>{escape(text)}</text>"
 
 
 def upward(values: Sequence[float], log: bool, zero: bool) -> Axis | None:
-    """The axis of what was measured, with some room; `zero`: it shows 0 as well. None without
-    values that can be shown: a logarithmic axis has no place for those up to 0."""
+    """The vertical axis of the values, with a margin; with 0 in it if `zero`. None without values
+    that can be shown: a logarithmic axis has no place for 0 and below."""
     shown = [math.log10(v) for v in values if v > 0] if log else list(values)
     shown += [0.0] if zero else []
     if not shown:
         return None
-    room = (max(shown) - min(shown)) * 0.05
-    return Axis(min(shown) - room, max(shown) + room, HEIGHT - BOTTOM, TOP, log)
+    margin = (max(shown) - min(shown)) * 0.05
+    return Axis(min(shown) - margin, max(shown) + margin, HEIGHT - BOTTOM, TOP, log)
 
 
 def grid(x: Axis, y: Axis, zero: bool) -> list[str]:
@@ -77,8 +77,12 @@ def grid(x: Axis, y: Axis, zero: bool) -> list[str]:
         at = y(10**tick if y.log else tick)
         strong = "var(--zero)" if zero and tick == 0 else "var(--grid)"
         parts.append(f'<path d="M{LEFT} {at:g}H{WIDTH - RIGHT}" stroke="{strong}"/>')
-        parts.append(text(LEFT - 6, at + 4, number(10**tick if y.log else tick, 4), "end"))
-    for tick in x.ticks(8):
-        if tick == int(tick):
-            parts.append(text(x(tick), HEIGHT - 8, f"{tick:,.0f}", "middle"))
-    return parts
+        parts.append(label(LEFT - 6, at + 4, number(10**tick if y.log else tick, 4), "end"))
+    return parts + step_ticks(x, 8, HEIGHT - 8)
+
+
+def step_ticks(x: Axis, count: int, y: float) -> list[str]:
+    """Labels of whole steps below a picture."""
+    return [
+        label(x(tick), y, f"{tick:,.0f}", "middle") for tick in x.ticks(count) if tick == int(tick)
+    ]

@@ -1,200 +1,155 @@
-"""Everything a post-mortem says, as plain data that goes into JSON.
+"""What a post-mortem says, as data: `PostMortem.to_dict()` is `lldscope report --format json`.
 
-The story is told twice and each time says which: `phases` as the live classifier saw them, from the
-rows up to each step, and `boundaries` with hindsight, with intervals. `fall` is the step from which
-on likelihood was lost, with hindsight where there is one; the losses are counted from there until
-shortly after the collapse was recognised, because a dead policy's losses say nothing about why.
+A run is described twice, and each field says which: `phases` as the live classifier saw them, from
+the rows up to each step, and `boundaries` with hindsight, with intervals.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Sequence
-from dataclasses import asdict
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
 
-import numpy as np
+from ..alarms.assess import PhaseSpan
+from ..alarms.attribution import Finding
+from ..alarms.changepoints import Boundary
+from ..alarms.rule import Severity
+from ..monitor.health import Life, Verdict
+from ..signals.evidence import Grade
+from ..signals.phases import Phase
+from .examples import Example
+from .losses import Losses
+from .onset_order import Link
+from .series import Outline, Series
 
-from ..alarms.assess import Assessment
-from ..alarms.changepoints import STEPS_AFTER, Boundary, refine
-from ..alarms.registry import Rule
-from ..core.version import __version__
-from ..monitor.health import RunState, check
-from ..runs import Run
-from ..signals import detectors as d
-from ..signals import phases as p
-from .advice import advise
-from .losses import losses, records
-from .sentences import limits, summary
-from .series import outline, series
-from .spiral import onset_order
-from .token_texts import examples, questions
-
-REPORT_SCHEMA = 1
-WITNESSES = ("correct_logp", "incorrect_logp", "delta_correct", "delta_incorrect", "lld_share",
-             "displaced_share", "reward", "entropy", "grad_norm", "grad_norm_max",
-             "response_tokens", "valid_searches", "good_first_action_share", "zero_signal_share",
-             "llds_gate_share")  # fmt: skip
+Kind = Literal["empty", "collapsed", "decayed", "short", "failed", "alarmed", "healthy"]
 
 
-def post_mortem(
-    run: Run, arl: float | None = None, rules: Sequence[Rule] | None = None
-) -> dict[str, Any]:
-    """What happened in a run; `rules` are those that raise alarms, by default the built-in ones.
+@dataclass(frozen=True)
+class RunFacts:
+    """The run itself; times are Unix times."""
 
-    Works for every grade of evidence and every state; what was not measured is None.
-    """
-    assessment = run.assess(arl, rules)
-    state = check(run, arl, rules)
-    plain = state.to_dict()
-    e = assessment.evidence
-    boundaries = refine(assessment)
-    facts: dict[str, Any] = {
-        "schema": REPORT_SCHEMA,
-        "lldscope": __version__,
-        "made": time.time(),
-        "run": _about(run, assessment),
-        "state": {k: plain[k] for k in ("verdict", "evidence", "phase", "last_step", "life",
-                                        "over", "reason", "last_row_age_seconds", "arl")},
-        "kind": _kind(assessment, state),
-        "phases": plain["phases"],
-        "boundaries": [asdict(b) for b in boundaries],
-        "fall": _fall(assessment, boundaries),
-        "collapse": _first(assessment, "collapse"),
-        "reward_crash": _reward_crash(assessment),
-        "signals": {name: s for name in WITNESSES if (s := series(e.step, e.column(name), name))},
-        "outline": outline(assessment),
-        "links": onset_order(assessment, boundaries),
-        "look_alikes": {name: asdict(f) for name, f in assessment.look_alikes().items()}
-        if len(e.step) else {},
-        "events": run.events(),
-        "evals": records(run.sql(
-            "SELECT step, data_source, metric, value, n FROM evals "
-            "ORDER BY step, data_source, metric, rank")),
-        "damaged": state.damaged,
-        "dropped": state.dropped,
-    }  # fmt: skip
-    facts["alarms"] = [_alarm(a, assessment, facts) for a in plain["alerts"]]
-    facts["dates"] = _dates(assessment, facts)
-    first, last = _window(assessment, facts)
-    facts["losses"] = losses(run, first, last)
-    _name_questions(run, facts["losses"])
-    facts["good_first_action_share"] = _mean(assessment, "good_first_action_share", first, last)
-    facts["examples"] = examples(run, first, last)
-    facts["last_checkpoint_before_fall"] = _checkpoint(facts)
-    facts["advice"] = advise(assessment, run.info.get("config") or {}, facts)
-    facts["limits"] = limits(assessment, facts)
-    facts["summary"] = summary(facts)
-    return facts
+    name: str
+    id: str | None
+    place: str
+    trainer: str | None
+    correct_rule: str | None
+    attempts: int
+    first_step: int | None
+    last_step: int | None
+    n_steps: int
+    first_time: float | None
+    last_time: float | None
+    config: Mapping[str, Any]
 
 
-def _about(run: Run, assessment: Assessment) -> dict[str, Any]:
-    times = assessment.evidence.column("time")
-    known = times[np.isfinite(times)]
-    return {
-        "name": run.name,
-        "id": run.info.get("id"),
-        "place": run.place,
-        "trainer": run.info.get("trainer"),
-        "correct_rule": run.info.get("correct_rule"),
-        "attempts": len(run.info.get("attempts") or []),
-        "first_step": int(assessment.evidence.step[0]) if len(times) else None,
-        "last_step": assessment.last_step,
-        "n_steps": len(times),
-        "first_time": float(known[0]) if len(known) else None,
-        "last_time": float(known[-1]) if len(known) else None,
-        "config": run.info.get("config") or {},
-    }
+@dataclass(frozen=True)
+class State:
+    """The state of the run when the report was made, from `monitor.health.check`."""
+
+    verdict: Verdict
+    evidence: Grade
+    phase: Phase | None
+    last_step: int | None
+    life: Life
+    over: bool
+    reason: str | None
+    last_row_age_seconds: float | None
+    arl: float
 
 
-def _dates(assessment: Assessment, facts: dict[str, Any]) -> dict[str, float]:
-    """Unix time at which each step ended that sentences name; keys are text, as in JSON."""
-    named = {facts["fall"], facts["collapse"], *(a["step"] for a in facts["alarms"])}
-    named |= {b["live"] for b in facts["boundaries"]}
-    named |= {link[when] for link in facts["links"] for when in ("onset", "seen")}
-    named |= {o["highest_step"] for o in facts["outline"].values()}
-    e = assessment.evidence
-    known = zip(e.step.tolist(), e.column("time").tolist(), strict=True)
-    return {str(step): at for step, at in known if step in named and np.isfinite(at)}
-
-
-def _kind(assessment: Assessment, state: RunState) -> str:
-    """Which story there is to tell."""
-    if not len(assessment.evidence.step):
-        return "empty"
-    seen = {s.phase for s in state.phases}
-    if "collapse" in seen:
-        return "collapsed"
-    if "decay" in seen:
-        return "decayed"
-    if not assessment.enough:
-        return "short"
-    if any(a.severity == "critical" and a.rule != "stalled" for a in state.alerts):
-        return "failed"
-    alarmed = any(a.severity == "warning" for a in state.alerts)
-    return "alarmed" if alarmed else "healthy"
-
-
-def _first(assessment: Assessment, phase: str) -> int | None:
-    return next((s.start_step for s in assessment.spans() if s.phase == phase), None)
-
-
-def _fall(assessment: Assessment, boundaries: Sequence[Boundary]) -> int | None:
-    with_hindsight = [b.step for b in boundaries[:1]]
-    live = [s for name in ("decay", "collapse") if (s := _first(assessment, name)) is not None]
-    return next(iter([*with_hindsight, *sorted(live)]), None)
-
-
-def _reward_crash(assessment: Assessment) -> int | None:
-    rows = np.flatnonzero(d.consecutive(p.reward_crashed(assessment.evidence)) >= 2)
-    return int(assessment.evidence.step[rows[0]]) if len(rows) else None
-
-
-def _window(assessment: Assessment, facts: dict[str, Any]) -> tuple[int, int]:
-    """First and last step over which losses are counted; the whole run where nothing fell."""
-    first, last = facts["run"]["first_step"] or 0, assessment.last_step or 0
-    if facts["fall"] is None:
-        return first, last
-    if facts["collapse"] is not None:
-        return facts["fall"], min(last, facts["collapse"] + STEPS_AFTER)
-    ends = [s.end_step for s in assessment.spans() if s.phase == "decay"]
-    return facts["fall"], ends[0] if ends else last
-
-
-def _alarm(alert: dict[str, Any], assessment: Assessment, facts: dict[str, Any]) -> dict[str, Any]:
+@dataclass(frozen=True)
+class Alarm:
     """An alarm, and how many steps and minutes it came before the collapse and the reward crash."""
-    e = assessment.evidence
-    times = dict(zip(e.step.tolist(), e.column("time").tolist(), strict=True))
-    told = dict(alert)
-    for name in ("collapse", "reward_crash"):
-        end, at = facts[name], alert["step"]
-        ahead = end is not None and at is not None and at <= end
-        told[f"steps_before_{name}"] = end - at if ahead else None
-        seconds = times.get(end, np.nan) - times.get(at, np.nan) if ahead else np.nan
-        told[f"minutes_before_{name}"] = seconds / 60 if np.isfinite(seconds) else None
-    return told
+
+    rule: str
+    severity: Severity
+    state: str
+    step: int | None
+    value: float | None
+    threshold: float | None
+    message: str
+    meaning: str
+    evidence: str
+    advice: str
+    false_alarms: str
+    episodes: tuple[tuple[int | None, int | None], ...]
+    steps_before_collapse: int | None = None
+    minutes_before_collapse: float | None = None
+    steps_before_reward_crash: int | None = None
+    minutes_before_reward_crash: float | None = None
 
 
-def _mean(assessment: Assessment, name: str, first: int, last: int) -> float | None:
-    e = assessment.evidence
-    values = e.column(name)[(e.step >= first) & (e.step <= last)]
-    known = values[np.isfinite(values)]
-    return float(known.mean()) if len(known) else None
+@dataclass(frozen=True)
+class Evaluation:
+    step: int
+    data_source: str | None
+    metric: str
+    value: float | None
+    n: int | None
 
 
-def _checkpoint(facts: dict[str, Any]) -> int | None:
-    steps = [
-        e["step"]
-        for e in facts["events"]
-        if e.get("kind") == "checkpoint" and e.get("step") is not None
-    ]
-    before = [s for s in steps if facts["fall"] is not None and s < facts["fall"]]
-    return max(before, default=None)
+@dataclass(frozen=True)
+class Advice:
+    """A change to make, and `evidence`: sentences with the numbers of this run."""
+
+    change: str
+    how: str
+    why: str
+    evidence: list[str]
 
 
-def _name_questions(run: Run, lost: dict[str, Any]) -> None:
-    """The question beside every group and response that is named, where it was recorded."""
-    known = questions(run, lost["first_step"], lost["last_step"])
-    for name in ("groups", "correct", "wrong"):
-        for row in lost[name]:
-            row["question"] = known.get((row["step"], row["data_source"], row["group_id"]))
+@dataclass(frozen=True)
+class PostMortem:
+    """Everything a post-mortem says; what was not measured is None.
+
+    `fall` is the step from which on likelihood was lost, with hindsight where possible. `dates` are
+    the Unix times at which the steps ended that sentences name.
+    """
+
+    schema: int
+    lldscope: str
+    made: float
+    run: RunFacts
+    state: State
+    kind: Kind
+    phases: list[PhaseSpan]
+    boundaries: list[Boundary]
+    fall: int | None
+    collapse: int | None
+    reward_crash: int | None
+    signals: Mapping[str, Series]
+    outline: Mapping[str, Outline]
+    links: list[Link]
+    look_alikes: Mapping[str, Finding]
+    events: list[dict[str, Any]]
+    evals: list[Evaluation]
+    damaged: Mapping[str, str]
+    dropped: Mapping[str, int]
+    alarms: list[Alarm]
+    dates: Mapping[str, float]
+    losses: Losses
+    good_first_action_share: float | None
+    examples: list[Example]
+    last_checkpoint_before_fall: int | None
+    advice: list[Advice] = field(default_factory=list)
+    limits: list[str] = field(default_factory=list)
+    summary: list[str] = field(default_factory=list)
+
+    @property
+    def supported(self) -> list[str]:
+        """The causes that the log supports."""
+        return [name for name, f in self.look_alikes.items() if f.answer == "supported"]
+
+    def alarm_step(self, rule: str) -> int | None:
+        """Where an alarm first fired; None if it never did."""
+        return next((alarm.step for alarm in self.alarms if alarm.rule == rule), None)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        return plain(self)
+
+
+def plain(facts: Any) -> dict[str, Any]:
+    """A dataclass as plain data; a trailing underscore keeps a field from being a keyword."""
+    return asdict(facts, dict_factory=lambda pairs: {k.rstrip("_"): v for k, v in pairs})

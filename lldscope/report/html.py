@@ -5,21 +5,20 @@ is no script in it, and its policy allows none.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from html import escape
 from pathlib import Path
-from typing import Any
 
 from ..core.numbers import number, signed
 from ..core.palette import BLUE, DARK, LIGHT, VERMILLION, Sign, variables
 from ..core.safe_text import escape_control
-from . import charts, timeline
-from .arms import charts as arm_charts
-from .blocks import Block, Example, Facts, Heading, Items, Paragraph, Picture, Table
+from .arms.facts import Comparison
+from .blocks import Block, Cell, Heading, Items, Paragraph, Picture, Table
 from .document import document
+from .examples import Example, Piece, Response
+from .facts import PostMortem
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
-SHORT, WORDY = 20, 40  # characters of the longest cell of a column
+SHORT, LONG = 20, 40  # characters of the longest cell of a column
 STRONG = 2.0  # nats that a token must lose or gain for the full colour
 
 _STYLE = (
@@ -29,19 +28,19 @@ _STYLE = (
 )
 
 
-def html(facts: Facts) -> str:
+def html(facts: PostMortem | Comparison) -> str:
     """The whole page; whatever comes from a run is escaped and made visible."""
-    told = document(facts)
-    body = "".join(map(_block, told.blocks))
-    name = _safe(told.title)
-    about = "".join(f"<p>{_sign(sign)} {_safe(place)}</p>" for sign, place in told.about)
+    content = document(facts)
+    body = "".join(map(_block, content.blocks))
+    name = _safe(content.title)
+    about = "".join(f"<p>{_sign(sign)} {_safe(place)}</p>" for sign, place in content.about)
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'
         '<meta name="viewport" content="width=device-width,initial-scale=1">'
         f'<link rel="icon" href="data:,"><title>{name}</title><style>{_STYLE}</style></head>'
         f"<body><main><header><h1>{name}</h1>{about}</header>{body}"
-        f"<footer>{_safe(told.footer)}</footer></main></body></html>\n"
+        f"<footer>{_safe(content.footer)}</footer></main></body></html>\n"
     )
 
 
@@ -61,34 +60,27 @@ def _block(block: Block) -> str:
         case Paragraph(text):
             return f"<p>{_safe(text)}</p>"
         case Items(items, ordered):
-            tag, look = ("ol", ' class="summary"') if ordered else ("ul", "")
-            return f"<{tag}{look}>{''.join(f'<li>{_safe(item)}</li>' for item in items)}</{tag}>"
+            tag, css = ("ol", ' class="summary"') if ordered else ("ul", "")
+            return f"<{tag}{css}>{''.join(f'<li>{_safe(item)}</li>' for item in items)}</{tag}>"
         case Table():
             return _table(block)
-        case Picture():
-            return _picture(block)
+        case Picture("timeline", drawn):
+            return f'<div class="scroll timeline" tabindex="0">{drawn}</div>'
+        case Picture(_, drawn):
+            return f'<div class="charts">{drawn}</div>'
         case Example():
-            return _example(block.facts, block.shared)
-
-
-def _picture(picture: Picture) -> str:
-    of_arms = "arms" in picture.facts
-    if picture.kind == "timeline":
-        drawn = timeline.of_arms if of_arms else timeline.of_run
-        return f'<div class="scroll timeline" tabindex="0">{drawn(picture.facts)}</div>'
-    figures = arm_charts.charts if of_arms else charts.charts
-    return f'<div class="charts">{"".join(figures(picture.facts))}</div>'
+            return _example(block)
 
 
 def _table(table: Table) -> str:
     if not table.rows:
         return ""
-    side = [_column(table, i) for i in range(len(table.head))]
+    css = [_column(table, i) for i in range(len(table.head))]
     head = "".join(
-        f'<th scope="col"{s}>{_safe(c)}</th>' for c, s in zip(table.head, side, strict=True)
+        f'<th scope="col"{s}>{_safe(c)}</th>' for c, s in zip(table.head, css, strict=True)
     )
     rows = "".join(
-        f"<tr>{''.join(f'<td{s}>{_cell(c)}</td>' for c, s in zip(row, side, strict=True))}</tr>"
+        f"<tr>{''.join(f'<td{s}>{_cell(c)}</td>' for c, s in zip(row, css, strict=True))}</tr>"
         for row in table.rows
     )
     return (
@@ -100,61 +92,56 @@ def _table(table: Table) -> str:
 
 
 def _column(table: Table, i: int) -> str:
-    """A column of numbers stands right; of words, it is kept whole if short and wide if long."""
+    """Numbers to the right; text without line breaks if it is short, and wide if it is long."""
     if i in table.right:
         return ' class="right"'
     most = max(len(c) if isinstance(c, str) else len(c.word) for c in (r[i] for r in table.rows))
-    return ' class="long"' if most > WORDY else ' class="short"' if most <= SHORT else ""
+    return ' class="long"' if most > LONG else ' class="short"' if most <= SHORT else ""
 
 
-def _cell(cell: str | Sign) -> str:
+def _cell(cell: Cell) -> str:
     return _sign(cell) if isinstance(cell, Sign) else _safe(cell)
 
 
-def _example(x: Mapping[str, Any], both: str) -> str:
-    shared = x["shared_characters"]
-    source = f", {x['data_source']}" if x["data_source"] else ""
-    head = f"Step {x['step']}, group {x['group_id']}{source}: Δ {number(x['delta'])} nats"
-    asked = f"<p>Asked: {_safe(x['correct']['prompt'])}</p>" if x["correct"]["prompt"] else ""
-    told = f"<p>{_safe(both)}</p>" if both else ""
-    columns = [_words("Correct, lost likelihood", x["correct"], shared or 0)]
-    if x["wrong"]:
-        columns.append(_words("Wrong, of the same group", x["wrong"], shared or 0))
-    return f'<h3>{_safe(head)}</h3>{asked}{told}{_SCALE}<div class="pair">{"".join(columns)}</div>'
+def _example(x: Example) -> str:
+    source = f", {x.data_source}" if x.data_source else ""
+    head = f"Step {x.step}, group {x.group_id}{source}: Δ {number(x.delta)} nats"
+    question = f"<p>Question: {_safe(x.correct.prompt)}</p>" if x.correct.prompt else ""
+    prefix = f"<p>{_safe(x.shared)}</p>" if x.shared else ""
+    columns = _response("Correct, lost likelihood", x.correct, x.shared_characters or 0)
+    if x.wrong:
+        columns += _response("Incorrect, same group", x.wrong, x.shared_characters or 0)
+    return f'<h3>{_safe(head)}</h3>{question}{prefix}{_SCALE}<div class="pair">{columns}</div>'
 
 
-def _words(heading: str, response: Mapping[str, Any], shared: int) -> str:
+def _response(heading: str, response: Response, shared: int) -> str:
     parts, at = [], 0
-    for piece in response["pieces"]:
-        text = piece["text"]
-        same = max(0, min(len(text), shared - at))
-        parts += [_span(text[:same], piece, True), _span(text[same:], piece, False)]
-        at += len(text)
-    cut = f"<p>… and {response['cut']:,} more, not shown.</p>" if response["cut"] else ""
-    name = f"{heading} (response {response['response_id']})"
+    for piece in response.pieces:
+        same = max(0, min(len(piece.text), shared - at))
+        parts += [_span(piece.text[:same], piece, True), _span(piece.text[same:], piece, False)]
+        at += len(piece.text)
+    cut = f"<p>… and {response.cut:,} more, not shown.</p>" if response.cut else ""
+    name = f"{heading} (response {response.response_id})"
     return (
         f'<section class="words"><h4>{_safe(name)}</h4><pre>{"".join(parts)}</pre>{cut}</section>'
     )
 
 
-def _span(text: str, piece: Mapping[str, Any], same: bool) -> str:
+def _span(text: str, piece: Piece, same: bool) -> str:
     if not text:
         return ""
-    look = ["same"] if same else []
-    if piece["action_index"] is None:
-        look.append("tool")
-    css = f' class="{" ".join(look)}"' if look else ""
-    delta = piece["delta"]
+    classes = ["same"] * same + ["tool"] * (piece.action_index is None)
+    css = f' class="{" ".join(classes)}"' if classes else ""
     title, style = "", ""
-    if isinstance(delta, int | float) and delta == delta:
-        title = f' title="Δ {signed(delta, ".3f")} nats, action {piece["action_index"]}"'
-        if abs(delta) >= 0.05:
-            style = f' style="{_tint(delta)}"'
+    if piece.delta is not None and piece.delta == piece.delta:
+        title = f' title="Δ {signed(piece.delta, ".3f")} nats, action {piece.action_index}"'
+        if abs(piece.delta) >= 0.05:
+            style = f' style="{_tint(piece.delta)}"'
     return f"<span{css}{style}{title}>{escape(escape_control(text, lines=True))}</span>"
 
 
 def _tint(delta: float) -> str:
-    """Lost is vermillion and bold, gained is blue; the stronger, the more."""
+    """Vermillion and bold for a loss, blue for a gain; the larger, the stronger."""
     strength = round(12 + 58 * min(1.0, abs(delta) / STRONG))
     color = VERMILLION if delta < 0 else BLUE
     bold = ";font-weight:700" if delta <= -STRONG / 2 else ""

@@ -1,20 +1,145 @@
-"""What lost likelihood, and beside which wrong responses: questions to the views of one run.
+"""What lost likelihood, and beside which incorrect responses: SQL over the views of one run.
 
-All over a window of steps, and over mixed groups, as the signals are. Δ is that of `schema`: log π
-after the step's updates minus before, summed over a response or an action, in nats.
+Everything is over a window of steps and over mixed groups, as the signals are. Δ is that of
+`schema`: log π after the step's updates minus before, summed over a response or an action, in nats.
+None stands for what was not measured.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
 import numpy as np
 import pandas as pd
 
 from ..runs import Run
 
-MOST = 10  # groups and responses that are named
-LEAST_STEPS = 5  # steps with groups on both sides before a contrast is told
+MOST = 10  # groups and responses listed
+LEAST_STEPS = 5  # steps with groups on both sides before a contrast is computed
+
+_T = TypeVar("_T")
+GroupKey = tuple[int, str | None, int | None]  # step, data source, group id
+
+
+@dataclass(frozen=True)
+class ActionLoss:
+    """Mean Δ of the actions of one index and class, before the window and in it."""
+
+    action_index: int
+    correct: bool
+    before: float | None
+    n_before: int
+    in_window: float | None
+    n_in_window: int
+
+
+@dataclass(frozen=True)
+class SourceLoss:
+    """Correct responses of a data source; `lost` is the sum of their negative Δ, positive."""
+
+    data_source: str | None
+    n_responses: int
+    delta: float
+    lld_share: float
+    lost: float
+
+
+@dataclass(frozen=True)
+class GroupLoss:
+    """A group whose correct responses lost likelihood on average, and its incorrect ones."""
+
+    step: int
+    data_source: str | None
+    group_id: int
+    n_correct: int
+    n_incorrect: int
+    delta: float
+    delta_incorrect: float | None
+    wrong_logp: float | None
+    wrong_tokens: float | None
+    n_good_first: int | None
+    question: str | None = None
+
+
+@dataclass(frozen=True)
+class LosingResponse:
+    """A correct response that lost likelihood; `logp` is per token."""
+
+    step: int
+    response_id: int
+    group_id: int | None
+    data_source: str | None
+    n_tokens: int | None
+    logp: float | None
+    delta: float
+    question: str | None = None
+
+
+@dataclass(frozen=True)
+class HeavyResponse:
+    """An incorrect response in a group that lost, and its weight: Σ ‖e − π‖² · |advantage|."""
+
+    step: int
+    response_id: int
+    group_id: int
+    data_source: str | None
+    n_tokens: int | None
+    logp: float | None
+    advantage: float | None
+    error_norm: float | None
+    weight: float | None
+    group_delta: float
+    question: str | None = None
+
+
+@dataclass(frozen=True)
+class FirstActions:
+    """First actions that retrieved what a correct one of their group did, by class."""
+
+    correct: bool
+    n: int
+    delta: float
+
+
+@dataclass(frozen=True)
+class Contrast:
+    """Mean Δ of correct responses in groups with and without a property, over `n_steps` steps.
+
+    `error` is the standard error of `difference`; `supported` where that is more than two of them
+    below 0. None with fewer than LEAST_STEPS steps.
+    """
+
+    contrast: str
+    n_steps: int
+    with_: float | None = None
+    without: float | None = None
+    difference: float | None = None
+    error: float | None = None
+    supported: bool | None = None
+
+
+@dataclass(frozen=True)
+class Losses:
+    """All of it, from `first_step` to `last_step`, both included."""
+
+    first_step: int
+    last_step: int
+    n_groups: int
+    n_displaced: int
+    by_action: list[ActionLoss]
+    by_source: list[SourceLoss]
+    groups: list[GroupLoss]
+    correct: list[LosingResponse]
+    wrong: list[HeavyResponse]
+    first_actions: list[FirstActions]
+    contrasts: list[Contrast]
+
+    @property
+    def displaced_share(self) -> float | None:
+        return self.n_displaced / self.n_groups if self.n_groups else None
+
 
 _GROUPS = """
 SELECT l.step, l.data_source, l.group_id,
@@ -60,8 +185,8 @@ WHERE correct AND mixed AND isfinite(delta) AND delta < 0 AND step BETWEEN $1 AN
 ORDER BY delta, step, rank, response_id LIMIT $3
 """
 
-# The push of a wrong response on the correct ones grows with its prediction error, which is large
-# where its tokens are unlikely, and with its length (GWHES, arXiv 2505.18830).
+# How much an incorrect response pushes the correct ones down grows with its prediction error, which
+# is large where its tokens are unlikely, and with its length (GWHES, arXiv 2505.18830).
 _WRONG = """
 SELECT l.step, l.response_id, l.group_id, l.data_source, l.n_tokens,
     l.logp_old / l.n_tokens AS logp, abs(r.advantage) AS advantage, a.error_norm,
@@ -99,22 +224,32 @@ GROUP BY r.correct ORDER BY r.correct
 """
 
 
-def losses(run: Run, first: int, last: int) -> dict[str, Any]:
-    """What lost likelihood from step `first` to `last`, both included."""
+def losses(run: Run, first: int, last: int, asked: Mapping[GroupKey, str]) -> Losses:
+    """What lost likelihood from step `first` to `last`; `asked` are the known questions."""
     groups = run.sql(_GROUPS, [first, last])
-    return {
-        "first_step": first,
-        "last_step": last,
-        "n_groups": len(groups),
-        "n_displaced": int((groups["delta"] < 0).sum()),
-        "by_action": by_action(run.action_signals(), first, last),
-        "by_source": records(run.sql(_SOURCES, [first, last])),
-        "groups": records(groups[groups["delta"] < 0].head(MOST)),
-        "correct": records(run.sql(_CORRECT, [first, last, MOST])),
-        "wrong": records(run.sql(_WRONG, [first, last, MOST])),
-        "first_actions": records(run.sql(_FIRST_ACTIONS, [first, last])),
-        "contrasts": contrasts(groups),
-    }
+    return Losses(
+        first_step=first,
+        last_step=last,
+        n_groups=len(groups),
+        n_displaced=int((groups["delta"] < 0).sum()),
+        by_action=by_action(run.action_signals(), first, last),
+        by_source=rows(SourceLoss, run.sql(_SOURCES, [first, last])),
+        groups=rows(GroupLoss, _with_question(groups[groups["delta"] < 0].head(MOST), asked)),
+        correct=rows(LosingResponse, _with_question(run.sql(_CORRECT, [first, last, MOST]), asked)),
+        wrong=rows(HeavyResponse, _with_question(run.sql(_WRONG, [first, last, MOST]), asked)),
+        first_actions=rows(FirstActions, run.sql(_FIRST_ACTIONS, [first, last])),
+        contrasts=contrasts(groups),
+    )
+
+
+def _with_question(frame: pd.DataFrame, asked: Mapping[GroupKey, str]) -> pd.DataFrame:
+    keys = [(r["step"], r["data_source"], r["group_id"]) for r in records(frame)]
+    return frame.assign(question=pd.Series(map(asked.get, keys), frame.index, dtype=object))
+
+
+def rows(kind: type[_T], frame: pd.DataFrame) -> list[_T]:
+    """Rows as instances of a dataclass with the same fields; None where nothing was measured."""
+    return [kind(**row) for row in records(frame)]
 
 
 def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
@@ -127,65 +262,53 @@ def _plain(value: Any) -> Any:
     return value.item() if hasattr(value, "item") else value
 
 
-def by_action(actions: pd.DataFrame, first: int, last: int) -> list[dict[str, Any]]:
-    """Mean Δ per action, by action index and class, before the window and in it.
+def by_action(actions: pd.DataFrame, first: int, last: int) -> list[ActionLoss]:
+    """Mean Δ per action, by class and action index; each action counts once.
 
-    Each action weighs the same. `actions` has the columns of `schema.ACTION_SIGNALS`.
+    `actions` has the columns of `schema.ACTION_SIGNALS`.
     """
     known = actions[actions["n_delta"].fillna(0) > 0]
     found = []
     for _, rows in known.groupby(["action_index", "correct"]):
-        inside = rows["step"].between(first, last)
-        row: dict[str, Any] = {
-            "action_index": int(rows["action_index"].iloc[0]),
-            "correct": bool(rows["correct"].iloc[0]),
-        }
-        for name, part in (("before", rows[rows["step"] < first]), ("in_window", rows[inside])):
-            n = float(part["n_delta"].sum())
-            total = float((part["delta"] * part["n_delta"]).sum())
-            row[name] = total / n if n else None
-            row[f"n_{name}"] = int(n)
-        found.append(row)
-    return sorted(found, key=lambda row: (not row["correct"], row["action_index"]))
+        first_row, before = rows.iloc[0], rows[rows["step"] < first]
+        means = (*_mean(before), *_mean(rows[rows["step"].between(first, last)]))
+        found.append(ActionLoss(int(first_row["action_index"]), bool(first_row["correct"]), *means))
+    return sorted(found, key=lambda row: (not row.correct, row.action_index))
 
 
-def contrasts(groups: pd.DataFrame) -> list[dict[str, Any]]:
-    """Do correct responses lose more beside wrong ones that are unlikely, long, or began well?
+def _mean(actions: pd.DataFrame) -> tuple[float | None, int]:
+    n = float(actions["n_delta"].sum())
+    total = float((actions["delta"] * actions["n_delta"]).sum())
+    return (total / n if n else None), int(n)
 
-    Groups of the same step are compared with each other, so that what all of a step share does not
-    count: `with` and `without` are means of Δ over steps, `difference` the mean of the differences
-    and `error` its standard error. `supported` where it lies two of those below 0.
+
+def contrasts(groups: pd.DataFrame) -> list[Contrast]:
+    """Do correct responses lose more beside incorrect ones that are unlikely, long, or began well?
+
+    Groups are compared with groups of the same step, so that what all of a step share does not
+    count.
     """
     tests = {
-        "low_likelihood": lambda g: g["wrong_logp"] < g["wrong_logp"].median(),
-        "long": lambda g: g["wrong_tokens"] > g["wrong_tokens"].median(),
-        "good_first_action": lambda g: g["n_good_first"] > 0,
+        "low_likelihood": ("wrong_logp", lambda values: values < values.median()),
+        "long": ("wrong_tokens", lambda values: values > values.median()),
+        "good_first_action": ("n_good_first", lambda values: values > 0),
     }
-    columns = {"low_likelihood": "wrong_logp", "long": "wrong_tokens"}
     found = []
-    for name, test in tests.items():
-        known = groups.dropna(subset=[columns.get(name, "n_good_first"), "delta"])
+    for name, (column, test) in tests.items():
         pairs = []
-        for _, of_step in known.groupby("step"):
-            there = np.asarray(test(of_step), dtype=bool)
+        for _, of_step in groups.dropna(subset=[column, "delta"]).groupby("step"):
+            there = np.asarray(test(of_step[column]), dtype=bool)
             if there.any() and not there.all():
                 delta = of_step["delta"].to_numpy(dtype=float)
                 pairs.append((delta[there].mean(), delta[~there].mean()))
-        found.append({"contrast": name, "n_steps": len(pairs)} | _difference(np.array(pairs)))
+        found.append(_contrast(name, np.array(pairs)))
     return found
 
 
-def _difference(pairs: np.ndarray) -> dict[str, Any]:
+def _contrast(name: str, pairs: np.ndarray) -> Contrast:
     if len(pairs) < LEAST_STEPS:
-        nothing = dict.fromkeys(("with", "without", "difference", "error"))
-        return nothing | {"supported": None}
+        return Contrast(name, len(pairs))
     gap = pairs[:, 0] - pairs[:, 1]
-    error = float(gap.std(ddof=1) / np.sqrt(len(gap)))
-    mean = float(gap.mean())
-    return {
-        "with": float(pairs[:, 0].mean()),
-        "without": float(pairs[:, 1].mean()),
-        "difference": mean,
-        "error": error,
-        "supported": mean < -2.0 * error,
-    }
+    mean, error = float(gap.mean()), float(gap.std(ddof=1) / np.sqrt(len(gap)))
+    there, elsewhere = (float(side.mean()) for side in pairs.T)
+    return Contrast(name, len(pairs), there, elsewhere, mean, error, mean < -2.0 * error)

@@ -3,28 +3,30 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from collections.abc import Sequence
 
 from ..core.numbers import number
 from ..core.palette import Sign
 from ..core.safe_text import escape_control
-from .blocks import Block, Example, Facts, Heading, Items, Paragraph, Picture, Table
+from .arms.facts import Comparison
+from .blocks import Block, Cell, Heading, Items, Paragraph, Picture, Table
 from .document import document
+from .examples import Example
+from .facts import PostMortem
 
-_MEANT = re.compile(r"([\\`*_{}\[\]<>#|~$!&])")  # what Markdown, or HTML inside it, would obey
+_SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|~$!&])")  # to Markdown, or to HTML inside it
 
 
-def markdown(facts: Facts) -> str:
-    told = document(facts)
-    about = [f"{sign.shape} **{sign.word}** {_safe(place)}" for sign, place in told.about]
-    blocks = [text for block in told.blocks if (text := _block(block))]
-    return (
-        "\n\n".join([f"# {_safe(told.title)}", *about, *blocks, "---", _safe(told.footer)]) + "\n"
-    )
+def markdown(facts: PostMortem | Comparison) -> str:
+    content = document(facts)
+    about = [f"{sign.shape} **{sign.word}** {_safe(place)}" for sign, place in content.about]
+    blocks = [text for block in content.blocks if (text := _block(block))]
+    parts = [f"# {_safe(content.title)}", *about, *blocks, "---", _safe(content.footer)]
+    return "\n\n".join(parts) + "\n"
 
 
 def _safe(text: object) -> str:
-    return _MEANT.sub(r"\\\1", escape_control(text))
+    return _SPECIAL.sub(r"\\\1", escape_control(text))
 
 
 def _block(block: Block) -> str:
@@ -40,7 +42,7 @@ def _block(block: Block) -> str:
         case Table():
             return _table(block)
         case Example():
-            return _example(block.facts, block.shared)
+            return _example(block)
         case Picture():
             return ""
 
@@ -53,27 +55,27 @@ def _table(table: Table) -> str:
     return f"**{_safe(table.caption)}**\n\n" + "\n".join(lines)
 
 
-def _row(cells: Any) -> str:
+def _row(cells: Sequence[Cell]) -> str:
     return f"| {' | '.join(_cell(c) for c in cells)} |"
 
 
-def _cell(cell: str | Sign) -> str:
+def _cell(cell: Cell) -> str:
     return f"{cell.shape} {cell.word}" if isinstance(cell, Sign) else _safe(cell)
 
 
-def _example(x: Any, shared: str) -> str:
-    lines = [f"**Step {x['step']}, group {x['group_id']}: Δ {number(x['delta'])} nats**"]
-    if x["correct"]["prompt"]:
-        lines.append(_quote("asked", x["correct"]["prompt"]))
-    for word in ("correct", "wrong"):
-        if x[word]:
-            lines.append(_quote(word, "".join(p["text"] for p in x[word]["pieces"])))
-    if shared:
-        lines.append(_safe(shared))
+def _example(x: Example) -> str:
+    lines = [f"**Step {x.step}, group {x.group_id}: Δ {number(x.delta)} nats**"]
+    if x.correct.prompt:
+        lines.append(_quote("question", x.correct.prompt))
+    lines.append(_quote("correct", x.correct.text))
+    if x.wrong:
+        lines.append(_quote("incorrect", x.wrong.text))
+    if x.shared:
+        lines.append(_safe(x.shared))
     return "\n\n".join(lines)
 
 
 def _quote(word: str, text: str) -> str:
-    """A fence that nothing in the text can close: indented code."""
+    """As indented code, which nothing in the text can close."""
     lines = escape_control(text, lines=True).split("\n")
     return f"{word}:\n\n" + "\n".join(f"    {line}" for line in lines)

@@ -1,8 +1,9 @@
-"""Signals over steps as a report keeps them: thinned, with their trailing means."""
+"""Signals over steps for a report: trailing means, thinned to a bounded number of points."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -10,39 +11,85 @@ import numpy as np
 from ..alarms.assess import Assessment
 from ..core.schema import SIGNALS
 from ..signals import detectors as d
-from ..signals.evidence import SMOOTH
+from ..signals.evidence import SMOOTH, Rows
 
-POINTS = 500  # of a signal that a report keeps; extremes stay
-_UNITS = {c.name: (c.unit, c.meaning) for c in SIGNALS.columns}
+POINTS = 500  # points of a signal after thinning; extremes stay
+OUTLINED = ("reward", "correct_logp", "delta_correct", "entropy", "grad_norm")
+_REGISTRY = {c.name: c for c in SIGNALS.columns}
+Curve = tuple[Rows, d.Series]  # steps and values of a signal in one run
 
 
-def series(step: Any, values: d.Series, name: str) -> dict[str, Any] | None:
-    """A signal: measured steps, values and trailing means over SMOOTH steps, thinned; None if it
-    was never measured. `n` is how many there were."""
+@dataclass(frozen=True)
+class Series:
+    """A signal of one run at the steps that measured it: `n` of them before thinning. `mean` are
+    trailing means over SMOOTH steps, `last` the last of them."""
+
+    unit: str
+    meaning: str
+    n: int
+    first: float
+    last: float
+    step: list[int]
+    value: list[float]
+    mean: list[float]
+
+
+@dataclass(frozen=True)
+class AveragedSeries:
+    """A signal over several runs: mean, lowest and highest of the trailing means of those `runs`
+    that have measured the step."""
+
+    unit: str
+    meaning: str
+    n: int
+    last: float
+    step: list[int]
+    mean: list[float]
+    low: list[float]
+    high: list[float]
+    runs: list[int]
+
+
+@dataclass(frozen=True)
+class Outline:
+    """Trailing means of a signal at the start, at its extremes, and at the end."""
+
+    start: float
+    end: float
+    lowest: float
+    lowest_step: int
+    highest: float
+    highest_step: int
+
+
+@dataclass(frozen=True)
+class StepRange:
+    """Consecutive steps at which the same number of `runs` have rows."""
+
+    start_step: int
+    end_step: int
+    runs: int
+
+
+def series(step: Rows, values: d.Series, name: str) -> Series | None:
+    """A signal, thinned; None if it was never measured."""
     rows = np.isfinite(values)
     if not rows.any():
         return None
     x, y = step[rows], values[rows]
     mean = d.trailing_mean(y, SMOOTH, 1)
-    keep = _kept(y)
-    unit, meaning = _UNITS[name]
-    return {
-        "unit": unit,
-        "meaning": meaning,
-        "n": len(y),
-        "first": float(y[0]),
-        "last": float(mean[-1]),
-        "step": x[keep].tolist(),
-        "value": [float(f"{v:.5g}") for v in y[keep]],
-        "mean": [float(f"{v:.5g}") for v in mean[keep]],
-    }
+    keep = _thinned(y)
+    column = _REGISTRY[name]
+    return Series(
+        column.unit, column.meaning, len(y), float(y[0]), float(mean[-1]), x[keep].tolist(),
+        _rounded(y[keep]), _rounded(mean[keep]),
+    )  # fmt: skip
 
 
-def averaged(curves: Sequence[tuple[Any, d.Series]], name: str) -> dict[str, Any] | None:
-    """A signal over several runs, each given by steps and values: at every step that a run has
-    measured, the mean, lowest and highest of the runs' trailing means, and the number of `runs`.
+def averaged(curves: Sequence[Curve], name: str) -> AveragedSeries | None:
+    """A signal averaged over runs, step by step; None if it was never measured.
 
-    Each run counts once, however many responses its step has. None if it was never measured.
+    Each run counts once, however many responses its step has.
     """
     means = []
     for step, values in curves:
@@ -56,55 +103,54 @@ def averaged(curves: Sequence[tuple[Any, d.Series]], name: str) -> dict[str, Any
         row[np.searchsorted(steps, step)] = mean
     runs = np.isfinite(table).sum(axis=0)
     mean = np.nansum(table, axis=0) / runs
-    keep = _kept(mean)
-    unit, meaning = _UNITS[name]
-    told = {"mean": mean, "low": np.nanmin(table, axis=0), "high": np.nanmax(table, axis=0)}
-    return {
-        "unit": unit,
-        "meaning": meaning,
-        "n": len(steps),
-        "last": float(mean[-1]),
-        "step": steps[keep].tolist(),
-        **{key: [float(f"{v:.5g}") for v in y[keep]] for key, y in told.items()},
-        "runs": runs[keep].tolist(),
-    }
+    keep = _thinned(mean)
+    low, high = np.nanmin(table, axis=0), np.nanmax(table, axis=0)
+    column = _REGISTRY[name]
+    return AveragedSeries(
+        column.unit, column.meaning, len(steps), float(mean[-1]), steps[keep].tolist(),
+        _rounded(mean[keep]), _rounded(low[keep]), _rounded(high[keep]), runs[keep].tolist(),
+    )  # fmt: skip
 
 
-def carried(steps: Sequence[Any]) -> list[dict[str, int]]:
-    """Stretches of steps with the number of `runs` that have rows there, given each run's steps.
+def steps_with_rows(steps: Sequence[Rows]) -> list[StepRange]:
+    """Ranges of steps with the number of runs that have rows there, given each run's steps.
 
     Steps at which no run has a row are in none.
     """
     known, runs = np.unique(np.concatenate([np.unique(s) for s in steps]), return_counts=True)
     breaks = np.flatnonzero((np.diff(runs) != 0) | (np.diff(known) > 1)) + 1
     return [
-        {"start_step": int(part[0]), "end_step": int(part[-1]), "runs": int(many[0])}
+        StepRange(int(part[0]), int(part[-1]), int(many[0]))
         for part, many in zip(np.split(known, breaks), np.split(runs, breaks), strict=True)
         if len(part)
     ]
 
 
-def outline(assessment: Assessment) -> dict[str, Any]:
-    """Of the main signals: trailing mean at the start, at its best, and at the end."""
+def outline(assessment: Assessment) -> Mapping[str, Outline]:
+    """The course of the main signals in six numbers each."""
     e = assessment.evidence
-    found: dict[str, Any] = {}
-    for name in ("reward", "correct_logp", "delta_correct", "entropy", "grad_norm"):
+    found: dict[str, Outline] = {}
+    for name in OUTLINED:
         values = e.column(name)
         rows = np.flatnonzero(np.isfinite(values))
         if len(rows):
             mean = d.trailing_mean(values[rows], SMOOTH, min(SMOOTH, len(rows)))
-            sound = np.flatnonzero(np.isfinite(mean))
-            low, high = (sound[f(mean[sound])] for f in (np.argmin, np.argmax))
-            found[name] = {
-                "start": float(mean[sound[0]]), "end": float(mean[sound[-1]]),
-                "lowest": float(mean[low]), "lowest_step": int(e.step[rows[low]]),
-                "highest": float(mean[high]), "highest_step": int(e.step[rows[high]]),
-            }  # fmt: skip
+            known = np.flatnonzero(np.isfinite(mean))
+            low, high = (known[f(mean[known])] for f in (np.argmin, np.argmax))
+            found[name] = Outline(
+                float(mean[known[0]]), float(mean[known[-1]]),
+                float(mean[low]), int(e.step[rows[low]]),
+                float(mean[high]), int(e.step[rows[high]]),
+            )  # fmt: skip
     return found
 
 
-def _kept(y: d.Series) -> Any:
-    """Rows that a report keeps: all, or the lowest and the highest of each stretch."""
+def _rounded(values: d.Series) -> list[float]:
+    return [float(f"{v:.5g}") for v in values]
+
+
+def _thinned(y: d.Series) -> Any:
+    """Rows to keep: all, or the lowest and the highest of each of POINTS / 2 bins."""
     rows = np.arange(len(y))
     if len(y) <= POINTS:
         return rows

@@ -20,7 +20,7 @@ import lldscope
 from lldscope.core import palette
 from lldscope.explore.comparison import compare
 from lldscope.report import post_mortem
-from lldscope.report.arms.facts import arms_of, compare_arms
+from lldscope.report.arms.analysis import arms_of, compare_arms
 from lldscope.report.html import html
 
 SAMPLES = Path(__file__).parents[2] / "sample_runs"

@@ -16,18 +16,19 @@ from lldscope.core.errors import UsageError
 from lldscope.core.numbers import number, signed, true_minus
 from lldscope.explore.comparison import compare
 from lldscope.report import post_mortem
-from lldscope.report.arms.facts import arms_of, compare_arms
-from lldscope.report.arms.sentences import values
+from lldscope.report.arms.analysis import arms_of, compare_arms
+from lldscope.report.arms.facts import Comparison
+from lldscope.report.arms.settings import Setting, differences, varying
+from lldscope.report.facts import RunFacts
 from lldscope.report.html import html
 from lldscope.report.markdown import markdown
-from lldscope.report.series import averaged, carried
-from lldscope.report.settings import differences, varying
+from lldscope.report.series import StepRange, averaged, steps_with_rows
 
 SAMPLES = Path(__file__).parents[2] / "sample_runs"
 HOSTILE = "<script>alert(1)</script>\x1b[31m\u202egnp.exe \"'><img src=x onerror=alert(2)> `|`"
 
 
-def side_by_side(arms: dict[str, list[lldscope.Run]]) -> dict[str, Any]:
+def side_by_side(arms: dict[str, list[lldscope.Run]]) -> Comparison:
     runs = [run for of in arms.values() for run in of]
     return compare_arms(arms, compare(runs))
 
@@ -62,61 +63,63 @@ def four(folder: Path):
         run.close()
 
 
-def test_each_run_is_told_as_its_own_report_tells_it(two):
+def test_each_run_has_the_facts_of_its_own_report(two):
     facts, a, b = two
-    for arm, run in zip(facts["arms"], (a, b), strict=True):
+    for arm, run in zip(facts.arms, (a, b), strict=True):
         own = post_mortem(run)
         for key in ("summary", "phases", "links", "look_alikes", "fall", "collapse", "alarms"):
-            assert arm["runs"][0][key] == own[key], key
-        assert arm["signals"] == own["signals"]
+            assert getattr(arm.runs[0], key) == getattr(own, key), key
+        assert arm.signals == own.signals
 
 
 def test_what_differs_is_said_with_the_numbers_of_the_runs(two):
     facts, a, b = two
-    told = " ".join(facts["summary"])
-    fell, well = (arm["runs"][0] for arm in facts["arms"])
-    assert f"collapsed at step {fell['collapse']}" in told
-    assert "B (grpo-llds) stayed well" in told
+    told = " ".join(facts.summary)
+    fell, well = (arm.runs[0] for arm in facts.arms)
+    assert f"collapsed at step {fell.collapse}" in told
+    assert "B (grpo-llds) stayed healthy" in told
     last = [run.signals()["reward"].astype(float)[-10:].mean() for run in (a, b)]
     assert f"is {number(last[0])} in A and {number(last[1])} in B" in told
     assert "One setting differs: llds off in A, action in B." in told
-    assert [row["setting"] for row in facts["settings"]] == ["llds"]
-    assert well["collapse"] is None
+    assert [row.setting for row in facts.settings] == ["llds"]
+    assert well.collapse is None
 
 
 def test_arms_of_several_runs_are_averaged_step_by_step(four):
     facts, runs = four
-    for arm, of in zip(facts["arms"], runs, strict=True):
-        assert arm["name"] in ("dying", "healthy")
-        found = arm["signals"]["reward"]
+    for arm, of in zip(facts.arms, runs, strict=True):
+        assert arm.name in ("dying", "healthy")
+        found = arm.signals["reward"]
         known: dict[int, list[float]] = {}
         for run in of:
             table = run.signals().dropna(subset="reward")
             mean = table["reward"].astype(float).rolling(10, min_periods=1).mean()
             for step, value in zip(table["step"], mean, strict=True):
                 known.setdefault(int(step), []).append(value)
-        assert found["step"] == sorted(known)
+        assert found.step == sorted(known)
         for name, take in (("mean", np.mean), ("low", min), ("high", max), ("runs", len)):
-            assert found[name] == pytest.approx([take(known[s]) for s in sorted(known)], rel=1e-4)
-        assert arm["carried"] == [
-            {"start_step": 0, "end_step": 119, "runs": 2},
-            {"start_step": 120, "end_step": 134, "runs": 1},
+            assert getattr(found, name) == pytest.approx(
+                [take(known[s]) for s in sorted(known)], rel=1e-4
+            )
+        assert arm.carried == [
+            StepRange(0, 119, 2),
+            StepRange(120, 134, 1),
         ]
-    assert facts["common_step"] == 119
-    assert [row["setting"] for row in facts["settings"]] == ["llds.gate"]
-    assert facts["varying"] == ["seed"]
-    assert "2 runs" in facts["summary"][0]
+    assert facts.common_step == 119
+    assert [row.setting for row in facts.settings] == ["llds.gate"]
+    assert facts.varying == ["seed"]
+    assert "2 runs" in facts.summary[0]
 
 
 def test_points_of_an_arm_are_means_over_its_runs(four):
     facts, runs = four
-    reward = next(s for s in facts["matched"]["signals"] if s["signal"] == "reward")
-    end = reward["values"][facts["matched"]["points"].index("end")]
+    reward = next(s for s in facts.matched.signals if s.signal == "reward")
+    end = reward.values[facts.matched.points.index("end")]
     for side, of in zip(end, runs, strict=True):
         ends = [run.signals()["reward"].astype(float)[-10:].mean() for run in of]
-        assert side["runs"] == 2
-        assert side["mean"] == pytest.approx(np.mean(ends))
-        assert (side["low"], side["high"]) == pytest.approx((min(ends), max(ends)))
+        assert side.runs == 2
+        assert side.mean == pytest.approx(np.mean(ends))
+        assert (side.low, side.high) == pytest.approx((min(ends), max(ends)))
 
 
 def test_the_same_is_said_in_html_and_markdown(four, two):
@@ -135,49 +138,49 @@ def test_a_mean_of_runs_that_are_not_there_is_none():
     nothing = (np.arange(3), np.full(3, np.nan))
     assert averaged([nothing, nothing], "reward") is None
     one = averaged([nothing, (np.array([5, 9]), np.array([1.0, 3.0]))], "reward")
-    assert (one["step"], one["mean"], one["runs"]) == ([5, 9], [1.0, 2.0], [1, 1])
+    assert (one.step, one.mean, one.runs) == ([5, 9], [1.0, 2.0], [1, 1])
 
 
-def test_stretches_count_runs_and_leave_out_gaps():
-    assert carried([np.array([0, 1, 2, 5]), np.array([1, 2])]) == [
-        {"start_step": 0, "end_step": 0, "runs": 1},
-        {"start_step": 1, "end_step": 2, "runs": 2},
-        {"start_step": 5, "end_step": 5, "runs": 1},
+def test_step_ranges_count_runs_and_leave_out_gaps():
+    assert steps_with_rows([np.array([0, 1, 2, 5]), np.array([1, 2])]) == [
+        StepRange(0, 0, 1),
+        StepRange(1, 2, 2),
+        StepRange(5, 5, 1),
     ]
-    assert carried([np.array([], dtype=int)]) == []
+    assert steps_with_rows([np.array([], dtype=int)]) == []
 
 
-def test_settings_that_say_the_name_are_none_and_seeds_vary():
-    def run(name: str, **config: Any) -> dict[str, Any]:
-        return {"name": name, "trainer": "t", "correct_rule": None, "config": config}
+def run(name: str, **config: Any) -> RunFacts:
+    return RunFacts(name, None, "", "t", None, 1, 0, 0, 1, None, None, config)
 
+
+def test_names_are_no_settings_and_seeds_vary():
     arms = [
         [run("a", run_name="a", seed=0, mode="a"), run("b", run_name="b", seed=1, mode="a")],
         [run("c", run_name="c", seed=1, mode="x"), run("d", run_name="d", seed=0, mode="x")],
     ]
-    assert differences(arms) == [{"setting": "mode", "values": [["a"], ["x"]]}]
+    assert differences(arms) == [Setting("mode", [["a"], ["x"]])]
     assert varying(arms) == ["seed"]
 
 
 def test_values_that_begin_alike_are_compared_whole_and_shown_where_they_differ():
-    def arm(prompt: str) -> list[dict[str, Any]]:
-        config = {"prompt": prompt, "other": "y" * 500}
-        return [{"name": "a", "trainer": "t", "correct_rule": None, "config": config}]
+    def arm(prompt: str) -> list[RunFacts]:
+        return [run("a", prompt=prompt, other="y" * 500)]
 
     begins = "x" * 300
     (row,) = differences([arm(f"{begins}left{begins}"), arm(f"{begins}right{begins}")])
-    assert row["values"] == [[f"{begins}left{begins}"], [f"{begins}right{begins}"]]
-    assert [values(row, 0), values(row, 1)] == [
+    assert row.values == [[f"{begins}left{begins}"], [f"{begins}right{begins}"]]
+    assert row.shown() == [
         f"… {'x' * 20}left{'x' * 56} …", f"… {'x' * 20}right{'x' * 55} …"
     ]  # fmt: skip
     (row,) = differences([arm(begins), arm(f"{begins}more")])
-    assert [values(row, 0), values(row, 1)] == [f"… {'x' * 20}", f"… {'x' * 20}more"]
+    assert row.shown() == [f"… {'x' * 20}", f"… {'x' * 20}more"]
     (row,) = differences([arm(f"a{begins}"), arm("b")])
-    assert [values(row, 0), values(row, 1)] == [f"a{'x' * 79} …", "b"]
+    assert row.shown() == [f"a{'x' * 79} …", "b"]
     assert varying([[*arm(f"{begins}1"), *arm(f"{begins}2")]] * 2) == ["prompt"]
 
 
-def test_an_empty_run_and_hostile_names_are_told(tmp_path):
+def test_an_empty_run_and_hostile_names_are_reported(tmp_path):
     config = {HOSTILE: HOSTILE, "nested": {"list": [HOSTILE]}}
     with lldscope.Recorder(tmp_path / "evil", name=HOSTILE, config=config) as recorder:
         for step in range(30):
@@ -189,7 +192,7 @@ def test_an_empty_run_and_hostile_names_are_told(tmp_path):
     ):
         facts = side_by_side(arms_of([[evil], [empty]]))
         neither = side_by_side({"x": [empty], "y": [empty]})
-    assert facts["common_step"] is None
+    assert facts.common_step is None
     assert markdown(neither)
     assert "<figure>" not in html(neither)
     tags: list[tuple[str, Any]] = []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from datetime import UTC, datetime
 from html.parser import HTMLParser
 from pathlib import Path
@@ -17,16 +18,16 @@ from made_up_runs import write_run
 import lldscope
 from lldscope.alarms.changepoints import refine
 from lldscope.core import palette
-from lldscope.core.charts import Line
 from lldscope.core.numbers import signed
 from lldscope.core.safe_text import escape_control
 from lldscope.report import charts, post_mortem
-from lldscope.report.arms import charts as arm_charts
 from lldscope.report.drawing import Axis
+from lldscope.report.facts import Alarm
 from lldscope.report.html import POLICY, html
 from lldscope.report.losses import contrasts
 from lldscope.report.markdown import markdown
 from lldscope.report.sentences import summary
+from lldscope.report.series import Series
 
 SAMPLES = Path(__file__).parents[2] / "sample_runs"
 HOSTILE = "<script>alert(1)</script>\x1b[31m\u202egnp.exe \"'><img src=x onerror=alert(2)> `|`"
@@ -57,18 +58,18 @@ class Tags(HTMLParser):
 def test_alarm_leads_are_counted_from_the_run(died):
     run, facts = died
     signals = run.signals().set_index("step")
-    collapse = next(s for s in facts["phases"] if s["phase"] == "collapse")["start_step"]
-    assert facts["collapse"] == collapse
-    decay = next(a for a in facts["alarms"] if a["rule"] == "lld-decay")
-    assert decay["steps_before_collapse"] == collapse - decay["step"] > 0
-    seconds = signals.loc[collapse, "time"] - signals.loc[decay["step"], "time"]
-    assert decay["minutes_before_collapse"] == pytest.approx(seconds / 60)
+    collapse = next(s for s in facts.phases if s.phase == "collapse").start_step
+    assert facts.collapse == collapse
+    decay = next(a for a in facts.alarms if a.rule == "lld-decay")
+    assert decay.steps_before_collapse == collapse - decay.step > 0
+    seconds = signals.loc[collapse, "time"] - signals.loc[decay.step, "time"]
+    assert decay.minutes_before_collapse == pytest.approx(seconds / 60)
 
 
 def test_losses_match_a_plain_count(died):
     run, facts = died
-    lost = facts["losses"]
-    first, last = lost["first_step"], lost["last_step"]
+    lost = facts.losses
+    first, last = lost.first_step, lost.last_step
     actions = run.sql("SELECT * FROM actions")
     responses = run.sql("SELECT * FROM responses")
     actions["delta"] = actions["logp_post_sum"].astype(float) - actions["logp_old_sum"].astype(
@@ -83,71 +84,70 @@ def test_losses_match_a_plain_count(died):
         known = right["delta"].dropna()
         if 0 < len(right) < len(group) and len(known):
             means[key] = known.mean()
-    assert lost["n_groups"] == len(means)
-    assert lost["n_displaced"] == sum(m < 0 for m in means.values())
-    worst = lost["groups"][0]
-    key = (worst["step"], worst["data_source"], worst["group_id"])
-    assert worst["delta"] == pytest.approx(min(means.values()))
+    assert lost.n_groups == len(means)
+    assert lost.n_displaced == sum(m < 0 for m in means.values())
+    worst = lost.groups[0]
+    key = (worst.step, worst.data_source, worst.group_id)
+    assert worst.delta == pytest.approx(min(means.values()))
     assert means[key] == min(means.values())
 
 
-def test_links_that_were_not_seen_have_no_onset(died, well):
+def test_what_was_not_seen_has_no_onset(died, well):
     _, facts = died
-    by_name = {link["link"]: link for link in facts["links"]}
-    assert by_name["gradient"]["measured"]
-    assert by_name["gradient"]["seen"] is None
-    assert by_name["gradient"]["onset"] is None
-    assert by_name["likelihood"]["onset"] == facts["boundaries"][0]["step"] == facts["fall"]
-    onsets = [link["onset"] for link in facts["links"] if link["onset"] is not None]
+    by_name = {link.link: link for link in facts.links}
+    assert by_name["gradient"].measured
+    assert by_name["gradient"].seen is None
+    assert by_name["gradient"].onset is None
+    assert by_name["likelihood"].onset == facts.boundaries[0].step == facts.fall
+    onsets = [link.onset for link in facts.links if link.onset is not None]
     assert onsets == sorted(onsets)
-    assert all(link["onset"] is None for link in well["links"])
+    assert all(link.onset is None for link in well.links)
 
 
 def test_hindsight_stands_beside_live_and_says_so(died):
     run, facts = died
-    assert [b["step"] for b in facts["boundaries"]] == [b.step for b in refine(run.assess())]
+    assert [b.step for b in facts.boundaries] == [b.step for b in refine(run.assess())]
     text = markdown(facts)
     assert "| hindsight |" in text
     assert "| live |" in text
 
 
-def test_a_healthy_run_is_told_as_one(well):
-    assert well["kind"] == "healthy"
-    assert any(s.startswith("Nothing died here") for s in well["summary"])
-    assert not any("LLDS" in a["change"] for a in well["advice"])
+def test_a_healthy_run_is_reported_as_healthy(well):
+    assert well.kind == "healthy"
+    assert any(s.startswith("No decay was found") for s in well.summary)
+    assert not any("LLDS" in a.change for a in well.advice)
 
 
-def alarm(rule: str, severity: str, step: int) -> dict[str, Any]:
-    left = dict.fromkeys(f"{w}_before_{end}" for w in ("steps", "minutes")
-                         for end in ("collapse", "reward_crash"))  # fmt: skip
-    return {"rule": rule, "severity": severity, "step": step, **left}
+def alarm(rule: str, severity: Any, step: int) -> Alarm:
+    return Alarm(rule, severity, "firing", step, 1.0, 0.5, "", "", "", "", "", ((step, None),))
 
 
 def test_sentences_and_the_table_of_alarms_say_the_same(well):
     stalled, note = alarm("stalled", "critical", 129), alarm("lld-stagnation", "info", 40)
-    told = " ".join(summary({**well, "alarms": []}))
+    told = " ".join(summary(replace(well, alarms=[])))
     assert "and no alarm fired." in told
-    told = " ".join(summary({**well, "alarms": [stalled]}))
-    assert "and no alarm of decay fired." in told
+    told = " ".join(summary(replace(well, alarms=[stalled])))
+    assert "and no decay alarm fired." in told
     assert "The only alarm is that the run makes no more steps." in told
     assert "first alarm" not in told
-    told = " ".join(summary({**well, "alarms": [note]}))
+    told = " ".join(summary(replace(well, alarms=[note])))
     assert "and no warning fired; for information: lld-stagnation." in told
-    told = " ".join(summary({**well, "alarms": [stalled, note]}))
-    assert "The only one that is no information is that the run makes no more steps." in told
+    told = " ".join(summary(replace(well, alarms=[stalled, note])))
+    assert "The only warning is that the run makes no more steps." in told
     assert "no alarm fired" not in told
-    assert summary({**well, "kind": "failed", "alarms": [note]})[-1] == "No warning fired."
+    assert summary(replace(well, kind="failed", alarms=[note]))[-1] == "No warning fired."
     late = alarm("entropy", "warning", 90)
-    told = " ".join(summary({**well, "kind": "alarmed", "alarms": [stalled, late]}))
+    told = " ".join(summary(replace(well, kind="alarmed", alarms=[stalled, late])))
     assert "The first alarm was entropy at" in told
 
 
 def test_hover_states_only_what_was_measured_there():
     steps = [*range(50), *range(150, 200)]
-    s = {"step": steps, "value": [float(i) for i in steps], "mean": [-1.0] * 100}
-    x, line = Axis(0, 199, 0, 600), Line("delta_correct", "Δ", palette.BLUE)
-    of_run, of_arm = charts._hover([line], [s], x), arm_charts._hover([(0, {"letter": "A"}, s)], x)
-    for name, parts in (("Δ", of_run), ("A", of_arm)):
+    values = [float(i) for i in steps]
+    data = Series("", "", 100, 0.0, -1.0, steps, values, [-1.0] * 100)
+    x = Axis(0, 199, 0, 600)
+    for name in ("Δ", "A"):
+        parts = charts._hover([charts.Curve(name, palette.BLUE, "solid", data)], x)
         assert len(parts) == charts.STRIPS
         for i, part in enumerate(parts):
             middle = (i + 0.5) / charts.STRIPS * 199
@@ -168,12 +168,10 @@ def test_hover_states_only_what_was_measured_there():
 
 def test_advice_only_with_evidence(died):
     _, facts = died
-    assert all(a["evidence"] for a in facts["advice"])
-    changes = {a["change"] for a in facts["advice"]}
+    assert all(a.evidence for a in facts.advice)
+    changes = {a.change for a in facts.advice}
     assert "Switch LLDS on" in changes
-    masks = any(
-        c["supported"] for c in facts["losses"]["contrasts"] if c["contrast"] != "good_first_action"
-    )
+    masks = any(c.supported for c in facts.losses.contrasts if c.contrast != "good_first_action")
     assert masks == any(change.startswith("Mask") for change in changes)
 
 
@@ -185,29 +183,29 @@ def test_contrast_compares_groups_of_the_same_step():
          "wrong_tokens": rng.random(), "n_good_first": np.nan}
         for s in range(20) for g in range(4)
     ]  # fmt: skip
-    found = {c["contrast"]: c for c in contrasts(pd.DataFrame(rows))}
-    assert found["low_likelihood"]["difference"] == pytest.approx(-1.0, abs=0.15)
-    assert found["low_likelihood"]["supported"]
-    assert not found["long"]["supported"]
-    assert found["good_first_action"]["supported"] is None
+    found = {c.contrast: c for c in contrasts(pd.DataFrame(rows))}
+    assert found["low_likelihood"].difference == pytest.approx(-1.0, abs=0.15)
+    assert found["low_likelihood"].supported
+    assert not found["long"].supported
+    assert found["good_first_action"].supported is None
 
 
 @pytest.mark.parametrize("steps", [0, 1, 10])
 def test_runs_with_little_in_them(tmp_path, steps):
     with lldscope.open_run(write_run(tmp_path / "run", steps)) as run:
         facts = post_mortem(run)
-    assert facts["kind"] == ("empty" if steps == 0 else "short")
-    assert facts["fall"] is None
+    assert facts.kind == ("empty" if steps == 0 else "short")
+    assert facts.fall is None
     assert html(facts).endswith("</html>\n")
     assert markdown(facts)
 
 
-def test_a_live_run_is_told_as_of_its_last_row(tmp_path):
+def test_a_live_run_is_reported_as_of_its_last_row(tmp_path):
     recorder = lldscope.Recorder(tmp_path / "run")
     try:
         with lldscope.open_run(tmp_path / "run") as run:
             facts = post_mortem(run)
-        assert "still running" in " ".join(facts["summary"])
+        assert "still running" in " ".join(facts.summary)
     finally:
         recorder.close()
 
@@ -221,11 +219,11 @@ def test_symptoms_alone_claim_no_likelihood(tmp_path):
             )  # fmt: skip
     with lldscope.open_run(tmp_path / "run") as run:
         facts = post_mortem(run)
-    assert facts["state"]["evidence"] == "symptoms"
-    assert "cannot be judged" in " ".join(facts["summary"])
-    likelihood = next(link for link in facts["links"] if link["link"] == "likelihood")
-    assert not likelihood["measured"]
-    assert facts["losses"]["n_groups"] == 0
+    assert facts.state.evidence == "symptoms"
+    assert "cannot be judged" in " ".join(facts.summary)
+    likelihood = next(link for link in facts.links if link.link == "likelihood")
+    assert not likelihood.measured
+    assert facts.losses.n_groups == 0
     assert html(facts)
 
 
@@ -263,8 +261,8 @@ def hostile_run(path):
 def test_hostile_text_is_shown_and_not_obeyed(tmp_path):
     with lldscope.open_run(hostile_run(tmp_path / "run")) as run:
         facts = post_mortem(run)
-    (example, *_) = facts["examples"]
-    assert example["shared_characters"] == len(HOSTILE) + 1
+    (example, *_) = facts.examples
+    assert example.shared_characters == len(HOSTILE) + 1
     page, text = html(facts), markdown(facts)
     assert "&lt;script&gt;" in page
     assert not {"script", "img"} & {tag for tag, _ in Tags(page).found}
@@ -305,36 +303,34 @@ def test_command_says_what_is_wrong(lldscope_command, tmp_path):
 def test_sentences_date_the_steps_they_name(died):
     run, facts = died
     times = run.signals().set_index("step")["time"]
-    first_alarm = min(a["step"] for a in facts["alarms"])
-    for step in (facts["fall"], facts["collapse"], first_alarm):
+    first_alarm = min(a.step for a in facts.alarms)
+    for step in (facts.fall, facts.collapse, first_alarm):
         clock = datetime.fromtimestamp(times[step], UTC).strftime("%H:%M UTC")
-        assert any(f"step {step} ({clock})" in sentence for sentence in facts["summary"])
-    later = {**facts, "run": facts["run"] | {"first_time": times[0] - 86_400 * 3}}
-    assert re.search(
-        rf"step {facts['fall']} \(\d{{4}}-\d\d-\d\d \d\d:\d\d UTC\)", summary(later)[2]
-    )
+        assert any(f"step {step} ({clock})" in sentence for sentence in facts.summary)
+    later = replace(facts, run=replace(facts.run, first_time=times[0] - 86_400 * 3))
+    assert re.search(rf"step {facts.fall} \(\d{{4}}-\d\d-\d\d \d\d:\d\d UTC\)", summary(later)[2])
 
 
 def test_what_the_shared_prefix_lost_is_a_sum_over_its_tokens(died):
     _, facts = died
-    told = 0
-    for x in facts["examples"]:
-        if x["shared_characters"] is None:
-            assert x["shared_delta"] is None
+    sums = 0
+    for x in facts.examples:
+        if x.shared_characters is None:
+            assert x.shared_delta is None
             continue
-        left, lost = x["shared_characters"], []
-        for piece in x["correct"]["pieces"]:
-            left -= len(piece["text"])
-            if left >= 0 and piece["delta"] is not None:
-                lost.append(piece["delta"])
-        assert x["shared_delta"] == pytest.approx(sum(lost), abs=1e-3)
-        assert f"{signed(x['shared_delta'])} nats" in html(facts)
-        told += 1
-    assert told
+        left, lost = x.shared_characters, []
+        for piece in x.correct.pieces:
+            left -= len(piece.text)
+            if left >= 0 and piece.delta is not None:
+                lost.append(piece.delta)
+        assert x.shared_delta == pytest.approx(sum(lost), abs=1e-3)
+        assert f"{signed(x.shared_delta)} nats" in html(facts)
+        sums += 1
+    assert sums
 
 
 def test_alarms_stand_in_the_order_in_which_they_fired(died):
     _, facts = died
     rows = re.findall(r"\| [▲◆i] \w+ \| \S+ \| (\d+) \|", markdown(facts))
-    assert len(rows) == len(facts["alarms"]) > 1
+    assert len(rows) == len(facts.alarms) > 1
     assert rows == sorted(rows, key=int)

@@ -1,0 +1,144 @@
+"""From the runs of two arms to their comparison."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from ...alarms.registry import Rule
+from ...core.errors import UsageError
+from ...core.version import __version__
+from ...runs import Run
+from ...signals.evidence import SMOOTH
+from ..analysis import REPORTED, post_mortem
+from ..facts import PostMortem
+from ..series import AveragedSeries, Curve, Series, averaged, steps_with_rows
+from .facts import Arm, Comparison, Matched, MatchedSignal, Spread
+from .sentences import limits, summary
+from .settings import differences, varying
+
+ARMS_SCHEMA = 1
+LETTERS = "AB"
+
+Runs = Mapping[str, Sequence[Run]]  # arm → its runs
+
+
+def arms_of(named: Sequence[Sequence[Run]]) -> dict[str, list[Run]]:
+    """Two arms, by what the reader named: two runs or folders of runs, each an arm; or more, whose
+    runs were recorded with one `group` each, of which there must be two.
+
+    `named` are the runs of each place that was named. Raises UsageError with the way out.
+    """
+    if len(named) == 2:
+        if {run.place for run in named[0]} & {run.place for run in named[1]}:
+            raise UsageError("A run is on both sides; name two different ones.")
+        return dict(zip(_names(named), map(list, named), strict=True))
+    groups: dict[str, list[Run]] = {}
+    for run in (run for of in named for run in of):
+        group = run.info.get("group")
+        if not group:
+            raise UsageError(
+                f"A report puts two arms side by side, and {run.name} was recorded without a "
+                "group. Name two runs, or two folders with the runs of an arm each."
+            )
+        groups.setdefault(str(group), []).append(run)
+    if len(groups) != 2:
+        number = f"{len(groups)} groups" if len(groups) > 1 else "one group"
+        raise UsageError(f"A report puts two arms side by side; these runs are of {number}.")
+    return groups
+
+
+def _names(named: Sequence[Sequence[Run]]) -> list[str]:
+    """Names of runs, and of the folders that hold several; places where these are the same."""
+    places = [of[0].place if len(of) == 1 else of[0].place.rsplit("/", 1)[0] for of in named]
+    names = [
+        of[0].name if len(of) == 1 else place.rsplit("/", 1)[-1]
+        for of, place in zip(named, places, strict=True)
+    ]
+    return names if names[0] != names[1] else places
+
+
+def compare_arms(
+    arms: Runs, matched: Mapping[str, Any], arl: float | None = None,
+    rules: Sequence[Rule] | None = None,
+    each: Callable[[Sequence[Run]], Iterable[Run]] = iter,
+) -> Comparison:  # fmt: skip
+    """What happened in two arms, side by side.
+
+    `matched` is what `comparison.compare` says of all their runs in order, and `each` iterates over
+    the runs of an arm, for example with a progress bar.
+    """
+    compared = []
+    for letter, (name, runs) in zip(LETTERS, arms.items(), strict=True):
+        reports = [post_mortem(run, arl, rules) for run in each(runs)]
+        evidence = [run.assess(arl, rules).evidence for run in runs]
+        curves = {name: [(e.step, e.column(name)) for e in evidence] for name in REPORTED}
+        compared.append(_arm(letter, name, reports, curves))
+    common = _common([run for arm in compared for run in arm.runs])
+    compared = [
+        replace(arm, reward_at_common=_reward(arms[arm.name], common, arl, rules))
+        for arm in compared
+    ]
+    runs_of = [[run.run for run in arm.runs] for arm in compared]
+    facts = Comparison(
+        schema=ARMS_SCHEMA,
+        lldscope=__version__,
+        made=time.time(),
+        arms=compared,
+        settings=differences(runs_of),
+        varying=varying(runs_of),
+        matched=_matched(matched, [len(arm.runs) for arm in compared]),
+        common_step=common,
+    )
+    return replace(facts, summary=summary(facts), limits=limits(facts))
+
+
+def _arm(
+    letter: str, name: str, runs: list[PostMortem], curves: Mapping[str, Sequence[Curve]]
+) -> Arm:
+    signals: Mapping[str, Series] | Mapping[str, AveragedSeries] = runs[0].signals
+    if len(runs) > 1:
+        signals = {name: s for name, of in curves.items() if (s := averaged(of, name))}
+    ranges = steps_with_rows([step for step, _ in next(iter(curves.values()))])
+    return Arm(letter, name, runs, Counter(run.kind for run in runs), ranges, signals)
+
+
+def _matched(matched: Mapping[str, Any], sizes: Sequence[int]) -> Matched:
+    """Values at matched points by arm; `sizes` are the numbers of runs of the arms."""
+    ends = np.cumsum(sizes)
+    signals = []
+    for of in matched["signals"]:
+        values = [
+            [Spread.of(point[end - size : end]) for end, size in zip(ends, sizes, strict=True)]
+            for point in of["values"]
+        ]
+        signals.append(MatchedSignal(of["signal"], of["unit"], values))
+    return Matched(matched["align"], matched["every"], matched["points"], signals)
+
+
+def _reward(
+    runs: Sequence[Run], step: int | None, arl: float | None, rules: Sequence[Rule] | None
+) -> Spread | None:
+    """Trailing means of the reward at a step, over the runs."""
+    if step is None:
+        return None
+    means: list[float | None] = []
+    for run in runs:
+        e = run.assess(arl, rules).evidence
+        reward = e.column("reward")
+        known = reward[(e.step <= step) & np.isfinite(reward)][-SMOOTH:]
+        means.append(float(known.mean()) if len(known) else None)
+    return Spread.of(means)
+
+
+def _common(runs: Sequence[PostMortem]) -> int | None:
+    firsts = [run.run.first_step for run in runs if run.run.first_step is not None]
+    lasts = [run.run.last_step for run in runs if run.run.last_step is not None]
+    if len(lasts) < len(runs) or max(firsts) > min(lasts):
+        return None
+    return min(lasts)

@@ -1,0 +1,115 @@
+"""What broke, in order: likelihood, entropy, gradient, reward, and when each began.
+
+That a signal broke is decided by the live conditions (`signals.phases`): it is `seen` at the first
+step at which its condition has held for two measured steps. When it began is estimated with
+hindsight: the break of the best broken line through the steps around, with a 95 % interval
+(`alarms.changepoints.fit`). What was never seen has no onset, whatever a line would fit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ..alarms.assess import Assessment
+from ..alarms.changepoints import SEGMENT_STEPS, STEPS_AFTER, STEPS_BEFORE, Boundary, Curve, fit
+from ..signals import detectors as d
+from ..signals import phases as p
+from ..signals.evidence import Evidence, Flags
+
+SEEN = 2  # measured steps for which a condition holds before it counts as seen
+LINKS = (
+    # id, signal, the live condition, sign of the break
+    ("likelihood", "delta_correct", "correct responses lose likelihood", -1),
+    ("entropy", "entropy", "the entropy is 1.5 × its trailing median and above its lowest", 1),
+    ("gradient", "grad_norm", "the gradient norm is 3 × its trailing median", 1),
+    ("reward", "reward", "the reward has lost what counts as a crash", -1),
+)
+
+
+@dataclass(frozen=True)
+class Link:
+    """One thing that can break in a run. Steps are None where it was not seen to: `seen` is the
+    live step, `onset` with hindsight, from `low` to `high` at 95 %."""
+
+    link: str
+    signal: str
+    measured: bool
+    condition: str
+    seen: int | None = None
+    onset: int | None = None
+    low: int | None = None
+    high: int | None = None
+    method: str | None = None
+
+    @property
+    def start(self) -> int | None:
+        """Where it began, or at least was seen."""
+        return self.seen if self.onset is None else self.onset
+
+
+def onset_order(assessment: Assessment, boundaries: Sequence[Boundary]) -> list[Link]:
+    """What broke first in the order of the onsets, then what did not."""
+    e = assessment.evidence
+    first = _start(assessment, boundaries)
+    links = [_link(e, *link, first, boundaries) for link in LINKS]
+    return sorted(links, key=lambda link: float("inf") if link.start is None else link.start)
+
+
+def _start(assessment: Assessment, boundaries: Sequence[Boundary]) -> int:
+    """From which step on: what happened long before the fall has nothing to do with it."""
+    falls = [s.start_step for s in assessment.spans() if s.phase in ("decay", "collapse")]
+    begins = [b.low for b in boundaries] + falls
+    return min(begins, default=STEPS_BEFORE) - STEPS_BEFORE
+
+
+def _link(
+    e: Evidence, name: str, signal: str, condition: str, turn: int, first: int,
+    boundaries: Sequence[Boundary],
+) -> Link:  # fmt: skip
+    if name == "likelihood" and not np.isfinite(e.column(signal)).any():
+        signal = "correct_logp"
+    measured = np.isfinite(e.column(signal))
+    link = Link(name, signal, bool(measured.any()), condition)
+    holds = _condition(name, e) & measured & (e.step >= first)
+    rows = np.flatnonzero(d.consecutive(holds) >= SEEN)
+    if not len(rows):
+        return link
+    seen = int(e.step[rows[0]])
+    known = [b for b in boundaries if b.phase == "decay"] if name == "likelihood" else []
+    if known:
+        b = known[0]
+        return replace(link, seen=seen, onset=b.step, low=b.low, high=b.high, method=b.method)
+    return _broken_line(replace(link, seen=seen), e, turn, seen)
+
+
+def _condition(name: str, e: Evidence) -> Flags:
+    with np.errstate(invalid="ignore"):
+        return {
+            "likelihood": p.falling,
+            "entropy": p.entropy_surges,
+            "gradient": p.gradient_surges,
+            "reward": p.reward_crashed,
+        }[name](e)
+
+
+def _broken_line(link: Link, e: Evidence, turn: int, seen: int) -> Link:
+    """With the step at which the curve bent; positive signals are fitted by their logarithm."""
+    values = e.column(link.signal)
+    log = link.signal in ("entropy", "grad_norm")
+    rows = (e.step >= seen - STEPS_BEFORE) & (e.step <= seen + STEPS_AFTER) & np.isfinite(values)
+    if log:
+        rows &= values > 0
+    if np.count_nonzero(rows) < 3 * SEGMENT_STEPS:
+        return link
+    y = np.log(values[rows]) if log else values[rows]
+    jumps = link.signal == "delta_correct"
+    breaks = fit(Curve(link.signal, e.step[rows].astype(float), y, turn, jumps), [], 1)
+    if not breaks:
+        return link
+    step, low, high = breaks[0]
+    shape = "jump" if jumps else "kink"
+    method = f"{shape} of {'the logarithm of ' if log else ''}{link.signal}"
+    return replace(link, onset=step, low=low, high=high, method=method)

@@ -15,7 +15,7 @@ from lldscope.cli import COMMANDS, cli
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-DOCUMENTS = sorted(p for p in ROOT.rglob("*.md") if not {".venv", "runs"} & set(p.parts))
+DOCUMENTS = sorted(p for p in ROOT.rglob("*.md") if not {".venv", ".envs", "runs"} & set(p.parts))
 
 
 def blocks(language: str, text: str = README) -> list[str]:

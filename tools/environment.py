@@ -103,7 +103,7 @@ def install(folder: str, constraints: str, extras: str, *requirements: str) -> i
     return subprocess.run(pip(python, "install", "--quiet", *what)).returncode
 
 
-def compile(file: str, extras: str, *requirements: str) -> int:
+def compile_versions(file: str, extras: str, *requirements: str) -> int:
     uv = find_uv()
     if uv is None:
         print("uv is needed for this: https://docs.astral.sh/uv/", file=sys.stderr)
@@ -127,4 +127,4 @@ def compile(file: str, extras: str, *requirements: str) -> int:
 
 if __name__ == "__main__":
     action, *arguments = sys.argv[1:]
-    sys.exit({"install": install, "compile": compile}[action](*arguments))
+    sys.exit((install if action == "install" else compile_versions)(*arguments))

@@ -4,6 +4,7 @@ loads. README.md's tree and CONTRIBUTING.md's picture are checked against the de
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 import tomllib
@@ -210,3 +211,12 @@ def test_every_package_is_installed_under_a_name_of_our_own() -> None:
     packages = {name for name, path in modules().items() if path.name == "__init__.py"}
     assert set(project()["tool"]["setuptools"]["packages"]) == packages
     assert all(name.split(".")[0].startswith("lldscope") for name in packages)
+
+
+@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md"])
+def test_the_drawn_tree_shows_every_room(page: str) -> None:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    drawn = next(block for block in text.split("```")[1::2] if "lldscope/  " in block)
+    words = set(re.findall(r"[a-z_]+", drawn))
+    rooms = {room for order in ORDER.values() for room in order if not room.startswith("__")}
+    assert rooms <= words, sorted(rooms - words)

@@ -28,7 +28,8 @@ WATCH = """
   const charts = () => [...document.querySelectorAll(".js-plotly-plot")];
   const shown = () => charts().map(c => c._fullLayout && c._fullLayout.xaxis.range.join());
   window.zoomed = { before: shown()[0], let: 0, followed: 0, lost: 0, frames: 0 };
-  addEventListener("mouseup", () => { zoomed.let = performance.now(); }, { capture: true, once: true });
+  addEventListener("mouseup", () => { zoomed.let = performance.now(); },
+    { capture: true, once: true });
   (function look() {
     if (zoomed.let) {
       const now = shown();

@@ -2,7 +2,8 @@
 
 From a run to its report:
 
-analysis      a run → `facts.PostMortem`, with onset_order, losses, examples, series and advice
+analysis      a run → `facts.PostMortem`; its parts: onset_order, losses, contrasts, examples,
+              series, advice
 sentences     the summary and the limits, in sentences
 document      facts → blocks (`blocks`), section by section; loss_sections are part of it
 charts        pictures as inline SVG, with timeline and drawing

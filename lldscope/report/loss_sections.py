@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from ..core.numbers import number, signed
 from .blocks import Block, Heading, Paragraph, Table
+from .contrasts import Contrast
 from .facts import PostMortem
-from .losses import Contrast
 
 _CONTRASTS = {
     "low_likelihood": "with incorrect responses less likely (per token) than the step's median",

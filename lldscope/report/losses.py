@@ -11,13 +11,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-import numpy as np
 import pandas as pd
 
 from ..runs import Run
+from .contrasts import Contrast, contrasts
 
 MOST = 10  # groups and responses listed
-LEAST_STEPS = 5  # steps with groups on both sides before a contrast is computed
 
 _T = TypeVar("_T")
 GroupKey = tuple[int, str | None, int | None]  # step, data source, group id
@@ -101,23 +100,6 @@ class FirstActions:
     correct: bool
     n: int
     delta: float
-
-
-@dataclass(frozen=True)
-class Contrast:
-    """Mean Δ of correct responses in groups with and without a property, over `n_steps` steps.
-
-    `error` is the standard error of `difference`; `supported` where that is more than two of them
-    below 0. None with fewer than LEAST_STEPS steps.
-    """
-
-    contrast: str
-    n_steps: int
-    with_: float | None = None
-    without: float | None = None
-    difference: float | None = None
-    error: float | None = None
-    supported: bool | None = None
 
 
 @dataclass(frozen=True)
@@ -255,11 +237,7 @@ def rows(kind: type[_T], frame: pd.DataFrame) -> list[_T]:
 def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
     """Rows as dictionaries of plain values; None where nothing was measured."""
     plain = frame.astype(object).where(frame.notna(), None)
-    return [{str(k): _plain(v) for k, v in row.items()} for row in plain.to_dict("records")]
-
-
-def _plain(value: Any) -> Any:
-    return value.item() if hasattr(value, "item") else value
+    return [{str(k): v for k, v in row.items()} for row in plain.to_dict("records")]
 
 
 def by_action(actions: pd.DataFrame, first: int, last: int) -> list[ActionLoss]:
@@ -268,47 +246,17 @@ def by_action(actions: pd.DataFrame, first: int, last: int) -> list[ActionLoss]:
     `actions` has the columns of `schema.ACTION_SIGNALS`.
     """
     known = actions[actions["n_delta"].fillna(0) > 0]
-    found = []
+    losses = []
     for _, rows in known.groupby(["action_index", "correct"]):
         first_row, before = rows.iloc[0], rows[rows["step"] < first]
         means = (*_mean(before), *_mean(rows[rows["step"].between(first, last)]))
-        found.append(ActionLoss(int(first_row["action_index"]), bool(first_row["correct"]), *means))
-    return sorted(found, key=lambda row: (not row.correct, row.action_index))
+        losses.append(
+            ActionLoss(int(first_row["action_index"]), bool(first_row["correct"]), *means)
+        )
+    return sorted(losses, key=lambda row: (not row.correct, row.action_index))
 
 
 def _mean(actions: pd.DataFrame) -> tuple[float | None, int]:
     n = float(actions["n_delta"].sum())
     total = float((actions["delta"] * actions["n_delta"]).sum())
     return (total / n if n else None), int(n)
-
-
-def contrasts(groups: pd.DataFrame) -> list[Contrast]:
-    """Do correct responses lose more beside incorrect ones that are unlikely, long, or began well?
-
-    Groups are compared with groups of the same step, so that what all of a step share does not
-    count.
-    """
-    tests = {
-        "low_likelihood": ("wrong_logp", lambda values: values < values.median()),
-        "long": ("wrong_tokens", lambda values: values > values.median()),
-        "good_first_action": ("n_good_first", lambda values: values > 0),
-    }
-    found = []
-    for name, (column, test) in tests.items():
-        pairs = []
-        for _, of_step in groups.dropna(subset=[column, "delta"]).groupby("step"):
-            there = np.asarray(test(of_step[column]), dtype=bool)
-            if there.any() and not there.all():
-                delta = of_step["delta"].to_numpy(dtype=float)
-                pairs.append((delta[there].mean(), delta[~there].mean()))
-        found.append(_contrast(name, np.array(pairs)))
-    return found
-
-
-def _contrast(name: str, pairs: np.ndarray) -> Contrast:
-    if len(pairs) < LEAST_STEPS:
-        return Contrast(name, len(pairs))
-    gap = pairs[:, 0] - pairs[:, 1]
-    mean, error = float(gap.mean()), float(gap.std(ddof=1) / np.sqrt(len(gap)))
-    there, elsewhere = (float(side.mean()) for side in pairs.T)
-    return Contrast(name, len(pairs), there, elsewhere, mean, error, mean < -2.0 * error)

@@ -129,7 +129,7 @@ def steps_with_rows(steps: Sequence[Rows]) -> list[StepRange]:
 def outline(assessment: Assessment) -> Mapping[str, Outline]:
     """The course of the main signals in six numbers each."""
     e = assessment.evidence
-    found: dict[str, Outline] = {}
+    outlines: dict[str, Outline] = {}
     for name in OUTLINED:
         values = e.column(name)
         rows = np.flatnonzero(np.isfinite(values))
@@ -137,12 +137,12 @@ def outline(assessment: Assessment) -> Mapping[str, Outline]:
             mean = d.trailing_mean(values[rows], SMOOTH, min(SMOOTH, len(rows)))
             known = np.flatnonzero(np.isfinite(mean))
             low, high = (known[f(mean[known])] for f in (np.argmin, np.argmax))
-            found[name] = Outline(
+            outlines[name] = Outline(
                 float(mean[known[0]]), float(mean[known[-1]]),
                 float(mean[low]), int(e.step[rows[low]]),
                 float(mean[high]), int(e.step[rows[high]]),
             )  # fmt: skip
-    return found
+    return outlines
 
 
 def _rounded(values: d.Series) -> list[float]:

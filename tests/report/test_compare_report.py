@@ -111,6 +111,15 @@ def test_arms_of_several_runs_are_averaged_step_by_step(four):
     assert "2 runs" in facts.summary[0]
 
 
+def test_the_data_of_a_comparison_are_plain(four):
+    data = four[0].to_dict()
+    assert json.loads(json.dumps(data)) == data
+    for arm in data["arms"]:
+        assert sum(arm["kinds"].values()) == len(arm["runs"]) == 2
+        assert "alarms" in arm["runs"][0]
+        assert "losses" not in arm["runs"][0]
+
+
 def test_points_of_an_arm_are_means_over_its_runs(four):
     facts, runs = four
     reward = next(s for s in facts.matched.signals if s.signal == "reward")

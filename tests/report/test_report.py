@@ -17,14 +17,16 @@ from made_up_runs import write_run
 
 import lldscope
 from lldscope.alarms.changepoints import refine
+from lldscope.alarms.registry import LOOK_ALIKES
 from lldscope.core import palette
 from lldscope.core.numbers import signed
 from lldscope.core.safe_text import escape_control
 from lldscope.report import charts, post_mortem
+from lldscope.report.advice import TO_FIX
+from lldscope.report.contrasts import contrasts
 from lldscope.report.drawing import Axis
 from lldscope.report.facts import Alarm
 from lldscope.report.html import POLICY, html
-from lldscope.report.losses import contrasts
 from lldscope.report.markdown import markdown
 from lldscope.report.sentences import summary
 from lldscope.report.series import Series
@@ -173,6 +175,17 @@ def test_advice_only_with_evidence(died):
     assert "Switch LLDS on" in changes
     masks = any(c.supported for c in facts.losses.contrasts if c.contrast != "good_first_action")
     assert masks == any(change.startswith("Mask") for change in changes)
+
+
+def test_every_look_alike_has_a_name_for_what_to_fix():
+    assert {"lld", *TO_FIX} == set(LOOK_ALIKES)
+
+
+def test_the_data_of_a_report_have_no_trailing_underscore(died):
+    (contrast, *_) = died[1].to_dict()["losses"]["contrasts"]
+    assert list(contrast) == [
+        "contrast", "n_steps", "with", "without", "difference", "error", "supported"
+    ]  # fmt: skip
 
 
 def test_contrast_compares_groups_of_the_same_step():

@@ -105,7 +105,7 @@ def _arm(
     if len(runs) > 1:
         signals = {name: s for name, of in curves.items() if (s := averaged(of, name))}
     ranges = steps_with_rows([step for step, _ in next(iter(curves.values()))])
-    return Arm(letter, name, runs, Counter(run.kind for run in runs), ranges, signals)
+    return Arm(letter, name, runs, dict(Counter(run.kind for run in runs)), ranges, signals)
 
 
 def _matched(matched: Mapping[str, Any], sizes: Sequence[int]) -> Matched:

@@ -182,17 +182,17 @@ def _look_alikes(facts: Comparison) -> Iterator[Block]:
 
 def _answers(arm: Arm, name: str) -> list[Cell]:
     """Whether the log of a run supports a cause, or how many of several do; and the evidence."""
-    found = [run.look_alikes[name] for run in arm.runs if name in run.look_alikes]
-    if not found:
+    findings = [run.look_alikes[name] for run in arm.runs if name in run.look_alikes]
+    if not findings:
         return ["–", "–"]
-    if len(found) == 1:
-        return [ANSWERS[found[0].answer], true_minus(found[0].evidence)]
+    if len(findings) == 1:
+        return [ANSWERS[findings[0].answer], true_minus(findings[0].evidence)]
     counts = [
         f"{sign.shape} {n} {sign.word}"
         for answer, sign in ANSWERS.items()
-        if (n := sum(f.answer == answer for f in found))
+        if (n := sum(f.answer == answer for f in findings))
     ]
-    first = next((f for f in found if f.answer == "supported"), None)
+    first = next((f for f in findings if f.answer == "supported"), None)
     return [", ".join(counts), true_minus(first.evidence) if first else "–"]
 
 

@@ -3,8 +3,8 @@
 Precedence. A fall is attributed to another cause, and not to LLD, if that cause began no later than
 the fall (plus LAG steps, which its trailing means need), no more than WITHIN steps before it, and
 had not been resolved by then. While it is, no rule and no phase of LLD holds. The fall begins where
-the decay test has reached FALL_SHARE of its threshold, or the mean Δ lies −FALLS standard errors
-below 0; it ends after ENDS steps without either.
+the decay test has reached FALL_SHARE of its threshold, or the mean Δ is FALLS standard errors from
+0; it ends after ENDS steps without either.
 
 The other way round, a cause of a higher rank (`rule.CauseRank`) is a consequence where LLD, or a
 cause of a lower rank, began first: a policy that collapses, or no longer gets documents, writes
@@ -205,8 +205,8 @@ def _nearest(rule: Rule, e: Evidence) -> Finding:
         bound = f"limit {short(limit, 2)}{' ×' if unit.startswith('×') else ''}"
     if sign * (value - limit) > 0:
         message = (
-            f"{reached} at step {e.step[row]} ({bound}), but not for long enough, or other signs "
-            "speak against it"
+            f"{reached} at step {e.step[row]} ({bound}), but not for long enough, or the other "
+            "conditions were not met"
         )
     elif unit.startswith("× the largest") and value <= 1.0:
         message = f"never above the largest before ({bound})"

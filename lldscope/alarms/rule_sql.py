@@ -1,4 +1,4 @@
-"""SQL expressions over the columns of `signals`: checked to be harmless and causal, and evaluated.
+"""Check that an SQL expression over `signals` is harmless and causal, and evaluate it.
 
 DuckDB parses the text and its syntax tree is checked: one expression without sub-selects, made of
 columns, constants, operators and functions whose result depends on their arguments alone; windows

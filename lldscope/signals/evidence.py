@@ -1,4 +1,4 @@
-"""From the signals of a run to the series that phases and rules are computed from. Causal, no I/O.
+"""Series computed from the signals of a run, as input of the phases and the rules. Causal.
 
 Every array has one entry per row of the signals; entry t uses rows up to t only, so a live answer
 and a replayed one are the same. Windows count measured rows only; on a row where a signal was not

@@ -46,7 +46,7 @@ def simulated(seed: int, jumps: bool, breaks: tuple[int, ...], sd: float, phi: f
     return Curve("made up", t, line + ar1(rng, STEPS, phi, sd), -1, jumps)
 
 
-def eruption(seed: int, phi: float) -> Curve:
+def entropy_surge(seed: int, phi: float) -> Curve:
     t = np.arange(STEPS, dtype=float)
     noise = ar1(np.random.default_rng([seed, 1]), STEPS, phi, 0.1)
     return Curve("entropy", t, ENTROPY * np.maximum(t - BREAKS[-1], 0) + noise, 1)
@@ -142,7 +142,7 @@ def coverage(jumps, breaks, other, sd, phi, runs: int) -> tuple[list[float], lis
     """Share of intervals that hold the true break, and their mean width in steps, per break."""
     held, width = np.zeros(len(breaks)), np.zeros(len(breaks))
     for seed in range(runs):
-        others = [eruption(seed, phi)] if other else []
+        others = [entropy_surge(seed, phi)] if other else []
         found = fit(simulated(seed, jumps, breaks, sd, phi), others, len(breaks))
         held += [low <= true <= high for true, (_, low, high) in zip(breaks, found, strict=True)]
         width += [high - low for _, low, high in found]
@@ -188,7 +188,7 @@ def coverage_with_real_noise(size: float, runs: int) -> tuple[list[float], list[
 
 
 def test_intervals_contain_the_true_step_with_the_noise_of_a_real_run():
-    """With one variance for all of the stretch it was 74 % and 80 %."""
+    """With one variance for all steps it was 74 % and 80 %."""
     held, _ = coverage_with_real_noise(1.0, runs=80)
     assert min(held) >= 0.86
 

@@ -1,5 +1,4 @@
-"""Rules of the user's own: what they may say, that they cannot look ahead or do harm, and how a
-file of them is tried."""
+"""Rules written by the user: what is refused, that they are causal, and how a file is tested."""
 
 from __future__ import annotations
 

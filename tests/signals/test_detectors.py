@@ -140,7 +140,7 @@ def run_lengths(scores: np.ndarray, arl: float = ARL) -> np.ndarray:
 
 def null_series(name: str, rng: np.random.Generator) -> np.ndarray:
     """Δ̄ of steps, shape (STEPS, SERIES), with E[score | past] ≤ 0. Uniform noise is never cut
-    (2.5 times a large gain is out of reach), so around 0 it lies on the edge of the
+    (2.5 times a large gain is out of reach), so around 0 it is on the edge of the
     null."""
     shape = (STEPS, SERIES)
     edge = rng.uniform(-1, 1, shape)

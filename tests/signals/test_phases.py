@@ -181,19 +181,19 @@ def test_a_surge_of_entropy_that_subsides_is_no_collapse():
 def test_a_surge_while_the_fall_slows_down_is_no_collapse_yet():
     """The third condition of the death spiral is that the decay accelerates (Def. A.3)."""
     slowing = [[0, 0.3], [50, 0.2], [60, -1.5], [90, -1.2], [120, -0.4], [200, -0.2]]
-    erupts = [[0, 0.4], [122, 0.4], [130, 1.2], [200, 1.2]]
-    assert "collapse" not in first_steps(run_of(delta_correct=slowing, entropy=erupts))
+    surges = [[0, 0.4], [122, 0.4], [130, 1.2], [200, 1.2]]
+    assert "collapse" not in first_steps(run_of(delta_correct=slowing, entropy=surges))
     falls = [[0, 0.3], [60, 0.5], [120, 0.5], [140, 0.1], [200, 0.1]]
-    crashed = run_of(delta_correct=slowing, entropy=erupts, reward=falls)
+    crashed = run_of(delta_correct=slowing, entropy=surges, reward=falls)
     assert 125 <= first_steps(crashed)["collapse"] <= 140
 
 
 def test_a_collapse_ends_only_when_reward_and_likelihood_have_recovered():
-    erupts = [[0, 0.4], [125, 0.4], [140, 1.2], [200, 0.4], [400, 0.4]]
+    surges = [[0, 0.4], [125, 0.4], [140, 1.2], [200, 0.4], [400, 0.4]]
     rebound = [*DECAY["delta_correct"][:-1], [150, -1.5], [160, 0.5], [400, 0.5]]
     for last, phase in ((0.2, "collapse"), (0.5, "recovered")):
         reward = [[0, 0.3], [60, 0.5], [130, 0.5], [150, 0.2], [200, last], [400, last]]
-        assert run_of(entropy=erupts, delta_correct=rebound, reward=reward).phase == phase
+        assert run_of(entropy=surges, delta_correct=rebound, reward=reward).phase == phase
 
 
 def test_a_number_that_is_not_finite_is_critical_at_once():
@@ -223,7 +223,7 @@ def slow_acceleration(gain: list[float]) -> bool:
 
 
 def slow_limit(ratio: list[float], surge: list[bool]) -> float:
-    """Half; 0.7 within 40 steps of two in a row that break out; 0.9 within 40 of an explosion."""
+    """Half; 0.7 within 40 steps of two surges in a row; 0.9 within 40 of an explosion."""
 
     def lately(held: list[bool]) -> bool:
         pairs = [a and b for a, b in pairwise(held)]

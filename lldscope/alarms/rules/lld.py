@@ -83,12 +83,12 @@ RULES = (
         "raise: phase II of Lazy Likelihood Displacement. The reward may still be rising.",
         evidence="Δ of correct responses (log π after the step's updates minus before, Def. 4.1), "
         "one bounded score per step in a sequential test; without Δ, how far the likelihood of "
-        "correct responses lies under its best.",
+        "correct responses is under its best.",
         advice="Save a checkpoint now. Lower the learning rate, switch LLDS on (action gate, λ 0.1 "
         "to 0.3), add KL, or mask long low-likelihood incorrect responses.",
         confused_with="A learning rate that jumped, tool text that is trained on, a dead tool, "
         "mixed-up groups: each can push Δ below zero. Where one of them began first, this rule "
-        'does not hold and the rule of that cause does (see "Which came first"). On levels only: '
+        "does not hold and the rule of that cause does (see docs/alarms.md). On levels only: "
         "harder questions that begin to be solved lower the mean likelihood of correct responses "
         "as well.",
         measure=decay,

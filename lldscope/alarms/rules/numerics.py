@@ -1,5 +1,4 @@
-"""Numbers that are wrong: not finite, different in engine and trainer, or a learning rate that
-jumped."""
+"""Numbers that are not finite, or differ in engine and trainer; a learning rate that jumped."""
 
 from __future__ import annotations
 

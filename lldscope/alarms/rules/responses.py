@@ -92,7 +92,7 @@ RULES = (
         evidence=f"Share of rollouts cut by a length limit, mean over {CUT_STEPS} steps.",
         advice="Raise the limit, or find out why responses grow.",
         confused_with="A policy that collapses writes without end, so truncation can be the "
-        'consequence: the one that began first decides (see "Which came first").',
+        "consequence: the one that began first decides (see docs/alarms.md).",
         measure=truncation,
         unit="of the rollouts",
         for_steps=5,

@@ -35,21 +35,21 @@ def crash(e: Evidence) -> Measurement:
 
 @once
 def parsing(e: Evidence) -> Measurement:
-    kept = _sudden(e, "reward")
+    ratio = _sudden(e, "reward")
 
     def message(row: int) -> str:
         ratios = {name: _sudden(e, name)[row] for name in POLICY}
         same = ", ".join(f"{name} {x:.2f} ×" for name, x in ratios.items() if not np.isnan(x))
         now = d.trailing_mean(e.normalized_reward, SUDDEN.recent, 1)[row]
         return (
-            f"{reward_name(e, row)} fell to {now:.2f}, {percent(kept[row])} of what it was, within "
-            f"{SUDDEN.recent} steps, and the policy did not change ({same})"
+            f"{reward_name(e, row)} fell to {now:.2f}, {percent(ratio[row])} of what it was, "
+            f"within {SUDDEN.recent} steps, and the policy did not change ({same})"
         )
 
-    holds = (kept <= HALVED) & _clearly_fallen(e)
+    holds = (ratio <= HALVED) & _clearly_fallen(e)
     if holds.any():
         holds = holds & _policy_unchanged(e)
-    return Measurement(holds, kept, np.full_like(kept, HALVED), message)
+    return Measurement(holds, ratio, np.full_like(ratio, HALVED), message)
 
 
 @once

@@ -22,16 +22,16 @@ def outage(e: Evidence) -> Measurement:
 
 @once
 def abandoned(e: Evidence) -> Measurement:
-    kept = d.over_median(e.column("valid_searches"), *SEARCHES)
+    ratio = d.over_median(e.column("valid_searches"), *SEARCHES)
 
     def message(row: int) -> str:
         now = mean(e, "valid_searches", SEARCHES.recent)[row]
         return (
             f"{now:.2f} valid searches per rollout over {SEARCHES.recent} steps, "
-            f"{percent(kept[row])} of the trailing median (limit {percent(ABANDONED)})"
+            f"{percent(ratio[row])} of the trailing median (limit {percent(ABANDONED)})"
         )
 
-    return Measurement(kept < ABANDONED, kept, np.full_like(kept, ABANDONED), message)
+    return Measurement(ratio < ABANDONED, ratio, np.full_like(ratio, ABANDONED), message)
 
 
 RULES = (

@@ -60,7 +60,6 @@ def test_what_the_costs_are_taken_of_is_called_in_a_step(monkeypatch):
     assert any(new.requires_grad for (new, *_), _ in calls.arguments)
     (arguments, _), *others = rescores.arguments
     assert not others
-    training.score_all(trainer, arguments[1])
     assert arguments[1].rescored.all()
 
 

@@ -8,7 +8,6 @@ Enough for alarms on reward, entropy and gradients. There is no Δ in a log; `ll
 
 from __future__ import annotations
 
-import logging
 import math
 from pathlib import Path
 from typing import Any
@@ -16,9 +15,8 @@ from typing import Any
 from transformers import TrainerCallback
 
 from ..importers.mapping import Meaning, meaning
+from ..recording.fail_open import FailOpen
 from ..recording.recorder import Recorder
-
-log = logging.getLogger("lldscope")
 
 IGNORED = (
     "epoch", "step", "total_flos",
@@ -41,7 +39,6 @@ class LldscopeCallback(TrainerCallback):
     def __init__(self, path: str | Path, **about: Any) -> None:
         self._path, self._about = path, about
         self._recorder: Recorder | None = None
-        self._logged = False
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if state.is_world_process_zero and self._recorder is None:
@@ -49,18 +46,13 @@ class LldscopeCallback(TrainerCallback):
 
             about = {"trainer": f"transformers {transformers.__version__}"} | self._about
             self._recorder = Recorder(self._path, **about)
+            self._fail_open = FailOpen(self._recorder, "transformers")
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
         if self._recorder is None or not logs or set(SUMMARY) & set(logs):
             return
-        try:
+        with self._fail_open("a log entry"):
             self._record(self._recorder, max(0, state.global_step - 1), logs)
-        except Exception:
-            if not self._logged:
-                self._logged = True
-                log.exception(
-                    "lldscope: a log entry is not recorded; training goes on. This is logged once."
-                )
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if self._recorder is not None:

@@ -14,8 +14,7 @@ import numpy as np
 import torch
 
 from ..recording.batch import Batch, array, numbered, reaches
-from ..recording.episodes import Turn
-from ..recording.turns import tagged_turns
+from ..recording.episodes import Turn, tagged_turns
 
 FIELDS = (
     "uid", "prompts", "responses", "response_mask", "rm_scores", "old_log_probs", "entropy",

@@ -62,7 +62,6 @@ def steps() -> None:
     bare = median(seconds["bare"])
     last = calls.arguments[-len(calls.arguments) // (WARM_UP + STEPS) :]
     llds = sum(llds_seconds(*call) for call in last)
-    batch = rescores["bare"].arguments[-1][0][1]
     print(row("LLDS: its calls in a step and their backward pass", llds, bare, "under 2 %"))
     print(paired("LLDS: whole steps, with against without", seconds["llds"], seconds["bare"]))
     for name, goal in (("every rollout", "under 15 %"), ("shipped", "under 3 %")):
@@ -70,9 +69,6 @@ def steps() -> None:
         spent = median(rescores[name].seconds[WARM_UP:])
         print(row(f"{share}: its call in a step", spent, bare, goal))
         print(paired(f"{share}: whole steps, with against without", seconds[name], seconds["bare"]))
-    everything = cpu_median(lambda: score_all(trainers["every rollout"], batch))
-    n = len(batch.lengths)
-    print(row(f"re-score of all {n}, one-class groups too", everything, bare, "under 15 %"))
 
 
 class Watched:
@@ -90,12 +86,6 @@ class Watched:
         result = self._call(*args, **kwargs)
         self.seconds.append(time.process_time() - started)
         return result
-
-
-def score_all(trainer: Trainer, batch: Any) -> None:
-    """The re-score where every group has both classes."""
-    n, size = len(batch.lengths), trainer.config.group_size
-    trainer._rescore(0, batch, [i % size == 0 for i in range(n)], [i // size for i in range(n)])
 
 
 def llds_seconds(args: tuple[Any, ...], kwargs: dict[str, Any]) -> float:

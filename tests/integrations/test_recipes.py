@@ -21,10 +21,11 @@ import torch
 import lldscope
 from lldscope.core.errors import RunExists
 from lldscope.importers.mapping import MEANINGS
+from lldscope.integrations.compat import after_import
 from lldscope.monitor.health import check
 from lldscope.recording.batch import Batch, Scores
 from lldscope.recording.columns import record
-from lldscope.recording.turns import tagged_turns
+from lldscope.recording.episodes import tagged_turns
 
 PAGE = (Path(__file__).parents[2] / "docs" / "integrations.md").read_text(encoding="utf-8")
 
@@ -506,3 +507,18 @@ def test_turns_by_tags_and_without():
     plain = tagged_turns(["call", "and s"], ["result", ""], truncated=True)
     assert [t.kind for t in plain] == ["search", "text"]
     assert [t.kind for t in tagged_turns(["hello"], [""], truncated=False)] == ["text"]
+
+
+def test_what_waits_for_an_import_happens_after_it_once(tmp_path, monkeypatch):
+    (tmp_path / "comes_late.py").write_text("value = 3\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    seen, hooks = [], list(sys.meta_path)
+    after_import("comes_late", lambda: seen.append(sys.modules["comes_late"].value))
+    importlib.import_module("json")
+    assert seen == []
+    importlib.import_module("comes_late")
+    assert seen == [3]
+    assert sys.meta_path == hooks, "the hook removes itself"
+    after_import("comes_late", lambda: seen.append(4))
+    assert seen == [3, 4]
+    del sys.modules["comes_late"]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from importlib import import_module
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -150,13 +150,16 @@ class Run:
 
     def plot(self, signals: Sequence[str] | None = None) -> Any:
         """Charts of the dashboard, or those of some signals, as one Plotly figure for notebooks."""
-        try:  # by name, because the analyzer does not depend on the dashboard
-            notebook = import_module("lldscope_dashboard.notebook")
-            return notebook.plot(self, signals)
+        missing = "plot() needs Plotly: pip install 'lldscope[dash]'."
+        plots = entry_points(group="lldscope.plot", name="plot")
+        if not plots:
+            raise LldscopeError(missing)
+        try:
+            return next(iter(plots)).load()(self, signals)
         except ModuleNotFoundError as error:
             if error.name not in ("plotly", "lldscope_dashboard"):
                 raise
-            raise LldscopeError("plot() needs Plotly: pip install 'lldscope[dash]'.") from None
+            raise LldscopeError(missing) from None
 
     def assess(self, arl: float | None = None, rules: Sequence[Rule] | None = None) -> Assessment:
         """Signals, phases, alarms and verdict of the run as of its last row; see `assess`.

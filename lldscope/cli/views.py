@@ -23,15 +23,15 @@ if TYPE_CHECKING:
     from ..monitor.health import AnyAlert, RunState
     from ..runs import Run
 
-# Signal, its label, and digits: what a person wants to see first.
-SHOWN = (
-    ("reward", "reward", 3),
-    ("delta_correct", "Δ correct, nats", 3),
-    ("correct_logp", "log π correct", 3),
-    ("entropy", "entropy, nats", 3),
-    ("grad_norm", "gradient norm", 3),
-    ("valid_searches", "searches", 3),
-)
+# Signal → its label: what a person wants to see first.
+SHOWN = {
+    "reward": "reward",
+    "delta_correct": "Δ correct, nats",
+    "correct_logp": "log π correct",
+    "entropy": "entropy, nats",
+    "grad_norm": "gradient norm",
+    "valid_searches": "searches",
+}
 
 
 def status_line(state: RunState) -> Text:
@@ -125,11 +125,11 @@ def signal_table(run: Run, width: int = 100) -> Table:
 
     signals = run.signals()
     rows = []
-    for name, label, digits in SHOWN:
+    for name, label in SHOWN.items():
         known = signals[name].astype("float64").dropna()
         if len(known):
             ends = (known.iloc[0], known.iloc[-1], known.min(), known.max())
-            rows.append((label, known.tolist(), [number(v, digits) for v in ends]))
+            rows.append((label, known.tolist(), [number(v) for v in ends]))
     columns = list(zip(*(texts for _, _, texts in rows), strict=True))
     taken = sum(2 + max(5, *map(len, texts)) for texts in columns)
     label_width = max((len(label) for label, _, _ in rows), default=0)

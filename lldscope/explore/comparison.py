@@ -18,7 +18,7 @@ from ..alarms.assess import Assessment
 from ..alarms.changepoints import refine
 from ..alarms.registry import Rule
 from ..core.errors import UsageError
-from ..core.schema import SIGNALS
+from ..core.schema import SIGNALS, signal_names
 from ..monitor.health import check
 from ..runs import Run
 from ..signals import detectors as d
@@ -27,8 +27,10 @@ from ..signals.evidence import SMOOTH
 COMPARE_SCHEMA = 1
 MOST_RUNS = 20
 MOST_POINTS = 1000
-COMPARED = ("reward", "correct_logp", "delta_correct", "lld_share", "entropy", "grad_norm",
-            "response_tokens", "valid_searches", "zero_signal_share")  # fmt: skip
+COMPARED = signal_names(
+    "reward", "correct_logp", "delta_correct", "lld_share", "entropy", "grad_norm",
+            "response_tokens", "valid_searches", "zero_signal_share",
+)  # fmt: skip
 _UNITS = {c.name: c.unit for c in SIGNALS.columns}
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from ..core.schema import signal_names
 from ..core.terminal import plain
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 WORDS = ("OK", "WARNING", "CRITICAL", "UNKNOWN")  # by exit code
 
 # What is worth a graph in the monitoring system; the last measured value of each.
-_SIGNALS = ("reward", "delta_correct", "correct_logp", "entropy", "grad_norm", "kl")
+_SIGNALS = signal_names("reward", "delta_correct", "correct_logp", "entropy", "grad_norm", "kl")
 
 
 def line(state: RunState, signals: pd.DataFrame, code: int) -> str:

@@ -12,7 +12,7 @@ import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..core.schema import TABLES, arrow_schema
+from ..core.schema import SIGNALS, TABLES, arrow_schema
 from ..storage.manifest import STEP_TABLES, attempts
 from ..storage.part import Part
 from .sandbox import lock_in, quote
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 # Views in the order in which they build on each other. What they give per step is kept (ROWS: name
 # → view), and a live run only adds to it; the last views read it.
+SQL = resources.files(__package__) / "sql"
 SIGNAL_TABLES = (*STEP_TABLES, "probes", "scalars")  # what signals are computed from
 BEFORE_ROWS = (
     "group_totals",
@@ -53,8 +54,13 @@ _MOST_CHUNKS = 64  # of kept signals, before they become one
 
 @cache
 def view_sql(name: str) -> str:
-    """The SELECT behind a view, or the macros that they use."""
-    return resources.files(__package__).joinpath(f"sql/{name}.sql").read_text(encoding="utf-8")
+    """The SELECT behind a view, or the macros of all; the registry fills in lists of signals."""
+    sql = (SQL / f"{name}.sql").read_text(encoding="utf-8")
+    listed = [c for c in SIGNALS.columns if c.name not in ("step", "tokens_seen", "n_nonfinite")]
+    signals = ", ".join(c.name for c in listed)
+    means = [f"coalesce(m.{c.name}, s.means['{c.name}']) AS {c.name}," for c in listed
+             if c.kind == "float"]  # fmt: skip
+    return sql.replace("{signals}", signals).replace("{means}", "\n        ".join(means))
 
 
 class Database:

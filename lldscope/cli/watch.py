@@ -98,7 +98,7 @@ def watch(
     complained: set[str] = set()
     with ExitStack() as stack:
         notifier = stack.enter_context(Notifier(addresses, on_alert, repeat))
-        others = [stack.enter_context(MetricsExporter(address)) for address in mirrors]
+        exporters = [stack.enter_context(MetricsExporter(address)) for address in mirrors]
         show = stack.enter_context(json_lines() if as_json else _for_people())
         for look in _looks(follower, interval, timeout):
             show(follower, look)
@@ -110,9 +110,9 @@ def watch(
                 complained |= state.damaged.keys()
             # What was over before the watching began is history: shown, but told to nobody.
             news = [e for e in look.events if not look.first or e.alert.state == "firing"]
-            notifier.tell(news)
-            for other in others:
-                other.tell(follower, look, news)
+            notifier.send(news)
+            for exporter in exporters:
+                exporter.send(follower, look, news)
             if until == "firing" and _serious(state, fail_on):
                 break
     sys.exit(exit_code(state.verdict if state else "insufficient", fail_on, exit_style))

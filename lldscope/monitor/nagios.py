@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 WORDS = ("OK", "WARNING", "CRITICAL", "UNKNOWN")  # by exit code
 
-# What is worth a graph in the monitoring system; the last measured value of each.
+# Signals worth a graph in the monitoring system; the last measured value of each is printed.
 _SIGNALS = signal_names("reward", "delta_correct", "correct_logp", "entropy", "grad_norm", "kl")
 
 
@@ -37,7 +37,7 @@ def line(state: RunState, signals: pd.DataFrame, code: int) -> str:
 
 
 def unknown(error: Exception) -> str:
-    """The line for a run that cannot be looked at."""
+    """The line for a run that cannot be read."""
     return f"LLDSCOPE UNKNOWN - {_clean(str(error))}"
 
 

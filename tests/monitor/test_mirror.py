@@ -35,7 +35,7 @@ FAKE = """
 import enum, json, os, time
 AlertLevel = enum.Enum("AlertLevel", "INFO WARN ERROR")
 LOG = os.environ["FAKE_LOG"]
-def put(*what):
+def enqueue(*what):
     print("* noise *", flush=True)
     with open(LOG, "a") as f:
         f.write(json.dumps(what) + "\\n")
@@ -82,7 +82,7 @@ def watched():
 
 def send(watched, address: str) -> None:
     with MetricsExporter(address) as mirror:
-        mirror.tell(*watched)
+        mirror.send(*watched)
 
 
 @pytest.fixture
@@ -156,7 +156,7 @@ def test_a_tool_that_hangs_keeps_nobody_waiting(fake, monkeypatch, capsys):
     follower, look = follow(range(2000))  # far more than a pipe holds
     with MetricsExporter("trackio:mine") as mirror:
         began = time.monotonic()
-        mirror.tell(follower, look, [])
+        mirror.send(follower, look, [])
         told = time.monotonic()
     assert told - began < 5
     assert time.monotonic() - told < 5
@@ -194,11 +194,11 @@ def follow(steps, phases=None, alerts=(), first=True):
 def test_only_what_is_new_or_changed_is_sent(fake):
     alarm = SimpleNamespace(rule="lld-decay", episodes=[(3, None)])
     with MetricsExporter("trackio:mine") as mirror:
-        mirror.tell(*follow(range(4), alerts=[alarm]), [])
-        mirror.tell(*follow(range(4), alerts=[alarm], first=False), [])
-        mirror.tell(*follow(range(6), alerts=[alarm], first=False), [])
+        mirror.send(*follow(range(4), alerts=[alarm]), [])
+        mirror.send(*follow(range(4), alerts=[alarm], first=False), [])
+        mirror.send(*follow(range(6), alerts=[alarm], first=False), [])
         # Resumed at step 3, which is another one now.
-        mirror.tell(*follow(range(5), ["healthy"] * 4 + ["decay"], first=False), [])
+        mirror.send(*follow(range(5), ["healthy"] * 4 + ["decay"], first=False), [])
     logs = [
         (step, values["lldscope/phase"], values["lldscope/alarm/lld-decay"])
         for _, step, values in (t for t in fake() if t[0] == "log")
@@ -213,7 +213,7 @@ def test_only_what_is_new_or_changed_is_sent(fake):
 
 def test_a_step_without_a_phase_has_none(fake):
     with MetricsExporter("trackio:mine") as mirror:
-        mirror.tell(*follow(range(2), ["healthy", None]), [])
+        mirror.send(*follow(range(2), ["healthy", None]), [])
     logs = [values for _, _, values in (t for t in fake() if t[0] == "log")]
     assert ["lldscope/phase" in values for values in logs] == [True, False]
 

@@ -9,9 +9,8 @@ from typing import Any
 
 import click
 
-from .check import arl_option, rules_option
 from .documents import document_options, form_of, write_document
-from .shared import RunPath, warn_of_damage
+from .shared import RunPath, arl_option, rules_option, warn_of_damage
 
 
 @click.command()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .check import arl_option
+from .shared import arl_option
 
 if TYPE_CHECKING:
     from ..evaluation.scoring import Judged

@@ -38,7 +38,7 @@ def status_line(state: RunState) -> Text:
     """Verdict, phase, evidence, alarms and age of a run in one line."""
     from rich.text import Text
 
-    return Text.assemble(_head(state), _firing(state, "  "), (f"  {life_words(state)}", "dim"))
+    return Text.assemble(_head(state), _firing(state, "  "), (f"  {life_text(state)}", "dim"))
 
 
 def _head(state: RunState) -> Text:
@@ -62,9 +62,9 @@ def _firing(state: RunState, before: str = "") -> Text:
         return Text()
     worst = firing[0]
     since = _or_dash(worst.episodes[-1][0])
-    words = f"{before}{SEVERITY_MARK[worst.severity]} {worst.rule} since step {since}"
+    text = f"{before}{SEVERITY_MARK[worst.severity]} {worst.rule} since step {since}"
     more = f" and {len(firing) - 1} more" if len(firing) > 1 else ""
-    return Text.assemble((words, SEVERITY_STYLE[worst.severity]), more)
+    return Text.assemble((text, SEVERITY_STYLE[worst.severity]), more)
 
 
 def live_block(run: Run, state: RunState, width: int) -> Group:
@@ -73,13 +73,13 @@ def live_block(run: Run, state: RunState, width: int) -> Group:
     from rich.text import Text
 
     name = Text.assemble((plain(run.name), "bold"), "  ", _head(state))
-    life = Text.assemble(_firing(state), "  " if _firing(state) else "", (life_words(state), "dim"))
+    life = Text.assemble(_firing(state), "  " if _firing(state) else "", (life_text(state), "dim"))
     for line in (name, life):
         line.no_wrap, line.overflow = True, "ellipsis"
     return Group(name, signal_table(run, width), life)
 
 
-def life_words(state: RunState) -> str:
+def life_text(state: RunState) -> str:
     last = f"last row {age(state.last_row_age_seconds)} ago"
     if state.life == "live":
         return last
@@ -119,7 +119,7 @@ def _show_look_alikes(out: Console, state: RunState) -> None:
 def signal_table(run: Run, width: int = 100) -> Table:
     """The main signals: label, sparkline over the whole run, first, last, smallest, largest.
 
-    The sparkline gives way where `width` is small.
+    The sparkline gets shorter where `width` is small.
     """
     from rich.table import Table
 

@@ -182,7 +182,7 @@ class Command:
 
 
 def open_channel(url: str, number: int) -> Channel:
-    """The channel for an address; raises UsageError, without the address in it, if there is none."""
+    """The channel for an address; UsageError, without the address in it, if there is none."""
     scheme, colon, _ = url.partition("://")
     if not colon:
         raise UsageError(

@@ -66,20 +66,20 @@ class MetricsExporter:
         self._failed = False  # whether it has failed, which is reported once
         self._thread.start()
 
-    def send(self, follower: Follower, look: RunUpdate, events: Sequence[AlertEvent]) -> None:
-        """Queue the steps that are new or whose answer has changed, and the alarms; never blocks."""
+    def send(self, follower: Follower, update: RunUpdate, events: Sequence[AlertEvent]) -> None:
+        """Queue steps that are new or whose answer has changed, and the alarms; never blocks."""
         if self._failed or follower.run is None:
             return
         try:
             rules = RULES if follower.rules is None else follower.rules
             assessment = follower.run.assess(follower.arl, follower.rules)
-            lines = [*self._new(assessment, [r.id for r in rules], look.first)]
+            lines = [*self._new(assessment, [r.id for r in rules], update.first)]
             lines += [_alert(event) for event in events]
         except Exception as error:  # `watch` goes on, whatever state the run is in
             if interrupted(error):
                 raise
             self._failed = True
-            _warn(f"{self._address} is no longer told of the run: {error}")
+            _warn(f"{self._address} stopped, the run is no longer exported: {error}")
             return
         for line in lines:
             self._queue.put((follower.run.name, json.dumps(line)))
@@ -87,7 +87,7 @@ class MetricsExporter:
     def _new(
         self, assessment: Assessment, rules: Sequence[str], first: bool
     ) -> Iterator[dict[str, Any]]:
-        """The steps to send. An answer uses rows up to its step only, so an old one changes only where
+        """The steps to send. An answer uses rows up to its step only, so an old one changes only if
         the rows do, as when a run is resumed at an earlier step."""
         steps, answers = answers_of(assessment, rules)
         if self._answers is None:
@@ -136,7 +136,7 @@ class MetricsExporter:
             self._failed = True
             output.seek(0)
             why = [line.strip() for line in output if line.strip()][-1:] or ["it gave no reason"]
-            _warn(f"{self._address} is no longer told of the run: {why[0]}")
+            _warn(f"{self._address} stopped, the run is no longer exported: {why[0]}")
 
     def _start(self, run: str, output: Any) -> subprocess.Popen[str]:
         return subprocess.Popen(

@@ -75,8 +75,8 @@ class RunUpdate:
 class Follower:
     """Reads a run again and again, in any state: not there yet, running, finished, dead.
 
-    `waiting` says why there is no run yet. A run that can no longer be read keeps its last state for
-    GONE_SECONDS; then it is stalled, and over.
+    `waiting` says why there is no run yet. A run that can no longer be read keeps its last state
+    for GONE_SECONDS; then it is stalled, and over.
     """
 
     def __init__(
@@ -114,7 +114,7 @@ class Follower:
         return check(self.run, self.arl, self.rules)
 
     def _unreadable(self, why: str) -> RunUpdate:
-        """The last state for a while, as a network file system may lose a directory for a moment."""
+        """The last state for a while: a network file system may lose a directory for a moment."""
         now = time.monotonic()
         self._unreadable_since = self._unreadable_since or now
         assert self._state is not None

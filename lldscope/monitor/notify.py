@@ -52,7 +52,7 @@ class Delivery:
         self._thread.join(max(0.0, end - time.monotonic()))
         left = self._busy + sum(e is not self._END for e in list(self._queue.queue))
         if self.lost + left:
-            _warn(f"{self._channel.name} was not told of {self.lost + left} changes in all.")
+            _warn(f"{self._channel.name}: {self.lost + left} changes in all were not delivered.")
 
     def _work(self) -> None:
         while (event := self._queue.get()) is not self._END:
@@ -65,7 +65,7 @@ class Delivery:
                 if not self._failing:
                     why = error if isinstance(error, Undeliverable) else type(error).__name__
                     rule = event.alert.rule
-                    _warn(f"{self._channel.name} could not be told of {rule}: {why}.")
+                    _warn(f"{self._channel.name}: {rule} was not delivered: {why}.")
                 self._failing = True
             self._busy = False
 

@@ -145,7 +145,7 @@ def test_watch_keeps_its_output_and_its_exit_code(fake, watched):
     rules = [json.loads(line).get("rule") for line in done.stdout.splitlines()]
     assert {e.alert.rule for e in watched[1].events} <= set(rules)
     assert done.stderr == (
-        "lldscope: trackio:mine is no longer told of the run: "
+        "lldscope: trackio:mine stopped, the run is no longer exported: "
         "RuntimeError: no room left in the tool\n"
     )
 

@@ -197,7 +197,7 @@ def test_what_may_pass_is_tried_again_and_nothing_else(server, capsys, answers, 
     assert channel.lost == (0 if told else 1)
     assert (said == "") == told
     if not told:
-        assert f"could not be told of lld-decay: HTTP status {answers[0]}" in said
+        assert f"lld-decay was not delivered: HTTP status {answers[0]}" in said
         assert SECRET not in said
 
 
@@ -216,8 +216,8 @@ def test_a_failure_is_said_once_and_again_only_after_a_success(server, capsys):
         channel.enqueue(event())
     channel.close(time.monotonic() + 5)
     lines = capsys.readouterr().err.splitlines()
-    assert len([line for line in lines if "could not be told" in line]) == 2
-    assert "not told of 3 changes" in lines[-1]
+    assert len([line for line in lines if "lld-decay was not delivered" in line]) == 2
+    assert "3 changes in all were not delivered" in lines[-1]
 
 
 def test_a_dead_server_delays_nothing_and_the_queue_is_bounded(server, capsys, monkeypatch):
@@ -231,7 +231,7 @@ def test_a_dead_server_delays_nothing_and_the_queue_is_bounded(server, capsys, m
     channel.close(time.monotonic() + 0.2)
     assert time.monotonic() - start < 2.0  # the end has its limit
     assert channel.lost >= 190
-    assert "was not told of" in capsys.readouterr().err
+    assert "were not delivered" in capsys.readouterr().err
 
 
 def test_the_newest_states_survive_a_full_queue(server, monkeypatch):

@@ -32,43 +32,48 @@ def doctor(run: Path | None, repair: bool, as_json: bool) -> None:
     if run is None:
         if repair:
             raise UsageError("Name the run that --repair should repair.")
-        found = inspect()
-        head = {"schema": DOCTOR_SCHEMA, "installation": found.versions}
-        words = "  ".join(f"{name} {version}" for name, version in found.versions.items())
-        findings, worst = found.findings, found.worst
+        installation = inspect()
+        head = {"schema": DOCTOR_SCHEMA, "installation": installation.versions}
+        summary = "  ".join(f"{name} {version}" for name, version in installation.versions.items())
+        findings, worst = installation.findings, installation.worst
     else:
-        seen = examine(run)
+        report = examine(run)
         if repair:
-            seen = repair_findings(seen)
-        head = {"schema": DOCTOR_SCHEMA, "run": str(run), "parts": seen.parts, "rows": seen.rows}
-        words = f"{seen.parts} parts"
-        words += "".join(f", {n} rows of {table}" for table, n in sorted(seen.rows.items()))
-        findings, worst = [f.plain() for f in seen.findings], seen.worst()
+            report = repair_findings(report)
+        head = {
+            "schema": DOCTOR_SCHEMA,
+            "run": str(run),
+            "parts": report.parts,
+            "rows": report.rows,
+        }
+        summary = f"{report.parts} parts"
+        summary += "".join(f", {n} rows of {table}" for table, n in sorted(report.rows.items()))
+        findings, worst = [f.plain() for f in report.findings], report.worst()
     if as_json:
         from ..storage.json_files import to_json
 
         click.echo(to_json({**head, "worst": worst, "findings": findings}, indent=1))
     else:
-        _show(words, findings)
+        _show(summary, findings)
     sys.exit(EXIT[worst])
 
 
-def _show(words: str, findings: list[dict[str, Any]]) -> None:
+def _show(summary: str, findings: list[dict[str, Any]]) -> None:
     from rich.text import Text
 
     from ..core.terminal import console, plain
 
     out = console()
-    out.print(plain(words))
-    for found in findings:
+    out.print(plain(summary))
+    for finding in findings:
         line = Text.assemble(
-            (found["severity"], STYLE[found["severity"]]),
-            f"  {found['what']}  {plain(found['where'])}: {plain(found['message'])}",
+            (finding["severity"], STYLE[finding["severity"]]),
+            f"  {finding['what']}  {plain(finding['where'])}: {plain(finding['message'])}",
         )
-        if found["repaired"]:
-            line.append(f"  repaired: {found['repair']}")
-        elif found["repair"]:
-            line.append(f"  --repair: {found['repair']}")
+        if finding["repaired"]:
+            line.append(f"  repaired: {finding['repair']}")
+        elif finding["repair"]:
+            line.append(f"  --repair: {finding['repair']}")
         out.print(line)
     if not findings:
         out.print("nothing is wrong")

@@ -1,14 +1,14 @@
 """A run, open for reading: Parquet parts → DuckDB views → pandas.
 
-`refresh()` takes up what was sealed since, and computes the signals of the new steps only. Reading
-never writes into the run directory. Whatever cannot be read is named in `Run.damaged` and left out.
+`refresh()` reads the parts sealed since and computes the signals of the new steps only. Reading
+never writes into the run directory. What cannot be read is listed in `Run.damaged` and left out.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from importlib import import_module
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -35,23 +35,23 @@ _T = TypeVar("_T")
 class Run:
     """One run, open for reading. Methods may be called from several threads."""
 
-    def __init__(self, place: Path | RemoteCopy, kept: SignalCache | None = None) -> None:
-        self._mirror = None if isinstance(place, Path) else place
+    def __init__(self, place: Path | RemoteCopy, cache: SignalCache | None = None) -> None:
+        self._remote = None if isinstance(place, Path) else place
         self.path = (place if isinstance(place, Path) else place.path).resolve()
         where = self.path if isinstance(place, Path) else place.url
         self.place, self._folder = str(where), where.name  # for people
         self._lock = threading.RLock()
-        self._bad_files: dict[str, str] = {}  # as of the last look
-        self._bad_beats: dict[str, str] = {}
+        self._damaged_files: dict[str, str] = {}  # as of the last refresh
+        self._damaged_heartbeats: dict[str, str] = {}
         self._events: list[dict[str, Any]] = []
         self._assessed: Assessment | None = None
         self._assessed_for: tuple[float, tuple[Rule, ...], int] | None = None
         try:
             self._sync()
-            self.info = self._look()
-            self._contents = Contents(self.path, self.info.get("id"), self._mirror, kept)
+            self.info = self._read()
+            self._contents = Contents(self.path, self.info.get("id"), self._remote, cache)
         except BaseException:
-            self._let_go()
+            self._release()
             raise
         self.refresh()
 
@@ -61,19 +61,18 @@ class Run:
 
     @property
     def damaged(self) -> dict[str, str]:
-        """What cannot be read or believed, part or file or line → why. It is left out of every
-        answer."""
-        return self._bad_files | self._bad_beats | self._contents.parts.damaged
+        """Part, file or line → why it cannot be read. It is left out of every answer."""
+        return self._damaged_files | self._damaged_heartbeats | self._contents.parts.damaged
 
     def close(self) -> None:
-        """Let go of the database; the run cannot be asked afterwards."""
+        """Close the database; no other method may be called afterwards."""
         with self._lock:
             self._contents.close()
-            self._let_go()
+            self._release()
 
-    def _let_go(self) -> None:
-        if self._mirror is not None:
-            self._mirror.close()
+    def _release(self) -> None:
+        if self._remote is not None:
+            self._remote.close()
 
     def __enter__(self) -> Run:
         return self
@@ -81,7 +80,7 @@ class Run:
     def __exit__(self, *raised: object) -> None:
         self.close()
 
-    # -- asking -----------------------------------------------------------------------------------
+    # -- queries -----------------------------------------------------------------------------------
 
     def sql(
         self, query: str, parameters: Sequence[Any] | None = None, seconds: float = SECONDS
@@ -91,14 +90,14 @@ class Run:
         Read-only and bounded: a statement that is not a query, that reaches outside the run
         directory, that takes longer than `seconds` or too much memory raises UsageError.
         """
-        return self._asked(query, seconds, lambda c: frame(c, query, parameters))
+        return self._ask(query, seconds, lambda c: frame(c, query, parameters))
 
     def rows(self, query: str, seconds: float = SECONDS) -> Answer:
         """The same as Python values: in a DataFrame NULL and NaN of a number are one."""
-        return self._asked(query, seconds, lambda c: rows(c, query))
+        return self._ask(query, seconds, lambda c: rows(c, query))
 
-    def _asked(
-        self, query: str, seconds: float, take: Callable[[duckdb.DuckDBPyConnection], _T]
+    def _ask(
+        self, query: str, seconds: float, fetch: Callable[[duckdb.DuckDBPyConnection], _T]
     ) -> _T:
         with self._lock:
             connection = self._contents.db.connection
@@ -107,15 +106,15 @@ class Run:
             def answer() -> _T:
                 self._contents.define(tuple(TABLES))
                 with bounded(connection, seconds):
-                    return take(connection)
+                    return fetch(connection)
 
             try:
-                return self._contents.guarded(answer)
+                return self._contents.without_damaged(answer)
             except duckdb.Error as error:
                 raise UsageError(str(error)) from None
 
     def interrupt(self) -> None:
-        """Stop what another thread has asked of the run; that thread then gets an error."""
+        """Stop the query of another thread, which then raises an error."""
         self._contents.db.connection.interrupt()
 
     def signals(self) -> pd.DataFrame:
@@ -132,12 +131,12 @@ class Run:
         return self._frame("SELECT * FROM probe_signals")
 
     def pieces(self, table: str, rows: int = 100_000) -> Any:
-        """A table or view as a pyarrow.RecordBatchReader, for what does not fit into memory. The
-        run must not be asked anything else until it is read to its end."""
+        """A table or view as a pyarrow.RecordBatchReader, for what does not fit into memory. Read
+        it to its end before calling another method."""
         if table not in {*TABLES, *VIEWS, *(f"all_{name}" for name in TABLES)}:
             raise UsageError(f"There is no table {table}.")
         with self._lock:
-            self._contents.guarded(lambda: self._contents.define(tuple(TABLES)))
+            self._contents.without_damaged(lambda: self._contents.define(tuple(TABLES)))
             return self._contents.db.connection.sql(f"FROM {table}").to_arrow_reader(rows)
 
     def phases(self) -> pd.DataFrame:
@@ -150,13 +149,16 @@ class Run:
 
     def plot(self, signals: Sequence[str] | None = None) -> Any:
         """Charts of the dashboard, or those of some signals, as one Plotly figure for notebooks."""
-        try:  # by name, because the analyzer does not depend on the dashboard
-            notebook = import_module("lldscope_dashboard.notebook")
-            return notebook.plot(self, signals)
+        missing = "plot() needs Plotly: pip install 'lldscope[dash]'."
+        plots = entry_points(group="lldscope.plot", name="plot")
+        if not plots:
+            raise LldscopeError(missing)
+        try:
+            return next(iter(plots)).load()(self, signals)
         except ModuleNotFoundError as error:
-            if error.name not in ("plotly", "lldscope_dashboard"):
+            if (error.name or "").split(".")[0] not in ("plotly", "lldscope_dashboard"):
                 raise
-            raise LldscopeError("plot() needs Plotly: pip install 'lldscope[dash]'.") from None
+            raise LldscopeError(missing) from None
 
     def assess(self, arl: float | None = None, rules: Sequence[Rule] | None = None) -> Assessment:
         """Signals, phases, alarms and verdict of the run as of its last row; see `assess`.
@@ -167,10 +169,10 @@ class Run:
         from .alarms.registry import RULES
 
         with self._lock:
-            asked = (arl or DEFAULT_ARL, tuple(RULES if rules is None else rules))
-            wanted = (*asked, self._contents.parts.version)
+            arguments = (arl or DEFAULT_ARL, tuple(RULES if rules is None else rules))
+            wanted = (*arguments, self._contents.parts.version)
             if self._assessed is None or self._assessed_for != wanted:
-                self._assessed = assess(self.signals(), *asked, self._restarts())
+                self._assessed = assess(self.signals(), *arguments, self._restarts())
                 self._assessed_for = wanted
             return self._assessed
 
@@ -181,50 +183,50 @@ class Run:
         return restarts_of(self.events(), self._contents.starts())
 
     def events(self) -> list[dict[str, Any]]:
-        """Events in the order they were written, as of the last look."""
+        """Events in the order they were written, as of the last refresh."""
         return list(self._events)
 
     def heartbeats(self) -> dict[int, dict[str, Any]]:
-        """The last sign of life of each rank."""
+        """The last heartbeat of each rank."""
         damaged: dict[str, str] = {}
         beats = heartbeats.read_heartbeats(self.path, damaged)
-        self._bad_beats = damaged
+        self._damaged_heartbeats = damaged
         return beats
 
-    # -- keeping up -------------------------------------------------------------------------------
+    # -- updates -------------------------------------------------------------------------------
 
     def refresh(self) -> bool:
-        """Take up what was sealed since the last look. True if any row or the status changed."""
+        """Read what was sealed since the last refresh. True if any row or the status changed."""
         with self._lock:
             self._sync()
             before = self.info, self._events, self.damaged
-            self.info = self._look()
+            self.info = self._read()
             if self.info.get("id") != before[0].get("id"):
-                self._contents.forget(self.info.get("id"))
+                self._contents.reset(self.info.get("id"))
             if self._events != before[1]:
-                self._assessed = None  # they say where the run was changed
+                self._assessed = None  # events say where the settings of the run changed
             self.heartbeats()
             manifest = self._contents.parts.read()
-            self._bad_files |= manifest.damaged
+            self._damaged_files |= manifest.damaged
             try:
-                changed = self._contents.take_up(manifest)
+                changed = self._contents.ingest(manifest)
             except duckdb.Error as error:
                 raise LldscopeError(f"The rows of {self.place} cannot be read: {error}") from error
             return changed or before != (self.info, self._events, self.damaged)
 
     def _sync(self) -> None:
-        if self._mirror is not None:
-            self._mirror.sync()
+        if self._remote is not None:
+            self._remote.sync()
 
-    def _look(self) -> dict[str, Any]:
-        """run.json and the events, whatever state they are in."""
-        self._bad_files = {}
-        info = layout.try_read_run(self.path, self._bad_files, self.place)
+    def _read(self) -> dict[str, Any]:
+        """Read run.json and the events; what is damaged is noted."""
+        self._damaged_files = {}
+        info = layout.try_read_run(self.path, self._damaged_files, self.place)
         lines, damaged = json_files.read_lines(self.path / layout.EVENTS_FILE, self.path)
-        self._bad_files |= damaged
+        self._damaged_files |= damaged
         self._events = [e for e in lines if _is_event(e)]
-        if odd := len(lines) - len(self._events):
-            self._bad_files[layout.EVENTS_FILE] = f"{odd} lines are no events"
+        if invalid := len(lines) - len(self._events):
+            self._damaged_files[layout.EVENTS_FILE] = f"{invalid} lines are no events"
         return info
 
     def _frame(self, sql: str) -> pd.DataFrame:
@@ -233,8 +235,8 @@ class Run:
 
 
 def _is_event(value: Any) -> bool:
-    """Whether a line of events.jsonl can be shown: an object of a kind, whose step and attempt, if
-    any, are such."""
+    """Whether a line of events.jsonl is valid: an object with a kind, and where it has a step or an
+    attempt, these are 32-bit counts."""
     return (
         isinstance(value, dict)
         and isinstance(value.get("kind"), str)

@@ -19,12 +19,12 @@ __all__ = ["Run", "find_runs", "open_run"]
 
 
 def open_run(
-    path: str | Path | Url, root: Path | Url | None = None, kept: SignalCache | None = None
+    path: str | Path | Url, root: Path | Url | None = None, cache: SignalCache | None = None
 ) -> Run:
     """Open a run: a directory, or an address that fsspec knows, such as `s3://bucket/run`.
 
-    With a `root` the run must lie under it: a link that leads elsewhere is refused. `kept` is where
-    signals of long runs are kept from one opening to the next.
+    With a `root` the run must be inside it: a link that leads elsewhere is refused. `cache` holds
+    the signals of long runs from one opening to the next.
     Raises RunNotFound, NewerSchema or LldscopeError with the reason.
     """
     from .query.remote import RemoteCopy, Url, is_address
@@ -32,17 +32,19 @@ def open_run(
     if isinstance(path, str) and is_address(path):
         path = Url(path)
     if isinstance(path, Url):
-        return Run(RemoteCopy(path), kept)
+        return Run(RemoteCopy(path), cache)
     path = Path(path)
     if isinstance(root, Path) and not path.resolve().is_relative_to(root.resolve()):
-        raise LldscopeError(f"{path} is a link to a place outside of {root}. Name that place.")
-    named = os.fsencode(path.absolute())
+        raise LldscopeError(
+            f"{path} is a link to a folder outside of {root}. Name that folder instead."
+        )
+    encoded = os.fsencode(path.absolute())
     try:
-        named.decode("utf-8")
+        encoded.decode("utf-8")
     except UnicodeDecodeError:
-        readable = named.decode("utf-8", "replace")
+        readable = encoded.decode("utf-8", "replace")
         raise LldscopeError(f"The name of {readable} is not UTF-8: rename the folder.") from None
-    return Run(path, kept)
+    return Run(path, cache)
 
 
 def find_runs(root: str | Path | Url) -> list[Any]:

@@ -35,9 +35,9 @@ COMMANDS = {
     "evaluate": "Judge the alarms on a bank of runs whose end is known.",
     "import": "Logs of other trainers, as a run that every command can read.",
     "export": "Write tables and signals as plain Parquet or CSV.",
-    "query": "Ask a run a question in SQL; read-only.",
+    "query": "Query a run in SQL; read-only.",
     "schema": "Tables and columns: type, unit, meaning.",
-    "compact": "Merge the parts of a run; let go of old token rows.",
+    "compact": "Merge the parts of a run; delete old token rows.",
     "doctor": "Examine a run, or this installation; repair what can be.",
 }
 _FROM_ENTRY_POINTS = ("train", "dash", "retriever")
@@ -83,7 +83,7 @@ def _alarms() -> list[str]:
 @click.pass_context
 def cli(ctx: click.Context) -> None:
     """See Lazy Likelihood Displacement before it kills a GRPO run."""
-    # What the trainer may ask of the analyzer; it does not import it.
+    # What the trainer uses of the analyzer, which it does not import.
     ctx.obj = {"monitor": _monitor, "alarms": _alarms}
 
 
@@ -121,7 +121,7 @@ def main() -> None:
     except LldscopeError as error:
         click.echo(f"lldscope: {_printable(error)}", err=True)
         sys.exit(error.exit_code)
-    except BrokenPipeError:  # the reader of our output has gone; that is its right
+    except BrokenPipeError:  # the reader of our output has exited, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
     except OSError as error:

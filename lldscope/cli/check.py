@@ -1,14 +1,13 @@
-"""`lldscope check RUN`: one look; the exit code says what it saw."""
+"""`lldscope check RUN`: the state of a run once; the exit code says which."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Any
 
 import click
 
-from .shared import RunPath, warn_of_damage
+from .shared import RunPath, arl_option, exit_options, rules_option, warn_of_damage
 
 # 1 is an internal or I/O error, 2 a usage error.
 EXIT = {"healthy": 0, "warning": 10, "critical": 11, "stalled": 12, "insufficient": 13}
@@ -20,41 +19,6 @@ def exit_code(verdict: str, fail_on: str, style: str) -> int:
     if verdict == "warning" and fail_on == "critical":
         return 0
     return (NAGIOS if style == "nagios" else EXIT)[verdict]
-
-
-def arl_option(function: Any) -> Any:
-    return click.option(
-        "--arl",
-        type=click.FloatRange(min=10),
-        default=None,
-        help="Steps between false decay alarms, at least, on average. [default: 2000]",
-    )(function)
-
-
-def rules_option(function: Any) -> Any:
-    return click.option(
-        "--rules",
-        type=click.Path(path_type=Path),
-        help="A file with rules of your own; `lldscope rules test` tries them.",
-    )(function)
-
-
-def exit_options(function: Any) -> Any:
-    """The two options that decide the exit code, for `check` and `watch`."""
-    function = click.option(
-        "--exit-style",
-        type=click.Choice(["lldscope", "nagios"]),
-        default="lldscope",
-        show_default=True,
-        help="nagios: 0 OK, 1 warning, 2 critical or stalled, 3 unknown.",
-    )(function)
-    return click.option(
-        "--fail-on",
-        type=click.Choice(["warning", "critical"]),
-        default="warning",
-        show_default=True,
-        help="The mildest state that is not exit 0.",
-    )(function)
 
 
 @click.command()
@@ -74,13 +38,13 @@ def check(
     """
     from ..alarms.user_rules import all_rules
     from ..core.errors import LldscopeError
-    from ..monitor.health import check as look
+    from ..monitor.health import check as check_run
     from ..runs import open_run
     from ..storage.json_files import to_json
 
     try:
         opened = open_run(run)
-        state = look(opened, arl, all_rules(rules))
+        state = check_run(opened, arl, all_rules(rules))
     except (LldscopeError, OSError) as error:
         if exit_style != "nagios":
             raise

@@ -1,4 +1,4 @@
-"""`lldscope compact RUN`: few files in place of many."""
+"""`lldscope compact RUN`: merge small files into fewer large ones."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ COMPACT_SCHEMA = 1
 def compact(run: Path, keep_tokens: int | None, as_json: bool) -> None:
     """Merge the parts of RUN, and remove files that a killed process left behind.
 
-    A recorder that is at work merges its own parts; what it writes is left alone. `tokens`, one row
-    a sampled token with its text, is what makes a long run large, and is looked at where an alarm
-    is: --keep-tokens lets go of what lies far behind. Nothing else is ever deleted.
+    A running recorder merges its own parts; what it writes is left alone. `tokens`, one row
+    a sampled token with its text, is what makes a long run large, and is read where an alarm
+    fired: --keep-tokens deletes what is older. Nothing else is ever deleted.
     """
     from ..storage.compaction import compact as merge
     from ..storage.json_files import to_json

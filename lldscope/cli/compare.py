@@ -9,9 +9,8 @@ from typing import Any
 
 import click
 
-from .check import arl_option, rules_option
 from .documents import document_options, form_of, write_document
-from .shared import RunPath, warn_of_damage
+from .shared import RunPath, arl_option, rules_option, warn_of_damage
 
 
 @click.command()
@@ -60,12 +59,12 @@ def compare(
         raise click.UsageError("--json is the table; the report as data is --format json.")
     kind = form_of(file, kind) if wants_report else None
     if align != "step" and every is None:
-        raise click.UsageError(f"Say the spacing with --every, in {align_unit(align)}.")
+        raise click.UsageError(f"Set the spacing with --every, in {align_unit(align)}.")
     places = [runs_in(place) for place in runs]
     if sum(map(len, places)) < 2:
         raise click.UsageError("Name two runs or more; `lldscope check` looks at one.")
-    wanted = COMPARED if signals is None else [name.strip() for name in signals.split(",")]
-    told = all_rules(rules)
+    names = COMPARED if signals is None else [name.strip() for name in signals.split(",")]
+    chosen_rules = all_rules(rules)
     with ExitStack() as stack:
         named = [[stack.enter_context(open_run(run)) for run in of] for of in places]
         opened = [run for of in named for run in of]
@@ -75,10 +74,10 @@ def compare(
 
             arms = arms_of(named)
             in_order = [run for of in arms.values() for run in of]
-            answer = side_by_side(in_order, align, every, wanted, arl, told)
-            write_document(compare_arms(arms, answer, arl, told, _counted), kind, file)
+            answer = side_by_side(in_order, align, every, names, arl, chosen_rules)
+            write_document(compare_arms(arms, answer, arl, chosen_rules, _counted), kind, file)
         else:
-            answer = side_by_side(opened, align, every, wanted, arl, told)
+            answer = side_by_side(opened, align, every, names, arl, chosen_rules)
             if as_json:
                 click.echo(to_json(answer, indent=1))
             else:
@@ -94,7 +93,7 @@ def runs_in(place: Path) -> list[Any]:
     """The run at a place, or the runs in a folder."""
     from ..runs import find_runs
 
-    return find_runs(place) or [place]  # what is no run says so when it is opened
+    return find_runs(place) or [place]  # opening what is no run raises an error
 
 
 def _counted(runs: Sequence[Any]) -> Iterable[Any]:

@@ -1,4 +1,4 @@
-"""`lldscope demo`: the whole line on one machine — two trainings, the dashboard, the alarms.
+"""`lldscope demo`: everything on one machine: two trainings, the dashboard, the alarms.
 
 Trains the built-in tiny policy twice from the same warm start and seed, side by side in two
 processes: GRPO, and GRPO with LLDS. Everything shown is trained and recorded while one watches.
@@ -7,30 +7,31 @@ processes: GRPO, and GRPO with LLDS. Everything shown is trained and recorded wh
 from __future__ import annotations
 
 import contextlib
-import signal
-import socket
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from ..core.errors import LldscopeError
+from .demo_processes import (
+    ARMS,
+    DASHBOARD_LOG,
+    Arm,
+    check_dashboard_installed,
+    check_port_free,
+    make_folder,
+    run_dashboard,
+    run_training,
+)
 
 if TYPE_CHECKING:
-    from ..monitor.follow import Follower, RunUpdate
+    from ..monitor.follow import RunUpdate
     from ..monitor.health import AnyAlert
     from ..runs import Run
 
-LLDSCOPE = (sys.executable, "-m", "lldscope")
-ARMS = {"grpo": (), "grpo-llds": ("llds=action",)}
-DASHBOARD_LOG = "dashboard.log"
-STOP_SECONDS = 15.0  # what a child gets to close its run before it is killed
 
 INTRO = """\
 Training a tiny search agent twice, from the same warm start and seed:
@@ -38,27 +39,6 @@ Training a tiny search agent twice, from the same warm start and seed:
   grpo-llds  the same with LLDS (action gate)
 The setting was searched for and the seed chosen because GRPO goes wrong in it within minutes; see
 sample_runs/README.md for other seeds. Another processor rounds differently, so yours may differ."""
-
-
-@dataclass
-class Arm:
-    """One training of the demo: its process, its run and what was last seen of it."""
-
-    name: str
-    process: subprocess.Popen[bytes]
-    log: Path
-    follower: Follower
-    look: RunUpdate | None = None
-    news: list[AnyAlert] = field(default_factory=list)
-
-    @property
-    def running(self) -> bool:
-        return self.process.poll() is None
-
-    def refresh(self) -> None:
-        self.look = self.follower.look() or self.look
-        if self.look:
-            self.news = [event.alert for event in self.look.events]
 
 
 @click.command()
@@ -86,14 +66,14 @@ def demo(overrides: tuple[str, ...], root: Path, port: int, dash: bool, stay: bo
     GPU and no network. Starting again makes new runs beside the old ones.
     """
     if dash:
-        _dashboard_is_installed()
-        _port_is_free(port)
-    home = _fresh_folder(root)
+        check_dashboard_installed()
+        check_port_free(port)
+    home = make_folder(root)
     click.echo(INTRO, err=True)
     with contextlib.ExitStack() as children:
-        arms = [children.enter_context(_training(home, name, overrides)) for name in ARMS]
+        arms = [children.enter_context(run_training(home, name, overrides)) for name in ARMS]
         if dash:
-            dashboard = children.enter_context(_dashboard(root, port, home))
+            dashboard = children.enter_context(run_dashboard(root, port, home))
             click.echo(f"\nDashboard: http://127.0.0.1:{port}/", err=True)
         click.echo(f"Runs:      {home}\n", err=True)
         _follow(arms)
@@ -107,81 +87,10 @@ def demo(overrides: tuple[str, ...], root: Path, port: int, dash: bool, stay: bo
         raise LldscopeError(f"A training failed; the logs are in {home}.")
     if not served:
         log = home / DASHBOARD_LOG
-        raise LldscopeError(f"The dashboard ended; the log is {log}: {_last_words(log)}")
+        raise LldscopeError(f"The dashboard ended; the log is {log}: {_last_line(log)}")
 
 
-def _dashboard_is_installed() -> None:
-    """What `lldscope dash` asks for, before anything is trained."""
-    if missing := [name for name in ("dash", "plotly", "waitress") if find_spec(name) is None]:
-        raise LldscopeError(
-            f"The dashboard needs {', '.join(missing)}: pip install 'lldscope[dash]', or leave it "
-            "out with --no-dash."
-        )
-
-
-def _port_is_free(port: int) -> None:
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError:
-            raise LldscopeError(
-                f"Port {port} is in use. Choose another with --port, or leave the dashboard out "
-                "with --no-dash."
-            ) from None
-
-
-def _fresh_folder(root: Path) -> Path:
-    number = 1
-    while (root / f"demo-{number}").exists():
-        number += 1
-    home = root / f"demo-{number}"
-    home.mkdir(parents=True)
-    return home
-
-
-# -- children -------------------------------------------------------------------------------------
-
-
-@contextlib.contextmanager
-def _training(home: Path, name: str, overrides: tuple[str, ...]) -> Iterator[Arm]:
-    from ..monitor.follow import Follower
-
-    log = home / f"{name}.log"
-    run = home / name
-    settings = (f"name={name}", *ARMS[name], *overrides)
-    command = [*LLDSCOPE, "train", "demo", *settings, "--run", str(run)]
-    with _child(command, log) as process:
-        yield Arm(name, process, log, Follower(run))
-
-
-@contextlib.contextmanager
-def _dashboard(root: Path, port: int, home: Path) -> Iterator[subprocess.Popen[bytes]]:
-    command = [*LLDSCOPE, "dash", str(root), "--port", str(port)]
-    with _child(command, home / DASHBOARD_LOG) as process:
-        yield process
-
-
-@contextlib.contextmanager
-def _child(command: list[str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """A child in a session of its own, so that Ctrl-C reaches it once, from here."""
-    with open(log, "wb") as sink:
-        process = subprocess.Popen(
-            command, stdout=sink, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
-            start_new_session=True,
-        )  # fmt: skip
-    try:
-        yield process
-    finally:
-        if process.poll() is None:
-            process.send_signal(signal.SIGINT)
-            try:
-                process.wait(STOP_SECONDS)
-            except subprocess.TimeoutExpired:
-                process.kill()
-
-
-# -- faces ----------------------------------------------------------------------------------------
+# -- display --------------------------------------------------------------------------------------
 
 
 def _follow(arms: list[Arm]) -> None:
@@ -193,7 +102,9 @@ def _follow(arms: list[Arm]) -> None:
     with _live(out) if sys.stderr.isatty() else _lines() as show:
         ended = False
         while not ended:
-            ended = not any(arm.running for arm in arms)  # looked at before the last rows are
+            ended = not any(
+                arm.running for arm in arms
+            )  # before refreshing, so that the last rows are read
             for arm in arms:
                 arm.refresh()
             show(arms, lambda arm, alert: _announce(out, arm, alert, alert_text))
@@ -215,7 +126,7 @@ def _lines() -> Iterator[Any]:
             for alert in arm.news:
                 announce(arm, alert)
             arm.news = []
-            step = arm.look.state.last_step if arm.look else None
+            step = arm.update.state.last_step if arm.update else None
             if step is not None and step // 20 > shown.get(arm.name, -1):
                 shown[arm.name] = step // 20
                 click.echo(f"{arm.name:10} {_status(arm).plain}", err=True)
@@ -241,7 +152,7 @@ def _live(out: Any) -> Iterator[Any]:
                     announce(arm, alert)
                 arm.news = []
                 parts.append(Text.assemble((f"{arm.name}  ", "bold"), _status(arm)))
-                if arm.look and arm.follower.run is not None:
+                if arm.update and arm.follower.run is not None:
                     parts.append(signal_table(arm.follower.run))
             live.update(Group(*parts), refresh=True)
 
@@ -253,12 +164,12 @@ def _status(arm: Arm) -> Any:
 
     from .views import status_line
 
-    if arm.look is None:
+    if arm.update is None:
         return Text("starting" if arm.running else f"failed; see {arm.log}", "dim")
-    return status_line(arm.look.state)
+    return status_line(arm.update.state)
 
 
-def _last_words(log: Path) -> str:
+def _last_line(log: Path) -> str:
     """The last line a child wrote: where something failed, it says why."""
     from ..core.terminal import plain
 
@@ -270,13 +181,13 @@ def _summary(arms: list[Arm]) -> None:
     """Best and final reward of both, and when the first alarm came."""
     for arm in arms:
         run = arm.follower.run
-        if run is None or arm.look is None or arm.look.state.last_step is None:
-            click.echo(f"{arm.name:10} recorded no step: {_last_words(arm.log)}", err=True)
+        if run is None or arm.update is None or arm.update.state.last_step is None:
+            click.echo(f"{arm.name:10} recorded no step: {_last_line(arm.log)}", err=True)
             continue
-        click.echo(f"{arm.name:10} {_reward_words(run)}; {_alarm_words(arm.look)}", err=True)
+        click.echo(f"{arm.name:10} {_reward_summary(run)}; {_alarm_summary(arm.update)}", err=True)
 
 
-def _reward_words(run: Run) -> str:
+def _reward_summary(run: Run) -> str:
     from ..core.numbers import short
 
     evidence = run.assess().evidence
@@ -284,7 +195,7 @@ def _reward_words(run: Run) -> str:
     return f"reward (ten-step mean) best {best}, at the end {last}"
 
 
-def _alarm_words(look: RunUpdate) -> str:
-    steps = [a.step or 0 for a in look.state.alerts if a.severity != "info"]
+def _alarm_summary(update: RunUpdate) -> str:
+    steps = [a.step or 0 for a in update.state.alerts if a.severity != "info"]
     first = f"first alarm at step {min(steps)}" if steps else "no alarm"
-    return f"{first}; {look.state.verdict}"
+    return f"{first}; {update.state.verdict}"

@@ -1,4 +1,4 @@
-"""`lldscope doctor [RUN]`: whether a run, or this installation, is whole."""
+"""`lldscope doctor [RUN]`: whether a run, or this installation, is intact."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ STYLE = {"note": "dim", "warning": "yellow", "damage": "bold red"}
 def doctor(run: Path | None, repair: bool, as_json: bool) -> None:
     """Examine every file of RUN; without RUN, this installation.
 
-    Exit code: 0 whole, 10 something to know or to tidy up, 11 damage; 1 internal or I/O error,
+    Exit code: 0 intact, 10 something to know or to clean up, 11 damage; 1 internal or I/O error,
     2 wrong usage. --repair moves damaged parts into RUN/quarantine, lists parts whose manifest line
     is lost, and removes what a killed process left; it touches nothing that a recorder is writing.
     """

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .check import arl_option
+from .shared import arl_option
 
 if TYPE_CHECKING:
     from ..evaluation.scoring import EvaluatedRun
@@ -51,7 +51,7 @@ def evaluate(bank: Path, split: Any, arl: float | None, as_json: bool) -> None:
         raise LldscopeError(f"{bank} has no runs in the split {split!r}.")
     judged = [evaluate_run(run, arl or DEFAULT_ARL) for run in _progress(runs)]
     scores = score(judged, [*(rule.id for rule in RULES), *ANY])
-    told = {
+    answer = {
         "schema": EVALUATE_SCHEMA,
         "bank": str(bank),
         "split": split,
@@ -62,9 +62,9 @@ def evaluate(bank: Path, split: Any, arl: float | None, as_json: bool) -> None:
         "runs": [_told(j) for j in judged],
     }
     if as_json:
-        click.echo(to_json(told, indent=1))
+        click.echo(to_json(answer, indent=1))
     else:
-        _show(told)
+        _show(answer)
 
 
 def _progress(runs: list[Any]) -> Any:
@@ -87,19 +87,19 @@ def _told(judged: EvaluatedRun) -> dict[str, Any]:
     }
 
 
-def _show(told: dict[str, Any]) -> None:
+def _show(answer: dict[str, Any]) -> None:
     from rich.table import Table
 
     from ..core.terminal import console, plain
 
     out = console(wide=True)
-    shown = [name for name in LABELS if name in told["labels"]]
-    if len(shown) < len(told["labels"]):
+    shown = [name for name in LABELS if name in answer["labels"]]
+    if len(shown) < len(answer["labels"]):
         shown.append(FAULTS)
-    counts = ", ".join(f"{n} {plain(label)}" for label, n in told["labels"].items())
+    counts = ", ".join(f"{n} {plain(label)}" for label, n in answer["labels"].items())
     out.print(
-        f"{len(told['runs'])} runs of {plain(told['bank'])} ({told['split']}): {counts}. "
-        f"{told['healthy_steps']:,} healthy steps. --arl {told['arl']:,.0f}."
+        f"{len(answer['runs'])} runs of {plain(answer['bank'])} ({answer['split']}): {counts}. "
+        f"{answer['healthy_steps']:,} healthy steps. --arl {answer['arl']:,.0f}."
     )
     table = Table(box=None, pad_edge=False, header_style="dim")
     table.add_column("rule")
@@ -111,10 +111,10 @@ def _show(told: dict[str, Any]) -> None:
         "median lead,\n% of the way",
     ):  # fmt: skip
         table.add_column(name, justify="right")
-    for rule in told["rules"]:
+    for rule in answer["rules"]:
         table.add_row(rule["rule"], *_cells(rule, shown))
     out.print(table)
-    missed = next(rule["missed"] for rule in told["rules"] if rule["rule"] == "lld-decay")
+    missed = next(rule["missed"] for rule in answer["rules"] if rule["rule"] == "lld-decay")
     if missed:
         out.print(f"collapses without lld-decay before: {plain(', '.join(missed))}")
 

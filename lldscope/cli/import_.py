@@ -36,7 +36,7 @@ def _formats(context: click.Context, param: click.Parameter, value: bool) -> Non
 @click.option(
     "--to", "run", required=True, type=click.Path(path_type=Path), help="Directory of the run."
 )
-@click.option("--format", "wanted", metavar="NAME", help="Do not look: it is of this format.")
+@click.option("--format", "wanted", metavar="NAME", help="The format, instead of detecting it.")
 @click.option(
     "--formats", is_flag=True, is_eager=True, expose_value=False, callback=_formats,
     help="List the formats.",
@@ -69,7 +69,7 @@ def import_(
 ) -> None:
     """Import the logs of one run, of whatever trainer, as a run that every command can read.
 
-    The format is found by looking. Several files, and folders, of one run go together. Importing
+    The format is detected. Several files, and folders, of one run go together. Importing
     again gives the same run; a run that was recorded is never overwritten. What could not be read
     is counted, and metrics that stand for no signal are kept under their own names.
 

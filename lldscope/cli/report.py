@@ -6,9 +6,8 @@ from pathlib import Path
 
 import click
 
-from .check import arl_option, rules_option
 from .documents import document_options, form_of, write_document
-from .shared import RunPath, warn_of_damage
+from .shared import RunPath, arl_option, rules_option, warn_of_damage
 
 
 @click.command()

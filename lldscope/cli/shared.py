@@ -1,4 +1,4 @@
-"""One module per command, each named as the command; and what several of them share."""
+"""What commands share: the type of RUN, common options, warnings about damage."""
 
 from __future__ import annotations
 
@@ -20,6 +20,41 @@ class RunPath(click.ParamType):
         if not isinstance(value, str):
             return value
         return Url(value) if is_address(value) else Path(value)
+
+
+def arl_option(function: Any) -> Any:
+    return click.option(
+        "--arl",
+        type=click.FloatRange(min=10),
+        default=None,
+        help="Steps between false decay alarms, at least, on average. [default: 2000]",
+    )(function)
+
+
+def rules_option(function: Any) -> Any:
+    return click.option(
+        "--rules",
+        type=click.Path(path_type=Path),
+        help="A file with rules of your own; `lldscope rules test` tries them.",
+    )(function)
+
+
+def exit_options(function: Any) -> Any:
+    """The two options that decide the exit code, for `check` and `watch`."""
+    function = click.option(
+        "--exit-style",
+        type=click.Choice(["lldscope", "nagios"]),
+        default="lldscope",
+        show_default=True,
+        help="nagios: 0 OK, 1 warning, 2 critical or stalled, 3 unknown.",
+    )(function)
+    return click.option(
+        "--fail-on",
+        type=click.Choice(["warning", "critical"]),
+        default="warning",
+        show_default=True,
+        help="The mildest state that is not exit 0.",
+    )(function)
 
 
 def warn_of_damage(damaged: Mapping[str, str], dropped: Mapping[str, int] | None = None) -> None:

@@ -16,22 +16,22 @@ if TYPE_CHECKING:
     from ..monitor.health import AnyAlert, RunState
     from ..runs import Run
 
-# Signal, its label, and digits: what a person wants to see first.
-SHOWN = (
-    ("reward", "reward", 3),
-    ("delta_correct", "Δ correct, nats", 3),
-    ("correct_logp", "log π correct", 3),
-    ("entropy", "entropy, nats", 3),
-    ("grad_norm", "gradient norm", 3),
-    ("valid_searches", "searches", 3),
-)
+# Signal → its label: what a person wants to see first.
+SHOWN = {
+    "reward": "reward",
+    "delta_correct": "Δ correct, nats",
+    "correct_logp": "log π correct",
+    "entropy": "entropy, nats",
+    "grad_norm": "gradient norm",
+    "valid_searches": "searches",
+}
 
 
 def status_line(state: RunState) -> Text:
     """Verdict, phase, evidence, alarms and age of a run in one line."""
     from rich.text import Text
 
-    return Text.assemble(_head(state), _firing(state, "  "), (f"  {life_words(state)}", "dim"))
+    return Text.assemble(_head(state), _firing(state, "  "), (f"  {life_text(state)}", "dim"))
 
 
 def _head(state: RunState) -> Text:
@@ -66,13 +66,13 @@ def live_block(run: Run, state: RunState, width: int) -> Group:
     from rich.text import Text
 
     name = Text.assemble((plain(run.name), "bold"), "  ", _head(state))
-    life = Text.assemble(_firing(state), "  " if _firing(state) else "", (life_words(state), "dim"))
+    life = Text.assemble(_firing(state), "  " if _firing(state) else "", (life_text(state), "dim"))
     for line in (name, life):
         line.no_wrap, line.overflow = True, "ellipsis"
     return Group(name, signal_table(run, width), life)
 
 
-def life_words(state: RunState) -> str:
+def life_text(state: RunState) -> str:
     last = f"last row {age(state.last_row_age_seconds)} ago"
     if state.life == "live":
         return last
@@ -112,17 +112,17 @@ def _show_look_alikes(out: Console, state: RunState) -> None:
 def signal_table(run: Run, width: int = 100) -> Table:
     """The main signals: label, sparkline over the whole run, first, last, smallest, largest.
 
-    The sparkline gives way where `width` is small.
+    The sparkline gets shorter where `width` is small.
     """
     from rich.table import Table
 
     signals = run.signals()
     rows = []
-    for name, label, digits in SHOWN:
+    for name, label in SHOWN.items():
         known = signals[name].astype("float64").dropna()
         if len(known):
             ends = (known.iloc[0], known.iloc[-1], known.min(), known.max())
-            rows.append((label, known.tolist(), [short(v, digits) for v in ends]))
+            rows.append((label, known.tolist(), [short(v) for v in ends]))
     columns = list(zip(*(texts for _, _, texts in rows), strict=True))
     taken = sum(2 + max(5, *map(len, texts)) for texts in columns)
     label_width = max((len(label) for label, _, _ in rows), default=0)

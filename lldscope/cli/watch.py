@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .check import arl_option, exit_code, exit_options, rules_option
-from .shared import RunPath, warn_of_damage
+from .check import exit_code
+from .shared import RunPath, arl_option, exit_options, rules_option, warn_of_damage
 
 if TYPE_CHECKING:
     from ..monitor.follow import Follower, RunUpdate
@@ -84,7 +84,7 @@ def watch(
     """Follow RUN, which need not exist yet, until it ends.
 
     On a terminal: a status block with sparklines; otherwise a line per change. Alarms of severity
-    info are shown, but told to nobody. Exit codes are those of check; Ctrl-C is 130.
+    info are shown, but not sent to anybody. Exit codes are those of check; Ctrl-C is 130.
     """
     from ..alarms.user_rules import all_rules
     from ..monitor.export import MetricsExporter
@@ -95,24 +95,24 @@ def watch(
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     follower = Follower(run, arl, all_rules(rules))
     state: RunState | None = None
-    complained: set[str] = set()
+    warned: set[str] = set()
     with ExitStack() as stack:
         notifier = stack.enter_context(Notifier(addresses, on_alert, repeat))
-        others = [stack.enter_context(MetricsExporter(address)) for address in mirrors]
+        exporters = [stack.enter_context(MetricsExporter(address)) for address in mirrors]
         show = stack.enter_context(json_lines() if as_json else _for_people())
-        for look in _looks(follower, interval, timeout):
-            show(follower, look)
-            if look is None:
+        for update in _updates(follower, interval, timeout):
+            show(follower, update)
+            if update is None:
                 continue
-            state = look.state
+            state = update.state
             if not as_json:
-                warn_of_damage({p: w for p, w in state.damaged.items() if p not in complained})
-                complained |= state.damaged.keys()
-            # What was over before the watching began is history: shown, but told to nobody.
-            news = [e for e in look.events if not look.first or e.alert.state == "firing"]
-            notifier.tell(news)
-            for other in others:
-                other.tell(follower, look, news)
+                warn_of_damage({p: w for p, w in state.damaged.items() if p not in warned})
+                warned |= state.damaged.keys()
+            # Alarms that were resolved before `watch` started are shown, but not sent.
+            news = [e for e in update.events if not update.first or e.alert.state == "firing"]
+            notifier.send(news)
+            for exporter in exporters:
+                exporter.send(follower, update, news)
             if until == "firing" and _serious(state, fail_on):
                 break
     sys.exit(exit_code(state.verdict if state else "insufficient", fail_on, exit_style))
@@ -126,15 +126,15 @@ def _for_people() -> Any:
     return live() if out.is_terminal and not out.is_dumb_terminal else plain_lines()
 
 
-def _looks(
+def _updates(
     follower: Follower, interval: float, timeout: float | None
 ) -> Iterator[RunUpdate | None]:
-    """Looks at the run, `interval` seconds apart, until it has ended or the time is up."""
+    """Updates of the run, `interval` seconds apart, until it has ended or the time is up."""
     end = None if timeout is None else time.monotonic() + timeout
     while True:
-        look = follower.look()
-        yield look
-        if look is not None and look.state.over:
+        update = follower.look()
+        yield update
+        if update is not None and update.state.over:
             return
         wait = interval if end is None else min(interval, end - time.monotonic())
         if wait <= 0:

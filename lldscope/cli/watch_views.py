@@ -1,6 +1,6 @@
 """What `watch` shows: JSON lines for programs, plain lines for logs, a live block for people.
 
-Each face is a context manager that gives a function (follower, look) → None.
+Each view is a context manager that yields a function (follower, update) → None.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ def json_lines() -> Iterator[Show]:
 
     last: dict[str, Any] | None = None
 
-    def show(follower: Follower, look: RunUpdate | None) -> None:
+    def show(follower: Follower, update: RunUpdate | None) -> None:
         nonlocal last
-        for event in look.events if look else ():
+        for event in update.events if update else ():
             click.echo(to_json(event.to_dict()))
-        if look is None:
+        if update is None:
             now = {"schema": CHECK_SCHEMA, "path": str(follower.path), "reason": follower.waiting}
         else:
-            state = look.state.to_dict()
+            state = update.state.to_dict()
             now = {key: state[key] for key in STATUS}
         if now != last:
             last = now
-            kind = "waiting" if look is None else "status"
+            kind = "waiting" if update is None else "status"
             click.echo(to_json({"type": kind, "time": time.time(), **now}))
         sys.stdout.flush()
 
@@ -57,20 +57,20 @@ def plain_lines() -> Iterator[Show]:
     out = console()
     last: tuple[Any, ...] | None = None
 
-    def show(follower: Follower, look: RunUpdate | None) -> None:
+    def show(follower: Follower, update: RunUpdate | None) -> None:
         nonlocal last
         now = (
             (follower.waiting,)
-            if look is None
-            else (look.state.verdict, look.state.phase, look.state.life)
+            if update is None
+            else (update.state.verdict, update.state.phase, update.state.life)
         )
         if now != last:
             last = now
-            if look is None:
+            if update is None:
                 click.echo(_waiting(follower), err=True)
             else:
-                out.print(status_line(look.state))
-        for event in look.events if look else ():
+                out.print(status_line(update.state))
+        for event in update.events if update else ():
             out.print(alert_text(event.alert))
         sys.stdout.flush()
 
@@ -79,7 +79,7 @@ def plain_lines() -> Iterator[Show]:
 
 @contextlib.contextmanager
 def live() -> Iterator[Show]:
-    """For people: one calm block that is redrawn in place; alarms scroll by above it."""
+    """For people: one block that is redrawn in place; alarms scroll by above it."""
     from rich.live import Live
     from rich.text import Text
 
@@ -88,14 +88,14 @@ def live() -> Iterator[Show]:
 
     with Live(console=console(live=True), auto_refresh=False) as screen:
 
-        def show(follower: Follower, look: RunUpdate | None) -> None:
-            for event in look.events if look else ():
+        def show(follower: Follower, update: RunUpdate | None) -> None:
+            for event in update.events if update else ():
                 screen.console.print(alert_text(event.alert))
-            if look is None or follower.run is None:
+            if update is None or follower.run is None:
                 screen.update(Text(_waiting(follower), "dim"), refresh=True)
             else:
                 width = screen.console.width
-                screen.update(live_block(follower.run, look.state, width), refresh=True)
+                screen.update(live_block(follower.run, update.state, width), refresh=True)
 
         yield show
 

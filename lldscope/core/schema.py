@@ -1,7 +1,8 @@
 """The one registry of everything a run records.
 
-Writer, SQL views, documentation and `lldscope schema` read this module. A new column is one line
-here. Conventions, for every table:
+Writer, SQL views, documentation and `lldscope schema` read this module. A new column is declared
+here once; a new signal also needs its expression, in one file of query/sql. Conventions, for every
+table:
 
 - Sums and counts are stored at their natural grain; means are divided once, in SQL.
 - NULL means "not measured", never 0. NaN and Inf are stored as they came.
@@ -450,6 +451,14 @@ PROBE_SIGNALS = Table(
         Column("n", "count", "", "Measurements."),
     ),
 )
+
+
+def signal_names(*names: str) -> tuple[str, ...]:
+    """The names as they are; raises KeyError for one that is no signal."""
+    if unknown := set(names) - set(SIGNALS.names):
+        raise KeyError(f"not in the registry of signals: {', '.join(sorted(unknown))}")
+    return names
+
 
 VIEWS: dict[str, Table] = {t.name: t for t in (SIGNALS, ACTION_SIGNALS, PROBE_SIGNALS)}
 

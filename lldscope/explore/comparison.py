@@ -1,8 +1,8 @@
 """The same signals of several runs side by side, at points that correspond to each other.
 
-Values are trailing means over the last ten measured steps, as people look at curves. Without a
-spacing, the points are each run's own start, best reward and end; with one, positions on a common
-axis: steps, tokens trained on, or steps since the run's own likelihood began to fall.
+Values are trailing means over the last ten measured steps. Without a spacing, the points are each
+run's own start, best reward and end; with one, positions on a common axis: steps, tokens trained
+on, or steps since the run's own likelihood began to fall.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ..alarms.assess import Assessment
 from ..alarms.changepoints import refine
 from ..alarms.registry import Rule
 from ..core.errors import UsageError
-from ..core.schema import SIGNALS
+from ..core.schema import SIGNALS, signal_names
 from ..monitor.health import check
 from ..runs import Run
 from ..signals import detectors as d
@@ -27,8 +27,10 @@ from ..signals.evidence import SMOOTH
 COMPARE_SCHEMA = 1
 MOST_RUNS = 20
 MOST_POINTS = 1000
-COMPARED = ("reward", "correct_logp", "delta_correct", "lld_share", "entropy", "grad_norm",
-            "response_tokens", "valid_searches", "zero_signal_share")  # fmt: skip
+COMPARED = signal_names(
+    "reward", "correct_logp", "delta_correct", "lld_share", "entropy", "grad_norm",
+            "response_tokens", "valid_searches", "zero_signal_share",
+)  # fmt: skip
 _UNITS = {c.name: c.unit for c in SIGNALS.columns}
 
 
@@ -58,11 +60,11 @@ def compare(
         _landmarks(a) if every is None else [_row(x, p) for p in points]
         for a, x in zip(assessments, at, strict=True)
     ]
-    found = []
+    rows_by_signal = []
     for name in signals:
         columns = [_at(a, name, r) for a, r in zip(assessments, rows, strict=True)]
         values = [list(of_point) for of_point in zip(*columns, strict=True)]
-        found.append({
+        rows_by_signal.append({
             "signal": name, "unit": _UNITS[name], "values": values,
             "differences": [[_minus(v, of[0]) for v in of] for of in values],
         })  # fmt: skip
@@ -75,7 +77,7 @@ def compare(
             _about(*one, rules)
             for one in zip(_labels(runs), runs, assessments, onsets, strict=True)
         ],
-        "signals": found,
+        "signals": rows_by_signal,
     }
 
 
@@ -109,13 +111,13 @@ def _labels(runs: Sequence[Run]) -> list[str]:
 
 def _onset(assessment: Assessment) -> int | None:
     """Where the likelihood began to fall: with hindsight, or else as seen live."""
-    found = [b.step for b in refine(assessment)]
-    found += [s.start_step for s in assessment.spans() if s.phase in ("decay", "collapse")]
-    return found[0] if found else None
+    onsets = [b.step for b in refine(assessment)]
+    onsets += [s.start_step for s in assessment.spans() if s.phase in ("decay", "collapse")]
+    return onsets[0] if onsets else None
 
 
 def _positions(assessment: Assessment, align: str, onset: int | None) -> d.Series:
-    """Where the rows lie on the common axis; NaN where the run has no place on it."""
+    """Positions of the rows on the common axis; NaN where the run has none."""
     if align == "tokens":
         return assessment.evidence.column("tokens_seen")
     step = assessment.evidence.step.astype(float)
@@ -157,11 +159,11 @@ def _at(assessment: Assessment, name: str, rows: Sequence[int | None]) -> list[f
     """Mean of the last measured values up to each row."""
     values = assessment.evidence.column(name)
     measured = np.flatnonzero(np.isfinite(values))
-    found: list[float | None] = []
+    means: list[float | None] = []
     for row in rows:
         last = measured[: 0 if row is None else int(np.searchsorted(measured, row, "right"))]
-        found.append(float(values[last[-SMOOTH:]].mean()) if len(last) else None)
-    return found
+        means.append(float(values[last[-SMOOTH:]].mean()) if len(last) else None)
+    return means
 
 
 def _minus(value: float | None, first: float | None) -> float | None:

@@ -29,34 +29,34 @@ def export_run(
     Without `tables`: every table and signal view that has rows. Raises UsageError for an unknown
     table, a file that is already there, or a folder inside the run; then nothing is written.
     """
-    wanted = list(dict.fromkeys(tables)) if tables is not None else [*TABLES, *VIEWS]
+    names = list(dict.fromkeys(tables)) if tables is not None else [*TABLES, *VIEWS]
     known = [*TABLES, *VIEWS, *(f"all_{name}" for name in TABLES)]
-    if unknown := [name for name in wanted if name not in known]:
+    if unknown := [name for name in names if name not in known]:
         raise UsageError(f"There is no table {', '.join(unknown)}. There are: {', '.join(known)}.")
     if folder.resolve().is_relative_to(run.path):
-        raise UsageError(f"{folder} lies inside the run. Export to another folder.")
-    there = [n for n in wanted if os.path.lexists(folder / f"{n}.{kind}")]
-    if there:
+        raise UsageError(f"{folder} is inside the run. Export to another folder.")
+    existing = [n for n in names if os.path.lexists(folder / f"{n}.{kind}")]
+    if existing:
         raise UsageError(
-            f"{folder / there[0]}.{kind} is already there; nothing is overwritten. Choose another "
+            f"{folder / existing[0]}.{kind} already exists; nothing is overwritten. Choose another "
             "folder."
         )
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        files = [_write(run, name, folder / f"{name}.{kind}", tables is None) for name in wanted]
+        files = [_write(run, name, folder / f"{name}.{kind}", tables is None) for name in names]
     except OSError as error:
         raise LldscopeError(f"{folder} cannot be written ({error.strerror or error}).") from error
-    return [told for told in files if told is not None]
+    return [file for file in files if file is not None]
 
 
 def _write(run: Run, table: str, path: Path, only_with_rows: bool) -> dict[str, Any] | None:
-    """One file, whole or not at all; None if there were no rows and none were wanted."""
-    arriving = path.with_name(path.name + IN_PROGRESS)
+    """Write one file, complete or not at all; None if the table has no rows and may be left out."""
+    temporary = path.with_name(path.name + IN_PROGRESS)
     rows = 0
     try:
         with (
             run.pieces(table, ROW_GROUP) as pieces,
-            open(arriving, "xb") as sink,
+            open(temporary, "xb") as sink,
             _writer(path.suffix, sink, pieces.schema) as writer,
         ):
             for piece in pieces:
@@ -64,9 +64,9 @@ def _write(run: Run, table: str, path: Path, only_with_rows: bool) -> dict[str, 
                 writer.write_batch(piece)
         if not rows and only_with_rows:
             return None
-        os.link(arriving, path)  # unlike a rename, this never replaces a file
+        os.link(temporary, path)  # unlike a rename, this never replaces a file
     finally:
-        arriving.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
     return {"file": str(path), "rows": rows, "bytes": path.stat().st_size}
 
 

@@ -15,10 +15,10 @@ from ..runs import Run
 from ..signals.evidence import SMOOTH
 
 PAGE = 50  # responses read at once
-SECONDS = 20.0  # one page may take
+SECONDS = 20.0  # limit for one page
 KEY = ["step", "rank", "response_id"]
 
-# What the responses can be sorted by, and which table beside `responses` it needs.
+# What the responses can be sorted by, and the table it needs besides `responses`.
 ORDERS = {
     "step": ("r.step", None),
     "group": ("r.group_id", None),
@@ -31,7 +31,7 @@ ORDERS = {
 _JOINS = {
     "likelihood": "LEFT JOIN (FROM response_likelihood WHERE {steps}) l "
     "USING (step, rank, response_id)",
-    "tokens": "LEFT JOIN (SELECT DISTINCT step, rank, response_id, true AS told FROM tokens "
+    "tokens": "LEFT JOIN (SELECT DISTINCT step, rank, response_id, true AS sampled FROM tokens "
     "WHERE {steps}) t USING (step, rank, response_id)",
 }
 
@@ -40,7 +40,7 @@ SELECT r.step, r.rank, r.response_id, r.group_id, r.data_source, r.correct, r.re
     r.n_tokens, r.n_actions, r.n_searches, r.answered, r.truncated, r.text IS NOT NULL AS has_text,
     l.delta, l.logp_old / l.n_tokens AS logp, l.mixed,
     CASE WHEN NOT isfinite(l.delta) THEN l.delta::VARCHAR END AS odd,
-    coalesce(t.told, false) AS has_tokens
+    coalesce(t.sampled, false) AS has_tokens
 FROM responses r {likelihood} {tokens}
 WHERE r.{steps}
 """
@@ -50,7 +50,7 @@ WHERE r.{steps}
 class ResponseQuery:
     """Which responses; None: any. Bounds are included. `tokens`: with tokens recorded or without.
 
-    What was not measured meets no bound and is neither correct nor wrong, cut nor whole.
+    A response matches no condition on a value that was not measured.
     """
 
     first: int | None = None
@@ -76,28 +76,28 @@ class Page:
 
 
 def find_responses(
-    run: Run, wanted: ResponseQuery, order: str = "step", descending: bool = False, offset: int = 0
+    run: Run, query: ResponseQuery, order: str = "step", descending: bool = False, offset: int = 0
 ) -> Page:
-    """A page of the responses that are wanted; an offset beyond the end gives the last page.
+    """A page of the responses that match; an offset beyond the end gives the last page.
 
-    Raises UsageError where the answer takes too long.
+    Raises UsageError where the query takes too long.
     """
-    keys, total = _keys(run, wanted, order, descending, offset)
+    keys, total = _keys(run, query, order, descending, offset)
     if not len(keys) and offset:
-        offset = max(0, (count_responses(run, wanted) - 1) // PAGE * PAGE)
-        keys, total = _keys(run, wanted, order, descending, offset)
+        offset = max(0, (count_responses(run, query) - 1) // PAGE * PAGE)
+        keys, total = _keys(run, query, order, descending, offset)
     return Page(describe(run, keys), total, offset)
 
 
-def count_responses(run: Run, wanted: ResponseQuery) -> int:
-    """How many responses are wanted."""
-    tables, clauses, values = _asked(wanted)
+def count_responses(run: Run, query: ResponseQuery) -> int:
+    """How many responses match."""
+    tables, clauses, values = _conditions(query)
     sql = f"SELECT count(*) AS n FROM responses r {tables} {clauses}"
     return int(run.sql(sql, values, SECONDS)["n"].iloc[0])
 
 
 def describe(run: Run, keys: pd.DataFrame) -> pd.DataFrame:
-    """What there is to say of the responses of these keys, in their order."""
+    """The columns of the list of responses, for these keys in their order."""
     steps = ", ".join(str(int(s)) for s in sorted(set(keys["step"]))) or "NULL"
     inside = f"step IN ({steps})"
     joins = {name: join.format(steps=inside) for name, join in _JOINS.items()}
@@ -112,10 +112,10 @@ def data_sources(run: Run) -> list[str]:
 
 
 def _keys(
-    run: Run, wanted: ResponseQuery, order: str, descending: bool, offset: int
+    run: Run, query: ResponseQuery, order: str, descending: bool, offset: int
 ) -> tuple[pd.DataFrame, int]:
     by, needs = ORDERS[order]
-    tables, clauses, values = _asked(wanted, needs)
+    tables, clauses, values = _conditions(query, needs)
     way = "DESC" if descending else "ASC"
     sql = (
         f"SELECT r.step, r.rank, r.response_id, count(*) OVER () AS total FROM responses r "
@@ -126,31 +126,31 @@ def _keys(
     return found, int(found["total"].iloc[0]) if len(found) else 0
 
 
-def _asked(wanted: ResponseQuery, needs: str | None = None) -> tuple[str, str, list[Any]]:
+def _conditions(query: ResponseQuery, needs: str | None = None) -> tuple[str, str, list[Any]]:
     """Joins that the filters and the order need, the WHERE clause, and its values."""
     tests = [
-        ("r.step >= ?", wanted.first),
-        ("r.step <= ?", wanted.last),
-        ("r.group_id = ?", wanted.group),
-        ("r.correct = ?", wanted.correct),
-        ("r.data_source = ?", wanted.data_source),
-        ("r.truncated = ?", wanted.truncated),
-        ("r.n_tokens >= ?", wanted.tokens_from),
-        ("r.n_tokens <= ?", wanted.tokens_to),
-        ("coalesce(t.told, false) = ?", wanted.tokens),
-        ("NOT isnan(l.delta) AND l.delta >= ?", wanted.delta_from),
-        ("NOT isnan(l.delta) AND l.delta <= ?", wanted.delta_to),
+        ("r.step >= ?", query.first),
+        ("r.step <= ?", query.last),
+        ("r.group_id = ?", query.group),
+        ("r.correct = ?", query.correct),
+        ("r.data_source = ?", query.data_source),
+        ("r.truncated = ?", query.truncated),
+        ("r.n_tokens >= ?", query.tokens_from),
+        ("r.n_tokens <= ?", query.tokens_to),
+        ("coalesce(t.sampled, false) = ?", query.tokens),
+        ("NOT isnan(l.delta) AND l.delta >= ?", query.delta_from),
+        ("NOT isnan(l.delta) AND l.delta <= ?", query.delta_to),
     ]
-    asked = [(sql, value) for sql, value in tests if value is not None]
-    used = " ".join(sql for sql, _ in asked)
-    marks = {"likelihood": "l.delta", "tokens": "t.told"}
+    chosen = [(sql, value) for sql, value in tests if value is not None]
+    used = " ".join(sql for sql, _ in chosen)
+    marks = {"likelihood": "l.delta", "tokens": "t.sampled"}
     needed = {name for name, mark in marks.items() if name == needs or mark in used}
-    low = 0 if wanted.first is None else wanted.first
-    high = 2**31 - 1 if wanted.last is None else wanted.last
+    low = 0 if query.first is None else query.first
+    high = 2**31 - 1 if query.last is None else query.last
     inside = f"step BETWEEN {int(low)} AND {int(high)}"
     joins = [join.format(steps=inside) for name, join in _JOINS.items() if name in needed]
-    where = " AND ".join(f"({sql})" for sql, _ in asked)
-    return " ".join(joins), f"WHERE {where}" if where else "", [value for _, value in asked]
+    where = " AND ".join(f"({sql})" for sql, _ in chosen)
+    return " ".join(joins), f"WHERE {where}" if where else "", [value for _, value in chosen]
 
 
 # -- from an alarm to the responses behind it -----------------------------------------------------
@@ -158,10 +158,10 @@ def _asked(wanted: ResponseQuery, needs: str | None = None) -> tuple[str, str, l
 
 @dataclass(frozen=True)
 class LargestDrops:
-    """Where the correct responses are that lost likelihood around an alarm at `step`.
+    """The steps whose correct responses lost likelihood around an alarm at `step`.
 
-    `tokens`: those of steps `first` to `last` include some with tokens. Where those of the last
-    SMOOTH steps do not, `moved` is true and first = last is the nearest step whose do.
+    `tokens`: steps `first` to `last` include such responses with tokens. If the last SMOOTH steps
+    do not, `moved` is true and first = last is the nearest step that does.
     """
 
     step: int
@@ -172,28 +172,27 @@ class LargestDrops:
 
 
 def largest_drops_at(run: Run, step: int) -> LargestDrops:
-    """Which steps to look at for an alarm at `step`, so that the tokens are there, if any are."""
+    """The steps to show for an alarm at `step`: where possible, some with tokens recorded."""
     first = max(0, step - SMOOTH + 1)
     sampled = run.sql("SELECT DISTINCT step FROM tokens", None, SECONDS)["step"]
     nearest = sorted((int(s) for s in sampled), key=lambda s: (s > step, abs(s - step)))
     inside = [s for s in nearest if first <= s <= step]
-    if inside and _have_losers(run, inside):
+    if inside and _steps_with_drops(run, inside):
         return LargestDrops(step, first, step, True)
     nearest.sort(key=lambda s: (abs(s - step), s > step))
-    for at in range(0, len(nearest), SMOOTH):
-        stretch = nearest[at : at + SMOOTH]
-        found = _have_losers(run, stretch)
-        if found:
-            there = next(s for s in stretch if s in found)
-            return LargestDrops(step, there, there, True, moved=True)
+    for i in range(0, len(nearest), SMOOTH):
+        nearby = nearest[i : i + SMOOTH]
+        if with_drops := _steps_with_drops(run, nearby):
+            at = next(s for s in nearby if s in with_drops)
+            return LargestDrops(step, at, at, True, moved=True)
     return LargestDrops(step, first, step, False)
 
 
-def _have_losers(run: Run, steps: list[int]) -> set[int]:
+def _steps_with_drops(run: Run, steps: list[int]) -> set[int]:
     """Those of the steps in which a correct response lost likelihood and has tokens."""
     inside = f"step IN ({', '.join(map(str, steps))})"
-    told = _JOINS["tokens"].format(steps=inside).removeprefix("LEFT ")
-    sql = f"SELECT DISTINCT step FROM response_likelihood {told} WHERE correct AND delta < 0"
+    join = _JOINS["tokens"].format(steps=inside).removeprefix("LEFT ")
+    sql = f"SELECT DISTINCT step FROM response_likelihood {join} WHERE correct AND delta < 0"
     return set(run.sql(f"{sql} AND {inside}", None, SECONDS)["step"])
 
 
@@ -213,9 +212,9 @@ MOST_ACTIONS = 12  # its rows; later actions are one row
 
 @dataclass(frozen=True)
 class ActionMap:
-    """Mean Δ of correct responses' actions by stretch of steps and action index.
+    """Mean Δ of correct responses' actions by range of steps and action index.
 
-    `cells` has a row per stretch (`bin`, steps bin · width + first up to width of them) and
+    `cells` has a row per range (`bin`, steps bin · width + first up to width of them) and
     action index; delta is NaN where none of its actions was re-scored. The last index of
     MOST_ACTIONS stands for all from there on.
     """

@@ -35,7 +35,7 @@ FROM tokens WHERE step = $1 AND rank = $2 AND response_id = $3 AND position >= $
 ORDER BY position LIMIT $6
 """
 
-_KEPT = """
+_STORED = """
 SELECT left(r.text, $4) AS text, length(r.text) AS characters, t.n, t.own
 FROM responses r, (
     SELECT count(*) AS n, min(position) FILTER (action_index IS NOT NULL) AS own FROM tokens
@@ -44,14 +44,14 @@ FROM responses r, (
 WHERE r.step = $1 AND r.rank = $2 AND r.response_id = $3
 """
 
-# What tells how alike others of a group begin: tokens where they are, or else documents.
+# The beginnings of other responses of a group: tokens where recorded, otherwise documents.
 _BEGINNINGS = """
 SELECT rank, response_id, action_index, token_id, left(text, $3) AS text,
     length(text) AS characters
-FROM tokens WHERE step = $1 AND position <= $2 AND {whom} ORDER BY rank, response_id, position
+FROM tokens WHERE step = $1 AND position <= $2 AND {which} ORDER BY rank, response_id, position
 """
 _DOCUMENTS = """
-SELECT rank, response_id, docs_hash FROM actions WHERE step = $1 AND {whom}
+SELECT rank, response_id, docs_hash FROM actions WHERE step = $1 AND {which}
 ORDER BY rank, response_id, action_index
 """
 
@@ -96,23 +96,23 @@ def read_trajectory(
 ) -> Trajectory | None:
     """The response of this key, its tokens from position `first` on; None if there is none.
 
-    `group`, if it is known: the rows of `group_of`, the response's own among them.
+    `group`, if it is known: the rows of `group_of`, the response's own candidates them.
     """
-    found = run.sql(_KEPT, [*key.values, MOST_TEXT])
+    found = run.sql(_STORED, [*key.values, MOST_TEXT])
     if not len(found):
         return None
     if group is None:
         group = group_of(run, rows_of(describe(run, pd.DataFrame([key.values], columns=KEY)))[0])
-    kept = rows_of(found)[0]
+    stored = rows_of(found)[0]
     return Trajectory(
         key,
         next(row for row in group if key_of(row) == key),
         rows_of(run.sql(_ACTIONS, key.values)),
         read_tokens(run, key, first),
-        int(kept["n"]),
-        kept["own"],
-        kept["text"],
-        int(kept["characters"] or 0),
+        int(stored["n"]),
+        stored["own"],
+        stored["text"],
+        int(stored["characters"] or 0),
         first,
         group,
     )
@@ -127,42 +127,42 @@ def group_of(run: Run, about: dict[str, Any]) -> list[dict[str, Any]]:
     """The responses of the same group as rows of `describe`; itself alone where no group is."""
     if about["group_id"] is None:
         return [about]
-    asked = [about["step"], about["group_id"], about["data_source"], MOST_GROUP]
-    rows = rows_of(describe(run, run.sql(_GROUP, asked)))
+    parameters = [about["step"], about["group_id"], about["data_source"], MOST_GROUP]
+    rows = rows_of(describe(run, run.sql(_GROUP, parameters)))
     return rows if key_of(about) in map(key_of, rows) else [*rows, about]
 
 
 def paired_with(run: Run, shown: Trajectory) -> Key | None:
     """The response of the other class, in the same group, that begins most like this one.
 
-    By tokens where they are recorded; otherwise by documents that the first actions brought.
-    None where the group has nobody of the other class, or the class is unknown.
+    By tokens where they are recorded; otherwise by the documents that the first actions retrieved.
+    None where the group has no response of the other class, or the class is unknown.
     """
     correct = shown.about["correct"]
     others = [row for row in shown.group if correct is not None and row["correct"] == (not correct)]
-    told = [row for row in others if row["has_tokens"]]
+    with_tokens = [row for row in others if row["has_tokens"]]
     if not others:
         return None
-    among = told or others
+    candidates = with_tokens or others
     mine = read_tokens(run, shown.key) if shown.first else shown.tokens
-    keys = ", ".join(f"({k.rank}, {k.response_id})" for k in map(key_of, among))
-    whom = f"(rank, response_id) IN ({keys})"
-    if told:
+    keys = ", ".join(f"({k.rank}, {k.response_id})" for k in map(key_of, candidates))
+    which = f"(rank, response_id) IN ({keys})"
+    if with_tokens:
         last = int(mine["position"].max()) if len(mine) else 0
-        asked = [shown.key.step, last, MOST_CHARACTERS]
-        rows = run.sql(_BEGINNINGS.format(whom=whom), asked)
+        parameters = [shown.key.step, last, MOST_CHARACTERS]
+        rows = run.sql(_BEGINNINGS.format(which=which), parameters)
     else:
-        rows = run.sql(_DOCUMENTS.format(whom=whom), [shown.key.step])
+        rows = run.sql(_DOCUMENTS.format(which=which), [shown.key.step])
     beginnings = dict(iter(rows.groupby(["rank", "response_id"])))
 
-    def alike(row: dict[str, Any]) -> tuple[int, bool]:
+    def similarity(row: dict[str, Any]) -> tuple[int, bool]:
         part = beginnings.get((row["rank"], row["response_id"]))
         if part is None:
             return -1, False
-        count = shared_prefix(mine, part) if told else same_documents(shown.actions, part)
+        count = shared_prefix(mine, part) if with_tokens else same_documents(shown.actions, part)
         return count, row["delta"] is not None
 
-    return key_of(max(among, key=alike))
+    return key_of(max(candidates, key=similarity))
 
 
 def key_of(row: dict[str, Any]) -> Key:
@@ -170,8 +170,8 @@ def key_of(row: dict[str, Any]) -> Key:
 
 
 def shared_prefix(a: pd.DataFrame, b: pd.DataFrame) -> int:
-    """With how many tokens both begin alike, the prompt not counted: those from the policy's first
-    own token on. Tokens are alike where id and text are."""
+    """The length in tokens of the common beginning, from the policy's first own token on. Tokens
+    are equal where id and text are."""
     columns = ["token_id", "text", "characters"]
     both = []
     for tokens in (a, b):
@@ -183,7 +183,7 @@ def shared_prefix(a: pd.DataFrame, b: pd.DataFrame) -> int:
 
 
 def same_documents(a: list[dict[str, Any]], b: pd.DataFrame | list[dict[str, Any]]) -> int:
-    """How many first actions brought both the same documents."""
+    """How many of the first actions retrieved the same documents in both."""
     others = rows_of(b) if isinstance(b, pd.DataFrame) else b
     n = 0
     for x, y in zip(a, others, strict=False):

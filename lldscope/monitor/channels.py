@@ -1,7 +1,7 @@
-"""Where news of alarms goes: webhooks, services through apprise, a command.
+"""Where notifications go: webhooks, services through apprise, a command.
 
-An address is a secret: it is never printed, nor is the text of an error that may hold it; messages
-call it by its number and scheme.
+An address is a secret: it is never printed, nor is an error text that may contain it. Messages name
+it by its number and scheme.
 """
 
 from __future__ import annotations
@@ -29,27 +29,27 @@ from .follow import AlertEvent
 VARIABLE = "LLDSCOPE_NOTIFY"  # addresses, separated by blanks; --notify wins
 
 HTTP_SECONDS = 10.0  # for an answer to one request
-TRANSIENT = {408, 425, 429, *range(500, 600)}  # HTTP statuses that may pass
-FLUSH_SECONDS = 15.0  # at the end, for what is still in the queues
-COMMAND_SECONDS = 60.0  # a command that takes longer is ended
+TRANSIENT = {408, 425, 429, *range(500, 600)}  # HTTP statuses worth a retry
+FLUSH_SECONDS = 15.0  # at the end, for what is still queued
+COMMAND_SECONDS = 60.0  # a command that takes longer is killed
 OUTPUT_BYTES = 8192  # of a command's output, which is passed on
 
 
 class Undeliverable(Exception):
-    """Why an address could not be told, in words without secrets; `passing`: worth a retry."""
+    """Why a notification failed, without secrets; `temporary`: worth a retry."""
 
-    def __init__(self, why: str, *, passing: bool = False) -> None:
+    def __init__(self, why: str, *, temporary: bool = False) -> None:
         super().__init__(why)
-        self.passing = passing
+        self.temporary = temporary
 
 
 class Channel(Protocol):
-    """Somebody to tell. `tell` returns when they know and raises Undeliverable when they cannot."""
+    """A destination. `send` returns once the event is delivered, and raises Undeliverable."""
 
     name: str
     flush_seconds: float
 
-    def tell(self, event: AlertEvent) -> None: ...
+    def send(self, event: AlertEvent) -> None: ...
 
 
 class Webhook:
@@ -64,7 +64,7 @@ class Webhook:
             if not parts.hostname or parts.port == 0:
                 raise ValueError
         except ValueError:
-            raise UsageError(f"{name} names no host, or no sound port.") from None
+            raise UsageError(f"{name} names no host, or no valid port.") from None
         self._headers = {
             "Content-Type": "application/json",
             "User-Agent": f"lldscope/{__version__}",
@@ -84,7 +84,7 @@ class Webhook:
         ):
             self._opener.add_handler(handler)
 
-    def tell(self, event: AlertEvent) -> None:
+    def send(self, event: AlertEvent) -> None:
         body = to_json(payload(event)).encode()
         try:
             post = request.Request(self._url, body, self._headers, method="POST")
@@ -93,13 +93,13 @@ class Webhook:
             error.close()
             moved = ", a redirect, which is not followed" if 300 <= error.code < 400 else ""
             why = f"HTTP status {error.code}{moved}"
-            raise Undeliverable(why, passing=error.code in TRANSIENT) from None
+            raise Undeliverable(why, temporary=error.code in TRANSIENT) from None
         except (OSError, HTTPException, ValueError) as error:
-            raise Undeliverable(_reason(error), passing=isinstance(error, OSError)) from None
+            raise Undeliverable(_reason(error), temporary=isinstance(error, OSError)) from None
 
 
 def _reason(error: BaseException) -> str:
-    """An error in words that hold no part of an address."""
+    """The reason of an error, with no part of an address in it."""
     if isinstance(error, URLError) and isinstance(error.reason, BaseException):
         error = error.reason
     if isinstance(error, TimeoutError):
@@ -135,12 +135,12 @@ class Service:
                 "https://appriseit.com/services/."
             )
 
-    def tell(self, event: AlertEvent) -> None:
+    def send(self, event: AlertEvent) -> None:
         title, body = as_text(event)
-        grave = "failure" if event.alert.severity == "critical" else "warning"
-        kind = "success" if event.alert.state == "resolved" else grave
+        firing = "failure" if event.alert.severity == "critical" else "warning"
+        kind = "success" if event.alert.state == "resolved" else firing
         if not self._service.notify(body=body, title=title, notify_type=kind, body_format="text"):
-            raise Undeliverable("apprise could not deliver it", passing=True)
+            raise Undeliverable("apprise could not deliver it", temporary=True)
 
 
 class Command:
@@ -152,7 +152,7 @@ class Command:
     def __init__(self, command: str) -> None:
         self._command = command
 
-    def tell(self, event: AlertEvent) -> None:
+    def send(self, event: AlertEvent) -> None:
         # A file, not a pipe: a child that the command leaves behind may keep it open. And not the
         # terminal, where a live block may be.
         with tempfile.TemporaryFile() as output:
@@ -160,8 +160,8 @@ class Command:
                 self._run(to_json(event.to_dict()) + "\n", output)
             finally:
                 output.seek(0)
-                if said := output.read(OUTPUT_BYTES).decode(errors="replace").rstrip():
-                    print(said, file=sys.stderr, flush=True)
+                if text := output.read(OUTPUT_BYTES).decode(errors="replace").rstrip():
+                    print(text, file=sys.stderr, flush=True)
 
     def _run(self, text: str, output: IO[bytes]) -> None:
         process = subprocess.Popen(
@@ -172,7 +172,7 @@ class Command:
         try:
             process.communicate(text, timeout=COMMAND_SECONDS)
         except subprocess.TimeoutExpired:
-            raise Undeliverable(f"no end after {COMMAND_SECONDS:.0f} s") from None
+            raise Undeliverable(f"not finished after {COMMAND_SECONDS:.0f} s") from None
         finally:
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
@@ -182,7 +182,7 @@ class Command:
 
 
 def open_channel(url: str, number: int) -> Channel:
-    """The outlet for an address; UsageError, without the address in it, if there is none."""
+    """The channel for an address; UsageError, without the address in it, if there is none."""
     scheme, colon, _ = url.partition("://")
     if not colon:
         raise UsageError(

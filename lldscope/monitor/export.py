@@ -1,8 +1,8 @@
 """Phases and alarms of a watched run as metrics in another tool: TensorBoard, W&B or Trackio.
 
-The tool runs in a process of its own (`mirror_writers`), because W&B and Trackio print, wait for
-networks and hook into the end of a process: whatever they do, the watching goes on, and ends when
-it ends. That process reads one JSON object a line:
+The tool runs in a process of its own (`export_writers`), because W&B and Trackio print, wait for
+networks and hook into the end of a process: whatever they do, `watch` goes on, and exits when it
+should. That process reads one JSON object per line:
 
     {"step": 12, "phase": 3, "alarms": {"lld-decay": 1, …}, "first": true}
     {"step": 12, "alert": "warning: …", "text": "…", "severity": "warning"}
@@ -37,12 +37,12 @@ if TYPE_CHECKING:
 PHASE_NUMBERS: dict[Phase | None, int] = {phase: n for n, phase in enumerate(get_args(Phase))}
 LEGEND = ", ".join(f"{n} {phase}" for phase, n in PHASE_NUMBERS.items())
 TOOLS = ("tensorboard", "wandb", "trackio")  # each needs the package of its name
-FLUSH_SECONDS = 30.0  # at the end, for what is still on its way
+FLUSH_SECONDS = 30.0  # at the end, for what is still queued
 _NO_PHASE = -1
 
 
 class MetricsExporter:
-    """Sends what is new at each look; a context manager, whose end waits for a limited time."""
+    """Sends what is new in each update; a context manager, whose exit waits a limited time."""
 
     def __init__(self, address: str) -> None:
         tool, colon, place = address.partition(":")
@@ -63,23 +63,23 @@ class MetricsExporter:
         self._queue: queue.SimpleQueue[tuple[str, str] | None] = queue.SimpleQueue()
         self._process: subprocess.Popen[str] | None = None
         self._thread = threading.Thread(target=self._work, name="lldscope-mirror", daemon=True)
-        self._over = False  # whether it has been said that it goes on no more
+        self._failed = False  # whether it has failed, which is reported once
         self._thread.start()
 
-    def tell(self, follower: Follower, look: RunUpdate, events: Sequence[AlertEvent]) -> None:
-        """Queue the steps that are new or whose answer has changed, and the alarms; never waits."""
-        if self._over or follower.run is None:
+    def send(self, follower: Follower, update: RunUpdate, events: Sequence[AlertEvent]) -> None:
+        """Queue steps that are new or whose answer has changed, and the alarms; never blocks."""
+        if self._failed or follower.run is None:
             return
         try:
             rules = RULES if follower.rules is None else follower.rules
             assessment = follower.run.assess(follower.arl, follower.rules)
-            lines = [*self._new(assessment, [r.id for r in rules], look.first)]
+            lines = [*self._new(assessment, [r.id for r in rules], update.first)]
             lines += [_alert(event) for event in events]
-        except Exception as error:  # the watching goes on, whatever state the run is in
+        except Exception as error:  # `watch` goes on, whatever state the run is in
             if interrupted(error):
                 raise
-            self._over = True
-            _complain(f"{self._address} is no longer told of the run: {error}")
+            self._failed = True
+            _warn(f"{self._address} stopped, the run is no longer exported: {error}")
             return
         for line in lines:
             self._queue.put((follower.run.name, json.dumps(line)))
@@ -87,8 +87,8 @@ class MetricsExporter:
     def _new(
         self, assessment: Assessment, rules: Sequence[str], first: bool
     ) -> Iterator[dict[str, Any]]:
-        """Answers for a step use rows up to it only: an old one changes where the run itself does,
-        as when it is resumed at an earlier step."""
+        """The steps to send. An answer uses rows up to its step only, so an old one changes only if
+        the rows do, as when a run is resumed at an earlier step."""
         steps, answers = answers_of(assessment, rules)
         if self._answers is None:
             fresh = np.ones(len(steps), bool)
@@ -115,16 +115,16 @@ class MetricsExporter:
         if self._thread.is_alive():
             if self._process is not None:
                 self._process.kill()
-            _complain(f"{self._address} did not take everything within {FLUSH_SECONDS:.0f} s.")
+            _warn(f"{self._address} did not take everything within {FLUSH_SECONDS:.0f} s.")
 
     # -- in the thread ----------------------------------------------------------------------------
 
     def _work(self) -> None:
-        with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as said:
+        with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as output:
             try:
                 while (item := self._queue.get()) is not None:
                     run, line = item
-                    self._process = self._process or self._started(run, said)
+                    self._process = self._process or self._start(run, output)
                     assert self._process.stdin is not None
                     self._process.stdin.write(line + "\n")
                     if self._queue.empty():
@@ -133,17 +133,17 @@ class MetricsExporter:
                     return
             except OSError:
                 self._close()
-            self._over = True
-            said.seek(0)
-            why = [line.strip() for line in said if line.strip()][-1:] or ["it gave no reason"]
-            _complain(f"{self._address} is no longer told of the run: {why[0]}")
+            self._failed = True
+            output.seek(0)
+            why = [line.strip() for line in output if line.strip()][-1:] or ["it gave no reason"]
+            _warn(f"{self._address} stopped, the run is no longer exported: {why[0]}")
 
-    def _started(self, run: str, said: Any) -> subprocess.Popen[str]:
+    def _start(self, run: str, output: Any) -> subprocess.Popen[str]:
         return subprocess.Popen(
             [sys.executable, "-P", "-m", "lldscope.monitor.export_writers",
              self._address, run, LEGEND],
-            stdin=subprocess.PIPE, stdout=said, stderr=said, encoding="utf-8",
-            start_new_session=True,  # Ctrl-C is for the watching
+            stdin=subprocess.PIPE, stdout=output, stderr=output, encoding="utf-8",
+            start_new_session=True,  # Ctrl-C is for `watch`
             env={name: value for name, value in os.environ.items() if name != VARIABLE},
         )  # fmt: skip
 
@@ -176,5 +176,5 @@ def answers_of(assessment: Assessment, rules: Sequence[str]) -> tuple[Any, Any]:
     return steps, answers
 
 
-def _complain(text: str) -> None:
+def _warn(text: str) -> None:
     print(f"lldscope: {text}", file=sys.stderr, flush=True)

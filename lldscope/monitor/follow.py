@@ -1,4 +1,4 @@
-"""Follow a live run: what is new since the last look. Used by `watch`, `demo` and `train`."""
+"""Follow a live run: what has changed since the last update. For `watch`, `demo` and `train`."""
 
 from __future__ import annotations
 
@@ -62,9 +62,9 @@ class AlertEvent:
 
 @dataclass(frozen=True)
 class RunUpdate:
-    """The state of the run and the alarms that have changed since the last look.
+    """The state of the run and the alarms that have changed since the last update.
 
-    In the first look everything is a change, old episodes included.
+    In the first update everything is a change, old episodes included.
     """
 
     state: RunState
@@ -73,10 +73,10 @@ class RunUpdate:
 
 
 class Follower:
-    """Looks at a run again and again, from any state: not there yet, running, finished, dead.
+    """Reads a run again and again, in any state: not there yet, running, finished, dead.
 
-    `waiting` says why there is no run to look at yet. A run that was there and cannot be read any
-    more keeps its last state for GONE_SECONDS; then it is stalled, and over.
+    `waiting` says why there is no run yet. A run that can no longer be read keeps its last state
+    for GONE_SECONDS; then it is stalled, and over.
     """
 
     def __init__(
@@ -88,10 +88,10 @@ class Follower:
         self._id: object = None
         self._state: RunState | None = None
         self._unreadable_since: float | None = None
-        self._known: dict[str, AnyAlert] = {}  # rule → its alarm at the last look
+        self._known: dict[str, AnyAlert] = {}  # rule → its alarm at the last update
 
     def look(self) -> RunUpdate | None:
-        """The run now; None while there has been no run at the path."""
+        """The run now; None until there is a run at the path."""
         try:
             state = self._read()
         except RunNotFound as error:
@@ -114,7 +114,7 @@ class Follower:
         return check(self.run, self.arl, self.rules)
 
     def _unreadable(self, why: str) -> RunUpdate:
-        """A network file system may lose a directory for a moment: only then has the run gone."""
+        """The last state for a while: a network file system may lose a directory for a moment."""
         now = time.monotonic()
         self._unreadable_since = self._unreadable_since or now
         assert self._state is not None
@@ -134,7 +134,7 @@ class Follower:
         before, self._known = self._known, now
         run_id = self.run.info.get("id") if self.run is not None else None
         another, self._id = run_id != self._id, run_id
-        # In another run at the same place what fired before has ended, and everything is new.
+        # If another run is at the path now, what fired before has ended and everything is new.
         ended = [
             _ended(alert, state.last_step)
             for rule, alert in before.items()
@@ -172,7 +172,7 @@ def _event(state: RunState, alert: AnyAlert, times: dict[int | None, float]) -> 
 
 
 class Monitor:
-    """A follower in a thread of its own, for a training loop that must not wait for it."""
+    """A follower in a thread of its own, for a training loop, which must not wait for it."""
 
     def __init__(self, path: Path, every: float = 5.0) -> None:
         self._follower = Follower(path)
@@ -185,13 +185,13 @@ class Monitor:
         self._thread.start()
 
     def look(self) -> tuple[str | None, list[dict[str, Any]]]:
-        """Phase at the monitor's last look, and the alarms that changed since the last call."""
+        """Phase at the last update, and the alarms that changed since the last call, as dicts."""
         with self._lock:
             news, self._news = self._news, []
             return self._phase, news
 
     def close(self) -> None:
-        """Look once more, and stop."""
+        """Read the run once more, and stop."""
         self._end.set()
         self._thread.join()
 
@@ -200,11 +200,11 @@ class Monitor:
         while not ended:
             ended = self._end.wait(self._every)
             try:
-                look = self._follower.look()
+                update = self._follower.look()
             except Exception as error:  # a monitor that fails must not end the training
                 log.warning("lldscope: the monitor could not look at the run: %s", error)
                 continue
-            if look is not None:
+            if update is not None:
                 with self._lock:
-                    self._phase = look.state.phase
-                    self._news += [event.alert_dict() for event in look.events]
+                    self._phase = update.state.phase
+                    self._news += [event.alert_dict() for event in update.events]

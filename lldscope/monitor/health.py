@@ -28,16 +28,18 @@ Verdict = Literal["healthy", "warning", "critical", "stalled", "insufficient"]
 Life = Literal["live", "finished", "failed", "stopped", "stalled"]
 
 HEARTBEAT_LOST = 30.0  # seconds without a heartbeat before its process counts as lost
-ROW_LOST = 120.0  # seconds without a step, at least …
-ROW_LOST_STEPS = 10.0  # … and this many usual steps, before a run counts as stalled; while it is
-START_LOST = 3600.0  # … not known how long a step takes, or a start has had none, these seconds
+# A run counts as stalled after both limits without a step: in seconds, and in usual steps.
+ROW_LOST = 120.0
+ROW_LOST_STEPS = 10.0
+# The limit in seconds before the first step of an attempt, and before a usual step is known.
+START_LOST = 3600.0
 
 
 @dataclass(frozen=True)
 class Liveness:
-    """Whether the run still runs, why not, and how old its last row is in seconds.
+    """Whether the run is still running, why not, and how old its last row is in seconds.
 
-    `over` means that no more rows come unless somebody resumes the run.
+    `over`: no more rows come unless somebody resumes the run.
     """
 
     state: Life
@@ -56,8 +58,8 @@ def liveness(run: Run, assessment: Assessment, now: float | None = None) -> Live
         return Liveness(status, run.info.get("reason"), age, over=True)
     beats = _beats_of_last_attempt(run)
     if not run.info and beats and all(beat.get("closed") for beat in beats.values()):
-        lost = "its recorders ended in order; run.json, which says more, is lost"
-        return Liveness("stopped", lost, age, over=True)
+        reason = "its recorders finished normally; run.json, which says more, is lost"
+        return Liveness("stopped", reason, age, over=True)
     for rank, beat in sorted(beats.items()):
         if process_exited(beat):
             vanished = f"the process of rank {rank} (pid {beat['pid']}) is gone"
@@ -66,17 +68,17 @@ def liveness(run: Run, assessment: Assessment, now: float | None = None) -> Live
 
 
 def _beats_of_last_attempt(run: Run) -> dict[int, dict[str, Any]]:
-    """Heartbeats of the ranks the run has now; those of an earlier start say nothing.
+    """Heartbeats of the ranks of the last attempt; those of earlier attempts are ignored.
 
-    Runs of versions whose heartbeats do not say their attempt are judged by the clock.
+    Heartbeats of older versions have no attempt and are assigned by their time.
     """
     started, size = _started(run), int(run.info.get("world_size") or 1)
     attempt = (run.info.get("attempts") or [{}])[-1].get("attempt")
 
     def present(beat: dict[str, Any]) -> bool:
-        told = beat.get("attempt")
-        if isinstance(told, int) and isinstance(attempt, int):
-            return told >= attempt
+        own = beat.get("attempt")
+        if isinstance(own, int) and isinstance(attempt, int):
+            return own >= attempt
         return float(beat.get("time") or 0.0) >= started
 
     return {r: beat for r, beat in run.heartbeats().items() if r < size and present(beat)}
@@ -86,18 +88,18 @@ def _running(
     run: Run, beats: dict[int, dict[str, Any]], now: float, times: list[float]
 ) -> tuple[Life, str | None]:
     if not beats and now - _started(run) > HEARTBEAT_LOST:
-        return "stalled", "no process has ever given a sign of life"
+        return "stalled", "no process has ever written a heartbeat"
     for rank, beat in sorted(beats.items()):
         silent = now - float(beat.get("time") or 0.0)
         if silent > HEARTBEAT_LOST:
-            return "stalled", f"rank {rank} has given no sign of life for {silent:.0f} s"
-    since = now - max([*times[-1:], _started(run)])  # a resumed run begins anew
+            return "stalled", f"rank {rank} has written no heartbeat for {silent:.0f} s"
+    since = now - max([*times[-1:], _started(run)])  # a resumed run starts over
     limit = START_LOST
     if len(times) > 2 and times[-1] >= _started(run):
         usual = median(b - a for a, b in pairwise(times))
         limit = max(ROW_LOST, ROW_LOST_STEPS * usual)
     if since > limit:
-        return "stalled", f"the process lives, but no step has ended for {since:.0f} s"
+        return "stalled", f"the process is alive, but no step has ended for {since:.0f} s"
     return "live", None
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from ..core.schema import signal_names
 from ..core.terminal import plain
 
 if TYPE_CHECKING:
@@ -18,8 +19,8 @@ if TYPE_CHECKING:
 
 WORDS = ("OK", "WARNING", "CRITICAL", "UNKNOWN")  # by exit code
 
-# What is worth a graph in the monitoring system; the last measured value of each.
-_SIGNALS = ("reward", "delta_correct", "correct_logp", "entropy", "grad_norm", "kl")
+# Signals worth a graph in the monitoring system; the last measured value of each is printed.
+_SIGNALS = signal_names("reward", "delta_correct", "correct_logp", "entropy", "grad_norm", "kl")
 
 
 def line(state: RunState, signals: pd.DataFrame, code: int) -> str:
@@ -36,7 +37,7 @@ def line(state: RunState, signals: pd.DataFrame, code: int) -> str:
 
 
 def unknown(error: Exception) -> str:
-    """The line for a run that cannot be looked at."""
+    """The line for a run that cannot be read."""
     return f"LLDSCOPE UNKNOWN - {_clean(str(error))}"
 
 

@@ -1,7 +1,7 @@
-"""Tell other programs and people of alarms, without waiting for them.
+"""Sends alarms to other programs and people, without blocking.
 
-Each address has a queue and a thread of its own, so that no dead server delays the watching or the
-others.
+Each channel has a queue and a thread of its own, so that a dead server delays neither the run being
+watched nor the other channels.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ from .channels import Channel, Command, Undeliverable, open_channel
 from .follow import AlertEvent
 
 RETRY_AFTER = (1.0, 2.0, 4.0, 8.0)  # seconds between attempts
-QUEUE = 100  # alarms that wait for one address; the oldest gives way
+QUEUE = 100  # events that wait for one channel; the oldest are dropped first
 
 
 class Delivery:
-    """An outlet with a queue and a thread: tells in order, tries again, says once that it fails."""
+    """A channel with a queue and a thread: sends in order, retries, and reports a failure once."""
 
     _END: Any = object()
 
-    def __init__(self, told: Channel) -> None:
-        self._outlet = told
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
         self._queue: queue.Queue[AlertEvent] = queue.Queue(QUEUE)
         self._failing = False
-        self.lost = 0  # alarms that nobody was told of
+        self.lost = 0  # events that were not delivered
         self._busy = False
         self._thread = threading.Thread(target=self._work, name="lldscope-notify", daemon=True)
         self._thread.start()
 
-    def put(self, event: AlertEvent) -> None:
-        """Take an event; never waits. A full queue loses its oldest: the newest state counts."""
+    def enqueue(self, event: AlertEvent) -> None:
+        """Queue an event; never blocks. A full queue drops its oldest: the newest state counts."""
         while True:
             try:
                 return self._queue.put_nowait(event)
@@ -47,47 +47,47 @@ class Delivery:
                     self.lost += 1
 
     def close(self, end: float) -> None:
-        """Deliver what waits until `end` (monotonic time); say what could not be delivered."""
-        self.put(self._END)
+        """Deliver what is queued until `end` (monotonic time); report what was not delivered."""
+        self.enqueue(self._END)
         self._thread.join(max(0.0, end - time.monotonic()))
         left = self._busy + sum(e is not self._END for e in list(self._queue.queue))
         if self.lost + left:
-            _complain(f"{self._outlet.name} was not told of {self.lost + left} changes in all.")
+            _warn(f"{self._channel.name}: {self.lost + left} changes in all were not delivered.")
 
     def _work(self) -> None:
         while (event := self._queue.get()) is not self._END:
             self._busy = True
             try:
-                self._tell(event)
+                self._send(event)
                 self._failing = False
             except Exception as error:
                 self.lost += 1
                 if not self._failing:
                     why = error if isinstance(error, Undeliverable) else type(error).__name__
                     rule = event.alert.rule
-                    _complain(f"{self._outlet.name} could not be told of {rule}: {why}.")
+                    _warn(f"{self._channel.name}: {rule} was not delivered: {why}.")
                 self._failing = True
             self._busy = False
 
-    def _tell(self, event: AlertEvent) -> None:
+    def _send(self, event: AlertEvent) -> None:
         for wait in (*RETRY_AFTER, None):
             try:
-                self._outlet.tell(event)
+                self._channel.send(event)
                 return
             except Undeliverable as error:
-                if wait is None or not error.passing:
+                if wait is None or not error.temporary:
                     raise
                 time.sleep(wait)
 
 
-def _complain(text: str) -> None:
+def _warn(text: str) -> None:
     print(f"lldscope: {text}", file=sys.stderr, flush=True)
 
 
 class Notifier:
-    """Tells every outlet of every change of an alarm, once, and `addresses` again every `repeat`
-    seconds while it fires. Alarms of severity info are not sent. A context manager: its end waits,
-    for a limited time, for what is still on its way."""
+    """Sends every change of an alarm once to every channel, and again to addresses every `repeat`
+    seconds while it fires. Alarms of severity info are not sent. A context manager, whose exit
+    waits a limited time for what is still queued."""
 
     def __init__(
         self, urls: Sequence[str], command: str | None = None, repeat: float | None = None
@@ -95,26 +95,26 @@ class Notifier:
         addresses = [open_channel(url, number) for number, url in enumerate(urls, 1)]
         commands = [Command(command)] if command else []
         self._repeat = repeat
-        self._addresses = [Delivery(told) for told in addresses]
-        self._commands = [Delivery(told) for told in commands]
+        self._addresses = [Delivery(channel) for channel in addresses]
+        self._commands = [Delivery(channel) for channel in commands]
         self._limit = max((o.flush_seconds for o in [*addresses, *commands]), default=0.0)
         self._firing: dict[str, tuple[AlertEvent, float]] = {}  # rule → what was sent, and when
 
-    def tell(self, events: Sequence[AlertEvent]) -> None:
-        """Send the changes of a look, and what is due again."""
+    def send(self, events: Sequence[AlertEvent]) -> None:
+        """Queue the changes of an update, and the alarms that are due again."""
         now = time.monotonic()
         for event in events:
             if event.alert.severity == "info":
                 continue
             for channel in (*self._addresses, *self._commands):
-                channel.put(event)
+                channel.enqueue(event)
             self._firing.pop(event.alert.rule, None)
             if event.alert.state == "firing":
                 self._firing[event.alert.rule] = (event, now)
         for rule, (event, sent) in self._firing.items():
             if self._repeat and now - sent >= self._repeat:
                 for channel in self._addresses:
-                    channel.put(replace(event, time=time.time()))
+                    channel.enqueue(replace(event, time=time.time()))
                 self._firing[rule] = (event, now)
 
     def __enter__(self) -> Notifier:

@@ -1,4 +1,4 @@
-"""What the parts of a run hold: its tables and signals in DuckDB, kept up with its writers."""
+"""The tables and signals of a run in DuckDB, brought up to date from its parts."""
 
 from __future__ import annotations
 
@@ -21,97 +21,97 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 
-KEEP_ROWS = 250_000  # new rows, at least, whose signals are worth keeping
+CACHE_ROWS = 250_000  # new rows, at least, before the cache is written again
 
 
 class Contents:
-    """Tables and signals of the sound parts of one run; signals that are `kept` are taken up."""
+    """Tables and signals of the valid parts of one run, starting from those in the `cache`."""
 
     def __init__(
-        self, run: Path, run_id: Any, mirror: RemoteCopy | None, kept: SignalCache | None
+        self, run: Path, run_id: Any, remote: RemoteCopy | None, cache: SignalCache | None
     ) -> None:
-        self._id, self._kept = run_id, kept
-        self._unkept = 0  # rows whose signals are not kept yet
-        self.parts = PartIndex(run, mirror)
+        self._id, self._cache = run_id, cache
+        self._uncached_rows = 0  # rows whose signals are not in the cache
+        self.parts = PartIndex(run, remote)
         self.db = Database(run)
-        self._bench = SignalEngine(run)
-        self._defined: tuple[int, tuple[str, ...]] | None = None  # what the tables show, and which
-        if kept is not None:
-            self.parts.parts = kept.take(run_id, self.db)
+        self._engine = SignalEngine(run)
+        self._defined: tuple[int, tuple[str, ...]] | None = None  # version and tables
+        if cache is not None:
+            self.parts.parts = cache.load(run_id, self.db)
         # The last step that has signals, if all went well.
         self._last = max((p.last_step for p in self.parts.parts), default=-(2**31))
 
-    def forget(self, run_id: Any) -> None:
-        """Begin anew: another run lies here now."""
+    def reset(self, run_id: Any) -> None:
+        """Start over: there is another run at the path now."""
         self._id = run_id
-        self.parts.forget()
+        self.parts.reset()
         self.db.forget_signals()
 
     def close(self) -> None:
-        """Let go of the databases."""
+        """Close the databases."""
         self.db.connection.close()
-        self._bench.close()
+        self._engine.close()
 
-    def take_up(self, manifest: Manifest) -> bool:
-        """Take up what the manifests list now; True if rows or signals have changed.
+    def ingest(self, manifest: Manifest) -> bool:
+        """Read what the manifests list now; True if rows or signals have changed.
 
         Raises duckdb.Error if the rows cannot be read at all.
         """
-        self.parts.look_again()
-        changed = self.parts.take(manifest)
-        changed = self._catch_up() or changed
-        while self.parts.take_merged():
+        self.parts.recheck_missing()
+        changed = self.parts.update(manifest)
+        changed = self._compute_dirty() or changed
+        while self.parts.update_merged():
             changed = True
-            self._catch_up()
+            self._compute_dirty()
         return changed
 
-    def _catch_up(self) -> bool:
-        """Compute the signals that are owed and look at parts not seen before; True if any were."""
-        owed = self.parts.owed is not None
-        if owed:
-            self.guarded(self._compute)
-        self.parts.sound()
-        return owed
+    def _compute_dirty(self) -> bool:
+        """Compute signals from the first dirty step on, and check new parts; True if any was."""
+        dirty = self.parts.dirty_from is not None
+        if dirty:
+            self.without_damaged(self._compute)
+        self.parts.readable()
+        return dirty
 
     def _compute(self) -> None:
-        """Signals of the steps that are owed, from the parts that hold such steps."""
-        first_step = self.parts.owed or 0
+        """Signals from the first dirty step on, from the parts that hold such steps."""
+        first_step = self.parts.dirty_from or 0
         if first_step <= self._last:
             self.db.forget_signals(first_step)
         # A part that is not what its manifest says may claim any number of rows and steps.
-        for first, last in step_ranges(self.parts.believed(), first_step):
-            self.parts.bring(SIGNAL_TABLES, first, last)
+        for first, last in step_ranges(self.parts.trusted(), first_step):
+            self.parts.fetch(SIGNAL_TABLES, first, last)
             self._put(first, last)
-        self.parts.owed = None
-        self._unkept += sum(p.rows for p in self.parts.parts if p.last_step >= first_step)
-        if self._kept is not None and self._unkept >= KEEP_ROWS and not self.parts.damaged:
-            self._kept.keep(self._id, self.parts.parts, self.db)
-            self._unkept = 0
+        self.parts.dirty_from = None
+        self._uncached_rows += sum(p.rows for p in self.parts.parts if p.last_step >= first_step)
+        if self._cache is not None and self._uncached_rows >= CACHE_ROWS and not self.parts.damaged:
+            self._cache.store(self._id, self.parts.parts, self.db)
+            self._uncached_rows = 0
 
     def _put(self, first: int, last: int) -> None:
-        """Compute the signals of a stretch of steps anew."""
+        """Compute the signals of a range of steps."""
         self._last = max(self._last, last)
-        for rows, table in self._bench.signals(self.parts.believed(), self.starts(), first, last):
+        for rows, table in self._engine.signals(self.parts.trusted(), self.starts(), first, last):
             self.db.put(rows, table)
 
     def starts(self) -> dict[int, int]:
         """Attempt → its first step."""
-        spans = attempt_spans(self.parts.believed())
+        spans = attempt_spans(self.parts.trusted())
         return {attempt: first for attempt, (first, _) in spans.items()}
 
     def define(self, tables: tuple[str, ...]) -> None:
-        """Have the tables show the rows that count, and the signals of them."""
+        """Define the tables over the rows that count, and the signals of them."""
         self.db.show_signals()
         if self._defined == (self.parts.version, tables):
             return
-        self.parts.bring(tables, -(2**31), 2**31)
-        self.db.define_tables(self.parts.believed(), tables)
+        self.parts.fetch(tables, -(2**31), 2**31)
+        self.db.define_tables(self.parts.trusted(), tables)
         self._defined = (self.parts.version, tables)
 
-    def guarded(self, action: Callable[[], _T]) -> _T:
-        """Do something that reads parts; if one cannot be read, name it, leave it out, do it again.
+    def without_damaged(self, action: Callable[[], _T]) -> _T:
+        """Run an action that reads parts; where one cannot be read, exclude it and run it again.
 
-        Parts that were merged away meanwhile are taken from the manifest anew.
+        Parts that were merged meanwhile are replaced by what the manifest lists now.
         """
         while True:
             try:
@@ -125,12 +125,12 @@ class Contents:
     def _find_damage(self) -> bool:
         """Look for unreadable parts; True if there are new ones or the manifest has changed."""
         before = set(self.parts.damaged)
-        moved = self.parts.take(self.parts.read())
+        moved = self.parts.update(self.parts.read())
         while True:
-            for part in self.parts.sound():
+            for part in self.parts.readable():
                 if wrong := self.db.read_through(part):
                     self.parts.damaged[f"{part.table}/{part.file}"] = wrong
             self._defined = None
-            if not self.parts.take_merged():
+            if not self.parts.update_merged():
                 return moved or not set(self.parts.damaged) <= before
             moved = True

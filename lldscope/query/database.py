@@ -1,4 +1,4 @@
-"""The tables and views of a run in DuckDB, over the Parquet parts it is told to read."""
+"""The tables and views of a run in DuckDB, over a given list of Parquet parts."""
 
 from __future__ import annotations
 
@@ -12,15 +12,16 @@ import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..core.schema import TABLES, arrow_schema
+from ..core.schema import SIGNALS, TABLES, arrow_schema
 from ..storage.part import STEP_TABLES, Part, attempt_spans
 from .sandbox import lock_in, quote
 
 if TYPE_CHECKING:
     import pandas as pd
 
-# Views in the order in which they build on each other. What they give per step is kept (ROWS: name
-# → view), and a live run only adds to it; the last views read it.
+# Views in the order in which they build on each other. The results of some are stored per step
+# (ROWS: name → view), which a live run only appends to; the last views read these.
+SQL = resources.files(__package__) / "sql"
 SIGNAL_TABLES = (*STEP_TABLES, "probes", "scalars")  # what signals are computed from
 BEFORE_ROWS = (
     "group_totals",
@@ -47,13 +48,18 @@ ROWS = {
 }
 _AFTER_ROWS = ("signals", "action_signals", "probe_signals")
 VIEW_NAMES = ("macros", *BEFORE_ROWS, *_AFTER_ROWS)
-_MOST_CHUNKS = 64  # of kept signals, before they become one
+_MOST_CHUNKS = 64  # of stored signals, before they become one
 
 
 @cache
 def view_sql(name: str) -> str:
-    """The SELECT behind a view, or the macros that they use."""
-    return resources.files(__package__).joinpath(f"sql/{name}.sql").read_text(encoding="utf-8")
+    """The SELECT behind a view, or the macros of all; the registry fills in lists of signals."""
+    sql = (SQL / f"{name}.sql").read_text(encoding="utf-8")
+    listed = [c for c in SIGNALS.columns if c.name not in ("step", "tokens_seen", "n_nonfinite")]
+    signals = ", ".join(c.name for c in listed)
+    means = [f"coalesce(m.{c.name}, s.means['{c.name}']) AS {c.name}," for c in listed
+             if c.kind == "float"]  # fmt: skip
+    return sql.replace("{signals}", signals).replace("{means}", "\n        ".join(means))
 
 
 class Database:
@@ -73,9 +79,9 @@ class Database:
         self.execute(view_sql("macros"))
         for name in BEFORE_ROWS:
             self.execute(f"CREATE VIEW {name} AS {view_sql(name)}")
-        # Signals are kept as pyarrow tables, in the order of steps, and DuckDB reads them there.
+        # Signals are stored as pyarrow tables, in the order of steps, and DuckDB reads them there.
         self._rows: dict[str, pa.Table] = {}
-        self._unseen = dict.fromkeys(ROWS)  # those that DuckDB knows otherwise
+        self._changed = dict.fromkeys(ROWS)  # those that have changed since DuckDB read them
         for rows, view in ROWS.items():
             empty = self.connection.sql(f"FROM {view} WHERE false").to_arrow_table()
             self._rows[rows] = empty.cast(pa.schema(map(_plain, empty.schema)))
@@ -92,7 +98,7 @@ class Database:
         return self.connection.execute(sql).df()
 
     def define_tables(self, parts: list[Part], tables: Sequence[str]) -> None:
-        """Point tables at the sound parts."""
+        """Define tables over the valid parts."""
         starts = self._define_attempts(parts)
         for table in tables:
             paths = [quote(str(p.path(self._run))) for p in parts if p.table == table]
@@ -111,36 +117,36 @@ class Database:
 
     def put(self, rows: str, table: pa.Table) -> None:
         """Add signals of later steps to one of ROWS."""
-        kept = self._rows[rows]
-        brought = table.select([n for n in kept.column_names if n != "tokens_seen"])
+        stored = self._rows[rows]
+        new = table.select([n for n in stored.column_names if n != "tokens_seen"])
         if len(table) > 1:
-            brought = brought.sort_by("step")
-        if "tokens_seen" in kept.column_names:
-            seen = kept["tokens_seen"][-1].as_py() if len(kept) else None
-            brought = _with_tokens_seen(brought, seen)
-        kept = pa.concat_tables([kept, brought.cast(kept.schema)])
-        if kept.column(0).num_chunks > _MOST_CHUNKS:
-            kept = kept.combine_chunks()
-        self._rows[rows], self._unseen[rows] = kept, None
+            new = new.sort_by("step")
+        if "tokens_seen" in stored.column_names:
+            seen = stored["tokens_seen"][-1].as_py() if len(stored) else None
+            new = _with_tokens_seen(new, seen)
+        stored = pa.concat_tables([stored, new.cast(stored.schema)])
+        if stored.column(0).num_chunks > _MOST_CHUNKS:
+            stored = stored.combine_chunks()
+        self._rows[rows], self._changed[rows] = stored, None
 
     def rows(self, rows: str) -> pa.Table:
         """One of ROWS as it is."""
         return self._rows[rows]
 
     def forget_signals(self, first_step: int = 0) -> None:
-        """Forget the signals of `first_step` and later steps, if there are any."""
+        """Delete the signals of `first_step` and later steps, if there are any."""
         for rows, table in self._rows.items():
             self._rows[rows] = table.filter(pc.less(table["step"], first_step))
-            self._unseen[rows] = None
+            self._changed[rows] = None
 
     def show_signals(self) -> None:
-        """Have DuckDB read the signals as they are."""
-        for rows in self._unseen:
+        """Register the signals that have changed with DuckDB."""
+        for rows in self._changed:
             self.connection.register(rows, self._rows[rows])
-        self._unseen.clear()
+        self._changed.clear()
 
     def read_through(self, part: Part) -> str | None:
-        """What DuckDB says when it reads every value of a part; None if it can."""
+        """DuckDB's error on reading every value of a part; None if it can."""
         file = quote(str(part.path(self._run)))
         try:
             self.execute(f"SELECT max(COLUMNS(*)) FROM read_parquet({file})")
@@ -168,8 +174,8 @@ def _with_tokens_seen(rows: pa.Table, before: int | None) -> pa.Table:
 def rows_of(table: str, paths: Sequence[str]) -> str:
     """A query for all rows of a table in some files, given as SQL texts.
 
-    The columns are the registry's: those that the parts were written without are NULL, those that
-    this version does not know are left alone.
+    The columns are the registry's: those that a part lacks are NULL, those that this version does
+    not know are ignored.
     """
     columns = ", ".join(TABLES[table].names)
     parquet = f"read_parquet([{', '.join(paths)}], union_by_name=true)"
@@ -178,16 +184,16 @@ def rows_of(table: str, paths: Sequence[str]) -> str:
 
 
 def standing(table: str, starts: Mapping[int, int]) -> str:
-    """The clause that keeps the rows that stand: no later attempt began at their step or before it.
+    """The clause for rows that were not superseded: no later attempt began at or before their step.
 
-    An evaluation at step s is of the policy with which step s begins. An attempt that goes on at s
-    goes on with that policy, so the evaluation stands, unless the attempt has made it again.
+    An evaluation at step s is of the policy with which step s begins. An attempt that resumes at s
+    resumes with that policy, so the evaluation still counts, unless the attempt repeated it.
     """
-    gone = []
+    superseded = []
     for attempt, first in starts.items():
         since = f"step >= {first}"
         if table == "evals":
             again = f"SELECT 1 FROM all_evals WHERE attempt = {attempt} AND step = {first}"
             since = f"(step > {first} OR step = {first} AND EXISTS ({again}))"
-        gone.append(f"(attempt < {attempt} AND {since})")
-    return f"WHERE NOT ({' OR '.join(gone)})" if len(gone) > 1 else ""
+        superseded.append(f"(attempt < {attempt} AND {since})")
+    return f"WHERE NOT ({' OR '.join(superseded)})" if len(superseded) > 1 else ""

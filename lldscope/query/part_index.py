@@ -1,4 +1,4 @@
-"""The parts of a run as a reader has taken them up: which count, are here, and can be believed."""
+"""The parts of a run as its reader knows them: which count, are local, and are valid."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ if TYPE_CHECKING:
 
 
 class PartIndex:
-    """Takes up the parts that the manifests list, again and again.
+    """Follows the parts that the manifests list.
 
-    parts     those that count now, in the order they were listed
-    damaged   part → why it cannot be believed; such parts are left out of every answer
-    owed      the first step that has rows which are not in the signals yet
-    version   another one whenever the rows that count are others
+    parts       those that count now, in the order they were listed
+    damaged     part → what is wrong with it; such parts are left out of every answer
+    dirty_from  the first step with rows that the signals do not include yet, or None
+    version     changes whenever the rows that count do
     """
 
-    def __init__(self, run: Path, mirror: RemoteCopy | None) -> None:
-        self._run, self._mirror = run, mirror
+    def __init__(self, run: Path, remote: RemoteCopy | None) -> None:
+        self._run, self._remote = run, remote
         self.version = 0
-        self.forget()
+        self.reset()
 
-    def forget(self) -> None:
-        """Begin anew: another run lies here now."""
+    def reset(self) -> None:
+        """Start over: there is another run at the path now."""
         self._manifests = ManifestReader(self._run)
         self.parts: list[Part] = []
         self.damaged: dict[str, str] = {}
-        self.owed: int | None = None
+        self.dirty_from: int | None = None
         self._checked: set[tuple[str, str]] = set()
         self.version += 1
 
@@ -42,13 +42,13 @@ class PartIndex:
         """The manifests as they are now."""
         return layout.read_manifest(self._run, self._manifests)
 
-    def take(self, manifest: Manifest) -> bool:
-        """Take the parts as they are now, and note from which step on signals are owed; True if
-        they have changed."""
+    def update(self, manifest: Manifest) -> bool:
+        """Replace the parts by those of a manifest, and note the first step whose signals change;
+        True if any part has changed."""
         parts = manifest.parts
         if parts == self.parts:
             return False
-        # Whole parts, not names: a copy that went its own way has other parts of the same name.
+        # Compare whole parts: a copy that was trained on has other parts of the same names.
         known, listed = set(self.parts), set(parts)
         gone, new = [p for p in self.parts if p not in listed], [p for p in parts if p not in known]
         for p in gone:
@@ -58,57 +58,57 @@ class PartIndex:
         away = {p for p in gone if _merged_away(p, manifest)}
         for p in new:
             if not _made_of(p, away):
-                self._owe(p.first_step)
-        # Rows that are listed no more, and were not merged into a part that is, are gone.
+                self._mark_dirty(p.first_step)
+        # Rows that are no longer listed, and were not merged into a listed part, are gone.
         for p in gone:
             if p not in away or not any(p.table == q.table and q.name.covers(p.name) for q in new):
-                self._owe(p.first_step)
+                self._mark_dirty(p.first_step)
         self.parts = parts
         self.version += 1
         return True
 
-    def take_merged(self) -> bool:
-        """Where listed parts were not there, a writer may have merged them since: take the parts
-        anew; True if they have changed."""
+    def update_merged(self) -> bool:
+        """Read the manifests again if listed parts are missing, as a writer may have merged them;
+        True if any part has changed."""
         listed = (f"{p.table}/{p.file}" for p in self.parts)
         gone = any(name in self.damaged and not (self._run / name).exists() for name in listed)
-        return gone and self.take(self.read())
+        return gone and self.update(self.read())
 
-    def look_again(self) -> None:
-        """A part that was missing may have come: a copy of a live run is not made in order."""
+    def recheck_missing(self) -> None:
+        """Check again for missing parts: a copy of a live run may arrive in any order."""
         names = {name for name, why in self.damaged.items() if why == MISSING}
         missing = [p for p in self.parts if f"{p.table}/{p.file}" in names]
-        if missing and self._mirror is not None:
-            self._mirror.bring(missing)
+        if missing and self._remote is not None:
+            self._remote.fetch(missing)
         for part in missing:
             if part.path(self._run).exists():
                 del self.damaged[f"{part.table}/{part.file}"]
                 self._checked.discard((part.table, part.file))
-                self._owe(part.first_step)
+                self._mark_dirty(part.first_step)
 
-    def _owe(self, step: int) -> None:
-        self.owed = step if self.owed is None else min(step, self.owed)
+    def _mark_dirty(self, step: int) -> None:
+        self.dirty_from = step if self.dirty_from is None else min(step, self.dirty_from)
         self.version += 1
 
-    def bring(self, tables: Container[str], first: int, last: int) -> None:
-        """Have the parts of tables here that hold steps from first to last, if they are afar."""
-        if self._mirror is not None:
-            here = (p for p in self.parts if p.last_step >= first and p.first_step <= last)
-            self._mirror.bring([p for p in here if p.table in tables])
+    def fetch(self, tables: Container[str], first: int, last: int) -> None:
+        """Download the parts of tables with steps from first to last, if the run is remote."""
+        if self._remote is not None:
+            wanted = (p for p in self.parts if p.last_step >= first and p.first_step <= last)
+            self._remote.fetch([p for p in wanted if p.table in tables])
 
-    def sound(self) -> list[Part]:
-        """The parts that are here and can be believed."""
-        return [p for p in self.parts if self._is_here(p) and self._is_sound(p)]
+    def readable(self) -> list[Part]:
+        """The parts that are local and valid."""
+        return [p for p in self.parts if self._is_local(p) and self._is_valid(p)]
 
-    def believed(self) -> list[Part]:
-        """The sound parts, and those not brought yet: attempts begin and end where the manifests
-        say, whether a part is here or not."""
-        return [p for p in self.parts if not self._is_here(p) or self._is_sound(p)]
+    def trusted(self) -> list[Part]:
+        """The valid parts, and those not downloaded yet: attempts begin and end where the manifests
+        say, wherever the parts are."""
+        return [p for p in self.parts if not self._is_local(p) or self._is_valid(p)]
 
-    def _is_here(self, part: Part) -> bool:
-        return self._mirror is None or self._mirror.tried(part)
+    def _is_local(self, part: Part) -> bool:
+        return self._remote is None or self._remote.attempted(part)
 
-    def _is_sound(self, part: Part) -> bool:
+    def _is_valid(self, part: Part) -> bool:
         key = (part.table, part.file)
         name = "/".join(key)
         if key not in self._checked and name not in self.damaged:

@@ -51,7 +51,7 @@ class Url:
             raise LldscopeError(
                 f"Reading {self} needs fsspec: pip install 'lldscope[remote]'"
             ) from None
-        with told(self):
+        with plain_errors(self):
             filesystem, path = url_to_fs(self.address, use_listings_cache=False)
         return filesystem, path.rstrip("/")
 
@@ -81,12 +81,12 @@ class Url:
         return self
 
     def is_dir(self) -> bool:
-        with told(self):
+        with plain_errors(self):
             return bool(self.filesystem.isdir(self.path))
 
 
 @contextmanager
-def told(url: Url) -> Iterator[None]:
+def plain_errors(url: Url) -> Iterator[None]:
     """Whatever a file system raises becomes one sentence without the text of the error, which may
     hold an address with its secrets."""
     try:
@@ -115,7 +115,7 @@ def find_remote(root: Url) -> list[Url]:
 
     As in a folder, what has a manifest is a run, too, if its run.json is lost.
     """
-    with told(root):
+    with plain_errors(root):
         fs, base = root.filesystem, root.path
         if not fs.exists(base):
             raise RunNotFound(f"There is nothing at {root}.")
@@ -138,26 +138,26 @@ def _has_manifest(fs: Any, run: str) -> bool:
 
 def traces(url: Url) -> tuple[Any, ...]:
     """What changes at a remote place when its run does."""
-    with told(url):
+    with plain_errors(url):
         return tuple(sorted((p, _state(i)) for p, i in _small_files(url).items()))
 
 
 class RemoteCopy:
-    """A local copy of as much of a remote run as was asked for."""
+    """A local copy of the requested parts of a remote run."""
 
     def __init__(self, url: Url) -> None:
         self.url = url
         self._folder = tempfile.TemporaryDirectory(prefix="lldscope-")
         self.path = Path(self._folder.name) / "run"
         self._states: dict[str, str] = {}  # small file → what it was when it was copied
-        self._tried: set[tuple[str, str]] = set()
+        self._attempted: set[tuple[str, str]] = set()
 
     def close(self) -> None:
         self._folder.cleanup()
 
     def sync(self) -> None:
         """Copy the small files that have changed. Raises RunNotFound or LldscopeError."""
-        with told(self.url):
+        with plain_errors(self.url):
             found = _small_files(self.url)
             folders = {name.rpartition("/")[0] for name in found}
             if layout.RUN_FILE not in found and MANIFEST_DIR not in folders:
@@ -169,7 +169,7 @@ class RemoteCopy:
             got = self._fetch(beats, lambda name: found[name]["size"])
             others = [n for n in changed if n not in beats]
             got |= self._fetch(others, lambda name: found[name]["size"])
-            # What did not come this time has no state, and is fetched again at the next look.
+            # A file that failed to download has no state and is fetched again at the next sync.
             self._states = {n: _state(i) for n, i in found.items() if n not in changed or n in got}
         for gone in self._copied() - found.keys():
             (self.path / gone).unlink()
@@ -183,16 +183,16 @@ class RemoteCopy:
         files = (p for folder in folders if folder.is_dir() for p in folder.iterdir())
         return {p.relative_to(self.path).as_posix() for p in files if p.is_file()}
 
-    def bring(self, parts: Iterable[part.Part]) -> None:
-        """Copy sealed parts that are not here; one that is not there stays missing."""
+    def fetch(self, parts: Iterable[part.Part]) -> None:
+        """Download sealed parts that are not local yet; one that does not exist stays missing."""
         sizes = {f"{p.table}/{p.file}": p.size for p in parts}
         wanted = [name for name in sizes if not (self.path / name).exists()]
-        with told(self.url):
+        with plain_errors(self.url):
             self._fetch(wanted, sizes.__getitem__)
-        self._tried |= {tuple(name.split("/")) for name in sizes}  # type: ignore[misc]
+        self._attempted |= {tuple(name.split("/")) for name in sizes}  # type: ignore[misc]
 
-    def tried(self, part: part.Part) -> bool:
-        return (part.table, part.file) in self._tried
+    def attempted(self, part: part.Part) -> bool:
+        return (part.table, part.file) in self._attempted
 
     def _fetch(self, names: list[str], size_of: Callable[[str], int]) -> set[str]:
         """Copy files, many at once; the names of those that came. Names are ours: none of them can

@@ -1,9 +1,9 @@
-"""Signals of long runs, kept between openings: sealed parts never change, nor do their signals.
+"""Signals of long runs, cached on disk: sealed parts never change, nor do their signals.
 
-A folder of the reader's own, never the run's: one folder per run with `state.json` (which parts
-the signals were computed from) and a Parquet file per table of signals. Whatever does not fit
-exactly is passed over, and the signals are computed again. Rows that came since are computed as
-those of a live run are.
+The cache is in the reader's own folder, never in the run: one folder per run with `state.json`
+(which parts the signals were computed from) and a Parquet file per table of signals. An entry that
+does not match exactly is ignored, and its signals are computed again. Signals of newer rows are
+computed as for a live run.
 """
 
 from __future__ import annotations
@@ -26,39 +26,39 @@ from ..storage import json_files
 from ..storage.part import Part
 from .database import ROWS, VIEW_NAMES, Database, view_sql
 
-MOST_KEPT = 200  # runs; the one that was kept longest ago goes first
+MAX_RUNS = 200  # the entries written longest ago are deleted first
 
 
 class SignalCache:
-    """What one reader keeps, in a folder that only its user can read."""
+    """The cached signals of one user, in a folder that only this user can read."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
-    def take(self, run_id: Any, into: Database) -> list[Part]:
-        """Put the signals that are kept for a run into its database; the parts they stand for.
-        Empty if nothing is kept that fits. Copies of a run share its id: what is kept may be of
-        another one, and the reader compares part by part (`Listed.take`)."""
+    def load(self, run_id: Any, database: Database) -> list[Part]:
+        """Load the cached signals of a run into its database; returns the parts they are of, none
+        if there is no valid entry. Copies of a run share its id, so the entry may be of another
+        copy: the reader compares part by part (`PartIndex.update`)."""
         if run_id is None:
             return []
         folder = self._place(run_id)
         try:
             state = json.loads(json_files.read_bytes(folder / "state.json", folder))
-            if state["made"] != _made():
+            if state["made"] != _code_version():
                 return []
             parts = [Part(**p) for p in state["parts"]]
             for rows in ROWS:
                 table = pq.read_table(folder / f"{rows}.parquet", memory_map=False)
-                into.put(rows, table)
+                database.put(rows, table)
         except (OSError, ValueError, KeyError, TypeError, pa.ArrowException, duckdb.Error):
-            into.forget_signals()
+            database.forget_signals()
             return []
         return parts
 
-    def keep(self, run_id: Any, parts: list[Part], of: Database) -> None:
-        """Keep the signals of a run, computed from these parts. What the disk refuses is not."""
+    def store(self, run_id: Any, parts: list[Part], database: Database) -> None:
+        """Cache the signals of a run, computed from these parts. Errors of the disk are ignored."""
         if run_id is None or any(p.crc is None for p in parts):
-            return  # nothing says that this run or these files will be the same ones next time
+            return  # without an id and checksums, the run cannot be recognised next time
         final = self._place(run_id)
         new = final.with_name(f"{final.name}.{os.getpid()}.new")
         with suppress(OSError, pa.ArrowException, duckdb.Error):
@@ -66,8 +66,8 @@ class SignalCache:
             shutil.rmtree(new, ignore_errors=True)
             new.mkdir(mode=0o700)
             for rows in ROWS:
-                pq.write_table(of.rows(rows), new / f"{rows}.parquet", compression="zstd")
-            state = {"made": _made(), "parts": [vars(p) for p in parts]}
+                pq.write_table(database.rows(rows), new / f"{rows}.parquet", compression="zstd")
+            state = {"made": _code_version(), "parts": [vars(p) for p in parts]}
             (new / "state.json").write_text(json.dumps(state))
             shutil.rmtree(final, ignore_errors=True)
             new.rename(final)
@@ -78,18 +78,18 @@ class SignalCache:
         return self._folder / hashlib.sha256(str(run_id).encode(errors="replace")).hexdigest()[:32]
 
     def _oldest(self) -> list[Path]:
-        kept = sorted(self._folder.iterdir(), key=lambda p: -p.stat().st_mtime)
-        return kept[MOST_KEPT:]
+        newest = sorted(self._folder.iterdir(), key=lambda p: -p.stat().st_mtime)
+        return newest[MAX_RUNS:]
 
 
 def cache_dir() -> Path:
-    """Where this user's readers keep what they have computed: in the XDG cache directory."""
+    """The folder for caches of this user, in the XDG cache directory."""
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(base) / "lldscope"
 
 
 @cache
-def _made() -> str:
+def _code_version() -> str:
     """Changes whenever the same parts could give other signals."""
     made = hashlib.sha256(f"{SCHEMA_VERSION} {duckdb.__version__}".encode())
     for name in VIEW_NAMES:

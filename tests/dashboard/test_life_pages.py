@@ -25,7 +25,7 @@ RUNS = {
     "asked": ("stopped", "out of memory"),
     "broke": ("failed", "out of memory"),
     "killed": ("stalled", "the process of rank 0"),
-    "silent": ("stalled", "rank 0 has given no sign of life for"),
+    "silent": ("stalled", "rank 0 has written no heartbeat for"),
 }
 
 _KILLED = """

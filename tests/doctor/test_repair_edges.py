@@ -184,7 +184,7 @@ def test_retention_counts_from_the_last_step_of_the_newest_attempt(tmp_path):
 
 @pytest.mark.parametrize("merging", [False, True])
 def test_cached_signals_of_a_run_are_not_shown_for_its_copy(tmp_path, monkeypatch, merging):
-    monkeypatch.setattr(contents, "KEEP_ROWS", 1)
+    monkeypatch.setattr(contents, "CACHE_ROWS", 1)
     monkeypatch.setattr(writer, "SEAL_SECONDS", 3600.0)  # `flush` alone seals
     a, b = tmp_path / "a", tmp_path / "b"
     with lldscope.Recorder(a) as recorder:
@@ -197,20 +197,20 @@ def test_cached_signals_of_a_run_are_not_shown_for_its_copy(tmp_path, monkeypatc
                 record_steps(recorder, range(step, step + 1), seed=seed)
                 recorder.flush()
     cache = SignalCache(tmp_path / "cache")
-    ours = open_run(a, kept=cache).signals()
+    ours = open_run(a, cache=cache).signals()
     if merging:
         compact(b)
     theirs = open_run(b).signals()
     assert not theirs["reward"].equals(ours["reward"])
-    pd.testing.assert_frame_equal(open_run(b, kept=cache).signals(), theirs)
-    pd.testing.assert_frame_equal(open_run(a, kept=cache).signals(), ours)
+    pd.testing.assert_frame_equal(open_run(b, cache=cache).signals(), theirs)
+    pd.testing.assert_frame_equal(open_run(a, cache=cache).signals(), ours)
 
 
 def test_nothing_is_cached_of_runs_without_an_id(tmp_path, make_run, monkeypatch):
-    monkeypatch.setattr(contents, "KEEP_ROWS", 1)
+    monkeypatch.setattr(contents, "CACHE_ROWS", 1)
     path = make_run(steps=range(2))
     (path / "run.json").unlink()
-    open_run(path, kept=SignalCache(tmp_path / "cache")).close()
+    open_run(path, cache=SignalCache(tmp_path / "cache")).close()
     assert not (tmp_path / "cache").exists()
 
 

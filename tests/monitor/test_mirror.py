@@ -25,7 +25,7 @@ FAKE = """
 import enum, json, os, time
 AlertLevel = enum.Enum("AlertLevel", "INFO WARN ERROR")
 LOG = os.environ["FAKE_LOG"]
-def put(*what):
+def enqueue(*what):
     print("* noise *", flush=True)
     with open(LOG, "a") as f:
         f.write(json.dumps(what) + "\\n")
@@ -114,7 +114,7 @@ def test_watch_keeps_its_output_and_its_exit_code(fake, watched):
     rules = [json.loads(line).get("rule") for line in done.stdout.splitlines()]
     assert {e.alert.rule for e in watched[1].events} <= set(rules)
     assert done.stderr == (
-        "lldscope: trackio:mine is no longer told of the run: "
+        "lldscope: trackio:mine stopped, the run is no longer exported: "
         "RuntimeError: no room left in the tool\n"
     )
 
@@ -125,7 +125,7 @@ def test_a_tool_that_hangs_keeps_nobody_waiting(fake, monkeypatch, capsys):
     follower, look = follow(range(2000))  # far more than a pipe holds
     with MetricsExporter("trackio:mine") as mirror:
         began = time.monotonic()
-        mirror.tell(follower, look, [])
+        mirror.send(follower, look, [])
         told = time.monotonic()
     assert told - began < 5
     assert time.monotonic() - told < 5
@@ -163,11 +163,11 @@ def follow(steps, phases=None, alerts=(), first=True):
 def test_only_what_is_new_or_changed_is_sent(fake):
     alarm = SimpleNamespace(rule="lld-decay", episodes=[(3, None)])
     with MetricsExporter("trackio:mine") as mirror:
-        mirror.tell(*follow(range(4), alerts=[alarm]), [])
-        mirror.tell(*follow(range(4), alerts=[alarm], first=False), [])
-        mirror.tell(*follow(range(6), alerts=[alarm], first=False), [])
+        mirror.send(*follow(range(4), alerts=[alarm]), [])
+        mirror.send(*follow(range(4), alerts=[alarm], first=False), [])
+        mirror.send(*follow(range(6), alerts=[alarm], first=False), [])
         # Resumed at step 3, which is another one now.
-        mirror.tell(*follow(range(5), ["healthy"] * 4 + ["decay"], first=False), [])
+        mirror.send(*follow(range(5), ["healthy"] * 4 + ["decay"], first=False), [])
     logs = [
         (step, values["lldscope/phase"], values["lldscope/alarm/lld-decay"])
         for _, step, values in (t for t in fake() if t[0] == "log")
@@ -182,6 +182,6 @@ def test_only_what_is_new_or_changed_is_sent(fake):
 
 def test_a_step_without_a_phase_has_none(fake):
     with MetricsExporter("trackio:mine") as mirror:
-        mirror.tell(*follow(range(2), ["healthy", None]), [])
+        mirror.send(*follow(range(2), ["healthy", None]), [])
     logs = [values for _, _, values in (t for t in fake() if t[0] == "log")]
     assert ["lldscope/phase" in values for values in logs] == [True, False]

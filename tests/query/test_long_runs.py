@@ -76,49 +76,49 @@ def computed(monkeypatch: Any) -> list[int]:
         return compute(self, parts, starts, first, last)
 
     monkeypatch.setattr(contents.Workbench, "signals", count)
-    monkeypatch.setattr(contents, "KEEP_ROWS", 1)
+    monkeypatch.setattr(contents, "CACHE_ROWS", 1)
     return steps
 
 
 def test_kept_signals_are_not_computed_again_and_new_steps_alone_are_added(
     tmp_path: Path, computed: list[int]
 ) -> None:
-    path, kept = write_run(tmp_path / "r", 30), SignalCache(tmp_path / "kept")
-    fresh = open_run(path, kept=kept).signals()
+    path, cache = write_run(tmp_path / "r", 30), SignalCache(tmp_path / "cache")
+    fresh = open_run(path, cache=cache).signals()
     computed.clear()
-    again = open_run(path, kept=kept)
+    again = open_run(path, cache=cache)
     assert computed == []
     pd.testing.assert_frame_equal(again.signals(), fresh)
     assert again.assess().last_step == 29
     with lldscope.Recorder(path, resume=True) as recorder:
         write_step(recorder, 30, dies=False, at=1e9)
-    longer = open_run(path, kept=kept)
+    longer = open_run(path, cache=cache)
     assert computed == [30]
     pd.testing.assert_frame_equal(longer.signals(), open_run(path).signals())
 
 
 def test_what_is_kept_and_does_not_fit_is_passed_over(tmp_path: Path, computed: list[int]) -> None:
-    path, kept = write_run(tmp_path / "r", 10), SignalCache(tmp_path / "kept")
-    fresh = open_run(path, kept=kept).signals()
-    (folder,) = (tmp_path / "kept").iterdir()
+    path, cache = write_run(tmp_path / "r", 10), SignalCache(tmp_path / "cache")
+    fresh = open_run(path, cache=cache).signals()
+    (folder,) = (tmp_path / "cache").iterdir()
     state = (folder / "state.json").read_text()
     for broken in ("{", json.dumps(json.loads(state) | {"made": "by another version"})):
         (folder / "state.json").write_text(broken)
         computed.clear()
-        pd.testing.assert_frame_equal(open_run(path, kept=kept).signals(), fresh)
+        pd.testing.assert_frame_equal(open_run(path, cache=cache).signals(), fresh)
         assert computed == [0]
     (folder / "signal_rows.parquet").write_bytes(b"PAR1 nothing PAR1")
-    pd.testing.assert_frame_equal(open_run(path, kept=kept).signals(), fresh)
+    pd.testing.assert_frame_equal(open_run(path, cache=cache).signals(), fresh)
     shutil.rmtree(path)
     write_run(path, 4)  # another run, of another id
-    assert len(open_run(path, kept=kept).signals()) == 4
+    assert len(open_run(path, cache=cache).signals()) == 4
 
 
 def test_signals_of_a_damaged_run_are_not_kept(tmp_path: Path, computed: list[int]) -> None:
-    path, kept = write_run(tmp_path / "r", 10), SignalCache(tmp_path / "kept")
+    path, cache = write_run(tmp_path / "r", 10), SignalCache(tmp_path / "cache")
     file = next((path / "actions").glob("*.parquet"))
     whole = file.read_bytes()
     file.write_bytes(whole[:-9])
-    assert open_run(path, kept=kept).damaged
+    assert open_run(path, cache=cache).damaged
     file.write_bytes(whole)
-    assert open_run(path, kept=kept).signals()["delta_correct"].notna().any()
+    assert open_run(path, cache=cache).signals()["delta_correct"].notna().any()

@@ -8,6 +8,7 @@ SELECT
         / nullif(sum(n_tokens) FILTER (correct), 0)         AS correct_logp,
     sum(logp_old) FILTER (NOT correct)
         / nullif(sum(n_tokens) FILTER (NOT correct), 0)     AS incorrect_logp,
+    correct_logp - incorrect_logp                           AS logp_gap,
     sum(d) FILTER (correct)                                 AS delta_correct_sum,
     count(d) FILTER (correct)                               AS n_delta_correct,
     avg(d) FILTER (correct)                                 AS delta_correct,

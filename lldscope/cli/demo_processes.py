@@ -1,0 +1,114 @@
+"""The processes of `lldscope demo`: two trainings, and the dashboard."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..core.errors import LldscopeError
+
+if TYPE_CHECKING:
+    from ..monitor.follow import Follower, RunUpdate
+    from ..monitor.health import AnyAlert
+
+LLDSCOPE = (sys.executable, "-m", "lldscope")
+ARMS = {"grpo": (), "grpo-llds": ("llds=action",)}
+DASHBOARD_LOG = "dashboard.log"
+STOP_SECONDS = 15.0  # for a child to close its run before it is killed
+
+
+@dataclass
+class Arm:
+    """One training of the demo: its process, its run and the last update of it."""
+
+    name: str
+    process: subprocess.Popen[bytes]
+    log: Path
+    follower: Follower
+    update: RunUpdate | None = None
+    news: list[AnyAlert] = field(default_factory=list)
+
+    @property
+    def running(self) -> bool:
+        return self.process.poll() is None
+
+    def refresh(self) -> None:
+        self.update = self.follower.look() or self.update
+        if self.update:
+            self.news = [event.alert for event in self.update.events]
+
+
+def check_dashboard_installed() -> None:
+    """Check the packages that `lldscope dash` needs, before anything is trained."""
+    if missing := [name for name in ("dash", "plotly", "waitress") if find_spec(name) is None]:
+        raise LldscopeError(
+            f"The dashboard needs {', '.join(missing)}: pip install 'lldscope[dash]', or leave it "
+            "out with --no-dash."
+        )
+
+
+def check_port_free(port: int) -> None:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            raise LldscopeError(
+                f"Port {port} is in use. Choose another with --port, or leave the dashboard out "
+                "with --no-dash."
+            ) from None
+
+
+def make_folder(root: Path) -> Path:
+    number = 1
+    while (root / f"demo-{number}").exists():
+        number += 1
+    home = root / f"demo-{number}"
+    home.mkdir(parents=True)
+    return home
+
+
+@contextlib.contextmanager
+def run_training(home: Path, name: str, overrides: tuple[str, ...]) -> Iterator[Arm]:
+    from ..monitor.follow import Follower
+
+    log = home / f"{name}.log"
+    run = home / name
+    settings = (f"name={name}", *ARMS[name], *overrides)
+    command = [*LLDSCOPE, "train", "demo", *settings, "--run", str(run)]
+    with _child(command, log) as process:
+        yield Arm(name, process, log, Follower(run))
+
+
+@contextlib.contextmanager
+def run_dashboard(root: Path, port: int, home: Path) -> Iterator[subprocess.Popen[bytes]]:
+    command = [*LLDSCOPE, "dash", str(root), "--port", str(port)]
+    with _child(command, home / DASHBOARD_LOG) as process:
+        yield process
+
+
+@contextlib.contextmanager
+def _child(command: list[str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A child in a session of its own, so that Ctrl-C reaches it once, from here."""
+    with open(log, "wb") as sink:
+        process = subprocess.Popen(
+            command, stdout=sink, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
+            start_new_session=True,
+        )  # fmt: skip
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            process.send_signal(signal.SIGINT)
+            try:
+                process.wait(STOP_SECONDS)
+            except subprocess.TimeoutExpired:
+                process.kill()

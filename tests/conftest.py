@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import browsing
 import hypothesis
 import numpy as np
 import pytest
@@ -25,6 +26,15 @@ hypothesis.settings.load_profile("shared machine")
 # A shell starts background jobs with Ctrl-C ignored, and children inherit that: the tests that
 # press it would wait forever.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    slow = "how many times slower the pages of the browser tests run"
+    parser.addoption("--slower", type=int, default=1, help=slow)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    browsing.slower = config.getoption("--slower")
 
 
 def record_steps(

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,9 @@ FLAGS = [
     "--disable-background-networking", "--disable-component-update", "--disable-sync",
 ]  # fmt: skip
 DRAWN = ".js-plotly-plot .main-svg"
-WAIT = 60_000  # milliseconds; a loaded machine is slow
+CHARTS = "[...document.querySelectorAll('.js-plotly-plot')]"
+WAIT = 180_000  # milliseconds; a loaded machine is slow
+slower = 1  # how many times slower every page runs: pytest --slower
 
 
 class Server:
@@ -63,16 +65,23 @@ def opened(
     browser: Any, address: str, height: int = 900, also: tuple[str, ...] = ()
 ) -> Iterator[Any]:
     """A fresh tab. Its `faults` are console errors and requests to anybody but the server (`also`:
-    what else may be asked), and at its end there must be none."""
+    what else may be asked), and at its end there must be none; `unanswered` are its requests for
+    which no answer has come yet."""
     context = browser.new_context(viewport={"width": 1280, "height": height}, base_url=address)
+    context.set_default_timeout(WAIT)
     tab = context.new_page()
+    tab.unanswered = set()
+    tab.on("request", lambda r: tab.unanswered.add(r))
+    for end in ("requestfinished", "requestfailed"):
+        tab.on(end, lambda r: tab.unanswered.discard(r))
     faults: list[str] = []
     tab.faults = faults
     local = (address, "data:", "blob:", *also)
     tab.on("console", lambda m: faults.append(m.text) if m.type in ("error", "warning") else None)
     tab.on("pageerror", lambda e: faults.append(str(e)))
     tab.on("request", lambda r: None if r.url.startswith(local) else faults.append(r.url))
-    yield tab
+    with throttled(tab, slower):
+        yield tab
     context.close()
     assert faults == []
 
@@ -96,19 +105,59 @@ def going_on(path: Path, **about: Any) -> Iterator[None]:
     trainer.join()
 
 
-def until(tab: Any, holds: str) -> None:
-    """Wait for an expression; asked from here, because the page's policy forbids eval in it."""
+def until(tab: Any, holds: str | Callable[[], bool]) -> None:
+    """Wait for a condition: a JavaScript expression, or a function that is called here.
+
+    The expression is evaluated from here, because the page's policy forbids eval in it.
+    """
     end = time.monotonic() + WAIT / 1000
-    while not tab.evaluate(holds):
+    while not (tab.evaluate(holds) if isinstance(holds, str) else holds()):
         assert time.monotonic() < end, f"never came true: {holds}"
-        tab.wait_for_timeout(100)
+        tab.wait_for_timeout(50)  # handles events of the page meanwhile
+
+
+def drawn(tab: Any, address: str) -> None:
+    """Open a page with charts and wait until all eight are drawn."""
+    tab.goto(address)
+    until(tab, f"{CHARTS}.length === 8 && {CHARTS}.every(c => c._fullLayout)")
+
+
+def refreshed(tab: Any, naming: str, times: int = 1) -> None:
+    """Wait until the page has handled so many answers to callbacks that name this component.
+
+    It asks again only when it has handled an answer, so one answer more is waited for.
+    """
+    for _ in range(times + 1):
+        with tab.expect_response(
+            lambda r: "_dash-update-component" in r.url and naming in (r.request.post_data or "")
+        ) as answer:
+            pass
+        assert answer.value.ok
+
+
+def ticked(tab: Any, clock: str, times: int) -> None:
+    """Wait until a clock of the page, which asks for news, has ticked so many times more."""
+    count = f"dash_component_api.getLayout('{clock}').props.n_intervals || 0"
+    before = tab.evaluate(count)
+    until(tab, f"({count}) >= {before + times}")
 
 
 def ranges(tab: Any) -> list[list[float]]:
-    """The stretch of x that each chart shows."""
-    return tab.evaluate(
-        "[...document.querySelectorAll('.js-plotly-plot')].map(c => c._fullLayout.xaxis.range)"
-    )
+    """The range of x that each chart shows."""
+    return tab.evaluate(f"{CHARTS}.map(c => c._fullLayout.xaxis.range)")
+
+
+# Looks at the charts in every frame: `differing` are the ranges whenever some chart was zoomed and
+# not all drawn charts showed the same range. A whole run begins at 0, a zoom in the tests after 5.
+WATCH_RANGES = """
+window.differing = [];
+(function look() {
+  const drawn = [...document.querySelectorAll(".js-plotly-plot")].filter(c => c._fullLayout);
+  const shown = drawn.map(c => c._fullLayout.xaxis.range);
+  if (shown.some(r => r[0] > 5) && new Set(shown.map(String)).size > 1) differing.push(shown);
+  requestAnimationFrame(look);
+})();
+"""
 
 
 def drag(tab: Any) -> None:
@@ -123,7 +172,7 @@ def drag(tab: Any) -> None:
 
 @contextmanager
 def throttled(tab: Any, rate: int) -> Iterator[None]:
-    """The page's processor `rate` times slower, as the browser's developer tools do it."""
+    """The page runs `rate` times slower, as the browser's developer tools do it."""
     tools = tab.context.new_cdp_session(tab)
     tools.send("Emulation.setCPUThrottlingRate", {"rate": rate})
     yield

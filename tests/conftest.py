@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import browsing
 import hypothesis
 import numpy as np
 import pytest
@@ -51,6 +52,15 @@ def pytest_runtest_makereport(item: pytest.Item) -> Any:
 @pytest.hookimpl(wrapper=True)
 def pytest_make_collect_report(collector: pytest.Collector) -> Any:
     return in_ci_not_skipped((yield))
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    slow = "how many times slower the pages of the browser tests run"
+    parser.addoption("--slower", type=int, default=1, help=slow)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    browsing.slower = config.getoption("--slower")
 
 
 def record_steps(

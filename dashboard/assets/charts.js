@@ -78,8 +78,12 @@
       const first = !chart._fullLayout;
       const xaxis = { ...figure.layout.xaxis, range: rangeOf(figure.layout), autorange: false };
       const layout = { ...figure.layout, xaxis };
-      done(Promise.resolve(react(chart, { ...figure, layout })).finally(() => {
-        if (first) setTimeout(() => listen(chart)); /* after Dash */
+      const drawn = react(chart, { ...figure, layout });
+      if (first) {
+        listen(chart);
+        setTimeout(() => listen(chart)); /* Dash has added its listeners */
+      }
+      done(drawn.finally(() => {
         const plot = chart.closest(".plot");
         const picture = plot && plot.querySelector(".picture");
         if (picture) picture.remove();

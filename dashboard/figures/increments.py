@@ -16,7 +16,7 @@ from dash import Patch
 
 from .chart_figures import Figure
 
-_PARTS = ("meta", "shapes", "annotations", "xaxis", "yaxis", "yaxis2")  # of the layout
+_PARTS = ("shapes", "annotations", "xaxis", "yaxis", "yaxis2")  # of the layout
 
 Note = dict[str, Any]
 
@@ -48,6 +48,7 @@ def patch(figure: Figure, note: Note | None = None) -> Patch | None:
     for part, crc in now["parts"].items():
         if note is None or note["parts"].get(part) != crc:
             changed["layout"][part] = figure["layout"][part]
+    changed["layout"]["meta"] = figure["layout"]["meta"]  # with other changes, never alone
     return None if note == now else changed
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 import pytest
-from browsing import DRAWN, WAIT, opened, served, until
+from browsing import DRAWN, opened, served, until
 from lldscope_dashboard.data.run_registry import RunRegistry
 from lldscope_dashboard.figures.averages import lines_of, spread_of
 from lldscope_dashboard.figures.chart_figures import make_overlay, run_style
@@ -128,25 +128,23 @@ def test_groups_are_averaged_by_a_press_and_the_address_restores_it(
     four = "with, lowest run,with, highest run,with, runs,with, mean"
     with opened(chromium, address) as tab:
         tab.goto("/?by=group")
-        tab.locator("tr.run-group", has_text="without").get_by_text("mean of the group").click(
-            timeout=WAIT
-        )
-        tab.wait_for_selector(DRAWN, timeout=WAIT)
+        tab.locator("tr.run-group", has_text="without").get_by_text("mean of the group").click()
+        tab.wait_for_selector(DRAWN)
         assert tab.evaluate(names)[0] == four.replace("with", "without")
         every = "&".join(f"run={n}-{s}" for n in ("with+%3Cb", "without") for s in (0, 1))
         tab.goto(f"/compare?{every}&x=tokens")
-        tab.wait_for_selector(DRAWN, timeout=WAIT)
+        tab.wait_for_selector(DRAWN)
         assert len(tab.evaluate(names)[0].split(",")) == 4
         tab.locator("#mean").get_by_text("25").click()
         until(tab, "location.search.includes('mean=25')")
         tab.get_by_text("Mean of each group").click()
-        tab.get_by_text("Each run by itself").wait_for(timeout=WAIT)
-        tab.wait_for_selector(DRAWN, timeout=WAIT)
+        tab.get_by_text("Each run by itself").wait_for()
+        tab.wait_for_selector(DRAWN)
         assert all(part in tab.url for part in ("average=group", "x=tokens", "mean=25"))
         both = four.replace("with", "with &lt;b&gt;") + "," + four.replace("with", "without")
         until(tab, f"({names}).every(n => n === '{both}')")
         tab.locator(".shown input").first.uncheck()
         until(tab, "document.querySelector('.js-plotly-plot').data[2].y.every(n => n === 1)")
         tab.reload()
-        tab.wait_for_selector(DRAWN, timeout=WAIT)
+        tab.wait_for_selector(DRAWN)
         until(tab, "document.querySelector('.js-plotly-plot').data[2].y.every(n => n === 1)")

@@ -9,7 +9,20 @@ from typing import Any
 
 import numpy as np
 import pytest
-from browsing import DRAWN, WAIT, drag, going_on, opened, ranges, served, until
+from browsing import (
+    CHARTS,
+    DRAWN,
+    WATCH_RANGES,
+    drag,
+    drawn,
+    going_on,
+    opened,
+    ranges,
+    refreshed,
+    served,
+    ticked,
+    until,
+)
 from made_up_runs import write_run
 
 pytestmark = pytest.mark.browser
@@ -40,10 +53,7 @@ def tab(chromium: Any, address: str) -> Iterator[Any]:
 
 
 FIRST = "document.querySelector('.js-plotly-plot')"
-SHARED = (
-    "new Set([...document.querySelectorAll('.js-plotly-plot')]"
-    ".map(c => c._fullLayout.xaxis.range.map(v => v.toFixed(3)).join())).size === 1"
-)
+SHARED = f"new Set({CHARTS}.map(c => c._fullLayout.xaxis.range.join())).size === 1"
 
 
 def last_step(tab: Any) -> float:
@@ -53,21 +63,21 @@ def last_step(tab: Any) -> float:
 def test_list_shows_runs_and_leads_to_a_comparison(tab: Any) -> None:
     tab.goto("/")
     row = tab.locator("tr", has_text="dying")
-    row.locator(".badge").wait_for(timeout=WAIT)  # the list is there before its runs are read
+    row.locator(".badge").wait_for()  # the list is there before its runs are read
     assert "critical" in row.inner_text()
     assert row.locator("img.spark").count() == 2
     for name in ("dying", "healthy"):
         tab.locator("tr", has_text=name).locator("input").first.check()
-    tab.wait_for_timeout(2500)  # a refresh must not take the choice away
+    refreshed(tab, "list-tick", 1)  # must not take the choice away
     tab.get_by_text("Compare 2 runs").click()
-    tab.wait_for_selector(DRAWN, timeout=WAIT)
+    tab.wait_for_selector(DRAWN)
     assert tab.url.endswith("/compare?run=dying&run=healthy")
 
 
 def test_run_page_draws_charts_bands_and_alarms(tab: Any) -> None:
     begun = time.monotonic()
     tab.goto("/run/dying")
-    tab.wait_for_selector(DRAWN, timeout=WAIT)
+    tab.wait_for_selector(DRAWN)
     print(f"first chart visible after {time.monotonic() - begun:.2f} s")
     until(tab, "document.querySelectorAll('.js-plotly-plot .main-svg').length >= 8 * 3")
     first = tab.locator(".js-plotly-plot").first
@@ -93,7 +103,7 @@ def test_pictures_come_first_and_lie_where_the_charts_are_drawn(
     size = {"width": 1280, "height": 900}
     context = chromium.new_context(viewport=size, base_url=address, java_script_enabled=False)
     tab = context.new_page()
-    end = time.monotonic() + WAIT / 1000
+    end = time.monotonic() + 180
     while not tab.locator(".picture").count():  # no script runs: the first answer alone is seen
         assert time.monotonic() < end
         tab.goto("/run/dying")
@@ -116,41 +126,63 @@ def test_pictures_come_first_and_lie_where_the_charts_are_drawn(
 
 
 def test_zoom_is_shared_and_survives_new_points(tab: Any) -> None:
-    tab.goto("/run/live")
-    tab.wait_for_selector(DRAWN, timeout=WAIT)
-    tab.wait_for_timeout(1000)
+    drawn(tab, "/run/live")
     drag(tab)
-    until(tab, SHARED)
-    tab.wait_for_timeout(1000)
-    zoomed = ranges(tab)
-    assert zoomed[0][0] > 5, "the drag must have zoomed"
+    until(tab, f"{FIRST}._fullLayout.xaxis.range[0] > 5")
     for _ in range(2):  # to where the next points come
         before = ranges(tab)[0][0]
         tab.keyboard.press("ArrowRight")
         until(tab, f"{FIRST}._fullLayout.xaxis.range[0] > {before}")
     until(tab, SHARED)
-    tab.wait_for_timeout(1000)
+    tab.evaluate(f"() => {{ {WATCH_RANGES} }}")
     zoomed = ranges(tab)
     assert zoomed[0][1] > last_step(tab)
-    tab.evaluate(f"window.drawn = 0; {FIRST}.on('plotly_afterplot', () => window.drawn++)")
-    until(tab, "window.drawn >= 3")
-    assert ranges(tab) == zoomed
-    assert "zoom=" in tab.url
     seen = last_step(tab)
+    for _ in range(3):
+        until(tab, f"Math.max(...{FIRST}.data[0].x) > {last_step(tab)}")
+    assert ranges(tab) == zoomed
+    assert tab.evaluate("differing") == []
+    assert "zoom=" in tab.url
     tab.locator(".js-plotly-plot .nsewdrag").first.dblclick()
-    until(tab, f"{FIRST}._fullLayout.xaxis.range[0] < 1")
-    tab.wait_for_timeout(2500)
-    assert last_step(tab) > seen, "new points have come meanwhile"
+    until(tab, f"{CHARTS}.every(c => c._fullLayout.xaxis.range[0] < 1)")
+    until(tab, f"{FIRST}._fullLayout.xaxis.range[1] > {seen}")
+    assert "zoom=" not in tab.url
+
+
+def test_a_zoom_belongs_to_the_axis_on_which_it_was_made(tab: Any) -> None:
+    drawn(tab, "/run/dying")
+    drag(tab)
+    until(tab, f"{FIRST}._fullLayout.xaxis.range[0] > 5 && {SHARED}")
+    zoomed = ranges(tab)
+    tab.locator("#x").get_by_text("tokens").click()
+    until(tab, f"{CHARTS}.every(c => c.layout.meta.x === 'tokens')")
+    assert ranges(tab) == tab.evaluate(f"{CHARTS}.map(c => c.layout.meta.whole)")
+    tab.locator("#x").get_by_text("step").click()
+    until(tab, f"{CHARTS}.every(c => c.layout.meta.x === 'step')")
+    assert ranges(tab) == zoomed
+
+
+def test_the_pointer_is_shown_in_all_charts(tab: Any) -> None:
+    drawn(tab, "/run/dying")
+    box = tab.locator(".js-plotly-plot .nsewdrag").first.bounding_box()
+    pointed = (
+        f"{CHARTS}.filter(c => c.querySelector('.hoverlayer .legend, .hoverlayer .hovertext'))"
+    )
+    tab.mouse.move(box["x"] + box["width"] * 0.5, box["y"] + box["height"] * 0.5)
+    until(tab, f"{pointed}.length === 8")
+    tab.mouse.move(5, 5)
+    until(tab, f"{pointed}.length === 0")
 
 
 def test_pause_holds_the_page_still(tab: Any) -> None:
-    tab.goto("/run/live")
-    tab.wait_for_selector(DRAWN, timeout=WAIT)
+    drawn(tab, "/run/live")
     tab.keyboard.press("p")
-    tab.get_by_role("button", name="Resume").wait_for(timeout=WAIT)
-    tab.wait_for_timeout(1000)
+    tab.get_by_role("button", name="Resume").wait_for()
+    until(tab, lambda: not tab.unanswered)
+    ticked(tab, "clock", 1)
+    until(tab, "!document.querySelector('.dash-graph--pending')")
     held = last_step(tab)
-    tab.wait_for_timeout(3000)
+    ticked(tab, "clock", 2)
     assert last_step(tab) == held
     tab.get_by_role("button", name="Resume").click()
     until(tab, f"Math.max(...{FIRST}.data[0].x) > {held}")
@@ -158,7 +190,7 @@ def test_pause_holds_the_page_still(tab: Any) -> None:
 
 def test_comparison_overlays_runs_and_hides_one_in_all_charts(tab: Any) -> None:
     tab.goto("/compare?run=dying&run=healthy&run=missing")
-    tab.wait_for_selector(DRAWN, timeout=WAIT)
+    tab.wait_for_selector(DRAWN)
     assert "no run “missing”" in tab.locator(".notice").inner_text()
     names = (
         "[...document.querySelectorAll('.js-plotly-plot')].map(c => c.data.map(t => t.name).join())"
@@ -170,7 +202,7 @@ def test_comparison_overlays_runs_and_hides_one_in_all_charts(tab: Any) -> None:
 
 def test_axis_smoothing_and_theme_are_kept_in_address_and_browser(tab: Any) -> None:
     tab.goto("/run/dying")
-    tab.wait_for_selector(DRAWN, timeout=WAIT)
+    tab.wait_for_selector(DRAWN)
     tab.locator("#x").get_by_text("time").click()
     tab.locator("#mean").get_by_text("25").click()
     until(tab, "location.search === '?x=time&mean=25'")
@@ -182,7 +214,7 @@ def test_axis_smoothing_and_theme_are_kept_in_address_and_browser(tab: Any) -> N
     tab.locator("#theme").click()
     until(tab, dark)
     tab.reload()
-    tab.wait_for_selector(DRAWN, timeout=WAIT)
+    tab.wait_for_selector(DRAWN)
     assert tab.evaluate(dark)
     title = tab.evaluate("document.querySelector('.js-plotly-plot').layout.xaxis.title.text")
     assert title.startswith("time")
@@ -190,14 +222,14 @@ def test_axis_smoothing_and_theme_are_kept_in_address_and_browser(tab: Any) -> N
 
 def test_missing_run_shows_words_until_it_appears(tab: Any, root: Path) -> None:
     tab.goto("/run/later")
-    tab.get_by_text("There is no run “later”").wait_for(timeout=WAIT)
+    tab.get_by_text("There is no run “later”").wait_for()
     write_run(root / "later", 5)
-    tab.wait_for_selector(DRAWN, timeout=WAIT)
+    tab.wait_for_selector(DRAWN)
 
 
 def test_deleted_run_says_so_and_keeps_what_was_drawn(tab: Any, root: Path) -> None:
     tab.goto("/run/short-lived")
-    tab.wait_for_selector(DRAWN, timeout=WAIT)
+    tab.wait_for_selector(DRAWN)
     (root / "short-lived").rename(root.parent / "gone")
-    tab.get_by_text("What was drawn is kept.").wait_for(timeout=WAIT)
+    tab.get_by_text("What was drawn is kept.").wait_for()
     assert tab.locator(DRAWN).count() >= 8

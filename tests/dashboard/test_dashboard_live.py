@@ -9,7 +9,22 @@ from typing import Any
 
 import numpy as np
 import pytest
-from browsing import DRAWN, WAIT, Server, drag, going_on, opened, ranges, until
+from browsing import (
+    CHARTS,
+    DRAWN,
+    WATCH_RANGES,
+    Server,
+    busy,
+    drag,
+    drawn,
+    going_on,
+    opened,
+    ranges,
+    refreshed,
+    throttled,
+    ticked,
+    until,
+)
 from lldscope_dashboard.data.run_registry import RunRegistry
 from lldscope_dashboard.data.run_summaries import RunSummaries, Summary
 from made_up_runs import write_run
@@ -70,34 +85,40 @@ def tab(chromium: Any, server: Server) -> Iterator[Any]:
         yield tab
 
 
-def drawn(tab: Any, address: str) -> None:
-    tab.goto(address)
-    tab.wait_for_selector(DRAWN, timeout=WAIT)
-    until(tab, "document.querySelectorAll('.js-plotly-plot .main-svg').length >= 8 * 3")
-
-
-def test_zoom_and_hidden_lines_are_kept_over_ten_refreshes(tab: Any) -> None:
+@pytest.mark.parametrize(
+    ("slower", "processes", "refreshes"),
+    [(1, 0, 10), (4, 0, 3), (8, 0, 3), (1, 2, 3), (8, 2, 3)],
+    ids=["as it is", "4 x slower", "8 x slower", "2 busy", "8 x slower, 2 busy"],
+)
+def test_all_charts_take_a_zoom_at_once_and_keep_it(
+    tab: Any, slower: int, processes: int, refreshes: int
+) -> None:
     drawn(tab, "/run/live")
-    drag(tab)
-    until(tab, "location.search.startsWith('?zoom=')")
-    tab.wait_for_timeout(500)
-    zoomed = ranges(tab)
-    assert zoomed[0][0] > 5, "the drag must have zoomed"
-    seen = 0
-    with_charts = "seen.data"  # the charts' answers name the store of what was drawn
-    for _ in range(10):
-        with tab.expect_response(
-            lambda r: (
-                "_dash-update-component" in r.url and with_charts in (r.request.post_data or "")
-            ),
-            timeout=WAIT,
-        ) as answer:
-            pass
-        seen += answer.value.ok
+    tab.evaluate(f"() => {{ {WATCH_RANGES} }}")
+    with throttled(tab, slower), busy(processes):
+        drag(tab)
+        until(tab, f"{CHART}._fullLayout.xaxis.range[0] > 5")
+        zoomed = ranges(tab)
+        until(tab, "location.search.startsWith('?zoom=')")
+        refreshed(tab, "seen.data", refreshes)  # of the charts: they alone know what was drawn
         assert ranges(tab) == zoomed
-    assert seen == 10
-    tab.keyboard.press("0")
-    until(tab, f"{CHART}._fullLayout.xaxis.range[0] < 1")
+        assert len(set(map(str, zoomed))) == 1
+        assert tab.evaluate("differing") == []
+        tab.keyboard.press("0")
+        until(tab, f"{CHARTS}.every(c => c._fullLayout.xaxis.range[0] < 1)")
+
+
+@pytest.mark.parametrize("slower", [1, 8])
+def test_a_zoom_made_before_all_charts_are_drawn_holds_for_all(tab: Any, slower: int) -> None:
+    tab.add_init_script(WATCH_RANGES)
+    with throttled(tab, slower):
+        tab.goto("/run/live")
+        drag(tab)
+        until(tab, f"{CHARTS}.length === 8 && {CHARTS}.every(c => c._fullLayout)")
+        until(tab, f"{CHART}._fullLayout.xaxis.range[0] > 5")
+        refreshed(tab, "seen.data")
+        assert tab.evaluate("differing") == []
+        assert len(set(map(str, ranges(tab)))) == 1
 
 
 def test_a_refresh_adds_points_and_sends_little(tab: Any) -> None:
@@ -127,7 +148,7 @@ def test_100_000_steps_are_thinned_with_their_peaks_and_asked_again_on_zoom(tab:
     assert tab.evaluate(f"Math.max(...{reward}.y)") == 0.99
     assert tab.evaluate(f"{reward}.x[{reward}.y.indexOf(0.99)]") == 31_415
     tab.goto("/run/long?mean=1&zoom=31400,31450")
-    tab.wait_for_selector(DRAWN, timeout=WAIT)
+    tab.wait_for_selector(DRAWN)
     until(tab, f"{reward} && {reward}.x.length === 53 || {reward}.x.length === 52")
     assert tab.locator(".foot").nth(2).inner_text() == ""
 
@@ -138,7 +159,7 @@ def test_the_address_restores_a_comparison_of_twenty_runs(tab: Any) -> None:
     assert tab.evaluate(f"{CHART}.data.length") == 19
     tab.locator("#x").get_by_text("onset of decay").click()
     until(tab, f"{CHART}.layout.xaxis.title.text.includes('decay began')")
-    tab.get_by_text("Not drawn, because decay was never judged to begin").wait_for(timeout=WAIT)
+    tab.get_by_text("Not drawn, because decay was never judged to begin").wait_for()
     tab.locator(".shown input").nth(19).check()
     until(tab, f"{CHART}.data.length === 20")
     tab.keyboard.press("+")
@@ -177,7 +198,7 @@ def test_the_list_sorts_filters_groups_and_keeps_it_in_the_address(tab: Any) -> 
 def test_keys_and_their_list(tab: Any) -> None:
     drawn(tab, "/run/long")
     tab.keyboard.press("?")
-    tab.locator("dialog#keys").get_by_text("zoom in").wait_for(timeout=WAIT)
+    tab.locator("dialog#keys").get_by_text("zoom in").wait_for()
     tab.keyboard.press("Escape")
     tab.keyboard.press("+")
     until(tab, f"{CHART}._fullLayout.xaxis.range[0] > 20000")
@@ -186,7 +207,7 @@ def test_keys_and_their_list(tab: Any) -> None:
     tab.keyboard.press("ArrowLeft")
     until(tab, f"{CHART}._fullLayout.xaxis.range[0] < {left} - 10000")
     tab.keyboard.press("p")
-    tab.get_by_role("button", name="Resume").wait_for(timeout=WAIT)
+    tab.get_by_role("button", name="Resume").wait_for()
     tab.keyboard.press("x")
     until(tab, "location.search.includes('x=tokens')")
     dark = "getComputedStyle(document.body).backgroundColor === 'rgb(15, 19, 23)'"
@@ -202,9 +223,10 @@ def test_a_hidden_tab_asks_nothing_and_one_that_is_seen_again_goes_on(tab: Any) 
     asked: list[str] = []
     hide = "Object.defineProperty(document, 'hidden', {{get: () => {}, configurable: true}})"
     tab.evaluate(hide.format("true"))
-    tab.wait_for_timeout(1500)  # what was under way is answered
+    ticked(tab, "clock", 1)
+    until(tab, lambda: not tab.unanswered)
     tab.on("request", lambda r: asked.append(r.url))
-    tab.wait_for_timeout(4500)
+    ticked(tab, "clock", 3)
     assert asked == []
     tab.evaluate(hide.format("false"))
     before = tab.evaluate(LAST)
@@ -215,30 +237,32 @@ def test_a_run_whose_part_breaks_a_run_that_is_deleted_and_one_that_begins(
     tab: Any, root: Path
 ) -> None:
     tab.goto("/run/later")
-    tab.get_by_text("There is no run “later”").wait_for(timeout=WAIT)
+    tab.get_by_text("There is no run “later”").wait_for()
     path = write_run(root / "later", 12)
-    tab.wait_for_selector(DRAWN, timeout=WAIT)
+    tab.wait_for_selector(DRAWN)
     part = next((path / "actions").glob("*.parquet"))
     part.write_bytes(part.read_bytes()[:-11])
     drawn(tab, "/run/later")
-    tab.locator(".notice").get_by_text(part.name).wait_for(timeout=WAIT)
+    tab.locator(".notice").get_by_text(part.name).wait_for()
     tab.goto("/system/later")
-    tab.locator(".facts", has_text="Damage").get_by_text(part.name).wait_for(timeout=WAIT)
+    tab.locator(".facts", has_text="Damage").get_by_text(part.name).wait_for()
     drawn(tab, "/run/later")
     shutil.rmtree(path)
-    tab.get_by_text("What was drawn is kept.").wait_for(timeout=WAIT)
+    tab.get_by_text("What was drawn is kept.").wait_for()
     assert tab.locator(DRAWN).count() >= 8
     with lldscope.Recorder(path, name="begun anew"):
         pass
     drawn(tab, "/run/later")
-    tab.get_by_text("No step has been recorded yet").wait_for(timeout=WAIT)
+    tab.get_by_text("No step has been recorded yet").wait_for()
 
 
 def test_a_page_goes_on_after_the_server_was_restarted(tab: Any, server: Server) -> None:
     drawn(tab, "/run/live")
+    failed: list[str] = []
+    tab.on("requestfailed", lambda r: failed.append(r.url))
     server.stop()
     before = tab.evaluate(LAST)
-    tab.wait_for_timeout(3000)
+    until(tab, lambda: bool(failed))
     server.start()
     until(tab, f"{LAST} > {before}")
     # that nobody answered meanwhile is the browser's to say, and nothing else may be wrong

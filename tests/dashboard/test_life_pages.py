@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browsing import DRAWN, WAIT, going_on, opened, served
+from browsing import DRAWN, going_on, opened, served
 from made_up_runs import write_run
 
 pytestmark = pytest.mark.browser
@@ -82,7 +82,7 @@ def test_lives_are_told_by_word_and_shape_on_list_and_run_page(chromium: Any, ad
         shapes = {}
         for name, (life, _) in RUNS.items():
             row = tab.locator("tr", has=tab.locator(f"a[href='/run/{name}']"))
-            row.locator(".dot").wait_for(timeout=WAIT)
+            row.locator(".dot").wait_for()
             assert life in row.locator("td", has=tab.locator(".dot")).inner_text().split()
             shapes[life] = shape(tab, f"tr:has(a[href='/run/{name}']) .dot")
             if life in ("failed", "stalled"):
@@ -90,7 +90,7 @@ def test_lives_are_told_by_word_and_shape_on_list_and_run_page(chromium: Any, ad
         assert len(set(shapes.values())) == len(shapes), shapes
         for name, (life, why) in RUNS.items():
             tab.goto(f"/run/{name}")
-            tab.wait_for_selector(DRAWN, timeout=WAIT)
+            tab.wait_for_selector(DRAWN)
             told = tab.locator(".status .life").inner_text()
             assert told.startswith(life), told
             assert why in told

@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 import pytest
-from browsing import opened, served
+from browsing import opened, served, until
 from lldscope_dashboard.data.run_registry import RunRegistry
 from lldscope_dashboard.pages.router import page
 from made_up_runs import write_run
@@ -455,7 +455,7 @@ def test_hostile_tokens_do_nothing_in_a_browser(tab: Any) -> None:
     for address in ("/response/hostile?step=3&id=0", "/responses/hostile", "/actions/hostile"):
         tab.goto(address)
         tab.locator("h1").wait_for()
-        tab.wait_for_timeout(200)
+        until(tab, "[...document.images].every((image) => image.complete)")
         assert tab.evaluate("window.hit") is None
         assert tab.evaluate("document.querySelectorAll('main script, main img[src=x]').length") == 0
     tab.goto("/response/hostile?step=3&id=0")

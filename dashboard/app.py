@@ -66,13 +66,13 @@ _ALIVE = ("application/json", "text/html")  # made anew for each request
 _PACKED = (*_ALIVE, "application/javascript", "text/javascript", "text/css")
 
 
-def make_app(shelf: RunRegistry) -> Dash:
+def make_app(registry: RunRegistry) -> Dash:
     """The dashboard over the runs of a shelf; `app.server` is its WSGI application."""
     server = Flask(__name__)
     server.after_request(_finish)
-    lines = RunSummaries(shelf)
+    lines = RunSummaries(registry)
     app = App(
-        lambda path, search: _frame(page(shelf, path, search, lines)),
+        lambda path, search: _frame(page(registry, path, search, lines)),
         server=server,
         title="lldscope",
         update_title=None,
@@ -82,7 +82,7 @@ def make_app(shelf: RunRegistry) -> Dash:
         serve_locally=True,
     )
     app.layout = _frame(None)  # of no address
-    live.register(app, shelf, lines)
+    live.register(app, registry, lines)
     return app
 
 

@@ -1,4 +1,4 @@
-"""Callbacks: what the browser asks, handed to shelf, pages and figures, and back as patches.
+"""Callbacks: what the browser asks, handed to registry, pages and figures, and back as patches.
 
 Which range of x the charts show is up to the browser (assets/charts.js). The store "zoom" tells the
 server, which sends the rows of that range at full resolution.
@@ -40,13 +40,13 @@ _CHARTS = {"type": "chart", "index": ALL}
 _GROUPS = State({"type": "groups", "index": ALL}, "data")  # where runs of a group are one line
 
 
-def register(app: Dash, shelf: RunRegistry, lines: RunSummaries) -> None:
+def register(app: Dash, registry: RunRegistry, lines: RunSummaries) -> None:
     """Attach every callback to the app."""
     _in_browser(app)
 
     @app.callback(Output("page", "children"), Input("again", "data"), prevent_initial_call=True)
     def show_again(address: list[str]) -> Any:
-        return page(shelf, address[0], address[1], lines)
+        return page(registry, address[0], address[1], lines)
 
     @app.callback(
         Output("rows", "children"),
@@ -70,12 +70,12 @@ def register(app: Dash, shelf: RunRegistry, lines: RunSummaries) -> None:
         return changed, now
 
     @app.callback(
-        Output({"type": "told", "index": ALL}, "children"),
-        Output("said", "data"),
+        Output({"type": "part", "index": ALL}, "children"),
+        Output("shown-versions", "data"),
         Input("tick", "data"),
         Input("x", "value"),
         State("names", "data"),
-        State("said", "data"),
+        State("shown-versions", "data"),
         _GROUPS,
         prevent_initial_call=True,
     )
@@ -84,11 +84,11 @@ def register(app: Dash, shelf: RunRegistry, lines: RunSummaries) -> None:
     ) -> tuple[list[Any], Any]:
         wanted = [output["id"]["index"] for output in ctx.outputs_list[0]]
         if "compared" in wanted:
-            told = _told_of_several(shelf, names, by, said, groups[0] if groups else {})
+            changed = _comparison_parts(registry, names, by, said, groups[0] if groups else {})
         else:
-            told = _told_of_one(shelf, names[0], said)
-        now = told.get("versions", said)
-        return [told.get(part, no_update) for part in wanted], no_update if now == said else now
+            changed = _run_parts(registry, names[0], said)
+        now = changed.get("versions", said)
+        return [changed.get(part, no_update) for part in wanted], no_update if now == said else now
 
     @app.callback(
         Output("system", "children"),
@@ -98,14 +98,14 @@ def register(app: Dash, shelf: RunRegistry, lines: RunSummaries) -> None:
     )
     def refresh_system(tick: int, names: list[str]) -> Any:
         try:
-            return facts(shelf, names[0])
+            return facts(registry, names[0])
         except LldscopeError:
             return no_update  # what was read is kept
 
-    _charts(app, shelf)
+    _charts(app, registry)
 
 
-def _charts(app: Dash, shelf: RunRegistry) -> None:
+def _charts(app: Dash, registry: RunRegistry) -> None:
     outputs = (
         Output(_CHARTS, "figure"),
         Output({"type": "foot", "index": ALL}, "children"),
@@ -130,64 +130,65 @@ def _charts(app: Dash, shelf: RunRegistry) -> None:
         nothing = [no_update] * len(CHARTS), [no_update] * len(CHARTS), no_update
         if not ctx.triggered:  # the page has only just come
             return nothing
-        looks, lost = last_snapshots_of(shelf, names)
+        snapshots, lost = last_snapshots_of(registry, names)
         # a zoom belongs to the x axis it was made on
         ours = zoom["range"] if zoom and zoom["x"] == by else None
         view = View(by, mean, (ours[0], ours[1]) if ours else None, groups[0] if groups else {})
-        same = drawn(looks, view, shown[0] if shown else None)
+        same = drawn(snapshots, view, shown[0] if shown else None)
         known = all(same[k] == seen[k] for k in ("versions", "view"))
-        if not looks or known or any(shelf.is_opening(name) for name in lost):
+        if not snapshots or known or any(registry.is_opening(name) for name in lost):
             return nothing
-        figures = draw(looks, view, set(shown[0]) if shown else None, names)
+        figures = draw(snapshots, view, set(shown[0]) if shown else None, names)
         notes = seen["has"] if same["view"] == seen["view"] else [None] * len(CHARTS)
         patches = [patch(f, note) or no_update for f, note in zip(figures, notes, strict=True)]
         return patches, [remarks(f) for f in figures], same | sent(figures)
 
 
 def draw(
-    looks: list[Snapshot], view: View, shown: set[str] | None, names: list[str]
+    snapshots: list[Snapshot], view: View, shown: set[str] | None, names: list[str]
 ) -> list[Figure]:
     """The charts of one run, or, where there is a choice of `shown` runs, of several."""
-    subjects = [look.subject for look in looks]
+    subjects = [snapshot.subject for snapshot in snapshots]
     if shown is None:
         return [make_chart(chart, subjects[0], view) for chart in CHARTS]
     return [make_overlay(chart, subjects, shown, view, names) for chart in CHARTS]
 
 
-def _told_of_one(shelf: RunRegistry, name: str, said: list[str]) -> dict[str, Any]:
+def _run_parts(registry: RunRegistry, name: str, said: list[str]) -> dict[str, Any]:
     """Status line and notes; alarms, look-alikes and events only if they may have changed.
 
     `said` and `versions` name the rows that the words were, and are now, made from.
     """
     try:
-        look = shelf.look(name)
+        snapshot = registry.snapshot(name)
     except LldscopeError as error:
         return {"status": parts.gone(str(error))}
-    told: dict[str, Any] = {"status": parts.status_line(look), "notes": parts.notes(look)}
-    if said != [look.version] or look.state.life in ("stalled", "failed"):
-        told |= {
-            "versions": [look.version],
-            "alarms": alarm_cards.alarms(look),
-            "look-alikes": alarm_cards.look_alikes(look),
-            "events": parts.events(look),
+    status, notes = parts.status_line(snapshot), parts.notes(snapshot)
+    changed: dict[str, Any] = {"status": status, "notes": notes}
+    if said != [snapshot.version] or snapshot.state.life in ("stalled", "failed"):
+        changed |= {
+            "versions": [snapshot.version],
+            "alarms": alarm_cards.alarms(snapshot),
+            "look-alikes": alarm_cards.look_alikes(snapshot),
+            "events": parts.events(snapshot),
         }
-    return told
+    return changed
 
 
-def _told_of_several(
-    shelf: RunRegistry, names: list[str], by: str, said: list[str], groups: dict[str, str]
+def _comparison_parts(
+    registry: RunRegistry, names: list[str], by: str, said: list[str], groups: dict[str, str]
 ) -> dict[str, Any]:
     """The table, if it may have changed, and the runs that the alignment has no place for."""
-    looks, lost = last_snapshots_of(shelf, names)
-    gone = [*lost.values(), "What was last read is kept."] if lost else []
-    told: dict[str, Any] = {"unplaced": " ".join(filter(None, [*gone, unplaced(looks, by)]))}
-    if any(shelf.is_opening(name) for name in lost):
-        return told
-    dead = any(look.state.life in ("stalled", "failed") for look in looks)
-    versions = [look.version for look in looks]
+    snapshots, lost = last_snapshots_of(registry, names)
+    gone = [*lost.values(), "The last snapshot is shown."] if lost else []
+    changed: dict[str, Any] = {"unplaced": " ".join(filter(None, [*gone, unplaced(snapshots, by)]))}
+    if any(registry.is_opening(name) for name in lost):
+        return changed
+    dead = any(snapshot.state.life in ("stalled", "failed") for snapshot in snapshots)
+    versions = [snapshot.version for snapshot in snapshots]
     if dead or said != versions:
-        told |= {"versions": versions, "compared": compare_table(looks, groups, names)}
-    return told
+        changed |= {"versions": versions, "compared": compare_table(snapshots, groups, names)}
+    return changed
 
 
 def _in_browser(app: Dash) -> None:

@@ -117,7 +117,7 @@ def guard(server: Flask, host: str, port: int, token: str | None) -> None:
 
 
 def _announce(host: str, port: int, token: str | None) -> None:
-    """Where to look, on stderr."""
+    """Print the address on stderr."""
     place = f"[{host}]" if ":" in host else host
     query = f"?token={quote(token)}" if token else ""
     print(f"lldscope dashboard: http://{place}:{port}/{query}", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""The runs under a root, kept open: one refresh at a time, a bounded number, words for errors.
+"""The runs under a root, held open: a bounded number, one refresh of each at a time.
 
 Pages ask for a `Snapshot`: everything they show, as of one moment. Its version changes exactly when
 the run has new rows, so a page can tell that there is nothing to redraw.
@@ -32,9 +32,9 @@ from .snapshot_cache import SnapshotCache, files_of
 
 _T = TypeVar("_T")
 
-FRESH_SECONDS = 1.0  # looks within this time share one refresh
+FRESH_SECONDS = 1.0  # snapshots taken within this time share one refresh
 AHEAD_SECONDS = 1.2  # after a page asked for a live run it is read again, before it asks again
-WAIT_SECONDS = 1.0  # for another's refresh; then the look before it must do
+WAIT_SECONDS = 1.0  # for another thread's refresh, before its previous snapshot is used
 REMOTE_SECONDS = 10.0  # the runs under a remote root are listed this often
 MOST_OPEN = 24
 MOST_READ = 4  # runs that are read for the first time at once
@@ -42,13 +42,13 @@ MOST_READ = 4  # runs that are read for the first time at once
 
 @dataclass
 class _Place:
-    """One open run. The lock lets one refresh through; others get the look before it."""
+    """One open run. The lock lets one refresh through; others get the previous snapshot."""
 
     lock: threading.Lock = field(default_factory=threading.Lock)
     run: Run | None = None
-    look: Snapshot | None = None
+    snapshot: Snapshot | None = None
     at: float = 0.0
-    seen: str | None = None  # its files when the look was kept
+    seen: str | None = None  # its files when the snapshot was cached
     opening: Future[Snapshot] | None = None
     ahead: threading.Timer | None = None
 
@@ -62,7 +62,7 @@ class RunRegistry:
 
     `patience`: seconds to wait for a run that is opened, None until it is; what takes longer goes
     on in the background and raises Reading, and live runs are read ahead. `cache`: where signals of
-    long runs and looks at runs that are over are kept from one start to the next.
+    long runs and snapshots of runs that have ended are cached from one start to the next.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class RunRegistry:
         self.root = root.resolve()
         self._patience = patience
         self._signals = None if cache is None else SignalCache(cache / "signals")
-        self._looks = None if cache is None else SnapshotCache(cache / "looks")
+        self._snapshots = None if cache is None else SnapshotCache(cache / "snapshots")
         self._places: OrderedDict[str, _Place] = OrderedDict()
         self._lock = threading.Lock()
         self._turns = threading.BoundedSemaphore(MOST_READ)
@@ -91,7 +91,7 @@ class RunRegistry:
         name = path.name if path == self.root else path.relative_to(self.root).as_posix()
         return str(name).encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
-    def look(self, name: str) -> Snapshot:
+    def snapshot(self, name: str) -> Snapshot:
         """The run now. Raises LldscopeError with a sentence for the reader."""
         path = self.names().get(name)
         if path is None:
@@ -100,25 +100,25 @@ class RunRegistry:
                     self._places[name].run = None  # another may come in its place
             raise RunNotFound(f"There is no run “{name}” under {self.root}.")
         place = self._place(name)
-        if place.look is None and self._patience is not None:
+        if place.snapshot is None and self._patience is not None:
             return self._opened(name, place, path, self._patience)
-        look = self._now(name, place, path)
-        if self._patience is not None and look.state.life == "live":
+        snapshot = self._now(name, place, path)
+        if self._patience is not None and snapshot.state.life == "live":
             self._read_ahead(name, place, path)
-        return look
+        return snapshot
 
     def last(self, name: str) -> Snapshot | None:
-        """The look before, also at a run that is gone by now; None if it is not known."""
+        """The previous snapshot, also of a run that is gone by now; None if there is none."""
         with self._lock:
             place = self._places.get(name)
-        return None if place is None else place.look
+        return None if place is None else place.snapshot
 
     def _read_ahead(self, name: str, place: _Place, path: Any) -> None:
         """Read a live run again while nobody waits for it; who asks then finds it done."""
 
         def read() -> None:
             place.ahead = None
-            with suppress(LldscopeError):  # who asks will be told
+            with suppress(LldscopeError):  # whoever asks for it gets the error
                 self._now(name, place, path)
 
         with self._lock:
@@ -128,22 +128,22 @@ class RunRegistry:
                 place.ahead.start()
 
     def run(self, name: str) -> Run:
-        """The run behind a look, for questions of one page. Raises as `look` does."""
-        self.look(name)
+        """The run behind a snapshot, for the queries of one page. Raises as `snapshot` does."""
+        self.snapshot(name)
         place = self._place(name)
         with place.lock:
             run = place.run
-            if run is None:  # its look was kept; now its rows are wanted
+            if run is None:  # its snapshot was cached; now its rows are wanted
                 run = place.run = open_run(self.names()[name], self.root, self._signals)
             return run
 
     def is_opening(self, name: str) -> bool:
         """Whether the run is being read for the first time."""
         place = self._places.get(name)
-        return place is not None and place.look is None and place.opening is not None
+        return place is not None and place.snapshot is None and place.opening is not None
 
     def _opened(self, name: str, place: _Place, path: Any, patience: float) -> Snapshot:
-        """The first look at a run, for which a long one may have to be read through."""
+        """The first snapshot of a run, for which a long one may have to be read through."""
         with self._lock:
             if place.opening is None:
                 place.opening = in_background(lambda: self._in_turn(name, place, path))
@@ -166,28 +166,28 @@ class RunRegistry:
             return self._now(name, place, path)
 
     def _now(self, name: str, place: _Place, path: Any) -> Snapshot:
-        if not place.lock.acquire(timeout=-1 if place.look is None else WAIT_SECONDS):
-            assert place.look is not None
-            return place.look
+        if not place.lock.acquire(timeout=-1 if place.snapshot is None else WAIT_SECONDS):
+            assert place.snapshot is not None
+            return place.snapshot
         try:
-            if place.look is None or time.monotonic() - place.at > FRESH_SECONDS:
-                place.look = self._renew(name, place, path)
+            if place.snapshot is None or time.monotonic() - place.at > FRESH_SECONDS:
+                place.snapshot = self._renew(name, place, path)
                 place.at = time.monotonic()
-            return place.look
+            return place.snapshot
         except (duckdb.Error, OSError) as error:
             raise LldscopeError(f"The run cannot be read now: {error}") from error
         finally:
             place.lock.release()
 
     def _renew(self, name: str, place: _Place, path: Any) -> Snapshot:
-        """Take up new rows, or open the run anew if another one now lies at its path."""
-        before, seen = place.look, None
-        if self._looks is not None and isinstance(path, Path):
+        """Read new rows, or open the run anew if another one is now at its path."""
+        before, seen = place.snapshot, None
+        if self._snapshots is not None and isinstance(path, Path):
             seen = files_of(path)  # before the rows, so that what comes meanwhile is not missed
             if before is not None and before.state.over and place.seen == seen:
                 return aged(before)
             if place.run is None:
-                kept = self._looks.take(name, path, seen)
+                kept = self._snapshots.take(name, path, seen)
                 if kept is not None:
                     place.seen = seen
                     return aged(kept)
@@ -200,13 +200,13 @@ class RunRegistry:
             place.run = run
         state = check(run)
         if before is not None and not changed:
-            look = Snapshot(before.version, run.info, state, before.subject)
+            snapshot = Snapshot(before.version, run.info, state, before.subject)
         else:
-            look = Snapshot(uuid.uuid4().hex, run.info, state, subject_of(name, run, state))
-        if self._looks is not None and seen is not None and state.over and place.seen != seen:
-            self._looks.keep(path, seen, look)
+            snapshot = Snapshot(uuid.uuid4().hex, run.info, state, subject_of(name, run, state))
+        if self._snapshots is not None and seen is not None and state.over and place.seen != seen:
+            self._snapshots.keep(path, seen, snapshot)
             place.seen = seen
-        return look
+        return snapshot
 
     def _place(self, name: str) -> _Place:
         with self._lock:
@@ -218,7 +218,7 @@ class RunRegistry:
 
 
 def rows_of(path: Any) -> str:
-    """How many rows a run holds, in words, from its manifests alone."""
+    """How many rows a run holds, as text, from its manifests alone."""
     with suppress(LldscopeError, OSError):
         if isinstance(path, Path):
             return f"{sum(p.rows for p in read_manifest(path).parts):,} rows"

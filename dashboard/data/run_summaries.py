@@ -1,4 +1,4 @@
-"""The lines of the run list: read in the background, and again only if a run has changed."""
+"""Summaries for the list of runs: read in the background, and again only if a run changed."""
 
 from __future__ import annotations
 
@@ -51,10 +51,10 @@ class _Line:
 
 
 class RunSummaries:
-    """A line for each run of a shelf."""
+    """A summary of each run of a registry."""
 
-    def __init__(self, shelf: RunRegistry) -> None:
-        self.shelf = shelf
+    def __init__(self, registry: RunRegistry) -> None:
+        self.registry = registry
         self._lines: dict[str, _Line] = {}
         self._due: dict[str, Any] = {}  # name → path of what must be read
         self._readers = 0
@@ -62,7 +62,7 @@ class RunSummaries:
 
     def now(self, seconds: float) -> list[Summary | str]:
         """A line per run; the one before, or just the name, where `seconds` were over by then."""
-        names = self.shelf.names()
+        names = self.registry.names()
         due = {n: p for n, p in names.items() if self._is_due(n, p)}
         end = time.monotonic() + seconds
         with self._changed:
@@ -70,7 +70,7 @@ class RunSummaries:
             self._due = dict(sorted(due.items(), key=lambda pair: self._read_at(pair[0])))
             while seconds > 0 and self._due and self._readers < READERS:
                 self._readers += 1
-                threading.Thread(target=self._read, name="lldscope-lines", daemon=True).start()
+                threading.Thread(target=self._read, name="lldscope-summaries", daemon=True).start()
             while (self._due or self._readers) and (left := end - time.monotonic()) > 0:
                 self._changed.wait(left)
             return [self._lines[n].summary if n in self._lines else n for n in names]
@@ -94,26 +94,26 @@ class RunSummaries:
                 path = self._due.pop(name)
             seen = _traces(path)  # before the rows, so that what comes meanwhile is not missed
             with suppress(Reading):  # a long one has its line when it is through
-                line = _Line(seen, _summary(self.shelf, name), time.monotonic())
+                line = _Line(seen, _summary(self.registry, name), time.monotonic())
                 with self._changed:
                     self._lines[name] = line
 
 
-def _summary(shelf: RunRegistry, name: str) -> Summary:
+def _summary(registry: RunRegistry, name: str) -> Summary:
     try:
-        look = shelf.look(name)
+        snapshot = registry.snapshot(name)
     except Reading:
         raise
     except LldscopeError as error:
         return Summary(name, error=str(error))
     except Exception as error:  # a line must not end the reader of all others
         return Summary(name, error=f"{type(error).__name__}: {error}")
-    table = look.subject.table
+    table = snapshot.subject.table
     times, reward, delta = (floats(table, name) for name in ("time", "reward", "delta_correct"))
     return Summary(
         name,
-        look.info.get("group"),
-        look.state,
+        snapshot.info.get("group"),
+        snapshot.state,
         float(times[-1]) if len(times) and times[-1] == times[-1] else None,
         _late(reward),
         _late(delta),
@@ -136,7 +136,7 @@ def _traces(path: Path | Url) -> tuple[Any, ...]:
     files = [path / "run.json", path / "heartbeat", *sorted((path / "manifest").glob("*.jsonl"))]
     found = []
     for file in files:
-        with suppress(OSError):  # it may go while we look
+        with suppress(OSError):  # it may vanish meanwhile
             found.append((file.name, file.stat().st_mtime_ns, file.stat().st_size))
     return tuple(found)
 

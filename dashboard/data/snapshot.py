@@ -1,4 +1,4 @@
-"""A look at a run: everything its pages show, as of one moment."""
+"""A snapshot of a run: everything its pages show, as of one moment."""
 
 from __future__ import annotations
 
@@ -26,12 +26,14 @@ class Snapshot:
     subject: Subject
 
 
-def aged(look: Snapshot) -> Snapshot:
-    """The same look, with the age that its last row has now."""
-    times = floats(look.subject.table, "time")
+def aged(snapshot: Snapshot) -> Snapshot:
+    """The same snapshot, with the age that its last row has now."""
+    times = floats(snapshot.subject.table, "time")
     if not len(times) or times[-1] != times[-1]:
-        return look
-    return replace(look, state=replace(look.state, last_row_age_seconds=time.time() - times[-1]))
+        return snapshot
+    return replace(
+        snapshot, state=replace(snapshot.state, last_row_age_seconds=time.time() - times[-1])
+    )
 
 
 def subject_of(name: str, run: Run, state: RunState) -> Subject:

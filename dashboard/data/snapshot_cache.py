@@ -1,8 +1,8 @@
-"""Looks at runs that are over, kept between starts of the server: their lists and charts open
+"""Snapshots of runs that have ended, cached between starts of the server: lists and charts open
 without reading the runs again.
 
-A folder of the reader's own, never the runs'. A look is used again only if every file of the run
-has the size and time it had, and lldscope is, file by file, the one that made it.
+A folder of the reader's own, never the runs'. A snapshot is used again only if every file of the
+run has the size and time it had, and lldscope is, file by file, the one that made it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from lldscope.monitor.health import RunState
 from ..figures.view import Subject
 from .snapshot import Snapshot
 
-MOST_KEPT = 300  # runs; the one that was kept longest ago goes first
+MAX_RUNS = 300  # the one cached longest ago is removed first
 
 
 class SnapshotCache:
@@ -35,10 +35,10 @@ class SnapshotCache:
         self._folder = folder
 
     def take(self, name: str, path: Path, seen: str) -> Snapshot | None:
-        """The look that was kept, if `seen`, the run's `files_of`, is what it was then."""
+        """The cached snapshot, if `seen`, the run's `files_of`, is unchanged since."""
         folder = self._place(path)
         try:
-            kept = json.loads((folder / "look.json").read_text())
+            kept = json.loads((folder / "snapshot.json").read_text())
             if kept["of"] != [_made(), seen]:
                 return None
             table = pd.read_parquet(folder / "table.parquet")
@@ -48,22 +48,22 @@ class SnapshotCache:
         except (OSError, ValueError, KeyError, TypeError, pa.ArrowException):
             return None
 
-    def keep(self, path: Path, seen: str, look: Snapshot) -> None:
-        """Keep a look; `seen` is what `files_of` said before it was taken."""
+    def keep(self, path: Path, seen: str, snapshot: Snapshot) -> None:
+        """Store a snapshot; `seen` is what `files_of` returned before it was taken."""
         final = self._place(path)
         new = final.with_name(f"{final.name}.{uuid.uuid4().hex}.new")
         told = {
-            "of": [_made(), seen], "version": look.version, "info": look.info,
-            "state": look.state.to_dict(), "events": look.subject.events,
+            "of": [_made(), seen], "version": snapshot.version, "info": snapshot.info,
+            "state": snapshot.state.to_dict(), "events": snapshot.subject.events,
         }  # fmt: skip
         with suppress(OSError, ValueError, TypeError, pa.ArrowException):
             new.mkdir(parents=True, mode=0o700)
-            look.subject.table.to_parquet(new / "table.parquet", compression="zstd")
-            (new / "look.json").write_text(json.dumps(told))
+            snapshot.subject.table.to_parquet(new / "table.parquet", compression="zstd")
+            (new / "snapshot.json").write_text(json.dumps(told))
             shutil.rmtree(final, ignore_errors=True)
             new.rename(final)
             kept = sorted(self._folder.iterdir(), key=lambda p: -p.stat().st_mtime)
-            for old in kept[MOST_KEPT:]:
+            for old in kept[MAX_RUNS:]:
                 shutil.rmtree(old, ignore_errors=True)
 
     def _place(self, path: Path) -> Path:

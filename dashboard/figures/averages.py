@@ -1,7 +1,7 @@
 """Runs of one group as one line: their mean at each step, and a band from lowest to highest.
 
 Each run counts once at each step it has, whatever its number of responses; what is averaged are the
-trailing means, so that the line lies in its band. That is right for one signal over steps, and for
+trailing means, so the line is inside its band. That is right for one signal over steps, and for
 nothing that sums over them. Pure functions.
 """
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from .view import Subject
 
 BAND = 0.16  # opacity
-COUNTED_ON = "y2"  # an axis that is not drawn: the number of runs is told on hover
+COUNTED_ON = "y2"  # an axis that is not drawn: the number of runs is shown on hover
 
 
 @dataclass(frozen=True)
@@ -59,8 +59,8 @@ def spread_of(tables: Sequence[pd.DataFrame], values: Sequence[Numbers], axis: X
     ]  # fmt: skip
     known = pd.concat(rows).replace([np.inf, -np.inf], np.nan).dropna().groupby("step")
     y = known["y"]
-    told = (known["x"].mean(), y.mean(), y.min(), y.max(), y.count())
-    return Spread(*(np.asarray(one, dtype=np.float64) for one in told))
+    columns = (known["x"].mean(), y.mean(), y.min(), y.max(), y.count())
+    return Spread(*(np.asarray(one, dtype=np.float64) for one in columns))
 
 
 def group_line(

@@ -142,7 +142,7 @@ def run_style(position: int) -> tuple[str, str]:
 
 
 def remarks(figure: Figure) -> str:
-    """What must be said under the chart: points thinned out, numbers not finite."""
+    """The remarks under the chart: points thinned out, values not finite."""
     return str(figure["layout"]["meta"]["remarks"])
 
 
@@ -202,14 +202,14 @@ def _threshold(chart: Chart, arl: float) -> list[Figure]:
 
 def _finish(data: list[Figure], layout: Figure, counts: list[Thinned], missing: str) -> Figure:
     lost = max((c.not_finite for c in counts), default=0)
-    said = []
+    remarks = []
     if (longest := max(counts, key=lambda c: c.total, default=None)) and longest.total > len(
         longest.x
     ):
-        said.append(f"{len(longest.x):,} of {longest.total:,} points, extremes kept")
+        remarks.append(f"{len(longest.x):,} of {longest.total:,} points, extremes included")
     if lost:
-        said.append(f"{lost:,} not finite, not drawn")
-    layout["meta"]["remarks"] = " · ".join(said)
+        remarks.append(f"{lost:,} not finite, not drawn")
+    layout["meta"]["remarks"] = " · ".join(remarks)
     layout["annotations"] = []
     if not any(c.x for c in counts):
         layout["annotations"] = [

@@ -1,4 +1,4 @@
-"""Δ as something to see: colour, the side and the strength of a bar, and words."""
+"""Δ as colour, as the side and strength of a bar, and as text."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def tint(delta: float | None, strong: float, faint: float = 0.0) -> dict[str, An
 
 
 def nats(value: float | None, odd: str | None = None) -> str:
-    """A Δ in words; `odd` is what was recorded where it is no number."""
+    """A Δ as text; `odd` is the recorded value where it is not finite."""
     if odd is not None:
         return odd
     if value is None:
@@ -40,10 +40,10 @@ def legend(strong: float = STRONG_TOKEN) -> html.P:
     samples = [(-strong, "lost"), (-strong / 4, ""), (strong / 4, ""), (strong, "gained")]
     parts: list[Any] = [html.Span("Δ log π of a token, nats:", className="key")]
     for value, word in samples:
-        look = tint(value, strong)
-        look["className"] = f"tok {look['className']}"
+        style = tint(value, strong)
+        style["className"] = f"tok {style['className']}"
         sign = "≤ " if value == -strong else "≥ " if value == strong else ""
-        parts.append(html.Span(f"{sign}{nats(value)} {word}".strip(), **look))
+        parts.append(html.Span(f"{sign}{nats(value)} {word}".strip(), **style))
     parts.append(html.Span("tool text", className="tool-sample"))
     parts.append(html.Span("begins alike", className="same"))
     return html.P(parts, className="scale")

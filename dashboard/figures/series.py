@@ -31,9 +31,9 @@ class XAxis:
     divide: float
     extent: tuple[float, float]
 
-    def shown(self, stretch: tuple[float, float] | None) -> tuple[float, float] | None:
-        """A stretch of steps, tokens or seconds in the unit of the axis."""
-        return None if stretch is None else (stretch[0] / self.divide, stretch[1] / self.divide)
+    def shown(self, zoom: tuple[float, float] | None) -> tuple[float, float] | None:
+        """A range of steps, tokens or seconds in the unit of the axis."""
+        return None if zoom is None else (zoom[0] / self.divide, zoom[1] / self.divide)
 
 
 @dataclass(frozen=True)

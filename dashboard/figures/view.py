@@ -14,10 +14,10 @@ from lldscope.monitor.health import AnyAlert
 
 @dataclass(frozen=True)
 class View:
-    """What the reader has chosen: x axis, trailing mean in steps, the zoomed stretch of x, and,
+    """What the reader has chosen: x axis, trailing mean in steps, the zoomed range of x, and,
     where runs of a group are one line, the group of each run.
 
-    The stretch is in steps, tokens or seconds: the unit of an axis changes as a run grows.
+    The range is in steps, tokens or seconds: the unit of an axis changes as a run grows.
     """
 
     by: str = "step"

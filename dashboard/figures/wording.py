@@ -1,4 +1,4 @@
-"""What the pages say about states, in words."""
+"""The words for phases, verdicts, evidence and findings."""
 
 from __future__ import annotations
 

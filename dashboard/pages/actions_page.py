@@ -25,10 +25,10 @@ from .links import Query, address, crumbs, whole
 _TICKS = 10  # labels under the map
 
 
-def actions_page(shelf: RunRegistry, name: str, query: Query) -> html.Div:
+def actions_page(registry: RunRegistry, name: str, query: Query) -> html.Div:
     """The map, or words if the run cannot be read or holds no actions."""
     try:
-        found = action_map(shelf.run(name), whole(query, "first"), whole(query, "last"))
+        found = action_map(registry.run(name), whole(query, "first"), whole(query, "last"))
     except Reading as error:
         return message_page("This run is being read", str(error), retry=True)
     except LldscopeError as error:
@@ -70,10 +70,10 @@ def _legend(strong: float) -> html.P:
     parts: list[Any] = [html.Span("Δ, nats per action", className="key")]
     for value in (-strong, -strong / 3, 0.0, strong / 3, strong):
         sign = "≤ " if value == -strong else "≥ " if value == strong else ""
-        look = deltas.tint(value, strong)
-        look["className"] = f"cell sample {look.get('className', '')}"
-        parts.append(html.Span([html.Span(**look), f" {sign}{deltas.nats(value)}"]))
-    parts.append(html.Span([html.Span(className="cell sample null"), " not re-scored (NULL)"]))
+        style = deltas.tint(value, strong)
+        style["className"] = f"cell sample {style.get('className', '')}"
+        parts.append(html.Span([html.Span(**style), f" {sign}{deltas.nats(value)}"]))
+    parts.append(html.Span([html.Span(className="cell sample null"), " not measured"]))
     parts.append(html.Span([html.Span(className="cell sample none"), " no such action"]))
     return html.P(parts, className="scale")
 
@@ -98,15 +98,15 @@ def _cell(name: str, cell: dict[str, Any] | None, strong: float, first: bool) ->
     low, high = cell["first_step"], cell["last_step"]
     where = f"step {low:,}" if low == high else f"steps {low:,}–{high:,}"
     if cell["delta"] is None:
-        told = f"not re-scored ({cell['n_actions']:,} actions)"
-        look: dict[str, Any] = {"className": "null"}
+        text = f"not measured ({cell['n_actions']:,} actions)"
+        style: dict[str, Any] = {"className": "null"}
     else:
-        told = f"Δ {deltas.nats(cell['delta'])} nats, {cell['n_delta']:,} actions"
-        look = deltas.tint(cell["delta"], strong, faint=strong / 20)
+        text = f"Δ {deltas.nats(cell['delta'])} nats, {cell['n_delta']:,} actions"
+        style = deltas.tint(cell["delta"], strong, faint=strong / 20)
     return [
-        f"cell {look.get('className', '')}".strip(),
-        look.get("style", {}).get("--w"),
-        f"action {cell['action_index']}, {where}: {told}",
+        f"cell {style.get('className', '')}".strip(),
+        style.get("style", {}).get("--w"),
+        f"action {cell['action_index']}, {where}: {text}",
         address("responses", name, first=low, last=high, correct="yes", sort="delta"),
         first,
     ]

@@ -23,16 +23,16 @@ MOST_EPISODES = 4  # of an alarm that are named
 RULE_IDS = {rule.id for rule in (*RULES, STALLED)}  # those with a page of their own
 
 
-def alarms(look: Snapshot) -> list[Any]:
+def alarms(snapshot: Snapshot) -> list[Any]:
     """Every alarm that ever fired, with what it means and what to do."""
-    alerts = look.state.alerts
+    alerts = snapshot.state.alerts
     if not alerts:
         return [html.P("No alarm has fired.", className="quiet")]
-    return [_alarm(a, look) for a in alerts]
+    return [_alarm(a, snapshot) for a in alerts]
 
 
-def _alarm(alert: AnyAlert, look: Snapshot) -> html.Article:
-    arl = look.state.arl
+def _alarm(alert: AnyAlert, snapshot: Snapshot) -> html.Article:
+    arl = snapshot.state.arl
     sign = theme.SEVERITIES[alert.severity]
     facts = [("means", alert.meaning), ("looks at", alert.evidence), ("do", alert.advice)]
     facts.append(("false alarms", alert.false_alarms.replace("`arl`", f"{arl:,.0f}")))
@@ -48,20 +48,20 @@ def _alarm(alert: AnyAlert, look: Snapshot) -> html.Article:
             ),
             html.P(true_minus(words.visible(alert.message, 2000)), className="message"),
             html.Dl([x for k, v in facts for x in (html.Dt(k), html.Dd(v))]),
-            _ways(alert, look),
+            _ways(alert, snapshot),
         ],
         className="alarm",
         style={"--severity": sign.color},
     )
 
 
-def _ways(alert: AnyAlert, look: Snapshot) -> html.Div:
+def _ways(alert: AnyAlert, snapshot: Snapshot) -> html.Div:
     """From an alarm to its rule, and to the responses that lost most likelihood where it fired."""
     rule, step = alert.rule, alert.step
     ways: list[Any] = []
     later = [fired for fired, _ in alert.episodes[1:MOST_EPISODES]]
     for at in [s for s in (step, *later) if s is not None]:
-        there = address("responses", look.subject.name, alarm=rule, at=at)
+        there = address("responses", snapshot.subject.name, alarm=rule, at=at)
         said = "again at" if ways else "Responses that lost most likelihood at"
         ways.append(html.A(f"{said} step {at:,}", href=there))
     if rule in RULE_IDS:
@@ -74,17 +74,17 @@ def _episodes(alert: AnyAlert) -> str:
     if not spans:
         return ""
     shown, left = spans[:MOST_EPISODES], len(spans) - MOST_EPISODES
-    told = [f"{a:,}–{b:,}" if b is not None else f"{a:,}–now" for a, b in shown]
+    ranges = [f"{a:,}–{b:,}" if b is not None else f"{a:,}–now" for a, b in shown]
     more = f" and {left} more times" if left > 0 else ""
-    return f"steps {', '.join(told)}{more}"
+    return f"steps {', '.join(ranges)}{more}"
 
 
-def look_alikes(look: Snapshot) -> html.Table:
+def look_alikes(snapshot: Snapshot) -> html.Table:
     """What looks like LLD on a reward curve, and what this log says of each."""
     rows = []
-    for cause, finding in look.state.look_alikes.items():
+    for cause, finding in snapshot.state.look_alikes.items():
         shape, word, note = words.FINDINGS[finding]
-        evidence = true_minus(look.state.look_alike_evidence[cause])
+        evidence = true_minus(snapshot.state.look_alike_evidence[cause])
         rows.append(
             html.Tr(
                 [

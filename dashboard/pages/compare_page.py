@@ -26,8 +26,8 @@ from .frame import (
     memory,
     message_page,
     named_group,
+    part_id,
     snapshots_of,
-    told,
     view_of,
 )
 from .links import comparison
@@ -35,22 +35,22 @@ from .links import comparison
 MOST_COMPARED = 20
 
 
-def compare_page(shelf: RunRegistry, query: dict[str, list[str]]) -> html.Div:
-    """The page that compares the runs the address names, or words if none can be read."""
+def compare_page(registry: RunRegistry, query: dict[str, list[str]]) -> html.Div:
+    """The page that compares the runs the address names, or a message if none can be read."""
     names = list(dict.fromkeys(query.get("run", [])))
-    looks, lost = snapshots_of(shelf, names[:MOST_COMPARED])
-    if waits := [name for name in lost if shelf.is_opening(name)]:
-        told_so_far = f"{len(looks)} of {len(looks) + len(waits)} runs are read."
+    snapshots, lost = snapshots_of(registry, names[:MOST_COMPARED])
+    if waits := [name for name in lost if registry.is_opening(name)]:
+        told_so_far = f"{len(snapshots)} of {len(snapshots) + len(waits)} runs are read."
         return message_page("The runs are being read", told_so_far, retry=True)
-    if not looks:
+    if not snapshots:
         why = "; ".join(lost.values()) or "Choose runs in the list, then press Compare."
         return message_page("No runs to compare", why, retry=bool(lost))
-    groups = {x.subject.name: str(x.info["group"]) for x in looks if x.info.get("group")}
+    groups = {x.subject.name: str(x.info["group"]) for x in snapshots if x.info.get("group")}
     view = view_of(query, ALIGNED_BY)
     if query.get("average") == ["group"]:
         view = replace(view, groups=groups)
     hidden = set(query.get("hide", []))
-    subjects = [look.subject for look in looks]
+    subjects = [snapshot.subject for snapshot in snapshots]
     known = [s.name for s in subjects]
     shown = [name for name in known if name not in hidden]
     figures = [make_overlay(c, subjects, set(shown), view) for c in CHARTS]
@@ -88,7 +88,7 @@ def compare_page(shelf: RunRegistry, query: dict[str, list[str]]) -> html.Div:
                 className="page-head",
             ),
             html.Div(" ".join(missed), className="notice", role="status") if missed else None,
-            html.Div(compare_table(looks, view.groups, known), id=told("compared")),
+            html.Div(compare_table(snapshots, view.groups, known), id=part_id("compared")),
             *_averaged(subjects, view.groups),
             controls(view, None, ALIGNED_BY),
             named_group(
@@ -96,9 +96,11 @@ def compare_page(shelf: RunRegistry, query: dict[str, list[str]]) -> html.Div:
                 dcc.Checklist(options, shown, id={"type": "shown", "index": 0}, className="shown"),
                 seen=False,
             ),
-            html.P(unplaced(looks, view.by), id=told("unplaced"), className="unplaced quiet"),
+            html.P(
+                unplaced(snapshots, view.by), id=part_id("unplaced"), className="unplaced quiet"
+            ),
             html.Div(cards, className="charts"),
-            *memory(looks, shown, view, figures),
+            *memory(snapshots, shown, view, figures),
         ]
     )
 
@@ -142,24 +144,28 @@ def _averaged(subjects: list[Subject], groups: Mapping[str, str]) -> list[Any]:
     ]
 
 
-def unplaced(looks: list[Snapshot], by: str) -> str:
-    """Which runs an alignment cannot place, in words; nothing if it places all."""
+def unplaced(snapshots: list[Snapshot], by: str) -> str:
+    """Which runs an alignment cannot place; empty if it places all."""
     if by not in SINCE:
         return ""
-    names = [words.visible(s.name, 60) for s in (x.subject for x in looks) if isnan(zero(s, by))]
+    names = [
+        words.visible(s.name, 60) for s in (x.subject for x in snapshots) if isnan(zero(s, by))
+    ]
     if not names:
         return ""
     never = "decay was never judged to begin" if by == "onset" else "lld-decay never fired"
     return f"Not drawn, because {never}: {', '.join(names)}."
 
 
-def compare_table(looks: list[Snapshot], groups: Mapping[str, str], names: list[str]) -> html.Table:
+def compare_table(
+    snapshots: list[Snapshot], groups: Mapping[str, str], names: list[str]
+) -> html.Table:
     """A row per compared run that can be read: verdict, phase, first alarms."""
     styles = styles_of(names, groups)
     named = ("run", "verdict", "phase", "last step", "decay alarm", "collapse alarm", "last row")
     rows = []
-    for look in looks:
-        state, name = look.state, look.subject.name
+    for snapshot in snapshots:
+        state, name = snapshot.state, snapshot.subject.name
         sign = theme.PHASES[state.phase]
         first = {a.rule: a.step for a in state.alerts}
         rows.append(
@@ -176,7 +182,7 @@ def compare_table(looks: list[Snapshot], groups: Mapping[str, str], names: list[
                     html.Td(_step(state.last_step), className="number"),
                     html.Td(_step(first.get("lld-decay")), className="number"),
                     html.Td(_step(first.get("lld-collapse")), className="number"),
-                    html.Td(parts.since(_last_time(look))),
+                    html.Td(parts.since(_last_time(snapshot))),
                 ]
             )
         )
@@ -185,8 +191,8 @@ def compare_table(looks: list[Snapshot], groups: Mapping[str, str], names: list[
     return html.Table([html.Thead(head), html.Tbody(rows)], className="card runs")
 
 
-def _last_time(look: Snapshot) -> float | None:
-    times = floats(look.subject.table, "time")
+def _last_time(snapshot: Snapshot) -> float | None:
+    times = floats(snapshot.subject.table, "time")
     return float(times[-1]) if len(times) and not isnan(times[-1]) else None
 
 

@@ -51,9 +51,9 @@ def mark(sign: theme.Sign) -> html.Span:
     return html.Span(sign.shape, className="mark", style={"--sign": sign.color})
 
 
-def status_line(look: Snapshot) -> list[Any]:
+def status_line(snapshot: Snapshot) -> list[Any]:
     """Verdict, phase, evidence, the worst firing alarm, age of the last row, life."""
-    state = look.state
+    state = snapshot.state
     phase = state.phase
     label, note = words.EVIDENCE[state.evidence]
     sign = theme.PHASES[phase]
@@ -79,7 +79,7 @@ def gone(why: str) -> list[Any]:
     """The status line of a run that can no longer be read."""
     return [
         badge(theme.VERDICTS["unreadable"]),
-        html.Span(f"{words.visible(why)} What was drawn is kept."),
+        html.Span(f"{words.visible(why)} The last charts are shown."),
     ]
 
 
@@ -89,9 +89,9 @@ def _key(text: str) -> html.Span:
 
 def _life(state: RunState) -> html.Span:
     reason = words.visible(state.reason or "")
-    told = words.LIVES[state.life] + (f": {reason}" if reason else "")
+    text = words.LIVES[state.life] + (f": {reason}" if reason else "")
     dot = html.Span(className=f"dot {state.life}")
-    return html.Span([dot, told], className="life", title=reason)
+    return html.Span([dot, text], className="life", title=reason)
 
 
 def _firing(state: RunState) -> html.Span:
@@ -107,13 +107,13 @@ def _firing(state: RunState) -> html.Span:
     if len(firing) > 1:
         text += [html.Span(f" +{len(firing) - 1} more", className="quiet")]
     sign = theme.SEVERITIES[worst.severity]
-    told = true_minus(words.visible(worst.message))
-    return html.Span([_key("alarm"), mark(sign), *text], title=told)
+    message = true_minus(words.visible(worst.message))
+    return html.Span([_key("alarm"), mark(sign), *text], title=message)
 
 
-def ways_on(look: Snapshot) -> html.Div:
+def page_links(snapshot: Snapshot) -> html.Div:
     """From a run to the pages about what it is made of."""
-    name = look.subject.name
+    name = snapshot.subject.name
     links = {
         "Responses": address("responses", name),
         "Δ by action and step": address("actions", name),
@@ -122,25 +122,25 @@ def ways_on(look: Snapshot) -> html.Div:
     return html.Div([html.A(t, href=href) for t, href in links.items()], className="ways")
 
 
-def notes(look: Snapshot) -> list[Any]:
-    """What is wrong with the log itself, in words; nothing if nothing is."""
-    damaged, dropped = look.state.damaged, look.state.dropped
-    told: list[Any] = []
+def notes(snapshot: Snapshot) -> list[Any]:
+    """Notices about the log itself: damaged parts, dropped rows."""
+    damaged, dropped = snapshot.state.damaged, snapshot.state.dropped
+    text: list[Any] = []
     if damaged:
-        told.append(html.Strong(f"{len(damaged)} damaged part(s) are left out of every chart: "))
-        told.append("; ".join(words.visible(f"{p}: {why}") for p, why in list(damaged.items())[:5]))
+        text.append(html.Strong(f"{len(damaged)} damaged part(s) are left out of every chart: "))
+        text.append("; ".join(words.visible(f"{p}: {why}") for p, why in list(damaged.items())[:5]))
         more = f"; and {len(damaged) - 5} more" if len(damaged) > 5 else ""
-        told.append(f"{more}. ")
+        text.append(f"{more}. ")
     if dropped:
-        told.append(html.Strong("The recorder had to drop: "))
+        text.append(html.Strong("The recorder had to drop: "))
         lost = list(dropped.items())
-        told.append("; ".join(f"{n} × {words.visible(what)}" for what, n in lost[:5]) + ". ")
-    if look.state.last_step is None:
-        told.append("No step has been recorded yet; the charts fill by themselves.")
-    return [html.Div(told, className="notice", role="status")] if told else []
+        text.append("; ".join(f"{n} × {words.visible(what)}" for what, n in lost[:5]) + ". ")
+    if snapshot.state.last_step is None:
+        text.append("No step has been recorded yet; the charts fill by themselves.")
+    return [html.Div(text, className="notice", role="status")] if text else []
 
 
-def events(look: Snapshot) -> list[Any]:
+def events(snapshot: Snapshot) -> list[Any]:
     """The last events of the run, newest first."""
     rows = [
         html.Tr(
@@ -150,7 +150,7 @@ def events(look: Snapshot) -> list[Any]:
                 html.Td(_details(e), className="quiet wrap"),
             ]
         )
-        for e in look.subject.events[-12:][::-1]
+        for e in snapshot.subject.events[-12:][::-1]
     ]
     if not rows:
         return [html.P("No events were recorded.", className="quiet")]

@@ -38,40 +38,42 @@ def view_of(query: dict[str, list[str]], axes: dict[str, str] = X_AXES) -> View:
     return View(by if by in axes else "step", int(window) if known else 10, zoom)
 
 
-def told(part: str) -> dict[str, str]:
+def part_id(part: str) -> dict[str, str]:
     """The id of a part of a page that callbacks write words into."""
-    return {"type": "told", "index": part}
+    return {"type": "part", "index": part}
 
 
-def snapshots_of(shelf: RunRegistry, names: Sequence[str]) -> tuple[list[Snapshot], dict[str, str]]:
+def snapshots_of(
+    registry: RunRegistry, names: Sequence[str]
+) -> tuple[list[Snapshot], dict[str, str]]:
     """Looks at the runs that can be read, and a sentence for each that cannot."""
 
-    def look(name: str) -> Snapshot | str:
+    def snapshot(name: str) -> Snapshot | str:
         try:
-            return shelf.look(name)
+            return registry.snapshot(name)
         except LldscopeError as error:
             return str(error)
 
     if len(names) < 2:
-        found = [look(name) for name in names]
+        found = [snapshot(name) for name in names]
     else:
         with ThreadPoolExecutor(len(names)) as readers:
-            found = list(readers.map(look, names))
-    told = list(zip(names, found, strict=True))
+            found = list(readers.map(snapshot, names))
+    part_id = list(zip(names, found, strict=True))
     return (
-        [f for _, f in told if isinstance(f, Snapshot)],
-        {name: f for name, f in told if isinstance(f, str)},
+        [f for _, f in part_id if isinstance(f, Snapshot)],
+        {name: f for name, f in part_id if isinstance(f, str)},
     )
 
 
 def last_snapshots_of(
-    shelf: RunRegistry, names: Sequence[str]
+    registry: RunRegistry, names: Sequence[str]
 ) -> tuple[list[Snapshot], dict[str, str]]:
     """As `snapshots_of`, with the previous snapshot of each run that cannot be read now."""
-    looks, lost = snapshots_of(shelf, names)
-    now = {look.subject.name: look for look in looks}
-    found = [now.get(name) or shelf.last(name) for name in names]
-    return [look for look in found if look is not None], lost
+    snapshots, lost = snapshots_of(registry, names)
+    now = {snapshot.subject.name: snapshot for snapshot in snapshots}
+    found = [now.get(name) or registry.last(name) for name in names]
+    return [snapshot for snapshot in found if snapshot is not None], lost
 
 
 def named_group(name: str, control: Any, seen: bool = True) -> html.Div:
@@ -100,10 +102,10 @@ def controls(view: View, extra: Any = None, axes: dict[str, str] = X_AXES) -> ht
     )
 
 
-def drawn(looks: list[Snapshot], view: View, shown: list[str] | None) -> dict[str, Any]:
+def drawn(snapshots: list[Snapshot], view: View, shown: list[str] | None) -> dict[str, Any]:
     """What charts are drawn from; while it stays the same there is nothing to redraw."""
     return {
-        "versions": [look.version for look in looks],
+        "versions": [snapshot.version for snapshot in snapshots],
         "view": [*view.key, sorted(shown or ())],
     }
 
@@ -114,14 +116,16 @@ def sent(figures: Sequence[Figure]) -> dict[str, Any]:
 
 
 def memory(
-    looks: list[Snapshot], shown: list[str] | None, view: View, figures: Sequence[Figure]
+    snapshots: list[Snapshot], shown: list[str] | None, view: View, figures: Sequence[Figure]
 ) -> list[Any]:
     """What the browser remembers of the page, and the clock that asks for news."""
     zoom = {"x": view.by, "range": view.zoom} if view.zoom else None
     return [
-        dcc.Store(id="names", data=[look.subject.name for look in looks]),
-        dcc.Store(id="seen", data=drawn(looks, view, shown) | sent(figures)),
-        dcc.Store(id="said", data=[look.version for look in looks]),  # what words were made from
+        dcc.Store(id="names", data=[snapshot.subject.name for snapshot in snapshots]),
+        dcc.Store(id="seen", data=drawn(snapshots, view, shown) | sent(figures)),
+        dcc.Store(
+            id="shown-versions", data=[snapshot.version for snapshot in snapshots]
+        ),  # what words were made from
         dcc.Store(id="zoom", data=zoom),
         dcc.Store(id="address"),
         dcc.Interval(id="clock", interval=REFRESH_MS),

@@ -27,7 +27,7 @@ def list_page(lines: RunSummaries, query: dict[str, list[str]]) -> html.Div:
             html.Header(
                 [
                     html.Div(
-                        [html.H1("Runs"), html.P(str(lines.shelf.root), className="quiet path")]
+                        [html.H1("Runs"), html.P(str(lines.registry.root), className="quiet path")]
                     ),
                     html.Div(
                         [

@@ -13,7 +13,7 @@ from ..figures import wording as words
 from . import components as parts
 from .links import comparison
 
-READ_SECONDS = 0.5  # of one look at the list; what is not read by then follows at the next
+READ_SECONDS = 0.5  # of one refresh of the list; the rest follows at the next
 COLUMNS = {
     "run": "run",
     "verdict": "verdict",

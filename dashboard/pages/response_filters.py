@@ -34,15 +34,15 @@ def view_of(query: Query, losers: LargestDrops | None = None) -> tuple[ResponseQ
     order = text(query, "sort") or ""
     order = order if order in ORDERS else "step" if losers is None else "delta"
     if losers is not None and wanted == ResponseQuery() and text(query, "all") is None:
-        told = True if losers.tokens else None
-        wanted = ResponseQuery(losers.first, losers.last, correct=True, tokens=told)
+        fields = True if losers.tokens else None
+        wanted = ResponseQuery(losers.first, losers.last, correct=True, tokens=fields)
     return wanted, order, text(query, "way") == "down"
 
 
-def said(query: Query, wanted: ResponseQuery, order: str, descending: bool) -> dict[str, Any]:
+def to_query(query: Query, wanted: ResponseQuery, order: str, descending: bool) -> dict[str, Any]:
     """The view as the query of an address."""
     words_of = {True: "yes", False: "no", None: None}
-    told = {
+    fields = {
         "alarm": text(query, "alarm"),
         "at": whole(query, "at"),
         "first": wanted.first,
@@ -59,15 +59,15 @@ def said(query: Query, wanted: ResponseQuery, order: str, descending: bool) -> d
         "sort": order,
         "way": "down" if descending else None,
     }
-    if wanted == ResponseQuery() and told["at"] is not None:
-        told["all"] = "yes"
-    return told
+    if wanted == ResponseQuery() and fields["at"] is not None:
+        fields["all"] = "yes"
+    return fields
 
 
 def form(
     name: str, query: Query, wanted: ResponseQuery, order: str, descending: bool, sources: list[str]
 ) -> html.Form:
-    known = said(query, wanted, order, descending)
+    known = to_query(query, wanted, order, descending)
 
     def field(key: str, label: str, width: int = 5, step: Any = 1) -> html.Label:
         box = dcc.Input(

@@ -28,7 +28,7 @@ from ..figures import wording as words
 from .attributes import attrs
 from .frame import message_page
 from .links import Query, address, crumbs, text, whole
-from .response_filters import form, said, view_of
+from .response_filters import form, to_query, view_of
 
 STRONG = 5.0  # nats that a response must lose or gain for the full colour
 
@@ -42,10 +42,10 @@ _COLUMNS = (
 _TEXT = ("response", "class", "data source", "recorded")
 
 
-def responses_page(shelf: RunRegistry, name: str, query: Query) -> html.Div:
+def responses_page(registry: RunRegistry, name: str, query: Query) -> html.Div:
     """The grid, or words if the run cannot be read or the answer takes too long."""
     try:
-        run = shelf.run(name)
+        run = registry.run(name)
         at = whole(query, "at")
         losers = None if at is None else largest_drops_at(run, at)
         wanted, order, descending = view_of(query, losers)
@@ -114,7 +114,7 @@ def _table(
         told = "No response meets these filters. What was not measured meets no bound."
         return html.Div(html.P(told), className="card empty")
     head = [_head(name, query, t, by, wanted, order, descending) for t, by in _COLUMNS]
-    back = said(query, wanted, order, descending)
+    back = to_query(query, wanted, order, descending)
     rows = [_row(name, row, back) for row in rows_of(page.rows)]
     table = html.Table([html.Thead(html.Tr(head)), html.Tbody(rows)], className="card grid")
     return html.Div(table, className="wide")
@@ -133,7 +133,7 @@ def _head(
     if by is None:
         return html.Th(title, className=number, scope="col")
     ours = by == order
-    told = said(query, wanted, by, ours and not down)
+    told = to_query(query, wanted, by, ours and not down)
     arrow = [html.Span(" ▾" if down else " ▴", **attrs(aria_hidden="true"))] if ours else []
     sort = attrs(aria_sort=("descending" if down else "ascending") if ours else None)
     link = html.A([title, *arrow], href=address("responses", name, **told))
@@ -145,8 +145,8 @@ def _row(name: str, row: dict[str, Any], back: dict[str, Any]) -> html.Tr:
         "response", name, step=row["step"], rank=row["rank"] or None, id=row["response_id"],
         sort=back["sort"] if back["sort"] != "step" else None,
     )  # fmt: skip
-    look = deltas.tint(row["delta"], STRONG, deltas.FAINT)
-    look["className"] = "number delta " + look.get("className", "")
+    style = deltas.tint(row["delta"], STRONG, deltas.FAINT)
+    style["className"] = "number delta " + style.get("className", "")
     kept = "tokens" if row["has_tokens"] else "text" if row["has_text"] else "actions"
     cut = [html.Span("cut", className="pill")] if row["truncated"] else []
     return html.Tr(
@@ -156,7 +156,7 @@ def _row(name: str, row: dict[str, Any], back: dict[str, Any]) -> html.Tr:
             html.Td(html.A(title_of(row), href=href, className="run-link")),
             html.Td(class_of(row)),
             html.Td(number(row["reward"]), className="number"),
-            html.Td(deltas.nats(row["delta"], row["odd"]), **look),
+            html.Td(deltas.nats(row["delta"], row["odd"]), **style),
             html.Td(number(row["logp"]), className="number"),
             html.Td([*cut, _known(row["n_tokens"])], className="number"),
             html.Td(_known(row["n_actions"]), className="number"),
@@ -188,7 +188,7 @@ def _pager(
     name: str, query: Query, page: Page, wanted: ResponseQuery, order: str, descending: bool
 ) -> html.Div:
     """Which rows these are, and the way to those before and after."""
-    told = said(query, wanted, order, descending)
+    told = to_query(query, wanted, order, descending)
 
     def way(word: str, offset: int, key: str) -> Any:
         if not 0 <= offset < page.total:

@@ -27,20 +27,20 @@ _OF_A_RUN = {
 }
 
 
-def page(shelf: RunRegistry, path: str, search: str, lines: RunSummaries | None = None) -> Any:
+def page(registry: RunRegistry, path: str, search: str, lines: RunSummaries | None = None) -> Any:
     """The content for an address; `lines` are those of the run list, if they are kept.
 
     `path` and `search` are quoted, as in the address bar.
     """
     query = parse_qs((search or "").lstrip("?"))
     if path == "/compare":
-        return compare_page(shelf, query)
+        return compare_page(registry, query)
     if path == "/rules" or path.startswith("/rules/"):
         return rules_page(path)
     _, kind, *rest = [*path.split("/", 2), ""]
     if kind in _OF_A_RUN and len(rest) > 1:
         name = unquote(rest[0]).rstrip("/")
-        return _OF_A_RUN[kind](shelf, name, query)
+        return _OF_A_RUN[kind](registry, name, query)
     if path == "/":
-        return list_page(lines or RunSummaries(shelf), query)
+        return list_page(lines or RunSummaries(registry), query)
     return message_page("There is no such page", f"Nothing lives at {unquote(path)}.")

@@ -13,57 +13,57 @@ from ..figures.chart_figures import make_chart
 from ..figures.charts import CHARTS
 from . import alarm_cards
 from . import components as parts
-from .frame import controls, memory, message_page, told, view_of
+from .frame import controls, memory, message_page, part_id, view_of
 
 
-def run_page(shelf: RunRegistry, name: str, query: dict[str, list[str]]) -> html.Div:
-    """The page of a run, or words if it cannot be read; `query` is the address's."""
+def run_page(registry: RunRegistry, name: str, query: dict[str, list[str]]) -> html.Div:
+    """The page of a run, or a message if it cannot be read; `query` is the address's."""
     try:
-        look = shelf.look(name)
+        snapshot = registry.snapshot(name)
     except Reading as error:
         return message_page("This run is being read", str(error), retry=True)
     except LldscopeError as error:
         return message_page("This run cannot be shown", str(error), retry=True)
     view = view_of(query)
-    figures = [make_chart(c, look.subject, view) for c in CHARTS]
+    figures = [make_chart(c, snapshot.subject, view) for c in CHARTS]
     cards = [
         parts.chart_card(c, figure, parts.legend_of(c), c.note)
         for c, figure in zip(CHARTS, figures, strict=True)
     ]
-    info = look.info
+    info = snapshot.info
     facts = [info.get("group"), info.get("trainer"), info.get("correct_rule")]
     known = " · ".join(str(f) for f in facts if f)
     return html.Div(
         [
-            _head(words.visible(info.get("name") or name), words.visible(known), look),
-            html.Div(parts.notes(look), id=told("notes")),
-            controls(view, parts.ways_on(look)),
+            _head(words.visible(info.get("name") or name), words.visible(known), snapshot),
+            html.Div(parts.notes(snapshot), id=part_id("notes")),
+            controls(view, parts.page_links(snapshot)),
             html.Div(cards, className="charts"),
-            _below(look),
-            *memory([look], None, view, figures),
+            _below(snapshot),
+            *memory([snapshot], None, view, figures),
         ]
     )
 
 
-def _head(title: str, facts: str, look: Snapshot) -> html.Header:
+def _head(title: str, facts: str, snapshot: Snapshot) -> html.Header:
     return html.Header(
         [
             html.Div([html.H1(title), html.Span(facts, className="quiet")], className="title"),
             html.Button("Pause", id="pause", className="button", title="keyboard: p"),
-            html.Div(parts.status_line(look), id=told("status"), className="status"),
+            html.Div(parts.status_line(snapshot), id=part_id("status"), className="status"),
         ],
         className="page-head sticky run-head",
     )
 
 
-def _below(look: Snapshot) -> html.Div:
+def _below(snapshot: Snapshot) -> html.Div:
     """Alarms on the left, look-alikes and events on the right."""
     alike = [
         html.H2("Look-alikes"),
         html.P("Causes that look the same on a reward curve.", className="note"),
-        html.Div(alarm_cards.look_alikes(look), id=told("look-alikes")),
+        html.Div(alarm_cards.look_alikes(snapshot), id=part_id("look-alikes")),
     ]
-    happened = [html.H2("Events"), html.Div(parts.events(look), id=told("events"))]
-    fired = [html.H2("Alarms"), html.Div(alarm_cards.alarms(look), id=told("alarms"))]
+    happened = [html.H2("Events"), html.Div(parts.events(snapshot), id=part_id("events"))]
+    fired = [html.H2("Alarms"), html.Div(alarm_cards.alarms(snapshot), id=part_id("alarms"))]
     right = [html.Section(alike, className="card"), html.Section(happened, className="card")]
     return html.Div([html.Section(fired, className="card"), html.Div(right)], className="below")

@@ -22,10 +22,10 @@ from .frame import REFRESH_MS, message_page
 from .links import Query, crumbs
 
 
-def system_page(shelf: RunRegistry, name: str, query: Query) -> html.Div:
+def system_page(registry: RunRegistry, name: str, query: Query) -> html.Div:
     """The page, or words if the run cannot be read."""
     try:
-        content = facts(shelf, name)
+        content = facts(registry, name)
     except LldscopeError as error:
         return message_page("This run cannot be shown", str(error), retry=True)
     return html.Div(
@@ -39,18 +39,18 @@ def system_page(shelf: RunRegistry, name: str, query: Query) -> html.Div:
     )
 
 
-def facts(shelf: RunRegistry, name: str) -> list[Any]:
+def facts(registry: RunRegistry, name: str) -> list[Any]:
     """Everything the page says, as of now. Raises LldscopeError if the run cannot be read."""
-    look, run = shelf.look(name), shelf.run(name)
+    snapshot, run = registry.snapshot(name), registry.run(name)
     return [
-        html.Div(parts.status_line(look), className="status"),
+        html.Div(parts.status_line(snapshot), className="status"),
         html.Div(
             [
-                _card("Recorder", _recorder(look)),
+                _card("Recorder", _recorder(snapshot)),
                 _card("On disk", _files(run)),
-                _card("Attempts", _attempts(look)),
+                _card("Attempts", _attempts(snapshot)),
                 _card("Heartbeats", _heartbeats(run)),
-                _card("Damage", _damage(look)),
+                _card("Damage", _damage(snapshot)),
             ],
             className="cards",
         ),
@@ -61,9 +61,9 @@ def _card(title: str, content: list[Any]) -> html.Section:
     return html.Section([html.H2(title), *content], className="card facts")
 
 
-def _recorder(look: Snapshot) -> list[Any]:
+def _recorder(snapshot: Snapshot) -> list[Any]:
     """What recording cost each step, from the trainer's own clock, and what was dropped."""
-    table = look.subject.table
+    table = snapshot.subject.table
     seconds, at = floats(table, "seconds_record"), floats(table, "time")
     told = [("steps recorded", f"{len(table):,}")]
     whole = np.diff(at, prepend=np.nan)
@@ -76,7 +76,7 @@ def _recorder(look: Snapshot) -> list[Any]:
         told.append(("share of a step", f"{100 * np.median(shares):.2f} %, median"))
     if not len(known):
         told.append(("recording a step", "the trainer does not measure it (seconds_record)"))
-    dropped = look.state.dropped
+    dropped = snapshot.state.dropped
     told.append(("rows dropped", f"{sum(dropped.values()):,}" if dropped else "none"))
     told += [(words.visible(why), f"{n:,}") for why, n in list(dropped.items())[:10]]
     return [_pairs(told)]
@@ -101,16 +101,16 @@ def _files(run: Run) -> list[Any]:
     return [path, _table(("table", "parts", "rows", "size"), rows, 1)]
 
 
-def _attempts(look: Snapshot) -> list[Any]:
-    starts = [a for a in look.info.get("attempts") or [] if isinstance(a, dict)]
+def _attempts(snapshot: Snapshot) -> list[Any]:
+    starts = [a for a in snapshot.info.get("attempts") or [] if isinstance(a, dict)]
     rows = []
     for i, start in enumerate(starts[-20:], max(0, len(starts) - 20) + 1):
         began = start.get("started")
         more = {k: v for k, v in start.items() if k not in ("started", "attempt")}
         told = ", ".join(f"{k} {v}" for k, v in more.items())
         rows.append([str(i), _clock(began), words.visible(told)])
-    status = look.info.get("status") or "unknown"
-    reason = look.info.get("reason")
+    status = snapshot.info.get("status") or "unknown"
+    reason = snapshot.info.get("reason")
     said = f"{status}: {words.visible(reason)}" if reason else str(status)
     return [html.P(said), _table(("attempt", "started", "details"), rows, 9)]
 
@@ -130,8 +130,8 @@ def _heartbeats(run: Run) -> list[Any]:
     return [_table(("rank", "last sign of life", "process", "step"), rows, 9)]
 
 
-def _damage(look: Snapshot) -> list[Any]:
-    damaged = list(look.state.damaged.items())
+def _damage(snapshot: Snapshot) -> list[Any]:
+    damaged = list(snapshot.state.damaged.items())
     if not damaged:
         return [html.P("Nothing is damaged.", className="quiet")]
     rows = [[words.visible(place), words.visible(why)] for place, why in damaged[:50]]

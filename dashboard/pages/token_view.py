@@ -48,31 +48,31 @@ def turns(shown: Trajectory, side: str, shared: int, chosen: int | None, after: 
     end = shown.first + MOST_TOKENS
     if len(tokens) == MOST_TOKENS:
         left = shown.n_tokens - MOST_TOKENS
-        told = f"{left:,} more tokens are recorded at most. "
+        text = f"{left:,} more tokens are recorded at most. "
         link = html.A(f"From position {end:,} on", href=after)
-        parts.append(html.P([told, link], className="note"))
+        parts.append(html.P([text, link], className="note"))
     return parts
 
 
 def _prompt(tokens: list[dict[str, Any]]) -> html.Div:
-    told = "".join(t["text"] or "▯" for t in tokens)
-    cut = "… " if len(told) > PROMPT_SHOWN else ""
+    text = "".join(t["text"] or "▯" for t in tokens)
+    cut = "… " if len(text) > PROMPT_SHOWN else ""
     return html.Div(
-        [html.Span("asked", className="key"), cut + escape_control(told[-PROMPT_SHOWN:].strip())],
+        [html.Span("asked", className="key"), cut + escape_control(text[-PROMPT_SHOWN:].strip())],
         className="prompt",
     )
 
 
 def _tool(tokens: list[dict[str, Any]], fork: int | None) -> html.Div:
     """What the policy did not write."""
-    told = "".join(t["text"] or "▯" for t in tokens)
-    more = f" … and {len(told) - TOOL_SHOWN:,} more characters" if len(told) > TOOL_SHOWN else ""
+    text = "".join(t["text"] or "▯" for t in tokens)
+    more = f" … and {len(text) - TOOL_SHOWN:,} more characters" if len(text) > TOOL_SHOWN else ""
     inside = [t for t in tokens if t["position"] == fork]
     label: list[Any] = [
         html.Span("tool text", className="key"),
         f"{len(tokens):,} tokens, not trained on",
     ]
-    shown = escape_control(told[:TOOL_SHOWN].strip(), lines=True) + more
+    shown = escape_control(text[:TOOL_SHOWN].strip(), lines=True) + more
     parts: list[Any] = [html.P(label, className="tool-head"), shown]
     if inside:
         parts.append(_FORK)
@@ -88,15 +88,15 @@ def _action(
     fork: int | None,
     first: int | None,
 ) -> html.Section:
-    told: list[list[Any]] = []
+    text: list[list[Any]] = []
     for token in tokens:
         if token["position"] == fork:
-            told.append([_DIFFER, None, "fork"])
-        told.append(_token(token, side, token["position"] in alike, first))
+            text.append([_DIFFER, None, "fork"])
+        text.append(_token(token, side, token["position"] in alike, first))
     # One component for all of an action's tokens: one for each would cost a second per thousand.
     box = html.Div(
         className="toks", role="listbox",
-        **attrs(aria_label=f"tokens of action {index}", data_tokens=dumps(told)),
+        **attrs(aria_label=f"tokens of action {index}", data_tokens=dumps(text)),
     )  # fmt: skip
     return html.Section([action_head(action, index), box], className="turn")
 
@@ -107,15 +107,15 @@ _FORK = html.Span(_DIFFER, className="fork")
 
 def _token(token: dict[str, Any], side: str, same: bool, first: int | None) -> list[Any]:
     """What the browser makes a token of: text, label, class, strength, id, in the order of Tab."""
-    look = deltas.tint(token["delta"], STRONG_TOKEN, FAINT)
+    style = deltas.tint(token["delta"], STRONG_TOKEN, FAINT)
     marks = {"same": same, "odd": token["odd"]}
-    names = ["tok", look.get("className", ""), *(m for m, there in marks.items() if there)]
+    names = ["tok", style.get("className", ""), *(m for m, there in marks.items() if there)]
     position = token["position"]
     return [
         text_of(token),
         numbers_of(token),
         " ".join(n for n in names if n),
-        look.get("style", {}).get("--w"),
+        style.get("style", {}).get("--w"),
         f"{side}{position}",
         position == first,
     ]
@@ -157,8 +157,8 @@ def action_head(action: dict[str, Any] | None, index: int) -> html.Header:
     if action is None:
         return html.Header([*name, html.Span("no row of this action was recorded")])
     kind = html.Span(words.visible(action["kind"] or "unknown kind", 20), className="pill")
-    look = deltas.tint(action["delta"], STRONG_ACTION)
-    look["className"] = "delta " + look.get("className", "")
+    style = deltas.tint(action["delta"], STRONG_ACTION)
+    style["className"] = "delta " + style.get("className", "")
     facts = [
         "" if action["n_tokens"] is None else f"{action['n_tokens']:,} tokens",
         f"log π {number(action['logp_old'])} → {number(action['logp_post'])}",
@@ -166,18 +166,18 @@ def action_head(action: dict[str, Any] | None, index: int) -> html.Header:
         "tool failed" if action["tool_ok"] is False else "",
         "LLDS gate open" if action["llds_gate"] else "",
     ]
-    told = " · ".join(f for f in facts if f)
-    delta = html.Span(f"Δ {deltas.nats(action['delta'])}", **look)
-    return html.Header([*name, kind, delta, html.Span(told, className="quiet")])
+    text = " · ".join(f for f in facts if f)
+    delta = html.Span(f"Δ {deltas.nats(action['delta'])}", **style)
+    return html.Header([*name, kind, delta, html.Span(text, className="quiet")])
 
 
 def without_tokens(shown: Trajectory, same: int) -> list[Any]:
     """Actions with their Δ, and the recorded text, where no token was recorded. The first `same`
     actions brought the same documents as those of the other response."""
-    told = "No tokens of this response were recorded: Δ is known by action."
+    text = "No tokens of this response were recorded: Δ is known by action."
     if all(a["delta"] is None for a in shown.actions):
-        told = "No tokens of this response were recorded, and it was not scored after the update."
-    parts: list[Any] = [html.P(told, className="note")]
+        text = "No tokens of this response were recorded, and it was not scored after the update."
+    parts: list[Any] = [html.P(text, className="note")]
     for action in shown.actions:
         head = action_head(action, action["action_index"])
         alike = action["action_index"] < same

@@ -33,14 +33,14 @@ from .responses_page import STRONG, class_of, title_of
 MOST_NAMED = 6  # tokens that are named as the greatest losses
 
 
-def trajectory_page(shelf: RunRegistry, name: str, query: Query) -> html.Div:
+def trajectory_page(registry: RunRegistry, name: str, query: Query) -> html.Div:
     """The response the address names, or words if there is none."""
     step, number = whole(query, "step"), whole(query, "id", -(2**31))
     if step is None or number is None:
         return message_page("No response is named", "The address must name a step and an id.")
     key = Key(step, whole(query, "rank") or 0, number)
     try:
-        run = shelf.run(name)
+        run = registry.run(name)
         shown = read_trajectory(run, key, whole(query, "from") or 0)
         other = None if shown is None else _beside(run, shown, query)
     except Reading as error:
@@ -126,16 +126,16 @@ def _group(name: str, shown: Trajectory, other: Trajectory | None) -> html.Div:
     beside = None if other is None else other.key
     chips = []
     for row, key in zip(shown.group, keys, strict=True):
-        look = deltas.tint(row["delta"], STRONG)
+        style = deltas.tint(row["delta"], STRONG)
         now = key == shown.key
-        marks = ["chip", look.get("className", ""), "now" if now else "",
+        marks = ["chip", style.get("className", ""), "now" if now else "",
                  "beside" if key == beside else ""]  # fmt: skip
         kept = " ·" if row["has_tokens"] else ""
         shape = {True: "✓", False: "✗"}.get(row["correct"], "?")
         chips.append(html.A(
             f"{title_of(row)} {shape} {deltas.nats(row['delta'], row['odd'])}{kept}",
             href=here(name, key), className=" ".join(m for m in marks if m),
-            style=look.get("style"), **attrs(aria_current="page" if now else None),
+            style=style.get("style"), **attrs(aria_current="page" if now else None),
         ))  # fmt: skip
 
     def way(word: str, to: int, mark: str) -> Any:

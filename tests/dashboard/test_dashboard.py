@@ -25,7 +25,7 @@ import pytest
 from dash import dcc
 from lldscope_dashboard import server
 from lldscope_dashboard.app import make_app
-from lldscope_dashboard.data import run_registry as shelf
+from lldscope_dashboard.data import run_registry as registry
 from lldscope_dashboard.data import run_summaries as lines
 from lldscope_dashboard.figures import series
 from lldscope_dashboard.figures.chart_figures import make_chart, make_overlay, run_style
@@ -57,7 +57,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def dying(root: Path) -> Subject:
-    return shelf.RunRegistry(root).look("dying").subject
+    return registry.RunRegistry(root).look("dying").subject
 
 
 def texts(component: Any) -> str:
@@ -290,7 +290,7 @@ def test_bins_stay_when_rows_are_added() -> None:
 
 
 def test_runs_are_aligned_where_decay_began_and_those_without_are_named(root: Path) -> None:
-    looks = [shelf.RunRegistry(root).look(name) for name in ("dying", "healthy")]
+    looks = [registry.RunRegistry(root).look(name) for name in ("dying", "healthy")]
     dying, healthy = (look.subject for look in looks)
     began = next(s.start_step for s in dying.spans if s.phase in ("decay", "collapse"))
     drawn = make_overlay(DELTA, [dying, healthy], {"dying", "healthy"}, View("onset", 1))["data"]
@@ -311,7 +311,7 @@ def test_many_runs_share_the_points_of_a_chart() -> None:
 
 def test_a_comparison_is_restored_by_its_address(root: Path) -> None:
     query = "?run=dying&run=healthy&hide=healthy&x=alarm&mean=25&zoom=-5,9"
-    said = page(shelf.RunRegistry(root), "/compare", query)
+    said = page(registry.RunRegistry(root), "/compare", query)
     stores = {c.id: getattr(c, "data", None) for c in walk(said) if isinstance(c, dcc.Store)}
     assert stores["seen"]["view"] == ["alarm", 25, [-5.0, 9.0], ["dying"]]
     assert stores["names"] == ["dying", "healthy"]
@@ -329,7 +329,7 @@ def walk(component: Any) -> Any:
 
 
 def test_the_list_is_sorted_filtered_and_grouped_as_the_address_says(root: Path) -> None:
-    known = lines.RunSummaries(shelf.RunRegistry(root))
+    known = lines.RunSummaries(registry.RunRegistry(root))
 
     def names(**asked: str) -> list[Any]:
         _, has = list_rows.run_rows(known, list_rows.choice_of(asked), [])
@@ -358,7 +358,7 @@ def test_the_system_page_says_what_lies_on_disk_and_what_recording_costs(tmp_pat
             recorder.step(
                 step=step, time=1e9 + 10 * step, reward_sum=1.0, n_responses=2, seconds_record=0.5
             )
-    said = texts(page(shelf.RunRegistry(tmp_path), "/system/r", ""))
+    said = texts(page(registry.RunRegistry(tmp_path), "/system/r", ""))
     size = sum(p.stat().st_size for p in (tmp_path / "r" / "steps").glob("*.parquet"))
     for expected in (
         "500.0 ms, median",
@@ -370,9 +370,9 @@ def test_the_system_page_says_what_lies_on_disk_and_what_recording_costs(tmp_pat
         assert expected in said
     part = next((tmp_path / "r" / "steps").glob("*.parquet"))
     part.write_bytes(part.read_bytes()[:-7])
-    said = texts(page(shelf.RunRegistry(tmp_path), "/system/r", ""))
+    said = texts(page(registry.RunRegistry(tmp_path), "/system/r", ""))
     assert part.name in said
-    assert "All runs" in texts(page(shelf.RunRegistry(tmp_path), "/system/nope", ""))
+    assert "All runs" in texts(page(registry.RunRegistry(tmp_path), "/system/nope", ""))
 
 
 # -- pages --------------------------------------------------------------------------------------
@@ -380,13 +380,13 @@ def test_the_system_page_says_what_lies_on_disk_and_what_recording_costs(tmp_pat
 
 def test_the_list_says_verdict_phase_and_age(root: Path, monkeypatch: Any) -> None:
     monkeypatch.setattr(list_rows, "READ_SECONDS", 60.0)
-    said = texts(page(shelf.RunRegistry(root), "/", ""))
+    said = texts(page(registry.RunRegistry(root), "/", ""))
     for expected in ("dying", "critical", "collapse", "healthy", "seeds/one", "stalled", "ago"):
         assert expected in said
 
 
 def test_the_run_page_says_alarm_meaning_and_advice(root: Path) -> None:
-    said = texts(page(shelf.RunRegistry(root), "/run/dying", ""))
+    said = texts(page(registry.RunRegistry(root), "/run/dying", ""))
     for expected in (
         "lld-collapse",
         "since step",
@@ -399,7 +399,7 @@ def test_the_run_page_says_alarm_meaning_and_advice(root: Path) -> None:
 
 
 def test_an_empty_root_says_so_and_fills_by_itself(tmp_path: Path) -> None:
-    runs = shelf.RunRegistry(tmp_path)
+    runs = registry.RunRegistry(tmp_path)
     assert "no runs here yet" in texts(page(runs, "/", ""))
     write_run(tmp_path / "first", 3)
     assert "/run/first" in texts(page(runs, "/", ""))
@@ -408,20 +408,20 @@ def test_an_empty_root_says_so_and_fills_by_itself(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["a%41b", "50%", "a b/ü?#", "ä%2Fb"])
 def test_a_run_is_found_under_any_name(tmp_path: Path, name: str) -> None:
     write_run(tmp_path / name, 3)
-    listed = texts(page(shelf.RunRegistry(tmp_path), "/", ""))
+    listed = texts(page(registry.RunRegistry(tmp_path), "/", ""))
     for kind in ("run", "responses", "system"):
         href = address(kind, name)
         assert kind != "run" or f'"{href}"' in listed
         answer = client(tmp_path).get(href, headers={"Host": "localhost:8050"})
         assert "There is no run" not in answer.text, href
-        assert "There is no run" not in texts(page(shelf.RunRegistry(tmp_path), href, "")), href
+        assert "There is no run" not in texts(page(registry.RunRegistry(tmp_path), href, "")), href
 
 
 def test_a_folder_whose_name_is_not_utf_8_takes_no_page_down(tmp_path: Path) -> None:
     write_run(tmp_path / "good", 3)
     write_run(tmp_path / "bad", 3)
     (tmp_path / "bad").rename(os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9"))
-    assert list(shelf.RunRegistry(tmp_path).names()) == ["caf\\xe9", "good"]
+    assert list(registry.RunRegistry(tmp_path).names()) == ["caf\\xe9", "good"]
     for path, said in (
         ("/", "/run/good"), ("/run/caf%5Cxe9", "is not UTF-8"), ("/run/caf%E9", "There is no run"),
         ("/compare?run=good&run=caf%5Cxe9", "is not UTF-8"),
@@ -435,7 +435,7 @@ def test_a_folder_whose_name_is_not_utf_8_takes_no_page_down(tmp_path: Path) -> 
     "path", ["/run/nope", "/run/..%2F..%2Fetc", "/run//etc/passwd", "/run/", "/nowhere", "/compare"]
 )
 def test_addresses_without_a_run_give_words(root: Path, path: str) -> None:
-    said = texts(page(shelf.RunRegistry(root / "seeds"), path, "?run=../dying"))
+    said = texts(page(registry.RunRegistry(root / "seeds"), path, "?run=../dying"))
     assert "All runs" in said
     assert "collapse" not in said, "a name must not lead outside the root"
 
@@ -453,19 +453,19 @@ def test_untrusted_names_stay_text(tmp_path: Path) -> None:
     with lldscope.Recorder(tmp_path / "r", name=name) as recorder:
         recorder.event("<b>odd</b>", step=1)
         recorder.step(step=1, reward_sum=1.0, n_responses=2)
-    look = shelf.RunRegistry(tmp_path).look("r")
+    look = registry.RunRegistry(tmp_path).look("r")
     figure = json.dumps([make_chart(c, look.subject, View()) for c in CHARTS])
     assert "<b>" not in figure
-    app = make_app(shelf.RunRegistry(tmp_path))
+    app = make_app(registry.RunRegistry(tmp_path))
     assert "dangerously" not in json.dumps(app.layout.to_plotly_json(), default=str)
 
 
-# -- shelf --------------------------------------------------------------------------------------
+# -- registry --------------------------------------------------------------------------------------
 
 
 def test_the_version_changes_with_rows_and_only_then(tmp_path: Path, monkeypatch: Any) -> None:
-    monkeypatch.setattr(shelf, "FRESH_SECONDS", 0.0)
-    runs = shelf.RunRegistry(tmp_path)
+    monkeypatch.setattr(registry, "FRESH_SECONDS", 0.0)
+    runs = registry.RunRegistry(tmp_path)
     with lldscope.Recorder(tmp_path / "r") as recorder:
         recorder.step(step=0, reward_sum=1.0, n_responses=2)
         _until(lambda: runs.look("r").state.last_step == 0)
@@ -477,9 +477,9 @@ def test_the_version_changes_with_rows_and_only_then(tmp_path: Path, monkeypatch
 
 
 def test_a_deleted_run_and_another_in_its_place(tmp_path: Path, monkeypatch: Any) -> None:
-    monkeypatch.setattr(shelf, "FRESH_SECONDS", 0.0)
+    monkeypatch.setattr(registry, "FRESH_SECONDS", 0.0)
     write_run(tmp_path / "r", 30)
-    runs = shelf.RunRegistry(tmp_path)
+    runs = registry.RunRegistry(tmp_path)
     assert runs.look("r").state.last_step == 29
     shutil.rmtree(tmp_path / "r")
     with pytest.raises(RunNotFound, match="no run"):
@@ -493,8 +493,8 @@ def test_a_run_of_a_newer_schema_is_named_in_words(tmp_path: Path) -> None:
     info = json.loads((path / "run.json").read_text())
     (path / "run.json").write_text(json.dumps(info | {"schema": 99}))
     with pytest.raises(NewerSchema):
-        shelf.RunRegistry(tmp_path).look("r")
-    runs = shelf.RunRegistry(tmp_path)
+        registry.RunRegistry(tmp_path).look("r")
+    runs = registry.RunRegistry(tmp_path)
     assert "Upgrade lldscope" in texts(page(runs, "/", ""))
     assert "Upgrade lldscope" in texts(page(runs, "/run/r", ""))
 
@@ -507,16 +507,16 @@ def test_damage_and_dropped_rows_are_said(tmp_path: Path) -> None:
     beat.write_text(
         json.dumps(json.loads(beat.read_text()) | {"dropped": {"actions: too late": 7}})
     )
-    said = texts(page(shelf.RunRegistry(tmp_path), "/run/r", ""))
+    said = texts(page(registry.RunRegistry(tmp_path), "/run/r", ""))
     assert part.name in said
     assert "7 × actions: too late" in said
 
 
 def test_no_more_than_a_bounded_number_of_runs_stays_open(tmp_path: Path, monkeypatch: Any) -> None:
-    monkeypatch.setattr(shelf, "MOST_OPEN", 2)
+    monkeypatch.setattr(registry, "MOST_OPEN", 2)
     for name in "abcd":
         write_run(tmp_path / name, 2)
-    runs = shelf.RunRegistry(tmp_path)
+    runs = registry.RunRegistry(tmp_path)
     known = lines.RunSummaries(runs)
     assert len(known.now(60.0)) == 4
     assert len(runs._places) == 2
@@ -527,7 +527,7 @@ def test_no_more_than_a_bounded_number_of_runs_stays_open(tmp_path: Path, monkey
 
 
 def test_a_list_read_in_no_time_names_runs_and_fills_one_by_one(root: Path) -> None:
-    known = lines.RunSummaries(shelf.RunRegistry(root))
+    known = lines.RunSummaries(registry.RunRegistry(root))
     assert known.now(-1.0) == ["dying", "healthy", "seeds/one"]
     assert all(isinstance(line, lines.Summary) for line in known.now(60.0))
 
@@ -537,9 +537,9 @@ def test_a_run_that_takes_long_to_open_is_announced_and_opens(
 ) -> None:
     write_run(tmp_path / "r", 3)
     go_on = threading.Event()
-    opened = shelf.open_run
-    monkeypatch.setattr(shelf, "open_run", lambda *a: (go_on.wait(60), opened(*a))[1])
-    runs = shelf.RunRegistry(tmp_path, patience=0.1)
+    opened = registry.open_run
+    monkeypatch.setattr(registry, "open_run", lambda *a: (go_on.wait(60), opened(*a))[1])
+    runs = registry.RunRegistry(tmp_path, patience=0.1)
     assert "read for the first time: 225 rows" in texts(page(runs, "/run/r", ""))
     assert lines.RunSummaries(runs).now(0.5) == ["r"]
     go_on.set()
@@ -548,11 +548,11 @@ def test_a_run_that_takes_long_to_open_is_announced_and_opens(
 
 def test_a_look_is_kept_until_a_file_of_the_run_changes(tmp_path: Path, monkeypatch: Any) -> None:
     path = write_run(tmp_path / "runs" / "r", 140, dies=True)
-    first = shelf.RunRegistry(path.parent, cache=tmp_path / "cache").look("r")
+    first = registry.RunRegistry(path.parent, cache=tmp_path / "cache").look("r")
     opened: list[Any] = []
-    real = shelf.open_run
-    monkeypatch.setattr(shelf, "open_run", lambda *a: opened.append(a) or real(*a))
-    again = shelf.RunRegistry(path.parent, cache=tmp_path / "cache")
+    real = registry.open_run
+    monkeypatch.setattr(registry, "open_run", lambda *a: opened.append(a) or real(*a))
+    again = registry.RunRegistry(path.parent, cache=tmp_path / "cache")
     look = again.look("r")
     assert opened == []
     pd.testing.assert_frame_equal(look.subject.table, first.subject.table)
@@ -564,7 +564,7 @@ def test_a_look_is_kept_until_a_file_of_the_run_changes(tmp_path: Path, monkeypa
     assert len(again.run("r").sql("SELECT * FROM steps")) == 140
     part = next((path / "actions").glob("*.parquet"))
     part.write_bytes(part.read_bytes()[:-7])
-    damaged = shelf.RunRegistry(path.parent, cache=tmp_path / "cache").look("r").state.damaged
+    damaged = registry.RunRegistry(path.parent, cache=tmp_path / "cache").look("r").state.damaged
     assert f"actions/{part.name}" in damaged
 
 
@@ -572,7 +572,7 @@ def test_a_look_is_kept_until_a_file_of_the_run_changes(tmp_path: Path, monkeypa
 
 
 def client(root: Path, token: str | None = None) -> Any:
-    app = make_app(shelf.RunRegistry(root))
+    app = make_app(registry.RunRegistry(root))
     server.guard(app.server, "127.0.0.1", 8050, token)
     return app.server.test_client()
 

@@ -71,8 +71,8 @@ def write_long(path: Path) -> None:
 def server(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     cache = tmp_path_factory.mktemp("cache")
     # read here, because a loaded machine takes longer than a page of a test may
-    shelf = RunRegistry(root, cache=cache / "lldscope")
-    assert all(isinstance(line, Summary) for line in RunSummaries(shelf).now(600.0))
+    registry = RunRegistry(root, cache=cache / "lldscope")
+    assert all(isinstance(line, Summary) for line in RunSummaries(registry).now(600.0))
     server = Server(root, cache)
     yield server
     server.stop()

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from lldscope_dashboard.app import make_app
-from lldscope_dashboard.data import run_registry as shelf
+from lldscope_dashboard.data import run_registry as registry
 from lldscope_dashboard.figures import charts, series
 from lldscope_dashboard.figures.chart_figures import make_chart, make_overlay
 from lldscope_dashboard.figures.view import Subject, View
@@ -21,14 +21,14 @@ from made_up_runs import write_step
 
 import lldscope
 
-CHARTS, WORDS = '"type":"chart"', '"type":"told"'  # in the outputs of the two callbacks
+CHARTS, WORDS = '"type":"chart"', '"type":"part"'  # in the outputs of the two callbacks
 
 
 class Open:
     """An open page: what the browser holds of it, and its questions."""
 
     def __init__(self, root: Path, address: str) -> None:
-        self.app = make_app(runs := shelf.RunRegistry(root))
+        self.app = make_app(runs := registry.RunRegistry(root))
         asked = urlsplit(address)
         self.parts = {_key(c.id): c for c in _walk(page(runs, asked.path, asked.query))}
 
@@ -56,7 +56,7 @@ class Open:
             return {}
         assert answer.status_code == 200, answer.text
         got = {k: next(iter(v.values())) for k, v in answer.json["response"].items()}
-        for part in got.keys() & {"seen", "said"}:
+        for part in got.keys() & {"seen", "shown-versions"}:
             self.parts[part].data = got[part]
         return got
 
@@ -92,12 +92,12 @@ def _walk(component: Any) -> Any:
 
 def told(answer: dict[str, Any], part: str) -> Any:
     """What a part of the page was told; None if it was left out."""
-    return answer.get(_key({"type": "told", "index": part}))
+    return answer.get(_key({"type": "part", "index": part}))
 
 
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shelf, "FRESH_SECONDS", -1.0)
+    monkeypatch.setattr(registry, "FRESH_SECONDS", -1.0)
 
 
 def write(path: Path, steps: range) -> None:
@@ -174,7 +174,10 @@ def test_a_run_that_vanishes_leaves_the_others_of_a_comparison_alive(
     assert list(colors) == ["a", "b", "c"]
     shutil.rmtree(tmp_path / "b")
     if restarted:  # so that the run was never read
-        tab.app, colors = make_app(shelf.RunRegistry(tmp_path)), {n: colors[n] for n in ("a", "c")}
+        tab.app, colors = (
+            make_app(registry.RunRegistry(tmp_path)),
+            {n: colors[n] for n in ("a", "c")},
+        )
     write(tmp_path / "c", range(3, 6))
     answer = tab.ask(WORDS, tick=1)
     assert "There is no run “b”" in told(answer, "unplaced")

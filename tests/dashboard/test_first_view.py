@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from dash import dcc, html
 from lldscope_dashboard.app import make_app
-from lldscope_dashboard.data import run_registry as shelf
+from lldscope_dashboard.data import run_registry as registry
 from lldscope_dashboard.figures.chart_figures import HEIGHT, make_chart, make_overlay
 from lldscope_dashboard.figures.charts import CHARTS
 from lldscope_dashboard.figures.picture import make_picture
@@ -75,7 +75,7 @@ def test_powers_of_ten_are_written_as_such() -> None:
 @pytest.fixture(scope="module")
 def subject(tmp_path_factory: pytest.TempPathFactory) -> Subject:
     path = write_run(tmp_path_factory.mktemp("runs") / "dying", 140, dies=True)
-    return shelf.RunRegistry(path.parent).look("dying").subject
+    return registry.RunRegistry(path.parent).look("dying").subject
 
 
 @pytest.mark.parametrize("chart", CHARTS, ids=lambda c: c.id)
@@ -118,17 +118,17 @@ def test_a_run_with_one_step_is_a_dot(subject: Subject) -> None:
 
 
 def test_a_live_run_is_read_ahead_of_who_asks_again(tmp_path: Path, monkeypatch: Any) -> None:
-    monkeypatch.setattr(shelf, "AHEAD_SECONDS", 0.2)
-    monkeypatch.setattr(shelf, "FRESH_SECONDS", 0.0)
+    monkeypatch.setattr(registry, "AHEAD_SECONDS", 0.2)
+    monkeypatch.setattr(registry, "FRESH_SECONDS", 0.0)
     with lldscope.Recorder(tmp_path / "live") as recorder:
         recorder.step(step=0, time=time.time(), n_responses=1, reward_sum=1.0)
         recorder.flush()
-        runs = shelf.RunRegistry(tmp_path, patience=60.0)
+        runs = registry.RunRegistry(tmp_path, patience=60.0)
         runs.look("live")
         runs.look("live")  # the first one opened it; this one has the next read ahead
         recorder.step(step=1, time=time.time(), n_responses=1, reward_sum=1.0)
         recorder.flush()
-        monkeypatch.setattr(shelf, "FRESH_SECONDS", 1000.0)
+        monkeypatch.setattr(registry, "FRESH_SECONDS", 1000.0)
         place = runs._places["live"]
         monkeypatch.setattr(place, "at", -1000.0)
         end = time.monotonic() + 30
@@ -168,7 +168,7 @@ def test_the_first_answer_holds_page_and_layout_and_nothing_a_run_could_break_ou
     name = "</script><script>alert(1)</script>{%scripts%}"
     with lldscope.Recorder(tmp_path / "evil", name=name) as recorder:
         recorder.step(step=0, n_responses=1, reward_sum=1.0)
-    client = make_app(shelf.RunRegistry(tmp_path)).server.test_client()
+    client = make_app(registry.RunRegistry(tmp_path)).server.test_client()
     answer = client.get("/run/evil", headers={"Host": "127.0.0.1"})
     text = answer.get_data(as_text=True)
     assert "<script>alert" not in text

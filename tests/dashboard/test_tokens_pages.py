@@ -276,17 +276,17 @@ def test_a_group_without_tokens_is_paired_by_documents(sample: Any) -> None:
 
 
 def test_hostile_text_is_shown_and_never_obeyed(hostile: Path) -> None:
-    shelf = RunRegistry(hostile.parent)
+    registry = RunRegistry(hostile.parent)
     for path, query in (
         ("/response/hostile", "?step=3&id=0"), ("/responses/hostile", ""), ("/run/hostile", ""),
         ("/actions/hostile", ""), ("/responses/hostile", f"?alarm={HOSTILE[:40]}&at=3"),
     ):  # fmt: skip
-        built = page(shelf, path, query)
+        built = page(registry, path, query)
         assert len(texts(built)) < 300_000, path
         shown = "".join(displayed(built))
         assert len(shown) > 100
         assert [c for c in "\x1b\u202e\x00" if c in shown] == [], path
-    shown = "".join(displayed(page(shelf, "/response/hostile", "?step=3&id=0")))
+    shown = "".join(displayed(page(registry, "/response/hostile", "?step=3&id=0")))
     for expected in ("␛[31mred", "⟨U+202E⟩gnp", "␀", "(1,000,000 characters)", "▯3",
                      "not finite: log π old nan", "log π not measured"):  # fmt: skip
         assert expected in shown, expected
@@ -315,10 +315,10 @@ def test_odd_filters_are_passed_over(hostile: Path) -> None:
 
 def test_a_run_without_tokens_says_that_actions_are_the_finest(tmp_path: Path) -> None:
     write_run(tmp_path / "run", 20)
-    shelf = RunRegistry(tmp_path)
-    shown = texts(page(shelf, "/responses/run", "?alarm=lld-decay&at=15"))
+    registry = RunRegistry(tmp_path)
+    shown = texts(page(registry, "/responses/run", "?alarm=lld-decay&at=15"))
     assert "no tokens of correct responses that lost likelihood" in shown
-    shown = texts(page(shelf, "/response/run", "?step=15&id=0"))
+    shown = texts(page(registry, "/response/run", "?step=15&id=0"))
     assert "Δ is known by action" in shown
 
 
@@ -347,20 +347,20 @@ def test_the_rows_of_an_alarm_are_said_to_be_shown_only_while_they_are(at: int, 
 
 
 def test_every_rule_has_a_page_with_what_it_declares(hostile: Path) -> None:
-    shelf = RunRegistry(hostile.parent)
-    listed = texts(page(shelf, "/rules", ""))
+    registry = RunRegistry(hostile.parent)
+    listed = texts(page(registry, "/rules", ""))
     for rule in (*RULES, STALLED):
         assert f"/rules/{rule.id}" in listed
-        shown = "".join(displayed(page(shelf, f"/rules/{rule.id}", "")))
+        shown = "".join(displayed(page(registry, f"/rules/{rule.id}", "")))
         for said in (rule.meaning, rule.advice[1:], rule.confused_with[1:], *rule.needs):
             assert said.replace("`", "") in shown
-    assert "none of lldscope's own rules" in texts(page(shelf, "/rules/mine", ""))
+    assert "none of lldscope's own rules" in texts(page(registry, "/rules/mine", ""))
 
 
 def test_every_alarm_has_its_evidence_and_leads_to_rule_and_responses() -> None:
-    shelf = RunRegistry(SAMPLES)
-    shown = texts(page(shelf, "/run/grpo", ""))
-    alerts = shelf.look("grpo").state.alerts
+    registry = RunRegistry(SAMPLES)
+    shown = texts(page(registry, "/run/grpo", ""))
+    alerts = registry.snapshot("grpo").state.alerts
     assert len(alerts) >= 3
     for alert in alerts:
         assert f"/responses/grpo?alarm={alert.rule}&at={alert.step}" in shown

@@ -88,7 +88,7 @@ def test_strays_are_judged_by_the_manifest_as_it_is_after_the_parts_were_read(ru
         yield from look(at, result)
         merge(run, at.manifest.parts)
 
-    monkeypatch.setattr(doctor, "check_parts", slowly)
+    monkeypatch.setattr(doctor, "look_at_parts", slowly)
     seen = examine(run)
     monkeypatch.undo()
     assert MERGED not in [f.where for f in seen.findings]
@@ -208,7 +208,7 @@ def test_nothing_is_kept_of_runs_without_an_id(tmp_path, make_run, monkeypatch):
     monkeypatch.setattr(contents, "CACHE_ROWS", 1)
     path = make_run(steps=range(2))
     (path / "run.json").unlink()
-    open_run(path, cache=SignalCache(tmp_path / "cache")).close()
+    open_run(path, kept=SignalCache(tmp_path / "cache")).close()
     assert not (tmp_path / "cache").exists()
 
 

@@ -3,7 +3,7 @@
 From a run to its report:
 
 analysis      a run → `facts.PostMortem`; its parts: onset_order, losses, contrasts, examples,
-              series, advice
+              series, rows, advice
 sentences     the summary and the limits, in sentences
 document      facts → blocks (`blocks`), section by section; loss_sections are part of it
 charts        pictures as inline SVG, with timeline and drawing

@@ -25,8 +25,9 @@ from ..signals.phases import Phase
 from .advice import advise
 from .examples import examples, questions
 from .facts import Alarm, Evaluation, Kind, PostMortem, RunFacts, State
-from .losses import losses, rows
+from .losses import losses
 from .onset_order import onset_order
+from .rows import rows
 from .sentences import limits, summary
 from .series import outline, series
 

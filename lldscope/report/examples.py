@@ -15,7 +15,8 @@ import pandas as pd
 
 from ..core.numbers import signed
 from ..runs import Run
-from .losses import GroupKey, records
+from .losses import GroupKey
+from .rows import records
 
 EXAMPLES = 3
 MOST_TOKENS = 600  # of one response

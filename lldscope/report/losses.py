@@ -9,16 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
 
 import pandas as pd
 
 from ..runs import Run
 from .contrasts import Contrast, contrasts
+from .rows import records, rows
 
 MOST = 10  # groups and responses listed
 
-_T = TypeVar("_T")
 GroupKey = tuple[int, str | None, int | None]  # step, data source, group id
 
 
@@ -229,17 +228,6 @@ def _with_question(frame: pd.DataFrame, asked: Mapping[GroupKey, str]) -> pd.Dat
     return frame.assign(question=pd.Series(map(asked.get, keys), frame.index, dtype=object))
 
 
-def rows(kind: type[_T], frame: pd.DataFrame) -> list[_T]:
-    """Rows as instances of a dataclass with the same fields; None where nothing was measured."""
-    return [kind(**row) for row in records(frame)]
-
-
-def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
-    """Rows as dictionaries of plain values; None where nothing was measured."""
-    plain = frame.astype(object).where(frame.notna(), None)
-    return [{str(k): v for k, v in row.items()} for row in plain.to_dict("records")]
-
-
 def by_action(actions: pd.DataFrame, first: int, last: int) -> list[ActionLoss]:
     """Mean Δ per action, by class and action index; each action counts once.
 
@@ -247,9 +235,9 @@ def by_action(actions: pd.DataFrame, first: int, last: int) -> list[ActionLoss]:
     """
     known = actions[actions["n_delta"].fillna(0) > 0]
     losses = []
-    for _, rows in known.groupby(["action_index", "correct"]):
-        first_row, before = rows.iloc[0], rows[rows["step"] < first]
-        means = (*_mean(before), *_mean(rows[rows["step"].between(first, last)]))
+    for _, alike in known.groupby(["action_index", "correct"]):
+        first_row, before = alike.iloc[0], alike[alike["step"] < first]
+        means = (*_mean(before), *_mean(alike[alike["step"].between(first, last)]))
         losses.append(
             ActionLoss(int(first_row["action_index"]), bool(first_row["correct"]), *means)
         )

@@ -25,7 +25,7 @@ FAKE = """
 import enum, json, os, time
 AlertLevel = enum.Enum("AlertLevel", "INFO WARN ERROR")
 LOG = os.environ["FAKE_LOG"]
-def enqueue(*what):
+def put(*what):
     print("* noise *", flush=True)
     with open(LOG, "a") as f:
         f.write(json.dumps(what) + "\\n")

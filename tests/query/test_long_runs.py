@@ -49,7 +49,7 @@ def test_stretches_cover_every_owed_step_once_and_hold_what_they_may(rows: int) 
 
 def test_no_stretch_where_nothing_is_owed_and_a_bounded_number_whatever_is_claimed() -> None:
     assert stretches.step_ranges([part(0, 9, 5)], 10) == []
-    assert len(stretches.step_ranges([part(0, 2**31 - 1, 2**50)], 0)) <= stretches.MOST + 1
+    assert len(stretches.step_ranges([part(0, 2**31 - 1, 2**50)], 0)) <= stretches.MAX_RANGES + 1
 
 
 def test_signals_are_the_same_however_many_stretches(tmp_path: Path, monkeypatch: Any) -> None:
@@ -69,13 +69,13 @@ def test_signals_are_the_same_however_many_stretches(tmp_path: Path, monkeypatch
 def computed(monkeypatch: Any) -> list[int]:
     """The first steps from which signals were computed."""
     steps: list[int] = []
-    compute = contents.Workbench.signals
+    compute = contents.SignalEngine.signals
 
     def count(self: Any, parts: Any, starts: Any, first: int, last: int) -> Any:
         steps.append(first)
         return compute(self, parts, starts, first, last)
 
-    monkeypatch.setattr(contents.Workbench, "signals", count)
+    monkeypatch.setattr(contents.SignalEngine, "signals", count)
     monkeypatch.setattr(contents, "CACHE_ROWS", 1)
     return steps
 

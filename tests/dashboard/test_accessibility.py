@@ -206,7 +206,7 @@ _FOCUSED = """() => {
 )
 def test_tab_reaches_every_control_with_its_focus_seen(tab: Any, root: Path, page: str) -> None:
     visit(tab, root, page)
-    tab.wait_for_timeout(300)
+    until(tab, "!document.querySelector('.dash-graph--pending, .dash-options-list[role]')")
     if (pause := tab.get_by_role("button", name="Pause")).count():
         pause.click()  # lines that are drawn anew are other elements
     tab.evaluate("document.activeElement.blur(), getSelection().removeAllRanges(), scrollTo(0, 0)")

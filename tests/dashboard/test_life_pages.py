@@ -36,7 +36,7 @@ from made_up_runs import write_step
 recorder = lldscope.Recorder(sys.argv[1])
 for step in range(5):
     write_step(recorder, step, dies=False, at=time.time())
-time.sleep(1.5)  # until the writer has sealed the steps
+recorder.flush()
 os.kill(os.getpid(), signal.SIGKILL)
 """
 

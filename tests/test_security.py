@@ -139,7 +139,7 @@ def test_a_run_that_is_a_link_out_of_the_root_is_not_served(make_run, tmp_path):
     for name in ("link", "group/secret"):
         assert "link to a place outside" in lines[name].error
         with pytest.raises(LldscopeError, match="outside"):
-            runs.look(name)
+            runs.snapshot(name)
     said = CliRunner().invoke(cli, ["runs", str(root), "--json"], catch_exceptions=False).output
     assert said.count("outside of") == 2
     assert lldscope.open_run(root / "link").signals()["step"].tolist() == [0, 1, 2], (
@@ -397,7 +397,7 @@ def test_pages_show_evil_text_as_text(evil_run):
         assert "dangerously" not in body
         assert "srcDoc" not in body
     for chart in CHARTS:
-        figure = json.dumps(make_chart(chart, runs.look("evil").subject, View()))
+        figure = json.dumps(make_chart(chart, runs.snapshot("evil").subject, View()))
         assert "<script" not in figure
         assert "<img" not in figure
 

@@ -57,7 +57,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def dying(root: Path) -> Subject:
-    return registry.RunRegistry(root).look("dying").subject
+    return registry.RunRegistry(root).snapshot("dying").subject
 
 
 def texts(component: Any) -> str:
@@ -290,7 +290,7 @@ def test_bins_stay_when_rows_are_added() -> None:
 
 
 def test_runs_are_aligned_where_decay_began_and_those_without_are_named(root: Path) -> None:
-    looks = [registry.RunRegistry(root).look(name) for name in ("dying", "healthy")]
+    looks = [registry.RunRegistry(root).snapshot(name) for name in ("dying", "healthy")]
     dying, healthy = (look.subject for look in looks)
     began = next(s.start_step for s in dying.spans if s.phase in ("decay", "collapse"))
     drawn = make_overlay(DELTA, [dying, healthy], {"dying", "healthy"}, View("onset", 1))["data"]
@@ -453,7 +453,7 @@ def test_untrusted_names_stay_text(tmp_path: Path) -> None:
     with lldscope.Recorder(tmp_path / "r", name=name) as recorder:
         recorder.event("<b>odd</b>", step=1)
         recorder.step(step=1, reward_sum=1.0, n_responses=2)
-    look = registry.RunRegistry(tmp_path).look("r")
+    look = registry.RunRegistry(tmp_path).snapshot("r")
     figure = json.dumps([make_chart(c, look.subject, View()) for c in CHARTS])
     assert "<b>" not in figure
     app = make_app(registry.RunRegistry(tmp_path))
@@ -468,24 +468,24 @@ def test_the_version_changes_with_rows_and_only_then(tmp_path: Path, monkeypatch
     runs = registry.RunRegistry(tmp_path)
     with lldscope.Recorder(tmp_path / "r") as recorder:
         recorder.step(step=0, reward_sum=1.0, n_responses=2)
-        _until(lambda: runs.look("r").state.last_step == 0)
-        first = runs.look("r")
-        assert runs.look("r").version == first.version
+        _until(lambda: runs.snapshot("r").state.last_step == 0)
+        first = runs.snapshot("r")
+        assert runs.snapshot("r").version == first.version
         recorder.step(step=1, reward_sum=1.0, n_responses=2)
-        _until(lambda: runs.look("r").state.last_step == 1)
-        assert runs.look("r").version != first.version
+        _until(lambda: runs.snapshot("r").state.last_step == 1)
+        assert runs.snapshot("r").version != first.version
 
 
 def test_a_deleted_run_and_another_in_its_place(tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.setattr(registry, "FRESH_SECONDS", 0.0)
     write_run(tmp_path / "r", 30)
     runs = registry.RunRegistry(tmp_path)
-    assert runs.look("r").state.last_step == 29
+    assert runs.snapshot("r").state.last_step == 29
     shutil.rmtree(tmp_path / "r")
     with pytest.raises(RunNotFound, match="no run"):
-        runs.look("r")
+        runs.snapshot("r")
     write_run(tmp_path / "r", 4)
-    assert runs.look("r").state.last_step == 3
+    assert runs.snapshot("r").state.last_step == 3
 
 
 def test_a_run_of_a_newer_schema_is_named_in_words(tmp_path: Path) -> None:
@@ -493,7 +493,7 @@ def test_a_run_of_a_newer_schema_is_named_in_words(tmp_path: Path) -> None:
     info = json.loads((path / "run.json").read_text())
     (path / "run.json").write_text(json.dumps(info | {"schema": 99}))
     with pytest.raises(NewerSchema):
-        registry.RunRegistry(tmp_path).look("r")
+        registry.RunRegistry(tmp_path).snapshot("r")
     runs = registry.RunRegistry(tmp_path)
     assert "Upgrade lldscope" in texts(page(runs, "/", ""))
     assert "Upgrade lldscope" in texts(page(runs, "/run/r", ""))
@@ -548,12 +548,12 @@ def test_a_run_that_takes_long_to_open_is_announced_and_opens(
 
 def test_a_look_is_kept_until_a_file_of_the_run_changes(tmp_path: Path, monkeypatch: Any) -> None:
     path = write_run(tmp_path / "runs" / "r", 140, dies=True)
-    first = registry.RunRegistry(path.parent, cache=tmp_path / "cache").look("r")
+    first = registry.RunRegistry(path.parent, cache=tmp_path / "cache").snapshot("r")
     opened: list[Any] = []
     real = registry.open_run
     monkeypatch.setattr(registry, "open_run", lambda *a: opened.append(a) or real(*a))
     again = registry.RunRegistry(path.parent, cache=tmp_path / "cache")
-    look = again.look("r")
+    look = again.snapshot("r")
     assert opened == []
     pd.testing.assert_frame_equal(look.subject.table, first.subject.table)
     age = look.state.last_row_age_seconds
@@ -564,7 +564,7 @@ def test_a_look_is_kept_until_a_file_of_the_run_changes(tmp_path: Path, monkeypa
     assert len(again.run("r").sql("SELECT * FROM steps")) == 140
     part = next((path / "actions").glob("*.parquet"))
     part.write_bytes(part.read_bytes()[:-7])
-    damaged = registry.RunRegistry(path.parent, cache=tmp_path / "cache").look("r").state.damaged
+    damaged = registry.RunRegistry(path.parent, cache=tmp_path / "cache").snapshot("r").state.damaged
     assert f"actions/{part.name}" in damaged
 
 

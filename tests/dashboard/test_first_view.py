@@ -75,7 +75,7 @@ def test_powers_of_ten_are_written_as_such() -> None:
 @pytest.fixture(scope="module")
 def subject(tmp_path_factory: pytest.TempPathFactory) -> Subject:
     path = write_run(tmp_path_factory.mktemp("runs") / "dying", 140, dies=True)
-    return registry.RunRegistry(path.parent).look("dying").subject
+    return registry.RunRegistry(path.parent).snapshot("dying").subject
 
 
 @pytest.mark.parametrize("chart", CHARTS, ids=lambda c: c.id)
@@ -124,8 +124,8 @@ def test_a_live_run_is_read_ahead_of_who_asks_again(tmp_path: Path, monkeypatch:
         recorder.step(step=0, time=time.time(), n_responses=1, reward_sum=1.0)
         recorder.flush()
         runs = registry.RunRegistry(tmp_path, patience=60.0)
-        runs.look("live")
-        runs.look("live")  # the first one opened it; this one has the next read ahead
+        runs.snapshot("live")
+        runs.snapshot("live")  # the first one opened it; this one has the next read ahead
         recorder.step(step=1, time=time.time(), n_responses=1, reward_sum=1.0)
         recorder.flush()
         monkeypatch.setattr(registry, "FRESH_SECONDS", 1000.0)
@@ -136,7 +136,7 @@ def test_a_live_run_is_read_ahead_of_who_asks_again(tmp_path: Path, monkeypatch:
             assert time.monotonic() < end, "nobody has read it"
             time.sleep(0.05)
         monkeypatch.setattr(runs, "_renew", None)  # who asks now finds it read
-        assert runs.look("live").state.last_step == 1
+        assert runs.snapshot("live").state.last_step == 1
         if place.ahead is not None:
             place.ahead.cancel()
 

@@ -214,7 +214,7 @@ def test_a_remote_root_has_runs_and_a_dashboard(memory, make_run, monkeypatch):
     with pytest.raises(RunNotFound):
         find_runs("memory://root/nowhere")
     runs = shelf.RunRegistry(root)
-    assert runs.look("group/b").state.last_step == 3
+    assert runs.snapshot("group/b").state.last_step == 3
     lines = RunSummaries(runs).now(60.0)
     assert [line.name for line in lines] == ["a", "group/b"]
     said = json.dumps(

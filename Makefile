@@ -1,5 +1,6 @@
 # make demo   set up, then train the tiny policy in front of the live dashboard
 # make test   set up what is missing, then run every test
+# make elsewhere   the decisive tests again: other instructions, orders, time zones, locales, load
 # make check  ruff and mypy
 # make bench  the benchmarks; prints ratios
 # make constraints   try the newest versions of everything; commit them if make test is green
@@ -18,13 +19,16 @@ TOOLS_READ := mlflow-skinny sqlalchemy alembic
 # Two OpenMP threads beside any other load are many times slower than one.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test check bench sample_runs chromium constraints
+.PHONY: demo test elsewhere check bench sample_runs chromium constraints
 
 demo: $(READY)
 	$(BIN)/lldscope demo
 
 test: $(READY) $(ENGINES) $(OWN) chromium
 	$(BIN)/python -m pytest -n 2 --dist loadfile
+
+elsewhere: $(READY)
+	$(BIN)/python -m tests.elsewhere
 
 check: $(READY)
 	$(BIN)/ruff check .

@@ -86,3 +86,7 @@ def instruction_sets() -> dict[str, dict[str, str]]:
             "GLIBC_TUNABLES": "glibc.cpu.hwcaps=-AVX,-AVX2,-FMA,-FMA4,-AVX512F,-BMI2",
         }
     return sets
+
+
+if __name__ == "__main__":
+    print(beyond_baseline())

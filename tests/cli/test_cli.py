@@ -68,7 +68,7 @@ def test_what_a_terminal_cannot_show_is_escaped(lldscope_command, dying_run):
     western = {"env": {**os.environ, "PYTHONIOENCODING": "latin-1"}, "encoding": "latin-1"}
     people = lldscope_command("check", dying_run, **western)
     assert (people.returncode, people.stderr) == (11, "")
-    assert "\\u25a0 critical lld-collapse" in people.stdout
+    assert "\\u25c6 critical lld-collapse" in people.stdout
     told = json.loads(lldscope_command("check", dying_run, "--json", **western).stdout)
     assert "Δ" in told["alerts"][0]["message"]
     assert _escape(UnicodeEncodeError("ascii", "a🦒b", 1, 2, "")) == (r"\ud83e\udd92", 2)

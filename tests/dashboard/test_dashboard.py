@@ -521,7 +521,7 @@ def test_no_more_than_a_bounded_number_of_runs_stays_open(tmp_path: Path, monkey
     assert len(known.now(60.0)) == 4
     assert len(runs._places) == 2
     looked: list[str] = []
-    monkeypatch.setattr(runs, "look", looked.append)
+    monkeypatch.setattr(runs, "snapshot", looked.append)
     assert len(known.now(60.0)) == 4
     assert looked == [], "finished runs that have not changed are not read again"
 

@@ -132,7 +132,7 @@ def test_a_live_run_is_read_ahead_of_who_asks_again(tmp_path: Path, monkeypatch:
         place = runs._places["live"]
         monkeypatch.setattr(place, "at", -1000.0)
         end = time.monotonic() + 30
-        while place.look is None or place.look.state.last_step != 1:
+        while place.snapshot is None or place.snapshot.state.last_step != 1:
             assert time.monotonic() < end, "nobody has read it"
             time.sleep(0.05)
         monkeypatch.setattr(runs, "_renew", None)  # who asks now finds it read

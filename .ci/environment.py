@@ -1,13 +1,13 @@
 """The virtual environments of this checkout, and the versions they are made of.
 
-    python tools/environment.py install DIR FILE EXTRAS [REQUIREMENT…]
-    python tools/environment.py compile FILE EXTRAS [REQUIREMENT…]
+    python .ci/environment.py install DIR FILE EXTRAS [REQUIREMENT…]
+    python .ci/environment.py compile FILE EXTRAS [REQUIREMENT…]
 
 `install` puts lldscope with these extras (`dash,trl`) and requirements into an environment, with
 the versions in FILE; `compile` writes that file, with the newest versions that agree.
 
 uv installs, in a fraction of pip's time, where it is there or can be had; else pip does. uv does
-not read pip's configuration, so it is told of it, and both choose among the same packages.
+not read pip's configuration, so that is passed on, and both choose among the same packages.
 """
 
 from __future__ import annotations

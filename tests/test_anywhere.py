@@ -10,21 +10,20 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from lldscope.recording.samples_for_readers import Texts
-from lldscope_trainer.records import StepRows
 
-import lldscope
-from lldscope.query.database import ROWS, SIGNAL_TABLES, view_sql
-from lldscope.query.signal_engine import SHARED, SignalEngine
+from lldscope import Recorder, open_run
+from lldscope.query import signal_engine
 from lldscope.recording.batch import Batch, Scores
+from lldscope.recording.token_samples import TokenSamples
 from tests.elsewhere.instruction_sets import cleared, instruction_sets
 
 ROOT = Path(__file__).parents[1]
+SAMPLE = ROOT / "sample_runs" / "grpo"
 OTHERS = [name for name in instruction_sets() if name != "all"]
 
 
@@ -90,27 +89,46 @@ def test_the_switches_take_instructions_away():
     assert done.stdout.split() in (["0", "DEFAULT"], ["0", "NO", "AVX"])
 
 
-@pytest.mark.parametrize(("threads", "seed"), [(1, 1), (8, 2), (8, 3)])
-def test_signals_do_not_depend_on_the_order_of_rows_or_on_threads(threads, seed):
-    """To the bit: sums are made in double precision of measurements in single precision, which
+@pytest.mark.parametrize("threads", [1, 8])
+def test_signals_do_not_depend_on_the_order_of_rows_or_on_threads(tmp_path, monkeypatch, threads):
+    """To the bit: sums are taken in double precision of measurements in single precision, which
     leaves nothing to round unless they are many orders of magnitude apart."""
-    with lldscope.open_run(ROOT / "sample_runs" / "grpo") as run:
-        tables = {name: run.pieces(name).read_all() for name in SIGNAL_TABLES}
-        expected = run.signals().drop(columns="tokens_seen")
-    engine = SignalEngine(ROOT / "sample_runs" / "grpo")
-    engine._db.execute(f"SET threads={threads}")
-    order = np.random.default_rng(seed)
-    for name, rows in tables.items():
-        engine._db.register("shuffled", rows.take(order.permutation(len(rows))))
-        engine._make(name, "FROM shuffled")
-    for name in SHARED:
-        engine._make(name, view_sql(name))
-    signals = engine._db.sql(f"FROM {ROWS['signal_rows']} ORDER BY step").df()
-    engine.close()
+    shuffled = recorded_anew(SAMPLE, tmp_path / "shuffled", seed=threads)
+    connect = partial(signal_engine.duckdb.connect, config={"threads": threads})
+    monkeypatch.setattr(signal_engine.duckdb, "connect", connect)
+    monkeypatch.setattr(signal_engine, "FEW_ROWS", 0)  # which one thread would read
+    with (
+        open_run(ROOT / "sample_runs" / "grpo") as run,
+        open_run(shuffled) as other,
+    ):
+        expected, signals = run.signals(), other.signals()
     assert len(expected) == 130
+    assert expected["delta_correct"].count() > 120
     for name in expected:
         values = [frame[name].to_numpy(float, na_value=np.nan) for frame in (signals, expected)]
         assert values[0].tobytes() == values[1].tobytes(), name
+
+
+def recorded_anew(source: Path, to: Path, seed: int) -> Path:
+    """The rows of a run in another run, those of each step in another order."""
+    rng = np.random.default_rng(seed)
+    with open_run(source) as run, Recorder(to, trainer="tests") as recorder:
+        tables = {
+            name: run.sql(f"SELECT * EXCLUDE (attempt, rank) FROM {name}").groupby("step")
+            for name in ("updates", "responses", "actions", "probes", "steps")
+        }
+        for step in run.signals()["step"]:
+            for name, steps in tables.items():
+                if step not in steps.groups:
+                    continue
+                rows = steps.get_group(step).dropna(axis="columns", how="all").drop(columns="step")
+                rows = rows.iloc[rng.permutation(len(rows))].astype(object)
+                columns = rows.where(rows.notna(), None).to_dict("list")
+                if name == "steps":
+                    recorder.step(step=step, **{n: values[0] for n, values in columns.items()})
+                else:
+                    getattr(recorder, name)(step=step, **columns)
+    return to
 
 
 def test_of_rollouts_that_lost_as_much_the_first_are_read():
@@ -124,6 +142,4 @@ def test_of_rollouts_that_lost_as_much_the_first_are_read():
         rewards=correct.astype(float), correct=correct.tolist(), group_ids=np.zeros(n, int),
         old=Scores(old, every), post=Scores(post, every),
     )  # fmt: skip
-    assert Texts(batch, np.zeros((n, 3), int)).worth_reading(4) == [2, 5, 8, 14]
-    rows = SimpleNamespace(_mask=mask, _old=old, _post=post, _rescored=every, _correct=correct)
-    assert StepRows.worth_reading(rows, 4) == [2, 5, 8, 14]
+    assert TokenSamples(batch, np.zeros((n, 3), int)).largest_drops(4) == [2, 5, 8, 14]

@@ -34,8 +34,6 @@ from lldscope.runs import find_runs
 from lldscope.signals import detectors
 
 SAMPLES = Path(__file__).parents[2] / "sample_runs"
-SERIES = ("reward", "normalized_peak", "reward_rise", "delta", "delta_t", "grad_ratio",
-          "entropy_ratio", "entropy_gain", "e_value", "level_fall", "level_limit")  # fmt: skip
 
 Decisions = dict[str, Any]
 Numbers = dict[str, Sequence[float]]
@@ -123,8 +121,10 @@ def samples(decisions: Decisions, numbers: Numbers) -> None:
                 name: crc32(signals[name].to_numpy(float, na_value=np.nan).tobytes())
                 for name in signals.columns
             }
-            for name in SERIES:
-                numbers[f"{path.name} {name}"] = getattr(told.evidence, name).tolist()
+            for holder in (told.evidence, told.evidence.decay):
+                for name, values in vars(holder).items():
+                    if isinstance(values, np.ndarray):
+                        numbers[f"{path.name} {name}"] = values.tolist()
 
 
 def bank(decisions: Decisions, numbers: Numbers) -> None:
@@ -135,7 +135,7 @@ def bank(decisions: Decisions, numbers: Numbers) -> None:
         signals[[name for name in signals.columns if "delta" in name]] = np.nan
         told = assess(signals)
         _judged(f"{labelled.name} without Δ", told, decisions)
-        numbers[f"{labelled.name} limit"] = told.evidence.level_limit[-1:].tolist()
+        numbers[f"{labelled.name} limit"] = told.evidence.decay.level_limit[-1:].tolist()
 
 
 def _judged(name: str, told: Assessment, decisions: Decisions) -> None:

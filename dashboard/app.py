@@ -77,6 +77,7 @@ def make_app(registry: RunRegistry) -> Dash:
         title="lldscope",
         update_title=None,
         assets_folder=str(Path(__file__).parent / "assets"),
+        assets_path_ignore=["plotly"],  # loaded by pages with charts only: pages/first_answer.py
         suppress_callback_exceptions=True,
         index_string=_INDEX,
         serve_locally=True,

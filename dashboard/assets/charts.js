@@ -78,16 +78,11 @@
       const first = !chart._fullLayout;
       const xaxis = { ...figure.layout.xaxis, range: rangeOf(figure.layout), autorange: false };
       const layout = { ...figure.layout, xaxis };
-      const drawn = react(chart, { ...figure, layout });
+      done(react(chart, { ...figure, layout }));
       if (first) {
         listen(chart);
         setTimeout(() => listen(chart)); /* Dash has added its listeners */
       }
-      done(drawn.finally(() => {
-        const plot = chart.closest(".plot");
-        const picture = plot && plot.querySelector(".picture");
-        if (picture) picture.remove();
-      }));
     }
     function next() {
       const [job] = waiting.splice(Math.max(0, waiting.findIndex(inView)), 1);
@@ -122,5 +117,6 @@
     followSoon();
   }
 
-  window.lldscope = { charts: { all, inTurn, move, showAll } };
+  if (window.Plotly) inTurn(window.Plotly); /* loaded before, on pages with charts */
+  window.lldscope = { charts: { all, move, showAll } };
 })();

@@ -171,15 +171,11 @@ def chart_card(chart: Chart, figure: Figure, legend: list[Any], note: str) -> ht
                 [html.H2(chart.title), html.Div(legend, className="legend")],
             ),
             html.P(note, className="note"),
-            html.Div(
-                dcc.Graph(
-                    id={"type": "chart", "index": chart.id},
-                    figure=figure,
-                    config=GRAPH_CONFIG,
-                    className="graph",
-                    style={"height": HEIGHT},
-                ),
-                className="plot",
+            dcc.Graph(
+                id={"type": "chart", "index": chart.id},
+                figure=figure,
+                config=GRAPH_CONFIG,
+                className="graph",
                 style={"height": HEIGHT},
             ),
             html.P(remarks(figure), id={"type": "foot", "index": chart.id}, className="foot"),

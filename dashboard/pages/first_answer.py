@@ -1,5 +1,5 @@
-"""The first answer to an address holds the whole page: as HTML to look at, and as the answers that
-Dash's scripts would otherwise have to ask for, one after the other, once they run.
+"""The first answer to an address holds what Dash's scripts would otherwise have to ask for, one
+after the other, once they run: the layout of the page and the list of callbacks.
 """
 
 from __future__ import annotations
@@ -13,9 +13,8 @@ from dash import Dash
 from dash.development.base_component import Component
 from flask import request
 
-from .first_view import to_html
-
-PLOTLY = "/_dash-component-suites/plotly/package_data/plotly.min.js"
+# A quarter of the size of the plotly.js that Dash would load: the bundle with scatter, bar and pie.
+PLOTLY = "/assets/plotly/plotly-basic.min.js"
 _PLACE = "<!-- the page -->"
 
 # What stands here goes into the page of any address, and is filled by `App.interpolate_index`.
@@ -38,7 +37,7 @@ class App(Dash):
         layout = self._make_layout(path, request.query_string.decode(errors="replace"))
         place = ""
         if path.startswith("/run/") or path == "/compare":  # these draw charts
-            place = f'<div id="first" data-plotly="{PLOTLY}">{to_html(layout)}</div>'
+            place = f'<script src="{PLOTLY}"></script>'
         place += _answer(
             "_dash-layout", orjson.dumps(layout, default=Component.to_plotly_json).decode()
         )

@@ -28,7 +28,7 @@ import lldscope
 
 from . import dashboard_rivals
 from .long_run import write_long_run, write_steps
-from .page import ALL_DRAWN, DRAWN, FLAGS, chart, free_port, opened, picture, processor, wait_for
+from .page import FLAGS, all_charts, chart, free_port, opened, processor, wait_for
 
 ROUNDS = 3
 TICKS = 15  # refreshes that are looked at
@@ -39,6 +39,16 @@ for (const c of document.querySelectorAll('.js-plotly-plot'))
   c.on('plotly_afterplot', () => window.drawn.push(performance.now()));
 performance.clearResourceTimings();
 """
+# Notes when the mouse button was let go, and the first frame in which all charts are zoomed alike.
+FOLLOW = """() => {
+  addEventListener("mouseup", () => { window.letGo = performance.now(); }, true);
+  (function look() {
+    const charts = [...document.querySelectorAll(".js-plotly-plot")];
+    const shown = charts.map(c => c._fullLayout.xaxis.range);
+    if (shown.every(r => r[0] > 5 && r[0] === shown[0][0])) window.followed = performance.now();
+    else requestAnimationFrame(look);
+  })();
+}"""
 ASKED = """performance.getEntriesByType('resource')
   .filter(r => r.name.includes('_dash-update-component'))
   .map(r => [r.startTime, r.responseEnd, r.transferSize])"""
@@ -100,12 +110,11 @@ def first(browser: Browser, runs: Path, cache: str) -> None:
     with served(runs, cache) as (address, _):
         seconds = opened(browser, f"{address}/run/long", chart)
         print(f"10 M rows of actions, read for the first time  {seconds:.2f} s")
-        for what, ready in (("charts seen, drawn by the server", picture),
-                            ("first chart drawn by Plotly", chart)):  # fmt: skip
+        for what, ready in (("first chart", chart), ("all charts", all_charts)):
             again = [opened(browser, f"{address}/run/long", ready) for _ in range(ROUNDS)]
             tell(f"run page of 10 M rows: {what}", again)
         spent = [processor(browser, f"{address}/run/long", 1) for _ in range(ROUNDS)]
-        tell("the same, all charts drawn by Plotly, processor time of the page", spent)
+        tell("the same, all charts, processor time of the page", spent)
     with served(runs, cache) as (address, _):
         seconds = opened(browser, f"{address}/run/long", chart)
         print(f"the same, first page after a restart  {seconds:.2f} s")
@@ -118,9 +127,7 @@ def twenty(browser: Browser, runs: Path, cache: str) -> None:
     names = "&".join(f"run=r{i:02}" for i in range(20))
 
     def all_lines(page: Page) -> None:
-        page.wait_for_selector(DRAWN, state="attached", timeout=120_000)
-        while not page.evaluate(ALL_DRAWN.format(n=20)):
-            page.wait_for_timeout(20)
+        all_charts(page, 20)
 
     for what in ("read for the first time", "first page after a restart", ""):
         with served(runs / "twenty", cache) as (address, _):
@@ -132,12 +139,10 @@ def twenty(browser: Browser, runs: Path, cache: str) -> None:
                 again = [
                     opened(browser, f"{address}/compare?{names}", all_lines) for _ in range(ROUNDS)
                 ]
-                tell("20 runs compared: all 160 lines drawn by Plotly", again)
+                tell("20 runs compared: all 160 lines drawn", again)
                 compared = f"{address}/compare?{names}"
-                again = [opened(browser, compared, picture) for _ in range(ROUNDS)]
-                tell("the same, all 160 lines seen, drawn by the server", again)
                 spent = [processor(browser, compared, 20) for _ in range(ROUNDS)]
-                tell("the same, drawn by Plotly, processor time of the page", spent)
+                tell("the same, processor time of the page", spent)
                 found = [
                     opened(browser, f"{address}/?q={i}", lambda p: p.wait_for_selector(".spark"))
                     for i in range(2)
@@ -145,8 +150,9 @@ def twenty(browser: Browser, runs: Path, cache: str) -> None:
                 tell("page of runs: first line drawn", found)
 
 
-def live(browser: Browser, runs: Path, cache: str) -> None:
-    """Refreshes of a run of 5,000 steps that goes on, one step a second, nothing zoomed."""
+@contextmanager
+def going_on(runs: Path, cache: str) -> Iterator[str]:
+    """The dashboard over a run of 5,000 steps that goes on, one step a second: its address."""
     path = runs / "going" / "live"
     shutil.rmtree(path, ignore_errors=True)
     end = threading.Event()
@@ -164,16 +170,29 @@ def live(browser: Browser, runs: Path, cache: str) -> None:
         trainer = threading.Thread(target=go_on)
         trainer.start()
         with served(path.parent, cache) as (address, _):
-            page = browser.new_page(viewport={"width": 1280, "height": 800})
-            page.goto(f"{address}/run/live")
-            page.wait_for_selector(DRAWN, state="attached", timeout=120_000)
-            page.wait_for_timeout(4000)
-            page.evaluate(WATCH)
-            page.wait_for_timeout(2000 * TICKS)
-            asked, drawn = page.evaluate(ASKED), page.evaluate("window.drawn")
-            page.context.close()
+            yield address
         end.set()
         trainer.join()
+
+
+def live(browser: Browser, runs: Path, cache: str) -> None:
+    """Refreshes of a live run with nothing zoomed, and how long charts take to follow a zoom."""
+    with going_on(runs, cache) as address:
+        page = browser.new_page(viewport={"width": 1280, "height": 800})
+        page.goto(f"{address}/run/live")
+        all_charts(page)
+        page.wait_for_timeout(4000)
+        page.evaluate(WATCH)
+        page.wait_for_timeout(2000 * TICKS)
+        asked, drawn = page.evaluate(ASKED), page.evaluate("window.drawn")
+        page.context.close()
+        report(asked, drawn)
+        for slower in (1, 4, 8):
+            followed = [zoom(browser, f"{address}/run/live", slower) for _ in range(ROUNDS)]
+            tell(f"zoom, page {slower} x slower: let go to all charts following", followed)
+
+
+def report(asked: list[list[float]], drawn: list[float]) -> None:
     ticks = refreshes(asked, drawn)
     sizes, spans = ([t[i] for t in ticks] for i in (0, 1))
     answers = [1e-3 * (end - start) for start, end, _ in asked]
@@ -181,6 +200,28 @@ def live(browser: Browser, runs: Path, cache: str) -> None:
     print(f"  sent: {median(sizes) / 1e3:.1f} kB (at most {max(sizes) / 1e3:.1f})")
     print(f"  asked to drawn: {1e3 * median(spans):.0f} ms, p95 {1e3 * high(spans):.0f} ms")
     print(f"  asked to answered: {1e3 * median(answers):.0f} ms, p95 {1e3 * high(answers):.0f} ms")
+
+
+def zoom(browser: Browser, address: str, slower: int) -> float:
+    """Seconds from the end of a drag to the first frame in which all charts show its range."""
+    page = browser.new_page(viewport={"width": 1280, "height": 800})
+    page.goto(address)
+    all_charts(page)
+    tools = page.context.new_cdp_session(page)
+    tools.send("Emulation.setCPUThrottlingRate", {"rate": slower})
+    page.evaluate(FOLLOW)
+    box = page.locator(".js-plotly-plot .nsewdrag").first.bounding_box()
+    assert box is not None
+    y = box["y"] + box["height"] / 2
+    page.mouse.move(box["x"] + box["width"] * 0.2, y)
+    page.mouse.down()
+    page.mouse.move(box["x"] + box["width"] * 0.9, y, steps=4)
+    page.mouse.up()
+    while not page.evaluate("window.followed"):
+        page.wait_for_timeout(20)
+    seconds: float = page.evaluate("window.followed - window.letGo") / 1e3
+    page.context.close()
+    return seconds
 
 
 def refreshes(asked: list[list[float]], drawn: list[float]) -> list[tuple[float, float]]:

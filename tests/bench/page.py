@@ -25,7 +25,6 @@ FLAGS = [
 ]  # fmt: skip
 
 DRAWN = ".js-plotly-plot .scatterlayer .trace"
-SEEN = ".picture .lines path"  # of the pictures that the server draws
 ALL_DRAWN = (
     "[...document.querySelectorAll('.js-plotly-plot')]"
     ".filter(c => c.querySelectorAll('.scatterlayer .trace').length >= {n}).length >= 8"
@@ -75,14 +74,14 @@ def opened(browser: Browser, address: str, ready: Callable[[Page], Any]) -> floa
 
 
 def chart(page: Page) -> None:
-    """The first chart drawn by Plotly."""
+    """The first chart drawn."""
     page.wait_for_selector(DRAWN, state="attached", timeout=120_000)
 
 
-def picture(page: Page) -> None:
-    """The charts painted, as pictures that the server has drawn."""
-    page.wait_for_selector(SEEN, state="attached", timeout=120_000)
-    page.evaluate("new Promise(done => requestAnimationFrame(() => setTimeout(done)))")
+def all_charts(page: Page, lines: int = 1) -> None:
+    """All charts drawn, each with so many lines."""
+    while not page.evaluate(ALL_DRAWN.format(n=lines)):
+        page.wait_for_timeout(20)
 
 
 def processor(browser: Browser, address: str, lines: int) -> float:
@@ -92,8 +91,7 @@ def processor(browser: Browser, address: str, lines: int) -> float:
     asked = page.context.new_cdp_session(page)
     asked.send("Performance.enable", {"timeDomain": "threadTicks"})
     page.goto(address, wait_until="commit")
-    while not page.evaluate(ALL_DRAWN.format(n=lines)):
-        page.wait_for_timeout(50)
+    all_charts(page, lines)
     told = asked.send("Performance.getMetrics")["metrics"]
     page.context.close()
     return float(next(m["value"] for m in told if m["name"] == "TaskDuration"))

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from browsing import (
     CHARTS,
@@ -91,38 +90,6 @@ def test_run_page_draws_charts_bands_and_alarms(tab: Any) -> None:
     assert "critical" in status
     assert "ago" in status
     assert tab.get_by_text("Retriever or tool outage").count() == 1
-
-
-def test_pictures_come_first_and_lie_where_the_charts_are_drawn(
-    chromium: Any, address: str
-) -> None:
-    # what lies below a chart is not seen: evidence of 0 on its logarithmic axis
-    boxes = """(lines => lines.map(l => { const b = l.getBoundingClientRect();
-      const end = l.closest('.plot').getBoundingClientRect().bottom;
-      return [b.left, b.top, b.right, Math.min(b.bottom, end)]; }))"""
-    size = {"width": 1280, "height": 900}
-    context = chromium.new_context(viewport=size, base_url=address, java_script_enabled=False)
-    tab = context.new_page()
-    end = time.monotonic() + 180
-    while not tab.locator(".picture").count():  # no script runs: the first answer alone is seen
-        assert time.monotonic() < end
-        tab.goto("/run/dying")
-    assert tab.locator(".plot > .picture").count() == 8
-    assert "critical" in tab.locator(".status").inner_text()
-    pictures = tab.evaluate(f"{boxes}([...document.querySelectorAll('.picture .lines path')])")
-    texts = tab.locator(".picture text").all_text_contents()
-    context.close()
-    context = chromium.new_context(viewport=size, base_url=address)
-    tab = context.new_page()
-    tab.goto("/run/dying")
-    until(tab, "document.querySelectorAll('.js-plotly-plot .main-svg').length >= 8 * 3")
-    until(tab, "!document.querySelector('.picture, #first')")
-    charts = tab.evaluate(f"{boxes}([...document.querySelectorAll('.js-line')])")
-    assert len(charts) == len(pictures)
-    assert np.abs(np.array(charts) - np.array(pictures)).max() < 3, "nothing moves"
-    drawn = tab.locator(".js-plotly-plot :is(.xtick, .ytick, .y2tick) text").all_text_contents()
-    assert set(drawn) <= set(texts)
-    context.close()
 
 
 def test_zoom_is_shared_and_survives_new_points(tab: Any) -> None:

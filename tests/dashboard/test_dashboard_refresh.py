@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import time
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -11,6 +12,7 @@ from urllib.parse import urlsplit
 import numpy as np
 import pandas as pd
 import pytest
+from conftest import wait_until
 from lldscope_dashboard.app import make_app
 from lldscope_dashboard.data import run_registry as registry
 from lldscope_dashboard.figures import charts, series
@@ -193,3 +195,24 @@ def test_a_run_that_vanishes_leaves_the_others_of_a_comparison_alive(
     write(tmp_path / "b", range(2))
     assert "There is no run" not in told(tab.ask(WORDS, tick=3), "unplaced")
     assert tab.ask(CHARTS, tick=3)
+
+
+def test_a_live_run_is_read_ahead_of_who_asks_again(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr(registry, "AHEAD_SECONDS", 0.2)
+    monkeypatch.setattr(registry, "FRESH_SECONDS", 0.0)
+    with lldscope.Recorder(tmp_path / "live") as recorder:
+        recorder.step(step=0, time=time.time(), n_responses=1, reward_sum=1.0)
+        recorder.flush()
+        runs = registry.RunRegistry(tmp_path, patience=60.0)
+        runs.snapshot("live")
+        runs.snapshot("live")  # the first one opened it; this one has the next read ahead
+        recorder.step(step=1, time=time.time(), n_responses=1, reward_sum=1.0)
+        recorder.flush()
+        monkeypatch.setattr(registry, "FRESH_SECONDS", 1000.0)
+        place = runs._places["live"]
+        monkeypatch.setattr(place, "at", -1000.0)
+        wait_until(lambda: place.snapshot is not None and place.snapshot.state.last_step == 1)
+        monkeypatch.setattr(runs, "_renew", None)  # who asks now finds it read
+        assert runs.snapshot("live").state.last_step == 1
+        if place.ahead is not None:
+            place.ahead.cancel()

@@ -20,6 +20,7 @@ from lldscope import Recorder, open_run
 from lldscope.query import signal_engine
 from lldscope.recording.batch import Batch, Scores
 from lldscope.recording.token_samples import TokenSamples
+from tests.elsewhere.conditions import DECISIVE
 from tests.elsewhere.instruction_sets import cleared, instruction_sets
 
 ROOT = Path(__file__).parents[1]
@@ -143,3 +144,11 @@ def test_of_rollouts_that_lost_as_much_the_first_are_read():
         old=Scores(old, every), post=Scores(post, every),
     )  # fmt: skip
     assert TokenSamples(batch, np.zeros((n, 3), int)).largest_drops(4) == [2, 5, 8, 14]
+
+
+def test_the_decisive_tests_are_there():
+    """A test that is renamed must be renamed in their list, too."""
+    for place in DECISIVE:
+        path, _, name = place.partition("::")
+        assert (ROOT / path).exists(), place
+        assert not name or f"def {name}(" in (ROOT / path).read_text("utf-8"), place

@@ -42,7 +42,7 @@ SOURCES = [
 
 _UNSAFE_MODULES = {"pickle", "cPickle", "dill", "cloudpickle", "joblib", "shelve", "marshal"}
 # The command of --on-alert is the user's own shell line.
-_SHELL = {"lldscope/outlets.py"}
+_SHELL = {"lldscope/monitor/channels.py"}
 
 
 def calls(path: Path) -> list[tuple[str, ast.Call]]:
@@ -137,7 +137,7 @@ def test_a_run_that_is_a_link_out_of_the_root_is_not_served(make_run, tmp_path):
     lines = {line.name: line for line in RunSummaries(runs).now(60.0)}
     assert lines["mine"].error is None
     for name in ("link", "group/secret"):
-        assert "link to a place outside" in lines[name].error
+        assert "link to a folder outside" in lines[name].error
         with pytest.raises(LldscopeError, match="outside"):
             runs.snapshot(name)
     said = CliRunner().invoke(cli, ["runs", str(root), "--json"], catch_exceptions=False).output
@@ -419,7 +419,7 @@ def test_the_server_sends_evil_text_as_data_only(evil_run):
     server.guard(app.server, "127.0.0.1", 8050, None)
     client = app.server.test_client()
     first = client.get("/run/evil", headers={"Host": "127.0.0.1:8050"})
-    own = client.get("/", headers={"Host": "127.0.0.1:8050"}).get_data(as_text=True)
+    own = client.get("/compare", headers={"Host": "127.0.0.1:8050"}).get_data(as_text=True)
     scripts = re.compile(r"<script(?![^>]*application/json)[^>]*>.*?</script>", re.DOTALL)
     text = first.get_data(as_text=True)
     assert scripts.findall(text) == scripts.findall(own), "a run adds no script to the document"
@@ -629,7 +629,7 @@ def test_export_names_what_it_wrote_and_overwrites_nothing(
     before = {p: p.read_bytes() for p in folder.iterdir()}
     again = lldscope_command("export", path, "--to", folder, "--format", kind)
     assert (again.returncode, again.stdout) == (2, "")
-    assert "already there" in again.stderr
+    assert "already exists" in again.stderr
     assert {p: p.read_bytes() for p in folder.iterdir()} == before
     for bad, words in ((["--tables", "nope"], "no table nope"), (["--to", path / "x"], "inside")):
         refused = lldscope_command("export", path, "--to", tmp_path / "new", *bad)

@@ -26,6 +26,7 @@ GRAPH_CONFIG: Any = {
     "displaylogo": False,
     "doubleClick": False,  # shows everything: assets/charts.js
     "displayModeBar": False,
+    "showTips": False,  # the page says how to zoom out; the tip would cover its buttons
     "responsive": True,
 }
 

@@ -97,9 +97,9 @@ def install(folder: str, constraints: str, extras: str, *requirements: str) -> i
         if subprocess.run([*command, "--quiet"], env=variables).returncode == 0:
             if os.environ.get("PYTHONDONTWRITEBYTECODE"):
                 # Python would compile what it imports anew each time. uv's own way gives up after
-                # a minute on a busy machine.
+                # a minute on a busy machine; some files of packages are no valid Python.
                 byte_compile = [str(python), "-m", "compileall", "-q", "-j0", f"{folder}/lib"]
-                subprocess.run(byte_compile, stdout=subprocess.DEVNULL)  # some sources are templates
+                subprocess.run(byte_compile, stdout=subprocess.DEVNULL)
             return 0
         print("uv could not install this; pip tries.", file=sys.stderr)
     return subprocess.run(pip(python, "install", "--quiet", *what)).returncode

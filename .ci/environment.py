@@ -79,10 +79,7 @@ def uv_environment(python: Path) -> dict[str, str]:
     listing = subprocess.run(
         pip(python, "config", "list"), capture_output=True, text=True, check=True
     ).stdout
-    variables = {**uv_variables(pip_settings(listing)), **os.environ}
-    if variables.get("PYTHONDONTWRITEBYTECODE"):  # else Python compiles what it imports, once
-        variables["UV_COMPILE_BYTECODE"] = "1"
-    return variables
+    return {**uv_variables(pip_settings(listing)), **os.environ}
 
 
 def install(folder: str, constraints: str, extras: str, *requirements: str) -> int:
@@ -98,6 +95,11 @@ def install(folder: str, constraints: str, extras: str, *requirements: str) -> i
             # CUDA is several GB. pip may know of a torch without it; uv keeps what is installed.
             subprocess.run(pip(python, "install", "--quiet", "-c", constraints, "torch"))
         if subprocess.run([*command, "--quiet"], env=variables).returncode == 0:
+            if os.environ.get("PYTHONDONTWRITEBYTECODE"):
+                # Python would compile what it imports anew each time. uv's own way gives up after
+                # a minute on a busy machine; some files of packages are no valid Python.
+                byte_compile = [str(python), "-m", "compileall", "-q", "-j0", f"{folder}/lib"]
+                subprocess.run(byte_compile, stdout=subprocess.DEVNULL)
             return 0
         print("uv could not install this; pip tries.", file=sys.stderr)
     return subprocess.run(pip(python, "install", "--quiet", *what)).returncode

@@ -66,6 +66,7 @@ def calls(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path / "path"), prepend=os.pathsep)
     monkeypatch.setenv("PLAN", "torch==2.13.0+cpu")
     monkeypatch.setenv("ENDS", "0")
+    monkeypatch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
 
     def install() -> list[str]:
         (tmp_path / "calls").unlink(missing_ok=True)
@@ -81,6 +82,9 @@ def test_pip_chooses_torch_where_uv_would_take_cuda_and_all_where_uv_fails(calls
     assert uv.startswith("uv pip install ")
     what = "-c versions.txt -e .[dev] pytest"
     assert what in uv
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    assert ["compileall" in line for line in calls()] == [False, True]
+    monkeypatch.delenv("PYTHONDONTWRITEBYTECODE")
     monkeypatch.setenv("PLAN", "nvidia-cublas==13.1")
     first, second = calls()
     assert first.startswith("python -m pip ")

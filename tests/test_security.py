@@ -425,7 +425,7 @@ def test_the_server_sends_evil_text_as_data_only(evil_run):
     assert scripts.findall(text) == scripts.findall(own), "a run adds no script to the document"
     reader = _Tags()
     reader.feed(text)
-    assert len(reader.found) > 100
+    assert len(reader.found) > 20, "the frame; the page itself comes as data"
     for tag, attributes in reader.found:
         assert not [name for name in attributes if name.startswith("on")]
         assert tag != "img" or (attributes["src"] or "").startswith("data:image/svg+xml,")

@@ -198,5 +198,5 @@ def test_deleted_run_says_so_and_keeps_what_was_drawn(tab: Any, root: Path) -> N
     tab.goto("/run/short-lived")
     tab.wait_for_selector(DRAWN)
     (root / "short-lived").rename(root.parent / "gone")
-    tab.get_by_text("What was drawn is kept.").wait_for()
+    tab.get_by_text("The last charts are shown.").wait_for()
     assert tab.locator(DRAWN).count() >= 8

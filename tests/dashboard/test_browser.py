@@ -116,6 +116,17 @@ def test_zoom_is_shared_and_survives_new_points(tab: Any) -> None:
     assert "zoom=" not in tab.url
 
 
+def test_an_answer_to_an_older_question_is_drawn_with_the_range_of_now(tab: Any) -> None:
+    drawn(tab, "/run/dying")
+    tab.evaluate(f"""() => {{ window.older = {CHARTS}.map(
+      (c) => structuredClone({{ data: c.data, layout: c.layout }})); }}""")
+    drag(tab)
+    until(tab, f"{CHARTS}.every(c => c.data[0].x[0] > 5)")  # the answer to the zoom has come
+    zoomed = ranges(tab)
+    tab.evaluate(f"() => Promise.all({CHARTS}.map((c, i) => Plotly.react(c, older[i])))")
+    assert ranges(tab) == zoomed
+
+
 def test_a_zoom_belongs_to_the_axis_on_which_it_was_made(tab: Any) -> None:
     drawn(tab, "/run/dying")
     drag(tab)
@@ -198,5 +209,5 @@ def test_deleted_run_says_so_and_keeps_what_was_drawn(tab: Any, root: Path) -> N
     tab.goto("/run/short-lived")
     tab.wait_for_selector(DRAWN)
     (root / "short-lived").rename(root.parent / "gone")
-    tab.get_by_text("What was drawn is kept.").wait_for()
+    tab.get_by_text("The last charts are shown.").wait_for()
     assert tab.locator(DRAWN).count() >= 8

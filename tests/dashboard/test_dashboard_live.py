@@ -248,7 +248,7 @@ def test_a_run_whose_part_breaks_a_run_that_is_deleted_and_one_that_begins(
     tab.locator(".facts", has_text="Damage").get_by_text(part.name).wait_for()
     drawn(tab, "/run/later")
     shutil.rmtree(path)
-    tab.get_by_text("What was drawn is kept.").wait_for()
+    tab.get_by_text("The last charts are shown.").wait_for()
     assert tab.locator(DRAWN).count() >= 8
     with lldscope.Recorder(path, name="begun anew"):
         pass

@@ -6,7 +6,7 @@ import pytest
 from mirrored import expected, send, watch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from lldscope.importers.source import Asked, Findings
+from lldscope.importers.source import Findings
 from lldscope.importers.tensorboard import TensorBoard
 from lldscope.importers.trackio import Trackio
 from lldscope.importers.wandb_offline import WandbOffline
@@ -22,9 +22,9 @@ def assessment(watched):
     return watched[0].run.assess()
 
 
-def told_in(source, paths, run=None) -> dict[int, dict[str, float]]:
+def told_in(source, paths) -> dict[int, dict[str, float]]:
     got: dict[int, dict[str, float]] = {}
-    for row in source.read(paths, Findings(asked=Asked(run=run))):
+    for row in source.read(paths, Findings()):
         step = int(row.values.pop("lldscope/step", row.step))
         assert not got.get(step, {}).keys() & row.values.keys(), "told twice"
         got.setdefault(step, {}).update(row.values)

@@ -29,7 +29,7 @@ DECISIVE = (
     "tests/cli/test_cli.py::test_short_and_healthy_runs",
     "tests/cli/test_cli.py::test_query_formats",
     "tests/dashboard/test_averages.py",
-    "tests/dashboard/test_first_view.py",
+    "tests/dashboard/test_first_answer.py",
     "tests/dashboard/test_dashboard.py::test_the_dying_run_shows_its_phases_and_alarms",
     "tests/dashboard/test_dashboard.py::test_increments_give_the_figure_that_would_be_drawn_anew",
     "tests/dashboard/test_dashboard.py::test_the_run_page_says_alarm_meaning_and_advice",

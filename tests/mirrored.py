@@ -15,15 +15,15 @@ IDS = [rule.id for rule in RULES]
 
 
 def watch():
-    """A look at the run, and the alarms that fire: what MetricsExporter.tell takes."""
+    """A look at the run, and the alarms that fire: what MetricsExporter.send takes."""
     follower = Follower(RUN)
     look = follower.look()
     return follower, look, [e for e in look.events if e.alert.state == "firing"]
 
 
 def send(watched, address: str) -> None:
-    with MetricsExporter(address) as mirror:
-        mirror.tell(*watched)
+    with MetricsExporter(address) as exporter:
+        exporter.send(*watched)
 
 
 def expected(assessment) -> dict[int, dict[str, float]]:

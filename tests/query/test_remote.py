@@ -97,7 +97,7 @@ def test_credentials_and_addresses_stay_secret(s3, lldscope_command):
     url = Url(f"https://me:{SECRET}@host/folder/run?sig={SECRET}")
     assert str(url) == repr(url) == "https://host/folder/run"
     assert url.name == "run"
-    with pytest.raises(LldscopeError) as raised, remote.told(url):
+    with pytest.raises(LldscopeError) as raised, remote.plain_errors(url):
         raise ValueError(f"cannot open {url.address}")
     assert SECRET not in str(raised.value)
 

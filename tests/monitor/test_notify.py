@@ -20,7 +20,7 @@ from conftest import wait_until
 from made_up_runs import write_run, write_step
 
 import lldscope
-from lldscope.alarms.registry import Alert
+from lldscope.alarms.rule import Alert
 from lldscope.cli import main
 from lldscope.core.errors import UsageError
 from lldscope.monitor import channels, notify

@@ -231,7 +231,7 @@ class StaleEngine(Fault):
         players.engine = self._engine
         players.sampling = _Behaviour(Sampler(self._engine.policy, players.sampling._sampling))
         players.greedy = Sampler(self._engine.policy, players.greedy._sampling)
-        greedy = trainer._probes.watched(players.greedy, trainer._task.environment)
+        greedy = trainer._probes.collecting(players.greedy, trainer._task.environment)
         trainer._evaluator = Evaluator(greedy, trainer._task.evaluation)
 
     def begin(self) -> dict[str, Any]:

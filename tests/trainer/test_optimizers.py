@@ -269,7 +269,7 @@ FIRST_KL = """
 import torch
 from keeper import SMALL, Keeper
 from lldscope_trainer.config import load_config
-from lldscope_trainer.scoring import action_logps
+from lldscope_trainer.policy.logprobs import action_logps
 from lldscope_trainer.train import Trainer
 
 settings = [*SMALL, "optimizer=deepspeed", "dtype=bfloat16", "kl_coefficient=0.1"]

@@ -129,7 +129,7 @@ def lldscope_command():
     def run(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             [sys.executable, "-m", "lldscope", *map(str, arguments)],
-            capture_output=True, text=True, timeout=120, **options,
+            capture_output=True, timeout=120, **{"encoding": "utf-8"} | options,
         )  # fmt: skip
 
     return run

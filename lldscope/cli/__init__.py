@@ -106,7 +106,9 @@ def main() -> None:
     codecs.register_error("escape", _escape)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
-            stream.reconfigure(errors="escape")
+            # As click has it: a locale of ASCII alone is one that nobody has set.
+            ascii_only = codecs.lookup(stream.encoding).name == "ascii"
+            stream.reconfigure(encoding="utf-8" if ascii_only else None, errors="escape")
     try:
         cli.main(standalone_mode=False)
     except click.ClickException as error:

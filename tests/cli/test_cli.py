@@ -300,7 +300,7 @@ def test_watch_until_firing_runs_the_hook_and_exits_by_severity(
     )
     assert done.returncode == 11
     assert "lld-decay" in done.stdout
-    assert '"rule": "lld-collapse"' in out.read_text()
+    assert '"rule": "lld-collapse"' in out.read_text(encoding="utf-8")
 
 
 def test_watch_stops_at_its_time_limit(lldscope_command, tmp_path):

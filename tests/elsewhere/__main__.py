@@ -1,8 +1,9 @@
 """`make elsewhere`: the decisive tests again under other conditions than those of `make test`.
 
-python -m tests.elsewhere [CONDITION …]     only those whose name contains one of these texts
+python -m tests.elsewhere                   several changes at a time
+python -m tests.elsewhere CONDITION …       one by one, those whose name contains one of these texts
 
-Two conditions at a time; prints a table, and what failed. Exit code 1 if anything did.
+Two runs at a time; prints a table, and what failed. Exit code 1 if anything did.
 """
 
 from __future__ import annotations
@@ -19,11 +20,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from xml.etree import ElementTree
 
-from .conditions import DECISIVE, Condition, conditions
+from .conditions import Condition, conditions, together
 
 ROOT = Path(__file__).parents[2]
 PYTEST = (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "not browser")
-BUSY = (sys.executable, "-c", "while True: pass")
+NICE = ("nice", "-n", "10")
+BUSY = (*NICE, sys.executable, "-c", "while True: pass")
 
 
 @dataclass(frozen=True)
@@ -44,9 +46,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("condition", nargs="*", help="part of a condition's name")
     wanted = parser.parse_args().condition
-    chosen = [c for c in conditions() if not wanted or any(w in c.name for w in wanted)]
+    chosen = together()
+    if wanted:
+        chosen = [c for c in conditions() if any(part in c.name for part in wanted)]
     quiet, loaded = ([c for c in chosen if c.loaded == beside] for beside in (False, True))
-    print(f"{'condition':<46}{'passed':>8}{'failed':>8}{'skipped':>9}{'seconds':>9}", flush=True)
+    print(f"{'condition':<66}{'passed':>8}{'failed':>8}{'skipped':>9}{'seconds':>9}", flush=True)
     results = []
     with ThreadPoolExecutor(2) as pool:
         results += map(shown, pool.map(repeat, quiet))
@@ -61,12 +65,12 @@ def main() -> int:
 def repeat(condition: Condition) -> Result:
     """Run the tests in a process of their own."""
     began = time.monotonic()
-    nice = ("nice", "-n", "19") if condition.loaded else ()
+    nice = NICE if condition.loaded else ()
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.xml"
         done = subprocess.run(
-            [*nice, *PYTEST, *condition.options, f"--junitxml={report}", *DECISIVE],
-            cwd=ROOT, env=condition.environment, stdout=subprocess.PIPE,
+            [*nice, *PYTEST, *condition.options, f"--junitxml={report}", *condition.tests],
+            cwd=ROOT, env=condition.variables(), stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT, encoding="utf-8", errors="replace",
         )  # fmt: skip
         seconds = time.monotonic() - began
@@ -82,7 +86,7 @@ def repeat(condition: Condition) -> Result:
 def shown(result: Result) -> Result:
     """The result, after its row of the table."""
     numbers = f"{result.passed:>8}{result.failed:>8}{result.skipped:>9}{result.seconds:>9.0f}"
-    print(f"{result.condition:<46}{numbers}", flush=True)
+    print(f"{result.condition:<66}{numbers}", flush=True)
     return result
 
 

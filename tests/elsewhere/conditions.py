@@ -6,7 +6,7 @@ import os
 import subprocess
 from dataclasses import dataclass
 
-from .instruction_sets import cleared, instruction_sets
+from .instruction_sets import SWITCHES, instruction_sets
 
 DECISIVE = (
     "tests/trainer/test_retrieval_index.py",
@@ -44,49 +44,93 @@ ZONES = ("Asia/Kathmandu", "America/St_Johns")
 """Neither is whole hours from UTC, and one has summer time."""
 
 
+WRITTEN = tuple(
+    test
+    for test in DECISIVE
+    if test.startswith(("tests/recording", "tests/importers", "tests/report", "tests/cli"))
+)
+"""Those that read and write text, for locales."""
+
+TIMED = tuple(
+    test
+    for test in DECISIVE
+    if test.startswith(("tests/recording", "tests/query", "tests/storage", "tests/dashboard"))
+)
+"""Those with files, processes and threads that follow each other, for a loaded machine."""
+
+
 @dataclass(frozen=True)
 class Condition:
-    """`environment` in full, options for pytest, and whether two busy loops run beside it."""
+    """`environment`: changes to this one, None for a variable that is taken out. `loaded`: two busy
+    loops run beside the tests."""
 
     name: str
-    environment: dict[str, str]
+    environment: dict[str, str | None]
     options: tuple[str, ...] = ()
+    tests: tuple[str, ...] = DECISIVE
     loaded: bool = False
+
+    def __add__(self, other: Condition) -> Condition:
+        return Condition(
+            f"{self.name}; {other.name}",
+            self.environment | other.environment,
+            self.options + other.options,
+        )
+
+    def variables(self) -> dict[str, str]:
+        merged = os.environ | self.environment
+        return {name: value for name, value in merged.items() if value is not None}
 
 
 def conditions() -> list[Condition]:
-    """Those that this machine can make: locales must be installed."""
-    found = [
-        Condition(f"instructions: {name}", cleared() | switches)
+    """One by one; those that this machine can make: locales must be installed."""
+    return [*_instructions(), *_orders(), *_locales(), LOADED]
+
+
+def together() -> list[Condition]:
+    """The same, in fewer runs: instructions, orders, zones and hash seeds change at once."""
+    instructions, orders = _instructions(), _orders()
+    both = [left + right for left, right in zip(instructions, orders, strict=False)]
+    rest = instructions[len(orders) :] + orders[len(instructions) :]
+    return [*both, *rest, *_locales(), LOADED]
+
+
+LOADED = Condition("two busy loops", {}, tests=TIMED, loaded=True)
+
+
+def _instructions() -> list[Condition]:
+    unset: dict[str, str | None] = dict.fromkeys(SWITCHES)
+    return [
+        Condition(f"instructions: {name}", unset | switches)
         for name, switches in instruction_sets().items()
         if name != "all"
     ]
-    settings = {f"locale {name}": {"LC_ALL": name} for name in _locales()}
-    settings["locale C, no UTF-8"] = {
-        "LC_ALL": "C",
-        "PYTHONUTF8": "0",
-        "PYTHONCOERCECLOCALE": "0",
-    }
-    found += [Condition(name, os.environ | changes) for name, changes in settings.items()]
+
+
+def _orders() -> list[Condition]:
+    found = []
     for number, zone in enumerate(ZONES, 1):
         order = "reversed" if number == 1 else str(number)
         found.append(
             Condition(
                 f"{zone}, order {order}, hash seed {number}",
-                os.environ | {"TZ": zone, "PYTHONHASHSEED": str(number)},
+                {"TZ": zone, "PYTHONHASHSEED": str(number)},
                 ("-p", "tests.elsewhere.order", "--order", order),
             )
         )
-    found.append(Condition("two busy loops", dict(os.environ), loaded=True))
     return found
 
 
-def _locales() -> list[str]:
-    """German (1,5 for 1.5) and Turkish (İ and ı) ones, if there are any."""
+def _locales() -> list[Condition]:
+    """ASCII alone, and German (1,5 for 1.5) and Turkish (İ and ı), if they are there."""
     try:
         listed = subprocess.run(["locale", "-a"], capture_output=True, text=True).stdout.split()
     except FileNotFoundError:
-        return []
+        listed = []
+    wanted = ("de_de.utf8", "tr_tr.utf8")
+    there = [name for name in listed if name.lower().replace("-", "") in wanted]
+    ascii_alone = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
     return [
-        name for name in listed if name.lower().replace("-", "") in ("de_de.utf8", "tr_tr.utf8")
+        Condition("locale C, no UTF-8", ascii_alone, tests=WRITTEN),
+        *(Condition(f"locale {name}", {"LC_ALL": name}, tests=WRITTEN) for name in there),
     ]

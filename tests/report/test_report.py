@@ -297,7 +297,7 @@ def test_command_writes_files_by_their_names(lldscope_command, tmp_path):
     done = lldscope_command("report", SAMPLES / "grpo-llds", "-o", page)
     assert done.returncode == 0
     assert done.stdout == ""
-    assert page.read_text().startswith("<!doctype html>")
+    assert page.read_text(encoding="utf-8").startswith("<!doctype html>")
     told = lldscope_command("report", SAMPLES / "grpo-llds", "--format", "json")
     facts = json.loads(told.stdout)
     assert facts["schema"] == 1

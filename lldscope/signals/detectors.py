@@ -21,6 +21,11 @@ USUAL = 40  # measured steps from which the unit of the score is taken
 USUAL_LEAST = 10  # measured steps before the first score
 GAIN_CAP = 2.5  # × the second-largest gain of these steps: the unit, and the largest gain counted
 LOSS_CAP = 5.0  # units: the largest loss counted
+NOISE_STEPS = 200  # steps from which the noise of a mean is estimated
+NOISE_LEAST = 10  # steps before it is
+NOISE_LAG = 5  # steps after which AR(1) noise is taken as independent
+NOISE_PHI = 0.9  # largest correlation of neighbours that is corrected for
+MEDIAN_OF_NORMAL = 0.6745  # median |x| of a standard normal x
 
 
 class MedianWindow(NamedTuple):
@@ -188,14 +193,46 @@ def over_median(values: Series, recent: int, gap: int, window: int, least: int) 
     above 0.
     """
     now = trailing_mean(values, recent, 1)
-    older = np.concatenate([np.full(gap, np.nan), values])[: len(values)]
-    rows = trailing(older, window)
+    rows = trailing(_shifted(values, gap), window)
     n = np.count_nonzero(~np.isnan(rows), axis=1)
     out = np.full(len(values), np.nan)
     enough = n >= least
     if enough.any():
         base = row_medians(rows[enough])
         out[enough] = np.divide(now[enough], base, where=base > 0, out=np.full(len(base), np.nan))
+    return out
+
+
+def error_of_mean(values: Series, window: int) -> Series:
+    """Standard error of the mean of `window` successive entries, from the noise of the NOISE_STEPS
+    last ones. Shape (T,), without gaps; NaN for the first NOISE_LEAST.
+
+    The larger of two estimates, neither of which a slow trend enlarges much. Both come from
+    differences: (1) the mean square successive difference, 2 σ² for independent noise (von Neumann
+    et al. 1941); (2) the median differences of neighbours and of entries NOISE_LAG apart, which
+    give the variance and the correlation φ of AR(1) noise, whose mean has the variance
+    σ² (1 + φ) / ((1 − φ) window). A single jump of the level hardly changes a median.
+    """
+    near, far = (np.abs(values - _shifted(values, lag)) for lag in (1, NOISE_LAG))
+    square = trailing_mean(near**2, NOISE_STEPS, NOISE_LEAST) / 2
+    near, far = (_trailing_median(x, NOISE_STEPS, NOISE_LEAST) for x in (near, far))
+    ratio = np.divide(near, far, where=far > 0, out=np.ones(len(values)))
+    phi = np.clip(1.0 - ratio**2, 0.0, NOISE_PHI)
+    correlated = (far / MEDIAN_OF_NORMAL) ** 2 / 2 * (1 + phi) / (1 - phi)
+    return np.sqrt(np.fmax(square, correlated) / window)
+
+
+def _shifted(values: Series, steps: int) -> Series:
+    """Each entry's value `steps` before it; NaN at the start."""
+    return np.concatenate([np.full(steps, np.nan), values])[: len(values)]
+
+
+def _trailing_median(values: Series, window: int, least: int) -> Series:
+    rows = trailing(values, window)
+    enough = np.count_nonzero(~np.isnan(rows), axis=1) >= least
+    out = np.full(len(values), np.nan)
+    if enough.any():
+        out[enough] = row_medians(rows[enough])
     return out
 
 

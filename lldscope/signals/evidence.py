@@ -76,6 +76,7 @@ class Evidence:
     normalized_reward: d.Series  # per step, see normalized_reward.py
     normalized_mean: d.Series  # its trailing mean
     normalized_peak: d.Series  # the running maximum of that since the data last changed
+    scales: Rows  # rows from which normalized rewards cannot be compared with those before
     reward_rise: d.Series  # standard errors, last TEST_STEPS against those before
     delta: d.Series  # trailing mean of delta_correct, nats per response
     delta_t: d.Series  # mean of delta_correct over TEST_STEPS in standard errors
@@ -176,6 +177,7 @@ def gather(signals: pd.DataFrame, arl: float, restarts: Restarts | None = None) 
             normalized_reward=normalized,
             normalized_mean=normalized_mean,
             normalized_peak=on_measured(normalized_mean, np.fmax.accumulate, scales),
+            scales=scales,
             reward_rise=on_measured(reward, lambda v: d.rise(v, TEST_STEPS), data, 0.0),
             delta=_mean_delta(signals, delta),
             delta_t=on_measured(delta, lambda v: d.trailing_t(v, TEST_STEPS, SMOOTH), None, 0.0),

@@ -20,6 +20,7 @@ from typing import Literal
 import numpy as np
 
 from . import detectors as d
+from . import reward_noise
 from .evidence import SMOOTH, Evidence, Flags, Rows, on_measured, once
 
 Phase = Literal["warmup", "healthy", "stagnation", "decay", "collapse", "recovered"]
@@ -110,16 +111,21 @@ def gradient_surges(e: Evidence) -> Flags:
 
 @once
 def reward_crashed(e: Evidence) -> Flags:
-    """The trailing mean of the reward is under `crash_limit` of its best."""
-    return (e.normalized_peak > 0) & (e.normalized_mean < crash_limit(e) * e.normalized_peak)
+    """The trailing mean of the reward is under `crash_limit`, by more than noise explains."""
+    return (
+        (reward_noise.best_at_least(e) > 0)
+        & (e.normalized_mean < crash_limit(e))
+        & (reward_noise.has_fallen(e))
+    )
 
 
 @once
 def crash_limit(e: Evidence) -> d.Series:
-    """The share of its best under which the reward has crashed. It is higher after a surge or an
-    explosion, because a second signal confirms the loss."""
-    limit = np.where(_recently(e, _unstable(e)), CRASH_AFTER_SURGE, CRASH)
-    return np.where(_recently(e, e.grad_ratio >= EXPLOSION), CRASH_AFTER_EXPLOSION, limit)
+    """The reward under which it has crashed: CRASH of its best; more after a surge or an explosion,
+    because a second signal confirms the loss, but of the least that its best can have been."""
+    share = np.where(_recently(e, _unstable(e)), CRASH_AFTER_SURGE, CRASH)
+    share = np.where(_recently(e, e.grad_ratio >= EXPLOSION), CRASH_AFTER_EXPLOSION, share)
+    return np.fmax(CRASH * e.normalized_peak, share * reward_noise.best_at_least(e))
 
 
 def classify(e: Evidence, explained: Flags) -> list[Phase | None]:

@@ -34,6 +34,7 @@ from lldscope.monitor.health import Liveness, liveness, verdict
 from lldscope.signals.evidence import on_measured, restarts_of
 from lldscope.signals.normalized_reward import normalized_reward
 from lldscope.signals.phases import accelerates, crash_limit
+from lldscope.signals.reward_noise import best_at_least
 
 
 def first_steps(result: Assessment) -> dict[str | None, int]:
@@ -242,12 +243,15 @@ def test_acceleration_and_crash_limit_agree_with_loops(case):
     e = assess(table).evidence
     limit, faster = crash_limit(e), accelerates(e)
     surge = ((e.entropy_ratio >= 2) & (e.entropy_gain >= 0.1)).tolist()
-    seen = e.has_delta
+    seen, low, shares = e.has_delta, best_at_least(e), set()
     for t in range(len(table)):
         delta = table["delta_correct"].tolist()[: t + 1]
         assert faster[t] == (bool(seen[t]) and slow_acceleration(delta)), t
-        assert limit[t] == slow_limit(e.grad_ratio.tolist()[: t + 1], surge[: t + 1]), t
-    assert {0.5, 0.9} <= set(limit.tolist())
+        share = slow_limit(e.grad_ratio.tolist()[: t + 1], surge[: t + 1])
+        shares.add(share)
+        bounds = 0.5 * e.normalized_peak[t], share * low[t]
+        assert limit[t] == pytest.approx(np.fmax(*bounds), nan_ok=True), t
+    assert {0.5, 0.9} <= shares
     assert faster.any()
 
 
@@ -295,7 +299,9 @@ def test_a_real_collapse_is_seen_with_less_in_the_log(log):
     assert result.grade == GRADES[log]
     step, rule = critical_at(result)
     assert step is not None
-    assert 60 <= step <= 77  # from step 77 on the reward is under half of its best
+    # From step 77 on the reward is under half of its best; where that is all there is, its noise
+    # has to be outweighed.
+    assert 60 <= step <= (85 if log == "no log-probabilities" else 77)
     blind = log == "no log-probabilities"
     assert ({s.phase for s in result.spans()} <= {"warmup", None}) == blind
     assert rule == ("reward-crash" if blind else "lld-collapse")

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
+from ...core.numbers import short
 from ...signals import detectors as d
 from ...signals import phases as p
-from ...signals.evidence import SMOOTH, Evidence, Flags, once
+from ...signals.evidence import SMOOTH, Evidence, Flags, on_measured, once
 from ...signals.normalized_reward import LEAST
+from ...signals.reward_noise import LEVEL, WINDOWS, margin
 from ..rule import CauseRank, Measurement, Rule, Severity
 from .measures import mean, percent, reward_name, trailing_sd
 
@@ -16,18 +18,19 @@ SUDDEN = d.MedianWindow(recent=3, gap=3, window=20, least=10)
 STEADY = (0.8, 1.25)  # × trailing median of each signal of the policy
 CLEAR_FALL = 4.0  # standard errors of the mean of the recent steps
 TOOLS_WORK = 0.1  # of the tool calls: the largest share that may fail
+BOUNDED = f"{', '.join(map(str, WINDOWS[:-1]))} or {WINDOWS[-1]}"
 POLICY = ("entropy", "response_tokens", "valid_searches", "answered_share")
 
 
 @once
 def crash(e: Evidence) -> Measurement:
-    value, limit = e.normalized_mean / e.normalized_peak, p.crash_limit(e)
+    value, limit = (x / e.normalized_peak for x in (e.normalized_mean, p.crash_limit(e)))
 
     def message(row: int) -> str:
         return (
             f"{reward_name(e, row)} is {e.normalized_mean[row]:.2f} over {SMOOTH} steps, "
             f"{percent(value[row])} of its best ({e.normalized_peak[row]:.2f}; limit "
-            f"{percent(limit[row])})"
+            f"{percent(limit[row])}; noise of a mean ±{short(margin(e)[row], 2)})"
         )
 
     return Measurement(p.reward_crashed(e), value, limit, message)
@@ -60,10 +63,10 @@ def _sudden(e: Evidence, name: str) -> d.Series:
 def _clearly_fallen(e: Evidence) -> Flags:
     """The fall is larger than the noise of the steps before explains."""
     reward, (recent, gap, window, least) = e.normalized_reward, SUDDEN
-    before = np.concatenate([np.full(gap, np.nan), reward])[: len(reward)]
-    error = trailing_sd(before, window, least) / np.sqrt(recent)
+    noise = on_measured(reward, lambda v: d.error_of_mean(v, recent), e.scales)
+    before, error = (np.concatenate([np.full(gap, np.nan), x])[: len(x)] for x in (reward, noise))
     fall = d.trailing_mean(before, window, least) - d.trailing_mean(reward, recent, recent)
-    return fall >= CLEAR_FALL * error
+    return fall >= CLEAR_FALL * np.fmax(error, trailing_sd(before, window, least) / np.sqrt(recent))
 
 
 def _policy_unchanged(e: Evidence) -> Flags:
@@ -86,13 +89,16 @@ RULES = (
         "reward-crash",
         Severity.CRITICAL,
         needs=("reward",),
-        meaning=f"The reward is under {percent(p.CRASH)} of its best {SMOOTH}-step mean, or under "
-        f"{percent(p.CRASH_AFTER_SURGE)} after a surge of gradient norm or entropy. This says that "
-        "the run is dying, not why.",
+        meaning=f"The reward is under {percent(p.CRASH)} of its best {SMOOTH}-step mean, or, after "
+        f"a surge of gradient norm or entropy, under {percent(p.CRASH_AFTER_SURGE)} of it, by more "
+        "than its noise explains. This says that the run is dying, not why.",
         evidence=f"Trailing {SMOOTH}-step mean of the reward against the best such mean so far: "
-        f"under {p.CRASH:g} of it, under {p.CRASH_AFTER_SURGE:g} within {p.MEMORY} steps of a "
-        f"surge of gradient norm or entropy, under {p.CRASH_AFTER_EXPLOSION:g} within {p.MEMORY} "
-        f"steps of a gradient norm of {p.EXPLOSION:g} × its median. Shares of a reward that can be "
+        f"under {p.CRASH:g} of it. Within {p.MEMORY} steps of a surge of gradient norm or entropy: "
+        f"under {p.CRASH_AFTER_SURGE:g} of the least that best can have been, and within {p.MEMORY} "
+        f"steps of a gradient norm of {p.EXPLOSION:g} × its median under "
+        f"{p.CRASH_AFTER_EXPLOSION:g} of that. In each case the mean over {BOUNDED} steps must be "
+        "under the best beyond the noise of the run's successive steps: confidence bounds at "
+        f"{percent(1 - LEVEL)} for all means of the run at once. Shares of a reward that can be "
         "negative mean nothing: the share of correct responses replaces it, or else the reward "
         f"above the least it can be (−{-LEAST:g}, or the lowest so far).",
         advice="Stop and look at the look-alikes: a dead tool, truncation and a mask bug look the "

@@ -1,0 +1,57 @@
+"""Whether the reward has fallen by more than its own noise explains.
+
+The best of many noisy means is too high, and the worst too low. So the best is replaced by a lower
+confidence bound, and the last mean by an upper one, both at once for all the means so far.
+"""
+
+from __future__ import annotations
+
+from statistics import NormalDist
+
+import numpy as np
+
+from . import detectors as d
+from .evidence import SMOOTH, Evidence, Flags, on_measured, once
+
+WINDOWS = (SMOOTH, 2 * SMOOTH, 4 * SMOOTH)  # steps of the means: a long fall is seen through noise
+LEVEL = 0.01  # probability that any of the bounds of a run does not hold
+
+
+@once
+def margin(e: Evidence, window: int = SMOOTH) -> d.Series:
+    """Half the width of the confidence intervals of all `window`-step means so far, shape (T,).
+
+    z standard errors (`detectors.error_of_mean`), z the quantile of the normal distribution at
+    LEVEL divided by the number of means of SMOOTH steps that do not overlap, and by the number of
+    WINDOWS (Bonferroni).
+    """
+
+    def half(reward: d.Series) -> d.Series:
+        return d.error_of_mean(reward, window) * _quantiles(len(reward))
+
+    return on_measured(e.normalized_reward, half, e.scales)
+
+
+def _quantiles(n: int) -> d.Series:
+    """z for each of the first `n` measured steps."""
+    means = np.maximum(np.arange(1, n + 1) // SMOOTH, 1) * len(WINDOWS)
+    numbers, at = np.unique(means, return_inverse=True)
+    return np.array([NormalDist().inv_cdf(1 - LEVEL / k) for k in numbers.tolist()])[at]
+
+
+@once
+def best_at_least(e: Evidence) -> d.Series:
+    """Lower confidence bound of the best mean so far, since the data last changed."""
+    lower = np.fmax.reduce([_mean(e, window) - margin(e, window) for window in WINDOWS])
+    return on_measured(lower, np.fmax.accumulate, e.scales)
+
+
+@once
+def has_fallen(e: Evidence) -> Flags:
+    """The upper bound of a mean of the last steps is under the lower bound of the best."""
+    upper = np.fmin.reduce([_mean(e, window) + margin(e, window) for window in WINDOWS])
+    return np.asarray(upper < best_at_least(e))
+
+
+def _mean(e: Evidence, window: int) -> d.Series:
+    return on_measured(e.normalized_reward, lambda v: d.trailing_mean(v, window, window), e.scales)

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 import pandas as pd
 
 from ..signals.evidence import Evidence, Flags, Grade, Restarts, gather
-from ..signals.phases import LEAST, Phase, classify
+from ..signals.phases import Phase, classify, least_rows
 from .attribution import Finding, explained_elsewhere, look_alikes
 from .registry import RULES
 from .rule import Alert, Rule, evaluate_rules
@@ -56,7 +56,8 @@ class Assessment:
     @property
     def enough(self) -> bool:
         """Whether there are enough steps to say anything."""
-        return len(self.evidence.step) > 0 and bool(self.evidence.measured[-1] >= LEAST)
+        e = self.evidence
+        return len(e.step) > 0 and bool(e.measured[-1] >= least_rows(e))
 
     def spans(self) -> list[PhaseSpan]:
         """Consecutive steps of the same phase."""

@@ -22,9 +22,9 @@ import numpy as np
 from ..core.numbers import short
 from ..signals import detectors as d
 from ..signals.evidence import Evidence, Flags
-from ..signals.phases import LEAST, Phase
+from ..signals.phases import Phase, least_rows
 from .registry import CAUSES
-from .rule import Alert, CauseRank, Rule, Span, alarm_states, episodes, evaluate_rules
+from .rule import Alert, CauseRank, Rule, Span, episodes, evaluate_rules
 from .rules import lld
 from .rules.measures import observed, percent
 
@@ -52,16 +52,15 @@ def falls(e: Evidence) -> list[Span]:
     """Row spans in which the likelihood of correct responses falls; they begin before the alarm."""
     with np.errstate(invalid="ignore"):
         falling = e.decay.value >= FALL_SHARE * e.decay.threshold
-    return episodes(falling | (e.has_delta & (e.delta_t <= FALLS)), 1, ENDS)
+    return episodes(falling | (e.has_delta & (e.delta_t <= FALLS)), 1, e.cadence.rows(ENDS))
 
 
-def cause_episodes(rule: Rule, holds: Flags) -> list[tuple[int, int, int | None]]:
+def cause_episodes(rule: Rule, e: Evidence, holds: Flags) -> list[tuple[int, int, int | None]]:
     """The rows at which a cause began to hold, fired, and was resolved; without one that is still
     pending at the last row."""
     on = d.consecutive(holds)
     return [
-        (fires - int(on[fires]) + 1, fires, resolved)
-        for fires, resolved in episodes(holds, rule.for_steps, rule.clear_steps)
+        (fires - int(on[fires]) + 1, fires, resolved) for fires, resolved in rule.episodes(e, holds)
     ]
 
 
@@ -74,22 +73,24 @@ def explained_elsewhere(e: Evidence) -> Flags:
     fallen = falls(e)
     for rule in CAUSES if fallen else ():
         holds = _explaining(rule, e)
-        for begin, fires, resolved in cause_episodes(rule, holds):
+        for begin, fires, resolved in cause_episodes(rule, e, holds):
             for start, end in fallen:
-                if _explains(begin, start) and (resolved is None or start < resolved):
+                if _explains(e, begin, start) and (resolved is None or start < resolved):
                     out[max(start, fires) : end] = True
         if not holds.any():
             continue
         on = d.consecutive(holds)
-        state = np.array(alarm_states(holds, rule.for_steps, rule.clear_steps))
-        for row in np.flatnonzero(state == "pending").tolist():
+        firing = np.zeros(len(holds), dtype=bool)
+        for start, end in rule.episodes(e, holds):
+            firing[start:end] = True
+        for row in np.flatnonzero(holds & ~firing).tolist():
             ongoing = (a for a, b in fallen if a <= row and (b is None or row < b))
-            out[row] |= any(_explains(row - int(on[row]) + 1, start) for start in ongoing)
+            out[row] |= any(_explains(e, row - int(on[row]) + 1, start) for start in ongoing)
     return out
 
 
-def _explains(begin: int, fall: int) -> bool:
-    return begin - LAG <= fall <= begin + WITHIN
+def _explains(e: Evidence, begin: int, fall: int) -> bool:
+    return begin - e.cadence.rows(LAG) <= fall <= begin + e.cadence.rows(WITHIN)
 
 
 def _explaining(rule: Rule, e: Evidence) -> Flags:
@@ -125,8 +126,8 @@ def _lld(e: Evidence, alerts: Mapping[str, Alert], explained: Flags) -> Finding:
     if displaced:
         first = min(displaced, key=lambda alert: alert.step)
         return Finding("supported", f"from step {first.step} on: {first.message}")
-    if e.measured[-1] < LEAST:
-        have = f"{e.measured[-1]} steps are measured, {LEAST} are needed"
+    if e.measured[-1] < (least := least_rows(e)):
+        have = f"{e.measured[-1]} steps are measured, {least} are needed"
         return Finding("not_observable", f"too early to say: {have}")
     if explained.any():
         return Finding("ruled_out", _attributed_to(e, int(np.flatnonzero(explained)[0])))
@@ -145,8 +146,8 @@ def _attributed_to(e: Evidence, row: int) -> str:
     causes = sorted(
         (begin, f"{rule.id} was there from step {e.step[begin]} on")
         for rule in CAUSES
-        for begin, _, _ in cause_episodes(rule, _explaining(rule, e))
-        if _explains(begin, start)
+        for begin, _, _ in cause_episodes(rule, e, _explaining(rule, e))
+        if _explains(e, begin, start)
     )
     named = " and ".join(cause for _, cause in causes) or "another cause may have begun before"
     return f"the likelihood of correct responses falls from step {e.step[start]} on, but {named}"
@@ -160,11 +161,12 @@ def _cause(rule: Rule, e: Evidence, alert: Alert | None, displaced: bool) -> Fin
     if alert is None:
         return _nearest(rule, e)
     if not alert.episodes:
-        held = f"it holds since step {alert.step}, {rule.for_steps} steps in a row are needed"
+        need = f"{e.cadence.spans(rule.for_steps)} steps in a row are needed"
+        held = f"it holds since step {alert.step}, {need}"
         return Finding("not_observable", f"too early to say: {held}")
     message = f"from step {alert.step} on: {alert.message}"
     if rule.cause != CauseRank.PRIMARY:
-        begin = cause_episodes(rule, rule.measure(e).holds)[0][0]
+        begin = cause_episodes(rule, e, rule.measure(e).holds)[0][0]
         earlier = _brought_about_by(e, rule, begin, displaced)
         if earlier is not None:
             return Finding("ruled_out", f"a consequence: {earlier}; {message}")
@@ -177,8 +179,8 @@ def _brought_about_by(e: Evidence, consequence: Rule, begin: int, displaced: boo
         (start, rule.id)
         for rule in CAUSES
         if (rule.cause or 0) < (consequence.cause or 0)
-        for start, _, resolved in cause_episodes(rule, _explaining(rule, e))
-        if start <= begin + LAG and (resolved is None or begin < resolved)
+        for start, _, resolved in cause_episodes(rule, e, _explaining(rule, e))
+        if start <= begin + e.cadence.rows(LAG) and (resolved is None or begin < resolved)
     ]
     if causes:
         start, name = min(causes)

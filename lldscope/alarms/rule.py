@@ -115,6 +115,10 @@ class Rule(Declaration):
     fires_below: bool = False
     guarantee: Callable[[Evidence, int], str] | None = None
 
+    def episodes(self, e: Evidence, holds: Flags) -> list[Span]:
+        """Row spans in which the alarm fires where its condition is `holds`."""
+        return episodes(holds, e.cadence.rows(self.for_steps), e.cadence.rows(self.clear_steps))
+
 
 @dataclass(frozen=True)
 class Alert:
@@ -159,7 +163,7 @@ def evaluate_rules(
         holds = condition_met(rule, e, phases, explained)
         if not holds.any():
             continue
-        spans = episodes(holds, rule.for_steps, rule.clear_steps)
+        spans = rule.episodes(e, holds)
         fires = bool(spans) and spans[-1][1] is None
         if spans:
             state: State = "firing" if fires else "resolved"
@@ -190,18 +194,6 @@ def _alert(rule: Rule, e: Evidence, row: int, state: State, spans: Sequence[Span
         false_alarms=rule.guarantee(e, row) if rule.guarantee else rule.false_alarms,
         episodes=tuple((int(e.step[a]), None if b is None else int(e.step[b])) for a, b in spans),
     )
-
-
-def alarm_states(holds: Flags, for_steps: int, clear_steps: int) -> list[State]:
-    """The state at every row. An alarm that holds again after it was resolved is pending again."""
-    spans = episodes(holds, for_steps, clear_steps)
-    out = np.full(len(holds), "inactive", dtype=object)
-    if spans and spans[0][1] is not None:
-        out[spans[0][1] :] = "resolved"
-    out[holds] = "pending"
-    for start, end in spans:
-        out[start:end] = "firing"
-    return out.tolist()
 
 
 def episodes(holds: Flags, for_steps: int, clear_steps: int) -> list[Span]:

@@ -1,7 +1,8 @@
 """Series computed from the signals of a run, as input of the phases and the rules. Causal.
 
 Every array has one entry per row of the signals; entry t uses rows up to t only, so a live answer
-and a replayed one are the same. Windows count measured rows only; on a row where a signal was not
+and a replayed one are the same. Windows are said in steps and count measured rows only
+(`Cadence`); on a row where a signal was not
 measured, a statistic of it repeats its last value.
 """
 
@@ -19,6 +20,7 @@ from numpy.typing import NDArray
 
 from . import decay_test as decay
 from . import detectors as d
+from .cadence import Cadence
 from .normalized_reward import normalized_reward
 
 Grade = Literal["delta", "level", "symptoms"]
@@ -68,6 +70,7 @@ class Evidence:
     arl: float
     restarts: Restarts
     step: Rows
+    cadence: Cadence
     measured: Rows  # rows so far on which anything was measured that a phase or symptom needs
     has_delta: Flags
     has_level: Flags
@@ -148,6 +151,9 @@ def gather(signals: pd.DataFrame, arl: float, restarts: Restarts | None = None) 
     """
     restarts = restarts or {}
     step = signals["step"].to_numpy(dtype=np.int64)
+    cadence = Cadence.of(step)
+    smooth, tested = cadence.rows(SMOOTH), cadence.rows(TEST_STEPS, SMOOTH)
+    gradient_window, entropy_window = map(cadence.median, (GRADIENT_WINDOW, ENTROPY_WINDOW))
     parts = np.searchsorted(step, sorted(restarts))
     data = np.searchsorted(step, sorted(s for s in restarts if restarts[s] == "data"))
     reward, delta = floats(signals, "reward"), floats(signals, "delta_correct")
@@ -159,9 +165,9 @@ def gather(signals: pd.DataFrame, arl: float, restarts: Restarts | None = None) 
     scales = data if switch is None else np.union1d(data, [switch])
     seen = ~np.isnan(np.stack([reward, delta, level, entropy, gradient])).all(axis=0)
     with np.errstate(invalid="ignore", over="ignore"):
-        mean_reward = on_measured(reward, lambda v: d.trailing_mean(v, SMOOTH, SMOOTH), data)
+        mean_reward = on_measured(reward, lambda v: d.trailing_mean(v, smooth, smooth), data)
         normalized_mean = on_measured(
-            normalized, lambda v: d.trailing_mean(v, SMOOTH, SMOOTH), scales
+            normalized, lambda v: d.trailing_mean(v, smooth, smooth), scales
         )
         has_delta, has_level = _grades(signals, delta, level)
         return Evidence(
@@ -169,6 +175,7 @@ def gather(signals: pd.DataFrame, arl: float, restarts: Restarts | None = None) 
             arl=arl,
             restarts=restarts,
             step=step,
+            cadence=cadence,
             measured=np.cumsum(seen),
             has_delta=has_delta,
             has_level=has_level,
@@ -178,14 +185,16 @@ def gather(signals: pd.DataFrame, arl: float, restarts: Restarts | None = None) 
             normalized_mean=normalized_mean,
             normalized_peak=on_measured(normalized_mean, np.fmax.accumulate, scales),
             scales=scales,
-            reward_rise=on_measured(reward, lambda v: d.rise(v, TEST_STEPS), data, 0.0),
-            delta=_mean_delta(signals, delta),
-            delta_t=on_measured(delta, lambda v: d.trailing_t(v, TEST_STEPS, SMOOTH), None, 0.0),
+            reward_rise=on_measured(reward, lambda v: d.rise(v, tested), data, 0.0),
+            delta=_mean_delta(signals, delta, smooth),
+            delta_t=on_measured(delta, lambda v: d.trailing_t(v, tested, tested // 2), None, 0.0),
             decay=decay.test(signals, arl, parts.tolist()),
-            grad_ratio=on_measured(gradient, lambda v: d.over_median(v, *GRADIENT_WINDOW), parts),
-            entropy_ratio=on_measured(entropy, lambda v: d.over_median(v, *ENTROPY_WINDOW), parts),
-            entropy_gain=on_measured(entropy, lambda v: _recent(v) - _lowest(v), parts),
-            entropy_rise=on_measured(entropy, _entropy_rise, parts),
+            grad_ratio=on_measured(gradient, lambda v: d.over_median(v, *gradient_window), parts),
+            entropy_ratio=on_measured(entropy, lambda v: d.over_median(v, *entropy_window), parts),
+            entropy_gain=on_measured(
+                entropy, lambda v: _recent(v, cadence) - _lowest(v, cadence), parts
+            ),
+            entropy_rise=on_measured(entropy, lambda v: _entropy_rise(v, cadence), parts),
         )
 
 
@@ -229,23 +238,24 @@ def _available(values: d.Series, impossible: Flags) -> Flags:
     return (np.cumsum(seen) >= GRADE_LEAST) & (missing - before < GRADE_LOST)
 
 
-def _recent(entropy: d.Series) -> d.Series:
-    return d.trailing_mean(entropy, ENTROPY_WINDOW.recent, 1)
+def _recent(entropy: d.Series, cadence: Cadence) -> d.Series:
+    return d.trailing_mean(entropy, cadence.rows(ENTROPY_WINDOW.recent), 1)
 
 
-def _lowest(entropy: d.Series) -> d.Series:
-    return np.fmin.accumulate(d.trailing_mean(entropy, SMOOTH, SMOOTH))
+def _lowest(entropy: d.Series, cadence: Cadence) -> d.Series:
+    smooth = cadence.rows(SMOOTH)
+    return np.fmin.accumulate(d.trailing_mean(entropy, smooth, smooth))
 
 
-def _entropy_rise(entropy: d.Series) -> d.Series:
-    return _recent(entropy) / np.maximum(_lowest(entropy), 1e-12)
+def _entropy_rise(entropy: d.Series, cadence: Cadence) -> d.Series:
+    return _recent(entropy, cadence) / np.maximum(_lowest(entropy, cadence), 1e-12)
 
 
-def _mean_delta(signals: pd.DataFrame, delta: d.Series) -> d.Series:
+def _mean_delta(signals: pd.DataFrame, delta: d.Series, smooth: int) -> d.Series:
     """Trailing mean of Δ over correct responses; of the steps' means where a log has no counts."""
     count = floats(signals, "n_delta_correct")
     total = np.where(count > 0, floats(signals, "delta_correct_sum"), np.nan)
     count = np.where(np.isnan(total), np.nan, count)
     series = (total, count, delta)
-    mean = [on_measured(v, lambda x: d.trailing_mean(x, SMOOTH, 1)) for v in series]
+    mean = [on_measured(v, lambda x: d.trailing_mean(x, smooth, 1)) for v in series]
     return np.where(np.isnan(mean[1]), mean[2], mean[0] / mean[1])

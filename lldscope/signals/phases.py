@@ -21,6 +21,7 @@ import numpy as np
 
 from . import detectors as d
 from . import reward_noise
+from .cadence import Cadence
 from .evidence import SMOOTH, Evidence, Flags, Rows, on_measured, once
 
 Phase = Literal["warmup", "healthy", "stagnation", "decay", "collapse", "recovered"]
@@ -45,6 +46,11 @@ CRASH_AFTER_SURGE = 0.7  # the same within MEMORY steps of a surge of gradient n
 CRASH_AFTER_EXPLOSION = 0.9  # the same within MEMORY steps of an explosion
 EXPLOSION = 100.0  # × trailing median of the gradient norm
 REGAINED = 0.9  # × the best trailing mean before the collapse
+
+
+def least_rows(e: Evidence) -> int:
+    """Measured rows before any phase but warmup."""
+    return e.cadence.rows(LEAST, SMOOTH)
 
 
 @once
@@ -77,16 +83,19 @@ def accelerates(e: Evidence) -> Flags:
     # The change since the last measurement; NaN across a restart, and where not measured.
     change = on_measured(level, lambda v: np.diff(v, prepend=np.nan), restarts) + 0.0 * level
     gains = (e.column("delta_correct"), change)
-    by_delta, by_level = (on_measured(g, _accelerates, None, 0.0) > 0.0 for g in gains)
+    before, now = e.cadence.rows(FALL_STEPS), e.cadence.rows(SMOOTH)
+    by_delta, by_level = (
+        on_measured(g, lambda v: _accelerates(v, before, now), None, 0.0) > 0.0 for g in gains
+    )
     return np.where(e.has_delta, by_delta, by_level)
 
 
-def _accelerates(gain: d.Series) -> d.Series:
-    rows = d.trailing(gain, FALL_STEPS + SMOOTH)
-    enough = np.count_nonzero(~np.isnan(rows), axis=1) >= 2 * SMOOTH
+def _accelerates(gain: d.Series, n_before: int, n_now: int) -> d.Series:
+    rows = d.trailing(gain, n_before + n_now)
+    enough = np.count_nonzero(~np.isnan(rows), axis=1) >= 2 * n_now
     out = np.zeros(len(gain))
     if enough.any():
-        before, now = rows[enough, :FALL_STEPS], rows[enough, FALL_STEPS:]
+        before, now = rows[enough, :n_before], rows[enough, n_before:]
         size = d.row_medians(np.abs(before))[:, None]
         mean_before, mean_now = (np.nanmean(clip_gains(x, size), axis=1) for x in (before, now))
         out[enough] = (mean_now < 0.0) & (mean_now < mean_before)
@@ -146,40 +155,41 @@ def classify(e: Evidence, explained: Flags) -> list[Phase | None]:
     new = (np.diff(e.measured, prepend=0) > 0).tolist()
     has_likelihood = (e.has_delta | e.has_level).tolist()
     tested = [basis is not None for basis in e.decay.basis]  # levels need a baseline first
+    memory, least = e.cadence.rows(MEMORY), least_rows(e)
     phases: list[Phase | None] = []
     phase: Phase = "warmup"
-    decayed_at = -MEMORY - 1  # in measured steps, like all counts here
+    decayed_at = -memory - 1  # in measured steps, like all counts here
     regained, regained_steps = 0.0, 0  # the reward that ends a collapse; for how long it is reached
     for t, now in enumerate(e.measured.tolist()):
-        if now >= LEAST and has_likelihood[t] and tested[t] and new[t]:
+        if now >= least and has_likelihood[t] and tested[t] and new[t]:
             recovers = rises[t] and e.normalized_mean[t] >= regained
             regained_steps = regained_steps + 1 if recovers else 0
             held = {name: steps[t] for name, steps in steps_held.items()}
             held["recovers"] = regained_steps
-            before, phase = phase, _next(phase, held, now - decayed_at <= MEMORY)
+            before, phase = phase, _next(phase, held, now - decayed_at <= memory, e.cadence)
             if phase == "decay":
                 decayed_at = now
             if phase == "collapse" and before != "collapse":
                 regained, regained_steps = REGAINED * e.normalized_peak[t], 0
         latched = phase == "collapse"
-        phases.append(phase if has_likelihood[t] or latched or now < LEAST else None)
+        phases.append(phase if has_likelihood[t] or latched or now < least else None)
     return phases
 
 
-def _next(phase: Phase, held: dict[str, int], after_decay: bool) -> Phase:
+def _next(phase: Phase, held: dict[str, int], after_decay: bool, cadence: Cadence) -> Phase:
     """The phase after one more step; `held` says for how many steps each condition has held."""
     if phase == "collapse":
-        return "recovered" if held["recovers"] >= RECOVER else phase
-    if (phase == "decay" or after_decay) and held["breaks"] >= ENTER_COLLAPSE:
+        return "recovered" if held["recovers"] >= cadence.rows(RECOVER) else phase
+    if (phase == "decay" or after_decay) and held["breaks"] >= cadence.rows(ENTER_COLLAPSE):
         return "collapse"
-    if held["falls"] >= ENTER_DECAY:
+    if held["falls"] >= cadence.rows(ENTER_DECAY):
         return "decay"
     if phase == "decay":
-        return "recovered" if held["not_falls"] >= LEAVE else phase
-    if held["stagnates"] >= ENTER_STAGNATION:
+        return "recovered" if held["not_falls"] >= cadence.rows(LEAVE) else phase
+    if held["stagnates"] >= cadence.rows(ENTER_STAGNATION):
         return "stagnation"
     if phase == "stagnation":
-        return "healthy" if held["not_stagnates"] >= LEAVE else phase
+        return "healthy" if held["not_stagnates"] >= cadence.rows(LEAVE) else phase
     return "healthy" if phase == "warmup" else phase
 
 
@@ -192,8 +202,8 @@ def _unstable(e: Evidence) -> Flags:
 
 def _recently(e: Evidence, condition: Flags) -> Flags:
     """Whether the condition held for ENTER_COLLAPSE steps within the last MEMORY."""
-    held = _steps_held(e, condition) >= ENTER_COLLAPSE
-    return (_steps_held(e, ~held) <= MEMORY) & np.logical_or.accumulate(held)
+    held = _steps_held(e, condition) >= e.cadence.rows(ENTER_COLLAPSE)
+    return (_steps_held(e, ~held) <= e.cadence.rows(MEMORY)) & np.logical_or.accumulate(held)
 
 
 def _steps_held(e: Evidence, condition: Flags) -> Rows:

@@ -26,15 +26,17 @@ def margin(e: Evidence, window: int = SMOOTH) -> d.Series:
     WINDOWS (Bonferroni).
     """
 
+    rows, smooth = e.cadence.rows(window), e.cadence.rows(SMOOTH)
+
     def half(reward: d.Series) -> d.Series:
-        return d.error_of_mean(reward, window) * _quantiles(len(reward))
+        return d.error_of_mean(reward, rows) * _quantiles(len(reward), smooth)
 
     return on_measured(e.normalized_reward, half, e.scales)
 
 
-def _quantiles(n: int) -> d.Series:
-    """z for each of the first `n` measured steps."""
-    means = np.maximum(np.arange(1, n + 1) // SMOOTH, 1) * len(WINDOWS)
+def _quantiles(n: int, smooth: int) -> d.Series:
+    """z for each of the first `n` measured rows."""
+    means = np.maximum(np.arange(1, n + 1) // smooth, 1) * len(WINDOWS)
     numbers, at = np.unique(means, return_inverse=True)
     return np.array([NormalDist().inv_cdf(1 - LEVEL / k) for k in numbers.tolist()])[at]
 
@@ -54,4 +56,5 @@ def has_fallen(e: Evidence) -> Flags:
 
 
 def _mean(e: Evidence, window: int) -> d.Series:
-    return on_measured(e.normalized_reward, lambda v: d.trailing_mean(v, window, window), e.scales)
+    rows = e.cadence.rows(window)
+    return on_measured(e.normalized_reward, lambda v: d.trailing_mean(v, rows, rows), e.scales)

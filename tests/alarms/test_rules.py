@@ -16,7 +16,7 @@ from phase_runs import CASE, CASE_FILES, CASES, drawn
 from lldscope.alarms import page
 from lldscope.alarms.assess import Assessment, assess
 from lldscope.alarms.registry import LOOK_ALIKES, RULES, STALLED
-from lldscope.alarms.rule import Severity, alarm_states, condition_met, episodes
+from lldscope.alarms.rule import Severity, condition_met, episodes
 from lldscope.alarms.rule_cases import frame
 from lldscope.alarms.rules.measures import observed, over_former_max, percent, trailing_sd
 from lldscope.core.numbers import short
@@ -154,7 +154,6 @@ def states_by_definition(holds: list[bool], for_steps: int, clear_steps: int) ->
 def test_states(holds, for_steps, clear_steps):
     flags = np.array(holds, dtype=bool)
     expected = states_by_definition(holds, for_steps, clear_steps)
-    assert alarm_states(flags, for_steps, clear_steps) == expected
     spans = episodes(flags, for_steps, clear_steps)
     firing = [any(a <= t and (b is None or t < b) for a, b in spans) for t in range(len(holds))]
     assert firing == [state == "firing" for state in expected]
@@ -183,7 +182,7 @@ def test_a_pending_alarm_or_a_short_run_does_not_rule_out_a_cause():
 def test_an_alarm_goes_through_its_states():
     holds = np.array([0, 1, 0, 1, 1, 1, 0, 1, 0, 0, 0, 1], dtype=bool)
     i, p, f, r = "inactive", "pending", "firing", "resolved"
-    assert alarm_states(holds, 3, 3) == [i, p, i, p, p, f, f, f, f, f, r, p]
+    assert states_by_definition(holds.tolist(), 3, 3) == [i, p, i, p, p, f, f, f, f, f, r, p]
     assert episodes(holds, for_steps=3, clear_steps=3) == [(5, 10)]
 
 
@@ -208,7 +207,9 @@ def check_live_against_replay(complete: Assessment, cut: int) -> None:
     waiting = set()
     for rule in RULES:
         holds = condition_met(rule, e, complete.phases, complete.explained)
-        if alarm_states(holds, rule.for_steps, rule.clear_steps)[cut - 1] == "pending":
+        spans = rule.episodes(e, holds)
+        fires = any(a < cut and (b is None or cut <= b) for a, b in spans)
+        if holds[cut - 1] and not fires:
             waiting.add(rule.id)
     assert {a.rule for a in live.pending} == waiting
     assert all(a.state == "pending" and not a.episodes for a in live.pending)

@@ -36,8 +36,8 @@ def grad_explosion(e: Evidence) -> Measurement:
     def message(row: int) -> str:
         return (
             f"the gradient norm is {short(e.column('grad_norm')[row])}, over "
-            f"{GRADIENT_WINDOW.recent} steps {e.grad_ratio[row]:.1f} × its trailing median (limit "
-            f"{p.GRADIENT_SURGE:g} ×)"
+            f"{e.cadence.spans(GRADIENT_WINDOW.recent)} steps {e.grad_ratio[row]:.1f} × its "
+            f"trailing median (limit {p.GRADIENT_SURGE:g} ×)"
         )
 
     limit = np.full_like(e.grad_ratio, p.GRADIENT_SURGE)

@@ -24,8 +24,9 @@ def zero_signal(e: Evidence) -> Measurement:
 
     def message(row: int) -> str:
         return (
-            f"in {percent(share[row])} of the groups of {NO_SIGNAL_STEPS} steps all rewards were "
-            f"equal (limit {percent(NO_SIGNAL)}); the mean reward was {e.reward[row]:.2f}"
+            f"in {percent(share[row])} of the groups of {e.cadence.spans(NO_SIGNAL_STEPS)} steps "
+            f"all rewards were equal (limit {percent(NO_SIGNAL)}); the mean reward was "
+            f"{e.reward[row]:.2f}"
         )
 
     return Measurement(share > NO_SIGNAL, share, np.full_like(share, NO_SIGNAL), message)

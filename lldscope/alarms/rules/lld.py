@@ -15,7 +15,7 @@ GAIN_UNIT = "nats/response gained per step"
 def _likelihood(e: Evidence, row: int) -> str:
     """What correct responses gain or have lost, on the best evidence there is."""
     if e.has_delta[row]:
-        return f"mean Δ {e.delta[row]:+.2f} nats per response over {SMOOTH} steps"
+        return f"mean Δ {e.delta[row]:+.2f} nats per response over {e.cadence.spans(SMOOTH)} steps"
     return f"{e.level_fall[row]:.2f} nats/token under their best level"
 
 

@@ -14,7 +14,13 @@ REPORTS = "none: it reports what was recorded"  # the false alarms of rules with
 @once
 def mean(e: Evidence, name: str, window: int) -> d.Series:
     """Mean of the last `window` steps of a signal."""
-    return d.trailing_mean(e.column(name), window, 1)
+    return d.trailing_mean(e.column(name), e.cadence.rows(window), 1)
+
+
+@once
+def over_median(e: Evidence, name: str, window: d.MedianWindow) -> d.Series:
+    """A signal over its trailing median, see `detectors.over_median`."""
+    return d.over_median(e.column(name), *e.cadence.median(window))
 
 
 def share_above(e: Evidence, name: str, window: int, limit: float, what: str) -> Measurement:
@@ -22,7 +28,8 @@ def share_above(e: Evidence, name: str, window: int, limit: float, what: str) ->
     share = mean(e, name, window)
 
     def message(row: int) -> str:
-        return f"{percent(share[row])} {what} over {window} steps (limit {percent(limit)})"
+        steps = e.cadence.spans(window)
+        return f"{percent(share[row])} {what} over {steps} steps (limit {percent(limit)})"
 
     return Measurement(share > limit, share, np.full_like(share, limit), message)
 

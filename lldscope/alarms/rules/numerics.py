@@ -32,7 +32,9 @@ def nonfinite(e: Evidence) -> Measurement:
             "were NaN or infinite"
         )
 
-    often = d.trailing_mean(holds.astype(float), NONFINITE_STEPS, 1) >= NONFINITE_OFTEN
+    often = (
+        d.trailing_mean(holds.astype(float), e.cadence.rows(NONFINITE_STEPS), 1) >= NONFINITE_OFTEN
+    )
     return Measurement(holds, count, np.zeros_like(count), message, explains=holds & often)
 
 

@@ -7,7 +7,7 @@ import numpy as np
 from ...signals import detectors as d
 from ...signals.evidence import Evidence, Flags, once
 from ..rule import CauseRank, Measurement, Rule, Severity
-from .measures import mean, over_former_max, percent, restarts, share_above
+from .measures import mean, over_former_max, over_median, percent, restarts, share_above
 from .numerics import engine_mismatch
 
 CUT = 0.33  # of the rollouts
@@ -73,7 +73,7 @@ def _grown_by_tool_text(e: Evidence, long: Flags) -> Flags:
     """Responses became much longer from one step to the next with as many searches as before, and
     stay that long. What the policy writes by itself grows over many steps, or goes with invalid or
     truncated turns."""
-    searches = d.over_median(e.column("valid_searches"), *SEARCHES)
+    searches = over_median(e, "valid_searches", SEARCHES)
     usual = (searches >= STEADY[0]) & (searches <= STEADY[1])
     broken = np.fmax(e.column("invalid_share"), e.column("truncated_share"))
     begins = usual & ~(broken > BROKEN_TURNS)

@@ -28,7 +28,8 @@ def crash(e: Evidence) -> Measurement:
 
     def message(row: int) -> str:
         return (
-            f"{reward_name(e, row)} is {e.normalized_mean[row]:.2f} over {SMOOTH} steps, "
+            f"{reward_name(e, row)} is {e.normalized_mean[row]:.2f} over {e.cadence.spans(SMOOTH)} "
+            f"steps, "
             f"{percent(value[row])} of its best ({e.normalized_peak[row]:.2f}; limit "
             f"{percent(limit[row])}; noise of a mean ±{short(margin(e)[row], 2)})"
         )
@@ -43,10 +44,10 @@ def parsing(e: Evidence) -> Measurement:
     def message(row: int) -> str:
         ratios = {name: _sudden(e, name)[row] for name in POLICY}
         same = ", ".join(f"{name} {x:.2f} ×" for name, x in ratios.items() if not np.isnan(x))
-        now = d.trailing_mean(e.normalized_reward, SUDDEN.recent, 1)[row]
+        now = d.trailing_mean(e.normalized_reward, e.cadence.rows(SUDDEN.recent), 1)[row]
         return (
             f"{reward_name(e, row)} fell to {now:.2f}, {percent(ratio[row])} of what it was, "
-            f"within {SUDDEN.recent} steps, and the policy did not change ({same})"
+            f"within {e.cadence.spans(SUDDEN.recent)} steps, and the policy did not change ({same})"
         )
 
     holds = (ratio <= HALVED) & _clearly_fallen(e)
@@ -57,12 +58,13 @@ def parsing(e: Evidence) -> Measurement:
 
 @once
 def _sudden(e: Evidence, name: str) -> d.Series:
-    return d.over_median(e.normalized_reward if name == "reward" else e.column(name), *SUDDEN)
+    values = e.normalized_reward if name == "reward" else e.column(name)
+    return d.over_median(values, *e.cadence.median(SUDDEN))
 
 
 def _clearly_fallen(e: Evidence) -> Flags:
     """The fall is larger than the noise of the steps before explains."""
-    reward, (recent, gap, window, least) = e.normalized_reward, SUDDEN
+    reward, (recent, gap, window, least) = e.normalized_reward, e.cadence.median(SUDDEN)
     noise = on_measured(reward, lambda v: d.error_of_mean(v, recent), e.scales)
     before, error = (np.concatenate([np.full(gap, np.nan), x])[: len(x)] for x in (reward, noise))
     fall = d.trailing_mean(before, window, least) - d.trailing_mean(reward, recent, recent)
@@ -94,8 +96,8 @@ RULES = (
         "than its noise explains. This says that the run is dying, not why.",
         evidence=f"Trailing {SMOOTH}-step mean of the reward against the best such mean so far: "
         f"under {p.CRASH:g} of it. Within {p.MEMORY} steps of a surge of gradient norm or entropy: "
-        f"under {p.CRASH_AFTER_SURGE:g} of the least that best can have been, and within {p.MEMORY} "
-        f"steps of a gradient norm of {p.EXPLOSION:g} × its median under "
+        f"under {p.CRASH_AFTER_SURGE:g} of the least that best can have been, and as soon after "
+        f"a gradient norm of {p.EXPLOSION:g} × its median under "
         f"{p.CRASH_AFTER_EXPLOSION:g} of that. In each case the mean over {BOUNDED} steps must be "
         "under the best beyond the noise of the run's successive steps: confidence bounds at "
         f"{percent(1 - LEVEL)} for all means of the run at once. Shares of a reward that can be "

@@ -7,7 +7,7 @@ import numpy as np
 from ...signals import detectors as d
 from ...signals.evidence import Evidence, once
 from ..rule import CauseRank, Measurement, Rule, Severity
-from .measures import mean, percent, share_above
+from .measures import mean, over_median, percent, share_above
 
 FAILED = 0.5  # of the tool calls
 FAILED_STEPS = 5
@@ -22,12 +22,12 @@ def outage(e: Evidence) -> Measurement:
 
 @once
 def abandoned(e: Evidence) -> Measurement:
-    ratio = d.over_median(e.column("valid_searches"), *SEARCHES)
+    ratio = over_median(e, "valid_searches", SEARCHES)
 
     def message(row: int) -> str:
         now = mean(e, "valid_searches", SEARCHES.recent)[row]
         return (
-            f"{now:.2f} valid searches per rollout over {SEARCHES.recent} steps, "
+            f"{now:.2f} valid searches per rollout over {e.cadence.spans(SEARCHES.recent)} steps, "
             f"{percent(ratio[row])} of the trailing median (limit {percent(ABANDONED)})"
         )
 

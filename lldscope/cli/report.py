@@ -32,4 +32,4 @@ def report(
     with open_run(run) as opened:
         facts = post_mortem(opened, arl, all_rules(rules))
     write_document(facts, kind, file)
-    warn_of_damage(facts.damaged, facts.dropped)
+    warn_of_damage(facts.state.damaged, facts.state.dropped)

@@ -122,8 +122,8 @@ def test_the_data_of_a_comparison_are_plain(four):
 
 def test_points_of_an_arm_are_means_over_its_runs(four):
     facts, runs = four
-    reward = next(s for s in facts.matched.signals if s.signal == "reward")
-    end = reward.values[facts.matched.points.index("end")]
+    reward = next(s for s in facts.matched["signals"] if s["signal"] == "reward")
+    end = reward["values"][facts.matched["points"].index("end")]
     for side, of in zip(end, runs, strict=True):
         ends = [run.signals()["reward"].astype(float)[-10:].mean() for run in of]
         assert side.runs == 2

@@ -7,10 +7,10 @@ averaged, with the spread.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from ..facts import Kind, PostMortem, plain
+from ..facts import Kind, PostMortem
 from ..series import AveragedSeries, Series, StepRange
 from .settings import Setting
 
@@ -39,25 +39,6 @@ class Spread:
 
 
 @dataclass(frozen=True)
-class MatchedSignal:
-    """Values of a signal: for each point, one of each arm."""
-
-    signal: str
-    unit: str
-    values: list[list[Spread | None]]
-
-
-@dataclass(frozen=True)
-class Matched:
-    """Signals at matched points; `align` and `every` are those of `explore.comparison.compare`."""
-
-    align: str
-    every: float | None
-    points: list[Any]
-    signals: list[MatchedSignal]
-
-
-@dataclass(frozen=True)
 class Arm:
     """An arm; `carried` are its step ranges with the number of runs that have rows there."""
 
@@ -77,7 +58,8 @@ class Arm:
 @dataclass(frozen=True)
 class Comparison:
     """Two arms. `common_step` is the last step at which every run of both has a row; None if there
-    is none."""
+    is none. `matched` is what `explore.comparison.compare` says of the signals, with a `Spread`, or
+    None, of each arm at each point."""
 
     schema: int
     lldscope: str
@@ -85,14 +67,15 @@ class Comparison:
     arms: list[Arm]
     settings: list[Setting]
     varying: list[str]
-    matched: Matched
+    matched: dict[str, Any]
     common_step: int | None
     summary: list[str] = field(default_factory=list)
     limits: list[str] = field(default_factory=list)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
-        data = plain(self)
-        for arm in data["arms"]:
-            arm["runs"] = [{name: run[name] for name in _OF_A_RUN} for run in arm["runs"]]
+        data = asdict(self)
+        for arm, plain in zip(self.arms, data["arms"], strict=True):
+            runs = (run.to_dict() for run in arm.runs)
+            plain["runs"] = [{name: run[name] for name in _OF_A_RUN} for run in runs]
         return data

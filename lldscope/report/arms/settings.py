@@ -88,7 +88,6 @@ def _text(value: Any) -> str:
 def _cut(value: str, alike: Collection[str]) -> str:
     """LONGEST characters of a value, among them where it differs from those that begin like it."""
     least, most = min(alike), max(alike)  # all between them share the prefix of these two
-    differs = shared_prefix(least, most)
-    start = max(0, differs - BEFORE) if least != most else 0
+    start = max(0, shared_prefix(least, most) - BEFORE) if least != most else 0
     end = start + LONGEST
     return f"{'… ' if start else ''}{value[start:end]}{' …' if len(value) > end else ''}"

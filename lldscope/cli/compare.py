@@ -9,8 +9,16 @@ from typing import Any
 
 import click
 
-from .documents import document_options, form_of, write_document
-from .shared import RunPath, arl_option, rules_option, warn_of_damage
+from .report import document_options, form_of, write_document
+from .shared import (
+    RunPath,
+    arl_option,
+    print_table,
+    progress,
+    rules_option,
+    verdict_text,
+    warn_of_damage,
+)
 
 
 @click.command()
@@ -98,69 +106,41 @@ def runs_in(place: Path) -> list[Any]:
 
 def _counted(runs: Sequence[Any]) -> Iterable[Any]:
     """The runs of an arm, with a bar on the terminal where there are several."""
-    if len(runs) < 2:
-        return runs
-    from rich.progress import track
-
-    from ..core.terminal import console
-
-    out = console(stderr=True, live=True)
-    return track(runs, "reading", console=out, transient=True, disable=not out.is_terminal)
+    return progress(runs, "reading") if len(runs) > 1 else runs
 
 
 def _show(answer: dict[str, Any]) -> None:
-    from ..core.terminal import console
-
-    out = console(wide=True)
-    out.print(_runs(answer))
-    out.print()
-    out.print(_signals(answer))
+    head = ("run", "verdict", "evidence", "fall from", "phases", "alarms")
+    print_table(head, map(_run, answer["runs"]))
+    click.echo()
+    _show_signals(answer)
 
 
-def _runs(answer: dict[str, Any]) -> Any:
-    from rich.table import Table
-    from rich.text import Text
-
-    from ..core.palette import VERDICTS
-    from ..core.terminal import plain
-
-    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
-    for name in ("run", "verdict", "evidence", "fall from", "phases", "alarms"):
-        table.add_column(name)
-    for run in answer["runs"]:
-        phases = " → ".join(f"{p['phase'] or '–'} {p['start_step']}–{p['end_step']}"
-                            for p in run["phases"])  # fmt: skip
-        alarms = ", ".join(f"{a['rule']} {'' if a['step'] is None else a['step']}".strip()
-                           for a in run["alerts"])  # fmt: skip
-        verdict = Text(run["verdict"], VERDICTS[run["verdict"]].style)
-        table.add_row(
-            plain(run["label"]), verdict, run["evidence"],
-            "–" if run["onset"] is None else str(run["onset"]), phases or "–", plain(alarms) or "–",
-        )  # fmt: skip
-    return table
+def _run(run: dict[str, Any]) -> list[Any]:
+    phases = " → ".join(f"{p['phase'] or '–'} {p['start_step']}–{p['end_step']}"
+                        for p in run["phases"])  # fmt: skip
+    alarms = ", ".join(f"{a['rule']} {'' if a['step'] is None else a['step']}".strip()
+                       for a in run["alerts"])  # fmt: skip
+    fall = "–" if run["onset"] is None else run["onset"]
+    verdict = verdict_text(run["verdict"])
+    return [run["label"], verdict, run["evidence"], fall, phases or "–", alarms or "–"]
 
 
-def _signals(answer: dict[str, Any]) -> Any:
+def _show_signals(answer: dict[str, Any]) -> None:
     """A row per signal and point, a column per run, and the difference where there are two."""
-    from rich.table import Table
-
     from ..core.numbers import short
     from ..core.terminal import plain
 
-    two = len(answer["runs"]) == 2
-    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
-    table.add_column("signal")
-    table.add_column("at" if answer["every"] is None else answer["align"], justify="right")
-    for run in answer["runs"]:
-        table.add_column(plain(run["label"]), justify="right")
-    if two:
-        table.add_column("difference", justify="right")
+    labels = [plain(run["label"]) for run in answer["runs"]]
+    two = len(labels) == 2
+    head = ["signal", "at" if answer["every"] is None else answer["align"], *labels]
+    head += ["difference"] if two else []
+    rows = []
     for of in answer["signals"]:
-        for i, point in enumerate(answer["points"]):
-            values = [short(v) for v in of["values"][i]]
-            gap = of["differences"][i][-1]
-            last = ["–" if gap is None else f"{gap:+.3g}"] if two else []
-            name = f"{of['signal']}, {of['unit']}" if of["unit"] else of["signal"]
+        name = f"{of['signal']}, {of['unit']}" if of["unit"] else of["signal"]
+        points = zip(answer["points"], of["values"], of["differences"], strict=True)
+        for i, (point, values, (*_, gap)) in enumerate(points):
             place = point if isinstance(point, str) else f"{point:,g}"
-            table.add_row(name if i == 0 else "", place, *values, *last)
-    return table
+            last = ["–" if gap is None else f"{gap:+.3g}"] if two else []
+            rows.append([name if i == 0 else "", place, *map(short, values), *last])
+    print_table(head, rows, range(1, len(head)))

@@ -29,7 +29,6 @@ from .demo_processes import (
 
 if TYPE_CHECKING:
     from ..monitor.follow import RunUpdate
-    from ..monitor.health import AnyAlert
     from ..runs import Run
 
 
@@ -102,18 +101,14 @@ def _follow(arms: list[Arm]) -> None:
     with _live(out) if sys.stderr.isatty() else _lines() as show:
         ended = False
         while not ended:
-            ended = not any(
-                arm.running for arm in arms
-            )  # before refreshing, so that the last rows are read
+            # Before refreshing, so that the last rows are read.
+            ended = not any(arm.running for arm in arms)
             for arm in arms:
-                arm.refresh()
-            show(arms, lambda arm, alert: _announce(out, arm, alert, alert_text))
+                for alert in arm.refresh():
+                    out.print(f"{arm.name:10}", alert_text(alert))
+            show(arms)
             if not ended:
                 time.sleep(2.0)
-
-
-def _announce(out: Any, arm: Arm, alert: AnyAlert, alert_text: Any) -> None:
-    out.print(f"{arm.name:10}", alert_text(alert))
 
 
 @contextlib.contextmanager
@@ -121,11 +116,8 @@ def _lines() -> Iterator[Any]:
     """For a log: a line every 20 steps and for each alarm."""
     shown: dict[str, int] = {}
 
-    def show(arms: list[Arm], announce: Any) -> None:
+    def show(arms: list[Arm]) -> None:
         for arm in arms:
-            for alert in arm.news:
-                announce(arm, alert)
-            arm.news = []
             step = arm.update.state.last_step if arm.update else None
             if step is not None and step // 20 > shown.get(arm.name, -1):
                 shown[arm.name] = step // 20
@@ -145,12 +137,9 @@ def _live(out: Any) -> Iterator[Any]:
 
     with Live(console=out, auto_refresh=False) as live:
 
-        def show(arms: list[Arm], announce: Any) -> None:
+        def show(arms: list[Arm]) -> None:
             parts: list[Any] = []
             for arm in arms:
-                for alert in arm.news:
-                    announce(arm, alert)
-                arm.news = []
                 parts.append(Text.assemble((f"{arm.name}  ", "bold"), _status(arm)))
                 if arm.update and arm.follower.run is not None:
                     parts.append(signal_table(arm.follower.run))

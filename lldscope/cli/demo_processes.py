@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -34,16 +34,16 @@ class Arm:
     log: Path
     follower: Follower
     update: RunUpdate | None = None
-    news: list[AnyAlert] = field(default_factory=list)
 
     @property
     def running(self) -> bool:
         return self.process.poll() is None
 
-    def refresh(self) -> None:
-        self.update = self.follower.look() or self.update
-        if self.update:
-            self.news = [event.alert for event in self.update.events]
+    def refresh(self) -> list[AnyAlert]:
+        """Read the run again; the alarms that have changed."""
+        update = self.follower.look()
+        self.update = update or self.update
+        return [event.alert for event in update.events] if update else []
 
 
 def check_dashboard_installed() -> None:

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from .shared import print_table
+
 if TYPE_CHECKING:
     from ..alarms.registry import Rule
     from ..alarms.rule_cases import Result
@@ -41,7 +43,7 @@ def list_rules(files: tuple[Path, ...], as_json: bool, markdown: bool) -> None:
     if as_json:
         click.echo(to_json({"schema": RULES_SCHEMA, "rules": [_about(r) for r in every]}, indent=1))
         return
-    _table(
+    print_table(
         ("rule", "severity", "fires after", "clears after", "looks at"),
         [(r.id, r.severity, _steps(r.for_steps), _steps(r.clear_steps), ", ".join(r.needs))
          for r in every],
@@ -79,17 +81,13 @@ def test(files: tuple[Path, ...], runs: tuple[Path, ...], as_json: bool) -> None
     found = [*_on_cases(declared), *_on_runs(declared, runs)]
     passed = all(result.passed for result in found)
     if as_json:
-        click.echo(
-            to_json(
-                {
-                    "schema": RULES_SCHEMA,
-                    "rules": [user.rule.id for user in declared.rules],
-                    "results": [vars(result) for result in found],
-                    "passed": passed,
-                },
-                indent=1,
-            )
-        )
+        answer = {
+            "schema": RULES_SCHEMA,
+            "rules": [user.rule.id for user in declared.rules],
+            "results": [vars(result) for result in found],
+            "passed": passed,
+        }
+        click.echo(to_json(answer, indent=1))
     else:
         _show(declared, found)
     for rule in _untested(declared):
@@ -152,24 +150,12 @@ def _untested(declared: RuleFile) -> list[str]:
 
 
 def _show(declared: RuleFile, found: list[Result]) -> None:
-    _table(
-        ("rule", "where", "expected", "found", ""),
-        [(r.rule, r.where, r.expected or "–", r.found, "ok" if r.passed else "FAILED")
-         for r in found],
-    )  # fmt: skip
+    rows = [
+        (r.rule, r.where, r.expected or "–", r.found, "ok" if r.passed else "FAILED") for r in found
+    ]
+    if rows:
+        print_table(("rule", "where", "expected", "found", ""), rows)
     failed = sum(not r.passed for r in found)
     click.echo(
         f"{len(declared.rules)} rules, {len(declared.cases)} cases, {failed} failed", err=True
     )
-
-
-def _table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> None:
-    from rich.table import Table
-
-    from ..core.terminal import console, plain
-
-    table = Table(*head, box=None, pad_edge=False, header_style="dim")
-    for row in rows:
-        table.add_row(*map(plain, row))
-    if rows:
-        console(wide=True).print(table)

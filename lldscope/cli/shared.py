@@ -1,8 +1,8 @@
-"""What commands share: the type of RUN, common options, warnings about damage."""
+"""What commands share: the type of RUN, common options, tables, warnings about damage."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +55,43 @@ def exit_options(function: Any) -> Any:
         show_default=True,
         help="The mildest state that is not exit 0.",
     )(function)
+
+
+def print_table(
+    head: Sequence[str], rows: Iterable[Sequence[Any]], right: Container[int] = (),
+    wide: bool = True,
+) -> None:  # fmt: skip
+    """Rows of safe text, or of `rich.text.Text`; `right` are the columns of numbers."""
+    from rich.table import Table
+    from rich.text import Text
+
+    from ..core.terminal import console, plain
+
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for i, name in enumerate(head):
+        table.add_column(name, justify="right" if i in right else "left")
+    for row in rows:
+        table.add_row(*(cell if isinstance(cell, Text) else plain(cell) for cell in row))
+    console(wide=wide).print(table)
+
+
+def progress(items: Sequence[Any], doing: str) -> Iterable[Any]:
+    """The items, with a bar on a terminal."""
+    from rich.progress import track
+
+    from ..core.terminal import console
+
+    out = console(stderr=True, live=True)
+    return track(items, doing, console=out, transient=True, disable=not out.is_terminal)
+
+
+def verdict_text(verdict: str) -> Any:
+    """A verdict in its colour."""
+    from rich.text import Text
+
+    from ..core.palette import VERDICTS
+
+    return Text(verdict, VERDICTS[verdict].style)
 
 
 def warn_of_damage(damaged: Mapping[str, str], dropped: Mapping[str, int] | None = None) -> None:

@@ -16,9 +16,8 @@ from lldscope.core.errors import UsageError
 from lldscope.core.numbers import number, signed, true_minus
 from lldscope.explore.comparison import compare
 from lldscope.report import post_mortem
-from lldscope.report.arms.analysis import arms_of, compare_arms
-from lldscope.report.arms.facts import Comparison
-from lldscope.report.arms.settings import Setting, differences, varying
+from lldscope.report.arms.analysis import arms_of, compare_arms, differences, varying
+from lldscope.report.arms.facts import Comparison, Setting
 from lldscope.report.facts import RunFacts
 from lldscope.report.html import html
 from lldscope.report.markdown import markdown

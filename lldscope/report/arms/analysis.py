@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -17,16 +18,16 @@ from ...core.version import __version__
 from ...explore.comparison import means_at, row_at
 from ...runs import Run
 from ..analysis import REPORTED, post_mortem
-from ..facts import PostMortem
+from ..facts import PostMortem, RunFacts
 from ..series import AveragedSeries, Series, averaged, steps_with_rows
-from .facts import Arm, Comparison, Spread
+from .facts import NOT_SET, Arm, Comparison, Setting, Spread
 from .sentences import limits, summary
-from .settings import differences, varying
 
 ARMS_SCHEMA = 1
 LETTERS = "AB"
 
 Runs = Mapping[str, Sequence[Run]]  # arm → its runs
+Arms = Sequence[Sequence[RunFacts]]
 
 
 def arms_of(named: Sequence[Sequence[Run]]) -> dict[str, list[Run]]:
@@ -132,3 +133,53 @@ def _common(runs: Sequence[PostMortem]) -> int | None:
     if len(lasts) < len(runs) or max(firsts) > min(lasts):
         return None
     return min(lasts)
+
+
+# -- settings -------------------------------------------------------------------------------------
+
+
+def differences(arms: Arms) -> list[Setting]:
+    """Settings whose values are not the same in all arms.
+
+    Left out are those that only repeat the name of the run, and those that take the same values in
+    every arm, such as seeds.
+    """
+    return [s for s in _settings(arms) if any(of != s.values[0] for of in s.values)]
+
+
+def varying(arms: Arms) -> list[str]:
+    """Settings that differ within an arm, but take the same values in every arm."""
+    return [
+        s.setting for s in _settings(arms)
+        if len(s.values[0]) > 1 and all(of == s.values[0] for of in s.values)
+    ]  # fmt: skip
+
+
+def _settings(arms: Arms) -> list[Setting]:
+    flat = [[dict(_of_run(run)) for run in runs] for runs in arms]
+    names = dict.fromkeys(name for runs in flat for run in runs for name in run)
+    return [
+        Setting(name, [sorted({run.get(name, NOT_SET) for run in runs}) for runs in flat])
+        for name in names
+    ]
+
+
+def _of_run(run: RunFacts) -> Iterator[tuple[str, str]]:
+    for value, name in ((run.trainer, "recorded by"), (run.correct_rule, "counts as correct")):
+        if value:
+            yield name, value
+    for name, setting in _flat(run.config):
+        if not (name.endswith("name") and setting == run.name):
+            yield name, _text(setting)
+
+
+def _flat(config: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in config.items():
+        if isinstance(value, Mapping) and value:
+            yield from _flat(value, f"{before}{key}.")
+        else:
+            yield f"{before}{key}", value
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)

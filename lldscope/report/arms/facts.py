@@ -6,13 +6,17 @@ averaged, with the spread.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from ..examples import shared_prefix
 from ..facts import Kind, PostMortem
 from ..series import AveragedSeries, Series, StepRange
-from .settings import Setting
+
+LONGEST = 80  # characters of a setting's value that are shown
+BEFORE = 20  # of them that are in front of a difference
+NOT_SET = "not recorded"
 
 # What the comparison says of each run; the rest is in the report of the run itself.
 _OF_A_RUN = (
@@ -53,6 +57,35 @@ class Arm:
     @property
     def title(self) -> str:
         return f"{self.letter} ({self.name})"
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A setting, named with dots where it is nested, and its values as text: a list per arm."""
+
+    setting: str
+    values: list[list[str]]
+
+    @property
+    def one_sided(self) -> bool:
+        """Whether an arm did not record it."""
+        return [NOT_SET] in self.values
+
+    def shown(self) -> list[str]:
+        """The values of each arm, shortened: long ones from their beginning, or, where several
+        begin alike, from where these begin to differ."""
+        alike: dict[str, set[str]] = {}
+        for value in (v for of in self.values for v in of):
+            alike.setdefault(value[:LONGEST], set()).add(value)
+        return [", ".join(_cut(v, alike[v[:LONGEST]]) for v in of) for of in self.values]
+
+
+def _cut(value: str, alike: Collection[str]) -> str:
+    """LONGEST characters of a value, among them where it differs from those that begin like it."""
+    least, most = min(alike), max(alike)  # all between them share the prefix of these two
+    start = max(0, shared_prefix(least, most) - BEFORE) if least != most else 0
+    end = start + LONGEST
+    return f"{'… ' if start else ''}{value[start:end]}{' …' if len(value) > end else ''}"
 
 
 @dataclass(frozen=True)

@@ -59,7 +59,7 @@ def compare(
     from ..alarms.user_rules import all_rules
     from ..explore.comparison import COMPARED
     from ..explore.comparison import compare as side_by_side
-    from ..runs import open_run
+    from ..runs import find_runs, open_run
     from ..storage.json_files import to_json
 
     wants_report = file is not None or kind is not None
@@ -67,8 +67,9 @@ def compare(
         raise click.UsageError("--json is the table; the report as data is --format json.")
     kind = form_of(file, kind) if wants_report else None
     if align != "step" and every is None:
-        raise click.UsageError(f"Set the spacing with --every, in {align_unit(align)}.")
-    places = [runs_in(place) for place in runs]
+        unit = "tokens" if align == "tokens" else "steps"
+        raise click.UsageError(f"Set the spacing with --every, in {unit}.")
+    places = [find_runs(place) or [place] for place in runs]  # opening what is no run raises
     if sum(map(len, places)) < 2:
         raise click.UsageError("Name two runs or more; `lldscope check` looks at one.")
     names = COMPARED if signals is None else [name.strip() for name in signals.split(",")]
@@ -91,17 +92,6 @@ def compare(
             else:
                 _show(answer)
     warn_of_damage(damaged)
-
-
-def align_unit(align: str) -> str:
-    return "tokens" if align == "tokens" else "steps"
-
-
-def runs_in(place: Path) -> list[Any]:
-    """The run at a place, or the runs in a folder."""
-    from ..runs import find_runs
-
-    return find_runs(place) or [place]  # opening what is no run raises an error
 
 
 def _counted(runs: Sequence[Any]) -> Iterable[Any]:

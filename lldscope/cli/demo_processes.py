@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.util import find_spec
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -68,10 +69,8 @@ def check_port_free(port: int) -> None:
 
 
 def make_folder(root: Path) -> Path:
-    number = 1
-    while (root / f"demo-{number}").exists():
-        number += 1
-    home = root / f"demo-{number}"
+    homes = (root / f"demo-{number}" for number in count(1))
+    home = next(home for home in homes if not home.exists())
     home.mkdir(parents=True)
     return home
 

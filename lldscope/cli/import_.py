@@ -147,14 +147,14 @@ def _follow(task: Import, as_json: bool) -> None:
         time.sleep(seconds)
         return False
 
-    def tell(outcome: Outcome) -> None:
+    def report(outcome: Outcome) -> None:
         if as_json:
             _show(outcome, as_json)
         else:
             click.echo(f"{outcome.steps} steps", err=True)
 
     try:
-        task.follow(wait, tell)
+        task.follow(wait, report)
     except KeyboardInterrupt:
         task.close("the import was interrupted; the run itself may go on")
     except LldscopeError as error:
@@ -168,7 +168,7 @@ def _show(outcome: Outcome, as_json: bool) -> None:
 
     found = outcome.findings
     if as_json:
-        told: dict[str, Any] = {
+        answer: dict[str, Any] = {
             "schema": 1,
             "run": str(outcome.run),
             "formats": outcome.formats,
@@ -180,7 +180,7 @@ def _show(outcome: Outcome, as_json: bool) -> None:
             "unmapped": sorted(found.names),
             "notes": list(found.notes),
         }
-        click.echo(to_json(told))
+        click.echo(to_json(answer))
         return
     if outcome.unchanged:
         click.echo(f"{plain(outcome.run)}: unchanged since the last import.")

@@ -100,11 +100,11 @@ def _on_cases(declared: RuleFile) -> list[Result]:
     from ..alarms.rule_cases import SEEDS, drawn, results
 
     every = [*RULES, *(user.rule for user in declared.rules)]
-    told = []
-    for case in declared.cases:
-        told += results(case, every)
-        told += _faults(declared, drawn(case, SEEDS[0]), case.name)
-    return told
+    return [
+        result
+        for case in declared.cases
+        for result in (*results(case, every), *_faults(declared, drawn(case, SEEDS[0]), case.name))
+    ]
 
 
 def _on_runs(declared: RuleFile, paths: Sequence[Path]) -> list[Result]:
@@ -113,7 +113,7 @@ def _on_runs(declared: RuleFile, paths: Sequence[Path]) -> list[Result]:
     from ..alarms.rule_cases import Result
     from ..runs import open_run
 
-    told = []
+    results = []
     for path in paths:
         signals = open_run(path).signals()
         alerts = assess(signals, rules=[user.rule for user in declared.rules]).alerts
@@ -121,9 +121,9 @@ def _on_runs(declared: RuleFile, paths: Sequence[Path]) -> list[Result]:
         for user in declared.rules:
             episodes = (f"{a}–{'end' if b is None else b}" for a, b in spans.get(user.rule.id, ()))
             found = "fires " + ", ".join(episodes) if user.rule.id in spans else "quiet"
-            told.append(Result(user.rule.id, str(path), "", found, True))
-        told += _faults(declared, signals, str(path))
-    return told
+            results.append(Result(user.rule.id, str(path), "", found, True))
+        results += _faults(declared, signals, str(path))
+    return results
 
 
 def _faults(declared: RuleFile, signals: Any, where: str) -> list[Result]:
@@ -131,17 +131,17 @@ def _faults(declared: RuleFile, signals: Any, where: str) -> list[Result]:
     from ..alarms.rule_cases import Result, looks_ahead
     from ..alarms.rule_sql import BadExpression
 
-    told = []
+    results = []
     for user in declared.rules:
         try:
             cut = looks_ahead(user.expressions, signals) if len(signals) else None
         except BadExpression as error:
-            told.append(Result(user.rule.id, where, "can be evaluated", str(error), False))
+            results.append(Result(user.rule.id, where, "can be evaluated", str(error), False))
             continue
         if cut is not None:
             found = f"something else on the first {cut} rows alone"
-            told.append(Result(user.rule.id, where, "looks at no later step", found, False))
-    return told
+            results.append(Result(user.rule.id, where, "looks at no later step", found, False))
+    return results
 
 
 def _untested(declared: RuleFile) -> list[str]:

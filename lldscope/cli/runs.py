@@ -40,17 +40,12 @@ def _row(path: Path, root: Path) -> dict[str, Any]:
         state = check(run)
     except LldscopeError as error:
         return {"run": name, "error": str(error)}
+    names = ("verdict", "phase", "evidence", "last_step", "life", "last_row_age_seconds", "damaged")
     return {
         "run": name,
         "group": run.info.get("group"),
-        "verdict": state.verdict,
-        "phase": state.phase,
-        "evidence": state.evidence,
-        "last_step": state.last_step,
-        "life": state.life,
-        "last_row_age_seconds": state.last_row_age_seconds,
+        **{name: getattr(state, name) for name in names},
         "firing": [alert.rule for alert in state.firing],
-        "damaged": state.damaged,
     }
 
 

@@ -85,16 +85,11 @@ def _about(
     label: str, run: Run, assessment: Assessment, onset: int | None, rules: Sequence[Rule] | None
 ) -> dict[str, Any]:
     state = check(run, assessment.arl, rules)
+    names = ("id", "path", "verdict", "evidence", "phase", "last_step", "life")
     return {
         "label": label,
-        "id": state.id,
-        "path": state.path,
-        "verdict": state.verdict,
-        "evidence": state.evidence,
-        "phase": state.phase,
+        **{name: getattr(state, name) for name in names},
         "phases": [asdict(span) for span in state.phases],
-        "last_step": state.last_step,
-        "life": state.life,
         "onset": onset,
         "alerts": [
             {"rule": a.rule, "severity": a.severity, "state": a.state, "step": a.step}

@@ -6,6 +6,7 @@ Text of a model is untrusted; here it is only carried, a long one cut where it i
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import Any
 
 import pandas as pd
@@ -159,8 +160,9 @@ def paired_with(run: Run, shown: Trajectory) -> Key | None:
         part = beginnings.get((row["rank"], row["response_id"]))
         if part is None:
             return -1, False
-        count = shared_prefix(mine, part) if with_tokens else same_documents(shown.actions, part)
-        return count, row["delta"] is not None
+        if with_tokens:
+            return shared_prefix(mine, part), row["delta"] is not None
+        return same_documents(shown.actions, rows_of(part)), row["delta"] is not None
 
     return key_of(max(candidates, key=similarity))
 
@@ -182,15 +184,12 @@ def shared_prefix(a: pd.DataFrame, b: pd.DataFrame) -> int:
     return next((i for i, (x, y) in pairs if list(x) != list(y)), min(map(len, both)))
 
 
-def same_documents(a: list[dict[str, Any]], b: pd.DataFrame | list[dict[str, Any]]) -> int:
+def same_documents(a: list[dict[str, Any]], b: list[dict[str, Any]]) -> int:
     """How many of the first actions retrieved the same documents in both."""
-    others = rows_of(b) if isinstance(b, pd.DataFrame) else b
-    n = 0
-    for x, y in zip(a, others, strict=False):
-        if x["docs_hash"] is None or x["docs_hash"] != y["docs_hash"]:
-            break
-        n += 1
-    return n
+    hashes = ((x["docs_hash"], y["docs_hash"]) for x, y in zip(a, b, strict=False))
+    return sum(
+        1 for _ in takewhile(lambda pair: pair[0] is not None and pair[0] == pair[1], hashes)
+    )
 
 
 def rows_of(frame: pd.DataFrame) -> list[dict[str, Any]]:

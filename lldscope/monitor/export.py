@@ -28,7 +28,7 @@ from ..alarms.registry import RULES
 from ..core.errors import UsageError, interrupted
 from ..signals.phases import Phase
 from .alertmanager import as_text
-from .channels import VARIABLE
+from .channels import VARIABLE, warn
 
 if TYPE_CHECKING:
     from ..alarms.assess import Assessment
@@ -79,7 +79,7 @@ class MetricsExporter:
             if interrupted(error):
                 raise
             self._failed = True
-            _warn(f"{self._address} stopped, the run is no longer exported: {error}")
+            warn(f"{self._address} stopped, the run is no longer exported: {error}")
             return
         for line in lines:
             self._queue.put((follower.run.name, json.dumps(line)))
@@ -115,7 +115,7 @@ class MetricsExporter:
         if self._thread.is_alive():
             if self._process is not None:
                 self._process.kill()
-            _warn(f"{self._address} did not take everything within {FLUSH_SECONDS:.0f} s.")
+            warn(f"{self._address} did not take everything within {FLUSH_SECONDS:.0f} s.")
 
     # -- in the thread ----------------------------------------------------------------------------
 
@@ -136,7 +136,7 @@ class MetricsExporter:
             self._failed = True
             output.seek(0)
             why = [line.strip() for line in output if line.strip()][-1:] or ["it gave no reason"]
-            _warn(f"{self._address} stopped, the run is no longer exported: {why[0]}")
+            warn(f"{self._address} stopped, the run is no longer exported: {why[0]}")
 
     def _start(self, run: str, output: Any) -> subprocess.Popen[str]:
         return subprocess.Popen(
@@ -174,7 +174,3 @@ def answers_of(assessment: Assessment, rules: Sequence[str]) -> tuple[Any, Any]:
             until = len(steps) if end is None else np.searchsorted(steps, end)
             answers[np.searchsorted(steps, start) : until, column] = 1
     return steps, answers
-
-
-def _warn(text: str) -> None:
-    print(f"lldscope: {text}", file=sys.stderr, flush=True)

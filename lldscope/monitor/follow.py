@@ -44,18 +44,13 @@ class AlertEvent:
 
     def to_dict(self) -> dict[str, Any]:
         """The event as plain data: what `watch --json` prints and `--on-alert` reads."""
-        state = self.state
+        names = ("run", "id", "path", "verdict", "phase", "last_step")
         return {
             "type": "alert",
             "time": self.time,
             "schema": CHECK_SCHEMA,
-            "run": state.run,
-            "id": state.id,
-            "path": state.path,
-            "verdict": state.verdict,
-            "phase": state.phase,
-            "last_step": state.last_step,
-            "grade": state.evidence,
+            **{name: getattr(self.state, name) for name in names},
+            "grade": self.state.evidence,
             **self.alert_dict(),
         }
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from .shared import RunPath, arl_option, exit_options, rules_option, warn_of_damage
+from .shared import RunPath, arl_option, exit_options, print_json, rules_option, warn_of_damage
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -50,7 +50,6 @@ def check(
     from ..core.errors import LldscopeError
     from ..monitor.health import check as check_run
     from ..runs import open_run
-    from ..storage.json_files import to_json
 
     try:
         opened = open_run(run)
@@ -62,7 +61,7 @@ def check(
         sys.exit(NAGIOS["insufficient"])
     code = exit_code(state.verdict, fail_on, exit_style)
     if as_json:
-        click.echo(to_json(state.to_dict(), indent=1))
+        print_json(state.to_dict())
     elif exit_style == "nagios":
         click.echo(nagios_line(state, opened.signals(), code))
     else:

@@ -13,6 +13,7 @@ from .report import document_options, form_of, write_document
 from .shared import (
     RunPath,
     arl_option,
+    print_json,
     print_table,
     progress,
     rules_option,
@@ -60,7 +61,6 @@ def compare(
     from ..explore.comparison import COMPARED
     from ..explore.comparison import compare as side_by_side
     from ..runs import find_runs, open_run
-    from ..storage.json_files import to_json
 
     wants_report = file is not None or kind is not None
     if wants_report and as_json:
@@ -88,7 +88,7 @@ def compare(
         else:
             answer = side_by_side(opened, align, every, names, arl, chosen_rules)
             if as_json:
-                click.echo(to_json(answer, indent=1))
+                print_json(answer)
             else:
                 _show(answer)
     warn_of_damage(damaged)

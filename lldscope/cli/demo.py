@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -26,11 +26,6 @@ from .demo_processes import (
     run_dashboard,
     run_training,
 )
-
-if TYPE_CHECKING:
-    from ..monitor.follow import RunUpdate
-    from ..runs import Run
-
 
 INTRO = """\
 Training a tiny search agent twice, from the same warm start and seed:
@@ -98,7 +93,7 @@ def _follow(arms: list[Arm]) -> None:
     from .views import alert_text
 
     out = console(stderr=True)
-    with _live(out) if sys.stderr.isatty() else _lines() as show:
+    with _live(out) if sys.stderr.isatty() else contextlib.nullcontext(_lines()) as show:
         ended = False
         while not ended:
             # Before refreshing, so that the last rows are read.
@@ -111,9 +106,8 @@ def _follow(arms: list[Arm]) -> None:
                 time.sleep(2.0)
 
 
-@contextlib.contextmanager
-def _lines() -> Iterator[Any]:
-    """For a log: a line every 20 steps and for each alarm."""
+def _lines() -> Any:
+    """For a log: a line every 20 steps."""
     shown: dict[str, int] = {}
 
     def show(arms: list[Arm]) -> None:
@@ -123,7 +117,7 @@ def _lines() -> Iterator[Any]:
                 shown[arm.name] = step // 20
                 click.echo(f"{arm.name:10} {_status(arm).plain}", err=True)
 
-    yield show
+    return show
 
 
 @contextlib.contextmanager
@@ -168,23 +162,19 @@ def _last_line(log: Path) -> str:
 
 def _summary(arms: list[Arm]) -> None:
     """Best and final reward of both, and when the first alarm came."""
+    from ..core.numbers import short
+
     for arm in arms:
         run = arm.follower.run
         if run is None or arm.update is None or arm.update.state.last_step is None:
             click.echo(f"{arm.name:10} recorded no step: {_last_line(arm.log)}", err=True)
             continue
-        click.echo(f"{arm.name:10} {_reward_summary(run)}; {_alarm_summary(arm.update)}", err=True)
-
-
-def _reward_summary(run: Run) -> str:
-    from ..core.numbers import short
-
-    evidence = run.assess().evidence
-    best, last = (short(float(v[-1]), 2) for v in (evidence.reward_peak, evidence.reward))
-    return f"reward (ten-step mean) best {best}, at the end {last}"
-
-
-def _alarm_summary(update: RunUpdate) -> str:
-    steps = [a.step or 0 for a in update.state.alerts if a.severity != "info"]
-    first = f"first alarm at step {min(steps)}" if steps else "no alarm"
-    return f"{first}; {update.state.verdict}"
+        state, e = arm.update.state, run.assess().evidence
+        best, last = (short(float(v[-1]), 2) for v in (e.reward_peak, e.reward))
+        steps = [a.step or 0 for a in state.alerts if a.severity != "info"]
+        first = f"first alarm at step {min(steps)}" if steps else "no alarm"
+        click.echo(
+            f"{arm.name:10} reward (ten-step mean) best {best}, at the end {last}; {first}; "
+            f"{state.verdict}",
+            err=True,
+        )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .shared import arl_option, print_table, progress
+from .shared import arl_option, print_json, print_table, progress
 
 if TYPE_CHECKING:
     from ..evaluation.scoring import EvaluatedRun
@@ -44,7 +44,6 @@ def evaluate(bank: Path, split: Any, arl: float | None, as_json: bool) -> None:
     from ..core.errors import LldscopeError
     from ..evaluation.bank import read_bank
     from ..evaluation.scoring import ANY, evaluate_run, score
-    from ..storage.json_files import to_json
 
     runs = read_bank(bank, split)
     if not runs:
@@ -59,15 +58,15 @@ def evaluate(bank: Path, split: Any, arl: float | None, as_json: bool) -> None:
         "labels": dict(sorted(Counter(j.label for j in judged).items())),
         "healthy_steps": scores[0].healthy_steps,
         "rules": [s.to_dict() for s in scores],
-        "runs": [_outcome(j) for j in judged],
+        "runs": [_about(j) for j in judged],
     }
     if as_json:
-        click.echo(to_json(answer, indent=1))
+        print_json(answer)
     else:
         _show(answer)
 
 
-def _outcome(judged: EvaluatedRun) -> dict[str, Any]:
+def _about(judged: EvaluatedRun) -> dict[str, Any]:
     return {
         "run": judged.run.name,
         "label": judged.label,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from .shared import RunPath, print_table, warn_of_damage
+from .shared import RunPath, print_json, print_table, warn_of_damage
 
 
 @click.command()
@@ -41,14 +41,13 @@ def export(run: Path, folder: Path, kind: str, tables: str | None, as_json: bool
     """
     from ..explore.export import export_run
     from ..runs import open_run
-    from ..storage.json_files import to_json
 
     wanted = None if tables is None else [name.strip() for name in tables.split(",")]
     with open_run(run) as opened:
         written = export_run(opened, folder, kind, wanted)
         damaged = opened.damaged
     if as_json:
-        click.echo(to_json(written, indent=1))
+        print_json(written)
     else:
         rows = [(row["file"], f"{row['rows']:,}", f"{row['bytes']:,}") for row in written]
         print_table(("file", "rows", "bytes"), rows, right=(1, 2))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .shared import print_table
+from .shared import print_json, print_table
 
 if TYPE_CHECKING:
     from ..alarms.registry import Rule
@@ -37,11 +37,10 @@ def list_rules(files: tuple[Path, ...], as_json: bool, markdown: bool) -> None:
         return
     from ..alarms.registry import RULES
     from ..alarms.user_rules import load
-    from ..storage.json_files import to_json
 
     every = [*RULES, *(user.rule for user in load(files).rules)]
     if as_json:
-        click.echo(to_json({"schema": RULES_SCHEMA, "rules": [_about(r) for r in every]}, indent=1))
+        print_json({"schema": RULES_SCHEMA, "rules": [_about(r) for r in every]})
         return
     print_table(
         ("rule", "severity", "fires after", "clears after", "looks at"),
@@ -75,7 +74,6 @@ def _about(rule: Rule) -> dict[str, Any]:
 def test(files: tuple[Path, ...], runs: tuple[Path, ...], as_json: bool) -> None:
     """Try the rules of FILEs on their cases and on recorded runs; exit 1 if one fails."""
     from ..alarms.user_rules import load
-    from ..storage.json_files import to_json
 
     declared = load(files)
     found = [*_on_cases(declared), *_on_runs(declared, runs)]
@@ -87,7 +85,7 @@ def test(files: tuple[Path, ...], runs: tuple[Path, ...], as_json: bool) -> None
             "results": [vars(result) for result in found],
             "passed": passed,
         }
-        click.echo(to_json(answer, indent=1))
+        print_json(answer)
     else:
         _show(declared, found)
     for rule in _untested(declared):

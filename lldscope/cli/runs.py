@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from .shared import RunPath, print_table, verdict_text
+from .shared import RunPath, print_json, print_table, verdict_text
 
 
 @click.command()
@@ -16,11 +16,10 @@ from .shared import RunPath, print_table, verdict_text
 def runs(root: Path, as_json: bool) -> None:
     """List the runs under ROOT (default: runs) with verdict, phase and age of the last row."""
     from ..runs import find_runs
-    from ..storage.json_files import to_json
 
     rows = [_row(path, root) for path in find_runs(root)]
     if as_json:
-        click.echo(to_json(rows, indent=1))
+        print_json(rows)
     elif rows:
         head = ("run", "verdict", "phase", "evidence", "step", "last row", "alarms")
         print_table(head, map(_shown, rows), right=(4,), wide=False)

@@ -57,6 +57,12 @@ def exit_options(function: Any) -> Any:
     )(function)
 
 
+def print_json(answer: Any) -> None:
+    from ..storage.json_files import to_json
+
+    click.echo(to_json(answer, indent=1))
+
+
 def print_table(
     head: Sequence[str], rows: Iterable[Sequence[Any]], right: Container[int] = (),
     wide: bool = True,

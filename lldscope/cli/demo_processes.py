@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from itertools import count
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from ..monitor.follow import Follower, RunUpdate
     from ..monitor.health import AnyAlert
 
+Process = subprocess.Popen[bytes]
+
 LLDSCOPE = (sys.executable, "-m", "lldscope")
 ARMS = {"grpo": (), "grpo-llds": ("llds=action",)}
 DASHBOARD_LOG = "dashboard.log"
@@ -31,7 +34,7 @@ class Arm:
     """One training of the demo: its process, its run and the last update of it."""
 
     name: str
-    process: subprocess.Popen[bytes]
+    process: Process
     log: Path
     follower: Follower
     update: RunUpdate | None = None
@@ -87,15 +90,12 @@ def run_training(home: Path, name: str, overrides: tuple[str, ...]) -> Iterator[
         yield Arm(name, process, log, Follower(run))
 
 
-@contextlib.contextmanager
-def run_dashboard(root: Path, port: int, home: Path) -> Iterator[subprocess.Popen[bytes]]:
-    command = [*LLDSCOPE, "dash", str(root), "--port", str(port)]
-    with _child(command, home / DASHBOARD_LOG) as process:
-        yield process
+def run_dashboard(root: Path, port: int, home: Path) -> AbstractContextManager[Process]:
+    return _child([*LLDSCOPE, "dash", str(root), "--port", str(port)], home / DASHBOARD_LOG)
 
 
 @contextlib.contextmanager
-def _child(command: list[str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
+def _child(command: list[str], log: Path) -> Iterator[Process]:
     """A child in a session of its own, so that Ctrl-C reaches it once, from here."""
     with open(log, "wb") as sink:
         process = subprocess.Popen(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -143,10 +144,6 @@ def _progress(task: Import) -> Iterator[Callable[[int], None]]:
 def _follow(task: Import, as_json: bool) -> None:
     click.echo("lldscope: following; Ctrl-C ends it.", err=True)
 
-    def wait(seconds: float) -> bool:
-        time.sleep(seconds)
-        return False
-
     def report(outcome: Outcome) -> None:
         if as_json:
             _show(outcome, as_json)
@@ -154,7 +151,7 @@ def _follow(task: Import, as_json: bool) -> None:
             click.echo(f"{outcome.steps} steps", err=True)
 
     try:
-        task.follow(wait, report)
+        task.follow(threading.Event().wait, report)
     except KeyboardInterrupt:
         task.close("the import was interrupted; the run itself may go on")
     except LldscopeError as error:

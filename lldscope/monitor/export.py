@@ -58,8 +58,7 @@ class MetricsExporter:
                 f"pip install {tool}"
             )
         self._address = address
-        self._steps: Any = np.array([], dtype=np.int64)
-        self._answers: Any = None
+        self._answers: dict[int, list[int]] = {}  # by step, as sent
         self._queue: queue.SimpleQueue[tuple[str, str] | None] = queue.SimpleQueue()
         self._process: subprocess.Popen[str] | None = None
         self._thread = threading.Thread(target=self._work, name="lldscope-mirror", daemon=True)
@@ -89,22 +88,17 @@ class MetricsExporter:
     ) -> Iterator[dict[str, Any]]:
         """The steps to send. An answer uses rows up to its step only, so an old one changes only if
         the rows do, as when a run is resumed at an earlier step."""
-        steps, answers = answers_of(assessment, rules)
-        if self._answers is None:
-            fresh = np.ones(len(steps), bool)
-        else:
-            at = np.searchsorted(self._steps, steps)
-            fresh = at == len(self._steps)
-            fresh[~fresh] = self._steps[at[~fresh]] != steps[~fresh]
-            fresh[~fresh] = (self._answers[at[~fresh]] != answers[~fresh]).any(axis=1)
-        self._steps, self._answers = steps, answers
-        for step, (phase, *alarms) in zip(steps[fresh], answers[fresh], strict=True):
-            yield {
-                "step": int(step),
-                "phase": None if phase == _NO_PHASE else int(phase),
-                "alarms": {rule: int(on) for rule, on in zip(rules, alarms, strict=True)},
-                "first": first,
-            }
+        steps, answers = (of.tolist() for of in answers_of(assessment, rules))
+        sent, self._answers = self._answers, dict(zip(steps, answers, strict=True))
+        for step, answer in self._answers.items():
+            if sent.get(step) != answer:
+                phase, *alarms = answer
+                yield {
+                    "step": step,
+                    "phase": None if phase == _NO_PHASE else phase,
+                    "alarms": dict(zip(rules, alarms, strict=True)),
+                    "first": first,
+                }
 
     def __enter__(self) -> MetricsExporter:
         return self

@@ -143,10 +143,9 @@ def _alarms(facts: Comparison) -> Iterator[Block]:
     if not alarms:
         yield Paragraph("No alarm fired in either.")
         return
-    order = {"critical": 0, "warning": 1, "info": 2}
     rows: list[Sequence[Cell]] = [
         [palette.SEVERITIES[alarm.severity], rule, *(fired(arm, rule) for arm in facts.arms)]
-        for rule, alarm in sorted(alarms.items(), key=lambda pair: order[pair[1].severity])
+        for rule, alarm in sorted(alarms.items(), key=lambda pair: -pair[1].severity.rank)
     ]
     yield Table("The first alarm of each rule in a run", ["severity", "rule", "A", "B"], rows)
 

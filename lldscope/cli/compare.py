@@ -28,7 +28,6 @@ from .shared import (
     "--align",
     type=click.Choice(["step", "tokens", "onset"]),
     default="step",
-    show_default=True,
     help="What --every counts: steps, tokens trained on, or steps since the likelihood of correct "
     "responses began to fall.",
 )

@@ -41,14 +41,12 @@ sample_runs/README.md for other seeds. Another processor rounds differently, so 
     "--root",
     type=click.Path(path_type=Path),
     default=Path("runs"),
-    show_default=True,
     help="Folder under which the runs are made.",
 )
 @click.option(
     "--port",
     type=click.IntRange(1, 65535),
     default=8050,
-    show_default=True,
     help="Port of the dashboard.",
 )
 @click.option("--dash/--no-dash", default=True, help="Serve the dashboard meanwhile.")

@@ -25,7 +25,6 @@ FAULTS = "faults"  # column of the table; --json tells them apart
     "--split",
     type=click.Choice(["development", "test", "all"]),
     default="development",
-    show_default=True,
     help="Runs to judge by. Detectors are tuned on development; look at test once.",
 )
 @arl_option

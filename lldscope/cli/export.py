@@ -23,7 +23,6 @@ from .shared import RunPath, print_json, print_table, warn_of_damage
     "kind",
     type=click.Choice(["parquet", "csv"]),
     default="parquet",
-    show_default=True,
     help="One file of this kind per table.",
 )
 @click.option(

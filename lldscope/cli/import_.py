@@ -48,7 +48,7 @@ def _formats(context: click.Context, param: click.Parameter, value: bool) -> Non
 )  # fmt: skip
 @click.option("--run", "chosen", metavar="NAME", help="Which run of a store that holds several.")
 @click.option(
-    "--correct-from", type=float, default=1.0, show_default=True, metavar="REWARD",
+    "--correct-from", type=float, default=1.0, metavar="REWARD",
     help="Rollouts with at least this reward count as correct.",
 )  # fmt: skip
 @click.option(

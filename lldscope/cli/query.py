@@ -33,7 +33,6 @@ _NUMBERS = re.compile(r"[A-Z]*INT(EGER)?|FLOAT|DOUBLE|DECIMAL\(.*\)")  # types o
     "--timeout",
     type=click.FloatRange(min=0.1),
     default=60.0,
-    show_default=True,
     metavar="SECONDS",
     help="Stop a query that takes longer.",
 )

@@ -45,14 +45,12 @@ def exit_options(function: Any) -> Any:
         "--exit-style",
         type=click.Choice(["lldscope", "nagios"]),
         default="lldscope",
-        show_default=True,
         help="nagios: 0 OK, 1 warning, 2 critical or stalled, 3 unknown.",
     )(function)
     return click.option(
         "--fail-on",
         type=click.Choice(["warning", "critical"]),
         default="warning",
-        show_default=True,
         help="The mildest state that is not exit 0.",
     )(function)
 

@@ -57,7 +57,6 @@ STATUS = ("schema", "run", "id", "path", "verdict", "evidence", "phase", "last_s
     "--until",
     type=click.Choice(["end", "firing"]),
     default="end",
-    show_default=True,
     help="firing: stop at the first alarm, of the severity of --fail-on or worse.",
 )
 @click.option("--timeout", type=click.FloatRange(min=0), help="Stop after this many seconds.")
@@ -65,7 +64,6 @@ STATUS = ("schema", "run", "id", "path", "verdict", "evidence", "phase", "last_s
     "--interval",
     type=click.FloatRange(min=0.2),
     default=2.0,
-    show_default=True,
     help="Seconds between looks.",
 )
 @arl_option

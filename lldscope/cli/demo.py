@@ -16,16 +16,8 @@ from typing import Any
 import click
 
 from ..core.errors import LldscopeError
-from .demo_processes import (
-    ARMS,
-    DASHBOARD_LOG,
-    Arm,
-    check_dashboard_installed,
-    check_port_free,
-    make_folder,
-    run_dashboard,
-    run_training,
-)
+from . import demo_processes as processes
+from .demo_processes import Arm
 
 INTRO = """\
 Training a tiny search agent twice, from the same warm start and seed:
@@ -43,12 +35,7 @@ sample_runs/README.md for other seeds. Another processor rounds differently, so 
     default=Path("runs"),
     help="Folder under which the runs are made.",
 )
-@click.option(
-    "--port",
-    type=click.IntRange(1, 65535),
-    default=8050,
-    help="Port of the dashboard.",
-)
+@click.option("--port", type=click.IntRange(1, 65535), default=8050, help="Port of the dashboard.")
 @click.option("--dash/--no-dash", default=True, help="Serve the dashboard meanwhile.")
 @click.option("--stay/--exit", default=True, help="Keep the dashboard up after training.")
 def demo(overrides: tuple[str, ...], root: Path, port: int, dash: bool, stay: bool) -> None:
@@ -58,14 +45,17 @@ def demo(overrides: tuple[str, ...], root: Path, port: int, dash: bool, stay: bo
     GPU and no network. Starting again makes new runs beside the old ones.
     """
     if dash:
-        check_dashboard_installed()
-        check_port_free(port)
-    home = make_folder(root)
+        processes.check_dashboard_installed()
+        processes.check_port_free(port)
+    home = processes.make_folder(root)
     click.echo(INTRO, err=True)
     with contextlib.ExitStack() as children:
-        arms = [children.enter_context(run_training(home, name, overrides)) for name in ARMS]
+        arms = [
+            children.enter_context(processes.run_training(home, name, overrides))
+            for name in processes.ARMS
+        ]
         if dash:
-            dashboard = children.enter_context(run_dashboard(root, port, home))
+            dashboard = children.enter_context(processes.run_dashboard(root, port, home))
             click.echo(f"\nDashboard: http://127.0.0.1:{port}/", err=True)
         click.echo(f"Runs:      {home}\n", err=True)
         _follow(arms)
@@ -78,7 +68,7 @@ def demo(overrides: tuple[str, ...], root: Path, port: int, dash: bool, stay: bo
     if any(arm.process.returncode for arm in arms):
         raise LldscopeError(f"A training failed; the logs are in {home}.")
     if not served:
-        log = home / DASHBOARD_LOG
+        log = home / processes.DASHBOARD_LOG
         raise LldscopeError(f"The dashboard ended; the log is {log}: {_last_line(log)}")
 
 

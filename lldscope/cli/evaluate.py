@@ -103,21 +103,16 @@ def _show(answer: dict[str, Any]) -> None:
 def _cells(rule: dict[str, Any], shown: list[str]) -> list[str]:
     fired = [_fired(rule["fired"], label) for label in shown]
     low, high = rule["false_alarms_per_1000_healthy_steps_interval"]
-    rate = "–"
-    if low == low:
-        rate = f"{rule['false_alarms_per_1000_healthy_steps']:.2f} ({low:.2f}–{high:.2f})"
-    lead = "–"
-    if rule["lead_range"]:
-        first, last = rule["lead_range"]
-        lead = f"{rule['lead_median']:.0f} ({first}–{last})"
+    rate = f"{rule['false_alarms_per_1000_healthy_steps']:.2f} ({low:.2f}–{high:.2f})"
+    reach = rule["lead_range"] and "–".join(map(str, rule["lead_range"]))
     k, n = rule["warned_of_fall"]
     low, high = rule["warned_of_fall_interval"]
     share = rule["fall_lead_share_median"]
     return [
         *fired,
-        rate,
+        rate if low == low else "–",
         _of(rule["warned"]),
-        lead,
+        f"{rule['lead_median']:.0f} ({reach})" if reach else "–",
         _of((k, n)),
         f"{100 * low:.0f}–{100 * high:.0f} %" if n else "–",
         "–" if share is None else f"{100 * share:.0f} %",

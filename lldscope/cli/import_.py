@@ -165,14 +165,11 @@ def _show(outcome: Outcome, as_json: bool) -> None:
 
     found = outcome.findings
     if as_json:
+        counts = ("formats", "steps", "attempts", "rows", "unchanged")
         answer: dict[str, Any] = {
             "schema": 1,
             "run": str(outcome.run),
-            "formats": outcome.formats,
-            "steps": outcome.steps,
-            "attempts": outcome.attempts,
-            "rows": outcome.rows,
-            "unchanged": outcome.unchanged,
+            **{name: getattr(outcome, name) for name in counts},
             "skipped": dict(found.skipped),
             "unmapped": sorted(found.names),
             "notes": list(found.notes),

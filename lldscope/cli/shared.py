@@ -22,21 +22,16 @@ class RunPath(click.ParamType):
         return Url(value) if is_address(value) else Path(value)
 
 
-def arl_option(function: Any) -> Any:
-    return click.option(
-        "--arl",
-        type=click.FloatRange(min=10),
-        default=None,
-        help="Steps between false decay alarms, at least, on average. [default: 2000]",
-    )(function)
-
-
-def rules_option(function: Any) -> Any:
-    return click.option(
-        "--rules",
-        type=click.Path(path_type=Path),
-        help="A file with rules of your own; `lldscope rules test` tries them.",
-    )(function)
+arl_option = click.option(
+    "--arl",
+    type=click.FloatRange(min=10),
+    help="Steps between false decay alarms, at least, on average. [default: 2000]",
+)
+rules_option = click.option(
+    "--rules",
+    type=click.Path(path_type=Path),
+    help="A file with rules of your own; `lldscope rules test` tries them.",
+)
 
 
 def exit_options(function: Any) -> Any:

@@ -61,10 +61,7 @@ STATUS = ("schema", "run", "id", "path", "verdict", "evidence", "phase", "last_s
 )
 @click.option("--timeout", type=click.FloatRange(min=0), help="Stop after this many seconds.")
 @click.option(
-    "--interval",
-    type=click.FloatRange(min=0.2),
-    default=2.0,
-    help="Seconds between looks.",
+    "--interval", type=click.FloatRange(min=0.2), default=2.0, help="Seconds between looks."
 )
 @arl_option
 @rules_option

@@ -84,16 +84,10 @@ def find_responses(
     """
     keys, total = _keys(run, query, order, descending, offset)
     if not len(keys) and offset:
-        offset = max(0, (count_responses(run, query) - 1) // PAGE * PAGE)
+        _, total = _keys(run, query, order, descending, 0)
+        offset = max(0, (total - 1) // PAGE * PAGE)
         keys, total = _keys(run, query, order, descending, offset)
     return Page(describe(run, keys), total, offset)
-
-
-def count_responses(run: Run, query: ResponseQuery) -> int:
-    """How many responses match."""
-    tables, clauses, values = _conditions(query)
-    sql = f"SELECT count(*) AS n FROM responses r {tables} {clauses}"
-    return int(run.sql(sql, values, SECONDS)["n"].iloc[0])
 
 
 def describe(run: Run, keys: pd.DataFrame) -> pd.DataFrame:

@@ -97,7 +97,7 @@ def read_trajectory(
 ) -> Trajectory | None:
     """The response of this key, its tokens from position `first` on; None if there is none.
 
-    `group`, if it is known: the rows of `group_of`, the response's own candidates them.
+    `group`, if it is known: the rows of `group_of`, the response's own among them.
     """
     found = run.sql(_STORED, [*key.values, MOST_TEXT])
     if not len(found):
@@ -195,7 +195,4 @@ def same_documents(a: list[dict[str, Any]], b: list[dict[str, Any]]) -> int:
 def rows_of(frame: pd.DataFrame) -> list[dict[str, Any]]:
     """Rows as dictionaries of plain values; None where nothing was measured."""
     plain = frame.astype(object).where(frame.notna(), None)
-    return [
-        {str(k): v.item() if hasattr(v, "item") else v for k, v in row.items()}
-        for row in plain.to_dict("records")
-    ]
+    return [{str(k): v for k, v in row.items()} for row in plain.to_dict("records")]

@@ -99,10 +99,8 @@ def _about(run: Run, assessment: Assessment) -> RunFacts:
     known = times[np.isfinite(times)]
     return RunFacts(
         name=run.name,
-        id=run.info.get("id"),
         place=run.place,
-        trainer=run.info.get("trainer"),
-        correct_rule=run.info.get("correct_rule"),
+        **{name: run.info.get(name) for name in ("id", "trainer", "correct_rule")},
         attempts=len(run.info.get("attempts") or []),
         first_step=int(step[0]) if len(step) else None,
         last_step=assessment.last_step,

@@ -101,14 +101,11 @@ def _alarms(facts: PostMortem) -> Iterator[Block]:
     if not facts.alarms:
         yield Paragraph("No alarm fired.")
         return
-    collapse = (
-        "no collapse was recognised" if facts.collapse is None
-        else f"the collapse was recognised at step {facts.collapse}"
-    )  # fmt: skip
-    crash = (
-        "the reward did not crash" if facts.reward_crash is None
-        else f"the reward had crashed at step {facts.reward_crash}"
-    )  # fmt: skip
+    collapse, crash = "no collapse was recognised", "the reward did not crash"
+    if facts.collapse is not None:
+        collapse = f"the collapse was recognised at step {facts.collapse}"
+    if facts.reward_crash is not None:
+        crash = f"the reward had crashed at step {facts.reward_crash}"
     yield Paragraph(f"The first alarm of each rule, as seen live; {collapse}, {crash}.")
     head = ["severity", "rule", "fired at", "before collapse", "before reward crash", "why",
             "false alarms"]  # fmt: skip

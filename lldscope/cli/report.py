@@ -81,8 +81,8 @@ def report(
     """Write the post-mortem of RUN: phases, alarms and the time they left, what lost likelihood,
     look-alikes, what to change next, and what the log cannot tell.
 
-    The HTML is one file that opens from disk and loads nothing. A run that lives is told as of its
-    last row, one that is well as well.
+    The HTML is one file that opens from disk and loads nothing. A healthy run has a report, too;
+    one that is still going is described as of its last row.
     """
     from ..alarms.user_rules import all_rules
     from ..report import post_mortem

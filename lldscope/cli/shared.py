@@ -60,7 +60,8 @@ def print_table(
     head: Sequence[str], rows: Iterable[Sequence[Any]], right: Container[int] = (),
     wide: bool = True,
 ) -> None:  # fmt: skip
-    """Rows of safe text, or of `rich.text.Text`; `right` are the columns of numbers."""
+    """A table on stdout. Cells are `rich.text.Text`, or text that is made safe to print here; names
+    in `head` are safe already. `right` are the columns of numbers."""
     from rich.table import Table
     from rich.text import Text
 

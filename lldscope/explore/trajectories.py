@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from itertools import takewhile
-from typing import Any
+from typing import Any, NamedTuple
 
 import pandas as pd
 
@@ -62,17 +62,12 @@ SELECT step, rank, response_id FROM responses WHERE step = $1 AND group_id = $2
 """
 
 
-@dataclass(frozen=True)
-class Key:
+class Key(NamedTuple):
     """Which response."""
 
     step: int
     rank: int
     response_id: int
-
-    @property
-    def values(self) -> list[int]:
-        return [self.step, self.rank, self.response_id]
 
 
 @dataclass(frozen=True)
@@ -99,16 +94,16 @@ def read_trajectory(
 
     `group`, if it is known: the rows of `group_of`, the response's own among them.
     """
-    found = run.sql(_STORED, [*key.values, MOST_TEXT])
+    found = run.sql(_STORED, [*key, MOST_TEXT])
     if not len(found):
         return None
     if group is None:
-        group = group_of(run, rows_of(describe(run, pd.DataFrame([key.values], columns=KEY)))[0])
+        group = group_of(run, rows_of(describe(run, pd.DataFrame([key], columns=KEY)))[0])
     stored = rows_of(found)[0]
     return Trajectory(
         key,
         next(row for row in group if key_of(row) == key),
-        rows_of(run.sql(_ACTIONS, key.values)),
+        rows_of(run.sql(_ACTIONS, key)),
         read_tokens(run, key, first),
         int(stored["n"]),
         stored["own"],
@@ -121,7 +116,7 @@ def read_trajectory(
 
 def read_tokens(run: Run, key: Key, first: int = 0) -> pd.DataFrame:
     """Tokens of a response from a position on; logs in nats, Δ their difference."""
-    return run.sql(_TOKENS, [*key.values, first, MOST_CHARACTERS, MOST_TOKENS])
+    return run.sql(_TOKENS, [*key, first, MOST_CHARACTERS, MOST_TOKENS])
 
 
 def group_of(run: Run, about: dict[str, Any]) -> list[dict[str, Any]]:

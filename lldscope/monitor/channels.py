@@ -44,7 +44,7 @@ class Undeliverable(Exception):
 
 
 def warn(text: str) -> None:
-    """A message to whoever runs `watch`."""
+    """Print a warning to the stderr of `watch`."""
     print(f"lldscope: {text}", file=sys.stderr, flush=True)
 
 

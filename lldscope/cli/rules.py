@@ -88,8 +88,10 @@ def test(files: tuple[Path, ...], runs: tuple[Path, ...], as_json: bool) -> None
         print_json(answer)
     else:
         _show(declared, found)
-    for rule in _untested(declared):
-        click.echo(f"lldscope: no case says when {rule} fires.", err=True)
+    tested = {rule for case in declared.cases for rule in case.fires}
+    for user in declared.rules:
+        if user.rule.id not in tested:
+            click.echo(f"lldscope: no case says when {user.rule.id} fires.", err=True)
     sys.exit(0 if passed else 1)
 
 
@@ -140,11 +142,6 @@ def _faults(declared: RuleFile, signals: Any, where: str) -> list[Result]:
             found = f"something else on the first {cut} rows alone"
             results.append(Result(user.rule.id, where, "looks at no later step", found, False))
     return results
-
-
-def _untested(declared: RuleFile) -> list[str]:
-    tested = {rule for case in declared.cases for rule in case.fires}
-    return [user.rule.id for user in declared.rules if user.rule.id not in tested]
 
 
 def _show(declared: RuleFile, found: list[Result]) -> None:

@@ -1,6 +1,6 @@
 """One response turn by turn: its actions, its tokens, and the others of its group.
 
-Text of a model is untrusted; here it is only carried, a long one cut where it is read.
+Text of a model is untrusted. It is passed on as it was recorded; long text is cut when it is read.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The other side of `export`: `python -m lldscope.monitor.export_writers ADDRESS RUN LEGEND` puts
-what it reads from stdin into TensorBoard, W&B or Trackio, until stdin ends. It imports little: it
-starts while somebody waits."""
+"""The process that `export` starts: `python -m lldscope.monitor.export_writers ADDRESS RUN LEGEND`
+writes what it reads from stdin to TensorBoard, W&B or Trackio, until stdin ends. It imports little,
+so that it starts quickly."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SUFFIX = ".lldscope"
 
 
 class Writer(Protocol):
-    """One tool. `last` is the last step that it holds from an earlier watching, None if unknown."""
+    """One tool. `last` is the last step that an earlier `watch` wrote, None if unknown."""
 
     last: int | None
 

@@ -83,7 +83,6 @@ class Follower:
         self._id: object = None
         self._state: RunState | None = None
         self._unreadable_since: float | None = None
-        self._known: dict[str, AnyAlert] = {}  # rule → its alarm at the last update
 
     def look(self) -> RunUpdate | None:
         """The run now; None until there is a run at the path."""
@@ -126,7 +125,7 @@ class Follower:
 
     def _changes(self, state: RunState) -> list[AnyAlert]:
         now = {alert.rule: alert for alert in state.alerts}
-        before, self._known = self._known, now
+        before = {alert.rule: alert for alert in self._state.alerts} if self._state else {}
         run_id = self.run.info.get("id") if self.run is not None else None
         another, self._id = run_id != self._id, run_id
         # If another run is at the path now, what fired before has ended and everything is new.

@@ -78,7 +78,9 @@ def _alarms() -> list[str]:
     return [rule.id for rule in RULES]
 
 
-@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "show_default": True}
+)
 @click.version_option(__version__, prog_name="lldscope")
 @click.pass_context
 def cli(ctx: click.Context) -> None:

@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from .shared import RunPath, arl_option, exit_options, rules_option, warn_of_damage
+from .shared import RunPath, arl_option, exit_options, print_json, rules_option, warn_of_damage
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from ..monitor.health import RunState
 
 # 1 is an internal or I/O error, 2 a usage error.
 EXIT = {"healthy": 0, "warning": 10, "critical": 11, "stalled": 12, "insufficient": 13}
 NAGIOS = {"healthy": 0, "warning": 1, "critical": 2, "stalled": 2, "insufficient": 3}
+
+# Signals worth a graph in the monitoring system; the last measured value of each is printed.
+NAGIOS_SIGNALS = ("reward", "delta_correct", "correct_logp", "entropy", "grad_norm", "kl")
 
 
 def exit_code(verdict: str, fail_on: str, style: str) -> int:
@@ -40,7 +50,6 @@ def check(
     from ..core.errors import LldscopeError
     from ..monitor.health import check as check_run
     from ..runs import open_run
-    from ..storage.json_files import to_json
 
     try:
         opened = open_run(run)
@@ -48,20 +57,51 @@ def check(
     except (LldscopeError, OSError) as error:
         if exit_style != "nagios":
             raise
-        from ..monitor.nagios import unknown
-
-        click.echo(unknown(error))
+        click.echo(f"LLDSCOPE UNKNOWN - {_clean(str(error))}")
         sys.exit(NAGIOS["insufficient"])
     code = exit_code(state.verdict, fail_on, exit_style)
     if as_json:
-        click.echo(to_json(state.to_dict(), indent=1))
+        print_json(state.to_dict())
     elif exit_style == "nagios":
-        from ..monitor.nagios import line
-
-        click.echo(line(state, opened.signals(), code))
+        click.echo(nagios_line(state, opened.signals(), code))
     else:
         from .views import show_state
 
         show_state(opened, state)
     warn_of_damage(state.damaged, state.dropped)
     sys.exit(code)
+
+
+def nagios_line(state: RunState, signals: pd.DataFrame, code: int) -> str:
+    """One line as a monitoring plug-in prints it: state, text, `|`, performance data.
+
+    The form is that of the Monitoring Plugins' guidelines: `'label'=value[UOM]` separated by
+    blanks, labels without quotes and equals signs, values of digits, point and minus, `U` for
+    undetermined.
+    """
+    firing = [alert for alert in state.firing if alert.severity != "info"]
+    worst = f": {firing[0].rule}: {firing[0].message}" if firing else ""
+    summary = f"{state.verdict}, phase {state.phase or 'not seen'}{worst}"
+    data: dict[str, float | None] = {"step": state.last_step, "firing": len(firing)}
+    for name in NAGIOS_SIGNALS:
+        known = signals[name].dropna()
+        data[name] = float(known.iloc[-1]) if len(known) else None
+    values = [f"{name}={_number(value)}" for name, value in data.items() if value is not None]
+    age = state.last_row_age_seconds
+    values += [f"age={_number(age)}s"] if age is not None else []
+    word = ("OK", "WARNING", "CRITICAL", "UNKNOWN")[code]
+    return f"LLDSCOPE {word} - {_clean(state.run)} {_clean(summary)} | {' '.join(values)}"
+
+
+def _clean(text: str) -> str:
+    """A bar would begin the performance data, a line end the long output."""
+    from ..core.terminal import plain
+
+    return plain(text).replace("|", "/")
+
+
+def _number(value: float) -> str:
+    """Plain digits: a plug-in's reader need not know exponents."""
+    if not math.isfinite(value):
+        return "U"
+    return f"{value:.6f}".rstrip("0").rstrip(".")

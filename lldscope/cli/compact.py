@@ -7,6 +7,8 @@ from pathlib import Path
 
 import click
 
+from .shared import print_json
+
 COMPACT_SCHEMA = 1
 
 
@@ -27,13 +29,12 @@ def compact(run: Path, keep_tokens: int | None, as_json: bool) -> None:
     fired: --keep-tokens deletes what is older. Nothing else is ever deleted.
     """
     from ..storage.compaction import compact as merge
-    from ..storage.json_files import to_json
     from ..storage.layout import read_run
 
     read_run(run)
     done = merge(run, keep_token_steps=keep_tokens)
     if as_json:
-        click.echo(to_json({"schema": COMPACT_SCHEMA, "run": str(run), **asdict(done)}, indent=1))
+        print_json({"schema": COMPACT_SCHEMA, "run": str(run), **asdict(done)})
     else:
         click.echo(
             f"{done.files_before} parts of {done.bytes_before / 1e6:.1f} MB → "

@@ -9,8 +9,17 @@ from typing import Any
 
 import click
 
-from .documents import document_options, form_of, write_document
-from .shared import RunPath, arl_option, rules_option, warn_of_damage
+from .report import document_options, form_of, write_document
+from .shared import (
+    RunPath,
+    arl_option,
+    print_json,
+    print_table,
+    progress,
+    rules_option,
+    verdict_text,
+    warn_of_damage,
+)
 
 
 @click.command()
@@ -19,7 +28,6 @@ from .shared import RunPath, arl_option, rules_option, warn_of_damage
     "--align",
     type=click.Choice(["step", "tokens", "onset"]),
     default="step",
-    show_default=True,
     help="What --every counts: steps, tokens trained on, or steps since the likelihood of correct "
     "responses began to fall.",
 )
@@ -51,16 +59,16 @@ def compare(
     from ..alarms.user_rules import all_rules
     from ..explore.comparison import COMPARED
     from ..explore.comparison import compare as side_by_side
-    from ..runs import open_run
-    from ..storage.json_files import to_json
+    from ..runs import find_runs, open_run
 
     wants_report = file is not None or kind is not None
     if wants_report and as_json:
         raise click.UsageError("--json is the table; the report as data is --format json.")
     kind = form_of(file, kind) if wants_report else None
     if align != "step" and every is None:
-        raise click.UsageError(f"Set the spacing with --every, in {align_unit(align)}.")
-    places = [runs_in(place) for place in runs]
+        unit = "tokens" if align == "tokens" else "steps"
+        raise click.UsageError(f"Set the spacing with --every, in {unit}.")
+    places = [find_runs(place) or [place] for place in runs]  # opening what is no run raises
     if sum(map(len, places)) < 2:
         raise click.UsageError("Name two runs or more; `lldscope check` looks at one.")
     names = COMPARED if signals is None else [name.strip() for name in signals.split(",")]
@@ -79,88 +87,49 @@ def compare(
         else:
             answer = side_by_side(opened, align, every, names, arl, chosen_rules)
             if as_json:
-                click.echo(to_json(answer, indent=1))
+                print_json(answer)
             else:
                 _show(answer)
     warn_of_damage(damaged)
 
 
-def align_unit(align: str) -> str:
-    return "tokens" if align == "tokens" else "steps"
-
-
-def runs_in(place: Path) -> list[Any]:
-    """The run at a place, or the runs in a folder."""
-    from ..runs import find_runs
-
-    return find_runs(place) or [place]  # opening what is no run raises an error
-
-
 def _counted(runs: Sequence[Any]) -> Iterable[Any]:
     """The runs of an arm, with a bar on the terminal where there are several."""
-    if len(runs) < 2:
-        return runs
-    from rich.progress import track
-
-    from ..core.terminal import console
-
-    out = console(stderr=True, live=True)
-    return track(runs, "reading", console=out, transient=True, disable=not out.is_terminal)
+    return progress(runs, "reading") if len(runs) > 1 else runs
 
 
 def _show(answer: dict[str, Any]) -> None:
-    from ..core.terminal import console
-
-    out = console(wide=True)
-    out.print(_runs(answer))
-    out.print()
-    out.print(_signals(answer))
+    head = ("run", "verdict", "evidence", "fall from", "phases", "alarms")
+    print_table(head, map(_run, answer["runs"]))
+    click.echo()
+    _show_signals(answer)
 
 
-def _runs(answer: dict[str, Any]) -> Any:
-    from rich.table import Table
-    from rich.text import Text
-
-    from ..core.palette import VERDICTS
-    from ..core.terminal import plain
-
-    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
-    for name in ("run", "verdict", "evidence", "fall from", "phases", "alarms"):
-        table.add_column(name)
-    for run in answer["runs"]:
-        phases = " → ".join(f"{p['phase'] or '–'} {p['start_step']}–{p['end_step']}"
-                            for p in run["phases"])  # fmt: skip
-        alarms = ", ".join(f"{a['rule']} {'' if a['step'] is None else a['step']}".strip()
-                           for a in run["alerts"])  # fmt: skip
-        verdict = Text(run["verdict"], VERDICTS[run["verdict"]].style)
-        table.add_row(
-            plain(run["label"]), verdict, run["evidence"],
-            "–" if run["onset"] is None else str(run["onset"]), phases or "–", plain(alarms) or "–",
-        )  # fmt: skip
-    return table
+def _run(run: dict[str, Any]) -> list[Any]:
+    phases = " → ".join(f"{p['phase'] or '–'} {p['start_step']}–{p['end_step']}"
+                        for p in run["phases"])  # fmt: skip
+    alarms = ", ".join(f"{a['rule']} {'' if a['step'] is None else a['step']}".strip()
+                       for a in run["alerts"])  # fmt: skip
+    fall = "–" if run["onset"] is None else run["onset"]
+    verdict = verdict_text(run["verdict"])
+    return [run["label"], verdict, run["evidence"], fall, phases or "–", alarms or "–"]
 
 
-def _signals(answer: dict[str, Any]) -> Any:
+def _show_signals(answer: dict[str, Any]) -> None:
     """A row per signal and point, a column per run, and the difference where there are two."""
-    from rich.table import Table
-
     from ..core.numbers import short
     from ..core.terminal import plain
 
-    two = len(answer["runs"]) == 2
-    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
-    table.add_column("signal")
-    table.add_column("at" if answer["every"] is None else answer["align"], justify="right")
-    for run in answer["runs"]:
-        table.add_column(plain(run["label"]), justify="right")
-    if two:
-        table.add_column("difference", justify="right")
+    labels = [plain(run["label"]) for run in answer["runs"]]
+    two = len(labels) == 2
+    head = ["signal", "at" if answer["every"] is None else answer["align"], *labels]
+    head += ["difference"] if two else []
+    rows = []
     for of in answer["signals"]:
-        for i, point in enumerate(answer["points"]):
-            values = [short(v) for v in of["values"][i]]
-            gap = of["differences"][i][-1]
-            last = ["–" if gap is None else f"{gap:+.3g}"] if two else []
-            name = f"{of['signal']}, {of['unit']}" if of["unit"] else of["signal"]
+        name = f"{of['signal']}, {of['unit']}" if of["unit"] else of["signal"]
+        points = zip(answer["points"], of["values"], of["differences"], strict=True)
+        for i, (point, values, (*_, gap)) in enumerate(points):
             place = point if isinstance(point, str) else f"{point:,g}"
-            table.add_row(name if i == 0 else "", place, *values, *last)
-    return table
+            last = ["–" if gap is None else f"{gap:+.3g}"] if two else []
+            rows.append([name if i == 0 else "", place, *map(short, values), *last])
+    print_table(head, rows, range(1, len(head)))

@@ -11,27 +11,13 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from ..core.errors import LldscopeError
-from .demo_processes import (
-    ARMS,
-    DASHBOARD_LOG,
-    Arm,
-    check_dashboard_installed,
-    check_port_free,
-    make_folder,
-    run_dashboard,
-    run_training,
-)
-
-if TYPE_CHECKING:
-    from ..monitor.follow import RunUpdate
-    from ..monitor.health import AnyAlert
-    from ..runs import Run
-
+from . import demo_processes as processes
+from .demo_processes import Arm
 
 INTRO = """\
 Training a tiny search agent twice, from the same warm start and seed:
@@ -47,16 +33,9 @@ sample_runs/README.md for other seeds. Another processor rounds differently, so 
     "--root",
     type=click.Path(path_type=Path),
     default=Path("runs"),
-    show_default=True,
     help="Folder under which the runs are made.",
 )
-@click.option(
-    "--port",
-    type=click.IntRange(1, 65535),
-    default=8050,
-    show_default=True,
-    help="Port of the dashboard.",
-)
+@click.option("--port", type=click.IntRange(1, 65535), default=8050, help="Port of the dashboard.")
 @click.option("--dash/--no-dash", default=True, help="Serve the dashboard meanwhile.")
 @click.option("--stay/--exit", default=True, help="Keep the dashboard up after training.")
 def demo(overrides: tuple[str, ...], root: Path, port: int, dash: bool, stay: bool) -> None:
@@ -66,14 +45,17 @@ def demo(overrides: tuple[str, ...], root: Path, port: int, dash: bool, stay: bo
     GPU and no network. Starting again makes new runs beside the old ones.
     """
     if dash:
-        check_dashboard_installed()
-        check_port_free(port)
-    home = make_folder(root)
+        processes.check_dashboard_installed()
+        processes.check_port_free(port)
+    home = processes.make_folder(root)
     click.echo(INTRO, err=True)
     with contextlib.ExitStack() as children:
-        arms = [children.enter_context(run_training(home, name, overrides)) for name in ARMS]
+        arms = [
+            children.enter_context(processes.run_training(home, name, overrides))
+            for name in processes.ARMS
+        ]
         if dash:
-            dashboard = children.enter_context(run_dashboard(root, port, home))
+            dashboard = children.enter_context(processes.run_dashboard(root, port, home))
             click.echo(f"\nDashboard: http://127.0.0.1:{port}/", err=True)
         click.echo(f"Runs:      {home}\n", err=True)
         _follow(arms)
@@ -86,7 +68,7 @@ def demo(overrides: tuple[str, ...], root: Path, port: int, dash: bool, stay: bo
     if any(arm.process.returncode for arm in arms):
         raise LldscopeError(f"A training failed; the logs are in {home}.")
     if not served:
-        log = home / DASHBOARD_LOG
+        log = home / processes.DASHBOARD_LOG
         raise LldscopeError(f"The dashboard ended; the log is {log}: {_last_line(log)}")
 
 
@@ -99,39 +81,31 @@ def _follow(arms: list[Arm]) -> None:
     from .views import alert_text
 
     out = console(stderr=True)
-    with _live(out) if sys.stderr.isatty() else _lines() as show:
+    with _live(out) if sys.stderr.isatty() else contextlib.nullcontext(_lines()) as show:
         ended = False
         while not ended:
-            ended = not any(
-                arm.running for arm in arms
-            )  # before refreshing, so that the last rows are read
+            # Before refreshing, so that the last rows are read.
+            ended = not any(arm.running for arm in arms)
             for arm in arms:
-                arm.refresh()
-            show(arms, lambda arm, alert: _announce(out, arm, alert, alert_text))
+                for alert in arm.refresh():
+                    out.print(f"{arm.name:10}", alert_text(alert))
+            show(arms)
             if not ended:
                 time.sleep(2.0)
 
 
-def _announce(out: Any, arm: Arm, alert: AnyAlert, alert_text: Any) -> None:
-    out.print(f"{arm.name:10}", alert_text(alert))
-
-
-@contextlib.contextmanager
-def _lines() -> Iterator[Any]:
-    """For a log: a line every 20 steps and for each alarm."""
+def _lines() -> Any:
+    """For a log: a line every 20 steps."""
     shown: dict[str, int] = {}
 
-    def show(arms: list[Arm], announce: Any) -> None:
+    def show(arms: list[Arm]) -> None:
         for arm in arms:
-            for alert in arm.news:
-                announce(arm, alert)
-            arm.news = []
             step = arm.update.state.last_step if arm.update else None
             if step is not None and step // 20 > shown.get(arm.name, -1):
                 shown[arm.name] = step // 20
                 click.echo(f"{arm.name:10} {_status(arm).plain}", err=True)
 
-    yield show
+    return show
 
 
 @contextlib.contextmanager
@@ -145,12 +119,9 @@ def _live(out: Any) -> Iterator[Any]:
 
     with Live(console=out, auto_refresh=False) as live:
 
-        def show(arms: list[Arm], announce: Any) -> None:
+        def show(arms: list[Arm]) -> None:
             parts: list[Any] = []
             for arm in arms:
-                for alert in arm.news:
-                    announce(arm, alert)
-                arm.news = []
                 parts.append(Text.assemble((f"{arm.name}  ", "bold"), _status(arm)))
                 if arm.update and arm.follower.run is not None:
                     parts.append(signal_table(arm.follower.run))
@@ -179,23 +150,19 @@ def _last_line(log: Path) -> str:
 
 def _summary(arms: list[Arm]) -> None:
     """Best and final reward of both, and when the first alarm came."""
+    from ..core.numbers import short
+
     for arm in arms:
         run = arm.follower.run
         if run is None or arm.update is None or arm.update.state.last_step is None:
             click.echo(f"{arm.name:10} recorded no step: {_last_line(arm.log)}", err=True)
             continue
-        click.echo(f"{arm.name:10} {_reward_summary(run)}; {_alarm_summary(arm.update)}", err=True)
-
-
-def _reward_summary(run: Run) -> str:
-    from ..core.numbers import short
-
-    evidence = run.assess().evidence
-    best, last = (short(float(v[-1]), 2) for v in (evidence.reward_peak, evidence.reward))
-    return f"reward (ten-step mean) best {best}, at the end {last}"
-
-
-def _alarm_summary(update: RunUpdate) -> str:
-    steps = [a.step or 0 for a in update.state.alerts if a.severity != "info"]
-    first = f"first alarm at step {min(steps)}" if steps else "no alarm"
-    return f"{first}; {update.state.verdict}"
+        state, e = arm.update.state, run.assess().evidence
+        best, last = (short(float(v[-1]), 2) for v in (e.reward_peak, e.reward))
+        steps = [a.step or 0 for a in state.alerts if a.severity != "info"]
+        first = f"first alarm at step {min(steps)}" if steps else "no alarm"
+        click.echo(
+            f"{arm.name:10} reward (ten-step mean) best {best}, at the end {last}; {first}; "
+            f"{state.verdict}",
+            err=True,
+        )

@@ -8,8 +8,10 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from importlib.util import find_spec
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +20,8 @@ from ..core.errors import LldscopeError
 if TYPE_CHECKING:
     from ..monitor.follow import Follower, RunUpdate
     from ..monitor.health import AnyAlert
+
+Process = subprocess.Popen[bytes]
 
 LLDSCOPE = (sys.executable, "-m", "lldscope")
 ARMS = {"grpo": (), "grpo-llds": ("llds=action",)}
@@ -30,20 +34,20 @@ class Arm:
     """One training of the demo: its process, its run and the last update of it."""
 
     name: str
-    process: subprocess.Popen[bytes]
+    process: Process
     log: Path
     follower: Follower
     update: RunUpdate | None = None
-    news: list[AnyAlert] = field(default_factory=list)
 
     @property
     def running(self) -> bool:
         return self.process.poll() is None
 
-    def refresh(self) -> None:
-        self.update = self.follower.look() or self.update
-        if self.update:
-            self.news = [event.alert for event in self.update.events]
+    def refresh(self) -> list[AnyAlert]:
+        """Read the run again; the alarms that have changed."""
+        update = self.follower.look()
+        self.update = update or self.update
+        return [event.alert for event in update.events] if update else []
 
 
 def check_dashboard_installed() -> None:
@@ -68,10 +72,8 @@ def check_port_free(port: int) -> None:
 
 
 def make_folder(root: Path) -> Path:
-    number = 1
-    while (root / f"demo-{number}").exists():
-        number += 1
-    home = root / f"demo-{number}"
+    homes = (root / f"demo-{number}" for number in count(1))
+    home = next(home for home in homes if not home.exists())
     home.mkdir(parents=True)
     return home
 
@@ -88,15 +90,12 @@ def run_training(home: Path, name: str, overrides: tuple[str, ...]) -> Iterator[
         yield Arm(name, process, log, Follower(run))
 
 
-@contextlib.contextmanager
-def run_dashboard(root: Path, port: int, home: Path) -> Iterator[subprocess.Popen[bytes]]:
-    command = [*LLDSCOPE, "dash", str(root), "--port", str(port)]
-    with _child(command, home / DASHBOARD_LOG) as process:
-        yield process
+def run_dashboard(root: Path, port: int, home: Path) -> AbstractContextManager[Process]:
+    return _child([*LLDSCOPE, "dash", str(root), "--port", str(port)], home / DASHBOARD_LOG)
 
 
 @contextlib.contextmanager
-def _child(command: list[str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
+def _child(command: list[str], log: Path) -> Iterator[Process]:
     """A child in a session of its own, so that Ctrl-C reaches it once, from here."""
     with open(log, "wb") as sink:
         process = subprocess.Popen(

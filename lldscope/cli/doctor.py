@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from .shared import print_json
+
 if TYPE_CHECKING:
     from ..doctor.findings import Finding
 
@@ -48,10 +50,8 @@ def doctor(run: Path | None, repair: bool, as_json: bool) -> None:
         summary += "".join(f", {n} rows of {table}" for table, n in sorted(rows.items()))
     severity = worst(findings)
     if as_json:
-        from ..storage.json_files import to_json
-
         listed = [f.to_dict() for f in findings]
-        click.echo(to_json({**head, "worst": severity, "findings": listed}, indent=1))
+        print_json({**head, "worst": severity, "findings": listed})
     else:
         _show(summary, findings)
     sys.exit(EXIT[severity])

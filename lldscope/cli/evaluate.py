@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .shared import arl_option
+from .shared import arl_option, print_json, print_table, progress
 
 if TYPE_CHECKING:
     from ..evaluation.scoring import EvaluatedRun
@@ -25,7 +25,6 @@ FAULTS = "faults"  # column of the table; --json tells them apart
     "--split",
     type=click.Choice(["development", "test", "all"]),
     default="development",
-    show_default=True,
     help="Runs to judge by. Detectors are tuned on development; look at test once.",
 )
 @arl_option
@@ -44,12 +43,11 @@ def evaluate(bank: Path, split: Any, arl: float | None, as_json: bool) -> None:
     from ..core.errors import LldscopeError
     from ..evaluation.bank import read_bank
     from ..evaluation.scoring import ANY, evaluate_run, score
-    from ..storage.json_files import to_json
 
     runs = read_bank(bank, split)
     if not runs:
         raise LldscopeError(f"{bank} has no runs in the split {split!r}.")
-    judged = [evaluate_run(run, arl or DEFAULT_ARL) for run in _progress(runs)]
+    judged = [evaluate_run(run, arl or DEFAULT_ARL) for run in progress(runs, "judging")]
     scores = score(judged, [*(rule.id for rule in RULES), *ANY])
     answer = {
         "schema": EVALUATE_SCHEMA,
@@ -59,24 +57,15 @@ def evaluate(bank: Path, split: Any, arl: float | None, as_json: bool) -> None:
         "labels": dict(sorted(Counter(j.label for j in judged).items())),
         "healthy_steps": scores[0].healthy_steps,
         "rules": [s.to_dict() for s in scores],
-        "runs": [_told(j) for j in judged],
+        "runs": [_about(j) for j in judged],
     }
     if as_json:
-        click.echo(to_json(answer, indent=1))
+        print_json(answer)
     else:
         _show(answer)
 
 
-def _progress(runs: list[Any]) -> Any:
-    from rich.progress import track
-
-    from ..core.terminal import console
-
-    out = console(stderr=True, live=True)
-    return track(runs, "judging", console=out, transient=True, disable=not out.is_terminal)
-
-
-def _told(judged: EvaluatedRun) -> dict[str, Any]:
+def _about(judged: EvaluatedRun) -> dict[str, Any]:
     return {
         "run": judged.run.name,
         "label": judged.label,
@@ -88,55 +77,42 @@ def _told(judged: EvaluatedRun) -> dict[str, Any]:
 
 
 def _show(answer: dict[str, Any]) -> None:
-    from rich.table import Table
+    from ..core.terminal import plain
 
-    from ..core.terminal import console, plain
-
-    out = console(wide=True)
     shown = [name for name in LABELS if name in answer["labels"]]
     if len(shown) < len(answer["labels"]):
         shown.append(FAULTS)
     counts = ", ".join(f"{n} {plain(label)}" for label, n in answer["labels"].items())
-    out.print(
+    click.echo(
         f"{len(answer['runs'])} runs of {plain(answer['bank'])} ({answer['split']}): {counts}. "
         f"{answer['healthy_steps']:,} healthy steps. --arl {answer['arl']:,.0f}."
     )
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    table.add_column("rule")
-    for label in shown:
-        table.add_column(f"fired on\n{plain(label)}", justify="right")
-    for name in (
+    head = [
+        "rule", *(f"fired on\n{plain(label)}" for label in shown),
         "false alarms per\n1,000 healthy steps", "collapses\nwarned of",
         "steps of lead,\nmedian (range)", "falls of the reward\nwarned of", "95 %",
         "median lead,\n% of the way",
-    ):  # fmt: skip
-        table.add_column(name, justify="right")
-    for rule in answer["rules"]:
-        table.add_row(rule["rule"], *_cells(rule, shown))
-    out.print(table)
+    ]  # fmt: skip
+    rows = [[rule["rule"], *_cells(rule, shown)] for rule in answer["rules"]]
+    print_table(head, rows, range(1, len(head)))
     missed = next(rule["missed"] for rule in answer["rules"] if rule["rule"] == "lld-decay")
     if missed:
-        out.print(f"collapses without lld-decay before: {plain(', '.join(missed))}")
+        click.echo(f"collapses without lld-decay before: {plain(', '.join(missed))}")
 
 
 def _cells(rule: dict[str, Any], shown: list[str]) -> list[str]:
     fired = [_fired(rule["fired"], label) for label in shown]
     low, high = rule["false_alarms_per_1000_healthy_steps_interval"]
-    rate = "–"
-    if low == low:
-        rate = f"{rule['false_alarms_per_1000_healthy_steps']:.2f} ({low:.2f}–{high:.2f})"
-    lead = "–"
-    if rule["lead_range"]:
-        first, last = rule["lead_range"]
-        lead = f"{rule['lead_median']:.0f} ({first}–{last})"
+    rate = f"{rule['false_alarms_per_1000_healthy_steps']:.2f} ({low:.2f}–{high:.2f})"
+    reach = rule["lead_range"] and "–".join(map(str, rule["lead_range"]))
     k, n = rule["warned_of_fall"]
     low, high = rule["warned_of_fall_interval"]
     share = rule["fall_lead_share_median"]
     return [
         *fired,
-        rate,
+        rate if low == low else "–",
         _of(rule["warned"]),
-        lead,
+        f"{rule['lead_median']:.0f} ({reach})" if reach else "–",
         _of((k, n)),
         f"{100 * low:.0f}–{100 * high:.0f} %" if n else "–",
         "–" if share is None else f"{100 * share:.0f} %",

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import click
 
-from .shared import RunPath, warn_of_damage
+from .shared import RunPath, print_json, print_table, warn_of_damage
 
 
 @click.command()
@@ -24,7 +23,6 @@ from .shared import RunPath, warn_of_damage
     "kind",
     type=click.Choice(["parquet", "csv"]),
     default="parquet",
-    show_default=True,
     help="One file of this kind per table.",
 )
 @click.option(
@@ -42,27 +40,14 @@ def export(run: Path, folder: Path, kind: str, tables: str | None, as_json: bool
     """
     from ..explore.export import export_run
     from ..runs import open_run
-    from ..storage.json_files import to_json
 
     wanted = None if tables is None else [name.strip() for name in tables.split(",")]
     with open_run(run) as opened:
         written = export_run(opened, folder, kind, wanted)
         damaged = opened.damaged
     if as_json:
-        click.echo(to_json(written, indent=1))
+        print_json(written)
     else:
-        _show(written)
+        rows = [(row["file"], f"{row['rows']:,}", f"{row['bytes']:,}") for row in written]
+        print_table(("file", "rows", "bytes"), rows, right=(1, 2))
     warn_of_damage(damaged)
-
-
-def _show(written: list[dict[str, Any]]) -> None:
-    from rich.table import Table
-
-    from ..core.terminal import console, plain
-
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for name in ("file", "rows", "bytes"):
-        table.add_column(name, justify="left" if name == "file" else "right")
-    for row in written:
-        table.add_row(plain(row["file"]), f"{row['rows']:,}", f"{row['bytes']:,}")
-    console(wide=True).print(table)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -47,7 +48,7 @@ def _formats(context: click.Context, param: click.Parameter, value: bool) -> Non
 )  # fmt: skip
 @click.option("--run", "chosen", metavar="NAME", help="Which run of a store that holds several.")
 @click.option(
-    "--correct-from", type=float, default=1.0, show_default=True, metavar="REWARD",
+    "--correct-from", type=float, default=1.0, metavar="REWARD",
     help="Rollouts with at least this reward count as correct.",
 )  # fmt: skip
 @click.option(
@@ -143,18 +144,14 @@ def _progress(task: Import) -> Iterator[Callable[[int], None]]:
 def _follow(task: Import, as_json: bool) -> None:
     click.echo("lldscope: following; Ctrl-C ends it.", err=True)
 
-    def wait(seconds: float) -> bool:
-        time.sleep(seconds)
-        return False
-
-    def tell(outcome: Outcome) -> None:
+    def report(outcome: Outcome) -> None:
         if as_json:
             _show(outcome, as_json)
         else:
             click.echo(f"{outcome.steps} steps", err=True)
 
     try:
-        task.follow(wait, tell)
+        task.follow(threading.Event().wait, report)
     except KeyboardInterrupt:
         task.close("the import was interrupted; the run itself may go on")
     except LldscopeError as error:
@@ -168,19 +165,16 @@ def _show(outcome: Outcome, as_json: bool) -> None:
 
     found = outcome.findings
     if as_json:
-        told: dict[str, Any] = {
+        counts = ("formats", "steps", "attempts", "rows", "unchanged")
+        answer: dict[str, Any] = {
             "schema": 1,
             "run": str(outcome.run),
-            "formats": outcome.formats,
-            "steps": outcome.steps,
-            "attempts": outcome.attempts,
-            "rows": outcome.rows,
-            "unchanged": outcome.unchanged,
+            **{name: getattr(outcome, name) for name in counts},
             "skipped": dict(found.skipped),
             "unmapped": sorted(found.names),
             "notes": list(found.notes),
         }
-        click.echo(to_json(told))
+        click.echo(to_json(answer))
         return
     if outcome.unchanged:
         click.echo(f"{plain(outcome.run)}: unchanged since the last import.")

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .shared import RunPath, warn_of_damage
+from .shared import RunPath, print_table, warn_of_damage
 
 if TYPE_CHECKING:
     from ..query.sandbox import Answer
@@ -33,7 +33,6 @@ _NUMBERS = re.compile(r"[A-Z]*INT(EGER)?|FLOAT|DOUBLE|DECIMAL\(.*\)")  # types o
     "--timeout",
     type=click.FloatRange(min=0.1),
     default=60.0,
-    show_default=True,
     metavar="SECONDS",
     help="Stop a query that takes longer.",
 )
@@ -48,6 +47,7 @@ def query(run: Path, sql: str, as_json: bool, as_csv: bool, timeout: float) -> N
     lldscope query runs/a "SELECT step, reward, delta_correct FROM signals LIMIT 5"
     """
     from ..core.errors import UsageError
+    from ..core.terminal import plain
     from ..runs import open_run
     from ..storage.json_files import to_json
 
@@ -66,7 +66,9 @@ def query(run: Path, sql: str, as_json: bool, as_csv: bool, timeout: float) -> N
         for row in answer.rows:
             click.echo(to_json(dict(zip(answer.names, row, strict=True))))
     else:
-        _show(answer)
+        numbers = [i for i, kind in enumerate(answer.types) if _NUMBERS.fullmatch(kind)]
+        rows = ([*map(_cell, row)] for row in answer.rows)
+        print_table([plain(name) for name in answer.names], rows, numbers)
     warn_of_damage(damaged)
 
 
@@ -114,22 +116,7 @@ def _write_csv(answer: Answer) -> None:
     click.echo(lines.getvalue(), nl=False)
 
 
-def _show(answer: Answer) -> None:
-    from rich.table import Table
-
-    from ..core.terminal import console, plain
-
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for name, kind in zip(answer.names, answer.types, strict=True):
-        table.add_column(plain(name), justify="right" if _NUMBERS.fullmatch(kind) else "left")
-    for row in answer.rows:
-        table.add_row(*(_cell(value) for value in row))
-    console(wide=True).print(table)
-
-
-def _cell(value: Any) -> str:
-    from ..core.terminal import plain
-
+def _cell(value: Any) -> Any:
     if value is None:
         return "–"
-    return f"{value:.5g}" if isinstance(value, float) else plain(value)
+    return f"{value:.5g}" if isinstance(value, float) else value

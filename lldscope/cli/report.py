@@ -2,12 +2,72 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from .documents import document_options, form_of, write_document
 from .shared import RunPath, arl_option, rules_option, warn_of_damage
+
+if TYPE_CHECKING:
+    from ..report import PostMortem
+    from ..report.arms.facts import Comparison
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+SUFFIXES = {".html": "html", ".htm": "html", ".md": "md", ".json": "json"}
+
+
+def document_options(default: str) -> Callable[[_F], _F]:
+    """-o FILE as `file` and --format as `kind`; `default`: what is written without either."""
+
+    def add(command: _F) -> _F:
+        output = click.option(
+            "-o", "--output", "file", type=click.Path(path_type=Path, dir_okay=False),
+            help="Where to write; an old file is replaced. [default: stdout]",
+        )  # fmt: skip
+        form = click.option(
+            "--format", "kind", type=click.Choice(["html", "md", "json"]),
+            help=f"[default: by the file's name; {default}]",
+        )  # fmt: skip
+        return output(form(command))
+
+    return add
+
+
+def form_of(file: Path | None, kind: str | None) -> str:
+    """The format that is meant. Raises where it cannot be written there."""
+    from ..core.errors import LldscopeError
+
+    kind = kind or (SUFFIXES.get(file.suffix.lower()) if file else None) or "html"
+    if kind == "html" and file is None and sys.stdout.isatty():
+        raise click.UsageError("HTML is for a browser: name a file, as in -o report.html.")
+    if file is not None and not file.parent.is_dir():
+        raise LldscopeError(f"There is no folder {file.parent}; make it first.")
+    return kind
+
+
+def write_document(facts: PostMortem | Comparison, kind: str, file: Path | None) -> None:
+    """The facts as data, Markdown or HTML, to a file or to stdout."""
+    from ..storage.json_files import replace_file, to_json
+
+    if kind == "json":
+        text = to_json(facts.to_dict(), indent=1) + "\n"
+    elif kind == "md":
+        from ..report.markdown import markdown
+
+        text = markdown(facts)
+    else:
+        from ..report.html import html
+
+        text = html(facts)
+    if file is None:
+        click.echo(text, nl=False)
+    else:
+        replace_file(file, text)
+        click.echo(f"lldscope: wrote {file} ({len(text.encode()) / 1000:,.0f} kB)", err=True)
 
 
 @click.command()
@@ -21,8 +81,8 @@ def report(
     """Write the post-mortem of RUN: phases, alarms and the time they left, what lost likelihood,
     look-alikes, what to change next, and what the log cannot tell.
 
-    The HTML is one file that opens from disk and loads nothing. A run that lives is told as of its
-    last row, one that is well as well.
+    The HTML is one file that opens from disk and loads nothing. A healthy run has a report, too;
+    one that is still going is described as of its last row.
     """
     from ..alarms.user_rules import all_rules
     from ..report import post_mortem
@@ -32,4 +92,4 @@ def report(
     with open_run(run) as opened:
         facts = post_mortem(opened, arl, all_rules(rules))
     write_document(facts, kind, file)
-    warn_of_damage(facts.damaged, facts.dropped)
+    warn_of_damage(facts.state.damaged, facts.state.dropped)

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from .shared import print_json, print_table
+
 if TYPE_CHECKING:
     from ..alarms.registry import Rule
     from ..alarms.rule_cases import Result
@@ -35,13 +37,12 @@ def list_rules(files: tuple[Path, ...], as_json: bool, markdown: bool) -> None:
         return
     from ..alarms.registry import RULES
     from ..alarms.user_rules import load
-    from ..storage.json_files import to_json
 
     every = [*RULES, *(user.rule for user in load(files).rules)]
     if as_json:
-        click.echo(to_json({"schema": RULES_SCHEMA, "rules": [_about(r) for r in every]}, indent=1))
+        print_json({"schema": RULES_SCHEMA, "rules": [_about(r) for r in every]})
         return
-    _table(
+    print_table(
         ("rule", "severity", "fires after", "clears after", "looks at"),
         [(r.id, r.severity, _steps(r.for_steps), _steps(r.clear_steps), ", ".join(r.needs))
          for r in every],
@@ -73,27 +74,24 @@ def _about(rule: Rule) -> dict[str, Any]:
 def test(files: tuple[Path, ...], runs: tuple[Path, ...], as_json: bool) -> None:
     """Try the rules of FILEs on their cases and on recorded runs; exit 1 if one fails."""
     from ..alarms.user_rules import load
-    from ..storage.json_files import to_json
 
     declared = load(files)
     found = [*_on_cases(declared), *_on_runs(declared, runs)]
     passed = all(result.passed for result in found)
     if as_json:
-        click.echo(
-            to_json(
-                {
-                    "schema": RULES_SCHEMA,
-                    "rules": [user.rule.id for user in declared.rules],
-                    "results": [vars(result) for result in found],
-                    "passed": passed,
-                },
-                indent=1,
-            )
-        )
+        answer = {
+            "schema": RULES_SCHEMA,
+            "rules": [user.rule.id for user in declared.rules],
+            "results": [vars(result) for result in found],
+            "passed": passed,
+        }
+        print_json(answer)
     else:
         _show(declared, found)
-    for rule in _untested(declared):
-        click.echo(f"lldscope: no case says when {rule} fires.", err=True)
+    tested = {rule for case in declared.cases for rule in case.fires}
+    for user in declared.rules:
+        if user.rule.id not in tested:
+            click.echo(f"lldscope: no case says when {user.rule.id} fires.", err=True)
     sys.exit(0 if passed else 1)
 
 
@@ -102,11 +100,11 @@ def _on_cases(declared: RuleFile) -> list[Result]:
     from ..alarms.rule_cases import SEEDS, drawn, results
 
     every = [*RULES, *(user.rule for user in declared.rules)]
-    told = []
-    for case in declared.cases:
-        told += results(case, every)
-        told += _faults(declared, drawn(case, SEEDS[0]), case.name)
-    return told
+    return [
+        result
+        for case in declared.cases
+        for result in (*results(case, every), *_faults(declared, drawn(case, SEEDS[0]), case.name))
+    ]
 
 
 def _on_runs(declared: RuleFile, paths: Sequence[Path]) -> list[Result]:
@@ -115,7 +113,7 @@ def _on_runs(declared: RuleFile, paths: Sequence[Path]) -> list[Result]:
     from ..alarms.rule_cases import Result
     from ..runs import open_run
 
-    told = []
+    results = []
     for path in paths:
         signals = open_run(path).signals()
         alerts = assess(signals, rules=[user.rule for user in declared.rules]).alerts
@@ -123,9 +121,9 @@ def _on_runs(declared: RuleFile, paths: Sequence[Path]) -> list[Result]:
         for user in declared.rules:
             episodes = (f"{a}–{'end' if b is None else b}" for a, b in spans.get(user.rule.id, ()))
             found = "fires " + ", ".join(episodes) if user.rule.id in spans else "quiet"
-            told.append(Result(user.rule.id, str(path), "", found, True))
-        told += _faults(declared, signals, str(path))
-    return told
+            results.append(Result(user.rule.id, str(path), "", found, True))
+        results += _faults(declared, signals, str(path))
+    return results
 
 
 def _faults(declared: RuleFile, signals: Any, where: str) -> list[Result]:
@@ -133,43 +131,26 @@ def _faults(declared: RuleFile, signals: Any, where: str) -> list[Result]:
     from ..alarms.rule_cases import Result, looks_ahead
     from ..alarms.rule_sql import BadExpression
 
-    told = []
+    results = []
     for user in declared.rules:
         try:
             cut = looks_ahead(user.expressions, signals) if len(signals) else None
         except BadExpression as error:
-            told.append(Result(user.rule.id, where, "can be evaluated", str(error), False))
+            results.append(Result(user.rule.id, where, "can be evaluated", str(error), False))
             continue
         if cut is not None:
             found = f"something else on the first {cut} rows alone"
-            told.append(Result(user.rule.id, where, "looks at no later step", found, False))
-    return told
-
-
-def _untested(declared: RuleFile) -> list[str]:
-    tested = {rule for case in declared.cases for rule in case.fires}
-    return [user.rule.id for user in declared.rules if user.rule.id not in tested]
+            results.append(Result(user.rule.id, where, "looks at no later step", found, False))
+    return results
 
 
 def _show(declared: RuleFile, found: list[Result]) -> None:
-    _table(
-        ("rule", "where", "expected", "found", ""),
-        [(r.rule, r.where, r.expected or "–", r.found, "ok" if r.passed else "FAILED")
-         for r in found],
-    )  # fmt: skip
+    rows = [
+        (r.rule, r.where, r.expected or "–", r.found, "ok" if r.passed else "FAILED") for r in found
+    ]
+    if rows:
+        print_table(("rule", "where", "expected", "found", ""), rows)
     failed = sum(not r.passed for r in found)
     click.echo(
         f"{len(declared.rules)} rules, {len(declared.cases)} cases, {failed} failed", err=True
     )
-
-
-def _table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> None:
-    from rich.table import Table
-
-    from ..core.terminal import console, plain
-
-    table = Table(*head, box=None, pad_edge=False, header_style="dim")
-    for row in rows:
-        table.add_row(*map(plain, row))
-    if rows:
-        console(wide=True).print(table)

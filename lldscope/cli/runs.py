@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from .shared import RunPath
+from .shared import RunPath, print_json, print_table, verdict_text
 
 
 @click.command()
@@ -16,13 +16,13 @@ from .shared import RunPath
 def runs(root: Path, as_json: bool) -> None:
     """List the runs under ROOT (default: runs) with verdict, phase and age of the last row."""
     from ..runs import find_runs
-    from ..storage.json_files import to_json
 
     rows = [_row(path, root) for path in find_runs(root)]
     if as_json:
-        click.echo(to_json(rows, indent=1))
+        print_json(rows)
     elif rows:
-        _show(rows)
+        head = ("run", "verdict", "phase", "evidence", "step", "last row", "alarms")
+        print_table(head, map(_shown, rows), right=(4,), wide=False)
     else:
         click.echo(f"lldscope: no runs under {root} yet.", err=True)
 
@@ -39,48 +39,24 @@ def _row(path: Path, root: Path) -> dict[str, Any]:
         state = check(run)
     except LldscopeError as error:
         return {"run": name, "error": str(error)}
+    names = ("verdict", "phase", "evidence", "last_step", "life", "last_row_age_seconds", "damaged")
     return {
         "run": name,
         "group": run.info.get("group"),
-        "verdict": state.verdict,
-        "phase": state.phase,
-        "evidence": state.evidence,
-        "last_step": state.last_step,
-        "life": state.life,
-        "last_row_age_seconds": state.last_row_age_seconds,
+        **{name: getattr(state, name) for name in names},
         "firing": [alert.rule for alert in state.firing],
-        "damaged": state.damaged,
     }
 
 
-def _show(rows: list[dict[str, Any]]) -> None:
-    from rich.table import Table
-    from rich.text import Text
+def _shown(row: dict[str, Any]) -> list[Any]:
+    if "error" in row:
+        return [row["run"], verdict_text("unreadable"), row["error"]]
+    from ..core.terminal import age
 
-    from ..core.palette import VERDICTS
-    from ..core.terminal import age, console, plain
-
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for column in ("run", "verdict", "phase", "evidence", "step", "last row", "alarms"):
-        table.add_column(column, justify="right" if column == "step" else "left")
-    for row in rows:
-        if "error" in row:
-            table.add_row(
-                plain(row["run"]),
-                Text("unreadable", VERDICTS["unreadable"].style),
-                plain(row["error"]),
-            )
-            continue
-        step = "–" if row["last_step"] is None else str(row["last_step"])
-        last = f"{age(row['last_row_age_seconds'])} ago, {row['life']}"
-        verdict = Text(row["verdict"], VERDICTS[row["verdict"]].style)
-        table.add_row(
-            plain(row["run"]), verdict, row["phase"] or "–", row["evidence"], step, last,
-            ", ".join([*row["firing"], *_damage(row)]),
-        )  # fmt: skip
-    console().print(table)
-
-
-def _damage(row: dict[str, Any]) -> list[str]:
-    n = len(row["damaged"])
-    return [f"{n} damaged: see check"] if n else []
+    step = "–" if row["last_step"] is None else row["last_step"]
+    last = f"{age(row['last_row_age_seconds'])} ago, {row['life']}"
+    damage = [f"{len(row['damaged'])} damaged: see check"] if row["damaged"] else []
+    return [
+        row["run"], verdict_text(row["verdict"]), row["phase"] or "–", row["evidence"], step, last,
+        ", ".join([*row["firing"], *damage]),
+    ]  # fmt: skip

@@ -6,6 +6,8 @@ from typing import Any
 
 import click
 
+from .shared import print_json
+
 
 @click.command()
 @click.argument("table", required=False)
@@ -15,7 +17,6 @@ def schema(table: str | None, as_json: bool, markdown: bool) -> None:
     """Tables and columns: kind, unit, meaning. NULL always means: not measured."""
     from ..core.errors import UsageError
     from ..core.schema import SCHEMA_VERSION, TABLES, VIEWS
-    from ..storage.json_files import to_json
 
     known = TABLES | VIEWS
     if table is not None and table not in known:
@@ -23,7 +24,7 @@ def schema(table: str | None, as_json: bool, markdown: bool) -> None:
     chosen = {table: known[table]} if table else known
     if as_json:
         tables = {name: _plain_table(t) for name, t in chosen.items()}
-        click.echo(to_json({"schema": SCHEMA_VERSION, "tables": tables}, indent=1))
+        print_json({"schema": SCHEMA_VERSION, "tables": tables})
     elif markdown:
         for t in chosen.values():
             click.echo(_markdown(t))

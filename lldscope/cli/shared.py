@@ -1,8 +1,8 @@
-"""What commands share: the type of RUN, common options, warnings about damage."""
+"""What commands share: the type of RUN, common options, tables, warnings about damage."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,21 +22,16 @@ class RunPath(click.ParamType):
         return Url(value) if is_address(value) else Path(value)
 
 
-def arl_option(function: Any) -> Any:
-    return click.option(
-        "--arl",
-        type=click.FloatRange(min=10),
-        default=None,
-        help="Steps between false decay alarms, at least, on average. [default: 2000]",
-    )(function)
-
-
-def rules_option(function: Any) -> Any:
-    return click.option(
-        "--rules",
-        type=click.Path(path_type=Path),
-        help="A file with rules of your own; `lldscope rules test` tries them.",
-    )(function)
+arl_option = click.option(
+    "--arl",
+    type=click.FloatRange(min=10),
+    help="Steps between false decay alarms, at least, on average. [default: 2000]",
+)
+rules_option = click.option(
+    "--rules",
+    type=click.Path(path_type=Path),
+    help="A file with rules of your own; `lldscope rules test` tries them.",
+)
 
 
 def exit_options(function: Any) -> Any:
@@ -45,16 +40,58 @@ def exit_options(function: Any) -> Any:
         "--exit-style",
         type=click.Choice(["lldscope", "nagios"]),
         default="lldscope",
-        show_default=True,
         help="nagios: 0 OK, 1 warning, 2 critical or stalled, 3 unknown.",
     )(function)
     return click.option(
         "--fail-on",
         type=click.Choice(["warning", "critical"]),
         default="warning",
-        show_default=True,
         help="The mildest state that is not exit 0.",
     )(function)
+
+
+def print_json(answer: Any) -> None:
+    from ..storage.json_files import to_json
+
+    click.echo(to_json(answer, indent=1))
+
+
+def print_table(
+    head: Sequence[str], rows: Iterable[Sequence[Any]], right: Container[int] = (),
+    wide: bool = True,
+) -> None:  # fmt: skip
+    """A table on stdout. Cells are `rich.text.Text`, or text that is made safe to print here; names
+    in `head` are safe already. `right` are the columns of numbers."""
+    from rich.table import Table
+    from rich.text import Text
+
+    from ..core.terminal import console, plain
+
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for i, name in enumerate(head):
+        table.add_column(name, justify="right" if i in right else "left")
+    for row in rows:
+        table.add_row(*(cell if isinstance(cell, Text) else plain(cell) for cell in row))
+    console(wide=wide).print(table)
+
+
+def progress(items: Sequence[Any], doing: str) -> Iterable[Any]:
+    """The items, with a bar on a terminal."""
+    from rich.progress import track
+
+    from ..core.terminal import console
+
+    out = console(stderr=True, live=True)
+    return track(items, doing, console=out, transient=True, disable=not out.is_terminal)
+
+
+def verdict_text(verdict: str) -> Any:
+    """A verdict in its colour."""
+    from rich.text import Text
+
+    from ..core.palette import VERDICTS
+
+    return Text(verdict, VERDICTS[verdict].style)
 
 
 def warn_of_damage(damaged: Mapping[str, str], dropped: Mapping[str, int] | None = None) -> None:

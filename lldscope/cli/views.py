@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from rich.console import Console, Group
+from rich.table import Table
+from rich.text import Text
+
 from ..core.numbers import short
 from ..core.palette import SEVERITIES, VERDICTS
 from ..core.terminal import age, console, plain, sparkline
 
 if TYPE_CHECKING:
-    from rich.console import Console, Group
     from rich.table import Table
-    from rich.text import Text
 
     from ..monitor.health import AnyAlert, RunState
     from ..runs import Run
@@ -29,14 +31,10 @@ SHOWN = {
 
 def status_line(state: RunState) -> Text:
     """Verdict, phase, evidence, alarms and age of a run in one line."""
-    from rich.text import Text
-
     return Text.assemble(_head(state), _firing(state, "  "), (f"  {life_text(state)}", "dim"))
 
 
 def _head(state: RunState) -> Text:
-    from rich.text import Text
-
     phase = state.phase or "no phase (no likelihoods in this log)"
     return Text.assemble(
         (state.verdict.upper(), VERDICTS[state.verdict].style),
@@ -48,8 +46,6 @@ def _head(state: RunState) -> Text:
 
 def _firing(state: RunState, before: str = "") -> Text:
     """The worst alarm that fires, and how many more."""
-    from rich.text import Text
-
     firing = [alert for alert in state.firing if alert.severity != "info"]
     if not firing:
         return Text()
@@ -62,9 +58,6 @@ def _firing(state: RunState, before: str = "") -> Text:
 
 def live_block(run: Run, state: RunState, width: int) -> Group:
     """`watch`: the same in lines that fit a terminal, none longer than `width`."""
-    from rich.console import Group
-    from rich.text import Text
-
     name = Text.assemble((plain(run.name), "bold"), "  ", _head(state))
     life = Text.assemble(_firing(state), "  " if _firing(state) else "", (life_text(state), "dim"))
     for line in (name, life):
@@ -114,8 +107,6 @@ def signal_table(run: Run, width: int = 100) -> Table:
 
     The sparkline gets shorter where `width` is small.
     """
-    from rich.table import Table
-
     signals = run.signals()
     rows = []
     for name, label in SHOWN.items():
@@ -139,8 +130,6 @@ def signal_table(run: Run, width: int = 100) -> Table:
 
 def alert_text(alert: AnyAlert) -> Text:
     """An alarm: what and when, and, while it fires, what to do."""
-    from rich.text import Text
-
     fired, resolved = alert.episodes[-1]
     sign = SEVERITIES[alert.severity]
     head = f"{sign.shape} {alert.severity} {alert.rule}"

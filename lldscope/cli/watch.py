@@ -5,8 +5,8 @@ from __future__ import annotations
 import signal
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,11 @@ from .shared import RunPath, arl_option, exit_options, rules_option, warn_of_dam
 if TYPE_CHECKING:
     from ..monitor.follow import Follower, RunUpdate
     from ..monitor.health import RunState
+
+Show = Callable[["Follower", "RunUpdate | None"], None]
+
+STATUS = ("schema", "run", "id", "path", "verdict", "evidence", "phase", "last_step", "life",
+          "over", "reason", "damaged", "dropped")  # fmt: skip
 
 
 @click.command()
@@ -52,16 +57,11 @@ if TYPE_CHECKING:
     "--until",
     type=click.Choice(["end", "firing"]),
     default="end",
-    show_default=True,
     help="firing: stop at the first alarm, of the severity of --fail-on or worse.",
 )
 @click.option("--timeout", type=click.FloatRange(min=0), help="Stop after this many seconds.")
 @click.option(
-    "--interval",
-    type=click.FloatRange(min=0.2),
-    default=2.0,
-    show_default=True,
-    help="Seconds between looks.",
+    "--interval", type=click.FloatRange(min=0.2), default=2.0, help="Seconds between looks."
 )
 @arl_option
 @rules_option
@@ -87,19 +87,22 @@ def watch(
     info are shown, but not sent to anybody. Exit codes are those of check; Ctrl-C is 130.
     """
     from ..alarms.user_rules import all_rules
+    from ..core.terminal import console
     from ..monitor.export import MetricsExporter
     from ..monitor.follow import Follower
     from ..monitor.notify import Notifier
-    from .watch_views import json_lines
 
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     follower = Follower(run, arl, all_rules(rules))
     state: RunState | None = None
     warned: set[str] = set()
+    out = console()
     with ExitStack() as stack:
         notifier = stack.enter_context(Notifier(addresses, on_alert, repeat))
         exporters = [stack.enter_context(MetricsExporter(address)) for address in mirrors]
-        show = stack.enter_context(json_lines() if as_json else _for_people())
+        show = _json_lines() if as_json else _plain_lines()
+        if not as_json and out.is_terminal and not out.is_dumb_terminal:
+            show = stack.enter_context(_live())
         for update in _updates(follower, interval, timeout):
             show(follower, update)
             if update is None:
@@ -113,17 +116,9 @@ def watch(
             notifier.send(news)
             for exporter in exporters:
                 exporter.send(follower, update, news)
-            if until == "firing" and _serious(state, fail_on):
+            if until == "firing" and any(a.severity >= fail_on for a in state.firing):
                 break
     sys.exit(exit_code(state.verdict if state else "insufficient", fail_on, exit_style))
-
-
-def _for_people() -> Any:
-    from ..core.terminal import console
-    from .watch_views import live, plain_lines
-
-    out = console()
-    return live() if out.is_terminal and not out.is_dumb_terminal else plain_lines()
 
 
 def _updates(
@@ -142,7 +137,84 @@ def _updates(
         time.sleep(wait)
 
 
-def _serious(state: RunState, least: str) -> bool:
-    from ..alarms.rule import Severity
+# -- what is shown ---------------------------------------------------------------------------------
 
-    return any(Severity(alert.severity) >= least for alert in state.firing)
+
+def _json_lines() -> Show:
+    """A line of type `waiting`, `alert` or `status` whenever it differs from the one before."""
+    from ..monitor.health import CHECK_SCHEMA
+    from ..storage.json_files import to_json
+
+    last: dict[str, Any] | None = None
+
+    def show(follower: Follower, update: RunUpdate | None) -> None:
+        nonlocal last
+        for event in update.events if update else ():
+            click.echo(to_json(event.to_dict()))
+        if update is None:
+            now = {"schema": CHECK_SCHEMA, "path": str(follower.path), "reason": follower.waiting}
+        else:
+            state = update.state.to_dict()
+            now = {key: state[key] for key in STATUS}
+        if now != last:
+            last = now
+            kind = "waiting" if update is None else "status"
+            click.echo(to_json({"type": kind, "time": time.time(), **now}))
+        sys.stdout.flush()
+
+    return show
+
+
+def _plain_lines() -> Show:
+    """For logs: a line when verdict, phase or life change, and for each alarm."""
+    from ..core.terminal import console
+    from .views import alert_text, status_line
+
+    out = console()
+    last: tuple[Any, ...] | None = None
+
+    def show(follower: Follower, update: RunUpdate | None) -> None:
+        nonlocal last
+        now = (
+            (follower.waiting,)
+            if update is None
+            else (update.state.verdict, update.state.phase, update.state.life)
+        )
+        if now != last:
+            last = now
+            if update is None:
+                click.echo(_waiting(follower), err=True)
+            else:
+                out.print(status_line(update.state))
+        for event in update.events if update else ():
+            out.print(alert_text(event.alert))
+        sys.stdout.flush()
+
+    return show
+
+
+@contextmanager
+def _live() -> Iterator[Show]:
+    """For people: one block that is redrawn in place; alarms scroll by above it."""
+    from rich.live import Live
+    from rich.text import Text
+
+    from ..core.terminal import console
+    from .views import alert_text, live_block
+
+    with Live(console=console(live=True), auto_refresh=False) as screen:
+
+        def show(follower: Follower, update: RunUpdate | None) -> None:
+            for event in update.events if update else ():
+                screen.console.print(alert_text(event.alert))
+            if update is None or follower.run is None:
+                screen.update(Text(_waiting(follower), "dim"), refresh=True)
+            else:
+                width = screen.console.width
+                screen.update(live_block(follower.run, update.state, width), refresh=True)
+
+        yield show
+
+
+def _waiting(follower: Follower) -> str:
+    return f"lldscope: waiting for {follower.path} to appear. {follower.waiting}"

@@ -20,9 +20,12 @@ def _shown(c: str, lines: bool) -> str:
         return "↵\n" if lines else "↵"
     if c in _NAMED:
         return _NAMED[c]
-    kind = unicodedata.category(c)
-    if kind == "Cc" and ord(c) < 0x20:
+    if ord(c) < 0x20:
         return chr(0x2400 + ord(c))
-    if kind in ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"):
-        return f"⟨U+{ord(c):04X}⟩"
-    return c
+    return f"⟨U+{ord(c):04X}⟩" if is_invisible(c) else c
+
+
+def is_invisible(c: str) -> bool:
+    """Whether a character changes what others look like, or has no look of its own: control and
+    direction characters, surrogates, private and unassigned ones, separators of lines."""
+    return unicodedata.category(c) in ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")

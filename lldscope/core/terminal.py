@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 import re
-import unicodedata
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
+
+from .safe_text import is_invisible
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -15,7 +16,6 @@ UNLIMITED = 100_000  # columns
 
 _BARS = "▁▂▃▄▅▆▇█"
 _BLANKS = "\n\t\r\u2028\u2029"  # printed as a space
-_UNSAFE = ("Cc", "Cf", "Cs", "Co")  # Unicode categories that are not printed
 _ESCAPES = re.compile(r"\x1b(\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(\x07|\x1b\\)?|.)?")
 
 
@@ -36,9 +36,7 @@ def console(*, stderr: bool = False, wide: bool = False, live: bool = False) -> 
 def plain(text: object) -> str:
     """Text of a run, safe to print: without escape sequences, control or direction characters."""
     visible = _ESCAPES.sub("", str(text))
-    return "".join(
-        " " if c in _BLANKS else "�" if unicodedata.category(c) in _UNSAFE else c for c in visible
-    )
+    return "".join(" " if c in _BLANKS else "�" if is_invisible(c) else c for c in visible)
 
 
 def sparkline(values: Sequence[float], width: int = 24) -> str:

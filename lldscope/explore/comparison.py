@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from ..alarms.assess import Assessment
-from ..alarms.changepoints import refine
+from ..alarms.changepoints import Boundary, refine
 from ..alarms.registry import Rule
 from ..core.errors import UsageError
 from ..core.schema import SIGNALS, signal_names
@@ -53,16 +53,16 @@ def compare(
     if unknown := [name for name in signals if name not in _UNITS]:
         raise UsageError(f"There is no signal {unknown[0]}; `lldscope schema` names them.")
     assessments = [run.assess(arl, rules) for run in runs]
-    onsets = [_onset(a) for a in assessments]
+    onsets = [onset(a, refine(a)) for a in assessments]
     at = [_positions(a, align, onset) for a, onset in zip(assessments, onsets, strict=True)]
     points: list[Any] = ["start", "best", "end"] if every is None else _grid(at, every)
     rows = [
-        _landmarks(a) if every is None else [_row(x, p) for p in points]
+        _landmarks(a) if every is None else [row_at(x, p) for p in points]
         for a, x in zip(assessments, at, strict=True)
     ]
     rows_by_signal = []
     for name in signals:
-        columns = [_at(a, name, r) for a, r in zip(assessments, rows, strict=True)]
+        columns = [means_at(a, name, r) for a, r in zip(assessments, rows, strict=True)]
         values = [list(of_point) for of_point in zip(*columns, strict=True)]
         rows_by_signal.append({
             "signal": name, "unit": _UNITS[name], "values": values,
@@ -85,16 +85,11 @@ def _about(
     label: str, run: Run, assessment: Assessment, onset: int | None, rules: Sequence[Rule] | None
 ) -> dict[str, Any]:
     state = check(run, assessment.arl, rules)
+    names = ("id", "path", "verdict", "evidence", "phase", "last_step", "life")
     return {
         "label": label,
-        "id": state.id,
-        "path": state.path,
-        "verdict": state.verdict,
-        "evidence": state.evidence,
-        "phase": state.phase,
+        **{name: getattr(state, name) for name in names},
         "phases": [asdict(span) for span in state.phases],
-        "last_step": state.last_step,
-        "life": state.life,
         "onset": onset,
         "alerts": [
             {"rule": a.rule, "severity": a.severity, "state": a.state, "step": a.step}
@@ -109,9 +104,9 @@ def _labels(runs: Sequence[Run]) -> list[str]:
     return [run.name if often[run.name] == 1 else run.place for run in runs]
 
 
-def _onset(assessment: Assessment) -> int | None:
-    """Where the likelihood began to fall: with hindsight, or else as seen live."""
-    onsets = [b.step for b in refine(assessment)]
+def onset(assessment: Assessment, boundaries: Sequence[Boundary]) -> int | None:
+    """Where the likelihood began to fall: with hindsight (`refine`), or else as seen live."""
+    onsets = [b.step for b in boundaries]
     onsets += [s.start_step for s in assessment.spans() if s.phase in ("decay", "collapse")]
     return onsets[0] if onsets else None
 
@@ -147,7 +142,7 @@ def _landmarks(assessment: Assessment) -> list[int | None]:
     return [min(SMOOTH, len(e.step)) - 1, best, len(e.step) - 1]
 
 
-def _row(at: d.Series, point: float) -> int | None:
+def row_at(at: d.Series, point: float) -> int | None:
     """The last row at or before the point; None outside of the run."""
     if not np.isfinite(at).any() or point > np.nanmax(at):
         return None
@@ -155,7 +150,7 @@ def _row(at: d.Series, point: float) -> int | None:
     return int(before[-1]) if len(before) else None
 
 
-def _at(assessment: Assessment, name: str, rows: Sequence[int | None]) -> list[float | None]:
+def means_at(assessment: Assessment, name: str, rows: Sequence[int | None]) -> list[float | None]:
     """Mean of the last measured values up to each row."""
     values = assessment.evidence.column(name)
     measured = np.flatnonzero(np.isfinite(values))

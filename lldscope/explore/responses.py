@@ -84,16 +84,10 @@ def find_responses(
     """
     keys, total = _keys(run, query, order, descending, offset)
     if not len(keys) and offset:
-        offset = max(0, (count_responses(run, query) - 1) // PAGE * PAGE)
+        _, total = _keys(run, query, order, descending, 0)
+        offset = max(0, (total - 1) // PAGE * PAGE)
         keys, total = _keys(run, query, order, descending, offset)
     return Page(describe(run, keys), total, offset)
-
-
-def count_responses(run: Run, query: ResponseQuery) -> int:
-    """How many responses match."""
-    tables, clauses, values = _conditions(query)
-    sql = f"SELECT count(*) AS n FROM responses r {tables} {clauses}"
-    return int(run.sql(sql, values, SECONDS)["n"].iloc[0])
 
 
 def describe(run: Run, keys: pd.DataFrame) -> pd.DataFrame:
@@ -175,11 +169,10 @@ def largest_drops_at(run: Run, step: int) -> LargestDrops:
     """The steps to show for an alarm at `step`: where possible, some with tokens recorded."""
     first = max(0, step - SMOOTH + 1)
     sampled = run.sql("SELECT DISTINCT step FROM tokens", None, SECONDS)["step"]
-    nearest = sorted((int(s) for s in sampled), key=lambda s: (s > step, abs(s - step)))
+    nearest = sorted(map(int, sampled), key=lambda s: (abs(s - step), s > step))
     inside = [s for s in nearest if first <= s <= step]
     if inside and _steps_with_drops(run, inside):
         return LargestDrops(step, first, step, True)
-    nearest.sort(key=lambda s: (abs(s - step), s > step))
     for i in range(0, len(nearest), SMOOTH):
         nearby = nearest[i : i + SMOOTH]
         if with_drops := _steps_with_drops(run, nearby):

@@ -1,12 +1,13 @@
 """One response turn by turn: its actions, its tokens, and the others of its group.
 
-Text of a model is untrusted; here it is only carried, a long one cut where it is read.
+Text of a model is untrusted. It is passed on as it was recorded; long text is cut when it is read.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from itertools import takewhile
+from typing import Any, NamedTuple
 
 import pandas as pd
 
@@ -61,17 +62,12 @@ SELECT step, rank, response_id FROM responses WHERE step = $1 AND group_id = $2
 """
 
 
-@dataclass(frozen=True)
-class Key:
+class Key(NamedTuple):
     """Which response."""
 
     step: int
     rank: int
     response_id: int
-
-    @property
-    def values(self) -> list[int]:
-        return [self.step, self.rank, self.response_id]
 
 
 @dataclass(frozen=True)
@@ -96,18 +92,18 @@ def read_trajectory(
 ) -> Trajectory | None:
     """The response of this key, its tokens from position `first` on; None if there is none.
 
-    `group`, if it is known: the rows of `group_of`, the response's own candidates them.
+    `group`, if it is known: the rows of `group_of`, the response's own among them.
     """
-    found = run.sql(_STORED, [*key.values, MOST_TEXT])
+    found = run.sql(_STORED, [*key, MOST_TEXT])
     if not len(found):
         return None
     if group is None:
-        group = group_of(run, rows_of(describe(run, pd.DataFrame([key.values], columns=KEY)))[0])
+        group = group_of(run, rows_of(describe(run, pd.DataFrame([key], columns=KEY)))[0])
     stored = rows_of(found)[0]
     return Trajectory(
         key,
         next(row for row in group if key_of(row) == key),
-        rows_of(run.sql(_ACTIONS, key.values)),
+        rows_of(run.sql(_ACTIONS, key)),
         read_tokens(run, key, first),
         int(stored["n"]),
         stored["own"],
@@ -120,7 +116,7 @@ def read_trajectory(
 
 def read_tokens(run: Run, key: Key, first: int = 0) -> pd.DataFrame:
     """Tokens of a response from a position on; logs in nats, Δ their difference."""
-    return run.sql(_TOKENS, [*key.values, first, MOST_CHARACTERS, MOST_TOKENS])
+    return run.sql(_TOKENS, [*key, first, MOST_CHARACTERS, MOST_TOKENS])
 
 
 def group_of(run: Run, about: dict[str, Any]) -> list[dict[str, Any]]:
@@ -159,8 +155,9 @@ def paired_with(run: Run, shown: Trajectory) -> Key | None:
         part = beginnings.get((row["rank"], row["response_id"]))
         if part is None:
             return -1, False
-        count = shared_prefix(mine, part) if with_tokens else same_documents(shown.actions, part)
-        return count, row["delta"] is not None
+        if with_tokens:
+            return shared_prefix(mine, part), row["delta"] is not None
+        return same_documents(shown.actions, rows_of(part)), row["delta"] is not None
 
     return key_of(max(candidates, key=similarity))
 
@@ -182,21 +179,15 @@ def shared_prefix(a: pd.DataFrame, b: pd.DataFrame) -> int:
     return next((i for i, (x, y) in pairs if list(x) != list(y)), min(map(len, both)))
 
 
-def same_documents(a: list[dict[str, Any]], b: pd.DataFrame | list[dict[str, Any]]) -> int:
+def same_documents(a: list[dict[str, Any]], b: list[dict[str, Any]]) -> int:
     """How many of the first actions retrieved the same documents in both."""
-    others = rows_of(b) if isinstance(b, pd.DataFrame) else b
-    n = 0
-    for x, y in zip(a, others, strict=False):
-        if x["docs_hash"] is None or x["docs_hash"] != y["docs_hash"]:
-            break
-        n += 1
-    return n
+    hashes = ((x["docs_hash"], y["docs_hash"]) for x, y in zip(a, b, strict=False))
+    return sum(
+        1 for _ in takewhile(lambda pair: pair[0] is not None and pair[0] == pair[1], hashes)
+    )
 
 
 def rows_of(frame: pd.DataFrame) -> list[dict[str, Any]]:
     """Rows as dictionaries of plain values; None where nothing was measured."""
     plain = frame.astype(object).where(frame.notna(), None)
-    return [
-        {str(k): v.item() if hasattr(v, "item") else v for k, v in row.items()}
-        for row in plain.to_dict("records")
-    ]
+    return [{str(k): v for k, v in row.items()} for row in plain.to_dict("records")]

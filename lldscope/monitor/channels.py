@@ -43,6 +43,11 @@ class Undeliverable(Exception):
         self.temporary = temporary
 
 
+def warn(text: str) -> None:
+    """Print a warning to the stderr of `watch`."""
+    print(f"lldscope: {text}", file=sys.stderr, flush=True)
+
+
 class Channel(Protocol):
     """A destination. `send` returns once the event is delivered, and raises Undeliverable."""
 

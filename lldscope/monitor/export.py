@@ -28,7 +28,7 @@ from ..alarms.registry import RULES
 from ..core.errors import UsageError, interrupted
 from ..signals.phases import Phase
 from .alertmanager import as_text
-from .channels import VARIABLE
+from .channels import VARIABLE, warn
 
 if TYPE_CHECKING:
     from ..alarms.assess import Assessment
@@ -58,8 +58,7 @@ class MetricsExporter:
                 f"pip install {tool}"
             )
         self._address = address
-        self._steps: Any = np.array([], dtype=np.int64)
-        self._answers: Any = None
+        self._answers: dict[int, list[int]] = {}  # by step, as sent
         self._queue: queue.SimpleQueue[tuple[str, str] | None] = queue.SimpleQueue()
         self._process: subprocess.Popen[str] | None = None
         self._thread = threading.Thread(target=self._work, name="lldscope-mirror", daemon=True)
@@ -79,7 +78,7 @@ class MetricsExporter:
             if interrupted(error):
                 raise
             self._failed = True
-            _warn(f"{self._address} stopped, the run is no longer exported: {error}")
+            warn(f"{self._address} stopped, the run is no longer exported: {error}")
             return
         for line in lines:
             self._queue.put((follower.run.name, json.dumps(line)))
@@ -89,22 +88,17 @@ class MetricsExporter:
     ) -> Iterator[dict[str, Any]]:
         """The steps to send. An answer uses rows up to its step only, so an old one changes only if
         the rows do, as when a run is resumed at an earlier step."""
-        steps, answers = answers_of(assessment, rules)
-        if self._answers is None:
-            fresh = np.ones(len(steps), bool)
-        else:
-            at = np.searchsorted(self._steps, steps)
-            fresh = at == len(self._steps)
-            fresh[~fresh] = self._steps[at[~fresh]] != steps[~fresh]
-            fresh[~fresh] = (self._answers[at[~fresh]] != answers[~fresh]).any(axis=1)
-        self._steps, self._answers = steps, answers
-        for step, (phase, *alarms) in zip(steps[fresh], answers[fresh], strict=True):
-            yield {
-                "step": int(step),
-                "phase": None if phase == _NO_PHASE else int(phase),
-                "alarms": {rule: int(on) for rule, on in zip(rules, alarms, strict=True)},
-                "first": first,
-            }
+        steps, answers = (of.tolist() for of in answers_of(assessment, rules))
+        sent, self._answers = self._answers, dict(zip(steps, answers, strict=True))
+        for step, answer in self._answers.items():
+            if sent.get(step) != answer:
+                phase, *alarms = answer
+                yield {
+                    "step": step,
+                    "phase": None if phase == _NO_PHASE else phase,
+                    "alarms": dict(zip(rules, alarms, strict=True)),
+                    "first": first,
+                }
 
     def __enter__(self) -> MetricsExporter:
         return self
@@ -115,7 +109,7 @@ class MetricsExporter:
         if self._thread.is_alive():
             if self._process is not None:
                 self._process.kill()
-            _warn(f"{self._address} did not take everything within {FLUSH_SECONDS:.0f} s.")
+            warn(f"{self._address} did not take everything within {FLUSH_SECONDS:.0f} s.")
 
     # -- in the thread ----------------------------------------------------------------------------
 
@@ -136,7 +130,7 @@ class MetricsExporter:
             self._failed = True
             output.seek(0)
             why = [line.strip() for line in output if line.strip()][-1:] or ["it gave no reason"]
-            _warn(f"{self._address} stopped, the run is no longer exported: {why[0]}")
+            warn(f"{self._address} stopped, the run is no longer exported: {why[0]}")
 
     def _start(self, run: str, output: Any) -> subprocess.Popen[str]:
         return subprocess.Popen(
@@ -174,7 +168,3 @@ def answers_of(assessment: Assessment, rules: Sequence[str]) -> tuple[Any, Any]:
             until = len(steps) if end is None else np.searchsorted(steps, end)
             answers[np.searchsorted(steps, start) : until, column] = 1
     return steps, answers
-
-
-def _warn(text: str) -> None:
-    print(f"lldscope: {text}", file=sys.stderr, flush=True)

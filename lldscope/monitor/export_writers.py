@@ -1,6 +1,6 @@
-"""The other side of `export`: `python -m lldscope.monitor.export_writers ADDRESS RUN LEGEND` puts
-what it reads from stdin into TensorBoard, W&B or Trackio, until stdin ends. It imports little: it
-starts while somebody waits."""
+"""The process that `export` starts: `python -m lldscope.monitor.export_writers ADDRESS RUN LEGEND`
+writes what it reads from stdin to TensorBoard, W&B or Trackio, until stdin ends. It imports little,
+so that it starts quickly."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SUFFIX = ".lldscope"
 
 
 class Writer(Protocol):
-    """One tool. `last` is the last step that it holds from an earlier watching, None if unknown."""
+    """One tool. `last` is the last step that an earlier `watch` wrote, None if unknown."""
 
     last: int | None
 
@@ -24,12 +24,13 @@ class Writer(Protocol):
 
     def alert(self, step: int, title: str, text: str, severity: str) -> None: ...
 
-    def flush(self) -> None: ...
+    def flush(self) -> None:
+        """Write what is buffered; most tools do that themselves."""
 
     def close(self) -> None: ...
 
 
-class TensorBoard:
+class TensorBoard(Writer):
     """Event files of its own in the folder; in that of the trainer they become part of its run."""
 
     def __init__(self, folder: str, run: str, legend: str) -> None:
@@ -42,8 +43,8 @@ class TensorBoard:
     def scalars(self, step: int, values: dict[str, float]) -> None:
         from tensorboard.compat.proto.summary_pb2 import Summary
 
-        told = [Summary.Value(tag=tag, simple_value=value) for tag, value in values.items()]
-        self._add(step, Summary(value=told))
+        value = [Summary.Value(tag=tag, simple_value=value) for tag, value in values.items()]
+        self._add(step, Summary(value=value))
 
     def alert(self, step: int, title: str, text: str, severity: str) -> None:
         self._text(step, "lldscope/alerts", f"**{title}**\n\n{text}")
@@ -74,7 +75,7 @@ def _last_of(folder: Path) -> int | None:
     return max(steps, default=None)
 
 
-class Wandb:
+class Wandb(Writer):
     """`PROJECT`: a run of its own. `PROJECT/RUN_ID`: part of that run, beside the trainer that may
     be writing to it (W&B's shared mode). Steps are a metric of their own, lldscope/step, because
     W&B's steps never go back and belong to the trainer."""
@@ -105,13 +106,11 @@ class Wandb:
         level = {"critical": "ERROR", "warning": "WARN"}.get(severity, "INFO")
         self._run.alert(title[:63], f"{title}\n{text}", level=level)
 
-    def flush(self) -> None: ...
-
     def close(self) -> None:
         self._run.finish()
 
 
-class Trackio:
+class Trackio(Writer):
     """A run of its own in the project, called as the watched one."""
 
     def __init__(self, project: str, run: str, legend: str) -> None:
@@ -133,8 +132,6 @@ class Trackio:
         level = {"critical": levels.ERROR, "warning": levels.WARN}.get(severity, levels.INFO)
         self._run.alert(title, text=text, level=level, step=step)
 
-    def flush(self) -> None: ...
-
     def close(self) -> None:
         self._trackio.finish()
 
@@ -144,13 +141,13 @@ def main(address: str, run: str, legend: str) -> None:
     kind: type[Any] = {"tensorboard": TensorBoard, "wandb": Wandb, "trackio": Trackio}[tool]
     writer: Writer = kind(place, run, legend)
     for line in sys.stdin:
-        told = json.loads(line)
-        step = told["step"]
-        if "alert" in told:
-            writer.alert(step, told["alert"], told["text"], told["severity"])
-        elif not told["first"] or writer.last is None or step > writer.last:
-            phase = {} if told["phase"] is None else {PHASE: told["phase"]}
-            writer.scalars(step, phase | {ALARM + rule: on for rule, on in told["alarms"].items()})
+        sent = json.loads(line)
+        step = sent["step"]
+        if "alert" in sent:
+            writer.alert(step, sent["alert"], sent["text"], sent["severity"])
+        elif not sent["first"] or writer.last is None or step > writer.last:
+            phase = {} if sent["phase"] is None else {PHASE: sent["phase"]}
+            writer.scalars(step, phase | {ALARM + rule: on for rule, on in sent["alarms"].items()})
         writer.flush()
     writer.close()
 

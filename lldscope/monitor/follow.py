@@ -44,18 +44,13 @@ class AlertEvent:
 
     def to_dict(self) -> dict[str, Any]:
         """The event as plain data: what `watch --json` prints and `--on-alert` reads."""
-        state = self.state
+        names = ("run", "id", "path", "verdict", "phase", "last_step")
         return {
             "type": "alert",
             "time": self.time,
             "schema": CHECK_SCHEMA,
-            "run": state.run,
-            "id": state.id,
-            "path": state.path,
-            "verdict": state.verdict,
-            "phase": state.phase,
-            "last_step": state.last_step,
-            "grade": state.evidence,
+            **{name: getattr(self.state, name) for name in names},
+            "grade": self.state.evidence,
             **self.alert_dict(),
         }
 
@@ -88,7 +83,6 @@ class Follower:
         self._id: object = None
         self._state: RunState | None = None
         self._unreadable_since: float | None = None
-        self._known: dict[str, AnyAlert] = {}  # rule → its alarm at the last update
 
     def look(self) -> RunUpdate | None:
         """The run now; None until there is a run at the path."""
@@ -131,7 +125,7 @@ class Follower:
 
     def _changes(self, state: RunState) -> list[AnyAlert]:
         now = {alert.rule: alert for alert in state.alerts}
-        before, self._known = self._known, now
+        before = {alert.rule: alert for alert in self._state.alerts} if self._state else {}
         run_id = self.run.info.get("id") if self.run is not None else None
         another, self._id = run_id != self._id, run_id
         # If another run is at the path now, what fired before has ended and everything is new.

@@ -42,9 +42,9 @@ class Liveness:
     `over`: no more rows come unless somebody resumes the run.
     """
 
-    state: Life
+    life: Life
     reason: str | None
-    age: float | None
+    last_row_age_seconds: float | None
     over: bool = False
 
 
@@ -114,7 +114,7 @@ def verdict(assessment: Assessment, life: Liveness) -> Verdict:
     firing = {a.severity for a in assessment.alerts if a.state == "firing"}
     if "critical" in firing or assessment.phase == "collapse":
         return "critical"
-    if life.state in ("stalled", "failed"):
+    if life.life in ("stalled", "failed"):
         return "stalled"
     if "warning" in firing:
         return "warning"
@@ -202,10 +202,9 @@ def _alert_from_dict(plain: dict[str, Any]) -> AnyAlert:
 
 
 def _stalled_alert(life: Liveness, last_step: int | None) -> StalledAlert:
-    message = f"the run is {life.state}: {life.reason or 'no reason was recorded'}"
-    return StalledAlert(
-        step=last_step, value=life.age, message=message, episodes=((last_step, None),)
-    )
+    message = f"the run is {life.life}: {life.reason or 'no reason was recorded'}"
+    age = life.last_row_age_seconds
+    return StalledAlert(step=last_step, value=age, message=message, episodes=((last_step, None),))
 
 
 def check(run: Run, arl: float | None = None, rules: Sequence[Rule] | None = None) -> RunState:
@@ -213,7 +212,7 @@ def check(run: Run, arl: float | None = None, rules: Sequence[Rule] | None = Non
     assessment = run.assess(arl, rules)
     life = liveness(run, assessment)
     alerts: tuple[AnyAlert, ...] = tuple(assessment.alerts)
-    if life.state in ("stalled", "failed"):
+    if life.life in ("stalled", "failed"):
         alerts = (_stalled_alert(life, assessment.last_step), *alerts)
     findings = assessment.look_alikes()
     return RunState(
@@ -229,10 +228,7 @@ def check(run: Run, arl: float | None = None, rules: Sequence[Rule] | None = Non
         look_alikes={cause: finding.answer for cause, finding in findings.items()},
         look_alike_evidence={cause: finding.evidence for cause, finding in findings.items()},
         last_step=assessment.last_step,
-        life=life.state,
-        over=life.over,
-        reason=life.reason,
-        last_row_age_seconds=life.age,
+        **vars(life),
         arl=assessment.arl,
         damaged=run.damaged,
         dropped=_dropped(run),
@@ -248,9 +244,7 @@ def vanished(state: RunState, why: str) -> RunState:
         state,
         verdict="critical" if state.verdict == "critical" else "stalled",
         alerts=(_stalled_alert(life, state.last_step), *others),
-        life=life.state,
-        over=life.over,
-        reason=reason,
+        **vars(life),
     )
 
 

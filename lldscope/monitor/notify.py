@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import queue
-import sys
 import threading
 import time
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from .channels import Channel, Command, Undeliverable, open_channel
+from .channels import Channel, Command, Undeliverable, open_channel, warn
 from .follow import AlertEvent
 
 RETRY_AFTER = (1.0, 2.0, 4.0, 8.0)  # seconds between attempts
@@ -52,7 +51,7 @@ class Delivery:
         self._thread.join(max(0.0, end - time.monotonic()))
         left = self._busy + sum(e is not self._END for e in list(self._queue.queue))
         if self.lost + left:
-            _warn(f"{self._channel.name}: {self.lost + left} changes in all were not delivered.")
+            warn(f"{self._channel.name}: {self.lost + left} changes in all were not delivered.")
 
     def _work(self) -> None:
         while (event := self._queue.get()) is not self._END:
@@ -65,7 +64,7 @@ class Delivery:
                 if not self._failing:
                     why = error if isinstance(error, Undeliverable) else type(error).__name__
                     rule = event.alert.rule
-                    _warn(f"{self._channel.name}: {rule} was not delivered: {why}.")
+                    warn(f"{self._channel.name}: {rule} was not delivered: {why}.")
                 self._failing = True
             self._busy = False
 
@@ -78,10 +77,6 @@ class Delivery:
                 if wait is None or not error.temporary:
                     raise
                 time.sleep(wait)
-
-
-def _warn(text: str) -> None:
-    print(f"lldscope: {text}", file=sys.stderr, flush=True)
 
 
 class Notifier:

@@ -2,10 +2,9 @@
 
 From a run to its report:
 
-analysis      a run → `facts.PostMortem`; its parts: onset_order, losses, contrasts, examples,
-              series, rows, advice
+analysis      a run → `facts.PostMortem`; its parts: onset_order, losses, examples, series, advice
 sentences     the summary and the limits, in sentences
-document      facts → blocks (`blocks`), section by section; loss_sections are part of it
+document      facts → blocks (`blocks`), section by section
 charts        pictures as inline SVG, with timeline and drawing
 html          blocks → one file that opens from disk and loads nothing; markdown: for reviews
 arms          two runs, or two groups of runs, side by side, in the same way

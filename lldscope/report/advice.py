@@ -112,17 +112,19 @@ def _llds(assessment: Assessment, facts: PostMortem) -> Advice | None:
 
 def _first_actions(_: Assessment, facts: PostMortem) -> Advice | None:
     share = facts.good_first_action_share
-    by_class = {row.correct: row for row in facts.losses.first_actions}
+    by_class = {row["correct"]: row for row in facts.losses.first_actions}
     incorrect = by_class.get(False)
-    if share is None or share < GOOD_FIRST or incorrect is None or incorrect.delta >= 0:
+    if share is None or share < GOOD_FIRST or incorrect is None or incorrect["delta"] >= 0:
         return None
     evidence = [
         f"{share:.0%} of the incorrect rollouts retrieved with their first action what a correct "
         "one of their group did",
-        f"these first actions lost {-incorrect.delta:.2f} nats each ({incorrect.n:,} actions)",
+        f"these first actions lost {-incorrect['delta']:.2f} nats each "
+        f"({incorrect['n']:,} actions)",
     ]
     if True in by_class:
-        evidence.append(f"the same actions in correct rollouts: {by_class[True].delta:+.2f} nats")
+        gained = by_class[True]["delta"]
+        evidence.append(f"the same actions in correct rollouts: {gained:+.2f} nats")
     return Advice(
         "Do not punish good first actions",
         "Give credit per action, or mask the actions that an incorrect rollout shares with a "
@@ -134,18 +136,18 @@ def _first_actions(_: Assessment, facts: PostMortem) -> Advice | None:
 
 def _masking(_: Assessment, facts: PostMortem) -> Advice | None:
     kinds = {"low_likelihood": "unlikely", "long": "long"}
-    held = [c for c in facts.losses.contrasts if c.contrast in kinds and c.supported]
+    held = [c for c in facts.losses.contrasts if c["contrast"] in kinds and c["supported"]]
     if not held:
         return None
     evidence = [
-        f"beside {kinds[c.contrast]} incorrect responses correct ones gain {c.with_:+.2f} nats, "
-        f"beside the others of the same step {c.without:+.2f} (difference "
-        f"{c.difference:+.2f} ± {c.error:.2f}, {c.n_steps} steps)"
+        f"beside {kinds[c['contrast']]} incorrect responses correct ones gain {c['with']:+.2f} "
+        f"nats, beside the others of the same step {c['without']:+.2f} (difference "
+        f"{c['difference']:+.2f} ± {c['error']:.2f}, {c['n_steps']} steps)"
         for c in held
     ]
     return Advice(
-        f"Mask {' and '.join(kinds[c.contrast] for c in held)} incorrect responses, or give them "
-        "less weight",
+        f"Mask {' and '.join(kinds[c['contrast']] for c in held)} incorrect responses, or give "
+        "them less weight",
         "Leave out of the loss incorrect responses far below the usual log π per token, or far "
         "above the usual length.",
         "Their prediction error is large, and pushes the correct responses down with it.",
@@ -198,7 +200,7 @@ def _batch(assessment: Assessment, facts: PostMortem) -> Advice | None:
 
 def _answers(assessment: Assessment, facts: PostMortem) -> Advice | None:
     searches = _in_window(assessment, "valid_searches", facts).mean()
-    indices = {row.action_index for row in facts.losses.by_action}
+    indices = {row["action_index"] for row in facts.losses.by_action}
     if not searches < ONE_SEARCH or len(indices) < 2:
         return None
     return Advice(

@@ -8,26 +8,26 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from ..alarms.assess import Assessment
-from ..alarms.changepoints import STEPS_AFTER, Boundary, refine
+from ..alarms.changepoints import STEPS_AFTER, refine
 from ..alarms.registry import Rule
 from ..core.version import __version__
+from ..explore.comparison import onset
+from ..explore.trajectories import rows_of
 from ..monitor.health import AnyAlert, RunState, check
 from ..runs import Run
 from ..signals import detectors as d
 from ..signals import phases as p
-from ..signals.phases import Phase
 from .advice import advise
 from .examples import examples, questions
-from .facts import Alarm, Evaluation, Kind, PostMortem, RunFacts, State
+from .facts import Kind, PostMortem, RunFacts
 from .losses import losses
 from .onset_order import onset_order
-from .rows import rows
 from .sentences import limits, summary
 from .series import outline, series
 
@@ -59,8 +59,9 @@ def _facts(run: Run, assessment: Assessment, state: RunState) -> PostMortem:
     """The post-mortem but for its advice and sentences; `state` is that of `check`."""
     e = assessment.evidence
     boundaries = refine(assessment)
-    fall, collapse = _fall(assessment, boundaries), _first(assessment, "collapse")
-    crash = _reward_crash(assessment)
+    fall, spans = onset(assessment, boundaries), assessment.spans()
+    collapse = next((s.start_step for s in spans if s.phase == "collapse"), None)
+    crashed = e.step[d.consecutive(p.reward_crashed(e)) >= 2]
     first, last = _window(assessment, fall, collapse)
     good_first = e.column("good_first_action_share")[(e.step >= first) & (e.step <= last)]
     good_first = good_first[np.isfinite(good_first)]
@@ -70,22 +71,20 @@ def _facts(run: Run, assessment: Assessment, state: RunState) -> PostMortem:
         lldscope=__version__,
         made=time.time(),
         run=_about(run, assessment),
-        state=State(**{of.name: getattr(state, of.name) for of in fields(State)}),
+        state=state,
         kind=_kind(assessment, state.alerts),
-        phases=assessment.spans(),
+        phases=spans,
         boundaries=boundaries,
         fall=fall,
         collapse=collapse,
-        reward_crash=crash,
+        reward_crash=int(crashed[0]) if len(crashed) else None,
         signals={name: s for name in REPORTED if (s := series(e.step, e.column(name), name))},
         outline=outline(assessment),
         links=onset_order(assessment, boundaries),
         look_alikes=assessment.look_alikes() if len(e.step) else {},
         events=events,
-        evals=rows(Evaluation, run.sql(_EVALS)),
-        damaged=state.damaged,
-        dropped=state.dropped,
-        alarms=[_alarm(alert, assessment, collapse, crash) for alert in state.alerts],
+        evals=rows_of(run.sql(_EVALS)),
+        alarms=list(state.alerts),
         dates={},
         losses=losses(run, first, last, questions(run, first, last)),
         good_first_action_share=float(good_first.mean()) if len(good_first) else None,
@@ -100,10 +99,8 @@ def _about(run: Run, assessment: Assessment) -> RunFacts:
     known = times[np.isfinite(times)]
     return RunFacts(
         name=run.name,
-        id=run.info.get("id"),
         place=run.place,
-        trainer=run.info.get("trainer"),
-        correct_rule=run.info.get("correct_rule"),
+        **{name: run.info.get(name) for name in ("id", "trainer", "correct_rule")},
         attempts=len(run.info.get("attempts") or []),
         first_step=int(step[0]) if len(step) else None,
         last_step=assessment.last_step,
@@ -116,17 +113,14 @@ def _about(run: Run, assessment: Assessment) -> RunFacts:
 
 def _dates(assessment: Assessment, facts: PostMortem) -> dict[str, float]:
     """Unix time at which each step ended that sentences name; keys are text, as in JSON."""
-    named = {facts.fall, facts.collapse, *(alarm.step for alarm in facts.alarms)}
+    named = {facts.fall, facts.collapse, facts.reward_crash}
+    named |= {alarm.step for alarm in facts.alarms}
     named |= {b.live for b in facts.boundaries}
     named |= {step for link in facts.links for step in (link.onset, link.seen)}
     named |= {o.highest_step for o in facts.outline.values()}
-    times = _times(assessment)
-    return {str(step): at for step, at in times.items() if step in named and np.isfinite(at)}
-
-
-def _times(assessment: Assessment) -> dict[int, float]:
     e = assessment.evidence
-    return dict(zip(e.step.tolist(), e.column("time").tolist(), strict=True))
+    times = zip(e.step.tolist(), e.column("time").tolist(), strict=True)
+    return {str(step): at for step, at in times if step in named and np.isfinite(at)}
 
 
 def _kind(assessment: Assessment, alerts: Sequence[AnyAlert]) -> Kind:
@@ -144,22 +138,6 @@ def _kind(assessment: Assessment, alerts: Sequence[AnyAlert]) -> Kind:
     return "alarmed" if any(a.severity == "warning" for a in alerts) else "healthy"
 
 
-def _first(assessment: Assessment, phase: Phase) -> int | None:
-    return next((s.start_step for s in assessment.spans() if s.phase == phase), None)
-
-
-def _fall(assessment: Assessment, boundaries: Sequence[Boundary]) -> int | None:
-    if boundaries:
-        return boundaries[0].step
-    live = [_first(assessment, "decay"), _first(assessment, "collapse")]
-    return min((step for step in live if step is not None), default=None)
-
-
-def _reward_crash(assessment: Assessment) -> int | None:
-    crashed = np.flatnonzero(d.consecutive(p.reward_crashed(assessment.evidence)) >= 2)
-    return int(assessment.evidence.step[crashed[0]]) if len(crashed) else None
-
-
 def _window(assessment: Assessment, fall: int | None, collapse: int | None) -> tuple[int, int]:
     """First and last step over which losses are counted; the whole run where nothing fell."""
     step = assessment.evidence.step
@@ -170,29 +148,6 @@ def _window(assessment: Assessment, fall: int | None, collapse: int | None) -> t
         return fall, min(last, collapse + STEPS_AFTER)
     ends = [s.end_step for s in assessment.spans() if s.phase == "decay"]
     return fall, ends[0] if ends else last
-
-
-def _alarm(
-    alert: AnyAlert, assessment: Assessment, collapse: int | None, crash: int | None
-) -> Alarm:
-    times = _times(assessment)
-
-    def lead(end: int | None) -> tuple[int | None, float | None]:
-        """Steps and minutes from the alarm to `end`; None if it came later."""
-        step = alert.step
-        if end is None or step is None or step > end:
-            return None, None
-        seconds = times.get(end, np.nan) - times.get(step, np.nan)
-        return end - step, seconds / 60 if np.isfinite(seconds) else None
-
-    (steps, minutes), (steps_to_crash, minutes_to_crash) = lead(collapse), lead(crash)
-    return Alarm(
-        **vars(alert),
-        steps_before_collapse=steps,
-        minutes_before_collapse=minutes,
-        steps_before_reward_crash=steps_to_crash,
-        minutes_before_reward_crash=minutes_to_crash,
-    )
 
 
 def _checkpoint(events: Sequence[Mapping[str, Any]], fall: int | None) -> int | None:

@@ -14,9 +14,9 @@ import numpy as np
 import pandas as pd
 
 from ..core.numbers import signed
+from ..explore.trajectories import rows_of
 from ..runs import Run
 from .losses import GroupKey
-from .rows import records
 
 EXAMPLES = 3
 MOST_TOKENS = 600  # of one response
@@ -106,9 +106,9 @@ class Example:
     data_source: str | None
     delta: float
     correct: Response
-    wrong: Response | None
-    shared_characters: int | None
-    shared_delta: float | None
+    wrong: Response | None = None
+    shared_characters: int | None = None
+    shared_delta: float | None = None
 
     @property
     def shared(self) -> str:
@@ -124,7 +124,7 @@ def questions(run: Run, first: int, last: int) -> dict[GroupKey, str]:
     """The end of the prompt of each group, where its tokens were recorded."""
     return {
         (row["step"], row["data_source"], row["group_id"]): row["question"].strip()
-        for row in records(run.sql(_QUESTIONS, [first, last, QUESTION]))
+        for row in rows_of(run.sql(_QUESTIONS, [first, last, QUESTION]))
         if row["group_id"] is not None and row["question"]
     }
 
@@ -132,7 +132,7 @@ def questions(run: Run, first: int, last: int) -> dict[GroupKey, str]:
 def examples(run: Run, first: int, last: int) -> list[Example]:
     """The correct responses of the window that lost most, of those that were recorded; first those
     with a recorded incorrect response in their group."""
-    chosen = records(run.sql(_CORRECT, [first, last, EXAMPLES]))
+    chosen = rows_of(run.sql(_CORRECT, [first, last, EXAMPLES]))
     return [_example(run, row) for row in chosen]
 
 
@@ -141,14 +141,16 @@ def _example(run: Run, row: dict[str, Any]) -> Example:
     partners = []
     if row["group_id"] is not None:
         key = [row["step"], row["group_id"], row["data_source"]]
-        partners = [_response(run, r) for r in records(run.sql(_WRONG, key))]
-    wrong = max(partners, key=lambda p: shared_prefix(correct.text, p.text), default=None)
-    shared = shared_prefix(correct.text, wrong.text) if wrong else None
-    delta = None if shared is None else _delta_of(correct, shared)
-    return Example(
-        row["step"], row["group_id"], row["data_source"], row["delta"], correct, wrong, shared,
-        delta,
-    )  # fmt: skip
+        partners = [_response(run, r) for r in rows_of(run.sql(_WRONG, key))]
+
+    def shared(partner: Response) -> int:
+        return shared_prefix(correct.text, partner.text)
+
+    wrong = max(partners, key=shared, default=None)
+    about = row["step"], row["group_id"], row["data_source"], row["delta"], correct
+    if wrong is None:
+        return Example(*about)
+    return Example(*about, wrong, shared(wrong), _delta_of(correct, shared(wrong)))
 
 
 def _delta_of(response: Response, characters: int) -> float | None:
@@ -179,7 +181,7 @@ def _response(run: Run, row: dict[str, Any]) -> Response:
 def _pieces(tokens: pd.DataFrame) -> list[Piece]:
     """A piece per token of the policy; tool text in one piece per turn."""
     pieces: list[Piece] = []
-    for row in records(tokens):
+    for row in rows_of(tokens):
         text, action, delta = row["text"], row["action_index"], row["delta"]
         if action is None and pieces and pieces[-1].action_index is None:
             pieces[-1] = Piece(pieces[-1].text + text, None, None)

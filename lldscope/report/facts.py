@@ -8,19 +8,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from math import isnan, nan
 from typing import Any, Literal
 
 from ..alarms.assess import PhaseSpan
 from ..alarms.attribution import Finding
 from ..alarms.changepoints import Boundary
-from ..alarms.rule import Severity
-from ..monitor.health import Life, Verdict
-from ..signals.evidence import Grade
-from ..signals.phases import Phase
+from ..monitor.health import AnyAlert, RunState
 from .examples import Example
 from .losses import Losses
 from .onset_order import Link
 from .series import Outline, Series
+
+# What the report says of the state of the run.
+_OF_THE_STATE = (
+    "verdict", "evidence", "phase", "last_step", "life", "over", "reason", "last_row_age_seconds",
+    "arl",
+)  # fmt: skip
 
 Kind = Literal["empty", "collapsed", "decayed", "short", "failed", "alarmed", "healthy"]
 
@@ -44,52 +48,6 @@ class RunFacts:
 
 
 @dataclass(frozen=True)
-class State:
-    """The state of the run when the report was made, from `monitor.health.check`."""
-
-    verdict: Verdict
-    evidence: Grade
-    phase: Phase | None
-    last_step: int | None
-    life: Life
-    over: bool
-    reason: str | None
-    last_row_age_seconds: float | None
-    arl: float
-
-
-@dataclass(frozen=True)
-class Alarm:
-    """An alarm, and how many steps and minutes it came before the collapse and the reward crash."""
-
-    rule: str
-    severity: Severity
-    state: str
-    step: int | None
-    value: float | None
-    threshold: float | None
-    message: str
-    meaning: str
-    evidence: str
-    advice: str
-    false_alarms: str
-    episodes: tuple[tuple[int | None, int | None], ...]
-    steps_before_collapse: int | None = None
-    minutes_before_collapse: float | None = None
-    steps_before_reward_crash: int | None = None
-    minutes_before_reward_crash: float | None = None
-
-
-@dataclass(frozen=True)
-class Evaluation:
-    step: int
-    data_source: str | None
-    metric: str
-    value: float | None
-    n: int | None
-
-
-@dataclass(frozen=True)
 class Advice:
     """A change to make, and `evidence`: sentences with the numbers of this run."""
 
@@ -103,15 +61,16 @@ class Advice:
 class PostMortem:
     """Everything a post-mortem says; what was not measured is None.
 
-    `fall` is the step from which on likelihood was lost, with hindsight where possible. `dates` are
-    the Unix times at which the steps ended that sentences name.
+    `state` is that of the run when the report was made. `fall` is the step from which on likelihood
+    was lost, with hindsight where possible. `evals` are the rows of that table. `dates` are the
+    Unix times at which the steps ended that sentences name; keys are text, as in JSON.
     """
 
     schema: int
     lldscope: str
     made: float
     run: RunFacts
-    state: State
+    state: RunState
     kind: Kind
     phases: list[PhaseSpan]
     boundaries: list[Boundary]
@@ -123,10 +82,8 @@ class PostMortem:
     links: list[Link]
     look_alikes: Mapping[str, Finding]
     events: list[dict[str, Any]]
-    evals: list[Evaluation]
-    damaged: Mapping[str, str]
-    dropped: Mapping[str, int]
-    alarms: list[Alarm]
+    evals: list[dict[str, Any]]
+    alarms: list[AnyAlert]
     dates: Mapping[str, float]
     losses: Losses
     good_first_action_share: float | None
@@ -145,11 +102,22 @@ class PostMortem:
         """Where an alarm first fired; None if it never did."""
         return next((alarm.step for alarm in self.alarms if alarm.rule == rule), None)
 
+    def lead(self, alarm: AnyAlert, end: int | None) -> tuple[int | None, float | None]:
+        """Steps and minutes from an alarm to the step `end`; None if it came later."""
+        if end is None or alarm.step is None or alarm.step > end:
+            return None, None
+        fired, ended = (self.dates.get(str(step), nan) for step in (alarm.step, end))
+        minutes = (ended - fired) / 60
+        return end - alarm.step, None if isnan(minutes) else minutes
+
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
-        return plain(self)
-
-
-def plain(facts: Any) -> dict[str, Any]:
-    """A dataclass as plain data; a trailing underscore keeps a field from being a keyword."""
-    return asdict(facts, dict_factory=lambda pairs: {k.rstrip("_"): v for k, v in pairs})
+        data = asdict(self)
+        state = data["state"]
+        data["state"] = {name: state[name] for name in _OF_THE_STATE}
+        data |= {name: state[name] for name in ("damaged", "dropped")}
+        for alarm, plain in zip(self.alarms, data["alarms"], strict=True):
+            for name, end in (("collapse", self.collapse), ("reward_crash", self.reward_crash)):
+                steps, minutes = self.lead(alarm, end)
+                plain |= {f"steps_before_{name}": steps, f"minutes_before_{name}": minutes}
+        return data

@@ -7,120 +7,70 @@ None stands for what was not measured.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
 import pandas as pd
 
+from ..explore.trajectories import rows_of
 from ..runs import Run
-from .contrasts import Contrast, contrasts
-from .rows import records, rows
+from ..signals.detectors import Series
+from ..signals.evidence import Flags
 
 MOST = 10  # groups and responses listed
+LEAST_STEPS = 5  # steps with groups on both sides before a contrast is computed
 
+Row = dict[str, Any]
 GroupKey = tuple[int, str | None, int | None]  # step, data source, group id
 
-
-@dataclass(frozen=True)
-class ActionLoss:
-    """Mean Δ of the actions of one index and class, before the window and in it."""
-
-    action_index: int
-    correct: bool
-    before: float | None
-    n_before: int
-    in_window: float | None
-    n_in_window: int
-
-
-@dataclass(frozen=True)
-class SourceLoss:
-    """Correct responses of a data source; `lost` is the sum of their negative Δ, positive."""
-
-    data_source: str | None
-    n_responses: int
-    delta: float
-    lld_share: float
-    lost: float
-
-
-@dataclass(frozen=True)
-class GroupLoss:
-    """A group whose correct responses lost likelihood on average, and its incorrect ones."""
-
-    step: int
-    data_source: str | None
-    group_id: int
-    n_correct: int
-    n_incorrect: int
-    delta: float
-    delta_incorrect: float | None
-    wrong_logp: float | None
-    wrong_tokens: float | None
-    n_good_first: int | None
-    question: str | None = None
-
-
-@dataclass(frozen=True)
-class LosingResponse:
-    """A correct response that lost likelihood; `logp` is per token."""
-
-    step: int
-    response_id: int
-    group_id: int | None
-    data_source: str | None
-    n_tokens: int | None
-    logp: float | None
-    delta: float
-    question: str | None = None
-
-
-@dataclass(frozen=True)
-class HeavyResponse:
-    """An incorrect response in a group that lost, and its weight: Σ ‖e − π‖² · |advantage|."""
-
-    step: int
-    response_id: int
-    group_id: int
-    data_source: str | None
-    n_tokens: int | None
-    logp: float | None
-    advantage: float | None
-    error_norm: float | None
-    weight: float | None
-    group_delta: float
-    question: str | None = None
-
-
-@dataclass(frozen=True)
-class FirstActions:
-    """First actions that retrieved what a correct one of their group did, by class."""
-
-    correct: bool
-    n: int
-    delta: float
+# For each contrast a column of the groups, and which of its values within a step have the property.
+_PROPERTIES: dict[str, tuple[str, Callable[[Series], Flags]]] = {
+    "low_likelihood": ("wrong_logp", lambda values: values < np.median(values)),
+    "long": ("wrong_tokens", lambda values: values > np.median(values)),
+    "good_first_action": ("n_good_first", lambda values: values > 0),
+}
 
 
 @dataclass(frozen=True)
 class Losses:
-    """All of it, from `first_step` to `last_step`, both included."""
+    """Losses from `first_step` to `last_step`, both included; rows have the columns of their query.
+
+    `by_action` is mean Δ by action index and class, before the window and in it; `by_source` has
+    the correct responses of each data source (`lost`: the sum of their negative Δ, positive).
+    `groups` are those whose correct responses lost likelihood on average, `correct` the correct
+    responses that lost most, and `wrong` the incorrect ones with the largest weight in groups that
+    lost: Σ ‖e − π‖² · |advantage|. `first_actions` are those that retrieved what a correct one of
+    their group did, by class. `logp` is per token. `contrasts`: see there.
+    """
 
     first_step: int
     last_step: int
     n_groups: int
     n_displaced: int
-    by_action: list[ActionLoss]
-    by_source: list[SourceLoss]
-    groups: list[GroupLoss]
-    correct: list[LosingResponse]
-    wrong: list[HeavyResponse]
-    first_actions: list[FirstActions]
-    contrasts: list[Contrast]
+    by_action: list[Row]
+    by_source: list[Row]
+    groups: list[Row]
+    correct: list[Row]
+    wrong: list[Row]
+    first_actions: list[Row]
+    contrasts: list[Row]
 
     @property
     def displaced_share(self) -> float | None:
         return self.n_displaced / self.n_groups if self.n_groups else None
 
+
+_BY_ACTION = """
+SELECT action_index, correct,
+    sum(delta * n_delta) FILTER (before_it) / sum(n_delta) FILTER (before_it) AS before,
+    coalesce(sum(n_delta) FILTER (before_it), 0)::BIGINT                      AS n_before,
+    sum(delta * n_delta) FILTER (in_it) / sum(n_delta) FILTER (in_it)         AS in_window,
+    coalesce(sum(n_delta) FILTER (in_it), 0)::BIGINT                          AS n_in_window
+FROM (SELECT *, step < $1 AS before_it, step BETWEEN $1 AND $2 AS in_it FROM action_signals)
+WHERE n_delta > 0 GROUP BY action_index, correct ORDER BY correct DESC, action_index
+"""
 
 _GROUPS = """
 SELECT l.step, l.data_source, l.group_id,
@@ -207,44 +157,53 @@ GROUP BY r.correct ORDER BY r.correct
 
 def losses(run: Run, first: int, last: int, asked: Mapping[GroupKey, str]) -> Losses:
     """What lost likelihood from step `first` to `last`; `asked` are the known questions."""
-    groups = run.sql(_GROUPS, [first, last])
+    window = [first, last]
+    groups = run.sql(_GROUPS, window)
+
+    def with_question(frame: pd.DataFrame) -> list[Row]:
+        rows = rows_of(frame)
+        keys = ((row["step"], row["data_source"], row["group_id"]) for row in rows)
+        return [{**row, "question": asked.get(key)} for row, key in zip(rows, keys, strict=True)]
+
     return Losses(
         first_step=first,
         last_step=last,
         n_groups=len(groups),
         n_displaced=int((groups["delta"] < 0).sum()),
-        by_action=by_action(run.action_signals(), first, last),
-        by_source=rows(SourceLoss, run.sql(_SOURCES, [first, last])),
-        groups=rows(GroupLoss, _with_question(groups[groups["delta"] < 0].head(MOST), asked)),
-        correct=rows(LosingResponse, _with_question(run.sql(_CORRECT, [first, last, MOST]), asked)),
-        wrong=rows(HeavyResponse, _with_question(run.sql(_WRONG, [first, last, MOST]), asked)),
-        first_actions=rows(FirstActions, run.sql(_FIRST_ACTIONS, [first, last])),
+        by_action=rows_of(run.sql(_BY_ACTION, window)),
+        by_source=rows_of(run.sql(_SOURCES, window)),
+        groups=with_question(groups[groups["delta"] < 0].head(MOST)),
+        correct=with_question(run.sql(_CORRECT, [*window, MOST])),
+        wrong=with_question(run.sql(_WRONG, [*window, MOST])),
+        first_actions=rows_of(run.sql(_FIRST_ACTIONS, window)),
         contrasts=contrasts(groups),
     )
 
 
-def _with_question(frame: pd.DataFrame, asked: Mapping[GroupKey, str]) -> pd.DataFrame:
-    keys = [(r["step"], r["data_source"], r["group_id"]) for r in records(frame)]
-    return frame.assign(question=pd.Series(map(asked.get, keys), frame.index, dtype=object))
+def contrasts(groups: pd.DataFrame) -> list[Row]:
+    """Do correct responses lose more beside incorrect ones that are unlikely, long, or began well?
 
-
-def by_action(actions: pd.DataFrame, first: int, last: int) -> list[ActionLoss]:
-    """Mean Δ per action, by class and action index; each action counts once.
-
-    `actions` has the columns of `schema.ACTION_SIGNALS`.
+    For each property the mean Δ of correct responses in groups `with` it and `without`, over
+    `n_steps` steps: groups are compared with groups of the same step, so that what all of a step
+    share does not count. `error` is the standard error of `difference`; `supported` where that is
+    more than two of them below 0. None with fewer than LEAST_STEPS steps. `groups` has a row per
+    mixed group.
     """
-    known = actions[actions["n_delta"].fillna(0) > 0]
-    losses = []
-    for _, alike in known.groupby(["action_index", "correct"]):
-        first_row, before = alike.iloc[0], alike[alike["step"] < first]
-        means = (*_mean(before), *_mean(alike[alike["step"].between(first, last)]))
-        losses.append(
-            ActionLoss(int(first_row["action_index"]), bool(first_row["correct"]), *means)
-        )
-    return sorted(losses, key=lambda row: (not row.correct, row.action_index))
-
-
-def _mean(actions: pd.DataFrame) -> tuple[float | None, int]:
-    n = float(actions["n_delta"].sum())
-    total = float((actions["delta"] * actions["n_delta"]).sum())
-    return (total / n if n else None), int(n)
+    computed = []
+    for name, (column, test) in _PROPERTIES.items():
+        pairs = []
+        for _, of_step in groups.dropna(subset=[column, "delta"]).groupby("step"):
+            there = test(of_step[column].to_numpy(dtype=float))
+            if there.any() and not there.all():
+                delta = of_step["delta"].to_numpy(dtype=float)
+                pairs.append((delta[there].mean(), delta[~there].mean()))
+        values: list[Any] = [None] * 5
+        if len(pairs) >= LEAST_STEPS:
+            sides = np.array(pairs).T
+            gap = sides[0] - sides[1]
+            mean, error = float(gap.mean()), float(gap.std(ddof=1) / np.sqrt(len(gap)))
+            values = [*map(float, sides.mean(axis=1)), mean, error, mean < -2.0 * error]
+        keys = ("with", "without", "difference", "error", "supported")
+        row = {"contrast": name, "n_steps": len(pairs), **dict(zip(keys, values, strict=True))}
+        computed.append(row)
+    return computed

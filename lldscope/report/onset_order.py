@@ -8,7 +8,7 @@ hindsight: the break of the best broken line through the steps around, with a 95
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -20,13 +20,15 @@ from ..signals import phases as p
 from ..signals.evidence import Evidence, Flags
 
 SEEN = 2  # measured steps for which a condition holds before it counts as seen
-LINKS = (
-    # id, signal, the live condition, sign of the break
-    ("likelihood", "delta_correct", "correct responses lose likelihood", -1),
-    ("entropy", "entropy", "the entropy is 1.5 × its trailing median and above its lowest", 1),
-    ("gradient", "grad_norm", "the gradient norm is 3 × its trailing median", 1),
-    ("reward", "reward", "the reward has lost what counts as a crash", -1),
-)
+LINKS: tuple[tuple[str, str, str, Callable[[Evidence], Flags], int], ...] = (
+    # id, signal, the live condition, where it holds, sign of the break
+    ("likelihood", "delta_correct", "correct responses lose likelihood", p.falling, -1),
+    ("entropy", "entropy", "the entropy is 1.5 × its trailing median and above its lowest",
+     p.entropy_surges, 1),
+    ("gradient", "grad_norm", "the gradient norm is 3 × its trailing median",
+     p.gradient_surges, 1),
+    ("reward", "reward", "the reward has lost what counts as a crash", p.reward_crashed, -1),
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -53,46 +55,31 @@ class Link:
 def onset_order(assessment: Assessment, boundaries: Sequence[Boundary]) -> list[Link]:
     """What broke first in the order of the onsets, then what did not."""
     e = assessment.evidence
-    first = _start(assessment, boundaries)
+    # What happened long before the fall has nothing to do with it.
+    falls = [s.start_step for s in assessment.spans() if s.phase in ("decay", "collapse")]
+    first = min([b.low for b in boundaries] + falls, default=STEPS_BEFORE) - STEPS_BEFORE
     links = [_link(e, *link, first, boundaries) for link in LINKS]
     return sorted(links, key=lambda link: float("inf") if link.start is None else link.start)
 
 
-def _start(assessment: Assessment, boundaries: Sequence[Boundary]) -> int:
-    """From which step on: what happened long before the fall has nothing to do with it."""
-    falls = [s.start_step for s in assessment.spans() if s.phase in ("decay", "collapse")]
-    begins = [b.low for b in boundaries] + falls
-    return min(begins, default=STEPS_BEFORE) - STEPS_BEFORE
-
-
 def _link(
-    e: Evidence, name: str, signal: str, condition: str, turn: int, first: int,
-    boundaries: Sequence[Boundary],
+    e: Evidence, name: str, signal: str, condition: str, met: Callable[[Evidence], Flags],
+    turn: int, first: int, boundaries: Sequence[Boundary],
 ) -> Link:  # fmt: skip
     if name == "likelihood" and not np.isfinite(e.column(signal)).any():
         signal = "correct_logp"
     measured = np.isfinite(e.column(signal))
     link = Link(name, signal, bool(measured.any()), condition)
-    holds = _condition(name, e) & measured & (e.step >= first)
+    with np.errstate(invalid="ignore"):
+        holds = met(e) & measured & (e.step >= first)
     rows = np.flatnonzero(d.consecutive(holds) >= SEEN)
     if not len(rows):
         return link
     seen = int(e.step[rows[0]])
-    known = [b for b in boundaries if b.phase == "decay"] if name == "likelihood" else []
-    if known:
-        b = known[0]
+    b = next((b for b in boundaries if b.phase == "decay" and name == "likelihood"), None)
+    if b is not None:
         return replace(link, seen=seen, onset=b.step, low=b.low, high=b.high, method=b.method)
     return _broken_line(replace(link, seen=seen), e, turn, seen)
-
-
-def _condition(name: str, e: Evidence) -> Flags:
-    with np.errstate(invalid="ignore"):
-        return {
-            "likelihood": p.falling,
-            "entropy": p.entropy_surges,
-            "gradient": p.gradient_surges,
-            "reward": p.reward_crashed,
-        }[name](e)
 
 
 def _broken_line(link: Link, e: Evidence, turn: int, seen: int) -> Link:

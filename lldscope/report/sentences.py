@@ -8,8 +8,9 @@ from ..alarms.assess import Assessment
 from ..alarms.changepoints import Boundary
 from ..alarms.rules.measures import observed
 from ..core.numbers import number
+from ..monitor.health import AnyAlert
 from ..signals.phases import LEAST
-from .facts import Alarm, PostMortem
+from .facts import PostMortem
 from .onset_order import Link
 
 # What the log cannot tell if a signal was never measured.
@@ -187,30 +188,17 @@ def _warning(facts: PostMortem) -> str:
         if facts.kind in ("healthy", "short"):
             return ""
         return "No warning fired." if facts.alarms else "No alarm fired."
-    first = min(alarms, key=_step)
+    first = min(alarms, key=lambda alarm: alarm.step or 0)
     fired = when(facts, first.step)
-    for end, before in (("the collapse", lead_to_collapse(first)),
-                        ("the reward crashed", lead_to_crash(first))):  # fmt: skip
-        if before:
-            return f"The first alarm, {first.rule} at {fired}, came {before} before {end}."
+    for name, end in (("the collapse", facts.collapse), ("the reward crashed", facts.reward_crash)):
+        if before := lead(facts, first, end):
+            return f"The first alarm, {first.rule} at {fired}, came {before} before {name}."
     return f"The first alarm was {first.rule} at {fired}."
 
 
-def _step(alarm: Alarm) -> float:
-    return float("inf") if alarm.step is None else alarm.step
-
-
-def lead_to_collapse(alarm: Alarm) -> str:
-    """Steps and minutes from an alarm to the collapse; empty if there was none."""
-    return _lead(alarm.steps_before_collapse, alarm.minutes_before_collapse)
-
-
-def lead_to_crash(alarm: Alarm) -> str:
-    """The same to the crash of the reward."""
-    return _lead(alarm.steps_before_reward_crash, alarm.minutes_before_reward_crash)
-
-
-def _lead(steps: int | None, minutes: float | None) -> str:
+def lead(facts: PostMortem, alarm: AnyAlert, end: int | None) -> str:
+    """Steps and minutes from an alarm to the step `end`; empty if it came later."""
+    steps, minutes = facts.lead(alarm, end)
     if steps is None:
         return ""
     time = "" if minutes is None else f" ({duration(60 * minutes)})"
@@ -243,9 +231,9 @@ def limits(assessment: Assessment, facts: PostMortem) -> list[str]:
                        "text of an incorrect response of their group is recorded.")  # fmt: skip
     if not facts.run.config:
         unknown.append("The settings of the trainer: the run has no config.")
-    if facts.damaged:
-        unknown.append(f"What {len(facts.damaged)} damaged parts held; they are left out.")
-    for what, count in facts.dropped.items():
+    if facts.state.damaged:
+        unknown.append(f"What {len(facts.state.damaged)} damaged parts held; they are left out.")
+    for what, count in facts.state.dropped.items():
         unknown.append(f"What the recorder had to drop: {count} × {what}.")
     if facts.state.life == "live":
         unknown.append("How it ends: the run is still going.")

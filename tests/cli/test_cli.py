@@ -311,7 +311,7 @@ def test_watch_stops_at_its_time_limit(lldscope_command, tmp_path):
 
 def test_text_from_logs_is_made_safe_for_a_terminal():
     assert plain("a\x1b[31mred\x1b[0m\x1b]0;title\x07b") == "aredb"
-    assert plain("x\u202ey\x00z\x9b") == "x�y�z�"
+    assert plain("x\u202ey\x00z\x9b\u0378") == "x�y�z��"
     assert plain("new\nline\ttab") == "new line tab"
 
 

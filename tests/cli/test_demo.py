@@ -105,7 +105,7 @@ def test_a_port_that_is_none_is_said(tmp_path, port):
 
 
 def test_the_demo_does_not_stay_without_its_dashboard(tmp_path, monkeypatch):
-    monkeypatch.setattr(demo, "ARMS", {})
+    monkeypatch.setattr(demo_processes, "ARMS", {})
     monkeypatch.setattr(
         demo_processes, "LLDSCOPE", (sys.executable, "-c", "raise SystemExit('no room')")
     )

@@ -13,7 +13,7 @@ from lldscope.alarms.registry import RULES
 from lldscope.alarms.rule_cases import results
 from lldscope.alarms.user_rules import load
 from lldscope.cli import cli
-from lldscope.cli.watch_views import STATUS
+from lldscope.cli.watch import STATUS
 
 PAGE = (Path(__file__).parents[2] / "docs" / "alerting.md").read_text(encoding="utf-8")
 

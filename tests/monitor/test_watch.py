@@ -23,12 +23,12 @@ from conftest import record_steps, wait_until
 from made_up_runs import write_run, write_step
 
 import lldscope
+from lldscope.cli.check import nagios_line
 from lldscope.cli.views import live_block
-from lldscope.cli.watch_views import STATUS
+from lldscope.cli.watch import STATUS
 from lldscope.core.terminal import console
 from lldscope.monitor import follow
 from lldscope.monitor.follow import Follower
-from lldscope.monitor.nagios import line
 from lldscope.storage import heartbeats
 
 RECORDER = """
@@ -301,9 +301,9 @@ def test_text_from_a_run_cannot_add_performance_data(tmp_path):
     run = write_run(tmp_path / "a|b=1", 40)
     opened = lldscope.open_run(run)
     state = replace(Follower(run).look().state, run="a|b=1\nc")
-    only = line(state, opened.signals(), 0)
+    only = nagios_line(state, opened.signals(), 0)
     assert only.count("|") == 1
     assert "\n" not in only
     endless = opened.signals()
     endless["entropy"] = float("inf")
-    assert "entropy=U" in line(state, endless, 0)
+    assert "entropy=U" in nagios_line(state, endless, 0)

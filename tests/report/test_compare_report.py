@@ -16,9 +16,8 @@ from lldscope.core.errors import UsageError
 from lldscope.core.numbers import number, signed, true_minus
 from lldscope.explore.comparison import compare
 from lldscope.report import post_mortem
-from lldscope.report.arms.analysis import arms_of, compare_arms
-from lldscope.report.arms.facts import Comparison
-from lldscope.report.arms.settings import Setting, differences, varying
+from lldscope.report.arms.analysis import arms_of, compare_arms, differences, varying
+from lldscope.report.arms.facts import Comparison, Setting
 from lldscope.report.facts import RunFacts
 from lldscope.report.html import html
 from lldscope.report.markdown import markdown
@@ -122,8 +121,8 @@ def test_the_data_of_a_comparison_are_plain(four):
 
 def test_points_of_an_arm_are_means_over_its_runs(four):
     facts, runs = four
-    reward = next(s for s in facts.matched.signals if s.signal == "reward")
-    end = reward.values[facts.matched.points.index("end")]
+    reward = next(s for s in facts.matched["signals"] if s["signal"] == "reward")
+    end = reward["values"][facts.matched["points"].index("end")]
     for side, of in zip(end, runs, strict=True):
         ends = [run.signals()["reward"].astype(float)[-10:].mean() for run in of]
         assert side.runs == 2

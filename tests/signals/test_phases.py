@@ -426,7 +426,7 @@ def test_the_time_limit_of_a_stall_follows_the_duration_of_steps(tmp_path, ages,
         recorder.flush()
         with lldscope.open_run(tmp_path / "run") as run:
             run.info["attempts"][-1]["started"] = now - since
-            assert liveness(run, run.assess(), now).state == life
+            assert liveness(run, run.assess(), now).life == life
 
 
 @given(st.lists(st.tuples(st.none() | st.floats(-3, 3), st.none() | st.floats(0, 1)), max_size=20))

@@ -2,30 +2,32 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from ...alarms.assess import Assessment
 from ...alarms.registry import Rule
 from ...core.errors import UsageError
 from ...core.version import __version__
+from ...explore.comparison import means_at, row_at
 from ...runs import Run
-from ...signals.evidence import SMOOTH
 from ..analysis import REPORTED, post_mortem
-from ..facts import PostMortem
-from ..series import AveragedSeries, Curve, Series, averaged, steps_with_rows
-from .facts import Arm, Comparison, Matched, MatchedSignal, Spread
+from ..facts import PostMortem, RunFacts
+from ..series import AveragedSeries, Series, averaged, steps_with_rows
+from .facts import NOT_SET, Arm, Comparison, Setting, Spread
 from .sentences import limits, summary
-from .settings import differences, varying
 
 ARMS_SCHEMA = 1
 LETTERS = "AB"
 
 Runs = Mapping[str, Sequence[Run]]  # arm → its runs
+Arms = Sequence[Sequence[RunFacts]]
 
 
 def arms_of(named: Sequence[Sequence[Run]]) -> dict[str, list[Run]]:
@@ -73,16 +75,11 @@ def compare_arms(
     `matched` is what `comparison.compare` says of all their runs in order, and `each` iterates over
     the runs of an arm, for example with a progress bar.
     """
-    compared = []
-    for letter, (name, runs) in zip(LETTERS, arms.items(), strict=True):
-        reports = [post_mortem(run, arl, rules) for run in each(runs)]
-        evidence = [run.assess(arl, rules).evidence for run in runs]
-        curves = {name: [(e.step, e.column(name)) for e in evidence] for name in REPORTED}
-        compared.append(_arm(letter, name, reports, curves))
-    common = _common([run for arm in compared for run in arm.runs])
+    reports = [[post_mortem(run, arl, rules) for run in each(runs)] for runs in arms.values()]
+    common = _common([run for of in reports for run in of])
     compared = [
-        replace(arm, reward_at_common=_reward(arms[arm.name], common, arl, rules))
-        for arm in compared
+        _arm(letter, name, of, [run.assess(arl, rules) for run in arms[name]], common)
+        for letter, name, of in zip(LETTERS, arms, reports, strict=True)
     ]
     runs_of = [[run.run for run in arm.runs] for arm in compared]
     facts = Comparison(
@@ -99,41 +96,35 @@ def compare_arms(
 
 
 def _arm(
-    letter: str, name: str, runs: list[PostMortem], curves: Mapping[str, Sequence[Curve]]
-) -> Arm:
+    letter: str, name: str, runs: list[PostMortem], assessments: Sequence[Assessment],
+    common: int | None,
+) -> Arm:  # fmt: skip
+    evidence = [assessment.evidence for assessment in assessments]
     signals: Mapping[str, Series] | Mapping[str, AveragedSeries] = runs[0].signals
     if len(runs) > 1:
+        curves = {name: [(e.step, e.column(name)) for e in evidence] for name in REPORTED}
         signals = {name: s for name, of in curves.items() if (s := averaged(of, name))}
-    ranges = steps_with_rows([step for step, _ in next(iter(curves.values()))])
-    return Arm(letter, name, runs, dict(Counter(run.kind for run in runs)), ranges, signals)
+    reward = None
+    if common is not None:
+        rows = [row_at(e.step.astype(float), common) for e in evidence]
+        means = (means_at(a, "reward", [row]) for a, row in zip(assessments, rows, strict=True))
+        reward = Spread.of(mean for (mean,) in means)
+    kinds = dict(Counter(run.kind for run in runs))
+    carried = steps_with_rows([e.step for e in evidence])
+    return Arm(letter, name, runs, kinds, carried, signals, reward)
 
 
-def _matched(matched: Mapping[str, Any], sizes: Sequence[int]) -> Matched:
+def _matched(matched: Mapping[str, Any], sizes: Sequence[int]) -> dict[str, Any]:
     """Values at matched points by arm; `sizes` are the numbers of runs of the arms."""
     ends = np.cumsum(sizes)
-    signals = []
-    for of in matched["signals"]:
-        values = [
+    signals = [
+        {"signal": of["signal"], "unit": of["unit"], "values": [
             [Spread.of(point[end - size : end]) for end, size in zip(ends, sizes, strict=True)]
             for point in of["values"]
-        ]
-        signals.append(MatchedSignal(of["signal"], of["unit"], values))
-    return Matched(matched["align"], matched["every"], matched["points"], signals)
-
-
-def _reward(
-    runs: Sequence[Run], step: int | None, arl: float | None, rules: Sequence[Rule] | None
-) -> Spread | None:
-    """Trailing means of the reward at a step, over the runs."""
-    if step is None:
-        return None
-    means: list[float | None] = []
-    for run in runs:
-        e = run.assess(arl, rules).evidence
-        reward = e.column("reward")
-        known = reward[(e.step <= step) & np.isfinite(reward)][-SMOOTH:]
-        means.append(float(known.mean()) if len(known) else None)
-    return Spread.of(means)
+        ]}
+        for of in matched["signals"]
+    ]  # fmt: skip
+    return {**{name: matched[name] for name in ("align", "every", "points")}, "signals": signals}
 
 
 def _common(runs: Sequence[PostMortem]) -> int | None:
@@ -142,3 +133,53 @@ def _common(runs: Sequence[PostMortem]) -> int | None:
     if len(lasts) < len(runs) or max(firsts) > min(lasts):
         return None
     return min(lasts)
+
+
+# -- settings -------------------------------------------------------------------------------------
+
+
+def differences(arms: Arms) -> list[Setting]:
+    """Settings whose values are not the same in all arms.
+
+    Left out are those that only repeat the name of the run, and those that take the same values in
+    every arm, such as seeds.
+    """
+    return [s for s in _settings(arms) if any(of != s.values[0] for of in s.values)]
+
+
+def varying(arms: Arms) -> list[str]:
+    """Settings that differ within an arm, but take the same values in every arm."""
+    return [
+        s.setting for s in _settings(arms)
+        if len(s.values[0]) > 1 and all(of == s.values[0] for of in s.values)
+    ]  # fmt: skip
+
+
+def _settings(arms: Arms) -> list[Setting]:
+    flat = [[dict(_of_run(run)) for run in runs] for runs in arms]
+    names = dict.fromkeys(name for runs in flat for run in runs for name in run)
+    return [
+        Setting(name, [sorted({run.get(name, NOT_SET) for run in runs}) for runs in flat])
+        for name in names
+    ]
+
+
+def _of_run(run: RunFacts) -> Iterator[tuple[str, str]]:
+    for value, name in ((run.trainer, "recorded by"), (run.correct_rule, "counts as correct")):
+        if value:
+            yield name, value
+    for name, setting in _flat(run.config):
+        if not (name.endswith("name") and setting == run.name):
+            yield name, _text(setting)
+
+
+def _flat(config: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in config.items():
+        if isinstance(value, Mapping) and value:
+            yield from _flat(value, f"{before}{key}.")
+        else:
+            yield f"{before}{key}", value
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)

@@ -6,9 +6,10 @@ from collections.abc import Iterator, Sequence
 
 from ...core import palette
 from ...core.numbers import number, signed, true_minus
+from ...monitor.health import AnyAlert
 from .. import charts, timeline
 from ..blocks import ANSWERS, Block, Cell, Document, Heading, Items, Paragraph, Picture, Table
-from ..facts import Alarm, PostMortem
+from ..facts import PostMortem
 from ..sentences import date, interval
 from .facts import Arm, Comparison, Spread
 from .sentences import fired, spread
@@ -111,18 +112,18 @@ def _legend(facts: Comparison) -> str:
 
 def _matched(facts: Comparison) -> Iterator[Block]:
     matched = facts.matched
-    if not matched.points:
+    if not matched["points"]:
         return
     yield Heading("At matched points")
     rows: list[list[str]] = []
-    for of in matched.signals:
-        name = f"{of.signal}, {of.unit}" if of.unit else of.signal
-        for i, (point, sides) in enumerate(zip(matched.points, of.values, strict=True)):
+    for of in matched["signals"]:
+        name = f"{of['signal']}, {of['unit']}" if of["unit"] else of["signal"]
+        for i, (point, sides) in enumerate(zip(matched["points"], of["values"], strict=True)):
             if sides != [None, None]:
                 place = point if isinstance(point, str) else number(point, 12)
                 rows.append([name if i == 0 else "", place, *map(spread, sides), _gap(sides)])
     at = {"step": "step", "tokens": "tokens", "onset": "steps since the fall began"}
-    head = ["signal", at[matched.align] if matched.every else "at", "A", "B", "B − A"]
+    head = ["signal", at[matched["align"]] if matched["every"] else "at", "A", "B", "B − A"]
     caption = "Means over the last ten measured steps"
     if any(len(arm.runs) > 1 for arm in facts.arms):
         caption += "; of several runs their mean, and the lowest and highest in brackets"
@@ -136,16 +137,15 @@ def _gap(sides: Sequence[Spread | None]) -> str:
 
 def _alarms(facts: Comparison) -> Iterator[Block]:
     yield Heading("Alarms")
-    alarms: dict[str, Alarm] = {}
+    alarms: dict[str, AnyAlert] = {}
     for alarm in (a for arm in facts.arms for run in arm.runs for a in run.alarms):
         alarms.setdefault(alarm.rule, alarm)
     if not alarms:
         yield Paragraph("No alarm fired in either.")
         return
-    order = {"critical": 0, "warning": 1, "info": 2}
     rows: list[Sequence[Cell]] = [
         [palette.SEVERITIES[alarm.severity], rule, *(fired(arm, rule) for arm in facts.arms)]
-        for rule, alarm in sorted(alarms.items(), key=lambda pair: order[pair[1].severity])
+        for rule, alarm in sorted(alarms.items(), key=lambda pair: -pair[1].severity.rank)
     ]
     yield Table("The first alarm of each rule in a run", ["severity", "rule", "A", "B"], rows)
 

@@ -8,7 +8,7 @@ from statistics import median
 from ...core.numbers import number
 from ...evaluation.scoring import wilson
 from ..facts import Kind, PostMortem
-from ..sentences import lead_to_collapse
+from ..sentences import lead
 from .facts import Arm, Comparison, Spread
 
 NAMED = 4  # settings that a sentence names
@@ -98,18 +98,18 @@ def _alarm(facts: Comparison) -> str:
 def fired(arm: Arm, rule: str) -> str:
     """When an alarm fired in an arm, and how long before the collapse; a dash if it never did."""
     runs = arm.runs
-    alarms = [a for run in runs for a in run.alarms if a.rule == rule]
-    steps = [a.step for a in alarms if a.step is not None]
+    alarms = [(run, a) for run in runs for a in run.alarms if a.rule == rule]
+    steps = [a.step for _, a in alarms if a.step is not None]
     if not alarms:
         return "–"
+    ahead = [n for run, a in alarms if (n := run.lead(a, run.collapse)[0])]
     if len(runs) == 1:
-        lead = alarms[0].steps_before_collapse and lead_to_collapse(alarms[0])
-        before = f", {lead} before the collapse" if lead else ""
+        run, alarm = alarms[0]
+        before = f", {lead(run, alarm, run.collapse)} before the collapse" if ahead else ""
         return f"at step {steps[0]}{before}" if steps else "at no step"
     many = f"in {len(alarms)} of {len(runs)} runs"
     if not steps:
         return many
-    ahead = [x for a in alarms if (x := a.steps_before_collapse)]
     left = f", median {number(median(ahead))} steps before the collapse" if ahead else ""
     return f"{many}, median step {number(median(steps), 6)} ({min(steps)}–{max(steps)}){left}"
 
@@ -139,10 +139,10 @@ def limits(facts: Comparison) -> list[str]:
         live = [run for run in arm.runs if run.state.life == "live"]
         if live:
             unknown.append(f"How {arm.title} ends: {_some(live, arm)} still going.")
-        broken = sum(len(run.damaged) for run in arm.runs)
+        broken = sum(len(run.state.damaged) for run in arm.runs)
         if broken:
             unknown.append(f"What {broken} damaged parts of {arm.title} held; they are left out.")
-        lost = sum(sum(run.dropped.values()) for run in arm.runs)
+        lost = sum(sum(run.state.dropped.values()) for run in arm.runs)
         if lost:
             unknown.append(f"What the recorder of {arm.title} had to drop: {lost:,} rows.")
     for arm, other in (arms, arms[::-1]):

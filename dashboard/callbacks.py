@@ -8,24 +8,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from dash import (
-    ALL,
-    ClientsideFunction,
-    Dash,
-    Input,
-    Output,
-    Patch,
-    State,
-    ctx,
-    no_update,
-)
+from dash import ALL, ClientsideFunction, Dash, Input, Output, Patch, State, ctx, no_update
 
 from lldscope.core.errors import LldscopeError
 
 from .data.run_registry import RunRegistry, Snapshot
 from .data.run_summaries import RunSummaries
-from .figures.chart_figures import Figure, make_chart, make_overlay, remarks
-from .figures.charts import CHARTS
+from .figures.chart_figures import CHARTS, Figure, make_chart, make_overlay, remarks
 from .figures.increments import patch
 from .figures.view import View
 from .pages import alarm_cards

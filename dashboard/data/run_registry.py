@@ -27,8 +27,7 @@ from lldscope.query.signal_cache import SignalCache
 from lldscope.runs import Run, find_runs, open_run
 from lldscope.storage.layout import read_manifest
 
-from .snapshot import Snapshot, aged, subject_of
-from .snapshot_cache import SnapshotCache, files_of
+from .snapshot import Snapshot, SnapshotCache, aged, files_of, subject_of
 
 _T = TypeVar("_T")
 

@@ -11,13 +11,12 @@ from typing import Any
 
 import numpy as np
 
+from lldscope.core import palette
 from lldscope.core.errors import LldscopeError
 from lldscope.monitor.health import RunState
 from lldscope.query.remote import Url, traces
 
-from ..figures import theme
-from ..figures.series import Numbers, floats
-from ..figures.sparkline import make_sparkline
+from ..figures.series import Numbers, floats, make_sparkline
 from .run_registry import Reading, RunRegistry
 
 READERS = 2  # runs that are read at the same time
@@ -117,7 +116,7 @@ def _summary(registry: RunRegistry, name: str) -> Summary:
         float(times[-1]) if len(times) and times[-1] == times[-1] else None,
         _late(reward),
         _late(delta),
-        (make_sparkline(reward, theme.GREEN), make_sparkline(delta, theme.BLUE)),
+        (make_sparkline(reward, palette.GREEN), make_sparkline(delta, palette.BLUE)),
     )
 
 

@@ -14,8 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from . import averages, marks, theme
-from .charts import EVIDENCE, Chart, Line
+from lldscope.core import palette
+from lldscope.core.charts import EVIDENCE, Chart, Line, select_charts
+
+from . import averages, marks
 from .layout import chart_layout, evidence_axis, has_evidence
 from .series import (
     MOST_POINTS,
@@ -34,6 +36,10 @@ from .wording import visible
 
 Figure = dict[str, Any]
 
+CHARTS = select_charts(
+    "likelihood", "delta", "reward", "entropy", "gradient", "by-action", "conduct", "shares"
+)
+"""The charts of a run page, in order."""
 HEIGHT = 230  # of a chart, pixels
 MOST_TOGETHER = 8 * MOST_POINTS  # points of all runs in a chart that compares them
 MEAN_WIDTH, GHOST_WIDTH = 2.0, 1.0
@@ -137,7 +143,7 @@ def zero(subject: Subject, by: str) -> float:
 
 def run_style(position: int) -> tuple[str, str]:
     """Colour and dash of the run at this position of a comparison."""
-    colors, dashes = theme.RUN_COLORS, theme.RUN_DASHES
+    colors, dashes = palette.RUN_COLORS, palette.RUN_DASHES
     return colors[position % len(colors)], dashes[position % len(dashes)]
 
 
@@ -189,12 +195,12 @@ def _threshold(chart: Chart, arl: float) -> list[Figure]:
             "yref": "y2",
             "y0": arl,
             "y1": arl,
-            "line": {"color": theme.PURPLE, "width": 1, "dash": "dot"},
+            "line": {"color": palette.PURPLE, "width": 1, "dash": "dot"},
             "opacity": 0.7,
             "label": {
                 "text": f"alarm at {arl:,.0f}",
                 "textposition": "start",
-                "font": {"size": 10, "color": theme.PURPLE},
+                "font": {"size": 10, "color": palette.PURPLE},
             },
         }
     ]

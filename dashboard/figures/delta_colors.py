@@ -7,13 +7,12 @@ from typing import Any
 
 from dash import html
 
+from lldscope.core import palette
 from lldscope.core.numbers import signed
-
-from . import theme
 
 STRONG_TOKEN = 2.0  # nats that a token must lose or gain for the full colour
 FAINT = 0.05  # nats below which a token stays plain
-COLORS = {"--lost": theme.VERMILLION, "--gained": theme.BLUE}  # of a page's frame
+COLORS = {"--lost": palette.VERMILLION, "--gained": palette.BLUE}  # of a page's frame
 
 
 def tint(delta: float | None, strong: float, faint: float = 0.0) -> dict[str, Any]:

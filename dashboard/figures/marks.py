@@ -10,9 +10,9 @@ import numpy as np
 import pandas as pd
 
 from lldscope.alarms.assess import PhaseSpan
+from lldscope.core import palette
 from lldscope.monitor.health import AnyAlert
 
-from . import theme
 from .series import XAxis, at_steps, positions
 from .wording import visible
 
@@ -39,7 +39,7 @@ def phase_bands(
         a, b = max(start, seen[0]), min(end, seen[1])
         if b <= a:
             continue
-        sign = theme.PHASES[span.phase]
+        sign = palette.PHASES[span.phase]
         share = (b - a) / width
         text = sign.word if share >= _FULL_NAME else sign.shape if share >= _NUMERAL else ""
         if share >= _FULL_NAME and sign.shape.startswith("I"):
@@ -70,11 +70,11 @@ def alarm_lines(
     texts = _labels([a.rule for _, a in first], at, _NEAR * width)
     for x, text, (_, alert) in zip(at, texts, first, strict=True):
         if seen[0] <= x <= seen[1]:
-            shapes.append(_line(x, theme.SEVERITIES[alert.severity], text))
+            shapes.append(_line(x, palette.SEVERITIES[alert.severity], text))
     later = at_steps(table, axis, [step for step, _ in again])
     for x, (_, alert) in list(zip(later, again, strict=True))[-_MOST_LINES:]:
         if seen[0] <= x <= seen[1]:
-            shapes.append(_line(x, theme.SEVERITIES[alert.severity], "") | {"opacity": 0.35})
+            shapes.append(_line(x, palette.SEVERITIES[alert.severity], "") | {"opacity": 0.35})
     return shapes
 
 
@@ -105,13 +105,13 @@ def event_ticks(
     named = [(x, kind) for x, kind in within if kind != "checkpoint"]
     shapes = [_tick(x, 0.07) for x in saved] if len(saved) <= _MOST_LINES else []
     for x, kind in named[-_MOST_LINES:]:
-        label = _upright(f"{_SPACE}{escape(visible(kind, 40))}", theme.NEUTRAL, "start")
+        label = _upright(f"{_SPACE}{escape(visible(kind, 40))}", palette.NEUTRAL, "start")
         shapes.append(_tick(x, 0.45) | label)
     return shapes
 
 
 def _tick(x: float, height: float) -> Shape:
-    return _vertical(x, height, theme.NEUTRAL, 1.5)
+    return _vertical(x, height, palette.NEUTRAL, 1.5)
 
 
 def _vertical(x: float, height: float, color: str, width: float, dash: str = "solid") -> Shape:
@@ -155,7 +155,7 @@ def _band(x0: float, x1: float, y0: float, y1: float) -> Shape:
     }
 
 
-def _line(x: float, sign: theme.Sign, text: str) -> Shape:
+def _line(x: float, sign: palette.Sign, text: str) -> Shape:
     label = _upright(f"{sign.shape} {text}{_SPACE}", sign.color, "end") if text else {}
     return _vertical(x, 1.0, sign.color, 1.25) | {"opacity": 0.85} | label
 

@@ -18,9 +18,8 @@ from lldscope.explore.trajectories import rows_of
 
 from ..data.run_registry import Reading, RunRegistry
 from ..figures import delta_colors as deltas
-from .attributes import attrs
 from .frame import message_page
-from .links import Query, address, crumbs, whole
+from .links import Query, address, attrs, crumbs, whole
 
 _TICKS = 10  # labels under the map
 

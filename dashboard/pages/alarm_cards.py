@@ -10,11 +10,11 @@ from typing import Any
 from dash import html
 
 from lldscope.alarms.registry import RULES, STALLED
+from lldscope.core import palette
 from lldscope.core.numbers import true_minus
 from lldscope.monitor.health import AnyAlert
 
 from ..data.run_registry import Snapshot
-from ..figures import theme
 from ..figures import wording as words
 from .components import badge
 from .links import address
@@ -33,7 +33,7 @@ def alarms(snapshot: Snapshot) -> list[Any]:
 
 def _alarm(alert: AnyAlert, snapshot: Snapshot) -> html.Article:
     arl = snapshot.state.arl
-    sign = theme.SEVERITIES[alert.severity]
+    sign = palette.SEVERITIES[alert.severity]
     facts = [("means", alert.meaning), ("looks at", alert.evidence), ("do", alert.advice)]
     facts.append(("false alarms", alert.false_alarms.replace("`arl`", f"{arl:,.0f}")))
     return html.Article(

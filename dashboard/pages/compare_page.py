@@ -9,17 +9,16 @@ from typing import Any
 
 from dash import dcc, html
 
+from lldscope.core import palette
+
 from ..data.run_registry import RunRegistry
 from ..data.snapshot import Snapshot
-from ..figures import theme
 from ..figures import wording as words
 from ..figures.averages import lines_of
-from ..figures.chart_figures import make_overlay, run_style, zero
-from ..figures.charts import CHARTS
+from ..figures.chart_figures import CHARTS, make_overlay, run_style, zero
 from ..figures.series import SINCE, floats
 from ..figures.view import Subject
 from . import components as parts
-from .attributes import attrs
 from .frame import (
     ALIGNED_BY,
     controls,
@@ -30,7 +29,7 @@ from .frame import (
     snapshots_of,
     view_of,
 )
-from .links import comparison
+from .links import attrs, comparison
 
 MOST_COMPARED = 20
 
@@ -166,13 +165,13 @@ def compare_table(
     rows = []
     for snapshot in snapshots:
         state, name = snapshot.state, snapshot.subject.name
-        sign = theme.PHASES[state.phase]
+        sign = palette.PHASES[state.phase]
         first = {a.rule: a.step for a in state.alerts}
         rows.append(
             html.Tr(
                 [
                     html.Td([parts.stroke(*styles[name]), parts.run_link(name)]),
-                    html.Td(parts.badge(theme.VERDICTS[state.verdict])),
+                    html.Td(parts.badge(palette.VERDICTS[state.verdict])),
                     html.Td(
                         [
                             parts.mark(sign),

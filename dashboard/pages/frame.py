@@ -16,7 +16,7 @@ from ..figures.chart_figures import Figure
 from ..figures.increments import has
 from ..figures.view import View
 from ..figures.wording import visible
-from .attributes import attrs
+from .links import attrs
 
 REFRESH_MS = 2000
 WINDOWS = (1, 5, 10, 25, 50)  # steps of the trailing mean

@@ -1,4 +1,4 @@
-"""Addresses of the pages about one run, and what they say in their query."""
+"""Addresses of the pages, what they say in their query, and attributes of HTML."""
 
 from __future__ import annotations
 
@@ -8,9 +8,13 @@ from urllib.parse import quote, urlencode
 from dash import html
 
 from ..figures.wording import visible
-from .attributes import attrs
 
 Query = dict[str, list[str]]
+
+
+def attrs(**named: Any) -> Any:
+    """`aria_label="…"` as Dash wants it; what is None is left out."""
+    return {name.replace("_", "-"): value for name, value in named.items() if value is not None}
 
 
 def address(page: str, name: str, **query: Any) -> str:
@@ -38,7 +42,7 @@ def crumbs(name: str, *steps: tuple[str, str]) -> html.P:
 
 def whole(query: Query, name: str, least: int = 0) -> int | None:
     """A whole number of the query; None if it is not there or none."""
-    value = _first(query, name)
+    value = text(query, name)
     try:
         number = int(value) if value else None
     except ValueError:
@@ -49,7 +53,7 @@ def whole(query: Query, name: str, least: int = 0) -> int | None:
 def real(query: Query, name: str) -> float | None:
     """A number of the query; None if it is not there or none."""
     try:
-        number = float(_first(query, name) or "nan")
+        number = float(text(query, name) or "nan")
     except ValueError:
         return None
     return None if number != number else number
@@ -57,12 +61,9 @@ def real(query: Query, name: str) -> float | None:
 
 def yes_no(query: Query, name: str) -> bool | None:
     """yes or no of the query; None if it says neither."""
-    return {"yes": True, "no": False}.get(_first(query, name) or "")
+    return {"yes": True, "no": False}.get(text(query, name) or "")
 
 
 def text(query: Query, name: str) -> str | None:
-    return _first(query, name)
-
-
-def _first(query: Query, name: str) -> str | None:
+    """The first value of that name in the query."""
     return next(iter(query.get(name, [])), None)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dash import dcc, html
 
 from ..data.run_summaries import RunSummaries
-from .attributes import attrs
 from .frame import REFRESH_MS, named_group
+from .links import attrs
 from .list_rows import COLUMNS, NUMBERS, VERDICTS, Choice, choice_of, run_rows
 
 

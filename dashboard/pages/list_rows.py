@@ -7,8 +7,9 @@ from typing import Any
 
 from dash import dcc, html
 
+from lldscope.core import palette
+
 from ..data.run_summaries import RunSummaries, Summary
-from ..figures import theme
 from ..figures import wording as words
 from . import components as parts
 from .links import comparison
@@ -158,7 +159,7 @@ def _row(line: Summary | str, picked: list[str]) -> html.Tr:
         waits = html.Td("reading …", colSpan=rest)
         return html.Tr([html.Td(), html.Td(parts.run_link(line)), waits])
     if line.state is None:
-        bad = parts.badge(theme.VERDICTS["unreadable"])
+        bad = parts.badge(palette.VERDICTS["unreadable"])
         why: list[Any] = [bad, f" {words.visible(line.error)}"]
         return html.Tr(
             [
@@ -168,7 +169,7 @@ def _row(line: Summary | str, picked: list[str]) -> html.Tr:
             ]
         )
     state = line.state
-    sign = theme.PHASES[state.phase]
+    sign = palette.PHASES[state.phase]
     pick = dcc.Checklist(
         [{"label": html.Span(f"compare {line.name}", className="unseen"), "value": line.name}],
         [line.name] if line.name in picked else [],
@@ -176,13 +177,13 @@ def _row(line: Summary | str, picked: list[str]) -> html.Tr:
         className="pick",
     )
     step = "–" if state.last_step is None else f"{state.last_step:,}"
-    life = html.Div([html.Span(className=f"dot {state.life}"), words.LIVES[state.life]])
+    life = html.Div([html.Span(className=f"dot {state.life}"), state.life])
     group = [html.Div(words.visible(line.group), className="quiet")] if line.group else []
     return html.Tr(
         [
             html.Td(pick),
             html.Td([parts.run_link(line.name), *group]),
-            html.Td(parts.badge(theme.VERDICTS[state.verdict])),
+            html.Td(parts.badge(palette.VERDICTS[state.verdict])),
             html.Td([parts.mark(sign), sign.word], title=words.PHASES[state.phase]),
             html.Td(words.EVIDENCE[state.evidence][0], className="quiet"),
             html.Td(step, className="number"),

@@ -25,9 +25,8 @@ from lldscope.explore.trajectories import rows_of
 from ..data.run_registry import Reading, RunRegistry
 from ..figures import delta_colors as deltas
 from ..figures import wording as words
-from .attributes import attrs
 from .frame import message_page
-from .links import Query, address, crumbs, text, whole
+from .links import Query, address, attrs, crumbs, text, whole
 from .response_filters import form, to_query, view_of
 
 STRONG = 5.0  # nats that a response must lose or gain for the full colour

@@ -9,8 +9,7 @@ from lldscope.core.errors import LldscopeError
 from ..data.run_registry import Reading, RunRegistry
 from ..data.snapshot import Snapshot
 from ..figures import wording as words
-from ..figures.chart_figures import make_chart
-from ..figures.charts import CHARTS
+from ..figures.chart_figures import CHARTS, make_chart
 from . import alarm_cards
 from . import components as parts
 from .frame import controls, memory, message_page, part_id, view_of

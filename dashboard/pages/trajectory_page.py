@@ -25,9 +25,8 @@ from ..data.run_registry import Reading, RunRegistry
 from ..figures import delta_colors as deltas
 from ..figures import wording as words
 from . import token_view
-from .attributes import attrs
 from .frame import message_page
-from .links import Query, address, crumbs, text, whole
+from .links import Query, address, attrs, crumbs, text, whole
 from .responses_page import STRONG, class_of, title_of
 
 MOST_NAMED = 6  # tokens that are named as the greatest losses

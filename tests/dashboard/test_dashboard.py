@@ -28,8 +28,7 @@ from lldscope_dashboard.app import make_app
 from lldscope_dashboard.data import run_registry as registry
 from lldscope_dashboard.data import run_summaries as lines
 from lldscope_dashboard.figures import series
-from lldscope_dashboard.figures.chart_figures import make_chart, make_overlay, run_style
-from lldscope_dashboard.figures.charts import CHARTS
+from lldscope_dashboard.figures.chart_figures import CHARTS, make_chart, make_overlay, run_style
 from lldscope_dashboard.figures.increments import has, patch
 from lldscope_dashboard.figures.view import Subject, View
 from lldscope_dashboard.pages import compare_page, list_rows

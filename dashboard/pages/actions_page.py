@@ -12,11 +12,10 @@ from typing import Any
 import numpy as np
 from dash import html
 
-from lldscope.core.errors import LldscopeError
 from lldscope.explore.responses import MOST_ACTIONS, ActionMap, action_map
 from lldscope.explore.trajectories import rows_of
 
-from ..data.run_registry import Reading, RunRegistry
+from ..data.run_registry import RunRegistry
 from ..figures import delta_colors as deltas
 from .frame import message_page
 from .links import Query, address, attrs, crumbs, whole
@@ -25,13 +24,8 @@ _TICKS = 10  # labels under the map
 
 
 def actions_page(registry: RunRegistry, name: str, query: Query) -> html.Div:
-    """The map, or words if the run cannot be read or holds no actions."""
-    try:
-        found = action_map(registry.run(name), whole(query, "first"), whole(query, "last"))
-    except Reading as error:
-        return message_page("This run is being read", str(error), retry=True)
-    except LldscopeError as error:
-        return message_page("This run cannot be shown", str(error))
+    """The map, or words if the run holds no actions. Raises LldscopeError if it cannot be read."""
+    found = action_map(registry.run(name), whole(query, "first"), whole(query, "last"))
     title = "Δ by action and step"
     if found is None or not len(found.cells):
         return message_page(title, "The run holds no actions of correct responses in these steps.")

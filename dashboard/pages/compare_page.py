@@ -21,6 +21,7 @@ from ..figures.view import Subject
 from . import components as parts
 from .frame import (
     ALIGNED_BY,
+    PAUSE,
     controls,
     memory,
     message_page,
@@ -77,9 +78,7 @@ def compare_page(registry: RunRegistry, query: dict[str, list[str]]) -> html.Div
                     html.Div(
                         [
                             *_averaging(names, groups, bool(view.groups)),
-                            html.Button(
-                                "Pause", id="pause", className="button", title="keyboard: p"
-                            ),
+                            PAUSE,
                         ],
                         className="buttons",
                     ),
@@ -172,12 +171,7 @@ def compare_table(
                 [
                     html.Td([parts.stroke(*styles[name]), parts.run_link(name)]),
                     html.Td(parts.badge(palette.VERDICTS[state.verdict])),
-                    html.Td(
-                        [
-                            parts.mark(sign),
-                            sign.word,
-                        ]
-                    ),
+                    html.Td([parts.mark(sign), sign.word]),
                     html.Td(_step(state.last_step), className="number"),
                     html.Td(_step(first.get("lld-decay")), className="number"),
                     html.Td(_step(first.get("lld-collapse")), className="number"),

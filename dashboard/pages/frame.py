@@ -21,6 +21,7 @@ from .links import attrs
 REFRESH_MS = 2000
 WINDOWS = (1, 5, 10, 25, 50)  # steps of the trailing mean
 X_AXES = {"step": "step", "tokens": "tokens", "time": "time"}
+PAUSE = html.Button("Pause", id="pause", className="button", title="keyboard: p")
 ALIGNED_BY = X_AXES | {"onset": "onset of decay", "alarm": "decay alarm"}
 
 

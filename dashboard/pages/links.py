@@ -40,6 +40,14 @@ def crumbs(name: str, *steps: tuple[str, str]) -> html.P:
     return html.P(parts, className="crumbs quiet")
 
 
+def way(word: str, href: str | None, key: str) -> html.A | html.Span:
+    """A button to a neighbour, also by a key; a disabled one where there is none."""
+    if href is None:
+        return html.Span(word, className="button disabled", **attrs(aria_disabled="true"))
+    title = f"keyboard: {key}"
+    return html.A(word, href=href, className="button", title=title, **attrs(data_key=key))
+
+
 def whole(query: Query, name: str, least: int = 0) -> int | None:
     """A whole number of the query; None if it is not there or none."""
     value = text(query, name)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dash import dcc, html
 
 from ..data.run_summaries import RunSummaries
-from .frame import REFRESH_MS, named_group
+from .frame import PAUSE, REFRESH_MS, named_group
 from .links import attrs
 from .list_rows import COLUMNS, NUMBERS, VERDICTS, Choice, choice_of, run_rows
 
@@ -31,9 +31,7 @@ def list_page(lines: RunSummaries, query: dict[str, list[str]]) -> html.Div:
                     ),
                     html.Div(
                         [
-                            html.Button(
-                                "Pause", id="pause", className="button", title="keyboard: p"
-                            ),
+                            PAUSE,
                             html.A(
                                 "Compare",
                                 href="/compare",

@@ -4,25 +4,19 @@ from __future__ import annotations
 
 from dash import html
 
-from lldscope.core.errors import LldscopeError
-
-from ..data.run_registry import Reading, RunRegistry
+from ..data.run_registry import RunRegistry
 from ..data.snapshot import Snapshot
 from ..figures import wording as words
 from ..figures.chart_figures import CHARTS, make_chart
 from . import alarm_cards
 from . import components as parts
-from .frame import controls, memory, message_page, part_id, view_of
+from .frame import PAUSE, controls, memory, part_id, view_of
+from .links import Query
 
 
-def run_page(registry: RunRegistry, name: str, query: dict[str, list[str]]) -> html.Div:
-    """The page of a run, or a message if it cannot be read; `query` is the address's."""
-    try:
-        snapshot = registry.snapshot(name)
-    except Reading as error:
-        return message_page("This run is being read", str(error), retry=True)
-    except LldscopeError as error:
-        return message_page("This run cannot be shown", str(error), retry=True)
+def run_page(registry: RunRegistry, name: str, query: Query) -> html.Div:
+    """The page of a run. Raises LldscopeError if it cannot be read."""
+    snapshot = registry.snapshot(name)
     view = view_of(query)
     figures = [make_chart(c, snapshot.subject, view) for c in CHARTS]
     cards = [
@@ -48,7 +42,7 @@ def _head(title: str, facts: str, snapshot: Snapshot) -> html.Header:
     return html.Header(
         [
             html.Div([html.H1(title), html.Span(facts, className="quiet")], className="title"),
-            html.Button("Pause", id="pause", className="button", title="keyboard: p"),
+            PAUSE,
             html.Div(parts.status_line(snapshot), id=part_id("status"), className="status"),
         ],
         className="page-head sticky run-head",

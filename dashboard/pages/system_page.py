@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 from dash import dcc, html
 
-from lldscope.core.errors import LldscopeError
 from lldscope.runs import Run
 from lldscope.storage import layout
 
@@ -18,20 +17,16 @@ from ..data.snapshot import Snapshot
 from ..figures import wording as words
 from ..figures.series import floats
 from . import components as parts
-from .frame import REFRESH_MS, message_page
+from .frame import REFRESH_MS
 from .links import Query, crumbs
 
 
 def system_page(registry: RunRegistry, name: str, query: Query) -> html.Div:
-    """The page, or words if the run cannot be read."""
-    try:
-        content = facts(registry, name)
-    except LldscopeError as error:
-        return message_page("This run cannot be shown", str(error), retry=True)
+    """The page. Raises LldscopeError if the run cannot be read."""
     return html.Div(
         [
             html.Header([html.Div([crumbs(name), html.H1("System")])], className="page-head"),
-            html.Div(content, id="system", className="system"),
+            html.Div(facts(registry, name), id="system", className="system"),
             dcc.Store(id="names", data=[name]),
             dcc.Interval(id="system-clock", interval=REFRESH_MS),
             dcc.Store(id="system-tick"),

@@ -6,7 +6,6 @@ from typing import Any
 
 from dash import html
 
-from lldscope.core.errors import LldscopeError
 from lldscope.core.numbers import number
 from lldscope.explore.trajectories import (
     MOST_GROUP,
@@ -21,38 +20,33 @@ from lldscope.explore.trajectories import (
 )
 from lldscope.runs import Run
 
-from ..data.run_registry import Reading, RunRegistry
+from ..data.run_registry import RunRegistry
 from ..figures import delta_colors as deltas
 from ..figures import wording as words
 from . import token_view
 from .frame import message_page
-from .links import Query, address, attrs, crumbs, text, whole
+from .links import Query, address, attrs, crumbs, text, way, whole
 from .responses_page import STRONG, class_of, title_of
 
 MOST_NAMED = 6  # tokens that are named as the greatest losses
 
 
 def trajectory_page(registry: RunRegistry, name: str, query: Query) -> html.Div:
-    """The response the address names, or words if there is none."""
+    """The response the address names, or words if there is none. Raises LldscopeError if the run
+    cannot be read."""
     step, number = whole(query, "step"), whole(query, "id", -(2**31))
     if step is None or number is None:
         return message_page("No response is named", "The address must name a step and an id.")
     key = Key(step, whole(query, "rank") or 0, number)
-    try:
-        run = registry.run(name)
-        shown = read_trajectory(run, key, whole(query, "from") or 0)
-        other = None if shown is None else _beside(run, shown, query)
-    except Reading as error:
-        return message_page("This run is being read", str(error), retry=True)
-    except LldscopeError as error:
-        return message_page("This response cannot be shown", str(error))
+    run = registry.run(name)
+    shown = read_trajectory(run, key, whole(query, "from") or 0)
     if shown is None:
         return message_page(
             "There is no such response", f"The run holds no response {number} at step {step}."
         )
-    whole_prefix = other is not None and not shown.first
-    shared = shared_prefix(shown.tokens, other.tokens) if other and whole_prefix else 0
-    same = same_documents(shown.actions, other.actions) if other is not None else 0
+    other = _beside(run, shown, query)
+    shared = shared_prefix(shown.tokens, other.tokens) if other and not shown.first else 0
+    same = same_documents(shown.actions, other.actions) if other else 0
     columns = [_column(name, shown, query, "t", shared, same, "")]
     if other is not None:
         columns.append(_column(name, other, query, "b", shared, same, "Beside it: "))
@@ -136,19 +130,12 @@ def _group(name: str, shown: Trajectory, other: Trajectory | None) -> html.Div:
             href=here(name, key), className=" ".join(m for m in marks if m),
             style=style.get("style"), **attrs(aria_current="page" if now else None),
         ))  # fmt: skip
-
-    def way(word: str, to: int, mark: str) -> Any:
-        if not 0 <= to < len(keys):
-            return html.Span(word, className="button disabled", **attrs(aria_disabled="true"))
-        return html.A(
-            word, href=here(name, keys[to]), title=f"keyboard: {mark}", className="button",
-            **attrs(data_key=mark),
-        )  # fmt: skip
-
+    before = here(name, keys[at - 1]) if at else None
+    after = here(name, keys[at + 1]) if at + 1 < len(keys) else None
     many = f"{len(keys)} or more" if len(keys) >= MOST_GROUP else f"{len(keys)}"
     label = f"Group {shown.about['group_id']}: {many} responses, Δ in nats; · has tokens"
     return html.Div(
-        [html.Span(label, className="key"), way("Previous", at - 1, "["), way("Next", at + 1, "]"),
+        [html.Span(label, className="key"), way("Previous", before, "["), way("Next", after, "]"),
          *chips],
         className="group",
     )  # fmt: skip

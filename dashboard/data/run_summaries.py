@@ -79,7 +79,9 @@ class RunSummaries:
 
     def _is_due(self, name: str, path: Path | Url) -> bool:
         line = self._lines.get(name)
-        return line is None or _lives(line.summary) or line.traces != _traces(path)
+        if line is None or line.traces != _traces(path):
+            return True
+        return line.summary.state is not None and line.summary.state.life == "live"
 
     def _read(self) -> None:
         """Read what is due until nothing is."""
@@ -103,17 +105,16 @@ def _summary(registry: RunRegistry, name: str) -> Summary:
         snapshot = registry.snapshot(name)
     except Reading:
         raise
-    except LldscopeError as error:
-        return Summary(name, error=str(error))
-    except Exception as error:  # a line must not end the reader of all others
-        return Summary(name, error=f"{type(error).__name__}: {error}")
+    except Exception as error:  # one run must not end the reader of all others
+        known = isinstance(error, LldscopeError)
+        return Summary(name, error=str(error) if known else f"{type(error).__name__}: {error}")
     table = snapshot.subject.table
-    times, reward, delta = (floats(table, name) for name in ("time", "reward", "delta_correct"))
+    reward, delta = floats(table, "reward"), floats(table, "delta_correct")
     return Summary(
         name,
         snapshot.info.get("group"),
         snapshot.state,
-        float(times[-1]) if len(times) and times[-1] == times[-1] else None,
+        snapshot.last_time,
         _late(reward),
         _late(delta),
         (make_sparkline(reward, palette.GREEN), make_sparkline(delta, palette.BLUE)),
@@ -138,7 +139,3 @@ def _traces(path: Path | Url) -> tuple[Any, ...]:
         with suppress(OSError):  # it may vanish meanwhile
             found.append((file.name, file.stat().st_mtime_ns, file.stat().st_size))
     return tuple(found)
-
-
-def _lives(summary: Summary) -> bool:
-    return summary.state is not None and summary.state.life == "live"

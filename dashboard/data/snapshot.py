@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import shutil
 import time
@@ -39,15 +40,19 @@ class Snapshot:
     state: RunState
     subject: Subject
 
+    @property
+    def last_time(self) -> float | None:
+        """When the last row was written (Unix time); None if no row says."""
+        times = floats(self.subject.table, "time")
+        return float(times[-1]) if len(times) and not math.isnan(times[-1]) else None
+
 
 def aged(snapshot: Snapshot) -> Snapshot:
     """The same snapshot, with the age that its last row has now."""
-    times = floats(snapshot.subject.table, "time")
-    if not len(times) or times[-1] != times[-1]:
+    if (moment := snapshot.last_time) is None:
         return snapshot
-    return replace(
-        snapshot, state=replace(snapshot.state, last_row_age_seconds=time.time() - times[-1])
-    )
+    state = replace(snapshot.state, last_row_age_seconds=time.time() - moment)
+    return replace(snapshot, state=state)
 
 
 def subject_of(name: str, run: Run, state: RunState) -> Subject:

@@ -89,7 +89,7 @@ def _key(text: str) -> html.Span:
 
 def _life(state: RunState) -> html.Span:
     reason = words.visible(state.reason or "")
-    text = state.life + (f": {reason}" if reason else "")
+    text = f"{state.life}: {reason}" if reason else state.life
     dot = html.Span(className=f"dot {state.life}")
     return html.Span([dot, text], className="life", title=reason)
 
@@ -113,13 +113,9 @@ def _firing(state: RunState) -> html.Span:
 
 def page_links(snapshot: Snapshot) -> html.Div:
     """From a run to the pages about what it is made of."""
-    name = snapshot.subject.name
-    links = {
-        "Responses": address("responses", name),
-        "Δ by action and step": address("actions", name),
-        "System": address("system", name),
-    }
-    return html.Div([html.A(t, href=href) for t, href in links.items()], className="ways")
+    pages = {"responses": "Responses", "actions": "Δ by action and step", "system": "System"}
+    links = [html.A(t, href=address(p, snapshot.subject.name)) for p, t in pages.items()]
+    return html.Div(links, className="ways")
 
 
 def notes(snapshot: Snapshot) -> list[Any]:
@@ -167,9 +163,7 @@ def chart_card(chart: Chart, figure: Figure, legend: list[Any], note: str) -> ht
     """A titled card with one chart."""
     return html.Section(
         [
-            html.Header(
-                [html.H2(chart.title), html.Div(legend, className="legend")],
-            ),
+            html.Header([html.H2(chart.title), html.Div(legend, className="legend")]),
             html.P(note, className="note"),
             dcc.Graph(
                 id={"type": "chart", "index": chart.id},

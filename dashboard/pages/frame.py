@@ -55,15 +55,11 @@ def snapshots_of(
         except LldscopeError as error:
             return str(error)
 
-    if len(names) < 2:
-        found = [snapshot(name) for name in names]
-    else:
-        with ThreadPoolExecutor(len(names)) as readers:
-            found = list(readers.map(snapshot, names))
-    part_id = list(zip(names, found, strict=True))
+    with ThreadPoolExecutor(max(1, len(names))) as readers:
+        found = dict(zip(names, readers.map(snapshot, names), strict=True))
     return (
-        [f for _, f in part_id if isinstance(f, Snapshot)],
-        {name: f for name, f in part_id if isinstance(f, str)},
+        [f for f in found.values() if isinstance(f, Snapshot)],
+        {name: f for name, f in found.items() if isinstance(f, str)},
     )
 
 
@@ -124,9 +120,8 @@ def memory(
     return [
         dcc.Store(id="names", data=[snapshot.subject.name for snapshot in snapshots]),
         dcc.Store(id="seen", data=drawn(snapshots, view, shown) | sent(figures)),
-        dcc.Store(
-            id="shown-versions", data=[snapshot.version for snapshot in snapshots]
-        ),  # what words were made from
+        # what words were made from
+        dcc.Store(id="shown-versions", data=[snapshot.version for snapshot in snapshots]),
         dcc.Store(id="zoom", data=zoom),
         dcc.Store(id="address"),
         dcc.Interval(id="clock", interval=REFRESH_MS),

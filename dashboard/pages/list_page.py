@@ -22,28 +22,12 @@ def list_page(lines: RunSummaries, query: dict[str, list[str]]) -> html.Div:
         )
         for key, text in COLUMNS.items()
     ])  # fmt: skip
+    title = html.Div([html.H1("Runs"), html.P(str(lines.registry.root), className="quiet path")])
+    compare = html.A("Compare", href="/compare", id="compare", className="button disabled")
+    buttons = html.Div([PAUSE, compare], className="buttons")
     return html.Div(
         [
-            html.Header(
-                [
-                    html.Div(
-                        [html.H1("Runs"), html.P(str(lines.registry.root), className="quiet path")]
-                    ),
-                    html.Div(
-                        [
-                            PAUSE,
-                            html.A(
-                                "Compare",
-                                href="/compare",
-                                id="compare",
-                                className="button disabled",
-                            ),
-                        ],
-                        className="buttons",
-                    ),
-                ],
-                className="page-head",
-            ),
+            html.Header([title, buttons], className="page-head"),
             _filters(choice),
             html.Table([html.Thead(head), html.Tbody(rows, id="rows")], className="card runs"),
             dcc.Interval(id="list-clock", interval=REFRESH_MS),

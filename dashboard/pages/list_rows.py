@@ -159,15 +159,12 @@ def _row(line: Summary | str, picked: list[str]) -> html.Tr:
         waits = html.Td("reading …", colSpan=rest)
         return html.Tr([html.Td(), html.Td(parts.run_link(line)), waits])
     if line.state is None:
-        bad = parts.badge(palette.VERDICTS["unreadable"])
-        why: list[Any] = [bad, f" {words.visible(line.error)}"]
-        return html.Tr(
-            [
-                html.Td(),
-                html.Td(parts.run_link(line.name)),
-                html.Td(html.Div(why), colSpan=rest, className="wrap"),
-            ]
-        )
+        why: list[Any] = [
+            parts.badge(palette.VERDICTS["unreadable"]),
+            f" {words.visible(line.error)}",
+        ]
+        reason = html.Td(html.Div(why), colSpan=rest, className="wrap")
+        return html.Tr([html.Td(), html.Td(parts.run_link(line.name)), reason])
     state = line.state
     sign = palette.PHASES[state.phase]
     pick = dcc.Checklist(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -80,18 +79,14 @@ def _recorder(snapshot: Snapshot) -> list[Any]:
 def _files(run: Run) -> list[Any]:
     """Parts that count, by table."""
     listed = layout.read_manifest(run.path).parts
-    count: Counter[str] = Counter(p.table for p in listed)
-    rows = [
-        [
-            table,
-            f"{n:,}",
-            f"{sum(p.rows for p in listed if p.table == table):,}",
-            _bytes(sum(p.size for p in listed if p.table == table)),
-        ]
-        for table, n in sorted(count.items())
-    ]
-    total = ["all", f"{len(listed):,}", f"{sum(p.rows for p in listed):,}"]
-    rows.append([*total, _bytes(sum(p.size for p in listed))])
+
+    def row(name: str, parts: list[Any]) -> list[str]:
+        size = _bytes(sum(p.size for p in parts))
+        return [name, f"{len(parts):,}", f"{sum(p.rows for p in parts):,}", size]
+
+    tables = sorted({p.table for p in listed})
+    rows = [row(table, [p for p in listed if p.table == table]) for table in tables]
+    rows.append(row("all", listed))
     path = html.P(words.visible(run.place, 1000), className="quiet path")
     return [path, _table(("table", "parts", "rows", "size"), rows, 1)]
 

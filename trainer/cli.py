@@ -208,7 +208,7 @@ def _need_torch() -> None:
 def _refuse_early(settings: TrainConfig) -> None:
     """What can be seen to be wrong is said before anything is written."""
     from .engines.players import check_engine
-    from .optim.factory import check_optimizer
+    from .optim import check_optimizer
     from .policy.model import model_directory
 
     model_directory(settings.model)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -68,10 +69,7 @@ def run(
     config, first = trainer.config, trainer.next_step
     trainer.recorder = recorder
     between = _Between(config, trainer, run_dir, monitor)
-
-    def evaluate(closed_book: bool) -> tuple[float | None, float | None]:
-        return trainer.evaluate(closed_book=closed_book, on_batch=on_evaluation)
-
+    evaluate = partial(trainer.evaluate, on_batch=on_evaluation)
     rewards = []
     stopped = None
     em: tuple[float | None, float | None] = (None, None)

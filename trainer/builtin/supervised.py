@@ -23,7 +23,8 @@ from ..environment.protocol import Environment
 from ..environment.retrieval import Bm25Retriever
 from ..policy.logprobs import action_logps, pad
 from ..policy.model import Policy
-from ..rollout.sampler import Sampler, Sampling
+from ..rollout.sampler import Sampler
+from ..rollout.tokens import Sampling
 from .demonstrations import Demonstration, Teacher
 from .tiny import new_policy
 from .world import World

@@ -6,7 +6,6 @@ from then on; the trainer draws from generators of its own and sets its threads 
 
 from __future__ import annotations
 
-import copy
 import os
 from collections.abc import Iterable, Sequence
 from importlib.util import find_spec
@@ -21,7 +20,7 @@ from ..config import TrainConfig
 from ..policy.model import model_directory
 from ..rollout.tokens import Sampling
 from .compat import hide_dunder_names_of_llvmlite, keep_process_group
-from .engine import Turn
+from .turn_player import Turn
 from .vllm_request import row_seeds, turn_request
 
 _EXTENSION = "lldscope_trainer.engines.vllm_worker.WeightSync"
@@ -41,12 +40,11 @@ class VllmEngine:
     """An `Engine`. One per process; started with the weights in `config.model`, which a run that
     trained them further replaces by `sync`."""
 
-    def __init__(self, config: TrainConfig, sampling: Sampling, eos_id: int | None) -> None:
+    def __init__(self, config: TrainConfig, eos_id: int | None) -> None:
         """Takes seconds to minutes. Raises LldscopeError where vLLM is missing or cannot run the
         model as configured; the message is vLLM's."""
         need_vllm()
         directory = str(model_directory(config.model))
-        self._sampling = sampling
         self._eos_id = eos_id
         shared_group = distributed.is_initialized()
         _set_environment()
@@ -84,14 +82,12 @@ class VllmEngine:
         if shared_group:
             keep_process_group(self._core)
 
-    def with_sampling(self, sampling: Sampling) -> VllmEngine:
-        """The same engine, asked to draw otherwise."""
-        other = copy.copy(self)
-        other._sampling = sampling
-        return other
-
     def generate(
-        self, contexts: Sequence[Sequence[int]], limits: Sequence[int], seed: int
+        self,
+        contexts: Sequence[Sequence[int]],
+        limits: Sequence[int],
+        seed: int,
+        sampling: Sampling,
     ) -> list[Turn]:
         """See `Engine`. The same call on the same weights gives the same turns."""
         from vllm import SamplingParams
@@ -101,7 +97,7 @@ class VllmEngine:
         outputs = self._llm.generate(
             [{"prompt_token_ids": list(contexts[i])} for i in rows],
             [
-                SamplingParams(**turn_request(self._sampling, self._eos_id, limits[i], seeds[i]))
+                SamplingParams(**turn_request(sampling, self._eos_id, limits[i], seeds[i]))
                 for i in rows
             ],
             use_tqdm=False,

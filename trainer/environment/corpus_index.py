@@ -30,8 +30,7 @@ from bm25s.stopwords import STOPWORDS_EN
 from lldscope.core.errors import LldscopeError
 
 from ..data.corpus import Document, decode, is_lines, parse_document
-from ..data.progress import progress
-from .index_build import COPY, OFFSETS, build, words
+from .index_build import COPY, OFFSETS, build, progress, words
 
 _log = logging.getLogger(__name__)
 _STOP_WORDS = frozenset(STOPWORDS_EN)

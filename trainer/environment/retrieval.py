@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Protocol
 from zlib import crc32
 
@@ -30,7 +29,7 @@ from numpy.typing import NDArray
 from lldscope.core.errors import LldscopeError, UsageError
 
 from ..data.corpus import Document
-from .corpus_index import CorpusIndex, open_index
+from .corpus_index import CorpusIndex
 from .index_build import words
 
 _log = logging.getLogger(__name__)
@@ -68,12 +67,6 @@ class Bm25Retriever:
         )
         self._vocabulary = frozenset(self._index.vocab_dict)
 
-    @staticmethod
-    def from_file(path: Path, *, top_k: int, cache_dir: Path | None = None) -> CorpusRetriever:
-        """BM25 over a corpus file (corpus.py has its forms), without misses; the index is kept on
-        disk (`corpus_index.open_index` says where). Raises UsageError, LldscopeError."""
-        return CorpusRetriever(open_index(path, cache_dir), top_k=top_k)
-
     def retrieve(self, queries: Sequence[str]) -> list[list[Document] | None]:
         """The documents for each query; an empty list where no word of it occurs in the corpus."""
         return [self._cached(" ".join(words(query))) for query in queries]
@@ -96,7 +89,7 @@ class Bm25Retriever:
 
 
 class CorpusRetriever:
-    """The best `top_k` documents of a corpus file."""
+    """The best `top_k` documents of a corpus file (`corpus_index.open_index`), without misses."""
 
     def __init__(self, index: CorpusIndex, *, top_k: int) -> None:
         self._index = index

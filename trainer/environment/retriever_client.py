@@ -11,7 +11,7 @@ import json
 import logging
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import httpx2
@@ -79,14 +79,14 @@ class HttpRetriever:
         return [found[query] for query in queries]
 
     def _ask(self, queries: list[str], retries: int) -> list[list[Document]]:
-        for pause in _pauses(retries):
+        for attempt in range(retries):
             try:
                 return self._answer(queries)
             except _Failed as error:
-                if pause is None or not error.again:
+                if not error.again:
                     raise
-                time.sleep(pause)
-        raise AssertionError("the last attempt returns or raises")
+                time.sleep(_FIRST_PAUSE * 2**attempt)
+        return self._answer(queries)
 
     def _answer(self, queries: list[str]) -> list[list[Document]]:
         asked = {"queries": queries, "topk": self._top_k, "return_scores": True}
@@ -155,12 +155,6 @@ def _address(url: str) -> httpx2.URL:
     return parsed.copy_with(path="/retrieve") if parsed.path in ("", "/") else parsed
 
 
-def _pauses(retries: int) -> Iterator[float | None]:
-    """Seconds to wait after each attempt that fails; None after the last."""
-    yield from (_FIRST_PAUSE * 2**n for n in range(retries))
-    yield None
-
-
 def _documents(answer: Any, queries: int, top_k: int) -> list[list[Document]]:
     """The documents in an answer. Raises ValueError saying what is wrong with it."""
     result = answer.get("result") if isinstance(answer, dict) else None
@@ -174,8 +168,5 @@ def _documents(answer: Any, queries: int, top_k: int) -> list[list[Document]]:
 
 
 def _document(entry: Any) -> Document:
-    return parse_document(entry["document"] if _is_scored(entry) else entry)
-
-
-def _is_scored(entry: Any) -> bool:
-    return isinstance(entry, dict) and "document" in entry
+    scored = isinstance(entry, dict) and "document" in entry
+    return parse_document(entry["document"] if scored else entry)

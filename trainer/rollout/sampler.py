@@ -24,8 +24,6 @@ from ..policy.logprobs import head_logits
 from ..policy.model import Policy
 from .tokens import Rollout, Sampling, TokenProtocol
 
-__all__ = ["Rollout", "Sampler", "Sampling"]
-
 LIKELIEST = 64
 """Tokens looked at first for the nucleus: sorting a whole vocabulary takes several times longer."""
 DEAD_SHARE = 0.15

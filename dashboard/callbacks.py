@@ -15,12 +15,12 @@ from lldscope.core.errors import LldscopeError
 from .data.run_registry import RunRegistry, Snapshot
 from .data.run_summaries import RunSummaries
 from .figures.chart_figures import CHARTS, Figure, make_chart, make_overlay, remarks
-from .figures.increments import patch
+from .figures.increments import has, patch
 from .figures.view import View
 from .pages import alarm_cards
 from .pages import components as parts
 from .pages.compare_page import compare_table, unplaced
-from .pages.frame import drawn, last_snapshots_of, sent
+from .pages.frame import drawn, last_snapshots_of
 from .pages.list_rows import choice_of, run_rows
 from .pages.router import page
 from .pages.system_page import facts
@@ -130,7 +130,7 @@ def _charts(app: Dash, registry: RunRegistry) -> None:
         figures = draw(snapshots, view, set(shown[0]) if shown else None, names)
         notes = seen["has"] if same["view"] == seen["view"] else [None] * len(CHARTS)
         patches = [patch(f, note) or no_update for f, note in zip(figures, notes, strict=True)]
-        return patches, [remarks(f) for f in figures], same | sent(figures)
+        return patches, [remarks(f) for f in figures], same | {"has": [*map(has, figures)]}
 
 
 def draw(

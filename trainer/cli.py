@@ -93,18 +93,23 @@ def _train(
     from lldscope import NullRecorder
 
     from .display import alarm_line, display
+    from .engines.players import check_engine
     from .loop import run
+    from .optim import check_optimizer
     from .optim.processes import start
+    from .policy.model import model_directory
     from .train import Trainer
 
-    _refuse_early(settings)
+    # Everything that can be refused is, before there is a run.
+    model_directory(settings.model)
+    check_engine(settings)
+    check_optimizer(settings)
     if settings.guard != "off" and "alarms" in (ctx.obj or {}):
         _check_alarms(settings.guard_on, ctx.obj["alarms"]())
     with closing(start(settings.device)) as processes:
         first = processes.rank == 0
         run_dir = wanted if checkpoint else _new_run_dir(wanted, settings, processes)
         assert run_dir is not None
-        # Everything that can be refused is, before there is a run.
         trainer = Trainer(settings, NullRecorder(), processes=processes, checkpoint=checkpoint)
         recorder = _recorder(settings, run_dir, processes, checkpoint)
         make = (ctx.obj or {}).get("monitor") if first else None
@@ -183,14 +188,13 @@ def _resumed(
 
 
 def _closing_words(summary: Summary) -> str:
-    words = []
-    if summary.stopped:
-        words.append(summary.stopped)
-    if summary.final_reward is not None:
-        words.append(f"reward of the last 10 steps {summary.final_reward:.3f}")
-    if summary.em_greedy is not None:
-        words.append(f"greedy exact match {summary.em_greedy:.3f}")
-    return ", ".join(words) or "nothing was left to do"
+    reward, em = summary.final_reward, summary.em_greedy
+    parts = (
+        summary.stopped,
+        None if reward is None else f"reward of the last 10 steps {reward:.3f}",
+        None if em is None else f"greedy exact match {em:.3f}",
+    )
+    return ", ".join(filter(None, parts)) or "nothing was left to do"
 
 
 def _need_torch() -> None:
@@ -203,17 +207,6 @@ def _need_torch() -> None:
             f"{', '.join(missing)} is not installed, and training needs it: "
             'pip install "lldscope[train]"'
         )
-
-
-def _refuse_early(settings: TrainConfig) -> None:
-    """What can be seen to be wrong is said before anything is written."""
-    from .engines.players import check_engine
-    from .optim import check_optimizer
-    from .policy.model import model_directory
-
-    model_directory(settings.model)
-    check_engine(settings)
-    check_optimizer(settings)
 
 
 def _check_alarms(wanted: str, known: Collection[str]) -> None:

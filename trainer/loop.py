@@ -8,10 +8,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
-from .checkpoint import Checkpoint, Checkpoints
+from .checkpoint import Checkpoints
 from .config import TrainConfig
 from .guard import Guard
-from .optim.processes import Processes
 from .train import Alert, StepReport, Trainer
 
 
@@ -35,19 +34,6 @@ class Summary:
     update: float = 0.0
     record: float = 0.0
     recorder_calls: float = 0.0
-
-
-def train(
-    config: TrainConfig,
-    recorder: Any,
-    *,
-    processes: Processes | None = None,
-    checkpoint: Checkpoint | None = None,
-    **options: Any,
-) -> Summary:
-    """Train as configured, from the start or from `checkpoint`; for `options` see `run`."""
-    trainer = Trainer(config, recorder, processes=processes, checkpoint=checkpoint)
-    return run(trainer, recorder, **options)
 
 
 def run(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from base64 import b64encode
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -52,6 +53,23 @@ class Thinned:
     settled: int
 
 
+def trace(points: Thinned, name: str, color: str, width: float, dash: str) -> dict[str, Any]:
+    """A line of a Plotly figure. `meta` is how many of its points are settled."""
+    return {
+        "type": "scatter",
+        "mode": "lines",
+        "name": name,
+        "x": points.x,
+        "y": points.y,
+        "meta": points.settled,
+        "yaxis": "y",
+        "opacity": 1.0,
+        "line": {"color": color, "width": width, "dash": dash},
+        "hovertemplate": "%{y:.3~g}",
+        "hoverinfo": "all",
+    }
+
+
 def floats(table: pd.DataFrame, column: str) -> Numbers:
     """A column as floats, NaN where nothing was measured; all NaN if the table lacks it."""
     if column not in table:
@@ -62,12 +80,8 @@ def floats(table: pd.DataFrame, column: str) -> Numbers:
 def raw_positions(table: pd.DataFrame, by: str) -> Numbers:
     """Steps, tokens seen, seconds since the first row; or steps since what runs are aligned by,
     which is a column of the table then."""
-    if by == "step":
-        return floats(table, "step")
-    if by == "tokens":
-        return floats(table, "tokens_seen")
-    if by in SINCE:
-        return floats(table, by)
+    if by != "time":
+        return floats(table, "tokens_seen" if by == "tokens" else by)
     seconds = floats(table, "time")
     known = seconds[~np.isnan(seconds)]
     return seconds - (known[0] if len(known) else 0.0)

@@ -63,9 +63,8 @@ def _legend(strong: float) -> html.P:
     parts: list[Any] = [html.Span("Δ, nats per action", className="key")]
     for value in (-strong, -strong / 3, 0.0, strong / 3, strong):
         sign = "≤ " if value == -strong else "≥ " if value == strong else ""
-        style = deltas.tint(value, strong)
-        style["className"] = f"cell sample {style.get('className', '')}"
-        parts.append(html.Span([html.Span(**style), f" {sign}{deltas.nats(value)}"]))
+        sample = html.Span(**deltas.tint(value, strong, "cell", "sample"))
+        parts.append(html.Span([sample, f" {sign}{deltas.nats(value)}"]))
     parts.append(html.Span([html.Span(className="cell sample null"), " not measured"]))
     parts.append(html.Span([html.Span(className="cell sample none"), " no such action"]))
     return html.P(parts, className="scale")
@@ -90,15 +89,15 @@ def _cell(name: str, cell: dict[str, Any] | None, strong: float, first: bool) ->
         return None
     low, high = cell["first_step"], cell["last_step"]
     where = f"step {low:,}" if low == high else f"steps {low:,}–{high:,}"
-    if cell["delta"] is None:
+    missing = cell["delta"] is None
+    if missing:
         text = f"not measured ({cell['n_actions']:,} actions)"
-        style: dict[str, Any] = {"className": "null"}
     else:
         text = f"Δ {deltas.nats(cell['delta'])} nats, {cell['n_delta']:,} actions"
-        style = deltas.tint(cell["delta"], strong, faint=strong / 20)
+    tint = deltas.tint(cell["delta"], strong, "cell", "null" if missing else "", faint=strong / 20)
     return [
-        f"cell {style.get('className', '')}".strip(),
-        style.get("style", {}).get("--w"),
+        tint["className"],
+        tint.get("style", {}).get("--w"),
         f"action {cell['action_index']}, {where}: {text}",
         address("responses", name, first=low, last=high, correct="yes", sort="delta"),
         first,

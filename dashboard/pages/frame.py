@@ -107,11 +107,6 @@ def drawn(snapshots: list[Snapshot], view: View, shown: list[str] | None) -> dic
     }
 
 
-def sent(figures: Sequence[Figure]) -> dict[str, Any]:
-    """What the browser has of the charts, which tells what must be sent next."""
-    return {"has": [has(figure) for figure in figures]}
-
-
 def memory(
     snapshots: list[Snapshot], shown: list[str] | None, view: View, figures: Sequence[Figure]
 ) -> list[Any]:
@@ -119,7 +114,7 @@ def memory(
     zoom = {"x": view.by, "range": view.zoom} if view.zoom else None
     return [
         dcc.Store(id="names", data=[snapshot.subject.name for snapshot in snapshots]),
-        dcc.Store(id="seen", data=drawn(snapshots, view, shown) | sent(figures)),
+        dcc.Store(id="seen", data=drawn(snapshots, view, shown) | {"has": [*map(has, figures)]}),
         # what words were made from
         dcc.Store(id="shown-versions", data=[snapshot.version for snapshot in snapshots]),
         dcc.Store(id="zoom", data=zoom),

@@ -119,8 +119,7 @@ def _row(grid: Grid, row: dict[str, Any]) -> html.Tr:
         "response", grid.name, step=row["step"], rank=row["rank"] or None, id=row["response_id"],
         sort=grid.order if grid.order != "step" else None,
     )  # fmt: skip
-    style = deltas.tint(row["delta"], STRONG, deltas.FAINT)
-    style["className"] = "number delta " + style.get("className", "")
+    style = deltas.tint(row["delta"], STRONG, "number", "delta", faint=deltas.FAINT)
     kept = "tokens" if row["has_tokens"] else "text" if row["has_text"] else "actions"
     cut = [html.Span("cut", className="pill")] if row["truncated"] else []
     return html.Tr(

@@ -119,16 +119,14 @@ def _group(name: str, shown: Trajectory, other: Trajectory | None) -> html.Div:
     beside = None if other is None else other.key
     chips = []
     for row, key in zip(shown.group, keys, strict=True):
-        style = deltas.tint(row["delta"], STRONG)
         now = key == shown.key
-        marks = ["chip", style.get("className", ""), "now" if now else "",
-                 "beside" if key == beside else ""]  # fmt: skip
+        names = ("chip", "now" if now else "", "beside" if key == beside else "")
         kept = " ·" if row["has_tokens"] else ""
         shape = {True: "✓", False: "✗"}.get(row["correct"], "?")
         chips.append(html.A(
             f"{title_of(row)} {shape} {deltas.nats(row['delta'], row['odd'])}{kept}",
-            href=here(name, key), className=" ".join(m for m in marks if m),
-            style=style.get("style"), **attrs(aria_current="page" if now else None),
+            href=here(name, key), **deltas.tint(row["delta"], STRONG, *names),
+            **attrs(aria_current="page" if now else None),
         ))  # fmt: skip
     before = here(name, keys[at - 1]) if at else None
     after = here(name, keys[at + 1]) if at + 1 < len(keys) else None

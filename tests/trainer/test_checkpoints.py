@@ -8,10 +8,9 @@ import sys
 
 import pytest
 from conftest import wait_until
-from keeper import SMALL, Keeper
+from keeper import SMALL, Keeper, train
 from lldscope_trainer.checkpoint import Checkpoints, find_checkpoint
 from lldscope_trainer.config import load_config
-from lldscope_trainer.loop import train
 
 import lldscope
 from lldscope.core.errors import LldscopeError, UsageError

@@ -23,8 +23,6 @@ from .compat import hide_dunder_names_of_llvmlite, keep_process_group
 from .turn_player import Turn
 from .vllm_request import row_seeds, turn_request
 
-_EXTENSION = "lldscope_trainer.engines.vllm_worker.WeightSync"
-
 
 def need_vllm() -> None:
     """Raise LldscopeError, saying what to install, where there is no vLLM."""
@@ -47,6 +45,7 @@ class VllmEngine:
         directory = str(model_directory(config.model))
         self._eos_id = eos_id
         shared_group = distributed.is_initialized()
+        alone = not shared_group or distributed.get_world_size() == 1
         _set_environment()
         hide_dunder_names_of_llvmlite()
         try:
@@ -66,10 +65,10 @@ class VllmEngine:
                 enable_chunked_prefill=not cpu,
                 generation_config="vllm",
                 logprobs_mode="raw_logprobs",
-                worker_extension_cls=_EXTENSION,
+                worker_extension_cls="lldscope_trainer.engines.vllm_worker.WeightSync",
                 # Started by torchrun, every process has an engine of its own, and they share
                 # the process group.
-                distributed_executor_backend=None if _alone() else "external_launcher",
+                distributed_executor_backend=None if alone else "external_launcher",
                 use_tqdm_on_load=False,
             )
         except Exception as error:  # whatever it is, vLLM did not start, and says why
@@ -120,10 +119,6 @@ class VllmEngine:
         """Give back what the engine holds, unless it shares the run's process group: then the end
         of the process does that."""
         self._core.shutdown()
-
-
-def _alone() -> bool:
-    return not distributed.is_initialized() or distributed.get_world_size() == 1
 
 
 def _set_environment() -> None:

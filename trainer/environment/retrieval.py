@@ -69,12 +69,10 @@ class Bm25Retriever:
 
     def retrieve(self, queries: Sequence[str]) -> list[list[Document] | None]:
         """The documents for each query; an empty list where no word of it occurs in the corpus."""
-        return [self._cached(" ".join(words(query))) for query in queries]
-
-    def _cached(self, query: str) -> list[Document]:
-        if query not in self._cache:
+        asked = [" ".join(words(query)) for query in queries]
+        for query in set(asked) - self._cache.keys():
             self._cache[query] = self._search(query)
-        return self._cache[query]
+        return [self._cache[query] for query in asked]
 
     def _search(self, query: str) -> list[Document]:
         words = [w for w in dict.fromkeys(query.split()) if w in self._vocabulary]

@@ -122,9 +122,9 @@ def make_app(registry: RunRegistry) -> Dash:
     """The dashboard over the runs of a registry; `app.server` is its WSGI application."""
     server = Flask(__name__)
     server.after_request(_finish)
-    lines = RunSummaries(registry)
+    summaries = RunSummaries(registry)
     app = App(
-        lambda path, search: _frame(page(registry, path, search, lines)),
+        lambda path, search: _frame(page(registry, path, search, summaries)),
         server=server,
         title="lldscope",
         update_title=None,
@@ -135,7 +135,7 @@ def make_app(registry: RunRegistry) -> Dash:
         serve_locally=True,
     )
     app.layout = _frame(None)  # of no address
-    live.register(app, registry, lines)
+    live.register(app, registry, summaries)
     return app
 
 

@@ -57,7 +57,7 @@ class Reading(LldscopeError):
 
 
 class RunRegistry:
-    """Looks at the runs under a root by name. Names are paths relative to the root.
+    """Snapshots of the runs under a root, by name. Names are paths relative to the root.
 
     `patience`: seconds to wait for a run that is opened, None until it is; what takes longer goes
     on in the background and raises Reading, and live runs are read ahead. `cache`: where signals of
@@ -186,10 +186,10 @@ class RunRegistry:
             if before is not None and before.state.over and place.seen == seen:
                 return aged(before)
             if place.run is None:
-                kept = self._snapshots.take(name, path, seen)
-                if kept is not None:
+                cached = self._snapshots.load(name, path, seen)
+                if cached is not None:
                     place.seen = seen
-                    return aged(kept)
+                    return aged(cached)
             elif before is not None and before.state.over and place.seen is not None:
                 place.run = None  # nothing may change any more, and something has
         run = place.run
@@ -203,7 +203,7 @@ class RunRegistry:
         else:
             snapshot = Snapshot(uuid.uuid4().hex, run.info, state, subject_of(name, run, state))
         if self._snapshots is not None and seen is not None and state.over and place.seen != seen:
-            self._snapshots.keep(path, seen, snapshot)
+            self._snapshots.store(path, seen, snapshot)
             place.seen = seen
         return snapshot
 
@@ -221,7 +221,7 @@ def rows_of(path: Any) -> str:
     with suppress(LldscopeError, OSError):
         if isinstance(path, Path):
             return f"{sum(p.rows for p in read_manifest(path).parts):,} rows"
-    return "rows that lie elsewhere"
+    return "rows that are stored elsewhere"
 
 
 def in_background(action: Callable[[], _T]) -> Future[_T]:

@@ -81,36 +81,36 @@ class SnapshotCache:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
-    def take(self, name: str, path: Path, seen: str) -> Snapshot | None:
+    def load(self, name: str, path: Path, seen: str) -> Snapshot | None:
         """The cached snapshot, if `seen`, the run's `files_of`, is unchanged since."""
         folder = self._place(path)
         try:
-            kept = json.loads((folder / "snapshot.json").read_text())
-            if kept["of"] != [_made(), seen]:
+            stored = json.loads((folder / "snapshot.json").read_text())
+            if stored["of"] != [_made(), seen]:
                 return None
             table = pd.read_parquet(folder / "table.parquet")
-            state = RunState.from_dict(kept["state"])
-            subject = Subject(name, table, state.phases, state.alerts, kept["events"], state.arl)
-            return Snapshot(kept["version"], kept["info"], state, subject)
+            state = RunState.from_dict(stored["state"])
+            subject = Subject(name, table, state.phases, state.alerts, stored["events"], state.arl)
+            return Snapshot(stored["version"], stored["info"], state, subject)
         except (OSError, ValueError, KeyError, TypeError, pa.ArrowException):
             return None
 
-    def keep(self, path: Path, seen: str, snapshot: Snapshot) -> None:
+    def store(self, path: Path, seen: str, snapshot: Snapshot) -> None:
         """Store a snapshot; `seen` is what `files_of` returned before it was taken."""
         final = self._place(path)
         new = final.with_name(f"{final.name}.{uuid.uuid4().hex}.new")
-        told = {
+        content = {
             "of": [_made(), seen], "version": snapshot.version, "info": snapshot.info,
             "state": snapshot.state.to_dict(), "events": snapshot.subject.events,
         }  # fmt: skip
         with suppress(OSError, ValueError, TypeError, pa.ArrowException):
             new.mkdir(parents=True, mode=0o700)
             snapshot.subject.table.to_parquet(new / "table.parquet", compression="zstd")
-            (new / "snapshot.json").write_text(json.dumps(told))
+            (new / "snapshot.json").write_text(json.dumps(content))
             shutil.rmtree(final, ignore_errors=True)
             new.rename(final)
-            kept = sorted(self._folder.iterdir(), key=lambda p: -p.stat().st_mtime)
-            for old in kept[MAX_RUNS:]:
+            folders = sorted(self._folder.iterdir(), key=lambda p: -p.stat().st_mtime)
+            for old in folders[MAX_RUNS:]:
                 shutil.rmtree(old, ignore_errors=True)
 
     def _place(self, path: Path) -> Path:

@@ -33,7 +33,7 @@ def actions_page(registry: RunRegistry, name: str, query: Query) -> html.Div:
     return html.Div(
         [
             html.Header([html.Div([crumbs(name), html.H1(title)])], className="page-head"),
-            html.P(_told(found), className="note"),
+            html.P(_summary(found), className="note"),
             _legend(strong),
             html.Div(_map(name, found, strong), className="card map-card"),
             html.P("Choose a cell for its responses, the greatest loss first; arrow keys move.",
@@ -51,7 +51,7 @@ def strength(found: ActionMap) -> float:
     return float(f"{max(top, 0.01):.1g}")
 
 
-def _told(found: ActionMap) -> str:
+def _summary(found: ActionMap) -> str:
     of = "each step" if found.width == 1 else f"stretches of {found.width:,} steps"
     return (
         f"Mean Δ in nats of the actions of correct responses in mixed groups, by turn, over {of} "

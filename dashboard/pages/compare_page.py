@@ -40,8 +40,8 @@ def compare_page(registry: RunRegistry, query: dict[str, list[str]]) -> html.Div
     names = list(dict.fromkeys(query.get("run", [])))
     snapshots, lost = snapshots_of(registry, names[:MOST_COMPARED])
     if waits := [name for name in lost if registry.is_opening(name)]:
-        told_so_far = f"{len(snapshots)} of {len(snapshots) + len(waits)} runs are read."
-        return message_page("The runs are being read", told_so_far, retry=True)
+        progress = f"{len(snapshots)} of {len(snapshots) + len(waits)} runs are read."
+        return message_page("The runs are being read", progress, retry=True)
     if not snapshots:
         why = "; ".join(lost.values()) or "Choose runs in the list, then press Compare."
         return message_page("No runs to compare", why, retry=bool(lost))
@@ -114,7 +114,7 @@ def _averaged(subjects: list[Subject], groups: Mapping[str, str]) -> list[Any]:
     note = (
         "A line is the mean, step by step, over the runs of its group that have the step and are "
         "drawn; each counts once. The band goes from the lowest run to the highest; how many runs "
-        "a step has is said on hover. Upright lines: the decay alarm of each run."
+        "a step has is shown on hover. Upright lines: the decay alarm of each run."
     )
     return [
         html.Div(entries, className="averaged"),

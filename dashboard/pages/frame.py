@@ -74,7 +74,7 @@ def last_snapshots_of(
 
 
 def named_group(name: str, control: Any, seen: bool = True) -> html.Div:
-    """Radio buttons or boxes under a common name, which is shown or only said."""
+    """Radio buttons or boxes under a common name, which is shown or only read aloud."""
     key = [html.Span(name, className="key")] if seen else []
     return html.Div([*key, control], role="group", className="choice", **attrs(aria_label=name))
 

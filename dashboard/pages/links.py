@@ -20,22 +20,22 @@ def attrs(**named: Any) -> Any:
 def address(page: str, name: str, **query: Any) -> str:
     """Where a page about a run is; what is None is left out of the query."""
     path = f"/{page}/{quote(name)}"
-    said = {k.rstrip("_"): v for k, v in query.items() if v is not None}
-    return f"{path}?{urlencode(said)}" if said else path
+    values = {k.rstrip("_"): v for k, v in query.items() if v is not None}
+    return f"{path}?{urlencode(values)}" if values else path
 
 
 def comparison(names: list[str], average: str | None = None) -> str:
     """Where runs are compared; `average="group"`: runs of a group as one line."""
-    said = [("run", name) for name in names]
-    said += [] if average is None else [("average", average)]
-    return f"/compare?{urlencode(said)}"
+    values = [("run", name) for name in names]
+    values += [] if average is None else [("average", average)]
+    return f"/compare?{urlencode(values)}"
 
 
 def crumbs(name: str, *steps: tuple[str, str]) -> html.P:
     """The way from the list of runs over the run to this page, as links."""
-    ways = [("Runs", "/"), (visible(name), address("run", name)), *steps]
+    links = [("Runs", "/"), (visible(name), address("run", name)), *steps]
     parts: list[Any] = []
-    for text, href in ways:
+    for text, href in links:
         parts += [html.A(text, href=href), html.Span(" › ", **attrs(aria_hidden="true"))]
     return html.P(parts, className="crumbs quiet")
 

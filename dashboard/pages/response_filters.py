@@ -59,18 +59,18 @@ class Grid:
         return found
 
 
-def grid_of(name: str, query: Query, losers: LargestDrops | None = None) -> Grid:
+def grid_of(name: str, query: Query, drops: LargestDrops | None = None) -> Grid:
     """The grid that an address asks for; what it says wrongly is passed over.
 
-    From an alarm (`losers`) and without a filter of its own, the address shows the correct
+    From an alarm (`drops`) and without a filter of its own, the address shows the correct
     responses that lost most there, first.
     """
     wanted = ResponseQuery(**{field: read(query, key) for key, (field, read) in _FILTERS.items()})
     order = text(query, "sort") or ""
-    order = order if order in ORDERS else "step" if losers is None else "delta"
-    if losers is not None and wanted == ResponseQuery() and text(query, "all") is None:
-        fields = True if losers.tokens else None
-        wanted = ResponseQuery(losers.first, losers.last, correct=True, tokens=fields)
+    order = order if order in ORDERS else "step" if drops is None else "delta"
+    if drops is not None and wanted == ResponseQuery() and text(query, "all") is None:
+        fields = True if drops.tokens else None
+        wanted = ResponseQuery(drops.first, drops.last, correct=True, tokens=fields)
     down = text(query, "way") == "down"
     return Grid(name, wanted, order, down, text(query, "alarm"), whole(query, "at"))
 

@@ -43,8 +43,8 @@ def responses_page(registry: RunRegistry, name: str, query: Query) -> html.Div:
     """The grid. Raises LldscopeError if the run cannot be read or the answer takes too long."""
     run = registry.run(name)
     at = whole(query, "at")
-    losers = None if at is None else largest_drops_at(run, at)
-    grid = grid_of(name, query, losers)
+    drops = None if at is None else largest_drops_at(run, at)
+    grid = grid_of(name, query, drops)
     page = find_responses(run, grid.wanted, grid.order, grid.descending, whole(query, "from") or 0)
     many = "no response" if not page.total else f"{page.total:,} responses"
     count = html.P(many if page.total != 1 else "1 response", className="quiet count")
@@ -52,7 +52,7 @@ def responses_page(registry: RunRegistry, name: str, query: Query) -> html.Div:
     return html.Div(
         [
             html.Header([title, count], className="page-head"),
-            *_notice(grid, losers),
+            *_notice(grid, drops),
             form(grid, data_sources(run)),
             _table(grid, page),
             _pager(grid, page),
@@ -61,31 +61,31 @@ def responses_page(registry: RunRegistry, name: str, query: Query) -> html.Div:
     )
 
 
-def _notice(grid: Grid, losers: LargestDrops | None) -> list[Any]:
+def _notice(grid: Grid, drops: LargestDrops | None) -> list[Any]:
     """Which alarm led here, and, if they are shown, what the responses that lost most are."""
-    if losers is None:
+    if drops is None:
         return []
     rule = words.visible(grid.alarm or "the alarm", 60)
-    shown = grid == replace(grid_of(grid.name, {}, losers), alarm=grid.alarm, at=grid.at)
-    told = f"{rule} fired at step {losers.step:,}." + (f" {_which(losers)}" if shown else "")
+    shown = grid == replace(grid_of(grid.name, {}, drops), alarm=grid.alarm, at=grid.at)
+    text = f"{rule} fired at step {drops.step:,}." + (f" {_which(drops)}" if shown else "")
     wider = address(
-        "responses", grid.name, alarm=grid.alarm, at=losers.step,
-        first=max(0, losers.step - 9), last=losers.step, correct="yes", sort="delta",
+        "responses", grid.name, alarm=grid.alarm, at=drops.step,
+        first=max(0, drops.step - 9), last=drops.step, correct="yes", sort="delta",
     )  # fmt: skip
     link = html.A("All correct responses up to the alarm, with tokens or without", href=wider)
-    return [html.Div([told, " ", link], className="notice", role="status")]
+    return [html.Div([text, " ", link], className="notice", role="status")]
 
 
-def _which(losers: LargestDrops) -> str:
+def _which(drops: LargestDrops) -> str:
     """What the rows are that an alarm leads to."""
-    if losers.moved:
+    if drops.moved:
         return (
             f"No correct response that lost likelihood in the steps up to it has its tokens "
-            f"recorded; the nearest step where one has is step {losers.first:,}, shown here."
+            f"recorded; the nearest step where one has is step {drops.first:,}, shown here."
         )
-    if losers.tokens:
+    if drops.tokens:
         return (
-            f"Shown are the correct responses of steps {losers.first:,}–{losers.last:,} whose "
+            f"Shown are the correct responses of steps {drops.first:,}–{drops.last:,} whose "
             "tokens were recorded, the greatest loss first."
         )
     return (
@@ -96,8 +96,8 @@ def _which(losers: LargestDrops) -> str:
 
 def _table(grid: Grid, page: Page) -> html.Div:
     if not page.total:
-        told = "No response meets these filters. What was not measured meets no bound."
-        return html.Div(html.P(told), className="card empty")
+        text = "No response meets these filters. What was not measured meets no bound."
+        return html.Div(html.P(text), className="card empty")
     head = html.Thead(html.Tr([_head(grid, title, by) for title, by in _COLUMNS]))
     rows = [_row(grid, row) for row in rows_of(page.rows)]
     return html.Div(html.Table([head, html.Tbody(rows)], className="card grid"), className="wide")
@@ -120,7 +120,7 @@ def _row(grid: Grid, row: dict[str, Any]) -> html.Tr:
         sort=grid.order if grid.order != "step" else None,
     )  # fmt: skip
     style = deltas.tint(row["delta"], STRONG, "number", "delta", faint=deltas.FAINT)
-    kept = "tokens" if row["has_tokens"] else "text" if row["has_text"] else "actions"
+    recorded = "tokens" if row["has_tokens"] else "text" if row["has_text"] else "actions"
     cut = [html.Span("cut", className="pill")] if row["truncated"] else []
     return html.Tr(
         [
@@ -135,7 +135,7 @@ def _row(grid: Grid, row: dict[str, Any]) -> html.Tr:
             html.Td(_known(row["n_actions"]), className="number"),
             html.Td(_known(row["n_searches"]), className="number"),
             html.Td(words.visible(row["data_source"] or "–", 40), className="quiet"),
-            html.Td(kept, className="quiet"),
+            html.Td(recorded, className="quiet"),
         ]
     )
 

@@ -29,8 +29,10 @@ _OF_A_RUN = {
 }
 
 
-def page(registry: RunRegistry, path: str, search: str, lines: RunSummaries | None = None) -> Any:
-    """The content for an address; `lines` are those of the run list, if they are kept.
+def page(
+    registry: RunRegistry, path: str, search: str, summaries: RunSummaries | None = None
+) -> Any:
+    """The content for an address; `summaries` are those of the run list, if there are any yet.
 
     `path` and `search` are quoted, as in the address bar.
     """
@@ -50,5 +52,5 @@ def page(registry: RunRegistry, path: str, search: str, lines: RunSummaries | No
             title = f"{what.get(kind, 'This run')} cannot be shown"
             return message_page(title, str(error), retry=kind in ("run", "system"))
     if path == "/":
-        return list_page(lines or RunSummaries(registry), query)
+        return list_page(summaries or RunSummaries(registry), query)
     return message_page("There is no such page", f"Nothing lives at {unquote(path)}.")

@@ -59,21 +59,21 @@ def _recorder(snapshot: Snapshot) -> list[Any]:
     """What recording cost each step, from the trainer's own clock, and what was dropped."""
     table = snapshot.subject.table
     seconds, at = floats(table, "seconds_record"), floats(table, "time")
-    told = [("steps recorded", f"{len(table):,}")]
+    pairs = [("steps recorded", f"{len(table):,}")]
     whole = np.diff(at, prepend=np.nan)
     share = seconds[1:][whole[1:] > 0] / whole[1:][whole[1:] > 0]
     known, shares = seconds[np.isfinite(seconds)], share[np.isfinite(share)]
     if len(known):
-        told.append(("recording a step", f"{1000 * np.median(known):,.1f} ms, median"))
-        told.append(("in all", _duration(float(known.sum()))))
+        pairs.append(("recording a step", f"{1000 * np.median(known):,.1f} ms, median"))
+        pairs.append(("in all", _duration(float(known.sum()))))
     if len(shares):
-        told.append(("share of a step", f"{100 * np.median(shares):.2f} %, median"))
+        pairs.append(("share of a step", f"{100 * np.median(shares):.2f} %, median"))
     if not len(known):
-        told.append(("recording a step", "the trainer does not measure it (seconds_record)"))
+        pairs.append(("recording a step", "the trainer does not measure it (seconds_record)"))
     dropped = snapshot.state.dropped
-    told.append(("rows dropped", f"{sum(dropped.values()):,}" if dropped else "none"))
-    told += [(words.visible(why), f"{n:,}") for why, n in list(dropped.items())[:10]]
-    return [_pairs(told)]
+    pairs.append(("rows dropped", f"{sum(dropped.values()):,}" if dropped else "none"))
+    pairs += [(words.visible(why), f"{n:,}") for why, n in list(dropped.items())[:10]]
+    return [_pairs(pairs)]
 
 
 def _files(run: Run) -> list[Any]:
@@ -97,12 +97,12 @@ def _attempts(snapshot: Snapshot) -> list[Any]:
     for i, start in enumerate(starts[-20:], max(0, len(starts) - 20) + 1):
         began = start.get("started")
         more = {k: v for k, v in start.items() if k not in ("started", "attempt")}
-        told = ", ".join(f"{k} {v}" for k, v in more.items())
-        rows.append([str(i), _clock(began), words.visible(told)])
+        details = ", ".join(f"{k} {v}" for k, v in more.items())
+        rows.append([str(i), _clock(began), words.visible(details)])
     status = snapshot.info.get("status") or "unknown"
     reason = snapshot.info.get("reason")
-    said = f"{status}: {words.visible(reason)}" if reason else str(status)
-    return [html.P(said), _table(("attempt", "started", "details"), rows, 9)]
+    text = f"{status}: {words.visible(reason)}" if reason else str(status)
+    return [html.P(text), _table(("attempt", "started", "details"), rows, 9)]
 
 
 def _heartbeats(run: Run) -> list[Any]:
@@ -126,12 +126,12 @@ def _damage(snapshot: Snapshot) -> list[Any]:
         return [html.P("Nothing is damaged.", className="quiet")]
     rows = [[words.visible(place), words.visible(why)] for place, why in damaged[:50]]
     more = f" The first 50 of {len(damaged)} are shown." if len(damaged) > 50 else ""
-    told = f"Left out of every chart; lldscope doctor says what can be done.{more}"
-    return [html.P(told, className="quiet"), _table(("what", "why"), rows, 9)]
+    text = f"Left out of every chart; lldscope doctor says what can be done.{more}"
+    return [html.P(text, className="quiet"), _table(("what", "why"), rows, 9)]
 
 
-def _pairs(told: list[tuple[str, str]]) -> html.Dl:
-    return html.Dl([x for k, v in told for x in (html.Dt(k), html.Dd(v))])
+def _pairs(pairs: list[tuple[str, str]]) -> html.Dl:
+    return html.Dl([x for k, v in pairs for x in (html.Dt(k), html.Dd(v))])
 
 
 def _table(head: tuple[str, ...], rows: list[list[Any]], numbers: int) -> html.Table:

@@ -97,15 +97,15 @@ def _head(name: str, shown: Trajectory) -> html.Header:
         ("actions", f"{len(shown.actions)}"),
         ("data source", words.visible(row["data_source"] or "–", 60)),
     ]
-    told: list[Any] = [class_of(row)]
-    told += [html.Span([html.Span(k, className="key"), v]) for k, v in facts]
+    content: list[Any] = [class_of(row)]
+    content += [html.Span([html.Span(k, className="key"), v]) for k, v in facts]
     if row["truncated"]:
-        told.append(html.Span("cut by a length limit", className="pill"))
+        content.append(html.Span("cut by a length limit", className="pill"))
     of_step = address("responses", name, first=key.step, last=key.step)
     way = crumbs(name, (f"Responses of step {key.step:,}", of_step))
     title = f"Response {title_of(row)} of step {key.step:,}"
     return html.Header(
-        [html.Div([way, html.H1(title)]), html.Div(told, className="status")],
+        [html.Div([way, html.H1(title)]), html.Div(content, className="status")],
         className="page-head response-head",
     )
 
@@ -121,10 +121,10 @@ def _group(name: str, shown: Trajectory, other: Trajectory | None) -> html.Div:
     for row, key in zip(shown.group, keys, strict=True):
         now = key == shown.key
         names = ("chip", "now" if now else "", "beside" if key == beside else "")
-        kept = " ·" if row["has_tokens"] else ""
+        recorded = " ·" if row["has_tokens"] else ""
         shape = {True: "✓", False: "✗"}.get(row["correct"], "?")
         chips.append(html.A(
-            f"{title_of(row)} {shape} {deltas.nats(row['delta'], row['odd'])}{kept}",
+            f"{title_of(row)} {shape} {deltas.nats(row['delta'], row['odd'])}{recorded}",
             href=here(name, key), **deltas.tint(row["delta"], STRONG, *names),
             **attrs(aria_current="page" if now else None),
         ))  # fmt: skip
@@ -152,12 +152,12 @@ def _pairing(
     if shown.first:
         return [html.P(f"Both from position {shown.first:,} on.", className="note")]
     if len(shown.tokens) and len(other.tokens):
-        told = _alike(shared)
+        text = _alike(shared)
     else:
-        told = _alike_actions(same)
+        text = _alike_actions(same)
         if not len(other.tokens):
-            told = f"No tokens of a {kind} response of this group were recorded. {told}"
-    return [html.P(told, className="note")]
+            text = f"No tokens of a {kind} response of this group were recorded. {text}"
+    return [html.P(text, className="note")]
 
 
 def _alike(shared: int) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import sys
 from collections.abc import Collection
@@ -221,27 +222,16 @@ def _check_alarms(wanted: str, known: Collection[str]) -> None:
 def _new_run_dir(wanted: Path | None, settings: TrainConfig, processes: Processes) -> Path:
     """A directory no run lives in: the wanted one, or runs/NAME-SEED with a number if taken.
     Rank 0 chooses."""
-    chosen, problem = Path(), ""
-    if processes.rank == 0:
-        try:
-            chosen = _free(wanted, settings)
-        except UsageError as error:
-            problem = str(error)
+    problem = ""
+    chosen = first = wanted or Path("runs") / f"{settings.name}-{settings.seed}"
+    if wanted is None:
+        numbers = itertools.count(2)
+        while chosen.exists():
+            chosen = first.with_name(f"{first.name}-{next(numbers)}")
+    elif wanted.exists() and (not wanted.is_dir() or any(wanted.iterdir())):
+        problem = (
+            f"--run {wanted}: something is there already; name a new directory, or add --resume"
+        )
     if problem := processes.share(problem):
         raise UsageError(problem)
     return Path(processes.share(str(chosen)))
-
-
-def _free(wanted: Path | None, settings: TrainConfig) -> Path:
-    if wanted is not None:
-        if wanted.exists() and (not wanted.is_dir() or any(wanted.iterdir())):
-            raise UsageError(
-                f"--run {wanted}: something is there already; name a new directory, or add --resume"
-            )
-        return wanted
-    first = Path("runs") / f"{settings.name}-{settings.seed}"
-    candidate, n = first, 1
-    while candidate.exists():
-        n += 1
-        candidate = first.with_name(f"{first.name}-{n}")
-    return candidate

@@ -16,7 +16,7 @@ from lldscope_trainer.builtin.world import World
 from lldscope_trainer.config import TrainConfig
 from lldscope_trainer.engines.players import check_engine
 from lldscope_trainer.engines.turn_player import Turn, TurnPlayer
-from lldscope_trainer.engines.vllm_request import row_seeds, turn_request
+from lldscope_trainer.engines.vllm_engine import row_seeds, turn_request
 from lldscope_trainer.environment.protocol import CLOSING, Environment
 from lldscope_trainer.environment.retrieval import Bm25Retriever
 from lldscope_trainer.policy.logprobs import action_logps

@@ -25,7 +25,7 @@ from lldscope.core.errors import LldscopeError, UsageError
 from ..config import TrainConfig
 from ..rollout.tokens import Sampling
 from .turn_player import Turn
-from .vllm_request import row_seeds, turn_request
+from .vllm_engine import row_seeds, turn_request
 
 _AT_ONCE = 64
 """Requests in flight, each one row: the server makes batches of them."""
@@ -69,14 +69,14 @@ class ServerEngine:
             return Turn([], [], True)
         body = turn_request(sampling, self._eos_id, limit, seed)
         body |= {"model": self._model, "prompt": list(context), "return_token_ids": True}
-        said = self._server.post("/v1/completions", body)["choices"][0]
-        ids, logps = said.get("token_ids"), (said.get("logprobs") or {}).get("token_logprobs")
+        choice = self._server.post("/v1/completions", body)["choices"][0]
+        ids, logps = choice.get("token_ids"), (choice.get("logprobs") or {}).get("token_logprobs")
         if ids is None or logps is None or len(ids) != len(logps):
             raise LldscopeError(
                 f"The server at {self._server.url} gives no token ids or no log-probabilities: "
                 "vLLM 0.31 or newer does"
             )
-        return Turn(ids, logps, said["finish_reason"] == "length")
+        return Turn(ids, logps, choice["finish_reason"] == "length")
 
     def sync(self, weights: Iterable[tuple[str, Tensor]]) -> None:
         """Sample from these weights from now on. Of several processes the first hands them over,

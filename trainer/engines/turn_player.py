@@ -55,7 +55,7 @@ class Engine(Protocol):
 
 
 class TurnPlayer:
-    """Plays questions in an environment; `engine` draws the tokens, `policy` lends its tokenizer.
+    """Plays questions in an environment; `engine` draws the tokens.
 
     The engine knows temperature and top_p, and for turn_end=tag where to stop; what it writes
     beyond a closing tag is dropped here.

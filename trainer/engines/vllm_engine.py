@@ -7,6 +7,7 @@ from then on; the trainer draws from generators of its own and sets its threads 
 from __future__ import annotations
 
 import os
+import random
 from collections.abc import Iterable, Sequence
 from importlib.util import find_spec
 from typing import Any
@@ -17,11 +18,11 @@ from torch import Tensor, distributed
 from lldscope.core.errors import LldscopeError
 
 from ..config import TrainConfig
+from ..environment.protocol import CLOSING
 from ..policy.model import model_directory
 from ..rollout.tokens import Sampling
 from .compat import hide_dunder_names_of_llvmlite, keep_process_group
 from .turn_player import Turn
-from .vllm_request import row_seeds, turn_request
 
 
 def need_vllm() -> None:
@@ -103,10 +104,10 @@ class VllmEngine:
         )
         turns = [Turn([], [], True)] * len(limits)
         for i, output in zip(rows, outputs, strict=True):
-            said = output.outputs[0]
-            ids = list(said.token_ids)
-            logps = [at[t].logprob for t, at in zip(ids, said.logprobs, strict=True)]
-            turns[i] = Turn(ids, logps, said.finish_reason == "length")
+            completion = output.outputs[0]
+            ids = list(completion.token_ids)
+            logps = [at[t].logprob for t, at in zip(ids, completion.logprobs, strict=True)]
+            turns[i] = Turn(ids, logps, completion.finish_reason == "length")
         return turns
 
     def sync(self, weights: Iterable[tuple[str, Tensor]]) -> None:
@@ -134,3 +135,40 @@ def _set_environment() -> None:
         wanted |= {"VLLM_CPU_KVCACHE_SPACE": "1", "TORCHDYNAMO_DISABLE": "1"}
     for name, value in wanted.items():
         os.environ.setdefault(name, value)
+
+
+# -- what a turn is asked for, in Python and over the OpenAI-compatible API -----------------------
+
+
+def row_seeds(seed: int, n: int) -> list[int]:
+    """A seed for each of `n` rows: rows of one question must not write the same thing."""
+    rng = random.Random(seed)
+    return [rng.getrandbits(62) for _ in range(n)]
+
+
+def turn_request(sampling: Sampling, eos_id: int | None, limit: int, seed: int) -> dict[str, Any]:
+    """Fields of `vllm.SamplingParams` and of a `/v1/completions` body.
+
+    Everything that could bend the distribution is named, because a server takes what a request
+    leaves out from the model's generation_config.json. `logprobs` 0 gives the sampled token's
+    log-probability, which vLLM takes before temperature and top_p by default.
+    """
+    return {
+        "max_tokens": limit,
+        "seed": seed,
+        "temperature": sampling.temperature,
+        "top_p": sampling.top_p,
+        "top_k": 0,
+        "min_p": 0.0,
+        "repetition_penalty": 1.0,
+        "presence_penalty": 0.0,
+        "frequency_penalty": 0.0,
+        "logprobs": 0,
+        # The trainer's end-of-text token alone ends a text, as with its own sampler.
+        "ignore_eos": True,
+        "stop_token_ids": [] if eos_id is None else [eos_id],
+        "stop": list(CLOSING) if sampling.turn_end == "tag" else [],
+        "include_stop_str_in_output": True,
+        # Stop texts are matched in the decoded text, and a tag may be a special token.
+        "skip_special_tokens": False,
+    }

@@ -201,7 +201,7 @@ def load_moments(
             f"{directory} holds no optimizer state that can be read: {error}"
         ) from error
     needed = {f"{name}.{moment}" for name in steps for moment in MOMENTS}
-    strange = {n for n, t in tensors.items() if shapes.get(n.rpartition(".")[0]) != t.shape}
-    if strange or not needed <= set(tensors):
+    unknown = {n for n, t in tensors.items() if shapes.get(n.rpartition(".")[0]) != t.shape}
+    if unknown or not needed <= set(tensors):
         raise LldscopeError(f"The optimizer state in {directory} is not that of this model")
     return tensors, steps

@@ -64,7 +64,7 @@ class Policy:
         )
 
     def compute(self) -> AbstractContextManager[Any]:
-        """The context to run the decoder in, see `scoring.compute`."""
+        """The context to run the decoder in, see `logprobs.compute`."""
         return compute(self.model)
 
     def named_weights(self) -> Iterator[tuple[str, Tensor]]:
@@ -114,7 +114,7 @@ def load_policy(
     """The policy saved at `path`, or the shipped one for "tiny", in evaluation mode.
 
     Weights are float32 whatever they were saved as. With `dtype` bfloat16 they stay so, and the
-    decoder computes in bfloat16 (`scoring.compute`): AdamW at lr 1e-6 moves a weight by about 1e-6,
+    decoder computes in bfloat16 (`logprobs.compute`): AdamW at lr 1e-6 moves a weight by about 1e-6,
     and bfloat16 weights, 3 digits long, would not move at all.
 
     gradient_checkpointing: keep only the inputs of layers for the backward pass; less memory,

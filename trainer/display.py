@@ -44,12 +44,12 @@ class _PlainDisplay(Display):
 
     def step(self, report: StepReport) -> None:
         done = report.step + 1
-        for line in news(report):
+        for line in notices(report):
             self.say(line)
         if done % PLAIN_EVERY == 0 or done == self._steps:
             spent = time.monotonic() - self._started
             left = spent / (done - self._first) * (self._steps - done)
-            self.say(f"step {done}/{self._steps}  {words(report)}  {left:.0f} s left")
+            self.say(f"step {done}/{self._steps}  {summary(report)}  {left:.0f} s left")
 
     def evaluation(self, done: int, total: int) -> None:
         if done < total:
@@ -81,9 +81,9 @@ class _BarDisplay(Display):
         self._bar.stop()
 
     def step(self, report: StepReport) -> None:
-        for line in news(report):
+        for line in notices(report):
             self.say(line)
-        self._bar.update(self._task, completed=report.step + 1, description=words(report))
+        self._bar.update(self._task, completed=report.step + 1, description=summary(report))
 
     def evaluation(self, done: int, total: int) -> None:
         self._bar.update(self._task, description=f"evaluated {done} of {total} questions")
@@ -92,14 +92,14 @@ class _BarDisplay(Display):
         self._bar.console.print(line, markup=False)
 
 
-def words(report: StepReport) -> str:
+def summary(report: StepReport) -> str:
     """The step in half a line."""
     delta = "" if report.delta_correct is None else f"  Δ correct {report.delta_correct:+.2f}"
     phase = f"  {report.phase}" if report.phase else ""
     return f"reward {report.reward:.2f}{delta}{phase}"
 
 
-def news(report: StepReport) -> list[str]:
+def notices(report: StepReport) -> list[str]:
     """Lines about what happened beside the training itself."""
     lines = [alarm_line(a) for a in report.alerts] + report.notes
     if report.skipped:

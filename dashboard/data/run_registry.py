@@ -113,7 +113,7 @@ class RunRegistry:
         return None if place is None else place.snapshot
 
     def _read_ahead(self, name: str, place: _Place, path: Any) -> None:
-        """Read a live run again while nobody waits for it; who asks then finds it done."""
+        """Read a live run again in the background, so that the next request finds it done."""
 
         def read() -> None:
             place.ahead = None

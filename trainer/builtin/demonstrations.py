@@ -1,4 +1,4 @@
-"""Demonstrations for the warm start: episodes of a clumsy teacher, played in the real environment.
+"""Demonstrations for the warm start: episodes of an imperfect teacher in the real environment.
 
 About half of them carry one deliberate fault, a failed search is retried only half of the time, and
 thoughts come from many templates: a policy that imitates them searches and answers, is often wrong,

@@ -1,4 +1,4 @@
-"""The warm start: supervised training of the tiny policy on clumsy demonstrations.
+"""The warm start: supervised training of the tiny policy on imperfect demonstrations.
 
     python -m lldscope_trainer.builtin.supervised --out DIR --seed 0
 

@@ -124,7 +124,7 @@ def open_index(path: Path, cache_dir: Path | None = None) -> CorpusIndex:
 
 
 class _Unusable(Exception):
-    """Why there is no index to be had from a folder; empty where nobody expected one."""
+    """Why the index in a folder cannot be used; empty if there is none yet."""
 
 
 def _from_disk(path: Path, folder: Path, corpus: dict[str, Any]) -> CorpusIndex:

@@ -96,7 +96,7 @@ class CorpusRetriever:
 
     def retrieve(self, queries: Sequence[str]) -> list[list[Document] | None]:
         """The documents for each query, best first; an empty list where no word of it occurs, None
-        where a document cannot be read because somebody wrote to the corpus file meanwhile."""
+        where a document cannot be read because the corpus file was written to meanwhile."""
         return [self._retrieve(query) for query in queries]
 
     def _retrieve(self, query: str) -> list[Document] | None:

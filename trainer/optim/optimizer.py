@@ -91,7 +91,7 @@ class Optimizer(ABC):
 
     @abstractmethod
     def load(self, directory: Path) -> None:
-        """Take up what `save` wrote. The policy must hold the weights it had then. Raises
+        """Load what `save` wrote. The policy must hold the weights it had then. Raises
         LldscopeError for files that are missing, damaged, or of another model."""
 
 

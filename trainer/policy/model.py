@@ -114,8 +114,8 @@ def load_policy(
     """The policy saved at `path`, or the shipped one for "tiny", in evaluation mode.
 
     Weights are float32 whatever they were saved as. With `dtype` bfloat16 they stay so, and the
-    decoder computes in bfloat16 (`logprobs.compute`): AdamW at lr 1e-6 moves a weight by about 1e-6,
-    and bfloat16 weights, 3 digits long, would not move at all.
+    decoder computes in bfloat16 (`logprobs.compute`): at lr 1e-6 AdamW moves a weight by about
+    1e-6, and bfloat16 weights, 3 digits long, would not move at all.
 
     gradient_checkpointing: keep only the inputs of layers for the backward pass; less memory,
     about a third more computing. lora_rank > 0: train adapters of that rank on all linear layers

@@ -1,4 +1,4 @@
-"""The Dash application: frame of every page, and the server's answers made safe.
+"""The Dash application: the frame of every page, the first answer, and answers made safe.
 
 Everything is served from this machine; a content policy forbids the page to ask anyone else.
 """
@@ -6,19 +6,27 @@ Everything is served from this machine; a content policy forbids the page to ask
 from __future__ import annotations
 
 import gzip
+from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
+import orjson
 from dash import Dash, dcc, html
+from dash.development.base_component import Component
 from flask import Flask, Response, request
+
+from lldscope.core.palette import DARK, LIGHT, variables
 
 from . import callbacks as live
 from .data.run_registry import RunRegistry
 from .data.run_summaries import RunSummaries
-from .figures import theme
-from .pages.first_answer import BODY, App
 from .pages.router import page
+
+# A quarter of the size of the plotly.js that Dash would load: the bundle with scatter, bar and pie.
+PLOTLY = "/assets/plotly/plotly-basic.min.js"
+_PLACE = "<!-- the page -->"  # filled by `App.interpolate_index`
 
 _ICON = (
     "data:image/svg+xml,%3Csvg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 16 16'%3E%3Crect "
@@ -39,6 +47,18 @@ _HEAD_SCRIPT = """
 })();
 """
 
+
+def _css() -> str:
+    """The colour table as CSS: light, dark by the system's wish, and either by the toggle."""
+    light = f"color-scheme:light;{variables(LIGHT)}"
+    dark = f"color-scheme:dark;{variables(DARK)}"
+    return (
+        f":root{{{light}}}"
+        f"@media (prefers-color-scheme:dark){{:root:not([data-theme=light]){{{dark}}}}}"
+        f":root[data-theme=dark]{{{dark}}}"
+    )
+
+
 _INDEX = f"""<!DOCTYPE html>
 <html lang="en">
 <head>
@@ -46,12 +66,12 @@ _INDEX = f"""<!DOCTYPE html>
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <title>{{%title%}}</title>
 <link rel="icon" href="{_ICON}">
-<style>{theme.css()}</style>
+<style>{_css()}</style>
 <script>{_HEAD_SCRIPT}</script>
 {{%css%}}
 </head>
 <body>
-{BODY}
+{_PLACE}{{%app_entry%}}<footer>{{%config%}}{{%scripts%}}{{%renderer%}}</footer>
 </body>
 </html>"""
 
@@ -61,29 +81,61 @@ _POLICY = (
     "form-action 'self'; frame-ancestors 'none'"
 )
 
-
 _ALIVE = ("application/json", "text/html")  # made anew for each request
 _PACKED = (*_ALIVE, "application/javascript", "text/javascript", "text/css")
 
 
+class App(Dash):
+    """Dash whose first answer to an address holds what its scripts would otherwise have to ask for,
+    one after the other: the layout of the page and the list of callbacks.
+
+    `make_layout` gives the layout for a path and a search, both as they stand in an address.
+    """
+
+    def __init__(self, make_layout: Callable[[str, str], Any], **options: Any) -> None:
+        super().__init__("lldscope", **options)
+        self._make_layout = make_layout
+
+    def interpolate_index(self, *args: Any, **parts: Any) -> str:
+        """The index page with the page of the address that is asked for."""
+        path = quote(request.path)  # as the browser has it; Flask has decoded it
+        layout = self._make_layout(path, request.query_string.decode(errors="replace"))
+        place = ""
+        if path.startswith("/run/") or path == "/compare":  # these draw charts
+            place = f'<script src="{PLOTLY}"></script>'
+        place += _answer(
+            "_dash-layout", orjson.dumps(layout, default=Component.to_plotly_json).decode()
+        )
+        place += _answer("_dash-dependencies", self.dependencies().get_data(as_text=True))
+        # text of a run is put in last, so that nothing in it is taken for a place to fill
+        before, _, after = super().interpolate_index(*args, **parts).partition(_PLACE)
+        return before + place + after
+
+
+def _answer(name: str, text: str) -> str:
+    """An answer of the server as data in the page; assets/first.js hands it to who asks for it."""
+    safe = text.replace("<", "\\u003c")
+    return f'<script type="application/json" id="{name}">{safe}</script>'
+
+
 def make_app(registry: RunRegistry) -> Dash:
-    """The dashboard over the runs of a shelf; `app.server` is its WSGI application."""
+    """The dashboard over the runs of a registry; `app.server` is its WSGI application."""
     server = Flask(__name__)
     server.after_request(_finish)
-    lines = RunSummaries(registry)
+    summaries = RunSummaries(registry)
     app = App(
-        lambda path, search: _frame(page(registry, path, search, lines)),
+        lambda path, search: _frame(page(registry, path, search, summaries)),
         server=server,
         title="lldscope",
         update_title=None,
         assets_folder=str(Path(__file__).parent / "assets"),
-        assets_path_ignore=["plotly"],  # loaded by pages with charts only: pages/first_answer.py
+        assets_path_ignore=["plotly"],  # loaded by pages with charts only: PLOTLY
         suppress_callback_exceptions=True,
         index_string=_INDEX,
         serve_locally=True,
     )
     app.layout = _frame(None)  # of no address
-    live.register(app, registry, lines)
+    live.register(app, registry, summaries)
     return app
 
 
@@ -118,22 +170,17 @@ def _finish(response: Response) -> Response:
     response.headers["Cross-Origin-Opener-Policy"] = "same-origin"
     if response.mimetype == "text/html":
         response.headers["Cache-Control"] = "no-cache"  # it holds what was so when it was made
-    plain = response.status_code == 200 and "Content-Encoding" not in response.headers
-    if plain and "gzip" in request.headers.get("Accept-Encoding", ""):
-        kind = response.mimetype
-        if kind in _PACKED:
-            response.direct_passthrough = False
-            body = response.get_data()
-            if len(body) > 1500:
-                pack = _pack if kind in _ALIVE else _pack_file
-                response.set_data(pack(body))
-                response.headers["Content-Encoding"] = "gzip"
-                response.headers["Vary"] = "Accept-Encoding"
+    kind = response.mimetype
+    packs = "gzip" in request.headers.get("Accept-Encoding", "") and kind in _PACKED
+    if packs and response.status_code == 200 and "Content-Encoding" not in response.headers:
+        response.direct_passthrough = False
+        body = response.get_data()
+        if len(body) > 1500:
+            alive = kind in _ALIVE
+            response.set_data(gzip.compress(body, compresslevel=3) if alive else _pack_file(body))
+            response.headers["Content-Encoding"] = "gzip"
+            response.headers["Vary"] = "Accept-Encoding"
     return response
-
-
-def _pack(body: bytes) -> bytes:
-    return gzip.compress(body, compresslevel=3)
 
 
 @lru_cache(maxsize=64)  # scripts do not change while the server runs

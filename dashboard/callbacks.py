@@ -8,45 +8,34 @@ from __future__ import annotations
 
 from typing import Any
 
-from dash import (
-    ALL,
-    ClientsideFunction,
-    Dash,
-    Input,
-    Output,
-    Patch,
-    State,
-    ctx,
-    no_update,
-)
+from dash import ALL, ClientsideFunction, Dash, Input, Output, Patch, State, ctx, no_update
 
 from lldscope.core.errors import LldscopeError
 
 from .data.run_registry import RunRegistry, Snapshot
 from .data.run_summaries import RunSummaries
-from .figures.chart_figures import Figure, make_chart, make_overlay, remarks
-from .figures.charts import CHARTS
-from .figures.increments import patch
+from .figures.chart_figures import CHARTS, Figure, make_chart, make_overlay, remarks
+from .figures.increments import has, patch
 from .figures.view import View
-from .pages import alarm_cards
 from .pages import components as parts
 from .pages.compare_page import compare_table, unplaced
-from .pages.frame import drawn, last_snapshots_of, sent
-from .pages.list_rows import choice_of, run_rows
+from .pages.frame import drawn, last_snapshots_of
+from .pages.list_page import choice_of, run_rows
 from .pages.router import page
+from .pages.run_page import alarms, look_alikes
 from .pages.system_page import facts
 
 _CHARTS = {"type": "chart", "index": ALL}
 _GROUPS = State({"type": "groups", "index": ALL}, "data")  # where runs of a group are one line
 
 
-def register(app: Dash, registry: RunRegistry, lines: RunSummaries) -> None:
+def register(app: Dash, registry: RunRegistry, summaries: RunSummaries) -> None:
     """Attach every callback to the app."""
     _in_browser(app)
 
     @app.callback(Output("page", "children"), Input("again", "data"), prevent_initial_call=True)
     def show_again(address: list[str]) -> Any:
-        return page(registry, address[0], address[1], lines)
+        return page(registry, address[0], address[1], summaries)
 
     @app.callback(
         Output("rows", "children"),
@@ -58,12 +47,12 @@ def register(app: Dash, registry: RunRegistry, lines: RunSummaries) -> None:
         prevent_initial_call=True,
     )
     def refresh_list(tick: int, choice: dict[str, str], picks: list[str], has: list[Any]) -> Any:
-        rows, now = run_rows(lines, choice_of(choice), picks)
+        rows, now = run_rows(summaries, choice_of(choice), picks)
         if now == has:
             return no_update, no_update
         if [name for name, _ in now] != [name for name, _ in has]:
             return rows, now
-        changed = Patch()  # only the lines that say something else now
+        changed = Patch()  # only the rows that have changed
         for i, (row, before, after) in enumerate(zip(rows, has, now, strict=True)):
             if before != after:
                 changed[i] = row
@@ -79,16 +68,17 @@ def register(app: Dash, registry: RunRegistry, lines: RunSummaries) -> None:
         _GROUPS,
         prevent_initial_call=True,
     )
-    def refresh_words(
-        tick: int, by: str, names: list[str], said: list[str], groups: list[dict[str, str]]
+    def refresh_text(
+        tick: int, by: str, names: list[str], before: list[str], groups: list[dict[str, str]]
     ) -> tuple[list[Any], Any]:
         wanted = [output["id"]["index"] for output in ctx.outputs_list[0]]
         if "compared" in wanted:
-            changed = _comparison_parts(registry, names, by, said, groups[0] if groups else {})
+            changed = _comparison_parts(registry, names, by, before, groups[0] if groups else {})
         else:
-            changed = _run_parts(registry, names[0], said)
-        now = changed.get("versions", said)
-        return [changed.get(part, no_update) for part in wanted], no_update if now == said else now
+            changed = _run_parts(registry, names[0], before)
+        now = changed.get("versions", before)
+        news = [changed.get(part, no_update) for part in wanted]
+        return news, no_update if now == before else now
 
     @app.callback(
         Output("system", "children"),
@@ -141,7 +131,7 @@ def _charts(app: Dash, registry: RunRegistry) -> None:
         figures = draw(snapshots, view, set(shown[0]) if shown else None, names)
         notes = seen["has"] if same["view"] == seen["view"] else [None] * len(CHARTS)
         patches = [patch(f, note) or no_update for f, note in zip(figures, notes, strict=True)]
-        return patches, [remarks(f) for f in figures], same | sent(figures)
+        return patches, [remarks(f) for f in figures], same | {"has": [*map(has, figures)]}
 
 
 def draw(
@@ -154,10 +144,10 @@ def draw(
     return [make_overlay(chart, subjects, shown, view, names) for chart in CHARTS]
 
 
-def _run_parts(registry: RunRegistry, name: str, said: list[str]) -> dict[str, Any]:
+def _run_parts(registry: RunRegistry, name: str, before: list[str]) -> dict[str, Any]:
     """Status line and notes; alarms, look-alikes and events only if they may have changed.
 
-    `said` and `versions` name the rows that the words were, and are now, made from.
+    `before` and `versions` name the rows that the words were, and are now, made from.
     """
     try:
         snapshot = registry.snapshot(name)
@@ -165,18 +155,18 @@ def _run_parts(registry: RunRegistry, name: str, said: list[str]) -> dict[str, A
         return {"status": parts.gone(str(error))}
     status, notes = parts.status_line(snapshot), parts.notes(snapshot)
     changed: dict[str, Any] = {"status": status, "notes": notes}
-    if said != [snapshot.version] or snapshot.state.life in ("stalled", "failed"):
+    if before != [snapshot.version] or snapshot.state.life in ("stalled", "failed"):
         changed |= {
             "versions": [snapshot.version],
-            "alarms": alarm_cards.alarms(snapshot),
-            "look-alikes": alarm_cards.look_alikes(snapshot),
+            "alarms": alarms(snapshot),
+            "look-alikes": look_alikes(snapshot),
             "events": parts.events(snapshot),
         }
     return changed
 
 
 def _comparison_parts(
-    registry: RunRegistry, names: list[str], by: str, said: list[str], groups: dict[str, str]
+    registry: RunRegistry, names: list[str], by: str, before: list[str], groups: dict[str, str]
 ) -> dict[str, Any]:
     """The table, if it may have changed, and the runs that the alignment has no place for."""
     snapshots, lost = last_snapshots_of(registry, names)
@@ -186,7 +176,7 @@ def _comparison_parts(
         return changed
     dead = any(snapshot.state.life in ("stalled", "failed") for snapshot in snapshots)
     versions = [snapshot.version for snapshot in snapshots]
-    if dead or said != versions:
+    if dead or before != versions:
         changed |= {"versions": versions, "compared": compare_table(snapshots, groups, names)}
     return changed
 

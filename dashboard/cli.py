@@ -32,6 +32,6 @@ def dash(root: Path, host: str, port: int, token: str | None) -> None:
     except KeyboardInterrupt:
         pass
     # waitress returns when it is interrupted; threads that are in the middle of reading a run would
-    # end an orderly farewell with an abort
+    # end an orderly exit with an abort
     sys.stderr.flush()
     os._exit(130)

@@ -8,13 +8,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from lldscope.core.charts import Chart
 from lldscope.core.errors import UsageError
+from lldscope.monitor.health import check
 from lldscope.runs import Run
 
-from .figures.chart_figures import HEIGHT, make_chart
-from .figures.charts import CHARTS, Chart
+from .data.snapshot import subject_of
+from .figures.chart_figures import CHARTS, HEIGHT, make_chart
 from .figures.layout import has_evidence
-from .figures.view import Subject, View
+from .figures.view import View
 
 
 def plot(run: Run, signals: Sequence[str] | None = None) -> Any:
@@ -26,7 +28,7 @@ def plot(run: Run, signals: Sequence[str] | None = None) -> Any:
     import plotly.graph_objects as go
 
     charts = CHARTS if signals is None else tuple(dict.fromkeys(map(_chart, signals)))
-    subject = _subject(run)
+    subject = subject_of(run.name, run, check(run))
     data: list[Any] = []
     layout: dict[str, Any] = {"shapes": [], "annotations": []}
     for i, chart in enumerate(charts):
@@ -45,14 +47,6 @@ def _chart(name: str) -> Chart:
             return chart
     known = ", ".join(chart.id for chart in CHARTS)
     raise UsageError(f"No chart shows {name}. There are: {known}, and the signals they draw.")
-
-
-def _subject(run: Run) -> Subject:
-    from lldscope.monitor.health import check
-
-    from .data.snapshot import subject_of
-
-    return subject_of(run.name, run, check(run))
 
 
 def _add(

@@ -1,8 +1,13 @@
-"""A recorder that holds what the trainer records in memory; and settings for very short runs."""
+"""A recorder that holds what the trainer records in memory; very short runs for it."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+from lldscope_trainer import loop
+from lldscope_trainer.config import TrainConfig
+from lldscope_trainer.train import Trainer
 
 import lldscope
 from lldscope.core.schema import TABLES
@@ -39,3 +44,16 @@ class Keeper(lldscope.NullRecorder):
                     row[name] = None if value is np.ma.masked else value
                 rows.append(row)
         return rows
+
+
+def train(
+    config: TrainConfig,
+    recorder: Any,
+    *,
+    processes: Any = None,
+    checkpoint: Any = None,
+    **options: Any,
+) -> loop.Summary:
+    """Train as configured, from the start or from `checkpoint`; for `options` see `loop.run`."""
+    trainer = Trainer(config, recorder, processes=processes, checkpoint=checkpoint)
+    return loop.run(trainer, recorder, **options)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 import torch
-from lldscope_trainer.engines.engine import Turn
+from lldscope_trainer.engines.turn_player import Turn
 from lldscope_trainer.environment.protocol import CLOSING
 from lldscope_trainer.policy.model import Policy
+from lldscope_trainer.rollout.tokens import Sampling
 from torch import Tensor
 
 
@@ -21,7 +22,11 @@ class PlainEngine:
         self.stop = stop
 
     def generate(
-        self, contexts: Sequence[Sequence[int]], limits: Sequence[int], seed: int
+        self,
+        contexts: Sequence[Sequence[int]],
+        limits: Sequence[int],
+        seed: int,
+        sampling: Sampling,
     ) -> list[Turn]:
         generator = torch.Generator().manual_seed(seed)
         pairs = zip(contexts, limits, strict=True)
@@ -60,7 +65,11 @@ class ScriptedEngine:
         self.calls: list[tuple[list[list[int]], list[int], int]] = []
 
     def generate(
-        self, contexts: Sequence[Sequence[int]], limits: Sequence[int], seed: int
+        self,
+        contexts: Sequence[Sequence[int]],
+        limits: Sequence[int],
+        seed: int,
+        sampling: Sampling,
     ) -> list[Turn]:
         n = len(self.calls)
         self.calls.append(([list(c) for c in contexts], list(limits), seed))

@@ -20,8 +20,7 @@ from lldscope_dashboard import server
 from lldscope_dashboard.app import make_app
 from lldscope_dashboard.data import run_registry as shelf
 from lldscope_dashboard.data.run_summaries import RunSummaries
-from lldscope_dashboard.figures.chart_figures import make_chart
-from lldscope_dashboard.figures.charts import CHARTS
+from lldscope_dashboard.figures.chart_figures import CHARTS, make_chart
 from lldscope_dashboard.figures.view import View
 from lldscope_dashboard.figures.wording import MOST_CHARACTERS, visible
 from lldscope_dashboard.pages.router import page

@@ -88,10 +88,6 @@ class Checkpoints:
                 log.warning("lldscope: the checkpoint %s is not usable: %s", path, error)
         return found
 
-    def newest(self) -> Checkpoint | None:
-        """The one to resume from."""
-        return max(self.all(), key=lambda c: c.state.step, default=None)
-
     def healthy(self, now: int) -> Checkpoint | None:
         """The newest one made at least `margin` steps before step `now`, while no alarm was firing:
         what makes an alarm fire had begun before it did."""
@@ -144,7 +140,8 @@ class Checkpoints:
 
 def find_checkpoint(run: Path) -> Checkpoint:
     """The newest checkpoint of a run. Raises UsageError where there is none."""
-    newest = Checkpoints(run, keep=1).newest()
+    found = Checkpoints(run, keep=1).all()
+    newest = max(found, key=lambda c: c.state.step, default=None)
     if newest is None:
         raise UsageError(
             f"{run} holds no checkpoint to go on from (checkpoint_every=N makes them); "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import sys
 from collections.abc import Collection
@@ -93,18 +94,23 @@ def _train(
     from lldscope import NullRecorder
 
     from .display import alarm_line, display
+    from .engines.players import check_engine
     from .loop import run
+    from .optim import check_optimizer
     from .optim.processes import start
+    from .policy.model import model_directory
     from .train import Trainer
 
-    _refuse_early(settings)
+    # Everything that can be refused is, before there is a run.
+    model_directory(settings.model)
+    check_engine(settings)
+    check_optimizer(settings)
     if settings.guard != "off" and "alarms" in (ctx.obj or {}):
         _check_alarms(settings.guard_on, ctx.obj["alarms"]())
     with closing(start(settings.device)) as processes:
         first = processes.rank == 0
         run_dir = wanted if checkpoint else _new_run_dir(wanted, settings, processes)
         assert run_dir is not None
-        # Everything that can be refused is, before there is a run.
         trainer = Trainer(settings, NullRecorder(), processes=processes, checkpoint=checkpoint)
         recorder = _recorder(settings, run_dir, processes, checkpoint)
         make = (ctx.obj or {}).get("monitor") if first else None
@@ -183,14 +189,13 @@ def _resumed(
 
 
 def _closing_words(summary: Summary) -> str:
-    words = []
-    if summary.stopped:
-        words.append(summary.stopped)
-    if summary.final_reward is not None:
-        words.append(f"reward of the last 10 steps {summary.final_reward:.3f}")
-    if summary.em_greedy is not None:
-        words.append(f"greedy exact match {summary.em_greedy:.3f}")
-    return ", ".join(words) or "nothing was left to do"
+    reward, em = summary.final_reward, summary.em_greedy
+    parts = (
+        summary.stopped,
+        None if reward is None else f"reward of the last 10 steps {reward:.3f}",
+        None if em is None else f"greedy exact match {em:.3f}",
+    )
+    return ", ".join(filter(None, parts)) or "nothing was left to do"
 
 
 def _need_torch() -> None:
@@ -205,17 +210,6 @@ def _need_torch() -> None:
         )
 
 
-def _refuse_early(settings: TrainConfig) -> None:
-    """What can be seen to be wrong is said before anything is written."""
-    from .engines.players import check_engine
-    from .optim.factory import check_optimizer
-    from .policy.model import model_directory
-
-    model_directory(settings.model)
-    check_engine(settings)
-    check_optimizer(settings)
-
-
 def _check_alarms(wanted: str, known: Collection[str]) -> None:
     for rule in map(str.strip, wanted.split(",")):
         if rule not in known:
@@ -228,27 +222,16 @@ def _check_alarms(wanted: str, known: Collection[str]) -> None:
 def _new_run_dir(wanted: Path | None, settings: TrainConfig, processes: Processes) -> Path:
     """A directory no run lives in: the wanted one, or runs/NAME-SEED with a number if taken.
     Rank 0 chooses."""
-    chosen, problem = Path(), ""
-    if processes.rank == 0:
-        try:
-            chosen = _free(wanted, settings)
-        except UsageError as error:
-            problem = str(error)
+    problem = ""
+    chosen = first = wanted or Path("runs") / f"{settings.name}-{settings.seed}"
+    if wanted is None:
+        numbers = itertools.count(2)
+        while chosen.exists():
+            chosen = first.with_name(f"{first.name}-{next(numbers)}")
+    elif wanted.exists() and (not wanted.is_dir() or any(wanted.iterdir())):
+        problem = (
+            f"--run {wanted}: something is there already; name a new directory, or add --resume"
+        )
     if problem := processes.share(problem):
         raise UsageError(problem)
     return Path(processes.share(str(chosen)))
-
-
-def _free(wanted: Path | None, settings: TrainConfig) -> Path:
-    if wanted is not None:
-        if wanted.exists() and (not wanted.is_dir() or any(wanted.iterdir())):
-            raise UsageError(
-                f"--run {wanted}: something is there already; name a new directory, or add --resume"
-            )
-        return wanted
-    first = Path("runs") / f"{settings.name}-{settings.seed}"
-    candidate, n = first, 1
-    while candidate.exists():
-        n += 1
-        candidate = first.with_name(f"{first.name}-{n}")
-    return candidate

@@ -20,7 +20,7 @@ class TrainConfig:
     """The resolved settings of one run. Raises UsageError naming the key, its value and what is
     allowed."""
 
-    name: str = setting("tiny", "What people call the run.")
+    name: str = setting("tiny", "Name of the run.")
     seed: int = setting(0, "Decides questions, sampling and minibatch order.", *at_least(0))
     model: str = setting("tiny", "A Hugging Face model directory, or tiny for the shipped policy.")
     device: str = setting(
@@ -128,7 +128,7 @@ class TrainConfig:
     observation_tokens: int = setting(64, "Most tokens of one tool answer.", *at_least(1))
     sequence_tokens: int = setting(400, "Most tokens of a rollout, prompt included.", *at_least(16))
     max_turns: int = setting(4, "Turns with a tool; one last generation follows.", *at_least(1))
-    instruction: str = setting("", "Text before the question, for models that need telling.")
+    instruction: str = setting("", "Text before the question, for models that need one.")
     turn_end: str = setting(
         "tag",
         "A turn ends at its first closing tag, or, as in the reference code, at its full length "
@@ -193,7 +193,7 @@ class TrainConfig:
         "set of correct responses); 0 is never. The set comes from the evaluation before step 0.",
         *at_least(0),
     )
-    probe_groups: int = setting(2, "Groups looked at by a probe, on each process.", *at_least(0))
+    probe_groups: int = setting(2, "Groups measured by a probe, on each process.", *at_least(0))
     eval_every: int = setting(
         50, "Steps between greedy evaluations; 0 is only start and end.", *at_least(0)
     )
@@ -215,7 +215,7 @@ class TrainConfig:
     guard_on: str = setting("lld-decay,lld-collapse", "Alarms that the guard acts on.")
     guard_margin: int = setting(
         10,
-        "Steps before an alarm that count as ill already: a rollback goes behind them.",
+        "Steps before an alarm that count as affected already: a rollback goes behind them.",
         *at_least(0),
     )
     guard_coefficient: float = setting(0.2, "λ that the guard sets.", *above(0))

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Self
 
 import click
 
@@ -16,25 +15,10 @@ PLAIN_EVERY = 10
 """Steps between progress lines where there is no terminal to draw a bar on."""
 
 
-class Display(Protocol):
-    """What is shown of a run while it trains."""
+class Display:
+    """What is shown of a run while it trains: nothing, for the ranks that are not watched."""
 
-    def step(self, report: StepReport) -> None: ...
-    def evaluation(self, done: int, total: int) -> None: ...
-    def say(self, line: str) -> None: ...
-
-
-def display(steps: int, first: int = 0, *, shown: bool = True) -> AbstractContextManager[Display]:
-    """Shows the steps from `first` to `steps` as they are done; nothing unless `shown`."""
-    if not shown:
-        return _NoDisplay()
-    return (_BarDisplay if sys.stderr.isatty() else _PlainDisplay)(steps, first)
-
-
-class _NoDisplay:
-    """For the ranks that are not watched."""
-
-    def __enter__(self) -> _NoDisplay:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *raised: object) -> None: ...
@@ -43,7 +27,14 @@ class _NoDisplay:
     def say(self, line: str) -> None: ...
 
 
-class _PlainDisplay:
+def display(steps: int, first: int = 0, *, shown: bool = True) -> Display:
+    """Shows the steps from `first` to `steps` as they are done; nothing unless `shown`."""
+    if not shown:
+        return Display()
+    return (_BarDisplay if sys.stderr.isatty() else _PlainDisplay)(steps, first)
+
+
+class _PlainDisplay(Display):
     """A line every few steps, for logs."""
 
     def __init__(self, steps: int, first: int) -> None:
@@ -51,19 +42,14 @@ class _PlainDisplay:
         self._first = first
         self._started = time.monotonic()
 
-    def __enter__(self) -> _PlainDisplay:
-        return self
-
-    def __exit__(self, *raised: object) -> None: ...
-
     def step(self, report: StepReport) -> None:
         done = report.step + 1
-        for line in news(report):
+        for line in notices(report):
             self.say(line)
         if done % PLAIN_EVERY == 0 or done == self._steps:
             spent = time.monotonic() - self._started
             left = spent / (done - self._first) * (self._steps - done)
-            self.say(f"step {done}/{self._steps}  {words(report)}  {left:.0f} s left")
+            self.say(f"step {done}/{self._steps}  {summary(report)}  {left:.0f} s left")
 
     def evaluation(self, done: int, total: int) -> None:
         if done < total:
@@ -73,7 +59,7 @@ class _PlainDisplay:
         click.echo(line, err=True)
 
 
-class _BarDisplay:
+class _BarDisplay(Display):
     """A progress bar with reward, Δ, phase and time left; alarms are printed above it."""
 
     def __init__(self, steps: int, first: int) -> None:
@@ -87,7 +73,7 @@ class _BarDisplay:
         )  # fmt: skip
         self._task = self._bar.add_task("starting", total=steps, completed=first)
 
-    def __enter__(self) -> _BarDisplay:
+    def __enter__(self) -> Self:
         self._bar.start()
         return self
 
@@ -95,9 +81,9 @@ class _BarDisplay:
         self._bar.stop()
 
     def step(self, report: StepReport) -> None:
-        for line in news(report):
+        for line in notices(report):
             self.say(line)
-        self._bar.update(self._task, completed=report.step + 1, description=words(report))
+        self._bar.update(self._task, completed=report.step + 1, description=summary(report))
 
     def evaluation(self, done: int, total: int) -> None:
         self._bar.update(self._task, description=f"evaluated {done} of {total} questions")
@@ -106,14 +92,14 @@ class _BarDisplay:
         self._bar.console.print(line, markup=False)
 
 
-def words(report: StepReport) -> str:
+def summary(report: StepReport) -> str:
     """The step in half a line."""
     delta = "" if report.delta_correct is None else f"  Δ correct {report.delta_correct:+.2f}"
     phase = f"  {report.phase}" if report.phase else ""
     return f"reward {report.reward:.2f}{delta}{phase}"
 
 
-def news(report: StepReport) -> list[str]:
+def notices(report: StepReport) -> list[str]:
     """Lines about what happened beside the training itself."""
     lines = [alarm_line(a) for a in report.alerts] + report.notes
     if report.skipped:

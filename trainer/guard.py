@@ -26,7 +26,7 @@ class Guard:
 
     @property
     def firing(self) -> tuple[str, ...]:
-        """The warnings and critical alarms firing at the last look, any rule, sorted."""
+        """The warnings and critical alarms firing at the last check, any rule, sorted."""
         return tuple(sorted(self._firing))
 
     @property
@@ -34,11 +34,11 @@ class Guard:
         """The alarms acted on that have not been resolved since, sorted."""
         return tuple(sorted(self._answered))
 
-    def decide(self, news: Sequence[Mapping[str, Any]]) -> tuple[tuple[str, ...], str | None]:
+    def decide(self, changes: Sequence[Mapping[str, Any]]) -> tuple[tuple[str, ...], str | None]:
         """(actions, the rule they answer) for the alarms whose state has changed; ((), None)
         where nothing is to be done."""
         cause = None
-        for alert in news:
+        for alert in changes:
             rule, episodes = alert["rule"], len(alert["episodes"])
             if alert["state"] != "firing":
                 self._firing.discard(rule)

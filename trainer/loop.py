@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
-from .checkpoint import Checkpoint, Checkpoints
+from .checkpoint import Checkpoints
 from .config import TrainConfig
 from .guard import Guard
-from .optim.processes import Processes
 from .train import Alert, StepReport, Trainer
 
 
@@ -36,19 +36,6 @@ class Summary:
     recorder_calls: float = 0.0
 
 
-def train(
-    config: TrainConfig,
-    recorder: Any,
-    *,
-    processes: Processes | None = None,
-    checkpoint: Checkpoint | None = None,
-    **options: Any,
-) -> Summary:
-    """Train as configured, from the start or from `checkpoint`; for `options` see `run`."""
-    trainer = Trainer(config, recorder, processes=processes, checkpoint=checkpoint)
-    return run(trainer, recorder, **options)
-
-
 def run(
     trainer: Trainer,
     recorder: Any,
@@ -68,10 +55,7 @@ def run(
     config, first = trainer.config, trainer.next_step
     trainer.recorder = recorder
     between = _Between(config, trainer, run_dir, monitor)
-
-    def evaluate(closed_book: bool) -> tuple[float | None, float | None]:
-        return trainer.evaluate(closed_book=closed_book, on_batch=on_evaluation)
-
+    evaluate = partial(trainer.evaluate, on_batch=on_evaluation)
     rewards = []
     stopped = None
     em: tuple[float | None, float | None] = (None, None)

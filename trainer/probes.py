@@ -30,13 +30,10 @@ from torch import Tensor
 from lldscope.recording.rescore import mixed_groups
 
 from .config import TrainConfig
-from .data.questions import Question
-from .environment.protocol import Environment
 from .policy.logprobs import action_hidden, action_logps, by_length, head_logits, logits_rows, pad
 from .policy.model import Policy
 from .records import response_ids
 from .rollout.batch import Batch
-from .rollout.evaluation import Player
 from .rollout.tokens import Rollout
 
 SET_SIZE = 32
@@ -138,13 +135,9 @@ class Probes:
         self._set = [ProbeResponse.read(line) for line in state]
         self._collecting = False
 
-    def collecting(self, player: Player, environment: Environment) -> Player:
-        """`player`, whose first correct rollouts in `environment` before the first step become the
-        fixed set."""
-        return _CollectingPlayer(self, player, environment)
-
     def collect(self, rollouts: Sequence[Rollout]) -> None:
-        """Add the correct ones of these to the fixed set, in order, until it is full."""
+        """Before the first step, add the correct ones of these to the fixed set, in order, until it
+        is full."""
         if self._collecting:
             room = SET_SIZE - len(self._set)
             correct = [r for r in rollouts if r.episode.correct][:room]
@@ -208,20 +201,3 @@ class Probes:
             logps = action_logps(self._policy.model, ids, mask)
             values[chosen] = logps.double().sum(1).cpu().numpy()
         return values
-
-
-@dataclass(frozen=True)
-class _CollectingPlayer:
-    """A player whose rollouts in one environment are passed to the probes."""
-
-    probes: Probes
-    player: Player
-    environment: Environment
-
-    def play(
-        self, environment: Environment, questions: Sequence[Question], generator: torch.Generator
-    ) -> list[Rollout]:
-        rollouts = self.player.play(environment, questions, generator)
-        if environment is self.environment:
-            self.probes.collect(rollouts)
-        return rollouts

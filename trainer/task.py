@@ -13,8 +13,9 @@ from .config import TrainConfig
 from .data.datasets import read_questions
 from .data.questions import Question, QuestionSource, ShuffledQuestions
 from .engines.players import sampling_of
+from .environment.corpus_index import open_index
 from .environment.protocol import Environment, Scoring
-from .environment.retrieval import Bm25Retriever, Retriever, UnrelatedRetriever
+from .environment.retrieval import Bm25Retriever, CorpusRetriever, Retriever, UnrelatedRetriever
 from .environment.retriever_client import HttpRetriever
 from .policy.model import Policy
 from .rollout.tokens import TokenProtocol
@@ -69,7 +70,7 @@ def _tools(config: TrainConfig, world: World) -> tuple[Retriever, Retriever | No
             config.retriever_url, top_k=config.top_k, timeout=config.retriever_seconds
         ), None
     if config.corpus != BUILT_IN:
-        return Bm25Retriever.from_file(Path(config.corpus), top_k=config.top_k), None
+        return CorpusRetriever(open_index(Path(config.corpus)), top_k=config.top_k), None
     real = Bm25Retriever(
         world.documents, top_k=config.top_k, miss_rate=config.miss_rate, seed=config.seed
     )

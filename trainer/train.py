@@ -26,14 +26,14 @@ from .algorithms.update import Updater, UpdateStats
 from .checkpoint import Checkpoint, Checkpoints, State
 from .config import TrainConfig
 from .engines.players import make_player
-from .optim.factory import make_optimizer
+from .optim import make_optimizer
 from .optim.processes import Processes, check_shares, start
 from .policy.model import load_policy
 from .probes import Probes
 from .records import loss_columns, recorded_batch, response_ids, step_tables
 from .rollout.batch import Batch, answer_mask
-from .rollout.evaluation import Evaluator
-from .rollout.sampler import Rollout
+from .rollout.evaluation import evaluate
+from .rollout.tokens import Rollout
 from .task import make_task
 
 Alert = dict[str, Any]
@@ -94,8 +94,6 @@ class Trainer:
         with self.optimizer.full_weights():
             self._players = make_player(config, self.policy)
         self._probes = Probes(config, self.policy)
-        greedy = self._probes.collecting(self._players.greedy, self._task.environment)
-        self._evaluator = Evaluator(greedy, self._task.evaluation)
         self.seconds = dict.fromkeys(("rollout", "update", "record", "recorder_calls"), 0.0)
         self.next_step = 0
         self.answered: tuple[str, ...] = ()  # alarms that the guard had acted on before a resume
@@ -139,7 +137,9 @@ class Trainer:
             seconds_update = clock.lap() - seconds_probes
             self._rescore(step, batch, correct, groups)
 
-        self._skips(step, updates)
+        for number, update in enumerate(updates):
+            if update.skipped:
+                self.event("nonfinite_gradient", step=step, update=number)
         recorded = recorded_batch(step, rollouts, batch, groups, c.group_size, self.policy)
         rows = step_tables(recorded, rollouts, updates, self.policy, tokens_every=c.tokens_every)
         sums = rows.pop("steps")
@@ -243,11 +243,6 @@ class Trainer:
         at_once = c.micro_batch or c.prompts * c.group_size / self.processes.size / c.updates
         return max(1, round(n_rollouts * c.buckets / at_once))
 
-    def _skips(self, step: int, updates: Sequence[UpdateStats]) -> None:
-        for number, update in enumerate(updates):
-            if update.skipped:
-                self.event("nonfinite_gradient", step=step, update=number)
-
     def event(self, kind: str, **details: Any) -> None:
         """Record something that happened to the run as a whole: once, not once per rank."""
         if self.processes.rank == 0:
@@ -265,9 +260,11 @@ class Trainer:
         with self.optimizer.full_weights():
             if self.processes.rank == 0:
                 for name, environment in environments.items():
-                    found[name] = self._evaluator.run(
-                        environment, self.recorder, self.next_step, name=name, on_batch=on_batch
-                    )
+                    found[name] = evaluate(
+                        self._players.greedy, self._task.evaluation, environment, self.recorder,
+                        self.next_step, name=name, on_batch=on_batch,
+                        on_rollouts=self._probes.collect if name == "greedy" else None,
+                    )  # fmt: skip
         return found.get("greedy"), found.get("closed_book")
 
     def save(

@@ -1,4 +1,4 @@
-/* What Dash asks for first is in the page already: pages/first_answer.py. */
+/* What Dash asks for first is in the page already: app.py. */
 (function () {
   "use strict";
   const ask = window.fetch;

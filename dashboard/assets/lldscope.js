@@ -84,7 +84,7 @@
     },
   });
 
-  /* Ages go on between answers of the server; the words are those of dashboard/words.py. */
+  /* Ages go on between answers of the server; the words are those of figures/wording.py. */
   const UNITS = [[90, 1, "s"], [5400, 60, "min"], [129600, 3600, "h"], [Infinity, 86400, "days"]];
   setInterval(() => {
     if (paused || document.hidden) return;

@@ -27,8 +27,7 @@ from lldscope.query.signal_cache import SignalCache
 from lldscope.runs import Run, find_runs, open_run
 from lldscope.storage.layout import read_manifest
 
-from .snapshot import Snapshot, aged, subject_of
-from .snapshot_cache import SnapshotCache, files_of
+from .snapshot import Snapshot, SnapshotCache, aged, files_of, subject_of
 
 _T = TypeVar("_T")
 
@@ -58,7 +57,7 @@ class Reading(LldscopeError):
 
 
 class RunRegistry:
-    """Looks at the runs under a root by name. Names are paths relative to the root.
+    """Snapshots of the runs under a root, by name. Names are paths relative to the root.
 
     `patience`: seconds to wait for a run that is opened, None until it is; what takes longer goes
     on in the background and raises Reading, and live runs are read ahead. `cache`: where signals of
@@ -114,7 +113,7 @@ class RunRegistry:
         return None if place is None else place.snapshot
 
     def _read_ahead(self, name: str, place: _Place, path: Any) -> None:
-        """Read a live run again while nobody waits for it; who asks then finds it done."""
+        """Read a live run again in the background, so that the next request finds it done."""
 
         def read() -> None:
             place.ahead = None
@@ -187,10 +186,10 @@ class RunRegistry:
             if before is not None and before.state.over and place.seen == seen:
                 return aged(before)
             if place.run is None:
-                kept = self._snapshots.take(name, path, seen)
-                if kept is not None:
+                cached = self._snapshots.load(name, path, seen)
+                if cached is not None:
                     place.seen = seen
-                    return aged(kept)
+                    return aged(cached)
             elif before is not None and before.state.over and place.seen is not None:
                 place.run = None  # nothing may change any more, and something has
         run = place.run
@@ -204,7 +203,7 @@ class RunRegistry:
         else:
             snapshot = Snapshot(uuid.uuid4().hex, run.info, state, subject_of(name, run, state))
         if self._snapshots is not None and seen is not None and state.over and place.seen != seen:
-            self._snapshots.keep(path, seen, snapshot)
+            self._snapshots.store(path, seen, snapshot)
             place.seen = seen
         return snapshot
 
@@ -222,7 +221,7 @@ def rows_of(path: Any) -> str:
     with suppress(LldscopeError, OSError):
         if isinstance(path, Path):
             return f"{sum(p.rows for p in read_manifest(path).parts):,} rows"
-    return "rows that lie elsewhere"
+    return "rows that are stored elsewhere"
 
 
 def in_background(action: Callable[[], _T]) -> Future[_T]:

@@ -11,13 +11,12 @@ from typing import Any
 
 import numpy as np
 
+from lldscope.core import palette
 from lldscope.core.errors import LldscopeError
 from lldscope.monitor.health import RunState
 from lldscope.query.remote import Url, traces
 
-from ..figures import theme
-from ..figures.series import Numbers, floats
-from ..figures.sparkline import make_sparkline
+from ..figures.series import Numbers, floats, make_sparkline
 from .run_registry import Reading, RunRegistry
 
 READERS = 2  # runs that are read at the same time
@@ -80,7 +79,9 @@ class RunSummaries:
 
     def _is_due(self, name: str, path: Path | Url) -> bool:
         line = self._lines.get(name)
-        return line is None or _lives(line.summary) or line.traces != _traces(path)
+        if line is None or line.traces != _traces(path):
+            return True
+        return line.summary.state is not None and line.summary.state.life == "live"
 
     def _read(self) -> None:
         """Read what is due until nothing is."""
@@ -104,20 +105,19 @@ def _summary(registry: RunRegistry, name: str) -> Summary:
         snapshot = registry.snapshot(name)
     except Reading:
         raise
-    except LldscopeError as error:
-        return Summary(name, error=str(error))
-    except Exception as error:  # a line must not end the reader of all others
-        return Summary(name, error=f"{type(error).__name__}: {error}")
+    except Exception as error:  # one run must not end the reader of all others
+        known = isinstance(error, LldscopeError)
+        return Summary(name, error=str(error) if known else f"{type(error).__name__}: {error}")
     table = snapshot.subject.table
-    times, reward, delta = (floats(table, name) for name in ("time", "reward", "delta_correct"))
+    reward, delta = floats(table, "reward"), floats(table, "delta_correct")
     return Summary(
         name,
         snapshot.info.get("group"),
         snapshot.state,
-        float(times[-1]) if len(times) and times[-1] == times[-1] else None,
+        snapshot.last_time,
         _late(reward),
         _late(delta),
-        (make_sparkline(reward, theme.GREEN), make_sparkline(delta, theme.BLUE)),
+        (make_sparkline(reward, palette.GREEN), make_sparkline(delta, palette.BLUE)),
     )
 
 
@@ -139,7 +139,3 @@ def _traces(path: Path | Url) -> tuple[Any, ...]:
         with suppress(OSError):  # it may vanish meanwhile
             found.append((file.name, file.stat().st_mtime_ns, file.stat().st_size))
     return tuple(found)
-
-
-def _lives(summary: Summary) -> bool:
-    return summary.state is not None and summary.state.life == "live"

@@ -1,19 +1,34 @@
-"""A snapshot of a run: everything its pages show, as of one moment."""
+"""A snapshot of a run: everything its pages show, as of one moment; and the cache of those of runs
+that have ended, so that a new start of the server opens them without reading the runs again.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import json
+import math
+import os
+import shutil
 import time
+import uuid
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import pyarrow as pa
 
+import lldscope
+from lldscope.core.charts import ACTIONS_SHOWN, DELTA_OF_ACTION, EVIDENCE
 from lldscope.monitor.health import RunState
 from lldscope.runs import Run
 
-from ..figures.charts import ACTIONS_SHOWN, DELTA_OF_ACTION, EVIDENCE
 from ..figures.series import floats
 from ..figures.view import Subject
+
+MAX_RUNS = 300  # the one cached longest ago is removed first
 
 
 @dataclass(frozen=True)
@@ -25,15 +40,19 @@ class Snapshot:
     state: RunState
     subject: Subject
 
+    @property
+    def last_time(self) -> float | None:
+        """When the last row was written (Unix time); None if no row says."""
+        times = floats(self.subject.table, "time")
+        return float(times[-1]) if len(times) and not math.isnan(times[-1]) else None
+
 
 def aged(snapshot: Snapshot) -> Snapshot:
     """The same snapshot, with the age that its last row has now."""
-    times = floats(snapshot.subject.table, "time")
-    if not len(times) or times[-1] != times[-1]:
+    if (moment := snapshot.last_time) is None:
         return snapshot
-    return replace(
-        snapshot, state=replace(snapshot.state, last_row_age_seconds=time.time() - times[-1])
-    )
+    state = replace(snapshot.state, last_row_age_seconds=time.time() - moment)
+    return replace(snapshot, state=state)
 
 
 def subject_of(name: str, run: Run, state: RunState) -> Subject:
@@ -50,3 +69,71 @@ def _with_actions(table: pd.DataFrame, actions: pd.DataFrame) -> pd.DataFrame:
         of_action = correct[correct["action_index"] == index].set_index("step")["delta"]
         table[DELTA_OF_ACTION.format(index)] = table["step"].map(of_action)
     return table
+
+
+class SnapshotCache:
+    """A folder that only its user can read, never the runs' own; not for runs that lie elsewhere.
+
+    A snapshot is used again only if every file of the run has the size and time it had, and
+    lldscope is, file by file, the one that made it.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def load(self, name: str, path: Path, seen: str) -> Snapshot | None:
+        """The cached snapshot, if `seen`, the run's `files_of`, is unchanged since."""
+        folder = self._place(path)
+        try:
+            stored = json.loads((folder / "snapshot.json").read_text())
+            if stored["of"] != [_made(), seen]:
+                return None
+            table = pd.read_parquet(folder / "table.parquet")
+            state = RunState.from_dict(stored["state"])
+            subject = Subject(name, table, state.phases, state.alerts, stored["events"], state.arl)
+            return Snapshot(stored["version"], stored["info"], state, subject)
+        except (OSError, ValueError, KeyError, TypeError, pa.ArrowException):
+            return None
+
+    def store(self, path: Path, seen: str, snapshot: Snapshot) -> None:
+        """Store a snapshot; `seen` is what `files_of` returned before it was taken."""
+        final = self._place(path)
+        new = final.with_name(f"{final.name}.{uuid.uuid4().hex}.new")
+        content = {
+            "of": [_made(), seen], "version": snapshot.version, "info": snapshot.info,
+            "state": snapshot.state.to_dict(), "events": snapshot.subject.events,
+        }  # fmt: skip
+        with suppress(OSError, ValueError, TypeError, pa.ArrowException):
+            new.mkdir(parents=True, mode=0o700)
+            snapshot.subject.table.to_parquet(new / "table.parquet", compression="zstd")
+            (new / "snapshot.json").write_text(json.dumps(content))
+            shutil.rmtree(final, ignore_errors=True)
+            new.rename(final)
+            folders = sorted(self._folder.iterdir(), key=lambda p: -p.stat().st_mtime)
+            for old in folders[MAX_RUNS:]:
+                shutil.rmtree(old, ignore_errors=True)
+
+    def _place(self, path: Path) -> Path:
+        return self._folder / hashlib.sha256(os.fsencode(path)).hexdigest()[:32]
+
+
+def files_of(path: Path) -> str:
+    """Changes when any file of a run does: names, sizes and times."""
+    found = []
+    for folder in (path, *sorted(p for p in path.iterdir() if p.is_dir())):
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                if entry.is_file():
+                    stat = entry.stat()
+                    found.append((folder.name, entry.name, stat.st_size, stat.st_mtime_ns))
+    return hashlib.sha256(repr(sorted(found)).encode(errors="replace")).hexdigest()
+
+
+@cache
+def _made() -> str:
+    """Changes with any file of lldscope: its rules, its queries, its charts."""
+    made = hashlib.sha256(pd.__version__.encode())
+    for package in (Path(lldscope.__file__).parent, Path(__file__).parent):
+        for file in sorted([*package.rglob("*.py"), *package.rglob("*.sql")]):
+            made.update(file.read_bytes())
+    return made.hexdigest()

@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 
 from .marks import onset_line
-from .series import SINCE, Numbers, Thinned, XAxis, floats, positions, thin
+from .series import SINCE, Numbers, Thinned, XAxis, floats, positions, thin, trace
 from .wording import visible
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 BAND = 0.16  # opacity
 COUNTED_ON = "y2"  # an axis that is not drawn: the number of runs is shown on hover
+COUNTS: dict[str, Any] = {"overlaying": "y", "visible": False, "fixedrange": True}
 
 
 @dataclass(frozen=True)
@@ -74,12 +75,13 @@ def group_line(
     label = escape(visible(name))
     low, high, many, mean = (thin(of.x, y, zoom, most) for y in (of.low, of.high, of.runs, of.mean))
     fill = "rgba({}, {}, {}, {})".format(*(int(color[i : i + 2], 16) for i in (1, 3, 5)), BAND)
-    none = {"color": color, "width": 0, "dash": "solid"}
     traces = [
-        _trace(low, f"{label}, lowest run", none),
-        _trace(high, f"{label}, highest run", none) | {"fill": "tonexty", "fillcolor": fill},
-        _trace(many, f"{label}, runs", none) | {"yaxis": COUNTED_ON, "hovertemplate": "%{y:d}"},
-        _trace(mean, f"{label}, mean", {"color": color, "width": 2.5, "dash": dash}),
+        trace(low, f"{label}, lowest run", color, 0, "solid"),
+        trace(high, f"{label}, highest run", color, 0, "solid")
+        | {"fill": "tonexty", "fillcolor": fill},
+        trace(many, f"{label}, runs", color, 0, "solid")
+        | {"yaxis": COUNTED_ON, "hovertemplate": "%{y:d}"},
+        trace(mean, f"{label}, mean", color, 2.5, dash),
     ]
     fired = [
         shape | {"opacity": 0.35, "label": {}}
@@ -87,22 +89,3 @@ def group_line(
         for shape in onset_line(run.table, run.alerts, axis, color, dash)
     ]
     return traces, fired, mean
-
-
-def _trace(points: Thinned, name: str, line: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "type": "scatter",
-        "mode": "lines",
-        "name": name,
-        "x": points.x,
-        "y": points.y,
-        "meta": points.settled,
-        "yaxis": "y",
-        "opacity": 1.0,
-        "line": line,
-        "hovertemplate": "%{y:.3~g}",
-        "hoverinfo": "all",
-    }
-
-
-COUNTS: dict[str, Any] = {"overlaying": "y", "visible": False, "fixedrange": True}

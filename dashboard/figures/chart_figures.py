@@ -14,19 +14,21 @@ from typing import Any
 
 import numpy as np
 
-from . import averages, marks, theme
-from .charts import EVIDENCE, Chart, Line
+from lldscope.core import palette
+from lldscope.core.charts import EVIDENCE, Chart, Line, select_charts
+
+from . import averages, marks
 from .layout import chart_layout, evidence_axis, has_evidence
 from .series import (
     MOST_POINTS,
     SINCE,
     Numbers,
     Thinned,
-    XAxis,
     floats,
     positions,
     smooth,
     thin,
+    trace,
     x_axis,
 )
 from .view import Subject, View
@@ -34,6 +36,10 @@ from .wording import visible
 
 Figure = dict[str, Any]
 
+CHARTS = select_charts(
+    "likelihood", "delta", "reward", "entropy", "gradient", "by-action", "conduct", "shares"
+)
+"""The charts of a run page, in order."""
 HEIGHT = 230  # of a chart, pixels
 MOST_TOGETHER = 8 * MOST_POINTS  # points of all runs in a chart that compares them
 MEAN_WIDTH, GHOST_WIDTH = 2.0, 1.0
@@ -49,19 +55,21 @@ def make_chart(chart: Chart, subject: Subject, view: View) -> Figure:
     for line in chart.lines:
         y = _measured(floats(subject.table, line.column), chart.log and not line.right)
         if line.mean and line.ghost and view.window > 1:
-            data.append(_trace(raw := thin(x, y, zoom), line, chart, raw=True))
+            data.append(_drawn(raw := thin(x, y, zoom), line, raw=True))
             counts.append(raw)
         mean = thin(x, smooth(y, view.window) if line.mean else y, zoom)
-        data.append(_trace(mean, line, chart))
+        data.append(_drawn(mean, line))
         counts.append(mean)
     seen = zoom or axis.extent
-    layout = _framed(chart, axis, seen, subject.arl)
+    layout = chart_layout(chart, axis, seen)
     layout["shapes"] = [
         *marks.phase_bands(subject.table, subject.spans, axis, seen),
         *marks.event_ticks(subject.table, subject.events, axis, seen),
         *marks.alarm_lines(subject.table, subject.alerts, axis, seen),
-        *_threshold(chart, subject.arl),
     ]
+    if has_evidence(chart):
+        layout["yaxis2"] |= evidence_axis(subject.arl)
+        layout["shapes"].append(_threshold(subject.arl))
     missing = "not measured in this run" if len(subject.table) else "nothing recorded yet"
     return _finish(data, layout, counts, missing)
 
@@ -101,20 +109,13 @@ def make_overlay(
         y = _measured(floats(subject.table, line.column), chart.log)
         points = thin(positions(subject.table, axis), smooth(y, view.window), zoom, most)
         counts.append(points)
-        data.append(_trace(points, line, chart))
+        data.append(_drawn(points, line))
         shapes += marks.onset_line(subject.table, subject.alerts, axis, color, dash)
     layout = chart_layout(chart, axis, seen, right=False)
     if view.groups:
         layout["yaxis2"] = dict(averages.COUNTS)
     layout["shapes"] = shapes
     return _finish(data, layout, counts, "not measured in these runs")
-
-
-def _framed(chart: Chart, axis: XAxis, seen: tuple[float, float], arl: float) -> Figure:
-    layout = chart_layout(chart, axis, seen)
-    if has_evidence(chart):
-        layout["yaxis2"] |= evidence_axis(arl)
-    return layout
 
 
 def aligned(subject: Subject, by: str) -> Subject:
@@ -137,7 +138,7 @@ def zero(subject: Subject, by: str) -> float:
 
 def run_style(position: int) -> tuple[str, str]:
     """Colour and dash of the run at this position of a comparison."""
-    colors, dashes = theme.RUN_COLORS, theme.RUN_DASHES
+    colors, dashes = palette.RUN_COLORS, palette.RUN_DASHES
     return colors[position % len(colors)], dashes[position % len(dashes)]
 
 
@@ -154,50 +155,34 @@ def _measured(y: Numbers, log: bool) -> Numbers:
     return np.where(y > 0, y, np.nan) if log else y
 
 
-def _trace(points: Thinned, line: Line, chart: Chart, raw: bool = False) -> Figure:
-    lone = len(points.x) == 1
+def _drawn(points: Thinned, line: Line, raw: bool = False) -> Figure:
     name = f"{line.label}, raw" if raw else line.label
-    return {
-        "type": "scatter",
-        "mode": "markers" if lone else "lines",
-        "name": name,
-        "x": points.x,
-        "y": points.y,
-        "meta": points.settled,
+    width, dash = (GHOST_WIDTH, "solid") if raw else (MEAN_WIDTH, line.dash)
+    form = f"%{{y:{',.0f' if line.column == EVIDENCE else '.3~g'}}}"
+    return trace(points, name, line.color, width, dash) | {
+        "mode": "markers" if len(points.x) == 1 else "lines",
         "yaxis": "y2" if line.right else "y",
         "opacity": 0.32 if raw else 1.0,
-        "line": {
-            "color": line.color,
-            "width": GHOST_WIDTH if raw else MEAN_WIDTH,
-            "dash": "solid" if raw else line.dash,
-        },
-        "hovertemplate": f"%{{y:{',.0f' if line.column == EVIDENCE else '.3~g'}}}",
+        "hovertemplate": None if raw else form,
         "hoverinfo": "skip" if raw else "all",
-    } | ({"hovertemplate": None} if raw else {})
+    }
 
 
-def _threshold(chart: Chart, arl: float) -> list[Figure]:
+def _threshold(arl: float) -> Figure:
     """The evidence at which the decay test alarms."""
-    if not has_evidence(chart):
-        return []
-    return [
-        {
-            "type": "line",
-            "xref": "paper",
-            "x0": 0.0,
-            "x1": 1.0,
-            "yref": "y2",
-            "y0": arl,
-            "y1": arl,
-            "line": {"color": theme.PURPLE, "width": 1, "dash": "dot"},
-            "opacity": 0.7,
-            "label": {
-                "text": f"alarm at {arl:,.0f}",
-                "textposition": "start",
-                "font": {"size": 10, "color": theme.PURPLE},
-            },
-        }
-    ]
+    font = {"size": 10, "color": palette.PURPLE}
+    return {
+        "type": "line",
+        "xref": "paper",
+        "x0": 0.0,
+        "x1": 1.0,
+        "yref": "y2",
+        "y0": arl,
+        "y1": arl,
+        "line": {"color": palette.PURPLE, "width": 1, "dash": "dot"},
+        "opacity": 0.7,
+        "label": {"text": f"alarm at {arl:,.0f}", "textposition": "start", "font": font},
+    }
 
 
 def _finish(data: list[Figure], layout: Figure, counts: list[Thinned], missing: str) -> Figure:
@@ -212,16 +197,9 @@ def _finish(data: list[Figure], layout: Figure, counts: list[Thinned], missing: 
     layout["meta"]["remarks"] = " · ".join(remarks)
     layout["annotations"] = []
     if not any(c.x for c in counts):
+        centre = {"xref": "paper", "yref": "paper", "x": 0.5, "y": 0.5}
         layout["annotations"] = [
-            {
-                "text": missing,
-                "showarrow": False,
-                "xref": "paper",
-                "yref": "paper",
-                "x": 0.5,
-                "y": 0.5,
-                "font": {"size": 13},
-            }
+            centre | {"text": missing, "showarrow": False, "font": {"size": 13}}
         ]
         layout["shapes"] = []
         for name in [n for n in layout if n.startswith("yaxis")]:

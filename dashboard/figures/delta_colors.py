@@ -7,23 +7,23 @@ from typing import Any
 
 from dash import html
 
+from lldscope.core import palette
 from lldscope.core.numbers import signed
-
-from . import theme
 
 STRONG_TOKEN = 2.0  # nats that a token must lose or gain for the full colour
 FAINT = 0.05  # nats below which a token stays plain
-COLORS = {"--lost": theme.VERMILLION, "--gained": theme.BLUE}  # of a page's frame
+COLORS = {"--lost": palette.VERMILLION, "--gained": palette.BLUE}  # of a page's frame
 
 
-def tint(delta: float | None, strong: float, faint: float = 0.0) -> dict[str, Any]:
-    """Class and style of something that lost (bar below) or gained (bar above) likelihood."""
+def tint(delta: float | None, strong: float, *names: str, faint: float = 0.0) -> dict[str, Any]:
+    """Classes (`names`, then lost or gained, then heavy) and style of something that lost (bar
+    below) or gained (bar above) likelihood."""
+    classes = [name for name in names if name]
     if delta is None or math.isnan(delta) or abs(delta) < faint or delta == 0:
-        return {}
+        return {"className": " ".join(classes)}
     share = min(1.0, abs(delta) / strong)
-    kind = "lost" if delta < 0 else "gained"
-    heavy = " heavy" if share >= 0.5 else ""
-    return {"className": kind + heavy, "style": {"--w": f"{round(12 + 58 * share)}%"}}
+    classes += ["lost" if delta < 0 else "gained", *(["heavy"] if share >= 0.5 else [])]
+    return {"className": " ".join(classes), "style": {"--w": f"{round(12 + 58 * share)}%"}}
 
 
 def nats(value: float | None, odd: str | None = None) -> str:
@@ -40,10 +40,8 @@ def legend(strong: float = STRONG_TOKEN) -> html.P:
     samples = [(-strong, "lost"), (-strong / 4, ""), (strong / 4, ""), (strong, "gained")]
     parts: list[Any] = [html.Span("Δ log π of a token, nats:", className="key")]
     for value, word in samples:
-        style = tint(value, strong)
-        style["className"] = f"tok {style['className']}"
         sign = "≤ " if value == -strong else "≥ " if value == strong else ""
-        parts.append(html.Span(f"{sign}{nats(value)} {word}".strip(), **style))
+        parts.append(html.Span(f"{sign}{nats(value)} {word}".strip(), **tint(value, strong, "tok")))
     parts.append(html.Span("tool text", className="tool-sample"))
     parts.append(html.Span("begins alike", className="same"))
     return html.P(parts, className="scale")

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from lldscope.core import palette
+from lldscope.core.charts import EVIDENCE, Chart
 from lldscope.signals.detectors import EVIDENCE_CAP
 
-from . import theme
-from .charts import EVIDENCE, Chart
 from .series import XAxis
 
 _FONT = {"family": "system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif", "size": 11}
@@ -24,9 +24,9 @@ def chart_layout(
     seconds its unit is, and the range of all rows.
     """
     two = right and chart.right_unit is not None
-    plain = {"showgrid": False, "zeroline": False, "linecolor": theme.NEUTRAL, "ticks": ""}
+    plain = {"showgrid": False, "zeroline": False, "linecolor": palette.NEUTRAL, "ticks": ""}
     layout: dict[str, Any] = {
-        "font": _FONT | {"color": theme.NEUTRAL},
+        "font": _FONT | {"color": palette.NEUTRAL},
         "paper_bgcolor": "rgba(0,0,0,0)",
         "plot_bgcolor": "rgba(0,0,0,0)",
         "margin": {"l": 58, "r": 52 if two else 14, "t": 18, "b": 38},
@@ -45,16 +45,16 @@ def chart_layout(
             "spikemode": "across",
             "spikethickness": -1,  # negative: without a halo
             "spikedash": "solid",
-            "spikecolor": theme.NEUTRAL,
+            "spikecolor": palette.NEUTRAL,
             "unifiedhovertitle": {"text": f"{axis.by if axis.by != 'time' else 't ='} %{{x}}"},
         },
         "yaxis": {
             "title": _title(chart.unit, 8),
             "type": "log" if chart.log else "linear",
             "fixedrange": True,
-            "gridcolor": theme.NEUTRAL,
+            "gridcolor": palette.NEUTRAL,
             "zeroline": chart.zero,
-            "zerolinecolor": theme.NEUTRAL,
+            "zerolinecolor": palette.NEUTRAL,
             "zerolinewidth": 1,
             "nticks": 5,
             "exponentformat": "power" if chart.log else "SI",

@@ -10,9 +10,9 @@ import numpy as np
 import pandas as pd
 
 from lldscope.alarms.assess import PhaseSpan
+from lldscope.core import palette
 from lldscope.monitor.health import AnyAlert
 
-from . import theme
 from .series import XAxis, at_steps, positions
 from .wording import visible
 
@@ -39,20 +39,15 @@ def phase_bands(
         a, b = max(start, seen[0]), min(end, seen[1])
         if b <= a:
             continue
-        sign = theme.PHASES[span.phase]
+        sign = palette.PHASES[span.phase]
         share = (b - a) / width
         text = sign.word if share >= _FULL_NAME else sign.shape if share >= _NUMERAL else ""
         if share >= _FULL_NAME and sign.shape.startswith("I"):
             text = f"{sign.shape} {sign.word}"
         faint = 0.05 if span.phase in ("warmup", "healthy", None) else 0.13
         shapes.append(_band(a, b, 0.0, 1.0) | {"fillcolor": sign.color, "opacity": faint})
-        shapes.append(
-            _band(a, b, *_STRIP)
-            | {
-                "fillcolor": sign.color,
-                "label": {"text": text, "font": {"size": 10, "color": sign.ink}},
-            }
-        )
+        label = {"text": text, "font": {"size": 10, "color": sign.ink}}
+        shapes.append(_band(a, b, *_STRIP) | {"fillcolor": sign.color, "label": label})
     return shapes
 
 
@@ -70,11 +65,11 @@ def alarm_lines(
     texts = _labels([a.rule for _, a in first], at, _NEAR * width)
     for x, text, (_, alert) in zip(at, texts, first, strict=True):
         if seen[0] <= x <= seen[1]:
-            shapes.append(_line(x, theme.SEVERITIES[alert.severity], text))
+            shapes.append(_line(x, palette.SEVERITIES[alert.severity], text))
     later = at_steps(table, axis, [step for step, _ in again])
     for x, (_, alert) in list(zip(later, again, strict=True))[-_MOST_LINES:]:
         if seen[0] <= x <= seen[1]:
-            shapes.append(_line(x, theme.SEVERITIES[alert.severity], "") | {"opacity": 0.35})
+            shapes.append(_line(x, palette.SEVERITIES[alert.severity], "") | {"opacity": 0.35})
     return shapes
 
 
@@ -103,28 +98,19 @@ def event_ticks(
     within = [(x, k) for x, k in zip(at, kinds, strict=True) if seen[0] <= x <= seen[1]]
     saved = [x for x, kind in within if kind == "checkpoint"]
     named = [(x, kind) for x, kind in within if kind != "checkpoint"]
-    shapes = [_tick(x, 0.07) for x in saved] if len(saved) <= _MOST_LINES else []
+    shapes: list[Shape] = []
+    if len(saved) <= _MOST_LINES:
+        shapes = [_vertical(x, 0.07, palette.NEUTRAL, 1.5) for x in saved]
     for x, kind in named[-_MOST_LINES:]:
-        label = _upright(f"{_SPACE}{escape(visible(kind, 40))}", theme.NEUTRAL, "start")
-        shapes.append(_tick(x, 0.45) | label)
+        label = _upright(f"{_SPACE}{escape(visible(kind, 40))}", palette.NEUTRAL, "start")
+        shapes.append(_vertical(x, 0.45, palette.NEUTRAL, 1.5) | label)
     return shapes
-
-
-def _tick(x: float, height: float) -> Shape:
-    return _vertical(x, height, theme.NEUTRAL, 1.5)
 
 
 def _vertical(x: float, height: float, color: str, width: float, dash: str = "solid") -> Shape:
     """A line from the bottom of the chart to `height`, a share of it."""
-    return {
-        "type": "line",
-        "yref": "paper",
-        "x0": x,
-        "x1": x,
-        "y0": 0.0,
-        "y1": height,
-        "line": {"color": color, "width": width, "dash": dash},
-    }
+    line = {"color": color, "width": width, "dash": dash}
+    return {"type": "line", "line": line} | _place(x, x, 0.0, height)
 
 
 def onset_line(
@@ -143,19 +129,14 @@ def onset_line(
 
 
 def _band(x0: float, x1: float, y0: float, y1: float) -> Shape:
-    return {
-        "type": "rect",
-        "yref": "paper",
-        "layer": "below",
-        "line": {"width": 0},
-        "x0": x0,
-        "x1": x1,
-        "y0": y0,
-        "y1": y1,
-    }
+    return {"type": "rect", "layer": "below", "line": {"width": 0}} | _place(x0, x1, y0, y1)
 
 
-def _line(x: float, sign: theme.Sign, text: str) -> Shape:
+def _place(x0: float, x1: float, y0: float, y1: float) -> Shape:
+    return {"yref": "paper", "x0": x0, "x1": x1, "y0": y0, "y1": y1}
+
+
+def _line(x: float, sign: palette.Sign, text: str) -> Shape:
     label = _upright(f"{sign.shape} {text}{_SPACE}", sign.color, "end") if text else {}
     return _vertical(x, 1.0, sign.color, 1.25) | {"opacity": 0.85} | label
 

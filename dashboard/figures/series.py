@@ -1,8 +1,10 @@
-"""Columns of numbers made ready for a chart: smoothed, cut to the window, thinned, rounded."""
+"""Columns of numbers made ready for a chart or sparkline: smoothed, cut, thinned, rounded."""
 
 from __future__ import annotations
 
+from base64 import b64encode
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -12,6 +14,7 @@ from lldscope.signals import evidence
 from lldscope.signals.detectors import trailing_mean
 
 MOST_POINTS = 2000  # drawn per line; more would cost time and show nothing new
+MOST_IN_SPARKLINE = 80  # points; a hundred pictures are sent with the list
 
 Numbers = NDArray[np.float64]
 
@@ -50,6 +53,23 @@ class Thinned:
     settled: int
 
 
+def trace(points: Thinned, name: str, color: str, width: float, dash: str) -> dict[str, Any]:
+    """A line of a Plotly figure. `meta` is how many of its points are settled."""
+    return {
+        "type": "scatter",
+        "mode": "lines",
+        "name": name,
+        "x": points.x,
+        "y": points.y,
+        "meta": points.settled,
+        "yaxis": "y",
+        "opacity": 1.0,
+        "line": {"color": color, "width": width, "dash": dash},
+        "hovertemplate": "%{y:.3~g}",
+        "hoverinfo": "all",
+    }
+
+
 def floats(table: pd.DataFrame, column: str) -> Numbers:
     """A column as floats, NaN where nothing was measured; all NaN if the table lacks it."""
     if column not in table:
@@ -60,12 +80,8 @@ def floats(table: pd.DataFrame, column: str) -> Numbers:
 def raw_positions(table: pd.DataFrame, by: str) -> Numbers:
     """Steps, tokens seen, seconds since the first row; or steps since what runs are aligned by,
     which is a column of the table then."""
-    if by == "step":
-        return floats(table, "step")
-    if by == "tokens":
-        return floats(table, "tokens_seen")
-    if by in SINCE:
-        return floats(table, by)
+    if by != "time":
+        return floats(table, "tokens_seen" if by == "tokens" else by)
     seconds = floats(table, "time")
     known = seconds[~np.isnan(seconds)]
     return seconds - (known[0] if len(known) else 0.0)
@@ -165,3 +181,22 @@ def _short(values: Numbers, digits: int) -> list[float]:
     scale = 10.0 ** np.clip(digits - 1 - size, -300, 300)
     rounded = (np.round(values * scale) / scale).tolist()
     return [int(v) if v == int(v) and abs(v) < 1e15 else v for v in rounded]
+
+
+def make_sparkline(values: Numbers, color: str, width: int = 120, height: int = 28) -> str:
+    """A small picture of a series as a data URI; empty if fewer than two values are known."""
+    points = thin(np.arange(len(values), dtype=float), values, most=MOST_IN_SPARKLINE)
+    if len(points.y) < 2:
+        return ""
+    xs, ys = np.array(points.x), np.array(points.y)
+    spread = float(np.ptp(ys)) or 1.0
+    px = 2 + (width - 4) * (xs - xs[0]) / (float(xs[-1] - xs[0]) or 1.0)
+    py = height - 3 - (height - 6) * (ys - ys.min()) / spread
+    path = " ".join(f"{a:.0f},{b:.1f}" for a, b in zip(px, py, strict=True))
+    svg = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}">'
+        f'<polyline points="{path}" fill="none" stroke="{color}" stroke-width="1.5" '
+        f'stroke-linejoin="round"/><circle cx="{px[-1]:.1f}" cy="{py[-1]:.1f}" r="2" '
+        f'fill="{color}"/></svg>'
+    )
+    return "data:image/svg+xml;base64," + b64encode(svg.encode()).decode()

@@ -26,14 +26,6 @@ EVIDENCE = {
     ),
 }
 
-LIVES = {
-    "live": "live",
-    "finished": "finished",
-    "failed": "failed",
-    "stopped": "stopped",
-    "stalled": "stalled",
-}
-
 LOOK_ALIKES = {
     "lld": "Lazy Likelihood Displacement",
     "tool-outage": "Retriever or tool outage",

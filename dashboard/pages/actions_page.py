@@ -12,27 +12,20 @@ from typing import Any
 import numpy as np
 from dash import html
 
-from lldscope.core.errors import LldscopeError
 from lldscope.explore.responses import MOST_ACTIONS, ActionMap, action_map
 from lldscope.explore.trajectories import rows_of
 
-from ..data.run_registry import Reading, RunRegistry
+from ..data.run_registry import RunRegistry
 from ..figures import delta_colors as deltas
-from .attributes import attrs
 from .frame import message_page
-from .links import Query, address, crumbs, whole
+from .links import Query, address, attrs, crumbs, whole
 
 _TICKS = 10  # labels under the map
 
 
 def actions_page(registry: RunRegistry, name: str, query: Query) -> html.Div:
-    """The map, or words if the run cannot be read or holds no actions."""
-    try:
-        found = action_map(registry.run(name), whole(query, "first"), whole(query, "last"))
-    except Reading as error:
-        return message_page("This run is being read", str(error), retry=True)
-    except LldscopeError as error:
-        return message_page("This run cannot be shown", str(error))
+    """The map, or words if the run holds no actions. Raises LldscopeError if it cannot be read."""
+    found = action_map(registry.run(name), whole(query, "first"), whole(query, "last"))
     title = "Δ by action and step"
     if found is None or not len(found.cells):
         return message_page(title, "The run holds no actions of correct responses in these steps.")
@@ -40,7 +33,7 @@ def actions_page(registry: RunRegistry, name: str, query: Query) -> html.Div:
     return html.Div(
         [
             html.Header([html.Div([crumbs(name), html.H1(title)])], className="page-head"),
-            html.P(_told(found), className="note"),
+            html.P(_summary(found), className="note"),
             _legend(strong),
             html.Div(_map(name, found, strong), className="card map-card"),
             html.P("Choose a cell for its responses, the greatest loss first; arrow keys move.",
@@ -58,7 +51,7 @@ def strength(found: ActionMap) -> float:
     return float(f"{max(top, 0.01):.1g}")
 
 
-def _told(found: ActionMap) -> str:
+def _summary(found: ActionMap) -> str:
     of = "each step" if found.width == 1 else f"stretches of {found.width:,} steps"
     return (
         f"Mean Δ in nats of the actions of correct responses in mixed groups, by turn, over {of} "
@@ -70,9 +63,8 @@ def _legend(strong: float) -> html.P:
     parts: list[Any] = [html.Span("Δ, nats per action", className="key")]
     for value in (-strong, -strong / 3, 0.0, strong / 3, strong):
         sign = "≤ " if value == -strong else "≥ " if value == strong else ""
-        style = deltas.tint(value, strong)
-        style["className"] = f"cell sample {style.get('className', '')}"
-        parts.append(html.Span([html.Span(**style), f" {sign}{deltas.nats(value)}"]))
+        sample = html.Span(**deltas.tint(value, strong, "cell", "sample"))
+        parts.append(html.Span([sample, f" {sign}{deltas.nats(value)}"]))
     parts.append(html.Span([html.Span(className="cell sample null"), " not measured"]))
     parts.append(html.Span([html.Span(className="cell sample none"), " no such action"]))
     return html.P(parts, className="scale")
@@ -97,15 +89,15 @@ def _cell(name: str, cell: dict[str, Any] | None, strong: float, first: bool) ->
         return None
     low, high = cell["first_step"], cell["last_step"]
     where = f"step {low:,}" if low == high else f"steps {low:,}–{high:,}"
-    if cell["delta"] is None:
+    missing = cell["delta"] is None
+    if missing:
         text = f"not measured ({cell['n_actions']:,} actions)"
-        style: dict[str, Any] = {"className": "null"}
     else:
         text = f"Δ {deltas.nats(cell['delta'])} nats, {cell['n_delta']:,} actions"
-        style = deltas.tint(cell["delta"], strong, faint=strong / 20)
+    tint = deltas.tint(cell["delta"], strong, "cell", "null" if missing else "", faint=strong / 20)
     return [
-        f"cell {style.get('className', '')}".strip(),
-        style.get("style", {}).get("--w"),
+        tint["className"],
+        tint.get("style", {}).get("--w"),
         f"action {cell['action_index']}, {where}: {text}",
         address("responses", name, first=low, last=high, correct="yes", sort="delta"),
         first,

@@ -9,19 +9,19 @@ from typing import Any
 
 from dash import dcc, html
 
+from lldscope.core import palette
+
 from ..data.run_registry import RunRegistry
 from ..data.snapshot import Snapshot
-from ..figures import theme
 from ..figures import wording as words
 from ..figures.averages import lines_of
-from ..figures.chart_figures import make_overlay, run_style, zero
-from ..figures.charts import CHARTS
-from ..figures.series import SINCE, floats
+from ..figures.chart_figures import CHARTS, make_overlay, run_style, zero
+from ..figures.series import SINCE
 from ..figures.view import Subject
 from . import components as parts
-from .attributes import attrs
 from .frame import (
     ALIGNED_BY,
+    PAUSE,
     controls,
     memory,
     message_page,
@@ -30,7 +30,7 @@ from .frame import (
     snapshots_of,
     view_of,
 )
-from .links import comparison
+from .links import attrs, comparison
 
 MOST_COMPARED = 20
 
@@ -40,8 +40,8 @@ def compare_page(registry: RunRegistry, query: dict[str, list[str]]) -> html.Div
     names = list(dict.fromkeys(query.get("run", [])))
     snapshots, lost = snapshots_of(registry, names[:MOST_COMPARED])
     if waits := [name for name in lost if registry.is_opening(name)]:
-        told_so_far = f"{len(snapshots)} of {len(snapshots) + len(waits)} runs are read."
-        return message_page("The runs are being read", told_so_far, retry=True)
+        progress = f"{len(snapshots)} of {len(snapshots) + len(waits)} runs are read."
+        return message_page("The runs are being read", progress, retry=True)
     if not snapshots:
         why = "; ".join(lost.values()) or "Choose runs in the list, then press Compare."
         return message_page("No runs to compare", why, retry=bool(lost))
@@ -59,46 +59,25 @@ def compare_page(registry: RunRegistry, query: dict[str, list[str]]) -> html.Div
         for c, figure in zip(CHARTS, figures, strict=True)
     ]
     styles = styles_of(known, view.groups)
+    labels: dict[str, list[Any]] = {n: [parts.stroke(*styles[n]), words.visible(n)] for n in known}
     options = [
-        {
-            "label": html.Span(
-                [parts.stroke(*styles[s.name]), words.visible(s.name)], className="entry"
-            ),
-            "value": s.name,
-        }
-        for s in subjects
+        {"label": html.Span(label, className="entry"), "value": n} for n, label in labels.items()
     ]
+    choice = dcc.Checklist(options, shown, id={"type": "shown", "index": 0}, className="shown")
     many = f"{len(names)} runs were asked for; the first {MOST_COMPARED} are shown."
     missed = [*lost.values(), *([many] if len(names) > MOST_COMPARED else [])]
+    title = html.H1(f"{len(subjects)} runs compared")
+    buttons = [*_averaging(names, groups, bool(view.groups)), PAUSE]
+    missing = unplaced(snapshots, view.by)
     return html.Div(
         [
-            html.Header(
-                [
-                    html.H1(f"{len(subjects)} runs compared"),
-                    html.Div(
-                        [
-                            *_averaging(names, groups, bool(view.groups)),
-                            html.Button(
-                                "Pause", id="pause", className="button", title="keyboard: p"
-                            ),
-                        ],
-                        className="buttons",
-                    ),
-                ],
-                className="page-head",
-            ),
+            html.Header([title, html.Div(buttons, className="buttons")], className="page-head"),
             html.Div(" ".join(missed), className="notice", role="status") if missed else None,
             html.Div(compare_table(snapshots, view.groups, known), id=part_id("compared")),
             *_averaged(subjects, view.groups),
             controls(view, None, ALIGNED_BY),
-            named_group(
-                "runs drawn",
-                dcc.Checklist(options, shown, id={"type": "shown", "index": 0}, className="shown"),
-                seen=False,
-            ),
-            html.P(
-                unplaced(snapshots, view.by), id=part_id("unplaced"), className="unplaced quiet"
-            ),
+            named_group("runs drawn", choice, seen=False),
+            html.P(missing, id=part_id("unplaced"), className="unplaced quiet"),
             html.Div(cards, className="charts"),
             *memory(snapshots, shown, view, figures),
         ]
@@ -135,7 +114,7 @@ def _averaged(subjects: list[Subject], groups: Mapping[str, str]) -> list[Any]:
     note = (
         "A line is the mean, step by step, over the runs of its group that have the step and are "
         "drawn; each counts once. The band goes from the lowest run to the highest; how many runs "
-        "a step has is said on hover. Upright lines: the decay alarm of each run."
+        "a step has is shown on hover. Upright lines: the decay alarm of each run."
     )
     return [
         html.Div(entries, className="averaged"),
@@ -166,35 +145,17 @@ def compare_table(
     rows = []
     for snapshot in snapshots:
         state, name = snapshot.state, snapshot.subject.name
-        sign = theme.PHASES[state.phase]
+        sign = palette.PHASES[state.phase]
         first = {a.rule: a.step for a in state.alerts}
-        rows.append(
-            html.Tr(
-                [
-                    html.Td([parts.stroke(*styles[name]), parts.run_link(name)]),
-                    html.Td(parts.badge(theme.VERDICTS[state.verdict])),
-                    html.Td(
-                        [
-                            parts.mark(sign),
-                            sign.word,
-                        ]
-                    ),
-                    html.Td(_step(state.last_step), className="number"),
-                    html.Td(_step(first.get("lld-decay")), className="number"),
-                    html.Td(_step(first.get("lld-collapse")), className="number"),
-                    html.Td(parts.since(_last_time(snapshot))),
-                ]
-            )
-        )
+        steps = (state.last_step, first.get("lld-decay"), first.get("lld-collapse"))
+        cells = [
+            html.Td([parts.stroke(*styles[name]), parts.run_link(name)]),
+            html.Td(parts.badge(palette.VERDICTS[state.verdict])),
+            html.Td([parts.mark(sign), sign.word]),
+            *(html.Td("–" if s is None else f"{s:,}", className="number") for s in steps),
+            html.Td(parts.since(snapshot.last_time)),
+        ]
+        rows.append(html.Tr(cells))
     numeric = ("last step", "decay alarm", "collapse alarm")
     head = html.Tr([html.Th(n, className="number" if n in numeric else None) for n in named])
     return html.Table([html.Thead(head), html.Tbody(rows)], className="card runs")
-
-
-def _last_time(snapshot: Snapshot) -> float | None:
-    times = floats(snapshot.subject.table, "time")
-    return float(times[-1]) if len(times) and not isnan(times[-1]) else None
-
-
-def _step(step: int | None) -> str:
-    return "–" if step is None else f"{step:,}"

@@ -11,16 +11,15 @@ from urllib.parse import quote
 
 from dash import dcc, html
 
+from lldscope.core import palette
+from lldscope.core.charts import Chart
 from lldscope.core.numbers import true_minus
 from lldscope.monitor.health import RunState
 
 from ..data.run_registry import Snapshot
-from ..figures import theme
 from ..figures import wording as words
 from ..figures.chart_figures import HEIGHT, Figure, remarks
-from ..figures.charts import Chart
-from .attributes import attrs
-from .links import address
+from .links import address, attrs
 
 GRAPH_CONFIG: Any = {
     "displaylogo": False,
@@ -37,7 +36,7 @@ def run_link(name: str, text: str | None = None) -> html.A:
     return html.A(words.visible(text or name), href=href, className="run-link")
 
 
-def badge(sign: theme.Sign, word: str | None = None, note: str | None = None) -> html.Span:
+def badge(sign: palette.Sign, word: str | None = None, note: str | None = None) -> html.Span:
     """A state as colour, shape and word."""
     return html.Span(
         [html.Span(sign.shape, className="shape"), word or sign.word],
@@ -47,7 +46,7 @@ def badge(sign: theme.Sign, word: str | None = None, note: str | None = None) ->
     )
 
 
-def mark(sign: theme.Sign) -> html.Span:
+def mark(sign: palette.Sign) -> html.Span:
     """A state's shape in its colour, before a word."""
     return html.Span(sign.shape, className="mark", style={"--sign": sign.color})
 
@@ -57,10 +56,10 @@ def status_line(snapshot: Snapshot) -> list[Any]:
     state = snapshot.state
     phase = state.phase
     label, note = words.EVIDENCE[state.evidence]
-    sign = theme.PHASES[phase]
+    sign = palette.PHASES[phase]
     numeral = f"{sign.shape} {sign.word}" if sign.shape.startswith("I") else sign.word
     return [
-        badge(theme.VERDICTS[state.verdict]),
+        badge(palette.VERDICTS[state.verdict]),
         html.Span([_key("phase"), html.Strong(numeral)], title=words.PHASES[phase]),
         html.Span([_key("evidence"), label], title=note),
         _firing(state),
@@ -79,7 +78,7 @@ def since(moment: float | None) -> html.Span:
 def gone(why: str) -> list[Any]:
     """The status line of a run that can no longer be read."""
     return [
-        badge(theme.VERDICTS["unreadable"]),
+        badge(palette.VERDICTS["unreadable"]),
         html.Span(f"{words.visible(why)} The last charts are shown."),
     ]
 
@@ -90,7 +89,7 @@ def _key(text: str) -> html.Span:
 
 def _life(state: RunState) -> html.Span:
     reason = words.visible(state.reason or "")
-    text = words.LIVES[state.life] + (f": {reason}" if reason else "")
+    text = f"{state.life}: {reason}" if reason else state.life
     dot = html.Span(className=f"dot {state.life}")
     return html.Span([dot, text], className="life", title=reason)
 
@@ -107,20 +106,16 @@ def _firing(state: RunState) -> html.Span:
         text += [f" since step {fired:,} ({since:,} steps ago)"]
     if len(firing) > 1:
         text += [html.Span(f" +{len(firing) - 1} more", className="quiet")]
-    sign = theme.SEVERITIES[worst.severity]
+    sign = palette.SEVERITIES[worst.severity]
     message = true_minus(words.visible(worst.message))
     return html.Span([_key("alarm"), mark(sign), *text], title=message)
 
 
 def page_links(snapshot: Snapshot) -> html.Div:
     """From a run to the pages about what it is made of."""
-    name = snapshot.subject.name
-    links = {
-        "Responses": address("responses", name),
-        "Δ by action and step": address("actions", name),
-        "System": address("system", name),
-    }
-    return html.Div([html.A(t, href=href) for t, href in links.items()], className="ways")
+    pages = {"responses": "Responses", "actions": "Δ by action and step", "system": "System"}
+    links = [html.A(t, href=address(p, snapshot.subject.name)) for p, t in pages.items()]
+    return html.Div(links, className="ways")
 
 
 def notes(snapshot: Snapshot) -> list[Any]:
@@ -168,9 +163,7 @@ def chart_card(chart: Chart, figure: Figure, legend: list[Any], note: str) -> ht
     """A titled card with one chart."""
     return html.Section(
         [
-            html.Header(
-                [html.H2(chart.title), html.Div(legend, className="legend")],
-            ),
+            html.Header([html.H2(chart.title), html.Div(legend, className="legend")]),
             html.P(note, className="note"),
             dcc.Graph(
                 id={"type": "chart", "index": chart.id},

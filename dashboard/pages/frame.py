@@ -16,11 +16,12 @@ from ..figures.chart_figures import Figure
 from ..figures.increments import has
 from ..figures.view import View
 from ..figures.wording import visible
-from .attributes import attrs
+from .links import attrs
 
 REFRESH_MS = 2000
 WINDOWS = (1, 5, 10, 25, 50)  # steps of the trailing mean
 X_AXES = {"step": "step", "tokens": "tokens", "time": "time"}
+PAUSE = html.Button("Pause", id="pause", className="button", title="keyboard: p")
 ALIGNED_BY = X_AXES | {"onset": "onset of decay", "alarm": "decay alarm"}
 
 
@@ -54,15 +55,11 @@ def snapshots_of(
         except LldscopeError as error:
             return str(error)
 
-    if len(names) < 2:
-        found = [snapshot(name) for name in names]
-    else:
-        with ThreadPoolExecutor(len(names)) as readers:
-            found = list(readers.map(snapshot, names))
-    part_id = list(zip(names, found, strict=True))
+    with ThreadPoolExecutor(max(1, len(names))) as readers:
+        found = dict(zip(names, readers.map(snapshot, names), strict=True))
     return (
-        [f for _, f in part_id if isinstance(f, Snapshot)],
-        {name: f for name, f in part_id if isinstance(f, str)},
+        [f for f in found.values() if isinstance(f, Snapshot)],
+        {name: f for name, f in found.items() if isinstance(f, str)},
     )
 
 
@@ -77,7 +74,7 @@ def last_snapshots_of(
 
 
 def named_group(name: str, control: Any, seen: bool = True) -> html.Div:
-    """Radio buttons or boxes under a common name, which is shown or only said."""
+    """Radio buttons or boxes under a common name, which is shown or only read aloud."""
     key = [html.Span(name, className="key")] if seen else []
     return html.Div([*key, control], role="group", className="choice", **attrs(aria_label=name))
 
@@ -110,11 +107,6 @@ def drawn(snapshots: list[Snapshot], view: View, shown: list[str] | None) -> dic
     }
 
 
-def sent(figures: Sequence[Figure]) -> dict[str, Any]:
-    """What the browser has of the charts, which tells what must be sent next."""
-    return {"has": [has(figure) for figure in figures]}
-
-
 def memory(
     snapshots: list[Snapshot], shown: list[str] | None, view: View, figures: Sequence[Figure]
 ) -> list[Any]:
@@ -122,10 +114,9 @@ def memory(
     zoom = {"x": view.by, "range": view.zoom} if view.zoom else None
     return [
         dcc.Store(id="names", data=[snapshot.subject.name for snapshot in snapshots]),
-        dcc.Store(id="seen", data=drawn(snapshots, view, shown) | sent(figures)),
-        dcc.Store(
-            id="shown-versions", data=[snapshot.version for snapshot in snapshots]
-        ),  # what words were made from
+        dcc.Store(id="seen", data=drawn(snapshots, view, shown) | {"has": [*map(has, figures)]}),
+        # what words were made from
+        dcc.Store(id="shown-versions", data=[snapshot.version for snapshot in snapshots]),
         dcc.Store(id="zoom", data=zoom),
         dcc.Store(id="address"),
         dcc.Interval(id="clock", interval=REFRESH_MS),

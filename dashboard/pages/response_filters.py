@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from dash import dcc, html
@@ -11,63 +14,70 @@ from lldscope.explore.responses import ORDERS, LargestDrops, ResponseQuery
 from ..figures import wording as words
 from .links import Query, address, real, text, whole, yes_no
 
+_signed = partial(whole, least=-(2**31))
 
-def view_of(query: Query, losers: LargestDrops | None = None) -> tuple[ResponseQuery, str, bool]:
-    """Filters, order and whether it descends; what the address says wrongly is passed over.
+# Name in the address → field of a ResponseQuery, and how it is read.
+_FILTERS: dict[str, tuple[str, Callable[[Query, str], Any]]] = {
+    "first": ("first", whole),
+    "last": ("last", whole),
+    "group": ("group", _signed),
+    "correct": ("correct", yes_no),
+    "source": ("data_source", text),
+    "cut": ("truncated", yes_no),
+    "tokens": ("tokens", yes_no),
+    "delta_from": ("delta_from", real),
+    "delta_to": ("delta_to", real),
+    "length_from": ("tokens_from", whole),
+    "length_to": ("tokens_to", whole),
+}
 
-    From an alarm (`losers`) and without a filter of its own, the address shows the correct
+
+@dataclass(frozen=True)
+class Grid:
+    """What the grid of a run's responses shows, in which order, and the alarm that led there."""
+
+    name: str
+    wanted: ResponseQuery
+    order: str
+    descending: bool
+    alarm: str | None
+    at: int | None  # the step at which the alarm fired
+
+    def href(self, **more: Any) -> str:
+        """The address of this grid."""
+        return address("responses", self.name, **self.fields(), **more)
+
+    def fields(self) -> dict[str, Any]:
+        """The query of its address."""
+        found: dict[str, Any] = {"alarm": self.alarm, "at": self.at}
+        for name, (field, read) in _FILTERS.items():
+            value = getattr(self.wanted, field)
+            found[name] = {True: "yes", False: "no"}.get(value) if read is yes_no else value
+        found |= {"sort": self.order, "way": "down" if self.descending else None}
+        if self.wanted == ResponseQuery() and self.at is not None:
+            found["all"] = "yes"
+        return found
+
+
+def grid_of(name: str, query: Query, drops: LargestDrops | None = None) -> Grid:
+    """The grid that an address asks for; what it says wrongly is passed over.
+
+    From an alarm (`drops`) and without a filter of its own, the address shows the correct
     responses that lost most there, first.
     """
-    wanted = ResponseQuery(
-        first=whole(query, "first"),
-        last=whole(query, "last"),
-        group=whole(query, "group", -(2**31)),
-        correct=yes_no(query, "correct"),
-        data_source=text(query, "source"),
-        truncated=yes_no(query, "cut"),
-        tokens=yes_no(query, "tokens"),
-        delta_from=real(query, "delta_from"),
-        delta_to=real(query, "delta_to"),
-        tokens_from=whole(query, "length_from"),
-        tokens_to=whole(query, "length_to"),
-    )
+    wanted = ResponseQuery(**{field: read(query, key) for key, (field, read) in _FILTERS.items()})
     order = text(query, "sort") or ""
-    order = order if order in ORDERS else "step" if losers is None else "delta"
-    if losers is not None and wanted == ResponseQuery() and text(query, "all") is None:
-        fields = True if losers.tokens else None
-        wanted = ResponseQuery(losers.first, losers.last, correct=True, tokens=fields)
-    return wanted, order, text(query, "way") == "down"
+    order = order if order in ORDERS else "step" if drops is None else "delta"
+    if drops is not None and wanted == ResponseQuery() and text(query, "all") is None:
+        fields = True if drops.tokens else None
+        wanted = ResponseQuery(drops.first, drops.last, correct=True, tokens=fields)
+    down = text(query, "way") == "down"
+    return Grid(name, wanted, order, down, text(query, "alarm"), whole(query, "at"))
 
 
-def to_query(query: Query, wanted: ResponseQuery, order: str, descending: bool) -> dict[str, Any]:
-    """The view as the query of an address."""
-    words_of = {True: "yes", False: "no", None: None}
-    fields = {
-        "alarm": text(query, "alarm"),
-        "at": whole(query, "at"),
-        "first": wanted.first,
-        "last": wanted.last,
-        "group": wanted.group,
-        "correct": words_of[wanted.correct],
-        "source": wanted.data_source,
-        "cut": words_of[wanted.truncated],
-        "tokens": words_of[wanted.tokens],
-        "delta_from": wanted.delta_from,
-        "delta_to": wanted.delta_to,
-        "length_from": wanted.tokens_from,
-        "length_to": wanted.tokens_to,
-        "sort": order,
-        "way": "down" if descending else None,
-    }
-    if wanted == ResponseQuery() and fields["at"] is not None:
-        fields["all"] = "yes"
-    return fields
-
-
-def form(
-    name: str, query: Query, wanted: ResponseQuery, order: str, descending: bool, sources: list[str]
-) -> html.Form:
-    known = to_query(query, wanted, order, descending)
+def form(grid: Grid, sources: list[str]) -> html.Form:
+    """The filters as fields; the order and the alarm are hidden ones."""
+    known = grid.fields()
 
     def field(key: str, label: str, width: int = 5, step: Any = 1) -> html.Label:
         box = dcc.Input(
@@ -76,10 +86,16 @@ def form(
         )  # fmt: skip
         return html.Label([html.Span(label, className="unseen"), box])
 
+    def want(title: str, *content: Any) -> html.Span:
+        return html.Span([html.Span(title, className="key"), *content], className="want")
+
     def between(title: str, low: str, high: str, step: Any = 1) -> html.Span:
-        ends: list[Any] = [field(low, f"{title} from", step=step), "–"]
-        ends.append(field(high, f"{title} to", step=step))
-        return html.Span([html.Span(title, className="key"), *ends], className="want")
+        return want(
+            title,
+            field(low, f"{title} from", step=step),
+            "–",
+            field(high, f"{title} to", step=step),
+        )
 
     def choice(title: str, key: str, options: list[tuple[str, str]]) -> html.Label:
         chosen = [
@@ -91,17 +107,15 @@ def form(
         )
 
     hidden = [
-        dcc.Input(id={"type": "want", "index": k}, name=k, value=known.get(k), type="hidden")
+        dcc.Input(id={"type": "want", "index": k}, name=k, value=known[k], type="hidden")
         for k in ("alarm", "at", "sort", "way")
-        if known.get(k) is not None
+        if known[k] is not None
     ]
     either = [("yes", "yes"), ("no", "no")]
     return html.Form(
         [
             between("steps", "first", "last"),
-            html.Span(
-                [html.Span("group", className="key"), field("group", "group", 3)], className="want"
-            ),
+            want("group", field("group", "group", 3)),
             choice("correct", "correct", either),
             choice("data source", "source", [(s, words.visible(s, 40)) for s in sources]),
             between("Δ", "delta_from", "delta_to", step="any"),
@@ -110,9 +124,9 @@ def form(
             choice("tokens recorded", "tokens", either),
             *hidden,
             html.Button("Show", type="submit", className="button primary"),
-            html.A("Clear", href=address("responses", name), className="button plain"),
+            html.A("Clear", href=address("responses", grid.name), className="button plain"),
         ],
-        action=address("responses", name),
+        action=address("responses", grid.name),
         method="GET",
         className="wants card",
     )

@@ -5,30 +5,27 @@ All of the view is in the address: the filters are a form, the order and the pag
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from dash import html
 
-from lldscope.core.errors import LldscopeError
 from lldscope.core.numbers import number
 from lldscope.explore.responses import (
     PAGE,
     LargestDrops,
     Page,
-    ResponseQuery,
     data_sources,
     find_responses,
     largest_drops_at,
 )
 from lldscope.explore.trajectories import rows_of
 
-from ..data.run_registry import Reading, RunRegistry
+from ..data.run_registry import RunRegistry
 from ..figures import delta_colors as deltas
 from ..figures import wording as words
-from .attributes import attrs
-from .frame import message_page
-from .links import Query, address, crumbs, text, whole
-from .response_filters import form, to_query, view_of
+from .links import Query, address, attrs, crumbs, way, whole
+from .response_filters import Grid, form, grid_of
 
 STRONG = 5.0  # nats that a response must lose or gain for the full colour
 
@@ -43,57 +40,52 @@ _TEXT = ("response", "class", "data source", "recorded")
 
 
 def responses_page(registry: RunRegistry, name: str, query: Query) -> html.Div:
-    """The grid, or words if the run cannot be read or the answer takes too long."""
-    try:
-        run = registry.run(name)
-        at = whole(query, "at")
-        losers = None if at is None else largest_drops_at(run, at)
-        wanted, order, descending = view_of(query, losers)
-        page = find_responses(run, wanted, order, descending, whole(query, "from") or 0)
-        sources = data_sources(run)
-    except Reading as error:
-        return message_page("This run is being read", str(error), retry=True)
-    except LldscopeError as error:
-        return message_page("These responses cannot be shown", str(error))
+    """The grid. Raises LldscopeError if the run cannot be read or the answer takes too long."""
+    run = registry.run(name)
+    at = whole(query, "at")
+    drops = None if at is None else largest_drops_at(run, at)
+    grid = grid_of(name, query, drops)
+    page = find_responses(run, grid.wanted, grid.order, grid.descending, whole(query, "from") or 0)
+    many = "no response" if not page.total else f"{page.total:,} responses"
+    count = html.P(many if page.total != 1 else "1 response", className="quiet count")
+    title = html.Div([crumbs(name), html.H1("Responses")])
     return html.Div(
         [
-            html.Header(
-                [html.Div([crumbs(name), html.H1("Responses")]), _count(page)],
-                className="page-head",
-            ),
-            *_notice(name, query, losers, (wanted, order, descending) == view_of({}, losers)),
-            form(name, query, wanted, order, descending, sources),
-            _table(name, query, page, wanted, order, descending),
-            _pager(name, query, page, wanted, order, descending),
+            html.Header([title, count], className="page-head"),
+            *_notice(grid, drops),
+            form(grid, data_sources(run)),
+            _table(grid, page),
+            _pager(grid, page),
         ],
         style=deltas.COLORS,
     )
 
 
-def _notice(name: str, query: Query, losers: LargestDrops | None, shown: bool) -> list[Any]:
-    """Which alarm led here, and, if they are `shown`, what the responses that lost most are."""
-    if losers is None:
+def _notice(grid: Grid, drops: LargestDrops | None) -> list[Any]:
+    """Which alarm led here, and, if they are shown, what the responses that lost most are."""
+    if drops is None:
         return []
-    rule = words.visible(text(query, "alarm") or "the alarm", 60)
-    told = f"{rule} fired at step {losers.step:,}." + (f" {_which(losers)}" if shown else "")
+    rule = words.visible(grid.alarm or "the alarm", 60)
+    shown = grid == replace(grid_of(grid.name, {}, drops), alarm=grid.alarm, at=grid.at)
+    text = f"{rule} fired at step {drops.step:,}." + (f" {_which(drops)}" if shown else "")
     wider = address(
-        "responses", name, alarm=text(query, "alarm"), at=losers.step,
-        first=max(0, losers.step - 9), last=losers.step, correct="yes", sort="delta",
+        "responses", grid.name, alarm=grid.alarm, at=drops.step,
+        first=max(0, drops.step - 9), last=drops.step, correct="yes", sort="delta",
     )  # fmt: skip
     link = html.A("All correct responses up to the alarm, with tokens or without", href=wider)
-    return [html.Div([told, " ", link], className="notice", role="status")]
+    return [html.Div([text, " ", link], className="notice", role="status")]
 
 
-def _which(losers: LargestDrops) -> str:
+def _which(drops: LargestDrops) -> str:
     """What the rows are that an alarm leads to."""
-    if losers.moved:
+    if drops.moved:
         return (
             f"No correct response that lost likelihood in the steps up to it has its tokens "
-            f"recorded; the nearest step where one has is step {losers.first:,}, shown here."
+            f"recorded; the nearest step where one has is step {drops.first:,}, shown here."
         )
-    if losers.tokens:
+    if drops.tokens:
         return (
-            f"Shown are the correct responses of steps {losers.first:,}–{losers.last:,} whose "
+            f"Shown are the correct responses of steps {drops.first:,}–{drops.last:,} whose "
             "tokens were recorded, the greatest loss first."
         )
     return (
@@ -102,52 +94,33 @@ def _which(losers: LargestDrops) -> str:
     )
 
 
-def _count(page: Page) -> html.P:
-    many = "no response" if not page.total else f"{page.total:,} responses"
-    return html.P(many if page.total != 1 else "1 response", className="quiet count")
-
-
-def _table(
-    name: str, query: Query, page: Page, wanted: ResponseQuery, order: str, descending: bool
-) -> html.Div:
+def _table(grid: Grid, page: Page) -> html.Div:
     if not page.total:
-        told = "No response meets these filters. What was not measured meets no bound."
-        return html.Div(html.P(told), className="card empty")
-    head = [_head(name, query, t, by, wanted, order, descending) for t, by in _COLUMNS]
-    back = to_query(query, wanted, order, descending)
-    rows = [_row(name, row, back) for row in rows_of(page.rows)]
-    table = html.Table([html.Thead(html.Tr(head)), html.Tbody(rows)], className="card grid")
-    return html.Div(table, className="wide")
+        text = "No response meets these filters. What was not measured meets no bound."
+        return html.Div(html.P(text), className="card empty")
+    head = html.Thead(html.Tr([_head(grid, title, by) for title, by in _COLUMNS]))
+    rows = [_row(grid, row) for row in rows_of(page.rows)]
+    return html.Div(html.Table([head, html.Tbody(rows)], className="card grid"), className="wide")
 
 
-def _head(
-    name: str,
-    query: Query,
-    title: str,
-    by: str | None,
-    wanted: ResponseQuery,
-    order: str,
-    down: bool,
-) -> html.Th:
+def _head(grid: Grid, title: str, by: str | None) -> html.Th:
     number = None if title in _TEXT else "number"
     if by is None:
         return html.Th(title, className=number, scope="col")
-    ours = by == order
-    told = to_query(query, wanted, by, ours and not down)
+    ours, down = by == grid.order, grid.descending
     arrow = [html.Span(" ▾" if down else " ▴", **attrs(aria_hidden="true"))] if ours else []
     sort = attrs(aria_sort=("descending" if down else "ascending") if ours else None)
-    link = html.A([title, *arrow], href=address("responses", name, **told))
-    return html.Th(link, className=number, scope="col", **sort)
+    there = replace(grid, order=by, descending=ours and not down).href()
+    return html.Th(html.A([title, *arrow], href=there), className=number, scope="col", **sort)
 
 
-def _row(name: str, row: dict[str, Any], back: dict[str, Any]) -> html.Tr:
+def _row(grid: Grid, row: dict[str, Any]) -> html.Tr:
     href = address(
-        "response", name, step=row["step"], rank=row["rank"] or None, id=row["response_id"],
-        sort=back["sort"] if back["sort"] != "step" else None,
+        "response", grid.name, step=row["step"], rank=row["rank"] or None, id=row["response_id"],
+        sort=grid.order if grid.order != "step" else None,
     )  # fmt: skip
-    style = deltas.tint(row["delta"], STRONG, deltas.FAINT)
-    style["className"] = "number delta " + style.get("className", "")
-    kept = "tokens" if row["has_tokens"] else "text" if row["has_text"] else "actions"
+    style = deltas.tint(row["delta"], STRONG, "number", "delta", faint=deltas.FAINT)
+    recorded = "tokens" if row["has_tokens"] else "text" if row["has_text"] else "actions"
     cut = [html.Span("cut", className="pill")] if row["truncated"] else []
     return html.Tr(
         [
@@ -162,7 +135,7 @@ def _row(name: str, row: dict[str, Any], back: dict[str, Any]) -> html.Tr:
             html.Td(_known(row["n_actions"]), className="number"),
             html.Td(_known(row["n_searches"]), className="number"),
             html.Td(words.visible(row["data_source"] or "–", 40), className="quiet"),
-            html.Td(kept, className="quiet"),
+            html.Td(recorded, className="quiet"),
         ]
     )
 
@@ -184,23 +157,16 @@ def _known(value: int | None) -> str:
     return "–" if value is None else f"{value:,}"
 
 
-def _pager(
-    name: str, query: Query, page: Page, wanted: ResponseQuery, order: str, descending: bool
-) -> html.Div:
+def _pager(grid: Grid, page: Page) -> html.Div:
     """Which rows these are, and the way to those before and after."""
-    told = to_query(query, wanted, order, descending)
 
-    def way(word: str, offset: int, key: str) -> Any:
-        if not 0 <= offset < page.total:
-            return html.Span(word, className="button disabled", **attrs(aria_disabled="true"))
-        there = address("responses", name, **told, from_=offset or None)
-        told_how = f"keyboard: {key}"
-        return html.A(word, href=there, className="button", title=told_how, **attrs(data_key=key))
+    def at(offset: int) -> str | None:
+        return grid.href(from_=offset or None) if 0 <= offset < page.total else None
 
     last = min(page.offset + PAGE, page.total)
     here = f"{page.offset + 1:,}–{last:,} of {page.total:,}" if page.total else ""
+    before = at(page.offset - PAGE) if page.offset else None
     return html.Div(
-        [way("Previous", page.offset - PAGE if page.offset else -1, "["), html.Span(here),
-         way("Next", page.offset + PAGE, "]")],
+        [way("Previous", before, "["), html.Span(here), way("Next", at(page.offset + PAGE), "]")],
         className="pager",
-    )  # fmt: skip
+    )

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any
 from urllib.parse import parse_qs, unquote
 
-from ..data.run_registry import RunRegistry
+from lldscope.core.errors import LldscopeError
+
+from ..data.run_registry import Reading, RunRegistry
 from ..data.run_summaries import RunSummaries
 from .actions_page import actions_page
 from .compare_page import compare_page
@@ -27,8 +29,10 @@ _OF_A_RUN = {
 }
 
 
-def page(registry: RunRegistry, path: str, search: str, lines: RunSummaries | None = None) -> Any:
-    """The content for an address; `lines` are those of the run list, if they are kept.
+def page(
+    registry: RunRegistry, path: str, search: str, summaries: RunSummaries | None = None
+) -> Any:
+    """The content for an address; `summaries` are those of the run list, if there are any yet.
 
     `path` and `search` are quoted, as in the address bar.
     """
@@ -39,8 +43,14 @@ def page(registry: RunRegistry, path: str, search: str, lines: RunSummaries | No
         return rules_page(path)
     _, kind, *rest = [*path.split("/", 2), ""]
     if kind in _OF_A_RUN and len(rest) > 1:
-        name = unquote(rest[0]).rstrip("/")
-        return _OF_A_RUN[kind](registry, name, query)
+        try:
+            return _OF_A_RUN[kind](registry, unquote(rest[0]).rstrip("/"), query)
+        except Reading as error:
+            return message_page("This run is being read", str(error), retry=True)
+        except LldscopeError as error:
+            what = {"responses": "These responses", "response": "This response"}
+            title = f"{what.get(kind, 'This run')} cannot be shown"
+            return message_page(title, str(error), retry=kind in ("run", "system"))
     if path == "/":
-        return list_page(lines or RunSummaries(registry), query)
+        return list_page(summaries or RunSummaries(registry), query)
     return message_page("There is no such page", f"Nothing lives at {unquote(path)}.")

@@ -9,12 +9,12 @@ from dash import html
 from lldscope.alarms.page import describe_rule
 from lldscope.alarms.registry import RULES, STALLED
 from lldscope.alarms.rule import Declaration
+from lldscope.core import palette
 from lldscope.core.schema import SIGNALS
 
-from ..figures import theme
 from . import components as parts
-from .attributes import attrs
 from .frame import message_page
+from .links import attrs
 
 _ALL: tuple[Declaration, ...] = (*RULES, STALLED)
 _SIGNALS = {c.name: c for c in SIGNALS.columns}
@@ -38,7 +38,7 @@ def rules_page(path: str) -> html.Div:
 def _all() -> html.Div:
     rows = [
         html.Tr([
-            html.Td(parts.badge(theme.SEVERITIES[rule.severity])),
+            html.Td(parts.badge(palette.SEVERITIES[rule.severity])),
             html.Td(html.A(rule.id, href=f"/rules/{rule.id}", className="run-link")),
             html.Td(marked(rule.meaning)),
         ])
@@ -56,7 +56,7 @@ def _all() -> html.Div:
 def _one(rule: Declaration) -> html.Div:
     at = _ALL.index(rule)
     way = html.P([html.A("Alarm rules", href="/rules"), " › "], className="crumbs quiet")
-    sign = theme.SEVERITIES[rule.severity]
+    sign = palette.SEVERITIES[rule.severity]
     facts = [x for k, v in describe_rule(rule) for x in (html.Dt(k), html.Dd(marked(v)))]
     others = [
         html.A(f"{word}: {_ALL[i].id}", href=f"/rules/{_ALL[i].id}", className="button",

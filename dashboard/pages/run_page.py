@@ -1,29 +1,34 @@
-"""One run: status line, eight charts, and under them alarms, look-alikes and events."""
+"""One run: status line, eight charts, and under them alarms, look-alikes and events.
+
+Messages come from runs and are untrusted; Dash escapes what is given as text.
+"""
 
 from __future__ import annotations
 
+from typing import Any
+
 from dash import html
 
-from lldscope.core.errors import LldscopeError
+from lldscope.alarms.registry import RULES, STALLED
+from lldscope.core import palette
+from lldscope.core.numbers import true_minus
+from lldscope.monitor.health import AnyAlert
 
-from ..data.run_registry import Reading, RunRegistry
+from ..data.run_registry import RunRegistry
 from ..data.snapshot import Snapshot
 from ..figures import wording as words
-from ..figures.chart_figures import make_chart
-from ..figures.charts import CHARTS
-from . import alarm_cards
+from ..figures.chart_figures import CHARTS, make_chart
 from . import components as parts
-from .frame import controls, memory, message_page, part_id, view_of
+from .frame import PAUSE, controls, memory, part_id, view_of
+from .links import Query, address
+
+MOST_EPISODES = 4  # of an alarm that are named
+RULE_IDS = {rule.id for rule in (*RULES, STALLED)}  # those with a page of their own
 
 
-def run_page(registry: RunRegistry, name: str, query: dict[str, list[str]]) -> html.Div:
-    """The page of a run, or a message if it cannot be read; `query` is the address's."""
-    try:
-        snapshot = registry.snapshot(name)
-    except Reading as error:
-        return message_page("This run is being read", str(error), retry=True)
-    except LldscopeError as error:
-        return message_page("This run cannot be shown", str(error), retry=True)
+def run_page(registry: RunRegistry, name: str, query: Query) -> html.Div:
+    """The page of a run. Raises LldscopeError if it cannot be read."""
+    snapshot = registry.snapshot(name)
     view = view_of(query)
     figures = [make_chart(c, snapshot.subject, view) for c in CHARTS]
     cards = [
@@ -49,7 +54,7 @@ def _head(title: str, facts: str, snapshot: Snapshot) -> html.Header:
     return html.Header(
         [
             html.Div([html.H1(title), html.Span(facts, className="quiet")], className="title"),
-            html.Button("Pause", id="pause", className="button", title="keyboard: p"),
+            PAUSE,
             html.Div(parts.status_line(snapshot), id=part_id("status"), className="status"),
         ],
         className="page-head sticky run-head",
@@ -61,9 +66,92 @@ def _below(snapshot: Snapshot) -> html.Div:
     alike = [
         html.H2("Look-alikes"),
         html.P("Causes that look the same on a reward curve.", className="note"),
-        html.Div(alarm_cards.look_alikes(snapshot), id=part_id("look-alikes")),
+        html.Div(look_alikes(snapshot), id=part_id("look-alikes")),
     ]
     happened = [html.H2("Events"), html.Div(parts.events(snapshot), id=part_id("events"))]
-    fired = [html.H2("Alarms"), html.Div(alarm_cards.alarms(snapshot), id=part_id("alarms"))]
+    fired = [html.H2("Alarms"), html.Div(alarms(snapshot), id=part_id("alarms"))]
     right = [html.Section(alike, className="card"), html.Section(happened, className="card")]
     return html.Div([html.Section(fired, className="card"), html.Div(right)], className="below")
+
+
+def alarms(snapshot: Snapshot) -> list[Any]:
+    """Every alarm that ever fired, with what it means and what to do."""
+    alerts = snapshot.state.alerts
+    if not alerts:
+        return [html.P("No alarm has fired.", className="quiet")]
+    return [_alarm(a, snapshot) for a in alerts]
+
+
+def _alarm(alert: AnyAlert, snapshot: Snapshot) -> html.Article:
+    arl = snapshot.state.arl
+    sign = palette.SEVERITIES[alert.severity]
+    facts = [("means", alert.meaning), ("looks at", alert.evidence), ("do", alert.advice)]
+    facts.append(("false alarms", alert.false_alarms.replace("`arl`", f"{arl:,.0f}")))
+    return html.Article(
+        [
+            html.Header(
+                [
+                    parts.badge(sign),
+                    html.Strong(alert.rule, className="rule"),
+                    html.Span(alert.state, className=f"pill {alert.state}"),
+                    html.Span(_episodes(alert), className="quiet"),
+                ]
+            ),
+            html.P(true_minus(words.visible(alert.message, 2000)), className="message"),
+            html.Dl([x for k, v in facts for x in (html.Dt(k), html.Dd(v))]),
+            _links(alert, snapshot),
+        ],
+        className="alarm",
+        style={"--severity": sign.color},
+    )
+
+
+def _links(alert: AnyAlert, snapshot: Snapshot) -> html.Div:
+    """From an alarm to its rule, and to the responses that lost most likelihood where it fired."""
+    rule, step = alert.rule, alert.step
+    links: list[Any] = []
+    later = [fired for fired, _ in alert.episodes[1:MOST_EPISODES]]
+    for at in [s for s in (step, *later) if s is not None]:
+        there = address("responses", snapshot.subject.name, alarm=rule, at=at)
+        text = "again at" if links else "Responses that lost most likelihood at"
+        links.append(html.A(f"{text} step {at:,}", href=there))
+    if rule in RULE_IDS:
+        links.append(html.A(f"About {rule}", href=f"/rules/{rule}"))
+    return html.Div(links, className="ways")
+
+
+def _episodes(alert: AnyAlert) -> str:
+    spans = [e for e in alert.episodes if e[0] is not None]
+    if not spans:
+        return ""
+    shown, left = spans[:MOST_EPISODES], len(spans) - MOST_EPISODES
+    ranges = [f"{a:,}–{b:,}" if b is not None else f"{a:,}–now" for a, b in shown]
+    more = f" and {left} more times" if left > 0 else ""
+    return f"steps {', '.join(ranges)}{more}"
+
+
+def look_alikes(snapshot: Snapshot) -> html.Table:
+    """What looks like LLD on a reward curve, and what this log says of each."""
+    rows = []
+    for cause, finding in snapshot.state.look_alikes.items():
+        shape, word, note = words.FINDINGS[finding]
+        evidence = true_minus(snapshot.state.look_alike_evidence[cause])
+        rows.append(
+            html.Tr(
+                [
+                    html.Td(_cause(cause)),
+                    html.Td([html.Span(shape, className="shape"), word], className=finding),
+                    html.Td(evidence, className="quiet"),
+                ],
+                title=note,
+            )
+        )
+    head = html.Tr([html.Th("cause"), html.Th("this log"), html.Th("evidence")])
+    return html.Table([html.Thead(head), html.Tbody(rows)])
+
+
+def _cause(cause: str) -> Any:
+    """A cause by its name, and the page of its rule where it has one."""
+    name = words.LOOK_ALIKES.get(cause, cause)
+    rule = "lld-decay" if cause == "lld" else cause
+    return html.A(name, href=f"/rules/{rule}") if rule in RULE_IDS else name

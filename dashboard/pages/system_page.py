@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
 from typing import Any
 
 import numpy as np
 from dash import dcc, html
 
-from lldscope.core.errors import LldscopeError
 from lldscope.runs import Run
 from lldscope.storage import layout
 
@@ -18,20 +16,16 @@ from ..data.snapshot import Snapshot
 from ..figures import wording as words
 from ..figures.series import floats
 from . import components as parts
-from .frame import REFRESH_MS, message_page
+from .frame import REFRESH_MS
 from .links import Query, crumbs
 
 
 def system_page(registry: RunRegistry, name: str, query: Query) -> html.Div:
-    """The page, or words if the run cannot be read."""
-    try:
-        content = facts(registry, name)
-    except LldscopeError as error:
-        return message_page("This run cannot be shown", str(error), retry=True)
+    """The page. Raises LldscopeError if the run cannot be read."""
     return html.Div(
         [
             html.Header([html.Div([crumbs(name), html.H1("System")])], className="page-head"),
-            html.Div(content, id="system", className="system"),
+            html.Div(facts(registry, name), id="system", className="system"),
             dcc.Store(id="names", data=[name]),
             dcc.Interval(id="system-clock", interval=REFRESH_MS),
             dcc.Store(id="system-tick"),
@@ -65,38 +59,34 @@ def _recorder(snapshot: Snapshot) -> list[Any]:
     """What recording cost each step, from the trainer's own clock, and what was dropped."""
     table = snapshot.subject.table
     seconds, at = floats(table, "seconds_record"), floats(table, "time")
-    told = [("steps recorded", f"{len(table):,}")]
+    pairs = [("steps recorded", f"{len(table):,}")]
     whole = np.diff(at, prepend=np.nan)
     share = seconds[1:][whole[1:] > 0] / whole[1:][whole[1:] > 0]
     known, shares = seconds[np.isfinite(seconds)], share[np.isfinite(share)]
     if len(known):
-        told.append(("recording a step", f"{1000 * np.median(known):,.1f} ms, median"))
-        told.append(("in all", _duration(float(known.sum()))))
+        pairs.append(("recording a step", f"{1000 * np.median(known):,.1f} ms, median"))
+        pairs.append(("in all", _duration(float(known.sum()))))
     if len(shares):
-        told.append(("share of a step", f"{100 * np.median(shares):.2f} %, median"))
+        pairs.append(("share of a step", f"{100 * np.median(shares):.2f} %, median"))
     if not len(known):
-        told.append(("recording a step", "the trainer does not measure it (seconds_record)"))
+        pairs.append(("recording a step", "the trainer does not measure it (seconds_record)"))
     dropped = snapshot.state.dropped
-    told.append(("rows dropped", f"{sum(dropped.values()):,}" if dropped else "none"))
-    told += [(words.visible(why), f"{n:,}") for why, n in list(dropped.items())[:10]]
-    return [_pairs(told)]
+    pairs.append(("rows dropped", f"{sum(dropped.values()):,}" if dropped else "none"))
+    pairs += [(words.visible(why), f"{n:,}") for why, n in list(dropped.items())[:10]]
+    return [_pairs(pairs)]
 
 
 def _files(run: Run) -> list[Any]:
     """Parts that count, by table."""
     listed = layout.read_manifest(run.path).parts
-    count: Counter[str] = Counter(p.table for p in listed)
-    rows = [
-        [
-            table,
-            f"{n:,}",
-            f"{sum(p.rows for p in listed if p.table == table):,}",
-            _bytes(sum(p.size for p in listed if p.table == table)),
-        ]
-        for table, n in sorted(count.items())
-    ]
-    total = ["all", f"{len(listed):,}", f"{sum(p.rows for p in listed):,}"]
-    rows.append([*total, _bytes(sum(p.size for p in listed))])
+
+    def row(name: str, parts: list[Any]) -> list[str]:
+        size = _bytes(sum(p.size for p in parts))
+        return [name, f"{len(parts):,}", f"{sum(p.rows for p in parts):,}", size]
+
+    tables = sorted({p.table for p in listed})
+    rows = [row(table, [p for p in listed if p.table == table]) for table in tables]
+    rows.append(row("all", listed))
     path = html.P(words.visible(run.place, 1000), className="quiet path")
     return [path, _table(("table", "parts", "rows", "size"), rows, 1)]
 
@@ -107,12 +97,12 @@ def _attempts(snapshot: Snapshot) -> list[Any]:
     for i, start in enumerate(starts[-20:], max(0, len(starts) - 20) + 1):
         began = start.get("started")
         more = {k: v for k, v in start.items() if k not in ("started", "attempt")}
-        told = ", ".join(f"{k} {v}" for k, v in more.items())
-        rows.append([str(i), _clock(began), words.visible(told)])
+        details = ", ".join(f"{k} {v}" for k, v in more.items())
+        rows.append([str(i), _clock(began), words.visible(details)])
     status = snapshot.info.get("status") or "unknown"
     reason = snapshot.info.get("reason")
-    said = f"{status}: {words.visible(reason)}" if reason else str(status)
-    return [html.P(said), _table(("attempt", "started", "details"), rows, 9)]
+    text = f"{status}: {words.visible(reason)}" if reason else str(status)
+    return [html.P(text), _table(("attempt", "started", "details"), rows, 9)]
 
 
 def _heartbeats(run: Run) -> list[Any]:
@@ -136,12 +126,12 @@ def _damage(snapshot: Snapshot) -> list[Any]:
         return [html.P("Nothing is damaged.", className="quiet")]
     rows = [[words.visible(place), words.visible(why)] for place, why in damaged[:50]]
     more = f" The first 50 of {len(damaged)} are shown." if len(damaged) > 50 else ""
-    told = f"Left out of every chart; lldscope doctor says what can be done.{more}"
-    return [html.P(told, className="quiet"), _table(("what", "why"), rows, 9)]
+    text = f"Left out of every chart; lldscope doctor says what can be done.{more}"
+    return [html.P(text, className="quiet"), _table(("what", "why"), rows, 9)]
 
 
-def _pairs(told: list[tuple[str, str]]) -> html.Dl:
-    return html.Dl([x for k, v in told for x in (html.Dt(k), html.Dd(v))])
+def _pairs(pairs: list[tuple[str, str]]) -> html.Dl:
+    return html.Dl([x for k, v in pairs for x in (html.Dt(k), html.Dd(v))])
 
 
 def _table(head: tuple[str, ...], rows: list[list[Any]], numbers: int) -> html.Table:

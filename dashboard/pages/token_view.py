@@ -19,7 +19,7 @@ from lldscope.explore.trajectories import MOST_TOKENS, Trajectory, rows_of
 from ..figures import delta_colors as deltas
 from ..figures import wording as words
 from ..figures.delta_colors import FAINT, STRONG_TOKEN
-from .attributes import attrs
+from .links import attrs
 
 PROMPT_SHOWN = 400  # characters of the end of a prompt
 TOOL_SHOWN = 6000  # characters of one tool answer
@@ -107,14 +107,13 @@ _FORK = html.Span(_DIFFER, className="fork")
 
 def _token(token: dict[str, Any], side: str, same: bool, first: int | None) -> list[Any]:
     """What the browser makes a token of: text, label, class, strength, id, in the order of Tab."""
-    style = deltas.tint(token["delta"], STRONG_TOKEN, FAINT)
-    marks = {"same": same, "odd": token["odd"]}
-    names = ["tok", style.get("className", ""), *(m for m, there in marks.items() if there)]
+    names = ("tok", "same" if same else "", "odd" if token["odd"] else "")
+    style = deltas.tint(token["delta"], STRONG_TOKEN, *names, faint=FAINT)
     position = token["position"]
     return [
         text_of(token),
         numbers_of(token),
-        " ".join(n for n in names if n),
+        style["className"],
         style.get("style", {}).get("--w"),
         f"{side}{position}",
         position == first,
@@ -157,8 +156,7 @@ def action_head(action: dict[str, Any] | None, index: int) -> html.Header:
     if action is None:
         return html.Header([*name, html.Span("no row of this action was recorded")])
     kind = html.Span(words.visible(action["kind"] or "unknown kind", 20), className="pill")
-    style = deltas.tint(action["delta"], STRONG_ACTION)
-    style["className"] = "delta " + style.get("className", "")
+    style = deltas.tint(action["delta"], STRONG_ACTION, "delta")
     facts = [
         "" if action["n_tokens"] is None else f"{action['n_tokens']:,} tokens",
         f"log π {number(action['logp_old'])} → {number(action['logp_post'])}",

@@ -6,7 +6,6 @@ from typing import Any
 
 from dash import html
 
-from lldscope.core.errors import LldscopeError
 from lldscope.core.numbers import number
 from lldscope.explore.trajectories import (
     MOST_GROUP,
@@ -21,39 +20,33 @@ from lldscope.explore.trajectories import (
 )
 from lldscope.runs import Run
 
-from ..data.run_registry import Reading, RunRegistry
+from ..data.run_registry import RunRegistry
 from ..figures import delta_colors as deltas
 from ..figures import wording as words
 from . import token_view
-from .attributes import attrs
 from .frame import message_page
-from .links import Query, address, crumbs, text, whole
+from .links import Query, address, attrs, crumbs, text, way, whole
 from .responses_page import STRONG, class_of, title_of
 
 MOST_NAMED = 6  # tokens that are named as the greatest losses
 
 
 def trajectory_page(registry: RunRegistry, name: str, query: Query) -> html.Div:
-    """The response the address names, or words if there is none."""
+    """The response the address names, or words if there is none. Raises LldscopeError if the run
+    cannot be read."""
     step, number = whole(query, "step"), whole(query, "id", -(2**31))
     if step is None or number is None:
         return message_page("No response is named", "The address must name a step and an id.")
     key = Key(step, whole(query, "rank") or 0, number)
-    try:
-        run = registry.run(name)
-        shown = read_trajectory(run, key, whole(query, "from") or 0)
-        other = None if shown is None else _beside(run, shown, query)
-    except Reading as error:
-        return message_page("This run is being read", str(error), retry=True)
-    except LldscopeError as error:
-        return message_page("This response cannot be shown", str(error))
+    run = registry.run(name)
+    shown = read_trajectory(run, key, whole(query, "from") or 0)
     if shown is None:
         return message_page(
             "There is no such response", f"The run holds no response {number} at step {step}."
         )
-    whole_prefix = other is not None and not shown.first
-    shared = shared_prefix(shown.tokens, other.tokens) if other and whole_prefix else 0
-    same = same_documents(shown.actions, other.actions) if other is not None else 0
+    other = _beside(run, shown, query)
+    shared = shared_prefix(shown.tokens, other.tokens) if other and not shown.first else 0
+    same = same_documents(shown.actions, other.actions) if other else 0
     columns = [_column(name, shown, query, "t", shared, same, "")]
     if other is not None:
         columns.append(_column(name, other, query, "b", shared, same, "Beside it: "))
@@ -104,15 +97,15 @@ def _head(name: str, shown: Trajectory) -> html.Header:
         ("actions", f"{len(shown.actions)}"),
         ("data source", words.visible(row["data_source"] or "–", 60)),
     ]
-    told: list[Any] = [class_of(row)]
-    told += [html.Span([html.Span(k, className="key"), v]) for k, v in facts]
+    content: list[Any] = [class_of(row)]
+    content += [html.Span([html.Span(k, className="key"), v]) for k, v in facts]
     if row["truncated"]:
-        told.append(html.Span("cut by a length limit", className="pill"))
+        content.append(html.Span("cut by a length limit", className="pill"))
     of_step = address("responses", name, first=key.step, last=key.step)
     way = crumbs(name, (f"Responses of step {key.step:,}", of_step))
     title = f"Response {title_of(row)} of step {key.step:,}"
     return html.Header(
-        [html.Div([way, html.H1(title)]), html.Div(told, className="status")],
+        [html.Div([way, html.H1(title)]), html.Div(content, className="status")],
         className="page-head response-head",
     )
 
@@ -126,30 +119,21 @@ def _group(name: str, shown: Trajectory, other: Trajectory | None) -> html.Div:
     beside = None if other is None else other.key
     chips = []
     for row, key in zip(shown.group, keys, strict=True):
-        style = deltas.tint(row["delta"], STRONG)
         now = key == shown.key
-        marks = ["chip", style.get("className", ""), "now" if now else "",
-                 "beside" if key == beside else ""]  # fmt: skip
-        kept = " ·" if row["has_tokens"] else ""
+        names = ("chip", "now" if now else "", "beside" if key == beside else "")
+        recorded = " ·" if row["has_tokens"] else ""
         shape = {True: "✓", False: "✗"}.get(row["correct"], "?")
         chips.append(html.A(
-            f"{title_of(row)} {shape} {deltas.nats(row['delta'], row['odd'])}{kept}",
-            href=here(name, key), className=" ".join(m for m in marks if m),
-            style=style.get("style"), **attrs(aria_current="page" if now else None),
+            f"{title_of(row)} {shape} {deltas.nats(row['delta'], row['odd'])}{recorded}",
+            href=here(name, key), **deltas.tint(row["delta"], STRONG, *names),
+            **attrs(aria_current="page" if now else None),
         ))  # fmt: skip
-
-    def way(word: str, to: int, mark: str) -> Any:
-        if not 0 <= to < len(keys):
-            return html.Span(word, className="button disabled", **attrs(aria_disabled="true"))
-        return html.A(
-            word, href=here(name, keys[to]), title=f"keyboard: {mark}", className="button",
-            **attrs(data_key=mark),
-        )  # fmt: skip
-
+    before = here(name, keys[at - 1]) if at else None
+    after = here(name, keys[at + 1]) if at + 1 < len(keys) else None
     many = f"{len(keys)} or more" if len(keys) >= MOST_GROUP else f"{len(keys)}"
     label = f"Group {shown.about['group_id']}: {many} responses, Δ in nats; · has tokens"
     return html.Div(
-        [html.Span(label, className="key"), way("Previous", at - 1, "["), way("Next", at + 1, "]"),
+        [html.Span(label, className="key"), way("Previous", before, "["), way("Next", after, "]"),
          *chips],
         className="group",
     )  # fmt: skip
@@ -168,12 +152,12 @@ def _pairing(
     if shown.first:
         return [html.P(f"Both from position {shown.first:,} on.", className="note")]
     if len(shown.tokens) and len(other.tokens):
-        told = _alike(shared)
+        text = _alike(shared)
     else:
-        told = _alike_actions(same)
+        text = _alike_actions(same)
         if not len(other.tokens):
-            told = f"No tokens of a {kind} response of this group were recorded. {told}"
-    return [html.P(told, className="note")]
+            text = f"No tokens of a {kind} response of this group were recorded. {text}"
+    return [html.P(text, className="note")]
 
 
 def _alike(shared: int) -> str:

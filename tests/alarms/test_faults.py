@@ -10,7 +10,7 @@ from functools import cache
 import pytest
 import torch
 from click.testing import CliRunner
-from keeper import SMALL, Keeper
+from keeper import SMALL, Keeper, train
 from lldscope_trainer import loop
 from lldscope_trainer import train as train_module
 from lldscope_trainer.config import load_config
@@ -49,7 +49,7 @@ def at_step(keeper: Keeper, table: str, step: int) -> list[dict]:
 @pytest.fixture(scope="module")
 def healthy() -> Keeper:
     keeper = Keeper()
-    loop.train(load_config("tiny", [*SMALL, "eval_questions=0", "steps=2"]), keeper)
+    train(load_config("tiny", [*SMALL, "eval_questions=0", "steps=2"]), keeper)
     return keeper
 
 

@@ -36,8 +36,8 @@ def measure(**settings: str) -> None:
     started = time.perf_counter() - start
     assert engine is not None
     rows = [policy.encode("Question: What is the capital of Chad?\n")] * ROWS
-    through = engine.with_sampling(Sampling(turn_end="length"))
-    written = seconds(lambda: through.generate(rows, [TOKENS] * ROWS, 0))
+    whole = Sampling(turn_end="length")
+    written = seconds(lambda: engine.generate(rows, [TOKENS] * ROWS, 0, whole))
     synced = seconds(lambda: engine.sync(policy.named_weights()))
     print(
         f"{settings['engine']}: ready after {started:.1f} s, "

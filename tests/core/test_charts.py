@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lldscope_dashboard.figures.charts import CHARTS as ON_THE_DASHBOARD
+from lldscope_dashboard.figures.chart_figures import CHARTS as ON_THE_DASHBOARD
 
 from lldscope.core.charts import ACTIONS_SHOWN, DELTA_OF_ACTION, EVIDENCE
 from lldscope.core.schema import SIGNALS

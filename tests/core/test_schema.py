@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from keeper import train
 from lldscope_trainer.config import TrainConfig
-from lldscope_trainer.loop import train
 
 import lldscope
 from lldscope.core.schema import TABLES, arrow_schema

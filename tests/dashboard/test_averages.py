@@ -14,8 +14,7 @@ import pytest
 from browsing import DRAWN, opened, served, until
 from lldscope_dashboard.data.run_registry import RunRegistry
 from lldscope_dashboard.figures.averages import lines_of, spread_of
-from lldscope_dashboard.figures.chart_figures import make_overlay, run_style
-from lldscope_dashboard.figures.charts import CHARTS
+from lldscope_dashboard.figures.chart_figures import CHARTS, make_overlay, run_style
 from lldscope_dashboard.figures.series import smooth, x_axis
 from lldscope_dashboard.figures.view import Subject, View
 from lldscope_dashboard.pages.compare_page import compare_page

@@ -28,11 +28,10 @@ from lldscope_dashboard.app import make_app
 from lldscope_dashboard.data import run_registry as registry
 from lldscope_dashboard.data import run_summaries as lines
 from lldscope_dashboard.figures import series
-from lldscope_dashboard.figures.chart_figures import make_chart, make_overlay, run_style
-from lldscope_dashboard.figures.charts import CHARTS
+from lldscope_dashboard.figures.chart_figures import CHARTS, make_chart, make_overlay, run_style
 from lldscope_dashboard.figures.increments import has, patch
 from lldscope_dashboard.figures.view import Subject, View
-from lldscope_dashboard.pages import compare_page, list_rows
+from lldscope_dashboard.pages import compare_page, list_page
 from lldscope_dashboard.pages.frame import view_of
 from lldscope_dashboard.pages.links import address
 from lldscope_dashboard.pages.router import page
@@ -332,7 +331,7 @@ def test_the_list_is_sorted_filtered_and_grouped_as_the_address_says(root: Path)
     known = lines.RunSummaries(registry.RunRegistry(root))
 
     def names(**asked: str) -> list[Any]:
-        _, has = list_rows.run_rows(known, list_rows.choice_of(asked), [])
+        _, has = list_page.run_rows(known, list_page.choice_of(asked), [])
         return [name for name, _ in has]
 
     known.now(60.0)
@@ -379,7 +378,7 @@ def test_the_system_page_says_what_lies_on_disk_and_what_recording_costs(tmp_pat
 
 
 def test_the_list_says_verdict_phase_and_age(root: Path, monkeypatch: Any) -> None:
-    monkeypatch.setattr(list_rows, "READ_SECONDS", 60.0)
+    monkeypatch.setattr(list_page, "READ_SECONDS", 60.0)
     said = texts(page(registry.RunRegistry(root), "/", ""))
     for expected in ("dying", "critical", "collapse", "healthy", "seeds/one", "stalled", "ago"):
         assert expected in said

@@ -15,7 +15,7 @@ import pytest
 from conftest import wait_until
 from lldscope_dashboard.app import make_app
 from lldscope_dashboard.data import run_registry as registry
-from lldscope_dashboard.figures import charts, series
+from lldscope_dashboard.figures import chart_figures, series
 from lldscope_dashboard.figures.chart_figures import make_chart, make_overlay
 from lldscope_dashboard.figures.view import Subject, View
 from lldscope_dashboard.pages.router import page
@@ -148,7 +148,7 @@ def test_a_zoom_on_time_stays_where_it_is_when_seconds_become_minutes(
 
 @pytest.mark.parametrize(("by", "stretch"), [("time", (2000.0, 4000.0)), ("tokens", (3e4, 6e4))])
 def test_a_zoom_means_the_same_in_every_unit(by: str, stretch: tuple[float, float]) -> None:
-    reward = next(chart for chart in charts.CHARTS if chart.lines[0].column == "reward")
+    reward = next(chart for chart in chart_figures.CHARTS if chart.lines[0].column == "reward")
     view, units = View(by, 1, stretch), set()
     for rows in (1000, 200_000):  # of 10 s and 150 tokens: min and h, thousands and millions
         step = np.arange(rows)

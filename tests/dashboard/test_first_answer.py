@@ -8,9 +8,8 @@ from pathlib import Path
 
 import lldscope_dashboard
 import plotly
-from lldscope_dashboard.app import make_app
+from lldscope_dashboard.app import PLOTLY, make_app
 from lldscope_dashboard.data.run_registry import RunRegistry
-from lldscope_dashboard.pages.first_answer import PLOTLY
 
 import lldscope
 

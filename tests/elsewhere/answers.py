@@ -24,7 +24,8 @@ from lldscope_trainer.environment.corpus_index import open_index
 from lldscope_trainer.environment.protocol import Environment
 from lldscope_trainer.environment.retrieval import Bm25Retriever, UnrelatedRetriever
 from lldscope_trainer.policy.model import load_policy
-from lldscope_trainer.rollout.sampler import Sampler, Sampling, _nucleus
+from lldscope_trainer.rollout.sampler import Sampler, _nucleus
+from lldscope_trainer.rollout.tokens import Sampling
 
 import lldscope
 from lldscope.alarms.assess import Assessment, assess

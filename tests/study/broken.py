@@ -21,8 +21,8 @@ from lldscope_trainer.data.questions import Question
 from lldscope_trainer.environment.protocol import Environment
 from lldscope_trainer.policy.logprobs import action_scores, pad
 from lldscope_trainer.policy.model import Policy
-from lldscope_trainer.rollout.evaluation import Evaluator
-from lldscope_trainer.rollout.sampler import Rollout, Sampler
+from lldscope_trainer.rollout.sampler import Sampler
+from lldscope_trainer.rollout.tokens import Rollout
 from lldscope_trainer.train import Trainer
 from torch import Tensor
 
@@ -231,8 +231,6 @@ class StaleEngine(Fault):
         players.engine = self._engine
         players.sampling = _Behaviour(Sampler(self._engine.policy, players.sampling._sampling))
         players.greedy = Sampler(self._engine.policy, players.greedy._sampling)
-        greedy = trainer._probes.collecting(players.greedy, trainer._task.environment)
-        trainer._evaluator = Evaluator(greedy, trainer._task.evaluation)
 
     def begin(self) -> dict[str, Any]:
         self._engine.stuck = True

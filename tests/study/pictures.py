@@ -6,11 +6,11 @@ import tempfile
 from pathlib import Path
 
 import plotly.graph_objects as go
-from lldscope_dashboard.figures.theme import BLUE, VERMILLION
 from playwright.sync_api import sync_playwright
 from plotly.subplots import make_subplots
 
 from lldscope.core.errors import LldscopeError
+from lldscope.core.palette import BLUE, VERMILLION
 from tests.bench.page import FLAGS
 
 from .analyses import SHOWN, SIGNALS, band, delta_by_action, likelihood_by_searches, trailing

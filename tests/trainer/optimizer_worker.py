@@ -12,7 +12,7 @@ import torch
 from lldscope_trainer.algorithms.update import Updater
 from lldscope_trainer.checkpoint import Checkpoint
 from lldscope_trainer.config import TrainConfig, load_config
-from lldscope_trainer.optim.factory import make_optimizer
+from lldscope_trainer.optim import make_optimizer
 from lldscope_trainer.optim.processes import Processes, start
 from lldscope_trainer.policy.model import Policy, load_policy
 from lldscope_trainer.rollout.batch import Batch

@@ -16,7 +16,7 @@ from lldscope_trainer.environment.protocol import Environment, Episode, Scoring
 from lldscope_trainer.environment.retrieval import Bm25Retriever
 from lldscope_trainer.policy.model import load_policy
 from lldscope_trainer.rollout import evaluation
-from lldscope_trainer.rollout.evaluation import Evaluator
+from lldscope_trainer.rollout.evaluation import evaluate
 from lldscope_trainer.rollout.sampler import Sampler
 from lldscope_trainer.rollout.tokens import Rollout, Sampling
 
@@ -74,7 +74,7 @@ def test_scores_of_each_source_do_not_depend_on_the_reward():
         *asked("b", ("no", "no")),
     ]
     keeper = Keeper()
-    mean = Evaluator(Echo(), questions).run(None, keeper, 7)
+    mean = evaluate(Echo(), questions, None, keeper, 7)
     assert mean == pytest.approx(2 / 4)
     assert keeper.values() == {
         ("a", "em_greedy"): (pytest.approx(1 / 3), 3),
@@ -88,11 +88,17 @@ def test_scores_of_each_source_do_not_depend_on_the_reward():
 def test_batches_bound_what_is_played_at_once_and_change_no_score(monkeypatch):
     questions = asked("a", *((f"{i}", f"{i % 4}") for i in range(10)))
     whole, parts, told = Keeper(), Keeper(), []
-    Evaluator(Echo(), questions).run(None, whole, 0, name="closed_book")
+    evaluate(Echo(), questions, None, whole, 0, name="closed_book")
     monkeypatch.setattr(evaluation, "BATCH", 4)
     player = Echo()
-    Evaluator(player, questions).run(
-        None, parts, 0, name="closed_book", on_batch=lambda done, of: told.append((done, of))
+    evaluate(
+        player,
+        questions,
+        None,
+        parts,
+        0,
+        name="closed_book",
+        on_batch=lambda done, of: told.append((done, of)),
     )
     assert player.sizes == [4, 4, 2]
     assert told == [(4, 10), (8, 10), (10, 10)]
@@ -102,7 +108,7 @@ def test_batches_bound_what_is_played_at_once_and_change_no_score(monkeypatch):
 
 def test_without_questions_nothing_is_recorded():
     keeper = Keeper()
-    assert Evaluator(Echo(), []).run(None, keeper, 0) is None
+    assert evaluate(Echo(), [], None, keeper, 0) is None
     assert keeper.rows == []
 
 
@@ -125,7 +131,7 @@ def test_seven_benchmarks_are_played_and_recorded(environment, tmp_path):
     questions = read_questions([DATA / file for file in SEVEN.values()], limit=8)
     player = tiny_player(temperature=0.0, turn_tokens=16)
     with lldscope.Recorder(tmp_path / "run", name="seven", trainer="test") as recorder:
-        mean = Evaluator(player, questions).run(environment, recorder, 0)
+        mean = evaluate(player, questions, environment, recorder, 0)
     run = open_run(tmp_path / "run")
     rows = run.sql("SELECT data_source, metric, value, n FROM evals").to_dict("records")
     assert {(r["data_source"], r["metric"]) for r in rows} == {
@@ -144,7 +150,7 @@ def test_the_averages_of_the_page_count_each_benchmark_once(tmp_path):
         for question in asked(source, *[("Lima", "Lima" if right else "Oslo")] * (i + 1))
     ]
     with lldscope.Recorder(tmp_path / "run", name="seven", trainer="test") as recorder:
-        mean = Evaluator(Echo(), questions).run(None, recorder, 3)
+        mean = evaluate(Echo(), questions, None, recorder, 3)
     assert mean == pytest.approx((1 + 3 + 4 + 6) / 28)  # over questions
     (row,) = open_run(tmp_path / "run").sql(QUERY).to_dict("records")
     assert row == {
@@ -160,9 +166,7 @@ def test_search_r1_rows_are_played_with_their_own_prompt(environment):
     assert DATA is not None
     questions = read_questions([DATA / "search_r1_mix/val_7x16.parquet"], limit=1)
     keeper = Keeper()
-    Evaluator(tiny_player(temperature=0.0, sequence_tokens=1200), questions).run(
-        environment, keeper, 0
-    )
+    evaluate(tiny_player(temperature=0.0, sequence_tokens=1200), questions, environment, keeper, 0)
     assert {source for source, _ in keeper.values()} == set(SEVEN)
     with pytest.raises(UsageError, match="raise sequence_tokens"):
-        Evaluator(tiny_player(sequence_tokens=100), questions).run(environment, keeper, 0)
+        evaluate(tiny_player(sequence_tokens=100), questions, environment, keeper, 0)

@@ -7,12 +7,11 @@ import json
 import pytest
 import torch
 from click.testing import CliRunner
-from keeper import SMALL, Keeper
+from keeper import SMALL, Keeper, train
 from lldscope_trainer import cli
 from lldscope_trainer.checkpoint import Checkpoints, find_checkpoint
 from lldscope_trainer.config import load_config
 from lldscope_trainer.guard import Guard
-from lldscope_trainer.loop import train
 from lldscope_trainer.train import Trainer
 from safetensors.torch import load_file
 

@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 from lldscope_trainer.config import load_config
-from lldscope_trainer.optim import zero
-from lldscope_trainer.optim.factory import check_optimizer
+from lldscope_trainer.optim import check_optimizer, zero
 from lldscope_trainer.optim.optimizer import TorchOptimizer
 from lldscope_trainer.optim.processes import Processes, start
 from lldscope_trainer.policy.model import load_policy

@@ -11,10 +11,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from keeper import SMALL, Keeper
+from keeper import SMALL, Keeper, train
 from lldscope_trainer.checkpoint import find_checkpoint
 from lldscope_trainer.config import load_config
-from lldscope_trainer.loop import train
 from lldscope_trainer.policy import logprobs as scoring
 from lldscope_trainer.policy.logprobs import action_logps
 from lldscope_trainer.policy.model import load_policy

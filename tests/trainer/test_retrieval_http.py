@@ -22,7 +22,8 @@ import lldscope_trainer.environment.retriever_server as retriever_server
 import pytest
 from click.testing import CliRunner
 from lldscope_trainer.data.corpus import Document
-from lldscope_trainer.environment.retrieval import Bm25Retriever
+from lldscope_trainer.environment.corpus_index import open_index
+from lldscope_trainer.environment.retrieval import CorpusRetriever
 from lldscope_trainer.environment.retriever_client import HttpRetriever
 
 from lldscope.core.errors import LldscopeError, UsageError
@@ -212,7 +213,7 @@ def test_the_commands_help_loads_nothing_heavy():
 
 def test_over_http_as_in_this_process(port, corpus):
     queries = ["capital Rome", "no such word", "capital Rome", "water 4", "\ud800 Lima"]
-    here = Bm25Retriever.from_file(corpus, top_k=2).retrieve(queries)
+    here = CorpusRetriever(open_index(corpus), top_k=2).retrieve(queries)
     assert HttpRetriever(f"http://127.0.0.1:{port}", top_k=2).retrieve(queries) == here
 
 
@@ -231,7 +232,7 @@ def test_no_queries_make_no_call():
 
 
 def test_sixteen_threads_at_once(port, corpus):
-    here = Bm25Retriever.from_file(corpus, top_k=3)
+    here = CorpusRetriever(open_index(corpus), top_k=3)
     asked = [[f"{a} {b}", f"water {i}"] for i, a in enumerate(CITIES * 5) for b in CITIES]
     there = HttpRetriever(f"http://127.0.0.1:{port}", top_k=3)
     with ThreadPoolExecutor(16) as pool:
@@ -244,7 +245,7 @@ def test_many_queries_go_in_batches(port, corpus, monkeypatch):
     monkeypatch.setattr(retriever_client, "_BATCH", 4)
     queries = [f"{a} {b}" for a in CITIES for b in CITIES]
     there = HttpRetriever(f"http://127.0.0.1:{port}", top_k=1)
-    assert there.retrieve(queries) == Bm25Retriever.from_file(corpus, top_k=1).retrieve(queries)
+    assert there.retrieve(queries) == CorpusRetriever(open_index(corpus), top_k=1).retrieve(queries)
 
 
 def test_a_server_that_dies_and_comes_back(corpus, caplog):

@@ -19,7 +19,12 @@ import numpy as np
 import pytest
 from lldscope_trainer.builtin.world import World
 from lldscope_trainer.environment.corpus_index import open_index
-from lldscope_trainer.environment.retrieval import Bm25Retriever, UnrelatedRetriever, _ranked
+from lldscope_trainer.environment.retrieval import (
+    Bm25Retriever,
+    CorpusRetriever,
+    UnrelatedRetriever,
+    _ranked,
+)
 
 from lldscope.core.errors import LldscopeError, UsageError
 from tests.bench.recall import gold_recall, hotpotqa, search
@@ -117,7 +122,7 @@ def test_many_threads_find_what_one_finds(corpus):
 
 
 def test_retriever_from_a_file(corpus):
-    found = Bm25Retriever.from_file(corpus, top_k=2).retrieve(["oslo", "zzz", "oslo"])
+    found = CorpusRetriever(open_index(corpus), top_k=2).retrieve(["oslo", "zzz", "oslo"])
     assert [len(documents) for documents in found] == [2, 0, 2]
     assert found[0] == found[2] == [d for d, _ in open_index(corpus).search("oslo", 2)]
 
@@ -329,7 +334,7 @@ def test_a_corpus_without_words_is_an_error(tmp_path, text):
 
 
 def test_a_corpus_written_to_while_it_is_searched_fails_visibly(corpus, caplog):
-    retriever = Bm25Retriever.from_file(corpus, top_k=2)
+    retriever = CorpusRetriever(open_index(corpus), top_k=2)
     index = open_index(corpus)
     size = corpus.stat().st_size
     corpus.write_bytes(b"x" * size)

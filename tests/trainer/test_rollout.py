@@ -24,8 +24,8 @@ from lldscope_trainer.environment.retrieval import Bm25Retriever
 from lldscope_trainer.policy.logprobs import action_logps, pad
 from lldscope_trainer.policy.model import Policy, load_policy
 from lldscope_trainer.rollout.batch import Batch
-from lldscope_trainer.rollout.sampler import Rollout, Sampler, Sampling, _nucleus
-from lldscope_trainer.rollout.tokens import TokenProtocol
+from lldscope_trainer.rollout.sampler import Sampler, _nucleus
+from lldscope_trainer.rollout.tokens import Rollout, Sampling, TokenProtocol
 
 from lldscope.core.errors import UsageError
 

@@ -109,10 +109,10 @@ def config(server: FakeServer, **settings) -> TrainConfig:
 
 
 def test_rows_come_back_in_order_each_with_its_limit_and_seed(server):
-    engine = ServerEngine(config(server), Sampling(top_p=0.9), 1)
+    engine = ServerEngine(config(server), 1)
     rows = [[i, i + 1, i + 2] for i in range(100)]
     limits = [i % 5 for i in range(100)]
-    turns = engine.generate(rows, limits, 3)
+    turns = engine.generate(rows, limits, 3, Sampling(top_p=0.9))
     for row, limit, turn in zip(rows, limits, turns, strict=True):
         assert turn.ids == row[::-1][:limit]
         assert turn.logps == [-float(i) for i in turn.ids]
@@ -121,13 +121,13 @@ def test_rows_come_back_in_order_each_with_its_limit_and_seed(server):
     assert len(asked) == 80  # rows without room are not sent
     assert len({body["seed"] for body in asked}) == 80
     assert all(body["top_p"] == 0.9 and body["model"] == "tiny" for body in asked)
-    engine.with_sampling(Sampling(temperature=0)).generate([[1]], [1], 0)
+    engine.generate([[1]], [1], 0, Sampling(temperature=0))
     assert server.asked[-1][1]["temperature"] == 0
     engine.close()
 
 
 def test_weights_go_through_a_private_file_that_is_gone_afterwards(server):
-    engine = ServerEngine(config(server), Sampling(), 1)
+    engine = ServerEngine(config(server), 1)
     head = torch.arange(6.0).reshape(2, 3)
     server.busy = 3
     engine.sync([("embed", head), ("norm", torch.ones(3, 2).T), ("head", head)])
@@ -191,10 +191,10 @@ def test_nobody_there():
     ],
 )
 def test_a_server_that_fails_during_a_run(server, answer, says):
-    engine = ServerEngine(config(server), Sampling(), 1)
+    engine = ServerEngine(config(server), 1)
     server.says["/v1/completions"] = answer
     with pytest.raises(LldscopeError, match=says):
-        engine.generate([[1]] * 3, [5] * 3, 0)
+        engine.generate([[1]] * 3, [5] * 3, 0, Sampling())
     engine.close()
 
 
@@ -242,21 +242,19 @@ def real_server(tmp_path_factory) -> Iterator[str]:
 @pytest.mark.skipif(find_spec("vllm") is None, reason="vLLM is not installed (make test does)")
 def test_a_real_server(real_server, lldscope_command, tmp_path):
     policy = load_policy("tiny", torch.device("cpu"))
-    engine = ServerEngine(
-        TrainConfig(engine="server", engine_url=real_server), Sampling(), policy.eos_id
-    )
+    engine = ServerEngine(TrainConfig(engine="server", engine_url=real_server), policy.eos_id)
     before = contexts(policy, 64)
     limits = [40 - i % 3 for i in range(64)]
-    turns = engine.generate(before, limits, 5)
+    turns = engine.generate(before, limits, 5, Sampling())
     assert largest_gap(policy, before, turns) < 1e-4
-    assert [t.ids for t in turns] == [t.ids for t in engine.generate(before, limits, 5)]
+    assert [t.ids for t in turns] == [t.ids for t in engine.generate(before, limits, 5, Sampling())]
     assert {policy.decode(t.ids[-1:]) for t in turns} >= {"</search>"}
     with torch.no_grad():
         for weight in policy.model.parameters():
             weight += 0.05 * weight.abs().mean() * torch.randn(weight.shape)
-    assert largest_gap(policy, before, engine.generate(before, limits, 5)) > 1e-3
+    assert largest_gap(policy, before, engine.generate(before, limits, 5, Sampling())) > 1e-3
     engine.sync(policy.named_weights())
-    assert largest_gap(policy, before, engine.generate(before, limits, 5)) < 1e-4
+    assert largest_gap(policy, before, engine.generate(before, limits, 5, Sampling())) < 1e-4
     with pytest.raises(LldscopeError, match="another model"):
         engine.sync([("model.embed_tokens.weight", torch.zeros(3, 5))])
     engine.close()

@@ -9,10 +9,9 @@ import re
 import pytest
 import torch
 from click.testing import CliRunner
-from keeper import SMALL, Keeper
+from keeper import SMALL, Keeper, train
 from lldscope_trainer import cli
 from lldscope_trainer.config import load_config
-from lldscope_trainer.loop import train
 from lldscope_trainer.rollout.batch import answer_mask
 from lldscope_trainer.train import Trainer
 

@@ -15,8 +15,8 @@ from lldscope_trainer.engines.turn_player import TurnPlayer
 from lldscope_trainer.environment.protocol import CLOSING, INVALID, Environment
 from lldscope_trainer.environment.retrieval import Bm25Retriever
 from lldscope_trainer.policy.model import Policy, load_policy
-from lldscope_trainer.rollout.sampler import Sampler, Sampling
-from lldscope_trainer.rollout.tokens import Rollout, retokenisation_drift
+from lldscope_trainer.rollout.sampler import Sampler
+from lldscope_trainer.rollout.tokens import Rollout, Sampling, retokenisation_drift
 from plain_engine import PlainEngine, ScriptedEngine
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast

@@ -14,10 +14,9 @@ import pytest
 import torch
 from lldscope_trainer.builtin.world import World
 from lldscope_trainer.config import TrainConfig
-from lldscope_trainer.engines.engine import Turn
 from lldscope_trainer.engines.players import check_engine
-from lldscope_trainer.engines.turn_player import TurnPlayer
-from lldscope_trainer.engines.vllm_request import row_seeds, turn_request
+from lldscope_trainer.engines.turn_player import Turn, TurnPlayer
+from lldscope_trainer.engines.vllm_engine import row_seeds, turn_request
 from lldscope_trainer.environment.protocol import CLOSING, Environment
 from lldscope_trainer.environment.retrieval import Bm25Retriever
 from lldscope_trainer.policy.logprobs import action_logps
@@ -77,7 +76,7 @@ def start(model: str) -> Iterator[tuple]:
 
     policy = load_policy(model, CPU)
     with without_flask():
-        engine = VllmEngine(TrainConfig(model=model, engine="vllm"), Sampling(), policy.eos_id)
+        engine = VllmEngine(TrainConfig(model=model, engine="vllm"), policy.eos_id)
     yield engine, policy
     engine.close()
 
@@ -115,20 +114,19 @@ def largest_gap(policy: Policy, before: list[list[int]], turns: list[Turn]) -> f
 @pytest.mark.parametrize("sampling", [Sampling(), Sampling(temperature=0.7, top_p=0.9)])
 def test_log_probabilities_are_the_trainers_before_and_after_a_sync(which, sampling, request):
     engine, policy = request.getfixturevalue(which)
-    engine = engine.with_sampling(sampling)
     before = contexts(policy, 8)
     limits = [20] * len(before)
     saved = {name: weight.clone() for name, weight in policy.model.state_dict().items()}
     generator = torch.Generator().manual_seed(5)
-    assert largest_gap(policy, before, engine.generate(before, limits, 1)) < 1e-4
+    assert largest_gap(policy, before, engine.generate(before, limits, 1, sampling)) < 1e-4
     for _ in range(2):
         for weight in policy.model.parameters():  # every one, so that none can be stale
             noise = torch.randn(weight.shape, generator=generator)
             with torch.no_grad():
                 weight += 0.05 * weight.abs().mean() * noise
-        assert largest_gap(policy, before, engine.generate(before, limits, 1)) > 1e-3
+        assert largest_gap(policy, before, engine.generate(before, limits, 1, sampling)) > 1e-3
         engine.sync(policy.named_weights())
-        assert largest_gap(policy, before, engine.generate(before, limits, 1)) < 1e-4
+        assert largest_gap(policy, before, engine.generate(before, limits, 1, sampling)) < 1e-4
     policy.model.load_state_dict(saved)
     engine.sync(policy.named_weights())
 
@@ -137,9 +135,9 @@ def test_log_probabilities_are_the_trainers_before_and_after_a_sync(which, sampl
 def test_seeds_repeat_and_rows_of_one_context_differ(tied):
     engine, policy = tied
     same = [contexts(policy, 1)[0]] * 8
-    first = engine.generate(same, [20] * 8, 7)
-    assert first == engine.generate(same, [20] * 8, 7)
-    assert first != engine.generate(same, [20] * 8, 8)
+    first = engine.generate(same, [20] * 8, 7, Sampling())
+    assert first == engine.generate(same, [20] * 8, 7, Sampling())
+    assert first != engine.generate(same, [20] * 8, 8, Sampling())
     assert len({tuple(turn.ids) for turn in first}) > 1
 
 
@@ -149,13 +147,13 @@ def test_many_long_prompts_with_seeds(tied):
     engine, policy = tied
     long = [[7 + i] + contexts(policy, 1)[0] * 16 for i in range(64)]
     assert sum(map(len, long)) > 10_000
-    assert len(engine.generate(long, [2] * 64, 0)) == 64
+    assert len(engine.generate(long, [2] * 64, 0, Sampling())) == 64
 
 
 @real
 def test_limits_are_kept_and_told(untied):
     engine, policy = untied
-    turns = engine.generate(contexts(policy, 4), [3, 0, -2, 1], 0)
+    turns = engine.generate(contexts(policy, 4), [3, 0, -2, 1], 0, Sampling())
     assert [len(t.ids) for t in turns] == [3, 0, 0, 1]
     assert all(t.truncated and len(t.logps) == len(t.ids) for t in turns)
 
@@ -166,13 +164,13 @@ def test_turns_end_at_tags_that_are_single_special_tokens(tied):
     closing = {policy.encode(tag)[0]: tag for tag in CLOSING}
     assert all(len(policy.encode(tag)) == 1 for tag in CLOSING)
     before = contexts(policy, 24)
-    turns = engine.generate(before, [40] * 24, 0)
+    turns = engine.generate(before, [40] * 24, 0, Sampling())
     assert {policy.decode(t.ids[-1:]) for t in turns} >= {CLOSING[0]}
     for turn in turns:
         assert [t for t in turn.ids[:-1] if t in closing] == []
         assert (turn.ids[-1] in closing) != turn.truncated
-    through = engine.with_sampling(Sampling(turn_end="length"))
-    assert all(len(t.ids) == 40 and t.truncated for t in through.generate(before, [40] * 24, 0))
+    through = engine.generate(before, [40] * 24, 0, Sampling(turn_end="length"))
+    assert all(len(t.ids) == 40 and t.truncated for t in through)
 
 
 @real
@@ -185,13 +183,13 @@ def test_turns_end_at_tags_of_many_tokens_and_at_the_end_of_text(untied, ending)
     engine.sync(policy.named_weights())
     context, end = policy.encode("text="), 2 + len(tail)
 
-    said = engine.with_sampling(Sampling(temperature=0)).generate([context], [40], 0)[0]
+    said = engine.generate([context], [40], 0, Sampling(temperature=0))[0]
     assert said.ids == script[:end]
     assert not said.truncated
-    exact = engine.with_sampling(Sampling(temperature=0)).generate([context], [end], 0)[0]
+    exact = engine.generate([context], [end], 0, Sampling(temperature=0))[0]
     assert exact == said  # the limit and the tag at once: the turn is whole
-    longer = engine.with_sampling(Sampling(temperature=0, turn_end="length"))
-    through = longer.generate([context], [len(script)], 0)[0]
+    whole = Sampling(temperature=0, turn_end="length")
+    through = engine.generate([context], [len(script)], 0, whole)[0]
     assert through.ids == (script[:end] if ending == "<eos>" else script)
     assert through.truncated == (ending != "<eos>")
 
@@ -216,7 +214,7 @@ def test_greedy_rollouts_are_the_samplers(tied):
     environment = Environment(Bm25Retriever(world.documents), max_turns=3)
     questions = world.questions(random.Random(0), 24)
     greedy = Sampling(temperature=0.0)
-    player = TurnPlayer(policy, engine.with_sampling(greedy), greedy)
+    player = TurnPlayer(policy, engine, greedy)
     here = player.play(environment, questions, torch.Generator())
     there = Sampler(policy, greedy).play(environment, questions, torch.Generator())
     assert [r.ids for r in here] == [r.ids for r in there]
@@ -268,4 +266,4 @@ def test_what_vllm_refuses_is_told(tmp_path):
 
     config = TrainConfig(engine="vllm", sequence_tokens=4096)
     with pytest.raises(LldscopeError, match=r"did not start.*sequence_tokens"):
-        VllmEngine(config, Sampling(), None)
+        VllmEngine(config, None)

@@ -1,4 +1,4 @@
-"""Demonstrations for the warm start: episodes of a clumsy teacher, played in the real environment.
+"""Demonstrations for the warm start: episodes of an imperfect teacher in the real environment.
 
 About half of them carry one deliberate fault, a failed search is retried only half of the time, and
 thoughts come from many templates: a policy that imitates them searches and answers, is often wrong,
@@ -68,6 +68,9 @@ _RAMBLE = (
     "Perhaps {s} helps.",
 )
 
+RETRY_SHARE = 0.5
+"""Share of failed searches that the teacher tries again."""
+
 TEMPLATES = (*_SEEK, *_SEEK_COUNTRY, *_RETRY, *_BRIDGE, *_CONCLUDE, *_RAMBLE)
 """Every thought the teacher may have; the tokenizer is trained on their words."""
 
@@ -96,14 +99,12 @@ class Teacher:
         cut: Callable[[str], str],
         *,
         fault_share: float = 0.5,
-        retry_share: float = 0.5,
     ) -> None:
         self._world = world
         self._environment = environment
         self._rng = rng
         self._cut = cut
         self._fault_share = fault_share
-        self._retry_share = retry_share
 
     def play(self, question: WorldQuestion) -> Demonstration:
         """One demonstration for the question."""
@@ -152,7 +153,7 @@ class Teacher:
         documents = stage.search(f"{words[0]} {subject}")
         place = self._find(documents, relation, hop, subject)
         room = len(stage.episode.actions) < self._environment.max_turns
-        if place is None and room and rng.random() < self._retry_share:
+        if place is None and room and rng.random() < RETRY_SHARE:
             stage.think(self._fill(rng.choice(_RETRY), words[1], subject))
             documents = stage.search(f"{words[1]} {subject}")
             place = self._find(documents, relation, hop, subject)

@@ -1,4 +1,4 @@
-"""The warm start: supervised training of the tiny policy on clumsy demonstrations.
+"""The warm start: supervised training of the tiny policy on imperfect demonstrations.
 
     python -m lldscope_trainer.builtin.supervised --out DIR --seed 0
 
@@ -23,7 +23,8 @@ from ..environment.protocol import Environment
 from ..environment.retrieval import Bm25Retriever
 from ..policy.logprobs import action_logps, pad
 from ..policy.model import Policy
-from ..rollout.sampler import Sampler, Sampling
+from ..rollout.sampler import Sampler
+from ..rollout.tokens import Sampling
 from .demonstrations import Demonstration, Teacher
 from .tiny import new_policy
 from .world import World

@@ -2,31 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol
-
-import torch
 
 from ..config import TrainConfig
-from ..data.questions import Question
-from ..environment.protocol import Environment
 from ..policy.model import Policy
-from ..rollout.sampler import Rollout, Sampler, Sampling
-from .engine import Engine
-from .turn_player import TurnPlayer
-
-if TYPE_CHECKING:
-    from .server_engine import ServerEngine
-    from .vllm_engine import VllmEngine
-
-
-class Player(Protocol):
-    """Plays questions in an environment."""
-
-    def play(
-        self, environment: Environment, questions: Sequence[Question], generator: torch.Generator
-    ) -> list[Rollout]: ...
+from ..rollout.evaluation import Player
+from ..rollout.sampler import Sampler
+from ..rollout.tokens import Sampling
+from .turn_player import Engine, TurnPlayer
 
 
 @dataclass
@@ -63,18 +46,16 @@ def make_player(config: TrainConfig, policy: Policy) -> Players:
     greedy = replace(sampling, temperature=0.0)
     if config.engine == "in-process":
         return Players(Sampler(policy, sampling), Sampler(policy, greedy), policy)
-    engine: VllmEngine | ServerEngine
     if config.engine == "vllm":
         from .vllm_engine import VllmEngine
 
-        engine = VllmEngine(config, sampling, policy.eos_id)
+        engine: Engine = VllmEngine(config, policy.eos_id)
     else:
         from .server_engine import ServerEngine
 
-        engine = ServerEngine(config, sampling, policy.eos_id)
-    likeliest = engine.with_sampling(greedy)
+        engine = ServerEngine(config, policy.eos_id)
     players = Players(
-        TurnPlayer(policy, engine, sampling), TurnPlayer(policy, likeliest, greedy), policy, engine
+        TurnPlayer(policy, engine, sampling), TurnPlayer(policy, engine, greedy), policy, engine
     )
     # The policy may be further than the model's files, and a server may hold another run's weights.
     players.sync()

@@ -7,7 +7,6 @@ docs/engines.md has the command that starts it.
 
 from __future__ import annotations
 
-import copy
 import shutil
 import tempfile
 import time
@@ -25,8 +24,8 @@ from lldscope.core.errors import LldscopeError, UsageError
 
 from ..config import TrainConfig
 from ..rollout.tokens import Sampling
-from .engine import Turn
-from .vllm_request import row_seeds, turn_request
+from .turn_player import Turn
+from .vllm_engine import row_seeds, turn_request
 
 _AT_ONCE = 64
 """Requests in flight, each one row: the server makes batches of them."""
@@ -41,46 +40,43 @@ class ServerEngine:
     """An `Engine`. The same rows with the same seeds get the same turns up to rounding, which
     differs with what the server happens to batch together."""
 
-    def __init__(self, config: TrainConfig, sampling: Sampling, eos_id: int | None) -> None:
+    def __init__(self, config: TrainConfig, eos_id: int | None) -> None:
         """Raises as `check_server`."""
         self._server = _Server(config.engine_url)
         self._model = self._server.check(config)
-        self._sampling = sampling
         self._eos_id = eos_id
         self._pool = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="vllm-client")
 
-    def with_sampling(self, sampling: Sampling) -> ServerEngine:
-        """The same engine, asked to draw otherwise."""
-        other = copy.copy(self)
-        other._sampling = sampling
-        return other
-
     def generate(
-        self, contexts: Sequence[Sequence[int]], limits: Sequence[int], seed: int
+        self,
+        contexts: Sequence[Sequence[int]],
+        limits: Sequence[int],
+        seed: int,
+        sampling: Sampling,
     ) -> list[Turn]:
         """See `Engine`. One request per row: within one request all rows would share its seed, and
         so would the rollouts of a question. Raises LldscopeError if the server goes away."""
         rows = zip(contexts, limits, row_seeds(seed, len(limits)), strict=True)
-        waiting = [self._pool.submit(self._turn, *row) for row in rows]
+        waiting = [self._pool.submit(self._turn, *row, sampling) for row in rows]
         try:
             return [turn.result() for turn in waiting]
         finally:
             for turn in waiting:
                 turn.cancel()
 
-    def _turn(self, context: Sequence[int], limit: int, seed: int) -> Turn:
+    def _turn(self, context: Sequence[int], limit: int, seed: int, sampling: Sampling) -> Turn:
         if limit < 1:
             return Turn([], [], True)
-        body = turn_request(self._sampling, self._eos_id, limit, seed)
+        body = turn_request(sampling, self._eos_id, limit, seed)
         body |= {"model": self._model, "prompt": list(context), "return_token_ids": True}
-        said = self._server.post("/v1/completions", body)["choices"][0]
-        ids, logps = said.get("token_ids"), (said.get("logprobs") or {}).get("token_logprobs")
+        choice = self._server.post("/v1/completions", body)["choices"][0]
+        ids, logps = choice.get("token_ids"), (choice.get("logprobs") or {}).get("token_logprobs")
         if ids is None or logps is None or len(ids) != len(logps):
             raise LldscopeError(
                 f"The server at {self._server.url} gives no token ids or no log-probabilities: "
                 "vLLM 0.31 or newer does"
             )
-        return Turn(ids, logps, said["finish_reason"] == "length")
+        return Turn(ids, logps, choice["finish_reason"] == "length")
 
     def sync(self, weights: Iterable[tuple[str, Tensor]]) -> None:
         """Sample from these weights from now on. Of several processes the first hands them over,

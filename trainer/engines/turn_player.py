@@ -6,19 +6,56 @@ tokens differs, and whose log-probabilities come with them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple, Protocol
 
 import torch
+from torch import Tensor
 
 from ..data.questions import Question
 from ..environment.protocol import Environment
 from ..policy.model import Policy
 from ..rollout.tokens import Rollout, Sampling, TokenProtocol
-from .engine import Engine, Turn
+
+
+class Turn(NamedTuple):
+    """What an engine wrote after one context.
+
+    `ids` are the tokens it sampled, the one that completes a closing tag or ends the text included.
+    `logps` are their log-probabilities in nats under the policy that sampled (`behaviour`), of the
+    full distribution at temperature 1 whatever the sampling settings. `truncated`: it ran into the
+    limit.
+    """
+
+    ids: list[int]
+    logps: list[float]
+    truncated: bool
+
+
+class Engine(Protocol):
+    """Samples turns for many contexts at once."""
+
+    def generate(
+        self,
+        contexts: Sequence[Sequence[int]],
+        limits: Sequence[int],
+        seed: int,
+        sampling: Sampling,
+    ) -> list[Turn]:
+        """One turn per context of token ids, in order, of at most `limits[i]` tokens."""
+        ...
+
+    def sync(self, weights: Iterable[tuple[str, Tensor]]) -> None:
+        """Sample from these weights (Hugging Face names) from now on."""
+        ...
+
+    def close(self) -> None:
+        """Give back what the engine holds."""
+        ...
 
 
 class TurnPlayer:
-    """Plays questions in an environment; `engine` draws the tokens, `policy` lends its tokenizer.
+    """Plays questions in an environment; `engine` draws the tokens.
 
     The engine knows temperature and top_p, and for turn_end=tag where to stop; what it writes
     beyond a closing tag is dropped here.
@@ -52,7 +89,7 @@ class TurnPlayer:
         s = self._sampling
         limits = [min(s.turn_tokens, s.sequence_tokens - len(r.ids)) for r in rollouts]
         seed = torch.randint(2**31, (), generator=generator, device=generator.device)
-        return self._engine.generate([r.ids for r in rollouts], limits, int(seed))
+        return self._engine.generate([r.ids for r in rollouts], limits, int(seed), s)
 
     def _take(self, rollout: Rollout, turn: Turn) -> list[int]:
         """Append what counts of a turn; returns its tokens."""

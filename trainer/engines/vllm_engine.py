@@ -6,8 +6,8 @@ from then on; the trainer draws from generators of its own and sets its threads 
 
 from __future__ import annotations
 
-import copy
 import os
+import random
 from collections.abc import Iterable, Sequence
 from importlib.util import find_spec
 from typing import Any
@@ -18,13 +18,11 @@ from torch import Tensor, distributed
 from lldscope.core.errors import LldscopeError
 
 from ..config import TrainConfig
+from ..environment.protocol import CLOSING
 from ..policy.model import model_directory
 from ..rollout.tokens import Sampling
 from .compat import hide_dunder_names_of_llvmlite, keep_process_group
-from .engine import Turn
-from .vllm_request import row_seeds, turn_request
-
-_EXTENSION = "lldscope_trainer.engines.vllm_worker.WeightSync"
+from .turn_player import Turn
 
 
 def need_vllm() -> None:
@@ -41,14 +39,14 @@ class VllmEngine:
     """An `Engine`. One per process; started with the weights in `config.model`, which a run that
     trained them further replaces by `sync`."""
 
-    def __init__(self, config: TrainConfig, sampling: Sampling, eos_id: int | None) -> None:
+    def __init__(self, config: TrainConfig, eos_id: int | None) -> None:
         """Takes seconds to minutes. Raises LldscopeError where vLLM is missing or cannot run the
         model as configured; the message is vLLM's."""
         need_vllm()
         directory = str(model_directory(config.model))
-        self._sampling = sampling
         self._eos_id = eos_id
         shared_group = distributed.is_initialized()
+        alone = not shared_group or distributed.get_world_size() == 1
         _set_environment()
         hide_dunder_names_of_llvmlite()
         try:
@@ -68,10 +66,10 @@ class VllmEngine:
                 enable_chunked_prefill=not cpu,
                 generation_config="vllm",
                 logprobs_mode="raw_logprobs",
-                worker_extension_cls=_EXTENSION,
+                worker_extension_cls="lldscope_trainer.engines.vllm_worker.WeightSync",
                 # Started by torchrun, every process has an engine of its own, and they share
                 # the process group.
-                distributed_executor_backend=None if _alone() else "external_launcher",
+                distributed_executor_backend=None if alone else "external_launcher",
                 use_tqdm_on_load=False,
             )
         except Exception as error:  # whatever it is, vLLM did not start, and says why
@@ -84,14 +82,12 @@ class VllmEngine:
         if shared_group:
             keep_process_group(self._core)
 
-    def with_sampling(self, sampling: Sampling) -> VllmEngine:
-        """The same engine, asked to draw otherwise."""
-        other = copy.copy(self)
-        other._sampling = sampling
-        return other
-
     def generate(
-        self, contexts: Sequence[Sequence[int]], limits: Sequence[int], seed: int
+        self,
+        contexts: Sequence[Sequence[int]],
+        limits: Sequence[int],
+        seed: int,
+        sampling: Sampling,
     ) -> list[Turn]:
         """See `Engine`. The same call on the same weights gives the same turns."""
         from vllm import SamplingParams
@@ -101,17 +97,17 @@ class VllmEngine:
         outputs = self._llm.generate(
             [{"prompt_token_ids": list(contexts[i])} for i in rows],
             [
-                SamplingParams(**turn_request(self._sampling, self._eos_id, limits[i], seeds[i]))
+                SamplingParams(**turn_request(sampling, self._eos_id, limits[i], seeds[i]))
                 for i in rows
             ],
             use_tqdm=False,
         )
         turns = [Turn([], [], True)] * len(limits)
         for i, output in zip(rows, outputs, strict=True):
-            said = output.outputs[0]
-            ids = list(said.token_ids)
-            logps = [at[t].logprob for t, at in zip(ids, said.logprobs, strict=True)]
-            turns[i] = Turn(ids, logps, said.finish_reason == "length")
+            completion = output.outputs[0]
+            ids = list(completion.token_ids)
+            logps = [at[t].logprob for t, at in zip(ids, completion.logprobs, strict=True)]
+            turns[i] = Turn(ids, logps, completion.finish_reason == "length")
         return turns
 
     def sync(self, weights: Iterable[tuple[str, Tensor]]) -> None:
@@ -124,10 +120,6 @@ class VllmEngine:
         """Give back what the engine holds, unless it shares the run's process group: then the end
         of the process does that."""
         self._core.shutdown()
-
-
-def _alone() -> bool:
-    return not distributed.is_initialized() or distributed.get_world_size() == 1
 
 
 def _set_environment() -> None:
@@ -143,3 +135,40 @@ def _set_environment() -> None:
         wanted |= {"VLLM_CPU_KVCACHE_SPACE": "1", "TORCHDYNAMO_DISABLE": "1"}
     for name, value in wanted.items():
         os.environ.setdefault(name, value)
+
+
+# -- what a turn is asked for, in Python and over the OpenAI-compatible API -----------------------
+
+
+def row_seeds(seed: int, n: int) -> list[int]:
+    """A seed for each of `n` rows: rows of one question must not write the same thing."""
+    rng = random.Random(seed)
+    return [rng.getrandbits(62) for _ in range(n)]
+
+
+def turn_request(sampling: Sampling, eos_id: int | None, limit: int, seed: int) -> dict[str, Any]:
+    """Fields of `vllm.SamplingParams` and of a `/v1/completions` body.
+
+    Everything that could bend the distribution is named, because a server takes what a request
+    leaves out from the model's generation_config.json. `logprobs` 0 gives the sampled token's
+    log-probability, which vLLM takes before temperature and top_p by default.
+    """
+    return {
+        "max_tokens": limit,
+        "seed": seed,
+        "temperature": sampling.temperature,
+        "top_p": sampling.top_p,
+        "top_k": 0,
+        "min_p": 0.0,
+        "repetition_penalty": 1.0,
+        "presence_penalty": 0.0,
+        "frequency_penalty": 0.0,
+        "logprobs": 0,
+        # The trainer's end-of-text token alone ends a text, as with its own sampler.
+        "ignore_eos": True,
+        "stop_token_ids": [] if eos_id is None else [eos_id],
+        "stop": list(CLOSING) if sampling.turn_end == "tag" else [],
+        "include_stop_str_in_output": True,
+        # Stop texts are matched in the decoded text, and a tag may be a special token.
+        "skip_special_tokens": False,
+    }

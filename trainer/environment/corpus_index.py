@@ -30,8 +30,7 @@ from bm25s.stopwords import STOPWORDS_EN
 from lldscope.core.errors import LldscopeError
 
 from ..data.corpus import Document, decode, is_lines, parse_document
-from ..data.progress import progress
-from .index_build import COPY, OFFSETS, build, words
+from .index_build import COPY, OFFSETS, build, progress, words
 
 _log = logging.getLogger(__name__)
 _STOP_WORDS = frozenset(STOPWORDS_EN)
@@ -125,7 +124,7 @@ def open_index(path: Path, cache_dir: Path | None = None) -> CorpusIndex:
 
 
 class _Unusable(Exception):
-    """Why there is no index to be had from a folder; empty where nobody expected one."""
+    """Why the index in a folder cannot be used; empty if there is none yet."""
 
 
 def _from_disk(path: Path, folder: Path, corpus: dict[str, Any]) -> CorpusIndex:

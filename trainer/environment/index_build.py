@@ -10,6 +10,7 @@ import json
 import re
 from array import array
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import bm25s
@@ -19,9 +20,10 @@ from bm25s.tokenization import Tokenized
 from lldscope.core.errors import LldscopeError
 
 from ..data.corpus import read_corpus, read_lines
-from ..data.progress import progress
 
 OFFSETS, COPY = "offsets.npy", "documents.jsonl"
+_SMALL = 1 << 20
+_STEPS = 500  # a bar that moves for each of 20 million documents is slower than they are
 _PASSES = 3  # how often bm25s goes through the documents
 _WORD = re.compile(r"\w+")
 
@@ -82,3 +84,28 @@ def _copy(path: Path, copy: Path) -> Path:
         for d in read_corpus(path):
             file.write(json.dumps({"id": d.id, "title": d.title, "text": d.text}) + "\n")
     return copy
+
+
+@contextmanager
+def progress(what: str, total: int) -> Iterator[Callable[[int], None]]:
+    """Gives a function to call with how much was done, out of `total`. The bar is drawn on stderr,
+    only on a terminal, and not for what is over in a moment."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    console = Console(stderr=True)
+    if total < _SMALL or not console.is_terminal:
+        yield lambda done: None
+        return
+    waiting = 0
+
+    def advance(done: int) -> None:
+        nonlocal waiting
+        waiting += done
+        if waiting * _STEPS >= total:
+            bar.advance(task, waiting)
+            waiting = 0
+
+    with Progress(console=console, transient=True) as bar:
+        task = bar.add_task(what, total=total)
+        yield advance

@@ -162,7 +162,7 @@ def defuse(text: str, names: Collection[str]) -> str:
 
 class Environment:
     """Answers the turns of many episodes at once; the tool is asked once per call, and only if
-    somebody searches.
+    one of them searches.
 
     With `tool_tags` "escaped", protocol tags and the texts in `reserved` (the tokenizer's control
     tokens, which it would encode as such wherever they stand) lose their meaning in tool text: a

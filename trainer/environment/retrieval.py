@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Protocol
 from zlib import crc32
 
@@ -30,7 +29,7 @@ from numpy.typing import NDArray
 from lldscope.core.errors import LldscopeError, UsageError
 
 from ..data.corpus import Document
-from .corpus_index import CorpusIndex, open_index
+from .corpus_index import CorpusIndex
 from .index_build import words
 
 _log = logging.getLogger(__name__)
@@ -68,20 +67,12 @@ class Bm25Retriever:
         )
         self._vocabulary = frozenset(self._index.vocab_dict)
 
-    @staticmethod
-    def from_file(path: Path, *, top_k: int, cache_dir: Path | None = None) -> CorpusRetriever:
-        """BM25 over a corpus file (corpus.py has its forms), without misses; the index is kept on
-        disk (`corpus_index.open_index` says where). Raises UsageError, LldscopeError."""
-        return CorpusRetriever(open_index(path, cache_dir), top_k=top_k)
-
     def retrieve(self, queries: Sequence[str]) -> list[list[Document] | None]:
         """The documents for each query; an empty list where no word of it occurs in the corpus."""
-        return [self._cached(" ".join(words(query))) for query in queries]
-
-    def _cached(self, query: str) -> list[Document]:
-        if query not in self._cache:
+        asked = [" ".join(words(query)) for query in queries]
+        for query in set(asked) - self._cache.keys():
             self._cache[query] = self._search(query)
-        return self._cache[query]
+        return [self._cache[query] for query in asked]
 
     def _search(self, query: str) -> list[Document]:
         words = [w for w in dict.fromkeys(query.split()) if w in self._vocabulary]
@@ -96,7 +87,7 @@ class Bm25Retriever:
 
 
 class CorpusRetriever:
-    """The best `top_k` documents of a corpus file."""
+    """The best `top_k` documents of a corpus file (`corpus_index.open_index`), without misses."""
 
     def __init__(self, index: CorpusIndex, *, top_k: int) -> None:
         self._index = index
@@ -105,7 +96,7 @@ class CorpusRetriever:
 
     def retrieve(self, queries: Sequence[str]) -> list[list[Document] | None]:
         """The documents for each query, best first; an empty list where no word of it occurs, None
-        where a document cannot be read because somebody wrote to the corpus file meanwhile."""
+        where a document cannot be read because the corpus file was written to meanwhile."""
         return [self._retrieve(query) for query in queries]
 
     def _retrieve(self, query: str) -> list[Document] | None:

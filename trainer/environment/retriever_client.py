@@ -1,8 +1,8 @@
 """Client for a retriever that speaks Search-R1's `/retrieve`.
 
 POST {queries, topk, return_scores: true} -> {result: one list per query of {document: {id?,
-contents}, score}} (Search-R1, search_r1/llm_agent/generation.py). A retriever that is away, slow or
-talks nonsense makes searches fail visibly; it does not stop a training run.
+contents}, score}} (Search-R1, search_r1/llm_agent/generation.py). A retriever that is down, slow or
+sends invalid answers makes searches fail visibly; it does not stop a training run.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import json
 import logging
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import httpx2
@@ -31,13 +31,13 @@ _TRY_AGAIN = (408, 429)
 
 
 class _Failed(Exception):
-    """A request that gave no documents: why, whether asking again may help, and whether nobody
-    was there to answer, so that further requests would only wait as long."""
+    """A request that gave no documents: why, whether asking again may help, and whether the
+    retriever was unreachable, so that further requests would only wait as long."""
 
-    def __init__(self, why: str, *, again: bool = False, away: bool = False) -> None:
+    def __init__(self, why: str, *, again: bool = False, unreachable: bool = False) -> None:
         super().__init__(why)
         self.again = again
-        self.away = away
+        self.unreachable = unreachable
 
 
 class HttpRetriever:
@@ -72,21 +72,21 @@ class HttpRetriever:
                 found.update(zip(batch, self._ask(batch, retries), strict=True))
             except _Failed as error:
                 failure = error
-                if error.away:
+                if error.unreachable:
                     break
         if different:
             self._note(failure)
         return [found[query] for query in queries]
 
     def _ask(self, queries: list[str], retries: int) -> list[list[Document]]:
-        for pause in _pauses(retries):
+        for attempt in range(retries):
             try:
                 return self._answer(queries)
             except _Failed as error:
-                if pause is None or not error.again:
+                if not error.again:
                     raise
-                time.sleep(pause)
-        raise AssertionError("the last attempt returns or raises")
+                time.sleep(_FIRST_PAUSE * 2**attempt)
+        return self._answer(queries)
 
     def _answer(self, queries: list[str]) -> list[list[Document]]:
         asked = {"queries": queries, "topk": self._top_k, "return_scores": True}
@@ -106,7 +106,7 @@ class HttpRetriever:
             raise self._too_slow() from None
         except (httpx2.HTTPError, httpx2.StreamError, OSError) as error:
             why = f"it cannot be reached ({error or type(error).__name__})"
-            raise _Failed(why, again=True, away=True) from None
+            raise _Failed(why, again=True, unreachable=True) from None
         try:
             return _documents(json.loads(body), len(queries), self._top_k)
         except (ValueError, RecursionError) as error:
@@ -125,7 +125,7 @@ class HttpRetriever:
         return bytes(body)
 
     def _too_slow(self) -> _Failed:
-        return _Failed(f"no answer within {self._timeout:g} s", again=True, away=True)
+        return _Failed(f"no answer within {self._timeout:g} s", again=True, unreachable=True)
 
     def _note(self, failure: _Failed | None) -> None:
         """Say it when an outage begins and when it is over, not at every call in between."""
@@ -155,12 +155,6 @@ def _address(url: str) -> httpx2.URL:
     return parsed.copy_with(path="/retrieve") if parsed.path in ("", "/") else parsed
 
 
-def _pauses(retries: int) -> Iterator[float | None]:
-    """Seconds to wait after each attempt that fails; None after the last."""
-    yield from (_FIRST_PAUSE * 2**n for n in range(retries))
-    yield None
-
-
 def _documents(answer: Any, queries: int, top_k: int) -> list[list[Document]]:
     """The documents in an answer. Raises ValueError saying what is wrong with it."""
     result = answer.get("result") if isinstance(answer, dict) else None
@@ -174,8 +168,5 @@ def _documents(answer: Any, queries: int, top_k: int) -> list[list[Document]]:
 
 
 def _document(entry: Any) -> Document:
-    return parse_document(entry["document"] if _is_scored(entry) else entry)
-
-
-def _is_scored(entry: Any) -> bool:
-    return isinstance(entry, dict) and "document" in entry
+    scored = isinstance(entry, dict) and "document" in entry
+    return parse_document(entry["document"] if scored else entry)

@@ -55,7 +55,7 @@ def retriever(corpus: Path, host: str, port: int, top_k: int) -> None:
 
     from .corpus_index import open_index
 
-    listener = _listen(host, port)  # a taken port is said before hours of indexing
+    listener = _listen(host, port)  # a taken port is reported before hours of indexing
     logging.getLogger("waitress").setLevel(logging.ERROR)
     click.echo(f"opening {corpus} …", err=True)
     index = open_index(corpus)

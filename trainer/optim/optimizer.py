@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import json
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from safetensors import SafetensorError
@@ -35,59 +36,16 @@ _BUCKET = 2**25
 """Gradient elements that ranks add up at once."""
 
 
-class Optimizer(Protocol):
+class Optimizer(ABC):
     """Owns gradients, AdamW's moments and the learning rate. With several processes every rank
     makes the same calls in the same order, forwards included, `full_weights` excepted."""
-
-    lr: float
-
-    def forward(self, ids: Tensor, action_mask: Tensor, *, entropy: bool = False) -> TokenScores:
-        """`scoring.action_scores` of the policy, with gradient, as this optimizer needs it run."""
-        ...
-
-    def backward(self, loss: Tensor, *, last: bool) -> None:
-        """Add the gradient of one micro-batch's share of the loss; `last` of this update."""
-        ...
-
-    def step(self) -> tuple[float, bool]:
-        """Apply the gradients: (norm, applied). The norm is that of the whole gradient before
-        clipping, the same on every rank. One that is not finite changes neither weights nor
-        moments on any rank, and `applied` is then False."""
-        ...
-
-    def full_weights(self) -> AbstractContextManager[None]:
-        """While open, the policy's model holds all its weights, and each rank may run it without
-        gradients, and read it, as often as it likes. Entered and left by all ranks together."""
-        ...
-
-    def set_weights(self, weights: Mapping[str, Tensor]) -> None:
-        """Put these values into the parameters that are trained, by name. Raises LldscopeError for
-        weights of another model."""
-        ...
-
-    def save(self, directory: Path) -> None:
-        """Write moments, and weights of more precision than the policy's, into `directory`."""
-        ...
-
-    def load(self, directory: Path) -> None:
-        """Take up what `save` wrote. The policy must hold the weights it had then. Raises
-        LldscopeError for files that are missing, damaged, or of another model."""
-        ...
-
-
-class TorchOptimizer:
-    """AdamW on every rank's own copy of the weights. The copies stay equal to the bit: they start
-    from rank 0's, and every rank applies the same summed gradient."""
 
     def __init__(self, policy: Policy, config: TrainConfig, processes: Processes) -> None:
         self._model = policy.model
         self._processes = processes
-        self._clip = config.grad_clip
         self._named = {n: p for n, p in self._model.named_parameters() if p.requires_grad}
-        self._parameters = list(self._named.values())
-        processes.copy_from_first([p.data for p in self._parameters])
         self._adamw = torch.optim.AdamW(
-            self._parameters, lr=config.lr, weight_decay=config.weight_decay
+            self._named.values(), lr=config.lr, weight_decay=config.weight_decay
         )
 
     @property
@@ -98,6 +56,54 @@ class TorchOptimizer:
     def lr(self, value: float) -> None:
         for group in self._adamw.param_groups:
             group["lr"] = value
+
+    def _shapes(self) -> dict[str, torch.Size]:
+        """Of the trained parameters, whole, by name."""
+        return {n: getattr(p, "ds_shape", p.shape) for n, p in self._named.items()}
+
+    @abstractmethod
+    def forward(self, ids: Tensor, action_mask: Tensor, *, entropy: bool = False) -> TokenScores:
+        """`logprobs.action_scores` of the policy, with gradient, as this optimizer needs it run."""
+
+    @abstractmethod
+    def backward(self, loss: Tensor, *, last: bool) -> None:
+        """Add the gradient of one micro-batch's share of the loss; `last` of this update."""
+
+    @abstractmethod
+    def step(self) -> tuple[float, bool]:
+        """Apply the gradients: (norm, applied). The norm is that of the whole gradient before
+        clipping, the same on every rank. One that is not finite changes neither weights nor
+        moments on any rank, and `applied` is then False."""
+
+    @abstractmethod
+    def full_weights(self) -> AbstractContextManager[None]:
+        """While open, the policy's model holds all its weights, and each rank may run it without
+        gradients, and read it, as often as it likes. Entered and left by all ranks together."""
+
+    @abstractmethod
+    def set_weights(self, weights: Mapping[str, Tensor]) -> None:
+        """Put these values into the parameters that are trained, by name. Raises LldscopeError for
+        weights of another model."""
+
+    @abstractmethod
+    def save(self, directory: Path) -> None:
+        """Write moments, and weights of more precision than the policy's, into `directory`."""
+
+    @abstractmethod
+    def load(self, directory: Path) -> None:
+        """Load what `save` wrote. The policy must hold the weights it had then. Raises
+        LldscopeError for files that are missing, damaged, or of another model."""
+
+
+class TorchOptimizer(Optimizer):
+    """AdamW on every rank's own copy of the weights. The copies stay equal to the bit: they start
+    from rank 0's, and every rank applies the same summed gradient."""
+
+    def __init__(self, policy: Policy, config: TrainConfig, processes: Processes) -> None:
+        super().__init__(policy, config, processes)
+        self._clip = config.grad_clip
+        self._parameters = list(self._named.values())
+        processes.copy_from_first([p.data for p in self._parameters])
 
     def forward(self, ids: Tensor, action_mask: Tensor, *, entropy: bool = False) -> TokenScores:
         return action_scores(self._model, ids, action_mask, entropy=entropy)
@@ -129,7 +135,7 @@ class TorchOptimizer:
         yield
 
     def set_weights(self, weights: Mapping[str, Tensor]) -> None:
-        check_weights(weights, {n: p.shape for n, p in self._named.items()})
+        check_weights(weights, self._shapes())
         with torch.no_grad():
             for name, parameter in self._named.items():
                 parameter.copy_(weights[name])
@@ -143,7 +149,7 @@ class TorchOptimizer:
             save_moments(directory, moments, steps)
 
     def load(self, directory: Path) -> None:
-        tensors, steps = load_moments(directory, {n: p.shape for n, p in self._named.items()})
+        tensors, steps = load_moments(directory, self._shapes())
         self._adamw.state.clear()
         for name, parameter in self._named.items():
             if f"{name}.{MASTER}" in tensors:
@@ -195,7 +201,7 @@ def load_moments(
             f"{directory} holds no optimizer state that can be read: {error}"
         ) from error
     needed = {f"{name}.{moment}" for name in steps for moment in MOMENTS}
-    strange = {n for n, t in tensors.items() if shapes.get(n.rpartition(".")[0]) != t.shape}
-    if strange or not needed <= set(tensors):
+    unknown = {n for n, t in tensors.items() if shapes.get(n.rpartition(".")[0]) != t.shape}
+    if unknown or not needed <= set(tensors):
         raise LldscopeError(f"The optimizer state in {directory} is not that of this model")
     return tensors, steps

@@ -27,28 +27,23 @@ from lldscope.core.errors import LldscopeError
 from ..config import TrainConfig
 from ..policy.logprobs import TokenScores, action_scores
 from ..policy.model import Policy
-from .optimizer import MASTER, MOMENTS, check_weights, load_moments, save_moments
+from .optimizer import MASTER, MOMENTS, Optimizer, check_weights, load_moments, save_moments
 from .processes import Processes
 
 _BUCKET = 500_000_000
 """Most gradient elements that ranks add up at once, DeepSpeed's default."""
 
 
-class ZeroOptimizer:
+class ZeroOptimizer(Optimizer):
     """DeepSpeed behind `optimizer.Optimizer`. With bfloat16 the policy's own weights become
     bfloat16, and AdamW updates a float32 copy that is split over the ranks."""
 
     def __init__(self, policy: Policy, config: TrainConfig, processes: Processes) -> None:
         deepspeed = _deepspeed(processes)
         self._zero = deepspeed.zero
-        self._model = policy.model
-        self._processes = processes
+        super().__init__(policy, config, processes)
         self._stage = config.zero_stage
         self._half = config.dtype == "bfloat16"
-        self._named = {n: p for n, p in self._model.named_parameters() if p.requires_grad}
-        self._adamw = torch.optim.AdamW(
-            self._named.values(), lr=config.lr, weight_decay=config.weight_decay
-        )
         scorer = _Scorer(self._model)
         with redirect_stdout(sys.stderr):
             self._engine: Any = deepspeed.initialize(
@@ -75,15 +70,6 @@ class ZeroOptimizer:
             settings["bf16"] = {"enabled": True, "check_grad_overflow": True}
             settings["data_types"] = {"grad_accum_dtype": "fp32"}
         return settings
-
-    @property
-    def lr(self) -> float:
-        return float(self._adamw.param_groups[0]["lr"])
-
-    @lr.setter
-    def lr(self, value: float) -> None:
-        for group in self._adamw.param_groups:
-            group["lr"] = value
 
     def forward(self, ids: Tensor, action_mask: Tensor, *, entropy: bool = False) -> TokenScores:
         found = self._engine(ids, action_mask, entropy)
@@ -115,8 +101,7 @@ class ZeroOptimizer:
                 offload._register_deepspeed_module(offload.module)
 
     def set_weights(self, weights: Mapping[str, Tensor]) -> None:
-        shapes = {n: getattr(p, "ds_shape", p.shape) for n, p in self._named.items()}
-        check_weights(weights, shapes)
+        check_weights(weights, self._shapes())
         for name, parameter in self._named.items():
             with torch.no_grad(), self._zero.GatheredParameters([parameter], modifier_rank=0):
                 parameter.copy_(weights[name])
@@ -139,8 +124,7 @@ class ZeroOptimizer:
             save_moments(directory, tensors, dict.fromkeys(self._named, step) if step else {})
 
     def load(self, directory: Path) -> None:
-        shapes = {n: getattr(p, "ds_shape", p.shape) for n, p in self._named.items()}
-        tensors, steps = load_moments(directory, shapes)
+        tensors, steps = load_moments(directory, self._shapes())
         step = torch.tensor(float(max(steps.values(), default=0)))
         for flat in self._flats():
             state = self._adamw.state[flat]
@@ -177,7 +161,7 @@ class ZeroOptimizer:
 
 class _Scorer(nn.Module):
     """What DeepSpeed takes for the model. The weights of the head stay whole during a forward pass
-    (see `scoring.head_logits`)."""
+    (see `logprobs.head_logits`)."""
 
     def __init__(self, model: Any) -> None:
         super().__init__()

@@ -25,13 +25,15 @@ from lldscope.core.errors import UsageError
 
 from .kvcache import RowCache
 from .logprobs import compute, head_logits
-from .lora import add_adapters, merged_weights
 
 BUILT_IN = "tiny"
 """Name of the shipped warm start where a model path is asked for."""
 
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json")
 """Without one of them transformers makes up an empty tokenizer."""
+
+_ADAPTER = "default"
+"""Name of the low-rank adapters."""
 
 disable_progress_bar()  # bars of a few milliseconds over a tiny model's weights
 
@@ -62,13 +64,13 @@ class Policy:
         )
 
     def compute(self) -> AbstractContextManager[Any]:
-        """The context to run the decoder in, see `scoring.compute`."""
+        """The context to run the decoder in, see `logprobs.compute`."""
         return compute(self.model)
 
     def named_weights(self) -> Iterator[tuple[str, Tensor]]:
         """(Hugging Face name, tensor without gradient) of all weights, adapters merged in: what an
         engine or a reader of the saved model wants. For resuming, take `model.state_dict()`."""
-        return merged_weights(self.model)
+        return _merged_weights(self.model)
 
     def save(self, directory: Path) -> None:
         """Write an ordinary Hugging Face directory (safetensors), adapters merged in."""
@@ -112,8 +114,8 @@ def load_policy(
     """The policy saved at `path`, or the shipped one for "tiny", in evaluation mode.
 
     Weights are float32 whatever they were saved as. With `dtype` bfloat16 they stay so, and the
-    decoder computes in bfloat16 (`scoring.compute`): AdamW at lr 1e-6 moves a weight by about 1e-6,
-    and bfloat16 weights, 3 digits long, would not move at all.
+    decoder computes in bfloat16 (`logprobs.compute`): at lr 1e-6 AdamW moves a weight by about
+    1e-6, and bfloat16 weights, 3 digits long, would not move at all.
 
     gradient_checkpointing: keep only the inputs of layers for the backward pass; less memory,
     about a third more computing. lora_rank > 0: train adapters of that rank on all linear layers
@@ -133,7 +135,7 @@ def load_policy(
             "resize its embeddings"
         )
     if lora_rank:
-        add_adapters(model, lora_rank, lora_alpha)
+        _add_adapters(model, lora_rank, lora_alpha)
     model.to(device).eval()
     _loaded(path, "it", lambda: _check(model, tokenizer))
     if gradient_checkpointing:
@@ -205,3 +207,33 @@ def _check(model: Any, tokenizer: Any) -> None:
     if tokenizer.chat_template:
         chat = [{"role": "user", "content": "?"}]
         tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True)
+
+
+def _add_adapters(model: Any, rank: int, alpha: float) -> None:
+    """Put adapters on all linear layers but the head and freeze everything else.
+
+    They start as no change at all (B = 0), with the same random A in every process. Raises
+    UsageError without peft.
+    """
+    try:
+        from peft import LoraConfig, inject_adapter_in_model
+    except ImportError as error:
+        raise UsageError(
+            f"lora_rank={rank} needs the package peft: pip install 'lldscope[lora]'"
+        ) from error
+    settings: dict[str, Any] = {"r": rank, "lora_alpha": alpha, "target_modules": "all-linear"}
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        inject_adapter_in_model(LoraConfig(**settings), model, adapter_name=_ADAPTER)
+
+
+def _merged_weights(model: Any) -> Iterator[tuple[str, Tensor]]:
+    """(name, tensor) of the model as it would be without adapters: W + BA·alpha/rank."""
+    for name, weight in model.state_dict().items():
+        if ".lora_" in name:
+            continue
+        owner, adapted, leaf = name.rpartition(".base_layer.")
+        if adapted and leaf == "weight":
+            with torch.no_grad():
+                weight = weight + model.get_submodule(owner).get_delta_weight(_ADAPTER)
+        yield (f"{owner}.{leaf}" if adapted else name), weight

@@ -14,7 +14,7 @@ from torch.nn.functional import pad as pad_right
 from ..environment.reward import ANSWER
 from ..policy.logprobs import TokenScores, action_scores, by_length, pad
 from ..policy.model import Policy
-from .sampler import Rollout
+from .tokens import Rollout
 
 
 @dataclass

@@ -30,45 +30,41 @@ class Player(Protocol):
         ...
 
 
-class Evaluator:
-    """A fixed list of questions and who plays them."""
+def evaluate(
+    player: Player,
+    questions: Sequence[Question],
+    environment: Environment,
+    recorder: Any,
+    step: int,
+    *,
+    name: str = "greedy",
+    on_batch: Callable[[int, int], None] | None = None,
+    on_rollouts: Callable[[list[Rollout]], None] | None = None,
+) -> float | None:
+    """Record `em_{name}` and `f1_{name}`, means over the questions of each data source, with
+    their number; returns the mean exact match over all questions, None if there are none.
 
-    def __init__(self, player: Player, questions: Sequence[Question]) -> None:
-        self._player = player
-        self._questions = questions
-
-    def run(
-        self,
-        environment: Environment,
-        recorder: Any,
-        step: int,
-        *,
-        name: str = "greedy",
-        on_batch: Callable[[int, int], None] | None = None,
-    ) -> float | None:
-        """Record `em_{name}` and `f1_{name}`, means over the questions of each data source, with
-        their number; returns the mean exact match over all questions, None if there are none.
-
-        `on_batch` is told after each batch how many questions are done, of how many.
-        """
-        scores: dict[str, list[tuple[float, float]]] = {}
-        total = len(self._questions)
-        for start in range(0, total, BATCH):
-            batch = self._questions[start : start + BATCH]
-            rollouts = self._player.play(environment, batch, torch.Generator())
-            for question, rollout in zip(batch, rollouts, strict=True):
-                answer = rollout.episode.answer
-                scores.setdefault(question.data_source, []).append(
-                    (em(answer, question.golds), f1(answer, question.golds))
-                )
-            if on_batch:
-                on_batch(start + len(batch), total)
-        for source, pairs in sorted(scores.items()):
-            for metric, values in zip(("em", "f1"), zip(*pairs, strict=True), strict=True):
-                recorder.evals(
-                    step=step, data_source=source, metric=f"{metric}_{name}",
-                    value=sum(values) / len(values), n=len(values),
-                )  # fmt: skip
-        return (
-            sum(exact for pairs in scores.values() for exact, _ in pairs) / total if total else None
-        )
+    After each batch `on_rollouts` gets its rollouts and `on_batch` how many questions are done, of
+    how many.
+    """
+    scores: dict[str, list[tuple[float, float]]] = {}
+    total = len(questions)
+    for start in range(0, total, BATCH):
+        batch = questions[start : start + BATCH]
+        rollouts = player.play(environment, batch, torch.Generator())
+        for question, rollout in zip(batch, rollouts, strict=True):
+            answer = rollout.episode.answer
+            scores.setdefault(question.data_source, []).append(
+                (em(answer, question.golds), f1(answer, question.golds))
+            )
+        if on_rollouts:
+            on_rollouts(rollouts)
+        if on_batch:
+            on_batch(start + len(batch), total)
+    for source, pairs in sorted(scores.items()):
+        for metric, values in zip(("em", "f1"), zip(*pairs, strict=True), strict=True):
+            recorder.evals(
+                step=step, data_source=source, metric=f"{metric}_{name}",
+                value=sum(values) / len(values), n=len(values),
+            )  # fmt: skip
+    return sum(exact for pairs in scores.values() for exact, _ in pairs) / total if total else None

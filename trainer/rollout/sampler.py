@@ -24,8 +24,6 @@ from ..policy.logprobs import head_logits
 from ..policy.model import Policy
 from .tokens import Rollout, Sampling, TokenProtocol
 
-__all__ = ["Rollout", "Sampler", "Sampling"]
-
 LIKELIEST = 64
 """Tokens looked at first for the nucleus: sorting a whole vocabulary takes several times longer."""
 DEAD_SHARE = 0.15
@@ -70,7 +68,7 @@ class Sampler:
         self._policy = policy
         self._sampling = sampling
         self._protocol = TokenProtocol(policy, sampling)
-        self._eos_id = policy.eos_id  # a tokenizer takes its time to tell
+        self._eos_id = policy.eos_id  # a tokenizer takes long to look it up
 
     @torch.inference_mode()
     def play(
@@ -79,7 +77,8 @@ class Sampler:
         """One rollout per question, in order. Tokens go to the environment as text; what comes back
         is encoded on its own, so the ids the policy sampled are never re-tokenised. Raises
         UsageError as `TokenProtocol.begin`."""
-        rows = [self._start(environment, question) for question in questions]
+        begun = [self._protocol.begin(environment, question) for question in questions]
+        rows = [_Row(Rollout(episode, [], []), deque(tokens)) for episode, tokens in begun]
         if not rows:
             return []
         cache = RowCache(self._policy.model.config.num_hidden_layers)
@@ -91,16 +90,12 @@ class Sampler:
             while True:
                 hidden = self._forward(ids, cache)
                 ids = self._advance([rows[i] for i in alive], hidden, environment, generator)
-                living = [n for n, i in enumerate(alive) if not self._over(rows[i])]
+                living = [n for n, i in enumerate(alive) if not rows[i].rollout.episode.done]
                 if not living:
                     return [row.rollout for row in rows]
                 if len(living) < (1 - DEAD_SHARE) * len(alive):
                     cache.keep(torch.tensor(living, device=self._policy.device))
                     alive, ids = [alive[n] for n in living], [ids[n] for n in living]
-
-    def _start(self, environment: Environment, question: Question) -> _Row:
-        episode, tokens = self._protocol.begin(environment, question)
-        return _Row(Rollout(episode, [], []), deque(tokens))
 
     def _forward(self, ids: list[list[int]], cache: RowCache) -> Tensor:
         """(rows, hidden size) of the last position."""
@@ -117,7 +112,7 @@ class Sampler:
         generator: torch.Generator,
     ) -> list[list[int]]:
         """Append one token to every living row, forced or sampled; returns the tokens."""
-        free = [n for n, row in enumerate(rows) if not row.forced and not self._over(row)]
+        free = [n for n, row in enumerate(rows) if not row.forced and not row.rollout.episode.done]
         ended = []
         if free:
             drawn = self._draw(hidden[torch.tensor(free, device=hidden.device)], generator)
@@ -130,7 +125,7 @@ class Sampler:
         tokens = []
         sampled = set(free)
         for n, row in enumerate(rows):
-            if n not in sampled and not self._over(row):
+            if n not in sampled and not row.rollout.episode.done:
                 self._force(row)
             tokens.append([row.rollout.ids[-1]])
         if ended:
@@ -176,8 +171,8 @@ class Sampler:
     def _respond(self, rows: list[_Row], environment: Environment) -> None:
         """Let the environment answer finished turns; its text is forced from here on."""
         rollouts = [row.rollout for row in rows]
-        told = self._protocol.respond(environment, rollouts, [row.turn for row in rows])
-        for row, tokens in zip(rows, told, strict=True):
+        observations = self._protocol.respond(environment, rollouts, [row.turn for row in rows])
+        for row, tokens in zip(rows, observations, strict=True):
             row.turn = []
             row.forced.extend(tokens)
 
@@ -185,10 +180,6 @@ class Sampler:
         token = row.forced.popleft()
         row.append(token, -1, 0.0, 0.0, 0.0)
         return token
-
-    @staticmethod
-    def _over(row: _Row) -> bool:
-        return row.rollout.episode.done
 
 
 def _nucleus(probs: Tensor, top_p: float) -> Tensor:

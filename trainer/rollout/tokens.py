@@ -1,7 +1,7 @@
 """The protocol in tokens: prompts, where a turn ends, what of an observation is fed, bookkeeping.
 
-Shared by everything that plays episodes: the sampler in this process (rollout.py) and the player of
-engines that generate turn by turn (turns.py). What the policy sampled is kept as sampled; text is
+Shared by everything that plays episodes: the sampler in this process (sampler.py) and the player of
+engines that generate turn by turn (turn_player.py). Sampled tokens stay as they are; text is
 decoded for the environment only, and only what is fed (prompt, tool text) is ever encoded.
 """
 

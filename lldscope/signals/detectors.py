@@ -186,13 +186,13 @@ def rise(values: Series, window: int) -> Series:
 
 
 def over_median(values: Series, recent: int, gap: int, window: int, least: int) -> Series:
-    """Mean of the last `recent` steps over the median of the `window` steps that end `gap` steps
-    ago. It shows a surge, but no rise that takes longer than the window.
+    """Median of the last `recent` steps over that of the `window` steps that end `gap` steps ago.
+    It shows a surge, but no single spike, and no rise that takes longer than the window.
 
     NaN where fewer than `least` of the older steps were measured, and where their median is not
     above 0.
     """
-    now = trailing_mean(values, recent, 1)
+    now = _trailing_median(values, recent, 1)
     rows = trailing(_shifted(values, gap), window)
     n = np.count_nonzero(~np.isnan(rows), axis=1)
     out = np.full(len(values), np.nan)

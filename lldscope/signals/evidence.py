@@ -33,7 +33,7 @@ _A = TypeVar("_A")
 
 SMOOTH = 10  # steps of the trailing means
 TEST_STEPS = 20  # steps over which Δ is tested against 0, and the reward against the steps before
-GRADIENT_WINDOW = d.MedianWindow(recent=2, gap=5, window=30, least=10)
+GRADIENT_WINDOW = d.MedianWindow(recent=3, gap=5, window=30, least=10)
 ENTROPY_WINDOW = d.MedianWindow(recent=3, gap=10, window=50, least=15)
 GRADE_LEAST = 5  # steps with a measurement before a grade of evidence is claimed
 GRADE_LOST = decay.STALE  # steps without one after which it is no longer claimed

@@ -53,7 +53,7 @@ RULES = (
         "itself.",
         evidence=f"Mean entropy over action tokens, the last {ENTROPY_WINDOW.recent} steps: at "
         f"least {ENTROPY_RISE:g} × its lowest {SMOOTH}-step mean so far, {p.ENTROPY_GAIN:g} "
-        f"nats/token above that, and {ENTROPY_ONGOING:g} × the median of the "
+        f"nats/token above that, and in the median {ENTROPY_ONGOING:g} × that of the "
         f"{ENTROPY_WINDOW.window} steps before the last {ENTROPY_WINDOW.gap}.",
         advice="Look at Δ of correct responses and at samples; lower the learning rate if it goes "
         "on.",
@@ -68,9 +68,9 @@ RULES = (
         Severity.WARNING,
         needs=("grad_norm",),
         meaning="The gradient norm before clipping has left its usual range.",
-        evidence=f"Median gradient norm of the step's updates: the last {GRADIENT_WINDOW.recent} "
-        f"steps, at least {p.GRADIENT_SURGE:g} × the median of the {GRADIENT_WINDOW.window} steps "
-        f"before the last {GRADIENT_WINDOW.gap}.",
+        evidence="Gradient norm of a step (median of its updates): the median of the last "
+        f"{GRADIENT_WINDOW.recent} steps, at least {p.GRADIENT_SURGE:g} × that of the "
+        f"{GRADIENT_WINDOW.window} steps before the last {GRADIENT_WINDOW.gap}.",
         advice="Check the data of these steps; lower the learning rate or the clip if it goes on.",
         confused_with="Steps after many without a gradient (zero-signal): the trailing median is "
         "then small, and a usual norm looks large.",

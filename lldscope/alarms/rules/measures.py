@@ -17,6 +17,11 @@ def mean(e: Evidence, name: str, window: int) -> d.Series:
     return d.trailing_mean(e.column(name), e.cadence.rows(window), 1)
 
 
+def latest(e: Evidence, values: d.Series, row: int, window: d.MedianWindow) -> float:
+    """The median of the last steps that `over_median` compares, at a row."""
+    return float(np.nanmedian(values[: row + 1][-e.cadence.median(window).recent :]))
+
+
 @once
 def over_median(e: Evidence, name: str, window: d.MedianWindow) -> d.Series:
     """A signal over its trailing median, see `detectors.over_median`."""

@@ -11,7 +11,7 @@ from ...signals.evidence import SMOOTH, Evidence, Flags, on_measured, once
 from ...signals.normalized_reward import LEAST
 from ...signals.reward_noise import LEVEL, WINDOWS, margin
 from ..rule import CauseRank, Measurement, Rule, Severity
-from .measures import mean, percent, reward_name, trailing_sd
+from .measures import latest, mean, percent, reward_name, trailing_sd
 
 HALVED = 0.5  # × trailing median of the reward
 SUDDEN = d.MedianWindow(recent=3, gap=3, window=20, least=10)
@@ -44,7 +44,7 @@ def parsing(e: Evidence) -> Measurement:
     def message(row: int) -> str:
         ratios = {name: _sudden(e, name)[row] for name in POLICY}
         same = ", ".join(f"{name} {x:.2f} ×" for name, x in ratios.items() if not np.isnan(x))
-        now = d.trailing_mean(e.normalized_reward, e.cadence.rows(SUDDEN.recent), 1)[row]
+        now = latest(e, e.normalized_reward, row, SUDDEN)
         return (
             f"{reward_name(e, row)} fell to {now:.2f}, {percent(ratio[row])} of what it was, "
             f"within {e.cadence.spans(SUDDEN.recent)} steps, and the policy did not change ({same})"
@@ -119,9 +119,10 @@ RULES = (
         meaning=f"The reward has fallen to {percent(HALVED)} or less of what it was within "
         f"{SUDDEN.recent} steps, and the policy does what it did before: what changed is the "
         "reward, the questions, or what the tool answers.",
-        evidence=f"Reward of the last {SUDDEN.recent} steps against the {SUDDEN.window} before, "
-        f"while entropy, length, searches and answers stay within {STEADY[0]:g} to {STEADY[1]:g} "
-        f"of theirs and less than {percent(TOOLS_WORK)} of the tool calls fail.",
+        evidence=f"Median reward of the last {SUDDEN.recent} steps against that of the "
+        f"{SUDDEN.window} before, while entropy, length, searches and answers stay within "
+        f"{STEADY[0]:g} to {STEADY[1]:g} of theirs and less than {percent(TOOLS_WORK)} of the tool "
+        "calls fail.",
         advice="Score some old rollouts again with today's reward; look at samples for answers "
         "that are right and get nothing; check data mix and retrieved documents.",
         confused_with="A change of data or of the retriever's index: the log cannot tell them "

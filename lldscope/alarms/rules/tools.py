@@ -7,7 +7,7 @@ import numpy as np
 from ...signals import detectors as d
 from ...signals.evidence import Evidence, once
 from ..rule import CauseRank, Measurement, Rule, Severity
-from .measures import mean, over_median, percent, share_above
+from .measures import latest, over_median, percent, share_above
 
 FAILED = 0.5  # of the tool calls
 FAILED_STEPS = 5
@@ -25,7 +25,7 @@ def abandoned(e: Evidence) -> Measurement:
     ratio = over_median(e, "valid_searches", SEARCHES)
 
     def message(row: int) -> str:
-        now = mean(e, "valid_searches", SEARCHES.recent)[row]
+        now = latest(e, e.column("valid_searches"), row, SEARCHES)
         return (
             f"{now:.2f} valid searches per rollout over {e.cadence.spans(SEARCHES.recent)} steps, "
             f"{percent(ratio[row])} of the trailing median (limit {percent(ABANDONED)})"
@@ -54,8 +54,8 @@ RULES = (
         Severity.WARNING,
         needs=("valid_searches",),
         meaning=f"The policy makes less than {percent(ABANDONED)} of the searches it used to make.",
-        evidence=f"Mean valid searches per rollout: the last {SEARCHES.recent} steps, under "
-        f"{ABANDONED:g} of the median of the {SEARCHES.window} steps before.",
+        evidence=f"Valid searches per rollout: the median of the last {SEARCHES.recent} steps, "
+        f"under {ABANDONED:g} of the median of the {SEARCHES.window} steps before.",
         advice="Look at samples: does it answer without looking, or fail to write a valid search?",
         confused_with="A tool that is switched off: then no search is made from one step on.",
         measure=abandoned,

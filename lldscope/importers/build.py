@@ -19,9 +19,8 @@ from ..core.errors import LldscopeError
 from ..core.version import __version__
 from ..storage import heartbeats, json_files, layout
 from .detect import Group, files_of, fingerprint, groups
-from .place import earlier_import, move_into_place
 from .rollouts import correct_rule
-from .run_writer import RunWriter
+from .run_writer import RunWriter, earlier_import, move_into_place
 from .source import Findings, ImportRequest, Rows, Scalars
 
 POLL_SECONDS = 2.0  # between checks of files that grow

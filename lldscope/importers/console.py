@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
 
-from .reading import lines, strip_ansi
+from .reading import lines, number, strip_ansi
 from .source import AttemptCounter, Findings, Scalars
 
 LOOK_BYTES = 64 << 20  # a log begins with its configuration and the noise of start-up
@@ -29,7 +29,6 @@ _ENTRY = re.compile(rb"'([^']{1,200})': (?:np\.\w+\()?'?([-+\w.]+)'?\)?")
 class VerlConsole:
     name = "verl-console"
     description = "console output of verl or Search-R1"
-    needs = None
 
     def looks_like(self, path: Path, head: bytes) -> bool:
         return _anywhere(path, head, b"step:", _VERL_ANYWHERE)
@@ -63,7 +62,7 @@ def _verl_values(text: bytes, ended: bool, findings: Findings) -> dict[str, floa
     for entry in entries:
         name, _, value = entry.rpartition(b":")
         try:
-            values[_text(name)] = float(value)
+            values[name.decode("utf-8", "replace")] = float(value)
         except ValueError:
             findings.skip("metrics whose value is no number")
     values.pop("", None)
@@ -84,25 +83,12 @@ def _quick(text: bytes) -> dict[str, float] | None:
 
 @lru_cache(100)
 def _texts(names: tuple[bytes, ...]) -> list[str]:
-    return [_text(name) for name in names]
-
-
-@lru_cache(10_000)
-def _text(name: bytes) -> str:
-    return name.decode("utf-8", "replace")
-
-
-def _float(text: bytes) -> float | None:
-    try:
-        return float(text)
-    except ValueError:
-        return None
+    return [name.decode("utf-8", "replace") for name in names]
 
 
 class TrlConsole:
     name = "trl-console"
     description = "console output of TRL or another Hugging Face Trainer"
-    needs = None
 
     def looks_like(self, path: Path, head: bytes) -> bool:
         return _anywhere(path, head, b"'epoch':", _DICT)
@@ -135,8 +121,7 @@ class TrlConsole:
 def _dict_values(text: bytes, findings: Findings) -> dict[str, float]:
     values: dict[str, float] = {}
     for name, value in _ENTRY.findall(text):
-        parsed = _float(value)
-        if parsed is None:
+        if (parsed := number(value.decode())) is None:
             findings.skip("metrics whose value is no number")
         else:
             values[name.decode("utf-8", "replace")] = parsed

@@ -14,7 +14,8 @@ from heapq import merge
 from pathlib import Path
 from typing import BinaryIO
 
-from .logged import as_step, chosen, joined
+from .logged import chosen, joined
+from .reading import as_step
 from .source import Findings, Rows, Scalars
 from .sqlite import MAGIC, opened, rows, tables
 
@@ -27,7 +28,6 @@ Point = tuple[str, float, int, float | None]
 class MlflowDatabase:
     name = "mlflow"
     description = "MLflow's SQLite database (mlflow.db), metrics of one run"
-    needs = None
 
     def looks_like(self, path: Path, head: bytes) -> bool:
         columns = {"key", "value", "timestamp", "step", "is_nan", "run_uuid"}
@@ -65,7 +65,6 @@ class MlflowDatabase:
 class MlflowFiles:
     name = "mlflow-files"
     description = "MLflow's file store (mlruns, an experiment or a run of it), metrics of one run"
-    needs = None
 
     def looks_like(self, path: Path, head: bytes) -> bool:
         return path.is_dir() and bool(_runs(path))
@@ -112,13 +111,13 @@ def _merged(folder: Path, findings: Findings) -> Iterator[Point]:
 def _lines(name: str, file: BinaryIO, findings: Findings) -> Iterator[Point]:
     for line in file:
         findings.advance(len(line))
-        description = line.split()
+        fields = line.split()
         try:
             if not line.endswith(b"\n"):
                 findings.skip("lines that were not finished")
                 continue
-            time, value = int(description[0]) / 1000, float(description[1])
-            step = as_step(description[2]) if len(description) > 2 else 0
+            time, value = int(fields[0]) / 1000, float(fields[1])
+            step = as_step(fields[2].decode()) if len(fields) > 2 else 0
         except (ValueError, IndexError, OverflowError):
             step = None
         if step is None:

@@ -43,12 +43,12 @@ def lines(path: Path, findings: Findings, mark: bytes = b"") -> Iterator[tuple[b
         with open_file(path) as file:
             while block := file.read(_BLOCK):
                 findings.advance(len(block))
-                as_step = (rest + block).split(b"\n")
-                rest = as_step.pop()
+                complete = (rest + block).split(b"\n")
+                rest = complete.pop()
                 if len(rest) > MAX_LINE:
                     findings.skip(f"stretches of more than {MAX_LINE >> 20} MB without a line end")
                     rest = b""
-                for line in [line for line in as_step if mark in line]:
+                for line in [line for line in complete if mark in line]:
                     yield line, True
             tail = rest
     except (OSError, EOFError) as error:
@@ -131,10 +131,9 @@ def number(value: Any) -> float | None:
 
 def as_step(value: Any) -> int | None:
     """A step of a log as an int; None if it is none."""
-    findings = number(value)
-    if findings is None or not 0 <= findings < 2**31 or findings != int(findings):
-        return None
-    return int(findings)
+    step = number(value)
+    valid = step is not None and step.is_integer() and 0 <= step < 2**31
+    return int(step) if step is not None and valid else None
 
 
 def natural_key(path: Path) -> list[Any]:

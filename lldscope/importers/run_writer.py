@@ -1,4 +1,4 @@
-"""Items of the sources → parts of a run directory.
+"""Items of the sources → parts of a run directory, which replaces an earlier import.
 
 A mean that a trainer logged becomes a row of `scalars` (`means`). Every step that any item mentions
 becomes a row of `steps`, with the sums over those of its rollouts that were imported: that is what
@@ -7,15 +7,18 @@ a step consists of for the views.
 
 from __future__ import annotations
 
+import os
+import shutil
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ..core.errors import RunExists
 from ..core.schema import TABLES
 from ..recording.buffers import to_arrow
-from ..storage import heartbeats
+from ..storage import heartbeats, layout
 from ..storage.manifest import MANIFEST_DIR, commit, manifest_path
 from ..storage.part import PartName, write_part
 from .means import ScalarBuffer
@@ -181,3 +184,31 @@ class RunWriter:
 
 def _all(values: list[Any]) -> list[Any] | None:
     return None if any(v is None for v in values) else values
+
+
+def earlier_import(run: Path) -> dict[str, Any]:
+    """run.json of an earlier import. Raises RunExists for whatever else is at the place."""
+    if not run.exists() or (run.is_dir() and not any(run.iterdir())):
+        return {}
+    if not (run / layout.RUN_FILE).is_file():
+        raise RunExists(f"{run} is there and is not a run. Choose another place with --to.")
+    info = layout.read_run(run)
+    if "imported" not in info:
+        raise RunExists(
+            f"{run} holds a run that was recorded, not imported. Choose another place with --to."
+        )
+    return info
+
+
+def move_into_place(new: Path, place: Path) -> None:
+    """Move a complete run to its place; an earlier import there is removed."""
+    old = place.with_name(f"{new.name}.old")
+    if place.exists():
+        os.replace(place, old)
+    try:
+        os.replace(new, place)
+    except OSError:
+        if old.exists():
+            os.replace(old, place)
+        raise
+    shutil.rmtree(old, ignore_errors=True)

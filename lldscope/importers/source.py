@@ -120,16 +120,10 @@ class AttemptCounter:
 
 
 class Source(Protocol):
-    """One format.
-
-    name   for `--format`
-    words  what the format is, for people
-    needs  what `pip install` needs for it beyond lldscope, or None
-    """
+    """One format: its name for `--format`, and what it is, for people."""
 
     name: str
     description: str
-    needs: str | None
 
     def looks_like(self, path: Path, head: bytes) -> bool:
         """Whether the path is of this format; `head` is empty for a directory. Cheap, and strict
@@ -150,18 +144,16 @@ _SOURCES: dict[str, tuple[str, ...]] = {
     "wandb_export": ("WandbHistory", "WandbChart"),
     "mlflow": ("MlflowDatabase", "MlflowFiles"),
     "trackio": ("Trackio",),
-    "metrics": ("TrainerState", "MetricLines"),
-    "tables": ("MetricTable",),
+    "metrics": ("TrainerState", "MetricLines", "MetricTable"),
     "rollouts": ("VerlRollouts", "TrlCompletions"),
     "token_logs": ("PrimeTokens", "NemoTrainData"),
     "traces": ("VerifiersTraces",),
-    "slime": ("SlimeDumps",),
-    "pickles": ("Pickle",),
+    "slime": ("SlimeDumps", "Pickle"),
 }
 
 
 def sources() -> list[Source]:
-    """All formats. A module whose package is missing still loads: `needs` says what it wants."""
+    """All formats."""
     return [
         getattr(import_module(f".{module}", __package__), name)()
         for module, names in _SOURCES.items()

@@ -54,10 +54,10 @@ def tables(path: Path) -> dict[str, set[str]]:
                 "SELECT t.name, c.name FROM sqlite_master t, pragma_table_info(t.name) c "
                 "WHERE t.type = 'table'"
             )
-            findings: dict[str, set[str]] = {}
+            columns: dict[str, set[str]] = {}
             for table, column in connection.execute(query):
-                findings.setdefault(table, set()).add(column)
-            return findings
+                columns.setdefault(table, set()).add(column)
+            return columns
     except (sqlite3.Error, OSError):
         return {}
 

@@ -43,7 +43,6 @@ _DTYPES = {
 class TensorBoard:
     name = "tensorboard"
     description = "TensorBoard event files (*.tfevents.*), scalars"
-    needs = None
 
     def looks_like(self, path: Path, head: bytes) -> bool:
         return len(head) > 24 and _length(head[:12]) is not None and _FIRST in head[:64]

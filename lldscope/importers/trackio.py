@@ -20,7 +20,6 @@ from .sqlite import MAGIC, opened, rows, tables
 class Trackio:
     name = "trackio"
     description = "Trackio's SQLite databases (PROJECT.db), metrics of one run"
-    needs = None
 
     def looks_like(self, path: Path, head: bytes) -> bool:
         columns = {"run_name", "step", "timestamp", "metrics"}

@@ -11,9 +11,8 @@ import duckdb
 from ..storage.manifest import Manifest
 from ..storage.part import attempt_spans
 from .database import SIGNAL_TABLES, Database
-from .part_index import PartIndex
+from .part_index import PartIndex, step_ranges
 from .signal_engine import SignalEngine
-from .step_ranges import step_ranges
 
 if TYPE_CHECKING:
     from .remote import RemoteCopy

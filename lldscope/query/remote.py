@@ -175,11 +175,7 @@ class RemoteCopy:
             (self.path / gone).unlink()
 
     def _copied(self) -> set[str]:
-        folders = (
-            self.path,
-            self.path / MANIFEST_DIR,
-            self.path / heartbeats.HEARTBEAT_DIR,
-        )
+        folders = (self.path, self.path / MANIFEST_DIR, self.path / heartbeats.HEARTBEAT_DIR)
         files = (p for folder in folders if folder.is_dir() for p in folder.iterdir())
         return {p.relative_to(self.path).as_posix() for p in files if p.is_file()}
 

@@ -13,9 +13,16 @@ from typing import Any
 
 import duckdb
 
-from ..core.schema import arrow_schema
 from ..storage.part import Part
-from .database import BEFORE_ROWS, ROWS, SIGNAL_TABLES, rows_of, standing, view_sql
+from .database import (
+    BEFORE_ROWS,
+    ROWS,
+    SIGNAL_TABLES,
+    create_empty,
+    rows_of,
+    standing,
+    view_sql,
+)
 from .sandbox import confine, quote
 
 FEW_ROWS = 50_000  # of all tables together; up to here one thread is faster than several
@@ -29,10 +36,8 @@ class SignalEngine:
     def __init__(self, run: Path) -> None:
         self._run = run
         self._db = duckdb.connect(":memory:")
+        create_empty(self._db, SIGNAL_TABLES)
         for table in SIGNAL_TABLES:
-            self._db.register("empty", arrow_schema(table).empty_table())
-            self._db.execute(f"CREATE TABLE empty_{table} AS FROM empty")
-            self._db.unregister("empty")
             self._db.execute(f"CREATE TABLE {table} AS FROM empty_{table}")
         confine(self._db, run)
         self._db.execute(view_sql("macros"))

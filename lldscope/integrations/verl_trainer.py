@@ -32,11 +32,7 @@ from ..recording.recorder import Recorder
 from .verl_batch import FIELDS, batch_of
 
 SETTINGS = {"path": None, "name": None, "group": None, "correct": 1.0, "tokens_every": 5}
-SCALARS = {
-    "actor/pg_loss": "loss_policy",
-    "kl_loss": "loss_kl",
-    "actor/llds_loss": "loss_llds",
-}
+SCALARS = {"actor/pg_loss": "loss_policy", "kl_loss": "loss_kl", "actor/llds_loss": "loss_llds"}
 ESTIMATOR = "verl: mean over its mini-batches, each weighing the same"
 
 

@@ -111,7 +111,7 @@ def test(
     no baseline.
     """
     restarts = sorted(set(restarts))
-    delta, level = _floats(signals, "delta_correct"), _floats(signals, "correct_logp")
+    delta, level = floats(signals, "delta_correct"), floats(signals, "correct_logp")
     evidence = d.e_detector(d.loss_score(delta, restarts), arl)
     fall, limit, count, baselines = _level(level, arl, restarts)
     by_delta = _recently_measured(np.isfinite(delta))
@@ -134,7 +134,8 @@ def test(
     )
 
 
-def _floats(signals: pd.DataFrame, name: str) -> d.Series:
+def floats(signals: pd.DataFrame, name: str) -> d.Series:
+    """A column as floats, NaN where it was not measured."""
     return signals[name].to_numpy(dtype=np.float64, na_value=np.nan)
 
 

@@ -12,6 +12,7 @@ for which.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from ..core.schema import SIGNALS
@@ -172,6 +173,25 @@ def meaning(name: str) -> Meaning | None:
     bare = name.removeprefix("train/")
     own = Meaning(bare) if bare in SCALAR_SIGNALS else None
     return MEANINGS.get(name) or MEANINGS.get(bare) or own
+
+
+def assign(names: Iterable[str], known: Mapping[str, str] | None = None) -> dict[str, Meaning]:
+    """What each metric of one entry is recorded as. Of several that mean one signal, the first of
+    the table stands for it; others keep their names, under `log/` where that is a signal's.
+
+    known: name in the log → the signal that somebody said it is.
+    """
+    meant = {n: Meaning(known[n]) if known and n in known else meaning(n) for n in names}
+    first: dict[str, str] = {}
+    for name, m in sorted(meant.items(), key=lambda item: item[1].rank if item[1] else 0):
+        if m is not None:
+            first.setdefault(m.signal, name)
+    return {
+        name: m
+        if m is not None and first[m.signal] == name
+        else Meaning(f"log/{name}" if name in SIGNAL_NAMES else name)
+        for name, m in meant.items()
+    }
 
 
 def why_not_mapped(name: str) -> str | None:

@@ -190,6 +190,11 @@ class Rollouts:
             self.open_update = None
 
 
+def micro_batches(trainer: Any) -> int:
+    """How many micro-batches one rollout batch serves."""
+    return int(trainer.args.steps_per_generation * trainer.num_iterations)
+
+
 def action_mask(inputs: Inputs) -> Tensor:
     """(N, T) bool: what the policy itself wrote. Tool text is 0 in `tool_mask`, padding 0 in
     `completion_mask`."""

@@ -97,8 +97,6 @@ class Recording(_VerlTrainer):
             self._evaluated(metrics)
         return metrics
 
-    # -- inside -----------------------------------------------------------------------------------
-
     def _open(self) -> Recorder:
         config, settings = self.config.trainer, self._lldscope
         path = Path(settings["path"] or f"runs/{config.experiment_name}")

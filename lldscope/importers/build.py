@@ -140,8 +140,6 @@ class Import:
         self._info |= {"status": "stopped", "reason": reason, "ended": time.time()}
         layout.write_run(self.run, self._info)
 
-    # -- inside -----------------------------------------------------------------------------------
-
     def _take(self, group: Group) -> None:
         """Items of a format that are not in the run yet."""
         name = group.source.name

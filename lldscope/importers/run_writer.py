@@ -65,8 +65,6 @@ class RunWriter:
     def steps(self) -> int:
         return len({step for _, step in self._known})
 
-    # -- means ------------------------------------------------------------------------------------
-
     def _scalars(self, item: Scalars) -> None:
         if not 0 <= item.step < 2**31:
             self.findings.skip("entries whose step is no step")
@@ -86,8 +84,6 @@ class RunWriter:
         n = self._means.take(attempt, item.step, item.values, self.findings)
         self.rows["scalars"] += n
         self._waiting += 1 + n
-
-    # -- rows -------------------------------------------------------------------------------------
 
     def _table(self, item: Rows) -> None:
         columns = dict(item.columns)
@@ -140,8 +136,6 @@ class RunWriter:
                     "n_tokens": [tokens and sum(tokens)],
                 },
             )
-
-    # -- parts ------------------------------------------------------------------------------------
 
     def _put(self, table: str, attempt: int, columns: Mapping[str, list[Any]]) -> None:
         n = len(columns["step"])

@@ -71,9 +71,6 @@ def _written(path: Path) -> tuple[int, str]:
     return int(stamp[1]) if stamp else 0, path.name
 
 
-# -- records --------------------------------------------------------------------------------------
-
-
 def _records(file: BinaryIO, findings: Findings) -> Iterator[bytes]:
     """The valid records of a file up to its end, which a writer may be moving."""
     at = 0
@@ -144,9 +141,6 @@ def _masked_crc(data: bytes) -> int:
         crc = _TABLE[(crc ^ byte) & 0xFF] ^ crc >> 8
     crc ^= 0xFFFFFFFF
     return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
-
-
-# -- events ---------------------------------------------------------------------------------------
 
 
 def _event(record: bytes) -> tuple[int, float | None, dict[str, float]]:

@@ -80,18 +80,15 @@ class Contents:
         # A part that is not what its manifest says may claim any number of rows and steps.
         for first, last in step_ranges(self.parts.trusted(), first_step):
             self.parts.fetch(SIGNAL_TABLES, first, last)
-            self._put(first, last)
+            self._last = max(self._last, last)
+            parts, starts = self.parts.trusted(), self.starts()
+            for rows, table in self._engine.signals(parts, starts, first, last):
+                self.db.put(rows, table)
         self.parts.dirty_from = None
         self._uncached_rows += sum(p.rows for p in self.parts.parts if p.last_step >= first_step)
         if self._cache is not None and self._uncached_rows >= CACHE_ROWS and not self.parts.damaged:
             self._cache.store(self._id, self.parts.parts, self.db)
             self._uncached_rows = 0
-
-    def _put(self, first: int, last: int) -> None:
-        """Compute the signals of a range of steps."""
-        self._last = max(self._last, last)
-        for rows, table in self._engine.signals(self.parts.trusted(), self.starts(), first, last):
-            self.db.put(rows, table)
 
     def starts(self) -> dict[int, int]:
         """Attempt → its first step."""

@@ -95,22 +95,17 @@ class Database:
         return self.connection.execute(sql).df()
 
     def define_tables(self, parts: list[Part], tables: Sequence[str]) -> None:
-        """Define tables over the valid parts."""
-        starts = self._define_attempts(parts)
+        """Define tables over the valid parts, and `attempts`: first and last step of each start."""
+        spans = dict(sorted(attempt_spans(parts).items()))
+        starts = {attempt: first for attempt, (first, _) in spans.items()}
+        self.execute("DELETE FROM attempts")
+        if rows := ", ".join(f"({a}, {first}, {last})" for a, (first, last) in spans.items()):
+            self.execute(f"INSERT INTO attempts VALUES {rows}")
         for table in tables:
             paths = [quote(str(p.path(self._run))) for p in parts if p.table == table]
             self.execute(f"CREATE OR REPLACE VIEW all_{table} AS {rows_of(table, paths)}")
             where = standing(table, starts)
             self.execute(f"CREATE OR REPLACE VIEW {table} AS FROM all_{table} {where}")
-
-    def _define_attempts(self, parts: list[Part]) -> dict[int, int]:
-        """The table `attempts`: first and last step of each start of the run."""
-        spans = attempt_spans(parts)
-        rows = ", ".join(f"({a}, {first}, {last})" for a, (first, last) in sorted(spans.items()))
-        self.execute("DELETE FROM attempts")
-        if rows:
-            self.execute(f"INSERT INTO attempts VALUES {rows}")
-        return {a: first for a, (first, _) in spans.items()}
 
     def put(self, rows: str, table: pa.Table) -> None:
         """Add signals of later steps to one of ROWS."""

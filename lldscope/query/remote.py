@@ -45,13 +45,9 @@ class Url:
 
     @cached_property
     def _place(self) -> tuple[Any, str]:
-        try:
-            from fsspec.core import url_to_fs
-        except ImportError:
-            raise LldscopeError(
-                f"Reading {self} needs fsspec: pip install 'lldscope[remote]'"
-            ) from None
         with plain_errors(self):
+            from fsspec.core import url_to_fs
+
             filesystem, path = url_to_fs(self.address, use_listings_cache=False)
         return filesystem, path.rstrip("/")
 

@@ -178,8 +178,6 @@ class StepRows:
             "docs_hash": [turn.docs_hash for turn in turns],
         } | self._drops()
 
-    # -- inside -----------------------------------------------------------------------------------
-
     def _drops(self) -> Columns:
         """What was measured of π_old token by token, and of its change."""
         b = self._batch

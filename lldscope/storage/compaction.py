@@ -53,9 +53,6 @@ def due(parts: Sequence[Part]) -> Sequence[Part]:
     return ()
 
 
-# -- after the end of a writer --------------------------------------------------------------------
-
-
 @dataclass
 class Compacted:
     """What a compaction did. `files_*` and `bytes_*` are those of the parts that count."""

@@ -42,9 +42,6 @@ def is_small_file(name: str) -> bool:
     return folder == HEARTBEAT_DIR and is_heartbeat(file)
 
 
-# -- run.json -------------------------------------------------------------------------------------
-
-
 def _is_text(value: Any) -> bool:
     return type(value) in (str, int, float)
 
@@ -142,9 +139,6 @@ def _why_no_run(run: Path) -> str:
     if not any(run.iterdir()):
         return f"{run} is empty: nothing has been recorded there."
     return f"{run} holds no {RUN_FILE}: it is not a run that lldscope recorded."
-
-
-# -- manifests ------------------------------------------------------------------------------------
 
 
 def read_manifest(run: Path, reader: ManifestReader | None = None) -> Manifest:

@@ -116,16 +116,11 @@ def strip_ansi(line: bytes) -> bytes:
 
 def number(value: Any) -> float | None:
     """A number of a log as a float, also where it stands as text; None if it is none."""
-    if isinstance(value, str):
-        try:
-            return float(value)
-        except ValueError:
-            return None
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
         return None
     try:
         return float(value)
-    except OverflowError:
+    except (ValueError, OverflowError):
         return None
 
 

@@ -11,7 +11,7 @@ import os
 import shutil
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -39,9 +39,7 @@ class RunWriter:
         self.live = False  # whether what has no time happens now
         self.after = 0  # attempts of what was there before the file began anew
         self._known: set[tuple[int, int]] = set()
-        self._step_times: dict[
-            int, tuple[list[int], list[float | None]]
-        ] = {}  # steps and their times
+        self._step_times: dict[int, tuple[list[int], list[float | None]]] = {}  # by attempt
         self._means = ScalarBuffer()
         self._columns: dict[tuple[str, int], dict[str, list[Any]]] = {}
         self._seals: Counter[int] = Counter()
@@ -100,17 +98,13 @@ class RunWriter:
             if item.table == "responses":
                 self._sums(attempt, mine)
             elif item.table != "steps":
-                self._add_steps(attempt, mine["step"])
+                new = [s for s in dict.fromkeys(mine["step"]) if (attempt, s) not in self._known]
+                self._known.update((attempt, s) for s in new)
+                self._put("steps", attempt, {"step": new})
 
     def standing(self, step: int) -> int:
         """The attempt whose rows of a step stand: the last that began at it or before."""
         return max((a for a, first in self.first_steps.items() if first <= step), default=1)
-
-    def _add_steps(self, attempt: int, steps: Sequence[int]) -> None:
-        for step in dict.fromkeys(steps):
-            if (attempt, step) not in self._known:
-                self._known.add((attempt, step))
-                self._put("steps", attempt, {"step": [step]})
 
     def _sums(self, attempt: int, columns: Mapping[str, list[Any]]) -> None:
         """A row of `steps` with the sums over these rollouts; a sum is left out where one of them
@@ -162,7 +156,7 @@ class RunWriter:
             parts = []
             for table in TABLES:
                 columns = self._columns.pop((table, attempt), None)
-                rows = columns and to_arrow(table, columns, attempt, 0, self._drop)
+                rows = columns and to_arrow(table, columns, attempt, 0, self.findings.skip)
                 batches = [rows] if rows else []
                 if table == "scalars":
                     batches += self._means.tables(attempt, self.findings)
@@ -171,9 +165,6 @@ class RunWriter:
             manifest_path(self.run, attempt, 0).touch()
             commit(self.run, attempt, 0, parts)
         self._waiting = 0
-
-    def _drop(self, reason: str, count: int) -> None:
-        self.findings.skip(reason, count)
 
 
 def _all(values: list[Any]) -> list[Any] | None:

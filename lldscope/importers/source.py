@@ -61,15 +61,12 @@ class ImportRequest:
     run: str | None = None
 
 
-def _ignore(n: int) -> None: ...
-
-
 @dataclass
 class Findings:
     """What an import skipped or could not map, counted, and notes to show at the end."""
 
     request: ImportRequest = ImportRequest()
-    advance: Callable[[int], None] = _ignore  # called with the bytes read, for a progress bar
+    advance: Callable[[int], None] = lambda n: None  # gets the bytes read, for a progress bar
     skipped: Counter[str] = field(default_factory=Counter)  # reason → how many
     names: Counter[str] = field(default_factory=Counter)  # foreign names kept under their own name
     notes: dict[str, None] = field(default_factory=dict)  # in order, each once

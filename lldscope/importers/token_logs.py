@@ -14,6 +14,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from ..recording.episodes import short_hash
 from .reading import as_step, first_keys, natural_key, number, objects
 from .rollouts import NO_EPISODE, Batch, verdict
@@ -27,15 +29,8 @@ Spans = list[tuple[int, int]]
 
 def runs_of(mask: Sequence[Any]) -> Spans:
     """The maximal runs of true entries, as (start, end)."""
-    spans: Spans = []
-    start = None
-    for i, on in enumerate([*mask, 0]):
-        if on and start is None:
-            start = i
-        elif not on and start is not None:
-            spans.append((start, i))
-            start = None
-    return spans
+    edges = np.flatnonzero(np.diff([bool(on) for on in mask], prepend=False, append=False)).tolist()
+    return list(zip(edges[::2], edges[1::2], strict=True))
 
 
 def sequence(

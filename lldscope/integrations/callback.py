@@ -14,8 +14,7 @@ from typing import Any
 from transformers import TrainerCallback
 
 from ..importers.mapping import assign
-from ..recording.fail_open import FailOpen
-from ..recording.recorder import Recorder
+from ..recording.recorder import FailOpen, Recorder
 
 IGNORED = (
     "epoch", "step", "total_flos",

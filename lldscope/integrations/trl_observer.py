@@ -16,7 +16,7 @@ from torch import Tensor
 
 from ..core.errors import LldscopeError
 from ..losses.llds import LLDS
-from ..recording.fail_open import FailOpen
+from ..recording.recorder import FailOpen
 from .trl_llds import Regularizer
 from .trl_rollouts import (
     Correct,

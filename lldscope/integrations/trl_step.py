@@ -12,7 +12,7 @@ import torch
 from ..recording.batch import Batch, Scores
 from ..recording.columns import record, weighted_mean
 from ..recording.episodes import message_turns
-from ..recording.fail_open import FailOpen
+from ..recording.recorder import FailOpen
 from ..recording.rescore import rescore_sample
 from .trl_rollouts import Rollouts
 from .trl_scoring import has_images, score

@@ -27,8 +27,7 @@ from verl.workers.utils.padding import response_from_nested
 
 from ..core.errors import LldscopeError
 from ..recording.columns import record
-from ..recording.fail_open import FailOpen
-from ..recording.recorder import Recorder
+from ..recording.recorder import FailOpen, Recorder
 from .verl_batch import FIELDS, batch_of
 
 SETTINGS = {"path": None, "name": None, "group": None, "correct": 1.0, "tokens_every": 5}

@@ -13,7 +13,8 @@ import logging
 import os
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
 
@@ -193,6 +194,46 @@ class Recorder(NullRecorder):
     def _refuse(self, kind: str) -> None:
         why = "call after close" if self._closed else "call while the writer was behind"
         self.dropped[f"{kind}: {why}"] += 1
+
+
+class FailOpen:
+    """`with fail_open("a step"): …` around everything that an adapter does inside a training: an
+    error is logged once, counted, and costs its rows.
+
+    `source` names the trainer in the recorder's `dropped`; `seconds` is the time spent inside.
+    """
+
+    def __init__(self, recorder: Any, source: str) -> None:
+        self._recorder, self._source = recorder, source
+        self._started: float | None = None
+        self._taken = 0.0
+        self._logged = False
+        self.seconds = 0.0
+
+    @contextmanager
+    def __call__(self, what: str) -> Iterator[None]:
+        self._started = time.perf_counter()
+        try:
+            yield
+        except Exception as error:
+            message = f"{self._source}: {what}: {type(error).__name__}: {error}"
+            self._recorder.dropped[message] += 1
+            if not self._logged:
+                self._logged = True
+                log.exception(
+                    "lldscope: %s is not recorded; training goes on. This is logged once.", what
+                )
+        finally:
+            self.seconds += time.perf_counter() - self._started
+            self._started = None
+
+    def take(self) -> float:
+        """Seconds spent inside since the last call, up to now."""
+        now = self.seconds
+        if self._started is not None:
+            now += time.perf_counter() - self._started
+        taken, self._taken = now - self._taken, now
+        return taken
 
 
 def _warm_up() -> None:

@@ -132,13 +132,11 @@ def _anywhere(path: Path, head: bytes, mark: bytes, pattern: re.Pattern[bytes]) 
     """Whether a line like this stands in the first LOOK_BYTES of a text."""
     if not head or b"\0" in head[:4096] or head.lstrip().startswith((b'{"', b"PAR1", b"{\n")):
         return False
-    if pattern.search(strip_ansi(head)):
-        return True
     seen = 0
     for line, _ in lines(path, Findings()):
         seen += len(line)
         if mark in line and pattern.search(strip_ansi(line)):
             return True
         if seen > LOOK_BYTES:
-            return False
+            break
     return False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +23,11 @@ _NO_NUMBER = "values that are no number (texts, tables, histograms)"
 _SHOWN = 20
 
 
-def joined(points: Iterable[tuple[str, float, int, float | None]]) -> Iterable[Scalars]:
-    """Points (name, value, step, Unix time) in the order of writing; neighbours of one step are
-    one answer."""
+Point = tuple[str, float, int, float | None]  # name, value, step, Unix time
+
+
+def joined(points: Iterable[Point]) -> Iterator[Scalars]:
+    """The means at points in the order of writing; neighbours of one step are one answer."""
     attempts_seen, now = AttemptCounter(), None
     for name, value, step, time in points:
         attempt = attempts_seen.of(step, (name,))
@@ -71,16 +73,13 @@ def numbers(row: Mapping[str, Any], findings: Findings, prefix: str = "") -> dic
         if isinstance(value, str):
             value = _NUMBERS.get(value, value)
         if isinstance(value, int | float):  # True is 1
-            taken[prefix + name] = float(value) if abs(value) < 1e308 else _huge(value)
+            is_huge = isinstance(value, int) and abs(value) >= 1e308
+            taken[prefix + name] = math.copysign(math.inf, value) if is_huge else float(value)
         elif isinstance(value, Mapping) and "_type" not in value:
             taken |= numbers(value, findings, f"{prefix}{name}.")
         elif value is not None and not name.startswith("_"):
             findings.skip(_NO_NUMBER)
     return taken
-
-
-def _huge(value: float) -> float:
-    return math.copysign(math.inf, value) if isinstance(value, int) else value
 
 
 def chosen(wanted: str | None, runs: Mapping[str, str], where: Path) -> str | None:

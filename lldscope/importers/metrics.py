@@ -104,7 +104,8 @@ class MetricTable:
             delimiter = _delimiter(header)
             names = [n.strip() for n in next(csv.reader([header], delimiter=delimiter), [])]
             column = findings.request.columns.get("step")
-            at = next((i for i, n in enumerate(names) if n == column or _is_step(n, column)), None)
+            is_step = [n == column if column else n.lower() in STEPS for n in names]
+            at = is_step.index(True) if any(is_step) else None
             if at is None:
                 findings.skip("tables without a column of steps")
                 findings.note(
@@ -126,10 +127,6 @@ class MetricTable:
                 }
                 if values:
                     yield Scalars(step, values, time_of(cells), attempts_seen.of(step, values))
-
-
-def _is_step(name: str, column: str | None) -> bool:
-    return column is None and name.lower() in STEPS
 
 
 def _delimiter(header: str) -> str:

@@ -17,7 +17,7 @@ from typing import BinaryIO
 import numpy as np
 
 from . import wire
-from .logged import joined, of_one_run
+from .logged import Point, joined, of_one_run
 from .source import Findings, Rows, Scalars
 
 _HEADER = struct.Struct("<QI")
@@ -53,7 +53,7 @@ class TensorBoard:
         yield from joined(point for path in files for point in _points(path, findings))
 
 
-def _points(path: Path, findings: Findings) -> Iterator[tuple[str, float, int, float | None]]:
+def _points(path: Path, findings: Findings) -> Iterator[Point]:
     with path.open("rb") as file:
         for record in _records(file, findings):
             try:

@@ -16,7 +16,7 @@ from typing import IO, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from .logged import STEPS, LoggerCalls, chosen, joined, of_one_run
+from .logged import STEPS, LoggerCalls, Point, chosen, joined, of_one_run
 from .reading import as_step, natural_key
 from .source import Findings, Rows, Scalars
 
@@ -92,9 +92,7 @@ def _lines_of(path: Path) -> dict[str, tuple[str, str]]:
     return metrics
 
 
-def _chart(
-    path: Path, run: str, findings: Findings
-) -> Iterator[tuple[str, float, int, float | None]]:
+def _chart(path: Path, run: str, findings: Findings) -> Iterator[Point]:
     """Points of one run. Where a chart shows averages over several steps, it says so."""
     wanted = {name: metric for name, (of, metric) in _lines_of(path).items() if of == run}
     averaged = 0

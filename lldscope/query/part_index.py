@@ -64,7 +64,8 @@ class PartIndex:
             self.damaged.pop(f"{p.table}/{p.file}", None)
             self._checked.discard((p.table, p.file))
         # A merged part holds rows that were counted before; only new rows need new signals.
-        away = {p for p in gone if _merged_away(p, manifest)}
+        # A manifest says by checksum that just this part, not another of its name, was merged.
+        away = {p for p in gone if manifest.replaced.get((p.table, p.file), -1) == p.crc}
         for p in new:
             if not _made_of(p, away):
                 self._mark_dirty(p.first_step)
@@ -125,12 +126,6 @@ class PartIndex:
                 self.damaged[name] = wrong
             self._checked.add(key)
         return name not in self.damaged
-
-
-def _merged_away(part: Part, manifest: Manifest) -> bool:
-    """Whether the manifests say that just this part, not another of its name, was merged."""
-    key = part.table, part.file
-    return key in manifest.replaced and manifest.replaced[key] == part.crc
 
 
 def _made_of(part: Part, known: Iterable[Part]) -> bool:

@@ -67,8 +67,6 @@ class Writer(threading.Thread):
         self._merger = Merger(run, self._manifest, warn=self._warn, pause=self._pause)
         self._closed = False
 
-    # -- for the recorder -------------------------------------------------------------------------
-
     def enqueue(self, kind: str, value: Any) -> bool:
         """Queue a call: the copied columns of a table, or a line of a file. False if it is full."""
         waiting = len(self._calls)
@@ -112,8 +110,6 @@ class Writer(threading.Thread):
                 dropped=dict(dropped),
                 lines=self._lines_written(),
             )
-
-    # -- the thread -------------------------------------------------------------------------------
 
     def run(self) -> None:
         while not self._closed:

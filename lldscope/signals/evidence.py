@@ -178,7 +178,9 @@ def gather(signals: pd.DataFrame, arl: float, restarts: Restarts | None = None) 
             grad_ratio=on_measured(gradient, lambda v: d.over_median(v, *GRADIENT_WINDOW), parts),
             entropy_ratio=on_measured(entropy, lambda v: d.over_median(v, *ENTROPY_WINDOW), parts),
             entropy_gain=on_measured(entropy, lambda v: _recent(v) - _lowest(v), parts),
-            entropy_rise=on_measured(entropy, _entropy_rise, parts),
+            entropy_rise=on_measured(
+                entropy, lambda v: _recent(v) / np.maximum(_lowest(v), 1e-12), parts
+            ),
         )
 
 
@@ -228,10 +230,6 @@ def _recent(entropy: d.Series) -> d.Series:
 
 def _lowest(entropy: d.Series) -> d.Series:
     return np.fmin.accumulate(d.trailing_mean(entropy, SMOOTH, SMOOTH))
-
-
-def _entropy_rise(entropy: d.Series) -> d.Series:
-    return _recent(entropy) / np.maximum(_lowest(entropy), 1e-12)
 
 
 def _mean_delta(signals: pd.DataFrame, delta: d.Series) -> d.Series:

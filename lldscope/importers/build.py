@@ -38,7 +38,7 @@ class Outcome:
 
     run: Path
     formats: dict[str, int]  # format → its paths
-    rows: dict[str, int]  # table → rows
+    rows: dict[str, int] = field(default_factory=dict)  # table → rows
     steps: int = 0
     attempts: int = 0
     unchanged: bool = False
@@ -218,13 +218,11 @@ class Import:
 
     def _outcome(self, unchanged: bool = False) -> Outcome:
         formats = {g.source.name: len(g.paths) for g in self.groups}
-        if unchanged:
-            return Outcome(self.run, formats, {}, unchanged=True, findings=self.findings)
-        writer = self._writer
-        return Outcome(
-            self.run, formats, dict(writer.rows), writer.steps, len(writer.attempts),
-            findings=self.findings,
-        )  # fmt: skip
+        outcome = Outcome(self.run, formats, unchanged=unchanged, findings=self.findings)
+        if not unchanged:
+            w = self._writer
+            outcome.rows, outcome.steps, outcome.attempts = dict(w.rows), w.steps, len(w.attempts)
+        return outcome
 
 
 def _more(before: Scalars | Rows, now: Scalars | Rows) -> Scalars | None:

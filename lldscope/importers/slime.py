@@ -18,11 +18,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ..recording.batch import runs_of
 from ..recording.episodes import short_hash
 from .reading import natural_key, number
 from .rollouts import Batch, golden_of
 from .source import Findings, Rows, Scalars
-from .token_logs import SEQUENCES, floats, runs_of, sequence
+from .token_logs import SEQUENCES, floats, sequence
 from .torch_files import ZIP, load
 
 _BEGINNING = 1 << 12  # of a file, where the keys of the outermost dict stand

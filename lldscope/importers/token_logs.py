@@ -14,8 +14,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
+from ..recording.batch import runs_of
 from ..recording.episodes import short_hash
 from .reading import as_step, first_keys, natural_key, number, objects
 from .rollouts import NO_EPISODE, Batch, verdict
@@ -25,12 +24,6 @@ SEQUENCES = 500  # in a piece
 _NEMO_STEP = re.compile(r"train_data_step(\d+)\.jsonl")
 
 Spans = list[tuple[int, int]]
-
-
-def runs_of(mask: Sequence[Any]) -> Spans:
-    """The maximal runs of true entries, as (start, end)."""
-    edges = np.flatnonzero(np.diff([bool(on) for on in mask], prepend=False, append=False)).tolist()
-    return list(zip(edges[::2], edges[1::2], strict=True))
 
 
 def sequence(

@@ -80,7 +80,10 @@ class Recording(_VerlTrainer):
     def _update_actor(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
         old = None
         with self._fail_open("π_old"):
-            if self._bypass:  # verl then takes the engine's log-probabilities for the policy's
+            correction = self.config.algorithm.get("rollout_correction", None) or {}
+            if correction.get(
+                "bypass_mode", False
+            ):  # verl then takes the engine's log-probabilities for the policy's
                 old = self._score(batch)
         updates: dict[str, Any] = {}
         started = time.perf_counter()
@@ -117,11 +120,6 @@ class Recording(_VerlTrainer):
         """verl counts from 1, and a step may make several updates of the actor."""
         before = (self.global_steps - 1) * self.parameter_sync_step
         return int(before + self.local_trigger_step)
-
-    @property
-    def _bypass(self) -> bool:
-        config = self.config.algorithm.get("rollout_correction", None)
-        return bool(config and config.get("bypass_mode", False))
 
     def _updated(
         self, updates: dict[str, Any], batch: KVBatchMeta, metrics: dict[str, Any]

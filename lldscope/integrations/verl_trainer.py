@@ -81,9 +81,8 @@ class Recording(_VerlTrainer):
         old = None
         with self._fail_open("π_old"):
             correction = self.config.algorithm.get("rollout_correction", None) or {}
-            if correction.get(
-                "bypass_mode", False
-            ):  # verl then takes the engine's log-probabilities for the policy's
+            # In this mode verl takes the engine's log-probabilities for the policy's.
+            if correction.get("bypass_mode", False):
                 old = self._score(batch)
         updates: dict[str, Any] = {}
         started = time.perf_counter()

@@ -52,7 +52,7 @@ class Chart:
 
 
 def _chart(id: str, title: str, note: str, *lines: Line, unit: str = "", **options: Any) -> Chart:
-    """A chart in the unit of its first line, unless told otherwise."""
+    """A chart in the unit of its first line, unless `unit` is given."""
     return Chart(id, title, unit or _UNITS[lines[0].column], note, lines, **options)
 
 

@@ -56,7 +56,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Table:
-    """One table: its grain in words and its columns in order."""
+    """One table: its grain, as a phrase, and its columns in order."""
 
     name: str
     grain: str

@@ -126,7 +126,7 @@ def check_writers(context: Context) -> Iterator[Finding]:
 
 
 def _closed_by_heartbeat(context: Context, owner: Owner) -> bool:
-    """Whether a run of an earlier version was closed: only its last heartbeat tells."""
+    """Whether a run of an earlier version was closed: only its last heartbeat says so."""
     beat = context.heartbeats.get(owner[1])
     return beat is not None and "attempt" not in beat and bool(beat.get("closed"))
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from .reading import lines, number, strip_ansi
 from .source import AttemptCounter, Findings, Scalars
 
-LOOK_BYTES = 64 << 20  # a log begins with its configuration and the noise of start-up
+SEARCH_BYTES = 64 << 20  # a log begins with its configuration and the noise of start-up
 
 _VERL = re.compile(rb"(?:^|[^\w/])step:(\d{1,10}) - ([\w@./-]+:.*)")
 _VERL_ANYWHERE = re.compile(rb"(?:^|[^\w/])step:\d{1,10} - [\w@./-]+:\S")
@@ -129,7 +129,7 @@ def _dict_values(text: bytes, findings: Findings) -> dict[str, float]:
 
 
 def _anywhere(path: Path, head: bytes, mark: bytes, pattern: re.Pattern[bytes]) -> bool:
-    """Whether a line like this stands in the first LOOK_BYTES of a text."""
+    """Whether a line of this pattern is in the first SEARCH_BYTES of a text."""
     if not head or b"\0" in head[:4096] or head.lstrip().startswith((b'{"', b"PAR1", b"{\n")):
         return False
     seen = 0
@@ -137,6 +137,6 @@ def _anywhere(path: Path, head: bytes, mark: bytes, pattern: re.Pattern[bytes]) 
         seen += len(line)
         if mark in line and pattern.search(strip_ansi(line)):
             return True
-        if seen > LOOK_BYTES:
+        if seen > SEARCH_BYTES:
             break
     return False

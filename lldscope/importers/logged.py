@@ -27,7 +27,7 @@ Point = tuple[str, float, int, float | None]  # name, value, step, Unix time
 
 
 def joined(points: Iterable[Point]) -> Iterator[Scalars]:
-    """The means at points in the order of writing; neighbours of one step are one answer."""
+    """The means at points in the order of writing; neighbours of one step are one item."""
     attempts_seen, now = AttemptCounter(), None
     for name, value, step, time in points:
         attempt = attempts_seen.of(step, (name,))
@@ -85,8 +85,8 @@ def numbers(row: Mapping[str, Any], findings: Findings, prefix: str = "") -> dic
 def chosen(wanted: str | None, runs: Mapping[str, str], where: Path) -> str | None:
     """The id of the run that is meant, of `runs` (id → name); None where there is no run.
 
-    Raises UsageError with the names, sorted, if nobody said which of several, or one that is not
-    there.
+    Raises UsageError with the sorted names if there are several and none was requested, or if the
+    requested one is not there.
     """
     if wanted is None and len(runs) <= 1:
         return next(iter(runs), None)

@@ -195,5 +195,5 @@ def assign(names: Iterable[str], known: Mapping[str, str] | None = None) -> dict
 
 
 def why_not_mapped(name: str) -> str | None:
-    """Why a metric that looks like a signal is not taken for it."""
+    """Why a metric that resembles a signal is not mapped to it."""
     return NOT_MAPPED.get(name) or NOT_MAPPED.get(name.removeprefix("train/"))

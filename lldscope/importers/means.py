@@ -1,4 +1,4 @@
-"""Means that somebody else computed, on their way into rows of `scalars`.
+"""Means that other programs computed, on their way into rows of `scalars`.
 
 They stand there under the signal's name where `mapping` knows it. Entries of a log hold the same
 names over and over: those wait together as plain numbers, and become columns at once.
@@ -33,8 +33,8 @@ class ScalarBuffer:
     def attempts(self) -> set[int]:
         return {attempt for attempt, _ in self._waiting}
 
-    def take(self, attempt: int, step: int, values: dict[str, float], findings: Findings) -> int:
-        """One entry of a log; how many of its values were taken."""
+    def add(self, attempt: int, step: int, values: dict[str, float], findings: Findings) -> int:
+        """Buffer one entry of a log; returns how many of its values were accepted."""
         if not values.keys() <= self._seen:
             values = self._of_seen(values, findings)
         if values:

@@ -72,9 +72,8 @@ class MetricLines:
     def read(self, paths: Sequence[Path], findings: Findings) -> Iterator[Scalars]:
         column = findings.request.columns.get("step")
         for path in paths:
-            attempts_seen = (
-                AttemptCounter()
-            )  # a run's files stand beside each other: trainer, orchestrator
+            # One counter per file: trainer and orchestrator of a run write files of their own.
+            attempts_seen = AttemptCounter()
             for entry in objects(path, findings):
                 found = step_of(entry, column)
                 if found is None:
@@ -153,7 +152,7 @@ def time_of(entry: Mapping[str, Any]) -> float | None:
 def numbers(
     entry: Mapping[str, Any], findings: Findings, without: set[str], above: str = ""
 ) -> dict[str, float]:
-    """The numbers of an entry, nested ones with their path as name; NaN and Inf may be words."""
+    """The numbers of an entry, nested ones with their path as name; NaN and Inf may be strings."""
     if not above and (kinds := set(map(type, entry.values()))) <= {int, float}:  # most, and fast
         with suppress(OverflowError):
             floats = entry.values() if kinds == {float} else map(float, entry.values())

@@ -52,13 +52,13 @@ def lines(path: Path, findings: Findings, mark: bytes = b"") -> Iterator[tuple[b
                     yield line, True
             tail = rest
     except (OSError, EOFError) as error:
-        findings.skip(f"files that cannot be read to their end ({_words(error)})")
+        findings.skip(f"files that cannot be read to their end ({_reason(error)})")
         tail = rest
     if tail and mark in tail:
         yield tail, False
 
 
-def _words(error: Exception) -> str:
+def _reason(error: Exception) -> str:
     return getattr(error, "strerror", None) or str(error) or type(error).__name__
 
 
@@ -79,7 +79,7 @@ def objects(path: Path, findings: Findings) -> Iterator[dict[str, Any]]:
 
 
 def _json(text: bytes) -> Any:
-    """orjson is five times as fast; what it does not take, NaN and Inf among it, json may."""
+    """orjson is five times as fast; json accepts more, such as NaN and Inf."""
     try:
         return orjson.loads(text)
     except orjson.JSONDecodeError:
@@ -115,7 +115,7 @@ def strip_ansi(line: bytes) -> bytes:
 
 
 def number(value: Any) -> float | None:
-    """A number of a log as a float, also where it stands as text; None if it is none."""
+    """A number of a log as a float, parsed where it is text; None if it is not a number."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return None
     try:
@@ -132,5 +132,5 @@ def as_step(value: Any) -> int | None:
 
 
 def natural_key(path: Path) -> list[Any]:
-    """Sorts file names as people count: step 2 before step 10."""
+    """A sort key of file names: step 2 before step 10."""
     return [int(s) if s.isdigit() else s for s in re.split(r"(\d+)", str(path))]

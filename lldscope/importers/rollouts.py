@@ -63,7 +63,7 @@ class Batch:
         actions: Iterable[Mapping[str, Any]],
     ) -> Iterator[Rows]:
         """One rollout: its row of `responses` and those of its actions, all with the same columns.
-        A group of None is not known. Gives what is complete."""
+        A group of None is not known. Yields rows that are complete."""
         full = len(self._responses) >= self._size or self._characters >= MAX_CHARACTERS
         if step != self.step or full:
             yield from self.flush()
@@ -132,7 +132,7 @@ def verdict(
 
 
 def correct_rule(request: ImportRequest) -> str:
-    """The rule of `correct` in words, for run.json."""
+    """A description of the rule for `correct`, for run.json."""
     if request.exact_match:
         return "exact match of the last <answer> with a golden answer of the log"
     return (

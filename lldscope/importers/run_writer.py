@@ -79,7 +79,7 @@ class RunWriter:
             steps, times = self._step_times.setdefault(attempt, ([], []))
             steps.append(item.step)
             times.append(at)
-        n = self._means.take(attempt, item.step, item.values, self.findings)
+        n = self._means.add(attempt, item.step, item.values, self.findings)
         self.rows["scalars"] += n
         self._waiting += 1 + n
 
@@ -88,7 +88,7 @@ class RunWriter:
         steps = columns["step"]
         given = columns.pop("attempt", None)
         if given is None:
-            attempts = [self.standing(s) for s in steps]
+            attempts = [self._attempt_of(s) for s in steps]
         else:
             attempts = [a + self.after for a in given]
         for attempt in sorted(set(attempts)):
@@ -102,8 +102,8 @@ class RunWriter:
                 self._known.update((attempt, s) for s in new)
                 self._put("steps", attempt, {"step": new})
 
-    def standing(self, step: int) -> int:
-        """The attempt whose rows of a step stand: the last that began at it or before."""
+    def _attempt_of(self, step: int) -> int:
+        """The attempt whose rows of a step count: the last that began at it or before."""
         return max((a for a, first in self.first_steps.items() if first <= step), default=1)
 
     def _sums(self, attempt: int, columns: Mapping[str, list[Any]]) -> None:

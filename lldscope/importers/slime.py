@@ -26,7 +26,7 @@ from .source import Findings, Rows, Scalars
 from .token_logs import SEQUENCES, floats, sequence
 from .torch_files import ZIP, load
 
-_BEGINNING = 1 << 12  # of a file, where the keys of the outermost dict stand
+_BEGINNING = 1 << 12  # of a file, where the keys of the outermost dict are
 _NAME = re.compile(r"(\d+)(_\d+)?")  # step, and rank of a file of the trainer
 
 
@@ -74,7 +74,7 @@ def _samples(path: Path, findings: Findings) -> list[Any]:
 
 
 def _trained(path: Path, findings: Findings) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    """What the trainer knows of the rollouts, by their position among the samples."""
+    """The trainer's samples, by their position among the rollouts."""
     for sample in _samples(path, findings):
         position = sample.get("rollout_position") if isinstance(sample, dict) else None
         if isinstance(position, int):

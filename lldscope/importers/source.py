@@ -1,4 +1,4 @@
-"""What an importer is: it looks at a file, and reads what somebody else's trainer wrote into it.
+"""What an importer is: it recognizes a file of another trainer, and reads it.
 
 A source names foreign metrics as the file does; `mapping` says which of our signals they are, and
 `build` writes them. A source never raises for bad content: it counts what it passes over in its
@@ -20,7 +20,7 @@ HEAD_BYTES = 1 << 16  # what `looks_like` gets of a file
 
 @dataclass(frozen=True)
 class Scalars:
-    """Means that somebody else computed, of one step.
+    """Means of one step that another program computed.
 
     values   by their names in the file; NaN and Inf as they came
     time     Unix time, if the file holds it
@@ -37,8 +37,8 @@ class Scalars:
 class Rows:
     """Rows of one of our tables: columns of equal length, by the names of `lldscope.core.schema`.
 
-    Without a column `attempt` the rows belong to the attempt whose step stands, as those of a
-    trainer do that overwrites its files when it goes on from a checkpoint.
+    Without a column `attempt` the rows belong to the attempt that counts at their step: a trainer
+    that resumes from a checkpoint overwrites its files.
     """
 
     table: str
@@ -47,7 +47,7 @@ class Rows:
 
 @dataclass(frozen=True)
 class ImportRequest:
-    """What the person who imports has said about the files.
+    """The options of an import.
 
     columns       our name → the name in the file: a signal's, or `step`
     correct_from  a rollout with at least this reward counts as correct

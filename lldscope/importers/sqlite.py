@@ -1,4 +1,4 @@
-"""The SQLite databases of MLflow and Trackio, read without standing in their writers' way.
+"""The SQLite databases of MLflow and Trackio, read without blocking their writers.
 
 Schemas: mlflow's store/tracking/dbmodels/models.py (table `metrics`); trackio's sqlite_storage.py
 (table `metrics`, whose column `metrics` is JSON in which NaN and Inf are the strings "NaN",
@@ -17,7 +17,7 @@ import math
 import shutil
 import sqlite3
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -45,18 +45,15 @@ class _Database:
     def looks_like(self, path: Path, head: bytes) -> bool:
         return head.startswith(MAGIC) and self.columns <= tables(path).get("metrics", set())
 
-    def read(self, paths: Sequence[Path], findings: Findings) -> Iterator[Scalars | Rows]:
+    def open_all(
+        self, paths: Sequence[Path], findings: Findings
+    ) -> Iterator[tuple[Path, sqlite3.Connection]]:
         for path in paths:
-            if not self.looks_like(path, MAGIC):  # as when the format was forced
+            if self.looks_like(path, MAGIC):
+                with opened(path) as connection:
+                    yield path, connection
+            else:  # as when the format was forced
                 findings.skip(f"files that are no database of {self.owner}")
-                continue
-            with opened(path) as connection:
-                yield from self.scalars(path, connection, findings)
-
-    def scalars(
-        self, path: Path, connection: sqlite3.Connection, findings: Findings
-    ) -> Iterable[Scalars]:
-        raise NotImplementedError
 
 
 class MlflowDatabase(_Database):
@@ -65,10 +62,9 @@ class MlflowDatabase(_Database):
     owner = "MLflow"
     columns = frozenset(("key", "value", "timestamp", "step", "is_nan", "run_uuid"))
 
-    def scalars(
-        self, path: Path, connection: sqlite3.Connection, findings: Findings
-    ) -> Iterable[Scalars]:
-        return joined(self._points(path, connection, findings))
+    def read(self, paths: Sequence[Path], findings: Findings) -> Iterator[Scalars | Rows]:
+        for path, connection in self.open_all(paths, findings):
+            yield from joined(self._points(path, connection, findings))
 
     def _points(
         self, path: Path, connection: sqlite3.Connection, findings: Findings
@@ -97,26 +93,25 @@ class Trackio(_Database):
     owner = "Trackio"
     columns = frozenset(("run_name", "step", "timestamp", "metrics"))
 
-    def scalars(
-        self, path: Path, connection: sqlite3.Connection, findings: Findings
-    ) -> Iterator[Scalars]:
-        calls = LoggerCalls(findings)
-        # The tables of older versions have no run_id.
-        own = "run_id" if "run_id" in tables(path)["metrics"] else "run_name"
-        runs = dict(connection.execute(f"SELECT {own}, max(run_name) FROM metrics GROUP BY 1"))
-        run = chosen(findings.request.run, runs, path)
-        select = f"SELECT {own}, step, timestamp, metrics FROM metrics NOT INDEXED WHERE 1"
-        for of, step, time, text in rows(connection, select, "metrics", findings):
-            if of != run:
-                continue
-            try:
-                row: Any = json.loads(text)
-            except (TypeError, ValueError, RecursionError):
-                row = None
-            if not isinstance(row, dict):
-                findings.skip("rows that are no metrics of Trackio")
-            elif found := calls.record(row, step, _seconds(time)):
-                yield found
+    def read(self, paths: Sequence[Path], findings: Findings) -> Iterator[Scalars | Rows]:
+        for path, connection in self.open_all(paths, findings):
+            calls = LoggerCalls(findings)
+            # The tables of older versions have no run_id.
+            own = "run_id" if "run_id" in tables(path)["metrics"] else "run_name"
+            runs = dict(connection.execute(f"SELECT {own}, max(run_name) FROM metrics GROUP BY 1"))
+            run = chosen(findings.request.run, runs, path)
+            select = f"SELECT {own}, step, timestamp, metrics FROM metrics NOT INDEXED WHERE 1"
+            for of, step, time, text in rows(connection, select, "metrics", findings):
+                if of != run:
+                    continue
+                try:
+                    row: Any = json.loads(text)
+                except (TypeError, ValueError, RecursionError):
+                    row = None
+                if not isinstance(row, dict):
+                    findings.skip("rows that are no metrics of Trackio")
+                elif scalars := calls.record(row, step, _seconds(time)):
+                    yield scalars
 
 
 def _seconds(text: object) -> float | None:
@@ -144,7 +139,7 @@ def opened(path: Path) -> Iterator[sqlite3.Connection]:
                 if (part := _beside(path, suffix)).is_file():
                     shutil.copyfile(part, copy.with_name(copy.name + suffix))
             if _state(path) == before:
-                break  # nobody wrote meanwhile
+                break  # it was not written to meanwhile
         with closing(_connect(copy, "mode=rw")) as connection:
             yield connection
 
@@ -189,7 +184,7 @@ def _piece(
             f"{select} AND rowid BETWEEN ? AND ? ORDER BY rowid", (first, last)
         ).fetchall()
     except sqlite3.OperationalError:
-        raise  # not damage: the writer keeps it locked, say
+        raise  # not damage; its writer may have locked it
     except sqlite3.DatabaseError:
         if first == last:
             return findings.skip("rows in damaged pages")
@@ -224,7 +219,7 @@ def _beside(path: Path, suffix: str) -> Path:
 
 
 def _state(path: Path) -> list[tuple[int, int] | None]:
-    """What changes when somebody writes to the database."""
+    """Changes whenever the database is written to."""
     parts = (_beside(path, suffix) for suffix in ("", "-wal", "-journal"))
     stats = (part.stat() if part.is_file() else None for part in parts)
     return [s and (s.st_mtime_ns, s.st_size) for s in stats]

@@ -137,7 +137,7 @@ class NemoTrainData:
         yield from batch.flush()
 
     def _sequence(self, step: int, row: dict[str, Any], batch: Batch) -> Iterator[Rows]:
-        """One line. Values are those of a batch of one, so that each stands in a list."""
+        """One line. Values are those of a batch of one, so each is wrapped in a list."""
         ids, trained = _single(row.get("token_ids")), _single(row.get("token_loss_mask"))
         mask: list[Any] = trained if isinstance(trained, list) else []
         spans = runs_of(mask)

@@ -1,4 +1,4 @@
-"""What W&B gives for download: the history of a run as Parquet or CSV, and the CSV of a chart.
+"""W&B's downloads: the history of a run as Parquet or CSV, and the CSV of a chart.
 
 The Parquet files are those of `Run.download_history_exports`; the history as CSV is what people
 make of `Run.scan_history` with pandas. A chart's CSV has a column of steps, and for each run

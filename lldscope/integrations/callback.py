@@ -21,7 +21,7 @@ IGNORED = (
     "eval_runtime", "eval_samples_per_second", "eval_steps_per_second",
 )  # fmt: skip
 SUMMARY = ("train_runtime", "train_loss")
-"""Metrics of the last entry, which is about the whole training and no step."""
+"""Metrics of the last entry, which summarizes the training and belongs to no step."""
 
 
 class LldscopeCallback(TrainerCallback):

@@ -70,8 +70,6 @@ class Observer:
         self._sampling = 0.0  # seconds of rollouts inside training steps
         self._update_started = 0.0
 
-    # -- in place of the trainer's methods --------------------------------------------------------
-
     def rewards(self, original: Method, *args: Any, **kwargs: Any) -> Tensor:
         """`_calculate_rewards`: (N of all ranks, functions), NaN where a function gives none."""
         per_function: Tensor = original(*args, **kwargs)
@@ -149,8 +147,6 @@ class Observer:
         if norm is not None:
             self._grad_norm = norm
         return norm
-
-    # -- called by the trainer's callbacks --------------------------------------------------------
 
     def begin_training(self) -> None:
         """After a checkpoint the next step is micro-batches done / those of a rollout batch."""

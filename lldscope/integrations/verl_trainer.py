@@ -68,8 +68,6 @@ class Recording(_VerlTrainer):
             config.trainer.v1.trainer_mode = self.MODE
         super().__init__(config)
 
-    # -- in place of the trainer's methods --------------------------------------------------------
-
     def fit(self, *args: Any, **kwargs: Any) -> Any:
         """Raises RunExists or LldscopeError before the first step."""
         self._recorder = self._open()

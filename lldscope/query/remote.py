@@ -1,7 +1,7 @@
-"""Runs that lie on S3-compatible storage or any other place that fsspec reaches.
+"""Runs on S3-compatible storage or any other file system of fsspec.
 
 A `RemoteCopy` copies what is asked for into a temporary folder, and the run is read there: small
-files again at each look, sealed parts once, because they never change. Nothing is ever written to
+files again at each sync, sealed parts once, because they never change. Nothing is ever written to
 the remote place. An address may hold secrets: `str(url)` leaves them out, and messages show only
 that.
 """
@@ -215,7 +215,7 @@ def _batches(names: list[str], size_of: Callable[[str], int]) -> Iterator[list[s
 
 
 def _small_files(url: Url) -> dict[str, dict[str, Any]]:
-    """Name in the run → what the file system tells, of run.json, manifests, heartbeats, events."""
+    """Name in the run → the file system's entry, of run.json, manifests, heartbeats, events."""
     url.filesystem.invalidate_cache()
     found = {}
     for folder in _FOLDERS:

@@ -14,7 +14,8 @@ from numpy.typing import ArrayLike, NDArray
 from ..alarms.assess import assess
 from ..alarms.rule import Severity
 from ..signals.decay_test import floats
-from ..signals.detectors import consecutive, normalized_reward, trailing_mean
+from ..signals.detectors import consecutive, trailing_mean
+from ..signals.normalized_reward import normalized_reward
 from .bank import LabelledRun
 
 Z = 1.959964  # standard normal, 97.5 %

@@ -1,4 +1,4 @@
-"""Sequential detectors, trailing statistics, normalized rewards: plain NumPy, no I/O, causal.
+"""Sequential detectors and trailing statistics: plain NumPy, without I/O, causal.
 
 Entry t of every result uses entries up to t only. NaN stands for "not measured at this step"; such
 a step does not change the state of a detector.
@@ -21,9 +21,6 @@ USUAL = 40  # measured steps from which the unit of the score is taken
 USUAL_LEAST = 10  # measured steps before the first score
 GAIN_CAP = 2.5  # × the second-largest gain of these steps: the unit, and the largest gain counted
 LOSS_CAP = 5.0  # units: the largest loss counted
-
-ROUNDING = 1e-6  # of mean rewards
-LOWEST_REWARD = -1.0  # assumed of a reward that can be negative, until a lower one is seen
 
 
 class MedianWindow(NamedTuple):
@@ -190,32 +187,3 @@ def consecutive(condition: NDArray[np.bool_]) -> NDArray[np.int64]:
     steps = np.arange(len(condition))
     last_false = np.maximum.accumulate(np.where(condition, -1, steps)) if len(steps) else steps
     return np.where(condition, steps - last_false, 0)
-
-
-def normalized_reward(reward: Series, success: Series) -> tuple[Series, int | None]:
-    """The reward on a scale that begins at 0, so that a share of its best has a meaning, and the
-    row from which it is no longer the raw reward; None if it always is. "Half of its best" means
-    nothing for rewards of −1 and 1, or with penalties.
-
-    `reward` is the mean reward and `success` the share of correct responses, one number per step,
-    NaN where not measured. The series switches from the reward to the share of correct responses
-
-    - at a mean under that share: a wrong response then counts less than 0, or a correct one less
-      than 1;
-    - at a new best after a mean under 0: the scale then begins below 0. Where the share was not
-      measured, the series is the reward minus LOWEST_REWARD, or minus the lowest mean so far.
-
-    A mean under 0 after the best is an ordinary fall.
-    """
-    with np.errstate(invalid="ignore"):
-        best = np.fmax.accumulate(np.concatenate([[-np.inf], reward]))[:-1]
-        after = np.concatenate([[False], np.logical_or.accumulate(reward < 0.0)])[:-1]
-        rows = np.flatnonzero((reward < success - ROUNDING) | (after & (reward > best)))
-        if not len(rows):
-            return reward, None
-        first = int(rows[0])
-        if np.isnan(success[first]):
-            rest = (reward - np.fmin(np.fmin.accumulate(reward), LOWEST_REWARD))[first:]
-        else:
-            rest = success[first:]
-    return np.concatenate([reward[:first], rest]), first

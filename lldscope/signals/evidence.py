@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from . import decay_test as decay
 from . import detectors as d
 from .decay_test import floats
+from .normalized_reward import normalized_reward
 
 Grade = Literal["delta", "level", "symptoms"]
 RestartKind = Literal["data", "lr", "resume"]
@@ -73,7 +74,7 @@ class Evidence:
     has_level: Flags
     reward: d.Series  # trailing mean
     reward_peak: d.Series  # its running maximum since the data last changed
-    normalized_reward: d.Series  # per step, see `detectors.normalized_reward`
+    normalized_reward: d.Series  # per step, see normalized_reward.py
     normalized_mean: d.Series  # its trailing mean
     normalized_peak: d.Series  # the running maximum of that since the data last changed
     reward_rise: d.Series  # standard errors, last TEST_STEPS against those before
@@ -149,7 +150,7 @@ def gather(signals: pd.DataFrame, arl: float, restarts: Restarts | None = None) 
     # Where all groups have equal rewards there is no gradient, and its norm means nothing.
     no_gradient = floats(signals, "zero_signal_share") == 1.0
     gradient = np.where(no_gradient, np.nan, floats(signals, "grad_norm"))
-    normalized, switch = d.normalized_reward(reward, floats(signals, "success"))
+    normalized, switch = normalized_reward(reward, floats(signals, "success"))
     scales = data if switch is None else np.union1d(data, [switch])
     seen = ~np.isnan(np.stack([reward, delta, level, entropy, gradient])).all(axis=0)
     with np.errstate(invalid="ignore", over="ignore"):

@@ -31,8 +31,8 @@ import lldscope
 from lldscope.alarms.assess import Assessment, assess
 from lldscope.core.schema import SIGNALS
 from lldscope.monitor.health import Liveness, liveness, verdict
-from lldscope.signals.detectors import normalized_reward
 from lldscope.signals.evidence import on_measured, restarts_of
+from lldscope.signals.normalized_reward import normalized_reward
 from lldscope.signals.phases import accelerates, crash_limit
 
 

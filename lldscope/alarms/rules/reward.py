@@ -6,8 +6,8 @@ import numpy as np
 
 from ...signals import detectors as d
 from ...signals import phases as p
-from ...signals.detectors import LOWEST_REWARD
 from ...signals.evidence import SMOOTH, Evidence, Flags, once
+from ...signals.normalized_reward import LEAST
 from ..rule import CauseRank, Measurement, Rule, Severity
 from .measures import mean, percent, reward_name, trailing_sd
 
@@ -94,7 +94,7 @@ RULES = (
         f"surge of gradient norm or entropy, under {p.CRASH_AFTER_EXPLOSION:g} within {p.MEMORY} "
         f"steps of a gradient norm of {p.EXPLOSION:g} × its median. Shares of a reward that can be "
         "negative mean nothing: the share of correct responses replaces it, or else the reward "
-        f"above the least it can be (−{-LOWEST_REWARD:g}, or the lowest so far).",
+        f"above the least it can be (−{-LEAST:g}, or the lowest so far).",
         advice="Stop and look at the look-alikes: a dead tool, truncation and a mask bug look the "
         "same here.",
         confused_with="Harder questions from some step on (a curriculum, another data mix).",

@@ -74,7 +74,8 @@ class Observer:
         """`_calculate_rewards`: (N of all ranks, functions), NaN where a function gives none."""
         per_function: Tensor = original(*args, **kwargs)
         if self._phase == "rollout":
-            self._rewarded = Rewarded(args, kwargs, per_function)
+            names = ("inputs", "prompts", "completions", "completion_ids_list")
+            self._rewarded = dict(zip(names, args, strict=False)) | kwargs, per_function
         return per_function
 
     def rollout(self, original: Method, inputs: Any) -> Inputs:

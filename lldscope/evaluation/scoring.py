@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from ..alarms.assess import assess
 from ..alarms.rule import Severity
 from ..signals.decay_test import floats
-from ..signals.detectors import consecutive, trailing_mean
+from ..signals.detectors import consecutive, trailing
 from ..signals.normalized_reward import normalized_reward
 from .bank import LabelledRun
 
@@ -32,7 +32,7 @@ ANY = {"any alarm": Severity.WARNING, "any critical": Severity.CRITICAL}  # and 
 
 def smoothed(reward: ArrayLike) -> NDArray[np.float64]:
     """Mean of the last SMOOTH rows; NaN for the first SMOOTH − 1, and where one of them is NaN."""
-    return trailing_mean(np.asarray(reward, dtype=np.float64), SMOOTH, SMOOTH)
+    return trailing(np.asarray(reward, dtype=np.float64), SMOOTH).mean(axis=1)
 
 
 def fall_row(reward: ArrayLike, share: float = FALLEN) -> int | None:

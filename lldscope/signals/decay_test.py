@@ -111,7 +111,7 @@ def test(
     no baseline.
     """
     restarts = sorted(set(restarts))
-    delta, level = floats(signals, "delta_correct"), floats(signals, "correct_logp")
+    delta, level = _floats(signals, "delta_correct"), _floats(signals, "correct_logp")
     evidence = d.e_detector(d.loss_score(delta, restarts), arl)
     fall, limit, count, baselines = _level(level, arl, restarts)
     by_delta = _recently_measured(np.isfinite(delta))
@@ -134,8 +134,7 @@ def test(
     )
 
 
-def floats(signals: pd.DataFrame, name: str) -> d.Series:
-    """A column as floats, NaN where it was not measured."""
+def _floats(signals: pd.DataFrame, name: str) -> d.Series:
     return signals[name].to_numpy(dtype=np.float64, na_value=np.nan)
 
 

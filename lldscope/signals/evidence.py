@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 
 from . import decay_test as decay
 from . import detectors as d
-from .decay_test import floats
 from .normalized_reward import normalized_reward
 
 Grade = Literal["delta", "level", "symptoms"]
@@ -110,6 +109,11 @@ class Evidence:
         return "level" if self.has_level[-1:].any() else "symptoms"
 
 
+def floats(signals: pd.DataFrame, name: str) -> d.Series:
+    """A column as floats, NaN where it was not measured."""
+    return signals[name].to_numpy(dtype=np.float64, na_value=np.nan)
+
+
 def restarts_of(events: Iterable[Mapping[str, Any]], attempts: Mapping[int, int]) -> Restarts:
     """Steps at which baselines are reset, each with its reason.
 
@@ -179,9 +183,7 @@ def gather(signals: pd.DataFrame, arl: float, restarts: Restarts | None = None) 
             grad_ratio=on_measured(gradient, lambda v: d.over_median(v, *GRADIENT_WINDOW), parts),
             entropy_ratio=on_measured(entropy, lambda v: d.over_median(v, *ENTROPY_WINDOW), parts),
             entropy_gain=on_measured(entropy, lambda v: _recent(v) - _lowest(v), parts),
-            entropy_rise=on_measured(
-                entropy, lambda v: _recent(v) / np.maximum(_lowest(v), 1e-12), parts
-            ),
+            entropy_rise=on_measured(entropy, _entropy_rise, parts),
         )
 
 
@@ -231,6 +233,10 @@ def _recent(entropy: d.Series) -> d.Series:
 
 def _lowest(entropy: d.Series) -> d.Series:
     return np.fmin.accumulate(d.trailing_mean(entropy, SMOOTH, SMOOTH))
+
+
+def _entropy_rise(entropy: d.Series) -> d.Series:
+    return _recent(entropy) / np.maximum(_lowest(entropy), 1e-12)
 
 
 def _mean_delta(signals: pd.DataFrame, delta: d.Series) -> d.Series:

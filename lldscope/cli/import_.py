@@ -27,8 +27,7 @@ def _formats(context: click.Context, param: click.Parameter, value: bool) -> Non
     from ..importers.source import sources
 
     for source in sources():
-        needs = f" (needs: pip install {source.needs})" if source.needs else ""
-        click.echo(f"{source.name:<18} {source.description}{needs}")
+        click.echo(f"{source.name:<18} {source.description}")
     context.exit()
 
 

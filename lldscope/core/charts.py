@@ -7,6 +7,7 @@ selects the charts it draws, and draws a line where its signal was measured.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from . import palette
 from .schema import ACTION_SIGNALS, SIGNALS
@@ -50,63 +51,57 @@ class Chart:
     compared: str = ""  # what the first line is, where several runs are compared
 
 
+def _chart(id: str, title: str, note: str, *lines: Line, unit: str = "", **options: Any) -> Chart:
+    """A chart in the unit of its first line, unless `unit` is given."""
+    return Chart(id, title, unit or _UNITS[lines[0].column], note, lines, **options)
+
+
 _CHARTS: tuple[Chart, ...] = (
-    Chart(
+    _chart(
         "likelihood",
         "Likelihood of responses",
-        _UNITS["correct_logp"],
         "mean log π over the tokens of correct and of incorrect responses",
-        (
-            Line("correct_logp", "correct", palette.BLUE),
-            Line("incorrect_logp", "incorrect", palette.VERMILLION, "dash"),
-        ),
+        Line("correct_logp", "correct", palette.BLUE),
+        Line("incorrect_logp", "incorrect", palette.VERMILLION, "dash"),
         compared="correct responses",
     ),
-    Chart(
+    _chart(
         "delta",
         "Δ of correct responses",
-        _UNITS["delta_correct"],
         "what one step's updates did to the likelihood of its correct responses",
-        (
-            Line("delta_correct", "Δ", palette.BLUE),
-            Line(EVIDENCE, "evidence of decay", palette.PURPLE, "dot", mean=False, right=True),
-        ),
+        Line("delta_correct", "Δ", palette.BLUE),
+        Line(EVIDENCE, "evidence of decay", palette.PURPLE, "dot", mean=False, right=True),
         zero=True,
         right_unit="evidence",
         compared="mean Δ",
     ),
-    Chart(
+    _chart(
         "reward",
         "Reward",
-        _UNITS["reward"],
         "mean over the rollouts of a step",
-        (Line("reward", "reward", palette.GREEN),),
+        Line("reward", "reward", palette.GREEN),
     ),
-    Chart(
+    _chart(
         "entropy",
         "Entropy",
-        _UNITS["entropy"],
         "of the sampling policy, mean over action tokens",
-        (Line("entropy", "entropy", palette.AMBER),),
+        Line("entropy", "entropy", palette.AMBER),
     ),
-    Chart(
+    _chart(
         "gradient",
         "Gradient norm",
-        "before clipping",
         "median and largest of a step's updates, logarithmic",
-        (
-            Line("grad_norm", "median", palette.BLUE),
-            Line("grad_norm_max", "largest", palette.PURPLE, "dot"),
-        ),
+        Line("grad_norm", "median", palette.BLUE),
+        Line("grad_norm_max", "largest", palette.PURPLE, "dot"),
+        unit="before clipping",
         log=True,
         compared="median",
     ),
-    Chart(
+    _chart(
         "by-action",
         "Δ by action",
-        next(c.unit for c in ACTION_SIGNALS.columns if c.name == "delta"),
         "of correct responses, by turn of the rollout",
-        tuple(
+        *(
             Line(
                 DELTA_OF_ACTION.format(i),
                 f"action {i}",
@@ -116,46 +111,35 @@ _CHARTS: tuple[Chart, ...] = (
             )
             for i in range(ACTIONS_SHOWN)
         ),
+        unit=next(c.unit for c in ACTION_SIGNALS.columns if c.name == "delta"),
         zero=True,
         compared="action 0",
     ),
-    Chart(
+    _chart(
         "conduct",
         "Length and searches",
-        "token",
         "action tokens and valid searches per rollout",
-        (
-            Line("response_tokens", "tokens", palette.BLUE),
-            Line("valid_searches", "searches", palette.GREEN, "dash", right=True),
-        ),
+        Line("response_tokens", "tokens", palette.BLUE),
+        Line("valid_searches", "searches", palette.GREEN, "dash", right=True),
         right_unit="search",
         compared="tokens",
     ),
-    Chart(
+    _chart(
         "shares",
         "Shares",
-        "share",
         "groups whose rewards are all equal, invalid actions, actions with an open LLDS gate",
-        (
-            Line("zero_signal_share", "no signal", palette.GREY),
-            Line("invalid_share", "invalid", palette.VERMILLION, "dash"),
-            Line("llds_gate_share", "LLDS gate", palette.GREEN, "dot"),
-        ),
+        Line("zero_signal_share", "no signal", palette.GREY),
+        Line("invalid_share", "invalid", palette.VERMILLION, "dash"),
+        Line("llds_gate_share", "LLDS gate", palette.GREEN, "dot"),
         compared="groups without signal",
     ),
-    Chart(
+    _chart(
         "displaced",
         "Groups and first actions",
-        "share",
         "groups that lost likelihood, incorrect rollouts with a good first action",
-        (
-            Line("displaced_share", "groups that lost likelihood", palette.VERMILLION),
-            Line(
-                "good_first_action_share",
-                "good first action, incorrect rollout",
-                palette.BLUE,
-                "dash",
-            ),
+        Line("displaced_share", "groups that lost likelihood", palette.VERMILLION),
+        Line(
+            "good_first_action_share", "good first action, incorrect rollout", palette.BLUE, "dash"
         ),
     ),
 )

@@ -1,23 +1,16 @@
-"""Errors that a user can cause. Each message says what is wrong and what to do.
-
-LldscopeError          exit 1   I/O or internal
-├── UsageError         exit 2   a wrong argument, config key or value
-├── RunNotFound        exit 1   no run at that path
-├── NewerSchema        exit 1   the run was written by a newer lldscope
-└── RunExists          exit 1   the path already holds a run, and `resume` was not given
-"""
+"""Errors that a user can cause. Each message says what is wrong and what to do."""
 
 from __future__ import annotations
 
 
 class LldscopeError(Exception):
-    """Something went wrong that the message explains to the user."""
+    """Something went wrong that the message explains to the user: I/O, or an internal error."""
 
-    exit_code = 1
+    exit_code = 1  # of the command
 
 
 class UsageError(LldscopeError):
-    """The request is not valid; the message says what would be."""
+    """An argument, configuration key or value is wrong; the message says what would be valid."""
 
     exit_code = 2
 
@@ -31,7 +24,7 @@ class NewerSchema(LldscopeError):
 
 
 class RunExists(LldscopeError):
-    """The directory already holds a run."""
+    """The directory already holds a run, and `resume` was not given."""
 
 
 def interrupted(error: Exception) -> bool:

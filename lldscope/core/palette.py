@@ -58,32 +58,22 @@ ACTION_DASHES = ("solid", "dash", "dot", "dashdot")
 
 NEUTRAL = "#8b949e"  # chart text and grid of a saved image, where the page's CSS does not apply
 
-LIGHT = {
-    "ground": "#f5f6f8",
-    "card": "#ffffff",
-    "sunken": "#eef0f3",
-    "ink": "#1b2129",
-    "ink-2": "#57616d",
-    "ink-3": "#646e7a",
-    "line": "#dfe3e8",
-    "grid": "#e9ecf0",
-    "zero": "#aeb7c1",
-    "accent": "#1a6fab",
-    "shadow": "0 1px 2px rgb(20 30 45 / 6%), 0 4px 16px rgb(20 30 45 / 4%)",
+# Name of a CSS variable → its value on a light and on a dark background.
+_THEMES = {
+    "ground": ("#f5f6f8", "#0f1317"),
+    "card": ("#ffffff", "#171c22"),
+    "sunken": ("#eef0f3", "#1f252c"),
+    "ink": ("#1b2129", "#e7ebef"),
+    "ink-2": ("#57616d", "#a5afba"),
+    "ink-3": ("#646e7a", "#8b96a2"),
+    "line": ("#dfe3e8", "#2a323b"),
+    "grid": ("#e9ecf0", "#242b33"),
+    "zero": ("#aeb7c1", "#56616d"),
+    "accent": ("#1a6fab", "#6cb8ee"),
+    "shadow": ("0 1px 2px rgb(20 30 45 / 6%), 0 4px 16px rgb(20 30 45 / 4%)", "none"),
 }
-DARK = {
-    "ground": "#0f1317",
-    "card": "#171c22",
-    "sunken": "#1f252c",
-    "ink": "#e7ebef",
-    "ink-2": "#a5afba",
-    "ink-3": "#8b96a2",
-    "line": "#2a323b",
-    "grid": "#242b33",
-    "zero": "#56616d",
-    "accent": "#6cb8ee",
-    "shadow": "none",
-}
+LIGHT = {name: light for name, (light, _) in _THEMES.items()}
+DARK = {name: dark for name, (_, dark) in _THEMES.items()}
 
 
 def variables(values: dict[str, str]) -> str:

@@ -11,11 +11,14 @@ table:
   trainer's policy at rollout time, `inner` the policy inside the update at the moment of the loss,
   `post` the policy after the step's last update, `ref` the frozen reference.
 - The recorder adds `attempt` and `rank` to every row.
+
+A table is declared as text: its name and grain, and a line for each column with name (`!` if it is
+required), kind, unit (`-` for none) and meaning. A line that is indented further continues it.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Literal
 
@@ -25,7 +28,7 @@ SCHEMA_VERSION = 1
 
 Kind = Literal["int", "count", "float", "sum", "bool", "text", "time"]
 
-_ARROW: dict[str, pa.DataType] = {
+_ARROW: dict[Kind, pa.DataType] = {
     "int": pa.int32(),
     "count": pa.int32(),
     "float": pa.float32(),
@@ -53,7 +56,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Table:
-    """One table: its grain in words and its columns in order."""
+    """One table: its grain, as a phrase, and its columns in order."""
 
     name: str
     grain: str
@@ -69,388 +72,253 @@ _STAMP = (
     Column("rank", "int", "", "Process that wrote the row.", True),
 )
 
-STEPS = Table(
-    "steps",
-    "one row per RL step (one rollout batch) and rank; partial sums, the views add the ranks up",
-    (
-        Column("step", "int", "step", "RL step, counted from 0.", True),
-        *_STAMP,
-        Column("time", "time", "s", "Unix time at which the step ended."),
-        Column("policy_version", "int", "update", "Optimizer updates made before the rollouts."),
-        Column("n_responses", "count", "response", "Rollouts in the batch."),
-        Column("n_correct", "count", "response", "Rollouts that are correct by the run's rule."),
-        Column("reward_sum", "sum", "reward", "Sum of rewards over the rollouts."),
-        Column("reward_sq_sum", "sum", "reward²", "Sum of squared rewards."),
-        Column("n_tokens", "count", "token", "Action tokens in the batch."),
-        Column(
-            "entropy_sum",
-            "sum",
-            "nat",
-            "Sum over action tokens of the sampling policy's full-vocabulary entropy.",
-        ),
-        Column(
-            "kl_sum",
-            "sum",
-            "nat",
-            "Sum over action tokens of the k3 estimate of KL to the reference.",
-        ),
-        Column("loss_policy", "float", "", "Policy loss, token-weighted mean over the updates."),
-        Column(
-            "loss_llds", "float", "nat", "LLDS loss before its coefficient, mean over the updates."
-        ),
-        Column("loss_kl", "float", "nat", "KL loss before its coefficient, mean over the updates."),
-        Column("lr", "float", "", "Learning rate of the step's last update."),
-        Column("seconds_rollout", "float", "s", "Sampling, tools included."),
-        Column("seconds_update", "float", "s", "Scoring, losses and optimizer updates."),
-        Column(
-            "seconds_record",
-            "float",
-            "s",
-            "What recording added: re-score after the last "
-            "update, gathering of rows, recorder calls.",
-        ),
-    ),
-)
 
-UPDATES = Table(
-    "updates",
-    "one row per optimizer update (and rank)",
-    (
-        Column("step", "int", "step", "RL step.", True),
-        *_STAMP,
-        Column("update", "int", "update", "Update within the step, counted from 0.", True),
-        Column("grad_norm", "float", "", "Global L2 norm of the gradient before clipping."),
-        Column("grad_finite", "bool", "", "False if the norm was NaN or Inf."),
-        Column("skipped", "bool", "", "True if the update was not applied."),
-        Column("ratio_max", "float", "", "Largest importance ratio inner/old of the update."),
-        Column("ratio_p99", "float", "", "99th percentile of the importance ratio."),
-        Column("n_clipped", "count", "token", "Tokens on which the clip was active."),
-        Column("n_tokens", "count", "token", "Action tokens in the update."),
-    ),
-)
+def _table(declaration: str) -> Table:
+    """A table from its text; raises ValueError where that is not well-formed."""
+    title, *lines = declaration.strip().splitlines()
+    name, _, grain = title.partition(": ")
+    columns: list[Column] = []
+    for line in lines:
+        if line.startswith(" " * 8):
+            last = columns.pop()
+            columns.append(replace(last, meaning=f"{last.meaning} {line.strip()}"))
+        elif line.strip() == "attempt, rank":
+            columns += _STAMP
+        else:
+            column, kind, unit, meaning = line.split(None, 3)
+            if kind not in _ARROW:
+                raise ValueError(f"{name}.{column} has no known kind: {kind}")
+            unit, required = unit.removeprefix("-"), column.endswith("!")
+            columns.append(Column(column.removesuffix("!"), kind, unit, meaning, required))
+    return Table(name, grain, tuple(columns))
 
-RESPONSES = Table(
-    "responses",
-    "one row per rollout",
-    (
-        Column("step", "int", "step", "RL step.", True),
-        *_STAMP,
-        Column("response_id", "int", "", "Rollout, unique within the step.", True),
-        Column("group_id", "int", "", "Rollouts of one question share it; unique within the step."),
-        Column("data_source", "text", "", "Data set the question comes from."),
-        Column("prompt_hash", "text", "", "Hash of the prompt; a group has one prompt."),
-        Column("reward", "float", "reward", "Reward of the rollout."),
-        Column("advantage", "float", "", "Group-relative advantage used in the loss."),
-        Column("correct", "bool", "", "Correct by the rule in run.json; NULL if unknown."),
-        Column("n_actions", "count", "action", "Actions of the rollout."),
-        Column("n_tokens", "count", "token", "Action tokens of the rollout."),
-        Column("n_searches", "count", "action", "Valid searches."),
-        Column("n_invalid", "count", "action", "Actions that parsed as neither search nor answer."),
-        Column("answered", "bool", "", "The rollout ended with an answer."),
-        Column("truncated", "bool", "", "A length limit cut the rollout."),
-        Column("text", "text", "", "The whole rollout as text; untrusted model output."),
-    ),
-)
 
-ACTIONS = Table(
-    "actions",
-    "one row per action: everything the model emitted in one turn of a rollout",
-    (
-        Column("step", "int", "step", "RL step.", True),
-        *_STAMP,
-        Column("response_id", "int", "", "Rollout the action belongs to.", True),
-        Column("action_index", "int", "", "Turn within the rollout, counted from 0.", True),
-        Column("kind", "text", "", "search, answer, invalid or text."),
-        Column("n_tokens", "count", "token", "Tokens the model emitted in this turn."),
-        Column("logp_behaviour_sum", "float", "nat", "Σ log π of the engine that sampled."),
-        Column("logp_old_sum", "float", "nat", "Σ log π of the trainer's policy at rollout time."),
-        Column("logp_inner_sum", "float", "nat", "Σ log π at the moment of the loss."),
-        Column("logp_post_sum", "float", "nat", "Σ log π after the step's last update."),
-        Column("logp_ref_sum", "float", "nat", "Σ log π of the frozen reference."),
-        Column("n_tokens_down", "count", "token", "Tokens with log π_post < log π_old."),
-        Column("drop_sum", "float", "nat", "Σ max(0, log π_old − log π_post)."),
-        Column("entropy_sum", "float", "nat", "Σ entropy of the sampling policy."),
-        Column(
-            "error_norm_sum",
-            "float",
-            "",
-            "Σ ‖e_y − π‖² = Σ (1 − 2π(y) + Σ_v π(v)²), sampling policy.",
-        ),
-        Column("logp_min", "float", "nat", "Smallest log π_old of the action."),
-        Column("llds_gate", "bool", "", "The LLDS gate was open for the action inside the update."),
-        Column("llds_sum", "float", "nat", "Σ of the gated LLDS penalty of the action's tokens."),
-        Column("tool_ok", "bool", "", "The tool answered; NULL if no tool was called."),
-        Column("docs_hash", "text", "", "Hash of the set of documents the tool returned."),
-    ),
-)
+STEPS = _table("""
+steps: one row per RL step (one rollout batch) and rank; partial sums, the views add the ranks up
+    step!           int   step     RL step, counted from 0.
+    attempt, rank
+    time            time  s        Unix time at which the step ended.
+    policy_version  int   update   Optimizer updates made before the rollouts.
+    n_responses     count response Rollouts in the batch.
+    n_correct       count response Rollouts that are correct by the run's rule.
+    reward_sum      sum   reward   Sum of rewards over the rollouts.
+    reward_sq_sum   sum   reward²  Sum of squared rewards.
+    n_tokens        count token    Action tokens in the batch.
+    entropy_sum     sum   nat      Sum over action tokens of the sampling policy's full-vocabulary
+        entropy.
+    kl_sum          sum   nat      Sum over action tokens of the k3 estimate of KL to the reference.
+    loss_policy     float -        Policy loss, token-weighted mean over the updates.
+    loss_llds       float nat      LLDS loss before its coefficient, mean over the updates.
+    loss_kl         float nat      KL loss before its coefficient, mean over the updates.
+    lr              float -        Learning rate of the step's last update.
+    seconds_rollout float s        Sampling, tools included.
+    seconds_update  float s        Scoring, losses and optimizer updates.
+    seconds_record  float s        What recording added: re-score after the last update, gathering
+        of rows, recorder calls.
+""")
 
-TOKENS = Table(
-    "tokens",
-    "one row per token of a chosen rollout (a sample of rollouts)",
-    (
-        Column("step", "int", "step", "RL step.", True),
-        *_STAMP,
-        Column("response_id", "int", "", "Rollout the token belongs to.", True),
-        Column("position", "int", "token", "Position in the sequence, prompt included.", True),
-        Column(
-            "action_index", "int", "", "Action the token belongs to; NULL for prompt and tool text."
-        ),
-        Column("token_id", "int", "", "Token id in the policy's vocabulary."),
-        Column("text", "text", "", "The token as text; untrusted model output."),
-        Column("logp_old", "float", "nat", "log π of the trainer's policy at rollout time."),
-        Column("logp_post", "float", "nat", "log π after the step's last update."),
-        Column("entropy", "float", "nat", "Entropy of the sampling policy at this position."),
-    ),
-)
+UPDATES = _table("""
+updates: one row per optimizer update (and rank)
+    step!       int   step   RL step.
+    attempt, rank
+    update!     int   update Update within the step, counted from 0.
+    grad_norm   float -      Global L2 norm of the gradient before clipping.
+    grad_finite bool  -      False if the norm was NaN or Inf.
+    skipped     bool  -      True if the update was not applied.
+    ratio_max   float -      Largest importance ratio inner/old of the update.
+    ratio_p99   float -      99th percentile of the importance ratio.
+    n_clipped   count token  Tokens on which the clip was active.
+    n_tokens    count token  Action tokens in the update.
+""")
 
-EVALS = Table(
-    "evals",
-    "one row per evaluation, data source and metric",
-    (
-        Column("step", "int", "step", "Steps trained when the evaluation ran.", True),
-        *_STAMP,
-        Column("data_source", "text", "", "Data set evaluated."),
-        Column("metric", "text", "", "Name of the metric, for example em_greedy.", True),
-        Column("value", "float", "", "Mean over the questions."),
-        Column("n", "count", "question", "Questions evaluated."),
-    ),
-)
+RESPONSES = _table("""
+responses: one row per rollout
+    step!        int   step   RL step.
+    attempt, rank
+    response_id! int   -      Rollout, unique within the step.
+    group_id     int   -      Rollouts of one question share it; unique within the step.
+    data_source  text  -      Data set the question comes from.
+    prompt_hash  text  -      Hash of the prompt; a group has one prompt.
+    reward       float reward Reward of the rollout.
+    advantage    float -      Group-relative advantage used in the loss.
+    correct      bool  -      Correct by the rule in run.json; NULL if unknown.
+    n_actions    count action Actions of the rollout.
+    n_tokens     count token  Action tokens of the rollout.
+    n_searches   count action Valid searches.
+    n_invalid    count action Actions that parsed as neither search nor answer.
+    answered     bool  -      The rollout ended with an answer.
+    truncated    bool  -      A length limit cut the rollout.
+    text         text  -      The whole rollout as text; untrusted model output.
+""")
 
-PROBES = Table(
-    "probes",
-    "one row per extra measurement",
-    (
-        Column("step", "int", "step", "RL step.", True),
-        *_STAMP,
-        Column(
-            "probe",
-            "text",
-            "",
-            "What was measured, for example probe_set_logp or hidden_similarity.",
-            True,
-        ),
-        Column("group_id", "int", "", "Group measured; NULL if the probe is about none."),
-        Column("response_id", "int", "", "Response measured; NULL if the probe is about none."),
-        Column("action_index", "int", "", "Action measured; NULL if the probe is about none."),
-        Column("value", "float", "", "The measurement, in the probe's own unit."),
-    ),
-)
+ACTIONS = _table("""
+actions: one row per action: everything the model emitted in one turn of a rollout
+    step!              int   step  RL step.
+    attempt, rank
+    response_id!       int   -     Rollout the action belongs to.
+    action_index!      int   -     Turn within the rollout, counted from 0.
+    kind               text  -     search, answer, invalid or text.
+    n_tokens           count token Tokens the model emitted in this turn.
+    logp_behaviour_sum float nat   Σ log π of the engine that sampled.
+    logp_old_sum       float nat   Σ log π of the trainer's policy at rollout time.
+    logp_inner_sum     float nat   Σ log π at the moment of the loss.
+    logp_post_sum      float nat   Σ log π after the step's last update.
+    logp_ref_sum       float nat   Σ log π of the frozen reference.
+    n_tokens_down      count token Tokens with log π_post < log π_old.
+    drop_sum           float nat   Σ max(0, log π_old − log π_post).
+    entropy_sum        float nat   Σ entropy of the sampling policy.
+    error_norm_sum     float -     Σ ‖e_y − π‖² = Σ (1 − 2π(y) + Σ_v π(v)²), sampling policy.
+    logp_min           float nat   Smallest log π_old of the action.
+    llds_gate          bool  -     The LLDS gate was open for the action inside the update.
+    llds_sum           float nat   Σ of the gated LLDS penalty of the action's tokens.
+    tool_ok            bool  -     The tool answered; NULL if no tool was called.
+    docs_hash          text  -     Hash of the set of documents the tool returned.
+""")
 
-SCALARS = Table(
-    "scalars",
-    "one row per step and name: a mean that somebody else computed, as their log tells it",
-    (
-        Column("step", "int", "step", "RL step.", True),
-        *_STAMP,
-        Column(
-            "name",
-            "text",
-            "",
-            "The signal it stands for, as in `signals`; otherwise the name it had in its log.",
-            True,
-        ),
-        Column("value", "sum", "", "The mean, in the signal's unit where it stands for one."),
-        Column(
-            "estimator",
-            "text",
-            "",
-            "How it differs from what lldscope would measure; NULL if it does not, or if the name "
-            "is no signal's.",
-        ),
-    ),
-)
+TOKENS = _table("""
+tokens: one row per token of a chosen rollout (a sample of rollouts)
+    step!        int   step  RL step.
+    attempt, rank
+    response_id! int   -     Rollout the token belongs to.
+    position!    int   token Position in the sequence, prompt included.
+    action_index int   -     Action the token belongs to; NULL for prompt and tool text.
+    token_id     int   -     Token id in the policy's vocabulary.
+    text         text  -     The token as text; untrusted model output.
+    logp_old     float nat   log π of the trainer's policy at rollout time.
+    logp_post    float nat   log π after the step's last update.
+    entropy      float nat   Entropy of the sampling policy at this position.
+""")
+
+EVALS = _table("""
+evals: one row per evaluation, data source and metric
+    step!       int   step     Steps trained when the evaluation ran.
+    attempt, rank
+    data_source text  -        Data set evaluated.
+    metric!     text  -        Name of the metric, for example em_greedy.
+    value       float -        Mean over the questions.
+    n           count question Questions evaluated.
+""")
+
+PROBES = _table("""
+probes: one row per extra measurement
+    step!        int   step RL step.
+    attempt, rank
+    probe!       text  -    What was measured, for example probe_set_logp or hidden_similarity.
+    group_id     int   -    Group measured; NULL if the probe is about none.
+    response_id  int   -    Response measured; NULL if the probe is about none.
+    action_index int   -    Action measured; NULL if the probe is about none.
+    value        float -    The measurement, in the probe's own unit.
+""")
+
+SCALARS = _table("""
+scalars: one row per step and name: a mean that somebody else computed, as their log tells it
+    step!     int  step RL step.
+    attempt, rank
+    name!     text -    The signal it stands for, as in `signals`; otherwise the name it had in its
+        log.
+    value     sum  -    The mean, in the signal's unit where it stands for one.
+    estimator text -    How it differs from what lldscope would measure; NULL if it does not, or if
+        the name is no signal's.
+""")
 
 TABLES: dict[str, Table] = {
     t.name: t for t in (STEPS, UPDATES, RESPONSES, ACTIONS, TOKENS, EVALS, PROBES, SCALARS)
 }
 
-SIGNALS = Table(
-    "signals",
-    "one row per RL step; NULL where nothing was measured",
-    (
-        Column("step", "int", "step", "RL step."),
-        Column("time", "time", "s", "Unix time at which the step's last rank ended."),
-        Column("tokens_seen", "sum", "token", "Action tokens trained on, this step included."),
-        Column("n_responses", "count", "response", "Rollouts of the step."),
-        Column("reward", "float", "reward", "Mean reward over rollouts."),
-        Column("reward_sd", "float", "reward", "Standard deviation of the reward over rollouts."),
-        Column("success", "float", "share", "Share of rollouts that are correct."),
-        Column("entropy", "float", "nat/token", "Mean full-vocabulary entropy over action tokens."),
-        Column("kl", "float", "nat/token", "Mean k3 estimate of KL to the reference."),
-        Column("grad_norm", "float", "", "Median over the step's updates of the pre-clip norm."),
-        Column("grad_norm_max", "float", "", "Largest pre-clip norm of the step's updates."),
-        Column(
-            "n_nonfinite",
-            "count",
-            "",
-            "Updates whose gradient norm or ratio was NaN or Inf, plus ranks whose reward, "
-            "entropy, KL or loss was, plus actions whose log-probability was.",
-        ),
-        Column("ratio_max", "float", "", "Largest importance ratio inner/old of the step."),
-        Column(
-            "clip_share", "float", "share", "Share of action tokens on which the clip was active."
-        ),
-        Column(
-            "correct_logp",
-            "float",
-            "nat/token",
-            "Mean log π_old over the tokens of correct responses (Fig. 2).",
-        ),
-        Column(
-            "incorrect_logp",
-            "float",
-            "nat/token",
-            "Mean log π_old over the tokens of incorrect responses (Fig. 9a).",
-        ),
-        Column("logp_gap", "float", "nat/token", "correct_logp − incorrect_logp."),
-        Column(
-            "delta_correct",
-            "float",
-            "nat/response",
-            "Mean over re-scored correct responses of "
-            "mixed groups of Δ = Σ (log π_post − log π_old) (Eq. 3, Def. 4.1).",
-        ),
-        Column("delta_incorrect", "float", "nat/response", "The same over incorrect responses."),
-        Column("delta_correct_sum", "sum", "nat", "Numerator of delta_correct."),
-        Column("n_delta_correct", "count", "response", "Denominator of delta_correct."),
-        Column(
-            "lld_share",
-            "float",
-            "share",
-            "Share of those correct responses with Δ ≤ 0 (LLD of "
-            "the response, Def. 4.1 with ϵ = 0).",
-        ),
-        Column(
-            "delta_correct_loss",
-            "float",
-            "nat/response",
-            "Mean of max(0, −Δ) over those correct responses.",
-        ),
-        Column(
-            "delta_correct_q10",
-            "float",
-            "nat/response",
-            "10 % quantile of Δ over those correct responses.",
-        ),
-        Column(
-            "delta_correct_trim",
-            "float",
-            "nat/response",
-            "Mean of Δ over those correct responses, each clipped to [−1, 1] nat.",
-        ),
-        Column(
-            "displaced_share",
-            "float",
-            "share",
-            "Share of mixed groups whose re-scored correct responses lost likelihood on average: "
-            "Δ(x) < 0 (Eq. 3, Fig. 3a).",
-        ),
-        Column("n_groups", "count", "group", "Groups of the step."),
-        Column("group_size_max", "count", "response", "Rollouts of the step's largest group."),
-        Column(
-            "zero_signal_share", "float", "share", "Share of groups whose rewards are all equal."
-        ),
-        Column(
-            "prompt_collision_share",
-            "float",
-            "share",
-            "Share of groups whose rollouts have more than one prompt.",
-        ),
-        Column(
-            "advantage_offset",
-            "float",
-            "",
-            "Mean over groups of the absolute mean advantage: 0 where advantages are relative to "
-            "the recorded group.",
-        ),
-        Column("response_tokens", "float", "token", "Mean action tokens per rollout."),
-        Column("correct_tokens", "float", "token", "Mean action tokens per correct rollout."),
-        Column("incorrect_tokens", "float", "token", "Mean action tokens per incorrect rollout."),
-        Column("valid_searches", "float", "action", "Mean valid searches per rollout."),
-        Column("answered_share", "float", "share", "Share of rollouts that ended with an answer."),
-        Column("truncated_share", "float", "share", "Share of rollouts cut by a length limit."),
-        Column("invalid_share", "float", "share", "Share of actions that are invalid."),
-        Column("tool_fail_share", "float", "share", "Share of tool calls that failed."),
-        Column(
-            "merged_action_share",
-            "float",
-            "share",
-            "Share of answered rollouts with a valid search that have fewer rows of actions than "
-            "n_searches + 1.",
-        ),
-        Column(
-            "good_first_action_share",
-            "float",
-            "share",
-            "Share of incorrect rollouts of mixed "
-            "groups whose first action retrieved the same documents as a correct rollout of "
-            "the group (Fig. 5).",
-        ),
-        Column(
-            "action_logp_min",
-            "float",
-            "nat",
-            "Median over actions of the smallest log π_old of a token.",
-        ),
-        Column(
-            "incorrect_error_norm",
-            "float",
-            "1/token",
-            "Mean ‖e_y − π‖² over the tokens of incorrect rollouts (GWHES, arXiv 2505.18830).",
-        ),
-        Column(
-            "llds_gate_share",
-            "float",
-            "share",
-            "Share of preserved actions (advantage ≥ 0) with an open LLDS gate.",
-        ),
-        Column(
-            "dropped_token_share",
-            "float",
-            "share",
-            "Share of tokens with log π_post < log π_old in preserved, re-scored actions.",
-        ),
-        Column("engine_gap", "float", "nat/token", "Mean of log π_behaviour − log π_old."),
-        Column("loss_policy", "float", "", "Policy loss."),
-        Column("loss_llds", "float", "nat", "LLDS loss before its coefficient."),
-        Column("loss_kl", "float", "nat", "KL loss before its coefficient."),
-        Column("lr", "float", "", "Learning rate."),
-        Column("seconds_rollout", "float", "s", "Sampling, slowest rank."),
-        Column("seconds_update", "float", "s", "Updates, slowest rank."),
-        Column("seconds_record", "float", "s", "Recording, slowest rank."),
-    ),
-)
+SIGNALS = _table("""
+signals: one row per RL step; NULL where nothing was measured
+    step                    int   step         RL step.
+    time                    time  s            Unix time at which the step's last rank ended.
+    tokens_seen             sum   token        Action tokens trained on, this step included.
+    n_responses             count response     Rollouts of the step.
+    reward                  float reward       Mean reward over rollouts.
+    reward_sd               float reward       Standard deviation of the reward over rollouts.
+    success                 float share        Share of rollouts that are correct.
+    entropy                 float nat/token    Mean full-vocabulary entropy over action tokens.
+    kl                      float nat/token    Mean k3 estimate of KL to the reference.
+    grad_norm               float -            Median over the step's updates of the pre-clip norm.
+    grad_norm_max           float -            Largest pre-clip norm of the step's updates.
+    n_nonfinite             count -            Updates whose gradient norm or ratio was NaN or Inf,
+        plus ranks whose reward, entropy, KL or loss was, plus actions whose log-probability was.
+    ratio_max               float -            Largest importance ratio inner/old of the step.
+    clip_share              float share        Share of action tokens on which the clip was active.
+    correct_logp            float nat/token    Mean log π_old over the tokens of correct responses
+        (Fig. 2).
+    incorrect_logp          float nat/token    Mean log π_old over the tokens of incorrect responses
+        (Fig. 9a).
+    logp_gap                float nat/token    correct_logp − incorrect_logp.
+    delta_correct           float nat/response Mean over re-scored correct responses of mixed groups
+        of Δ = Σ (log π_post − log π_old) (Eq. 3, Def. 4.1).
+    delta_incorrect         float nat/response The same over incorrect responses.
+    delta_correct_sum       sum   nat          Numerator of delta_correct.
+    n_delta_correct         count response     Denominator of delta_correct.
+    lld_share               float share        Share of those correct responses with Δ ≤ 0 (LLD of
+        the response, Def. 4.1 with ϵ = 0).
+    delta_correct_loss      float nat/response Mean of max(0, −Δ) over those correct responses.
+    delta_correct_q10       float nat/response 10 % quantile of Δ over those correct responses.
+    delta_correct_trim      float nat/response Mean of Δ over those correct responses, each clipped
+        to [−1, 1] nat.
+    displaced_share         float share        Share of mixed groups whose re-scored correct
+        responses lost likelihood on average: Δ(x) < 0 (Eq. 3, Fig. 3a).
+    n_groups                count group        Groups of the step.
+    group_size_max          count response     Rollouts of the step's largest group.
+    zero_signal_share       float share        Share of groups whose rewards are all equal.
+    prompt_collision_share  float share        Share of groups whose rollouts have more than one
+        prompt.
+    advantage_offset        float -            Mean over groups of the absolute mean advantage: 0
+        where advantages are relative to the recorded group.
+    response_tokens         float token        Mean action tokens per rollout.
+    correct_tokens          float token        Mean action tokens per correct rollout.
+    incorrect_tokens        float token        Mean action tokens per incorrect rollout.
+    valid_searches          float action       Mean valid searches per rollout.
+    answered_share          float share        Share of rollouts that ended with an answer.
+    truncated_share         float share        Share of rollouts cut by a length limit.
+    invalid_share           float share        Share of actions that are invalid.
+    tool_fail_share         float share        Share of tool calls that failed.
+    merged_action_share     float share        Share of answered rollouts with a valid search that
+        have fewer rows of actions than n_searches + 1.
+    good_first_action_share float share        Share of incorrect rollouts of mixed groups whose
+        first action retrieved the same documents as a correct rollout of the group (Fig. 5).
+    action_logp_min         float nat          Median over actions of the smallest log π_old of a
+        token.
+    incorrect_error_norm    float 1/token      Mean ‖e_y − π‖² over the tokens of incorrect rollouts
+        (GWHES, arXiv 2505.18830).
+    llds_gate_share         float share        Share of preserved actions (advantage ≥ 0) with an
+        open LLDS gate.
+    dropped_token_share     float share        Share of tokens with log π_post < log π_old in
+        preserved, re-scored actions.
+    engine_gap              float nat/token    Mean of log π_behaviour − log π_old.
+    loss_policy             float -            Policy loss.
+    loss_llds               float nat          LLDS loss before its coefficient.
+    loss_kl                 float nat          KL loss before its coefficient.
+    lr                      float -            Learning rate.
+    seconds_rollout         float s            Sampling, slowest rank.
+    seconds_update          float s            Updates, slowest rank.
+    seconds_record          float s            Recording, slowest rank.
+""")
 
-ACTION_SIGNALS = Table(
-    "action_signals",
-    "one row per RL step, action index and correctness",
-    (
-        Column("step", "int", "step", "RL step."),
-        Column("action_index", "int", "", "Turn within the rollout, counted from 0."),
-        Column("correct", "bool", "", "Correctness of the rollouts the actions belong to."),
-        Column("n_actions", "count", "action", "Actions counted."),
-        Column(
-            "logp",
-            "float",
-            "nat/token",
-            "Mean log π_old over the actions' tokens (correct_logp_by_action where correct).",
-        ),
-        Column("n_delta", "count", "action", "Actions with a measured Δ."),
-        Column("delta", "float", "nat/action", "Mean Δ of those actions (delta_by_action)."),
-        Column("lld_share", "float", "share", "Share of those actions with Δ ≤ 0."),
-    ),
-)
+ACTION_SIGNALS = _table("""
+action_signals: one row per RL step, action index and correctness
+    step         int   step       RL step.
+    action_index int   -          Turn within the rollout, counted from 0.
+    correct      bool  -          Correctness of the rollouts the actions belong to.
+    n_actions    count action     Actions counted.
+    logp         float nat/token  Mean log π_old over the actions' tokens (correct_logp_by_action
+        where correct).
+    n_delta      count action     Actions with a measured Δ.
+    delta        float nat/action Mean Δ of those actions (delta_by_action).
+    lld_share    float share      Share of those actions with Δ ≤ 0.
+""")
 
-PROBE_SIGNALS = Table(
-    "probe_signals",
-    "one row per RL step and probe",
-    (
-        Column("step", "int", "step", "RL step."),
-        Column("probe", "text", "", "What was measured, for example probe_set_logp."),
-        Column("value", "float", "", "Mean over the measurements, in the probe's own unit."),
-        Column("n", "count", "", "Measurements."),
-    ),
-)
+PROBE_SIGNALS = _table("""
+probe_signals: one row per RL step and probe
+    step  int   step RL step.
+    probe text  -    What was measured, for example probe_set_logp.
+    value float -    Mean over the measurements, in the probe's own unit.
+    n     count -    Measurements.
+""")
+
+VIEWS: dict[str, Table] = {t.name: t for t in (SIGNALS, ACTION_SIGNALS, PROBE_SIGNALS)}
 
 
 def signal_names(*names: str) -> tuple[str, ...]:
@@ -458,9 +326,6 @@ def signal_names(*names: str) -> tuple[str, ...]:
     if unknown := set(names) - set(SIGNALS.names):
         raise KeyError(f"not in the registry of signals: {', '.join(sorted(unknown))}")
     return names
-
-
-VIEWS: dict[str, Table] = {t.name: t for t in (SIGNALS, ACTION_SIGNALS, PROBE_SIGNALS)}
 
 
 @cache

@@ -55,11 +55,9 @@ def sparkline(values: Sequence[float], width: int = 24) -> str:
 def _means(values: Sequence[float], width: int) -> list[float]:
     """At most `width` means over ranges of equal length of the series."""
     size = max(1, math.ceil(len(values) / width))
-    groups = []
-    for start in range(0, len(values), size):
-        known = [v for v in values[start : start + size] if math.isfinite(v)]
-        groups.append(sum(known) / len(known) if known else math.nan)
-    return groups
+    groups = (values[start : start + size] for start in range(0, len(values), size))
+    known = ([v for v in group if math.isfinite(v)] for group in groups)
+    return [sum(group) / len(group) if group else math.nan for group in known]
 
 
 def age(seconds: float | None) -> str:

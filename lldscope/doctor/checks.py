@@ -18,10 +18,10 @@ from typing import Any
 from ..core.errors import LldscopeError, NewerSchema
 from ..storage import compaction, json_files, layout
 from ..storage.heartbeats import HEARTBEAT_DIR, read_heartbeats
-from ..storage.integrity import unlisted_files
+from ..storage.integrity import REASONS, unlisted_files
 from ..storage.manifest import MANIFEST_DIR, manifest_names, manifest_path
 from . import repairs
-from .findings import UNFINISHED, Context, Examination, Finding, Owner
+from .findings import Context, Examination, Finding, Owner
 from .installation import check_disk
 from .part_checks import check_parts, check_unlisted_files
 
@@ -95,7 +95,7 @@ def check_manifests(context: Context) -> Iterator[Finding]:
             yield Finding("damage", "manifest", where, f"{why}.", offer, action)
     for path in sorted((run / MANIFEST_DIR).glob("*")):
         if not layout.is_small_file(f"{MANIFEST_DIR}/{path.name}"):
-            yield Finding("note", "foreign", context.name(path), "not a file of lldscope.")
+            yield Finding("note", "foreign", context.name(path), f"{REASONS['foreign']}.")
 
 
 def check_writers(context: Context) -> Iterator[Finding]:
@@ -118,7 +118,7 @@ def check_writers(context: Context) -> Iterator[Finding]:
     for path in sorted(run.glob(f"**/*{json_files.IN_PROGRESS}")):
         if path.parent in (run, run / HEARTBEAT_DIR) and not context.recording:
             action = partial(path.unlink, missing_ok=True)
-            where, message = context.name(path), f"{UNFINISHED}."
+            where, message = context.name(path), f"{REASONS['unfinished']}."
             yield Finding("note", "leftover", where, message, "remove it", action)
     if context.info.get("status") == "running" and context.owners and not context.recording:
         message = "its status is running, but no process records the run."
@@ -126,7 +126,7 @@ def check_writers(context: Context) -> Iterator[Finding]:
 
 
 def _closed_by_heartbeat(context: Context, owner: Owner) -> bool:
-    """Whether a run of an earlier version was closed: only its last heartbeat tells."""
+    """Whether a run of an earlier version was closed: only its last heartbeat says so."""
     beat = context.heartbeats.get(owner[1])
     return beat is not None and "attempt" not in beat and bool(beat.get("closed"))
 

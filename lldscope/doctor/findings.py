@@ -13,8 +13,6 @@ Severity = Literal["damage", "warning", "note"]
 SEVERITIES: tuple[Severity, ...] = ("damage", "warning", "note")  # worst first
 Owner = tuple[int, int]  # (attempt, rank)
 
-UNFINISHED = "a file that was never finished; its writer ended while writing it"
-
 
 @dataclass
 class Finding:

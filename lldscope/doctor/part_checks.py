@@ -12,22 +12,13 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from ..storage import json_files, layout
-from ..storage.integrity import UnlistedFile, find_damage, unlisted_files
+from ..storage.integrity import REASONS, UnlistedFile, find_damage, unlisted_files
 from ..storage.manifest import ManifestReader, commit, manifest_path
 from ..storage.part import PART_KEY, Part, quarantine_reason
 from . import repairs
-from .findings import UNFINISHED, Context, Examination, Finding, Severity
+from .findings import Context, Examination, Finding, Severity
 
 MOVE = "move it into quarantine/"
-SPANNED = "a merged part spans its seal, and no manifest says that it holds its rows"
-# Why an unlisted file is there, by the kind of file.
-REASONS = {
-    "unfinished": UNFINISHED,
-    "merged away": "its rows are in a merged part",
-    "unpublished": "a merged part that was never listed; what it was made of still counts",
-    "unsealed": "it was never listed, and cannot be read",
-    "passed over": SPANNED,
-}
 
 
 def check_parts(context: Context, result: Examination) -> Iterator[Finding]:
@@ -99,7 +90,7 @@ def check_unlisted_files(context: Context) -> Iterator[Finding]:
     for file in unlisted_files(context.run, manifest):
         where = context.name(file.path)
         if file.name is None:
-            yield Finding("note", "foreign", where, "not a file of lldscope.")
+            yield Finding("note", "foreign", where, f"{REASONS['foreign']}.")
         elif file.name.owner in context.recording:
             continue  # its recorder is about to list or to remove it
         elif file.kind == "unsealed" and (part := _intact_part(context.run, file)):
@@ -116,7 +107,7 @@ def check_unlisted_files(context: Context) -> Iterator[Finding]:
             f for f, p in seal if any(q.name.covers(p.name) for q in intact if q.table == p.table)
         ]
         for file in spanned:
-            yield _leftover(context, file, SPANNED, reader)
+            yield _leftover(context, file, REASONS["passed over"], reader)
         if rest := [pair for pair in seal if pair[0] not in spanned]:
             yield _unlisted(context, rest, damaged)
 

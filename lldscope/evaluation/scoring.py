@@ -13,6 +13,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from ..alarms.assess import assess
 from ..alarms.rule import Severity
+from ..signals.detectors import consecutive, trailing
+from ..signals.evidence import floats
 from ..signals.normalized_reward import normalized_reward
 from .bank import LabelledRun
 
@@ -30,12 +32,7 @@ ANY = {"any alarm": Severity.WARNING, "any critical": Severity.CRITICAL}  # and 
 
 def smoothed(reward: ArrayLike) -> NDArray[np.float64]:
     """Mean of the last SMOOTH rows; NaN for the first SMOOTH − 1, and where one of them is NaN."""
-    values = np.asarray(reward, dtype=np.float64)
-    means = np.full(len(values), np.nan)
-    if len(values) >= SMOOTH:
-        windows = np.lib.stride_tricks.sliding_window_view(values, SMOOTH)
-        means[SMOOTH - 1 :] = windows.mean(axis=1)
-    return means
+    return trailing(np.asarray(reward, dtype=np.float64), SMOOTH).mean(axis=1)
 
 
 def fall_row(reward: ArrayLike, share: float = FALLEN) -> int | None:
@@ -46,12 +43,9 @@ def fall_row(reward: ArrayLike, share: float = FALLEN) -> int | None:
     """
     means = smoothed(reward)
     best = np.fmax.accumulate(means) if len(means) else means
-    held = 0
-    for row, is_low in enumerate((best > 0) & (means < share * best)):
-        held = held + 1 if is_low else 0
-        if held == FALL_STEPS:
-            return row - FALL_STEPS + 1
-    return None
+    low = (best > 0) & (means < share * best)
+    rows = np.flatnonzero(consecutive(low) == FALL_STEPS)
+    return int(rows[0]) - FALL_STEPS + 1 if len(rows) else None
 
 
 @dataclass(frozen=True)
@@ -132,10 +126,8 @@ def fall_of(run: LabelledRun, signals: pd.DataFrame) -> int | None:
     """The step at which the reward of a run without a fault fell; None if it did not."""
     if run.fault is not None:
         return None
-    reward, success = (
-        signals[name].to_numpy(dtype=float, na_value=np.nan) for name in ("reward", "success")
-    )
-    row = fall_row(normalized_reward(reward, success)[0])
+    normalized, _ = normalized_reward(floats(signals, "reward"), floats(signals, "success"))
+    row = fall_row(normalized)
     return None if row is None else int(signals["step"].iloc[row])
 
 

@@ -1,6 +1,6 @@
-"""From somebody else's logs to a run directory.
+"""From the logs of other trainers to a run directory.
 
-The run is built beside its place and moved there when it is complete, so that a reader never sees
+The run is built beside its directory and renamed when it is complete, so that a reader never sees
 half of it, and importing again gives the same run and no duplicates. Sources that have not changed
 since the last import are not read again.
 """
@@ -19,9 +19,8 @@ from ..core.errors import LldscopeError
 from ..core.version import __version__
 from ..storage import heartbeats, json_files, layout
 from .detect import Group, files_of, fingerprint, groups
-from .place import earlier_import, move_into_place
 from .rollouts import correct_rule
-from .run_writer import RunWriter
+from .run_writer import RunWriter, earlier_import, move_into_place
 from .source import Findings, ImportRequest, Rows, Scalars
 
 POLL_SECONDS = 2.0  # between checks of files that grow
@@ -39,7 +38,7 @@ class Outcome:
 
     run: Path
     formats: dict[str, int]  # format → its paths
-    rows: dict[str, int]  # table → rows
+    rows: dict[str, int] = field(default_factory=dict)  # table → rows
     steps: int = 0
     attempts: int = 0
     unchanged: bool = False
@@ -56,7 +55,7 @@ class Import:
         self.findings = Findings(request)
         self.groups = groups(paths, wanted, self.findings)
         self._writer: RunWriter
-        self._taken: dict[str, int] = {}  # items of each format that are in the run …
+        self._ingested: dict[str, int] = {}  # items of each format that are in the run …
         self._last: dict[str, Scalars | Rows] = {}  # … and the last of them
         self._info: dict[str, Any] = {}
 
@@ -90,7 +89,7 @@ class Import:
         self._writer = RunWriter(place, self.findings)
         try:
             for group in self.groups:
-                self._take(group)
+                self._ingest(group)
             self._writer.flush()
             if not self._writer.rows:
                 raise NothingImported(self._nothing())
@@ -118,7 +117,7 @@ class Import:
                 continue
             began = time.monotonic()
             if any(now.get(path, 0) < size for path, size in sizes.items()):
-                self._taken.clear()  # a file began anew: a start of its own
+                self._ingested.clear()  # a file was started over: a new attempt
                 self._writer.after = max(self._writer.attempts, default=0)
             sizes = now
             known = {p for g in self.groups for p in g.paths}
@@ -128,7 +127,7 @@ class Import:
                 Group(g.source, sorted(g.paths, key=lambda p: p not in known)) for g in fresh
             ]
             for group in self.groups:
-                self._take(group)
+                self._ingest(group)
             self._writer.flush()
             self._beat(closed=False)
             on_update(self._outcome())
@@ -141,19 +140,17 @@ class Import:
         self._info |= {"status": "stopped", "reason": reason, "ended": time.time()}
         layout.write_run(self.run, self._info)
 
-    # -- inside -----------------------------------------------------------------------------------
-
-    def _take(self, group: Group) -> None:
+    def _ingest(self, group: Group) -> None:
         """Items of a format that are not in the run yet."""
         name = group.source.name
-        done, n, item = self._taken.get(name, 0), 0, None
+        done, n, item = self._ingested.get(name, 0), 0, None
         for item in group.source.read(group.paths, self.findings):
             n += 1
             if n > done:
                 self._writer.write(item)
             elif n == done and (more := _more(self._last[name], item)):
                 self._writer.write(more)
-        self._taken[name] = max(n, done)
+        self._ingested[name] = max(n, done)
         if item is not None and n >= done:
             self._last[name] = item
 
@@ -172,7 +169,7 @@ class Import:
 
     def _describe(self, request: dict[str, Any], live: bool) -> None:
         """run.json of what was imported. How the run ended is not in such a log: it counts as
-        finished, so that nobody takes it for stalled, and the reason says what is known."""
+        finished, so that it is not shown as stalled, and the reason says what is known."""
         run, writer = self._writer.run, self._writer
         now = time.time()
         description = " and ".join(g.source.description for g in self.groups)
@@ -221,13 +218,11 @@ class Import:
 
     def _outcome(self, unchanged: bool = False) -> Outcome:
         formats = {g.source.name: len(g.paths) for g in self.groups}
-        if unchanged:
-            return Outcome(self.run, formats, {}, unchanged=True, findings=self.findings)
-        writer = self._writer
-        return Outcome(
-            self.run, formats, dict(writer.rows), writer.steps, len(writer.attempts),
-            findings=self.findings,
-        )  # fmt: skip
+        outcome = Outcome(self.run, formats, unchanged=unchanged, findings=self.findings)
+        if not unchanged:
+            w = self._writer
+            outcome.rows, outcome.steps, outcome.attempts = dict(w.rows), w.steps, len(w.attempts)
+        return outcome
 
 
 def _more(before: Scalars | Rows, now: Scalars | Rows) -> Scalars | None:

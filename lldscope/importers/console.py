@@ -14,10 +14,10 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
 
-from .reading import lines, strip_ansi
+from .reading import lines, number, strip_ansi
 from .source import AttemptCounter, Findings, Scalars
 
-LOOK_BYTES = 64 << 20  # a log begins with its configuration and the noise of start-up
+SEARCH_BYTES = 64 << 20  # a log begins with its configuration and the noise of start-up
 
 _VERL = re.compile(rb"(?:^|[^\w/])step:(\d{1,10}) - ([\w@./-]+:.*)")
 _VERL_ANYWHERE = re.compile(rb"(?:^|[^\w/])step:\d{1,10} - [\w@./-]+:\S")
@@ -29,7 +29,6 @@ _ENTRY = re.compile(rb"'([^']{1,200})': (?:np\.\w+\()?'?([-+\w.]+)'?\)?")
 class VerlConsole:
     name = "verl-console"
     description = "console output of verl or Search-R1"
-    needs = None
 
     def looks_like(self, path: Path, head: bytes) -> bool:
         return _anywhere(path, head, b"step:", _VERL_ANYWHERE)
@@ -63,7 +62,7 @@ def _verl_values(text: bytes, ended: bool, findings: Findings) -> dict[str, floa
     for entry in entries:
         name, _, value = entry.rpartition(b":")
         try:
-            values[_text(name)] = float(value)
+            values[name.decode("utf-8", "replace")] = float(value)
         except ValueError:
             findings.skip("metrics whose value is no number")
     values.pop("", None)
@@ -84,25 +83,12 @@ def _quick(text: bytes) -> dict[str, float] | None:
 
 @lru_cache(100)
 def _texts(names: tuple[bytes, ...]) -> list[str]:
-    return [_text(name) for name in names]
-
-
-@lru_cache(10_000)
-def _text(name: bytes) -> str:
-    return name.decode("utf-8", "replace")
-
-
-def _float(text: bytes) -> float | None:
-    try:
-        return float(text)
-    except ValueError:
-        return None
+    return [name.decode("utf-8", "replace") for name in names]
 
 
 class TrlConsole:
     name = "trl-console"
     description = "console output of TRL or another Hugging Face Trainer"
-    needs = None
 
     def looks_like(self, path: Path, head: bytes) -> bool:
         return _anywhere(path, head, b"'epoch':", _DICT)
@@ -135,8 +121,7 @@ class TrlConsole:
 def _dict_values(text: bytes, findings: Findings) -> dict[str, float]:
     values: dict[str, float] = {}
     for name, value in _ENTRY.findall(text):
-        parsed = _float(value)
-        if parsed is None:
+        if (parsed := number(value.decode())) is None:
             findings.skip("metrics whose value is no number")
         else:
             values[name.decode("utf-8", "replace")] = parsed
@@ -144,16 +129,14 @@ def _dict_values(text: bytes, findings: Findings) -> dict[str, float]:
 
 
 def _anywhere(path: Path, head: bytes, mark: bytes, pattern: re.Pattern[bytes]) -> bool:
-    """Whether a line like this stands in the first LOOK_BYTES of a text."""
+    """Whether a line of this pattern is in the first SEARCH_BYTES of a text."""
     if not head or b"\0" in head[:4096] or head.lstrip().startswith((b'{"', b"PAR1", b"{\n")):
         return False
-    if pattern.search(strip_ansi(head)):
-        return True
     seen = 0
     for line, _ in lines(path, Findings()):
         seen += len(line)
         if mark in line and pattern.search(strip_ansi(line)):
             return True
-        if seen > LOOK_BYTES:
-            return False
+        if seen > SEARCH_BYTES:
+            break
     return False

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ..core.errors import UsageError
-from .reading import natural_key
+from .reading import as_step, natural_key
 from .source import AttemptCounter, Findings, Scalars
 
 # The trainer's own count of steps, where it logs one: Hugging Face's callbacks for W&B and Trackio
@@ -20,13 +20,14 @@ STEPS = (
 )  # fmt: skip
 _NUMBERS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 _NO_NUMBER = "values that are no number (texts, tables, histograms)"
-_MOST_STEP = 2**31 - 1
 _SHOWN = 20
 
 
-def joined(points: Iterable[tuple[str, float, int, float | None]]) -> Iterable[Scalars]:
-    """Points (name, value, step, Unix time) in the order of writing; neighbours of one step are
-    one answer."""
+Point = tuple[str, float, int, float | None]  # name, value, step, Unix time
+
+
+def joined(points: Iterable[Point]) -> Iterator[Scalars]:
+    """The means at points in the order of writing; neighbours of one step are one item."""
     attempts_seen, now = AttemptCounter(), None
     for name, value, step, time in points:
         attempt = attempts_seen.of(step, (name,))
@@ -43,7 +44,7 @@ class LoggerCalls:
     """The calls of a logger, in the order in which it was called."""
 
     def __init__(self, findings: Findings) -> None:
-        self._found = findings
+        self._findings = findings
         self._attempts = AttemptCounter()
         self._own: int | None = None  # the trainer's step, last seen
 
@@ -51,14 +52,14 @@ class LoggerCalls:
         """The numbers of one call, a row. `step` is the logger's own, for logs in which the trainer
         has not logged its step so far; afterwards rows without it belong to its last step. None
         for a row without a number, and, counted, if there is no step."""
-        values = {n: v for n, v in numbers(row, self._found).items() if not n.startswith("_")}
+        values = {n: v for n, v in numbers(row, self._findings).items() if not n.startswith("_")}
         if not values:
             return None
         name = next((name for name in STEPS if name in values), None)
         own = self._own if name is None else values[name]
         count = as_step(step if own is None else own)
         if count is None:
-            self._found.skip("rows without a step")
+            self._findings.skip("rows without a step")
             return None
         if name not in (None, _EVALUATED):
             self._own = count
@@ -72,7 +73,8 @@ def numbers(row: Mapping[str, Any], findings: Findings, prefix: str = "") -> dic
         if isinstance(value, str):
             value = _NUMBERS.get(value, value)
         if isinstance(value, int | float):  # True is 1
-            taken[prefix + name] = float(value) if abs(value) < 1e308 else _huge(value)
+            is_huge = isinstance(value, int) and abs(value) >= 1e308
+            taken[prefix + name] = math.copysign(math.inf, value) if is_huge else float(value)
         elif isinstance(value, Mapping) and "_type" not in value:
             taken |= numbers(value, findings, f"{prefix}{name}.")
         elif value is not None and not name.startswith("_"):
@@ -80,24 +82,11 @@ def numbers(row: Mapping[str, Any], findings: Findings, prefix: str = "") -> dic
     return taken
 
 
-def _huge(value: float) -> float:
-    return math.copysign(math.inf, value) if isinstance(value, int) else value
-
-
-def as_step(value: Any) -> int | None:
-    """A step as loggers write it; None if it is not one."""
-    try:
-        number = float(value)
-    except (TypeError, ValueError, OverflowError):
-        return None
-    return int(number) if number.is_integer() and 0 <= number <= _MOST_STEP else None
-
-
 def chosen(wanted: str | None, runs: Mapping[str, str], where: Path) -> str | None:
     """The id of the run that is meant, of `runs` (id → name); None where there is no run.
 
-    Raises UsageError with the names, sorted, if nobody said which of several, or one that is not
-    there.
+    Raises UsageError with the sorted names if there are several and none was requested, or if the
+    requested one is not there.
     """
     if wanted is None and len(runs) <= 1:
         return next(iter(runs), None)

@@ -12,6 +12,7 @@ for which.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from ..core.schema import SIGNALS
@@ -27,9 +28,8 @@ class Meaning:
 
 
 SIGNAL_NAMES = frozenset(SIGNALS.names)
-SCALAR_SIGNALS = frozenset(
-    c.name for c in SIGNALS.columns if c.kind == "float"
-)  # what a mean may stand for
+# What a mean may stand for.
+SCALAR_SIGNALS = frozenset(c.name for c in SIGNALS.columns if c.kind == "float")
 
 _SAMPLED = "mean −log π of the sampled tokens, not the entropy of the whole vocabulary"
 _WEIGHTED = "sampled: mean of −π/π_engine · log π, not the entropy of the whole vocabulary"
@@ -135,50 +135,34 @@ MEANINGS: dict[str, Meaning] = {
     for rank, (name, signal, estimator) in enumerate(_TABLE)
 }
 
-_OLD_NEW = "it is the KL between the policies before and inside the update, not to the reference"
 _SHARES = (
     "its sum over responses with advantage {} is divided by the tokens of all responses, so it "
     "moves with their share as well, and only the last micro-batch is kept"
 )
-_ENGINES = "it is the KL between the engine that sampled and the trainer, not to the reference"
-_ABSOLUTE = "it is an absolute difference, and engine_gap is not"
-_ALL_TOKENS = "it is over the tokens of all responses, not of the correct ones"
 
-NOT_MAPPED: dict[str, str] = {
+# Reason → metrics that look like a signal and are none.
+_NOT_MAPPED: dict[str, tuple[str, ...]] = {
     # LLDS' fork of Search-R1 (c19a094), verl/workers/actor/dp_actor.py
-    "actor/pos_avg_old_log_prob": _SHARES.format("≥ 0"),
-    "actor/neg_avg_old_log_prob": _SHARES.format("< 0"),
-    **dict.fromkeys(("actor/ppo_kl", "ppo_kl", "ppo_actor/update/approx_kl/avg"), _OLD_NEW),
-    **dict.fromkeys(
-        (
-            "mismatch_kl/mean",
-            "mismatch_kl/all/mean",
-            "optim/kl_sample_train_v1",
-            "optim/kl_sample_train_v2",
-            "gen_kl_error",
-            "vllm_kl",
-        ),
-        _ENGINES,
+    _SHARES.format("≥ 0"): ("actor/pos_avg_old_log_prob",),
+    _SHARES.format("< 0"): ("actor/neg_avg_old_log_prob",),
+    "it is the KL between the policies before and inside the update, not to the reference": (
+        "actor/ppo_kl", "ppo_kl", "ppo_actor/update/approx_kl/avg",
     ),
-    **dict.fromkeys(
-        (
-            "rollout/log_probs",
-            "ppo_actor/update/new_logp/avg",
-            "ppo_actor/update/old_logp/avg",
-        ),
-        _ALL_TOKENS,
+    "it is the KL between the engine that sampled and the trainer, not to the reference": (
+        "mismatch_kl/mean", "mismatch_kl/all/mean", "optim/kl_sample_train_v1",
+        "optim/kl_sample_train_v2", "gen_kl_error", "vllm_kl",
     ),
-    "positive_nll_loss": "it is over rewards above 0, and 0 where its weight is 0",
-    "training/rollout_probs_diff_mean": "it is an absolute difference of probabilities",
-    **dict.fromkeys(
-        (
-            "sampling/sampling_logp_difference/mean",
-            "policy/rollout_train_logprobs_abs_diff_mean",
-            "train_rollout_logprob_abs_diff",
-        ),
-        _ABSOLUTE,
+    "it is over the tokens of all responses, not of the correct ones": (
+        "rollout/log_probs", "ppo_actor/update/new_logp/avg", "ppo_actor/update/old_logp/avg",
     ),
-}
+    "it is over rewards above 0, and 0 where its weight is 0": ("positive_nll_loss",),
+    "it is an absolute difference of probabilities": ("training/rollout_probs_diff_mean",),
+    "it is an absolute difference, and engine_gap is not": (
+        "sampling/sampling_logp_difference/mean", "policy/rollout_train_logprobs_abs_diff_mean",
+        "train_rollout_logprob_abs_diff",
+    ),
+}  # fmt: skip
+NOT_MAPPED = {name: why for why, names in _NOT_MAPPED.items() for name in names}
 
 
 def meaning(name: str) -> Meaning | None:
@@ -187,12 +171,29 @@ def meaning(name: str) -> Meaning | None:
     if why_not_mapped(name):
         return None
     bare = name.removeprefix("train/")
-    findings = MEANINGS.get(name) or MEANINGS.get(bare)
-    if findings is None and bare in SCALAR_SIGNALS:
-        return Meaning(bare)
-    return findings
+    own = Meaning(bare) if bare in SCALAR_SIGNALS else None
+    return MEANINGS.get(name) or MEANINGS.get(bare) or own
+
+
+def assign(names: Iterable[str], known: Mapping[str, str] | None = None) -> dict[str, Meaning]:
+    """What each metric of one entry is recorded as. Of several that mean one signal, the first of
+    the table stands for it; others keep their names, under `log/` where that is a signal's.
+
+    known: name in the log → the signal that somebody said it is.
+    """
+    meant = {n: Meaning(known[n]) if known and n in known else meaning(n) for n in names}
+    first: dict[str, str] = {}
+    for name, m in sorted(meant.items(), key=lambda item: item[1].rank if item[1] else 0):
+        if m is not None:
+            first.setdefault(m.signal, name)
+    return {
+        name: m
+        if m is not None and first[m.signal] == name
+        else Meaning(f"log/{name}" if name in SIGNAL_NAMES else name)
+        for name, m in meant.items()
+    }
 
 
 def why_not_mapped(name: str) -> str | None:
-    """Why a metric that looks like a signal is not taken for it."""
+    """Why a metric that resembles a signal is not mapped to it."""
     return NOT_MAPPED.get(name) or NOT_MAPPED.get(name.removeprefix("train/"))

@@ -1,4 +1,4 @@
-"""Means that somebody else computed, on their way into rows of `scalars`.
+"""Means that other programs computed, on their way into rows of `scalars`.
 
 They stand there under the signal's name where `mapping` knows it. Entries of a log hold the same
 names over and over: those wait together as plain numbers, and become columns at once.
@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from ..core.schema import arrow_schema
-from .mapping import SIGNAL_NAMES, Meaning, meaning, why_not_mapped
+from .mapping import SIGNAL_NAMES, Meaning, assign, why_not_mapped
 from .source import Findings
 
 MAX_NAMES = 10_000  # of metrics; a log with more of them is none
@@ -27,14 +27,14 @@ class ScalarBuffer:
     def __init__(self) -> None:
         self._waiting: dict[tuple[int, Names], tuple[list[int], list[float]]] = {}
         self._seen: set[str] = set()
-        self._ours: dict[Names, list[tuple[str, str | None]]] = {}
+        self._ours: dict[Names, dict[str, Meaning]] = {}
 
     @property
     def attempts(self) -> set[int]:
         return {attempt for attempt, _ in self._waiting}
 
-    def take(self, attempt: int, step: int, values: dict[str, float], findings: Findings) -> int:
-        """One entry of a log; how many of its values were taken."""
+    def add(self, attempt: int, step: int, values: dict[str, float], findings: Findings) -> int:
+        """Buffer one entry of a log; returns how many of its values were accepted."""
         if not values.keys() <= self._seen:
             values = self._of_seen(values, findings)
         if values:
@@ -49,21 +49,21 @@ class ScalarBuffer:
         tables = []
         for names in [names for a, names in self._waiting if a == attempt]:
             steps, values = self._waiting.pop((attempt, names))
-            ours, estimators = zip(*self._named(names, findings), strict=True)
+            ours = self._named(names, findings).values()
             of_names = np.tile(np.arange(len(names)), len(steps))
             columns = {
                 "step": pa.array(np.repeat(steps, len(names))),
                 "attempt": pa.repeat(attempt, len(values)),
                 "rank": pa.repeat(0, len(values)),
-                "name": pa.array(ours).take(of_names),
+                "name": pa.array([m.signal for m in ours]).take(of_names),
                 "value": pa.array(np.array(values, np.float64)),
-                "estimator": pa.array(estimators, pa.string()).take(of_names),
+                "estimator": pa.array([m.estimator for m in ours], pa.string()).take(of_names),
             }
             tables.append(pa.table([columns[n] for n in schema.names], schema.names).cast(schema))
         return [pa.concat_tables(tables)] if tables else []
 
     def _of_seen(self, values: dict[str, float], findings: Findings) -> dict[str, float]:
-        """Values without those of names that come when there are MOST_NAMES."""
+        """Values without those of names that come when there are MAX_NAMES."""
         fresh = [name for name in values if name not in self._seen]
         self._seen.update(islice(fresh, MAX_NAMES - len(self._seen)))
         accepted = {name: value for name, value in values.items() if name in self._seen}
@@ -72,28 +72,17 @@ class ScalarBuffer:
             findings.skip(reason, len(values) - len(accepted))
         return accepted
 
-    def _named(self, names: Names, findings: Findings) -> list[tuple[str, str | None]]:
-        """Our name and the estimator of each. Of several that mean one signal the first in
-        `mapping` stands for it, and the others keep their own."""
+    def _named(self, names: Names, findings: Findings) -> dict[str, Meaning]:
+        """What each name is recorded as; the findings get what is new about them."""
         if (known := self._ours.get(names)) is not None:
             return known
         request = {foreign: ours for ours, foreign in findings.request.columns.items()}
-        meant = {n: Meaning(request[n]) if n in request else meaning(n) for n in names}
-        taken: dict[str, str] = {}
-        for name in sorted(names, key=lambda n: meant[n].rank if meant[n] else 0):  # type: ignore
-            if (m := meant[name]) is not None:
-                taken.setdefault(m.signal, name)
-        result: list[tuple[str, str | None]] = []
-        for name in names:
-            m = meant[name]
-            if m is not None and taken[m.signal] == name:
-                result.append((m.signal, m.estimator))
+        result = assign(names, request)
+        for name, m in result.items():
+            if m.signal in SIGNAL_NAMES:
                 if m.estimator:
                     findings.note(f"{name} stands for {m.signal}: {m.estimator}.")
                 continue
-            # A signal's name on something else must not be mistaken for the signal.
-            ours = f"log/{name}" if name in SIGNAL_NAMES else name
-            result.append((ours, None))
             findings.unmapped(name)
             if why := why_not_mapped(name):
                 findings.note(f"{name} keeps its name: {why}.")

@@ -1,15 +1,16 @@
-"""Metrics as JSON: `trainer_state.json` of the Hugging Face Trainer, and a JSON object a step as
-verl's FileLogger, prime-rl, Tinker and most loops of one's own write them."""
+"""Metrics as JSON or CSV: `trainer_state.json` of the Hugging Face Trainer, a JSON object a step as
+verl's FileLogger, prime-rl, Tinker and most loops of one's own write them, and tables."""
 
 from __future__ import annotations
 
+import csv
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from .reading import as_step, first_object, number, objects
+from .reading import as_step, first_object, lines, number, objects
 from .source import AttemptCounter, Findings, Scalars
 
 STEPS = ("step", "_step", "global_step", "progress/batch", "iteration")
@@ -21,7 +22,6 @@ _LONG = 200  # characters; texts beyond it are rollouts, not names
 class TrainerState:
     name = "trainer-state"
     description = "trainer_state.json of TRL or another Hugging Face Trainer"
-    needs = None
 
     def looks_like(self, path: Path, head: bytes) -> bool:
         return path.suffix == ".json" and (
@@ -57,7 +57,6 @@ class MetricLines:
 
     name = "metric-lines"
     description = "metrics, one JSON object a step (verl's file logger, prime-rl, Tinker, your own)"
-    needs = None
 
     def looks_like(self, path: Path, head: bytes) -> bool:
         first = first_object(head)
@@ -73,9 +72,8 @@ class MetricLines:
     def read(self, paths: Sequence[Path], findings: Findings) -> Iterator[Scalars]:
         column = findings.request.columns.get("step")
         for path in paths:
-            attempts_seen = (
-                AttemptCounter()
-            )  # a run's files stand beside each other: trainer, orchestrator
+            # One counter per file: trainer and orchestrator of a run write files of their own.
+            attempts_seen = AttemptCounter()
             for entry in objects(path, findings):
                 found = step_of(entry, column)
                 if found is None:
@@ -85,6 +83,53 @@ class MetricLines:
                 data = entry["data"] if isinstance(entry.get("data"), dict) else entry
                 if values := numbers(data, findings, {key, *TIMES}):
                     yield Scalars(step, values, time_of(entry), attempts_seen.of(step, values))
+
+
+class MetricTable:
+    name = "csv"
+    description = "a CSV file with a column of steps"
+
+    def looks_like(self, path: Path, head: bytes) -> bool:
+        if path.suffix.lower() not in (".csv", ".tsv"):
+            return False
+        first = head.split(b"\n", 1)[0].decode("utf-8", "replace").strip()
+        names = next(csv.reader([first], delimiter=_delimiter(first)), [])
+        return any(name.strip().lower() in STEPS for name in names)
+
+    def read(self, paths: Sequence[Path], findings: Findings) -> Iterator[Scalars]:
+        for path in paths:
+            text = (line.decode("utf-8-sig", "replace") for line, _ in lines(path, findings))
+            header = next(text, "")
+            delimiter = _delimiter(header)
+            names = [n.strip() for n in next(csv.reader([header], delimiter=delimiter), [])]
+            column = findings.request.columns.get("step")
+            is_step = [n == column if column else n.lower() in STEPS for n in names]
+            at = is_step.index(True) if any(is_step) else None
+            if at is None:
+                findings.skip("tables without a column of steps")
+                findings.note(
+                    f"{path.name} has no column named {column or 'step'}. Say which one counts the "
+                    "steps: --map step=NAME."
+                )
+                continue
+            attempts_seen = AttemptCounter()
+            for row in csv.reader(text, delimiter=delimiter):
+                step = as_step(row[at]) if len(row) == len(names) else None
+                if step is None:
+                    findings.skip("rows without a step, or with too few or many columns")
+                    continue
+                cells = dict(zip(names, row, strict=True))
+                values = {
+                    name: value
+                    for name, cell in cells.items()
+                    if name != names[at] and (value := number(cell)) is not None
+                }
+                if values:
+                    yield Scalars(step, values, time_of(cells), attempts_seen.of(step, values))
+
+
+def _delimiter(header: str) -> str:
+    return max(",;\t", key=header.count)
 
 
 def step_of(entry: Mapping[str, Any], column: str | None) -> tuple[str, int] | None:
@@ -107,7 +152,7 @@ def time_of(entry: Mapping[str, Any]) -> float | None:
 def numbers(
     entry: Mapping[str, Any], findings: Findings, without: set[str], above: str = ""
 ) -> dict[str, float]:
-    """The numbers of an entry, nested ones with their path as name; NaN and Inf may be words."""
+    """The numbers of an entry, nested ones with their path as name; NaN and Inf may be strings."""
     if not above and (kinds := set(map(type, entry.values()))) <= {int, float}:  # most, and fast
         with suppress(OverflowError):
             floats = entry.values() if kinds == {float} else map(float, entry.values())

@@ -1,71 +1,27 @@
-"""MLflow's tracking stores: the SQLite database, and the folder `mlruns` of older versions.
+"""MLflow's folder `mlruns`, its tracking store in older versions.
 
-Schemas: mlflow's store/tracking/dbmodels/models.py (table `metrics`) and file_store.py (a file for
-each metric, lines of `milliseconds value step`). None of MLflow is needed.
+Format: mlflow's store/tracking/file_store.py (a file for each metric, lines of `milliseconds value
+step`). None of MLflow is needed.
 """
 
 from __future__ import annotations
 
-import math
-import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from heapq import merge
 from pathlib import Path
 from typing import BinaryIO
 
-from .logged import as_step, chosen, joined
+from .logged import Point, chosen, joined
+from .reading import as_step
 from .source import Findings, Rows, Scalars
-from .sqlite import MAGIC, opened, rows, tables
 
-_INFINITE = 1.7976931348623157e308  # what the database holds for Inf, which SQL has not
 _MOST_FILES = 500
-
-Point = tuple[str, float, int, float | None]
-
-
-class MlflowDatabase:
-    name = "mlflow"
-    description = "MLflow's SQLite database (mlflow.db), metrics of one run"
-    needs = None
-
-    def looks_like(self, path: Path, head: bytes) -> bool:
-        columns = {"key", "value", "timestamp", "step", "is_nan", "run_uuid"}
-        return head.startswith(MAGIC) and columns <= tables(path).get("metrics", set())
-
-    def read(self, paths: Sequence[Path], findings: Findings) -> Iterator[Scalars | Rows]:
-        for path in paths:
-            if not self.looks_like(path, MAGIC):  # as when the format was forced
-                findings.skip("files that are no database of MLflow")
-                continue
-            with opened(path) as connection:
-                yield from joined(self._points(path, connection, findings))
-
-    def _points(
-        self, path: Path, connection: sqlite3.Connection, findings: Findings
-    ) -> Iterator[Point]:
-        query = "SELECT run_uuid, name FROM runs WHERE lifecycle_stage = 'active'"
-        runs = {run: name or run for run, name in connection.execute(query)}
-        run = chosen(findings.request.run, runs, path)
-        select = (
-            "SELECT run_uuid, key, value, step, timestamp, is_nan FROM metrics NOT INDEXED WHERE 1"
-        )
-        for of, key, value, step, time, is_nan in rows(connection, select, "metrics", findings):
-            if of != run:
-                continue
-            step = as_step(step)
-            if step is None or not isinstance(value, int | float):
-                findings.skip("rows without a step or a number")
-                continue
-            value = math.copysign(math.inf, value) if abs(value) >= _INFINITE else float(value)
-            seconds = time / 1000 if isinstance(time, int) else None
-            yield key, math.nan if is_nan else value, step, seconds
 
 
 class MlflowFiles:
     name = "mlflow-files"
     description = "MLflow's file store (mlruns, an experiment or a run of it), metrics of one run"
-    needs = None
 
     def looks_like(self, path: Path, head: bytes) -> bool:
         return path.is_dir() and bool(_runs(path))
@@ -112,13 +68,13 @@ def _merged(folder: Path, findings: Findings) -> Iterator[Point]:
 def _lines(name: str, file: BinaryIO, findings: Findings) -> Iterator[Point]:
     for line in file:
         findings.advance(len(line))
-        description = line.split()
+        fields = line.split()
         try:
             if not line.endswith(b"\n"):
                 findings.skip("lines that were not finished")
                 continue
-            time, value = int(description[0]) / 1000, float(description[1])
-            step = as_step(description[2]) if len(description) > 2 else 0
+            time, value = int(fields[0]) / 1000, float(fields[1])
+            step = as_step(fields[2].decode()) if len(fields) > 2 else 0
         except (ValueError, IndexError, OverflowError):
             step = None
         if step is None:

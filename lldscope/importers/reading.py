@@ -43,22 +43,22 @@ def lines(path: Path, findings: Findings, mark: bytes = b"") -> Iterator[tuple[b
         with open_file(path) as file:
             while block := file.read(_BLOCK):
                 findings.advance(len(block))
-                as_step = (rest + block).split(b"\n")
-                rest = as_step.pop()
+                complete = (rest + block).split(b"\n")
+                rest = complete.pop()
                 if len(rest) > MAX_LINE:
                     findings.skip(f"stretches of more than {MAX_LINE >> 20} MB without a line end")
                     rest = b""
-                for line in [line for line in as_step if mark in line]:
+                for line in [line for line in complete if mark in line]:
                     yield line, True
             tail = rest
     except (OSError, EOFError) as error:
-        findings.skip(f"files that cannot be read to their end ({_words(error)})")
+        findings.skip(f"files that cannot be read to their end ({_reason(error)})")
         tail = rest
     if tail and mark in tail:
         yield tail, False
 
 
-def _words(error: Exception) -> str:
+def _reason(error: Exception) -> str:
     return getattr(error, "strerror", None) or str(error) or type(error).__name__
 
 
@@ -79,7 +79,7 @@ def objects(path: Path, findings: Findings) -> Iterator[dict[str, Any]]:
 
 
 def _json(text: bytes) -> Any:
-    """orjson is five times as fast; what it does not take, NaN and Inf among it, json may."""
+    """orjson is five times as fast; json accepts more, such as NaN and Inf."""
     try:
         return orjson.loads(text)
     except orjson.JSONDecodeError:
@@ -115,28 +115,22 @@ def strip_ansi(line: bytes) -> bytes:
 
 
 def number(value: Any) -> float | None:
-    """A number of a log as a float, also where it stands as text; None if it is none."""
-    if isinstance(value, str):
-        try:
-            return float(value)
-        except ValueError:
-            return None
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    """A number of a log as a float, parsed where it is text; None if it is not a number."""
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
         return None
     try:
         return float(value)
-    except OverflowError:
+    except (ValueError, OverflowError):
         return None
 
 
 def as_step(value: Any) -> int | None:
     """A step of a log as an int; None if it is none."""
-    findings = number(value)
-    if findings is None or not 0 <= findings < 2**31 or findings != int(findings):
-        return None
-    return int(findings)
+    step = number(value)
+    valid = step is not None and step.is_integer() and 0 <= step < 2**31
+    return int(step) if step is not None and valid else None
 
 
 def natural_key(path: Path) -> list[Any]:
-    """Sorts file names as people count: step 2 before step 10."""
+    """A sort key of file names: step 2 before step 10."""
     return [int(s) if s.isdigit() else s for s in re.split(r"(\d+)", str(path))]

@@ -11,12 +11,21 @@ completion, advantage`, a column per reward function, and what `log_extra` was g
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from ..core.errors import UsageError
-from ..recording.episodes import Turn, exact_match, golden_answers, has_tags, parse, short_hash
+from ..recording.episodes import (
+    Episode,
+    Turn,
+    exact_match,
+    golden_answers,
+    has_tags,
+    parse,
+    short_hash,
+)
 from .reading import as_step, first_keys, first_object, natural_key, number, objects
 from .source import Findings, ImportRequest, Rows
 
@@ -25,84 +34,87 @@ MAX_CHARACTERS = 16 << 20  # … and about so much of their text
 _GOLDEN = ("gts", "golden_answers", "ground_truth", "target", "answer", "solution", "label")
 _SHOWN = 20  # folders in a message
 _NO_REWARD = {"step", "prompt", "completion", "advantage"}
+NO_EPISODE: dict[str, Any] = dict.fromkeys(Episode((), None).columns())
 
 
 class Batch:
     """Rollouts on their way into rows of `responses` and `actions`, a piece of a step at a time."""
 
-    def __init__(self, request: ImportRequest) -> None:
-        self.request = request
+    def __init__(self, findings: Findings, size: int = BATCH) -> None:
+        self.findings, self._size = findings, size
         self.step = -1
         self._ids: dict[int, int] = {}  # step → rollouts so far
-        self._groups: dict[str, int] = {}  # of the step under way
+        self._groups: dict[Any, int] = {}  # of the step under way
         self._tags = False  # once seen, a rollout without them is one that does not follow them
         self._characters = 0  # of the piece
         self._responses: list[dict[str, Any]] = []
         self._actions: list[dict[str, Any]] = []
 
+    def parse(self, response: str | None, prompt: str = "") -> Episode | None:
+        """The actions in a text; None without a text, or while no text has had tags."""
+        self._tags = self._tags or has_tags(response or "") or has_tags(prompt)
+        return parse(response) if self._tags and response is not None else None
+
     def add(
-        self, step: int, prompt: str, output: str, group: str, row: Mapping[str, Any], **known: Any
+        self,
+        step: int,
+        group: Any,
+        response: Mapping[str, Any],
+        actions: Iterable[Mapping[str, Any]],
     ) -> Iterator[Rows]:
-        """One rollout; `row` may hold golden answers and a verdict. Gives what is complete."""
-        full = len(self._responses) >= BATCH or self._characters >= MAX_CHARACTERS
+        """One rollout: its row of `responses` and those of its actions, all with the same columns.
+        A group of None is not known. Yields rows that are complete."""
+        full = len(self._responses) >= self._size or self._characters >= MAX_CHARACTERS
         if step != self.step or full:
             yield from self.flush()
-        self._characters += len(prompt) + len(output)
         if step != self.step:
             self.step, self._groups = step, {}
-        response_id = self._ids[step] = self._ids.get(step, -1) + 1
-        self._tags = self._tags or has_tags(output) or has_tags(prompt)
-        episode = parse(output) if self._tags else None
-        turns = episode.turns if episode else (Turn("text"),)
-        columns: dict[str, Any] = episode.columns() if episode else {"n_actions": 1}
-        stamp = {"step": step, "response_id": response_id}
-        self._responses.append(
-            stamp
-            | {
-                "group_id": self._groups.setdefault(group, len(self._groups)),
-                "prompt_hash": short_hash(prompt),
-                "data_source": _text(row.get("data_source")),
-                "correct": self._correct(
-                    known.get("reward"), episode.answer if episode else None, row
-                ),
-                "text": prompt + output,
-            }
-            | columns
-            | known
-        )
-        for index, turn in enumerate(turns):
-            self._actions.append(
-                stamp
-                | {
-                    "action_index": index,
-                    "kind": turn.kind,
-                    "tool_ok": turn.tool_ok,
-                    "docs_hash": turn.docs_hash,
-                }
-            )
+        self._characters += len(response.get("text") or "")
+        self._ids[step] = self._ids.get(step, -1) + 1
+        stamp = {"step": step, "response_id": self._ids[step]}
+        group = None if group is None else self._groups.setdefault(group, len(self._groups))
+        self._responses.append({**stamp, "group_id": group, **response})
+        self._actions += ({**stamp, "action_index": i, **a} for i, a in enumerate(actions))
 
     def flush(self) -> Iterator[Rows]:
         for table, rows in (("responses", self._responses), ("actions", self._actions)):
             if rows:
-                yield Rows(table, {name: [r[name] for r in rows] for name in _names(rows)})
+                yield Rows(table, {name: [row[name] for row in rows] for name in rows[0]})
                 rows.clear()
         self._characters = 0
 
-    def _correct(self, reward: Any, answer: str | None, row: Mapping[str, Any]) -> bool | None:
-        accuracy = row.get("acc")
-        if not self.request.exact_match and isinstance(accuracy, bool):
-            return accuracy
-        if not self.request.exact_match and number(accuracy) in (0.0, 1.0):
-            return number(accuracy) == 1.0
-        return verdict(self.request, reward, answer, golden_of(row))
+
+def rollout(
+    batch: Batch,
+    step: int,
+    group: str,
+    prompt: str,
+    output: str,
+    row: Mapping[str, Any],
+    **known: Any,
+) -> Iterator[Rows]:
+    """Add one rollout to a batch; `row` may hold golden answers and a verdict."""
+    episode = batch.parse(output, prompt)
+    answer = episode.answer if episode else None
+    response = {
+        "prompt_hash": short_hash(prompt),
+        "data_source": _text(row.get("data_source")),
+        "correct": _correct(batch.findings.request, known["reward"], answer, row),
+        "text": prompt + output,
+        **(episode.columns() if episode else NO_EPISODE | {"n_actions": 1}),
+    }
+    turns = episode.turns if episode else (Turn("text"),)
+    return batch.add(step, group, response | known, map(asdict, turns))
 
 
-def _names(rows: list[dict[str, Any]]) -> list[str]:
-    names = dict.fromkeys(name for row in rows for name in row)
-    for row in rows:
-        for name in names.keys() - row.keys():
-            row[name] = None
-    return list(names)
+def _correct(
+    request: ImportRequest, reward: Any, answer: str | None, row: Mapping[str, Any]
+) -> bool | None:
+    accuracy = row.get("acc")
+    accuracy = float(accuracy) if isinstance(accuracy, bool) else number(accuracy)
+    if not request.exact_match and accuracy in (0.0, 1.0):
+        return accuracy == 1.0
+    return verdict(request, reward, answer, golden_of(row))
 
 
 def golden_of(row: Mapping[str, Any]) -> Any:
@@ -120,7 +132,7 @@ def verdict(
 
 
 def correct_rule(request: ImportRequest) -> str:
-    """The rule of `correct` in words, for run.json."""
+    """A description of the rule for `correct`, for run.json."""
     if request.exact_match:
         return "exact match of the last <answer> with a golden answer of the log"
     return (
@@ -131,7 +143,6 @@ def correct_rule(request: ImportRequest) -> str:
 class VerlRollouts:
     name = "verl-rollouts"
     description = "verl's rollout dumps (rollout_data_dir)"
-    needs = None
 
     def looks_like(self, path: Path, head: bytes) -> bool:
         if first_object(head) is not None:
@@ -141,7 +152,7 @@ class VerlRollouts:
 
     def read(self, paths: Sequence[Path], findings: Findings) -> Iterator[Rows]:
         _refuse_folders(paths)
-        batch = Batch(findings.request)
+        batch = Batch(findings)
         for path in sorted(paths, key=natural_key):
             for row in objects(path, findings):
                 step, prompt, output = as_step(row.get("step")), row.get("input"), row.get("output")
@@ -150,9 +161,8 @@ class VerlRollouts:
                     continue
                 uid = row.get("uid")
                 group = uid.rsplit("_", 2)[0] if isinstance(uid, str) else prompt
-                yield from batch.add(
-                    step, prompt, output, group, row, reward=number(row.get("score"))
-                )
+                reward = number(row.get("score"))
+                yield from rollout(batch, step, group, prompt, output, row, reward=reward)
         yield from batch.flush()
 
 
@@ -173,7 +183,6 @@ def _refuse_folders(paths: Sequence[Path]) -> None:
 class TrlCompletions:
     name = "trl-completions"
     description = "TRL's completions (log_completions)"
-    needs = None
 
     def looks_like(self, path: Path, head: bytes) -> bool:
         return path.name.startswith("completions") and head.startswith(b"PAR1")
@@ -182,12 +191,12 @@ class TrlCompletions:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        batch = Batch(findings.request)
+        batch = Batch(findings)
         for path in sorted(paths, key=natural_key):
             try:
                 for piece in pq.ParquetFile(path).iter_batches(BATCH):
                     for row in piece.to_pylist():
-                        yield from self._rollout(row, batch, findings)
+                        yield from self._rollout(row, batch)
                 findings.advance(path.stat().st_size)
             except (OSError, pa.ArrowException):
                 findings.skip("Parquet files that cannot be read")
@@ -197,21 +206,17 @@ class TrlCompletions:
             "reward functions. Their weights are not in the file."
         )
 
-    def _rollout(self, row: dict[str, Any], batch: Batch, findings: Findings) -> Iterator[Rows]:
+    def _rollout(self, row: dict[str, Any], batch: Batch) -> Iterator[Rows]:
         step = as_step(row.get("step"))
         if step is None or row.get("completion") is None:
-            findings.skip("completions without a step or text")
+            batch.findings.skip("completions without a step or text")
             return
         prompt, output = as_text(row.get("prompt")), as_text(row["completion"])
-        rewards = [v for n, v in row.items() if n not in _NO_REWARD and _is_reward(v)]
-        yield from batch.add(
-            step, prompt, output, prompt, row,
+        rewards = [v for n, v in row.items() if n not in _NO_REWARD and isinstance(v, float)]
+        yield from rollout(
+            batch, step, prompt, prompt, output, row,
             reward=sum(rewards) if rewards else None, advantage=number(row.get("advantage")),
         )  # fmt: skip
-
-
-def _is_reward(value: Any) -> bool:
-    return isinstance(value, float)
 
 
 def as_text(value: Any) -> str:

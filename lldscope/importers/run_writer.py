@@ -1,4 +1,4 @@
-"""Items of the sources → parts of a run directory.
+"""Items of the sources → parts of a run directory, which replaces an earlier import.
 
 A mean that a trainer logged becomes a row of `scalars` (`means`). Every step that any item mentions
 becomes a row of `steps`, with the sums over those of its rollouts that were imported: that is what
@@ -7,15 +7,18 @@ a step consists of for the views.
 
 from __future__ import annotations
 
+import os
+import shutil
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ..core.errors import RunExists
 from ..core.schema import TABLES
 from ..recording.buffers import to_arrow
-from ..storage import heartbeats
+from ..storage import heartbeats, layout
 from ..storage.manifest import MANIFEST_DIR, commit, manifest_path
 from ..storage.part import PartName, write_part
 from .means import ScalarBuffer
@@ -36,9 +39,7 @@ class RunWriter:
         self.live = False  # whether what has no time happens now
         self.after = 0  # attempts of what was there before the file began anew
         self._known: set[tuple[int, int]] = set()
-        self._step_times: dict[
-            int, tuple[list[int], list[float | None]]
-        ] = {}  # steps and their times
+        self._step_times: dict[int, tuple[list[int], list[float | None]]] = {}  # by attempt
         self._means = ScalarBuffer()
         self._columns: dict[tuple[str, int], dict[str, list[Any]]] = {}
         self._seals: Counter[int] = Counter()
@@ -62,8 +63,6 @@ class RunWriter:
     def steps(self) -> int:
         return len({step for _, step in self._known})
 
-    # -- means ------------------------------------------------------------------------------------
-
     def _scalars(self, item: Scalars) -> None:
         if not 0 <= item.step < 2**31:
             self.findings.skip("entries whose step is no step")
@@ -80,18 +79,16 @@ class RunWriter:
             steps, times = self._step_times.setdefault(attempt, ([], []))
             steps.append(item.step)
             times.append(at)
-        n = self._means.take(attempt, item.step, item.values, self.findings)
+        n = self._means.add(attempt, item.step, item.values, self.findings)
         self.rows["scalars"] += n
         self._waiting += 1 + n
-
-    # -- rows -------------------------------------------------------------------------------------
 
     def _table(self, item: Rows) -> None:
         columns = dict(item.columns)
         steps = columns["step"]
         given = columns.pop("attempt", None)
         if given is None:
-            attempts = [self.standing(s) for s in steps]
+            attempts = [self._attempt_of(s) for s in steps]
         else:
             attempts = [a + self.after for a in given]
         for attempt in sorted(set(attempts)):
@@ -101,17 +98,13 @@ class RunWriter:
             if item.table == "responses":
                 self._sums(attempt, mine)
             elif item.table != "steps":
-                self._add_steps(attempt, mine["step"])
+                new = [s for s in dict.fromkeys(mine["step"]) if (attempt, s) not in self._known]
+                self._known.update((attempt, s) for s in new)
+                self._put("steps", attempt, {"step": new})
 
-    def standing(self, step: int) -> int:
-        """The attempt whose rows of a step stand: the last that began at it or before."""
+    def _attempt_of(self, step: int) -> int:
+        """The attempt whose rows of a step count: the last that began at it or before."""
         return max((a for a, first in self.first_steps.items() if first <= step), default=1)
-
-    def _add_steps(self, attempt: int, steps: Sequence[int]) -> None:
-        for step in dict.fromkeys(steps):
-            if (attempt, step) not in self._known:
-                self._known.add((attempt, step))
-                self._put("steps", attempt, {"step": [step]})
 
     def _sums(self, attempt: int, columns: Mapping[str, list[Any]]) -> None:
         """A row of `steps` with the sums over these rollouts; a sum is left out where one of them
@@ -138,8 +131,6 @@ class RunWriter:
                 },
             )
 
-    # -- parts ------------------------------------------------------------------------------------
-
     def _put(self, table: str, attempt: int, columns: Mapping[str, list[Any]]) -> None:
         n = len(columns["step"])
         if not n:
@@ -165,7 +156,7 @@ class RunWriter:
             parts = []
             for table in TABLES:
                 columns = self._columns.pop((table, attempt), None)
-                rows = columns and to_arrow(table, columns, attempt, 0, self._drop)
+                rows = columns and to_arrow(table, columns, attempt, 0, self.findings.skip)
                 batches = [rows] if rows else []
                 if table == "scalars":
                     batches += self._means.tables(attempt, self.findings)
@@ -175,9 +166,34 @@ class RunWriter:
             commit(self.run, attempt, 0, parts)
         self._waiting = 0
 
-    def _drop(self, reason: str, count: int) -> None:
-        self.findings.skip(reason, count)
-
 
 def _all(values: list[Any]) -> list[Any] | None:
     return None if any(v is None for v in values) else values
+
+
+def earlier_import(run: Path) -> dict[str, Any]:
+    """run.json of an earlier import. Raises RunExists for whatever else is at the place."""
+    if not run.exists() or (run.is_dir() and not any(run.iterdir())):
+        return {}
+    if not (run / layout.RUN_FILE).is_file():
+        raise RunExists(f"{run} is there and is not a run. Choose another place with --to.")
+    info = layout.read_run(run)
+    if "imported" not in info:
+        raise RunExists(
+            f"{run} holds a run that was recorded, not imported. Choose another place with --to."
+        )
+    return info
+
+
+def move_into_place(new: Path, place: Path) -> None:
+    """Move a complete run to its place; an earlier import there is removed."""
+    old = place.with_name(f"{new.name}.old")
+    if place.exists():
+        os.replace(place, old)
+    try:
+        os.replace(new, place)
+    except OSError:
+        if old.exists():
+            os.replace(old, place)
+        raise
+    shutil.rmtree(old, ignore_errors=True)

@@ -1,10 +1,14 @@
-"""slime's dumps (`--dump-details`): actions and likelihood levels, but no Δ.
+"""slime's dumps (`--dump-details`): actions and likelihood, but no Δ. Other pickles are skipped.
 
 slime (0d234f3 `utils/types.py`, 1706a09 `backends/megatron_utils/train_dump_utils.py`) writes for
 each rollout step `rollout_data/<id>.pt`, whose samples have text, reward, group and the engine's
 log-probs of the response's tokens, and `train_data/<id>_<rank>.pt`, whose samples have the
 trainer's log-probs and the advantages; `rollout_position` says which is which. Actions are the
 maximal runs of the loss mask.
+
+SkyRL's `dump_data_batch` (0.3.0), checkpoints and the like are pickles of their own classes. To
+load one is to run what is in it, and it needs their packages; so it is left to the person who
+trusts the file.
 """
 
 from __future__ import annotations
@@ -14,14 +18,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ..recording.batch import runs_of
 from ..recording.episodes import short_hash
 from .reading import natural_key, number
-from .rollouts import golden_of
-from .source import Findings, Rows
-from .token_logs import Sequences, floats, runs_of
+from .rollouts import Batch, golden_of
+from .source import Findings, Rows, Scalars
+from .token_logs import SEQUENCES, floats, sequence
 from .torch_files import ZIP, load
 
-_BEGINNING = 1 << 12  # of a file, where the keys of the outermost dict stand
+_BEGINNING = 1 << 12  # of a file, where the keys of the outermost dict are
 _NAME = re.compile(r"(\d+)(_\d+)?")  # step, and rank of a file of the trainer
 
 
@@ -33,7 +38,6 @@ def is_dump(head: bytes) -> bool:
 class SlimeDumps:
     name = "slime"
     description = "slime's dumps (--dump-details), read without running what is in them"
-    needs = None
 
     def looks_like(self, path: Path, head: bytes) -> bool:
         return is_dump(head)
@@ -49,7 +53,7 @@ class SlimeDumps:
                 trained.setdefault(int(match[1]), []).append(path)
             else:
                 rollouts[int(match[1])] = path
-        batch = Sequences(findings)
+        batch = Batch(findings, SEQUENCES)
         for step, path in sorted(rollouts.items()):
             by_position = {i: s for p in trained.pop(step, ()) for i, s in _trained(p, findings)}
             for i, sample in enumerate(_samples(path, findings)):
@@ -70,7 +74,7 @@ def _samples(path: Path, findings: Findings) -> list[Any]:
 
 
 def _trained(path: Path, findings: Findings) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    """What the trainer knows of the rollouts, by their position among the samples."""
+    """The trainer's samples, by their position among the rollouts."""
     for sample in _samples(path, findings):
         position = sample.get("rollout_position") if isinstance(sample, dict) else None
         if isinstance(position, int):
@@ -79,9 +83,7 @@ def _trained(path: Path, findings: Findings) -> Iterator[tuple[int, Mapping[str,
             findings.skip("trained samples without a position among the rollouts")
 
 
-def _rollout(
-    step: int, sample: Any, trained: Mapping[str, Any], batch: Sequences
-) -> Iterator[Rows]:
+def _rollout(step: int, sample: Any, trained: Mapping[str, Any], batch: Batch) -> Iterator[Rows]:
     n = sample.get("response_length") if isinstance(sample, dict) else None
     n = n if isinstance(n, int) else 0
     spans = runs_of(floats(sample.get("loss_mask") or [1] * n, n) or []) if n else []
@@ -93,8 +95,8 @@ def _rollout(
     prompt, response = sample.get("prompt"), sample.get("response")
     text = f"{prompt}{response}" if isinstance(prompt, str) else response
     group = sample.get("group_index")
-    yield from batch.add(
-        step, group if isinstance(group, int) else None, spans,
+    yield from sequence(
+        batch, step, group if isinstance(group, int) else None, spans,
         {
             "logp_behaviour_sum": floats(sample.get("rollout_log_probs"), n),
             "logp_old_sum": floats(trained.get("log_probs"), n),
@@ -107,3 +109,24 @@ def _rollout(
         truncated=sample.get("status") == "truncated",
         text=text if isinstance(text, str) else None,
     )  # fmt: skip
+
+
+class Pickle:
+    name = "pickle"
+    description = "pickles (SkyRL's batches, checkpoints), which are skipped"
+
+    def looks_like(self, path: Path, head: bytes) -> bool:
+        return path.suffix in (".pt", ".pth", ".pkl", ".pickle") and not is_dump(head)
+
+    def read(self, paths: Sequence[Path], findings: Findings) -> Iterator[Scalars]:
+        findings.skip("pickles, which are not loaded", len(paths))
+        findings.note(
+            f"{paths[0]} is a pickle: to load it would run code that is in it. Where you trust it, "
+            "write train_data_step<N>.jsonl with the trainer's own environment, one rollout a "
+            "line: token_ids and token_loss_mask (lists as long as the sequence), rewards, "
+            "advantages, prev_logprobs and, if known, generation_logprobs (per token, 0 where "
+            "nothing was scored); then import that. Its metrics are in the console output, in W&B "
+            "or in TensorBoard."
+        )
+        return
+        yield

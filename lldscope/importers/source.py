@@ -1,4 +1,4 @@
-"""What an importer is: it looks at a file, and reads what somebody else's trainer wrote into it.
+"""What an importer is: it recognizes a file of another trainer, and reads it.
 
 A source names foreign metrics as the file does; `mapping` says which of our signals they are, and
 `build` writes them. A source never raises for bad content: it counts what it passes over in its
@@ -20,7 +20,7 @@ HEAD_BYTES = 1 << 16  # what `looks_like` gets of a file
 
 @dataclass(frozen=True)
 class Scalars:
-    """Means that somebody else computed, of one step.
+    """Means of one step that another program computed.
 
     values   by their names in the file; NaN and Inf as they came
     time     Unix time, if the file holds it
@@ -37,8 +37,8 @@ class Scalars:
 class Rows:
     """Rows of one of our tables: columns of equal length, by the names of `lldscope.core.schema`.
 
-    Without a column `attempt` the rows belong to the attempt whose step stands, as those of a
-    trainer do that overwrites its files when it goes on from a checkpoint.
+    Without a column `attempt` the rows belong to the attempt that counts at their step: a trainer
+    that resumes from a checkpoint overwrites its files.
     """
 
     table: str
@@ -47,7 +47,7 @@ class Rows:
 
 @dataclass(frozen=True)
 class ImportRequest:
-    """What the person who imports has said about the files.
+    """The options of an import.
 
     columns       our name → the name in the file: a signal's, or `step`
     correct_from  a rollout with at least this reward counts as correct
@@ -61,15 +61,12 @@ class ImportRequest:
     run: str | None = None
 
 
-def _ignore(n: int) -> None: ...
-
-
 @dataclass
 class Findings:
     """What an import skipped or could not map, counted, and notes to show at the end."""
 
     request: ImportRequest = ImportRequest()
-    advance: Callable[[int], None] = _ignore  # called with the bytes read, for a progress bar
+    advance: Callable[[int], None] = lambda n: None  # gets the bytes read, for a progress bar
     skipped: Counter[str] = field(default_factory=Counter)  # reason → how many
     names: Counter[str] = field(default_factory=Counter)  # foreign names kept under their own name
     notes: dict[str, None] = field(default_factory=dict)  # in order, each once
@@ -120,16 +117,10 @@ class AttemptCounter:
 
 
 class Source(Protocol):
-    """One format.
-
-    name   for `--format`
-    words  what the format is, for people
-    needs  what `pip install` needs for it beyond lldscope, or None
-    """
+    """One format: its name for `--format`, and what it is, for people."""
 
     name: str
     description: str
-    needs: str | None
 
     def looks_like(self, path: Path, head: bytes) -> bool:
         """Whether the path is of this format; `head` is empty for a directory. Cheap, and strict
@@ -148,20 +139,18 @@ _SOURCES: dict[str, tuple[str, ...]] = {
     "tensorboard": ("TensorBoard",),
     "wandb_offline": ("WandbOffline",),
     "wandb_export": ("WandbHistory", "WandbChart"),
-    "mlflow": ("MlflowDatabase", "MlflowFiles"),
-    "trackio": ("Trackio",),
-    "metrics": ("TrainerState", "MetricLines"),
-    "tables": ("MetricTable",),
+    "sqlite": ("MlflowDatabase", "Trackio"),
+    "mlflow": ("MlflowFiles",),
+    "metrics": ("TrainerState", "MetricLines", "MetricTable"),
     "rollouts": ("VerlRollouts", "TrlCompletions"),
     "token_logs": ("PrimeTokens", "NemoTrainData"),
     "traces": ("VerifiersTraces",),
-    "slime": ("SlimeDumps",),
-    "pickles": ("Pickle",),
+    "slime": ("SlimeDumps", "Pickle"),
 }
 
 
 def sources() -> list[Source]:
-    """All formats. A module whose package is missing still loads: `needs` says what it wants."""
+    """All formats."""
     return [
         getattr(import_module(f".{module}", __package__), name)()
         for module, names in _SOURCES.items()

@@ -1,4 +1,8 @@
-"""Other people's SQLite databases, read without standing in their writers' way.
+"""The SQLite databases of MLflow and Trackio, read without blocking their writers.
+
+Schemas: mlflow's store/tracking/dbmodels/models.py (table `metrics`); trackio's sqlite_storage.py
+(table `metrics`, whose column `metrics` is JSON in which NaN and Inf are the strings "NaN",
+"Infinity" and "-Infinity"). Neither package is needed.
 
 In WAL mode readers never do; otherwise rows are read in short pieces, because a read of a
 rollback-journal database keeps its writer waiting. Nothing is written beside the database: where
@@ -8,21 +12,115 @@ a copy is read instead.
 
 from __future__ import annotations
 
+import json
+import math
 import shutil
 import sqlite3
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
-from .source import Findings
+from .logged import LoggerCalls, Point, chosen, joined
+from .reading import as_step
+from .source import Findings, Rows, Scalars
 
 MAGIC = b"SQLite format 3\0"
 _PIECE = 4096  # rows
 _WAL = 2  # byte 18 of the header: read format version
 _TRIES = 5
+_INFINITE = 1.7976931348623157e308  # what MLflow's database holds for Inf, which SQL has not
 SECONDS = 5.0  # for a writer that has locked the database
+
+
+class _Database:
+    """A source in SQLite: its name to a reader, and the columns of its table `metrics`."""
+
+    owner: str
+    columns: frozenset[str]
+
+    def looks_like(self, path: Path, head: bytes) -> bool:
+        return head.startswith(MAGIC) and self.columns <= tables(path).get("metrics", set())
+
+    def open_all(
+        self, paths: Sequence[Path], findings: Findings
+    ) -> Iterator[tuple[Path, sqlite3.Connection]]:
+        for path in paths:
+            if self.looks_like(path, MAGIC):
+                with opened(path) as connection:
+                    yield path, connection
+            else:  # as when the format was forced
+                findings.skip(f"files that are no database of {self.owner}")
+
+
+class MlflowDatabase(_Database):
+    name = "mlflow"
+    description = "MLflow's SQLite database (mlflow.db), metrics of one run"
+    owner = "MLflow"
+    columns = frozenset(("key", "value", "timestamp", "step", "is_nan", "run_uuid"))
+
+    def read(self, paths: Sequence[Path], findings: Findings) -> Iterator[Scalars | Rows]:
+        for path, connection in self.open_all(paths, findings):
+            yield from joined(self._points(path, connection, findings))
+
+    def _points(
+        self, path: Path, connection: sqlite3.Connection, findings: Findings
+    ) -> Iterator[Point]:
+        query = "SELECT run_uuid, name FROM runs WHERE lifecycle_stage = 'active'"
+        runs = {run: name or run for run, name in connection.execute(query)}
+        run = chosen(findings.request.run, runs, path)
+        select = (
+            "SELECT run_uuid, key, value, step, timestamp, is_nan FROM metrics NOT INDEXED WHERE 1"
+        )
+        for of, key, value, step, time, is_nan in rows(connection, select, "metrics", findings):
+            if of != run:
+                continue
+            step = as_step(step)
+            if step is None or not isinstance(value, int | float):
+                findings.skip("rows without a step or a number")
+                continue
+            value = math.copysign(math.inf, value) if abs(value) >= _INFINITE else float(value)
+            seconds = time / 1000 if isinstance(time, int) else None
+            yield key, math.nan if is_nan else value, step, seconds
+
+
+class Trackio(_Database):
+    name = "trackio"
+    description = "Trackio's SQLite databases (PROJECT.db), metrics of one run"
+    owner = "Trackio"
+    columns = frozenset(("run_name", "step", "timestamp", "metrics"))
+
+    def read(self, paths: Sequence[Path], findings: Findings) -> Iterator[Scalars | Rows]:
+        for path, connection in self.open_all(paths, findings):
+            calls = LoggerCalls(findings)
+            # The tables of older versions have no run_id.
+            own = "run_id" if "run_id" in tables(path)["metrics"] else "run_name"
+            runs = dict(connection.execute(f"SELECT {own}, max(run_name) FROM metrics GROUP BY 1"))
+            run = chosen(findings.request.run, runs, path)
+            select = f"SELECT {own}, step, timestamp, metrics FROM metrics NOT INDEXED WHERE 1"
+            for of, step, time, text in rows(connection, select, "metrics", findings):
+                if of != run:
+                    continue
+                try:
+                    row: Any = json.loads(text)
+                except (TypeError, ValueError, RecursionError):
+                    row = None
+                if not isinstance(row, dict):
+                    findings.skip("rows that are no metrics of Trackio")
+                elif scalars := calls.record(row, step, _seconds(time)):
+                    yield scalars
+
+
+def _seconds(text: object) -> float | None:
+    """Unix time of an ISO date, in UTC unless it says otherwise; None if it is none."""
+    try:
+        moment = datetime.fromisoformat(str(text))
+        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+    except (ValueError, OverflowError):
+        return None
 
 
 @contextmanager
@@ -41,7 +139,7 @@ def opened(path: Path) -> Iterator[sqlite3.Connection]:
                 if (part := _beside(path, suffix)).is_file():
                     shutil.copyfile(part, copy.with_name(copy.name + suffix))
             if _state(path) == before:
-                break  # nobody wrote meanwhile
+                break  # it was not written to meanwhile
         with closing(_connect(copy, "mode=rw")) as connection:
             yield connection
 
@@ -54,10 +152,10 @@ def tables(path: Path) -> dict[str, set[str]]:
                 "SELECT t.name, c.name FROM sqlite_master t, pragma_table_info(t.name) c "
                 "WHERE t.type = 'table'"
             )
-            findings: dict[str, set[str]] = {}
+            columns: dict[str, set[str]] = {}
             for table, column in connection.execute(query):
-                findings.setdefault(table, set()).add(column)
-            return findings
+                columns.setdefault(table, set()).add(column)
+            return columns
     except (sqlite3.Error, OSError):
         return {}
 
@@ -86,7 +184,7 @@ def _piece(
             f"{select} AND rowid BETWEEN ? AND ? ORDER BY rowid", (first, last)
         ).fetchall()
     except sqlite3.OperationalError:
-        raise  # not damage: the writer keeps it locked, say
+        raise  # not damage; its writer may have locked it
     except sqlite3.DatabaseError:
         if first == last:
             return findings.skip("rows in damaged pages")
@@ -121,7 +219,7 @@ def _beside(path: Path, suffix: str) -> Path:
 
 
 def _state(path: Path) -> list[tuple[int, int] | None]:
-    """What changes when somebody writes to the database."""
+    """Changes whenever the database is written to."""
     parts = (_beside(path, suffix) for suffix in ("", "-wal", "-journal"))
     stats = (part.stat() if part.is_file() else None for part in parts)
     return [s and (s.st_mtime_ns, s.st_size) for s in stats]

@@ -17,7 +17,7 @@ from typing import BinaryIO
 import numpy as np
 
 from . import wire
-from .logged import joined, of_one_run
+from .logged import Point, joined, of_one_run
 from .source import Findings, Rows, Scalars
 
 _HEADER = struct.Struct("<QI")
@@ -43,7 +43,6 @@ _DTYPES = {
 class TensorBoard:
     name = "tensorboard"
     description = "TensorBoard event files (*.tfevents.*), scalars"
-    needs = None
 
     def looks_like(self, path: Path, head: bytes) -> bool:
         return len(head) > 24 and _length(head[:12]) is not None and _FIRST in head[:64]
@@ -54,7 +53,7 @@ class TensorBoard:
         yield from joined(point for path in files for point in _points(path, findings))
 
 
-def _points(path: Path, findings: Findings) -> Iterator[tuple[str, float, int, float | None]]:
+def _points(path: Path, findings: Findings) -> Iterator[Point]:
     with path.open("rb") as file:
         for record in _records(file, findings):
             try:
@@ -70,9 +69,6 @@ def _written(path: Path) -> tuple[int, str]:
     """A writer puts the second at which it began into the file's name."""
     stamp = _NAME.search(path.name)
     return int(stamp[1]) if stamp else 0, path.name
-
-
-# -- records --------------------------------------------------------------------------------------
 
 
 def _records(file: BinaryIO, findings: Findings) -> Iterator[bytes]:
@@ -145,9 +141,6 @@ def _masked_crc(data: bytes) -> int:
         crc = _TABLE[(crc ^ byte) & 0xFF] ^ crc >> 8
     crc ^= 0xFFFFFFFF
     return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
-
-
-# -- events ---------------------------------------------------------------------------------------
 
 
 def _event(record: bytes) -> tuple[int, float | None, dict[str, float]]:

@@ -14,108 +14,60 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..recording.episodes import Episode, has_tags, parse, short_hash
+from ..recording.batch import runs_of
+from ..recording.episodes import short_hash
 from .reading import as_step, first_keys, natural_key, number, objects
-from .rollouts import MAX_CHARACTERS, verdict
+from .rollouts import NO_EPISODE, Batch, verdict
 from .source import Findings, Rows
 
-BATCH = 500  # sequences in a piece
+SEQUENCES = 500  # in a piece
 _NEMO_STEP = re.compile(r"train_data_step(\d+)\.jsonl")
 
 Spans = list[tuple[int, int]]
 
 
-def runs_of(mask: Sequence[Any]) -> Spans:
-    """The maximal runs of true entries, as (start, end)."""
-    spans: Spans = []
-    start = None
-    for i, on in enumerate([*mask, 0]):
-        if on and start is None:
-            start = i
-        elif not on and start is not None:
-            spans.append((start, i))
-            start = None
-    return spans
-
-
-class Sequences:
-    """Sequences on their way into rows of `responses` and `actions`."""
-
-    def __init__(self, findings: Findings) -> None:
-        self.findings = findings
-        self.step = -1
-        self._characters = 0  # of the text that waits
-        self._tags = False  # once seen, a response without them is one that does not follow them
-        self._ids: dict[int, int] = {}
-        self._groups: dict[Any, int] = {}
-        self._rows: dict[str, dict[str, list[Any]]] = {}
-
-    def add(
-        self,
-        step: int,
-        group: Any,
-        spans: Spans,
-        of_tokens: dict[str, Sequence[float] | None],
-        *,
-        response: str | None = None,
-        golden: Any = None,
-        reward: float | None = None,
-        **known: Any,
-    ) -> Iterator[Rows]:
-        """One sequence. `of_tokens`: column of a sum → its value at each token, None if unknown.
-        `response` is its text, tool text included, where it can be separated from the prompt:
-        actions have a kind where the text holds as many of them as the mask."""
-        full = len(self._rows.get("responses", {}).get("step", ())) >= BATCH
-        if step != self.step or full or self._characters >= MAX_CHARACTERS:
-            yield from self.flush()
-        self._characters += len(known.get("text") or "")
-        if step != self.step:
-            self.step, self._groups = step, {}
-        stamp = {"step": step, "response_id": self._ids.get(step, -1) + 1}
-        self._ids[step] = stamp["response_id"]
-        n_tokens = sum(end - start for start, end in spans)
-        number_of = self._groups.setdefault(group, len(self._groups))
-        self._tags = self._tags or has_tags(response or "")
-        episode = parse(response) if self._tags and response is not None else None
-        columns = episode.columns() if episode else dict.fromkeys(Episode((), None).columns())
-        if "correct" not in known:
-            known["correct"] = self._correct(reward, episode.answer if episode else None, golden)
-        self._put(
-            "responses",
-            stamp
-            | {"group_id": None if group is None else number_of}
-            | columns
-            | {"n_actions": len(spans), "n_tokens": n_tokens, "reward": reward}
-            | known,
-        )
-        same = episode is not None and len(episode.turns) == len(spans)
-        turns = episode.turns if episode and same else [None] * len(spans)
-        for index, ((start, end), turn) in enumerate(zip(spans, turns, strict=True)):
-            sums = {name: None if v is None else sum(v[start:end]) for name, v in of_tokens.items()}
-            old = of_tokens.get("logp_old_sum")
-            self._put(
-                "actions",
-                stamp
-                | {"action_index": index, "n_tokens": end - start}
-                | {"logp_min": None if old is None else min(old[start:end])}
-                | {name: getattr(turn, name, None) for name in ("kind", "tool_ok", "docs_hash")}
-                | sums,
+def sequence(
+    batch: Batch,
+    step: int,
+    group: Any,
+    spans: Spans,
+    of_tokens: dict[str, Sequence[float] | None],
+    *,
+    response: str | None = None,
+    golden: Any = None,
+    reward: float | None = None,
+    **known: Any,
+) -> Iterator[Rows]:
+    """Add one sequence to a batch. `of_tokens`: column of a sum → its value at each token, None if
+    unknown. `response` is its text, tool text included, where it can be separated from the prompt:
+    actions have a kind where the text holds as many of them as the mask."""
+    episode, request = batch.parse(response), batch.findings.request
+    if "correct" not in known:
+        if request.exact_match and golden is None:
+            batch.findings.note(
+                "No golden answers are in this log: nothing is known to be correct."
             )
-
-    def _correct(self, reward: float | None, answer: str | None, golden: Any) -> bool | None:
-        if self.findings.request.exact_match and golden is None:
-            self.findings.note("No golden answers are in this log: nothing is known to be correct.")
-        return verdict(self.findings.request, reward, answer, golden)
-
-    def _put(self, table: str, row: dict[str, Any]) -> None:
-        columns = self._rows.setdefault(table, {name: [] for name in row})
-        for name, value in row.items():
-            columns[name].append(value)
-
-    def flush(self) -> Iterator[Rows]:
-        for table, columns in self._rows.items():
-            yield Rows(table, columns)
-        self._rows, self._characters = {}, 0
+        known["correct"] = verdict(request, reward, episode.answer if episode else None, golden)
+    row = {
+        **(episode.columns() if episode else NO_EPISODE),
+        "n_actions": len(spans),
+        "n_tokens": sum(end - start for start, end in spans),
+        "reward": reward,
+        **known,
+    }
+    same = episode is not None and len(episode.turns) == len(spans)
+    turns = episode.turns if episode and same else [None] * len(spans)
+    old = of_tokens.get("logp_old_sum")
+    actions = (
+        {
+            "n_tokens": end - start,
+            "logp_min": None if old is None else min(old[start:end]),
+            **{name: getattr(turn, name, None) for name in ("kind", "tool_ok", "docs_hash")},
+            **{name: None if v is None else sum(v[start:end]) for name, v in of_tokens.items()},
+        }
+        for (start, end), turn in zip(spans, turns, strict=True)
+    )
+    return batch.add(step, group, row, actions)
 
 
 def floats(value: Any, n: int) -> list[float] | None:
@@ -129,7 +81,6 @@ def floats(value: Any, n: int) -> list[float] | None:
 class PrimeTokens:
     name = "prime-rl-tokens"
     description = "prime-rl's token export"
-    needs = None
     rule = "advantage > 0: the export has no rewards"
 
     def looks_like(self, path: Path, head: bytes) -> bool:
@@ -137,7 +88,7 @@ class PrimeTokens:
         return "token_ids" in keys and bool({"micro_step", "trainer_logprobs"} & keys)
 
     def read(self, paths: Sequence[Path], findings: Findings) -> Iterator[Rows]:
-        batch = Sequences(findings)
+        batch = Batch(findings, SEQUENCES)
         for path in sorted(paths, key=natural_key):
             for row in objects(path, findings):
                 step, trained = as_step(row.get("step")), row.get("loss_mask")
@@ -149,8 +100,8 @@ class PrimeTokens:
                 n = len(mask)
                 advantages = floats(row.get("advantages"), n)
                 advantage = advantages[spans[0][0]] if advantages else None
-                yield from batch.add(
-                    step, None, spans,
+                yield from sequence(
+                    batch, step, None, spans,
                     {
                         "logp_behaviour_sum": floats(row.get("inference_logprobs"), n),
                         "logp_old_sum": floats(row.get("trainer_logprobs"), n),
@@ -170,37 +121,34 @@ class PrimeTokens:
 class NemoTrainData:
     name = "nemo-rl"
     description = "NeMo-RL's train_data_step<N>.jsonl"
-    needs = None
 
     def looks_like(self, path: Path, head: bytes) -> bool:
         return _NEMO_STEP.fullmatch(path.name) is not None
 
     def read(self, paths: Sequence[Path], findings: Findings) -> Iterator[Rows]:
-        batch = Sequences(findings)
+        batch = Batch(findings, SEQUENCES)
         for path in sorted(paths, key=natural_key):
             match = _NEMO_STEP.fullmatch(path.name)
             if match is None:
                 findings.skip("files whose name holds no step")
                 continue
             for row in objects(path, findings):
-                yield from self._sequence(int(match[1]), row, batch, findings)
+                yield from self._sequence(int(match[1]), row, batch)
         yield from batch.flush()
 
-    def _sequence(
-        self, step: int, row: dict[str, Any], batch: Sequences, findings: Findings
-    ) -> Iterator[Rows]:
-        """One line. Values are those of a batch of one, so that each stands in a list."""
+    def _sequence(self, step: int, row: dict[str, Any], batch: Batch) -> Iterator[Rows]:
+        """One line. Values are those of a batch of one, so each is wrapped in a list."""
         ids, trained = _single(row.get("token_ids")), _single(row.get("token_loss_mask"))
         mask: list[Any] = trained if isinstance(trained, list) else []
         spans = runs_of(mask)
         if not isinstance(ids, list) or not spans or len(ids) != len(mask):
-            findings.skip("sequences without token ids and a loss mask")
+            batch.findings.skip("sequences without token ids and a loss mask")
             return
         n = len(ids)
         old = floats(_single(row.get("prev_logprobs")), n)
         if old is not None and not any(old):
             old = None
-            findings.note(
+            batch.findings.note(
                 "prev_logprobs are all 0: they were not computed (force_on_policy_ratio)."
             )
         reward = number(_single(row.get("rewards")))
@@ -209,8 +157,8 @@ class NemoTrainData:
             advantage = advantage[spans[0][0]] if len(advantage) == n else None
         prompt = short_hash(",".join(map(str, ids[: spans[0][0]])))
         content = _single(row.get("content"))
-        yield from batch.add(
-            step, prompt, spans,
+        yield from sequence(
+            batch, step, prompt, spans,
             {
                 "logp_behaviour_sum": floats(_single(row.get("generation_logprobs")), n),
                 "logp_old_sum": old,

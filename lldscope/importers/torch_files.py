@@ -42,7 +42,12 @@ _VALUES: dict[str, Callable[[], Any]] = {
 }  # fmt: skip
 _ARGUMENTS = ("BININT", "BININT1", "BININT2", "BINFLOAT", "BINUNICODE", "LONG1", "GLOBAL")
 _TUPLES = {"TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}
-_KEYS = (str, int, float, type(None))  # hashing nested tuples that share parts takes for ever
+_KEYS = (
+    str,
+    int,
+    float,
+    type(None),
+)  # hashing tuples that share parts can take for ever
 
 
 def load(path: Path) -> Any:
@@ -112,7 +117,7 @@ def _build(data: bytes, storage: Callable[[Any], Any]) -> Any:
 
 
 def _result(function: Any, arguments: Any) -> Any:
-    """What stands for the result of a call: a tensor's numbers, an empty dict, or None."""
+    """The value in place of a call's result: a tensor's numbers, an empty dict, or None."""
     if function == "collections OrderedDict":
         return {}
     if function != _TENSOR:

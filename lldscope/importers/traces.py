@@ -18,21 +18,20 @@ from typing import Any
 
 from ..recording.episodes import short_hash
 from .reading import as_step, first_keys, natural_key, number, objects
-from .rollouts import as_text, golden_of
+from .rollouts import Batch, as_text, golden_of
 from .source import Findings, Rows
-from .token_logs import Sequences, floats
+from .token_logs import SEQUENCES, floats, sequence
 
 
 class VerifiersTraces:
     name = "verifiers-traces"
     description = "traces of verifiers or prime-rl"
-    needs = None
 
     def looks_like(self, path: Path, head: bytes) -> bool:
         return {"task", "traces"} <= first_keys(head) or path.name == "traces.jsonl"
 
     def read(self, paths: Sequence[Path], findings: Findings) -> Iterator[Rows]:
-        batch = Sequences(findings)
+        batch = Batch(findings, SEQUENCES)
         for path in sorted(_trained_on(paths, findings), key=natural_key):
             for episode in objects(path, findings):
                 work = _dig(episode, "run", "work")
@@ -64,7 +63,7 @@ def _trained_on(paths: Sequence[Path], findings: Findings) -> list[Path]:
 
 
 def _trace(
-    step: int, group: Any, source: Any, golden: Any, trace: Any, batch: Sequences
+    step: int, group: Any, source: Any, golden: Any, trace: Any, batch: Batch
 ) -> Iterator[Rows]:
     nodes = _dig(trace, "nodes")
     nodes = [n for n in nodes if isinstance(n, dict)] if isinstance(nodes, list) else []
@@ -78,7 +77,8 @@ def _trace(
     advantages = _joined(taken, "advantages", sizes)
     first = nodes.index(taken[0])
     prompt = "\0".join(_content(n) for n in nodes[:first])
-    yield from batch.add(
+    yield from sequence(
+        batch,
         step,
         group if isinstance(group, str | int) else None,
         [(a, b) for a, b in pairwise(edges) if b > a],
@@ -107,13 +107,12 @@ def _tokens(node: dict[str, Any]) -> int:
 
 def _joined(nodes: list[dict[str, Any]], name: str, sizes: list[int]) -> list[float] | None:
     """A stream over the sampled tokens of all messages; None if one of them lacks it."""
-    parts = [floats(n.get(name), size) for n, size in zip(nodes, sizes, strict=True)]
-    whole_stream: list[float] = []
-    for part in parts:
-        if part is None:
+    stream: list[float] = []
+    for node, size in zip(nodes, sizes, strict=True):
+        if (part := floats(node.get(name), size)) is None:
             return None
-        whole_stream += part
-    return whole_stream or None
+        stream += part
+    return stream or None
 
 
 def _reward(rewards: Any, total: Any) -> float | None:

@@ -1,4 +1,4 @@
-"""What W&B gives for download: the history of a run as Parquet or CSV, and the CSV of a chart.
+"""W&B's downloads: the history of a run as Parquet or CSV, and the CSV of a chart.
 
 The Parquet files are those of `Run.download_history_exports`; the history as CSV is what people
 make of `Run.scan_history` with pandas. A chart's CSV has a column of steps, and for each run
@@ -16,8 +16,8 @@ from typing import IO, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from .logged import STEPS, LoggerCalls, as_step, chosen, joined, of_one_run
-from .reading import natural_key
+from .logged import STEPS, LoggerCalls, Point, chosen, joined, of_one_run
+from .reading import as_step, natural_key
 from .source import Findings, Rows, Scalars
 
 _ROWS = 4096
@@ -30,7 +30,6 @@ _PART = re.compile(r"_\d+\.runhistory\.parquet$")  # one of several of a run
 class WandbHistory:
     name = "wandb-history"
     description = "W&B's history of a run as Parquet, or as CSV with a column _step"
-    needs = None
 
     def looks_like(self, path: Path, head: bytes) -> bool:
         if head.startswith(b"PAR1"):
@@ -56,7 +55,6 @@ class WandbHistory:
 class WandbChart:
     name = "wandb-chart"
     description = "W&B's CSV of a chart, columns “RUN - METRIC”; one run, of one file or several"
-    needs = None
 
     def looks_like(self, path: Path, head: bytes) -> bool:
         return _is_chart(_header(head))
@@ -86,17 +84,15 @@ def _lines_of(path: Path) -> dict[str, tuple[str, str]]:
     """Columns of a chart that are averages → run ("" if it names none) and metric."""
     with _text(path) as file:
         names = next(csv.reader(file), [])
-    findings = {}
+    metrics = {}
     for name in names:
         if f"{name}{_LEAST}" in names and f"{name}{_MOST}" in names:
             run, dash, metric = name.rpartition(" - ")
-            findings[name] = (run, metric) if dash else ("", name)
-    return findings
+            metrics[name] = (run, metric) if dash else ("", name)
+    return metrics
 
 
-def _chart(
-    path: Path, run: str, findings: Findings
-) -> Iterator[tuple[str, float, int, float | None]]:
+def _chart(path: Path, run: str, findings: Findings) -> Iterator[Point]:
     """Points of one run. Where a chart shows averages over several steps, it says so."""
     wanted = {name: metric for name, (of, metric) in _lines_of(path).items() if of == run}
     averaged = 0

@@ -30,7 +30,6 @@ _MOST_BYTES = 16 << 20  # of a record
 class WandbOffline:
     name = "wandb"
     description = "W&B run files (*.wandb), metrics"
-    needs = None
 
     def looks_like(self, path: Path, head: bytes) -> bool:
         return head.startswith(_HEADER)

@@ -45,11 +45,11 @@ def parts(message: bytes, number: int) -> list[bytes]:
 
 def varints(packed: bytes) -> list[int]:
     """A packed field of integers."""
-    findings, at = [], 0
+    values, at = [], 0
     while at < len(packed):
         value, at = _varint(packed, at)
-        findings.append(value)
-    return findings
+        values.append(value)
+    return values
 
 
 def signed(value: int) -> int:

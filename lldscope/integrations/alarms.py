@@ -38,7 +38,11 @@ class AlarmAction:
 
     def act(self, control: Any, step: int) -> None:
         """Called on all ranks after a recorded step."""
-        rule = self._broadcast(self._firing())
+        rule = self._firing()
+        if self._trainer.accelerator.num_processes > 1:
+            from accelerate.utils import broadcast_object_list
+
+            (rule,) = broadcast_object_list([rule])
         if rule is None:
             return
         control.should_save = True
@@ -59,10 +63,3 @@ class AlarmAction:
         _, news = self._monitor.look()
         fired = [a["rule"] for a in news if a["state"] == "firing" and a["rule"] in self._rules]
         return fired[0] if fired else None
-
-    def _broadcast(self, rule: str | None) -> str | None:
-        if self._trainer.accelerator.num_processes == 1:
-            return rule
-        from accelerate.utils import broadcast_object_list
-
-        return broadcast_object_list([rule])[0]

@@ -8,22 +8,20 @@ Enough for alarms on reward, entropy and gradients. There is no Δ in a log; `ll
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 from typing import Any
 
 from transformers import TrainerCallback
 
-from ..importers.mapping import Meaning, meaning
-from ..recording.fail_open import FailOpen
-from ..recording.recorder import Recorder
+from ..importers.mapping import assign
+from ..recording.recorder import FailOpen, Recorder
 
 IGNORED = (
     "epoch", "step", "total_flos",
     "eval_runtime", "eval_samples_per_second", "eval_steps_per_second",
 )  # fmt: skip
 SUMMARY = ("train_runtime", "train_loss")
-"""Metrics of the last entry, which is about the whole training and no step."""
+"""Metrics of the last entry, which summarizes the training and belongs to no step."""
 
 
 class LldscopeCallback(TrainerCallback):
@@ -73,7 +71,7 @@ class LldscopeCallback(TrainerCallback):
                 value=list(evals.values()),
             )  # fmt: skip
         if means:
-            named = _named(list(means))
+            named = assign(means).values()
             recorder.scalars(
                 step=step,
                 name=[m.signal for m in named],
@@ -81,16 +79,3 @@ class LldscopeCallback(TrainerCallback):
                 estimator=[m.estimator for m in named],
             )
             recorder.step(step=step)
-
-
-def _named(names: list[str]) -> list[Meaning]:
-    """What each metric means; of several for one signal only the first of the importers' table."""
-    meanings = {name: meaning(name) for name in names}
-    first: dict[str, float] = {}
-    for m in meanings.values():
-        if m is not None:
-            first[m.signal] = min(m.rank, first.get(m.signal, math.inf))
-    return [
-        m if m is not None and m.rank == first.pop(m.signal, None) else Meaning(name)
-        for name, m in meanings.items()
-    ]

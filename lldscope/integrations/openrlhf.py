@@ -19,8 +19,7 @@ import numpy as np
 from ..importers.mapping import MEANINGS
 from ..recording.batch import Batch, array, padded, reaches
 from ..recording.columns import record
-from ..recording.fail_open import FailOpen
-from ..recording.recorder import Recorder
+from ..recording.recorder import FailOpen, Recorder
 
 
 def instrument(

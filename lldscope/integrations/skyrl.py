@@ -16,8 +16,7 @@ from skyrl.train.utils.callbacks import TrainingCallback
 
 from ..recording.batch import Batch, array, numbered, padded, reaches
 from ..recording.columns import record
-from ..recording.fail_open import FailOpen
-from ..recording.recorder import Recorder
+from ..recording.recorder import FailOpen, Recorder
 
 FORWARD = ("sequences", "attention_mask", "rollout_expert_indices", "pixel_values",
            "image_grid_thw")  # fmt: skip

@@ -21,8 +21,7 @@ from transformers import TrainerCallback
 
 from ..core.errors import LldscopeError
 from ..recording.batch import reaches
-from ..recording.fail_open import FailOpen
-from ..recording.recorder import Recorder
+from ..recording.recorder import FailOpen, Recorder
 from .alarms import DEFAULT_RULES, AlarmAction
 from .trl_llds import Regularizer
 from .trl_observer import Observer

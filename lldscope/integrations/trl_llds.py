@@ -8,28 +8,17 @@ update's first backward pass.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from ..core.errors import LldscopeError
-from ..losses.llds import llds_loss
-from .trl_rollouts import Inputs, action_mask
+from ..losses.llds import LLDS, llds_loss
+from .trl_rollouts import Inputs, action_mask, micro_batches
 
 GATES = ("token", "response", "action")
-
-
-@dataclass(frozen=True)
-class Term:
-    """A micro-batch's share of the loss. Only `loss` carries a gradient, λ included;
-    `unweighted` is without λ. gate, penalty (B, T) as in `lldscope.losses.llds.LLDS`."""
-
-    loss: Tensor
-    unweighted: Tensor
-    gate: Tensor
-    penalty: Tensor
 
 
 class Regularizer:
@@ -41,7 +30,7 @@ class Regularizer:
         self._trainer, self._gate, self._coefficient = trainer, gate, coefficient
         self._count: Tensor | None = None
         args = trainer.args
-        if args.gradient_accumulation_steps % self._every == 0:
+        if args.gradient_accumulation_steps % micro_batches(trainer) == 0:
             raise LldscopeError(
                 "LLDS would do nothing here: TRL makes one optimizer step per rollout batch "
                 f"(gradient_accumulation_steps={args.gradient_accumulation_steps}, "
@@ -51,21 +40,17 @@ class Regularizer:
                 "or num_iterations, so that a rollout batch serves several steps."
             )
 
-    @property
-    def _every(self) -> int:
-        """Micro-batches that one rollout batch serves."""
-        return int(self._trainer.args.steps_per_generation * self._trainer.num_iterations)
-
-    def __call__(self, inputs: Inputs, logps: Tensor) -> Term:
+    def __call__(self, inputs: Inputs, logps: Tensor) -> LLDS:
+        """The micro-batch's share of the update's loss: `loss` with λ, `unweighted` without."""
         part = self._llds(inputs, logps)
         share = part.count / self._window_count(inputs).clamp(min=1)
         share = share * self._trainer.accelerator.num_processes
-        return Term(part.loss * share, part.unweighted * share, part.gate_open, part.penalty)
+        return replace(part, loss=part.loss * share, unweighted=part.unweighted * share)
 
     def next_update(self) -> None:
         self._count = None
 
-    def _llds(self, inputs: Inputs, logps: Tensor) -> Any:
+    def _llds(self, inputs: Inputs, logps: Tensor) -> LLDS:
         return llds_loss(
             logps, inputs["old_per_token_logps"], action_mask(inputs).long(),
             inputs["advantages"], gate=self._gate, coefficient=self._coefficient,
@@ -78,7 +63,8 @@ class Regularizer:
         t = self._trainer
         window = t.current_gradient_accumulation_steps
         buffered = t.args.steps_per_generation
-        if t._step % self._every + window <= self._every:
+        every = micro_batches(t)
+        if t._step % every + window <= every:
             parts = [t._buffered_inputs[(t._step + j) % buffered] for j in range(window)]
             self._count = self._preserved(parts)
             return self._count

@@ -15,14 +15,16 @@ import torch
 from torch import Tensor
 
 from ..core.errors import LldscopeError
-from ..recording.fail_open import FailOpen
-from .trl_llds import Regularizer, Term
+from ..losses.llds import LLDS
+from ..recording.recorder import FailOpen
+from .trl_llds import Regularizer
 from .trl_rollouts import (
     Correct,
     Inputs,
     Rewarded,
     Rollouts,
     Samples,
+    micro_batches,
     of_all_ranks,
     rewarded_samples,
 )
@@ -68,13 +70,12 @@ class Observer:
         self._sampling = 0.0  # seconds of rollouts inside training steps
         self._update_started = 0.0
 
-    # -- in place of the trainer's methods --------------------------------------------------------
-
     def rewards(self, original: Method, *args: Any, **kwargs: Any) -> Tensor:
         """`_calculate_rewards`: (N of all ranks, functions), NaN where a function gives none."""
         per_function: Tensor = original(*args, **kwargs)
         if self._phase == "rollout":
-            self._rewarded = Rewarded(args, kwargs, per_function)
+            names = ("inputs", "prompts", "completions", "completion_ids_list")
+            self._rewarded = dict(zip(names, args, strict=False)) | kwargs, per_function
         return per_function
 
     def rollout(self, original: Method, inputs: Any) -> Inputs:
@@ -148,12 +149,10 @@ class Observer:
             self._grad_norm = norm
         return norm
 
-    # -- called by the trainer's callbacks --------------------------------------------------------
-
     def begin_training(self) -> None:
         """After a checkpoint the next step is micro-batches done / those of a rollout batch."""
         done = self.trainer.state.global_step * self.trainer.args.gradient_accumulation_steps
-        self._next_step = done // self._every
+        self._next_step = done // micro_batches(self.trainer)
 
     def before_update(self, optimizer: Any) -> None:
         with self._fail_open("an update"):
@@ -175,8 +174,8 @@ class Observer:
     def step_end(self) -> int | None:
         """After an update: record the rollout batches that no later update will use. Returns the
         latest step recorded."""
-        newest = max(self._open, default=-1)
-        done = [s for s, r in self._open.items() if r.n_micro_batches >= self._every or s < newest]
+        newest, every = max(self._open, default=-1), micro_batches(self.trainer)
+        done = [s for s, r in self._open.items() if r.n_micro_batches >= every or s < newest]
         ready = [s for s in done if self._open[s].open_update is None and self._open[s].updates]
         for step in ready:
             self._writer.write(self._open.pop(step))
@@ -197,17 +196,10 @@ class Observer:
         """The newest rollout batch's step; −1 before the first."""
         return self._next_step - 1
 
-    # -- inside -----------------------------------------------------------------------------------
-
     @property
     def _elsewhere(self) -> float:
         """Seconds so far of rollouts and recording, which do not count as update time."""
         return self._sampling + self._fail_open.seconds
-
-    @property
-    def _every(self) -> int:
-        """Micro-batches that one rollout batch serves."""
-        return int(self.trainer.args.steps_per_generation * self.trainer.num_iterations)
 
     def _begin(
         self,
@@ -233,7 +225,7 @@ class Observer:
         output[BATCH] = torch.tensor(step, device=device)
         self._open[step] = rollouts
 
-    def _add_micro_batch(self, inputs: Inputs, loss: Tensor, term: Term | None) -> None:
+    def _add_micro_batch(self, inputs: Inputs, loss: Tensor, term: LLDS | None) -> None:
         if BATCH not in inputs or int(inputs[BATCH]) not in self._open:
             return
         if self._scores is None:
@@ -248,4 +240,4 @@ class Observer:
         measure(update, self.trainer, inputs, new, loss)
         if term is not None:
             update.llds.append(term.unweighted.detach())
-            rollouts.add_llds(rows, term.gate, term.penalty)
+            rollouts.add_llds(rows, term.gate_open, term.penalty)

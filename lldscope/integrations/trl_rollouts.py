@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -36,13 +36,8 @@ class Samples:
     first: int
 
 
-class Rewarded(NamedTuple):
-    """A call of the trainer's `_calculate_rewards`; per_function (rows of all ranks, functions) is
-    what it returned."""
-
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
-    per_function: Tensor
+# A call of `_calculate_rewards`: its arguments, and the rewards (rows of all ranks, functions).
+Rewarded = tuple[dict[str, Any], Tensor]
 
 
 def rewarded_samples(trainer: Any, call: Rewarded | None, n: int, correct: Correct) -> Samples:
@@ -52,9 +47,7 @@ def rewarded_samples(trainer: Any, call: Rewarded | None, n: int, correct: Corre
     """
     if call is None:
         raise LldscopeError("TRL did not call _calculate_rewards for these rollouts")
-    names = ("inputs", "prompts", "completions", "completion_ids_list")
-    passed = dict(zip(names, call.args, strict=False)) | call.kwargs
-    per_function = call.per_function
+    passed, per_function = call
     examples = passed["inputs"]
     if len(examples) != n:
         raise LldscopeError(f"{len(examples)} rollouts were rewarded, and {n} are trained on")
@@ -188,6 +181,11 @@ class Rollouts:
             self.open_update.skipped, self.open_update.lr = skipped, lr
             self.updates.append(self.open_update)
             self.open_update = None
+
+
+def micro_batches(trainer: Any) -> int:
+    """How many micro-batches one rollout batch serves."""
+    return int(trainer.args.steps_per_generation * trainer.num_iterations)
 
 
 def action_mask(inputs: Inputs) -> Tensor:

@@ -85,15 +85,10 @@ def measure(update: Update, trainer: Any, inputs: Inputs, new: Tensor, loss: Ten
     if inputs.get("ref_per_token_logps") is not None:
         gap = (inputs["ref_per_token_logps"] - new)[mask].double()
         update.kl_sums.append((gap.exp() - gap - 1).sum())
-    if _has_policy_loss_alone(trainer):
-        update.losses.append(loss)
-
-
-def _has_policy_loss_alone(trainer: Any) -> bool:
-    """TRL returns one number: the policy loss, unless it has a KL, an entropy bonus or a router
-    loss in it."""
+    # TRL's number is the policy loss, unless it adds a KL, an entropy bonus or a router loss.
     added = ("_entropy_bonus_enabled", "aux_loss_enabled")
-    return trainer.beta == 0 and not any(getattr(trainer, name, False) for name in added)
+    if trainer.beta == 0 and not any(getattr(trainer, name, False) for name in added):
+        update.losses.append(loss)
 
 
 def _ratios(

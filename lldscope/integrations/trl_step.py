@@ -12,7 +12,7 @@ import torch
 from ..recording.batch import Batch, Scores
 from ..recording.columns import record, weighted_mean
 from ..recording.episodes import message_turns
-from ..recording.fail_open import FailOpen
+from ..recording.recorder import FailOpen
 from ..recording.rescore import rescore_sample
 from .trl_rollouts import Rollouts
 from .trl_scoring import has_images, score
@@ -42,8 +42,10 @@ class StepWriter:
                 self._rescore(rollouts)
             tokenizer = self._trainer.processing_class
             tokenizer = getattr(tokenizer, "tokenizer", tokenizer)
+            # The tokens at which TRL counts a completion as ended, not truncated.
+            ends = getattr(self._trainer, "eos_token_ids", [tokenizer.eos_token_id])
             record(
-                self._recorder, batch_of(rollouts, tokenizer, self._ends(tokenizer)),
+                self._recorder, batch_of(rollouts, tokenizer, [*ends, tokenizer.pad_token_id]),
                 updates=update_columns(rollouts) if rollouts.updates else None,
                 tokens_every=self._tokens_every, **step_columns(rollouts),
                 seconds_record=self._fail_open.take,
@@ -68,11 +70,6 @@ class StepWriter:
             rows = torch.tensor(own + others[: most - len(own)], device=r.mask.device)
             logps = score(self._scorer, self._trainer, r.inputs, rows)[0][: len(own)]
         r.set_post(chosen, logps)
-
-    def _ends(self, tokenizer: Any) -> list[int]:
-        """The tokens at which TRL counts a completion as ended, not truncated."""
-        ends = list(getattr(self._trainer, "eos_token_ids", [tokenizer.eos_token_id]))
-        return [*ends, tokenizer.pad_token_id]
 
 
 def batch_of(r: Rollouts, tokenizer: Any, ends: Sequence[int]) -> Batch:

@@ -8,12 +8,13 @@ for each.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import torch
 
-from ..recording.batch import Batch, array, numbered, reaches
+from ..recording.batch import Batch, array, numbered, reaches, runs_of
 from ..recording.episodes import Turn, tagged_turns
 
 FIELDS = (
@@ -97,12 +98,11 @@ def _turns(
     own: np.ndarray, ids: list[int], decode: Callable[[list[int]], str], truncated: bool
 ) -> list[Turn]:
     """The actions of one response, runs of True in `own` (tokens,), by their text."""
-    edges = np.flatnonzero(np.diff(own.astype(int), prepend=0, append=0))
-    starts, ends = edges[::2], edges[1::2]
-    if not len(starts):
+    spans = [*runs_of(own), (len(ids), len(ids))]
+    if len(spans) == 1:
         return []
-    written = [decode(ids[a:b]) for a, b in zip(starts, ends, strict=True)]
-    fed = [decode(ids[b:a]) for b, a in zip(ends, [*starts[1:], len(ids)], strict=True)]
+    written = [decode(ids[start:end]) for start, end in spans[:-1]]
+    fed = [decode(ids[end:start]) for (_, end), (start, _) in pairwise(spans)]
     return tagged_turns(written, fed, truncated=truncated)
 
 

@@ -27,16 +27,11 @@ from verl.workers.utils.padding import response_from_nested
 
 from ..core.errors import LldscopeError
 from ..recording.columns import record
-from ..recording.fail_open import FailOpen
-from ..recording.recorder import Recorder
+from ..recording.recorder import FailOpen, Recorder
 from .verl_batch import FIELDS, batch_of
 
 SETTINGS = {"path": None, "name": None, "group": None, "correct": 1.0, "tokens_every": 5}
-SCALARS = {
-    "actor/pg_loss": "loss_policy",
-    "kl_loss": "loss_kl",
-    "actor/llds_loss": "loss_llds",
-}
+SCALARS = {"actor/pg_loss": "loss_policy", "kl_loss": "loss_kl", "actor/llds_loss": "loss_llds"}
 ESTIMATOR = "verl: mean over its mini-batches, each weighing the same"
 
 
@@ -73,8 +68,6 @@ class Recording(_VerlTrainer):
             config.trainer.v1.trainer_mode = self.MODE
         super().__init__(config)
 
-    # -- in place of the trainer's methods --------------------------------------------------------
-
     def fit(self, *args: Any, **kwargs: Any) -> Any:
         """Raises RunExists or LldscopeError before the first step."""
         self._recorder = self._open()
@@ -85,7 +78,9 @@ class Recording(_VerlTrainer):
     def _update_actor(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
         old = None
         with self._fail_open("π_old"):
-            if self._bypass:  # verl then takes the engine's log-probabilities for the policy's
+            correction = self.config.algorithm.get("rollout_correction", None) or {}
+            # In this mode verl takes the engine's log-probabilities for the policy's.
+            if correction.get("bypass_mode", False):
                 old = self._score(batch)
         updates: dict[str, Any] = {}
         started = time.perf_counter()
@@ -100,8 +95,6 @@ class Recording(_VerlTrainer):
         with self._fail_open("an evaluation"):
             self._evaluated(metrics)
         return metrics
-
-    # -- inside -----------------------------------------------------------------------------------
 
     def _open(self) -> Recorder:
         config, settings = self.config.trainer, self._lldscope
@@ -124,11 +117,6 @@ class Recording(_VerlTrainer):
         """verl counts from 1, and a step may make several updates of the actor."""
         before = (self.global_steps - 1) * self.parameter_sync_step
         return int(before + self.local_trigger_step)
-
-    @property
-    def _bypass(self) -> bool:
-        config = self.config.algorithm.get("rollout_correction", None)
-        return bool(config and config.get("bypass_mode", False))
 
     def _updated(
         self, updates: dict[str, Any], batch: KVBatchMeta, metrics: dict[str, Any]

@@ -98,7 +98,16 @@ def llds_loss(
     At a tie (drop exactly 0) the gradient is 0. Without preserved tokens the loss is 0 with zero
     gradients. Raises ValueError for wrong shapes or arguments.
     """
-    _check_arguments(gate, coefficient, answer_mask, answer_weight, dead_band, normalizer)
+    check_choice("gate", gate, GATES)
+    check_choice("normalizer", normalizer, NORMALIZERS)
+    if not 0 <= coefficient < math.inf:
+        raise ValueError(f"coefficient must be a finite number >= 0, got {coefficient}")
+    if not 0 <= answer_weight <= 1:
+        raise ValueError(f"answer_weight must be in [0, 1], got {answer_weight}")
+    if answer_weight != 1 and answer_mask is None:
+        raise ValueError("answer_weight other than 1 needs an answer_mask to act on")
+    if not 0 <= dead_band < math.inf:
+        raise ValueError(f"dead_band must be a finite number >= 0, got {dead_band}")
     check_shapes(logp_new, logp_old=logp_old, action_mask=action_mask)
     mask = action_mask.bool()
     preserved = mask & (token_advantages(advantages, mask, torch.float32) >= 0)
@@ -166,23 +175,3 @@ def _gate_sum(drop: Tensor, mask: Tensor, gate: str) -> Tensor:
     # Off the actions drop is 0, so filing those positions under action 0 adds nothing to it.
     index = action_ids(mask).clamp(min=0)
     return torch.zeros_like(drop).scatter_add(1, index, drop).gather(1, index)
-
-
-def _check_arguments(
-    gate: str,
-    coefficient: float,
-    answer_mask: Tensor | None,
-    answer_weight: float,
-    dead_band: float,
-    normalizer: str,
-) -> None:
-    check_choice("gate", gate, GATES)
-    check_choice("normalizer", normalizer, NORMALIZERS)
-    if not 0 <= coefficient < math.inf:
-        raise ValueError(f"coefficient must be a finite number >= 0, got {coefficient}")
-    if not 0 <= answer_weight <= 1:
-        raise ValueError(f"answer_weight must be in [0, 1], got {answer_weight}")
-    if answer_weight != 1 and answer_mask is None:
-        raise ValueError("answer_weight other than 1 needs an answer_mask to act on")
-    if not 0 <= dead_band < math.inf:
-        raise ValueError(f"dead_band must be a finite number >= 0, got {dead_band}")

@@ -81,7 +81,19 @@ def policy_loss(
     A batch without action tokens has loss 0 and zero gradients. Raises ValueError for wrong
     shapes or arguments.
     """
-    _check_arguments(objective, clip_low, clip_high, dual_clip, aggregation, max_tokens)
+    check_choice("objective", objective, tuple(LOG_RATIO_CAP))
+    check_choice("aggregation", aggregation, AGGREGATIONS)
+    if not 0 <= clip_low <= 1:
+        raise ValueError(f"clip_low must be in [0, 1], got {clip_low}")
+    if not 0 <= clip_high < math.inf:
+        raise ValueError(f"clip_high must be a finite number >= 0, got {clip_high}")
+    if dual_clip is not None and not 1 < dual_clip < math.inf:
+        raise ValueError(f"dual_clip must be None or a finite number > 1, got {dual_clip}")
+    if aggregation == "dr-grpo" and (max_tokens is None or max_tokens < 1):
+        raise ValueError(
+            f"aggregation 'dr-grpo' needs max_tokens >= 1, the generation budget per response; "
+            f"got {max_tokens}"
+        )
     check_shapes(logp_new, logp_old=logp_old, action_mask=action_mask)
     mask = action_mask.bool()
     log_r = log_ratio(logp_new, logp_old, mask)
@@ -186,26 +198,3 @@ def _aggregate(
         return (values.sum(1) / mask.sum(1).clamp(min=1)).sum(), mask.any(1).sum()
     assert max_tokens is not None
     return values.sum(), mask.new_full((), len(values) * max_tokens, dtype=torch.int64)
-
-
-def _check_arguments(
-    objective: str,
-    clip_low: float,
-    clip_high: float,
-    dual_clip: float | None,
-    aggregation: str,
-    max_tokens: int | None,
-) -> None:
-    check_choice("objective", objective, tuple(LOG_RATIO_CAP))
-    check_choice("aggregation", aggregation, AGGREGATIONS)
-    if not 0 <= clip_low <= 1:
-        raise ValueError(f"clip_low must be in [0, 1], got {clip_low}")
-    if not 0 <= clip_high < math.inf:
-        raise ValueError(f"clip_high must be a finite number >= 0, got {clip_high}")
-    if dual_clip is not None and not 1 < dual_clip < math.inf:
-        raise ValueError(f"dual_clip must be None or a finite number > 1, got {dual_clip}")
-    if aggregation == "dr-grpo" and (max_tokens is None or max_tokens < 1):
-        raise ValueError(
-            f"aggregation 'dr-grpo' needs max_tokens >= 1, the generation budget per response; "
-            f"got {max_tokens}"
-        )

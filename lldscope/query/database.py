@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from ..core.schema import SIGNALS, TABLES, arrow_schema
 from ..storage.part import STEP_TABLES, Part, attempt_spans
-from .sandbox import lock_in, quote
+from .sandbox import confine, quote
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -68,12 +68,9 @@ class Database:
     def __init__(self, run: Path) -> None:
         self._run = run
         self.connection = duckdb.connect(":memory:")
-        for table in TABLES:
-            empty = arrow_schema(table).empty_table()
-            self.connection.register("empty", empty)
-            self.execute(f"CREATE TABLE empty_{table} AS SELECT * FROM empty")
-            self.connection.unregister("empty")
-        lock_in(self.connection, run)
+        create_empty(self.connection, TABLES)
+        confine(self.connection, run)
+        self.execute("SET lock_configuration=true")
         self.execute("CREATE TABLE attempts (attempt INT, first_step INT, last_step INT)")
         self.define_tables([], tuple(TABLES))
         self.execute(view_sql("macros"))
@@ -98,22 +95,17 @@ class Database:
         return self.connection.execute(sql).df()
 
     def define_tables(self, parts: list[Part], tables: Sequence[str]) -> None:
-        """Define tables over the valid parts."""
-        starts = self._define_attempts(parts)
+        """Define tables over the valid parts, and `attempts`: first and last step of each start."""
+        spans = dict(sorted(attempt_spans(parts).items()))
+        starts = {attempt: first for attempt, (first, _) in spans.items()}
+        self.execute("DELETE FROM attempts")
+        if rows := ", ".join(f"({a}, {first}, {last})" for a, (first, last) in spans.items()):
+            self.execute(f"INSERT INTO attempts VALUES {rows}")
         for table in tables:
             paths = [quote(str(p.path(self._run))) for p in parts if p.table == table]
             self.execute(f"CREATE OR REPLACE VIEW all_{table} AS {rows_of(table, paths)}")
             where = standing(table, starts)
             self.execute(f"CREATE OR REPLACE VIEW {table} AS FROM all_{table} {where}")
-
-    def _define_attempts(self, parts: list[Part]) -> dict[int, int]:
-        """The table `attempts`: first and last step of each start of the run."""
-        spans = attempt_spans(parts)
-        rows = ", ".join(f"({a}, {first}, {last})" for a, (first, last) in sorted(spans.items()))
-        self.execute("DELETE FROM attempts")
-        if rows:
-            self.execute(f"INSERT INTO attempts VALUES {rows}")
-        return {a: first for a, (first, _) in spans.items()}
 
     def put(self, rows: str, table: pa.Table) -> None:
         """Add signals of later steps to one of ROWS."""
@@ -155,6 +147,14 @@ class Database:
         except duckdb.Error as error:
             return str(error).split("\n")[0]
         return None
+
+
+def create_empty(connection: duckdb.DuckDBPyConnection, tables: Iterable[str]) -> None:
+    """Create `empty_TABLE` for each table, with its columns."""
+    for table in tables:
+        connection.register("empty", arrow_schema(table).empty_table())
+        connection.execute(f"CREATE TABLE empty_{table} AS FROM empty")
+        connection.unregister("empty")
 
 
 def _plain(field: pa.Field) -> pa.Field:

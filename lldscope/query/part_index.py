@@ -1,10 +1,16 @@
-"""The parts of a run as its reader knows them: which count, are local, and are valid."""
+"""The parts of a run as its reader knows them: which count, are local, and are valid.
+
+`step_ranges` splits a long run, so that the memory of a reader does not grow with its length.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Container, Iterable
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from ..storage import layout
 from ..storage.integrity import MISSING, find_damage
@@ -13,6 +19,9 @@ from ..storage.part import Part
 
 if TYPE_CHECKING:
     from .remote import RemoteCopy
+
+RANGE_ROWS = 500_000  # rows of all tables in a range of steps, about
+MAX_RANGES = 500  # whatever a manifest claims; enough for 250 million rows
 
 
 class PartIndex:
@@ -55,7 +64,8 @@ class PartIndex:
             self.damaged.pop(f"{p.table}/{p.file}", None)
             self._checked.discard((p.table, p.file))
         # A merged part holds rows that were counted before; only new rows need new signals.
-        away = {p for p in gone if _merged_away(p, manifest)}
+        # A manifest says by checksum that just this part, not another of its name, was merged.
+        away = {p for p in gone if manifest.replaced.get((p.table, p.file), -1) == p.crc}
         for p in new:
             if not _made_of(p, away):
                 self._mark_dirty(p.first_step)
@@ -118,15 +128,36 @@ class PartIndex:
         return name not in self.damaged
 
 
-def _merged_away(part: Part, manifest: Manifest) -> bool:
-    """Whether the manifests say that just this part, not another of its name, was merged."""
-    key = part.table, part.file
-    return key in manifest.replaced and manifest.replaced[key] == part.crc
-
-
 def _made_of(part: Part, known: Iterable[Part]) -> bool:
     """Whether a part was merged from known ones: from the first to the last seal that it spans."""
     name = part.name
     held = [p.name for p in known if p.table == part.table and name.covers(p.name)]
     first, last = min((n.first for n in held), default=0), max((n.last for n in held), default=0)
     return (first, last) == (name.first, name.last)
+
+
+def step_ranges(
+    parts: Iterable[Part], first_step: int, rows: int = RANGE_ROWS
+) -> list[tuple[int, int]]:
+    """Consecutive ranges (first, last step), from `first_step` to the last step of the parts.
+
+    Each holds about `rows` rows, or a single step, if a part's rows are spread evenly over its
+    steps. Empty if no part holds such steps.
+    """
+    dirty = [p for p in parts if p.last_step >= first_step]
+    if not dirty:
+        return []
+    end = max(p.last_step for p in dirty) + 1
+    # Rows up to a step: straight between the edges of parts, and each part adds to the slope.
+    starts = np.array([p.first_step for p in dirty], dtype=np.float64)
+    ends = np.array([p.last_step + 1 for p in dirty], dtype=np.float64)
+    slope = np.array([p.rows for p in dirty]) / (ends - starts)
+    at = np.concatenate([starts, ends])
+    order = np.argsort(at, kind="stable")
+    at, turn = at[order], np.concatenate([slope, -slope])[order]
+    until = np.concatenate([[0.0], np.cumsum(np.cumsum(turn)[:-1] * np.diff(at))])
+    begun, whole = np.interp([first_step, end], at, until)
+    rows = max(rows, int((whole - begun) / MAX_RANGES))
+    cuts = np.interp(np.arange(begun + rows, whole, rows), until, at)
+    edges = sorted({first_step, *(int(c) for c in np.ceil(cuts) if first_step < c < end), end})
+    return [(a, b - 1) for a, b in pairwise(edges)]

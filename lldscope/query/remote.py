@@ -1,7 +1,7 @@
-"""Runs that lie on S3-compatible storage or any other place that fsspec reaches.
+"""Runs on S3-compatible storage or any other file system of fsspec.
 
 A `RemoteCopy` copies what is asked for into a temporary folder, and the run is read there: small
-files again at each look, sealed parts once, because they never change. Nothing is ever written to
+files again at each sync, sealed parts once, because they never change. Nothing is ever written to
 the remote place. An address may hold secrets: `str(url)` leaves them out, and messages show only
 that.
 """
@@ -22,6 +22,7 @@ from ..core.errors import LldscopeError, RunNotFound
 from ..storage import heartbeats, json_files, layout, part
 from ..storage.manifest import MANIFEST_DIR, is_manifest
 
+_FOLDERS = ("", MANIFEST_DIR, heartbeats.HEARTBEAT_DIR)  # of the small files
 _BATCH_FILES, _BATCH_BYTES = 64, 256 << 20  # fetched at once
 
 
@@ -45,13 +46,9 @@ class Url:
 
     @cached_property
     def _place(self) -> tuple[Any, str]:
-        try:
-            from fsspec.core import url_to_fs
-        except ImportError:
-            raise LldscopeError(
-                f"Reading {self} needs fsspec: pip install 'lldscope[remote]'"
-            ) from None
         with plain_errors(self):
+            from fsspec.core import url_to_fs
+
             filesystem, path = url_to_fs(self.address, use_listings_cache=False)
         return filesystem, path.rstrip("/")
 
@@ -171,17 +168,10 @@ class RemoteCopy:
             got |= self._fetch(others, lambda name: found[name]["size"])
             # A file that failed to download has no state and is fetched again at the next sync.
             self._states = {n: _state(i) for n, i in found.items() if n not in changed or n in got}
-        for gone in self._copied() - found.keys():
-            (self.path / gone).unlink()
-
-    def _copied(self) -> set[str]:
-        folders = (
-            self.path,
-            self.path / MANIFEST_DIR,
-            self.path / heartbeats.HEARTBEAT_DIR,
-        )
-        files = (p for folder in folders if folder.is_dir() for p in folder.iterdir())
-        return {p.relative_to(self.path).as_posix() for p in files if p.is_file()}
+        for folder in _FOLDERS:
+            for file in (self.path / folder).glob("*"):
+                if file.is_file() and file.relative_to(self.path).as_posix() not in found:
+                    file.unlink()
 
     def fetch(self, parts: Iterable[part.Part]) -> None:
         """Download sealed parts that are not local yet; one that does not exist stays missing."""
@@ -225,10 +215,10 @@ def _batches(names: list[str], size_of: Callable[[str], int]) -> Iterator[list[s
 
 
 def _small_files(url: Url) -> dict[str, dict[str, Any]]:
-    """Name in the run → what the file system tells, of run.json, manifests, heartbeats, events."""
+    """Name in the run → the file system's entry, of run.json, manifests, heartbeats, events."""
     url.filesystem.invalidate_cache()
     found = {}
-    for folder in ("", MANIFEST_DIR, heartbeats.HEARTBEAT_DIR):
+    for folder in _FOLDERS:
         try:
             listed = url.filesystem.ls(f"{url.path}/{folder}".rstrip("/"), detail=True)
         except FileNotFoundError:

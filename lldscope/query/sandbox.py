@@ -47,12 +47,6 @@ def confine(db: duckdb.DuckDBPyConnection, run: Path) -> None:
         db.execute(f"SET {setting}")
 
 
-def lock_in(db: duckdb.DuckDBPyConnection, run: Path) -> None:
-    """From here on the database reads below `run` only, and no setting can be changed."""
-    confine(db, run)
-    db.execute("SET lock_configuration=true")
-
-
 def quote(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 

@@ -71,15 +71,12 @@ class SignalCache:
             (new / "state.json").write_text(json.dumps(state))
             shutil.rmtree(final, ignore_errors=True)
             new.rename(final)
-            for old in self._oldest():
+            newest = sorted(self._folder.iterdir(), key=lambda p: -p.stat().st_mtime)
+            for old in newest[MAX_RUNS:]:
                 shutil.rmtree(old, ignore_errors=True)
 
     def _place(self, run_id: Any) -> Path:
         return self._folder / hashlib.sha256(str(run_id).encode(errors="replace")).hexdigest()[:32]
-
-    def _oldest(self) -> list[Path]:
-        newest = sorted(self._folder.iterdir(), key=lambda p: -p.stat().st_mtime)
-        return newest[MAX_RUNS:]
 
 
 def cache_dir() -> Path:

@@ -6,7 +6,7 @@ of your own, fills in a `Batch`; `lldscope.recording.columns` makes the tables' 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -126,6 +126,12 @@ def numbered(names: Sequence[Hashable]) -> np.ndarray:
     """(N,) numbers from 0 for names, in the order in which they first come."""
     number = {name: k for k, name in enumerate(dict.fromkeys(names))}
     return np.array([number[name] for name in names], np.int64)
+
+
+def runs_of(mask: Iterable[Any]) -> list[tuple[int, int]]:
+    """The maximal runs of true entries, as (start, end)."""
+    edges = np.flatnonzero(np.diff([bool(on) for on in mask], prepend=False, append=False)).tolist()
+    return list(zip(edges[::2], edges[1::2], strict=True))
 
 
 def _scores(values: Any, n: int) -> Scores | None:

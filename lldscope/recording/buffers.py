@@ -117,7 +117,7 @@ def to_arrow(
     A scalar is repeated. None if no row is left. Lists in `columns` are emptied.
     """
     schema = arrow_schema(table)
-    lengths = {len(v) for v in columns.values() if _is_column(v)}
+    lengths = {len(v) for v in columns.values() if isinstance(v, np.ndarray | list)}
     if len(lengths) > 1:
         drop(f"{table}: columns of different lengths {sorted(lengths)}", max(lengths))
         return None
@@ -133,10 +133,6 @@ def to_arrow(
         drop(f"{table}: a required column is missing ({', '.join(required)})", n)
         return None
     return pa.Table.from_arrays(arrays, schema=schema)
-
-
-def _is_column(value: Any) -> bool:
-    return isinstance(value, np.ndarray | list)
 
 
 def _array(table: str, field: pa.Field, value: Any, n: int, drop: Drop) -> pa.Array:

@@ -108,7 +108,7 @@ class StepRows:
         self._turns = batch.turns or [[Turn("text")] * n for n in n_actions]
 
     def sums(self) -> Columns:
-        """Counts and sums of the whole batch, for `steps`; None where a rollout lacks its part."""
+        """Counts and sums of the whole batch, for `steps`; None where a rollout lacks the value."""
         b = self._batch
         rewarded = not np.isnan(b.rewards).any()
         return {
@@ -177,8 +177,6 @@ class StepRows:
             "tool_ok": [turn.tool_ok for turn in turns],
             "docs_hash": [turn.docs_hash for turn in turns],
         } | self._drops()
-
-    # -- inside -----------------------------------------------------------------------------------
 
     def _drops(self) -> Columns:
         """What was measured of π_old token by token, and of its change."""

@@ -139,11 +139,13 @@ def message_turns(own: np.ndarray, completion: Any, *, truncated: bool) -> list[
     answers = _tool_answers(completion)
     if len(answers) != n:  # an environment without messages, or a turn that was cut off
         answers = [[]] * n
-    turns = [
-        Turn("search", _tool_ok(a), documents_hash(a)) if a else Turn("search") for a in answers
-    ]
+    turns = []
+    for texts in answers:
+        failed = any(text.startswith("{'error':") for text in texts)  # TRL's answer for the tool
+        turns.append(Turn("search", not failed, documents_hash(texts)) if texts else Turn("search"))
     if n and own[-1]:  # the last action was not answered
-        done = not truncated and not _calls_unanswered(completion)
+        last = completion[-1] if isinstance(completion, list) and completion else {}
+        done = not truncated and not last.get("tool_calls")  # the call was not made
         turns[-1] = Turn("answer" if done else "text")
     return turns
 
@@ -157,17 +159,6 @@ def _tool_answers(completion: Any) -> list[list[str]]:
         elif message.get("role") == "assistant":
             answers.append([])
     return answers
-
-
-def _calls_unanswered(completion: Any) -> bool:
-    """The last message calls a tool, and the call was not made."""
-    last = completion[-1] if isinstance(completion, list) and completion else {}
-    return bool(last.get("tool_calls"))
-
-
-def _tool_ok(answers: Sequence[str]) -> bool:
-    """TRL answers for a tool that failed with {'error': …}."""
-    return not any(a.startswith("{'error':") for a in answers)
 
 
 def exact_match(answer: str | None, golden: Iterable[str]) -> bool:

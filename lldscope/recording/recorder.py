@@ -13,9 +13,10 @@ import logging
 import os
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -32,27 +33,58 @@ CLOSE_SECONDS = 120  # how long `close` waits for the disk
 
 
 class NullRecorder:
-    """Records nothing. It has the methods of a recorder, so that a loop needs no `if`."""
+    """The calls of a recorder, which here record nothing, so that a loop needs no `if`.
+
+    Columns are numpy arrays (masked entries become NULL), lists (None becomes NULL) or scalars
+    (repeated). Their names are those of `lldscope.core.schema`; `attempt` and `rank` are filled in.
+    """
 
     dropped: Mapping[str, int] = {}
 
-    def step(self, **columns: Any) -> None: ...
-    def updates(self, **columns: Any) -> None: ...
-    def responses(self, **columns: Any) -> None: ...
-    def actions(self, **columns: Any) -> None: ...
-    def tokens(self, **columns: Any) -> None: ...
-    def evals(self, **columns: Any) -> None: ...
-    def probes(self, **columns: Any) -> None: ...
-    def scalars(self, **columns: Any) -> None: ...
-    def event(self, kind: str, step: int | None = None, **details: Any) -> None: ...
+    def step(self, **columns: Any) -> None:
+        """One row of `steps`. Call it last in a step: it marks the step complete."""
+        columns.setdefault("time", time.time())
+        self._rows("steps", columns)
+
+    def updates(self, **columns: Any) -> None:
+        self._rows("updates", columns)
+
+    def responses(self, **columns: Any) -> None:
+        self._rows("responses", columns)
+
+    def actions(self, **columns: Any) -> None:
+        self._rows("actions", columns)
+
+    def tokens(self, **columns: Any) -> None:
+        self._rows("tokens", columns)
+
+    def evals(self, **columns: Any) -> None:
+        self._rows("evals", columns)
+
+    def probes(self, **columns: Any) -> None:
+        self._rows("probes", columns)
+
+    def scalars(self, **columns: Any) -> None:
+        """Means that were computed elsewhere, as in a trainer's own log."""
+        self._rows("scalars", columns)
+
+    def event(self, kind: str, step: int | None = None, **details: Any) -> None:
+        """What a reader of the run should know: checkpoint, resume, lr change, intervention."""
+        self._line(layout.EVENTS_FILE, {"kind": kind, "step": step, **details})
+
+    def alert(self, **alert: Any) -> None:
+        """An alarm that was raised during the run."""
+        self._line(layout.ALERTS_FILE, alert)
+
+    def _rows(self, table: str, columns: dict[str, Any]) -> None: ...
+    def _line(self, file: str, value: dict[str, Any]) -> None: ...
     def flush(self) -> None: ...
-    def alert(self, **alert: Any) -> None: ...
     def close(self, status: str = "finished", reason: str | None = None) -> None: ...
 
-    def __enter__(self) -> NullRecorder:
+    def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *exception: object) -> None: ...
+    def __exit__(self, *raised: object) -> None: ...
 
 
 class Recorder(NullRecorder):
@@ -71,9 +103,6 @@ class Recorder(NullRecorder):
 
     Only the constructor raises: RunExists or LldscopeError. Use it as a context manager, or call
     `close()`; a run whose process ends without either is closed as `stopped`.
-
-    Columns are numpy arrays (masked entries become NULL), lists (None becomes NULL) or scalars
-    (repeated). Their names are those of `lldscope.core.schema`; `attempt` and `rank` are filled in.
     """
 
     def __init__(
@@ -114,45 +143,6 @@ class Recorder(NullRecorder):
         self._writer.start()
         atexit.register(self.close, "stopped", "the process ended without closing the recorder")
 
-    # -- one method per table ---------------------------------------------------------------------
-
-    def step(self, **columns: Any) -> None:
-        """One row of `steps`. Call it last in a step: it marks the step complete."""
-        columns.setdefault("time", time.time())
-        self._rows("steps", columns)
-
-    def updates(self, **columns: Any) -> None:
-        self._rows("updates", columns)
-
-    def responses(self, **columns: Any) -> None:
-        self._rows("responses", columns)
-
-    def actions(self, **columns: Any) -> None:
-        self._rows("actions", columns)
-
-    def tokens(self, **columns: Any) -> None:
-        self._rows("tokens", columns)
-
-    def evals(self, **columns: Any) -> None:
-        self._rows("evals", columns)
-
-    def probes(self, **columns: Any) -> None:
-        self._rows("probes", columns)
-
-    def scalars(self, **columns: Any) -> None:
-        """Means that were computed elsewhere, as in a trainer's own log."""
-        self._rows("scalars", columns)
-
-    def event(self, kind: str, step: int | None = None, **details: Any) -> None:
-        """What a reader of the run should know: checkpoint, resume, lr change, intervention."""
-        self._line(layout.EVENTS_FILE, {"kind": kind, "step": step, **details})
-
-    def alert(self, **alert: Any) -> None:
-        """An alarm that was raised during the run."""
-        self._line(layout.ALERTS_FILE, alert)
-
-    # -- flush and close --------------------------------------------------------------------------
-
     def flush(self) -> None:
         """Wait until evaluations and the rows of all complete steps are sealed, at most
         FLUSH_SECONDS. Call it before a checkpoint: a run that resumes from it needs them."""
@@ -173,9 +163,6 @@ class Recorder(NullRecorder):
             except (OSError, LldscopeError) as error:
                 log.error("lldscope: run.json could not be completed: %s", error)
 
-    def __enter__(self) -> Recorder:
-        return self
-
     def __exit__(self, *raised: object) -> None:
         exception = raised[1]
         code = exception.code if isinstance(exception, SystemExit) else exception
@@ -187,8 +174,6 @@ class Recorder(NullRecorder):
             self.close("stopped", f"signal {code - 128}")
         else:
             self.close("failed", f"{type(exception).__name__}: {exception}")
-
-    # -- private ----------------------------------------------------------------------------------
 
     def _rows(self, table: str, columns: dict[str, Any]) -> None:
         call = self._copier.copy(columns)
@@ -209,6 +194,46 @@ class Recorder(NullRecorder):
     def _refuse(self, kind: str) -> None:
         why = "call after close" if self._closed else "call while the writer was behind"
         self.dropped[f"{kind}: {why}"] += 1
+
+
+class FailOpen:
+    """`with fail_open("a step"): …` around everything that an adapter does inside a training: an
+    error is logged once, counted, and costs its rows.
+
+    `source` names the trainer in the recorder's `dropped`; `seconds` is the time spent inside.
+    """
+
+    def __init__(self, recorder: Any, source: str) -> None:
+        self._recorder, self._source = recorder, source
+        self._started: float | None = None
+        self._taken = 0.0
+        self._logged = False
+        self.seconds = 0.0
+
+    @contextmanager
+    def __call__(self, what: str) -> Iterator[None]:
+        self._started = time.perf_counter()
+        try:
+            yield
+        except Exception as error:
+            message = f"{self._source}: {what}: {type(error).__name__}: {error}"
+            self._recorder.dropped[message] += 1
+            if not self._logged:
+                self._logged = True
+                log.exception(
+                    "lldscope: %s is not recorded; training goes on. This is logged once.", what
+                )
+        finally:
+            self.seconds += time.perf_counter() - self._started
+            self._started = None
+
+    def take(self) -> float:
+        """Seconds spent inside since the last call, up to now."""
+        now = self.seconds
+        if self._started is not None:
+            now += time.perf_counter() - self._started
+        taken, self._taken = now - self._taken, now
+        return taken
 
 
 def _warm_up() -> None:

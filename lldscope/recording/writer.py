@@ -67,8 +67,6 @@ class Writer(threading.Thread):
         self._merger = Merger(run, self._manifest, warn=self._warn, pause=self._pause)
         self._closed = False
 
-    # -- for the recorder -------------------------------------------------------------------------
-
     def enqueue(self, kind: str, value: Any) -> bool:
         """Queue a call: the copied columns of a table, or a line of a file. False if it is full."""
         waiting = len(self._calls)
@@ -102,6 +100,11 @@ class Writer(threading.Thread):
         earlier = self._earlier.get("dropped")
         if isinstance(earlier, dict):
             dropped.update({k: n for k, n in earlier.items() if isinstance(n, int)})
+        self._manifest.read()
+        earlier = self._earlier.get("lines")
+        # Manifest → its number of lines, so that a reader notices if lines are lost later.
+        lines = dict(earlier) if isinstance(earlier, dict) else {}
+        lines[self._manifest.path.name] = self._manifest.lines
         with contextlib.suppress(OSError):
             heartbeats.write_heartbeat(
                 self.run_path,
@@ -110,10 +113,8 @@ class Writer(threading.Thread):
                 attempt=self.attempt,
                 step=self._last_step,
                 dropped=dict(dropped),
-                lines=self._lines_written(),
+                lines=lines,
             )
-
-    # -- the thread -------------------------------------------------------------------------------
 
     def run(self) -> None:
         while not self._closed:
@@ -205,13 +206,6 @@ class Writer(threading.Thread):
         """During a merge: process and seal what has arrived."""
         self._process_calls()
         self._tick()
-
-    def _lines_written(self) -> dict[str, int]:
-        """Manifest → its number of lines, so that a reader notices if lines are lost later."""
-        self._manifest.read()
-        earlier = self._earlier.get("lines")
-        known = earlier if isinstance(earlier, dict) else {}
-        return {**known, self._manifest.path.name: self._manifest.lines}
 
     def _drop(self, reason: str, count: int = 1) -> None:
         self.dropped[reason] += count

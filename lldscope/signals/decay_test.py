@@ -145,9 +145,6 @@ def _recently_measured(measured: NDArray[np.bool_]) -> NDArray[np.bool_]:
     return (np.cumsum(measured) > d.USUAL_LEAST) & (rows - last < STALE)
 
 
-# -- levels ---------------------------------------------------------------------------------------
-
-
 def _level(
     level: d.Series, arl: float, restarts: list[int]
 ) -> tuple[d.Series, d.Series, NDArray[np.int64], tuple[Baseline, ...]]:

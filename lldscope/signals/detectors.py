@@ -51,17 +51,9 @@ def loss_score(delta_correct: Series, restarts: Iterable[int] = ()) -> Series:
     where many responses gain a little and a few lose many nats. There is one score per step,
     because the responses of a step share the same updates.
 
-    Parameters
-    ----------
-    delta_correct
-        Δ̄ of each step in nats, shape (T,); NaN where it was not measured.
-    restarts
-        Rows from which the unit is learnt anew.
-
-    Returns
-    -------
-    Scores in [−1, 5], shape (T,). NaN where Δ was not measured, and for the first ten measured
-    steps after the start and after each restart.
+    delta_correct (T,): Δ̄ of each step in nats, NaN where it was not measured. restarts: rows from
+    which the unit is learnt anew. Returns scores in [−1, 5], (T,); NaN where Δ was not measured,
+    and for the first ten measured steps after the start and after each restart.
     """
     out = np.full(len(delta_correct), np.nan)
     starts = sorted({0, *(r for r in restarts if 0 < r < len(out)), len(out)})
@@ -85,20 +77,11 @@ def e_detector(score: Series, arl: float) -> Series:
     step, then M − t is a supermartingale, so the expected number of steps to a false alarm is at
     least `arl`, whatever the distribution and the dependence within a step.
 
-    Parameters
-    ----------
-    score
-        Scores of at least −1, shape (T,), or (T, R) for R series at once; NaN changes nothing.
-    arl
-        Average run length: the least expected number of steps to a false alarm.
+    score: at least −1, (T,), or (T, R) for R series at once; NaN changes nothing. arl: average run
+    length, the least expected number of steps to a false alarm. Returns the evidence M after each
+    step, shape of `score`; the alarm is where it reaches `arl`. It is capped at 10·`arl`, so that
+    an alarm can end.
 
-    Returns
-    -------
-    The evidence M after each step, shape of `score`; the alarm is where it reaches `arl`. It is
-    capped at 10·`arl`, so that an alarm can end.
-
-    Examples
-    --------
     The likelihood of correct responses rises for 60 steps, and falls from step 60 on:
 
     >>> import numpy as np

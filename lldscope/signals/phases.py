@@ -143,13 +143,8 @@ def classify(e: Evidence, explained: Flags) -> list[Phase | None]:
     falls = falling(e) & ~explained
     stagnates = (e.reward_rise >= RISES) & ~rising(e) & ~explained
     breaks = ((_unstable(e) & accelerates(e)) | reward_crashed(e)) & ~explained
-    conditions = {
-        "falls": falls,
-        "not_falls": ~falls,
-        "stagnates": stagnates,
-        "not_stagnates": ~stagnates,
-        "breaks": breaks,
-    }
+    conditions = {"falls": falls, "stagnates": stagnates, "breaks": breaks}
+    conditions |= {"not_falls": ~falls, "not_stagnates": ~stagnates}
     steps_held = {name: _steps_held(e, c).tolist() for name, c in conditions.items()}
     rises = rising(e)
     new = (np.diff(e.measured, prepend=0) > 0).tolist()

@@ -53,9 +53,6 @@ def due(parts: Sequence[Part]) -> Sequence[Part]:
     return ()
 
 
-# -- after the end of a writer --------------------------------------------------------------------
-
-
 @dataclass
 class Compacted:
     """What a compaction did. `files_*` and `bytes_*` are those of the parts that count."""
@@ -108,8 +105,9 @@ def compact(
     kept_from = 0
     if keep_token_steps and damaged:
         result.skipped["tokens"] = f"the last step is not known; {_REPAIR_FIRST}"
-    elif keep_token_steps:
-        kept_from = _kept_from(manifest.parts, keep_token_steps)
+    elif keep_token_steps and (spans := attempt_spans(manifest.parts)):
+        # Of the newest attempt, whatever step earlier ones reached.
+        kept_from = max(0, spans[max(spans)][1] - keep_token_steps + 1)
     ended = set()
     for owner in manifest_names(run):
         if before_attempt is not None and owner[0] >= before_attempt:
@@ -132,12 +130,6 @@ def compact(
             _merge_all(run, parts, table_kept_from, result, pause)
     result.files_after, result.bytes_after = _extent(_remove_leftovers(run, ended, result))
     return result
-
-
-def _kept_from(parts: Sequence[Part], steps: int) -> int:
-    """The first of the last `steps` steps of the newest attempt, whatever earlier ones reached."""
-    spans = attempt_spans(parts)
-    return max(0, spans[max(spans)][1] - steps + 1) if spans else 0
 
 
 def _extent(parts: Sequence[Part]) -> tuple[int, int]:

@@ -20,9 +20,6 @@ MISSING = "the file is missing"
 _MAGIC = b"PAR1"
 
 
-# -- parts that are listed ------------------------------------------------------------------------
-
-
 def find_damage(run: Path, part: Part) -> str | None:
     """What is wrong with a part's file; None if nothing is.
 
@@ -89,17 +86,18 @@ def _is_compatible(actual: pa.DataType, declared: pa.DataType) -> bool:
     return any(kind(actual) and kind(declared) for kind in kinds)
 
 
-# -- files that are not listed --------------------------------------------------------------------
-
-# unfinished    its writer ended while writing it
-# merged away   a merged part has its rows
-# unpublished   a merged part that was never committed; what it was made of still counts
-# unsealed      rows that were never committed
-# passed over   a merged part spans its seal, and no commit says that it has these rows
-# foreign       not a file of lldscope
 UnlistedKind = Literal[
     "unfinished", "merged away", "unpublished", "unsealed", "passed over", "foreign"
 ]
+# Why a file of each kind is there.
+REASONS: dict[UnlistedKind, str] = {
+    "unfinished": "a file that was never finished; its writer ended while writing it",
+    "merged away": "its rows are in a merged part",
+    "unpublished": "a merged part that was never listed; what it was made of still counts",
+    "unsealed": "it was never listed, and cannot be read",
+    "passed over": "a merged part spans its seal, and no manifest says that it holds its rows",
+    "foreign": "not a file of lldscope",
+}
 
 
 @dataclass(frozen=True)

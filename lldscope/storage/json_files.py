@@ -34,9 +34,6 @@ _UNPRINTABLE = re.compile(
 )
 
 
-# -- reading --------------------------------------------------------------------------------------
-
-
 def open_inside(path: Path, run: Path) -> BinaryIO:
     """Open a regular file of the run for reading.
 
@@ -145,9 +142,6 @@ def reason(error: Exception) -> str:
 def is_time(value: Any) -> bool:
     """Whether a value can be a Unix time."""
     return type(value) in (int, float) and 0 <= value < 1e12
-
-
-# -- writing --------------------------------------------------------------------------------------
 
 
 def to_json(value: Any, *, indent: int | None = None) -> str:

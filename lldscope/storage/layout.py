@@ -42,13 +42,6 @@ def is_small_file(name: str) -> bool:
     return folder == HEARTBEAT_DIR and is_heartbeat(file)
 
 
-# -- run.json -------------------------------------------------------------------------------------
-
-
-def _is_text(value: Any) -> bool:
-    return type(value) in (str, int, float)
-
-
 def _are_attempts(value: Any) -> bool:
     return isinstance(value, list) and all(
         isinstance(a, dict) and json_files.is_time(a.get("started")) for a in value
@@ -56,8 +49,9 @@ def _are_attempts(value: Any) -> bool:
 
 
 # Validators of the fields of run.json that are read.
+_TEXTS = ("id", "name", "group", "trainer", "correct_rule", "reason")
 _IS_VALID: dict[str, Callable[[Any], bool]] = {
-    **dict.fromkeys(("id", "name", "group", "trainer", "correct_rule", "reason"), _is_text),
+    **dict.fromkeys(_TEXTS, lambda v: type(v) in (str, int, float)),
     **dict.fromkeys(("created", "ended"), json_files.is_time),
     "status": lambda v: v in ("running", "finished", "failed", "stopped"),
     "world_size": lambda v: type(v) is int and 1 <= v < 2**31,
@@ -142,9 +136,6 @@ def _why_no_run(run: Path) -> str:
     if not any(run.iterdir()):
         return f"{run} is empty: nothing has been recorded there."
     return f"{run} holds no {RUN_FILE}: it is not a run that lldscope recorded."
-
-
-# -- manifests ------------------------------------------------------------------------------------
 
 
 def read_manifest(run: Path, reader: ManifestReader | None = None) -> Manifest:

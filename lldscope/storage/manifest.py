@@ -70,9 +70,6 @@ def manifest_names(run: Path) -> list[tuple[int, int]]:
     return sorted((int(m[1]), int(m[2])) for m in matches if m)
 
 
-# -- writing --------------------------------------------------------------------------------------
-
-
 def commit(
     run: Path,
     attempt: int,
@@ -107,9 +104,6 @@ def _cut_torn_line(path: Path) -> None:
             os.ftruncate(handle, size - len(end) + end.rfind(b"\n") + 1)
     finally:
         os.close(handle)
-
-
-# -- reading --------------------------------------------------------------------------------------
 
 
 class ManifestReader:

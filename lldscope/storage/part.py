@@ -138,11 +138,7 @@ def write_part(run: Path, table: str, name: PartName, batches: Iterable[pa.Table
     try:
         with open(temporary, "w+b") as sink:
             with pq.ParquetWriter(
-                sink,
-                schema,
-                compression="zstd",
-                use_dictionary=repeating,
-                write_page_checksum=True,
+                sink, schema, compression="zstd", use_dictionary=repeating, write_page_checksum=True
             ) as writer:
                 for batch in batches:
                     writer.write_table(batch.combine_chunks())

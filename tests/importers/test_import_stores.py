@@ -23,12 +23,12 @@ from fixtures.make_stores import time as moment
 
 from lldscope import open_run
 from lldscope.core.errors import UsageError
-from lldscope.importers import logged, tensorboard, trackio, wire
+from lldscope.importers import logged, sqlite, tensorboard, wire
 from lldscope.importers.build import Import
-from lldscope.importers.mlflow import MlflowDatabase, MlflowFiles
+from lldscope.importers.mlflow import MlflowFiles
 from lldscope.importers.source import HEAD_BYTES, Findings, ImportRequest, Source, sources
+from lldscope.importers.sqlite import MlflowDatabase, Trackio
 from lldscope.importers.tensorboard import TensorBoard
-from lldscope.importers.trackio import Trackio
 from lldscope.importers.wandb_export import WandbChart, WandbHistory
 from lldscope.importers.wandb_offline import WandbOffline
 
@@ -194,8 +194,8 @@ def test_a_date_without_a_zone_is_in_utc_wherever_it_is_read(zone, monkeypatch):
     time.tzset()
     try:
         dates = ("2026-11-21T19:44:36", "2026-11-21T19:44:36+00:00", "2026-11-22T01:29:36+05:45")
-        assert {trackio._seconds(date) for date in dates} == {1_795_290_276.0}
-        assert trackio._seconds("yesterday") is None
+        assert {sqlite._seconds(date) for date in dates} == {1_795_290_276.0}
+        assert sqlite._seconds("yesterday") is None
     finally:
         monkeypatch.undo()
         time.tzset()

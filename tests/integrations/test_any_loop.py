@@ -128,3 +128,19 @@ def test_the_callback_records_what_transformers_logs(tmp_path, monkeypatch):
     assert run.info["status"] == "finished"
     with pytest.raises(RunExists):
         trainer().train()
+
+
+def test_of_two_metrics_of_one_signal_the_callback_records_one_as_the_signal(tmp_path):
+    from types import SimpleNamespace
+
+    from lldscope.integrations.callback import LldscopeCallback
+
+    callback = LldscopeCallback(tmp_path / "run")
+    state = SimpleNamespace(is_world_process_zero=True, global_step=1, max_steps=1)
+    callback.on_train_begin(None, state, None)
+    callback.on_log(None, state, None, logs={"reward": 0.25, "critic/score/mean": 0.5})
+    callback.on_train_end(None, state, None)
+    with lldscope.open_run(tmp_path / "run") as run:
+        names = run.sql("SELECT name, value FROM scalars ORDER BY name").values.tolist()
+        assert run.signals()["reward"].tolist() == [0.5]
+    assert names == [["log/reward", 0.25], ["reward", 0.5]]

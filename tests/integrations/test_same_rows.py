@@ -20,7 +20,7 @@ from lldscope.integrations import openrlhf, trl_step, verl_batch
 from lldscope.integrations.trl_rollouts import Rollouts, Samples
 from lldscope.recording.batch import Batch, padded
 from lldscope.recording.columns import tables
-from lldscope.recording.fail_open import FailOpen
+from lldscope.recording.recorder import FailOpen
 from lldscope.recording.rescore import rescore_sample
 
 N, SIZE, STEP = 16, 4, 3

@@ -7,8 +7,8 @@ from mirrored import expected, send, watch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from lldscope.importers.source import Findings
+from lldscope.importers.sqlite import Trackio
 from lldscope.importers.tensorboard import TensorBoard
-from lldscope.importers.trackio import Trackio
 from lldscope.importers.wandb_offline import WandbOffline
 
 

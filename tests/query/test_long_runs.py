@@ -13,8 +13,7 @@ from made_up_runs import write_run, write_step
 
 import lldscope
 from lldscope.query import contents
-from lldscope.query import signal_engine as workbench
-from lldscope.query import step_ranges as stretches
+from lldscope.query import part_index as ranges
 from lldscope.query.signal_cache import SignalCache
 from lldscope.runs import open_run
 from lldscope.storage.part import Part
@@ -35,30 +34,30 @@ def rows_of(parts: list[Part], first: int, last: int) -> float:
 
 
 @pytest.mark.parametrize("rows", [7, 40, 1000])
-def test_stretches_cover_every_owed_step_once_and_hold_what_they_may(rows: int) -> None:
+def test_stretches_cover_every_first_step_step_once_and_hold_what_they_may(rows: int) -> None:
     parts = [part(0, 99, 500), part(20, 29, 300, "responses"), part(110, 119, 5), part(5, 5, 50)]
-    for owed in (0, 7, 25, 105):
-        found = stretches.step_ranges(parts, owed, rows)
+    for first_step in (0, 7, 25, 105):
+        found = ranges.step_ranges(parts, first_step, rows)
         steps = [s for a, b in found for s in range(a, b + 1)]
-        assert steps == list(range(owed, 120))
+        assert steps == list(range(first_step, 120))
         for a, b in found:
             whole_steps = rows_of(parts, a, b) <= rows + max(rows_of(parts, s, s) for s in (a, b))
             assert a == b or whole_steps
-        assert len(found) <= rows_of(parts, owed, 119) / rows + 2
+        assert len(found) <= rows_of(parts, first_step, 119) / rows + 2
 
 
-def test_no_stretch_where_nothing_is_owed_and_a_bounded_number_whatever_is_claimed() -> None:
-    assert stretches.step_ranges([part(0, 9, 5)], 10) == []
-    assert len(stretches.step_ranges([part(0, 2**31 - 1, 2**50)], 0)) <= stretches.MAX_RANGES + 1
+def test_no_stretch_where_nothing_is_first_step_and_a_bounded_number_whatever_is_claimed() -> None:
+    assert ranges.step_ranges([part(0, 9, 5)], 10) == []
+    assert len(ranges.step_ranges([part(0, 2**31 - 1, 2**50)], 0)) <= ranges.MAX_RANGES + 1
 
 
 def test_signals_are_the_same_however_many_stretches(tmp_path: Path, monkeypatch: Any) -> None:
     path = write_run(tmp_path / "r", 60)
     with monkeypatch.context() as many:
-        many.setattr(workbench, "FEW_ROWS", 0)  # as where there are many rows
+        many.setattr(contents, "FEW_ROWS", 0)  # as where there are many rows
         at_once = open_run(path)
-    monkeypatch.setattr(stretches.step_ranges, "__defaults__", (800,))
-    assert len(stretches.step_ranges(at_once._contents.parts.parts, 0)) > 3
+    monkeypatch.setattr(ranges.step_ranges, "__defaults__", (800,))
+    assert len(ranges.step_ranges(at_once._contents.parts.parts, 0)) > 3
     cut = open_run(path)
     pd.testing.assert_frame_equal(cut.signals(), at_once.signals())
     pd.testing.assert_frame_equal(cut.action_signals(), at_once.action_signals())

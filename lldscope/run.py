@@ -163,18 +163,27 @@ class Run:
     def assess(self, arl: float | None = None, rules: Sequence[Rule] | None = None) -> Assessment:
         """Signals, phases, alarms and verdict of the run as of its last row; see `assess`.
 
-        `rules` are those that raise alarms; by default the built-in ones.
+        `arl` is the average number of steps to a false decay alarm, at least; by default as many
+        as `planned_steps` allow, or DEFAULT_ARL. `rules` are those that raise alarms; by default
+        the built-in ones.
         """
-        from .alarms.assess import DEFAULT_ARL, assess
+        from .alarms.assess import assess, default_arl
         from .alarms.registry import RULES
 
         with self._lock:
-            arguments = (arl or DEFAULT_ARL, tuple(RULES if rules is None else rules))
+            rate = arl or default_arl(self.planned_steps)
+            arguments = (rate, tuple(RULES if rules is None else rules))
             wanted = (*arguments, self._contents.parts.version)
             if self._assessed is None or self._assessed_for != wanted:
                 self._assessed = assess(self.signals(), *arguments, self._restarts())
                 self._assessed_for = wanted
             return self._assessed
+
+    @property
+    def planned_steps(self) -> int | None:
+        """The steps that the run is to have, where its trainer said so (`Recorder.plan`)."""
+        steps = self.info.get("planned_steps")
+        return steps if type(steps) is int and steps > 0 else None
 
     def _restarts(self) -> Restarts:
         """The steps at which the run is declared to have changed."""

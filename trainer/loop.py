@@ -54,6 +54,7 @@ def run(
     """
     config, first = trainer.config, trainer.next_step
     trainer.recorder = recorder
+    recorder.plan(config.steps)
     between = _Between(config, trainer, run_dir, monitor)
     evaluate = partial(trainer.evaluate, on_batch=on_evaluation)
     rewards = []

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 
 import pandas as pd
 
+from ..signals.decay_test import RUN_RATE
 from ..signals.evidence import Evidence, Flags, Grade, Restarts, gather
 from ..signals.phases import Phase, classify, least_rows
 from .attribution import Finding, explained_elsewhere, look_alikes
@@ -14,6 +15,12 @@ from .registry import RULES
 from .rule import Alert, Rule, evaluate_rules
 
 DEFAULT_ARL = 2000.0  # steps between false decay alarms, at least, on average
+
+
+def default_arl(planned_steps: int | None) -> float:
+    """The average run length A at which a run of L steps has a false alarm with probability at most
+    L / A = RUN_RATE; DEFAULT_ARL where L is not known (docs/decay-alarm.md)."""
+    return planned_steps / RUN_RATE if planned_steps else DEFAULT_ARL
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from .shared import RunPath, arl_option, exit_options, print_json, rules_option, warn_of_damage
+from .shared import RunPath, exit_options, print_json, rate_options, rules_option, warn_of_damage
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -34,7 +34,7 @@ def exit_code(verdict: str, fail_on: str, style: str) -> int:
 @click.command()
 @click.argument("run", type=RunPath())
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
-@arl_option
+@rate_options
 @rules_option
 @exit_options
 def check(

@@ -12,10 +12,10 @@ import click
 from .report import document_options, form_of, write_document
 from .shared import (
     RunPath,
-    arl_option,
     print_json,
     print_table,
     progress,
+    rate_options,
     rules_option,
     verdict_text,
     warn_of_damage,
@@ -39,7 +39,7 @@ from .shared import (
 @click.option("--signals", metavar="NAME,…", help="Only these. [default: the main ones]")
 @click.option("--json", "as_json", is_flag=True, help="The table as one JSON object on stdout.")
 @document_options("the table on the terminal")
-@arl_option
+@rate_options
 @rules_option
 def compare(
     runs: tuple[Path, ...], align: str, every: float | None, signals: str | None, as_json: bool,

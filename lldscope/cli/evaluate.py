@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .shared import arl_option, print_json, print_table, progress
+from .shared import print_json, print_table, progress
 
 if TYPE_CHECKING:
     from ..evaluation.scoring import EvaluatedRun
@@ -27,7 +27,11 @@ FAULTS = "faults"  # column of the table; --json tells them apart
     default="development",
     help="Runs to judge by. Detectors are tuned on development; look at test once.",
 )
-@arl_option
+@click.option(
+    "--arl",
+    type=click.FloatRange(min=10),
+    help="Steps between false decay alarms, at least, on average. [default: 2000]",
+)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
 def evaluate(bank: Path, split: Any, arl: float | None, as_json: bool) -> None:
     """Judge every rule on BANK, a folder of runs with known outcomes.

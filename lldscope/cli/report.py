@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from .shared import RunPath, arl_option, rules_option, warn_of_damage
+from .shared import RunPath, rate_options, rules_option, warn_of_damage
 
 if TYPE_CHECKING:
     from ..report import PostMortem
@@ -73,7 +73,7 @@ def write_document(facts: PostMortem | Comparison, kind: str, file: Path | None)
 @click.command()
 @click.argument("run", type=RunPath())
 @document_options("html")
-@arl_option
+@rate_options
 @rules_option
 def report(
     run: Path, file: Path | None, kind: str | None, arl: float | None, rules: Path | None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping, Sequence
+from functools import wraps
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +23,31 @@ class RunPath(click.ParamType):
         return Url(value) if is_address(value) else Path(value)
 
 
-arl_option = click.option(
-    "--arl",
-    type=click.FloatRange(min=10),
-    help="Steps between false decay alarms, at least, on average. [default: 2000]",
-)
+def rate_options(function: Any) -> Any:
+    """The two ways to say how often the decay alarm may be false; the command is given `arl`."""
+
+    @wraps(function)
+    def command(*args: Any, arl: float | None, steps: int | None, **others: Any) -> Any:
+        from ..alarms.assess import default_arl
+
+        if arl and steps:
+            raise click.UsageError("--arl and --steps both say how often an alarm may be false.")
+        return function(*args, arl=default_arl(steps) if steps else arl, **others)
+
+    command = click.option(
+        "--steps",
+        type=click.IntRange(min=10),
+        help="The planned length: at most 5 % of runs so long raise a false decay alarm.",
+        show_default="what the trainer has recorded",
+    )(command)
+    return click.option(
+        "--arl",
+        type=click.FloatRange(min=10),
+        help="Steps between false decay alarms, at least, on average.",
+        show_default="20 × the planned length, or 2000",
+    )(command)
+
+
 rules_option = click.option(
     "--rules",
     type=click.Path(path_type=Path),

@@ -88,6 +88,13 @@ def show_state(run: Run, state: RunState) -> None:
     for alert in state.pending:
         out.print(f"· pending {alert.rule}  step {alert.step}: {plain(alert.message)}")
     _show_look_alikes(out, state)
+    if state.false_alarm_bound is not None:
+        steps = max(run.planned_steps or 0, state.last_step + 1)
+        out.print(
+            f"decay test   a false alarm in at most {state.false_alarm_bound:.1%} of runs of "
+            f"{steps:,} steps, see docs/decay-alarm.md",
+            style="dim",
+        )
 
 
 def _show_look_alikes(out: Console, state: RunState) -> None:

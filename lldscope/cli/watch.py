@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .check import exit_code
-from .shared import RunPath, arl_option, exit_options, rules_option, warn_of_damage
+from .shared import RunPath, exit_options, rate_options, rules_option, warn_of_damage
 
 if TYPE_CHECKING:
     from ..monitor.follow import Follower, RunUpdate
@@ -63,7 +63,7 @@ STATUS = ("schema", "run", "id", "path", "verdict", "evidence", "phase", "last_s
 @click.option(
     "--interval", type=click.FloatRange(min=0.2), default=2.0, help="Seconds between looks."
 )
-@arl_option
+@rate_options
 @rules_option
 @exit_options
 def watch(

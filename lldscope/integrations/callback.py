@@ -44,6 +44,7 @@ class LldscopeCallback(TrainerCallback):
 
             about = {"trainer": f"transformers {transformers.__version__}"} | self._about
             self._recorder = Recorder(self._path, **about)
+            self._recorder.plan(state.max_steps)
             self._fail_open = FailOpen(self._recorder, "transformers")
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:

@@ -151,8 +151,11 @@ class Observer:
 
     def begin_training(self) -> None:
         """After a checkpoint the next step is micro-batches done / those of a rollout batch."""
-        done = self.trainer.state.global_step * self.trainer.args.gradient_accumulation_steps
-        self._next_step = done // micro_batches(self.trainer)
+        state, per_update = self.trainer.state, self.trainer.args.gradient_accumulation_steps
+        every = micro_batches(self.trainer)
+        self._next_step = state.global_step * per_update // every
+        with self._fail_open("the planned length"):
+            self.recorder.plan(-(-state.max_steps * per_update // every))
 
     def before_update(self, optimizer: Any) -> None:
         with self._fail_open("an update"):

@@ -106,11 +106,13 @@ class Recording(_VerlTrainer):
             else f"score at least {correct:g}"
         )
         resume = self.global_steps > 0 and (path / "run.json").exists()
-        return Recorder(
+        recorder = Recorder(
             path, name=settings["name"] or config.experiment_name, group=settings["group"],
             trainer=f"verl {__version__}", correct_rule=rule, resume=resume,
             config=OmegaConf.to_container(self.config, resolve=True),
         )  # fmt: skip
+        recorder.plan(self.total_training_steps * self.parameter_sync_step)
+        return recorder
 
     @property
     def _step(self) -> int:

@@ -173,6 +173,7 @@ class RunState:
     reason: str | None
     last_row_age_seconds: float | None
     arl: float
+    false_alarm_bound: float | None
     damaged: dict[str, str]
     dropped: dict[str, int]
 
@@ -230,9 +231,18 @@ def check(run: Run, arl: float | None = None, rules: Sequence[Rule] | None = Non
         last_step=assessment.last_step,
         **vars(life),
         arl=assessment.arl,
+        false_alarm_bound=_bound(run, assessment),
         damaged=run.damaged,
         dropped=_dropped(run),
     )
+
+
+def _bound(run: Run, assessment: Assessment) -> float | None:
+    """The probability of a false decay alarm in a run of the planned length, at most; of the steps
+    so far where there is no plan. None where Δ is not tested."""
+    steps = max(len(assessment.phases), run.planned_steps or 0)
+    tested = "delta" in assessment.evidence.decay.basis
+    return min(1.0, steps / assessment.arl) if tested else None
 
 
 def vanished(state: RunState, why: str) -> RunState:

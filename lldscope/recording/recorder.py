@@ -86,6 +86,8 @@ class NullRecorder:
 
     def __exit__(self, *raised: object) -> None: ...
 
+    def plan(self, steps: int) -> None: ...
+
 
 class Recorder(NullRecorder):
     """Records one process of a run into a run directory.
@@ -142,6 +144,15 @@ class Recorder(NullRecorder):
         self._writer.beat()
         self._writer.start()
         atexit.register(self.close, "stopped", "the process ended without closing the recorder")
+
+    def plan(self, steps: int) -> None:
+        """Say how many steps the run is to have: false decay alarms are then promised per run
+        (docs/decay-alarm.md). Rank 0 writes it into run.json; the last plan counts."""
+        if self.rank == 0 and not self._closed:
+            try:
+                layout.write_run(self.path, layout.read_run(self.path) | {"planned_steps": steps})
+            except (OSError, LldscopeError) as error:
+                log.error("lldscope: the planned steps could not be written: %s", error)
 
     def flush(self) -> None:
         """Wait until evaluations and the rows of all complete steps are sealed, at most

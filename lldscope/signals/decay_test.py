@@ -23,6 +23,7 @@ from . import detectors as d
 
 Basis = Literal["delta", "level"]
 
+RUN_RATE = 0.05  # largest probability of a false alarm in a run of planned length
 STALE = 50  # rows without Δ after which the level is tested instead, if it is measured
 BASELINE = 40  # measured steps from which the noise of the level is estimated
 SMOOTH = 5  # measured steps of the level's trailing mean
@@ -74,9 +75,10 @@ class DecayTest:
         row = range(len(self.basis))[row]
         if self.basis[row] == "delta":
             return (
-                f"on average at least {self.arl:,.0f} steps to a false alarm, as long as a step's "
-                "expected Δ of correct responses, large gains and losses cut, is not negative; no "
-                "assumption on distribution or dependence"
+                f"on average at least {self.arl:,.0f} steps to a false alarm, and none in "
+                f"{1 - RUN_RATE:.0%} of runs of {RUN_RATE * self.arl:,.0f} steps, as long as a "
+                "step's expected Δ of correct responses, large gains and losses cut, is not "
+                "negative; no assumption on distribution or dependence"
             )
         if self.basis[row] is None:
             return (

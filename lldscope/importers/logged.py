@@ -19,7 +19,6 @@ STEPS = (
     "train/global_step", "training/global_step", "global_step", "trainer/global_step", _EVALUATED,
 )  # fmt: skip
 _NUMBERS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
-_NO_NUMBER = "values that are no number (texts, tables, histograms)"
 _SHOWN = 20
 
 
@@ -78,7 +77,7 @@ def numbers(row: Mapping[str, Any], findings: Findings, prefix: str = "") -> dic
         elif isinstance(value, Mapping) and "_type" not in value:
             taken |= numbers(value, findings, f"{prefix}{name}.")
         elif value is not None and not name.startswith("_"):
-            findings.skip(_NO_NUMBER)
+            findings.skip("values that are no number (texts, tables, histograms)")
     return taken
 
 

@@ -27,8 +27,6 @@ from .trl_llds import GATES
 
 log = logging.getLogger("lldscope")
 
-TRAINERS = "verl.trainer.ppo.v1"
-
 
 @dataclass
 class LLDSPolicyLossConfig(PolicyLossConfig):
@@ -96,4 +94,4 @@ def _register_trainers() -> None:
         log.exception("lldscope: verl's recording trainers (lldscope_sync, …) are not available.")
 
 
-after_import(TRAINERS, _register_trainers)
+after_import("verl.trainer.ppo.v1", _register_trainers)

@@ -79,6 +79,20 @@ def test_sql_that_is_not_utf8_is_refused_in_a_sentence(dying_run):
         run.sql(os.fsdecode(b"SELECT '\xff'"))
 
 
+def test_the_planned_length_decides_when_the_decay_alarm_fires(lldscope_command, dying_run):
+    plain, planned = (
+        json.loads(lldscope_command("check", dying_run, "--json", *arguments).stdout)
+        for arguments in ((), ("--steps", "500"))
+    )
+    assert (plain["arl"], planned["arl"]) == (2000, 10_000)
+    assert plain["false_alarm_bound"] == pytest.approx((plain["last_step"] + 1) / 2000)
+    text = lldscope_command("check", dying_run).stdout
+    assert f"at most {plain['false_alarm_bound']:.1%} of runs of" in text
+    both = lldscope_command("check", dying_run, "--steps", "500", "--arl", "100")
+    assert both.returncode == 2
+    assert "--arl and --steps" in both.stderr
+
+
 def test_arl_decides_when_the_decay_alarm_fires(lldscope_command, dying_run):
     def fired(*arguments: str) -> int:
         state = json.loads(lldscope_command("check", dying_run, "--json", *arguments).stdout)

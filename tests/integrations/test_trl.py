@@ -175,6 +175,7 @@ def test_a_rollout_batch_is_a_step(tmp_path, shape):
     steps = micro_batches // (args.steps_per_generation * args.num_iterations)
     run = whole(tmp_path / "run", trainer, steps)
     assert not recorder.dropped
+    assert run.planned_steps == -(-micro_batches // (micro_batches // steps))
     correct = run.sql("SELECT reward, correct FROM responses")
     assert (correct["correct"] == (correct["reward"] >= 1)).all()
 

@@ -21,6 +21,7 @@ from conftest import record_steps, wait_until
 import lldscope
 from lldscope.core.errors import LldscopeError, NewerSchema, RunExists
 from lldscope.core.schema import TABLES
+from lldscope.monitor.health import check
 from lldscope.recording import buffers, sealer, writer
 from lldscope.storage import compaction, heartbeats, json_files, layout
 
@@ -326,6 +327,25 @@ def test_the_null_recorder_has_every_public_method():
         for table in TABLES:
             getattr(null, "step" if table == "steps" else table)(step=0)
         null.event("checkpoint", step=0)
+
+
+def test_the_planned_length_decides_the_rate_of_the_decay_alarm(tmp_path):
+    with lldscope.Recorder(tmp_path / "r") as r:
+        record_steps(r, range(30))
+        run = lldscope.open_run(tmp_path / "r")
+        assert (run.planned_steps, run.assess().arl) == (None, 2000)
+        r.plan(300)
+        r.plan(160)
+    run.refresh()
+    assert (run.planned_steps, run.assess().arl) == (160, 20 * 160)
+    assert run.assess(arl=500).arl == 500
+    state = check(run)
+    assert state.false_alarm_bound == pytest.approx(0.05)
+    assert check(run, arl=500).false_alarm_bound == pytest.approx(160 / 500)
+    assert run.info["status"] == "finished"
+    for wrong in ("many", 0, -3, 2.5, True):
+        run.info["planned_steps"] = wrong
+        assert run.planned_steps is None
 
 
 def test_events_and_alerts_are_lines(tmp_path):

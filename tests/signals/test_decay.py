@@ -53,6 +53,16 @@ def test_with_delta_the_test_is_the_e_detector():
     assert "no rate is claimed" in result.guarantee(5)
 
 
+@pytest.mark.parametrize("length", [50, 200])
+def test_at_most_a_twentieth_of_the_runs_of_the_planned_length_has_a_false_alarm(length):
+    """On scores whose expectation is 0 at every step: the worst that the null hypothesis allows."""
+    rng = np.random.default_rng(1)
+    loss = rng.random((length, 4000)) < 1 / 6
+    scores = np.where(loss, 5.0, -1.0)  # as skewed as they can be
+    fires = d.e_detector(scores, length / decay.RUN_RATE) >= length / decay.RUN_RATE
+    assert 0 < fires.any(axis=0).mean() <= decay.RUN_RATE
+
+
 def test_without_delta_the_level_is_judged_by_its_own_noise():
     level = -0.5 + ar1(0.3, 160, 1, 0.01)
     level[80:] -= 0.01 * np.arange(80)

@@ -17,8 +17,8 @@ IDS = [rule.id for rule in RULES]
 def watch():
     """A look at the run, and the alarms that fire: what MetricsExporter.send takes."""
     follower = Follower(RUN)
-    look = follower.look()
-    return follower, look, [e for e in look.events if e.alert.state == "firing"]
+    update = follower.poll()
+    return follower, update, [e for e in update.events if e.alert.state == "firing"]
 
 
 def send(watched, address: str) -> None:

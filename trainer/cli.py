@@ -127,7 +127,7 @@ def _train(
             )  # fmt: skip
             if monitor is not None:
                 monitor.close()
-                for alert in monitor.look()[1]:
+                for alert in monitor.poll()[1]:
                     recorder.alert(**alert)
                     show.say(alarm_line(alert))
             if summary.stopped:

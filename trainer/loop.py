@@ -17,7 +17,7 @@ from .train import Alert, StepReport, Trainer
 class Monitor(Protocol):
     """Looks at the run while it is trained, without blocking: (phase, alarms that changed)."""
 
-    def look(self) -> tuple[str | None, list[Alert]]: ...
+    def poll(self) -> tuple[str | None, list[Alert]]: ...
 
 
 @dataclass
@@ -130,7 +130,7 @@ class _Between:
         actions: tuple[str, ...] = ()
         cause = None
         if self._monitor is not None:
-            report.phase, report.alerts = self._monitor.look()
+            report.phase, report.alerts = self._monitor.poll()
             for alert in report.alerts:
                 self._trainer.recorder.alert(**alert)
             actions, cause = self._guard.decide(report.alerts)

@@ -5,7 +5,7 @@
 
   /* Say the numbers of a token or a cell; a token that was reached stands in the address. */
   function tell(item, keep) {
-    const told = document.getElementById("token-told");
+    const told = document.getElementById("token-status");
     if (told) told.textContent = item.getAttribute("aria-label");
     if (!keep || !item.matches(".tok")) return;
     const url = new URL(location.href);

@@ -26,10 +26,10 @@ def tint(delta: float | None, strong: float, *names: str, faint: float = 0.0) ->
     return {"className": " ".join(classes), "style": {"--w": f"{round(12 + 58 * share)}%"}}
 
 
-def nats(value: float | None, odd: str | None = None) -> str:
-    """A Δ as text; `odd` is the recorded value where it is not finite."""
-    if odd is not None:
-        return odd
+def nats(value: float | None, not_finite: str | None = None) -> str:
+    """A Δ as text; `not_finite` is the recorded value where it is not finite."""
+    if not_finite is not None:
+        return not_finite
     if value is None:
         return "–"
     return "0" if value == 0 else signed(value)

@@ -38,7 +38,7 @@ def actions_page(registry: RunRegistry, name: str, query: Query) -> html.Div:
             html.Div(_map(name, found, strong), className="card map-card"),
             html.P("Choose a cell for its responses, the greatest loss first; arrow keys move.",
                    className="note"),
-            html.P("", id="token-told", role="status", **attrs(aria_live="polite")),
+            html.P("", id="token-status", role="status", **attrs(aria_live="polite")),
         ],
         style=deltas.COLORS,
     )  # fmt: skip

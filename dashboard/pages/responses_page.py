@@ -129,7 +129,7 @@ def _row(grid: Grid, row: dict[str, Any]) -> html.Tr:
             html.Td(html.A(title_of(row), href=href, className="run-link")),
             html.Td(class_of(row)),
             html.Td(number(row["reward"]), className="number"),
-            html.Td(deltas.nats(row["delta"], row["odd"]), **style),
+            html.Td(deltas.nats(row["delta"], row["not_finite"]), **style),
             html.Td(number(row["logp"]), className="number"),
             html.Td([*cut, _known(row["n_tokens"])], className="number"),
             html.Td(_known(row["n_actions"]), className="number"),

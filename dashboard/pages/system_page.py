@@ -1,4 +1,4 @@
-"""What recording a run costs and what lies on disk: overhead, files, attempts, signs of life."""
+"""What recording a run costs and what lies on disk: overhead, files, attempts, heartbeats."""
 
 from __future__ import annotations
 
@@ -116,8 +116,8 @@ def _heartbeats(run: Run) -> list[Any]:
         for rank, beat in sorted(run.heartbeats().items())[:64]
     ]
     if not rows:
-        return [html.P("No process has given a sign of life.", className="quiet")]
-    return [_table(("rank", "last sign of life", "process", "step"), rows, 9)]
+        return [html.P("No process has written a heartbeat.", className="quiet")]
+    return [_table(("rank", "last heartbeat", "process", "step"), rows, 9)]
 
 
 def _damage(snapshot: Snapshot) -> list[Any]:

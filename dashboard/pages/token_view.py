@@ -107,7 +107,7 @@ _FORK = html.Span(_DIFFER, className="fork")
 
 def _token(token: dict[str, Any], side: str, same: bool, first: int | None) -> list[Any]:
     """What the browser makes a token of: text, label, class, strength, id, in the order of Tab."""
-    names = ("tok", "same" if same else "", "odd" if token["odd"] else "")
+    names = ("tok", "same" if same else "", "odd" if token["not_finite"] else "")
     style = deltas.tint(token["delta"], STRONG_TOKEN, *names, faint=FAINT)
     position = token["position"]
     return [
@@ -132,8 +132,8 @@ def text_of(token: dict[str, Any]) -> str:
 def numbers_of(token: dict[str, Any]) -> str:
     """What hover and focus say of a token."""
     text = words.visible(escape_control(token["text"] or "no text"), 60)
-    if token["odd"]:
-        likelihood = f"not finite: {token['odd']}"
+    if token["not_finite"]:
+        likelihood = f"not finite: {token['not_finite']}"
     elif token["logp_old"] is None and token["logp_post"] is None:
         likelihood = "log π not measured"
     else:

@@ -60,7 +60,7 @@ def trajectory_page(registry: RunRegistry, name: str, query: Query) -> html.Div:
             html.Div(columns, className="pair"),
             html.Div(
                 "Hover over a token, or reach it with Tab and the arrow keys, for its numbers.",
-                id="token-told", role="status", **attrs(aria_live="polite"),
+                id="token-status", role="status", **attrs(aria_live="polite"),
             ),
         ],
         style=deltas.COLORS,
@@ -89,7 +89,7 @@ def here(name: str, key: Key, **more: Any) -> str:
 def _head(name: str, shown: Trajectory) -> html.Header:
     row, key = shown.about, shown.key
     facts = [
-        ("Δ", f"{deltas.nats(row['delta'], row['odd'])} nats"),
+        ("Δ", f"{deltas.nats(row['delta'], row['not_finite'])} nats"),
         ("reward", number(row["reward"])),
         ("advantage", number(row["advantage"])),
         ("log π per token", number(row["logp"])),
@@ -124,7 +124,7 @@ def _group(name: str, shown: Trajectory, other: Trajectory | None) -> html.Div:
         recorded = " ·" if row["has_tokens"] else ""
         shape = {True: "✓", False: "✗"}.get(row["correct"], "?")
         chips.append(html.A(
-            f"{title_of(row)} {shape} {deltas.nats(row['delta'], row['odd'])}{recorded}",
+            f"{title_of(row)} {shape} {deltas.nats(row['delta'], row['not_finite'])}{recorded}",
             href=here(name, key), **deltas.tint(row["delta"], STRONG, *names),
             **attrs(aria_current="page" if now else None),
         ))  # fmt: skip
@@ -206,7 +206,7 @@ def _column(
     head: list[Any] = [html.H2(title[0].upper() + title[1:])]
     if side == "b":
         head.append(html.A("Show this one", href=here(name, shown.key)))
-    delta = f"Δ {deltas.nats(row['delta'], row['odd'])} nats"
+    delta = f"Δ {deltas.nats(row['delta'], row['not_finite'])} nats"
     head.append(html.Span(delta, className="quiet"))
     if len(shown.tokens) or shown.n_tokens:
         after = here(name, shown.key, from_=shown.first + token_view.MOST_TOKENS)

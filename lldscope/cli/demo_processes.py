@@ -45,7 +45,7 @@ class Arm:
 
     def refresh(self) -> list[AnyAlert]:
         """Read the run again; the alarms that have changed."""
-        update = self.follower.look()
+        update = self.follower.poll()
         self.update = update or self.update
         return [event.alert for event in update.events] if update else []
 

@@ -127,7 +127,7 @@ def _updates(
     """Updates of the run, `interval` seconds apart, until it has ended or the time is up."""
     end = None if timeout is None else time.monotonic() + timeout
     while True:
-        update = follower.look()
+        update = follower.poll()
         yield update
         if update is not None and update.state.over:
             return

@@ -39,7 +39,7 @@ _DESCRIBED = """
 SELECT r.step, r.rank, r.response_id, r.group_id, r.data_source, r.correct, r.reward, r.advantage,
     r.n_tokens, r.n_actions, r.n_searches, r.answered, r.truncated, r.text IS NOT NULL AS has_text,
     l.delta, l.logp_old / l.n_tokens AS logp, l.mixed,
-    CASE WHEN NOT isfinite(l.delta) THEN l.delta::VARCHAR END AS odd,
+    CASE WHEN NOT isfinite(l.delta) THEN l.delta::VARCHAR END AS not_finite,
     coalesce(t.sampled, false) AS has_tokens
 FROM responses r {likelihood} {tokens}
 WHERE r.{steps}

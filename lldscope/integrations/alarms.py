@@ -60,6 +60,6 @@ class AlarmAction:
         """A rule whose alarm began since the last call. A latched alarm counts once."""
         if self._monitor is None:
             return None
-        _, news = self._monitor.look()
+        _, news = self._monitor.poll()
         fired = [a["rule"] for a in news if a["state"] == "firing" and a["rule"] in self._rules]
         return fired[0] if fired else None

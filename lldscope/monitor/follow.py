@@ -84,7 +84,7 @@ class Follower:
         self._state: RunState | None = None
         self._unreadable_since: float | None = None
 
-    def look(self) -> RunUpdate | None:
+    def poll(self) -> RunUpdate | None:
         """The run now; None until there is a run at the path."""
         try:
             state = self._read()
@@ -178,7 +178,7 @@ class Monitor:
         self._thread = threading.Thread(target=self._loop, name="lldscope-monitor", daemon=True)
         self._thread.start()
 
-    def look(self) -> tuple[str | None, list[dict[str, Any]]]:
+    def poll(self) -> tuple[str | None, list[dict[str, Any]]]:
         """Phase at the last update, and the alarms that changed since the last call, as dicts."""
         with self._lock:
             news, self._news = self._news, []
@@ -194,7 +194,7 @@ class Monitor:
         while not ended:
             ended = self._end.wait(self._every)
             try:
-                update = self._follower.look()
+                update = self._follower.poll()
             except Exception as error:  # a monitor that fails must not end the training
                 log.warning("lldscope: the monitor could not look at the run: %s", error)
                 continue

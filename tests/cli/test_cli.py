@@ -151,7 +151,7 @@ def test_heartbeats_of_an_earlier_start_say_nothing(make_run):
 
 
 def test_heartbeats_belong_to_their_attempt_whatever_the_clock_says(make_run):
-    """A clock that was set back makes signs of life look older than the start they come from, and
+    """A clock that was set back makes heartbeats look older than the start they come from, and
     a clock that was ahead makes those of the attempt before look newer."""
     path = make_run("resumed", steps=range(30))
     with lldscope.Recorder(path, resume=True, world_size=2) as recorder:

@@ -399,7 +399,7 @@ def test_two_clicks_lead_from_an_alarm_to_the_tokens_that_lost(tab: Any) -> None
     tab.locator(".grid tbody .run-link").first.click()
     lost = tab.locator(".tok.lost.heavy[role=option]")
     lost.first.wait_for()
-    told = tab.locator("#token-told")
+    told = tab.locator("#token-status")
     lost.first.hover()
     for word in ("Δ −", "log π old −", "post −", "entropy", "action"):
         assert word in told.inner_text()
@@ -434,7 +434,7 @@ def test_addresses_restore_filters_order_response_and_token(tab: Any) -> None:
     tab.goto(tab.url)
     tab.locator(".tok:focus").wait_for()
     assert tab.locator(".tok:focus").get_attribute("aria-label") == said
-    assert tab.locator("#token-told").inner_text() == said
+    assert tab.locator("#token-status").inner_text() == said
     assert tab.get_by_text("Beside it: response 39").count() == 1
 
 
@@ -471,13 +471,13 @@ def test_keys_reach_tokens_group_and_map(tab: Any) -> None:
     token.wait_for()
     assert token.count() == 1, "one token of a response is in the order of Tab"
     token.focus()
-    first = tab.locator("#token-told").inner_text()
+    first = tab.locator("#token-status").inner_text()
     tab.keyboard.press("ArrowRight")
-    assert tab.locator("#token-told").inner_text() != first
+    assert tab.locator("#token-status").inner_text() != first
     tab.keyboard.press("End")
-    assert "action 3" in tab.locator("#token-told").inner_text()
+    assert "action 3" in tab.locator("#token-status").inner_text()
     tab.keyboard.press("Home")
-    assert tab.locator("#token-told").inner_text() == first
+    assert tab.locator("#token-status").inner_text() == first
     tab.keyboard.press("]")
     tab.get_by_role("heading", name="Response 33 of step 20").wait_for()
     tab.keyboard.press("[")
@@ -488,7 +488,7 @@ def test_keys_reach_tokens_group_and_map(tab: Any) -> None:
     cell.focus()
     tab.keyboard.press("ArrowRight")
     tab.keyboard.press("ArrowDown")
-    assert tab.locator("#token-told").inner_text().startswith("action 1, step 1: Δ +")
+    assert tab.locator("#token-status").inner_text().startswith("action 1, step 1: Δ +")
     tab.keyboard.press("Enter")
     tab.wait_for_url("**/responses/grpo?first=1&last=1&correct=yes&sort=delta")
 

@@ -443,7 +443,7 @@ class Script:
     def __init__(self, path, every):
         self.looks = 0
 
-    def look(self):
+    def poll(self):
         self.looks += 1
         news = [{"rule": "lld-decay", "state": "firing", "severity": "critical"}]
         return "decay", news if self.looks == 2 else []

@@ -65,8 +65,8 @@ def recording(run, first: int = 0):
         process.wait()
 
 
-def news(look) -> list[tuple[str, str]]:
-    return [(e.alert.rule, e.alert.state) for e in look.events]
+def news(update) -> list[tuple[str, str]]:
+    return [(e.alert.rule, e.alert.state) for e in update.events]
 
 
 def kill(run) -> None:
@@ -133,7 +133,7 @@ def test_a_run_that_goes_on_is_no_longer_stalled(tmp_path):
     run = write_run(tmp_path / "run", 40)
     kill(run)
     follower = Follower(run)
-    first = follower.look()
+    first = follower.poll()
     assert first.first
     assert ("stalled", "firing") in news(first)
     assert first.state.over
@@ -141,25 +141,25 @@ def test_a_run_that_goes_on_is_no_longer_stalled(tmp_path):
         for step in range(30, 45):
             write_step(recorder, step, dies=False, at=time.time())
         recorder.flush()
-        second = follower.look()
+        second = follower.poll()
         assert not second.first
         assert news(second) == [("stalled", "resolved")]
         (ended,) = second.events
         assert ended.ended >= ended.started
         assert second.state.life == "live"
         assert second.state.last_step == 44
-        assert news(follower.look()) == []
+        assert news(follower.poll()) == []
 
 
 def test_an_alarm_whose_steps_were_undone_is_resolved(tmp_path):
     run = write_run(tmp_path / "run", 110, dies=True)
     follower = Follower(run)
-    assert ("lld-decay", "firing") in news(follower.look())
+    assert ("lld-decay", "firing") in news(follower.poll())
     with lldscope.Recorder(run, resume=True) as recorder:  # back to step 50, before the decay
         for step in range(50, 60):
             write_step(recorder, step, dies=False, at=time.time())
         recorder.flush()
-        assert ("lld-decay", "resolved") in news(follower.look())
+        assert ("lld-decay", "resolved") in news(follower.poll())
 
 
 def test_a_deleted_run_is_gone_after_a_while(tmp_path, monkeypatch):
@@ -169,15 +169,15 @@ def test_a_deleted_run_is_gone_after_a_while(tmp_path, monkeypatch):
         record_steps(recorder, range(30))
         recorder.flush()
         follower = Follower(run)
-        before = follower.look().state
+        before = follower.poll().state
         os.rename(run, tmp_path / "moved")
-        assert follower.look().state == before  # a file system may hiccup
+        assert follower.poll().state == before  # a file system may hiccup
         os.rename(tmp_path / "moved", run)
-        assert follower.look().state.life == "live"
+        assert follower.poll().state.life == "live"
         os.rename(run, tmp_path / "moved")
-        follower.look()
+        follower.poll()
         time.sleep(0.6)
-        gone = follower.look()
+        gone = follower.poll()
         os.rename(tmp_path / "moved", run)
     assert news(gone) == [("stalled", "firing")]
     assert (gone.state.verdict, gone.state.over) == ("stalled", True)
@@ -187,15 +187,15 @@ def test_a_deleted_run_is_gone_after_a_while(tmp_path, monkeypatch):
 def test_another_run_in_the_same_place_starts_anew(tmp_path):
     run = write_run(tmp_path / "run", 110, dies=True)
     follower = Follower(run)
-    assert ("lld-decay", "firing") in news(follower.look())
+    assert ("lld-decay", "firing") in news(follower.poll())
     shutil.rmtree(run)
     write_run(run, 40)
-    look = follower.look()
-    assert ("lld-decay", "resolved") in news(look)
-    assert look.state.verdict == "healthy"
+    update = follower.poll()
+    assert ("lld-decay", "resolved") in news(update)
+    assert update.state.verdict == "healthy"
     shutil.rmtree(run)
     write_run(run, 110, dies=True)
-    assert ("lld-decay", "firing") in news(follower.look())
+    assert ("lld-decay", "firing") in news(follower.poll())
 
 
 def test_until_firing_goes_by_the_severity_of_fail_on(tmp_path):
@@ -255,10 +255,10 @@ def test_the_block_keeps_its_height_while_the_run_goes_on(tmp_path):
             write_step(recorder, step, dies=True, at=time.time())
             if step % 30 == 29:
                 recorder.flush()
-                look = follower.look()
+                update = follower.poll()
                 out = console(live=True)
                 out.width = 80
-                lines = out.render_lines(live_block(follower.run, look.state, 80))
+                lines = out.render_lines(live_block(follower.run, update.state, 80))
                 heights.add(len(lines))
     assert heights == {9}
 
@@ -300,7 +300,7 @@ def test_nagios_gets_one_line_with_performance_data(lldscope_command, tmp_path):
 def test_text_from_a_run_cannot_add_performance_data(tmp_path):
     run = write_run(tmp_path / "a|b=1", 40)
     opened = lldscope.open_run(run)
-    state = replace(Follower(run).look().state, run="a|b=1\nc")
+    state = replace(Follower(run).poll().state, run="a|b=1\nc")
     only = nagios_line(state, opened.signals(), 0)
     assert only.count("|") == 1
     assert "\n" not in only

@@ -106,7 +106,7 @@ def test_only_the_newest_are_kept_and_the_last_healthy_one(tmp_path):
     class Monitor:
         looks = 0
 
-        def look(self):
+        def poll(self):
             self.looks += 1
             alarm = {
                 "rule": "entropy-surge", "severity": "warning", "state": "firing", "step": 1,

@@ -32,7 +32,7 @@ class Script:
         self.news = {int(k.removeprefix("look")): v for k, v in news.items()}
         self.looks = 0
 
-    def look(self):
+    def poll(self):
         self.looks += 1
         return "decay", self.news.get(self.looks, [])
 

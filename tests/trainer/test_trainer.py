@@ -253,7 +253,7 @@ class Monitor:
     def __init__(self) -> None:
         self.looks = 0
 
-    def look(self):
+    def poll(self):
         self.looks += 1
         alarm = {
             "rule": "lld-decay",

@@ -47,14 +47,16 @@ class Boundary:
 
 @dataclass(frozen=True)
 class Curve:
-    """Measured values of a signal. Between breaks it is a line, or constant if it `jumps`. A break
-    changes the slope, or the value, in the direction `turn` (1, −1, or 0 for either)."""
+    """Measured values of a signal. A break changes its slope, or its value if it `jumps`, in the
+    direction `turn` (1, −1, or 0 for either). Between breaks it is a line, or constant if it is
+    `level`."""
 
     name: str
     steps: Series
     values: Series
     turn: int
     jumps: bool = False
+    level: bool = False
 
 
 def refine(assessment: Assessment) -> list[Boundary]:
@@ -110,7 +112,7 @@ def _likelihood(assessment: Assessment, rows: Flags, by_delta: bool) -> Curve:
     if by_delta:
         size = float(np.median(np.abs(values[rows]))) if rows.any() else 1.0
         values = clip_gains(values, size)
-    return Curve(name, e.step[rows].astype(float), values[rows], -1, by_delta)
+    return Curve(name, e.step[rows].astype(float), values[rows], -1, by_delta, by_delta)
 
 
 def _log(assessment: Assessment, name: str, rows: Flags) -> Curve:
@@ -157,6 +159,21 @@ def fit(likelihood: Curve, others: Sequence[Curve], n_breaks: int) -> list[tuple
     return intervals
 
 
+def fit_either(curve: Curve) -> tuple[Curve, tuple[int, int, int]] | None:
+    """The break of a line, (step, low, high), as a kink or as a jump, whichever leaves smaller
+    residuals; None if there are too few measured steps. A dead tool is a jump, a decline a kink."""
+    fitted = [
+        (shape, fit(shape, [], 1)) for shape in (replace(curve, jumps=j) for j in (False, True))
+    ]
+    known = [(shape, breaks[0]) for shape, breaks in fitted if breaks]
+    return min(known, key=lambda f: _square(f[0], f[1][0]), default=None)
+
+
+def _square(curve: Curve, step: int) -> float:
+    residuals = _residuals(curve, np.array([float(step)]))
+    return float(residuals @ residuals)
+
+
 def _cost(curve: Curve, at: Series, n_breaks: int, correlation: float) -> Series:
     """n·ln RSS for every break of `at`, shape (K,), or every pair, shape (K, K)."""
     y = _whiten(curve.values, correlation)
@@ -183,7 +200,7 @@ def _cost(curve: Curve, at: Series, n_breaks: int, correlation: float) -> Series
 
 def _base(curve: Curve) -> Series:
     ones = np.ones_like(curve.steps)
-    return ones[None] if curve.jumps else np.stack([ones, curve.steps - curve.steps[0]])
+    return ones[None] if curve.level else np.stack([ones, curve.steps - curve.steps[0]])
 
 
 def _columns(curve: Curve, at: Series) -> Series:

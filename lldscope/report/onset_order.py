@@ -14,7 +14,15 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ..alarms.assess import Assessment
-from ..alarms.changepoints import SEGMENT_STEPS, STEPS_AFTER, STEPS_BEFORE, Boundary, Curve, fit
+from ..alarms.changepoints import (
+    SEGMENT_STEPS,
+    STEPS_AFTER,
+    STEPS_BEFORE,
+    Boundary,
+    Curve,
+    fit,
+    fit_either,
+)
 from ..signals import detectors as d
 from ..signals import phases as p
 from ..signals.evidence import Evidence, Flags
@@ -72,7 +80,7 @@ def _link(
     link = Link(name, signal, bool(measured.any()), condition)
     with np.errstate(invalid="ignore"):
         holds = met(e) & measured & (e.step >= first)
-    rows = np.flatnonzero(d.consecutive(holds) >= SEEN)
+    rows = np.flatnonzero(d.consecutive(holds) >= e.cadence.rows(SEEN))
     if not len(rows):
         return link
     seen = int(e.step[rows[0]])
@@ -92,11 +100,15 @@ def _broken_line(link: Link, e: Evidence, turn: int, seen: int) -> Link:
     if np.count_nonzero(rows) < 3 * SEGMENT_STEPS:
         return link
     y = np.log(values[rows]) if log else values[rows]
-    jumps = link.signal == "delta_correct"
-    breaks = fit(Curve(link.signal, e.step[rows].astype(float), y, turn, jumps), [], 1)
-    if not breaks:
+    curve = Curve(link.signal, e.step[rows].astype(float), y, turn)
+    if link.signal == "delta_correct":
+        curve = replace(curve, jumps=True, level=True)
+        fitted = [(curve, found) for found in fit(curve, [], 1)]
+    else:
+        fitted = [found] if (found := fit_either(curve)) else []
+    if not fitted:
         return link
-    step, low, high = breaks[0]
-    shape = "jump" if jumps else "kink"
+    curve, (step, low, high) = fitted[0]
+    shape = "jump" if curve.jumps else "kink"
     method = f"{shape} of {'the logarithm of ' if log else ''}{link.signal}"
     return replace(link, onset=step, low=low, high=high, method=method)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from itertools import pairwise
 
 from ..alarms.assess import Assessment
 from ..alarms.changepoints import Boundary
@@ -167,15 +168,18 @@ def _fall(facts: PostMortem) -> str:
 
 
 def _order(facts: PostMortem) -> str:
-    broke = [
-        f"{_LINKS[link.link][0]} from {when(facts, link.start)}{interval(link)}"
-        for link in facts.links if link.seen is not None
-    ]  # fmt: skip
-    if not broke:
+    """What is only known to have begun about when another thing did is not put in an order."""
+    seen = [link for link in facts.links if link.seen is not None]
+    if not seen:
         return ""
+    broke = f"{_LINKS[seen[0].link][0]} from {when(facts, seen[0].start)}{interval(seen[0])}"
+    for before, link in pairwise(seen):
+        certain = None not in (before.high, link.low) and (before.high or 0) < (link.low or 0)
+        word = "then" if certain else "and about then (which came first is not certain)"
+        broke += f", {word} {_LINKS[link.link][0]} from {when(facts, link.start)}{interval(link)}"
     never = [_LINKS[x.link][1] for x in facts.links if x.measured and x.seen is None]
     rest = f"; {' and '.join(never)}" if never else ""
-    return f"What broke{', in order' if len(broke) > 1 else ''}: {', then '.join(broke)}{rest}."
+    return f"What broke: {broke}{rest}."
 
 
 def _warning(facts: PostMortem) -> str:

@@ -55,8 +55,11 @@ def least_rows(e: Evidence) -> int:
 
 @once
 def decay_test_fires(e: Evidence) -> Flags:
-    """The test on Δ fires, or, without Δ, the level has fallen by more than its limit."""
-    return on_measured(e.decay.value - e.decay.threshold, lambda margin: margin) >= 0.0
+    """The test on Δ fires, or, without Δ, the level has been under its limit for ENTER_DECAY steps;
+    phase II begins with it."""
+    over = on_measured(e.decay.value - e.decay.threshold, lambda margin: margin) >= 0.0
+    on_level = np.array([basis == "level" for basis in e.decay.basis], dtype=bool)
+    return over & (~on_level | (_steps_held(e, over) >= e.cadence.rows(ENTER_DECAY)))
 
 
 def falling(e: Evidence) -> Flags:
@@ -140,10 +143,10 @@ def crash_limit(e: Evidence) -> d.Series:
 def classify(e: Evidence, explained: Flags) -> list[Phase | None]:
     """The phase of every row; None where the log has no likelihood. On the rows in `explained`, a
     fall of the likelihood is attributed to a cause other than LLD (`alarms.attribution`)."""
-    falls = falling(e) & ~explained
+    falls, alarms = falling(e) & ~explained, decay_test_fires(e) & ~explained
     stagnates = (e.reward_rise >= RISES) & ~rising(e) & ~explained
     breaks = ((_unstable(e) & accelerates(e)) | reward_crashed(e)) & ~explained
-    conditions = {"falls": falls, "stagnates": stagnates, "breaks": breaks}
+    conditions = {"falls": falls, "alarms": alarms, "stagnates": stagnates, "breaks": breaks}
     conditions |= {"not_falls": ~falls, "not_stagnates": ~stagnates}
     steps_held = {name: _steps_held(e, c).tolist() for name, c in conditions.items()}
     rises = rising(e)
@@ -177,7 +180,7 @@ def _next(phase: Phase, held: dict[str, int], after_decay: bool, cadence: Cadenc
         return "recovered" if held["recovers"] >= cadence.rows(RECOVER) else phase
     if (phase == "decay" or after_decay) and held["breaks"] >= cadence.rows(ENTER_COLLAPSE):
         return "collapse"
-    if held["falls"] >= cadence.rows(ENTER_DECAY):
+    if held["alarms"] or held["falls"] >= cadence.rows(ENTER_DECAY):
         return "decay"
     if phase == "decay":
         return "recovered" if held["not_falls"] >= cadence.rows(LEAVE) else phase

@@ -19,7 +19,7 @@ from phase_runs import DYING, SAMPLES, drawn, paper_figure
 
 from lldscope import open_run
 from lldscope.alarms.assess import assess
-from lldscope.alarms.changepoints import KINK, SEGMENT_STEPS, Curve, _cost, fit, refine
+from lldscope.alarms.changepoints import KINK, SEGMENT_STEPS, Curve, _cost, fit, fit_either, refine
 from lldscope.signals.phases import clip_gains
 
 ROOT = Path(__file__).parents[2]
@@ -43,7 +43,7 @@ def simulated(seed: int, jumps: bool, breaks: tuple[int, ...], sd: float, phi: f
     changes = zip(STAIR if jumps else LINE, breaks, strict=False)
     line = sum(size * ((t >= at) if jumps else np.maximum(t - at, 0)) for size, at in changes)
     rng = np.random.default_rng(seed)
-    return Curve("made up", t, line + ar1(rng, STEPS, phi, sd), -1, jumps)
+    return Curve("made up", t, line + ar1(rng, STEPS, phi, sd), -1, jumps, jumps)
 
 
 def entropy_surge(seed: int, phi: float) -> Curve:
@@ -61,7 +61,7 @@ def slow_cost(curve: Curve, at: tuple[float, ...], correlation: float) -> float:
 
     def residual(breaks: tuple[float, ...]) -> tuple[float, list[float]]:
         columns = [[1.0] * len(curve.steps)]
-        if not curve.jumps:
+        if not curve.level:
             columns.append([s - curve.steps[0] for s in curve.steps])
         for b in breaks:
             over = [s - b for s in curve.steps]
@@ -91,7 +91,7 @@ def test_the_cost_agrees_with_a_regression_for_every_choice_of_breaks(jumps, n_b
     rng = np.random.default_rng(n_breaks)
     t = np.cumsum(rng.integers(1, 4, 26)).astype(float)  # uneven steps
     values = rng.normal(0, 1, 26) - 0.1 * np.maximum(t - t[12], 0)
-    curve = Curve("made up", t, values, -1, jumps)
+    curve = Curve("made up", t, values, -1, jumps, jumps)
     at = t[SEGMENT_STEPS:-SEGMENT_STEPS]
     cost = _cost(curve, at, n_breaks, correlation)
     for choice in product(range(len(at)), repeat=n_breaks):
@@ -181,7 +181,7 @@ def coverage_with_real_noise(size: float, runs: int) -> tuple[list[float], list[
             noise = (piece - piece.mean())[(starts[:, None] + block).ravel()[: len(piece)]]
             made.append(size * piece.mean() + noise)
         values = np.concatenate(made)
-        found = fit(Curve("made up", np.arange(float(len(values))), values, -1, True), [], 2)
+        found = fit(Curve("made up", np.arange(float(len(values))), values, -1, True, True), [], 2)
         held += [low <= at <= high for (_, low, high), at in zip(found, edges, strict=False)]
         width += [high - low for _, low, high in found]
     return (held / runs).tolist(), (width / runs).tolist()
@@ -290,3 +290,28 @@ def main() -> None:
 
 if __name__ == "__main__":
     main()
+
+
+# -- faults that begin at one step ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_fault_is_dated_by_its_jump_and_a_decline_by_its_kink(seed):
+    rng = np.random.default_rng(seed)
+    t = np.arange(60.0)
+    rising = 0.3 + 0.005 * t
+    curves = {
+        "jump": np.where(t < 42, rising, 0.02),
+        "kink": np.where(t < 42, rising, 0.5 - 0.03 * (t - 42)),
+    }
+    for shape, values in curves.items():
+        noisy = Curve("reward", t, values + rng.normal(0, 0.03, 60), -1)
+        curve, (step, low, high) = fit_either(noisy)
+        assert curve.jumps == (shape == "jump")
+        assert low <= step <= high
+        assert low - 2 <= 42 <= high + 2
+        assert shape == "kink" or (low, step, high) == (42, 42, 42)
+
+
+def test_too_few_steps_have_neither_a_kink_nor_a_jump():
+    assert fit_either(Curve("reward", np.arange(8.0), np.zeros(8), -1)) is None

@@ -90,8 +90,8 @@ def event(rule: str = "lld-decay", state: str = "firing", **others: object) -> A
     run = RunState(
         run="mine", id="abc", path="/r/mine", verdict="warning", evidence="delta", phase="decay",
         phases=(), alerts=(), pending=(), look_alikes={}, look_alike_evidence={}, last_step=99,
-        life="live", over=False, reason=None, last_row_age_seconds=1.0, arl=2000.0, false_alarm_bound=None,
-        damaged={}, dropped={},
+        life="live", over=False, reason=None, last_row_age_seconds=1.0, arl=2000.0,
+        false_alarm_bound=None, damaged={}, dropped={},
     )  # fmt: skip
     alert = Alert(
         rule=rule, severity="warning", state=state, step=91, value=2631.7, threshold=None,

@@ -40,9 +40,11 @@ LOOK_ALIKES = {
 }
 
 FINDINGS = {
-    "supported": ("◆", "supported", "the log shows it"),
-    "ruled_out": ("✓", "ruled out", "it was measured and is not there"),
-    "not_observable": ("?", "not observable", "this log cannot tell"),
+    "supported": "the log shows it",
+    "consequence": "it is there, and something else began before it",
+    "ruled_out": "it was measured and is not there",
+    "not_shown": "what was measured neither shows it nor excludes it",
+    "not_observable": "this log cannot tell",
 }
 
 NO_RUNS = (

@@ -134,16 +134,18 @@ def look_alikes(snapshot: Snapshot) -> html.Table:
     """What looks like LLD on a reward curve, and what this log says of each."""
     rows = []
     for cause, finding in snapshot.state.look_alikes.items():
-        shape, word, note = words.FINDINGS[finding]
+        sign = palette.ANSWERS[finding]
         evidence = true_minus(snapshot.state.look_alike_evidence[cause])
         rows.append(
             html.Tr(
                 [
                     html.Td(_cause(cause)),
-                    html.Td([html.Span(shape, className="shape"), word], className=finding),
+                    html.Td(
+                        [html.Span(sign.shape, className="shape"), sign.word], className=finding
+                    ),
                     html.Td(evidence, className="quiet"),
                 ],
-                title=note,
+                title=words.FINDINGS[finding],
             )
         )
     head = html.Tr([html.Th("cause"), html.Th("this log"), html.Th("evidence")])

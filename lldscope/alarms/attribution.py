@@ -28,7 +28,7 @@ from .rule import Alert, CauseRank, Rule, Span, episodes, evaluate_rules
 from .rules import lld
 from .rules.measures import observed, percent
 
-Answer = Literal["supported", "ruled_out", "not_observable"]
+Answer = Literal["supported", "consequence", "ruled_out", "not_shown", "not_observable"]
 
 LAG = 3  # steps by which a cause may be seen later than the fall it explains
 WITHIN = 100  # steps: a cause that began longer ago does not explain the fall
@@ -39,7 +39,11 @@ ENDS = 10  # steps without a fall before one is over
 
 @dataclass(frozen=True)
 class Finding:
-    """The answer for one look-alike, and the evidence for it in a sentence."""
+    """The answer for one look-alike, and the evidence for it in a sentence.
+
+    `consequence`: it is there, and something else began before it. `ruled_out`: it was measured and
+    is not there. `not_shown`: what was measured neither shows it nor excludes it.
+    """
 
     answer: Answer
     evidence: str
@@ -135,9 +139,9 @@ def _lld(e: Evidence, alerts: Mapping[str, Alert], explained: Flags) -> Finding:
         return Finding("not_observable", e.decay.guarantee())
     margin = e.decay.value / e.decay.threshold
     row = int(np.nanargmax(margin))
-    reached = f"{e.decay.value[row]:,.3g} of {e.decay.threshold[row]:,.3g}"
+    reached = f"{short(e.decay.value[row])} of {short(e.decay.threshold[row])}"
     basis = "Δ of correct responses" if e.decay.basis[row] == "delta" else "the likelihood level"
-    return Finding("ruled_out", f"the decay test on {basis} has reached {reached} at most")
+    return Finding("not_shown", f"the decay test on {basis} has reached {reached} at most")
 
 
 def _attributed_to(e: Evidence, row: int) -> str:
@@ -169,7 +173,7 @@ def _cause(rule: Rule, e: Evidence, alert: Alert | None, displaced: bool) -> Fin
         begin = cause_episodes(rule, e, rule.measure(e).holds)[0][0]
         earlier = _brought_about_by(e, rule, begin, displaced)
         if earlier is not None:
-            return Finding("ruled_out", f"a consequence: {earlier}; {message}")
+            return Finding("consequence", f"{earlier}; {message}")
     return Finding("supported", message)
 
 
@@ -206,11 +210,9 @@ def _nearest(rule: Rule, e: Evidence) -> Finding:
         reached = f"{short(value, 2)} {unit}"
         bound = f"limit {short(limit, 2)}{' ×' if unit.startswith('×') else ''}"
     if sign * (value - limit) > 0:
-        message = (
-            f"{reached} at step {e.step[row]} ({bound}), but not for long enough, or the other "
-            "conditions were not met"
-        )
-    elif unit.startswith("× the largest") and value <= 1.0:
+        why = "but not for long enough, or the other conditions were not met"
+        return Finding("not_shown", f"{reached} at step {e.step[row]} ({bound}), {why}")
+    if unit.startswith("× the largest") and value <= 1.0:
         message = f"never above the largest before ({bound})"
     else:
         message = f"never {'below' if rule.fires_below else 'above'} {reached} ({bound})"

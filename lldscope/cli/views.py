@@ -104,7 +104,12 @@ def _show_look_alikes(out: Console, state: RunState) -> None:
         by_answer.setdefault(answer, []).append(name)
     for name in by_answer.get("supported", []):
         out.print(f"cause        {name}: {plain(state.look_alike_evidence[name])}")
-    for answer, word in (("ruled_out", "ruled out"), ("not_observable", "unobservable")):
+    for name in by_answer.get("consequence", []):
+        evidence = plain(state.look_alike_evidence[name])
+        out.print(f"consequence  {name}: {evidence}", style="dim")
+    for answer, word in (
+        ("not_shown", "not shown"), ("ruled_out", "ruled out"), ("not_observable", "unobservable"),
+    ):  # fmt: skip
         if names := by_answer.get(answer):
             out.print(f"{word:<12} {' · '.join(names)}", style="dim")
 

@@ -26,7 +26,7 @@ class Sign:
 
 PHASES: dict[str | None, Sign] = {
     "warmup": Sign("#9aa4af", "#111418", "…", "warm-up"),
-    "healthy": Sign(GREEN, "#111418", "●", "healthy"),
+    "healthy": Sign("#b4bcc5", "#111418", "○", "no LLD"),
     "stagnation": Sign("#e6ab1f", "#111418", "I", "stagnation"),
     "decay": Sign(VERMILLION, "#111418", "II", "decay"),
     "collapse": Sign("#a32e74", "#ffffff", "III", "collapse"),
@@ -41,6 +41,15 @@ VERDICTS: dict[str, Sign] = {
     "stalled": Sign(GREY, "#111418", "❚❚", "stalled", "bold magenta"),
     "insufficient": Sign("#9aa4af", "#111418", "○", "not enough data", "dim"),
     "unreadable": Sign(GREY, "#111418", "✕", "unreadable", "red"),
+}
+
+# Whether a log supports a cause.
+ANSWERS: dict[str, Sign] = {
+    "supported": Sign(VERMILLION, "#111418", "◆", "supported"),
+    "consequence": Sign(AMBER, "#111418", "↳", "a consequence"),
+    "ruled_out": Sign(GREEN, "#111418", "✓", "ruled out"),
+    "not_shown": Sign(GREY, "#111418", "–", "not shown"),
+    "not_observable": Sign(GREY, "#111418", "?", "not observable"),
 }
 
 SEVERITIES: dict[str, Sign] = {

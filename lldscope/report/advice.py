@@ -11,7 +11,8 @@ from typing import Any
 import pandas as pd
 
 from ..alarms.assess import Assessment
-from ..alarms.registry import RULES
+from ..alarms.registry import LOOK_ALIKES, RULES
+from ..alarms.rule import Alert
 from .facts import Advice, PostMortem
 
 KL = ("kl_coefficient", "beta", "kl_loss_coef", "kl_coef")  # lldscope, TRL, verl
@@ -45,7 +46,18 @@ def advise(assessment: Assessment, facts: PostMortem) -> list[Advice]:
         if rule.id in facts.supported
     ]  # fmt: skip
     makers = [*(_LLD if "lld" in facts.supported else ()), _batch]
-    return changes + [advice for make in makers if (advice := make(assessment, facts))]
+    changes += [advice for make in makers if (advice := make(assessment, facts))]
+    return changes + _alarmed(facts)
+
+
+def _alarmed(facts: PostMortem) -> list[Advice]:
+    """What the alarms ask for that name no cause, and whose advice is not given above."""
+    named = {*LOOK_ALIKES, "lld-decay", "lld-collapse"}
+    return [
+        Advice(f"Look into {a.rule}", a.advice, a.meaning, [f"step {a.step}: {a.message}"])
+        for a in facts.alarms
+        if isinstance(a, Alert) and a.severity != "info" and a.rule not in named
+    ]
 
 
 def setting(config: Mapping[str, Any], names: tuple[str, ...]) -> Any:
@@ -116,11 +128,16 @@ def _first_actions(_: Assessment, facts: PostMortem) -> Advice | None:
     incorrect = by_class.get(False)
     if share is None or share < GOOD_FIRST or incorrect is None or incorrect["delta"] >= 0:
         return None
+    (beside,) = [c for c in facts.losses.contrasts if c["contrast"] == "good_first_action"]
+    if not beside["supported"]:
+        return None  # correct responses lost no more beside such rollouts than beside others
     evidence = [
         f"{share:.0%} of the incorrect rollouts retrieved with their first action what a correct "
         "one of their group did",
         f"these first actions lost {-incorrect['delta']:.2f} nats each "
         f"({incorrect['n']:,} actions)",
+        f"correct responses beside them gained {beside['difference']:+.2f} ± {beside['error']:.2f} "
+        "nats against others of the same step",
     ]
     if True in by_class:
         gained = by_class[True]["delta"]
@@ -185,6 +202,19 @@ def _clip(assessment: Assessment, facts: PostMortem) -> Advice | None:
     )
 
 
+def _sampling(_: Assessment, facts: PostMortem) -> Advice | None:
+    top_p = setting(facts.run.config, ("top_p",))
+    if not isinstance(top_p, int | float) or not 0 < top_p < 1:
+        return None
+    return Advice(
+        "Sample from the whole distribution",
+        "top_p = 1, or log-probabilities of the distribution that was sampled from.",
+        "Log-probabilities are of the whole distribution: what the sampler leaves out is never "
+        "corrected, and what it takes counts as less likely than it was.",
+        [f"the config has top_p {top_p:g}"],
+    )
+
+
 def _batch(assessment: Assessment, facts: PostMortem) -> Advice | None:
     share = _in_window(assessment, "zero_signal_share", facts).mean()
     if not share > NO_SIGNAL or facts.kind in ("empty", "short"):
@@ -211,4 +241,4 @@ def _answers(assessment: Assessment, facts: PostMortem) -> Advice | None:
     )
 
 
-_LLD = (_checkpoint, _llds, _first_actions, _masking, _kl, _clip, _answers)
+_LLD = (_checkpoint, _clip, _llds, _first_actions, _masking, _kl, _sampling, _answers)

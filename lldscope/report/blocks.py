@@ -11,13 +11,6 @@ from .examples import Example
 
 Cell = str | palette.Sign
 
-# The answers to whether a log supports a cause.
-ANSWERS = {
-    "supported": palette.Sign(palette.VERMILLION, "#111418", "◆", "supported"),
-    "ruled_out": palette.Sign(palette.GREEN, "#111418", "✓", "ruled out"),
-    "not_observable": palette.Sign(palette.GREY, "#111418", "?", "not observable"),
-}
-
 
 @dataclass(frozen=True)
 class Heading:

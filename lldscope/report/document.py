@@ -10,7 +10,7 @@ from ..core.numbers import number, signed, true_minus
 from . import charts, timeline
 from .arms import document as arms
 from .arms.facts import Comparison
-from .blocks import ANSWERS, Block, Cell, Document, Heading, Items, Paragraph, Picture, Table
+from .blocks import Block, Cell, Document, Heading, Items, Paragraph, Picture, Table
 from .facts import PostMortem
 from .losses import Row
 from .sentences import date, interval, lead
@@ -223,7 +223,8 @@ def _examples(facts: PostMortem) -> Iterator[Block]:
 def _look_alikes(facts: PostMortem) -> Iterator[Block]:
     yield Heading("LLD and what looks like it")
     rows: list[Sequence[Cell]] = [
-        [name, ANSWERS[f.answer], true_minus(f.evidence)] for name, f in facts.look_alikes.items()
+        [name, palette.ANSWERS[f.answer], true_minus(f.evidence)]
+        for name, f in facts.look_alikes.items()
     ]
     yield Table("Causes that look the same on the reward curve", ["cause", "this log", "evidence"],
                 rows)  # fmt: skip
@@ -232,7 +233,7 @@ def _look_alikes(facts: PostMortem) -> Iterator[Block]:
 def _advice(facts: PostMortem) -> Iterator[Block]:
     yield Heading("What to change next")
     if not facts.advice:
-        yield Paragraph("This log gives no reason to change anything.")
+        yield Paragraph("No alarm fired that asks for a change.")
         return
     rows = [[a.change, a.how, a.why, true_minus("; ".join(a.evidence))] for a in facts.advice]
     yield Table("Changes, each with the evidence for it",

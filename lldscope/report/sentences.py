@@ -134,10 +134,7 @@ def _likelihood(facts: PostMortem) -> str:
             "itself cannot be judged."
         )
     basis = "Δ" if facts.state.evidence == "delta" else "levels"
-    return (
-        f"No decay was found: judged on {basis}, correct responses kept their likelihood, and "
-        f"{_quiet(facts)}."
-    )
+    return f"Judged on {basis}, no decay of correct responses was shown, and {_quiet(facts)}."
 
 
 def _quiet(facts: PostMortem) -> str:

@@ -91,7 +91,7 @@ def test_a_real_fault_is_named_and_lld_is_not(fault):
     found = result.look_alikes()
     named = [name for name, finding in found.items() if finding.answer == "supported"]
     assert named == [CAUSE[fault]], found
-    assert found["lld"].answer == "ruled_out"
+    assert found["lld"].answer in ("ruled_out", "not_shown")
     fired = {a.rule: a.step for a in result.alerts}
     assert 35 <= fired[CAUSE[fault]] <= 45
     assert all(step >= 35 for step in fired.values()), "nothing before the fault"

@@ -77,7 +77,7 @@ def test_what_differs_is_said_with_the_numbers_of_the_runs(two):
     told = " ".join(facts.summary)
     fell, well = (arm.runs[0] for arm in facts.arms)
     assert f"collapsed at step {fell.collapse}" in told
-    assert "B (grpo-llds) stayed healthy" in told
+    assert "B (grpo-llds) showed no LLD and raised no warning" in told
     last = [run.signals()["reward"].astype(float)[-10:].mean() for run in (a, b)]
     assert f"is {number(last[0])} in A and {number(last[1])} in B" in told
     assert "One setting differs: llds off in A, action in B." in told

@@ -8,7 +8,7 @@ from ...core import palette
 from ...core.numbers import number, signed, true_minus
 from ...monitor.health import AnyAlert
 from .. import charts, timeline
-from ..blocks import ANSWERS, Block, Cell, Document, Heading, Items, Paragraph, Picture, Table
+from ..blocks import Block, Cell, Document, Heading, Items, Paragraph, Picture, Table
 from ..facts import PostMortem
 from ..sentences import date, interval
 from .facts import Arm, Comparison, Spread
@@ -186,10 +186,10 @@ def _answers(arm: Arm, name: str) -> list[Cell]:
     if not findings:
         return ["–", "–"]
     if len(findings) == 1:
-        return [ANSWERS[findings[0].answer], true_minus(findings[0].evidence)]
+        return [palette.ANSWERS[findings[0].answer], true_minus(findings[0].evidence)]
     counts = [
         f"{sign.shape} {n} {sign.word}"
-        for answer, sign in ANSWERS.items()
+        for answer, sign in palette.ANSWERS.items()
         if (n := sum(f.answer == answer for f in findings))
     ]
     first = next((f for f in findings if f.answer == "supported"), None)

@@ -12,13 +12,14 @@ from ..sentences import lead
 from .facts import Arm, Comparison, Spread
 
 NAMED = 4  # settings that a sentence names
+LOST = 0.1  # of the best reward, from which the loss is named
 DECAY = "lld-decay"
 
 _KINDS: dict[Kind, str] = {
     "collapsed": "collapsed",
     "decayed": "lost likelihood without a collapse",
-    "healthy": "stayed healthy",
-    "alarmed": "stayed healthy, with a warning",
+    "healthy": "showed no LLD and raised no warning",
+    "alarmed": "showed no LLD, with a warning",
     "failed": "had another critical alarm",
     "short": "had too few steps to judge",
     "empty": "had no step",
@@ -54,8 +55,18 @@ def _fate(arm: Arm) -> str:
     if run.kind == "failed" and run.supported:
         return f"went wrong because of {' and '.join(run.supported)}"
     if run.kind in ("healthy", "alarmed") and run.state.evidence == "symptoms":
-        return "shows nothing wrong in reward, entropy and gradients; likelihood was not recorded"
-    return _KINDS[run.kind]
+        alarms = "a warning" if run.kind == "alarmed" else "no warning"
+        return f"has no likelihood recorded and raised {alarms}{_reward_lost(run)}"
+    return f"{_KINDS[run.kind]}{_reward_lost(run)}"
+
+
+def _reward_lost(run: PostMortem) -> str:
+    """How far the reward ended under its best, where that is worth a word."""
+    reward = run.outline.get("reward")
+    if reward is None or not reward.highest > 0:
+        return ""
+    lost = 1 - reward.end / reward.highest
+    return f"; its reward ended {lost:.0%} under its best" if lost >= LOST else ""
 
 
 def spread(of: Spread | None) -> str:

@@ -62,7 +62,7 @@ def alarm_lines(
     shapes: list[Shape] = []
     at = at_steps(table, axis, [step for step, _ in first])
     width = seen[1] - seen[0]
-    texts = _labels([a.rule for _, a in first], at, _NEAR * width)
+    texts = _labels([a for _, a in first], at, _NEAR * width)
     for x, text, (_, alert) in zip(at, texts, first, strict=True):
         if seen[0] <= x <= seen[1]:
             shapes.append(_line(x, palette.SEVERITIES[alert.severity], text))
@@ -73,15 +73,19 @@ def alarm_lines(
     return shapes
 
 
-def _labels(names: list[str], at: list[float], near: float) -> list[str]:
-    """One label per cluster of neighbours: the first name and how many more."""
-    texts = [""] * len(names)
-    head = 0
-    for i in range(len(names)):
-        if at[i] - at[head] > near:
-            head = i
-        more = i - head
-        texts[head] = escape(visible(names[head], 40)) + (f" +{more}" if more else "")
+def _labels(alerts: list[AnyAlert], at: list[float], near: float) -> list[str]:
+    """One label per cluster of neighbours, at its gravest alarm: the rule and how many more."""
+    texts = [""] * len(alerts)
+    clusters: list[list[int]] = []
+    for i in range(len(alerts)):
+        if clusters and at[i] - at[clusters[-1][0]] <= near:
+            clusters[-1].append(i)
+        else:
+            clusters.append([i])
+    for cluster in clusters:
+        worst = max(cluster, key=lambda i: (alerts[i].severity.rank, -i))
+        more = f" +{len(cluster) - 1}" if len(cluster) > 1 else ""
+        texts[worst] = escape(visible(alerts[worst].rule, 40)) + more
     return texts
 
 

@@ -27,7 +27,7 @@ from lldscope_dashboard import server
 from lldscope_dashboard.app import make_app
 from lldscope_dashboard.data import run_registry as registry
 from lldscope_dashboard.data import run_summaries as lines
-from lldscope_dashboard.figures import series
+from lldscope_dashboard.figures import marks, series
 from lldscope_dashboard.figures.chart_figures import CHARTS, make_chart, make_overlay, run_style
 from lldscope_dashboard.figures.increments import has, patch
 from lldscope_dashboard.figures.view import Subject, View
@@ -38,6 +38,7 @@ from lldscope_dashboard.pages.router import page
 from made_up_runs import write_run
 
 import lldscope
+from lldscope.alarms.rule import Alert, Severity
 from lldscope.core.errors import LldscopeError, NewerSchema, RunNotFound, UsageError
 from lldscope.core.schema import SIGNALS
 
@@ -677,3 +678,18 @@ def _until(holds: Any, seconds: float = 20.0) -> None:
             pass
         time.sleep(0.1)
     raise AssertionError("waited in vain")
+
+
+def test_neighbouring_alarms_share_a_label_at_the_gravest():
+    def alert(rule, severity):
+        return Alert(rule, Severity(severity), "firing", 1, 1.0, 0.5, "", "", "", "", "", ())
+
+    alerts = [
+        alert("entropy-surge", "warning"),
+        alert("lld-decay", "warning"),
+        alert("lld-collapse", "critical"),
+        alert("reward-crash", "critical"),
+        alert("truncation", "warning"),
+    ]
+    labels = marks._labels(alerts, [10.0, 11.0, 12.0, 13.0, 40.0], near=5.0)
+    assert labels == ["", "", "lld-collapse +3", "", "truncation"]

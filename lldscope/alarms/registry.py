@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .rule import Declaration, Rule, Severity
-from .rules import entropy_gradient, groups, lld, numerics, responses, reward, tools
+from .rules import breakdown, entropy_gradient, groups, lld, numerics, responses, reward, tools
 
 __all__ = ["CAUSES", "LOOK_ALIKES", "RULES", "STALLED", "Rule"]
 
@@ -11,6 +11,7 @@ RULES: tuple[Rule, ...] = (
     *lld.RULES,
     *entropy_gradient.RULES,
     *reward.RULES,
+    *breakdown.RULES,
     *tools.RULES,
     *groups.RULES,
     *responses.RULES,

@@ -175,7 +175,7 @@ def over_median(values: Series, recent: int, gap: int, window: int, least: int) 
     NaN where fewer than `least` of the older steps were measured, and where their median is not
     above 0.
     """
-    now = _trailing_median(values, recent, 1)
+    now = trailing_median(values, recent, 1)
     rows = trailing(_shifted(values, gap), window)
     n = np.count_nonzero(~np.isnan(rows), axis=1)
     out = np.full(len(values), np.nan)
@@ -198,7 +198,7 @@ def error_of_mean(values: Series, window: int) -> Series:
     """
     near, far = (np.abs(values - _shifted(values, lag)) for lag in (1, NOISE_LAG))
     square = trailing_mean(near**2, NOISE_STEPS, NOISE_LEAST) / 2
-    near, far = (_trailing_median(x, NOISE_STEPS, NOISE_LEAST) for x in (near, far))
+    near, far = (trailing_median(x, NOISE_STEPS, NOISE_LEAST) for x in (near, far))
     ratio = np.divide(near, far, where=far > 0, out=np.ones(len(values)))
     phi = np.clip(1.0 - ratio**2, 0.0, NOISE_PHI)
     correlated = (far / MEDIAN_OF_NORMAL) ** 2 / 2 * (1 + phi) / (1 - phi)
@@ -210,7 +210,7 @@ def _shifted(values: Series, steps: int) -> Series:
     return np.concatenate([np.full(steps, np.nan), values])[: len(values)]
 
 
-def _trailing_median(values: Series, window: int, least: int) -> Series:
+def trailing_median(values: Series, window: int, least: int) -> Series:
     rows = trailing(values, window)
     enough = np.count_nonzero(~np.isnan(rows), axis=1) >= least
     out = np.full(len(values), np.nan)

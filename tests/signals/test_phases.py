@@ -314,7 +314,7 @@ def test_the_papers_collapse_is_seen_without_log_probabilities_but_not_called_ll
     assert {s.phase for s in result.spans()} == {"warmup", None}
     assert {a.rule: a.step for a in result.alerts}["grad-explosion"] == 141
     step, rule = critical_at(result)
-    assert rule == "reward-crash"
+    assert rule == "grad-sustained"
     assert 145 <= step <= 155
     assert result.look_alikes()["lld"].answer == "not_observable"
 

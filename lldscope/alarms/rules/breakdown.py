@@ -1,0 +1,109 @@
+"""Breakdowns that the reward may not show: gradients that stay large, responses that shrink."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...core.numbers import short
+from ...signals import detectors as d
+from ...signals import phases as p
+from ...signals.evidence import Evidence, Flags, on_measured, once
+from ..rule import Measurement, Rule, Severity
+from .measures import percent
+
+BASE = d.MedianWindow(recent=10, gap=10, window=30, least=15)
+SUSTAINED = 5.0  # × the lowest trailing median of the gradient norm
+SHRUNK = 1 / 3  # × the largest trailing median of the response length
+KL_SURGE = 3.0  # × the lowest trailing median of the KL
+
+
+@once
+def sustained_gradient(e: Evidence) -> Measurement:
+    no_gradient = e.column("zero_signal_share") == 1.0
+    norm = np.where(no_gradient, np.nan, e.column("grad_norm"))
+    ratio = _over_base(e, norm, np.fmin)
+
+    def message(row: int) -> str:
+        return (
+            f"the gradient norm of {e.cadence.spans(BASE.recent)} steps is {ratio[row]:.1f} × the "
+            f"lowest it has been (limit {SUSTAINED:g} ×)"
+        )
+
+    return Measurement(ratio >= SUSTAINED, ratio, np.full_like(ratio, SUSTAINED), message)
+
+
+@once
+def shrinking(e: Evidence) -> Measurement:
+    tokens = e.column("response_tokens")
+    ratio = _over_base(e, tokens, np.fmax)
+    kl = _over_base(e, e.column("kl"), np.fmin)
+    broken = _within_memory(e, p.gradient_surges(e) | (kl >= KL_SURGE))
+
+    def message(row: int) -> str:
+        return (
+            f"responses have {short(tokens[row])} tokens, {percent(ratio[row])} of what they had "
+            f"over {e.cadence.spans(BASE.recent)} steps (limit {percent(SHRUNK)}), after a surge "
+            "of gradient norm or KL"
+        )
+
+    limit = np.full_like(ratio, SHRUNK)
+    return Measurement((ratio <= SHRUNK) & broken, ratio, limit, message)
+
+
+def _over_base(e: Evidence, values: d.Series, extreme: np.ufunc) -> d.Series:
+    """The median of the last steps over the lowest, or largest, trailing median before them."""
+    recent, gap, window, least = e.cadence.median(BASE)
+
+    def ratio(known: d.Series) -> d.Series:
+        medians = d.trailing_median(known, window, least)
+        before = np.concatenate([np.full(gap, np.nan), extreme.accumulate(medians)])[: len(known)]
+        base = np.where(before > 0, before, np.nan)
+        return np.asarray(d.trailing_median(known, recent, recent) / base)
+
+    return on_measured(values, ratio, e.scales)
+
+
+def _within_memory(e: Evidence, condition: Flags) -> Flags:
+    """Whether the condition held in one of the last MEMORY steps."""
+    rows = d.trailing(condition.astype(float), e.cadence.rows(p.MEMORY))
+    return np.asarray(np.nansum(rows, axis=1) > 0)
+
+
+RULES = (
+    Rule(
+        "grad-sustained",
+        Severity.CRITICAL,
+        needs=("grad_norm",),
+        meaning="The gradient norm before clipping has risen and stays there: every update is "
+        "clipped to the same length, whatever it says.",
+        evidence=f"Median gradient norm of the last {BASE.recent} steps: at least {SUSTAINED:g} × "
+        f"the lowest median of {BASE.window} steps so far.",
+        advice="Go back to a checkpoint from before it rose, with a lower learning rate; look for "
+        "long or unlikely incorrect responses in these steps.",
+        confused_with="A batch that was made smaller, or a loss that sums over tokens where "
+        "responses grow: both raise the norm for good.",
+        measure=sustained_gradient,
+        unit="× its lowest median",
+        for_steps=10,
+    ),
+    Rule(
+        "response-collapse",
+        Severity.CRITICAL,
+        needs=("response_tokens",),
+        meaning="Responses have shrunk to a third of what they were, after gradient norm or KL "
+        "broke out: the policy has found a short answer that pays, or that it cannot leave. The "
+        "reward may be rising.",
+        evidence=f"Median response length of the last {BASE.recent} steps: at most "
+        f"{percent(SHRUNK)} of the largest median of {BASE.window} steps so far, within {p.MEMORY} "
+        f"steps of a gradient norm of {p.GRADIENT_SURGE:g} × its trailing median or a KL of "
+        f"{KL_SURGE:g} × its lowest.",
+        advice="Read responses of these steps. If they exploit the reward, fix it; go back to a "
+        "checkpoint from before they shrank.",
+        confused_with="A length penalty or shorter questions from some step on: then nothing "
+        "breaks out.",
+        measure=shrinking,
+        unit="of the largest median",
+        for_steps=5,
+        fires_below=True,
+    ),
+)

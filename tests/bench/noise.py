@@ -135,6 +135,7 @@ def healthy(noise: float, phi: float, spikes: float) -> Callable[[np.random.Gene
                 "entropy": 0.3 + 0.02 * correlated(rng, 0.8),
                 "grad_norm": norm,
                 "response_tokens": 200 + 10 * correlated(rng, 0.5),
+                "kl": 2e-4 * steps * np.exp(0.2 * rng.standard_normal(STEPS)),
             }
         )
 

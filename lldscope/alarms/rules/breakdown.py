@@ -1,4 +1,4 @@
-"""Breakdowns that the reward may not show: gradients that stay large, responses that shrink."""
+"""Breakdowns that the reward may not show, in gradients, response length and KL."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ RULES = (
         for_steps=10,
     ),
     Rule(
-        "response-collapse",
+        "length-collapse",
         Severity.CRITICAL,
         needs=("response_tokens",),
         meaning="Responses have shrunk to a third of what they were, after gradient norm or KL "

@@ -1,4 +1,4 @@
-"""Sequential detectors and trailing statistics: plain NumPy, without I/O, causal.
+"""Sequential detectors and trailing statistics: arrays in, arrays out, causal.
 
 Entry t of every result uses entries up to t only. NaN stands for "not measured at this step"; such
 a step does not change the state of a detector.
@@ -11,6 +11,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 Series = NDArray[np.float64]
@@ -186,15 +187,15 @@ def over_median(values: Series, recent: int, gap: int, window: int, least: int) 
     return out
 
 
-def error_of_mean(values: Series, window: int) -> Series:
-    """Standard error of the mean of `window` successive entries, from the noise of the NOISE_STEPS
-    last ones. Shape (T,), without gaps; NaN for the first NOISE_LEAST.
+def noise_of_means(values: Series) -> Series:
+    """What the variance of the mean of n successive entries is, times n; from the noise of the
+    NOISE_STEPS last ones. Shape (T,), without gaps; NaN for the first NOISE_LEAST.
 
     The larger of two estimates, neither of which a slow trend enlarges much. Both come from
     differences: (1) the mean square successive difference, 2 σ² for independent noise (von Neumann
     et al. 1941); (2) the median differences of neighbours and of entries NOISE_LAG apart, which
     give the variance and the correlation φ of AR(1) noise, whose mean has the variance
-    σ² (1 + φ) / ((1 − φ) window). A single jump of the level hardly changes a median.
+    σ² (1 + φ) / ((1 − φ) n). A single jump of the level hardly changes a median.
     """
     near, far = (np.abs(values - _shifted(values, lag)) for lag in (1, NOISE_LAG))
     square = trailing_mean(near**2, NOISE_STEPS, NOISE_LEAST) / 2
@@ -202,7 +203,7 @@ def error_of_mean(values: Series, window: int) -> Series:
     ratio = np.divide(near, far, where=far > 0, out=np.ones(len(values)))
     phi = np.clip(1.0 - ratio**2, 0.0, NOISE_PHI)
     correlated = (far / MEDIAN_OF_NORMAL) ** 2 / 2 * (1 + phi) / (1 - phi)
-    return np.sqrt(np.fmax(square, correlated) / window)
+    return np.fmax(square, correlated)
 
 
 def _shifted(values: Series, steps: int) -> Series:
@@ -211,12 +212,9 @@ def _shifted(values: Series, steps: int) -> Series:
 
 
 def trailing_median(values: Series, window: int, least: int) -> Series:
-    rows = trailing(values, window)
-    enough = np.count_nonzero(~np.isnan(rows), axis=1) >= least
-    out = np.full(len(values), np.nan)
-    if enough.any():
-        out[enough] = row_medians(rows[enough])
-    return out
+    """Median of the last `window` steps; NaN where fewer than `least` of them were measured."""
+    rolling = pd.Series(values).rolling(window, min_periods=min(least, window))
+    return np.asarray(rolling.median(), dtype=np.float64)
 
 
 def consecutive(condition: NDArray[np.bool_]) -> NDArray[np.int64]:

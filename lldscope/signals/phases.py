@@ -21,7 +21,6 @@ import numpy as np
 
 from . import detectors as d
 from . import reward_noise
-from .cadence import Cadence
 from .evidence import SMOOTH, Evidence, Flags, Rows, on_measured, once
 
 Phase = Literal["warmup", "healthy", "stagnation", "decay", "collapse", "recovered"]
@@ -154,6 +153,8 @@ def classify(e: Evidence, explained: Flags) -> list[Phase | None]:
     has_likelihood = (e.has_delta | e.has_level).tolist()
     tested = [basis is not None for basis in e.decay.basis]  # levels need a baseline first
     memory, least = e.cadence.rows(MEMORY), least_rows(e)
+    waits = (ENTER_STAGNATION, ENTER_DECAY, ENTER_COLLAPSE, LEAVE, RECOVER)
+    rows = {steps: e.cadence.rows(steps) for steps in waits}
     phases: list[Phase | None] = []
     phase: Phase = "warmup"
     decayed_at = -memory - 1  # in measured steps, like all counts here
@@ -164,7 +165,7 @@ def classify(e: Evidence, explained: Flags) -> list[Phase | None]:
             regained_steps = regained_steps + 1 if recovers else 0
             held = {name: steps[t] for name, steps in steps_held.items()}
             held["recovers"] = regained_steps
-            before, phase = phase, _next(phase, held, now - decayed_at <= memory, e.cadence)
+            before, phase = phase, _next(phase, held, now - decayed_at <= memory, rows)
             if phase == "decay":
                 decayed_at = now
             if phase == "collapse" and before != "collapse":
@@ -174,20 +175,21 @@ def classify(e: Evidence, explained: Flags) -> list[Phase | None]:
     return phases
 
 
-def _next(phase: Phase, held: dict[str, int], after_decay: bool, cadence: Cadence) -> Phase:
-    """The phase after one more step; `held` says for how many steps each condition has held."""
+def _next(phase: Phase, held: dict[str, int], after_decay: bool, rows: dict[int, int]) -> Phase:
+    """The phase after one more step; `held` says for how many rows each condition has held, `rows`
+    how many of them some steps take."""
     if phase == "collapse":
-        return "recovered" if held["recovers"] >= cadence.rows(RECOVER) else phase
-    if (phase == "decay" or after_decay) and held["breaks"] >= cadence.rows(ENTER_COLLAPSE):
+        return "recovered" if held["recovers"] >= rows[RECOVER] else phase
+    if (phase == "decay" or after_decay) and held["breaks"] >= rows[ENTER_COLLAPSE]:
         return "collapse"
-    if held["alarms"] or held["falls"] >= cadence.rows(ENTER_DECAY):
+    if held["alarms"] or held["falls"] >= rows[ENTER_DECAY]:
         return "decay"
     if phase == "decay":
-        return "recovered" if held["not_falls"] >= cadence.rows(LEAVE) else phase
-    if held["stagnates"] >= cadence.rows(ENTER_STAGNATION):
+        return "recovered" if held["not_falls"] >= rows[LEAVE] else phase
+    if held["stagnates"] >= rows[ENTER_STAGNATION]:
         return "stagnation"
     if phase == "stagnation":
-        return "healthy" if held["not_stagnates"] >= cadence.rows(LEAVE) else phase
+        return "healthy" if held["not_stagnates"] >= rows[LEAVE] else phase
     return "healthy" if phase == "warmup" else phase
 
 
@@ -200,8 +202,8 @@ def _unstable(e: Evidence) -> Flags:
 
 def _recently(e: Evidence, condition: Flags) -> Flags:
     """Whether the condition held for ENTER_COLLAPSE steps within the last MEMORY."""
-    held = _steps_held(e, condition) >= e.cadence.rows(ENTER_COLLAPSE)
-    return (_steps_held(e, ~held) <= e.cadence.rows(MEMORY)) & np.logical_or.accumulate(held)
+    held = _steps_held(e, condition) >= e.rows[ENTER_COLLAPSE]
+    return (_steps_held(e, ~held) <= e.rows[MEMORY]) & np.logical_or.accumulate(held)
 
 
 def _steps_held(e: Evidence, condition: Flags) -> Rows:

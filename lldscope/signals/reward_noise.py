@@ -17,21 +17,26 @@ WINDOWS = (SMOOTH, 2 * SMOOTH, 4 * SMOOTH)  # steps of the means: a long fall is
 LEVEL = 0.01  # probability that any of the bounds of a run does not hold
 
 
+def error(e: Evidence, window: int) -> d.Series:
+    """Standard error of a mean of the normalized reward over `window` steps, shape (T,)."""
+    return np.asarray(np.sqrt(_noise(e) / e.cadence.rows(window)))
+
+
+@once
+def _noise(e: Evidence) -> d.Series:
+    return on_measured(e.normalized_reward, d.noise_of_means, e.scales)
+
+
 @once
 def margin(e: Evidence, window: int = SMOOTH) -> d.Series:
     """Half the width of the confidence intervals of all `window`-step means so far, shape (T,).
 
-    z standard errors (`detectors.error_of_mean`), z the quantile of the normal distribution at
-    LEVEL divided by the number of means of SMOOTH steps that do not overlap, and by the number of
-    WINDOWS (Bonferroni).
+    z standard errors, z the quantile of the normal distribution at LEVEL divided by the number of
+    means of SMOOTH steps that do not overlap, and by the number of WINDOWS (Bonferroni).
     """
-
-    rows, smooth = e.cadence.rows(window), e.cadence.rows(SMOOTH)
-
-    def half(reward: d.Series) -> d.Series:
-        return d.error_of_mean(reward, rows) * _quantiles(len(reward), smooth)
-
-    return on_measured(e.normalized_reward, half, e.scales)
+    smooth = e.cadence.rows(SMOOTH)
+    quantiles = on_measured(e.normalized_reward, lambda v: _quantiles(len(v), smooth), e.scales)
+    return error(e, window) * quantiles
 
 
 def _quantiles(n: int, smooth: int) -> d.Series:

@@ -60,7 +60,7 @@ def test_errors_and_bounds_agree_with_loops(kind):
     reward = series(kind)
     e = gather(frame({"reward": reward}), 2000.0)
     values = e.normalized_reward.tolist()
-    error = d.error_of_mean(e.normalized_reward, 10)
+    error = rn.error(e, 10)
     low, fallen = rn.best_at_least(e), rn.has_fallen(e)
     for t, (upper, best) in enumerate(slow_bounds(values)):
         assert error[t] == pytest.approx(slow_error(values[: t + 1], 10), nan_ok=True), t

@@ -7,9 +7,9 @@ import numpy as np
 from ...core.numbers import short
 from ...signals import detectors as d
 from ...signals import phases as p
-from ...signals.evidence import SMOOTH, Evidence, Flags, on_measured, once
+from ...signals import reward_noise
+from ...signals.evidence import SMOOTH, Evidence, Flags, once
 from ...signals.normalized_reward import LEAST
-from ...signals.reward_noise import LEVEL, WINDOWS, margin
 from ..rule import CauseRank, Measurement, Rule, Severity
 from .measures import latest, mean, percent, reward_name, trailing_sd
 
@@ -18,7 +18,7 @@ SUDDEN = d.MedianWindow(recent=3, gap=3, window=20, least=10)
 STEADY = (0.8, 1.25)  # × trailing median of each signal of the policy
 CLEAR_FALL = 4.0  # standard errors of the mean of the recent steps
 TOOLS_WORK = 0.1  # of the tool calls: the largest share that may fail
-BOUNDED = f"{', '.join(map(str, WINDOWS[:-1]))} or {WINDOWS[-1]}"
+BOUNDED = f"{', '.join(map(str, reward_noise.WINDOWS[:-1]))} or {reward_noise.WINDOWS[-1]}"
 POLICY = ("entropy", "response_tokens", "valid_searches", "answered_share")
 
 
@@ -31,7 +31,7 @@ def crash(e: Evidence) -> Measurement:
             f"{reward_name(e, row)} is {e.normalized_mean[row]:.2f} over {e.cadence.spans(SMOOTH)} "
             f"steps, "
             f"{percent(value[row])} of its best ({e.normalized_peak[row]:.2f}; limit "
-            f"{percent(limit[row])}; noise of a mean ±{short(margin(e)[row], 2)})"
+            f"{percent(limit[row])}; noise of a mean ±{short(reward_noise.margin(e)[row], 2)})"
         )
 
     return Measurement(p.reward_crashed(e), value, limit, message)
@@ -65,7 +65,7 @@ def _sudden(e: Evidence, name: str) -> d.Series:
 def _clearly_fallen(e: Evidence) -> Flags:
     """The fall is larger than the noise of the steps before explains."""
     reward, (recent, gap, window, least) = e.normalized_reward, e.cadence.median(SUDDEN)
-    noise = on_measured(reward, lambda v: d.error_of_mean(v, recent), e.scales)
+    noise = reward_noise.error(e, SUDDEN.recent)
     before, error = (np.concatenate([np.full(gap, np.nan), x])[: len(x)] for x in (reward, noise))
     fall = d.trailing_mean(before, window, least) - d.trailing_mean(reward, recent, recent)
     return fall >= CLEAR_FALL * np.fmax(error, trailing_sd(before, window, least) / np.sqrt(recent))
@@ -100,9 +100,9 @@ RULES = (
         f"a gradient norm of {p.EXPLOSION:g} × its median under "
         f"{p.CRASH_AFTER_EXPLOSION:g} of that. In each case the mean over {BOUNDED} steps must be "
         "under the best beyond the noise of the run's successive steps: confidence bounds at "
-        f"{percent(1 - LEVEL)} for all means of the run at once. Shares of a reward that can be "
-        "negative mean nothing: the share of correct responses replaces it, or else the reward "
-        f"above the least it can be (−{-LEAST:g}, or the lowest so far).",
+        f"{percent(1 - reward_noise.LEVEL)} for all means of the run at once. Shares of a reward "
+        "that can be negative mean nothing: the share of correct responses replaces it, or else "
+        f"the reward above the least it can be (−{-LEAST:g}, or the lowest so far).",
         advice="Stop and look at the look-alikes: a dead tool, truncation and a mask bug look the "
         "same here.",
         confused_with="Harder questions from some step on (a curriculum, another data mix).",

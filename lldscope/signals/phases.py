@@ -202,8 +202,8 @@ def _unstable(e: Evidence) -> Flags:
 
 def _recently(e: Evidence, condition: Flags) -> Flags:
     """Whether the condition held for ENTER_COLLAPSE steps within the last MEMORY."""
-    held = _steps_held(e, condition) >= e.rows[ENTER_COLLAPSE]
-    return (_steps_held(e, ~held) <= e.rows[MEMORY]) & np.logical_or.accumulate(held)
+    held = _steps_held(e, condition) >= e.cadence.rows(ENTER_COLLAPSE)
+    return (_steps_held(e, ~held) <= e.cadence.rows(MEMORY)) & np.logical_or.accumulate(held)
 
 
 def _steps_held(e: Evidence, condition: Flags) -> Rows:

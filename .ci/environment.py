@@ -84,7 +84,8 @@ def uv_environment(python: Path) -> dict[str, str]:
 
 def install(folder: str, constraints: str, extras: str, *requirements: str) -> int:
     python = environment(Path(folder))
-    what = ["-c", constraints, "-e", f".[{extras}]", *requirements]
+    project = f".[{extras}]" if extras else "."  # pip takes ".[]" for a folder
+    what = ["-c", constraints, "-e", project, *requirements]
     if uv := find_uv():
         command = [uv, "pip", "install", "--python", str(python), *what]
         variables = uv_environment(python)

@@ -81,5 +81,6 @@ def test_help_names_every_benchmark(capsys, monkeypatch):
     told = capsys.readouterr().out
     folder = Path(everything.__file__).parent
     commands = [p.stem for p in folder.glob("*.py") if "__main__" in p.read_text()]
-    for name in {*everything.BENCHMARKS, *commands} - {"__main__", "importing", "logger_worker"}:
+    others = {"__main__", "importing", "logger_worker", "rival_worker"}
+    for name in {*everything.BY_NAME, *commands} - others:
         assert re.search(rf"^  {name} +\S", told, re.M), name

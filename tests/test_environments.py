@@ -68,9 +68,9 @@ def calls(tmp_path, monkeypatch):
     monkeypatch.setenv("ENDS", "0")
     monkeypatch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
 
-    def install() -> list[str]:
+    def install(extras: str = "dev") -> list[str]:
         (tmp_path / "calls").unlink(missing_ok=True)
-        assert TOOL.install(str(tmp_path / "env"), "versions.txt", "dev", "pytest") == 0
+        assert TOOL.install(str(tmp_path / "env"), "versions.txt", extras, "pytest") == 0
         lines = (tmp_path / "calls").read_text().splitlines()
         return [line for line in lines if "config list" not in line and "--dry-run" not in line]
 
@@ -82,6 +82,7 @@ def test_pip_chooses_torch_where_uv_would_take_cuda_and_all_where_uv_fails(calls
     assert uv.startswith("uv pip install ")
     what = "-c versions.txt -e .[dev] pytest"
     assert what in uv
+    assert "-e . pytest" in calls(extras="")[0]
     monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
     assert ["compileall" in line for line in calls()] == [False, True]
     monkeypatch.delenv("PYTHONDONTWRITEBYTECODE")

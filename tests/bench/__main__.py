@@ -11,7 +11,18 @@ import argparse
 import ast
 from pathlib import Path
 
-from . import alarms, analyzer, check, importing, loggers, page, recording, training, trl
+from . import (
+    alarms,
+    analyzer,
+    check,
+    importing,
+    loggers,
+    page,
+    recording,
+    rival_packages,
+    training,
+    trl,
+)
 
 BENCHMARKS = {
     "recording": recording.main,
@@ -25,20 +36,26 @@ BENCHMARKS = {
     "analyzer": analyzer.main,
 }
 
+# They install packages, so only those that are named run.
+ON_REQUEST = {"rivals": rival_packages.main}
+BY_NAME = {**BENCHMARKS, **ON_REQUEST}
+
 # Commands of their own: they need arguments, a server or long. What else is here serves others.
-ALONE = ("candidates", "dashboard", "engines", "fuzz", "long_run", "recall", "retrieval")
+ALONE = ("candidates", "dashboard", "engines", "fuzz", "long_run", "noise", "recall", "retrieval")
 
 
 def listing() -> str:
     """Every benchmark with the first sentence of its module."""
     here = {
         name: Path(main.__code__.co_filename)  # "import" is `importing.py`
-        for name, main in BENCHMARKS.items()
+        for name, main in BY_NAME.items()
     }
     alone = {name: Path(__file__).with_name(f"{name}.py") for name in ALONE}
     width = max(map(len, (*here, *alone)))
     told = ["run by name, or all of them:"]
-    told += [f"  {name:{width}}  {_says(file)}" for name, file in here.items()]
+    told += [f"  {name:{width}}  {_says(here[name])}" for name in BENCHMARKS]
+    told += ["", "by name only, because they install packages:"]
+    told += [f"  {name:{width}}  {_says(here[name])}" for name in ON_REQUEST]
     told += ["", "commands of their own, as python -m tests.bench.NAME (their files say how):"]
     told += [f"  {name:{width}}  {_says(file)}" for name, file in alone.items()]
     return "\n".join(told)
@@ -55,13 +72,15 @@ def main() -> None:
         "python -m tests.bench", description="Benchmarks; each prints its figures and ratios.",
         epilog=listing(), formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
-    parser.add_argument("names", metavar="NAME", nargs="*", help="[default: all that can be named]")
+    parser.add_argument(
+        "names", metavar="NAME", nargs="*", help="[default: all that install nothing]"
+    )
     names = parser.parse_args().names
-    if unknown := [name for name in names if name not in BENCHMARKS]:
+    if unknown := [name for name in names if name not in BY_NAME]:
         parser.error(f"there is no {unknown[0]} to run by name; --help lists all")
     for name in names or BENCHMARKS:
         print(f"== {name}", flush=True)
-        BENCHMARKS[name]()
+        BY_NAME[name]()
 
 
 if __name__ == "__main__":

@@ -152,19 +152,23 @@ HEALTHY = {
 # -- the tables -----------------------------------------------------------------------------------
 
 
-def labelled(bank: Path, split: str) -> Iterator[tuple[str, Signals]]:
-    """Each run without a fault that held, or whose reward fell: which of both, and its signals."""
+def labelled(bank: Path, split: str) -> Iterator[tuple[int | None, Signals]]:
+    """Each run without a fault that held, or whose reward fell: the step of the fall, None where it
+    held, and its signals."""
     for run in read_bank(bank, split):
         if run.fault is None:
             signals = run.signals()
-            fell = fall_of(run, signals) is not None
-            if fell or run.outcome == "held":
-                yield ("fell" if fell else "held"), signals
+            fall = fall_of(run, signals)
+            if fall is not None or run.outcome == "held":
+                yield fall, signals
 
 
-def measure(runs: Iterable[tuple[str, Signals]], change: Change) -> tuple[dict[str, Count], str]:
+def measure(
+    runs: Iterable[tuple[int | None, Signals]], change: Change
+) -> tuple[dict[str, Count], str]:
     counts, rules = {"held": Count(), "fell": Count()}, {"held": {}, "fell": {}}
-    for number, (label, signals) in enumerate(runs):
+    for number, (fall, signals) in enumerate(runs):
+        label = "held" if fall is None else "fell"
         for draw in range(DRAWS):
             changed = change(signals, np.random.default_rng([number, draw]))
             counts[label].add(changed, rules[label])

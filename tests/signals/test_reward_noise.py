@@ -95,7 +95,7 @@ def test_healthy_noise_is_not_called_a_crash(share, phi, most):
 
 
 def test_no_run_that_held_is_called_critical_at_32_rollouts_a_step():
-    runs = [(label, s) for label, s in noise.labelled(noise.BANK, "all") if label == "held"]
+    runs = [(fall, s) for fall, s in noise.labelled(noise.BANK, "all") if fall is None]
     counts, _ = noise.measure(runs, noise.CONDITIONS["32 rollouts"])
     assert counts["held"].runs == noise.DRAWS * len(runs)
     assert counts["held"].critical == 0

@@ -1,0 +1,228 @@
+"""Alarms of other packages and simple rules beside lldscope's, on the same logs: one table.
+
+The packages are installed into .envs/rivals, where `rival_worker.py` judges the logs at their
+defaults. The logs are the test runs of the bank, reduced to the five signals that logs of other
+trainers have; the same with the noise of 32 rollouts a step; and made-up healthy ones (`noise`).
+
+Found and false count alarms at any step; the lead is the step at which the reward fell less that of
+the first alarm, negative where it came after. Below the table: what fired in logs without a fall.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from lldscope.alarms.assess import DEFAULT_ARL, assess
+from lldscope.alarms.rule import Severity
+
+from .noise import BANK, CONDITIONS, FOREIGN, HEALTHY, Signals, foreign, healthy, labelled, words
+from .rivals import RIVALS, level_cusum, level_only
+
+ROOT = Path(__file__).parents[2]
+WORKER = Path(__file__).with_name("rival_worker.py")
+ENVIRONMENT = Path(".envs") / "rivals"
+PACKAGES = ("rlprobe==0.1.0", "rldoctor==0.2.0", "rlwatch==0.5.1")
+
+RECORDED, NOISY, MADE_UP = "as recorded", "32 rollouts", "made up"
+SEEDS = 5  # made-up logs of each kind
+
+LEVELS = {"critical": Severity.CRITICAL, "warning": Severity.WARNING}  # and worse
+SIMPLE = {n: f for n, f in RIVALS.items() if f not in (level_only, level_cusum)}
+
+
+@dataclass(frozen=True)
+class Log:
+    """A log to judge: its step of the fall, None if it is healthy, and all that lldscope recorded
+    of it, where that is more."""
+
+    group: str
+    signals: Signals
+    fall: int | None = None
+    recorded: Signals | None = None
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Of one detector on one log: the step of the first alarm at each level or worse, None where it
+    judged the finished log, and the names of its alarms."""
+
+    first: dict[str, int | None]
+    alarms: Sequence[str] = ()
+
+
+Verdicts = dict[str, Verdict]  # by detector
+
+
+def logs(bank: Path = BANK) -> Iterator[Log]:
+    runs = list(labelled(bank, "test"))
+    for fall, signals in runs:
+        yield Log(RECORDED, foreign(signals), fall, signals)
+    for number, (fall, signals) in enumerate(runs):
+        noisy = CONDITIONS["32 rollouts"](signals, np.random.default_rng([number, 0]))
+        yield Log(NOISY, noisy, fall)
+    for kind in HEALTHY.values():
+        for seed in range(SEEDS):
+            yield Log(MADE_UP, healthy(*kind)(np.random.default_rng([7, seed])))
+
+
+# -- verdicts -------------------------------------------------------------------------------------
+
+
+def python_of_packages() -> Path:
+    """The interpreter of the environment of PACKAGES, which is made if it is not there."""
+    ready = ROOT / ENVIRONMENT / ".ready"
+    if not ready.exists() or ready.read_text().split() != list(PACKAGES):
+        install = [sys.executable, ".ci/environment.py", "install", ENVIRONMENT, "constraints.txt"]
+        subprocess.run([*install, "", *PACKAGES], cwd=ROOT, check=True)
+        ready.write_text("\n".join(PACKAGES))
+    return ROOT / ENVIRONMENT / "bin" / "python"
+
+
+def columns(signals: Signals) -> dict[str, list[float | None]]:
+    """A log as the worker reads it: NaN, which is not logged, as None."""
+    table = signals[["step", *FOREIGN]].astype(object)
+    return {name: [None if x != x else x for x in table[name]] for name in table}
+
+
+def packages(python: Path, judged: Sequence[Log]) -> list[Verdicts]:
+    """Verdicts of the packages on each log."""
+    done = subprocess.run(
+        [python, "-I", WORKER], input=json.dumps([columns(log.signals) for log in judged]),
+        stdout=subprocess.PIPE, text=True, check=True,
+    )  # fmt: skip
+    return [
+        {name: Verdict(**verdict) for name, verdict in verdicts.items()}
+        for verdicts in json.loads(done.stdout)
+    ]
+
+
+def simple(log: Log) -> Verdicts:
+    """Verdicts of the simple rules, which have one level: a warning."""
+    found: Verdicts = {}
+    for name, fires in SIMPLE.items():
+        rows = np.flatnonzero(fires(log.signals, DEFAULT_ARL))
+        first = {"warning": int(log.signals["step"].iloc[rows[0]])} if len(rows) else {}
+        found[name] = Verdict(first)
+    return found
+
+
+def ours(log: Log) -> Verdicts:
+    found = {"lldscope, five signals": assessed(log.signals)}
+    if log.recorded is not None:
+        found["lldscope, all it records"] = assessed(log.recorded)
+    return found
+
+
+def assessed(signals: Signals) -> Verdict:
+    alerts = [a for a in assess(signals).alerts if a.severity >= min(LEVELS.values())]
+    steps = {
+        level: [start for a in alerts if a.severity >= least for start, _ in a.episodes]
+        for level, least in LEVELS.items()
+    }
+    first = {level: min(starts) for level, starts in steps.items() if starts}
+    return Verdict(first, [a.rule for a in alerts])
+
+
+# -- the table ------------------------------------------------------------------------------------
+
+Judged = list[tuple[Log, Verdict]]
+Cell = Callable[[Judged, str], int | None]
+
+
+def reached(judged: Judged, level: str) -> int:
+    return sum(level in verdict.first for _, verdict in judged)
+
+
+def leads(judged: Judged, level: str) -> list[int]:
+    """Steps from the first alarm to the fall, negative where it came after."""
+    return [
+        log.fall - step
+        for log, verdict in judged
+        if log.fall is not None and (step := verdict.first.get(level)) is not None
+    ]
+
+
+def before(judged: Judged, level: str) -> int | None:
+    dated = leads(judged, level)
+    return sum(lead > 0 for lead in dated) if dated or not reached(judged, level) else None
+
+
+def median_lead(judged: Judged, level: str) -> int | None:
+    dated = leads(judged, level)
+    return round(float(np.median(dated))) if dated else None
+
+
+@dataclass(frozen=True)
+class Column:
+    """What one detector did on the logs of a group that fell, or that did not."""
+
+    heading: str  # with the number of logs as n
+    group: str
+    fell: bool
+    count: Cell
+
+    def has(self, log: Log) -> bool:
+        return log.group == self.group and (log.fall is not None) == self.fell
+
+
+COLUMNS = (
+    Column("{n} falls: found", RECORDED, True, reached),
+    Column("before the fall", RECORDED, True, before),
+    Column("median lead", RECORDED, True, median_lead),
+    Column("{n} held: false", RECORDED, False, reached),
+    Column("32 rollouts: found", NOISY, True, reached),
+    Column("before the fall", NOISY, True, before),
+    Column("median lead", NOISY, True, median_lead),
+    Column("false", NOISY, False, reached),
+    Column("{n} made up: false", MADE_UP, False, reached),
+)
+
+
+def table(judged: Sequence[tuple[Log, Verdicts]]) -> str:
+    """Markdown: a row per detector, in each cell critical / warning or worse."""
+    rows = [["critical / warning or worse"], ["---"]]
+    for column in COLUMNS:
+        rows[0].append(column.heading.format(n=sum(column.has(log) for log, _ in judged)))
+        rows[1].append("---")
+    for name in dict.fromkeys(name for _, verdicts in judged for name in verdicts):
+        row = [name]
+        for column in COLUMNS:
+            mine = [(log, v[name]) for log, v in judged if column.has(log) and name in v]
+            levels = ["warning"] if name in SIMPLE else list(LEVELS)
+            values = [column.count(mine, level) for level in levels] if mine else [None]
+            row.append(" / ".join("–" if v is None else str(v) for v in values))
+        rows.append(row)
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+
+def false_alarms(judged: Sequence[tuple[Log, Verdicts]], group: str) -> Iterator[str]:
+    """Of each detector that names its alarms: in how many logs without a fall each fired."""
+    fired: dict[str, dict[str, int]] = {}
+    for log, verdicts in judged:
+        if log.group == group and log.fall is None:
+            for name, verdict in verdicts.items():
+                for alarm in verdict.alarms:
+                    counts = fired.setdefault(name, {})
+                    counts[alarm] = counts.get(alarm, 0) + 1
+    yield from (f"{name}: {words(counts)}" for name, counts in fired.items())
+
+
+def main(bank: Path = BANK) -> None:
+    python = python_of_packages()
+    asked = list(logs(bank))
+    theirs = packages(python, asked)
+    judged = [
+        (log, {**verdicts, **simple(log), **ours(log)})
+        for log, verdicts in zip(asked, theirs, strict=True)
+    ]
+    print(", ".join(PACKAGES))
+    print(table(judged))
+    for group in (RECORDED, NOISY, MADE_UP):
+        print(f"\nwithout a fall, {group}:", *false_alarms(judged, group), sep="\n  ")

@@ -63,6 +63,7 @@ class Step:
         mine = {name: [r for r in rows if r["step"] == step] for name, rows in tables.items()}
         self.steps, self.updates = mine["steps"], mine["updates"]
         self.responses, self.actions = mine["responses"], mine["actions"]
+        self.retention = mine["retention"]
         by_id = {(r["rank"], r["response_id"]): r for r in self.responses}
         self.of = [by_id.get((a["rank"], a["response_id"])) for a in self.actions]
         self.groups: dict[tuple, list[Row]] = {}
@@ -102,6 +103,7 @@ def signals(tables: Tables) -> list[Row]:
     for number in sorted({r["step"] for r in tables["steps"]}):
         s = Step(tables, number)
         row = {"step": number} | totals(s) | updates(s) | likelihood(s) | groups(s) | conduct(s)
+        row |= retention(s)
         row |= of_actions(s) | {"good_first_action_share": good_first_actions(s)}
         row["n_nonfinite"] = nonfinite(s)
         row |= told(tables["scalars"], number, row)
@@ -211,12 +213,67 @@ def likelihood(s: Step) -> Row:
             row["delta_correct_loss"] = mean(max(0, -d) for d in deltas)
             row["delta_correct_q10"] = float(np.percentile(deltas, 10)) if deltas else None
             row["delta_correct_trim"] = mean(min(1, max(-1, d)) for d in deltas)
+    row["step_kl"] = step_kl(s)
     levels = row["correct_logp"], row["incorrect_logp"]
     row["logp_gap"] = None if None in levels else levels[0] - levels[1]
     per_group = [
         mean(s.delta(r) for r in members if r["correct"] is True) for members in s.groups.values()
     ]
     return row | {"displaced_share": mean(m < 0 for m in per_group if m is not None)}
+
+
+def step_kl(s: Step) -> float | None:
+    """−mean Δ of a uniform sample of the rollouts of mixed groups, over their mean tokens."""
+    lost = tokens = 0.0
+    for wanted in (True, False):
+        own = [r for r in s.responses if r["correct"] is wanted and s.mixed(r) and s.turns(r)]
+        delta = mean(s.delta(r) for r in own)
+        if delta is None:
+            return None
+        lost -= delta * len(own)
+        for r in own:
+            tokens += sum(
+                a["n_tokens"] or 0 for a in s.turns(r) if finite(a["logp_old_sum"])
+            )
+    return lost / tokens if tokens else None
+
+
+def retention(s: Step) -> Row:
+    """The two horizons of the view `signals`; counts are NULL in a step that scored nothing."""
+    row: Row = {}
+    for horizon in (10, 20):
+        cells: dict[tuple, list[Row]] = {}
+        for a in s.retention:
+            if a["horizon"] == horizon:
+                cells.setdefault((a["rank"], a["response_id"]), []).append(a)
+        moved = [[gain(a) for a in actions] for actions in cells.values()]
+        whole = [sum(m) for m in moved if None not in m]
+        row[f"retention_{horizon}"] = mean(whole)
+        row[f"n_retention_{horizon}"] = len(whole) if s.retention else None
+    return row
+
+
+def gain(a: Row) -> float | None:
+    """log π_post − log π_old of an action; None unless it is a number."""
+    if None in (a["logp_old_sum"], a["logp_post_sum"]):
+        return None
+    change = a["logp_post_sum"] - a["logp_old_sum"]
+    return change if finite(change) else None
+
+
+def retention_signals(tables: Tables) -> list[Row]:
+    """The view `retention_signals`."""
+    cells: dict[tuple, list[Row]] = {}
+    for a in visible(tables)["retention"]:
+        cells.setdefault((a["step"], a["horizon"], a["action_index"]), []).append(a)
+    rows = []
+    for (step, horizon, index), actions in cells.items():
+        gains = [g for g in map(gain, actions) if g is not None]
+        rows.append({
+            "step": step, "horizon": horizon, "action_index": index, "n": len(gains),
+            "retention": mean(gains), "lost_share": mean(g < 0 for g in gains),
+        })  # fmt: skip
+    return rows
 
 
 def groups(s: Step) -> Row:

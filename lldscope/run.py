@@ -127,7 +127,7 @@ class Run:
         return self._frame("SELECT * FROM action_signals")
 
     def retention_signals(self) -> pd.DataFrame:
-        """One row per (step, horizon, action_index); see `core.schema.RETENTION_SIGNALS`."""
+        """One row per (step, action_index); see `core.schema.RETENTION_SIGNALS`."""
         return self._frame("SELECT * FROM retention_signals")
 
     def probe_signals(self) -> pd.DataFrame:

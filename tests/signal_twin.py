@@ -239,25 +239,24 @@ def step_kl(s: Step) -> float | None:
 
 
 def retention(s: Step) -> Row:
-    """The two horizons of the view `signals`; counts are NULL in a step that scored nothing."""
+    """Retention in the view `signals`; counts are NULL in a step that scored nothing."""
+    cells: dict[tuple, list[Row]] = {}
+    for a in s.retention:
+        cells.setdefault((a["rank"], a["age"], a["response_id"]), []).append(a)
     row: Row = {}
-    for horizon in (10, 20):
-        cells: dict[tuple, list[Row]] = {}
-        for a in s.retention:
-            if a["horizon"] == horizon:
-                cells.setdefault((a["rank"], a["response_id"]), []).append(a)
-        moved = [[gain(a) for a in actions] for actions in cells.values()]
+    for name, before in (("retention", "logp_old_sum"), ("retention_delta", "logp_previous_sum")):
+        moved = [[gain(a, before) for a in actions] for actions in cells.values()]
         whole = [sum(m) for m in moved if None not in m]
-        row[f"retention_{horizon}"] = mean(whole)
-        row[f"n_retention_{horizon}"] = len(whole) if s.retention else None
+        row[name] = mean(whole)
+        row[f"n_{name}"] = len(whole) if s.retention else None
     return row
 
 
-def gain(a: Row) -> float | None:
-    """log π_post − log π_old of an action; None unless it is a number."""
-    if None in (a["logp_old_sum"], a["logp_post_sum"]):
+def gain(a: Row, before: str) -> float | None:
+    """log π_post of an action less what it was; None unless it is a number."""
+    if None in (a[before], a["logp_post_sum"]):
         return None
-    change = a["logp_post_sum"] - a["logp_old_sum"]
+    change = a["logp_post_sum"] - a[before]
     return change if finite(change) else None
 
 
@@ -265,13 +264,16 @@ def retention_signals(tables: Tables) -> list[Row]:
     """The view `retention_signals`."""
     cells: dict[tuple, list[Row]] = {}
     for a in visible(tables)["retention"]:
-        cells.setdefault((a["step"], a["horizon"], a["action_index"]), []).append(a)
+        cells.setdefault((a["step"], a["action_index"]), []).append(a)
     rows = []
-    for (step, horizon, index), actions in cells.items():
-        gains = [g for g in map(gain, actions) if g is not None]
+    for (step, index), actions in cells.items():
+        since, change = (
+            [g for a in actions if (g := gain(a, before)) is not None]
+            for before in ("logp_old_sum", "logp_previous_sum")
+        )
         rows.append({
-            "step": step, "horizon": horizon, "action_index": index, "n": len(gains),
-            "retention": mean(gains), "lost_share": mean(g < 0 for g in gains),
+            "step": step, "action_index": index, "n": len(since), "retention": mean(since),
+            "n_delta": len(change), "delta": mean(change), "lost_share": mean(g < 0 for g in since),
         })  # fmt: skip
     return rows
 

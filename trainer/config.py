@@ -187,8 +187,8 @@ class TrainConfig:
     )
     retention: int = setting(
         RESPONSES,
-        "Correct responses of a step that are kept and scored again 10 and 20 steps later; 0 "
-        "measures no retention.",
+        "Correct responses of a step that are kept and scored again after each of the next 16 "
+        "steps, at least one on each process; 0 measures no retention.",
         *at_least(0),
     )
     tokens_every: int = setting(

@@ -26,8 +26,8 @@ import pyarrow as pa
 
 SCHEMA_VERSION = 1
 
-RETENTION_HORIZONS = (10, 20)
-"""Steps after which kept correct responses are scored again; the signals retention_10 and _20."""
+RETENTION_STEPS = 16
+"""Steps over which a kept correct response is scored again after every update."""
 
 Kind = Literal["int", "count", "float", "sum", "bool", "text", "time"]
 
@@ -193,15 +193,17 @@ tokens: one row per token of a chosen rollout (a sample of rollouts)
 """)
 
 RETENTION = _table("""
-retention: one row per action of a correct response of an earlier step that was scored again
-    step!         int   step   RL step after whose last update it was scored again.
+retention: one row per RL step and action of a correct response of an earlier step, scored again
+    step!             int   step   RL step after whose last update it was scored again.
     attempt, rank
-    horizon!      int   step   Steps since the response was sampled: it is of step − horizon.
-    response_id!  int   -      The response, unique within the step that sampled it.
-    action_index! int   -      Turn within the rollout, counted from 0.
-    n_tokens      count token  Tokens the model emitted in this turn.
-    logp_old_sum  float nat    Σ log π of the trainer's policy when the response was sampled.
-    logp_post_sum float nat    Σ log π after the last update of `step`.
+    age!              int   step   Steps since the response was sampled: it is of step − age.
+    response_id!      int   -      The response, unique within the step that sampled it.
+    action_index!     int   -      Turn within the rollout, counted from 0.
+    n_tokens          count token  Tokens the model emitted in this turn.
+    logp_old_sum      float nat    Σ log π of the trainer's policy when the response was sampled.
+    logp_previous_sum float nat    Σ log π after the last update of the step before; NULL if it was
+        not scored there.
+    logp_post_sum     float nat    Σ log π after the last update of `step`.
 """)
 
 EVALS = _table("""
@@ -292,11 +294,12 @@ signals: one row per RL step; NULL where nothing was measured
         log π_old − log π_post: estimates KL(π_old ‖ π_post), how far the step moved the policy.
     displaced_share         float share        Share of mixed groups whose re-scored correct
         responses lost likelihood on average: Δ(x) < 0 (Eq. 3, Fig. 3a).
-    retention_10            float nat/response Mean over kept correct responses of mixed groups,
-        sampled 10 steps ago, of Σ (log π_post − log π_old), π_old being the policy then.
-    n_retention_10          count response     Denominator of retention_10.
-    retention_20            float nat/response The same, sampled 20 steps ago.
-    n_retention_20          count response     Denominator of retention_20.
+    retention               float nat/response Mean over kept correct responses of the last 16
+        steps of Σ (log π_post − log π_old), π_old being the policy that sampled them.
+    n_retention             count response     Denominator of retention.
+    retention_delta         float nat/response Mean over those responses of their change in this
+        step, Σ (log π_post − log π_previous).
+    n_retention_delta       count response     Denominator of retention_delta.
     n_groups                count group        Groups of the step.
     group_size_max          count response     Rollouts of the step's largest group.
     zero_signal_share       float share        Share of groups whose rewards are all equal.
@@ -356,13 +359,14 @@ probe_signals: one row per RL step and probe
 """)
 
 RETENTION_SIGNALS = _table("""
-retention_signals: one row per RL step, horizon and action index
+retention_signals: one row per RL step and action index of kept correct responses
     step         int   step       RL step.
-    horizon      int   step       Steps since the responses were sampled.
     action_index int   -          Turn within the rollout, counted from 0.
     n            count action     Actions measured.
     retention    float nat/action Mean of Σ (log π_post − log π_old) of those actions.
-    lost_share   float share      Share of those actions that are less likely than when sampled.
+    n_delta      count action     Actions measured in the step before as well.
+    delta        float nat/action Mean of Σ (log π_post − log π_previous) of those.
+    lost_share   float share      Share of the n actions that are less likely than when sampled.
 """)
 
 VIEWS: dict[str, Table] = {

@@ -1,8 +1,8 @@
 """Retention: do correct responses of earlier steps keep their likelihood?
 
-One step's Δ looks at responses that were just trained on. What the training on other questions does
-to a response shows later: here correct responses are kept, and scored again a few steps on, by the
-policy after that step's last update. docs/retention.md says what to call when.
+Δ of a step looks at responses that the step itself trained on. What it does to others shows on
+responses of earlier steps: a few correct ones are kept, and scored again after the last update of
+each of the next RETENTION_STEPS steps. docs/retention.md says what to call when.
 """
 
 from __future__ import annotations
@@ -14,22 +14,23 @@ from typing import Any
 
 import numpy as np
 
-from ..core.schema import RETENTION_HORIZONS
+from ..core.schema import RETENTION_STEPS
 from .batch import Batch
 from .columns import StepRows
 from .rescore import mixed_groups
 from .token_samples import Columns
 
-RESPONSES = 16
+RESPONSES = 2
 """Responses kept of a step, unless a trainer is told otherwise."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class KeptResponse:
-    """A response and what the trainer's policy thought of it when it was sampled.
+    """A response and what the trainer's policy thinks of it.
 
     ids (T,): token ids, prompt and tool text included. action (T,): the action of each token, −1
-    off the actions. old (actions,): Σ log π_old of each action, nats.
+    off the actions. old (actions,): Σ log π_old of each action, nats, by the policy that sampled
+    it; previous (actions,): the same by the policy after step `scored`, the last that scored it.
     """
 
     step: int
@@ -37,6 +38,8 @@ class KeptResponse:
     ids: np.ndarray
     action: np.ndarray
     old: np.ndarray
+    previous: np.ndarray
+    scored: int
 
     @property
     def mask(self) -> np.ndarray:
@@ -45,27 +48,25 @@ class KeptResponse:
 
 
 class Retention:
-    """The correct responses of the last steps, of one rank, and the rows of the table `retention`.
+    """The kept responses of one rank, and the rows of the table `retention`.
 
-    Of each step's correct responses of mixed groups a simple random sample is kept, at most
-    `responses` of them, until the longest of the horizons has passed: memory is bounded by
-    `responses` × (longest horizon + 1) × tokens of a response × 8 bytes.
+    Of each step's correct responses of mixed groups a simple random sample of at most `responses`
+    is kept for RETENTION_STEPS steps. Memory is bounded by responses × RETENTION_STEPS × tokens of
+    a response × 8 bytes.
 
     In each step, after its last update: score what is `due`, record its `rows`, then `keep` the
     step's own responses.
     """
 
-    def __init__(
-        self, responses: int = RESPONSES, horizons: Sequence[int] = RETENTION_HORIZONS
-    ) -> None:
+    def __init__(self, responses: int = RESPONSES) -> None:
         self._n = responses
-        self._horizons = tuple(horizons)
-        self._kept: dict[int, list[KeptResponse]] = {}
+        self._kept: list[KeptResponse] = []
 
     def keep(self, batch: Batch) -> None:
-        """Keep correct responses of a step, whose `old` was measured, and forget what is over."""
-        self._kept = {s: r for s, r in self._kept.items()
-                      if batch.step - max(self._horizons) < s < batch.step}  # fmt: skip
+        """Keep correct responses of a step, whose `old` was measured, and forget those whose time
+        is over."""
+        # Those of later steps are of a branch that was given up.
+        self._kept = [r for r in self._kept if batch.step - RETENTION_STEPS < r.step < batch.step]
         if batch.old is None or not self._n:
             return
         mixed = mixed_groups(batch.correct, batch.group_ids).values()
@@ -73,11 +74,11 @@ class Retention:
         rng = random.Random(f"retention {batch.step}")
         chosen = sorted(rng.sample(right, min(self._n, len(right))))
         action = StepRows(batch).action
-        self._kept[batch.step] = [_kept(batch, row, action[row]) for row in chosen]
+        self._kept += [_kept(batch, row, action[row]) for row in chosen]
 
     def due(self, step: int) -> list[KeptResponse]:
-        """What is to be scored after the last update of this step, by one horizon after another."""
-        return [r for h in self._horizons for r in self._kept.get(step - h, ())]
+        """What is to be scored after the last update of this step, oldest first."""
+        return [r for r in self._kept if step - RETENTION_STEPS <= r.step < step]
 
     def rows(self, step: int, logps: Sequence[Any]) -> Columns:
         """Columns of the table `retention` for what is `due`.
@@ -86,58 +87,56 @@ class Retention:
         anything. A response that could not be scored is None.
         """
         columns: Columns = {name: [] for name in (
-            "horizon", "response_id", "action_index", "n_tokens", "logp_old_sum", "logp_post_sum"
+            "age", "response_id", "action_index", "n_tokens", "logp_old_sum", "logp_previous_sum",
+            "logp_post_sum",
         )}  # fmt: skip
-        for response, logp in zip(self.due(step), logps, strict=True):
-            where = response.action[response.action >= 0]
-            n = len(response.old)
-            post = [None] * n
+        for r, logp in zip(self.due(step), logps, strict=True):
+            n = len(r.old)
+            where = r.action[r.action >= 0]
+            before = r.previous.tolist() if r.scored == step - 1 else [None] * n
+            after: list[float | None] = [None] * n
             if logp is not None:
-                written = np.asarray(logp, np.float64)[response.action >= 0]
-                post = np.bincount(where, written, n).tolist()
-            columns["horizon"] += [step - response.step] * n
-            columns["response_id"] += [response.response_id] * n
+                written = np.asarray(logp, np.float64)[r.action >= 0]
+                r.previous, r.scored = np.bincount(where, written, n), step
+                after = r.previous.tolist()
+            columns["age"] += [step - r.step] * n
+            columns["response_id"] += [r.response_id] * n
             columns["action_index"] += range(n)
             columns["n_tokens"] += np.bincount(where, minlength=n).tolist()
-            columns["logp_old_sum"] += response.old.tolist()
-            columns["logp_post_sum"] += post
+            columns["logp_old_sum"] += r.old.tolist()
+            columns["logp_previous_sum"] += before
+            columns["logp_post_sum"] += after
         return {"step": step, **columns}
 
     def state(self) -> dict[str, np.ndarray]:
         """Everything that is kept, as plain arrays, for a checkpoint (`numpy.savez`)."""
-        kept = [r for responses in self._kept.values() for r in responses]
 
         def joined(name: str, kind: Any) -> np.ndarray:
-            arrays = [getattr(r, name) for r in kept]
-            return np.concatenate(arrays).astype(kind) if arrays else np.zeros(0, kind)
+            return np.concatenate([np.zeros(0), *(getattr(r, name) for r in self._kept)]).astype(kind)
 
+        table = [(r.step, r.response_id, r.scored, len(r.ids), len(r.old)) for r in self._kept]
         return {
-            "responses": np.array(
-                [(r.step, r.response_id, len(r.ids), len(r.old)) for r in kept], np.int64
-            ).reshape(-1, 4),
+            "responses": np.array(table, np.int64).reshape(-1, 5),
             "ids": joined("ids", np.int32),
             "action": joined("action", np.int32),
             "old": joined("old", np.float64),
+            "previous": joined("previous", np.float64),
         }
 
     def restore(self, state: Mapping[str, np.ndarray]) -> None:
         """Go back to a `state`. Raises ValueError for one whose arrays do not fit together."""
         table = state["responses"]
-        ends, actions = table[:, 2].cumsum(), table[:, 3].cumsum()
-        if len(table) and (ends[-1], ends[-1], actions[-1]) != (
-            len(state["ids"]), len(state["action"]), len(state["old"])
-        ):  # fmt: skip
+        sizes = {"ids": 3, "action": 3, "old": 4, "previous": 4}
+        if any(len(state[name]) != table[:, column].sum() for name, column in sizes.items()):
             raise ValueError("the kept responses do not fit together")
-        self._kept = {}
-        for (step, response_id, length, n), end, last in zip(
-            table.tolist(), ends.tolist(), actions.tolist(), strict=True
-        ):
-            tokens = slice(end - length, end)
-            response = KeptResponse(
-                step, response_id, state["ids"][tokens], state["action"][tokens],
-                state["old"][last - n : last],
-            )  # fmt: skip
-            self._kept.setdefault(step, []).append(response)
+        parts = {
+            name: np.split(state[name], table[:, column].cumsum()[:-1])
+            for name, column in sizes.items()
+        }
+        self._kept = [
+            KeptResponse(step, response_id, scored=scored, **{n: p[i] for n, p in parts.items()})
+            for i, (step, response_id, scored, *_) in enumerate(table.tolist())
+        ]
 
 
 def _kept(batch: Batch, row: int, action: np.ndarray) -> KeptResponse:
@@ -145,10 +144,13 @@ def _kept(batch: Batch, row: int, action: np.ndarray) -> KeptResponse:
     action = action[: len(completion)]
     assert batch.old is not None
     old = batch.old.values[row, : len(completion)]
+    sums = np.bincount(action[action >= 0], old[action >= 0])
     return KeptResponse(
         step=batch.step,
         response_id=int(batch.response_ids[row]),
         ids=np.concatenate([prompt, completion]).astype(np.int32),
         action=np.concatenate([np.full(len(prompt), -1), action]).astype(np.int32),
-        old=np.bincount(action[action >= 0], old[action >= 0]),
+        old=sums,
+        previous=sums,
+        scored=batch.step - 1,  # old is the policy after the step before
     )

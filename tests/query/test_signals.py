@@ -80,10 +80,10 @@ class Log:
             self._rollout(stamp | {"response_id": response})
         kept = self.kept
         scored = kept.random() < 0.7
-        for response, horizon, index in np.ndindex(3, 3, 2):
+        for response, age, index in np.ndindex(3, 3, 2):
             if scored and kept.random() < 0.3:
-                row = {"response_id": response, "horizon": 10 * horizon + 10, "action_index": index}
-                for name in ("n_tokens", "logp_old_sum", "logp_post_sum"):
+                row = {"response_id": response, "age": age + 1, "action_index": index}
+                for name in ("logp_old_sum", "logp_previous_sum", "logp_post_sum"):
                     lost = ("retention", name) in self.missing
                     row[name] = None if lost else kept.choice([-1.5, -0.5, *self.said[2:]])
                 self.tables["retention"].append(stamp | row | {"n_tokens": None})
@@ -227,10 +227,8 @@ def test_signals_by_action_are_those_of_the_twin(log):
 
 def test_retention_by_action_is_that_of_the_twin(log):
     rows, run = log
-    found = {(r["step"], r["horizon"], r["action_index"]): r
-             for r in shown(run, "retention_signals")}  # fmt: skip
-    expected = {(r["step"], r["horizon"], r["action_index"]): r
-                for r in twin.retention_signals(rows.tables)}  # fmt: skip
+    found = {(r["step"], r["action_index"]): r for r in shown(run, "retention_signals")}
+    expected = {(r["step"], r["action_index"]): r for r in twin.retention_signals(rows.tables)}
     assert found.keys() == expected.keys()
     for key, wanted in expected.items():
         assert_same(found[key], wanted)

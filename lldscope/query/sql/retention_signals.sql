@@ -1,3 +1,3 @@
--- Grain: one row per (step, horizon, action_index) (columns: `lldscope schema retention_signals`).
+-- Grain: one row per (step, action_index) (columns: `lldscope schema retention_signals`).
 SELECT * FROM retention_signal_rows
-ORDER BY step, horizon, action_index
+ORDER BY step, action_index

@@ -1,9 +1,9 @@
--- Grain: one row per step with kept responses of 10 or 20 steps ago (RETENTION_HORIZONS).
+-- Grain: one row per step in which kept responses were scored.
 SELECT
     step,
-    avg(d) FILTER (horizon = 10)    AS retention_10,
-    count(d) FILTER (horizon = 10)  AS n_retention_10,
-    avg(d) FILTER (horizon = 20)    AS retention_20,
-    count(d) FILTER (horizon = 20)  AS n_retention_20
+    avg(since)     AS retention,
+    count(since)   AS n_retention,
+    avg(change)    AS retention_delta,
+    count(change)  AS n_retention_delta
 FROM response_retention
 GROUP BY step

@@ -194,7 +194,7 @@ what is compared is the reference's GSPO."""
 
 LETTERS = STUDY / "letters"
 _JUDGED: dict[str, Any] = {
-    "steps": 120, "eval_every": 10, "eval_questions": 512, "probes_every": 10, "tokens_every": 0,
+    "steps": 100, "eval_every": 10, "eval_questions": 512, "probes_every": 10, "tokens_every": 0,
 }  # fmt: skip
 _LETTERS: dict[str, Any] = {
     "data": _relative(LETTERS / "train.jsonl"),

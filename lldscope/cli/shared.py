@@ -40,12 +40,17 @@ def rate_options(function: Any) -> Any:
         help="The planned length: at most 5 % of runs so long raise a false decay alarm.",
         show_default="what the trainer has recorded",
     )(command)
+    return arl_option("20 × the planned length, or 2000")(command)
+
+
+def arl_option(default: str) -> Any:
+    """--arl, None where it is not given; `default` says what then holds."""
     return click.option(
         "--arl",
         type=click.FloatRange(min=10),
         help="Steps between false decay alarms, at least, on average.",
-        show_default="20 × the planned length, or 2000",
-    )(command)
+        show_default=default,
+    )
 
 
 rules_option = click.option(

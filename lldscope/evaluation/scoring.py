@@ -13,8 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from ..alarms.assess import assess
 from ..alarms.rule import Severity
-from ..signals.detectors import consecutive, trailing
-from ..signals.evidence import floats
+from ..signals.detectors import consecutive, floats, trailing
 from ..signals.normalized_reward import normalized_reward
 from .bank import LabelledRun
 

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from . import decay_test as decay
 from . import detectors as d
 from .cadence import Cadence
+from .detectors import floats
 from .normalized_reward import normalized_reward
 
 Grade = Literal["delta", "level", "symptoms"]
@@ -111,11 +112,6 @@ class Evidence:
         if self.has_delta[-1:].any():
             return "delta"
         return "level" if self.has_level[-1:].any() else "symptoms"
-
-
-def floats(signals: pd.DataFrame, name: str) -> d.Series:
-    """A column as floats, NaN where it was not measured."""
-    return signals[name].to_numpy(dtype=np.float64, na_value=np.nan)
 
 
 def restarts_of(events: Iterable[Mapping[str, Any]], attempts: Mapping[int, int]) -> Restarts:

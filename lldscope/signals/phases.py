@@ -134,8 +134,8 @@ def reward_crashed(e: Evidence) -> Flags:
 def crash_limit(e: Evidence) -> d.Series:
     """The reward under which it has crashed: CRASH of its best; more after a surge or an explosion,
     because a second signal confirms the loss, but of the least that its best can have been."""
-    share = np.where(_recently(e, _unstable(e)), CRASH_AFTER_SURGE, CRASH)
-    share = np.where(_recently(e, e.grad_ratio >= EXPLOSION), CRASH_AFTER_EXPLOSION, share)
+    share = np.where(recently(e, _unstable(e)), CRASH_AFTER_SURGE, CRASH)
+    share = np.where(recently(e, e.grad_ratio >= EXPLOSION), CRASH_AFTER_EXPLOSION, share)
     return np.fmax(CRASH * e.normalized_peak, share * reward_noise.best_at_least(e))
 
 
@@ -200,9 +200,9 @@ def _unstable(e: Evidence) -> Flags:
     return surges | (e.column("n_nonfinite") > 0)
 
 
-def _recently(e: Evidence, condition: Flags) -> Flags:
-    """Whether the condition held for ENTER_COLLAPSE steps within the last MEMORY."""
-    held = _steps_held(e, condition) >= e.cadence.rows(ENTER_COLLAPSE)
+def recently(e: Evidence, condition: Flags, for_steps: int = ENTER_COLLAPSE) -> Flags:
+    """Whether the condition held for so many steps in a row within the last MEMORY."""
+    held = _steps_held(e, condition) >= e.cadence.rows(for_steps)
     return (_steps_held(e, ~held) <= e.cadence.rows(MEMORY)) & np.logical_or.accumulate(held)
 
 

@@ -24,15 +24,13 @@ class RunPath(click.ParamType):
 
 
 def rate_options(function: Any) -> Any:
-    """The two ways to say how often the decay alarm may be false; the command is given `arl`."""
+    """--arl and --steps, the two ways to say how often the decay alarm may be false."""
 
     @wraps(function)
     def command(*args: Any, arl: float | None, steps: int | None, **others: Any) -> Any:
-        from ..alarms.assess import default_arl
-
         if arl and steps:
             raise click.UsageError("--arl and --steps both say how often an alarm may be false.")
-        return function(*args, arl=default_arl(steps) if steps else arl, **others)
+        return function(*args, arl=arl, steps=steps, **others)
 
     command = click.option(
         "--steps",

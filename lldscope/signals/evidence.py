@@ -70,6 +70,7 @@ class Evidence:
     signals: pd.DataFrame
     arl: float
     restarts: Restarts
+    planned_steps: int | None
     step: Rows
     cadence: Cadence
     measured: Rows  # rows so far on which anything was measured that a phase or symptom needs
@@ -95,6 +96,11 @@ class Evidence:
     def column(self, name: str) -> d.Series:
         """A signal as floats."""
         return floats(self.signals, name)
+
+    @property
+    def parts(self) -> Rows:
+        """Rows at which baselines are reset."""
+        return np.searchsorted(self.step, sorted(self.restarts))
 
     @property
     def e_value(self) -> d.Series:
@@ -137,7 +143,12 @@ def restarts_of(events: Iterable[Mapping[str, Any]], attempts: Mapping[int, int]
     return restarts
 
 
-def gather(signals: pd.DataFrame, arl: float, restarts: Restarts | None = None) -> Evidence:
+def gather(
+    signals: pd.DataFrame,
+    arl: float,
+    restarts: Restarts | None = None,
+    planned_steps: int | None = None,
+) -> Evidence:
     """Compute the evidence series from a frame with the columns of `schema.SIGNALS`.
 
     At every step of `restarts` these baselines are reset: medians of gradient norm and entropy,
@@ -170,6 +181,7 @@ def gather(signals: pd.DataFrame, arl: float, restarts: Restarts | None = None) 
             signals=signals,
             arl=arl,
             restarts=restarts,
+            planned_steps=planned_steps,
             step=step,
             cadence=cadence,
             measured=np.cumsum(seen),

@@ -81,9 +81,8 @@ def accelerates(e: Evidence) -> Flags:
     """Correct responses lose, and more in the last SMOOTH measured steps than in the FALL_STEPS
     before those: the third condition of the death spiral (arXiv 2512.04220 v2, Def. A.3)."""
     level = e.column("correct_logp")
-    restarts = np.searchsorted(e.step, sorted(e.restarts))
     # The change since the last measurement; NaN across a restart, and where not measured.
-    change = on_measured(level, lambda v: np.diff(v, prepend=np.nan), restarts) + 0.0 * level
+    change = on_measured(level, lambda v: np.diff(v, prepend=np.nan), e.parts) + 0.0 * level
     gains = (e.column("delta_correct"), change)
     before, now = e.cadence.rows(FALL_STEPS), e.cadence.rows(SMOOTH)
     by_delta, by_level = (

@@ -139,7 +139,7 @@ MEANINGS: dict[str, Meaning] = {
     for rank, (name, signal, estimator) in enumerate(_TABLE)
 }
 
-# verl 0.9.1: val-core/DATA SOURCE/acc or reward/mean@ROLLOUTS; Search-R1: val/test_score/DATA SOURCE
+# verl 0.9.1: val-core/DATA SOURCE/acc or reward/mean@N; Search-R1: val/test_score/DATA SOURCE
 _HELD_OUT = re.compile(r"val-core/.+/(acc|reward)/mean@\d+|val/test_score/.+")
 _OF_A_SOURCE = Meaning(
     "eval_score", f"{_AFTER}; of one data source, the first of the log", rank=len(_TABLE)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 N = 4  # tokens of an n-gram
+_ODD = np.uint64(0x9E3779B97F4A7C15)  # 2^64 over the golden ratio: spreads the codes
 
 
 def repeated_share(ids: Sequence[Sequence[int]], action: np.ndarray) -> np.ma.MaskedArray:
@@ -28,12 +29,10 @@ def repeated_share(ids: Sequence[Sequence[int]], action: np.ndarray) -> np.ma.Ma
 def _codes(ids: np.ndarray, action: np.ndarray) -> np.ndarray:
     """A 64-bit number for each n-gram within one action; both (T,)."""
     n = max(len(action) - N + 1, 0)
-    inside = action[:n] >= 0
+    tokens, inside = ids.astype(np.uint64), action[:n] >= 0
     out = np.zeros(n, np.uint64)
     for k in range(N):
         inside &= action[k : k + n] == action[:n]
-        out = (out + ids[k : k + n].astype(np.uint64) + np.uint64(1)) * np.uint64(
-            0x9E3779B97F4A7C15
-        )
+        out = (out + tokens[k : k + n] + np.uint64(1)) * _ODD
         out ^= out >> np.uint64(29)
     return out[inside]

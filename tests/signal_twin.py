@@ -53,7 +53,7 @@ def visible(tables: Tables) -> Tables:
     again = {(r["attempt"], r["step"]) for r in tables["evals"]}
 
     def stands(table: str, row: Row) -> bool:
-        """An evaluation is of the policy with which its step begins: only a later one replaces it."""
+        """An evaluation at s is of the policy with which s begins: another one replaces it."""
         return not any(
             a > row["attempt"]
             and first <= row["step"]
@@ -109,16 +109,9 @@ def signals(tables: Tables) -> list[Row]:
     seen = None
     for number in sorted({r["step"] for r in tables["steps"]}):
         s = Step(tables, number)
-        row = (
-            {"step": number}
-            | evaluation(tables["evals"], number)
-            | totals(s)
-            | updates(s)
-            | likelihood(s)
-            | groups(s)
-            | conduct(s)
-        )
-        row |= of_actions(s) | {"good_first_action_share": good_first_actions(s)}
+        row = {"step": number} | totals(s) | updates(s) | likelihood(s) | groups(s) | conduct(s)
+        row |= of_actions(s) | evaluation(tables["evals"], number)
+        row |= {"good_first_action_share": good_first_actions(s)}
         row["n_nonfinite"] = nonfinite(s)
         row |= told(tables["scalars"], number, row)
         tokens = [r["n_tokens"] for r in s.steps if r["n_tokens"] is not None]

@@ -22,9 +22,10 @@ from .measures import percent, restarts
 ENTROPY_RISE = 1.5  # × its lowest trailing mean
 ENTROPY_ONGOING = 1.2  # × its trailing median: a rise that has stopped is under it
 RISE_STEPS = (ENTROPY_WINDOW.recent, SMOOTH)  # steps of the means that may show the rise
-CLEAR_RISE = 4.0  # standard errors of the logarithm
+CLEAR_RISE = 5.0  # standard errors of the logarithm
 FLOOR = 0.05  # × the entropy of the first SMOOTH steps
 FALL_STEPS = 40  # steps over which the slope is taken
+UNPLANNED = 0.5  # × the steps so far: how far is looked ahead where no number is planned
 CLEAR_FALL = 3.0  # standard errors of the slope
 MEDIAN_ERROR = 1.2533  # standard error of a median over that of the mean, normal distribution
 
@@ -54,7 +55,7 @@ def _clearly_risen(e: Evidence) -> Flags:
     smooth, gap = e.cadence.rows(SMOOTH), e.cadence.median(ENTROPY_WINDOW).gap
 
     def z(log: d.Series) -> d.Series:
-        noise = np.sqrt(d.shifted(d.noise_of_means(log), gap))
+        noise = np.sqrt(d.shifted(_noise(log, smooth), gap))
         lowest = np.fmin.accumulate(d.trailing_mean(log, smooth, smooth))
         rises = [
             (d.trailing_mean(log, rows, rows) - lowest) / (noise * np.sqrt(1 / rows + 1 / smooth))
@@ -64,6 +65,11 @@ def _clearly_risen(e: Evidence) -> Flags:
 
     # Without noise any rise is clear.
     return ~(on_measured(_log_entropy(e), z, e.parts) < CLEAR_RISE)
+
+
+def _noise(log: d.Series, smooth: int) -> d.Series:
+    """`detectors.noise_of_means` of what is left without the trend: a steep fall is no noise."""
+    return d.noise_of_means(log - d.trailing_median(log, smooth, smooth))
 
 
 def _log_entropy(e: Evidence) -> d.Series:
@@ -89,8 +95,7 @@ def entropy_floor(e: Evidence) -> Measurement:
         return (level(known) - d.shifted(level(known), apart)) / (apart * e.cadence.stride)
 
     def error(known: d.Series) -> d.Series:
-        detrended = known - level(known)  # a steep fall is no noise
-        noise = MEDIAN_ERROR * np.sqrt(2 * d.noise_of_means(detrended) / smooth)
+        noise = MEDIAN_ERROR * np.sqrt(2 * _noise(known, smooth) / smooth)
         return noise / (apart * e.cadence.stride)
 
     above, falls, errors = (on_measured(log, f, data) for f in (above_floor, slope, error))
@@ -98,7 +103,7 @@ def entropy_floor(e: Evidence) -> Measurement:
     arrives = np.where(slowest < 0, np.maximum(above, 0.0) / -slowest, np.nan)  # steps from now
     arrives = np.where((above <= 0) & ~(fastest > 0), 0.0, arrives)
     planned = e.planned_steps or 0
-    left = np.where(e.step < planned, planned - 1 - e.step, e.step).astype(float)
+    left = np.where(e.step < planned, planned - 1 - e.step, UNPLANNED * e.step)
 
     def message(row: int) -> str:
         now = f"the entropy is {percent(float(np.exp(above[row])) * FLOOR)} of what it was at first"
@@ -116,7 +121,7 @@ def entropy_floor(e: Evidence) -> Measurement:
 def _length(e: Evidence, row: int) -> str:
     if e.planned_steps and e.step[row] < e.planned_steps:
         return f"{e.planned_steps:,} steps are planned"
-    return "within as many steps as there were"
+    return "their planned number is not known"
 
 
 @once
@@ -164,7 +169,7 @@ RULES = (
         f"steps and of the {SMOOTH} that ended {FALL_STEPS - SMOOTH} steps before, the nearer to 0 "
         f"by {CLEAR_FALL:g} standard errors (from the noise of successive steps), reaches "
         f"{percent(FLOOR)} of the median of the first {SMOOTH} steps within the planned steps; "
-        "where their number is not known, within as many as there were.",
+        f"where their number is not known, within {UNPLANNED:g} × as many as there were.",
         advice="Raise the upper clip or the temperature, add an entropy bonus or KL, or lower the "
         "learning rate while there is still something to choose from. Look at zero-signal: what "
         "is always sampled alike has no gradient.",

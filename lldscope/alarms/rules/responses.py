@@ -96,25 +96,27 @@ def repetition(e: Evidence) -> Measurement:
     def after_first(known: d.Series, values: d.Series | float) -> d.Series:
         return np.where(np.arange(len(known)) >= first, values, np.nan)
 
-    def rise(known: d.Series) -> d.Series:
-        usual = float(np.median(known[:first]))
-        return after_first(known, d.trailing_median(known, smooth, smooth) - usual)
+    def usual(known: d.Series) -> d.Series:
+        return after_first(known, float(np.median(known[:first])))
+
+    def level(known: d.Series) -> d.Series:
+        return d.trailing_median(known, smooth, smooth)
 
     def clear(known: d.Series) -> d.Series:
         noise = d.noise_of_means(known[:first])[-1]
         return after_first(known, CLEAR_RISE * np.sqrt(noise * (1 / smooth + 1 / first)))
 
-    risen = on_measured(share, rise, data)
-    limit = np.fmax(REPEATED, on_measured(share, clear, data))
+    now, before, noise = (on_measured(share, f, data) for f in (level, usual, clear))
+    limit = before + np.fmax(REPEATED, noise)
 
     def message(row: int) -> str:
         return (
-            f"responses repeat {percent(share[row])} of their 4-grams, over "
-            f"{e.cadence.spans(SMOOTH)} steps {percent(risen[row])} more than in the first "
-            f"{e.cadence.spans(REPEATED_FIRST)} (limit {percent(limit[row])})"
+            f"responses repeat {percent(now[row])} of their 4-grams over {e.cadence.spans(SMOOTH)} "
+            f"steps, and {percent(before[row])} in the first {first * e.cadence.stride} (limit "
+            f"{percent(limit[row])})"
         )
 
-    return Measurement(risen >= limit, risen, limit, message)
+    return Measurement(now >= limit, now, limit, message)
 
 
 RULES = (

@@ -35,7 +35,13 @@ _T = TypeVar("_T")
 class Run:
     """One run, open for reading. Methods may be called from several threads."""
 
-    def __init__(self, place: Path | RemoteCopy, cache: SignalCache | None = None) -> None:
+    def __init__(
+        self,
+        place: Path | RemoteCopy,
+        cache: SignalCache | None = None,
+        planned_steps: int | None = None,
+    ) -> None:
+        self._planned_steps = planned_steps
         self._remote = None if isinstance(place, Path) else place
         self.path = (place if isinstance(place, Path) else place.path).resolve()
         where = self.path if isinstance(place, Path) else place.url
@@ -45,7 +51,7 @@ class Run:
         self._damaged_heartbeats: dict[str, str] = {}
         self._events: list[dict[str, Any]] = []
         self._assessed: Assessment | None = None
-        self._assessed_for: tuple[float, tuple[Rule, ...], int] | None = None
+        self._assessed_for: tuple[float, tuple[Rule, ...], int | None, int] | None = None
         try:
             self._sync()
             self.info = self._read()
@@ -175,18 +181,19 @@ class Run:
         from .alarms.registry import RULES
 
         with self._lock:
-            rate = arl or default_arl(self.planned_steps)
-            arguments = (rate, tuple(RULES if rules is None else rules))
-            wanted = (*arguments, self._contents.parts.version)
+            planned = self.planned_steps
+            arguments = (arl or default_arl(planned), tuple(RULES if rules is None else rules))
+            wanted = (*arguments, planned, self._contents.parts.version)
             if self._assessed is None or self._assessed_for != wanted:
-                self._assessed = assess(self.signals(), *arguments, self._restarts())
+                self._assessed = assess(self.signals(), *arguments, self._restarts(), planned)
                 self._assessed_for = wanted
             return self._assessed
 
     @property
     def planned_steps(self) -> int | None:
-        """The steps that the run is to have, where its trainer said so (`Recorder.plan`)."""
-        steps = self.info.get("planned_steps")
+        """The steps that the run is to have: as it was opened with, or where its trainer said so
+        (`Recorder.plan`)."""
+        steps = self._planned_steps or self.info.get("planned_steps")
         return steps if type(steps) is int and steps > 0 else None
 
     def _restarts(self) -> Restarts:

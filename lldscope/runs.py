@@ -19,12 +19,16 @@ __all__ = ["Run", "find_runs", "open_run"]
 
 
 def open_run(
-    path: str | Path | Url, root: Path | Url | None = None, cache: SignalCache | None = None
+    path: str | Path | Url,
+    root: Path | Url | None = None,
+    cache: SignalCache | None = None,
+    planned_steps: int | None = None,
 ) -> Run:
     """Open a run: a directory, or an address that fsspec knows, such as `s3://bucket/run`.
 
     With a `root` the run must be inside it: a link that leads elsewhere is refused. `cache` holds
-    the signals of long runs from one opening to the next.
+    the signals of long runs from one opening to the next. `planned_steps` replaces the length that
+    the trainer has recorded.
     Raises RunNotFound, NewerSchema or LldscopeError with the reason.
     """
     from .query.remote import RemoteCopy, Url, is_address
@@ -32,7 +36,7 @@ def open_run(
     if isinstance(path, str) and is_address(path):
         path = Url(path)
     if isinstance(path, Url):
-        return Run(RemoteCopy(path), cache)
+        return Run(RemoteCopy(path), cache, planned_steps)
     path = Path(path)
     if isinstance(root, Path) and not path.resolve().is_relative_to(root.resolve()):
         raise LldscopeError(
@@ -44,7 +48,7 @@ def open_run(
     except UnicodeDecodeError:
         readable = encoded.decode("utf-8", "replace")
         raise LldscopeError(f"The name of {readable} is not UTF-8: rename the folder.") from None
-    return Run(path, cache)
+    return Run(path, cache, planned_steps)
 
 
 def find_runs(root: str | Path | Url) -> list[Any]:

@@ -84,7 +84,8 @@ class Measurement:
     `holds` is the condition, `value` what was compared with `threshold` (NaN: not measured), and
     `message(row)` a sentence with the numbers of one row. `explains` is where a cause is strong
     enough to explain a fall of the likelihood (default: where it holds); `units` is the unit of
-    each row where it is not the rule's `unit`.
+    each row where it is not the rule's `unit`, and `advice(row)` what to do where that depends on
+    what was found.
     """
 
     holds: Flags
@@ -93,6 +94,7 @@ class Measurement:
     message: Callable[[int], str]
     explains: Flags | None = None
     units: NDArray[np.str_] | None = None
+    advice: Callable[[int], str] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -190,7 +192,7 @@ def _alert(rule: Rule, e: Evidence, row: int, state: State, spans: Sequence[Span
         message=measured.message(row),
         meaning=rule.meaning,
         evidence=rule.evidence,
-        advice=rule.advice,
+        advice=measured.advice(row) if measured.advice else rule.advice,
         false_alarms=rule.guarantee(e, row) if rule.guarantee else rule.false_alarms,
         episodes=tuple((int(e.step[a]), None if b is None else int(e.step[b])) for a, b in spans),
     )

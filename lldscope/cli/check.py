@@ -38,8 +38,9 @@ def exit_code(verdict: str, fail_on: str, style: str) -> int:
 @rules_option
 @exit_options
 def check(
-    run: Path, as_json: bool, arl: float | None, rules: Path | None, fail_on: str, exit_style: str
-) -> None:
+    run: Path, as_json: bool, arl: float | None, steps: int | None, rules: Path | None,
+    fail_on: str, exit_style: str,
+) -> None:  # fmt: skip
     """Look at RUN once.
 
     Exit code: 0 healthy, 10 warning, 11 critical, 12 stalled or failed, 13 not enough data;
@@ -52,7 +53,7 @@ def check(
     from ..runs import open_run
 
     try:
-        opened = open_run(run)
+        opened = open_run(run, planned_steps=steps)
         state = check_run(opened, arl, all_rules(rules))
     except (LldscopeError, OSError) as error:
         if exit_style != "nagios":

@@ -43,7 +43,8 @@ from .shared import (
 @rules_option
 def compare(
     runs: tuple[Path, ...], align: str, every: float | None, signals: str | None, as_json: bool,
-    file: Path | None, kind: str | None, arl: float | None, rules: Path | None,
+    file: Path | None, kind: str | None, arl: float | None, steps: int | None,
+    rules: Path | None,
 ) -> None:  # fmt: skip
     """Put up to 20 runs side by side: verdicts, phases, alarms, and signals at matched points.
     A folder stands for the runs in it.
@@ -74,7 +75,9 @@ def compare(
     names = COMPARED if signals is None else [name.strip() for name in signals.split(",")]
     chosen_rules = all_rules(rules)
     with ExitStack() as stack:
-        named = [[stack.enter_context(open_run(run)) for run in of] for of in places]
+        named = [
+            [stack.enter_context(open_run(run, planned_steps=steps)) for run in of] for of in places
+        ]
         opened = [run for of in named for run in of]
         damaged = {f"{r.name}: {part}": why for r in opened for part, why in r.damaged.items()}
         if kind is not None:

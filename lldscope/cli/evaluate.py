@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .shared import print_json, print_table, progress
+from .shared import arl_option, print_json, print_table, progress
 
 if TYPE_CHECKING:
     from ..evaluation.scoring import EvaluatedRun
@@ -27,11 +27,7 @@ FAULTS = "faults"  # column of the table; --json tells them apart
     default="development",
     help="Runs to judge by. Detectors are tuned on development; look at test once.",
 )
-@click.option(
-    "--arl",
-    type=click.FloatRange(min=10),
-    help="Steps between false decay alarms, at least, on average. [default: 2000]",
-)
+@arl_option("2000")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
 def evaluate(bank: Path, split: Any, arl: float | None, as_json: bool) -> None:
     """Judge every rule on BANK, a folder of runs with known outcomes.
@@ -51,13 +47,14 @@ def evaluate(bank: Path, split: Any, arl: float | None, as_json: bool) -> None:
     runs = read_bank(bank, split)
     if not runs:
         raise LldscopeError(f"{bank} has no runs in the split {split!r}.")
-    judged = [evaluate_run(run, arl or DEFAULT_ARL) for run in progress(runs, "judging")]
+    arl = arl or DEFAULT_ARL
+    judged = [evaluate_run(run, arl) for run in progress(runs, "judging")]
     scores = score(judged, [*(rule.id for rule in RULES), *ANY])
     answer = {
         "schema": EVALUATE_SCHEMA,
         "bank": str(bank),
         "split": split,
-        "arl": arl or DEFAULT_ARL,
+        "arl": arl,
         "labels": dict(sorted(Counter(j.label for j in judged).items())),
         "healthy_steps": scores[0].healthy_steps,
         "rules": [s.to_dict() for s in scores],

@@ -13,8 +13,6 @@ from ..core.palette import SEVERITIES, VERDICTS
 from ..core.terminal import age, console, plain, sparkline
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from ..monitor.health import AnyAlert, RunState
     from ..runs import Run
 
@@ -75,6 +73,8 @@ def life_text(state: RunState) -> str:
 
 def show_state(run: Run, state: RunState) -> None:
     """`check`: the status line, the signals as sparklines, phases, alarms and look-alikes."""
+    from ..monitor.health import full_length
+
     out = console()
     out.print(plain(run.name), style="bold", end="  ")
     out.print(status_line(state))
@@ -89,10 +89,9 @@ def show_state(run: Run, state: RunState) -> None:
         out.print(f"· pending {alert.rule}  step {alert.step}: {plain(alert.message)}")
     _show_look_alikes(out, state)
     if state.false_alarm_bound is not None:
-        steps = max(run.planned_steps or 0, state.last_step + 1)
         out.print(
             f"decay test   a false alarm in at most {state.false_alarm_bound:.1%} of runs of "
-            f"{steps:,} steps, see docs/decay-alarm.md",
+            f"{full_length(run, state.last_step):,} steps, see docs/decay-alarm.md",
             style="dim",
         )
 

@@ -77,6 +77,7 @@ def watch(
     timeout: float | None,
     interval: float,
     arl: float | None,
+    steps: int | None,
     rules: Path | None,
     fail_on: str,
     exit_style: str,
@@ -93,7 +94,7 @@ def watch(
     from ..monitor.notify import Notifier
 
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    follower = Follower(run, arl, all_rules(rules))
+    follower = Follower(run, arl, all_rules(rules), steps)
     state: RunState | None = None
     warned: set[str] = set()
     out = console()

@@ -10,7 +10,8 @@ A line of the index may name a run directory instead (`path`); then the run is n
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -30,7 +31,8 @@ class LabelledRun:
     """A run of the bank.
 
     `collapse_step` is where its reward collapsed, `fault` what was broken in it on purpose, and
-    `path` a run directory or a Parquet file of signals.
+    `path` a run directory or a Parquet file of signals. `evaluations`, each of so many `questions`,
+    are its `eval_score` where the file has none.
     """
 
     name: str
@@ -39,6 +41,9 @@ class LabelledRun:
     test: bool
     fault: str | None
     path: Path
+    planned_steps: int | None = None
+    evaluations: Mapping[int, float] = field(default_factory=dict)  # step → share of the questions
+    questions: int | None = None
 
     @property
     def label(self) -> str:
@@ -61,6 +66,9 @@ class LabelledRun:
         if "step" not in frame or frame["step"].isna().any():
             raise LldscopeError(f"{self.path} has no step in every row.")
         frame = frame.reindex(columns=list(SIGNALS.names))
+        if frame["eval_score"].isna().all():
+            frame["eval_score"] = frame["step"].map(self.evaluations)
+            frame["eval_n"] = frame["eval_score"].where(frame["eval_score"].isna(), self.questions)
         return frame.sort_values("step", ignore_index=True)
 
 
@@ -70,7 +78,9 @@ def read_bank(bank: Path, split: Split = "all") -> list[LabelledRun]:
     Each line of `index.jsonl` has `run` (its name) and `outcome` (held, declined or collapsed);
     `collapse_step` where it collapsed; if wanted `split` ("test" keeps a run out of "development"),
     `fault`, and `path` (a run directory or a Parquet file of signals, from the bank's folder;
-    default `signals/RUN.parquet`). Other keys are ignored.
+    default `signals/RUN.parquet`); and for runs that were exported without them `em_greedy`, an
+    object from step to exact match, and in `settings` `eval_questions` and `steps`, the planned
+    ones. Other keys are ignored.
     """
     file = bank / "index.jsonl"
     if not file.is_file():
@@ -101,6 +111,10 @@ def _run(text: str, bank: Path, where: str) -> LabelledRun:
     if (outcome == "collapsed") != isinstance(step, int):
         raise LldscopeError(f"{where}: a collapsed run, and no other, has a collapse_step.")
     path = bank / (line.get("path") or f"signals/{line['run']}.parquet")
+    settings = line.get("settings") or {}
     return LabelledRun(
-        line["run"], outcome, step, line.get("split") == "test", line.get("fault"), path
-    )
+        line["run"], outcome, step, line.get("split") == "test", line.get("fault"), path,
+        settings.get("steps"),
+        {int(step): float(value) for step, value in (line.get("em_greedy") or {}).items()},
+        settings.get("eval_questions"),
+    )  # fmt: skip

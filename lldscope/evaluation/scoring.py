@@ -13,8 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from ..alarms.assess import assess
 from ..alarms.rule import Severity
-from ..signals.detectors import consecutive, trailing
-from ..signals.evidence import floats
+from ..signals.detectors import consecutive, floats, trailing
 from ..signals.normalized_reward import normalized_reward
 from .bank import LabelledRun
 
@@ -113,7 +112,7 @@ def evaluate_run(run: LabelledRun, arl: float) -> EvaluatedRun:
             signals, assessment = opened.signals(), opened.assess(arl)
     else:
         signals = run.signals()
-        assessment = assess(signals, arl)
+        assessment = assess(signals, arl, planned_steps=run.planned_steps)
     alerts = assessment.alerts
     fired = {a.rule: [start for start, _ in a.episodes] for a in alerts}
     for name, least in ANY.items():

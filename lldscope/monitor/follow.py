@@ -75,9 +75,10 @@ class Follower:
     """
 
     def __init__(
-        self, path: Path, arl: float | None = None, rules: Sequence[Rule] | None = None
-    ) -> None:
-        self.path, self.arl, self.rules = path, arl, rules
+        self, path: Path, arl: float | None = None, rules: Sequence[Rule] | None = None,
+        planned_steps: int | None = None,
+    ) -> None:  # fmt: skip
+        self.path, self.arl, self.rules, self._planned_steps = path, arl, rules, planned_steps
         self.run: Run | None = None
         self.waiting = ""
         self._id: object = None
@@ -102,7 +103,7 @@ class Follower:
 
     def _read(self) -> RunState:
         if self.run is None:
-            self.run = open_run(self.path)
+            self.run = open_run(self.path, planned_steps=self._planned_steps)
         else:
             self.run.refresh()
         return check(self.run, self.arl, self.rules)

@@ -240,9 +240,14 @@ def check(run: Run, arl: float | None = None, rules: Sequence[Rule] | None = Non
 def _bound(run: Run, assessment: Assessment) -> float | None:
     """The probability of a false decay alarm in a run of the planned length, at most; of the steps
     so far where there is no plan. None where Δ is not tested."""
-    steps = max(len(assessment.phases), run.planned_steps or 0)
-    tested = "delta" in assessment.evidence.decay.basis
-    return min(1.0, steps / assessment.arl) if tested else None
+    if assessment.last_step is None or "delta" not in assessment.evidence.decay.basis:
+        return None
+    return min(1.0, full_length(run, assessment.last_step) / assessment.arl)
+
+
+def full_length(run: Run, last_step: int) -> int:
+    """The planned number of steps, or those so far where they are more or there is no plan."""
+    return max(run.planned_steps or 0, last_step + 1)
 
 
 def vanished(state: RunState, why: str) -> RunState:

@@ -20,6 +20,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from . import detectors as d
+from .detectors import floats
 
 Basis = Literal["delta", "level"]
 
@@ -113,7 +114,7 @@ def test(
     no baseline.
     """
     restarts = sorted(set(restarts))
-    delta, level = _floats(signals, "delta_correct"), _floats(signals, "correct_logp")
+    delta, level = floats(signals, "delta_correct"), floats(signals, "correct_logp")
     evidence = d.e_detector(d.loss_score(delta, restarts), arl)
     fall, limit, count, baselines = _level(level, arl, restarts)
     by_delta = _recently_measured(np.isfinite(delta))
@@ -134,10 +135,6 @@ def test(
         baselines=baselines,
         level_steps=count,
     )
-
-
-def _floats(signals: pd.DataFrame, name: str) -> d.Series:
-    return signals[name].to_numpy(dtype=np.float64, na_value=np.nan)
 
 
 def _recently_measured(measured: NDArray[np.bool_]) -> NDArray[np.bool_]:

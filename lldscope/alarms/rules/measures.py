@@ -9,6 +9,7 @@ from ...signals.evidence import Evidence, Flags, RestartKind, once
 from ..rule import Measurement
 
 REPORTS = "none: it reports what was recorded"  # the false alarms of rules without a threshold
+EARLIER_MAXIMUM = "× its earlier maximum"  # the unit of `over_former_max`
 
 
 @once

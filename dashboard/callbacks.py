@@ -21,9 +21,9 @@ from .pages import components as parts
 from .pages.compare_page import compare_table, unplaced
 from .pages.frame import drawn, last_snapshots_of
 from .pages.list_page import choice_of, run_rows
+from .pages.recording_page import facts
 from .pages.router import page
 from .pages.run_page import alarms, look_alikes
-from .pages.system_page import facts
 
 _CHARTS = {"type": "chart", "index": ALL}
 _GROUPS = State({"type": "groups", "index": ALL}, "data")  # where runs of a group are one line
@@ -81,12 +81,12 @@ def register(app: Dash, registry: RunRegistry, summaries: RunSummaries) -> None:
         return news, no_update if now == before else now
 
     @app.callback(
-        Output("system", "children"),
-        Input("system-tick", "data"),
+        Output("recording", "children"),
+        Input("recording-tick", "data"),
         State("names", "data"),
         prevent_initial_call=True,
     )
-    def refresh_system(tick: int, names: list[str]) -> Any:
+    def refresh_recording(tick: int, names: list[str]) -> Any:
         try:
             return facts(registry, names[0])
         except LldscopeError:
@@ -191,7 +191,7 @@ def _in_browser(app: Dash) -> None:
     ask("tick", Output("tick", "data"), Input("clock", "n_intervals"))
     ask("retry", Output("again", "data"), Input({"type": "retry", "index": ALL}, "n_intervals"))
     ask("tick", Output("list-tick", "data"), Input("list-clock", "n_intervals"))
-    ask("tick", Output("system-tick", "data"), Input("system-clock", "n_intervals"))
+    ask("tick", Output("recording-tick", "data"), Input("recording-clock", "n_intervals"))
     ask(
         "address",
         Output("address", "data"),

@@ -158,7 +158,7 @@ def _measured(y: Numbers, log: bool) -> Numbers:
 def _drawn(points: Thinned, line: Line, raw: bool = False) -> Figure:
     name = f"{line.label}, raw" if raw else line.label
     width, dash = (GHOST_WIDTH, "solid") if raw else (MEAN_WIDTH, line.dash)
-    form = f"%{{y:{',.0f' if line.column == EVIDENCE else '.3~g'}}}"
+    form = f"%{{y:{',.0f' if line.column == EVIDENCE else ',.4~r'}}}"
     return trace(points, name, line.color, width, dash) | {
         "mode": "markers" if len(points.x) == 1 else "lines",
         "yaxis": "y2" if line.right else "y",

@@ -65,7 +65,7 @@ def trace(points: Thinned, name: str, color: str, width: float, dash: str) -> di
         "yaxis": "y",
         "opacity": 1.0,
         "line": {"color": color, "width": width, "dash": dash},
-        "hovertemplate": "%{y:.3~g}",
+        "hovertemplate": "%{y:,.4~r}",
         "hoverinfo": "all",
     }
 

@@ -55,13 +55,15 @@ def status_line(snapshot: Snapshot) -> list[Any]:
     """Verdict, phase, evidence, the worst firing alarm, age of the last row, life."""
     state = snapshot.state
     phase = state.phase
-    label, note = words.EVIDENCE[state.evidence]
     sign = palette.PHASES[phase]
     numeral = f"{sign.shape} {sign.word}" if sign.shape.startswith("I") else sign.word
     return [
         badge(palette.VERDICTS[state.verdict]),
         html.Span([_key("phase"), html.Strong(numeral)], title=words.PHASES[phase]),
-        html.Span([_key("evidence"), label], title=note),
+        html.Span(
+            [_key("evidence"), palette.EVIDENCE[state.evidence]],
+            title=words.EVIDENCE[state.evidence],
+        ),
         _firing(state),
         html.Span([_key("last row"), words.age(state.last_row_age_seconds)], className="age"),
         _life(state),
@@ -113,7 +115,7 @@ def _firing(state: RunState) -> html.Span:
 
 def page_links(snapshot: Snapshot) -> html.Div:
     """From a run to the pages about what it is made of."""
-    pages = {"responses": "Responses", "actions": "Δ by action and step", "system": "System"}
+    pages = {"responses": "Responses", "actions": "Δ by action and step", "recording": "Recording"}
     links = [html.A(t, href=address(p, snapshot.subject.name)) for p, t in pages.items()]
     return html.Div(links, className="ways")
 

@@ -90,7 +90,7 @@ def list_page(summaries: RunSummaries, query: dict[str, list[str]]) -> html.Div:
 
 
 def _filters(choice: Choice) -> html.Div:
-    verdicts = {"": "all"} | {v: v for v in VERDICTS}
+    verdicts = {"": "all"} | {v: palette.VERDICTS[v].word for v in VERDICTS}
     groups = {"group": "in groups"}
     return html.Div(
         [
@@ -180,7 +180,7 @@ def _group(line: Summary | str) -> str:
 
 def _counted(members: list[Summary | str]) -> str:
     verdicts = [m.state.verdict for m in members if isinstance(m, Summary) and m.state]
-    counts = [f"{verdicts.count(v)} {v}" for v in VERDICTS if v in verdicts]
+    counts = [f"{verdicts.count(v)} {palette.VERDICTS[v].word}" for v in VERDICTS if v in verdicts]
     return ", ".join([f"{len(members)} runs" if len(members) > 1 else "1 run", *counts])
 
 
@@ -237,7 +237,11 @@ def _row(line: Summary | str, picked: list[str]) -> html.Tr:
             html.Td([parts.run_link(line.name), *group]),
             html.Td(parts.badge(palette.VERDICTS[state.verdict])),
             html.Td([parts.mark(sign), sign.word], title=words.PHASES[state.phase]),
-            html.Td(words.EVIDENCE[state.evidence][0], className="quiet"),
+            html.Td(
+                palette.EVIDENCE[state.evidence],
+                className="quiet evidence",
+                title=words.EVIDENCE[state.evidence],
+            ),
             html.Td(step, className="number"),
             html.Td([life, html.Div(parts.since(line.last_time), className="quiet")]),
             html.Td(_spark(line.sparks[0], "reward")),

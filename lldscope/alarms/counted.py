@@ -1,4 +1,4 @@
-"""How often each rule fired wrongly in the study: runs of sample_runs/bank, of both splits, that held.
+"""How often each rule fired wrongly in the study: on runs of sample_runs/bank that held.
 
 `lldscope evaluate sample_runs/bank --split all` counts them; a test compares.
 """

@@ -117,6 +117,8 @@ def _write_csv(answer: Answer) -> None:
 
 
 def _cell(value: Any) -> Any:
+    from ..core.numbers import short
+
     if value is None:
         return "–"
-    return f"{value:.5g}" if isinstance(value, float) else value
+    return short(value, 5) if isinstance(value, float) else value

@@ -51,12 +51,14 @@ def _row(path: Path, root: Path) -> dict[str, Any]:
 def _shown(row: dict[str, Any]) -> list[Any]:
     if "error" in row:
         return [row["run"], verdict_text("unreadable"), row["error"]]
+    from ..core.palette import EVIDENCE, PHASES
     from ..core.terminal import age
 
     step = "–" if row["last_step"] is None else row["last_step"]
     last = f"{age(row['last_row_age_seconds'])} ago, {row['life']}"
     damage = [f"{len(row['damaged'])} damaged: see check"] if row["damaged"] else []
     return [
-        row["run"], verdict_text(row["verdict"]), row["phase"] or "–", row["evidence"], step, last,
+        row["run"], verdict_text(row["verdict"]), PHASES[row["phase"]].word,
+        EVIDENCE[row["evidence"]], step, last,
         ", ".join([*row["firing"], *damage]),
     ]  # fmt: skip

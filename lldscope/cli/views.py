@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..core.numbers import short
-from ..core.palette import SEVERITIES, VERDICTS
+from ..core.palette import EVIDENCE, PHASES, SEVERITIES, VERDICTS
 from ..core.terminal import age, console, plain, sparkline
 
 if TYPE_CHECKING:
@@ -35,11 +35,11 @@ def status_line(state: RunState) -> Text:
 
 
 def _head(state: RunState) -> Text:
-    phase = state.phase or "no phase (no likelihoods in this log)"
+    verdict = VERDICTS[state.verdict]
     return Text.assemble(
-        (state.verdict.upper(), VERDICTS[state.verdict].style),
-        (f"  phase {phase}", "bold"),
-        (f"  evidence {state.evidence}", "dim"),
+        (verdict.word.upper(), verdict.style),
+        (f"  phase {PHASES[state.phase].word}", "bold"),
+        (f"  evidence: {EVIDENCE[state.evidence]}", "dim"),
         (f"  step {_or_dash(state.last_step)}", ""),
     )
 
@@ -81,7 +81,7 @@ def show_state(run: Run, state: RunState) -> None:
     if state.last_step is None:
         return
     out.print(signal_table(run, out.width))
-    spans = [f"{s.phase or '–'} {s.start_step}–{s.end_step}" for s in state.phases]
+    spans = [f"{PHASES[s.phase].word} {s.start_step}–{s.end_step}" for s in state.phases]
     out.print(f"phases       {' → '.join(spans)}")
     for alert in state.alerts:
         out.print(alert_text(alert))
@@ -91,8 +91,8 @@ def show_state(run: Run, state: RunState) -> None:
     if state.false_alarm_bound is not None:
         steps = max(run.planned_steps or 0, state.last_step + 1)
         out.print(
-            f"decay test   a false alarm in at most {state.false_alarm_bound:.1%} of runs of "
-            f"{steps:,} steps, see docs/decay-alarm.md",
+            f"decay test   a false alarm in at most {100 * state.false_alarm_bound:.1f} % of runs "
+            f"of {steps:,} steps, see docs/decay-alarm.md",
             style="dim",
         )
 

@@ -12,6 +12,7 @@ import hashlib
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from ..core.palette import VERDICTS
 from ..core.terminal import plain
 
 if TYPE_CHECKING:
@@ -81,7 +82,7 @@ def as_text(event: AlertEvent) -> tuple[str, str]:
         return (
             f"resolved: {what}",
             f"It fired at step {fired} and is resolved at step {resolved}; "
-            f"the run is {event.state.verdict}.",
+            f"the verdict is: {VERDICTS[event.state.verdict].word}.",
         )
     return (
         f"{alert.severity}: {what}",

@@ -349,7 +349,7 @@ def test_the_list_is_sorted_filtered_and_grouped_as_the_address_says(root: Path)
     assert names(by="group") == ["group", "dying", "healthy", "seeds/one"]
 
 
-# -- system ---------------------------------------------------------------------------------------
+# -- recording -----------------------------------------------------------------------------------
 
 
 def test_the_system_page_says_what_lies_on_disk_and_what_recording_costs(tmp_path: Path) -> None:
@@ -358,7 +358,7 @@ def test_the_system_page_says_what_lies_on_disk_and_what_recording_costs(tmp_pat
             recorder.step(
                 step=step, time=1e9 + 10 * step, reward_sum=1.0, n_responses=2, seconds_record=0.5
             )
-    said = texts(page(registry.RunRegistry(tmp_path), "/system/r", ""))
+    said = texts(page(registry.RunRegistry(tmp_path), "/recording/r", ""))
     size = sum(p.stat().st_size for p in (tmp_path / "r" / "steps").glob("*.parquet"))
     for expected in (
         "500.0 ms, median",
@@ -370,9 +370,9 @@ def test_the_system_page_says_what_lies_on_disk_and_what_recording_costs(tmp_pat
         assert expected in said
     part = next((tmp_path / "r" / "steps").glob("*.parquet"))
     part.write_bytes(part.read_bytes()[:-7])
-    said = texts(page(registry.RunRegistry(tmp_path), "/system/r", ""))
+    said = texts(page(registry.RunRegistry(tmp_path), "/recording/r", ""))
     assert part.name in said
-    assert "All runs" in texts(page(registry.RunRegistry(tmp_path), "/system/nope", ""))
+    assert "All runs" in texts(page(registry.RunRegistry(tmp_path), "/recording/nope", ""))
 
 
 # -- pages --------------------------------------------------------------------------------------
@@ -409,7 +409,7 @@ def test_an_empty_root_says_so_and_fills_by_itself(tmp_path: Path) -> None:
 def test_a_run_is_found_under_any_name(tmp_path: Path, name: str) -> None:
     write_run(tmp_path / name, 3)
     listed = texts(page(registry.RunRegistry(tmp_path), "/", ""))
-    for kind in ("run", "responses", "system"):
+    for kind in ("run", "responses", "recording"):
         href = address(kind, name)
         assert kind != "run" or f'"{href}"' in listed
         answer = client(tmp_path).get(href, headers={"Host": "localhost:8050"})

@@ -64,9 +64,7 @@ def collision(e: Evidence) -> Measurement:
         threshold=np.select([by_offset, by_size], [OFF_CENTRE, SIZE_JUMP], 0.0),
         message=message,
         explains=(share >= MANY_GROUPS) | off_centre | larger,
-        units=np.select(
-            [by_offset, by_size], ["mean advantage", EARLIER_MAXIMUM], "of the groups"
-        ),
+        units=np.select([by_offset, by_size], ["mean advantage", EARLIER_MAXIMUM], "of the groups"),
     )
 
 

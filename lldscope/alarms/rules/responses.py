@@ -62,9 +62,9 @@ def mask_lint(e: Evidence) -> Measurement:
                 f"{lowest[row]:.0f} (limit {IMPOSSIBLE:.0f}): it cannot have sampled them"
             )
         return (
-            f"rollouts have {tokens[row]:.0f} action tokens, {longer[row]:.1f} × their earlier maximum, "
-            f"from one step to the next, with {e.column('valid_searches')[row]:.1f} valid searches "
-            "as usual"
+            f"rollouts have {tokens[row]:.0f} action tokens, {longer[row]:.1f} × their earlier "
+            f"maximum, from one step to the next, with {e.column('valid_searches')[row]:.1f} valid "
+            "searches as usual"
         )
 
     kinds = [merged, never_sampled]

@@ -20,15 +20,15 @@ from .frame import REFRESH_MS
 from .links import Query, crumbs
 
 
-def system_page(registry: RunRegistry, name: str, query: Query) -> html.Div:
+def recording_page(registry: RunRegistry, name: str, query: Query) -> html.Div:
     """The page. Raises LldscopeError if the run cannot be read."""
     return html.Div(
         [
-            html.Header([html.Div([crumbs(name), html.H1("System")])], className="page-head"),
-            html.Div(facts(registry, name), id="system", className="system"),
+            html.Header([html.Div([crumbs(name), html.H1("Recording")])], className="page-head"),
+            html.Div(facts(registry, name), id="recording", className="recording"),
             dcc.Store(id="names", data=[name]),
-            dcc.Interval(id="system-clock", interval=REFRESH_MS),
-            dcc.Store(id="system-tick"),
+            dcc.Interval(id="recording-clock", interval=REFRESH_MS),
+            dcc.Store(id="recording-tick"),
         ]
     )
 

@@ -113,7 +113,7 @@ def watch(
                 warned |= state.damaged.keys()
             # Alarms that were resolved before `watch` started are shown, but not sent.
             news = [e for e in update.events if not update.first or e.alert.state == "firing"]
-            notifier.send(news)
+            notifier.send(news, state.silenced)
             for exporter in exporters:
                 exporter.send(follower, update, news)
             if until == "firing" and any(a.severity >= fail_on for a in state.firing):
@@ -187,7 +187,7 @@ def _plain_lines() -> Show:
             else:
                 out.print(status_line(update.state))
         for event in update.events if update else ():
-            out.print(alert_text(event.alert))
+            out.print(alert_text(event.alert, event.state.silenced))
         sys.stdout.flush()
 
     return show
@@ -206,7 +206,7 @@ def _live() -> Iterator[Show]:
 
         def show(follower: Follower, update: RunUpdate | None) -> None:
             for event in update.events if update else ():
-                screen.console.print(alert_text(event.alert))
+                screen.console.print(alert_text(event.alert, event.state.silenced))
             if update is None or follower.run is None:
                 screen.update(Text(_waiting(follower), "dim"), refresh=True)
             else:

@@ -79,4 +79,5 @@ def _add(
         place = {"paper": f"{y} domain", "y2": right}.get(shape.get("yref", "y"), y)
         layout["shapes"].append(shape | {"xref": along, "yref": place})
     for note in frame["annotations"]:
-        layout["annotations"].append(note | {"xref": f"{x} domain", "yref": f"{y} domain"})
+        along = x if note["xref"] == "x" else f"{x} domain"
+        layout["annotations"].append(note | {"xref": along, "yref": f"{y} domain"})

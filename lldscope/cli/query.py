@@ -121,4 +121,6 @@ def _cell(value: Any) -> Any:
 
     if value is None:
         return "–"
-    return short(value, 5) if isinstance(value, float) else value
+    if not isinstance(value, float):
+        return value
+    return "nan" if value != value else short(value, 5)

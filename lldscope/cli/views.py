@@ -18,7 +18,8 @@ from ..core.terminal import age, console, plain, sparkline
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from ..monitor.health import AnyAlert, RunState
+    from ..monitor.alerts import AnyAlert
+    from ..monitor.health import RunState
     from ..runs import Run
 
 # Signal → its label: what a person wants to see first.

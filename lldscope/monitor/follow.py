@@ -14,7 +14,8 @@ import duckdb
 
 from ..core.errors import LldscopeError, RunNotFound
 from ..runs import Run, open_run
-from .health import CHECK_SCHEMA, AnyAlert, RunState, check, vanished
+from .alerts import AnyAlert
+from .health import CHECK_SCHEMA, RunState, check, vanished
 
 if TYPE_CHECKING:
     from ..alarms.registry import Rule

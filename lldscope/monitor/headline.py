@@ -5,16 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from ..alarms.registry import LOOK_ALIKES, STALLED
 from ..alarms.rule import Alert
 from ..signals.evidence import SMOOTH
 from ..signals.phases import LEAST
+from .alerts import AnyAlert
 from .liveness import Liveness
-
-if TYPE_CHECKING:
-    from .health import AnyAlert
 
 Events = Sequence[Mapping[str, Any]]
 
@@ -44,7 +42,7 @@ _WORDS = {
         "Correct responses lose likelihood", "switch LLDS on or lower the learning rate"
     ),
     "lld-collapse": _Words(
-        "Collapse after correct responses lost likelihood",
+        "Collapse, after correct responses lost likelihood,",
         "use LLDS or a lower learning rate",
         True,
     ),
@@ -118,8 +116,10 @@ def _quiet(t: Trouble) -> Headline:
 
 def _back(t: Trouble, alert: AnyAlert) -> str:
     """Where to go back to. Trailing means see a fault late, so a checkpoint counts only from SMOOTH
-    steps before the alarm on."""
-    saved = last_checkpoint(t.events, None if alert.step is None else alert.step - SMOOTH)
+    steps before the alarm on; of a collapse, before the alarm of the decay."""
+    led_to = ("lld-decay", "lld-collapse") if alert.rule == "lld-collapse" else (alert.rule,)
+    first = min(a.step for a in t.alerts if a.rule in led_to and a.step is not None)
+    saved = last_checkpoint(t.events, first - SMOOTH)
     if saved is not None:
         return f"go back to the checkpoint of step {saved}"
     again = "start again" if t.life.over else "stop and start again"

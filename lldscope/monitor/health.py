@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 from ..alarms.assess import Assessment, PhaseSpan
 from ..alarms.attribution import Answer
 from ..alarms.registry import STALLED
-from ..alarms.rule import Alert, Severity, State
+from ..alarms.rule import Alert, Severity
 from ..runs import Run
 from ..signals.evidence import Grade
 from ..signals.phases import Phase
 from ..storage.notes import silenced
+from .alerts import AnyAlert, StalledAlert
 from .headline import Headline, Trouble, headline, last_checkpoint, with_checkpoint
 from .liveness import Life, Liveness, liveness
 
@@ -36,31 +37,6 @@ def verdict(assessment: Assessment, life: Liveness) -> Verdict:
     if "warning" in firing:
         return "warning"
     return "healthy" if assessment.enough else "insufficient"
-
-
-@dataclass(frozen=True, kw_only=True)
-class StalledAlert:
-    """The alarm that comes from the clock rather than from the rows, in the form of an `Alert`.
-
-    `step` is the last step of the run and `value` the age of its last row in seconds; both are None
-    where there is none.
-    """
-
-    rule: str = STALLED.id
-    severity: Severity = STALLED.severity
-    state: State = "firing"
-    step: int | None
-    value: float | None
-    threshold: float | None = None
-    message: str
-    meaning: str = STALLED.meaning
-    evidence: str = STALLED.evidence
-    advice: str = STALLED.advice
-    false_alarms: str = STALLED.false_alarms
-    episodes: tuple[tuple[int | None, int | None], ...]
-
-
-AnyAlert = Alert | StalledAlert
 
 
 @dataclass(frozen=True)

@@ -102,7 +102,7 @@ def write_run_file(path: Path, attempt: int, world_size: int, given: dict[str, A
     """Write run.json of a new attempt; fields that are not given stay as they were."""
     now = time.time()
     old = layout.read_run(path) if attempt > 1 and (path / layout.RUN_FILE).exists() else {}
-    info = layout.new_run(path, now) | old | {k: v for k, v in given.items() if v is not None}
+    info = layout.new_run(now) | old | {k: v for k, v in given.items() if v is not None}
     attempts = [*(info.get("attempts") or []), {"attempt": attempt, "started": now}]
     info |= {"world_size": world_size, "attempts": attempts}
     info |= {"status": "running", "reason": None, "ended": None}

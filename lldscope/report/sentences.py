@@ -9,7 +9,7 @@ from ..alarms.assess import Assessment
 from ..alarms.changepoints import Boundary
 from ..alarms.rules.measures import observed
 from ..core.numbers import number, percent
-from ..monitor.health import AnyAlert
+from ..monitor.alerts import AnyAlert
 from ..signals.phases import LEAST
 from .facts import PostMortem
 from .onset_order import Link

@@ -14,8 +14,9 @@ from lldscope.core.errors import LldscopeError
 
 from .data.run_registry import RunRegistry, Snapshot
 from .data.run_summaries import RunSummaries
-from .figures.chart_figures import CHARTS, Figure, make_chart, make_overlay, remarks
+from .figures.chart_figures import CHARTS, Figure, aligned, make_chart, make_overlay, remarks
 from .figures.increments import has, patch
+from .figures.series import translated
 from .figures.view import View
 from .pages import components as parts
 from .pages.answer import answer
@@ -124,6 +125,23 @@ def _charts(app: Dash, registry: RunRegistry) -> None:
     view = [Input("x", "value"), Input("mean", "value"), Input("zoom", "data")]
     shown = Input({"type": "shown", "index": ALL}, "value")
     known = (State("names", "data"), State("seen", "data"), _GROUPS)
+
+    @app.callback(
+        Output("zoom", "data"),
+        Input("x", "value"),
+        State("zoom", "data"),
+        State("names", "data"),
+        prevent_initial_call=True,
+    )
+    def keep_zoom(by: str, zoom: dict[str, Any] | None, names: list[str]) -> Any:
+        snapshots, _ = last_snapshots_of(registry, names)
+        if not zoom or zoom["x"] == by or not snapshots:
+            return no_update
+        subject = snapshots[0].subject
+        table = aligned(aligned(subject, zoom["x"]), by).table
+        low, high = zoom["range"]
+        range_ = translated(table, (low, high), zoom["x"], by)
+        return range_ and {"x": by, "range": range_}
 
     @app.callback(*outputs, tick, *view, shown, *known, prevent_initial_call=True)
     def refresh_charts(

@@ -61,6 +61,12 @@ class Run:
     def name(self) -> str:
         return str(self.info.get("name") or self._folder)
 
+    def __repr__(self) -> str:
+        steps = self._contents.db.rows("signal_rows")["step"]
+        upto = f", the last is {steps[-1]}" if len(steps) else ""
+        status = self.info.get("status") or "unknown status"
+        return f"<Run {self.name!r}: {len(steps):,} steps{upto}; {status}; {self.place}>"
+
     @property
     def damaged(self) -> dict[str, str]:
         """Part, file or line → why it cannot be read. It is left out of every answer."""

@@ -61,7 +61,8 @@ def make_chart(chart: Chart, subject: Subject, view: View) -> Figure:
             counts.append(raw)
         mean = thin(x, smooth(y, view.window) if line.mean else y, zoom)
         data.append(_drawn(mean, line))
-        counts.append(mean)
+        if line.column != EVIDENCE:  # which is there without what it is of
+            counts.append(mean)
     seen = zoom or axis.extent
     layout = chart_layout(chart, axis, seen)
     layout["shapes"] = [

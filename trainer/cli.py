@@ -74,6 +74,8 @@ def train(
                     f"{', '.join(shipped())}"
                 )
             chosen = load_config(config, overrides)
+            if run is not None and not any(o.startswith("name=") for o in overrides):
+                chosen = replace(chosen, name=run.resolve().name)
         summary, run_dir = _train(ctx, chosen, run, checkpoint)
     except LldscopeError as error:
         click.echo(f"lldscope train: {error}", err=True)

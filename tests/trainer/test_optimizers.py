@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 import torch
 from lldscope_trainer.config import load_config
-from lldscope_trainer.optim import check_optimizer, zero
 from lldscope_trainer.optim.optimizer import TorchOptimizer
 from lldscope_trainer.optim.processes import Processes, start
 from lldscope_trainer.policy.model import load_policy
@@ -226,12 +225,6 @@ def test_weights_of_another_model_are_refused():
     optimizer = plain_optimizer()
     with pytest.raises(LldscopeError, match="not those of this model"):
         optimizer.set_weights({"model.norm.weight": torch.zeros(3)})
-
-
-def test_without_deepspeed_it_says_what_to_install(monkeypatch):
-    monkeypatch.setattr(zero.importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(LldscopeError, match=r'pip install "lldscope\[deepspeed\]"'):
-        check_optimizer(load_config("tiny", ["optimizer=deepspeed"]))
 
 
 def test_one_process_needs_no_group(monkeypatch):

@@ -19,10 +19,11 @@ import pytest
 import torch
 from conftest import wait_until
 from lldscope_trainer.config import TrainConfig
-from lldscope_trainer.engines import server_engine
-from lldscope_trainer.engines.players import check_engine
+from lldscope_trainer.engines import server_client
+from lldscope_trainer.engines.server_client import check_server
 from lldscope_trainer.engines.server_engine import ServerEngine
-from lldscope_trainer.policy.model import load_policy, model_directory
+from lldscope_trainer.policy.directory import model_directory
+from lldscope_trainer.policy.model import load_policy
 from lldscope_trainer.rollout.tokens import Sampling
 from safetensors.torch import load_file
 from test_vllm import contexts, largest_gap
@@ -101,7 +102,7 @@ def server() -> Iterator[FakeServer]:
 
 @pytest.fixture(autouse=True)
 def no_waiting(monkeypatch):
-    monkeypatch.setattr(server_engine.time, "sleep", lambda seconds: None)
+    monkeypatch.setattr(server_client.time, "sleep", lambda seconds: None)
 
 
 def config(server: FakeServer, **settings) -> TrainConfig:
@@ -164,12 +165,12 @@ def test_a_server_that_cannot_be_used_is_told_before_anything_is_written(
 ):
     server.says[path] = answer
     with pytest.raises(LldscopeError, match=says):
-        check_engine(config(server))
+        check_server(config(server))
 
 
 def test_a_server_that_is_too_small(server):
     with pytest.raises(UsageError, match="--max-model-len 500"):
-        check_engine(config(server, sequence_tokens=500))
+        check_server(config(server, sequence_tokens=500))
 
 
 def test_nobody_there():
@@ -177,9 +178,9 @@ def test_nobody_there():
         taken.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{taken.getsockname()[1]}"
         with pytest.raises(LldscopeError, match=r"No vLLM server answers .*docs/engines\.md"):
-            check_engine(TrainConfig(engine="server", engine_url=url))
+            check_server(TrainConfig(engine="server", engine_url=url))
     with pytest.raises(UsageError, match="http://HOST:PORT"):
-        check_engine(TrainConfig(engine="server", engine_url="localhost:8000"))
+        check_server(TrainConfig(engine="server", engine_url="localhost:8000"))
 
 
 @pytest.mark.parametrize(

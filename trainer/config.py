@@ -102,6 +102,12 @@ class TrainConfig:
     llds_answer_weight: float = setting(
         1.0, "β: weight of the LLDS penalty on answer tokens (Eq. 5); 1 is no masking.", *share()
     )
+    llds_answer_span: str = setting(
+        "tags",
+        "Answer tokens are those of the answer with its tags, as in the reference code, or of what "
+        "is between them.",
+        *one_of("tags", "content"),
+    )
     llds_adaptive: str = setting(
         "off",
         "Take β from the step's mean number of valid searches instead, by the paper's rule or the "

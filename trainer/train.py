@@ -129,7 +129,9 @@ class Trainer:
                     batch.ref = batch.score(self._reference, every, self._buckets(len(every)))
         weight = self._answer_weight(rollouts)
         if weight != 1:
-            batch.answer_mask = answer_mask(self.policy, rollouts, batch.ids.shape)
+            batch.answer_mask = answer_mask(
+                self.policy, rollouts, batch.ids.shape, span=c.llds_answer_span
+            )
 
         updates = self.updater.run(batch, step, rng, answer_weight=weight)
         with self.optimizer.full_weights():

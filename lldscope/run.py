@@ -126,6 +126,10 @@ class Run:
         """One row per (step, action_index, correct); see `lldscope.core.schema.ACTION_SIGNALS`."""
         return self._frame("SELECT * FROM action_signals")
 
+    def retention_signals(self) -> pd.DataFrame:
+        """One row per (step, action_index); see `core.schema.RETENTION_SIGNALS`."""
+        return self._frame("SELECT * FROM retention_signals")
+
     def probe_signals(self) -> pd.DataFrame:
         """One row per (step, probe); see `lldscope.core.schema.PROBE_SIGNALS`."""
         return self._frame("SELECT * FROM probe_signals")

@@ -13,11 +13,13 @@ import json
 import logging
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+from zipfile import BadZipFile
 
+import numpy as np
 from safetensors import SafetensorError, safe_open
 
 from lldscope.core.errors import LldscopeError, UsageError
@@ -74,6 +76,16 @@ class Checkpoint:
         optimizer.set_weights(weights)
         optimizer.load(self.path / OPTIMIZER)
 
+    def retention(self, rank: int) -> dict[str, np.ndarray] | None:
+        """What `recording.retention.Retention` kept on this rank; None where that is not at hand:
+        a checkpoint of a run with fewer processes, or a damaged file. Retention then begins
+        anew."""
+        try:
+            with np.load(_retention_file(self.path, rank), allow_pickle=False) as arrays:
+                return dict(arrays)
+        except (OSError, ValueError, BadZipFile):
+            return None
+
 
 class Checkpoints:
     """The checkpoints of one run. `margin`: steps that an alarm takes to fire, see `healthy`."""
@@ -112,7 +124,12 @@ class Checkpoints:
                 shutil.rmtree(path, ignore_errors=True)
 
     def write(
-        self, state: State, policy: Policy, optimizer: Optimizer, processes: Processes
+        self,
+        state: State,
+        policy: Policy,
+        optimizer: Optimizer,
+        processes: Processes,
+        retention: Mapping[str, np.ndarray],
     ) -> None:
         """Write the checkpoint of `state`, all ranks together, then drop the oldest beyond the
         number to keep, but none that a rollback may need. Raises OSError on every rank if one rank
@@ -121,6 +138,7 @@ class Checkpoints:
         stages = (
             lambda: _begin(draft) if processes.rank == 0 else None,
             lambda: optimizer.save(draft / OPTIMIZER),
+            lambda: np.savez(_retention_file(draft, processes.rank), **retention),
             lambda: _write(draft, policy, optimizer, processes),
             lambda: self._complete(draft, state) if processes.rank == 0 else None,
         )
@@ -170,6 +188,10 @@ def find_checkpoint(run: Path, step: int | None = None) -> Checkpoint:
 def _name(step: int) -> str:
     """Of a checkpoint's directory; in the order of their steps."""
     return f"step-{step:08d}"
+
+
+def _retention_file(folder: Path, rank: int) -> Path:
+    return folder / f"retention-{rank}.npz"
 
 
 def _begin(draft: Path) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from lldscope.core.errors import UsageError
+from lldscope.recording.retention import RESPONSES
 
 from .guard import ACTIONS
 from .settings import above, at_least, convert, one_of, read_settings, setting, share, some_of
@@ -192,6 +193,12 @@ class TrainConfig:
         0.25,
         "Share of the rollouts scored again after the step's last update; 0 measures no Δ.",
         *share(),
+    )
+    retention: int = setting(
+        RESPONSES,
+        "Correct responses of a step that are kept and scored again after each of the next 16 "
+        "steps, at least one on each process; 0 measures no retention.",
+        *at_least(0),
     )
     tokens_every: int = setting(
         5, "Steps between samples of texts and tokens; 0 is never.", *at_least(0)

@@ -21,6 +21,7 @@ from lldscope.losses.advantages import check_groups, group_advantages
 from lldscope.losses.llds import adaptive_answer_weight
 from lldscope.recording.columns import write
 from lldscope.recording.rescore import rescore_sample
+from lldscope.recording.retention import Retention
 
 from .algorithms.update import Updater, UpdateStats
 from .checkpoint import Checkpoint, Checkpoints, State
@@ -28,6 +29,7 @@ from .config import TrainConfig
 from .engines.players import make_player
 from .optim import make_optimizer
 from .optim.processes import Processes, check_shares, start
+from .policy.logprobs import sequence_logps
 from .policy.model import load_policy
 from .probes import Probes
 from .records import loss_columns, recorded_batch, response_ids, step_tables
@@ -94,6 +96,7 @@ class Trainer:
         with self.optimizer.full_weights():
             self._players = make_player(config, self.policy)
         self._probes = Probes(config, self.policy)
+        self._retention = Retention(-(-config.retention // self.processes.size))
         self.seconds = dict.fromkeys(("rollout", "update", "record", "recorder_calls"), 0.0)
         self.next_step = 0
         self.answered: tuple[str, ...] = ()  # alarms that the guard had acted on before a resume
@@ -138,6 +141,7 @@ class Trainer:
             self._players.sync()
             seconds_update = clock.lap() - seconds_probes
             self._rescore(step, batch, correct, groups)
+            retained = self._retained(step)
 
         for number, update in enumerate(updates):
             if update.skipped:
@@ -145,6 +149,9 @@ class Trainer:
         recorded = recorded_batch(step, rollouts, batch, groups, c.group_size, self.policy)
         rows = step_tables(recorded, rollouts, updates, self.policy, tokens_every=c.tokens_every)
         sums = rows.pop("steps")
+        if retained:
+            rows["retention"] = self._retention.rows(step, retained)
+        self._retention.keep(recorded)
         started = time.perf_counter()
         write(self.recorder, rows)
         self.seconds["recorder_calls"] += time.perf_counter() - started
@@ -238,6 +245,18 @@ class Trainer:
             batch.rescored[chosen] = True
             batch.post[where] = batch.score(self.policy.model, chosen, self._buckets(len(chosen)))
 
+    @torch.inference_mode()
+    def _retained(self, step: int) -> list[Any]:
+        """Log-probabilities of the kept responses of earlier steps, by the policy after the last
+        update, token by token."""
+        due = self._retention.due(step)
+        if not due:
+            return []
+        return sequence_logps(
+            self.policy.model, [r.ids.tolist() for r in due], [r.mask.tolist() for r in due],
+            self._buckets(len(due)),
+        )  # fmt: skip
+
     def _buckets(self, n_rollouts: int) -> int:
         """Length buckets for scoring so many rollouts: as many in each as in a pass of an update,
         which bounds memory and leaves little padding."""
@@ -291,7 +310,9 @@ class Trainer:
         )
         self.recorder.flush()
         try:
-            checkpoints.write(state, self.policy, self.optimizer, self.processes)
+            checkpoints.write(
+                state, self.policy, self.optimizer, self.processes, self._retention.state()
+            )
         except OSError as error:
             return str(error)
         return None
@@ -306,6 +327,8 @@ class Trainer:
         """Take weights, optimizer and LLDS setting back to where the checkpoint was made."""
         checkpoint.load(self.optimizer)
         self.updater.n_applied = checkpoint.state.policy_version
+        if kept := checkpoint.retention(self.processes.rank):
+            self._retention.restore(kept)
         if self.processes.rank == 0:
             self._probes.restore(checkpoint.state.probe_set)
         if not keep_llds:

@@ -184,8 +184,7 @@ def test_parts_add_up_to_the_whole(settings, micro_batch, size):
 
 
 def test_micro_batches_are_of_similar_lengths():
-    """Rows are sorted before they are cut, so that little is padding; where there is nothing to cut,
-    the order stays."""
+    """Rows are sorted before they are cut, so that little is padding; without a cut they stay."""
     batch = made_up_batch(12)
     computed = {}
     for size in (0, 3):

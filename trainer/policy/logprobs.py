@@ -108,6 +108,23 @@ def action_logps(model: Any, ids: Tensor, action_mask: Tensor) -> Tensor:
     return action_scores(model, ids, action_mask).logp
 
 
+def sequence_logps(
+    model: Any,
+    ids: Sequence[Sequence[int]],
+    masks: Sequence[Sequence[int]],
+    n_buckets: int,
+) -> list[Tensor]:
+    """For each sequence (T,) float64 log π of its action tokens, 0 elsewhere, on the CPU; scored in
+    `n_buckets` of similar length."""
+    device = next(model.parameters()).device
+    found: dict[int, Tensor] = {}
+    for chosen in by_length([len(row) for row in ids], n_buckets):
+        rows, mask = [ids[i] for i in chosen], [masks[i] for i in chosen]
+        logps = action_logps(model, pad(rows, 0, device), pad(mask, 0, device)).double().cpu()
+        found |= {i: logp[: len(ids[i])] for i, logp in zip(chosen, logps, strict=True)}
+    return [found[i] for i in range(len(ids))]
+
+
 def head_logits(model: Any, hidden: Tensor) -> Tensor:
     """(…, vocabulary) float32 logits of hidden states, computed in float32 whatever the weights
     are."""

@@ -163,8 +163,8 @@ def answer_mask(
 
 
 def _tokens_within(policy: Policy, ids: Sequence[int], n: int) -> int:
-    """How many of the first tokens decode to at most `n` characters. The answer ends a turn, so the
-    search goes backwards from its end in growing strides, and decodes a few times, not per token."""
+    """How many of the first tokens decode to at most `n` characters. The answer ends a turn, so
+    the search goes back from its end in growing strides: a few decodes, not one per token."""
 
     def within(k: int) -> bool:
         return len(policy.decode(list(ids[:k]))) <= n

@@ -1,4 +1,5 @@
-"""Greedy evaluation: exact match and token F1 of each data source, into the table `evals`.
+"""Greedy evaluation: exact match and token F1 of each data source, into the table `evals`, and of
+each question, into `eval_questions`.
 
 The paper's Gen-Avg, MH-Avg and Avg are unweighted means over data sources (docs/data.md has the
 query), so no row of them is kept beside what they are made of.
@@ -9,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
+import numpy as np
 import torch
 
 from ..data.questions import Question
@@ -42,29 +44,35 @@ def evaluate(
     on_rollouts: Callable[[list[Rollout]], None] | None = None,
 ) -> float | None:
     """Record `em_{name}` and `f1_{name}`, means over the questions of each data source, with
-    their number; returns the mean exact match over all questions, None if there are none.
+    their number, and both for each question; returns the mean exact match over all questions, None
+    if there are none.
 
     After each batch `on_rollouts` gets its rollouts and `on_batch` how many questions are done, of
     how many.
     """
-    scores: dict[str, list[tuple[float, float]]] = {}
+    scores: list[tuple[float, float]] = []
     total = len(questions)
     for start in range(0, total, BATCH):
         batch = questions[start : start + BATCH]
         rollouts = player.play(environment, batch, torch.Generator())
-        for question, rollout in zip(batch, rollouts, strict=True):
-            answer = rollout.episode.answer
-            scores.setdefault(question.data_source, []).append(
-                (em(answer, question.golds), f1(answer, question.golds))
-            )
+        answers = [rollout.episode.answer for rollout in rollouts]
+        scores += [(em(a, q.golds), f1(a, q.golds)) for q, a in zip(batch, answers, strict=True)]
         if on_rollouts:
             on_rollouts(rollouts)
         if on_batch:
             on_batch(start + len(batch), total)
-    for source, pairs in sorted(scores.items()):
-        for metric, values in zip(("em", "f1"), zip(*pairs, strict=True), strict=True):
+    if not total:
+        return None
+    sources = np.array([q.data_source for q in questions])
+    both = np.array(scores)
+    recorder.eval_questions(
+        step=step, name=name, question=np.arange(total), data_source=sources.tolist(),
+        em=both[:, 0], f1=both[:, 1],
+    )  # fmt: skip
+    for source in sorted(set(sources.tolist())):
+        own = both[sources == source]
+        for metric, value in zip(("em", "f1"), own.mean(0).tolist(), strict=True):
             recorder.evals(
-                step=step, data_source=source, metric=f"{metric}_{name}",
-                value=sum(values) / len(values), n=len(values),
-            )  # fmt: skip
-    return sum(exact for pairs in scores.values() for exact, _ in pairs) / total if total else None
+                step=step, data_source=source, metric=f"{metric}_{name}", value=value, n=len(own)
+            )
+    return float(both[:, 0].mean())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import socket
 import subprocess
 import sys
@@ -125,6 +126,30 @@ def test_rows_come_back_in_order_each_with_its_limit_and_seed(server):
     engine.generate([[1]], [1], 0, Sampling(temperature=0))
     assert server.asked[-1][1]["temperature"] == 0
     engine.close()
+
+
+def test_as_many_requests_are_in_flight_as_there_are_rows(server):
+    """None is answered before all have come."""
+    rows = 150
+    together = threading.Barrier(rows)
+    answer = server.answer
+
+    def waiting(path, body):
+        if path == "/v1/completions":
+            together.wait(120)
+        return answer(path, body)
+
+    server.answer = waiting
+    engine = ServerEngine(config(server), 1)
+    turns = engine.generate([[i, i] for i in range(rows)], [1] * rows, 0, Sampling())
+    assert [turn.ids for turn in turns] == [[i] for i in range(rows)]
+    engine.close()
+
+
+def test_requests_leave_files_to_open(monkeypatch):
+    for soft, most in ((1024, 896), (100, 64), (resource.RLIM_INFINITY, 4096), (10**6, 4096)):
+        monkeypatch.setattr(resource, "getrlimit", lambda which, n=soft: (n, n))
+        assert server_client.most_at_once() == most
 
 
 def test_weights_go_through_a_private_file_that_is_gone_afterwards(server):

@@ -3,6 +3,7 @@ a server that is not there is named at once."""
 
 from __future__ import annotations
 
+import resource
 import time
 from typing import Any
 
@@ -12,8 +13,8 @@ from lldscope.core.errors import LldscopeError, UsageError
 
 from ..config import TrainConfig
 
-AT_ONCE = 64
-"""Requests in flight, each one row: the server makes batches of them."""
+_SPARE = 128
+"""Open files that are left for everything else in this process."""
 _ATTEMPTS = 3
 _TIMEOUT = httpx2.Timeout(600.0, connect=10.0)
 """Seconds. A turn waits for all rows before it; a new weight file for all of it to be read."""
@@ -28,6 +29,12 @@ def check_server(config: TrainConfig) -> None:
     server.close()
 
 
+def most_at_once() -> int:
+    """Requests that may be in flight, each a connection: as many as this process may open files."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return 4096 if soft == resource.RLIM_INFINITY else max(64, min(4096, soft - _SPARE))
+
+
 class Server:
     """HTTP to one server, with errors that say what to do. May be used by several threads."""
 
@@ -37,7 +44,7 @@ class Server:
             raise UsageError(f"engine_url={url!r} is no address: write http://HOST:PORT")
         # No proxy from the environment: it would catch a server on this machine too.
         self._client = httpx2.Client(
-            timeout=_TIMEOUT, trust_env=False, limits=httpx2.Limits(max_connections=AT_ONCE)
+            timeout=_TIMEOUT, trust_env=False, limits=httpx2.Limits(max_connections=None)
         )
 
     def check(self, config: TrainConfig) -> str:

@@ -21,7 +21,7 @@ from lldscope.core.errors import LldscopeError
 
 from ..config import TrainConfig
 from ..rollout.tokens import Sampling
-from .server_client import AT_ONCE, Server
+from .server_client import Server, most_at_once
 from .turn_player import Turn
 from .vllm_engine import row_seeds, turn_request
 
@@ -37,7 +37,8 @@ class ServerEngine:
         self._server = Server(config.engine_url)
         self._model = self._server.check(config)
         self._eos_id = eos_id
-        self._pool = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="vllm-client")
+        # Threads are started as rows need them.
+        self._pool = ThreadPoolExecutor(most_at_once(), thread_name_prefix="vllm-client")
 
     def generate(
         self,
@@ -46,8 +47,9 @@ class ServerEngine:
         seed: int,
         sampling: Sampling,
     ) -> list[Turn]:
-        """See `Engine`. One request per row: within one request all rows would share its seed, and
-        so would the rollouts of a question. Raises LldscopeError if the server goes away."""
+        """See `Engine`. One request per row, all in flight at once for the server to batch: within
+        one request all rows would share its seed, and so would the rollouts of a question. Raises
+        LldscopeError if the server goes away."""
         rows = zip(contexts, limits, row_seeds(seed, len(limits)), strict=True)
         waiting = [self._pool.submit(self._turn, *row, sampling) for row in rows]
         try:

@@ -16,17 +16,19 @@ import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 from zipfile import BadZipFile
 
 import numpy as np
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors import SafetensorError, safe_open
 
 from lldscope.core.errors import LldscopeError, UsageError
 
-from .optim.optimizer import Optimizer
-from .optim.processes import Processes
-from .policy.model import Policy
+# Loading torch takes seconds, in which a run that cannot be resumed would not say so.
+if TYPE_CHECKING:
+    from .optim.optimizer import Optimizer
+    from .optim.processes import Processes
+    from .policy.model import Policy
 
 log = logging.getLogger("lldscope")
 
@@ -34,6 +36,7 @@ FOLDER = "checkpoints"
 POLICY = "policy"
 WEIGHTS = "weights.safetensors"
 OPTIMIZER = "optimizer"
+MOMENTS_FILE = "optimizer.safetensors"
 STATE = "state.json"
 
 
@@ -64,6 +67,8 @@ class Checkpoint:
     def load(self, optimizer: Optimizer) -> None:
         """Put weights and optimizer back to what they were, on all ranks. Raises LldscopeError
         for files that are missing, damaged, or of another model."""
+        from safetensors.torch import load_file
+
         try:
             weights = load_file(self.path / WEIGHTS)
         except (OSError, SafetensorError) as error:
@@ -91,12 +96,17 @@ class Checkpoints:
         self._margin = margin
 
     def all(self) -> list[Checkpoint]:
-        """Every complete checkpoint. One whose state cannot be read is left out, with a warning."""
+        """Every complete checkpoint, the oldest first. One that cannot be read, or whose files do
+        not have the length that they say, is left out, with a warning."""
         found = []
         for path in sorted(self._folder.glob("step-*")):
             try:
-                found.append(Checkpoint(path, _read_state(path / STATE)))
-            except (OSError, ValueError, TypeError) as error:
+                checkpoint = Checkpoint(path, _read_state(path / STATE))
+                for file in (path / WEIGHTS, path / OPTIMIZER / MOMENTS_FILE):
+                    with safe_open(file, framework="np"):
+                        pass
+                found.append(checkpoint)
+            except (OSError, ValueError, TypeError, SafetensorError) as error:
                 log.warning("lldscope: the checkpoint %s is not usable: %s", path, error)
         return found
 
@@ -109,9 +119,9 @@ class Checkpoints:
 
     def forget_after(self, step: int) -> None:
         """Drop what was made after the checkpoint of `step`: a branch that was given up."""
-        for checkpoint in self.all():
-            if checkpoint.state.step > step:
-                shutil.rmtree(checkpoint.path, ignore_errors=True)
+        for path in self._folder.glob("step-*"):
+            if path.name > _name(step):
+                shutil.rmtree(path, ignore_errors=True)
 
     def write(
         self,
@@ -124,7 +134,7 @@ class Checkpoints:
         """Write the checkpoint of `state`, all ranks together, then drop the oldest beyond the
         number to keep, but none that a rollback may need. Raises OSError on every rank if one rank
         could not write; nothing half-written stays."""
-        draft = self._folder / f".step-{state.step:08d}"
+        draft = self._folder / f".{_name(state.step)}"
         stages = (
             lambda: _begin(draft) if processes.rank == 0 else None,
             lambda: optimizer.save(draft / OPTIMIZER),
@@ -145,7 +155,7 @@ class Checkpoints:
             json.dump(asdict(state), file, indent=1)
             file.flush()
             os.fsync(file.fileno())
-        final = self._folder / f"step-{state.step:08d}"
+        final = self._folder / _name(state.step)
         shutil.rmtree(final, ignore_errors=True)
         draft.rename(final)
         healthy = self.healthy(state.step)
@@ -156,16 +166,28 @@ class Checkpoints:
                 shutil.rmtree(old.path, ignore_errors=True)
 
 
-def find_checkpoint(run: Path) -> Checkpoint:
-    """The newest checkpoint of a run. Raises UsageError where there is none."""
-    found = Checkpoints(run, keep=1).all()
-    newest = max(found, key=lambda c: c.state.step, default=None)
-    if newest is None:
+def find_checkpoint(run: Path, step: int | None = None) -> Checkpoint:
+    """The newest checkpoint of a run that can be read, or the one made before `step`. Raises
+    UsageError where there is none."""
+    found = {c.state.step: c for c in Checkpoints(run, keep=1).all()}
+    if not found:
         raise UsageError(
             f"{run} holds no checkpoint to go on from (checkpoint_every=N makes them); "
             "start a new run instead"
         )
-    return newest
+    if step is None:
+        step = max(found)
+    if step not in found:
+        raise UsageError(
+            f"{run} holds no checkpoint before step {step}; there are those before "
+            f"{', '.join(map(str, sorted(found)))}"
+        )
+    return found[step]
+
+
+def _name(step: int) -> str:
+    """Of a checkpoint's directory; in the order of their steps."""
+    return f"step-{step:08d}"
 
 
 def _retention_file(folder: Path, rank: int) -> Path:
@@ -178,6 +200,8 @@ def _begin(draft: Path) -> None:
 
 
 def _write(draft: Path, policy: Policy, optimizer: Optimizer, processes: Processes) -> None:
+    from safetensors.torch import save_file
+
     with optimizer.full_weights():
         if processes.rank == 0:
             trained = {n: p for n, p in policy.model.named_parameters() if p.requires_grad}

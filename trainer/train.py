@@ -132,7 +132,9 @@ class Trainer:
                     batch.ref = batch.score(self._reference, every, self._buckets(len(every)))
         weight = self._answer_weight(rollouts)
         if weight != 1:
-            batch.answer_mask = answer_mask(self.policy, rollouts, batch.ids.shape)
+            batch.answer_mask = answer_mask(
+                self.policy, rollouts, batch.ids.shape, span=c.llds_answer_span
+            )
 
         updates = self.updater.run(batch, step, rng, answer_weight=weight)
         with self.optimizer.full_weights():
@@ -270,20 +272,23 @@ class Trainer:
     def evaluate(
         self, *, closed_book: bool, on_batch: Callable[[int, int], None] | None = None
     ) -> tuple[float | None, float | None]:
-        """(em_greedy, em_closed_book), recorded by rank 0 under the next step; the second only
-        where asked for and where there are unrelated documents to search."""
+        """(em_greedy, em_closed_book), played by all ranks and recorded by rank 0, which alone
+        knows them, under the next step; the second only where asked for and where there are
+        unrelated documents to search."""
         environments = {"greedy": self._task.environment}
         if closed_book and self._task.closed_book is not None:
             environments["closed_book"] = self._task.closed_book
         found: dict[str, float | None] = {}
+        p = self.processes
         with self.optimizer.full_weights():
-            if self.processes.rank == 0:
-                for name, environment in environments.items():
-                    found[name] = evaluate(
-                        self._players.greedy, self._task.evaluation, environment, self.recorder,
-                        self.next_step, name=name, on_batch=on_batch,
-                        on_rollouts=self._probes.collect if name == "greedy" else None,
-                    )  # fmt: skip
+            for name, environment in environments.items():
+                collect = self._probes.collect if name == "greedy" and p.rank == 0 else None
+                found[name] = evaluate(
+                    self._players.greedy, self._task.evaluation, environment, self.recorder,
+                    self.next_step, name=name, rank=p.rank, size=p.size,
+                    add_up=lambda own: p.sum(own.to(p.device)).cpu(),
+                    on_batch=on_batch, on_rollouts=collect,
+                )  # fmt: skip
         return found.get("greedy"), found.get("closed_book")
 
     def save(

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from ..data.questions import Question
 from ..environment.protocol import Environment
@@ -40,6 +41,9 @@ def evaluate(
     step: int,
     *,
     name: str = "greedy",
+    rank: int = 0,
+    size: int = 1,
+    add_up: Callable[[Tensor], Tensor] = lambda own: own,
     on_batch: Callable[[int, int], None] | None = None,
     on_rollouts: Callable[[list[Rollout]], None] | None = None,
 ) -> float | None:
@@ -47,32 +51,37 @@ def evaluate(
     their number, and both for each question; returns the mean exact match over all questions, None
     if there are none.
 
-    After each batch `on_rollouts` gets its rollouts and `on_batch` how many questions are done, of
-    how many.
+    Of `size` processes each plays every size-th question, `add_up` sums a tensor over them, and
+    rank 0 records. After each batch `on_rollouts` gets its rollouts and `on_batch` how many
+    questions are done, of how many.
     """
-    scores: list[tuple[float, float]] = []
     total = len(questions)
-    for start in range(0, total, BATCH):
-        batch = questions[start : start + BATCH]
+    if not total:
+        return None
+    scores = torch.zeros(total, 2, dtype=torch.float64)  # exact match and F1; 0 where others play
+    own = range(rank, total, size)
+    for start in range(0, len(own), BATCH):
+        batch = [questions[i] for i in own[start : start + BATCH]]
         rollouts = player.play(environment, batch, torch.Generator())
-        answers = [rollout.episode.answer for rollout in rollouts]
-        scores += [(em(a, q.golds), f1(a, q.golds)) for q, a in zip(batch, answers, strict=True)]
+        for i, question, rollout in zip(own[start : start + BATCH], batch, rollouts, strict=True):
+            answer, golds = rollout.episode.answer, question.golds
+            scores[i] = torch.tensor([em(answer, golds), f1(answer, golds)], dtype=scores.dtype)
         if on_rollouts:
             on_rollouts(rollouts)
         if on_batch:
-            on_batch(start + len(batch), total)
-    if not total:
+            on_batch(min(total, size * (start + len(batch))), total)
+    both = add_up(scores).numpy()
+    if rank:
         return None
     sources = np.array([q.data_source for q in questions])
-    both = np.array(scores)
     recorder.eval_questions(
         step=step, name=name, question=np.arange(total), data_source=sources.tolist(),
         em=both[:, 0], f1=both[:, 1],
     )  # fmt: skip
     for source in sorted(set(sources.tolist())):
-        own = both[sources == source]
-        for metric, value in zip(("em", "f1"), own.mean(0).tolist(), strict=True):
+        rows = both[sources == source]
+        for metric, value in zip(("em", "f1"), rows.mean(0).tolist(), strict=True):
             recorder.evals(
-                step=step, data_source=source, metric=f"{metric}_{name}", value=value, n=len(own)
+                step=step, data_source=source, metric=f"{metric}_{name}", value=value, n=len(rows)
             )
     return float(both[:, 0].mean())

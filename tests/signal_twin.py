@@ -262,9 +262,7 @@ def step_kl(s: Step) -> float | None:
             return None
         lost -= delta * len(own)
         for r in own:
-            tokens += sum(
-                a["n_tokens"] or 0 for a in s.turns(r) if finite(a["logp_old_sum"])
-            )
+            tokens += sum(a["n_tokens"] or 0 for a in s.turns(r) if finite(a["logp_old_sum"]))
     return lost / tokens if tokens else None
 
 

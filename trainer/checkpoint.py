@@ -138,7 +138,9 @@ class Checkpoints:
         stages = (
             lambda: _begin(draft) if processes.rank == 0 else None,
             lambda: optimizer.save(draft / OPTIMIZER),
-            lambda: np.savez(_retention_file(draft, processes.rank), **retention),
+            lambda: np.savez(
+                _retention_file(draft, processes.rank), allow_pickle=False, **retention
+            ),
             lambda: _write(draft, policy, optimizer, processes),
             lambda: self._complete(draft, state) if processes.rank == 0 else None,
         )

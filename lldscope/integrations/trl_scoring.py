@@ -59,8 +59,10 @@ def score_kept(
     parts += [(filler[0], filler[1])] * (n - len(kept))
     prompts, completions = zip(*parts, strict=True)
     widths = [max(map(len, rows)) for rows in (prompts, completions)]
-    inputs = {}
-    for name, rows, width in zip(("prompt", "completion"), (prompts, completions), widths, strict=True):
+    inputs: Inputs = {}
+    for name, rows, width in zip(
+        ("prompt", "completion"), (prompts, completions), widths, strict=True
+    ):
         ids = torch.zeros(n, width, dtype=torch.long)
         mask = torch.zeros(n, width, dtype=torch.long)
         for i, row in enumerate(rows):

@@ -111,15 +111,17 @@ def _run(text: str, bank: Path, where: str) -> LabelledRun:
     if outcome is None:
         known = ", ".join(get_args(Outcome))
         raise LldscopeError(f"{where}: outcome is {line.get('outcome')!r}, not one of {known}.")
-    for ending, key in ENDS.items():
-        if (outcome == ending) != isinstance(line.get(key), int):
-            raise LldscopeError(f"{where}: a {ending} run, and no other, has a {key}.")
+    by_reward = "degraded_step" not in line
+    ending = "collapsed" if by_reward else "degraded"
+    end = line.get(ENDS[ending])
+    if (outcome == ending) != isinstance(end, int):
+        raise LldscopeError(f"{where}: a {ending} run, and no other, has a {ENDS[ending]}.")
     path = bank / (line.get("path") or f"signals/{line['run']}.parquet")
     settings = line.get("settings") or {}
     return LabelledRun(
-        line["run"], outcome, line.get(ENDS.get(outcome, "")), line.get("split") == "test",
+        line["run"], outcome, end, line.get("split") == "test",
         line.get("fault"), path,
         settings.get("steps"),
         {int(step): float(value) for step, value in (line.get("em_greedy") or {}).items()},
-        settings.get("eval_questions"), by_reward="degraded_step" not in line,
+        settings.get("eval_questions"), by_reward=by_reward,
     )  # fmt: skip

@@ -254,7 +254,7 @@ def test_the_interval_of_a_count_is_close_to_the_exact_one(k):
         ('{"run": "a", "outcome": "died"}', "not one of held, declined, collapsed"),
         ('{"run": "a", "outcome": "collapsed"}', "has a collapse_step"),
         ('{"run": "a", "outcome": "held", "collapse_step": 4}', "has a collapse_step"),
-        ('{"run": "a", "outcome": "degraded"}', "has a degraded_step"),
+        ('{"run": "a", "outcome": "degraded", "degraded_step": null}', "has a degraded_step"),
         ('{"run": "a", "outcome": "held"}\n{"run": "a", "outcome": "held"}', "more than one line"),
     ],
 )

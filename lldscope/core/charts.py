@@ -34,6 +34,7 @@ class Line:
     mean: bool = True
     ghost: bool = True
     right: bool = False  # on the right-hand axis
+    markers: bool = False  # with its points, which are few
 
 
 @dataclass(frozen=True)

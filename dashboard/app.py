@@ -102,7 +102,7 @@ class App(Dash):
         path = quote(request.path)  # as the browser has it; Flask has decoded it
         layout = self._make_layout(path, request.query_string.decode(errors="replace"))
         place = ""
-        if path.startswith("/run/") or path == "/compare":  # these draw charts
+        if path.startswith(("/run/", "/system/")) or path == "/compare":  # these draw charts
             place = f'<script src="{PLOTLY}"></script>'
         place += _answer(
             "_dash-layout", orjson.dumps(layout, default=Component.to_plotly_json).decode()

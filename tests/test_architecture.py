@@ -73,6 +73,7 @@ DASHBOARD = (
     "pages",
     "notebook",
     "callbacks",
+    "routes",
     "app",
     "server",
     "cli",

@@ -32,7 +32,7 @@ from .frame import (
     snapshots_of,
     view_of,
 )
-from .links import attrs, comparison
+from .links import address, attrs, comparison
 
 MOST_COMPARED = 20
 
@@ -74,7 +74,12 @@ def compare_page(registry: RunRegistry, query: dict[str, list[str]]) -> html.Div
     many = f"{len(names)} runs were asked for; the first {MOST_COMPARED} are shown."
     missed = [*lost.values(), *([many] if len(names) > MOST_COMPARED else [])]
     title = html.H1(f"{len(subjects)} runs compared")
-    buttons = [*_averaging(names, groups, bool(view.groups)), PAUSE]
+    settings = address("config", known[0], with_=known[1:])
+    buttons = [
+        html.A("Settings that differ", href=settings, className="button"),
+        *_averaging(names, groups, bool(view.groups)),
+        PAUSE,
+    ]
     missing = unplaced(snapshots, view.by)
     return html.Div(
         [

@@ -120,7 +120,9 @@ def _firing(name: str, state: RunState) -> html.Span:
 
 def page_links(snapshot: Snapshot) -> html.Div:
     """From a run to the pages about what it is made of."""
-    pages = {"recording": "Recording"}
+    pages = {"system": "System", "recording": "Recording"}
+    if snapshot.info.get("config"):
+        pages = {"config": "Configuration"} | pages
     if "actions" in snapshot.tables:
         pages = {"actions": "Δ by action and step"} | pages
     if "responses" in snapshot.tables:

@@ -38,6 +38,8 @@ PAGES = {
     "compare": ("/compare?run=grpo&run=grpo-llds&x=alarm", CHART),
     "mean of a group": ("/compare?run=grpo&run=grpo-llds&average=group", f"{CHART}:last-child"),
     "recording": ("/recording/grpo", ".facts"),
+    "system": ("/system/grpo", CHART),
+    "config": ("/config/grpo?with=grpo-llds", ".config"),
     "actions": ("/actions/grpo?first=20&last=70", ".map .cell a"),
     "responses behind an alarm": ("/responses/grpo?alarm=lld-decay&at=55", ".grid .lost"),
     "response": ("/response/grpo?step=25&id=124", ".tok[role=option]"),

@@ -154,3 +154,36 @@ def test_plot_gives_each_chart_its_title(runs: RunRegistry) -> None:
     titles = [note.text for note in plot.layout.annotations]
     assert any(text.startswith("<b>Reward</b>") for text in titles)
     assert any(text.startswith("<b>Entropy</b>") for text in titles)
+
+
+def test_the_system_page_has_step_times_and_what_else_is_of_the_machine(tmp_path: Path) -> None:
+    with lldscope.Recorder(tmp_path / "run") as recorder:
+        for step in range(5):
+            write_step(recorder, step, dies=False, at=1e9 + step)
+            for name in ("perf/gpu_memory_gb", "rewards/format", "actor/mfu"):
+                recorder.scalars(step=step, name=name, value=1.0)
+    runs = RunRegistry(tmp_path)
+    shown = page(runs, "/system/run", "")
+    ids = [c.id["index"] for c in walk(shown) if isinstance(getattr(c, "id", None), dict)
+           and c.id.get("type") == "chart"]  # fmt: skip
+    assert ids == ["step_seconds", "scalar/actor/mfu", "scalar/perf/gpu_memory_gb"]
+
+
+def test_configurations_are_shown_and_what_differs_comes_first(tmp_path: Path) -> None:
+    for name, lr in (("a", 1e-6), ("b", 2e-6)):
+        config = {"lr": lr, "model": {"layers": 2}, "html": "<b>x</b>"}
+        with lldscope.Recorder(tmp_path / name, config=config):
+            pass
+    with lldscope.Recorder(tmp_path / "bare"):
+        pass
+    runs = RunRegistry(tmp_path)
+    said = texts(page(runs, "/config/a", ""))
+    assert "model.layers" in said
+    both = texts(page(runs, "/config/a", "?with=b"))
+    assert "1 setting differs" in both
+    assert both.index("1e-06") < both.index("model.layers")
+    assert "no configuration" in texts(page(runs, "/config/bare", ""))
+    links = [getattr(c, "href", "") for c in walk(page(runs, "/run/bare", ""))]
+    assert "/config/bare" not in links
+    compared = [getattr(c, "href", "") for c in walk(page(runs, "/compare", "?run=a&run=b"))]
+    assert "/config/a?with=b" in compared

@@ -141,6 +141,20 @@ _CHARTS: tuple[Chart, ...] = (
         compared="groups without signal",
     ),
     _chart(
+        "tools",
+        "Tool failures",
+        "tool calls that failed",
+        Line("tool_fail_share", "failed", palette.VERMILLION),
+        nonnegative=True,
+    ),
+    _chart(
+        "rate",
+        "Learning rate",
+        "of a step",
+        Line("lr", "learning rate", palette.BLUE),
+        nonnegative=True,
+    ),
+    _chart(
         "displaced",
         "Groups and first actions",
         "groups that lost likelihood, incorrect rollouts with a good first action",

@@ -166,7 +166,7 @@ def test_every_sign_and_line_reads_on_its_ground(theme: dict[str, str]) -> None:
 
 # What a person can act on, one of each group of radio buttons and of each set that arrows move in.
 _REACHABLE = """() => {
-  const seen = (e) => e.getClientRects().length && getComputedStyle(e).visibility !== "hidden";
+  const seen = (e) => e.checkVisibility({ visibilityProperty: true });  /* closed ones are not */
   const all = [...document.querySelectorAll("a[href], button, input, select, summary, [tabindex]")];
   const one = all.filter((e) => seen(e) && e.tabIndex >= 0 && !e.disabled && e.type !== "hidden");
   const groups = new Set();

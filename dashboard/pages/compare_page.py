@@ -75,7 +75,10 @@ def compare_page(registry: RunRegistry, query: dict[str, list[str]]) -> html.Div
     missed = [*lost.values(), *([many] if len(names) > MOST_COMPARED else [])]
     title = html.H1(f"{len(subjects)} runs compared")
     settings = address("config", known[0], with_=known[1:])
+    parted = [html.A("Where they part", href=address("diff", known[0], with_=known[1]),
+                     className="button")] if len(known) == 2 else []  # fmt: skip
     buttons = [
+        *parted,
         html.A("Settings that differ", href=settings, className="button"),
         *_averaging(names, groups, bool(view.groups)),
         PAUSE,

@@ -24,20 +24,25 @@ def config_page(registry: RunRegistry, name: str, query: Query) -> html.Div:
     snapshots = [registry.snapshot(one) for one in names]
     configs = [flat(s.info.get("config")) for s in snapshots]
     title = "Configuration" if len(names) == 1 else "Configurations"
-    body: list[Any] = []
     if len(names) > 1:
-        rows = differing(configs)
-        many = f"{len(rows)} settings differ" if len(rows) != 1 else "1 setting differs"
-        body += [html.H2(many, className="section"), _table(snapshots, rows)]
-        same = {k: v for k, v in configs[0].items() if k not in dict(rows)}
+        body = settings_table(snapshots)
+        unlike = {name for name, _ in differing(configs)}
+        same = [(k, [v]) for k, v in configs[0].items() if k not in unlike]
         body.append(html.H2(f"{len(same)} settings are the same", className="section"))
-        body.append(_table(snapshots[:1], [(k, [v]) for k, v in same.items()]))
+        body.append(_table(snapshots[:1], same))
     else:
-        body.append(_table(snapshots, [(k, [v]) for k, v in configs[0].items()]))
+        body = [_table(snapshots, [(k, [v]) for k, v in configs[0].items()])]
     if not any(configs):
         body = [html.P("The run has no configuration recorded.", className="note")]
     head = html.Header([html.Div([crumbs(name), html.H1(title)])], className="page-head")
     return html.Div([head, *body])
+
+
+def settings_table(snapshots: Sequence[Snapshot]) -> list[Any]:
+    """The settings that differ between runs, under a heading."""
+    rows = differing([flat(s.info.get("config")) for s in snapshots])
+    many = f"{len(rows)} settings differ" if len(rows) != 1 else "1 setting differs"
+    return [html.H2(many, className="section"), *([_table(snapshots, rows)] if rows else [])]
 
 
 def _table(snapshots: Sequence[Snapshot], rows: Sequence[tuple[str, list[str]]]) -> html.Div:

@@ -12,6 +12,7 @@ from ..data.run_summaries import RunSummaries
 from .actions_page import actions_page
 from .compare_page import compare_page
 from .config_page import config_page
+from .diff_page import diff_page
 from .frame import message_page, waiting_page
 from .list_page import list_page
 from .recording_page import recording_page
@@ -27,6 +28,7 @@ _OF_A_RUN = {
     "recording": recording_page,
     "system": system_page,
     "config": config_page,
+    "diff": diff_page,
     "responses": responses_page,
     "response": trajectory_page,
     "actions": actions_page,

@@ -75,6 +75,7 @@ DASHBOARD = (
     "pages",
     "notebook",
     "callbacks",
+    "routes",
     "app",
     "server",
     "cli",

@@ -28,6 +28,7 @@ from lldscope.runs import Run, find_runs, open_run
 from lldscope.storage.layout import read_manifest
 from lldscope.storage.notes import write_note
 
+from .metrics import columns_of
 from .snapshot import Snapshot, SnapshotCache, aged, files_of, subject_of, tables_of
 
 _T = TypeVar("_T")
@@ -214,7 +215,9 @@ class RunRegistry:
             snapshot = replace(before, info=run.info, state=state)
         else:
             subject = subject_of(name, run, state)
-            snapshot = Snapshot(uuid.uuid4().hex, run.info, state, subject, tables_of(run))
+            tables = tables_of(run)
+            made = (uuid.uuid4().hex, run.info, state, subject, tables, columns_of(run, tables))
+            snapshot = Snapshot(*made)
         if self._snapshots is not None and seen is not None and state.over and place.seen != seen:
             self._snapshots.store(path, seen, snapshot)
             place.seen = seen

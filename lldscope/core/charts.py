@@ -34,6 +34,7 @@ class Line:
     mean: bool = True
     ghost: bool = True
     right: bool = False  # on the right-hand axis
+    markers: bool = False  # with its points, which are few
 
 
 @dataclass(frozen=True)
@@ -139,6 +140,20 @@ _CHARTS: tuple[Chart, ...] = (
         Line("llds_gate_share", "LLDS gate", palette.GREEN, "dot"),
         nonnegative=True,
         compared="groups without signal",
+    ),
+    _chart(
+        "tools",
+        "Tool failures",
+        "tool calls that failed",
+        Line("tool_fail_share", "failed", palette.VERMILLION),
+        nonnegative=True,
+    ),
+    _chart(
+        "rate",
+        "Learning rate",
+        "of a step",
+        Line("lr", "learning rate", palette.BLUE),
+        nonnegative=True,
     ),
     _chart(
         "displaced",

@@ -59,6 +59,19 @@ class Advice:
 
 
 @dataclass(frozen=True)
+class Cost:
+    """What came after the first alarm: from its `step` on, `steps` steps with `rollouts` rollouts
+    in `hours`, by the clock of the rows; `money` at the price that was given. None: not known."""
+
+    rule: str
+    step: int
+    steps: int
+    rollouts: int | None
+    hours: float | None
+    money: float | None
+
+
+@dataclass(frozen=True)
 class PostMortem:
     """Everything a post-mortem says; what was not measured is None.
 
@@ -90,6 +103,7 @@ class PostMortem:
     good_first_action_share: float | None
     examples: list[Example]
     last_checkpoint_before_fall: int | None
+    cost: Cost | None = None
     advice: list[Advice] = field(default_factory=list)
     limits: list[str] = field(default_factory=list)
     summary: list[str] = field(default_factory=list)

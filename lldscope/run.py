@@ -19,6 +19,7 @@ from .core.schema import SIGNALS, TABLES, VIEWS
 from .query.contents import Contents
 from .query.sandbox import SECONDS, Answer, bounded, frame, insist_on_select, rows
 from .storage import heartbeats, json_files, layout
+from .storage.notes import is_note
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -50,6 +51,7 @@ class Run:
         self._damaged_files: dict[str, str] = {}  # as of the last refresh
         self._damaged_heartbeats: dict[str, str] = {}
         self._events: list[dict[str, Any]] = []
+        self._notes: list[dict[str, Any]] = []
         self._assessed: Assessment | None = None
         self._assessed_for: tuple[float, tuple[Rule, ...], int | None, int] | None = None
         try:
@@ -64,6 +66,12 @@ class Run:
     @property
     def name(self) -> str:
         return str(self.info.get("name") or self._folder)
+
+    def __repr__(self) -> str:
+        steps = self._contents.db.rows("signal_rows")["step"]
+        upto = f", the last is {steps[-1]}" if len(steps) else ""
+        status = self.info.get("status") or "unknown status"
+        return f"<Run {self.name!r}: {len(steps):,} steps{upto}; {status}; {self.place}>"
 
     @property
     def damaged(self) -> dict[str, str]:
@@ -131,6 +139,10 @@ class Run:
     def action_signals(self) -> pd.DataFrame:
         """One row per (step, action_index, correct); see `lldscope.core.schema.ACTION_SIGNALS`."""
         return self._frame("SELECT * FROM action_signals")
+
+    def retention_signals(self) -> pd.DataFrame:
+        """One row per (step, action_index); see `core.schema.RETENTION_SIGNALS`."""
+        return self._frame("SELECT * FROM retention_signals")
 
     def probe_signals(self) -> pd.DataFrame:
         """One row per (step, probe); see `lldscope.core.schema.PROBE_SIGNALS`."""
@@ -202,6 +214,10 @@ class Run:
         """Events in the order they were written, as of the last refresh."""
         return list(self._events)
 
+    def notes(self) -> list[dict[str, Any]]:
+        """What people said of the run's alarms, as of the last refresh; see `storage.notes`."""
+        return list(self._notes)
+
     def heartbeats(self) -> dict[int, dict[str, Any]]:
         """The last heartbeat of each rank."""
         damaged: dict[str, str] = {}
@@ -215,7 +231,7 @@ class Run:
         """Read what was sealed since the last refresh. True if any row or the status changed."""
         with self._lock:
             self._sync()
-            before = self.info, self._events, self.damaged
+            before = self.info, self._events, self.damaged, self._notes
             self.info = self._read()
             if self.info.get("id") != before[0].get("id"):
                 self._contents.reset(self.info.get("id"))
@@ -228,7 +244,7 @@ class Run:
                 changed = self._contents.ingest(manifest)
             except duckdb.Error as error:
                 raise LldscopeError(f"The rows of {self.place} cannot be read: {error}") from error
-            return changed or before != (self.info, self._events, self.damaged)
+            return changed or before != (self.info, self._events, self.damaged, self._notes)
 
     def _sync(self) -> None:
         if self._remote is not None:
@@ -238,12 +254,17 @@ class Run:
         """Read run.json and the events; what is damaged is noted."""
         self._damaged_files = {}
         info = layout.try_read_run(self.path, self._damaged_files, self.place)
-        lines, damaged = json_files.read_lines(self.path / layout.EVENTS_FILE, self.path)
-        self._damaged_files |= damaged
-        self._events = [e for e in lines if _is_event(e)]
-        if invalid := len(lines) - len(self._events):
-            self._damaged_files[layout.EVENTS_FILE] = f"{invalid} lines are no events"
+        self._events = self._lines(layout.EVENTS_FILE, _is_event, "events")
+        self._notes = self._lines(layout.NOTES_FILE, is_note, "notes")
         return info
+
+    def _lines(self, file: str, valid: Callable[[Any], bool], what: str) -> list[dict[str, Any]]:
+        lines, damaged = json_files.read_lines(self.path / file, self.path)
+        self._damaged_files |= damaged
+        sound = [line for line in lines if valid(line)]
+        if invalid := len(lines) - len(sound):
+            self._damaged_files[file] = f"{invalid} lines are no {what}"
+        return sound
 
     def _frame(self, sql: str) -> pd.DataFrame:
         with self._lock:

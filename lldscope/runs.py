@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from .query.remote import Url
     from .query.signal_cache import SignalCache
 
-__all__ = ["Run", "find_runs", "open_run"]
+__all__ = ["Run", "find_runs", "open_run", "title"]
 
 
 def open_run(
@@ -49,6 +50,13 @@ def open_run(
         readable = encoded.decode("utf-8", "replace")
         raise LldscopeError(f"The name of {readable} is not UTF-8: rename the folder.") from None
     return Run(path, cache, planned_steps)
+
+
+def title(info: Mapping[str, Any], place: str) -> str:
+    """What people call a run: the name that its run.json gives, or else its place in the folder of
+    runs."""
+    name = info.get("name")
+    return place if name is None or str(name) == place.rsplit("/", 1)[-1] else str(name)
 
 
 def find_runs(root: str | Path | Url) -> list[Any]:

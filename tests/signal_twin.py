@@ -71,6 +71,7 @@ class Step:
         mine = {name: [r for r in rows if r["step"] == step] for name, rows in tables.items()}
         self.steps, self.updates = mine["steps"], mine["updates"]
         self.responses, self.actions = mine["responses"], mine["actions"]
+        self.retention = mine["retention"]
         by_id = {(r["rank"], r["response_id"]): r for r in self.responses}
         self.of = [by_id.get((a["rank"], a["response_id"])) for a in self.actions]
         self.groups: dict[tuple, list[Row]] = {}
@@ -110,6 +111,7 @@ def signals(tables: Tables) -> list[Row]:
     for number in sorted({r["step"] for r in tables["steps"]}):
         s = Step(tables, number)
         row = {"step": number} | totals(s) | updates(s) | likelihood(s) | groups(s) | conduct(s)
+        row |= retention(s)
         row |= of_actions(s) | evaluation(tables["evals"], number)
         row |= {"good_first_action_share": good_first_actions(s)}
         row["n_nonfinite"] = nonfinite(s)
@@ -241,12 +243,67 @@ def likelihood(s: Step) -> Row:
             row["delta_correct_loss"] = mean(max(0, -d) for d in deltas)
             row["delta_correct_q10"] = float(np.percentile(deltas, 10)) if deltas else None
             row["delta_correct_trim"] = mean(min(1, max(-1, d)) for d in deltas)
+    row["step_kl"] = step_kl(s)
     levels = row["correct_logp"], row["incorrect_logp"]
     row["logp_gap"] = None if None in levels else levels[0] - levels[1]
     per_group = [
         mean(s.delta(r) for r in members if r["correct"] is True) for members in s.groups.values()
     ]
     return row | {"displaced_share": mean(m < 0 for m in per_group if m is not None)}
+
+
+def step_kl(s: Step) -> float | None:
+    """−mean Δ of a uniform sample of the rollouts of mixed groups, over their mean tokens."""
+    lost = tokens = 0.0
+    for wanted in (True, False):
+        own = [r for r in s.responses if r["correct"] is wanted and s.mixed(r) and s.turns(r)]
+        delta = mean(s.delta(r) for r in own)
+        if delta is None:
+            return None
+        lost -= delta * len(own)
+        for r in own:
+            tokens += sum(a["n_tokens"] or 0 for a in s.turns(r) if finite(a["logp_old_sum"]))
+    return lost / tokens if tokens else None
+
+
+def retention(s: Step) -> Row:
+    """Retention in the view `signals`; counts are NULL in a step that scored nothing."""
+    cells: dict[tuple, list[Row]] = {}
+    for a in s.retention:
+        cells.setdefault((a["rank"], a["age"], a["response_id"]), []).append(a)
+    row: Row = {}
+    for name, before in (("retention", "logp_old_sum"), ("retention_delta", "logp_previous_sum")):
+        moved = [[gain(a, before) for a in actions] for actions in cells.values()]
+        whole = [sum(m) for m in moved if None not in m]
+        row[name] = mean(whole)
+        row[f"n_{name}"] = len(whole) if s.retention else None
+    return row
+
+
+def gain(a: Row, before: str) -> float | None:
+    """log π_post of an action less what it was; None unless it is a number."""
+    if None in (a[before], a["logp_post_sum"]):
+        return None
+    change = a["logp_post_sum"] - a[before]
+    return change if finite(change) else None
+
+
+def retention_signals(tables: Tables) -> list[Row]:
+    """The view `retention_signals`."""
+    cells: dict[tuple, list[Row]] = {}
+    for a in visible(tables)["retention"]:
+        cells.setdefault((a["step"], a["action_index"]), []).append(a)
+    rows = []
+    for (step, index), actions in cells.items():
+        since, change = (
+            [g for a in actions if (g := gain(a, before)) is not None]
+            for before in ("logp_old_sum", "logp_previous_sum")
+        )
+        rows.append({
+            "step": step, "action_index": index, "n": len(since), "retention": mean(since),
+            "n_delta": len(change), "delta": mean(change), "lost_share": mean(g < 0 for g in since),
+        })  # fmt: skip
+    return rows
 
 
 def groups(s: Step) -> Row:

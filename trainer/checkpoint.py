@@ -13,18 +13,22 @@ import json
 import logging
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
+from zipfile import BadZipFile
 
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+import numpy as np
+from safetensors import SafetensorError, safe_open
 
 from lldscope.core.errors import LldscopeError, UsageError
 
-from .optim.optimizer import Optimizer
-from .optim.processes import Processes
-from .policy.model import Policy
+# Loading torch takes seconds, in which a run that cannot be resumed would not say so.
+if TYPE_CHECKING:
+    from .optim.optimizer import Optimizer
+    from .optim.processes import Processes
+    from .policy.model import Policy
 
 log = logging.getLogger("lldscope")
 
@@ -32,6 +36,7 @@ FOLDER = "checkpoints"
 POLICY = "policy"
 WEIGHTS = "weights.safetensors"
 OPTIMIZER = "optimizer"
+MOMENTS_FILE = "optimizer.safetensors"
 STATE = "state.json"
 
 
@@ -62,12 +67,24 @@ class Checkpoint:
     def load(self, optimizer: Optimizer) -> None:
         """Put weights and optimizer back to what they were, on all ranks. Raises LldscopeError
         for files that are missing, damaged, or of another model."""
+        from safetensors.torch import load_file
+
         try:
             weights = load_file(self.path / WEIGHTS)
         except (OSError, SafetensorError) as error:
             raise LldscopeError(f"{self.path / WEIGHTS} cannot be read: {error}") from error
         optimizer.set_weights(weights)
         optimizer.load(self.path / OPTIMIZER)
+
+    def retention(self, rank: int) -> dict[str, np.ndarray] | None:
+        """What `recording.retention.Retention` kept on this rank; None where that is not at hand:
+        a checkpoint of a run with fewer processes, or a damaged file. Retention then begins
+        anew."""
+        try:
+            with np.load(_retention_file(self.path, rank), allow_pickle=False) as arrays:
+                return dict(arrays)
+        except (OSError, ValueError, BadZipFile):
+            return None
 
 
 class Checkpoints:
@@ -79,12 +96,17 @@ class Checkpoints:
         self._margin = margin
 
     def all(self) -> list[Checkpoint]:
-        """Every complete checkpoint. One whose state cannot be read is left out, with a warning."""
+        """Every complete checkpoint, the oldest first. One that cannot be read, or whose files do
+        not have the length that they say, is left out, with a warning."""
         found = []
         for path in sorted(self._folder.glob("step-*")):
             try:
-                found.append(Checkpoint(path, _read_state(path / STATE)))
-            except (OSError, ValueError, TypeError) as error:
+                checkpoint = Checkpoint(path, _read_state(path / STATE))
+                for file in (path / WEIGHTS, path / OPTIMIZER / MOMENTS_FILE):
+                    with safe_open(file, framework="np"):
+                        pass
+                found.append(checkpoint)
+            except (OSError, ValueError, TypeError, SafetensorError) as error:
                 log.warning("lldscope: the checkpoint %s is not usable: %s", path, error)
         return found
 
@@ -97,20 +119,28 @@ class Checkpoints:
 
     def forget_after(self, step: int) -> None:
         """Drop what was made after the checkpoint of `step`: a branch that was given up."""
-        for checkpoint in self.all():
-            if checkpoint.state.step > step:
-                shutil.rmtree(checkpoint.path, ignore_errors=True)
+        for path in self._folder.glob("step-*"):
+            if path.name > _name(step):
+                shutil.rmtree(path, ignore_errors=True)
 
     def write(
-        self, state: State, policy: Policy, optimizer: Optimizer, processes: Processes
+        self,
+        state: State,
+        policy: Policy,
+        optimizer: Optimizer,
+        processes: Processes,
+        retention: Mapping[str, np.ndarray],
     ) -> None:
         """Write the checkpoint of `state`, all ranks together, then drop the oldest beyond the
         number to keep, but none that a rollback may need. Raises OSError on every rank if one rank
         could not write; nothing half-written stays."""
-        draft = self._folder / f".step-{state.step:08d}"
+        draft = self._folder / f".{_name(state.step)}"
         stages = (
             lambda: _begin(draft) if processes.rank == 0 else None,
             lambda: optimizer.save(draft / OPTIMIZER),
+            lambda: np.savez(
+                _retention_file(draft, processes.rank), allow_pickle=False, **retention
+            ),
             lambda: _write(draft, policy, optimizer, processes),
             lambda: self._complete(draft, state) if processes.rank == 0 else None,
         )
@@ -127,7 +157,7 @@ class Checkpoints:
             json.dump(asdict(state), file, indent=1)
             file.flush()
             os.fsync(file.fileno())
-        final = self._folder / f"step-{state.step:08d}"
+        final = self._folder / _name(state.step)
         shutil.rmtree(final, ignore_errors=True)
         draft.rename(final)
         healthy = self.healthy(state.step)
@@ -138,16 +168,32 @@ class Checkpoints:
                 shutil.rmtree(old.path, ignore_errors=True)
 
 
-def find_checkpoint(run: Path) -> Checkpoint:
-    """The newest checkpoint of a run. Raises UsageError where there is none."""
-    found = Checkpoints(run, keep=1).all()
-    newest = max(found, key=lambda c: c.state.step, default=None)
-    if newest is None:
+def find_checkpoint(run: Path, step: int | None = None) -> Checkpoint:
+    """The newest checkpoint of a run that can be read, or the one made before `step`. Raises
+    UsageError where there is none."""
+    found = {c.state.step: c for c in Checkpoints(run, keep=1).all()}
+    if not found:
         raise UsageError(
             f"{run} holds no checkpoint to go on from (checkpoint_every=N makes them); "
             "start a new run instead"
         )
-    return newest
+    if step is None:
+        step = max(found)
+    if step not in found:
+        raise UsageError(
+            f"{run} holds no checkpoint before step {step}; there are those before "
+            f"{', '.join(map(str, sorted(found)))}"
+        )
+    return found[step]
+
+
+def _name(step: int) -> str:
+    """Of a checkpoint's directory; in the order of their steps."""
+    return f"step-{step:08d}"
+
+
+def _retention_file(folder: Path, rank: int) -> Path:
+    return folder / f"retention-{rank}.npz"
 
 
 def _begin(draft: Path) -> None:
@@ -156,6 +202,8 @@ def _begin(draft: Path) -> None:
 
 
 def _write(draft: Path, policy: Policy, optimizer: Optimizer, processes: Processes) -> None:
+    from safetensors.torch import save_file
+
     with optimizer.full_weights():
         if processes.rank == 0:
             trained = {n: p for n, p in policy.model.named_parameters() if p.requires_grad}

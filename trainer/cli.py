@@ -32,6 +32,10 @@ STOPPED_BY_GUARD = 11
 @click.option(
     "--resume", is_flag=True, help="Go on with the run named by --run from its last checkpoint."
 )
+@click.option(
+    "--checkpoint", "step", type=click.IntRange(min=0), metavar="STEP",
+    help="With --resume: go on from the checkpoint before this step. Later ones are deleted.",
+)  # fmt: skip
 @click.option("--settings", is_flag=True, help="Print every setting there is, and end.")
 @click.pass_context
 def train(
@@ -40,6 +44,7 @@ def train(
     overrides: tuple[str, ...],
     run: Path | None,
     resume: bool,
+    step: int | None,
     settings: bool,
 ) -> None:
     """Train as CONFIG says: a YAML file or the name of a shipped configuration (tiny, demo,
@@ -49,7 +54,8 @@ def train(
     The run is recorded in runs/NAME-SEED unless --run names another directory.
 
     With --resume, a run goes on from its last checkpoint with the settings it had:
-    `lldscope train --resume --run runs/mine steps=300`.
+    `lldscope train --resume --run runs/mine steps=300`. One that is damaged is passed over for
+    the one before it.
 
     On several GPUs: `torchrun --nproc_per_node 4 -m -- lldscope train CONFIG --run runs/mine`.
     """
@@ -62,8 +68,12 @@ def train(
     checkpoint = None
     try:
         _need_torch()
+        from .preflight import check_run_directory
+
         if resume:
-            chosen, checkpoint = _resumed(run, config, overrides)
+            chosen, checkpoint = _resumed(run, config, overrides, step)
+        elif step is not None:
+            raise UsageError("--checkpoint needs --resume: it says what to go on from")
         else:
             from .config import load_config
             from .settings import shipped
@@ -74,6 +84,10 @@ def train(
                     f"{', '.join(shipped())}"
                 )
             chosen = load_config(config, overrides)
+            if run is not None and not any(o.startswith("name=") for o in overrides):
+                chosen = replace(chosen, name=run.resolve().name)
+            check_run_directory(run)
+        _refuse_early(ctx, chosen, checkpoint)
         summary, run_dir = _train(ctx, chosen, run, checkpoint)
     except LldscopeError as error:
         click.echo(f"lldscope train: {error}", err=True)
@@ -93,20 +107,12 @@ def _train(
     """(how the run went, where it is); the first is None on all ranks but 0."""
     from lldscope import NullRecorder
 
+    from .checkpoint import Checkpoints
     from .display import alarm_line, display
-    from .engines.players import check_engine
     from .loop import run
-    from .optim import check_optimizer
     from .optim.processes import start
-    from .policy.model import model_directory
     from .train import Trainer
 
-    # Everything that can be refused is, before there is a run.
-    model_directory(settings.model)
-    check_engine(settings)
-    check_optimizer(settings)
-    if settings.guard != "off" and "alarms" in (ctx.obj or {}):
-        _check_alarms(settings.guard_on, ctx.obj["alarms"]())
     with closing(start(settings.device)) as processes:
         first = processes.rank == 0
         run_dir = wanted if checkpoint else _new_run_dir(wanted, settings, processes)
@@ -120,6 +126,7 @@ def _train(
             closing(make(run_dir)) if make else nullcontext() as monitor,
         ):
             if checkpoint and first:
+                Checkpoints(run_dir, keep=1).forget_after(trainer.next_step)
                 recorder.event("resume", step=trainer.next_step, settings=settings.to_dict())
             summary = run(
                 trainer, recorder, run_dir=run_dir, monitor=monitor,
@@ -133,6 +140,21 @@ def _train(
             if summary.stopped:
                 recorder.close("stopped", summary.stopped)
     return (summary if first else None), run_dir
+
+
+def _refuse_early(ctx: click.Context, settings: TrainConfig, checkpoint: Checkpoint | None) -> None:
+    """Everything that can be refused is, before torch is loaded and before there is a run."""
+    from .preflight import check, first_process, warnings
+
+    check(settings)
+    if settings.guard != "off" and "alarms" in (ctx.obj or {}):
+        _check_alarms(settings.guard_on, ctx.obj["alarms"]())
+    if first_process():
+        for line in warnings(settings):
+            click.echo(f"warning: {line}", err=True)
+        if checkpoint:
+            step = checkpoint.state.step
+            click.echo(f"going on from the checkpoint before step {step}", err=True)
 
 
 def _recorder(
@@ -164,9 +186,10 @@ def _recorder(
 
 
 def _resumed(
-    run: Path | None, config: str | None, overrides: tuple[str, ...]
+    run: Path | None, config: str | None, overrides: tuple[str, ...], step: int | None
 ) -> tuple[TrainConfig, Checkpoint]:
-    """The settings of a run, with overrides put over them, and its last checkpoint."""
+    """The settings of a run, with overrides put over them, and its last checkpoint, or the one
+    before `step`."""
     from .checkpoint import find_checkpoint
     from .config import TrainConfig
     from .settings import apply_overrides
@@ -180,7 +203,7 @@ def _resumed(
     saved = json.loads((run / "run.json").read_text("utf-8")).get("config")
     if not isinstance(saved, dict):
         raise LldscopeError(f"{run}/run.json holds no settings to go on with")
-    checkpoint = find_checkpoint(run)
+    checkpoint = find_checkpoint(run, step)
     settings = TrainConfig(**apply_overrides(saved, given, TrainConfig.names()))
     # What is asked for now goes before what the guard had made of it.
     asked = {word.partition("=")[0] for word in given}
@@ -220,18 +243,11 @@ def _check_alarms(wanted: str, known: Collection[str]) -> None:
 
 
 def _new_run_dir(wanted: Path | None, settings: TrainConfig, processes: Processes) -> Path:
-    """A directory no run lives in: the wanted one, or runs/NAME-SEED with a number if taken.
-    Rank 0 chooses."""
-    problem = ""
+    """Where the run is made: the wanted directory, or runs/NAME-SEED with a number if there is
+    something already. Rank 0 chooses."""
     chosen = first = wanted or Path("runs") / f"{settings.name}-{settings.seed}"
     if wanted is None:
         numbers = itertools.count(2)
         while chosen.exists():
             chosen = first.with_name(f"{first.name}-{next(numbers)}")
-    elif wanted.exists() and (not wanted.is_dir() or any(wanted.iterdir())):
-        problem = (
-            f"--run {wanted}: something is there already; name a new directory, or add --resume"
-        )
-    if problem := processes.share(problem):
-        raise UsageError(problem)
     return Path(processes.share(str(chosen)))

@@ -10,9 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from lldscope.core.errors import UsageError
+from lldscope.recording.retention import RESPONSES
 
 from .guard import ACTIONS
 from .settings import above, at_least, convert, one_of, read_settings, setting, share, some_of
+
+BUILT_IN = "countries"
+"""Name of the built-in world where a file of questions or documents is asked for."""
 
 
 @dataclass(frozen=True)
@@ -99,6 +103,12 @@ class TrainConfig:
     llds_answer_weight: float = setting(
         1.0, "β: weight of the LLDS penalty on answer tokens (Eq. 5); 1 is no masking.", *share()
     )
+    llds_answer_span: str = setting(
+        "tags",
+        "Answer tokens are those of the answer with its tags, as in the reference code, or of what "
+        "is between them.",
+        *one_of("tags", "content"),
+    )
     llds_adaptive: str = setting(
         "off",
         "Take β from the step's mean number of valid searches instead, by the paper's rule or the "
@@ -184,6 +194,12 @@ class TrainConfig:
         "Share of the rollouts scored again after the step's last update; 0 measures no Δ.",
         *share(),
     )
+    retention: int = setting(
+        RESPONSES,
+        "Correct responses of a step that are kept and scored again after each of the next 16 "
+        "steps, at least one on each process; 0 measures no retention.",
+        *at_least(0),
+    )
     tokens_every: int = setting(
         5, "Steps between samples of texts and tokens; 0 is never.", *at_least(0)
     )
@@ -247,6 +263,11 @@ class TrainConfig:
             )
         if self.engine == "server" and not self.engine_url:
             raise UsageError("engine=server needs engine_url=http://HOST:PORT")
+        if self.data != BUILT_IN and self.corpus == BUILT_IN and not self.retriever_url:
+            raise UsageError(
+                f"data={self.data} has nothing to search in: name a corpus file (corpus=FILE) or a "
+                "retriever (retriever_url=http://127.0.0.1:8000/retrieve)"
+            )
 
     @classmethod
     def names(cls) -> list[str]:

@@ -30,7 +30,7 @@ from torch import Tensor
 from lldscope.recording.rescore import mixed_groups
 
 from .config import TrainConfig
-from .policy.logprobs import action_hidden, action_logps, by_length, head_logits, logits_rows, pad
+from .policy.logprobs import action_hidden, head_logits, logits_rows, sequence_logps
 from .policy.model import Policy
 from .records import response_ids
 from .rollout.batch import Batch
@@ -162,7 +162,7 @@ class Probes:
         if self._set:
             recorder.probes(
                 step=step, probe="probe_set_logp", response_id=np.arange(len(self._set)),
-                value=self._set_logps(batch.ids.device),
+                value=self._set_logps(),
             )  # fmt: skip
 
     def _group(
@@ -192,12 +192,8 @@ class Probes:
             value=group_probe.influence.cpu().numpy()[wrong],
         )  # fmt: skip
 
-    def _set_logps(self, device: torch.device) -> np.ndarray:
-        values = np.zeros(len(self._set))
+    def _set_logps(self) -> np.ndarray:
         n_passes = -(-len(self._set) // SET_AT_ONCE)
-        for chosen in by_length([len(response.ids) for response in self._set], n_passes):
-            ids = pad([self._set[i].ids for i in chosen], 0, device)
-            mask = pad([self._set[i].mask for i in chosen], 0, device)
-            logps = action_logps(self._policy.model, ids, mask)
-            values[chosen] = logps.double().sum(1).cpu().numpy()
-        return values
+        ids, masks = [r.ids for r in self._set], [r.mask for r in self._set]
+        logps = sequence_logps(self._policy.model, ids, masks, n_passes)
+        return np.array([float(logp.sum()) for logp in logps])

@@ -6,10 +6,8 @@ import random
 from dataclasses import dataclass
 from pathlib import Path
 
-from lldscope.core.errors import UsageError
-
 from .builtin.world import World, WorldQuestions
-from .config import TrainConfig
+from .config import BUILT_IN, TrainConfig
 from .data.datasets import read_questions
 from .data.questions import Question, QuestionSource, ShuffledQuestions
 from .engines.players import sampling_of
@@ -19,9 +17,6 @@ from .environment.retrieval import Bm25Retriever, CorpusRetriever, Retriever, Un
 from .environment.retriever_client import HttpRetriever
 from .policy.model import Policy
 from .rollout.tokens import TokenProtocol
-
-BUILT_IN = "countries"
-"""Name of the built-in world where a file is asked for."""
 
 
 @dataclass
@@ -37,11 +32,6 @@ class Task:
 
 def make_task(config: TrainConfig, policy: Policy) -> Task:
     """Read what the configuration names. Raises UsageError for what cannot be used."""
-    if config.data != BUILT_IN and config.corpus == BUILT_IN and not config.retriever_url:
-        raise UsageError(
-            f"data={config.data} has nothing to search in: name a corpus file (corpus=FILE) or a "
-            "retriever (retriever_url=http://127.0.0.1:8000/retrieve)"
-        )
     world = World.real()
     asked = WorldQuestions(world, two_hop=config.two_hop)
     retriever, unrelated = _tools(config, world)

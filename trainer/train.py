@@ -21,6 +21,7 @@ from lldscope.losses.advantages import check_groups, group_advantages
 from lldscope.losses.llds import adaptive_answer_weight
 from lldscope.recording.columns import write
 from lldscope.recording.rescore import rescore_sample
+from lldscope.recording.retention import Retention
 
 from .algorithms.update import Updater, UpdateStats
 from .checkpoint import Checkpoint, Checkpoints, State
@@ -28,6 +29,7 @@ from .config import TrainConfig
 from .engines.players import make_player
 from .optim import make_optimizer
 from .optim.processes import Processes, check_shares, start
+from .policy.logprobs import sequence_logps
 from .policy.model import load_policy
 from .probes import Probes
 from .records import loss_columns, recorded_batch, response_ids, step_tables
@@ -94,6 +96,7 @@ class Trainer:
         with self.optimizer.full_weights():
             self._players = make_player(config, self.policy)
         self._probes = Probes(config, self.policy)
+        self._retention = Retention(-(-config.retention // self.processes.size))
         self.seconds = dict.fromkeys(("rollout", "update", "record", "recorder_calls"), 0.0)
         self.next_step = 0
         self.answered: tuple[str, ...] = ()  # alarms that the guard had acted on before a resume
@@ -129,13 +132,16 @@ class Trainer:
                     batch.ref = batch.score(self._reference, every, self._buckets(len(every)))
         weight = self._answer_weight(rollouts)
         if weight != 1:
-            batch.answer_mask = answer_mask(self.policy, rollouts, batch.ids.shape)
+            batch.answer_mask = answer_mask(
+                self.policy, rollouts, batch.ids.shape, span=c.llds_answer_span
+            )
 
         updates = self.updater.run(batch, step, rng, answer_weight=weight)
         with self.optimizer.full_weights():
             self._players.sync()
             seconds_update = clock.lap() - seconds_probes
             self._rescore(step, batch, correct, groups)
+            retained = self._retained(step)
 
         for number, update in enumerate(updates):
             if update.skipped:
@@ -143,6 +149,9 @@ class Trainer:
         recorded = recorded_batch(step, rollouts, batch, groups, c.group_size, self.policy)
         rows = step_tables(recorded, rollouts, updates, self.policy, tokens_every=c.tokens_every)
         sums = rows.pop("steps")
+        if retained:
+            rows["retention"] = self._retention.rows(step, retained)
+        self._retention.keep(recorded)
         started = time.perf_counter()
         write(self.recorder, rows)
         self.seconds["recorder_calls"] += time.perf_counter() - started
@@ -236,6 +245,18 @@ class Trainer:
             batch.rescored[chosen] = True
             batch.post[where] = batch.score(self.policy.model, chosen, self._buckets(len(chosen)))
 
+    @torch.inference_mode()
+    def _retained(self, step: int) -> list[Any]:
+        """Log-probabilities of the kept responses of earlier steps, by the policy after the last
+        update, token by token."""
+        due = self._retention.due(step)
+        if not due:
+            return []
+        return sequence_logps(
+            self.policy.model, [r.ids.tolist() for r in due], [r.mask.tolist() for r in due],
+            self._buckets(len(due)),
+        )  # fmt: skip
+
     def _buckets(self, n_rollouts: int) -> int:
         """Length buckets for scoring so many rollouts: as many in each as in a pass of an update,
         which bounds memory and leaves little padding."""
@@ -251,20 +272,23 @@ class Trainer:
     def evaluate(
         self, *, closed_book: bool, on_batch: Callable[[int, int], None] | None = None
     ) -> tuple[float | None, float | None]:
-        """(em_greedy, em_closed_book), recorded by rank 0 under the next step; the second only
-        where asked for and where there are unrelated documents to search."""
+        """(em_greedy, em_closed_book), played by all ranks and recorded by rank 0, which alone
+        knows them, under the next step; the second only where asked for and where there are
+        unrelated documents to search."""
         environments = {"greedy": self._task.environment}
         if closed_book and self._task.closed_book is not None:
             environments["closed_book"] = self._task.closed_book
         found: dict[str, float | None] = {}
+        p = self.processes
         with self.optimizer.full_weights():
-            if self.processes.rank == 0:
-                for name, environment in environments.items():
-                    found[name] = evaluate(
-                        self._players.greedy, self._task.evaluation, environment, self.recorder,
-                        self.next_step, name=name, on_batch=on_batch,
-                        on_rollouts=self._probes.collect if name == "greedy" else None,
-                    )  # fmt: skip
+            for name, environment in environments.items():
+                collect = self._probes.collect if name == "greedy" and p.rank == 0 else None
+                found[name] = evaluate(
+                    self._players.greedy, self._task.evaluation, environment, self.recorder,
+                    self.next_step, name=name, rank=p.rank, size=p.size,
+                    add_up=lambda own: p.sum(own.to(p.device)).cpu(),
+                    on_batch=on_batch, on_rollouts=collect,
+                )  # fmt: skip
         return found.get("greedy"), found.get("closed_book")
 
     def save(
@@ -289,7 +313,9 @@ class Trainer:
         )
         self.recorder.flush()
         try:
-            checkpoints.write(state, self.policy, self.optimizer, self.processes)
+            checkpoints.write(
+                state, self.policy, self.optimizer, self.processes, self._retention.state()
+            )
         except OSError as error:
             return str(error)
         return None
@@ -304,6 +330,8 @@ class Trainer:
         """Take weights, optimizer and LLDS setting back to where the checkpoint was made."""
         checkpoint.load(self.optimizer)
         self.updater.n_applied = checkpoint.state.policy_version
+        if kept := checkpoint.retention(self.processes.rank):
+            self._retention.restore(kept)
         if self.processes.rank == 0:
             self._probes.restore(checkpoint.state.probe_set)
         if not keep_llds:

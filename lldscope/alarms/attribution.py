@@ -26,7 +26,7 @@ from ..signals.phases import Phase, least_rows
 from .registry import CAUSES
 from .rule import Alert, CauseRank, Rule, Span, episodes, evaluate_rules
 from .rules import lld
-from .rules.measures import observed, percent
+from .rules.measures import EARLIER_MAXIMUM, observed, percent
 
 Answer = Literal["supported", "consequence", "ruled_out", "not_shown", "not_observable"]
 
@@ -209,8 +209,10 @@ def _nearest(rule: Rule, e: Evidence) -> Finding:
     if sign * (value - limit) > 0:
         why = "but not for long enough, or the other conditions were not met"
         return Finding("not_shown", f"{reached} at step {e.step[row]} ({bound}), {why}")
-    if unit.startswith("× the largest") and value <= 1.0:
-        message = f"never above the largest before ({bound})"
+    if value == limit == 0.0:
+        message = f"{reached} throughout"
+    elif unit == EARLIER_MAXIMUM and value <= 1.0:
+        message = f"never above its earlier maximum ({bound})"
     else:
         message = f"never {'below' if rule.fires_below else 'above'} {reached} ({bound})"
     return Finding("ruled_out", message)

@@ -18,11 +18,10 @@ from numpy.typing import NDArray
 from ..signals import detectors as d
 from ..signals.evidence import Evidence, Flags
 from ..signals.phases import Phase
+from .counted import fired_wrongly
 
 State = Literal["inactive", "pending", "firing", "resolved"]
 Span = tuple[int, int | None]
-
-NO_RATE = "no rate is guaranteed; docs/alarms.md counts false alarms in real runs"
 
 
 class Severity(StrEnum):
@@ -63,7 +62,8 @@ class Declaration:
     """The description of an alarm, independent of any run.
 
     The alarm can be observed if one of the signals in `needs` is measured and all in `needs_too`.
-    `evidence` says what is compared with what, `confused_with` what else can look like it.
+    `evidence` says what is compared with what, `confused_with` what else can look like it. Where
+    `false_alarms` is not given, it is what was counted.
     """
 
     id: str
@@ -73,8 +73,12 @@ class Declaration:
     advice: str
     evidence: str = ""
     confused_with: str = ""
-    false_alarms: str = NO_RATE
+    false_alarms: str = ""
     needs_too: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.false_alarms:
+            object.__setattr__(self, "false_alarms", fired_wrongly(self.id))
 
 
 @dataclass(frozen=True)

@@ -43,7 +43,7 @@ def check(
 ) -> None:  # fmt: skip
     """Look at RUN once.
 
-    Exit code: 0 healthy, 10 warning, 11 critical, 12 stalled or failed, 13 not enough data;
+    Exit code: 0 healthy, 10 warning, 11 critical, 12 stalled or failed, 13 too few steps to judge;
     1 internal or I/O error, 2 wrong usage. With --exit-style nagios one line with performance data,
     and 3 whatever is wrong with the question.
     """
@@ -80,9 +80,11 @@ def nagios_line(state: RunState, signals: pd.DataFrame, code: int) -> str:
     blanks, labels without quotes and equals signs, values of digits, point and minus, `U` for
     undetermined.
     """
+    from ..core.palette import PHASES, VERDICTS
+
     firing = [alert for alert in state.firing if alert.severity != "info"]
     worst = f": {firing[0].rule}: {firing[0].message}" if firing else ""
-    summary = f"{state.verdict}, phase {state.phase or 'not seen'}{worst}"
+    summary = f"{VERDICTS[state.verdict].word}, phase {PHASES[state.phase].word}{worst}"
     data: dict[str, float | None] = {"step": state.last_step, "firing": len(firing)}
     for name in NAGIOS_SIGNALS:
         known = signals[name].dropna()

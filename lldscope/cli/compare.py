@@ -109,13 +109,15 @@ def _show(answer: dict[str, Any]) -> None:
 
 
 def _run(run: dict[str, Any]) -> list[Any]:
-    phases = " → ".join(f"{p['phase'] or '–'} {p['start_step']}–{p['end_step']}"
+    from ..core.palette import EVIDENCE, PHASES
+
+    phases = " → ".join(f"{PHASES[p['phase']].word} {p['start_step']}–{p['end_step']}"
                         for p in run["phases"])  # fmt: skip
     alarms = ", ".join(f"{a['rule']} {'' if a['step'] is None else a['step']}".strip()
                        for a in run["alerts"])  # fmt: skip
     fall = "–" if run["onset"] is None else run["onset"]
     verdict = verdict_text(run["verdict"])
-    return [run["label"], verdict, run["evidence"], fall, phases or "–", alarms or "–"]
+    return [run["label"], verdict, EVIDENCE[run["evidence"]], fall, phases or "–", alarms or "–"]
 
 
 def _show_signals(answer: dict[str, Any]) -> None:
@@ -133,6 +135,12 @@ def _show_signals(answer: dict[str, Any]) -> None:
         points = zip(answer["points"], of["values"], of["differences"], strict=True)
         for i, (point, values, (*_, gap)) in enumerate(points):
             place = point if isinstance(point, str) else f"{point:,g}"
-            last = ["–" if gap is None else f"{gap:+.3g}"] if two else []
+            last = [_difference(gap)] if two else []
             rows.append([name if i == 0 else "", place, *map(short, values), *last])
     print_table(head, rows, range(1, len(head)))
+
+
+def _difference(value: float | None) -> str:
+    from ..core.numbers import short
+
+    return f"+{short(value)}" if value is not None and value >= 0 else short(value)

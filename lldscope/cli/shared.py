@@ -115,7 +115,8 @@ def verdict_text(verdict: str) -> Any:
 
     from ..core.palette import VERDICTS
 
-    return Text(verdict, VERDICTS[verdict].style)
+    sign = VERDICTS[verdict]
+    return Text(sign.word, sign.style)
 
 
 def warn_of_damage(damaged: Mapping[str, str], dropped: Mapping[str, int] | None = None) -> None:

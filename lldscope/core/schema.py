@@ -26,6 +26,9 @@ import pyarrow as pa
 
 SCHEMA_VERSION = 1
 
+RETENTION_STEPS = 16
+"""Steps over which a kept correct response is scored again after every update."""
+
 Kind = Literal["int", "count", "float", "sum", "bool", "text", "time"]
 
 _ARROW: dict[Kind, pa.DataType] = {
@@ -190,6 +193,20 @@ tokens: one row per token of a chosen rollout (a sample of rollouts)
     entropy      float nat   Entropy of the sampling policy at this position.
 """)
 
+RETENTION = _table("""
+retention: one row per RL step and action of a correct response of an earlier step, scored again
+    step!             int   step   RL step after whose last update it was scored again.
+    attempt, rank
+    age!              int   step   Steps since the response was sampled: it is of step − age.
+    response_id!      int   -      The response, unique within the step that sampled it.
+    action_index!     int   -      Turn within the rollout, counted from 0.
+    n_tokens          count token  Tokens the model emitted in this turn.
+    logp_old_sum      float nat    Σ log π of the trainer's policy when the response was sampled.
+    logp_previous_sum float nat    Σ log π after the last update of the step before; NULL if it was
+        not scored there.
+    logp_post_sum     float nat    Σ log π after the last update of `step`.
+""")
+
 EVALS = _table("""
 evals: one row per evaluation, data source and metric
     step!       int   step     Steps trained when the evaluation ran.
@@ -198,6 +215,17 @@ evals: one row per evaluation, data source and metric
     metric!     text  -        Name of the metric, for example em_greedy.
     value       float -        Mean over the questions.
     n           count question Questions evaluated.
+""")
+
+EVAL_QUESTIONS = _table("""
+eval_questions: one row per evaluation and question
+    step!       int   step     Steps trained when the evaluation ran.
+    attempt, rank
+    name!       text  -        Which evaluation, for example greedy: the end of its metrics' names.
+    question!   int   -        The question's place in the evaluation, counted from 0.
+    data_source text  -        Data set of the question.
+    em          float -        Exact match, 0 or 1.
+    f1          float -        Token F1.
 """)
 
 PROBES = _table("""
@@ -223,8 +251,12 @@ scalars: one row per step and name: a mean that somebody else computed, as their
 """)
 
 TABLES: dict[str, Table] = {
-    t.name: t for t in (STEPS, UPDATES, RESPONSES, ACTIONS, TOKENS, EVALS, PROBES, SCALARS)
-}
+    t.name: t
+    for t in (
+        STEPS, UPDATES, RESPONSES, ACTIONS, TOKENS, RETENTION, EVALS, EVAL_QUESTIONS, PROBES,
+        SCALARS,
+    )
+}  # fmt: skip
 
 SIGNALS = _table("""
 signals: one row per RL step; NULL where nothing was measured
@@ -262,8 +294,16 @@ signals: one row per RL step; NULL where nothing was measured
     delta_correct_q10       float nat/response 10 % quantile of Δ over those correct responses.
     delta_correct_trim      float nat/response Mean of Δ over those correct responses, each clipped
         to [−1, 1] nat.
+    step_kl                 float nat/token    Mean over the action tokens of mixed groups of
+        log π_old − log π_post: estimates KL(π_old ‖ π_post), how far the step moved the policy.
     displaced_share         float share        Share of mixed groups whose re-scored correct
         responses lost likelihood on average: Δ(x) < 0 (Eq. 3, Fig. 3a).
+    retention               float nat/response Mean over kept correct responses of the last 16
+        steps of Σ (log π_post − log π_old), π_old being the policy that sampled them.
+    n_retention             count response     Denominator of retention.
+    retention_delta         float nat/response Mean over those responses of their change in this
+        step, Σ (log π_post − log π_previous).
+    n_retention_delta       count response     Denominator of retention_delta.
     n_groups                count group        Groups of the step.
     group_size_max          count response     Rollouts of the step's largest group.
     zero_signal_share       float share        Share of groups whose rewards are all equal.
@@ -329,7 +369,20 @@ probe_signals: one row per RL step and probe
     n     count -    Measurements.
 """)
 
-VIEWS: dict[str, Table] = {t.name: t for t in (SIGNALS, ACTION_SIGNALS, PROBE_SIGNALS)}
+RETENTION_SIGNALS = _table("""
+retention_signals: one row per RL step and action index of kept correct responses
+    step         int   step       RL step.
+    action_index int   -          Turn within the rollout, counted from 0.
+    n            count action     Actions measured.
+    retention    float nat/action Mean of Σ (log π_post − log π_old) of those actions.
+    n_delta      count action     Actions measured in the step before as well.
+    delta        float nat/action Mean of Σ (log π_post − log π_previous) of those.
+    lost_share   float share      Share of the n actions that are less likely than when sampled.
+""")
+
+VIEWS: dict[str, Table] = {
+    t.name: t for t in (SIGNALS, ACTION_SIGNALS, RETENTION_SIGNALS, PROBE_SIGNALS)
+}
 
 
 def signal_names(*names: str) -> tuple[str, ...]:

@@ -31,6 +31,8 @@ _T = TypeVar("_T")
 
 CACHE_ROWS = 250_000  # new rows, at least, before the cache is written again
 FEW_ROWS = 50_000  # of all tables together; up to here one thread is faster than several
+# View → the table without which it is empty, and is not computed.
+OPTIONAL = {"step_probes": "probes", "step_action_retention": "retention"}
 # Views that several others read: materialized once per range, in this order.
 SHARED = ("group_totals", "response_class", "response_likelihood")
 
@@ -188,7 +190,7 @@ class SignalEngine:
         for rows, view in ROWS.items():
             if view == "step_signals" and "scalars" not in self._filled:
                 view = "step_measured"  # no imported means to fall back on
-            if view != "step_probes" or "probes" in self._filled:
+            if OPTIONAL.get(view, "steps") in self._filled | {"steps"}:
                 self._create(rows, f"FROM {view}")
                 yield rows, self._db.sql(f"FROM {rows}").to_arrow_table()
         if not self._few:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 # Views in the order in which they build on each other. The results of some are stored per step
 # (ROWS: name → view), which a live run only appends to; the last views read these.
 SQL = resources.files(__package__) / "sql"
-SIGNAL_TABLES = (*STEP_TABLES, "evals", "probes", "scalars")  # what signals are computed from
+SIGNAL_TABLES = (*STEP_TABLES, "retention", "evals", "probes", "scalars")  # of signals
 BEFORE_ROWS = (
     "group_totals",
     "response_class",
@@ -35,19 +35,23 @@ BEFORE_ROWS = (
     "step_groups",
     "step_actions",
     "step_first_actions",
+    "response_retention",
+    "step_retention",
     "step_evals",
     "step_measured",
     "step_scalars",
     "step_signals",
     "step_action_signals",
+    "step_action_retention",
     "step_probes",
 )
 ROWS = {
     "signal_rows": "step_signals",
     "action_signal_rows": "step_action_signals",
+    "retention_signal_rows": "step_action_retention",
     "probe_signal_rows": "step_probes",
 }
-_AFTER_ROWS = ("signals", "action_signals", "probe_signals")
+_AFTER_ROWS = ("signals", "action_signals", "retention_signals", "probe_signals")
 VIEW_NAMES = ("macros", *BEFORE_ROWS, *_AFTER_ROWS)
 _MOST_CHUNKS = 64  # of stored signals, before they become one
 
@@ -193,8 +197,8 @@ def standing(table: str, starts: Mapping[int, int]) -> str:
     superseded = []
     for attempt, first in starts.items():
         since = f"step >= {first}"
-        if table == "evals":
-            again = f"SELECT 1 FROM all_evals WHERE attempt = {attempt} AND step = {first}"
+        if table in ("evals", "eval_questions"):
+            again = f"SELECT 1 FROM all_{table} WHERE attempt = {attempt} AND step = {first}"
             since = f"(step > {first} OR step = {first} AND EXISTS ({again}))"
         superseded.append(f"(attempt < {attempt} AND {since})")
     return f"WHERE NOT ({' OR '.join(superseded)})" if len(superseded) > 1 else ""

@@ -58,8 +58,15 @@ class NullRecorder:
     def tokens(self, **columns: Any) -> None:
         self._rows("tokens", columns)
 
+    def retention(self, **columns: Any) -> None:
+        """Correct responses of earlier steps, scored again (`recording.retention`)."""
+        self._rows("retention", columns)
+
     def evals(self, **columns: Any) -> None:
         self._rows("evals", columns)
+
+    def eval_questions(self, **columns: Any) -> None:
+        self._rows("eval_questions", columns)
 
     def probes(self, **columns: Any) -> None:
         self._rows("probes", columns)

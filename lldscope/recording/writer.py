@@ -158,7 +158,7 @@ class Writer(threading.Thread):
         rows = to_arrow(kind, columns, self.attempt, self.rank, self._drop)
         if rows is None:
             return
-        if kind == "evals" or (kind != "steps" and self._is_late(rows)):
+        if kind in ("evals", "eval_questions") or (kind != "steps" and self._is_late(rows)):
             self._sealer.add(kind, [rows])  # not part of the current step
             return
         if not self._open:

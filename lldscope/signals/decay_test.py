@@ -19,6 +19,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from ..core.numbers import percent
 from . import detectors as d
 from .detectors import floats
 
@@ -77,8 +78,8 @@ class DecayTest:
         if self.basis[row] == "delta":
             return (
                 f"on average at least {self.arl:,.0f} steps to a false alarm, and none in "
-                f"{1 - RUN_RATE:.0%} of runs of {RUN_RATE * self.arl:,.0f} steps, as long as a "
-                "step's expected Δ of correct responses, large gains and losses cut, is not "
+                f"{percent(1 - RUN_RATE)} of runs of {RUN_RATE * self.arl:,.0f} steps, as long as "
+                "a step's expected Δ of correct responses, large gains and losses cut, is not "
                 "negative; no assumption on distribution or dependence"
             )
         if self.basis[row] is None:

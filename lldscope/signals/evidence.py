@@ -36,6 +36,7 @@ SMOOTH = 10  # steps of the trailing means
 TEST_STEPS = 20  # steps over which Δ is tested against 0, and the reward against the steps before
 GRADIENT_WINDOW = d.MedianWindow(recent=3, gap=5, window=30, least=10)
 ENTROPY_WINDOW = d.MedianWindow(recent=3, gap=10, window=50, least=15)
+RETENTION_SHARE = 0.5  # of the gain of a step's own correct responses
 GRADE_LEAST = 5  # steps with a measurement before a grade of evidence is claimed
 GRADE_LOST = decay.STALE  # steps without one after which it is no longer claimed
 
@@ -96,6 +97,15 @@ class Evidence:
     def column(self, name: str) -> d.Series:
         """A signal as floats."""
         return floats(self.signals, name)
+
+    @once
+    def retention_evidence(self) -> d.Series:
+        """Evidence that steps cost correct responses of earlier steps more than RETENTION_SHARE of
+        what they give their own; alarm at `arl`. A policy that moves at all leaves what it sampled
+        before, so a loss alone would be no sign of anything."""
+        parts = np.searchsorted(self.step, sorted(self.restarts)).tolist()
+        net = self.column("retention_delta") + RETENTION_SHARE * self.column("delta_correct")
+        return d.e_detector(d.loss_score(net, parts), self.arl)
 
     @property
     def parts(self) -> Rows:

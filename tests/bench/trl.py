@@ -66,6 +66,8 @@ class Case:
     layers: int | None  # None: the shipped policy
     tokens: int
     rounds: int
+    device: str = "cpu"
+    dtype: str = "float32"
 
 
 CASES = (
@@ -186,7 +188,8 @@ class Ours:
         config = load_config(
             "demo",
             [
-                f"model={model}", f"turn_tokens={case.tokens}", "device=cpu",
+                f"model={model}", f"turn_tokens={case.tokens}",
+                f"device={case.device}", f"dtype={case.dtype}",
                 f"prompts={PROMPTS}", f"group_size={GROUP}", f"updates={UPDATES}", f"lr={LR}",
                 "warmup_steps=0", "top_p=1", "eval_questions=0", f"weight_decay={WEIGHT_DECAY}",
                 f"clip_low={CLIP}", f"clip_high={CLIP}", f"grad_clip={MAX_NORM}",
@@ -243,7 +246,7 @@ def their_trainer(
     from datasets import Dataset
     from trl import GRPOConfig, GRPOTrainer
 
-    policy = load_policy(model, torch.device("cpu"))
+    policy = load_policy(model, torch.device(case.device))
     tokenizer = policy.tokenizer
     # The tags are single tokens, so ending at them is ending where our turns end.
     ends = [policy.eos_id, *tokenizer.convert_tokens_to_ids(list(CLOSING))]
@@ -255,7 +258,8 @@ def their_trainer(
         return [reward(policy.decode(ids)) for ids in completion_ids]
 
     config = GRPOConfig(
-        output_dir=str(folder / "trl"), use_cpu=True, bf16=False, gradient_checkpointing=False,
+        output_dir=str(folder / "trl"), use_cpu=case.device == "cpu", bf16=case.dtype == "bfloat16",
+        gradient_checkpointing=False,
         per_device_train_batch_size=PROMPTS * GROUP // UPDATES, gradient_accumulation_steps=1,
         steps_per_generation=UPDATES, num_iterations=1, num_generations=GROUP,
         max_steps=len(questions) // PROMPTS * UPDATES, max_completion_length=case.tokens,
@@ -307,7 +311,9 @@ def ratios(ours: Sequence[float], theirs: Sequence[float]) -> str:
 
 def now() -> Seconds:
     """The clock on the wall, and the time the processor spent on this process: on a shared machine
-    the former counts what others do."""
+    the former counts what others do. A GPU has done by then what it was given."""
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
     return time.perf_counter(), time.process_time()
 
 

@@ -13,7 +13,9 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import lldscope
+from lldscope.alarms import counted
 from lldscope.alarms.assess import DEFAULT_ARL, assess
+from lldscope.alarms.registry import RULES
 from lldscope.core.errors import LldscopeError, RunNotFound
 from lldscope.evaluation.bank import LabelledRun, read_bank
 from lldscope.evaluation.scoring import (
@@ -257,3 +259,14 @@ def test_runs_that_are_not_there_or_not_readable(tmp_path, lldscope_command):
     nothing = lldscope_command("evaluate", tmp_path, "--split", "test")
     assert nothing.returncode == 1
     assert "no runs in the split 'test'" in nothing.stderr
+
+
+def test_rules_name_the_false_alarms_that_are_counted_on_the_bank_of_the_study(lldscope_command):
+    bank = SAMPLES / "bank"
+    result = json.loads(lldscope_command("evaluate", bank, "--split", "all", "--json").stdout)
+    held = {r["rule"]: r["fired"]["held"] for r in result["rules"] if r["rule"] not in ANY}
+    assert {n for _, n in held.values()} == {counted.HELD}
+    assert {rule: k for rule, (k, _) in held.items()} == counted.FIRED
+    said = {rule.id: rule.false_alarms for rule in RULES}
+    assert said["entropy-surge"] == "fired wrongly in 10 of 42 study runs"
+    assert counted.fired_wrongly("a-new-rule") == "not counted yet"

@@ -18,7 +18,7 @@ from lldscope.recording import writer
 from lldscope.storage import compaction
 
 ROOT = Path(__file__).parents[2]
-OF_A_STEP = ("updates", "responses", "actions", "evals", "probes", "scalars")
+OF_A_STEP = ("updates", "responses", "actions", "retention", "evals", "probes", "scalars")
 METRICS = ("em_greedy", "acc/mean@1", "reward/mean@8", "reward", "f1_greedy", "em_closed_book")
 STAMP = {"step", "attempt", "rank"}
 
@@ -33,11 +33,14 @@ class Log:
     def __init__(self, seed: int) -> None:
         self.rng = np.random.default_rng(seed)
         self.told = np.random.default_rng(seed)  # what somebody else's log says
+        self.kept = np.random.default_rng(seed)
         self.said = [0.5, -1.5, *([math.nan, math.inf, None] if seed % 2 else [])]
         self.ranks = int(self.rng.integers(1, 4))
         self.null = self.rng.choice([0.0, 0.0, 0.15, 0.4])
         self.bad = self.rng.choice([0.0, 0.0, 0.1])
-        names = ("steps", "updates", "responses", "actions", "evals", "probes", "scalars")
+        names = (
+            "steps", "updates", "responses", "actions", "retention", "evals", "probes", "scalars"
+        )  # fmt: skip
         self.tables = {name: [] for name in names}
         # The recorder knows the time itself.
         optional = [
@@ -79,6 +82,15 @@ class Log:
             })  # fmt: skip
         for response in range(n):
             self._rollout(stamp | {"response_id": response})
+        kept = self.kept
+        scored = kept.random() < 0.7
+        for response, age, index in np.ndindex(3, 3, 2):
+            if scored and kept.random() < 0.3:
+                row = {"response_id": response, "age": age + 1, "action_index": index}
+                for name in ("logp_old_sum", "logp_previous_sum", "logp_post_sum"):
+                    lost = ("retention", name) in self.missing
+                    row[name] = None if lost else kept.choice([-1.5, -0.5, *self.said[2:]])
+                self.tables["retention"].append(stamp | row | {"n_tokens": None})
         for probe in rng.choice(["probe_set_logp", "hidden_similarity"], rng.integers(0, 4)):
             self._add("probes", stamp | {"probe": str(probe)}, {
                 "group_id": 0, "response_id": 0, "action_index": None, "value": rng.normal(),
@@ -222,6 +234,15 @@ def test_signals_by_action_are_those_of_the_twin(log):
         assert_same(found[key] | {"correct": key[2]}, wanted)
 
 
+def test_retention_by_action_is_that_of_the_twin(log):
+    rows, run = log
+    found = {(r["step"], r["action_index"]): r for r in shown(run, "retention_signals")}
+    expected = {(r["step"], r["action_index"]): r for r in twin.retention_signals(rows.tables)}
+    assert found.keys() == expected.keys()
+    for key, wanted in expected.items():
+        assert_same(found[key], wanted)
+
+
 def test_probes_are_those_of_the_twin(log):
     rows, run = log
     found = {(r["step"], r["probe"]): r for r in shown(run, "probe_signals")}
@@ -264,7 +285,8 @@ def test_following_a_run_gives_what_reading_it_afresh_gives(seed, tmp_path, monk
     def same(run: lldscope.Run) -> None:
         run.refresh()
         fresh = lldscope.open_run(path)
-        for view in (lldscope.Run.signals, lldscope.Run.action_signals, lldscope.Run.probe_signals):
+        views = ("signals", "action_signals", "retention_signals", "probe_signals")
+        for view in (getattr(lldscope.Run, name) for name in views):
             pd.testing.assert_frame_equal(view(run), view(fresh), check_dtype=False)
 
     made.record(path, look)

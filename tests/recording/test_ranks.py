@@ -67,6 +67,18 @@ def test_two_ranks_train_and_one_resumes(tmp_path, lldscope_command, settings):
         .sum()
         <= 4
     )
+    # Both ranks played it, and the first recorded what one process would have.
+    single = lldscope_command(
+        "train", "tiny", *SMALL, "eval_questions=4", "steps=0", "--run", tmp_path / "single"
+    )
+    assert single.returncode == 0, single.stderr
+    first = [
+        lldscope.open_run(where).sql(
+            "SELECT data_source, metric, value, n FROM evals WHERE step = 0 ORDER BY 1, 2"
+        )
+        for where in (run, tmp_path / "single")
+    ]
+    assert first[0].equals(first[1])
     alone = lldscope_command("train", "--resume", "--run", run, "optimizer=torch", "steps=3")
     assert alone.returncode == 0, alone.stderr
     assert_complete(run, 3, {0: 2, 1: 2, 2: 1})

@@ -112,12 +112,17 @@ def _steps(job: Job) -> int:
 
 
 def _states(runs: list[Planned]) -> dict[str, State]:
-    lines = index()
+    lines = _lines(runs)
     return {r.name: state(r, lines.get(r.name)) for r in runs}
 
 
+def _lines(runs: list[Planned]) -> dict[str, Any]:
+    """Run name → its line of the index of its bank."""
+    return {name: line for bank in {r.bank for r in runs} for name, line in index(bank).items()}
+
+
 def _show(runs: list[Planned]) -> None:
-    lines, states = index(), _states(runs)
+    lines, states = _lines(runs), _states(runs)
     for arm in dict.fromkeys(r.arm for r in runs):
         mine = [r for r in runs if r.arm == arm]
         done = [lines[r.name] for r in mine if states[r.name] == "done"]

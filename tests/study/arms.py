@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -20,6 +20,9 @@ ROOT = Path(__file__).parents[2]
 BASE_FILE = Path(__file__).with_name("base.yaml")
 BASE: dict[str, Any] = yaml.safe_load(BASE_FILE.read_text("utf-8"))
 STUDY = ROOT / "runs" / "study"
+BANK = ROOT / "sample_runs" / "bank"
+ALARM_BANK = ROOT / "sample_runs" / "alarm_bank"
+"""The runs on which alarms are judged by held-out exact match (`label.py`)."""
 
 WARM_STARTS = ("tiny", "warm-1", "warm-2")
 """The shipped policy, and two made like it from other seeds (the number in the name)."""
@@ -37,7 +40,7 @@ GSPO: dict[str, Any] = {
     "clip_high": 0.2,
 }
 
-Kind = Literal["main", "fault", "control", "variant", "sweep", "lever"]
+Kind = Literal["main", "fault", "control", "variant", "sweep", "lever", "alarm"]
 Split = Literal["development", "test", "pilot"]
 
 
@@ -51,6 +54,7 @@ class Arm:
     seeds: tuple[int, ...]
     settings: dict[str, Any] = field(default_factory=dict, hash=False)
     fault: str | None = None  # what `tests.study.faults` breaks in it
+    warm_starts: tuple[str, ...] = WARM_STARTS
 
 
 @dataclass(frozen=True)
@@ -69,8 +73,13 @@ class Planned:
         return STUDY / self.name
 
     @property
+    def bank(self) -> Path:
+        return ALARM_BANK if self.arm.kind == "alarm" else BANK
+
+    @property
     def warm_start(self) -> str:
-        return WARM_STARTS[self.seed % len(WARM_STARTS)]
+        starts = self.arm.warm_starts
+        return starts[self.seed % len(starts)]
 
     @property
     def split(self) -> Split:
@@ -80,7 +89,7 @@ class Planned:
         """What `lldscope train` is told on top of `base.yaml`."""
         model = self.warm_start
         if model != "tiny":
-            model = os.path.relpath(POLICIES / model, ROOT)
+            model = _relative(POLICIES / model)
         own = {**self.arm.settings, "name": self.name, "seed": self.seed, "model": model}
         return [f"{key}={value}" for key, value in own.items()]
 
@@ -88,6 +97,10 @@ class Planned:
         """Every setting of the run, defaults included; raises UsageError for one that the trainer
         does not have."""
         return load_config(str(BASE_FILE), self.overrides()).to_dict()
+
+
+def _relative(path: Path) -> str:
+    return os.path.relpath(path, ROOT)
 
 
 def split(seed: int) -> Split:
@@ -179,6 +192,43 @@ ARMS: tuple[Arm, ...] = (
 """GSPO's clip is 0.2 as in the LLDS reference code, not the 3e-4 of its paper (arXiv 2507.18071):
 what is compared is the reference's GSPO."""
 
+LETTERS = STUDY / "letters"
+_JUDGED: dict[str, Any] = {
+    "steps": 100, "eval_every": 10, "eval_questions": 512, "probes_every": 10, "tokens_every": 0,
+}  # fmt: skip
+_LETTERS: dict[str, Any] = {
+    "data": _relative(LETTERS / "train.jsonl"),
+    "eval_data": _relative(LETTERS / "eval.jsonl"),
+    "corpus": _relative(LETTERS / "corpus.jsonl"),
+    "max_turns": 1,
+    "turn_tokens": 64,
+}  # fmt: skip
+
+
+def _judged(name: str, words: str, seeds: tuple[int, ...], **settings: Any) -> Arm:
+    return Arm(f"judged-{name}", "alarm", words, seeds, _JUDGED | settings)
+
+
+def _sorting(name: str, words: str, seeds: tuple[int, ...], **settings: Any) -> Arm:
+    arm = _judged(f"letters-{name}", f"letters: {words}", seeds, **_LETTERS, **settings)
+    return replace(arm, warm_starts=("letters-1",))
+
+
+NEW = tuple(range(20, 30))
+"""Seeds of the alarm bank. Nobody had seen a run of theirs when the rules were fixed."""
+
+ALARM_ARMS: tuple[Arm, ...] = (
+    _judged("grpo", "countries: GRPO", NEW),
+    _judged("half-lr", "countries: GRPO at half the learning rate", NEW, lr=BASE["lr"] / 2),
+    _judged("llds", "countries: GRPO + LLDS, action gate", NEW, **LLDS),
+    _judged("gspo", "countries: GSPO", NEW[:5], **GSPO),
+    _judged("top-p-1", "countries: GRPO, sampling from the full distribution", NEW, top_p=1.0),
+    _sorting("grpo", "GRPO", NEW),
+    _sorting("half-lr", "GRPO at half the learning rate", NEW, lr=BASE["lr"] / 2),
+    _sorting("llds", "GRPO + LLDS, action gate", NEW[:5], **LLDS),
+)
+"""Judged by greedy exact match on 512 fixed questions every ten steps."""
+
 LAMBDAS: dict[float, str] = {
     0.0: "grpo",
     **{value: name for name, value in _SWEEP.items()},
@@ -190,11 +240,12 @@ LAMBDAS: dict[float, str] = {
 def planned(only: Sequence[str] = ()) -> list[Planned]:
     """Every run of the study, or of the arms named, in the order in which they are made: the main
     arms first, and within a kind seed by seed. Raises UsageError for an arm that does not exist."""
-    known = [arm.name for arm in ARMS]
+    arms = (*ARMS, *ALARM_ARMS)
+    known = [arm.name for arm in arms]
     for name in only:
         if name not in known:
             raise UsageError(f"There is no arm {name!r}: {', '.join(known)}")
     kinds = list(get_args(Kind))
-    wanted = [arm for arm in ARMS if not only or arm.name in only]
+    wanted = [arm for arm in arms if not only or arm.name in only]
     runs = [Planned(arm, seed) for arm in wanted for seed in arm.seeds]
     return sorted(runs, key=lambda r: (kinds.index(r.arm.kind), r.seed))

@@ -4,6 +4,7 @@
       index.jsonl              one line a run: arm, seed, split, outcome, settings, code
       signals/RUN.parquet      one row per step: the `signals` view, and what EXTRA names
       windows/RUN.parquet      one row per WINDOW steps, breakdown, key and correctness
+      evaluations/RUN.parquet  one row per greedy evaluation: `right`, for each question 0 or 1
 
 Alarms and phases are never stored: `assess_exported` computes them from the signals with the code
 that is there.
@@ -29,10 +30,10 @@ from lldscope.core.schema import SIGNALS
 from lldscope.runs import Run
 from lldscope.storage.json_files import read_lines, replace_file, to_json
 
-from .arms import ROOT
+from .arms import BANK
+from .label import label
 from .outcome import collapse_row, outcome
 
-BANK = ROOT / "sample_runs" / "bank"
 WINDOW = 10  # steps
 EXTRA = {"correct_deltas": "Δ of each re-scored correct response of a mixed group, nats, to 0.4 %"}
 
@@ -66,6 +67,12 @@ _WINDOWS = f"""
 """
 
 
+_EVALUATIONS = """
+    SELECT step, list(em::UTINYINT ORDER BY question) AS right
+    FROM eval_questions WHERE name = 'greedy' GROUP BY step ORDER BY step
+"""
+
+
 # -- writing --------------------------------------------------------------------------------------
 
 
@@ -80,6 +87,12 @@ def export(folder: Path, about: dict[str, Any], bank: Path = BANK) -> dict[str, 
         _write(bank / "signals" / f"{about['run']}.parquet", _signal_table(run, signals))
         windows = pa.Table.from_pandas(run.sql(_WINDOWS), preserve_index=False)
         _write(bank / "windows" / f"{about['run']}.parquet", windows)
+        evaluations = run.sql(_EVALUATIONS)
+        if len(evaluations):
+            found = label(evaluations["step"], np.stack(evaluations["right"]))
+            line |= {"outcome": found.verdict, "degraded_step": found.step}
+            table = pa.Table.from_pandas(evaluations, preserve_index=False)
+            _write(bank / "evaluations" / f"{about['run']}.parquet", table)
     _enter(line, bank)
     return line
 
@@ -188,6 +201,11 @@ def exported_windows(name: str, bank: Path = BANK) -> pd.DataFrame:
     """One row per window of WINDOW steps and breakdown: `action` (key: its index in the rollout),
     `searches` (key: valid searches of the rollout) or `probe` (name; value is the mean)."""
     return _read(bank / "windows" / f"{name}.parquet")
+
+
+def exported_evaluations(name: str, bank: Path = BANK) -> pd.DataFrame:
+    """One row per greedy evaluation: `step`, and `right`, 0 or 1 for each question."""
+    return _read(bank / "evaluations" / f"{name}.parquet")
 
 
 def assess_exported(name: str, arl: float = DEFAULT_ARL, bank: Path = BANK) -> Assessment:

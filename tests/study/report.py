@@ -14,8 +14,7 @@ from pathlib import Path
 from lldscope.core.errors import LldscopeError
 
 from . import analyses, comparisons, mechanism, order, tables
-from .arms import ROOT
-from .bank import BANK
+from .arms import BANK, ROOT
 from .rates import rates
 from .results import Results, collect
 

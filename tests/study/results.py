@@ -12,8 +12,8 @@ import pandas as pd
 
 from lldscope.evaluation.scoring import fall_row, smoothed
 
-from .arms import Planned, planned
-from .bank import BANK, exported_signals, exported_windows, index, judge
+from .arms import BANK, Planned, planned
+from .bank import exported_signals, exported_windows, index, judge
 from .outcome import Outcome
 from .runs import state
 
@@ -111,7 +111,7 @@ class Results:
 
 def collect(bank: Path = BANK) -> Results:
     """The runs of the bank that were made as the plan says now."""
-    lines, plan = index(bank), planned()
+    lines, plan = index(bank), [p for p in planned() if p.arm.kind != "alarm"]
     states = {p.name: state(p, lines.get(p.name)) for p in plan}
     runs = [_result(p, lines[p.name], bank) for p in plan if states[p.name] == "done"]
     outdated = [name for name, what in states.items() if what == "outdated"]

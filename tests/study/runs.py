@@ -14,8 +14,8 @@ from typing import Any, Literal
 
 from lldscope.core.errors import LldscopeError, UsageError
 
-from .arms import BASE_FILE, ROOT, STUDY, Planned, model_file
-from .bank import BANK, export, index
+from .arms import BASE_FILE, LETTERS, ROOT, STUDY, Planned, model_file
+from .bank import export, index
 from .driver import Job
 
 State = Literal["done", "missing", "outdated", "impossible"]
@@ -85,15 +85,16 @@ def warm_start_job(name: str) -> Job:
     """Half an hour of supervised training on a busy core; made under another name until whole."""
     final = model_file(name).parent
     folder = final.with_name(f"{name}.making")
-    seed = name.removeprefix("warm-")
+    seed = name.rsplit("-", 1)[1]
 
     def finish(seconds: float) -> str:
         folder.rename(final)
         return f"made in {seconds:.0f} core seconds, sha256 {digest(name)}"
 
-    module = [sys.executable, "-m", "lldscope_trainer.builtin.supervised"]
+    letters = name.startswith("letters-")
+    module = "tests.study.letters" if letters else "lldscope_trainer.builtin.supervised"
     return Job(
-        name, [*module, "--out", str(folder), "--seed", seed], folder, finish,
+        name, [sys.executable, "-m", module, "--out", str(folder), "--seed", seed], folder, finish,
         done=final.exists,
     )  # fmt: skip
 
@@ -110,12 +111,20 @@ def train_job(run: Planned) -> Job:
     return replace(
         job,
         needs=model_file(run.warm_start),
-        done=lambda: state(run, index().get(run.name)) == "done",
-        before=lambda: _stamp(run).write_text(json.dumps(_circumstances()), "utf-8"),
+        done=lambda: state(run, index(run.bank).get(run.name)) == "done",
+        before=lambda: _prepare(run),
     )
 
 
-def keep(run: Planned, cpu_seconds: float | None = None, bank: Path = BANK) -> str:
+def _prepare(run: Planned) -> None:
+    _stamp(run).write_text(json.dumps(_circumstances()), "utf-8")
+    if run.warm_start.startswith("letters-"):
+        from .letters import write_files  # imports torch
+
+        write_files(LETTERS)
+
+
+def keep(run: Planned, cpu_seconds: float | None = None, bank: Path | None = None) -> str:
     """Put a run that has ended into the bank; one line on how it went. What it took of the
     processor is not known (None) if its driver was killed."""
     about = {
@@ -128,7 +137,7 @@ def keep(run: Planned, cpu_seconds: float | None = None, bank: Path = BANK) -> s
         "cpu_seconds": None if cpu_seconds is None else round(cpu_seconds, 1),
         **json.loads(_stamp(run).read_text("utf-8")),
     }
-    line = export(run.folder, about, bank)
+    line = export(run.folder, about, bank or run.bank)
     went = line["outcome"]
     if line["collapse_step"] is not None:
         went += f" at step {line['collapse_step']}"

@@ -7,8 +7,10 @@ import subprocess
 import sys
 
 import pytest
+from click.testing import CliRunner
 from conftest import wait_until
 from keeper import SMALL, Keeper, train
+from lldscope_trainer import cli
 from lldscope_trainer.checkpoint import Checkpoints, find_checkpoint
 from lldscope_trainer.config import load_config
 
@@ -150,10 +152,47 @@ def test_damaged_checkpoints(tmp_path, caplog):
     (newer / "state.json").write_text("{")
     assert find_checkpoint(tmp_path).state.step == 1
     assert "step-00000002" in caplog.text
-    for file in (older / "optimizer").iterdir():
-        file.write_bytes(file.read_bytes()[:50])
+    checkpoint = find_checkpoint(tmp_path)
+    (older / "optimizer" / "optimizer.json").write_text("[")
     with pytest.raises(LldscopeError, match="step-00000001"):
-        train(config, Keeper(), run_dir=tmp_path, checkpoint=find_checkpoint(tmp_path))
+        train(config, Keeper(), run_dir=tmp_path, checkpoint=checkpoint)
+
+
+@pytest.mark.parametrize("file", ["weights.safetensors", "optimizer/optimizer.safetensors"])
+@pytest.mark.parametrize("spoil", ["cut", "gone"])
+def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(tmp_path, caplog, file, spoil):
+    config = load_config(
+        "tiny", [*SMALL, "eval_questions=0", "checkpoint_every=1", "steps=2", "updates=1"]
+    )
+    train(config, Keeper(), run_dir=tmp_path)
+    assert find_checkpoint(tmp_path).state.step == 2
+    damaged = tmp_path / "checkpoints" / "step-00000002" / file
+    if spoil == "cut":  # what a full disk or a machine that went down leaves
+        damaged.write_bytes(damaged.read_bytes()[:-4])
+    else:
+        damaged.unlink()
+    assert find_checkpoint(tmp_path).state.step == 1
+    assert "step-00000002 is not usable" in caplog.text
+    with pytest.raises(UsageError, match=r"no checkpoint before step 2; there are those before 1$"):
+        find_checkpoint(tmp_path, 2)
+
+
+def test_a_checkpoint_can_be_chosen_and_later_ones_are_given_up(tmp_path):
+    run = tmp_path / "run"
+    small = [*SMALL, "eval_questions=0", "checkpoint_every=1", "checkpoints_kept=3", "steps=3"]
+    done = CliRunner().invoke(cli.train, ["tiny", *small, "--run", str(run)])
+    assert done.exit_code == 0, done.output
+    folder = run / "checkpoints"
+    (folder / "step-00000003" / "state.json").write_text("{")
+    resume = ["--resume", "--run", str(run), "--checkpoint"]
+    done = CliRunner().invoke(cli.train, [*resume, "7"])
+    assert (done.exit_code, "there are those before 1, 2" in done.stderr) == (2, True)
+    done = CliRunner().invoke(cli.train, [*resume, "1", "steps=1"])
+    assert done.exit_code == 0, done.output
+    assert "going on from the checkpoint before step 1" in done.stderr
+    assert [path.name for path in folder.iterdir()] == ["step-00000001"]
+    done = CliRunner().invoke(cli.train, ["tiny", "--checkpoint", "1"])
+    assert (done.exit_code, "--resume" in done.stderr) == (2, True)
 
 
 def test_nothing_in_a_checkpoint_is_pickled(tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 from pathlib import Path
 
 import pytest
@@ -104,6 +105,41 @@ def test_batches_bound_what_is_played_at_once_and_change_no_score(monkeypatch):
     assert told == [(4, 10), (8, 10), (10, 10)]
     assert parts.rows == whole.rows
     assert whole.values()["a", "em_closed_book"] == (0.4, 10)
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_ranks_share_the_questions_and_the_first_records_what_one_would(size):
+    questions = [
+        *asked("a", *((f"{i}", f"{i % 3}") for i in range(7))), *asked("b", ("Lima Peru", "Lima"))
+    ]  # fmt: skip
+    alone = Keeper()
+    mean = evaluate(Echo(), questions, None, alone, 0)
+    box: list = [None] * size
+    barrier = threading.Barrier(size)
+    players, keepers, means = ([kind() for _ in range(size)] for kind in (Echo, Keeper, list))
+
+    def add_up(rank, tensor):
+        box[rank] = tensor
+        barrier.wait(60)
+        return sum(box)
+
+    def one(rank):
+        means[rank] = evaluate(
+            players[rank], questions, None, keepers[rank], 0, rank=rank, size=size,
+            add_up=lambda own: add_up(rank, own),
+        )  # fmt: skip
+
+    threads = [threading.Thread(target=one, args=(rank,)) for rank in range(size)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert means == [mean] + [None] * (size - 1)
+    assert keepers[0].rows == alone.rows
+    assert not any(keeper.rows for keeper in keepers[1:])
+    sizes = [sum(player.sizes) for player in players]
+    assert sum(sizes) == 8
+    assert max(sizes) - min(sizes) <= 1
 
 
 def test_without_questions_nothing_is_recorded():

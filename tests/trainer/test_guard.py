@@ -137,7 +137,7 @@ def test_what_a_resume_asks_for_goes_before_what_the_guard_did(tmp_path, given, 
     monitor = Script(look1=[alarm()])
     result = CliRunner().invoke(cli.train, ["tiny", *arguments], obj={"monitor": lambda _: monitor})
     assert result.exit_code == cli.STOPPED_BY_GUARD, result.output
-    _, checkpoint = cli._resumed(run, given[0] if given else None, tuple(given[1:]))
+    _, checkpoint = cli._resumed(run, given[0] if given else None, tuple(given[1:]), None)
     trainer = Trainer(load_config("tiny", SMALL), Keeper(), checkpoint=checkpoint)
     assert (trainer.updater.llds_gate, trainer.updater.llds_coefficient) == in_force
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import random
 import shutil
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -420,9 +419,3 @@ def test_adapters_start_alike_in_every_process_and_leave_the_generator_alone(mak
         states.append(model.state_dict())
         assert torch.equal(torch.random.get_rng_state(), expected)
     assert all(torch.equal(a, b) for a, b in zip(*(s.values() for s in states), strict=True))
-
-
-def test_adapters_without_peft_say_what_to_install(make, monkeypatch):
-    monkeypatch.setitem(sys.modules, "peft", None)
-    with pytest.raises(UsageError, match=r"lora_rank=2 needs .* pip install 'lldscope\[lora\]'"):
-        load_policy(str(make("llama")), CPU, lora_rank=2)

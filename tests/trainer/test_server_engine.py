@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import socket
 import subprocess
 import sys
@@ -19,10 +20,11 @@ import pytest
 import torch
 from conftest import wait_until
 from lldscope_trainer.config import TrainConfig
-from lldscope_trainer.engines import server_engine
-from lldscope_trainer.engines.players import check_engine
+from lldscope_trainer.engines import server_client
+from lldscope_trainer.engines.server_client import check_server
 from lldscope_trainer.engines.server_engine import ServerEngine
-from lldscope_trainer.policy.model import load_policy, model_directory
+from lldscope_trainer.policy.directory import model_directory
+from lldscope_trainer.policy.model import load_policy
 from lldscope_trainer.rollout.tokens import Sampling
 from safetensors.torch import load_file
 from test_vllm import contexts, largest_gap
@@ -101,7 +103,7 @@ def server() -> Iterator[FakeServer]:
 
 @pytest.fixture(autouse=True)
 def no_waiting(monkeypatch):
-    monkeypatch.setattr(server_engine.time, "sleep", lambda seconds: None)
+    monkeypatch.setattr(server_client.time, "sleep", lambda seconds: None)
 
 
 def config(server: FakeServer, **settings) -> TrainConfig:
@@ -124,6 +126,30 @@ def test_rows_come_back_in_order_each_with_its_limit_and_seed(server):
     engine.generate([[1]], [1], 0, Sampling(temperature=0))
     assert server.asked[-1][1]["temperature"] == 0
     engine.close()
+
+
+def test_as_many_requests_are_in_flight_as_there_are_rows(server):
+    """None is answered before all have come."""
+    rows = 150
+    together = threading.Barrier(rows)
+    answer = server.answer
+
+    def waiting(path, body):
+        if path == "/v1/completions":
+            together.wait(120)
+        return answer(path, body)
+
+    server.answer = waiting
+    engine = ServerEngine(config(server), 1)
+    turns = engine.generate([[i, i] for i in range(rows)], [1] * rows, 0, Sampling())
+    assert [turn.ids for turn in turns] == [[i] for i in range(rows)]
+    engine.close()
+
+
+def test_requests_leave_files_to_open(monkeypatch):
+    for soft, most in ((1024, 896), (100, 64), (resource.RLIM_INFINITY, 4096), (10**6, 4096)):
+        monkeypatch.setattr(resource, "getrlimit", lambda which, n=soft: (n, n))
+        assert server_client.most_at_once() == most
 
 
 def test_weights_go_through_a_private_file_that_is_gone_afterwards(server):
@@ -164,12 +190,12 @@ def test_a_server_that_cannot_be_used_is_told_before_anything_is_written(
 ):
     server.says[path] = answer
     with pytest.raises(LldscopeError, match=says):
-        check_engine(config(server))
+        check_server(config(server))
 
 
 def test_a_server_that_is_too_small(server):
     with pytest.raises(UsageError, match="--max-model-len 500"):
-        check_engine(config(server, sequence_tokens=500))
+        check_server(config(server, sequence_tokens=500))
 
 
 def test_nobody_there():
@@ -177,9 +203,9 @@ def test_nobody_there():
         taken.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{taken.getsockname()[1]}"
         with pytest.raises(LldscopeError, match=r"No vLLM server answers .*docs/engines\.md"):
-            check_engine(TrainConfig(engine="server", engine_url=url))
+            check_server(TrainConfig(engine="server", engine_url=url))
     with pytest.raises(UsageError, match="http://HOST:PORT"):
-        check_engine(TrainConfig(engine="server", engine_url="localhost:8000"))
+        check_server(TrainConfig(engine="server", engine_url="localhost:8000"))
 
 
 @pytest.mark.parametrize(

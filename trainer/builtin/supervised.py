@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import click
@@ -44,7 +44,7 @@ POOL_BATCHES = 10
 
 
 def batches(
-    policy: Policy, *, seed: int, steps: int, batch_size: int, turn_tokens: int
+    policy: Policy, *, seed: int, steps: int, batch_size: int = 32, turn_tokens: int = 40
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """(ids, action_mask), each (B, T), of demonstrations, for `steps` steps and a few more."""
     rng = random.Random(seed)
@@ -83,30 +83,27 @@ def _encode(policy: Policy, demonstration: Demonstration) -> tuple[list[int], li
 
 def train_supervised(
     policy: Policy,
+    stream: Iterable[tuple[Tensor, Tensor]],
     *,
     steps: int,
-    seed: int,
     lr: float = 3e-3,
-    batch_size: int = 32,
-    turn_tokens: int = 40,
     on_step: Callable[[int, float], None] | None = None,
 ) -> None:
-    """Train in place: AdamW, 100 steps of warm-up, then linear decay to a twentieth. `on_step` gets
-    the loss on action tokens."""
+    """Train in place on (ids, action_mask) batches: AdamW, 100 steps of warm-up, then linear decay
+    to a twentieth. `on_step` gets the loss on action tokens."""
     optimizer = torch.optim.AdamW(
         policy.model.parameters(), lr=lr, betas=(0.9, 0.98), weight_decay=0.01
     )
     schedule = torch.optim.lr_scheduler.LambdaLR(
         optimizer, lambda s: min((s + 1) / 100, 1 - 0.95 * s / steps)
     )
-    stream = batches(policy, seed=seed, steps=steps, batch_size=batch_size, turn_tokens=turn_tokens)
     policy.model.train()
     for step, (ids, mask) in zip(range(steps), stream, strict=False):
         tool = (ids != policy.tokenizer.pad_token_id).long() - mask
         tool[:, 0] = 0
         logps = action_logps(policy.model, ids, mask + tool)
         loss = -(logps * mask).sum() / mask.sum()
-        total = loss - TOOL_WEIGHT * (logps * tool).sum() / tool.sum()
+        total = loss - TOOL_WEIGHT * (logps * tool).sum() / tool.sum().clamp(min=1)
         optimizer.zero_grad()
         total.backward()
         torch.nn.utils.clip_grad_norm_(policy.model.parameters(), 1.0)
@@ -147,7 +144,8 @@ def main(out: Path, seed: int, steps: int) -> None:
         def show(step: int, loss: float) -> None:
             progress.update(task, completed=step + 1, description=f"warm start, loss {loss:.3f}")
 
-        train_supervised(policy, steps=steps, seed=seed, on_step=show)
+        stream = batches(policy, seed=seed, steps=steps)
+        train_supervised(policy, stream, steps=steps, on_step=show)
     policy.save(out)
     seconds = time.perf_counter() - started
     success, greedy, entropy = measure(policy, seed=seed)

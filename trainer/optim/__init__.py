@@ -16,11 +16,3 @@ def make_optimizer(policy: Policy, config: TrainConfig, processes: Processes) ->
 
         return ZeroOptimizer(policy, config, processes)
     return TorchOptimizer(policy, config, processes)
-
-
-def check_optimizer(config: TrainConfig) -> None:
-    """Raise LldscopeError, saying what to install, if the optimizer cannot be had here."""
-    if config.optimizer == "deepspeed":
-        from .zero import need_deepspeed
-
-        need_deepspeed()

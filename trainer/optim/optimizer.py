@@ -38,15 +38,19 @@ _BUCKET = 2**25
 
 class Optimizer(ABC):
     """Owns gradients, AdamW's moments and the learning rate. With several processes every rank
-    makes the same calls in the same order, forwards included, `full_weights` excepted."""
+    makes the same calls in the same order, forwards included, `full_weights` excepted. `fused` has
+    AdamW update all weights in a few kernels."""
+
+    fused = False
 
     def __init__(self, policy: Policy, config: TrainConfig, processes: Processes) -> None:
         self._model = policy.model
         self._processes = processes
         self._named = {n: p for n, p in self._model.named_parameters() if p.requires_grad}
         self._adamw = torch.optim.AdamW(
-            self._named.values(), lr=config.lr, weight_decay=config.weight_decay
-        )
+            self._named.values(), lr=config.lr, weight_decay=config.weight_decay,
+            fused=self.fused,
+        )  # fmt: skip
 
     @property
     def lr(self) -> float:
@@ -100,6 +104,8 @@ class TorchOptimizer(Optimizer):
     from rank 0's, and every rank applies the same summed gradient."""
 
     def __init__(self, policy: Policy, config: TrainConfig, processes: Processes) -> None:
+        # On the CPU it would round otherwise, and gain little.
+        self.fused = self.fused or processes.device.type == "cuda"
         super().__init__(policy, config, processes)
         self._clip = config.grad_clip
         self._parameters = list(self._named.values())
@@ -156,7 +162,9 @@ class TorchOptimizer(Optimizer):
                 parameter.data.copy_(tensors[f"{name}.{MASTER}"])
             if name in steps:
                 self._adamw.state[parameter] = {
-                    "step": torch.tensor(float(steps[name])),
+                    "step": torch.tensor(
+                        float(steps[name]), device=parameter.device if self.fused else None
+                    ),
                     **{m: tensors[f"{name}.{m}"].to(parameter.device) for m in MOMENTS},
                 }
 

@@ -9,7 +9,6 @@ or plain torch.
 
 from __future__ import annotations
 
-import importlib.util
 import logging
 import os
 import sys
@@ -22,9 +21,8 @@ from typing import Any
 import torch
 from torch import Tensor, distributed, nn
 
-from lldscope.core.errors import LldscopeError
-
 from ..config import TrainConfig
+from ..packages import need_deepspeed
 from ..policy.logprobs import TokenScores, action_scores
 from ..policy.model import Policy
 from .optimizer import MASTER, MOMENTS, Optimizer, check_weights, load_moments, save_moments
@@ -171,14 +169,6 @@ class _Scorer(nn.Module):
     def forward(self, ids: Tensor, action_mask: Tensor, entropy: bool) -> tuple[Tensor, ...]:
         scores = action_scores(self.model, ids, action_mask, entropy=entropy)
         return (scores.logp,) if scores.entropy is None else (scores.logp, scores.entropy)
-
-
-def need_deepspeed() -> None:
-    """Raise LldscopeError, saying what to install, if the package is not there."""
-    if importlib.util.find_spec("deepspeed") is None:
-        raise LldscopeError(
-            'optimizer=deepspeed needs the package deepspeed: pip install "lldscope[deepspeed]"'
-        )
 
 
 def _deepspeed(processes: Processes) -> Any:

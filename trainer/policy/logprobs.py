@@ -26,6 +26,8 @@ from torch.utils.checkpoint import checkpoint
 
 LOGITS_BYTES = 256 * 2**20
 """Largest block of logits made at once. Softmax and its gradient need a few such blocks."""
+_ON_A_GPU = 4
+"""Times as large a block there: a GPU is fast on large products only."""
 
 
 class TokenScores(NamedTuple):
@@ -55,9 +57,9 @@ def action_scores(
         ids: (B, T) token ids, padded on the right.
         action_mask: (B, T), 1 where the policy emitted the token; never at position 0.
     """
-    mask = action_mask.bool()
-    before = action_hidden(model, ids, mask)
-    targets = ids[mask]
+    where = action_mask.flatten().nonzero()[:, 0]
+    before = _hidden_before(model, ids, where)
+    targets = ids.flatten().index_select(0, where)
     size = logits_rows(model)
     # With several chunks their logits would all wait for the backward pass; recompute instead.
     many = torch.is_grad_enabled() and len(targets) > size
@@ -72,8 +74,8 @@ def action_scores(
         found = [part for part in parts if part is not None]
         if not found:
             return None
-        zeros = torch.zeros(ids.shape, dtype=torch.float32, device=ids.device)
-        return zeros.masked_scatter(mask, torch.cat(found))
+        zeros = torch.zeros(ids.numel(), dtype=torch.float32, device=ids.device)
+        return zeros.index_copy(0, where, torch.cat(found)).view(ids.shape)
 
     logp, *others = map(whole, zip(*chunks, strict=True))
     assert logp is not None
@@ -83,20 +85,44 @@ def action_scores(
 def action_hidden(model: Any, ids: Tensor, action_mask: Tensor) -> Tensor:
     """(action tokens, hidden size): the final hidden states that predict the action tokens, row by
     row."""
-    mask = action_mask.bool()
+    return _hidden_before(model, ids, action_mask.flatten().nonzero()[:, 0])
+
+
+def _hidden_before(model: Any, ids: Tensor, where: Tensor) -> Tensor:
+    """The final hidden states that predict the tokens at the positions `where` of the flattened
+    rows. They are found once for all uses: a GPU is waited for to know how many there are."""
     with compute(model), _recomputing(model):
         hidden = model.get_decoder()(input_ids=ids, use_cache=False).last_hidden_state
-    return hidden[:, :-1][mask[:, 1:]]
+    return hidden.flatten(0, 1).index_select(0, where - 1)
 
 
 def logits_rows(model: Any) -> int:
     """How many tokens' logits fit LOGITS_BYTES."""
-    return max(1, LOGITS_BYTES // (4 * model.get_output_embeddings().out_features))
+    head = model.get_output_embeddings()
+    times = _ON_A_GPU if head.weight.is_cuda else 1
+    return max(1, times * LOGITS_BYTES // (4 * head.out_features))
 
 
 def action_logps(model: Any, ids: Tensor, action_mask: Tensor) -> Tensor:
     """(B, T) log-probabilities alone: `action_scores(…).logp`."""
     return action_scores(model, ids, action_mask).logp
+
+
+def sequence_logps(
+    model: Any,
+    ids: Sequence[Sequence[int]],
+    masks: Sequence[Sequence[int]],
+    n_buckets: int,
+) -> list[Tensor]:
+    """For each sequence (T,) float64 log π of its action tokens, 0 elsewhere, on the CPU; scored in
+    `n_buckets` of similar length."""
+    device = next(model.parameters()).device
+    found: dict[int, Tensor] = {}
+    for chosen in by_length([len(row) for row in ids], n_buckets):
+        rows, mask = [ids[i] for i in chosen], [masks[i] for i in chosen]
+        logps = action_logps(model, pad(rows, 0, device), pad(mask, 0, device)).double().cpu()
+        found |= {i: logp[: len(ids[i])] for i, logp in zip(chosen, logps, strict=True)}
+    return [found[i] for i in range(len(ids))]
 
 
 def head_logits(model: Any, hidden: Tensor) -> Tensor:

@@ -12,7 +12,6 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from importlib.resources import files
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -23,14 +22,10 @@ from transformers.utils.logging import disable_progress_bar
 
 from lldscope.core.errors import UsageError
 
+from ..packages import need_peft
+from .directory import model_directory
 from .kvcache import RowCache
 from .logprobs import compute, head_logits
-
-BUILT_IN = "tiny"
-"""Name of the shipped warm start where a model path is asked for."""
-
-TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json")
-"""Without one of them transformers makes up an empty tokenizer."""
 
 _ADAPTER = "default"
 """Name of the low-rank adapters."""
@@ -76,30 +71,6 @@ class Policy:
         """Write an ordinary Hugging Face directory (safetensors), adapters merged in."""
         self.model.save_pretrained(directory, state_dict=dict(self.named_weights()))
         self.tokenizer.save_pretrained(directory)
-
-
-def model_directory(path: str) -> Path:
-    """Where the policy is saved: `path`, or the shipped one for "tiny". Raises UsageError, naming
-    what is missing, if no model directory is there."""
-    directory = (
-        Path(str(files("lldscope_trainer") / "warm_start")) if path == BUILT_IN else Path(path)
-    )
-    if not (directory / "config.json").is_file():
-        raise UsageError(
-            f"model={path}: no Hugging Face model directory (with config.json) there; "
-            f'give the path of one, or "{BUILT_IN}" for the shipped policy'
-        )
-    if not any(directory.glob("*.safetensors")):
-        raise UsageError(
-            f"model={path}: there are no weights in that directory (*.safetensors; pickled .bin "
-            "weights are not read, since reading them can run code): save the model as safetensors"
-        )
-    if not any((directory / name).is_file() for name in TOKENIZER_FILES):
-        raise UsageError(
-            f"model={path}: there is no tokenizer in that directory (one of "
-            f"{', '.join(TOKENIZER_FILES)}): save the model's tokenizer there"
-        )
-    return directory
 
 
 def load_policy(
@@ -213,14 +184,11 @@ def _add_adapters(model: Any, rank: int, alpha: float) -> None:
     """Put adapters on all linear layers but the head and freeze everything else.
 
     They start as no change at all (B = 0), with the same random A in every process. Raises
-    UsageError without peft.
+    LldscopeError without peft.
     """
-    try:
-        from peft import LoraConfig, inject_adapter_in_model
-    except ImportError as error:
-        raise UsageError(
-            f"lora_rank={rank} needs the package peft: pip install 'lldscope[lora]'"
-        ) from error
+    need_peft()
+    from peft import LoraConfig, inject_adapter_in_model
+
     settings: dict[str, Any] = {"r": rank, "lora_alpha": alpha, "target_modules": "all-linear"}
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)

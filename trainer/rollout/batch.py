@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -138,11 +139,15 @@ class Batch:
         return TokenScores(logp, *others)
 
 
-def answer_mask(policy: Policy, rollouts: Sequence[Rollout], shape: torch.Size) -> Tensor:
-    """(N, T), 1 on the tokens inside the last answer span of each rollout, its tags excluded.
+def answer_mask(
+    policy: Policy, rollouts: Sequence[Rollout], shape: torch.Size, *, span: str = "tags"
+) -> Tensor:
+    """(N, T), 1 on the tokens of the last answer span of each rollout: with its tags (`span`
+    "tags") or of what is between them ("content").
 
-    A token that straddles a tag (with a tokenizer that does not know the tags) counts as inside.
+    A token that straddles the border counts as inside.
     """
+    group = 0 if span == "tags" else 1
     mask = torch.zeros(shape, dtype=torch.int64)
     for i, rollout in enumerate(rollouts):
         if rollout.episode.actions[-1].kind != "answer":
@@ -150,8 +155,21 @@ def answer_mask(policy: Policy, rollouts: Sequence[Rollout], shape: torch.Size) 
         last = len(rollout.episode.actions) - 1
         where = [t for t, action in enumerate(rollout.action) if action == last]
         ids = [rollout.ids[t] for t in where]
-        ends = [len(policy.decode(ids[: k + 1])) for k in range(len(ids))]
-        span = list(ANSWER.finditer(policy.decode(ids)))[-1]
-        for t, start, end in zip(where, [0, *ends], ends, strict=False):
-            mask[i, t] = int(end > span.start(1) and start < span.end(1))
+        *_, found = ANSWER.finditer(policy.decode(ids))
+        first = _tokens_within(policy, ids, found.start(group))
+        last = _tokens_within(policy, ids, found.end(group) - 1)
+        mask[i, torch.tensor(where[first : last + 1], dtype=torch.long)] = 1
     return mask.to(policy.device)
+
+
+def _tokens_within(policy: Policy, ids: Sequence[int], n: int) -> int:
+    """How many of the first tokens decode to at most `n` characters. The answer ends a turn, so
+    the search goes back from its end in growing strides: a few decodes, not one per token."""
+
+    def within(k: int) -> bool:
+        return len(policy.decode(list(ids[:k]))) <= n
+
+    low, high = len(ids) - 1, len(ids)
+    while low > 0 and not within(low):
+        low, high = max(0, 2 * low - len(ids)), low
+    return bisect(range(low + 1, high), False, key=lambda k: not within(k)) + low

@@ -1,4 +1,5 @@
-"""Greedy evaluation: exact match and token F1 of each data source, into the table `evals`.
+"""Greedy evaluation: exact match and token F1 of each data source, into the table `evals`, and of
+each question, into `eval_questions`.
 
 The paper's Gen-Avg, MH-Avg and Avg are unweighted means over data sources (docs/data.md has the
 query), so no row of them is kept beside what they are made of.
@@ -9,7 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
+import numpy as np
 import torch
+from torch import Tensor
 
 from ..data.questions import Question
 from ..environment.protocol import Environment
@@ -38,33 +41,47 @@ def evaluate(
     step: int,
     *,
     name: str = "greedy",
+    rank: int = 0,
+    size: int = 1,
+    add_up: Callable[[Tensor], Tensor] = lambda own: own,
     on_batch: Callable[[int, int], None] | None = None,
     on_rollouts: Callable[[list[Rollout]], None] | None = None,
 ) -> float | None:
     """Record `em_{name}` and `f1_{name}`, means over the questions of each data source, with
-    their number; returns the mean exact match over all questions, None if there are none.
+    their number, and both for each question; returns the mean exact match over all questions, None
+    if there are none.
 
-    After each batch `on_rollouts` gets its rollouts and `on_batch` how many questions are done, of
-    how many.
+    Of `size` processes each plays every size-th question, `add_up` sums a tensor over them, and
+    rank 0 records. After each batch `on_rollouts` gets its rollouts and `on_batch` how many
+    questions are done, of how many.
     """
-    scores: dict[str, list[tuple[float, float]]] = {}
     total = len(questions)
-    for start in range(0, total, BATCH):
-        batch = questions[start : start + BATCH]
+    if not total:
+        return None
+    scores = torch.zeros(total, 2, dtype=torch.float64)  # exact match and F1; 0 where others play
+    own = range(rank, total, size)
+    for start in range(0, len(own), BATCH):
+        batch = [questions[i] for i in own[start : start + BATCH]]
         rollouts = player.play(environment, batch, torch.Generator())
-        for question, rollout in zip(batch, rollouts, strict=True):
-            answer = rollout.episode.answer
-            scores.setdefault(question.data_source, []).append(
-                (em(answer, question.golds), f1(answer, question.golds))
-            )
+        for i, question, rollout in zip(own[start : start + BATCH], batch, rollouts, strict=True):
+            answer, golds = rollout.episode.answer, question.golds
+            scores[i] = torch.tensor([em(answer, golds), f1(answer, golds)], dtype=scores.dtype)
         if on_rollouts:
             on_rollouts(rollouts)
         if on_batch:
-            on_batch(start + len(batch), total)
-    for source, pairs in sorted(scores.items()):
-        for metric, values in zip(("em", "f1"), zip(*pairs, strict=True), strict=True):
+            on_batch(min(total, size * (start + len(batch))), total)
+    both = add_up(scores).numpy()
+    if rank:
+        return None
+    sources = np.array([q.data_source for q in questions])
+    recorder.eval_questions(
+        step=step, name=name, question=np.arange(total), data_source=sources.tolist(),
+        em=both[:, 0], f1=both[:, 1],
+    )  # fmt: skip
+    for source in sorted(set(sources.tolist())):
+        rows = both[sources == source]
+        for metric, value in zip(("em", "f1"), rows.mean(0).tolist(), strict=True):
             recorder.evals(
-                step=step, data_source=source, metric=f"{metric}_{name}",
-                value=sum(values) / len(values), n=len(values),
-            )  # fmt: skip
-    return sum(exact for pairs in scores.values() for exact, _ in pairs) / total if total else None
+                step=step, data_source=source, metric=f"{metric}_{name}", value=value, n=len(rows)
+            )
+    return float(both[:, 0].mean())

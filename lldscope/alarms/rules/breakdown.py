@@ -85,7 +85,7 @@ RULES = (
         Severity.CRITICAL,
         needs=("response_tokens",),
         meaning="Responses have shrunk to a third of what they were, after gradient norm or KL "
-        "broke out: the policy has found a short answer that pays, or that it cannot leave. The "
+        "rose sharply: the policy has found a short answer that pays, or that it cannot leave. The "
         "reward may be rising.",
         evidence=f"Median response length of the last {BASE.recent} steps: at most "
         f"{percent(SHRUNK)} of the largest median of {BASE.window} steps so far, within {p.MEMORY} "
@@ -93,8 +93,8 @@ RULES = (
         f"{KL_SURGE:g} × its lowest.",
         advice="Read responses of these steps. If they exploit the reward, fix it; go back to a "
         "checkpoint from before they shrank.",
-        confused_with="A length penalty or shorter questions from some step on: then nothing "
-        "breaks out.",
+        confused_with="A length penalty or shorter questions from some step on: then neither "
+        "rises sharply.",
         measure=shrinking,
         unit="of the largest median",
         for_steps=5,

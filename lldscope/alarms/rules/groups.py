@@ -8,7 +8,7 @@ from ...core.numbers import short
 from ...signals import detectors as d
 from ...signals.evidence import Evidence, once
 from ..rule import CauseRank, Measurement, Rule, Severity
-from .measures import REPORTS, mean, over_former_max, percent, restarts
+from .measures import EARLIER_MAXIMUM, REPORTS, mean, over_former_max, percent, restarts
 
 NO_SIGNAL = 0.95  # of the groups
 NO_SIGNAL_STEPS = 10
@@ -122,8 +122,8 @@ def collision(e: Evidence) -> Measurement:
                 "value, where it was 0 before: they are relative to other groups"
             )
         return (
-            f"the largest group has {sizes[row]:.0f} rollouts, {size_ratio[row]:.1f} × the largest "
-            "before (prompts are not recorded, so they cannot be compared)"
+            f"the largest group has {sizes[row]:.0f} rollouts, {size_ratio[row]:.1f} × the "
+            "earlier maximum (prompts are not recorded, so they cannot be compared)"
         )
 
     by_offset = ~(share > 0) & off_centre
@@ -134,9 +134,7 @@ def collision(e: Evidence) -> Measurement:
         threshold=np.select([by_offset, by_size], [OFF_CENTRE, SIZE_JUMP], 0.0),
         message=message,
         explains=(share >= MANY_GROUPS) | off_centre | larger,
-        units=np.select(
-            [by_offset, by_size], ["mean advantage", "× the largest before"], "of the groups"
-        ),
+        units=np.select([by_offset, by_size], ["mean advantage", EARLIER_MAXIMUM], "of the groups"),
     )
 
 
@@ -189,7 +187,7 @@ RULES = (
         "a group size that was raised, or one prompt drawn twice in a step; a collision since the "
         "first step is then not seen.",
         measure=collision,
-        unit="of the groups, or × the largest before",
+        unit=f"of the groups, or {EARLIER_MAXIMUM}",
         false_alarms="none with prompt hashes: it reports what was recorded; by group sizes: a "
         "threshold, no rate is claimed",
         cause=CauseRank.PRIMARY,

@@ -41,6 +41,22 @@ def decay(e: Evidence) -> Measurement:
 
 
 @once
+def retention(e: Evidence) -> Measurement:
+    evidence = e.retention_evidence()
+
+    def message(row: int) -> str:
+        rows = slice(max(0, row + 1 - e.cadence.rows(SMOOTH)), row + 1)
+        change = np.nanmean(e.column("retention_delta")[rows])
+        return (
+            "correct responses of earlier steps lose more than half of what those of the step "
+            f"gain: {change:+.2f} against Δ {e.delta[row]:+.2f} nats per response and step, means "
+            f"over {e.cadence.spans(SMOOTH)} steps (evidence {evidence[row]:,.0f} ≥ {e.arl:,.0f})"
+        )
+
+    return Measurement(evidence >= e.arl, evidence, np.full(len(evidence), e.arl), message)
+
+
+@once
 def collapse(e: Evidence) -> Measurement:
     def message(row: int) -> str:
         signs = {
@@ -96,6 +112,29 @@ RULES = (
         false_alarms="with Δ measured: on average at most one false alarm per `arl` steps; without "
         "Δ, on levels: an estimate from the run's own noise, or no rate is claimed",
         guarantee=lambda e, row: e.decay.guarantee(row),
+        inhibited=True,
+    ),
+    Rule(
+        "retention-loss",
+        Severity.WARNING,
+        needs=("retention_delta",),
+        needs_too=("delta_correct",),
+        meaning="Training on new questions takes away what was right on others: the updates lower "
+        "the likelihood of correct responses of earlier steps. Δ of a step looks at the responses "
+        "that the step itself trains on, and cannot show it.",
+        evidence="A few correct responses of each step, kept and scored again after each of the "
+        "next 16 steps: their mean change in a step plus half of Δ of the step's own correct "
+        "responses, in the sequential test of lld-decay. Some loss is the price of any change of "
+        "the policy; half of the gain is where it is called too much.",
+        advice="Save a checkpoint now and compare the held-out evaluation with earlier ones. Lower "
+        "the learning rate or the number of updates per batch; then LLDS, or KL to the reference.",
+        confused_with="A policy that learns another wording: the old one loses likelihood although "
+        "nothing is forgotten. Held-out exact match then holds or rises. A cause that began first "
+        "(a learning rate that jumped, tool text that is trained on) is named instead.",
+        measure=retention,
+        unit="evidence",
+        false_alarms="on average at most one false alarm per `arl` steps, as long as a step is "
+        "expected to cost correct responses of earlier steps at most half of what it gives its own",
         inhibited=True,
     ),
     Rule(

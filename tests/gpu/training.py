@@ -1,0 +1,129 @@
+"""Updates and steps: bfloat16 with LLDS, the same gradient however split, Δ as the weights say."""
+
+from __future__ import annotations
+
+import math
+import random
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import torch
+from lldscope_trainer.algorithms.update import Updater
+from lldscope_trainer.optim.optimizer import TorchOptimizer
+from lldscope_trainer.policy.logprobs import action_logps
+from lldscope_trainer.policy.model import load_policy
+from lldscope_trainer.train import Trainer
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from tests.keeper import Keeper
+
+from .checks import Figures, Place, check, close
+from .made import alone, batch, gradient, one_turn, policy, settings
+
+SYNCHRONISING = {"aten::_local_scalar_dense", "aten::nonzero", "aten::masked_select"}
+"""Calls for which the processor waits for the device: the size or value of the result is read."""
+MOST_WAITS = 12
+"""Of them in a micro-batch; each costs a GPU the time of a few kernels."""
+
+
+@check("ten steps in bfloat16 with LLDS")
+def ten_steps(place: Place) -> tuple[str, Figures]:
+    keeper = Keeper()
+    trainer = one_turn(Trainer(settings(place, "dtype=bfloat16", "steps=10"), keeper))
+    before = [p.detach().clone() for p in trainer.policy.model.parameters()]
+    for step in range(10):
+        trainer.step(step)
+    moved = sum(
+        int((p != q).sum()) for p, q in zip(trainer.policy.model.parameters(), before, strict=True)
+    )
+    share = moved / sum(p.numel() for p in before)
+    updates = keeper.rows("updates")
+    assert len(updates) == 40
+    assert not any(row["skipped"] for row in updates), "updates were skipped"
+    assert all(math.isfinite(row["grad_norm"]) and row["grad_norm"] > 0 for row in updates)
+    losses = [row[name] for row in keeper.rows("steps") for name in ("loss_policy", "loss_llds")]
+    assert all(math.isfinite(loss) for loss in losses), "a loss is not finite"
+    assert max(row["loss_llds"] for row in keeper.rows("steps")) > 0, "no gate ever opened"
+    assert all(torch.isfinite(p).all() for p in trainer.policy.model.parameters())
+    assert share > 0.2, f"only {share:.1%} of the weights moved"
+    return f"40 updates, all finite; {share:.0%} of the weights moved", {"moved": share}
+
+
+@check("the gradient does not depend on micro-batches and buckets")
+def packing(place: Place) -> tuple[str, Figures]:
+    model = policy(place)
+    made = batch(place, model.model, 8)
+    whole = gradient(place, model, made, "buckets=1")
+    worst = 0.0
+    for split in (["buckets=4"], ["micro_batch=1"], ["micro_batch=3", "buckets=2"]):
+        found = gradient(place, model, made, *split)
+        worst = max(worst, close(f"the gradient with {split}", found, whole, 1e-4))
+    return f"at most {worst:.0e} off the undivided one", {"error": worst}
+
+
+@check("recorded Δ against weights read back from disk")
+def delta(place: Place) -> tuple[str, Figures]:
+    keeper = Keeper()
+    trainer = one_turn(Trainer(settings(place, "steps=1", "lr=1e-3"), keeper))
+    kept: list[Any] = []
+    score = trainer._rescore
+
+    def rescore(step: int, made: Any, *rest: Any) -> None:
+        kept.append(made)
+        score(step, made, *rest)
+
+    trainer._rescore = rescore  # type: ignore[method-assign]
+    with tempfile.TemporaryDirectory(dir=place.folder) as folder:
+        trainer.policy.save(Path(folder) / "old")
+        trainer.step(0)
+        trainer.policy.save(Path(folder) / "post")
+        made, found = kept[0], {}
+        with torch.no_grad():
+            for name in ("old", "post"):
+                model = load_policy(str(Path(folder) / name), place.device).model
+                found[name] = action_logps(model, made.ids, made.mask).double().sum(1).cpu()
+    recorded = {"old": [0.0] * len(made.ids), "post": [0.0] * len(made.ids)}
+    for row in keeper.rows("actions"):
+        for name, sums in recorded.items():
+            sums[row["response_id"]] += row[f"logp_{name}_sum"]
+    told = torch.tensor(recorded["post"]).double() - torch.tensor(recorded["old"]).double()
+    true = found["post"] - found["old"]
+    worst = float((told - true).abs().max())
+    assert true.abs().max() > 0.01, "the update moved nothing that could be compared"
+    assert worst < 1e-2, f"a response's Δ is {worst:.1e} nats off"
+    size = float(true.abs().mean())
+    return f"mean |Δ| {size:.2f} nats a response, at most {worst:.0e} off", {"error": worst}
+
+
+class Waits(TorchDispatchMode):
+    """Counts calls for which the processor waits for the device."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.counted = 0
+
+    def __torch_dispatch__(
+        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        self.counted += function._schema.name in SYNCHRONISING
+        return function(*args, **(kwargs or {}))
+
+
+@check("device synchronisations per micro-batch")
+def waits(place: Place) -> tuple[str, Figures]:
+    model = policy(place)
+    made = batch(place, model.model, 8)
+    made.ref = made.old.clone()
+    counted = {}
+    for size in (1, 4):
+        config = settings(place, "updates=1", f"micro_batch={size}", "kl_coefficient=0.01",
+                          "entropy_coefficient=0.01", "buckets=1")  # fmt: skip
+        updater = Updater(config, TorchOptimizer(model, config, alone(place)), alone(place))
+        with Waits() as seen:
+            updater.run(made, 0, random.Random(0), answer_weight=1.0)
+        counted[size] = seen.counted
+    # Eight micro-batches against two: what an update costs once drops out.
+    each = (counted[1] - counted[4]) / 6
+    assert each <= MOST_WAITS, f"{each:g} in each micro-batch, allowed {MOST_WAITS}"
+    return f"{each:g} in each, LLDS, KL and entropy on", {"each": each}

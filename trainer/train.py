@@ -81,10 +81,13 @@ class Trainer:
             gradient_checkpointing=config.gradient_checkpointing,
             lora_rank=config.lora_rank,
             lora_alpha=config.lora_alpha,
+            half_layers=config.optimizer == "deepspeed",
         )
         self._reference = None
         if config.kl_coefficient > 0:
-            self._reference = load_policy(config.model, device, getattr(torch, config.dtype)).model
+            self._reference = load_policy(
+                config.model, device, getattr(torch, config.dtype), half_layers=True
+            ).model
         self.optimizer = make_optimizer(self.policy, config, self.processes)
         if self._reference is not None and config.optimizer == "deepspeed":
             # The KL must start at 0: what DeepSpeed has made of the policy, which is bfloat16
@@ -114,6 +117,7 @@ class Trainer:
 
         with self.optimizer.full_weights():
             rollouts, groups = self._rollouts(step, rng)
+            self._players.sleep()
             seconds_rollout = clock.lap()
             rewards = torch.tensor([r.episode.reward for r in rollouts])
             correct = [r.episode.correct for r in rollouts]
@@ -122,14 +126,14 @@ class Trainer:
             advantages = group_advantages(rewards, keys, std=c.advantage_std)
             coarse = c.dtype == "bfloat16"
             batch = Batch.of(rollouts, advantages, self.processes.device, coarse=coarse)
-            batch.measure(self.policy.model, self._buckets(len(rollouts)))
+            batch.measure(self.policy.model, self._buckets(batch.lengths))
             started = time.perf_counter()
             self._probes.record(self.recorder, step, batch, correct, groups)
             seconds_probes = time.perf_counter() - started
             if self._reference is not None:
                 with torch.no_grad():
                     every = range(len(rollouts))
-                    batch.ref = batch.score(self._reference, every, self._buckets(len(every)))
+                    batch.ref = batch.score(self._reference, every, self._buckets(batch.lengths))
         weight = self._answer_weight(rollouts)
         if weight != 1:
             batch.answer_mask = answer_mask(
@@ -137,6 +141,9 @@ class Trainer:
             )
 
         updates = self.updater.run(batch, step, rng, answer_weight=weight)
+        while self.updater.shortages:
+            self.event("out_of_memory", step=step, reason=self.updater.shortages.pop(),
+                       divided=self.updater.divided)  # fmt: skip
         with self.optimizer.full_weights():
             self._players.sync()
             seconds_update = clock.lap() - seconds_probes
@@ -243,7 +250,8 @@ class Trainer:
         if chosen:
             where = torch.tensor(chosen, device=self.processes.device)
             batch.rescored[chosen] = True
-            batch.post[where] = batch.score(self.policy.model, chosen, self._buckets(len(chosen)))
+            n_buckets = self._buckets([batch.lengths[row] for row in chosen])
+            batch.post[where] = batch.score(self.policy.model, chosen, n_buckets)
 
     @torch.inference_mode()
     def _retained(self, step: int) -> list[Any]:
@@ -254,13 +262,15 @@ class Trainer:
             return []
         return sequence_logps(
             self.policy.model, [r.ids.tolist() for r in due], [r.mask.tolist() for r in due],
-            self._buckets(len(due)),
+            self._buckets([len(r.ids) for r in due]),
         )  # fmt: skip
 
-    def _buckets(self, n_rollouts: int) -> int:
-        """Length buckets for scoring so many rollouts: as many in each as in a pass of an update,
-        which bounds memory and leaves little padding."""
-        c = self.config
+    def _buckets(self, lengths: Sequence[int]) -> int:
+        """Length buckets for scoring rollouts of these lengths: as many in each as in a pass of an
+        update, which bounds memory and leaves little padding."""
+        c, n_rollouts = self.config, len(lengths)
+        if c.micro_tokens:
+            return -(-n_rollouts * max(lengths) // c.micro_tokens)
         at_once = c.micro_batch or c.prompts * c.group_size / self.processes.size / c.updates
         return max(1, round(n_rollouts * c.buckets / at_once))
 

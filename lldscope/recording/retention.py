@@ -112,7 +112,9 @@ class Retention:
         """Everything that is kept, as plain arrays, for a checkpoint (`numpy.savez`)."""
 
         def joined(name: str, kind: Any) -> np.ndarray:
-            return np.concatenate([np.zeros(0), *(getattr(r, name) for r in self._kept)]).astype(kind)
+            return np.concatenate([np.zeros(0), *(getattr(r, name) for r in self._kept)]).astype(
+                kind
+            )
 
         table = [(r.step, r.response_id, r.scored, len(r.ids), len(r.old)) for r in self._kept]
         return {

@@ -63,6 +63,7 @@ TRAINER = (
     "records",
     "probes",
     "checkpoint",
+    "meter",
     "train",
     "loop",
     "display",

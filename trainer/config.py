@@ -56,6 +56,12 @@ class TrainConfig:
         "Rollouts per forward and backward pass of an update; 0 takes the whole minibatch.",
         *at_least(0),
     )
+    micro_tokens: int = setting(
+        0,
+        "Tokens per forward and backward pass of an update, padding included, instead of rollouts; "
+        "0 takes micro_batch.",
+        *at_least(0),
+    )
     optimizer: str = setting(
         "torch",
         "What applies the gradients: plain torch, or DeepSpeed's ZeRO.",
@@ -260,6 +266,11 @@ class TrainConfig:
             raise UsageError(
                 "turn_end=length needs engine=vllm or engine=server: the in-process sampler feeds "
                 "every token back as it draws it, and cannot take back what follows a closing tag"
+            )
+        if self.micro_tokens and self.micro_batch:
+            raise UsageError(
+                f"micro_tokens={self.micro_tokens} is not allowed with "
+                f"micro_batch={self.micro_batch}: either says how large a pass is"
             )
         if self.engine == "server" and not self.engine_url:
             raise UsageError("engine=server needs engine_url=http://HOST:PORT")

@@ -83,8 +83,7 @@ def write_document(facts: PostMortem | Comparison, kind: str, file: Path | None)
 @rules_option
 def report(
     run: Path, file: Path | None, kind: str | None, cost_per_hour: float | None, arl: float | None,
-    steps: int | None,
-    rules: Path | None,
+    steps: int | None, rules: Path | None,
 ) -> None:  # fmt: skip
     """Write the post-mortem of RUN: phases, alarms and the time they left, what lost likelihood,
     look-alikes, what to change next, and what the log cannot tell.

@@ -16,8 +16,9 @@ from lldscope_trainer.config import load_config
 
 import lldscope
 from lldscope.core.errors import LldscopeError, UsageError
+from lldscope.core.schema import TABLES
 
-TIMED = {"seconds_rollout", "seconds_update", "seconds_record"}
+TIMED = {name for name in TABLES["steps"].names if name.startswith("seconds_")}
 
 
 def rows(keeper: Keeper, table: str, first: int) -> list[dict]:

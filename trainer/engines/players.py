@@ -22,6 +22,11 @@ class Players:
     policy: Policy
     engine: Engine | None = None
 
+    def sleep(self) -> None:
+        """Let the engine give back what memory it can until the next sync."""
+        if self.engine is not None:
+            self.engine.sleep()
+
     def sync(self) -> None:
         """Let the engine sample from the policy's weights as they are now."""
         if self.engine is not None:

@@ -27,6 +27,7 @@ from ..signals import phases as p
 from .advice import advise
 from .examples import examples, questions
 from .facts import Cost, Kind, PostMortem, RunFacts
+from .forgotten import forgotten
 from .losses import losses
 from .onset_order import onset_order
 from .sentences import limits, summary
@@ -93,6 +94,7 @@ def _facts(run: Run, assessment: Assessment, state: RunState) -> PostMortem:
         alarms=list(state.alerts),
         dates={},
         losses=losses(run, first, last, questions(run, first, last)),
+        forgotten=forgotten(run),
         good_first_action_share=float(good_first.mean()) if len(good_first) else None,
         examples=examples(run, first, last),
         last_checkpoint_before_fall=_checkpoint(events, fall),

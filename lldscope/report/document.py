@@ -42,6 +42,7 @@ def _blocks(facts: PostMortem) -> Iterator[Block]:
         yield from _alarms(facts)
         yield from _onsets(facts)
         yield from _losses(facts)
+        yield from _forgotten(facts)
         yield from _examples(facts)
         yield from _look_alikes(facts)
         yield from _advice(facts)
@@ -235,6 +236,27 @@ def _first_actions(facts: PostMortem) -> Iterator[Block]:
         text += f" These actions changed by {delta[False]} on average"
         text += f", the same in correct rollouts by {delta[True]}." if True in delta else "."
     yield Paragraph(text)
+
+
+def _forgotten(facts: PostMortem) -> Iterator[Block]:
+    if not facts.forgotten:
+        return
+    yield Heading("What was forgotten")
+    yield Paragraph(
+        "Correct responses that were kept and scored again while the training went on with other "
+        "questions. Most likelihood was lost by these; the step that cost each of them most stands "
+        "beside them, with what that step gave its own correct responses."
+    )
+    rows: list[Sequence[Cell]] = [
+        [str(r.sampled), f"{r.response_id}" + (f", {r.data_source}" if r.data_source else ""),
+         signed(r.lost), str(r.until), f"{r.questions_since:,}", str(r.worst),
+         signed(r.worst_change), "–" if r.gained is None else signed(r.gained),
+         "–" if r.step_kl is None else number(r.step_kl), (r.text or "").strip() or "–"]
+        for r in facts.forgotten
+    ]  # fmt: skip
+    head = ["sampled at", "response", "nats lost", "until", "questions since", "worst step",
+            "lost there", "Δ of that step's own", "its step_kl", "how it ends"]  # fmt: skip
+    yield Table("Kept correct responses that lost most", head, rows, frozenset({0, *range(2, 9)}))
 
 
 def _examples(facts: PostMortem) -> Iterator[Block]:

@@ -17,6 +17,7 @@ from ..alarms.changepoints import Boundary
 from ..monitor.alerts import AnyAlert
 from ..monitor.health import RunState
 from .examples import Example
+from .forgotten import Forgotten
 from .losses import Losses
 from .onset_order import Link
 from .series import Outline, Series
@@ -100,6 +101,7 @@ class PostMortem:
     alarms: list[AnyAlert]
     dates: Mapping[str, float]
     losses: Losses
+    forgotten: list[Forgotten]
     good_first_action_share: float | None
     examples: list[Example]
     last_checkpoint_before_fall: int | None

@@ -87,10 +87,15 @@ def guard(server: Flask, host: str, port: int, token: str | None) -> None:
             if name in (*_LOCAL_NAMES, host):
                 return None
             return _sentence(f"This dashboard answers to localhost only, not to {name}.", 403)
-        shown = request.args.get("token") or request.cookies.get(cookie) or ""
+        shown = request.args.get("token") or request.cookies.get(cookie) or _bearer() or ""
         if hmac.compare_digest(shown.encode(), token.encode()):
             return None
         return _sentence("This dashboard needs its token: add ?token=… to the address once.", 401)
+
+    def _bearer() -> str | None:
+        """The token as Prometheus shows it: Authorization: Bearer TOKEN."""
+        given = request.authorization
+        return given.token if given is not None and given.type == "bearer" else None
 
     def remember(response: Response) -> Response:
         if token is not None and "token" in request.args and response.status_code < 400:

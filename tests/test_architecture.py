@@ -73,6 +73,7 @@ DASHBOARD = (
     "pages",
     "notebook",
     "callbacks",
+    "prometheus",
     "routes",
     "app",
     "server",

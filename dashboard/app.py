@@ -137,7 +137,7 @@ def make_app(registry: RunRegistry) -> Dash:
     )
     app.layout = _frame(None)  # of no address
     live.register(app, registry, summaries)
-    add_routes(server, registry)
+    add_routes(server, registry, summaries)
     return app
 
 

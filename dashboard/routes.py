@@ -1,4 +1,4 @@
-"""Answers that are no pages: the data of a chart as CSV."""
+"""Answers that are no pages: metrics for Prometheus, and the data of a chart as CSV."""
 
 from __future__ import annotations
 
@@ -8,11 +8,20 @@ from lldscope.core.errors import LldscopeError
 
 from .data.metrics import needs_run, with_columns
 from .data.run_registry import RunRegistry
+from .data.run_summaries import RunSummaries
 from .pages.drawing import charts_of
+from .prometheus import exposition
+
+READ_SECONDS = 5.0  # for runs that have changed; Prometheus waits 10 s
 
 
-def add_routes(server: Flask, registry: RunRegistry) -> None:
+def add_routes(server: Flask, registry: RunRegistry, summaries: RunSummaries) -> None:
     """Attach the routes; the guard at the door stands before them, too."""
+
+    @server.route("/metrics")
+    def metrics() -> Response:
+        text = exposition(summaries.now(READ_SECONDS))
+        return Response(text, content_type="text/plain; version=0.0.4; charset=utf-8")
 
     @server.route("/csv/<path:name>")
     def csv(name: str) -> Response:

@@ -76,6 +76,7 @@ DASHBOARD = (
     "pages",
     "notebook",
     "callbacks",
+    "prometheus",
     "routes",
     "app",
     "server",

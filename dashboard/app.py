@@ -150,7 +150,9 @@ def _frame(content: Any) -> html.Div:
                            className="brand"),
                     html.A("Runs", href="/"),
                     html.A("Alarm rules", href="/rules"),
-                    html.Button("Keys", id="help", className="button plain keys",
+                    html.Button("Notify me", id="notices", className="button plain notices",
+                                title="A notice of the browser for each new alarm of this page"),
+                    html.Button("Keys", id="help", className="button plain",
                                 title="keyboard: ?"),
                     html.Button("Light / dark", id="theme", className="button plain"),
                 ]

@@ -14,16 +14,18 @@ from lldscope.core.errors import LldscopeError
 
 from .data.run_registry import RunRegistry, Snapshot
 from .data.run_summaries import RunSummaries
-from .figures.chart_figures import CHARTS, Figure, make_chart, make_overlay, remarks
+from .figures.chart_figures import CHARTS, Figure, aligned, make_chart, make_overlay, remarks
 from .figures.increments import has, patch
+from .figures.series import translated
 from .figures.view import View
 from .pages import components as parts
+from .pages.answer import answer
 from .pages.compare_page import compare_table, unplaced
 from .pages.frame import drawn, last_snapshots_of
-from .pages.list_page import choice_of, run_rows
+from .pages.list_rows import choice_of, run_rows
+from .pages.recording_page import facts
 from .pages.router import page
-from .pages.run_page import alarms, look_alikes
-from .pages.system_page import facts
+from .pages.run_page import SNOOZE_HOURS, alarms, look_alikes
 
 _CHARTS = {"type": "chart", "index": ALL}
 _GROUPS = State({"type": "groups", "index": ALL}, "data")  # where runs of a group are one line
@@ -40,6 +42,7 @@ def register(app: Dash, registry: RunRegistry, summaries: RunSummaries) -> None:
     @app.callback(
         Output("rows", "children"),
         Output("list-has", "data"),
+        Output("list-news", "children"),
         Input("list-tick", "data"),
         Input("choice", "data"),
         State("picks", "data"),
@@ -47,16 +50,16 @@ def register(app: Dash, registry: RunRegistry, summaries: RunSummaries) -> None:
         prevent_initial_call=True,
     )
     def refresh_list(tick: int, choice: dict[str, str], picks: list[str], has: list[Any]) -> Any:
-        rows, now = run_rows(summaries, choice_of(choice), picks)
+        rows, now, told = run_rows(summaries, choice_of(choice), picks)
         if now == has:
-            return no_update, no_update
+            return no_update, no_update, told
         if [name for name, _ in now] != [name for name, _ in has]:
-            return rows, now
+            return rows, now, told
         changed = Patch()  # only the rows that have changed
         for i, (row, before, after) in enumerate(zip(rows, has, now, strict=True)):
             if before != after:
                 changed[i] = row
-        return changed, now
+        return changed, now, told
 
     @app.callback(
         Output({"type": "part", "index": ALL}, "children"),
@@ -81,12 +84,28 @@ def register(app: Dash, registry: RunRegistry, summaries: RunSummaries) -> None:
         return news, no_update if now == before else now
 
     @app.callback(
-        Output("system", "children"),
-        Input("system-tick", "data"),
+        Output("note-said", "children"),
+        Input({"type": "note", "index": ALL}, "n_clicks"),
         State("names", "data"),
         prevent_initial_call=True,
     )
-    def refresh_system(tick: int, names: list[str]) -> Any:
+    def note(clicks: list[int | None], names: list[str]) -> Any:
+        if not any(clicks) or not ctx.triggered_id:
+            return no_update  # the buttons have only just come
+        kind, rule = ctx.triggered_id["index"].split(" ", 1)
+        try:
+            registry.note(names[0], kind, rule, SNOOZE_HOURS)
+        except LldscopeError as error:
+            return str(error)
+        return ""
+
+    @app.callback(
+        Output("recording", "children"),
+        Input("recording-tick", "data"),
+        State("names", "data"),
+        prevent_initial_call=True,
+    )
+    def refresh_recording(tick: int, names: list[str]) -> Any:
         try:
             return facts(registry, names[0])
         except LldscopeError:
@@ -99,12 +118,30 @@ def _charts(app: Dash, registry: RunRegistry) -> None:
     outputs = (
         Output(_CHARTS, "figure"),
         Output({"type": "foot", "index": ALL}, "children"),
+        Output({"type": "card", "index": ALL}, "className"),
         Output("seen", "data"),
     )
     tick = Input("tick", "data")
     view = [Input("x", "value"), Input("mean", "value"), Input("zoom", "data")]
     shown = Input({"type": "shown", "index": ALL}, "value")
     known = (State("names", "data"), State("seen", "data"), _GROUPS)
+
+    @app.callback(
+        Output("zoom", "data"),
+        Input("x", "value"),
+        State("zoom", "data"),
+        State("names", "data"),
+        prevent_initial_call=True,
+    )
+    def keep_zoom(by: str, zoom: dict[str, Any] | None, names: list[str]) -> Any:
+        snapshots, _ = last_snapshots_of(registry, names)
+        if not zoom or zoom["x"] == by or not snapshots:
+            return no_update
+        subject = snapshots[0].subject
+        table = aligned(aligned(subject, zoom["x"]), by).table
+        low, high = zoom["range"]
+        range_ = translated(table, (low, high), zoom["x"], by)
+        return range_ and {"x": by, "range": range_}
 
     @app.callback(*outputs, tick, *view, shown, *known, prevent_initial_call=True)
     def refresh_charts(
@@ -117,7 +154,8 @@ def _charts(app: Dash, registry: RunRegistry) -> None:
         seen: dict[str, Any],
         groups: list[dict[str, str]],
     ) -> Any:
-        nothing = [no_update] * len(CHARTS), [no_update] * len(CHARTS), no_update
+        still = [no_update] * len(CHARTS)
+        nothing = still, still, still, no_update
         if not ctx.triggered:  # the page has only just come
             return nothing
         snapshots, lost = last_snapshots_of(registry, names)
@@ -131,7 +169,8 @@ def _charts(app: Dash, registry: RunRegistry) -> None:
         figures = draw(snapshots, view, set(shown[0]) if shown else None, names)
         notes = seen["has"] if same["view"] == seen["view"] else [None] * len(CHARTS)
         patches = [patch(f, note) or no_update for f, note in zip(figures, notes, strict=True)]
-        return patches, [remarks(f) for f in figures], same | {"has": [*map(has, figures)]}
+        feet, classes = [*map(remarks, figures)], [*map(parts.card_class, figures)]
+        return patches, feet, classes, same | {"has": [*map(has, figures)]}
 
 
 def draw(
@@ -158,6 +197,7 @@ def _run_parts(registry: RunRegistry, name: str, before: list[str]) -> dict[str,
     if before != [snapshot.version] or snapshot.state.life in ("stalled", "failed"):
         changed |= {
             "versions": [snapshot.version],
+            "answer": answer(snapshot),
             "alarms": alarms(snapshot),
             "look-alikes": look_alikes(snapshot),
             "events": parts.events(snapshot),
@@ -191,7 +231,7 @@ def _in_browser(app: Dash) -> None:
     ask("tick", Output("tick", "data"), Input("clock", "n_intervals"))
     ask("retry", Output("again", "data"), Input({"type": "retry", "index": ALL}, "n_intervals"))
     ask("tick", Output("list-tick", "data"), Input("list-clock", "n_intervals"))
-    ask("tick", Output("system-tick", "data"), Input("system-clock", "n_intervals"))
+    ask("tick", Output("recording-tick", "data"), Input("recording-clock", "n_intervals"))
     ask(
         "address",
         Output("address", "data"),

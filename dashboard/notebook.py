@@ -14,9 +14,11 @@ from lldscope.monitor.health import check
 from lldscope.runs import Run
 
 from .data.snapshot import subject_of
-from .figures.chart_figures import CHARTS, HEIGHT, make_chart
+from .figures.chart_figures import CHARTS, make_chart
 from .figures.layout import has_evidence
 from .figures.view import View
+
+ROW = 280  # height of a chart with its title, pixels
 
 
 def plot(run: Run, signals: Sequence[str] | None = None) -> Any:
@@ -34,7 +36,7 @@ def plot(run: Run, signals: Sequence[str] | None = None) -> Any:
     for i, chart in enumerate(charts):
         _add(data, layout, make_chart(chart, subject, View()), chart, i, len(charts))
     layout |= {
-        "height": 90 + HEIGHT * len(charts), "hovermode": "x", "showlegend": True,
+        "height": 90 + ROW * len(charts), "hovermode": "x", "showlegend": True,
         "legend": {"orientation": "h", "yanchor": "top", "y": 0.0},
         "margin": {"l": 60, "r": 60, "t": 40, "b": 40}, "title": {"text": subject.name},
     }  # fmt: skip
@@ -63,7 +65,7 @@ def _add(
     up = {
         "anchor": x,
         "gridcolor": "rgba(128,128,128,0.2)",
-        "domain": [top - 0.74 / n, top - 0.06 / n],
+        "domain": [top - 0.86 / n, top - 0.28 / n],
     }
     layout[y.replace("y", "yaxis")] = frame["yaxis"] | up
     if has_evidence(chart) or "yaxis2" in frame:
@@ -74,9 +76,16 @@ def _add(
         data.append(
             trace | of | {"showlegend": not ghost, "name": f"{chart.title}: {trace['name']}"}
         )
+    layout["annotations"].append(
+        {
+            "text": f"<b>{chart.title}</b>, {chart.note}", "showarrow": False, "xanchor": "left",
+            "x": 0, "xref": f"{x} domain", "y": top - 0.02 / n, "yref": "paper", "yanchor": "top",
+        }
+    )  # fmt: skip
     for shape in frame["shapes"]:
         along = f"{x} domain" if shape.get("xref") == "paper" else x
         place = {"paper": f"{y} domain", "y2": right}.get(shape.get("yref", "y"), y)
         layout["shapes"].append(shape | {"xref": along, "yref": place})
     for note in frame["annotations"]:
-        layout["annotations"].append(note | {"xref": f"{x} domain", "yref": f"{y} domain"})
+        along = x if note["xref"] == "x" else f"{x} domain"
+        layout["annotations"].append(note | {"xref": along, "yref": f"{y} domain"})

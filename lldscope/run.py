@@ -19,6 +19,7 @@ from .core.schema import SIGNALS, TABLES, VIEWS
 from .query.contents import Contents
 from .query.sandbox import SECONDS, Answer, bounded, frame, insist_on_select, rows
 from .storage import heartbeats, json_files, layout
+from .storage.notes import is_note
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -35,7 +36,13 @@ _T = TypeVar("_T")
 class Run:
     """One run, open for reading. Methods may be called from several threads."""
 
-    def __init__(self, place: Path | RemoteCopy, cache: SignalCache | None = None) -> None:
+    def __init__(
+        self,
+        place: Path | RemoteCopy,
+        cache: SignalCache | None = None,
+        planned_steps: int | None = None,
+    ) -> None:
+        self._planned_steps = planned_steps
         self._remote = None if isinstance(place, Path) else place
         self.path = (place if isinstance(place, Path) else place.path).resolve()
         where = self.path if isinstance(place, Path) else place.url
@@ -44,8 +51,9 @@ class Run:
         self._damaged_files: dict[str, str] = {}  # as of the last refresh
         self._damaged_heartbeats: dict[str, str] = {}
         self._events: list[dict[str, Any]] = []
+        self._notes: list[dict[str, Any]] = []
         self._assessed: Assessment | None = None
-        self._assessed_for: tuple[float, tuple[Rule, ...], int] | None = None
+        self._assessed_for: tuple[float, tuple[Rule, ...], int | None, int] | None = None
         try:
             self._sync()
             self.info = self._read()
@@ -58,6 +66,12 @@ class Run:
     @property
     def name(self) -> str:
         return str(self.info.get("name") or self._folder)
+
+    def __repr__(self) -> str:
+        steps = self._contents.db.rows("signal_rows")["step"]
+        upto = f", the last is {steps[-1]}" if len(steps) else ""
+        status = self.info.get("status") or "unknown status"
+        return f"<Run {self.name!r}: {len(steps):,} steps{upto}; {status}; {self.place}>"
 
     @property
     def damaged(self) -> dict[str, str]:
@@ -175,18 +189,19 @@ class Run:
         from .alarms.registry import RULES
 
         with self._lock:
-            rate = arl or default_arl(self.planned_steps)
-            arguments = (rate, tuple(RULES if rules is None else rules))
-            wanted = (*arguments, self._contents.parts.version)
+            planned = self.planned_steps
+            arguments = (arl or default_arl(planned), tuple(RULES if rules is None else rules))
+            wanted = (*arguments, planned, self._contents.parts.version)
             if self._assessed is None or self._assessed_for != wanted:
-                self._assessed = assess(self.signals(), *arguments, self._restarts())
+                self._assessed = assess(self.signals(), *arguments, self._restarts(), planned)
                 self._assessed_for = wanted
             return self._assessed
 
     @property
     def planned_steps(self) -> int | None:
-        """The steps that the run is to have, where its trainer said so (`Recorder.plan`)."""
-        steps = self.info.get("planned_steps")
+        """The steps that the run is to have: as it was opened with, or where its trainer said so
+        (`Recorder.plan`)."""
+        steps = self._planned_steps or self.info.get("planned_steps")
         return steps if type(steps) is int and steps > 0 else None
 
     def _restarts(self) -> Restarts:
@@ -198,6 +213,10 @@ class Run:
     def events(self) -> list[dict[str, Any]]:
         """Events in the order they were written, as of the last refresh."""
         return list(self._events)
+
+    def notes(self) -> list[dict[str, Any]]:
+        """What people said of the run's alarms, as of the last refresh; see `storage.notes`."""
+        return list(self._notes)
 
     def heartbeats(self) -> dict[int, dict[str, Any]]:
         """The last heartbeat of each rank."""
@@ -212,7 +231,7 @@ class Run:
         """Read what was sealed since the last refresh. True if any row or the status changed."""
         with self._lock:
             self._sync()
-            before = self.info, self._events, self.damaged
+            before = self.info, self._events, self.damaged, self._notes
             self.info = self._read()
             if self.info.get("id") != before[0].get("id"):
                 self._contents.reset(self.info.get("id"))
@@ -225,7 +244,7 @@ class Run:
                 changed = self._contents.ingest(manifest)
             except duckdb.Error as error:
                 raise LldscopeError(f"The rows of {self.place} cannot be read: {error}") from error
-            return changed or before != (self.info, self._events, self.damaged)
+            return changed or before != (self.info, self._events, self.damaged, self._notes)
 
     def _sync(self) -> None:
         if self._remote is not None:
@@ -235,12 +254,17 @@ class Run:
         """Read run.json and the events; what is damaged is noted."""
         self._damaged_files = {}
         info = layout.try_read_run(self.path, self._damaged_files, self.place)
-        lines, damaged = json_files.read_lines(self.path / layout.EVENTS_FILE, self.path)
-        self._damaged_files |= damaged
-        self._events = [e for e in lines if _is_event(e)]
-        if invalid := len(lines) - len(self._events):
-            self._damaged_files[layout.EVENTS_FILE] = f"{invalid} lines are no events"
+        self._events = self._lines(layout.EVENTS_FILE, _is_event, "events")
+        self._notes = self._lines(layout.NOTES_FILE, is_note, "notes")
         return info
+
+    def _lines(self, file: str, valid: Callable[[Any], bool], what: str) -> list[dict[str, Any]]:
+        lines, damaged = json_files.read_lines(self.path / file, self.path)
+        self._damaged_files |= damaged
+        sound = [line for line in lines if valid(line)]
+        if invalid := len(lines) - len(sound):
+            self._damaged_files[file] = f"{invalid} lines are no {what}"
+        return sound
 
     def _frame(self, sql: str) -> pd.DataFrame:
         with self._lock:

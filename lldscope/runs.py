@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,16 +16,20 @@ if TYPE_CHECKING:
     from .query.remote import Url
     from .query.signal_cache import SignalCache
 
-__all__ = ["Run", "find_runs", "open_run"]
+__all__ = ["Run", "find_runs", "open_run", "title"]
 
 
 def open_run(
-    path: str | Path | Url, root: Path | Url | None = None, cache: SignalCache | None = None
+    path: str | Path | Url,
+    root: Path | Url | None = None,
+    cache: SignalCache | None = None,
+    planned_steps: int | None = None,
 ) -> Run:
     """Open a run: a directory, or an address that fsspec knows, such as `s3://bucket/run`.
 
     With a `root` the run must be inside it: a link that leads elsewhere is refused. `cache` holds
-    the signals of long runs from one opening to the next.
+    the signals of long runs from one opening to the next. `planned_steps` replaces the length that
+    the trainer has recorded.
     Raises RunNotFound, NewerSchema or LldscopeError with the reason.
     """
     from .query.remote import RemoteCopy, Url, is_address
@@ -32,7 +37,7 @@ def open_run(
     if isinstance(path, str) and is_address(path):
         path = Url(path)
     if isinstance(path, Url):
-        return Run(RemoteCopy(path), cache)
+        return Run(RemoteCopy(path), cache, planned_steps)
     path = Path(path)
     if isinstance(root, Path) and not path.resolve().is_relative_to(root.resolve()):
         raise LldscopeError(
@@ -44,7 +49,14 @@ def open_run(
     except UnicodeDecodeError:
         readable = encoded.decode("utf-8", "replace")
         raise LldscopeError(f"The name of {readable} is not UTF-8: rename the folder.") from None
-    return Run(path, cache)
+    return Run(path, cache, planned_steps)
+
+
+def title(info: Mapping[str, Any], place: str) -> str:
+    """What people call a run: the name that its run.json gives, or else its place in the folder of
+    runs."""
+    name = info.get("name")
+    return place if name is None or str(name) == place.rsplit("/", 1)[-1] else str(name)
 
 
 def find_runs(root: str | Path | Url) -> list[Any]:

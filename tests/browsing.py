@@ -22,7 +22,7 @@ FLAGS = [
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
     "--disable-background-networking", "--disable-component-update", "--disable-sync",
 ]  # fmt: skip
-DRAWN = ".js-plotly-plot .main-svg"
+DRAWN = ".chart:not(.unmeasured) .js-plotly-plot .main-svg"
 CHARTS = "[...document.querySelectorAll('.js-plotly-plot')]"
 WAIT = 180_000  # milliseconds; a loaded machine is slow
 slower = 1  # how many times slower every page runs: pytest --slower

@@ -42,7 +42,7 @@ PAGES = {
     "run-dark": Picture("/run/grpo", DRAWN, "dark", 800),
     "alarms": Picture("/run/grpo", DRAWN, "light", 860),
     "compare": Picture("/compare?run=grpo&run=grpo-llds", DRAWN, "light", 955),
-    "system": Picture("/system/grpo", ".facts", "light", 800),
+    "recording": Picture("/recording/grpo", ".facts", "light", 800),
     "actions": Picture("/actions/grpo", ".map .cell", "light", 440),
     "responses": Picture("/responses/grpo?alarm=lld-decay&at=55", ".grid", "light", 620),
     "response": Picture(LOSER, TOKENS, "light", 976),

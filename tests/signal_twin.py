@@ -50,10 +50,18 @@ def visible(tables: Tables) -> Tables:
     for row in (r for t in ("steps", "updates", "responses", "actions") for r in tables[t]):
         began[row["attempt"]] = min(row["step"], began.get(row["attempt"], row["step"]))
 
-    def stands(row: Row) -> bool:
-        return not any(a > row["attempt"] and first <= row["step"] for a, first in began.items())
+    again = {(r["attempt"], r["step"]) for r in tables["evals"]}
 
-    return {name: [row for row in rows if stands(row)] for name, rows in tables.items()}
+    def stands(table: str, row: Row) -> bool:
+        """An evaluation at s is of the policy with which s begins: another one replaces it."""
+        return not any(
+            a > row["attempt"]
+            and first <= row["step"]
+            and (table != "evals" or first < row["step"] or (a, first) in again)
+            for a, first in began.items()
+        )
+
+    return {name: [row for row in rows if stands(name, row)] for name, rows in tables.items()}
 
 
 class Step:
@@ -104,7 +112,8 @@ def signals(tables: Tables) -> list[Row]:
         s = Step(tables, number)
         row = {"step": number} | totals(s) | updates(s) | likelihood(s) | groups(s) | conduct(s)
         row |= retention(s)
-        row |= of_actions(s) | {"good_first_action_share": good_first_actions(s)}
+        row |= of_actions(s) | evaluation(tables["evals"], number)
+        row |= {"good_first_action_share": good_first_actions(s)}
         row["n_nonfinite"] = nonfinite(s)
         row |= told(tables["scalars"], number, row)
         tokens = [r["n_tokens"] for r in s.steps if r["n_tokens"] is not None]
@@ -142,6 +151,27 @@ def speed(s: Step) -> float | None:
     if not tokens or None in parts:
         return None
     return sum(tokens) / sum(parts)
+
+
+def evaluation(evals: list[Row], step: int) -> Row:
+    """The score of the evaluation at a step, and how many questions it had."""
+    scores: dict[int, list[Row]] = {}
+    for r in evals:
+        kinds = ("em_greedy", "acc/mean@", "reward/mean@", "reward")
+        matches = (
+            r["metric"] == kind or (kind.endswith("@") and r["metric"].startswith(kind))
+            for kind in kinds
+        )
+        place = next((i for i, match in enumerate(matches) if match), None)
+        if r["step"] == step and finite(r["value"]) and place is not None:
+            scores.setdefault(place, []).append(r)
+    rows = scores[min(scores)] if scores else []
+    weighted = ratio((None if r["n"] is None else r["value"] * r["n"], r["n"]) for r in rows)
+    known = [r["n"] for r in rows if r["n"] is not None]
+    return {
+        "eval_score": mean(r["value"] for r in rows) if weighted is None else weighted,
+        "eval_n": sum(known) if known else None,
+    }
 
 
 def totals(s: Step) -> Row:
@@ -248,9 +278,7 @@ def step_kl(s: Step) -> float | None:
             return None
         lost -= delta * len(own)
         for r in own:
-            tokens += sum(
-                a["n_tokens"] or 0 for a in s.turns(r) if finite(a["logp_old_sum"])
-            )
+            tokens += sum(a["n_tokens"] or 0 for a in s.turns(r) if finite(a["logp_old_sum"]))
     return lost / tokens if tokens else None
 
 
@@ -297,10 +325,18 @@ def retention_signals(tables: Tables) -> list[Row]:
 def groups(s: Step) -> Row:
     sizes = [len(members) for members in s.groups.values()]
     equal, collide, offsets = [], [], []
+    right, wrong, tokens = [], [], []
     for members in s.groups.values():
         rewards = [r["reward"] for r in members]
         if all(finite(x) for x in rewards):
             equal.append(len(set(rewards)) == 1)
+            known = [r["n_tokens"] for r in members if r["n_tokens"] is not None]
+            if known:
+                tokens.append((sum(known) if equal[-1] else 0, sum(known)))
+            classes = {r["correct"] for r in members}
+            if None not in classes:
+                right.append(equal[-1] and classes == {True})
+                wrong.append(equal[-1] and classes == {False})
         if prompts := {r["prompt_hash"] for r in members} - {None}:
             collide.append(len(prompts) > 1)
         advantages = [r["advantage"] for r in members]
@@ -310,6 +346,9 @@ def groups(s: Step) -> Row:
         "n_groups": len(sizes) or None,
         "group_size_max": max(sizes, default=None),
         "zero_signal_share": mean(equal),
+        "all_right_share": mean(right),
+        "all_wrong_share": mean(wrong),
+        "zero_signal_token_share": ratio(tokens),
         "prompt_collision_share": mean(collide),
         "advantage_offset": mean(offsets),
     }
@@ -331,6 +370,7 @@ def conduct(s: Step) -> Row:
         "valid_searches": mean(r["n_searches"] for r in s.responses),
         "answered_share": mean(r["answered"] for r in s.responses),
         "truncated_share": mean(r["truncated"] for r in s.responses),
+        "repeat_share": mean(r["repeat_share"] for r in s.responses if finite(r["repeat_share"])),
         "invalid_share": ratio((r["n_invalid"], r["n_actions"]) for r in s.responses),
         "merged_action_share": mean(merged),
     }

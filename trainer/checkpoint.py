@@ -16,7 +16,7 @@ import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING
 from zipfile import BadZipFile
 
 import numpy as np
@@ -138,7 +138,9 @@ class Checkpoints:
         stages = (
             lambda: _begin(draft) if processes.rank == 0 else None,
             lambda: optimizer.save(draft / OPTIMIZER),
-            lambda: np.savez(_retention_file(draft, processes.rank), **cast(Any, retention)),
+            lambda: np.savez(
+                _retention_file(draft, processes.rank), allow_pickle=False, **retention
+            ),
             lambda: _write(draft, policy, optimizer, processes),
             lambda: self._complete(draft, state) if processes.rank == 0 else None,
         )

@@ -84,6 +84,8 @@ def train(
                     f"{', '.join(shipped())}"
                 )
             chosen = load_config(config, overrides)
+            if run is not None and not any(o.startswith("name=") for o in overrides):
+                chosen = replace(chosen, name=run.resolve().name)
             check_run_directory(run)
         _refuse_early(ctx, chosen, checkpoint)
         summary, run_dir = _train(ctx, chosen, run, checkpoint)

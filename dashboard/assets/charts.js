@@ -80,6 +80,8 @@
       const layout = { ...figure.layout, xaxis };
       done(react(chart, { ...figure, layout }));
       if (first) {
+        chart.on("plotly_afterplot", () => unclutter(chart));
+        unclutter(chart);
         listen(chart);
         setTimeout(() => listen(chart)); /* Dash has added its listeners */
       }
@@ -99,6 +101,20 @@
       const same = Math.abs(chart.clientWidth - width) < 1 && Math.abs(chart.clientHeight - height) < 1;
       return same ? Promise.resolve(chart) : resize(chart);
     };
+  }
+
+  /* Names of alarms stand in the order of their gravity: one that would overlap a graver one, or
+     leave the chart, is not shown. */
+  function unclutter(chart) {
+    const edge = chart.getBoundingClientRect(), kept = [];
+    for (const name of chart.querySelectorAll(".annotation")) {
+      const box = name.getBoundingClientRect();
+      const over = (b) => box.left < b.right && b.left < box.right
+        && box.top < b.bottom - 4 && b.top < box.bottom - 4;
+      const shows = box.left >= edge.left && box.right <= edge.right && !kept.some(over);
+      name.style.visibility = shows ? "" : "hidden";
+      if (shows) kept.push(box);
+    }
   }
 
   /* Move the shared range by a share of its width, and make it wider. */

@@ -2,6 +2,7 @@
 (function () {
   "use strict";
   const { charts } = window.lldscope;
+  const HIDDEN = 15; /* ticks of a hidden tab of which one is asked: every half minute */
   let paused = false;
   let open = 0; /* questions that the server has not answered yet */
   const ask = window.fetch;
@@ -25,8 +26,8 @@
 
   window.dash_clientside = Object.assign({}, window.dash_clientside, {
     lldscope: {
-      /* A tick reaches the server only if somebody may be looking and it is not busy. */
-      tick: (n) => (paused || document.hidden || open ? none() : n),
+      /* A tick reaches the server only if it is not busy, and seldom if nobody is looking. */
+      tick: (n) => (paused || open || (document.hidden && n % HIDDEN) ? none() : n),
 
       /* A page of words looks again. */
       retry: ([n]) => (!n || paused || document.hidden || open ? none()

@@ -14,7 +14,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -26,8 +26,9 @@ from lldscope.query.remote import Url
 from lldscope.query.signal_cache import SignalCache
 from lldscope.runs import Run, find_runs, open_run
 from lldscope.storage.layout import read_manifest
+from lldscope.storage.notes import write_note
 
-from .snapshot import Snapshot, SnapshotCache, aged, files_of, subject_of
+from .snapshot import Snapshot, SnapshotCache, aged, files_of, subject_of, tables_of
 
 _T = TypeVar("_T")
 
@@ -136,6 +137,17 @@ class RunRegistry:
                 run = place.run = open_run(self.names()[name], self.root, self._signals)
             return run
 
+    def note(self, name: str, kind: str, rule: str, hours: float) -> None:
+        """Note in a run that a firing alarm was acknowledged, snoozed for so many hours, or is to
+        be heard again. Raises LldscopeError."""
+        firing = {a.rule: a.episodes[-1][0] for a in self.snapshot(name).state.firing}
+        path = self.names()[name]
+        if isinstance(path, Url):
+            raise LldscopeError("A remote run is only read: nothing can be noted in it.")
+        if rule in firing:
+            until = time.time() + 3600 * hours if kind == "snooze" else None
+            write_note(path, kind, rule, firing[rule], until)
+
     def is_opening(self, name: str) -> bool:
         """Whether the run is being read for the first time."""
         place = self._places.get(name)
@@ -199,9 +211,10 @@ class RunRegistry:
             place.run = run
         state = check(run)
         if before is not None and not changed:
-            snapshot = Snapshot(before.version, run.info, state, before.subject)
+            snapshot = replace(before, info=run.info, state=state)
         else:
-            snapshot = Snapshot(uuid.uuid4().hex, run.info, state, subject_of(name, run, state))
+            subject = subject_of(name, run, state)
+            snapshot = Snapshot(uuid.uuid4().hex, run.info, state, subject, tables_of(run))
         if self._snapshots is not None and seen is not None and state.over and place.seen != seen:
             self._snapshots.store(path, seen, snapshot)
             place.seen = seen

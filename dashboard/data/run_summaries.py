@@ -25,12 +25,14 @@ LATE = 20  # steps over which the list's order by reward and Δ is taken
 
 @dataclass(frozen=True)
 class Summary:
-    """A line of the run list. `state` is None and `error` says why where it cannot be read.
+    """A line of the run list. `name` is its address, `title` what people call it. `state` is None
+    and `error` says why where it cannot be read.
 
     `sparks` are pictures of reward and Δ; empty where nothing was measured.
     """
 
     name: str
+    title: str
     group: str | None = None
     state: RunState | None = None
     last_time: float | None = None
@@ -107,11 +109,14 @@ def _summary(registry: RunRegistry, name: str) -> Summary:
         raise
     except Exception as error:  # one run must not end the reader of all others
         known = isinstance(error, LldscopeError)
-        return Summary(name, error=str(error) if known else f"{type(error).__name__}: {error}")
+        return Summary(
+            name, name, error=str(error) if known else f"{type(error).__name__}: {error}"
+        )
     table = snapshot.subject.table
     reward, delta = floats(table, "reward"), floats(table, "delta_correct")
     return Summary(
         name,
+        snapshot.title,
         snapshot.info.get("group"),
         snapshot.state,
         snapshot.last_time,
@@ -133,7 +138,12 @@ def _traces(path: Path | Url) -> tuple[Any, ...]:
         with suppress(LldscopeError):
             return traces(path)
         return ()
-    files = [path / "run.json", path / "heartbeat", *sorted((path / "manifest").glob("*.jsonl"))]
+    files = [
+        path / "run.json",
+        path / "notes.jsonl",
+        path / "heartbeat",
+        *sorted((path / "manifest").glob("*.jsonl")),
+    ]
     found = []
     for file in files:
         with suppress(OSError):  # it may vanish meanwhile

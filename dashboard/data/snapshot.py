@@ -23,7 +23,8 @@ import pyarrow as pa
 import lldscope
 from lldscope.core.charts import ACTIONS_SHOWN, DELTA_OF_ACTION, EVIDENCE
 from lldscope.monitor.health import RunState
-from lldscope.runs import Run
+from lldscope.runs import Run, title
+from lldscope.storage.layout import read_manifest
 
 from ..figures.series import floats
 from ..figures.view import Subject
@@ -39,6 +40,12 @@ class Snapshot:
     info: dict[str, Any]
     state: RunState
     subject: Subject
+    tables: tuple[str, ...] = ()  # those that have rows
+
+    @property
+    def title(self) -> str:
+        """What people call the run."""
+        return title(self.info, self.subject.name)
 
     @property
     def last_time(self) -> float | None:
@@ -60,6 +67,11 @@ def subject_of(name: str, run: Run, state: RunState) -> Subject:
     table = run.signals().assign(**{EVIDENCE: run.assess().evidence.e_value})
     table = _with_actions(table, run.action_signals())
     return Subject(name, table, state.phases, state.alerts, run.events(), state.arl)
+
+
+def tables_of(run: Run) -> tuple[str, ...]:
+    """The tables of the run that have rows."""
+    return tuple(sorted({part.table for part in read_manifest(run.path).parts if part.rows}))
 
 
 def _with_actions(table: pd.DataFrame, actions: pd.DataFrame) -> pd.DataFrame:
@@ -91,7 +103,8 @@ class SnapshotCache:
             table = pd.read_parquet(folder / "table.parquet")
             state = RunState.from_dict(stored["state"])
             subject = Subject(name, table, state.phases, state.alerts, stored["events"], state.arl)
-            return Snapshot(stored["version"], stored["info"], state, subject)
+            made = (stored["version"], stored["info"], state, subject)
+            return Snapshot(*made, tuple(stored["tables"]))
         except (OSError, ValueError, KeyError, TypeError, pa.ArrowException):
             return None
 
@@ -102,6 +115,7 @@ class SnapshotCache:
         content = {
             "of": [_made(), seen], "version": snapshot.version, "info": snapshot.info,
             "state": snapshot.state.to_dict(), "events": snapshot.subject.events,
+            "tables": snapshot.tables,
         }  # fmt: skip
         with suppress(OSError, ValueError, TypeError, pa.ArrowException):
             new.mkdir(parents=True, mode=0o700)

@@ -16,8 +16,10 @@ import numpy as np
 
 from lldscope.core import palette
 from lldscope.core.charts import EVIDENCE, Chart, Line, select_charts
+from lldscope.core.numbers import number
 
 from . import averages, marks
+from .labels import alarm_labels
 from .layout import chart_layout, evidence_axis, has_evidence
 from .series import (
     MOST_POINTS,
@@ -40,7 +42,7 @@ CHARTS = select_charts(
     "likelihood", "delta", "reward", "entropy", "gradient", "by-action", "conduct", "shares"
 )
 """The charts of a run page, in order."""
-HEIGHT = 230  # of a chart, pixels
+HEIGHT = 252  # of a chart, pixels
 MOST_TOGETHER = 8 * MOST_POINTS  # points of all runs in a chart that compares them
 MEAN_WIDTH, GHOST_WIDTH = 2.0, 1.0
 
@@ -59,7 +61,8 @@ def make_chart(chart: Chart, subject: Subject, view: View) -> Figure:
             counts.append(raw)
         mean = thin(x, smooth(y, view.window) if line.mean else y, zoom)
         data.append(_drawn(mean, line))
-        counts.append(mean)
+        if line.column != EVIDENCE:  # which is there without what it is of
+            counts.append(mean)
     seen = zoom or axis.extent
     layout = chart_layout(chart, axis, seen)
     layout["shapes"] = [
@@ -67,11 +70,13 @@ def make_chart(chart: Chart, subject: Subject, view: View) -> Figure:
         *marks.event_ticks(subject.table, subject.events, axis, seen),
         *marks.alarm_lines(subject.table, subject.alerts, axis, seen),
     ]
+    names = alarm_labels(subject.table, subject.alerts, axis, seen)
     if has_evidence(chart):
         layout["yaxis2"] |= evidence_axis(subject.arl)
         layout["shapes"].append(_threshold(subject.arl))
-    missing = "not measured in this run" if len(subject.table) else "nothing recorded yet"
-    return _finish(data, layout, counts, missing)
+    missing = "Not measured in this run" if len(subject.table) else "Nothing recorded yet"
+    figure = _finish(data, layout, counts, missing, names)
+    return fitted(figure, chart) if chart.fit else figure
 
 
 def make_overlay(
@@ -115,7 +120,7 @@ def make_overlay(
     if view.groups:
         layout["yaxis2"] = dict(averages.COUNTS)
     layout["shapes"] = shapes
-    return _finish(data, layout, counts, "not measured in these runs")
+    return _finish(data, layout, counts, "Not measured in these runs")
 
 
 def aligned(subject: Subject, by: str) -> Subject:
@@ -147,6 +152,11 @@ def remarks(figure: Figure) -> str:
     return str(figure["layout"]["meta"]["remarks"])
 
 
+def is_measured(figure: Figure) -> bool:
+    """Whether anything that the chart shows was measured."""
+    return bool(figure["layout"]["meta"]["measured"])
+
+
 # -- parts of a figure ----------------------------------------------------------------------------
 
 
@@ -158,7 +168,7 @@ def _measured(y: Numbers, log: bool) -> Numbers:
 def _drawn(points: Thinned, line: Line, raw: bool = False) -> Figure:
     name = f"{line.label}, raw" if raw else line.label
     width, dash = (GHOST_WIDTH, "solid") if raw else (MEAN_WIDTH, line.dash)
-    form = f"%{{y:{',.0f' if line.column == EVIDENCE else '.3~g'}}}"
+    form = f"%{{y:{',.0f' if line.column == EVIDENCE else ',.4~r'}}}"
     return trace(points, name, line.color, width, dash) | {
         "mode": "markers" if len(points.x) == 1 else "lines",
         "yaxis": "y2" if line.right else "y",
@@ -185,7 +195,33 @@ def _threshold(arl: float) -> Figure:
     }
 
 
-def _finish(data: list[Figure], layout: Figure, counts: list[Thinned], missing: str) -> Figure:
+def fitted(figure: Figure, chart: Chart) -> Figure:
+    """The y axis fits the first line of the chart; how far the others leave it is said."""
+    first = chart.lines[0].label
+    own = [t for t in figure["data"] if t["name"] in (first, f"{first}, raw") and t["y"]]
+    if not own:
+        return figure
+    low, high = min(min(t["y"]) for t in own), max(max(t["y"]) for t in own)
+    pad = 0.08 * (high - low) or 0.1 * abs(high) or 0.1
+    low, high = low - pad, high + pad
+    figure["layout"]["yaxis"] |= {"range": [low, high], "autorange": False}
+    meta = figure["layout"]["meta"]
+    said = [meta["remarks"]] if meta["remarks"] else []
+    for line in chart.lines[1:]:
+        values = [v for t in figure["data"] if t["name"] == line.label for v in t["y"]]
+        ends = [v for v in (min(values), max(values)) if not low <= v <= high] if values else []
+        said += [f"{line.label} to {number(v)}, out of sight" for v in ends]
+    meta["remarks"] = " · ".join(said)
+    return figure
+
+
+def _finish(
+    data: list[Figure],
+    layout: Figure,
+    counts: list[Thinned],
+    missing: str,
+    names: Sequence[Figure] = (),
+) -> Figure:
     lost = max((c.not_finite for c in counts), default=0)
     remarks = []
     if (longest := max(counts, key=lambda c: c.total, default=None)) and longest.total > len(
@@ -195,8 +231,10 @@ def _finish(data: list[Figure], layout: Figure, counts: list[Thinned], missing: 
     if lost:
         remarks.append(f"{lost:,} not finite, not drawn")
     layout["meta"]["remarks"] = " · ".join(remarks)
-    layout["annotations"] = []
-    if not any(c.x for c in counts):
+    layout["annotations"] = list(names)
+    layout["meta"]["measured"] = any(c.x for c in counts)
+    if not layout["meta"]["measured"]:
+        layout["meta"]["remarks"] = missing
         centre = {"xref": "paper", "yref": "paper", "x": 0.5, "y": 0.5}
         layout["annotations"] = [
             centre | {"text": missing, "showarrow": False, "font": {"size": 13}}

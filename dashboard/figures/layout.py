@@ -10,6 +10,7 @@ from lldscope.core import palette
 from lldscope.core.charts import EVIDENCE, Chart
 from lldscope.signals.detectors import EVIDENCE_CAP
 
+from .labels import ROW_HEIGHT, ROWS
 from .series import XAxis
 
 _FONT = {"family": "system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif", "size": 11}
@@ -18,18 +19,21 @@ _FONT = {"family": "system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif", "
 def chart_layout(
     chart: Chart, axis: XAxis, seen: tuple[float, float], right: bool = True
 ) -> dict[str, Any]:
-    """Axes, margins and hover of a chart; `right`: with the right-hand axis if it has one.
+    """Axes, margins and hover of a chart; `right`: of one run, with the
+    right-hand axis if it has one, and with room for the names of alarms.
 
     `meta` is what assets/charts.js needs to keep its range: the axis, how many steps, tokens or
     seconds its unit is, and the range of all rows.
     """
+    top = 18 + (ROWS * ROW_HEIGHT if right else 0)
     two = right and chart.right_unit is not None
     plain = {"showgrid": False, "zeroline": False, "linecolor": palette.NEUTRAL, "ticks": ""}
     layout: dict[str, Any] = {
         "font": _FONT | {"color": palette.NEUTRAL},
         "paper_bgcolor": "rgba(0,0,0,0)",
         "plot_bgcolor": "rgba(0,0,0,0)",
-        "margin": {"l": 58, "r": 52 if two else 14, "t": 18, "b": 38},
+        # the same for all charts, so that their x axes line up
+        "margin": {"l": 58, "r": 52, "t": top, "b": 38},
         "autosize": True,
         "showlegend": False,
         "hovermode": "x unified",
@@ -54,6 +58,7 @@ def chart_layout(
             "fixedrange": True,
             "gridcolor": palette.NEUTRAL,
             "zeroline": chart.zero,
+            "rangemode": "nonnegative" if chart.nonnegative else "normal",
             "zerolinecolor": palette.NEUTRAL,
             "zerolinewidth": 1,
             "nticks": 5,

@@ -11,7 +11,7 @@ import pandas as pd
 
 from lldscope.alarms.assess import PhaseSpan
 from lldscope.core import palette
-from lldscope.monitor.health import AnyAlert
+from lldscope.monitor.alerts import AnyAlert
 
 from .series import XAxis, at_steps, positions
 from .wording import visible
@@ -20,7 +20,6 @@ Shape = dict[str, Any]
 
 _STRIP = (1.0, 1.075)  # the band of phase names, above the plot, as shares of its height
 _FULL_NAME, _NUMERAL = 0.13, 0.035  # least share of the visible width for a name, for a numeral
-_NEAR = 0.06  # alarms closer than this share of the width share one label
 _MOST_LINES = 24
 _SPACE = "\u00a0\u00a0\u00a0"  # keeps upright labels clear of the ends of the plot
 
@@ -54,39 +53,19 @@ def phase_bands(
 def alarm_lines(
     table: pd.DataFrame, alerts: Sequence[AnyAlert], axis: XAxis, seen: tuple[float, float]
 ) -> list[Shape]:
-    """A line where each alarm first fired, with its rule; a thin one where it fired again."""
-    first = sorted(((a.step, a) for a in alerts if a.step is not None), key=lambda p: p[0])
+    """A line where each alarm first fired; a thin one where it fired again."""
+    first = [(a.step, a) for a in alerts if a.step is not None]
     again = [
         (fired, a) for _, a in first for fired, _ in a.episodes[1:] if fired is not None
-    ]  # fmt: skip
+    ][-_MOST_LINES:]  # fmt: skip
     shapes: list[Shape] = []
-    at = at_steps(table, axis, [step for step, _ in first])
-    width = seen[1] - seen[0]
-    texts = _labels([a for _, a in first], at, _NEAR * width)
-    for x, text, (_, alert) in zip(at, texts, first, strict=True):
-        if seen[0] <= x <= seen[1]:
-            shapes.append(_line(x, palette.SEVERITIES[alert.severity], text))
-    later = at_steps(table, axis, [step for step, _ in again])
-    for x, (_, alert) in list(zip(later, again, strict=True))[-_MOST_LINES:]:
-        if seen[0] <= x <= seen[1]:
-            shapes.append(_line(x, palette.SEVERITIES[alert.severity], "") | {"opacity": 0.35})
+    for opacity, fired in ((0.85, first), (0.35, again)):
+        at = at_steps(table, axis, [step for step, _ in fired])
+        for x, (_, alert) in zip(at, fired, strict=True):
+            if seen[0] <= x <= seen[1]:
+                color = palette.SEVERITIES[alert.severity].color
+                shapes.append(_vertical(x, 1.0, color, 1.25) | {"opacity": opacity})
     return shapes
-
-
-def _labels(alerts: list[AnyAlert], at: list[float], near: float) -> list[str]:
-    """One label per cluster of neighbours, at its gravest alarm: the rule and how many more."""
-    texts = [""] * len(alerts)
-    clusters: list[list[int]] = []
-    for i in range(len(alerts)):
-        if clusters and at[i] - at[clusters[-1][0]] <= near:
-            clusters[-1].append(i)
-        else:
-            clusters.append([i])
-    for cluster in clusters:
-        worst = max(cluster, key=lambda i: (alerts[i].severity.rank, -i))
-        more = f" +{len(cluster) - 1}" if len(cluster) > 1 else ""
-        texts[worst] = escape(visible(alerts[worst].rule, 40)) + more
-    return texts
 
 
 def event_ticks(
@@ -106,7 +85,7 @@ def event_ticks(
     if len(saved) <= _MOST_LINES:
         shapes = [_vertical(x, 0.07, palette.NEUTRAL, 1.5) for x in saved]
     for x, kind in named[-_MOST_LINES:]:
-        label = _upright(f"{_SPACE}{escape(visible(kind, 40))}", palette.NEUTRAL, "start")
+        label = _upright(f"{_SPACE}{escape(visible(kind, 40))}", palette.NEUTRAL)
         shapes.append(_vertical(x, 0.45, palette.NEUTRAL, 1.5) | label)
     return shapes
 
@@ -125,10 +104,7 @@ def onset_line(
     if not np.isfinite(positions(table, axis)).any():
         return []  # the run has no place on this axis
     return [
-        _vertical(x, 1.0, color, 1.5, dash)
-        | {"opacity": 0.6}
-        | _upright(f"lld-decay{_SPACE}", color, "end")
-        for x in at_steps(table, axis, steps)
+        _vertical(x, 1.0, color, 1.5, dash) | {"opacity": 0.6} for x in at_steps(table, axis, steps)
     ]
 
 
@@ -140,18 +116,13 @@ def _place(x0: float, x1: float, y0: float, y1: float) -> Shape:
     return {"yref": "paper", "x0": x0, "x1": x1, "y0": y0, "y1": y1}
 
 
-def _line(x: float, sign: palette.Sign, text: str) -> Shape:
-    label = _upright(f"{sign.shape} {text}{_SPACE}", sign.color, "end") if text else {}
-    return _vertical(x, 1.0, sign.color, 1.25) | {"opacity": 0.85} | label
-
-
-def _upright(text: str, color: str, at: str) -> Shape:
+def _upright(text: str, color: str) -> Shape:
     return {
         "label": {
             "text": text,
             "textangle": -90,
-            "textposition": at,
-            "xanchor": "right" if at == "end" else "left",
+            "textposition": "start",
+            "xanchor": "left",
             "yanchor": "bottom",
             "padding": 3,
             "font": {"size": 10, "color": color},

@@ -65,7 +65,7 @@ def trace(points: Thinned, name: str, color: str, width: float, dash: str) -> di
         "yaxis": "y",
         "opacity": 1.0,
         "line": {"color": color, "width": width, "dash": dash},
-        "hovertemplate": "%{y:.3~g}",
+        "hovertemplate": "%{y:,.4~r}",
         "hoverinfo": "all",
     }
 
@@ -108,6 +108,19 @@ def x_axis(tables: list[pd.DataFrame], by: str) -> XAxis:
 def positions(table: pd.DataFrame, axis: XAxis) -> Numbers:
     """Where the rows of a table lie on the axis."""
     return raw_positions(table, axis.by) / axis.divide
+
+
+def translated(
+    table: pd.DataFrame, zoom: tuple[float, float], by: str, to: str
+) -> tuple[float, float] | None:
+    """A range of one axis on another, by the rows that it holds; None where that cannot be said."""
+    here, there = raw_positions(table, by), raw_positions(table, to)
+    known = np.isfinite(here) & np.isfinite(there)
+    order = np.argsort(here[known], kind="stable")
+    if len(order) < 2:
+        return None
+    low, high = np.interp(zoom, here[known][order], there[known][order])
+    return (float(low), float(high)) if low < high else None
 
 
 def at_steps(table: pd.DataFrame, axis: XAxis, steps: list[float]) -> list[float]:

@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 from lldscope.alarms.assess import PhaseSpan
-from lldscope.monitor.health import AnyAlert
+from lldscope.monitor.alerts import AnyAlert
 
 
 @dataclass(frozen=True)

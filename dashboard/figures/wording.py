@@ -9,21 +9,15 @@ PHASES: dict[str | None, str] = {
     "healthy": "Correct responses gain likelihood, or nothing speaks against it.",
     "stagnation": "Phase I: the reward rises, the likelihood of correct responses does not.",
     "decay": "Phase II: the updates lower the likelihood of correct responses.",
-    "collapse": "Phase III: decay, with gradients or entropy breaking out or the reward crashing.",
+    "collapse": "Phase III: decay, and gradients or entropy rise sharply or the reward crashes.",
     "recovered": "The run has left decay or collapse.",
     None: "No phase is claimed: the log holds no likelihood.",
 }
 
-EVIDENCE = {
-    "delta": ("Δ measured", "Likelihood before and after the update was recorded: best evidence."),
-    "level": (
-        "levels only",
-        "Only likelihood levels were recorded, no Δ: alarms are weaker and state no rate.",
-    ),
-    "symptoms": (
-        "symptoms only",
-        "Neither Δ nor likelihood was recorded: only reward, entropy and gradients can be judged.",
-    ),
+EVIDENCE = {  # notes to the words of `palette.EVIDENCE`
+    "delta": "Likelihood before and after the update was recorded: best evidence.",
+    "level": "Only likelihood levels were recorded: alarms are weaker and state no rate.",
+    "symptoms": "No likelihood was recorded: only reward, entropy and gradients can be judged.",
 }
 
 LOOK_ALIKES = {

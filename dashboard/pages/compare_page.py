@@ -55,7 +55,7 @@ def compare_page(registry: RunRegistry, query: dict[str, list[str]]) -> html.Div
     shown = [name for name in known if name not in hidden]
     figures = [make_overlay(c, subjects, set(shown), view) for c in CHARTS]
     cards = [
-        parts.chart_card(c, figure, [], c.compared or c.note)
+        parts.chart_card(c, figure, [], f"{c.compared or c.note}; upright: the decay alarm")
         for c, figure in zip(CHARTS, figures, strict=True)
     ]
     styles = styles_of(known, view.groups)

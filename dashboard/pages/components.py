@@ -18,8 +18,8 @@ from lldscope.monitor.health import RunState
 
 from ..data.run_registry import Snapshot
 from ..figures import wording as words
-from ..figures.chart_figures import HEIGHT, Figure, remarks
-from .links import address, attrs
+from ..figures.chart_figures import HEIGHT, Figure, is_measured, remarks
+from .links import address, attrs, evidence
 
 GRAPH_CONFIG: Any = {
     "displaylogo": False,
@@ -55,14 +55,16 @@ def status_line(snapshot: Snapshot) -> list[Any]:
     """Verdict, phase, evidence, the worst firing alarm, age of the last row, life."""
     state = snapshot.state
     phase = state.phase
-    label, note = words.EVIDENCE[state.evidence]
     sign = palette.PHASES[phase]
     numeral = f"{sign.shape} {sign.word}" if sign.shape.startswith("I") else sign.word
     return [
         badge(palette.VERDICTS[state.verdict]),
         html.Span([_key("phase"), html.Strong(numeral)], title=words.PHASES[phase]),
-        html.Span([_key("evidence"), label], title=note),
-        _firing(state),
+        html.Span(
+            [_key("evidence"), palette.EVIDENCE[state.evidence]],
+            title=words.EVIDENCE[state.evidence],
+        ),
+        _firing(snapshot.subject.name, state),
         html.Span([_key("last row"), words.age(state.last_row_age_seconds)], className="age"),
         _life(state),
     ]
@@ -94,12 +96,17 @@ def _life(state: RunState) -> html.Span:
     return html.Span([dot, text], className="life", title=reason)
 
 
-def _firing(state: RunState) -> html.Span:
+def clock(moment: float) -> str:
+    """A Unix time as a date of UTC."""
+    return time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(moment))
+
+
+def _firing(name: str, state: RunState) -> html.Span:
     firing = state.firing
     if not firing:
         return html.Span([_key("alarm"), "none firing"])
     worst = firing[0]
-    text: list[Any] = [html.Strong(worst.rule)]
+    text: list[Any] = [html.A(html.Strong(worst.rule), href=evidence(name, worst.rule))]
     fired, _ = worst.episodes[-1]
     if fired is not None:
         since = (state.last_step or 0) - fired
@@ -113,7 +120,11 @@ def _firing(state: RunState) -> html.Span:
 
 def page_links(snapshot: Snapshot) -> html.Div:
     """From a run to the pages about what it is made of."""
-    pages = {"responses": "Responses", "actions": "Δ by action and step", "system": "System"}
+    pages = {"recording": "Recording"}
+    if "actions" in snapshot.tables:
+        pages = {"actions": "Δ by action and step"} | pages
+    if "responses" in snapshot.tables:
+        pages = {"responses": "Responses"} | pages
     links = [html.A(t, href=address(p, snapshot.subject.name)) for p, t in pages.items()]
     return html.Div(links, className="ways")
 
@@ -159,6 +170,11 @@ def _details(event: dict[str, Any]) -> str:
     return words.visible(", ".join(f"{k} {v}" for k, v in event.items() if k not in stamp))
 
 
+def card_class(figure: Figure) -> str:
+    """The class of a chart's card; one whose signals were not measured is small and comes last."""
+    return "card chart" if is_measured(figure) else "card chart unmeasured"
+
+
 def chart_card(chart: Chart, figure: Figure, legend: list[Any], note: str) -> html.Section:
     """A titled card with one chart."""
     return html.Section(
@@ -174,7 +190,8 @@ def chart_card(chart: Chart, figure: Figure, legend: list[Any], note: str) -> ht
             ),
             html.P(remarks(figure), id={"type": "foot", "index": chart.id}, className="foot"),
         ],
-        className="card chart",
+        id={"type": "card", "index": chart.id},
+        className=card_class(figure),
     )
 
 

@@ -124,6 +124,15 @@ def memory(
     ]
 
 
+def waiting_page(registry: RunRegistry, name: str) -> html.Div:
+    """The page of a run that is not there, or not yet."""
+    text = (
+        f"There is no run of this name under {registry.root}. The page opens by itself once a "
+        "training begins to record there; a run that was deleted or renamed is not waited for."
+    )
+    return message_page(f"Waiting for “{visible(name, 100)}”; it appears by itself", text, True)
+
+
 def message_page(title: str, text: str, retry: bool = False) -> html.Div:
     """A page that says why there is nothing to see; with `retry` it looks again by itself."""
     again = dcc.Interval(id={"type": "retry", "index": 0}, interval=REFRESH_MS)

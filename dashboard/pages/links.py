@@ -24,6 +24,11 @@ def address(page: str, name: str, **query: Any) -> str:
     return f"{path}?{urlencode(values)}" if values else path
 
 
+def evidence(name: str, rule: str) -> str:
+    """Where a run's page shows an alarm with its evidence."""
+    return f"{address('run', name)}#alarm-{quote(rule)}"
+
+
 def comparison(names: list[str], average: str | None = None) -> str:
     """Where runs are compared; `average="group"`: runs of a group as one line."""
     values = [("run", name) for name in names]

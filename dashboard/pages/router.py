@@ -5,24 +5,24 @@ from __future__ import annotations
 from typing import Any
 from urllib.parse import parse_qs, unquote
 
-from lldscope.core.errors import LldscopeError
+from lldscope.core.errors import LldscopeError, RunNotFound
 
 from ..data.run_registry import Reading, RunRegistry
 from ..data.run_summaries import RunSummaries
 from .actions_page import actions_page
 from .compare_page import compare_page
-from .frame import message_page
+from .frame import message_page, waiting_page
 from .list_page import list_page
+from .recording_page import recording_page
 from .responses_page import responses_page
 from .rules_page import rules_page
 from .run_page import run_page
-from .system_page import system_page
 from .trajectory_page import trajectory_page
 
 # What is about one run: /KIND/NAME.
 _OF_A_RUN = {
     "run": run_page,
-    "system": system_page,
+    "recording": recording_page,
     "responses": responses_page,
     "response": trajectory_page,
     "actions": actions_page,
@@ -47,10 +47,12 @@ def page(
             return _OF_A_RUN[kind](registry, unquote(rest[0]).rstrip("/"), query)
         except Reading as error:
             return message_page("This run is being read", str(error), retry=True)
+        except RunNotFound:
+            return waiting_page(registry, unquote(rest[0]).rstrip("/"))
         except LldscopeError as error:
             what = {"responses": "These responses", "response": "This response"}
             title = f"{what.get(kind, 'This run')} cannot be shown"
-            return message_page(title, str(error), retry=kind in ("run", "system"))
+            return message_page(title, str(error), retry=kind in ("run", "recording"))
     if path == "/":
         return list_page(summaries or RunSummaries(registry), query)
     return message_page("There is no such page", f"Nothing lives at {unquote(path)}.")

@@ -12,16 +12,19 @@ from dash import html
 from lldscope.alarms.registry import RULES, STALLED
 from lldscope.core import palette
 from lldscope.core.numbers import true_minus
-from lldscope.monitor.health import AnyAlert
+from lldscope.monitor.alerts import AnyAlert
+from lldscope.monitor.health import RunState
 
 from ..data.run_registry import RunRegistry
 from ..data.snapshot import Snapshot
 from ..figures import wording as words
 from ..figures.chart_figures import CHARTS, make_chart
 from . import components as parts
+from .answer import answer
 from .frame import PAUSE, controls, memory, part_id, view_of
 from .links import Query, address
 
+SNOOZE_HOURS = 8
 MOST_EPISODES = 4  # of an alarm that are named
 RULE_IDS = {rule.id for rule in (*RULES, STALLED)}  # those with a page of their own
 
@@ -40,7 +43,7 @@ def run_page(registry: RunRegistry, name: str, query: Query) -> html.Div:
     known = " · ".join(str(f) for f in facts if f)
     return html.Div(
         [
-            _head(words.visible(info.get("name") or name), words.visible(known), snapshot),
+            _head(words.visible(snapshot.title), words.visible(known), snapshot),
             html.Div(parts.notes(snapshot), id=part_id("notes")),
             controls(view, parts.page_links(snapshot)),
             html.Div(cards, className="charts"),
@@ -55,6 +58,7 @@ def _head(title: str, facts: str, snapshot: Snapshot) -> html.Header:
         [
             html.Div([html.H1(title), html.Span(facts, className="quiet")], className="title"),
             PAUSE,
+            html.Div(answer(snapshot), id=part_id("answer"), className="answer"),
             html.Div(parts.status_line(snapshot), id=part_id("status"), className="status"),
         ],
         className="page-head sticky run-head",
@@ -69,7 +73,11 @@ def _below(snapshot: Snapshot) -> html.Div:
         html.Div(look_alikes(snapshot), id=part_id("look-alikes")),
     ]
     happened = [html.H2("Events"), html.Div(parts.events(snapshot), id=part_id("events"))]
-    fired = [html.H2("Alarms"), html.Div(alarms(snapshot), id=part_id("alarms"))]
+    fired = [
+        html.H2("Alarms"),
+        html.P("", id="note-said", className="note", role="status"),
+        html.Div(alarms(snapshot), id=part_id("alarms")),
+    ]
     right = [html.Section(alike, className="card"), html.Section(happened, className="card")]
     return html.Div([html.Section(fired, className="card"), html.Div(right)], className="below")
 
@@ -95,6 +103,7 @@ def _alarm(alert: AnyAlert, snapshot: Snapshot) -> html.Article:
                     html.Strong(alert.rule, className="rule"),
                     html.Span(alert.state, className=f"pill {alert.state}"),
                     html.Span(_episodes(alert), className="quiet"),
+                    *_quieting(alert, snapshot.state),
                 ]
             ),
             html.P(true_minus(words.visible(alert.message, 2000)), className="message"),
@@ -102,8 +111,28 @@ def _alarm(alert: AnyAlert, snapshot: Snapshot) -> html.Article:
             _links(alert, snapshot),
         ],
         className="alarm",
+        id=f"alarm-{alert.rule}",
         style={"--severity": sign.color},
     )
+
+
+def _quieting(alert: AnyAlert, state: RunState) -> list[Any]:
+    """Whether a firing alarm is silenced, and the buttons that change it."""
+    if alert.state != "firing" or alert.severity == "info":
+        return []
+    if alert.rule in state.silenced:
+        until = state.silenced[alert.rule]
+        text = "acknowledged" if until is None else f"snoozed until {parts.clock(until)}"
+        return [html.Span(text, className="pill"), _note(alert.rule, "heard", "Hear it again")]
+    return [
+        _note(alert.rule, "acknowledge", "Acknowledge"),
+        _note(alert.rule, "snooze", f"Snooze {SNOOZE_HOURS} h"),
+    ]
+
+
+def _note(rule: str, kind: str, text: str) -> html.Button:
+    index = f"{kind} {rule}"
+    return html.Button(text, id={"type": "note", "index": index}, className="button small")
 
 
 def _links(alert: AnyAlert, snapshot: Snapshot) -> html.Div:
@@ -111,7 +140,8 @@ def _links(alert: AnyAlert, snapshot: Snapshot) -> html.Div:
     rule, step = alert.rule, alert.step
     links: list[Any] = []
     later = [fired for fired, _ in alert.episodes[1:MOST_EPISODES]]
-    for at in [s for s in (step, *later) if s is not None]:
+    steps = [s for s in (step, *later) if s is not None]
+    for at in steps if "responses" in snapshot.tables else []:
         there = address("responses", snapshot.subject.name, alarm=rule, at=at)
         text = "again at" if links else "Responses that lost most likelihood at"
         links.append(html.A(f"{text} step {at:,}", href=there))

@@ -6,13 +6,14 @@ Every token is an option of a list box, so that keys and screen readers reach it
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import groupby
 from json import dumps
 from typing import Any
 
 from dash import html
 
-from lldscope.core.numbers import number, true_minus
+from lldscope.core.numbers import number, signed
 from lldscope.core.safe_text import escape_control
 from lldscope.explore.trajectories import MOST_TOKENS, Trajectory, rows_of
 
@@ -138,16 +139,16 @@ def numbers_of(token: dict[str, Any]) -> str:
         likelihood = "log π not measured"
     else:
         likelihood = (
-            f"Δ {_or(token['delta'], '+.3g')} nats · log π old {_or(token['logp_old'], '.3g')}, "
-            f"post {_or(token['logp_post'], '.3g')}"
+            f"Δ {_or(token['delta'], signed)} nats · log π old {_or(token['logp_old'], number)}, "
+            f"post {_or(token['logp_post'], number)}"
         )
-    entropy = f"entropy {_or(token['entropy'], '.3g')} nats"
+    entropy = f"entropy {_or(token['entropy'], number)} nats"
     where = f"position {token['position']}, action {token['action_index']}"
     return f"“{text}” · {likelihood} · {entropy} · {where}"
 
 
-def _or(value: float | None, form: str) -> str:
-    return "not measured" if value is None else true_minus(format(value, form))
+def _or(value: float | None, form: Callable[[float], str]) -> str:
+    return "not measured" if value is None else form(value)
 
 
 def action_head(action: dict[str, Any] | None, index: int) -> html.Header:

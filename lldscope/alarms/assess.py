@@ -96,14 +96,16 @@ def assess(
     arl: float = DEFAULT_ARL,
     rules: Sequence[Rule] = RULES,
     restarts: Restarts | None = None,
+    planned_steps: int | None = None,
 ) -> Assessment:
     """Assess a frame with the columns of `schema.SIGNALS`; causal in its rows.
 
     `arl` is the average number of steps between false alarms of the decay test, at least. `rules`
     are those that raise alarms; the phases and look-alikes do not depend on them. `restarts` are
-    the steps at which baselines are reset (`evidence.restarts_of`).
+    the steps at which baselines are reset (`evidence.restarts_of`). `planned_steps` is the length
+    that the run is to have, where that is known.
     """
-    evidence = gather(signals, arl, restarts)
+    evidence = gather(signals, arl, restarts, planned_steps)
     explained = explained_elsewhere(evidence)
     phases = classify(evidence, explained)
     alerts, pending = evaluate_rules(evidence, phases, rules, explained)

@@ -26,7 +26,7 @@ from ..signals.phases import Phase, least_rows
 from .registry import CAUSES
 from .rule import Alert, CauseRank, Rule, Span, episodes, evaluate_rules
 from .rules import lld
-from .rules.measures import observed, percent
+from .rules.measures import EARLIER_MAXIMUM, observed, percent
 
 Answer = Literal["supported", "consequence", "ruled_out", "not_shown", "not_observable"]
 
@@ -77,17 +77,14 @@ def explained_elsewhere(e: Evidence) -> Flags:
     fallen = falls(e)
     for rule in CAUSES if fallen else ():
         holds = _explaining(rule, e)
+        pending = holds.copy()
         for begin, fires, resolved in cause_episodes(rule, e, holds):
+            pending[fires:resolved] = False
             for start, end in fallen:
                 if _explains(e, begin, start) and (resolved is None or start < resolved):
                     out[max(start, fires) : end] = True
-        if not holds.any():
-            continue
         on = d.consecutive(holds)
-        firing = np.zeros(len(holds), dtype=bool)
-        for start, end in rule.episodes(e, holds):
-            firing[start:end] = True
-        for row in np.flatnonzero(holds & ~firing).tolist():
+        for row in np.flatnonzero(pending).tolist():
             ongoing = (a for a, b in fallen if a <= row and (b is None or row < b))
             out[row] |= any(_explains(e, row - int(on[row]) + 1, start) for start in ongoing)
     return out
@@ -189,7 +186,7 @@ def _brought_about_by(e: Evidence, consequence: Rule, begin: int, displaced: boo
     if causes:
         start, name = min(causes)
         return f"{name} was there from step {e.step[start]} on"
-    before = [start for start, _ in falls(e) if displaced and start < begin - LAG]
+    before = [start for start, _ in falls(e) if displaced and start < begin - e.cadence.rows(LAG)]
     if before:
         return f"the likelihood had been falling from step {e.step[before[-1]]} on"
     return None
@@ -212,8 +209,10 @@ def _nearest(rule: Rule, e: Evidence) -> Finding:
     if sign * (value - limit) > 0:
         why = "but not for long enough, or the other conditions were not met"
         return Finding("not_shown", f"{reached} at step {e.step[row]} ({bound}), {why}")
-    if unit.startswith("× the largest") and value <= 1.0:
-        message = f"never above the largest before ({bound})"
+    if value == limit == 0.0:
+        message = f"{reached} throughout"
+    elif unit == EARLIER_MAXIMUM and value <= 1.0:
+        message = f"never above its earlier maximum ({bound})"
     else:
         message = f"never {'below' if rule.fires_below else 'above'} {reached} ({bound})"
     return Finding("ruled_out", message)

@@ -112,7 +112,7 @@ def _likelihood(assessment: Assessment, rows: Flags, by_delta: bool) -> Curve:
     if by_delta:
         size = float(np.median(np.abs(values[rows]))) if rows.any() else 1.0
         values = clip_gains(values, size)
-    return Curve(name, e.step[rows].astype(float), values[rows], -1, by_delta, by_delta)
+    return Curve(name, e.step[rows].astype(float), values[rows], -1, jumps=by_delta, level=by_delta)
 
 
 def _log(assessment: Assessment, name: str, rows: Flags) -> Curve:
@@ -160,11 +160,11 @@ def fit(likelihood: Curve, others: Sequence[Curve], n_breaks: int) -> list[tuple
 
 
 def fit_either(curve: Curve) -> tuple[Curve, tuple[int, int, int]] | None:
-    """The break of a line, (step, low, high), as a kink or as a jump, whichever leaves smaller
-    residuals; None if there are too few measured steps. A dead tool is a jump, a decline a kink."""
-    fitted = [
-        (shape, fit(shape, [], 1)) for shape in (replace(curve, jumps=j) for j in (False, True))
-    ]
+    """The break of a curve, (step, low, high), None if there are too few measured steps. Of a line,
+    as a kink or as a jump, whichever leaves smaller residuals: a dead tool is a jump, a decline a
+    kink."""
+    shapes = [curve] if curve.level else [replace(curve, jumps=j) for j in (False, True)]
+    fitted = [(shape, fit(shape, [], 1)) for shape in shapes]
     known = [(shape, breaks[0]) for shape, breaks in fitted if breaks]
     return min(known, key=lambda f: _square(f[0], f[1][0]), default=None)
 

@@ -3,7 +3,17 @@
 from __future__ import annotations
 
 from .rule import Declaration, Rule, Severity
-from .rules import breakdown, entropy_gradient, groups, lld, numerics, responses, reward, tools
+from .rules import (
+    breakdown,
+    entropy_gradient,
+    groups,
+    held_out,
+    lld,
+    numerics,
+    responses,
+    reward,
+    tools,
+)
 
 __all__ = ["CAUSES", "LOOK_ALIKES", "RULES", "STALLED", "Rule"]
 
@@ -11,6 +21,7 @@ RULES: tuple[Rule, ...] = (
     *lld.RULES,
     *entropy_gradient.RULES,
     *reward.RULES,
+    *held_out.RULES,
     *breakdown.RULES,
     *tools.RULES,
     *groups.RULES,

@@ -18,11 +18,10 @@ from numpy.typing import NDArray
 from ..signals import detectors as d
 from ..signals.evidence import Evidence, Flags
 from ..signals.phases import Phase
+from .counted import fired_wrongly
 
 State = Literal["inactive", "pending", "firing", "resolved"]
 Span = tuple[int, int | None]
-
-NO_RATE = "no rate is guaranteed; docs/alarms.md counts false alarms in real runs"
 
 
 class Severity(StrEnum):
@@ -63,7 +62,8 @@ class Declaration:
     """The description of an alarm, independent of any run.
 
     The alarm can be observed if one of the signals in `needs` is measured and all in `needs_too`.
-    `evidence` says what is compared with what, `confused_with` what else can look like it.
+    `evidence` says what is compared with what, `confused_with` what else can look like it. Where
+    `false_alarms` is not given, it is what was counted.
     """
 
     id: str
@@ -73,8 +73,12 @@ class Declaration:
     advice: str
     evidence: str = ""
     confused_with: str = ""
-    false_alarms: str = NO_RATE
+    false_alarms: str = ""
     needs_too: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.false_alarms:
+            object.__setattr__(self, "false_alarms", fired_wrongly(self.id))
 
 
 @dataclass(frozen=True)
@@ -84,7 +88,8 @@ class Measurement:
     `holds` is the condition, `value` what was compared with `threshold` (NaN: not measured), and
     `message(row)` a sentence with the numbers of one row. `explains` is where a cause is strong
     enough to explain a fall of the likelihood (default: where it holds); `units` is the unit of
-    each row where it is not the rule's `unit`.
+    each row where it is not the rule's `unit`, and `advice(row)` what to do where that depends on
+    what was found.
     """
 
     holds: Flags
@@ -93,6 +98,7 @@ class Measurement:
     message: Callable[[int], str]
     explains: Flags | None = None
     units: NDArray[np.str_] | None = None
+    advice: Callable[[int], str] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -190,7 +196,7 @@ def _alert(rule: Rule, e: Evidence, row: int, state: State, spans: Sequence[Span
         message=measured.message(row),
         meaning=rule.meaning,
         evidence=rule.evidence,
-        advice=rule.advice,
+        advice=measured.advice(row) if measured.advice else rule.advice,
         false_alarms=rule.guarantee(e, row) if rule.guarantee else rule.false_alarms,
         episodes=tuple((int(e.step[a]), None if b is None else int(e.step[b])) for a, b in spans),
     )

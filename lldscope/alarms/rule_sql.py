@@ -22,7 +22,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from ..core.schema import SIGNALS
-from ..signals.evidence import floats
+from ..signals.detectors import floats
 
 EVALUATE_SECONDS = 10.0  # an expression that takes longer is interrupted
 

@@ -27,6 +27,7 @@ COMMANDS = {
     "runs": "List runs with verdict, phase and age of the last row.",
     "check": "One look at a run; the exit code tells its state.",
     "watch": "Follow a live run and report its alarms.",
+    "acknowledge": "Say that an alarm is known: it is not sent again.",
     "report": "Write the post-mortem of a run: HTML, Markdown or JSON.",
     "compare": "Signals, phases and alarms of runs side by side.",
     "rules": "List the rules that raise alarms; try your own on cases and runs.",

@@ -38,11 +38,12 @@ def exit_code(verdict: str, fail_on: str, style: str) -> int:
 @rules_option
 @exit_options
 def check(
-    run: Path, as_json: bool, arl: float | None, rules: Path | None, fail_on: str, exit_style: str
-) -> None:
+    run: Path, as_json: bool, arl: float | None, steps: int | None, rules: Path | None,
+    fail_on: str, exit_style: str,
+) -> None:  # fmt: skip
     """Look at RUN once.
 
-    Exit code: 0 healthy, 10 warning, 11 critical, 12 stalled or failed, 13 not enough data;
+    Exit code: 0 healthy, 10 warning, 11 critical, 12 stalled or failed, 13 too few steps to judge;
     1 internal or I/O error, 2 wrong usage. With --exit-style nagios one line with performance data,
     and 3 whatever is wrong with the question.
     """
@@ -52,7 +53,7 @@ def check(
     from ..runs import open_run
 
     try:
-        opened = open_run(run)
+        opened = open_run(run, planned_steps=steps)
         state = check_run(opened, arl, all_rules(rules))
     except (LldscopeError, OSError) as error:
         if exit_style != "nagios":
@@ -79,9 +80,11 @@ def nagios_line(state: RunState, signals: pd.DataFrame, code: int) -> str:
     blanks, labels without quotes and equals signs, values of digits, point and minus, `U` for
     undetermined.
     """
+    from ..core.palette import PHASES, VERDICTS
+
     firing = [alert for alert in state.firing if alert.severity != "info"]
     worst = f": {firing[0].rule}: {firing[0].message}" if firing else ""
-    summary = f"{state.verdict}, phase {state.phase or 'not seen'}{worst}"
+    summary = f"{VERDICTS[state.verdict].word}, phase {PHASES[state.phase].word}{worst}"
     data: dict[str, float | None] = {"step": state.last_step, "firing": len(firing)}
     for name in NAGIOS_SIGNALS:
         known = signals[name].dropna()

@@ -43,7 +43,8 @@ from .shared import (
 @rules_option
 def compare(
     runs: tuple[Path, ...], align: str, every: float | None, signals: str | None, as_json: bool,
-    file: Path | None, kind: str | None, arl: float | None, rules: Path | None,
+    file: Path | None, kind: str | None, arl: float | None, steps: int | None,
+    rules: Path | None,
 ) -> None:  # fmt: skip
     """Put up to 20 runs side by side: verdicts, phases, alarms, and signals at matched points.
     A folder stands for the runs in it.
@@ -74,7 +75,9 @@ def compare(
     names = COMPARED if signals is None else [name.strip() for name in signals.split(",")]
     chosen_rules = all_rules(rules)
     with ExitStack() as stack:
-        named = [[stack.enter_context(open_run(run)) for run in of] for of in places]
+        named = [
+            [stack.enter_context(open_run(run, planned_steps=steps)) for run in of] for of in places
+        ]
         opened = [run for of in named for run in of]
         damaged = {f"{r.name}: {part}": why for r in opened for part, why in r.damaged.items()}
         if kind is not None:
@@ -106,13 +109,15 @@ def _show(answer: dict[str, Any]) -> None:
 
 
 def _run(run: dict[str, Any]) -> list[Any]:
-    phases = " → ".join(f"{p['phase'] or '–'} {p['start_step']}–{p['end_step']}"
+    from ..core.palette import EVIDENCE, PHASES
+
+    phases = " → ".join(f"{PHASES[p['phase']].word} {p['start_step']}–{p['end_step']}"
                         for p in run["phases"])  # fmt: skip
     alarms = ", ".join(f"{a['rule']} {'' if a['step'] is None else a['step']}".strip()
                        for a in run["alerts"])  # fmt: skip
     fall = "–" if run["onset"] is None else run["onset"]
     verdict = verdict_text(run["verdict"])
-    return [run["label"], verdict, run["evidence"], fall, phases or "–", alarms or "–"]
+    return [run["label"], verdict, EVIDENCE[run["evidence"]], fall, phases or "–", alarms or "–"]
 
 
 def _show_signals(answer: dict[str, Any]) -> None:
@@ -130,6 +135,12 @@ def _show_signals(answer: dict[str, Any]) -> None:
         points = zip(answer["points"], of["values"], of["differences"], strict=True)
         for i, (point, values, (*_, gap)) in enumerate(points):
             place = point if isinstance(point, str) else f"{point:,g}"
-            last = ["–" if gap is None else f"{gap:+.3g}"] if two else []
+            last = [_difference(gap)] if two else []
             rows.append([name if i == 0 else "", place, *map(short, values), *last])
     print_table(head, rows, range(1, len(head)))
+
+
+def _difference(value: float | None) -> str:
+    from ..core.numbers import short
+
+    return f"+{short(value)}" if value is not None and value >= 0 else short(value)

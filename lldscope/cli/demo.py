@@ -151,6 +151,7 @@ def _last_line(log: Path) -> str:
 def _summary(arms: list[Arm]) -> None:
     """Best and final reward of both, and when the first alarm came."""
     from ..core.numbers import short
+    from ..core.palette import VERDICTS
 
     for arm in arms:
         run = arm.follower.run
@@ -163,6 +164,6 @@ def _summary(arms: list[Arm]) -> None:
         first = f"first alarm at step {min(steps)}" if steps else "no alarm"
         click.echo(
             f"{arm.name:10} reward (ten-step mean) best {best}, at the end {last}; {first}; "
-            f"{state.verdict}",
+            f"{VERDICTS[state.verdict].word}",
             err=True,
         )

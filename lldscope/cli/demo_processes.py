@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING
 from ..core.errors import LldscopeError
 
 if TYPE_CHECKING:
+    from ..monitor.alerts import AnyAlert
     from ..monitor.follow import Follower, RunUpdate
-    from ..monitor.health import AnyAlert
 
 Process = subprocess.Popen[bytes]
 

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .shared import print_json, print_table, progress
+from .shared import arl_option, print_json, print_table, progress
 
 if TYPE_CHECKING:
     from ..evaluation.scoring import EvaluatedRun
 
 EVALUATE_SCHEMA = 1
-LABELS = ("held", "recovered", "declined", "collapsed")
+LABELS = ("held", "recovered", "declined", "collapsed", "grey", "degraded")
 FAULTS = "faults"  # column of the table; --json tells them apart
 
 
@@ -27,19 +27,16 @@ FAULTS = "faults"  # column of the table; --json tells them apart
     default="development",
     help="Runs to judge by. Detectors are tuned on development; look at test once.",
 )
-@click.option(
-    "--arl",
-    type=click.FloatRange(min=10),
-    help="Steps between false decay alarms, at least, on average. [default: 2000]",
-)
+@arl_option("2000")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
 def evaluate(bank: Path, split: Any, arl: float | None, as_json: bool) -> None:
     """Judge every rule on BANK, a folder of runs with known outcomes.
 
-    BANK/index.jsonl has one JSON object per run: run, outcome (held, declined, collapsed),
-    collapse_step, and if wanted split, fault and path (a run directory, or a Parquet file of
-    signals; default signals/RUN.parquet). For each rule: on how many runs of each outcome it fired,
-    false alarms per 1,000 steps of runs that held, how many collapses it warned of and how many
+    BANK/index.jsonl has one JSON object per run: run, outcome (held, declined, collapsed with
+    collapse_step; or, by held-out evaluations, held, grey, degraded with degraded_step), and if
+    wanted split, fault and path (a run directory, or a Parquet file of signals; default
+    signals/RUN.parquet). For each rule: on how many runs of each outcome it fired, false alarms per
+    1,000 steps of runs that held, how many collapses and degradations it warned of and how many
     steps before, and how many falls of the reward it came before.
     """
     from ..alarms.assess import DEFAULT_ARL
@@ -51,13 +48,14 @@ def evaluate(bank: Path, split: Any, arl: float | None, as_json: bool) -> None:
     runs = read_bank(bank, split)
     if not runs:
         raise LldscopeError(f"{bank} has no runs in the split {split!r}.")
-    judged = [evaluate_run(run, arl or DEFAULT_ARL) for run in progress(runs, "judging")]
+    arl = arl or DEFAULT_ARL
+    judged = [evaluate_run(run, arl) for run in progress(runs, "judging")]
     scores = score(judged, [*(rule.id for rule in RULES), *ANY])
     answer = {
         "schema": EVALUATE_SCHEMA,
         "bank": str(bank),
         "split": split,
-        "arl": arl or DEFAULT_ARL,
+        "arl": arl,
         "labels": dict(sorted(Counter(j.label for j in judged).items())),
         "healthy_steps": scores[0].healthy_steps,
         "rules": [s.to_dict() for s in scores],
@@ -74,7 +72,7 @@ def _about(judged: EvaluatedRun) -> dict[str, Any]:
         "run": judged.run.name,
         "label": judged.label,
         "steps": judged.steps,
-        "collapse_step": judged.run.collapse_step,
+        "end_step": judged.run.end_step,
         "fall_step": judged.fall,
         "first_alarm": {rule: min(steps) for rule, steps in judged.fired.items()},
     }
@@ -93,7 +91,7 @@ def _show(answer: dict[str, Any]) -> None:
     )
     head = [
         "rule", *(f"fired on\n{plain(label)}" for label in shown),
-        "false alarms per\n1,000 healthy steps", "collapses\nwarned of",
+        "false alarms per\n1,000 healthy steps", _same_step(answer), "ends\nwarned of",
         "steps of lead,\nmedian (range)", "falls of the reward\nwarned of", "95 %",
         "median lead,\n% of the way",
     ]  # fmt: skip
@@ -101,7 +99,7 @@ def _show(answer: dict[str, Any]) -> None:
     print_table(head, rows, range(1, len(head)))
     missed = next(rule["missed"] for rule in answer["rules"] if rule["rule"] == "lld-decay")
     if missed:
-        click.echo(f"collapses without lld-decay before: {plain(', '.join(missed))}")
+        click.echo(f"ends without lld-decay before: {plain(', '.join(missed))}")
 
 
 def _cells(rule: dict[str, Any], shown: list[str]) -> list[str]:
@@ -115,12 +113,18 @@ def _cells(rule: dict[str, Any], shown: list[str]) -> list[str]:
     return [
         *fired,
         rate if low == low else "–",
+        _of(rule["false_by_same_step"]),
         _of(rule["warned"]),
         f"{rule['lead_median']:.0f} ({reach})" if reach else "–",
         _of((k, n)),
         f"{100 * low:.0f}–{100 * high:.0f} %" if n else "–",
         "–" if share is None else f"{100 * share:.0f} %",
     ]
+
+
+def _same_step(answer: dict[str, Any]) -> str:
+    step = answer["rules"][0]["same_step"]
+    return "held, by the\nsame step" if step is None else f"fired on held\nby step {step}"
 
 
 def _fired(counts: dict[str, list[int]], label: str) -> str:

@@ -117,6 +117,10 @@ def _write_csv(answer: Answer) -> None:
 
 
 def _cell(value: Any) -> Any:
+    from ..core.numbers import short
+
     if value is None:
         return "–"
-    return f"{value:.5g}" if isinstance(value, float) else value
+    if not isinstance(value, float):
+        return value
+    return "nan" if value != value else short(value, 5)

@@ -76,8 +76,9 @@ def write_document(facts: PostMortem | Comparison, kind: str, file: Path | None)
 @rate_options
 @rules_option
 def report(
-    run: Path, file: Path | None, kind: str | None, arl: float | None, rules: Path | None
-) -> None:
+    run: Path, file: Path | None, kind: str | None, arl: float | None, steps: int | None,
+    rules: Path | None,
+) -> None:  # fmt: skip
     """Write the post-mortem of RUN: phases, alarms and the time they left, what lost likelihood,
     look-alikes, what to change next, and what the log cannot tell.
 
@@ -89,7 +90,7 @@ def report(
     from ..runs import open_run
 
     kind = form_of(file, kind)
-    with open_run(run) as opened:
+    with open_run(run, planned_steps=steps) as opened:
         facts = post_mortem(opened, arl, all_rules(rules))
     write_document(facts, kind, file)
     warn_of_damage(facts.state.damaged, facts.state.dropped)

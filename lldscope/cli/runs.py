@@ -31,17 +31,18 @@ def _row(path: Path, root: Path) -> dict[str, Any]:
     """A run's line; a run that cannot be opened is listed with the reason."""
     from ..core.errors import LldscopeError
     from ..monitor.health import check
-    from ..runs import open_run
+    from ..runs import open_run, title
 
     name = path.name if path == root else path.relative_to(root).as_posix()
     try:
         run = open_run(path, root)
         state = check(run)
     except LldscopeError as error:
-        return {"run": name, "error": str(error)}
+        return {"run": name, "path": name, "error": str(error)}
     names = ("verdict", "phase", "evidence", "last_step", "life", "last_row_age_seconds", "damaged")
     return {
-        "run": name,
+        "run": title(run.info, name),
+        "path": name,
         "group": run.info.get("group"),
         **{name: getattr(state, name) for name in names},
         "firing": [alert.rule for alert in state.firing],
@@ -51,12 +52,14 @@ def _row(path: Path, root: Path) -> dict[str, Any]:
 def _shown(row: dict[str, Any]) -> list[Any]:
     if "error" in row:
         return [row["run"], verdict_text("unreadable"), row["error"]]
+    from ..core.palette import EVIDENCE, PHASES
     from ..core.terminal import age
 
     step = "–" if row["last_step"] is None else row["last_step"]
     last = f"{age(row['last_row_age_seconds'])} ago, {row['life']}"
     damage = [f"{len(row['damaged'])} damaged: see check"] if row["damaged"] else []
     return [
-        row["run"], verdict_text(row["verdict"]), row["phase"] or "–", row["evidence"], step, last,
+        row["run"], verdict_text(row["verdict"]), PHASES[row["phase"]].word,
+        EVIDENCE[row["evidence"]], step, last,
         ", ".join([*row["firing"], *damage]),
     ]  # fmt: skip

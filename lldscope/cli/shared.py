@@ -24,15 +24,13 @@ class RunPath(click.ParamType):
 
 
 def rate_options(function: Any) -> Any:
-    """The two ways to say how often the decay alarm may be false; the command is given `arl`."""
+    """--arl and --steps, the two ways to say how often the decay alarm may be false."""
 
     @wraps(function)
     def command(*args: Any, arl: float | None, steps: int | None, **others: Any) -> Any:
-        from ..alarms.assess import default_arl
-
         if arl and steps:
             raise click.UsageError("--arl and --steps both say how often an alarm may be false.")
-        return function(*args, arl=default_arl(steps) if steps else arl, **others)
+        return function(*args, arl=arl, steps=steps, **others)
 
     command = click.option(
         "--steps",
@@ -40,12 +38,17 @@ def rate_options(function: Any) -> Any:
         help="The planned length: at most 5 % of runs so long raise a false decay alarm.",
         show_default="what the trainer has recorded",
     )(command)
+    return arl_option("20 × the planned length, or 2000")(command)
+
+
+def arl_option(default: str) -> Any:
+    """--arl, None where it is not given; `default` says what then holds."""
     return click.option(
         "--arl",
         type=click.FloatRange(min=10),
         help="Steps between false decay alarms, at least, on average.",
-        show_default="20 × the planned length, or 2000",
-    )(command)
+        show_default=default,
+    )
 
 
 rules_option = click.option(
@@ -112,7 +115,8 @@ def verdict_text(verdict: str) -> Any:
 
     from ..core.palette import VERDICTS
 
-    return Text(verdict, VERDICTS[verdict].style)
+    sign = VERDICTS[verdict]
+    return Text(sign.word, sign.style)
 
 
 def warn_of_damage(damaged: Mapping[str, str], dropped: Mapping[str, int] | None = None) -> None:

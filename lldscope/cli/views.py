@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console, Group
@@ -9,13 +12,12 @@ from rich.table import Table
 from rich.text import Text
 
 from ..core.numbers import short
-from ..core.palette import SEVERITIES, VERDICTS
+from ..core.palette import EVIDENCE, PHASES, SEVERITIES, VERDICTS
 from ..core.terminal import age, console, plain, sparkline
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
-    from ..monitor.health import AnyAlert, RunState
+    from ..monitor.alerts import AnyAlert
+    from ..monitor.health import RunState
     from ..runs import Run
 
 # Signal → its label: what a person wants to see first.
@@ -35,11 +37,11 @@ def status_line(state: RunState) -> Text:
 
 
 def _head(state: RunState) -> Text:
-    phase = state.phase or "no phase (no likelihoods in this log)"
+    verdict = VERDICTS[state.verdict]
     return Text.assemble(
-        (state.verdict.upper(), VERDICTS[state.verdict].style),
-        (f"  phase {phase}", "bold"),
-        (f"  evidence {state.evidence}", "dim"),
+        (verdict.word.upper(), verdict.style),
+        (f"  phase {PHASES[state.phase].word}", "bold"),
+        (f"  evidence: {EVIDENCE[state.evidence]}", "dim"),
         (f"  step {_or_dash(state.last_step)}", ""),
     )
 
@@ -75,24 +77,26 @@ def life_text(state: RunState) -> str:
 
 def show_state(run: Run, state: RunState) -> None:
     """`check`: the status line, the signals as sparklines, phases, alarms and look-alikes."""
+    from ..monitor.health import full_length
+
     out = console()
     out.print(plain(run.name), style="bold", end="  ")
     out.print(status_line(state))
+    out.print(f"→ {plain(state.headline)}", style="bold")
     if state.last_step is None:
         return
     out.print(signal_table(run, out.width))
-    spans = [f"{s.phase or '–'} {s.start_step}–{s.end_step}" for s in state.phases]
+    spans = [f"{PHASES[s.phase].word} {s.start_step}–{s.end_step}" for s in state.phases]
     out.print(f"phases       {' → '.join(spans)}")
     for alert in state.alerts:
-        out.print(alert_text(alert))
+        out.print(alert_text(alert, state.silenced))
     for alert in state.pending:
         out.print(f"· pending {alert.rule}  step {alert.step}: {plain(alert.message)}")
     _show_look_alikes(out, state)
     if state.false_alarm_bound is not None:
-        steps = max(run.planned_steps or 0, state.last_step + 1)
         out.print(
-            f"decay test   a false alarm in at most {state.false_alarm_bound:.1%} of runs of "
-            f"{steps:,} steps, see docs/decay-alarm.md",
+            f"decay test   a false alarm in at most {100 * state.false_alarm_bound:.1f} % of runs "
+            f"of {full_length(run, state.last_step):,} steps, see docs/decay-alarm.md",
             style="dim",
         )
 
@@ -140,7 +144,9 @@ def signal_table(run: Run, width: int = 100) -> Table:
     return table
 
 
-def alert_text(alert: AnyAlert) -> Text:
+def alert_text(
+    alert: AnyAlert, silenced: Mapping[str, float | None] = MappingProxyType({})
+) -> Text:
     """An alarm: what and when, and, while it fires, what to do."""
     fired, resolved = alert.episodes[-1]
     sign = SEVERITIES[alert.severity]
@@ -151,9 +157,17 @@ def alert_text(alert: AnyAlert) -> Text:
     again = "" if fired == alert.step else f" again, for the first time at step {alert.step}"
     return Text.assemble(
         (head, sign.style),
+        (_silenced(alert.rule, silenced), "dim"),
         f"  step {_or_dash(fired)}{again}: {plain(alert.message)}\n",
         (f"  → {alert.advice}", "dim"),
     )
+
+
+def _silenced(rule: str, silenced: Mapping[str, float | None]) -> str:
+    if rule not in silenced:
+        return ""
+    until = silenced[rule]
+    return " (acknowledged)" if until is None else f" (snoozed for {age(until - time.time())})"
 
 
 def _or_dash(value: Any) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import sys
 import time
@@ -59,6 +60,20 @@ STATUS = ("schema", "run", "id", "path", "verdict", "evidence", "phase", "last_s
     default="end",
     help="firing: stop at the first alarm, of the severity of --fail-on or worse.",
 )
+@click.option(
+    "--grace",
+    type=click.FloatRange(min=0),
+    default=120.0,
+    metavar="SECONDS",
+    help="Go on watching so long after the run has died or was stopped: it may be resumed.",
+)
+@click.option(
+    "--dashboard-url",
+    metavar="URL",
+    envvar="LLDSCOPE_DASHBOARD_URL",
+    help="Alarms carry a link to the run there: the address that `lldscope dash` prints, or that "
+    "of the run's page.",
+)
 @click.option("--timeout", type=click.FloatRange(min=0), help="Stop after this many seconds.")
 @click.option(
     "--interval", type=click.FloatRange(min=0.2), default=2.0, help="Seconds between looks."
@@ -74,9 +89,12 @@ def watch(
     on_alert: str | None,
     mirrors: tuple[str, ...],
     until: str,
+    grace: float,
+    dashboard_url: str | None,
     timeout: float | None,
     interval: float,
     arl: float | None,
+    steps: int | None,
     rules: Path | None,
     fail_on: str,
     exit_style: str,
@@ -86,6 +104,7 @@ def watch(
     On a terminal: a status block with sparklines; otherwise a line per change. Alarms of severity
     info are shown, but not sent to anybody. Exit codes are those of check; Ctrl-C is 130.
     """
+    from ..alarms.registry import STALLED
     from ..alarms.user_rules import all_rules
     from ..core.terminal import console
     from ..monitor.export import MetricsExporter
@@ -93,7 +112,7 @@ def watch(
     from ..monitor.notify import Notifier
 
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    follower = Follower(run, arl, all_rules(rules))
+    follower = Follower(run, arl, all_rules(rules), steps, dashboard_url)
     state: RunState | None = None
     warned: set[str] = set()
     out = console()
@@ -103,7 +122,7 @@ def watch(
         show = _json_lines() if as_json else _plain_lines()
         if not as_json and out.is_terminal and not out.is_dumb_terminal:
             show = stack.enter_context(_live())
-        for update in _updates(follower, interval, timeout):
+        for update in _updates(follower, interval, timeout, grace):
             show(follower, update)
             if update is None:
                 continue
@@ -113,25 +132,35 @@ def watch(
                 warned |= state.damaged.keys()
             # Alarms that were resolved before `watch` started are shown, but not sent.
             news = [e for e in update.events if not update.first or e.alert.state == "firing"]
-            notifier.send(news)
+            notifier.send(news, state.silenced)
             for exporter in exporters:
                 exporter.send(follower, update, news)
-            if until == "firing" and any(a.severity >= fail_on for a in state.firing):
+            # A run that has died may yet be resumed.
+            counted = (a for a in state.firing if not (state.over and a.rule == STALLED.id))
+            if until == "firing" and any(a.severity >= fail_on for a in counted):
                 break
     sys.exit(exit_code(state.verdict if state else "insufficient", fail_on, exit_style))
 
 
 def _updates(
-    follower: Follower, interval: float, timeout: float | None
+    follower: Follower, interval: float, timeout: float | None, grace: float
 ) -> Iterator[RunUpdate | None]:
-    """Updates of the run, `interval` seconds apart, until it has ended or the time is up."""
+    """Updates of the run, `interval` seconds apart, until it has ended or the time is up. One that
+    did not finish has ended only `grace` seconds after its last row."""
     end = None if timeout is None else time.monotonic() + timeout
+    given_up: float | None = None
     while True:
         update = follower.poll()
         yield update
-        if update is not None and update.state.over:
+        now = time.monotonic()
+        if update is None or not update.state.over:
+            given_up = None
+        elif update.state.life == "finished":
             return
-        wait = interval if end is None else min(interval, end - time.monotonic())
+        elif given_up is None:
+            age = update.state.last_row_age_seconds if update.first else None
+            given_up = now + grace - min(age or 0.0, grace)
+        wait = min(interval, *(t - now for t in (end, given_up) if t is not None), interval)
         if wait <= 0:
             return
         time.sleep(wait)
@@ -156,8 +185,10 @@ def _json_lines() -> Show:
         else:
             state = update.state.to_dict()
             now = {key: state[key] for key in STATUS}
-        if now != last:
-            last = now
+        # A reason may count seconds.
+        compared = now | {"reason": re.sub(r"\d+ s\b", "", str(now["reason"]))}
+        if compared != last:
+            last = compared
             kind = "waiting" if update is None else "status"
             click.echo(to_json({"type": kind, "time": time.time(), **now}))
         sys.stdout.flush()
@@ -172,9 +203,10 @@ def _plain_lines() -> Show:
 
     out = console()
     last: tuple[Any, ...] | None = None
+    over = False
 
     def show(follower: Follower, update: RunUpdate | None) -> None:
-        nonlocal last
+        nonlocal last, over
         now = (
             (follower.waiting,)
             if update is None
@@ -185,9 +217,11 @@ def _plain_lines() -> Show:
             if update is None:
                 click.echo(_waiting(follower), err=True)
             else:
-                out.print(status_line(update.state))
+                again = over and not update.state.over
+                out.print("resumed" if again else "", status_line(update.state), sep="  " * again)
+        over = update is not None and update.state.over
         for event in update.events if update else ():
-            out.print(alert_text(event.alert))
+            out.print(alert_text(event.alert, event.state.silenced))
         sys.stdout.flush()
 
     return show
@@ -206,7 +240,7 @@ def _live() -> Iterator[Show]:
 
         def show(follower: Follower, update: RunUpdate | None) -> None:
             for event in update.events if update else ():
-                screen.console.print(alert_text(event.alert))
+                screen.console.print(alert_text(event.alert, event.state.silenced))
             if update is None or follower.run is None:
                 screen.update(Text(_waiting(follower), "dim"), refresh=True)
             else:

@@ -47,6 +47,8 @@ class Chart:
     lines: tuple[Line, ...]
     log: bool = False
     zero: bool = False  # 0 is always in sight
+    nonnegative: bool = False  # nothing that it shows can be negative
+    fit: bool = False  # the axis fits the first line; others may leave it
     right_unit: str | None = None
     compared: str = ""  # what the first line is, where several runs are compared
 
@@ -60,9 +62,10 @@ _CHARTS: tuple[Chart, ...] = (
     _chart(
         "likelihood",
         "Likelihood of responses",
-        "mean log π over the tokens of correct and of incorrect responses",
+        "mean log π over the tokens, scaled to correct responses",
         Line("correct_logp", "correct", palette.BLUE),
         Line("incorrect_logp", "incorrect", palette.VERMILLION, "dash"),
+        fit=True,
         compared="correct responses",
     ),
     _chart(
@@ -86,6 +89,7 @@ _CHARTS: tuple[Chart, ...] = (
         "Entropy",
         "of the sampling policy, mean over action tokens",
         Line("entropy", "entropy", palette.AMBER),
+        nonnegative=True,
     ),
     _chart(
         "gradient",
@@ -122,6 +126,7 @@ _CHARTS: tuple[Chart, ...] = (
         Line("response_tokens", "tokens", palette.BLUE),
         Line("valid_searches", "searches", palette.GREEN, "dash", right=True),
         right_unit="search",
+        nonnegative=True,
         compared="tokens",
     ),
     _chart(
@@ -131,6 +136,7 @@ _CHARTS: tuple[Chart, ...] = (
         Line("zero_signal_share", "no signal", palette.GREY),
         Line("invalid_share", "invalid", palette.VERMILLION, "dash"),
         Line("llds_gate_share", "LLDS gate", palette.GREEN, "dot"),
+        nonnegative=True,
         compared="groups without signal",
     ),
     _chart(
@@ -141,6 +147,7 @@ _CHARTS: tuple[Chart, ...] = (
         Line(
             "good_first_action_share", "good first action, incorrect rollout", palette.BLUE, "dash"
         ),
+        nonnegative=True,
     ),
 )
 

@@ -29,6 +29,14 @@ def short(value: float | None, digits: int = 3) -> str:
     return f"{value:{form}}"
 
 
-def signed(value: float, form: str = ".3g") -> str:
-    """A difference, with its sign, in the given format."""
-    return true_minus(f"{value:+{form}}")
+def signed(value: float, form: str | None = None) -> str:
+    """A difference, with its sign: as `number` says it, or in the given format."""
+    if form is not None:
+        return true_minus(f"{value:+{form}}")
+    return f"+{number(value)}" if value >= 0 else number(value)
+
+
+def percent(share: float) -> str:
+    """A share for people, never rounded to none or all of something: 0.3 %, 42 %, 99.6 %."""
+    digits = 0 if share in (0.0, 1.0) or 0.01 <= share <= 0.99 else 1
+    return f"{100 * share:.{digits}f} %"

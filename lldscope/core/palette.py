@@ -39,8 +39,15 @@ VERDICTS: dict[str, Sign] = {
     "warning": Sign(VERMILLION, "#111418", "▲", "warning", "yellow"),
     "critical": Sign("#a32e74", "#ffffff", "◆", "critical", "bold red"),
     "stalled": Sign(GREY, "#111418", "❚❚", "stalled", "bold magenta"),
-    "insufficient": Sign("#9aa4af", "#111418", "○", "not enough data", "dim"),
+    "insufficient": Sign("#9aa4af", "#111418", "○", "too few steps to judge", "dim"),
     "unreadable": Sign(GREY, "#111418", "✕", "unreadable", "red"),
+}
+
+# What the answers rest on.
+EVIDENCE: dict[str, str] = {
+    "delta": "Δ measured",
+    "level": "likelihood levels; Δ not recorded: weaker evidence",
+    "symptoms": "Δ not recorded: weaker evidence",
 }
 
 # Whether a log supports a cause.

@@ -160,6 +160,7 @@ responses: one row per rollout
     n_invalid    count action Actions that parsed as neither search nor answer.
     answered     bool  -      The rollout ended with an answer.
     truncated    bool  -      A length limit cut the rollout.
+    repeat_share float share  Share of its 4-grams of action tokens that it has had before.
     text         text  -      The whole rollout as text; untrusted model output.
 """)
 
@@ -275,6 +276,9 @@ signals: one row per RL step; NULL where nothing was measured
     reward                  float reward       Mean reward over rollouts.
     reward_sd               float reward       Standard deviation of the reward over rollouts.
     success                 float share        Share of rollouts that are correct.
+    eval_score              float -            Held-out score of the policy with which the step
+        begins: exact match, or else accuracy, or else reward.
+    eval_n                  count question     Questions of that evaluation.
     entropy                 float nat/token    Mean full-vocabulary entropy over action tokens.
     kl                      float nat/token    Mean k3 estimate of KL to the reference.
     grad_norm               float -            Median over the step's updates of the pre-clip norm.
@@ -312,6 +316,11 @@ signals: one row per RL step; NULL where nothing was measured
     n_groups                count group        Groups of the step.
     group_size_max          count response     Rollouts of the step's largest group.
     zero_signal_share       float share        Share of groups whose rewards are all equal.
+    all_right_share         float share        Share of groups whose rewards are all equal and whose
+        rollouts are all correct.
+    all_wrong_share         float share        The same, none of them correct.
+    zero_signal_token_share float share        Share of action tokens in groups whose rewards are
+        all equal.
     prompt_collision_share  float share        Share of groups whose rollouts have more than one
         prompt.
     advantage_offset        float -            Mean over groups of the absolute mean advantage: 0
@@ -322,6 +331,8 @@ signals: one row per RL step; NULL where nothing was measured
     valid_searches          float action       Mean valid searches per rollout.
     answered_share          float share        Share of rollouts that ended with an answer.
     truncated_share         float share        Share of rollouts cut by a length limit.
+    repeat_share            float share        Mean over rollouts of the share of their 4-grams that
+        they have had before.
     invalid_share           float share        Share of actions that are invalid.
     tool_fail_share         float share        Share of tool calls that failed.
     merged_action_share     float share        Share of answered rollouts with a valid search that

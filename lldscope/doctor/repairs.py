@@ -82,7 +82,6 @@ def rebuild_run_file(run: Path) -> None:
         modified = manifest_path(run, attempt, rank).stat().st_mtime
         started[attempt] = min(modified, started.get(attempt, modified))
     info = layout.new_run(
-        run,
         min(started.values(), default=now),
         world_size=1 + max((rank for _, rank in owners), default=0),
         attempts=[{"attempt": a, "started": t} for a, t in sorted(started.items())],

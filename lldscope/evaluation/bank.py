@@ -10,7 +10,8 @@ A line of the index may name a run directory instead (`path`); then the run is n
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -21,7 +22,8 @@ import pyarrow.parquet as pq
 from ..core.errors import LldscopeError, RunNotFound
 from ..core.schema import SIGNALS
 
-Outcome = Literal["held", "declined", "collapsed"]
+Outcome = Literal["held", "declined", "collapsed", "grey", "degraded"]
+ENDS: dict[str, str] = {"collapsed": "collapse_step", "degraded": "degraded_step"}
 Split = Literal["development", "test", "all"]
 
 
@@ -29,16 +31,22 @@ Split = Literal["development", "test", "all"]
 class LabelledRun:
     """A run of the bank.
 
-    `collapse_step` is where its reward collapsed, `fault` what was broken in it on purpose, and
-    `path` a run directory or a Parquet file of signals.
+    `end_step` is where its reward collapsed or its held-out evaluation degraded, `fault` what was
+    broken in it on purpose, and `path` a run directory or a Parquet file of signals. `by_reward` is
+    False where the outcome comes from held-out evaluations. `evaluations`, each of so many `questions`,
+    are its `eval_score` where the file has none.
     """
 
     name: str
     outcome: Outcome
-    collapse_step: int | None
+    end_step: int | None
     test: bool
     fault: str | None
     path: Path
+    planned_steps: int | None = None
+    evaluations: Mapping[int, float] = field(default_factory=dict)  # step → share of the questions
+    questions: int | None = None
+    by_reward: bool = True
 
     @property
     def label(self) -> str:
@@ -61,16 +69,22 @@ class LabelledRun:
         if "step" not in frame or frame["step"].isna().any():
             raise LldscopeError(f"{self.path} has no step in every row.")
         frame = frame.reindex(columns=list(SIGNALS.names))
+        if frame["eval_score"].isna().all():
+            frame["eval_score"] = frame["step"].map(self.evaluations)
+            frame["eval_n"] = frame["eval_score"].where(frame["eval_score"].isna(), self.questions)
         return frame.sort_values("step", ignore_index=True)
 
 
 def read_bank(bank: Path, split: Split = "all") -> list[LabelledRun]:
     """The runs of a bank, by name.
 
-    Each line of `index.jsonl` has `run` (its name) and `outcome` (held, declined or collapsed);
-    `collapse_step` where it collapsed; if wanted `split` ("test" keeps a run out of "development"),
+    Each line of `index.jsonl` has `run` (its name) and `outcome`: held, declined or collapsed, by
+    the reward, with `collapse_step` where it collapsed; or held, grey or degraded, by held-out
+    evaluations, with `degraded_step`, null where it did not degrade. If wanted `split` ("test" keeps a run out of "development"),
     `fault`, and `path` (a run directory or a Parquet file of signals, from the bank's folder;
-    default `signals/RUN.parquet`). Other keys are ignored.
+    default `signals/RUN.parquet`); and for runs that were exported without them `em_greedy`, an
+    object from step to exact match, and in `settings` `eval_questions` and `steps`, the planned
+    ones. Other keys are ignored.
     """
     file = bank / "index.jsonl"
     if not file.is_file():
@@ -93,14 +107,21 @@ def _run(text: str, bank: Path, where: str) -> LabelledRun:
         raise LldscopeError(f"{where} is not JSON: {error}") from None
     if not isinstance(line, dict) or not isinstance(line.get("run"), str):
         raise LldscopeError(f"{where} has no run: the run's name belongs there.")
-    step = line.get("collapse_step")
     outcome: Outcome | None = next((o for o in get_args(Outcome) if o == line.get("outcome")), None)
     if outcome is None:
         known = ", ".join(get_args(Outcome))
         raise LldscopeError(f"{where}: outcome is {line.get('outcome')!r}, not one of {known}.")
-    if (outcome == "collapsed") != isinstance(step, int):
-        raise LldscopeError(f"{where}: a collapsed run, and no other, has a collapse_step.")
+    by_reward = "degraded_step" not in line
+    ending = "collapsed" if by_reward else "degraded"
+    end = line.get(ENDS[ending])
+    if (outcome == ending) != isinstance(end, int):
+        raise LldscopeError(f"{where}: a {ending} run, and no other, has a {ENDS[ending]}.")
     path = bank / (line.get("path") or f"signals/{line['run']}.parquet")
+    settings = line.get("settings") or {}
     return LabelledRun(
-        line["run"], outcome, step, line.get("split") == "test", line.get("fault"), path
-    )
+        line["run"], outcome, end, line.get("split") == "test",
+        line.get("fault"), path,
+        settings.get("steps"),
+        {int(step): float(value) for step, value in (line.get("em_greedy") or {}).items()},
+        settings.get("eval_questions"), by_reward=by_reward,
+    )  # fmt: skip

@@ -13,10 +13,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from ..alarms.assess import assess
 from ..alarms.rule import Severity
-from ..signals.detectors import consecutive, trailing
-from ..signals.evidence import floats
+from ..signals.detectors import consecutive, floats, trailing
 from ..signals.normalized_reward import normalized_reward
-from .bank import LabelledRun
+from .bank import ENDS, LabelledRun
 
 Z = 1.959964  # standard normal, 97.5 %
 NEVER = 2**62  # a step after every other
@@ -62,7 +61,7 @@ class EvaluatedRun:
     def label(self) -> str:
         """The class in which the run is counted: its fault or its outcome. A run that held in the
         end after a fall of its reward is `recovered`, because an alarm in it is not false."""
-        if self.run.label == "held" and self.fall is not None:
+        if self.run.label == "held" and self.run.by_reward and self.fall is not None:
             return RECOVERED
         return self.run.label
 
@@ -75,8 +74,10 @@ class Score:
     fired: dict[str, tuple[int, int]]  # label → (runs on which it fired, runs)
     false_alarms: int  # times it began to fire in a run that held throughout and had no fault
     healthy_steps: int
-    leads: list[int]  # steps from the first alarm to the collapse, of the runs it warned of
-    missed: list[str]  # runs that collapsed without an alarm before
+    same_step: int | None  # the median step at which runs ended (collapsed or degraded)
+    by_same_step: tuple[int, int]  # runs that held on which it fired up to then; all of them
+    leads: list[int]  # steps from the first alarm to the end, of the runs it warned of
+    missed: list[str]  # runs that ended without an alarm before
     before_falls: list[float]  # the same for the fall of the reward, as a share of its step
     missed_falls: list[str]  # runs whose reward fell without an alarm before
 
@@ -91,6 +92,8 @@ class Score:
             "false_alarms": self.false_alarms,
             "false_alarms_per_1000_healthy_steps": self.false_alarms * per,
             "false_alarms_per_1000_healthy_steps_interval": [low * per, high * per],
+            "same_step": self.same_step,
+            "false_by_same_step": list(self.by_same_step),
             "warned": [len(self.leads), collapses],
             "warned_interval": list(wilson(len(self.leads), collapses)),
             "lead_median": _median(self.leads),
@@ -113,7 +116,7 @@ def evaluate_run(run: LabelledRun, arl: float) -> EvaluatedRun:
             signals, assessment = opened.signals(), opened.assess(arl)
     else:
         signals = run.signals()
-        assessment = assess(signals, arl)
+        assessment = assess(signals, arl, planned_steps=run.planned_steps)
     alerts = assessment.alerts
     fired = {a.rule: [start for start, _ in a.episodes] for a in alerts}
     for name, least in ANY.items():
@@ -123,8 +126,9 @@ def evaluate_run(run: LabelledRun, arl: float) -> EvaluatedRun:
 
 
 def fall_of(run: LabelledRun, signals: pd.DataFrame) -> int | None:
-    """The step at which the reward of a run without a fault fell; None if it did not."""
-    if run.fault is not None:
+    """The step at which the reward of a run without a fault fell; None if it did not, and where
+    runs are labelled by something else."""
+    if run.fault is not None or not run.by_reward:
         return None
     normalized, _ = normalized_reward(floats(signals, "reward"), floats(signals, "success"))
     row = fall_row(normalized)
@@ -132,9 +136,13 @@ def fall_of(run: LabelledRun, signals: pd.DataFrame) -> int | None:
 
 
 def score(runs: Sequence[EvaluatedRun], alarms: Sequence[str]) -> list[Score]:
-    """How each alarm did. It warned of a collapse, or of a fall, if it first fired before that."""
+    """How each alarm did. It warned of a run's end, or of a fall, if it first fired before that.
+
+    Runs that held are watched to their last step, the others up to their end. So false alarms are
+    also counted up to the median step of the ends."""
     healthy = [run for run in runs if run.label == "held"]
-    collapses = [(r, r.run.collapse_step or 0) for r in runs if r.label == "collapsed"]
+    ends = [(r, r.run.end_step or 0) for r in runs if r.label in ENDS]
+    same_step = int(np.median([step for _, step in ends])) if ends else None
     falls = [(run, run.fall) for run in runs if run.fall is not None]
     healthy_steps = sum(run.steps for run in healthy)
     scores = []
@@ -144,13 +152,18 @@ def score(runs: Sequence[EvaluatedRun], alarms: Sequence[str]) -> list[Score]:
             k, n = fired.get(run.label, (0, 0))
             fired[run.label] = (k + bool(run.fired.get(alarm)), n + 1)
         false_alarms = sum(len(run.fired.get(alarm, ())) for run in healthy)
-        leads, missed = _leads(alarm, collapses)
+        first = [min(run.fired.get(alarm) or [NEVER]) for run in healthy]
+        early = sum(step <= (-1 if same_step is None else same_step) for step in first)
+        leads, missed = _leads(alarm, ends)
         fall_leads, missed_falls = _leads(alarm, falls)
         shares = [lead / end for lead, end in fall_leads]
         steps = [lead for lead, _ in leads]
         scores.append(
-            Score(alarm, fired, false_alarms, healthy_steps, steps, missed, shares, missed_falls)
-        )
+            Score(
+                alarm, fired, false_alarms, healthy_steps, same_step, (early, len(healthy)), steps,
+                missed, shares, missed_falls,
+            )
+        )  # fmt: skip
     return scores
 
 

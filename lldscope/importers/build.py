@@ -183,7 +183,6 @@ class Import:
         rule = getattr(self.groups[-1].source, "rule", None) or correct_rule(self.request)
         first, last = writer.times or (None, None)
         self._info = layout.new_run(
-            self.run,
             first or now,
             trainer=f"imported: {description}",
             correct_rule=rule if rows else None,

@@ -12,6 +12,7 @@ for which.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -41,6 +42,7 @@ _RESPONSES = "each response weighing the same"
 _TOOL_TEXT = "tool text counted in where the rollout has it"
 _WHOLE = "the whole loss, KL term included where there is one"
 _MAXIMUM = "share of responses as long as the batch allows"
+_AFTER = "of the policy after the step"
 _PENALTY = "by the run's kl_penalty estimator, each response weighing the same"
 
 _TABLE: tuple[tuple[str, str, str | None], ...] = (
@@ -80,6 +82,8 @@ _TABLE: tuple[tuple[str, str, str | None], ...] = (
     ("clip_ratio/region_mean", "clip_share", _MICRO),
     ("clip_ratio", "clip_share", _MICRO),
     ("tools/failure_frequency", "tool_fail_share", None),
+    ("eval_reward", "eval_score", _AFTER),
+    ("eval/reward", "eval_score", _AFTER),
     # OpenRLHF 0.11.2: trainer/ray/ppo_actor.py, trainer/ppo_trainer.py, in TensorBoard under train/
     ("rollout/reward_mean", "reward", None),
     ("rollout/reward_std", "reward_sd", None),
@@ -135,6 +139,12 @@ MEANINGS: dict[str, Meaning] = {
     for rank, (name, signal, estimator) in enumerate(_TABLE)
 }
 
+# verl 0.9.1: val-core/DATA SOURCE/acc or reward/mean@N; Search-R1: val/test_score/DATA SOURCE
+_HELD_OUT = re.compile(r"val-core/.+/(acc|reward)/mean@\d+|val/test_score/.+")
+_OF_A_SOURCE = Meaning(
+    "eval_score", f"{_AFTER}; of one data source, the first of the log", rank=len(_TABLE)
+)
+
 _SHARES = (
     "its sum over responses with advantage {} is divided by the tokens of all responses, so it "
     "moves with their share as well, and only the last micro-batch is kept"
@@ -172,7 +182,8 @@ def meaning(name: str) -> Meaning | None:
         return None
     bare = name.removeprefix("train/")
     own = Meaning(bare) if bare in SCALAR_SIGNALS else None
-    return MEANINGS.get(name) or MEANINGS.get(bare) or own
+    held_out = _OF_A_SOURCE if _HELD_OUT.fullmatch(name) else None
+    return MEANINGS.get(name) or MEANINGS.get(bare) or own or held_out
 
 
 def assign(names: Iterable[str], known: Mapping[str, str] | None = None) -> dict[str, Meaning]:

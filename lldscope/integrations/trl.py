@@ -22,6 +22,7 @@ from transformers import TrainerCallback
 from ..core.errors import LldscopeError
 from ..recording.batch import reaches
 from ..recording.recorder import FailOpen, Recorder
+from ..recording.retention import RESPONSES
 from .alarms import DEFAULT_RULES, AlarmAction
 from .trl_llds import Regularizer
 from .trl_observer import Observer
@@ -51,6 +52,7 @@ def instrument(
     resume: bool = False,
     tokens_every: int = 5,
     rescore_share: float = 0.25,
+    retention: int = RESPONSES,
     llds: str | None = None,
     llds_coefficient: float = 0.2,
     on_alarm: str | None = None,
@@ -69,6 +71,8 @@ def instrument(
     tokens_every: steps between samples of texts and tokens; 0 is never.
     rescore_share: share of the rollouts of all ranks in which Δ is measured, taken from groups with
     correct and incorrect responses (`lldscope.recording.rescore`); 1 takes every rollout, 0 none.
+    retention: correct responses of a step, on each rank, that are kept and scored again after each
+    of the next 16 (docs/retention.md); 0 is none, and so are inputs with images.
     llds, llds_coefficient: add λ·L_LLDS (arXiv 2512.04220 v2, Eq. 6) with the gate "action",
     "response" or "token" to TRL's loss. Old log-probabilities are TRL's own, with its temperature.
     on_alarm: "save" a checkpoint when one of the rules `alarms` fires, or save and "stop";
@@ -94,8 +98,9 @@ def instrument(
     )  # fmt: skip
     fail_open, scorer = FailOpen(recorder, "trl"), trainer._get_per_token_logps_and_entropies
     writer = StepWriter(
-        trainer, recorder, fail_open, scorer, rescore_share=rescore_share, tokens_every=tokens_every
-    )
+        trainer, recorder, fail_open, scorer, rescore_share=rescore_share, retention=retention,
+        tokens_every=tokens_every,
+    )  # fmt: skip
     observer = Observer(trainer, recorder, fail_open, scorer, writer, is_correct, regularizer)
     _replace(trainer, "_calculate_rewards", observer.rewards)
     _replace(trainer, "_generate_and_score_completions", observer.rollout)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
+from ..recording.batch import Batch
+from ..recording.retention import KeptResponse
 from .trl_rollouts import Inputs, Update, action_mask
 
 # What models with images need besides tokens, as TRL's `_compute_loss` passes it on.
@@ -40,6 +43,37 @@ def score(
             batch_size=trainer.args.per_device_train_batch_size, compute_entropy=True, **images,
         )  # fmt: skip
     return logps, entropies
+
+
+def score_kept(
+    method: Callable[..., Any], trainer: Any, kept: Sequence[KeptResponse], batch: Batch, n: int
+) -> list[Tensor]:
+    """log π of each token of the kept responses under the present weights; for each (T,), 0 in the
+    prompt. `n` sequences are scored, so that it can be the same number on every rank; the first
+    of the batch stands for those that are missing."""
+    if not n:
+        return []
+    device = trainer.accelerator.device
+    parts = [(r.ids[:k], r.ids[k:]) for r in kept for k in [int(r.mask.argmax())]]
+    filler = [np.array(x[0]) for x in (batch.prompt_ids, batch.completion_ids)]
+    parts += [(filler[0], filler[1])] * (n - len(kept))
+    prompts, completions = zip(*parts, strict=True)
+    widths = [max(map(len, rows)) for rows in (prompts, completions)]
+    inputs: Inputs = {}
+    for name, rows, width in zip(
+        ("prompt", "completion"), (prompts, completions), widths, strict=True
+    ):
+        ids = torch.zeros(n, width, dtype=torch.long)
+        mask = torch.zeros(n, width, dtype=torch.long)
+        for i, row in enumerate(rows):
+            where = slice(width - len(row), width) if name == "prompt" else slice(len(row))
+            ids[i, where], mask[i, where] = torch.from_numpy(row.astype(np.int64)), 1
+        inputs |= {f"{name}_ids": ids.to(device), f"{name}_mask": mask.to(device)}
+    logps = score(method, trainer, inputs)[0].double().cpu()
+    return [
+        torch.cat([torch.zeros(len(prompt)), logp[: len(completion)]])
+        for (prompt, completion), logp in zip(parts[: len(kept)], logps, strict=False)
+    ]
 
 
 def has_images(inputs: Inputs) -> bool:

@@ -14,13 +14,14 @@ from ..recording.columns import record, weighted_mean
 from ..recording.episodes import message_turns
 from ..recording.recorder import FailOpen
 from ..recording.rescore import rescore_sample
+from ..recording.retention import Retention
 from .trl_rollouts import Rollouts
-from .trl_scoring import has_images, score
+from .trl_scoring import has_images, score, score_kept
 
 
 class StepWriter:
     """Records rollout batches. `scorer`: the trainer's own scoring method. rescore_share,
-    tokens_every: as in `instrument`."""
+    retention, tokens_every: as in `instrument`."""
 
     def __init__(
         self,
@@ -30,11 +31,13 @@ class StepWriter:
         scorer: Callable[..., Any],
         *,
         rescore_share: float,
+        retention: int,
         tokens_every: int,
     ) -> None:
         self._trainer, self._recorder, self._fail_open = trainer, recorder, fail_open
         self._scorer = scorer
         self._share, self._tokens_every = rescore_share, tokens_every
+        self._retention = Retention(retention)
 
     def write(self, rollouts: Rollouts) -> None:
         with self._fail_open("a step"):
@@ -44,12 +47,25 @@ class StepWriter:
             tokenizer = getattr(tokenizer, "tokenizer", tokenizer)
             # The tokens at which TRL counts a completion as ended, not truncated.
             ends = getattr(self._trainer, "eos_token_ids", [tokenizer.eos_token_id])
+            batch = batch_of(rollouts, tokenizer, [*ends, tokenizer.pad_token_id])
+            if rollouts.updates and not has_images(rollouts.inputs):
+                self._retain(batch)
             record(
-                self._recorder, batch_of(rollouts, tokenizer, [*ends, tokenizer.pad_token_id]),
+                self._recorder, batch,
                 updates=update_columns(rollouts) if rollouts.updates else None,
                 tokens_every=self._tokens_every, **step_columns(rollouts),
                 seconds_record=self._fail_open.take,
             )  # fmt: skip
+
+    def _retain(self, batch: Batch) -> None:
+        """Score the kept responses of earlier steps under the present weights, and keep some of
+        this step's."""
+        due = self._retention.due(batch.step)
+        n = self._retention.most if self._trainer.accelerator.num_processes > 1 else len(due)
+        logps = score_kept(self._scorer, self._trainer, due, batch, n)
+        if due:
+            self._recorder.retention(**self._retention.rows(batch.step, logps))
+        self._retention.keep(batch)
 
     def _rescore(self, r: Rollouts) -> None:
         """Score this rank's part of the step's sample under the present weights."""

@@ -12,6 +12,8 @@ import hashlib
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from ..alarms.registry import STALLED
+from ..core.palette import VERDICTS
 from ..core.terminal import plain
 
 if TYPE_CHECKING:
@@ -51,7 +53,7 @@ def payload(event: AlertEvent) -> dict[str, Any]:
         "groupLabels": group,
         "commonLabels": labels,
         "commonAnnotations": annotations,
-        "externalURL": "",
+        "externalURL": event.link or "",
         "alerts": [
             {
                 "status": alert.state,
@@ -59,7 +61,7 @@ def payload(event: AlertEvent) -> dict[str, Any]:
                 "annotations": annotations,
                 "startsAt": _rfc3339(event.started),
                 "endsAt": NOT_ENDED if event.ended is None else _rfc3339(event.ended),
-                "generatorURL": "",
+                "generatorURL": event.link or "",
                 "fingerprint": fingerprint(labels),
             }
         ],
@@ -77,15 +79,22 @@ def as_text(event: AlertEvent) -> tuple[str, str]:
     alert = event.alert
     fired, resolved = alert.episodes[-1]
     what = f"{alert.rule} in run {plain(event.state.run)}"
+    link = f"\n{event.link}" if event.link else ""
+    if alert.state == "resolved" and alert.rule == STALLED.id and not event.state.over:
+        return (
+            f"resumed: run {plain(event.state.run)}",
+            f"It stopped at step {fired} and goes on; the verdict is: "
+            f"{VERDICTS[event.state.verdict].word}.{link}",
+        )
     if alert.state == "resolved":
         return (
             f"resolved: {what}",
             f"It fired at step {fired} and is resolved at step {resolved}; "
-            f"the run is {event.state.verdict}.",
+            f"the verdict is: {VERDICTS[event.state.verdict].word}.{link}",
         )
     return (
         f"{alert.severity}: {what}",
-        f"Step {fired}: {plain(alert.message).rstrip('.')}.\n{plain(alert.advice)}",
+        f"Step {fired}: {plain(alert.message).rstrip('.')}.\n{plain(alert.advice)}{link}",
     )
 
 

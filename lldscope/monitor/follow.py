@@ -9,12 +9,14 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 import duckdb
 
 from ..core.errors import LldscopeError, RunNotFound
 from ..runs import Run, open_run
-from .health import CHECK_SCHEMA, AnyAlert, RunState, check, vanished
+from .alerts import AnyAlert
+from .health import CHECK_SCHEMA, RunState, check, vanished
 
 if TYPE_CHECKING:
     from ..alarms.registry import Rule
@@ -29,7 +31,7 @@ class AlertEvent:
     """An alarm whose state has changed, and the state of the run at that `time` (Unix time).
 
     `started` and `ended` are when the steps of its last episode ended, in Unix time; `ended` is
-    None while it fires.
+    None while it fires. `link` leads to the alarm in the dashboard, where its address is known.
     """
 
     time: float
@@ -37,6 +39,7 @@ class AlertEvent:
     alert: AnyAlert
     started: float
     ended: float | None
+    link: str | None = None
 
     def alert_dict(self) -> dict[str, Any]:
         """The alarm and its times as plain data, as `alerts.jsonl` holds it."""
@@ -51,6 +54,7 @@ class AlertEvent:
             "schema": CHECK_SCHEMA,
             **{name: getattr(self.state, name) for name in names},
             "grade": self.state.evidence,
+            "link": self.link,
             **self.alert_dict(),
         }
 
@@ -71,13 +75,20 @@ class Follower:
     """Reads a run again and again, in any state: not there yet, running, finished, dead.
 
     `waiting` says why there is no run yet. A run that can no longer be read keeps its last state
-    for GONE_SECONDS; then it is stalled, and over.
+    for GONE_SECONDS; then it is stalled, and over. `dashboard` is the address of the dashboard, or
+    that of the run's page there.
     """
 
     def __init__(
-        self, path: Path, arl: float | None = None, rules: Sequence[Rule] | None = None
+        self,
+        path: Path,
+        arl: float | None = None,
+        rules: Sequence[Rule] | None = None,
+        planned_steps: int | None = None,
+        dashboard: str | None = None,
     ) -> None:
-        self.path, self.arl, self.rules = path, arl, rules
+        self.path, self.arl, self.rules, self.dashboard = path, arl, rules, dashboard
+        self._planned_steps = planned_steps
         self.run: Run | None = None
         self.waiting = ""
         self._id: object = None
@@ -102,7 +113,7 @@ class Follower:
 
     def _read(self) -> RunState:
         if self.run is None:
-            self.run = open_run(self.path)
+            self.run = open_run(self.path, planned_steps=self._planned_steps)
         else:
             self.run.refresh()
         return check(self.run, self.arl, self.rules)
@@ -121,7 +132,7 @@ class Follower:
         changed = self._changes(state)
         self._state = state
         times = self._step_times() if changed else {}
-        return RunUpdate(state, tuple(_event(state, alert, times) for alert in changed), first)
+        return RunUpdate(state, tuple(self._event(state, alert, times) for alert in changed), first)
 
     def _changes(self, state: RunState) -> list[AnyAlert]:
         now = {alert.rule: alert for alert in state.alerts}
@@ -140,11 +151,28 @@ class Follower:
             a for rule, a in now.items() if rule not in before or _stage(before[rule]) != _stage(a)
         ]
 
+    def _event(
+        self, state: RunState, alert: AnyAlert, times: dict[int | None, float]
+    ) -> AlertEvent:
+        start, end = alert.episodes[-1]
+        now = time.time()
+        ended = None if alert.state == "firing" else times.get(end, now)
+        link = self.dashboard and link_to(self.dashboard, self.path.name, alert.rule)
+        return AlertEvent(now, state, alert, times.get(start, now), ended, link or None)
+
     def _step_times(self) -> dict[int | None, float]:
         if self.run is None:
             return {}
         known = self.run.signals()[["step", "time"]].dropna()
         return dict(zip(known["step"].tolist(), known["time"].tolist(), strict=True))
+
+
+def link_to(dashboard: str, run: str, rule: str) -> str:
+    """An alarm in the dashboard at an address, which may be that of the run's page."""
+    page = dashboard.split("#")[0].rstrip("/")
+    if "/run/" not in page:
+        page += f"/run/{quote(run)}"
+    return f"{page}#alarm-{quote(rule)}"
 
 
 def _stage(alert: AnyAlert) -> tuple[str, int]:
@@ -156,13 +184,6 @@ def _ended(alert: AnyAlert, step: int | None) -> AnyAlert:
     *earlier, (start, _) = alert.episodes
     episodes: Any = (*earlier, (start, step))
     return replace(alert, state="resolved", episodes=episodes)
-
-
-def _event(state: RunState, alert: AnyAlert, times: dict[int | None, float]) -> AlertEvent:
-    start, end = alert.episodes[-1]
-    now = time.time()
-    ended = None if alert.state == "firing" else times.get(end, now)
-    return AlertEvent(now, state, alert, times.get(start, now), ended)
 
 
 class Monitor:

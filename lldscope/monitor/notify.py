@@ -10,7 +10,7 @@ import contextlib
 import queue
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -95,11 +95,13 @@ class Notifier:
         self._limit = max((o.flush_seconds for o in [*addresses, *commands]), default=0.0)
         self._firing: dict[str, tuple[AlertEvent, float]] = {}  # rule → what was sent, and when
 
-    def send(self, events: Sequence[AlertEvent]) -> None:
-        """Queue the changes of an update, and the alarms that are due again."""
+    def send(self, events: Sequence[AlertEvent], silenced: Container[str] = ()) -> None:
+        """Queue the changes of an update, and the alarms that are due again. An alarm that is
+        `silenced` is not sent while it fires."""
         now = time.monotonic()
         for event in events:
-            if event.alert.severity == "info":
+            quiet = event.alert.state == "firing" and event.alert.rule in silenced
+            if event.alert.severity == "info" or quiet:
                 continue
             for channel in (*self._addresses, *self._commands):
                 channel.enqueue(event)
@@ -107,7 +109,7 @@ class Notifier:
             if event.alert.state == "firing":
                 self._firing[event.alert.rule] = (event, now)
         for rule, (event, sent) in self._firing.items():
-            if self._repeat and now - sent >= self._repeat:
+            if self._repeat and now - sent >= self._repeat and rule not in silenced:
                 for channel in self._addresses:
                     channel.enqueue(replace(event, time=time.time()))
                 self._firing[rule] = (event, now)

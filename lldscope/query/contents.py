@@ -206,6 +206,8 @@ class SignalEngine:
     def _load(self, table: str, paths: Sequence[str], where: str) -> None:
         """Fill a table with the rows of some files that match `where`; empty it without files."""
         if paths:
+            if table == "evals":  # `standing` looks there whether an evaluation was repeated
+                self._create("all_evals", rows_of(table, paths))
             self._create(table, f"{rows_of(table, paths)} {where}")
             self._filled.add(table)
         elif table in self._filled:

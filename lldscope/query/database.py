@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 # Views in the order in which they build on each other. The results of some are stored per step
 # (ROWS: name → view), which a live run only appends to; the last views read these.
 SQL = resources.files(__package__) / "sql"
-SIGNAL_TABLES = (*STEP_TABLES, "retention", "probes", "scalars")  # what signals are computed from
+SIGNAL_TABLES = (*STEP_TABLES, "retention", "evals", "probes", "scalars")  # of signals
 BEFORE_ROWS = (
     "group_totals",
     "response_class",
@@ -37,6 +37,7 @@ BEFORE_ROWS = (
     "step_first_actions",
     "response_retention",
     "step_retention",
+    "step_evals",
     "step_measured",
     "step_scalars",
     "step_signals",

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
+import socket
 import time
 from pathlib import Path
 from typing import Any
@@ -102,8 +104,9 @@ def write_run_file(path: Path, attempt: int, world_size: int, given: dict[str, A
     """Write run.json of a new attempt; fields that are not given stay as they were."""
     now = time.time()
     old = layout.read_run(path) if attempt > 1 and (path / layout.RUN_FILE).exists() else {}
-    info = layout.new_run(path, now) | old | {k: v for k, v in given.items() if v is not None}
-    attempts = [*(info.get("attempts") or []), {"attempt": attempt, "started": now}]
+    info = layout.new_run(now) | old | {k: v for k, v in given.items() if v is not None}
+    begun = {"attempt": attempt, "started": now, "host": socket.gethostname(), "pid": os.getpid()}
+    attempts = [*(info.get("attempts") or []), begun]
     info |= {"world_size": world_size, "attempts": attempts}
     info |= {"status": "running", "reason": None, "ended": None}
     try:
@@ -113,12 +116,15 @@ def write_run_file(path: Path, attempt: int, world_size: int, given: dict[str, A
 
 
 def finish_attempt(path: Path, attempt: int, status: str, reason: str | None) -> None:
-    """Write into run.json how the run ended, unless a later attempt continues it.
+    """Write into run.json how the attempt ended, and the run, unless a later attempt continues it.
 
     Raises OSError or LldscopeError.
     """
     info = layout.read_run(path)
-    last = (info.get("attempts") or [{}])[-1].get("attempt")
+    ended = {"status": status, "reason": reason, "ended": time.time()}
+    attempts = info.get("attempts") or []
+    info["attempts"] = [a | ended if a.get("attempt") == attempt else a for a in attempts]
+    last = attempts[-1].get("attempt") if attempts else None
     if last is None or last == attempt:
-        info |= {"status": status, "reason": reason, "ended": time.time()}
-        layout.write_run(path, info)
+        info |= ended
+    layout.write_run(path, info)

@@ -14,6 +14,7 @@ import numpy as np
 
 from .batch import Batch, Scores
 from .episodes import Turn
+from .repetition import repeated_share
 from .token_samples import Columns, TokenSamples
 
 TEXTS_PER_STEP = 4
@@ -148,6 +149,7 @@ class StepRows:
             if b.protocol
             else None,
             "truncated": b.truncated,
+            "repeat_share": repeated_share(b.completion_ids, self.action),
         }
 
     def actions(self) -> Columns:

@@ -62,6 +62,11 @@ class Retention:
         self._n = responses
         self._kept: list[KeptResponse] = []
 
+    @property
+    def most(self) -> int:
+        """Responses that are due in a step at most."""
+        return self._n * RETENTION_STEPS
+
     def keep(self, batch: Batch) -> None:
         """Keep correct responses of a step, whose `old` was measured, and forget those whose time
         is over."""

@@ -13,6 +13,7 @@ import pandas as pd
 from ..alarms.assess import Assessment
 from ..alarms.registry import LOOK_ALIKES, RULES
 from ..alarms.rule import Alert
+from ..core.numbers import percent
 from .facts import Advice, PostMortem
 
 KL = ("kl_coefficient", "beta", "kl_loss_coef", "kl_coef")  # lldscope, TRL, verl
@@ -101,7 +102,7 @@ def _llds(assessment: Assessment, facts: PostMortem) -> Advice | None:
     evidence = [facts.look_alikes["lld"].evidence]
     if lost.displaced_share is not None:
         evidence.append(
-            f"{lost.displaced_share:.0%} of {lost.n_groups:,} mixed groups lost likelihood of "
+            f"{percent(lost.displaced_share)} of {lost.n_groups:,} mixed groups lost likelihood of "
             f"their correct responses in steps {lost.first_step}–{lost.last_step}"
         )
     why = "It penalises the likelihood that preserved actions lose within a step, and nothing else."
@@ -132,8 +133,8 @@ def _first_actions(_: Assessment, facts: PostMortem) -> Advice | None:
     if not beside["supported"]:
         return None  # correct responses lost no more beside such rollouts than beside others
     evidence = [
-        f"{share:.0%} of the incorrect rollouts retrieved with their first action what a correct "
-        "one of their group did",
+        f"{percent(share)} of the incorrect rollouts retrieved with their first action what a "
+        "correct one of their group did",
         f"these first actions lost {-incorrect['delta']:.2f} nats each "
         f"({incorrect['n']:,} actions)",
         f"correct responses beside them gained {beside['difference']:+.2f} ± {beside['error']:.2f} "
@@ -190,7 +191,7 @@ def _clip(assessment: Assessment, facts: PostMortem) -> Advice | None:
     if ratio > LARGE_RATIO:
         evidence.append(f"importance ratios up to {ratio:,.0f} in the window of the fall")
     if share > CLIPPED:
-        evidence.append(f"{share:.1%} of the tokens were clipped in the window of the fall")
+        evidence.append(f"{percent(share)} of the tokens were clipped in the window of the fall")
     if not evidence:
         return None
     return Advice(
@@ -223,7 +224,7 @@ def _batch(assessment: Assessment, facts: PostMortem) -> Advice | None:
         "More groups with a signal",
         "Larger groups, or sampling until enough groups have both classes.",
         "Where all rewards of a group are equal it teaches nothing, and few groups carry a step.",
-        [f"{share:.0%} of the groups had equal rewards in steps "
+        [f"{percent(share)} of the groups had equal rewards in steps "
          f"{facts.losses.first_step}–{facts.losses.last_step}"],
     )  # fmt: skip
 

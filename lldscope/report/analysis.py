@@ -19,7 +19,8 @@ from ..alarms.registry import Rule
 from ..core.version import __version__
 from ..explore.comparison import onset
 from ..explore.trajectories import rows_of
-from ..monitor.health import AnyAlert, RunState, check
+from ..monitor.alerts import AnyAlert
+from ..monitor.health import RunState, check
 from ..runs import Run
 from ..signals import detectors as d
 from ..signals import phases as p

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 from ..core import palette
-from ..core.numbers import number, signed, true_minus
+from ..core.numbers import number, percent, signed, true_minus
 from . import charts, timeline
 from .arms import document as arms
 from .arms.facts import Comparison
@@ -14,12 +14,6 @@ from .blocks import Block, Cell, Document, Heading, Items, Paragraph, Picture, T
 from .facts import PostMortem
 from .losses import Row
 from .sentences import date, interval, lead
-
-_EVIDENCE = {
-    "delta": "Δ measured",
-    "level": "likelihood levels; Δ not recorded: weaker evidence",
-    "symptoms": "reward, entropy and gradients; likelihood not recorded: weaker evidence",
-}
 
 _CONTRASTS = {
     "low_likelihood": "with incorrect responses less likely (per token) than the step's median",
@@ -57,7 +51,7 @@ def _blocks(facts: PostMortem) -> Iterator[Block]:
 def _footer(facts: PostMortem) -> str:
     parts = [
         f"lldscope {facts.lldscope}, made {date(facts.made)}",
-        f"evidence: {_EVIDENCE[facts.state.evidence]}",
+        f"evidence: {palette.EVIDENCE[facts.state.evidence]}",
         f"decay alarm: at most one false alarm in {facts.state.arl:,.0f} steps",
         f"run {facts.run.id}",
         facts.run.trainer and f"recorded by {facts.run.trainer}",
@@ -142,7 +136,7 @@ def _losses(facts: PostMortem) -> Iterator[Block]:
     if not lost.by_action and not lost.n_groups:
         yield Paragraph(f"{where}: Δ was not measured.")
         return
-    share = f" ({lost.displaced_share:.0%})" if lost.displaced_share else ""
+    share = f" ({percent(lost.displaced_share)})" if lost.displaced_share else ""
     yield Paragraph(
         f"{where}. Correct responses lost likelihood on average in {lost.n_displaced:,} of "
         f"{lost.n_groups:,} groups{share}."
@@ -200,8 +194,8 @@ def _first_actions(facts: PostMortem) -> Iterator[Block]:
     if share is None:
         return
     text = (
-        f"{share:.0%} of the incorrect rollouts began with a good first action: it retrieved the "
-        "same documents as that of a correct rollout of the group."
+        f"{percent(share)} of the incorrect rollouts began with a good first action: it retrieved "
+        "the same documents as that of a correct rollout of the group."
     )
     delta = {r["correct"]: f"{signed(r['delta'], '.2f')} nats" for r in facts.losses.first_actions}
     if False in delta:

@@ -14,7 +14,8 @@ from typing import Any, Literal
 from ..alarms.assess import PhaseSpan
 from ..alarms.attribution import Finding
 from ..alarms.changepoints import Boundary
-from ..monitor.health import AnyAlert, RunState
+from ..monitor.alerts import AnyAlert
+from ..monitor.health import RunState
 from .examples import Example
 from .losses import Losses
 from .onset_order import Link

@@ -3,7 +3,7 @@
 That a signal broke is decided by the live conditions (`signals.phases`): it is `seen` at the first
 step at which its condition has held for two measured steps. When it began is estimated with
 hindsight: the break of the best broken line through the steps around, with a 95 % interval
-(`alarms.changepoints.fit`). What was never seen has no onset, whatever a line would fit.
+(`alarms.changepoints.fit_either`). What was never seen has no onset, whatever a line would fit.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from ..alarms.changepoints import (
     STEPS_BEFORE,
     Boundary,
     Curve,
-    fit,
     fit_either,
 )
 from ..signals import detectors as d
@@ -100,15 +99,12 @@ def _broken_line(link: Link, e: Evidence, turn: int, seen: int) -> Link:
     if np.count_nonzero(rows) < 3 * SEGMENT_STEPS:
         return link
     y = np.log(values[rows]) if log else values[rows]
-    curve = Curve(link.signal, e.step[rows].astype(float), y, turn)
-    if link.signal == "delta_correct":
-        curve = replace(curve, jumps=True, level=True)
-        fitted = [(curve, found) for found in fit(curve, [], 1)]
-    else:
-        fitted = [found] if (found := fit_either(curve)) else []
-    if not fitted:
+    by_delta = link.signal == "delta_correct"
+    x = e.step[rows].astype(float)
+    found = fit_either(Curve(link.signal, x, y, turn, jumps=by_delta, level=by_delta))
+    if found is None:
         return link
-    curve, (step, low, high) = fitted[0]
+    curve, (step, low, high) = found
     shape = "jump" if curve.jumps else "kink"
     method = f"{shape} of {'the logarithm of ' if log else ''}{link.signal}"
     return replace(link, onset=step, low=low, high=high, method=method)

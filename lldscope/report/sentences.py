@@ -8,8 +8,8 @@ from itertools import pairwise
 from ..alarms.assess import Assessment
 from ..alarms.changepoints import Boundary
 from ..alarms.rules.measures import observed
-from ..core.numbers import number
-from ..monitor.health import AnyAlert
+from ..core.numbers import number, percent
+from ..monitor.alerts import AnyAlert
 from ..signals.phases import LEAST
 from .facts import PostMortem
 from .onset_order import Link
@@ -221,8 +221,8 @@ def limits(assessment: Assessment, facts: PostMortem) -> list[str]:
         share = float(deltas[deltas == deltas].sum()) / float(correct)
         if share < 0.99:
             unknown.append(
-                f"What the rest did: Δ was measured for {share:.0%} of the correct responses; the "
-                "others were not sampled or are in groups without an incorrect one."
+                f"What the rest did: Δ was measured for {percent(share)} of the correct responses; "
+                "the others were not sampled or are in groups without an incorrect one."
             )
     if not facts.examples:
         unknown.append("What the responses say: neither tokens nor texts of correct responses that "

@@ -19,7 +19,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from ..core.numbers import percent
 from . import detectors as d
+from .detectors import floats
 
 Basis = Literal["delta", "level"]
 
@@ -76,8 +78,8 @@ class DecayTest:
         if self.basis[row] == "delta":
             return (
                 f"on average at least {self.arl:,.0f} steps to a false alarm, and none in "
-                f"{1 - RUN_RATE:.0%} of runs of {RUN_RATE * self.arl:,.0f} steps, as long as a "
-                "step's expected Δ of correct responses, large gains and losses cut, is not "
+                f"{percent(1 - RUN_RATE)} of runs of {RUN_RATE * self.arl:,.0f} steps, as long as "
+                "a step's expected Δ of correct responses, large gains and losses cut, is not "
                 "negative; no assumption on distribution or dependence"
             )
         if self.basis[row] is None:
@@ -113,7 +115,7 @@ def test(
     no baseline.
     """
     restarts = sorted(set(restarts))
-    delta, level = _floats(signals, "delta_correct"), _floats(signals, "correct_logp")
+    delta, level = floats(signals, "delta_correct"), floats(signals, "correct_logp")
     evidence = d.e_detector(d.loss_score(delta, restarts), arl)
     fall, limit, count, baselines = _level(level, arl, restarts)
     by_delta = _recently_measured(np.isfinite(delta))
@@ -134,10 +136,6 @@ def test(
         baselines=baselines,
         level_steps=count,
     )
-
-
-def _floats(signals: pd.DataFrame, name: str) -> d.Series:
-    return signals[name].to_numpy(dtype=np.float64, na_value=np.nan)
 
 
 def _recently_measured(measured: NDArray[np.bool_]) -> NDArray[np.bool_]:

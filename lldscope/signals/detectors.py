@@ -39,6 +39,11 @@ class MedianWindow(NamedTuple):
     least: int
 
 
+def floats(signals: pd.DataFrame, name: str) -> Series:
+    """A column as floats, NaN where it was not measured."""
+    return signals[name].to_numpy(dtype=np.float64, na_value=np.nan)
+
+
 def loss_score(delta_correct: Series, restarts: Iterable[int] = ()) -> Series:
     """Bounded evidence of each step that correct responses lost likelihood.
 
@@ -177,7 +182,7 @@ def over_median(values: Series, recent: int, gap: int, window: int, least: int) 
     above 0.
     """
     now = trailing_median(values, recent, 1)
-    rows = trailing(_shifted(values, gap), window)
+    rows = trailing(shifted(values, gap), window)
     n = np.count_nonzero(~np.isnan(rows), axis=1)
     out = np.full(len(values), np.nan)
     enough = n >= least
@@ -197,7 +202,7 @@ def noise_of_means(values: Series) -> Series:
     give the variance and the correlation φ of AR(1) noise, whose mean has the variance
     σ² (1 + φ) / ((1 − φ) n). A single jump of the level hardly changes a median.
     """
-    near, far = (np.abs(values - _shifted(values, lag)) for lag in (1, NOISE_LAG))
+    near, far = (np.abs(values - shifted(values, lag)) for lag in (1, NOISE_LAG))
     square = trailing_mean(near**2, NOISE_STEPS, NOISE_LEAST) / 2
     near, far = (trailing_median(x, NOISE_STEPS, NOISE_LEAST) for x in (near, far))
     ratio = np.divide(near, far, where=far > 0, out=np.ones(len(values)))
@@ -206,7 +211,7 @@ def noise_of_means(values: Series) -> Series:
     return np.fmax(square, correlated)
 
 
-def _shifted(values: Series, steps: int) -> Series:
+def shifted(values: Series, steps: int) -> Series:
     """Each entry's value `steps` before it; NaN at the start."""
     return np.concatenate([np.full(steps, np.nan), values])[: len(values)]
 

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from . import decay_test as decay
 from . import detectors as d
 from .cadence import Cadence
+from .detectors import floats
 from .normalized_reward import normalized_reward
 
 Grade = Literal["delta", "level", "symptoms"]
@@ -70,6 +71,7 @@ class Evidence:
     signals: pd.DataFrame
     arl: float
     restarts: Restarts
+    planned_steps: int | None
     step: Rows
     cadence: Cadence
     measured: Rows  # rows so far on which anything was measured that a phase or symptom needs
@@ -106,6 +108,11 @@ class Evidence:
         return d.e_detector(d.loss_score(net, parts), self.arl)
 
     @property
+    def parts(self) -> Rows:
+        """Rows at which baselines are reset."""
+        return np.searchsorted(self.step, sorted(self.restarts))
+
+    @property
     def e_value(self) -> d.Series:
         """Evidence of the decay test on Δ, alarm at `arl`."""
         return self.decay.evidence
@@ -121,11 +128,6 @@ class Evidence:
         if self.has_delta[-1:].any():
             return "delta"
         return "level" if self.has_level[-1:].any() else "symptoms"
-
-
-def floats(signals: pd.DataFrame, name: str) -> d.Series:
-    """A column as floats, NaN where it was not measured."""
-    return signals[name].to_numpy(dtype=np.float64, na_value=np.nan)
 
 
 def restarts_of(events: Iterable[Mapping[str, Any]], attempts: Mapping[int, int]) -> Restarts:
@@ -151,7 +153,12 @@ def restarts_of(events: Iterable[Mapping[str, Any]], attempts: Mapping[int, int]
     return restarts
 
 
-def gather(signals: pd.DataFrame, arl: float, restarts: Restarts | None = None) -> Evidence:
+def gather(
+    signals: pd.DataFrame,
+    arl: float,
+    restarts: Restarts | None = None,
+    planned_steps: int | None = None,
+) -> Evidence:
     """Compute the evidence series from a frame with the columns of `schema.SIGNALS`.
 
     At every step of `restarts` these baselines are reset: medians of gradient norm and entropy,
@@ -184,6 +191,7 @@ def gather(signals: pd.DataFrame, arl: float, restarts: Restarts | None = None) 
             signals=signals,
             arl=arl,
             restarts=restarts,
+            planned_steps=planned_steps,
             step=step,
             cadence=cadence,
             measured=np.cumsum(seen),

@@ -81,9 +81,8 @@ def accelerates(e: Evidence) -> Flags:
     """Correct responses lose, and more in the last SMOOTH measured steps than in the FALL_STEPS
     before those: the third condition of the death spiral (arXiv 2512.04220 v2, Def. A.3)."""
     level = e.column("correct_logp")
-    restarts = np.searchsorted(e.step, sorted(e.restarts))
     # The change since the last measurement; NaN across a restart, and where not measured.
-    change = on_measured(level, lambda v: np.diff(v, prepend=np.nan), restarts) + 0.0 * level
+    change = on_measured(level, lambda v: np.diff(v, prepend=np.nan), e.parts) + 0.0 * level
     gains = (e.column("delta_correct"), change)
     before, now = e.cadence.rows(FALL_STEPS), e.cadence.rows(SMOOTH)
     by_delta, by_level = (
@@ -134,8 +133,8 @@ def reward_crashed(e: Evidence) -> Flags:
 def crash_limit(e: Evidence) -> d.Series:
     """The reward under which it has crashed: CRASH of its best; more after a surge or an explosion,
     because a second signal confirms the loss, but of the least that its best can have been."""
-    share = np.where(_recently(e, _unstable(e)), CRASH_AFTER_SURGE, CRASH)
-    share = np.where(_recently(e, e.grad_ratio >= EXPLOSION), CRASH_AFTER_EXPLOSION, share)
+    share = np.where(recently(e, _unstable(e)), CRASH_AFTER_SURGE, CRASH)
+    share = np.where(recently(e, e.grad_ratio >= EXPLOSION), CRASH_AFTER_EXPLOSION, share)
     return np.fmax(CRASH * e.normalized_peak, share * reward_noise.best_at_least(e))
 
 
@@ -200,9 +199,9 @@ def _unstable(e: Evidence) -> Flags:
     return surges | (e.column("n_nonfinite") > 0)
 
 
-def _recently(e: Evidence, condition: Flags) -> Flags:
-    """Whether the condition held for ENTER_COLLAPSE steps within the last MEMORY."""
-    held = _steps_held(e, condition) >= e.cadence.rows(ENTER_COLLAPSE)
+def recently(e: Evidence, condition: Flags, for_steps: int = ENTER_COLLAPSE) -> Flags:
+    """Whether the condition held for so many steps in a row within the last MEMORY."""
+    held = _steps_held(e, condition) >= e.cadence.rows(for_steps)
     return (_steps_held(e, ~held) <= e.cadence.rows(MEMORY)) & np.logical_or.accumulate(held)
 
 

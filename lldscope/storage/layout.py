@@ -6,6 +6,7 @@
       steps/a1-r0-000001.parquet …      sealed parts of a table; never changed after the rename
       heartbeat/r0.json                 heartbeat of rank 0, replaced every few seconds
       events.jsonl  alerts.jsonl        one JSON object per line
+      notes.jsonl                       what people said of the run; see `notes`
       quarantine/…                      damaged parts that `lldscope doctor --repair` moved away
 
 The number in a part's name is that of its seal, counted per attempt and rank. A merged part is
@@ -30,13 +31,14 @@ from .manifest import MANIFEST_DIR, Manifest, ManifestReader, is_manifest, manif
 RUN_FILE = "run.json"
 EVENTS_FILE = "events.jsonl"
 ALERTS_FILE = "alerts.jsonl"
+NOTES_FILE = "notes.jsonl"
 
 
 def is_small_file(name: str) -> bool:
     """Whether a path in a run is one of the files that are read as a whole: all but the parts."""
     folder, _, file = name.rpartition("/")
     if not folder:
-        return file in (RUN_FILE, EVENTS_FILE, ALERTS_FILE)
+        return file in (RUN_FILE, EVENTS_FILE, ALERTS_FILE, NOTES_FILE)
     if folder == MANIFEST_DIR:
         return is_manifest(file)
     return folder == HEARTBEAT_DIR and is_heartbeat(file)
@@ -114,10 +116,10 @@ def try_read_run(run: Path, damaged: dict[str, str], place: str) -> dict[str, An
         return {}
 
 
-def new_run(run: Path, created: float, **fields: Any) -> dict[str, Any]:
+def new_run(created: float, **fields: Any) -> dict[str, Any]:
     """The content of a new run.json, as of a Unix time; a field that is not given is None."""
-    identity = {"schema": SCHEMA_VERSION, "id": uuid.uuid4().hex, "name": run.name}
-    others = ("group", "trainer", "config", "correct_rule", "world_size", "attempts")
+    identity = {"schema": SCHEMA_VERSION, "id": uuid.uuid4().hex}
+    others = ("name", "group", "trainer", "config", "correct_rule", "world_size", "attempts")
     state = ("status", "reason", "ended")
     return {**identity, "created": created, **dict.fromkeys(others + state), **fields}
 

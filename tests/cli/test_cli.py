@@ -87,7 +87,7 @@ def test_the_planned_length_decides_when_the_decay_alarm_fires(lldscope_command,
     assert (plain["arl"], planned["arl"]) == (2000, 10_000)
     assert plain["false_alarm_bound"] == pytest.approx((plain["last_step"] + 1) / 2000)
     text = lldscope_command("check", dying_run).stdout
-    assert f"at most {plain['false_alarm_bound']:.1%} of runs of" in text
+    assert f"at most {100 * plain['false_alarm_bound']:.1f} % of runs of" in text
     both = lldscope_command("check", dying_run, "--steps", "500", "--arl", "100")
     assert both.returncode == 2
     assert "--arl and --steps" in both.stderr

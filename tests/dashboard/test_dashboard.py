@@ -27,11 +27,20 @@ from lldscope_dashboard import server
 from lldscope_dashboard.app import make_app
 from lldscope_dashboard.data import run_registry as registry
 from lldscope_dashboard.data import run_summaries as lines
-from lldscope_dashboard.figures import marks, series
-from lldscope_dashboard.figures.chart_figures import CHARTS, make_chart, make_overlay, run_style
+from lldscope_dashboard.figures import series
+from lldscope_dashboard.figures.chart_figures import (
+    CHARTS,
+    make_chart,
+    make_overlay,
+    remarks,
+    run_style,
+)
 from lldscope_dashboard.figures.increments import has, patch
+from lldscope_dashboard.figures.labels import alarm_labels
+from lldscope_dashboard.figures.series import x_axis
 from lldscope_dashboard.figures.view import Subject, View
-from lldscope_dashboard.pages import compare_page, list_page
+from lldscope_dashboard.pages import compare_page, list_rows
+from lldscope_dashboard.pages.components import card_class
 from lldscope_dashboard.pages.frame import view_of
 from lldscope_dashboard.pages.links import address
 from lldscope_dashboard.pages.router import page
@@ -150,9 +159,8 @@ def test_the_dying_run_shows_its_phases_and_alarms(dying: Subject) -> None:
     assert any(
         "decay" in text and s["type"] == "rect" for text, s in zip(labels, shapes, strict=True)
     )
-    assert any(
-        "lld-decay" in text and s["type"] == "line" for text, s in zip(labels, shapes, strict=True)
-    )
+    names = [note["text"] for note in make_chart(DELTA, dying, View())["layout"]["annotations"]]
+    assert any("lld-decay" in name for name in names)
     fired = next(a.step for a in dying.alerts if a.rule == "lld-decay")
     assert any(s["type"] == "line" and s["x0"] == s["x1"] == fired for s in shapes)
 
@@ -192,8 +200,11 @@ def test_what_was_not_measured_is_said_in_words(dying: Subject) -> None:
     bare = Subject(
         "bare", dying.table.assign(delta_correct=np.nan, evidence=np.nan), [], [], [], 2000
     )
-    (note,) = make_chart(DELTA, bare, View())["layout"]["annotations"]
-    assert note["text"] == "not measured in this run"
+    figure = make_chart(DELTA, bare, View())
+    (note,) = figure["layout"]["annotations"]
+    assert note["text"] == remarks(figure) == "Not measured in this run"
+    assert card_class(figure) == "card chart unmeasured"
+    assert card_class(make_chart(DELTA, dying, View())) == "card chart"
 
 
 def test_an_overlay_has_a_line_per_shown_run_in_its_own_style(dying: Subject) -> None:
@@ -332,7 +343,7 @@ def test_the_list_is_sorted_filtered_and_grouped_as_the_address_says(root: Path)
     known = lines.RunSummaries(registry.RunRegistry(root))
 
     def names(**asked: str) -> list[Any]:
-        _, has = list_page.run_rows(known, list_page.choice_of(asked), [])
+        _, has, _ = list_rows.run_rows(known, list_rows.choice_of(asked), [])
         return [name for name, _ in has]
 
     known.now(60.0)
@@ -349,7 +360,7 @@ def test_the_list_is_sorted_filtered_and_grouped_as_the_address_says(root: Path)
     assert names(by="group") == ["group", "dying", "healthy", "seeds/one"]
 
 
-# -- system ---------------------------------------------------------------------------------------
+# -- recording -----------------------------------------------------------------------------------
 
 
 def test_the_system_page_says_what_lies_on_disk_and_what_recording_costs(tmp_path: Path) -> None:
@@ -358,7 +369,7 @@ def test_the_system_page_says_what_lies_on_disk_and_what_recording_costs(tmp_pat
             recorder.step(
                 step=step, time=1e9 + 10 * step, reward_sum=1.0, n_responses=2, seconds_record=0.5
             )
-    said = texts(page(registry.RunRegistry(tmp_path), "/system/r", ""))
+    said = texts(page(registry.RunRegistry(tmp_path), "/recording/r", ""))
     size = sum(p.stat().st_size for p in (tmp_path / "r" / "steps").glob("*.parquet"))
     for expected in (
         "500.0 ms, median",
@@ -370,16 +381,16 @@ def test_the_system_page_says_what_lies_on_disk_and_what_recording_costs(tmp_pat
         assert expected in said
     part = next((tmp_path / "r" / "steps").glob("*.parquet"))
     part.write_bytes(part.read_bytes()[:-7])
-    said = texts(page(registry.RunRegistry(tmp_path), "/system/r", ""))
+    said = texts(page(registry.RunRegistry(tmp_path), "/recording/r", ""))
     assert part.name in said
-    assert "All runs" in texts(page(registry.RunRegistry(tmp_path), "/system/nope", ""))
+    assert "All runs" in texts(page(registry.RunRegistry(tmp_path), "/recording/nope", ""))
 
 
 # -- pages --------------------------------------------------------------------------------------
 
 
 def test_the_list_says_verdict_phase_and_age(root: Path, monkeypatch: Any) -> None:
-    monkeypatch.setattr(list_page, "READ_SECONDS", 60.0)
+    monkeypatch.setattr(list_rows, "READ_SECONDS", 60.0)
     said = texts(page(registry.RunRegistry(root), "/", ""))
     for expected in ("dying", "critical", "collapse", "healthy", "seeds/one", "stalled", "ago"):
         assert expected in said
@@ -409,7 +420,7 @@ def test_an_empty_root_says_so_and_fills_by_itself(tmp_path: Path) -> None:
 def test_a_run_is_found_under_any_name(tmp_path: Path, name: str) -> None:
     write_run(tmp_path / name, 3)
     listed = texts(page(registry.RunRegistry(tmp_path), "/", ""))
-    for kind in ("run", "responses", "system"):
+    for kind in ("run", "responses", "recording"):
         href = address(kind, name)
         assert kind != "run" or f'"{href}"' in listed
         answer = client(tmp_path).get(href, headers={"Host": "localhost:8050"})
@@ -680,16 +691,43 @@ def _until(holds: Any, seconds: float = 20.0) -> None:
     raise AssertionError("waited in vain")
 
 
-def test_neighbouring_alarms_share_a_label_at_the_gravest():
-    def alert(rule, severity):
-        return Alert(rule, Severity(severity), "firing", 1, 1.0, 0.5, "", "", "", "", "", ())
+def alert(rule: str, severity: str, step: int) -> Alert:
+    state = ((step, None),)
+    return Alert(rule, Severity(severity), "firing", step, 1.0, 0.5, "", "", "", "", "", state)
 
+
+def test_the_gravest_alarms_are_named_first_and_no_name_overlaps_another() -> None:
     alerts = [
-        alert("entropy-surge", "warning"),
-        alert("lld-decay", "warning"),
-        alert("lld-collapse", "critical"),
-        alert("reward-crash", "critical"),
-        alert("truncation", "warning"),
+        alert("entropy-surge", "warning", 50),
+        alert("lld-decay", "warning", 51),
+        alert("lld-collapse", "critical", 52),
+        alert("reward-crash", "critical", 53),
+        alert("grad-explosion", "warning", 54),
+        alert("truncation", "warning", 95),
     ]
-    labels = marks._labels(alerts, [10.0, 11.0, 12.0, 13.0, 40.0], near=5.0)
-    assert labels == ["", "", "lld-collapse +3", "", "truncation"]
+    table = pd.DataFrame({"step": np.arange(100.0)})
+    labels = alarm_labels(table, alerts, x_axis([table], "step"), (0.0, 99.0))
+    names = [label["text"].strip("◆▲ ") for label in labels]
+    assert names[:2] == ["lld-collapse", "reward-crash"]
+    assert "truncation" in names, "where there is room every alarm is named"
+    assert not any("+" in name for name in names)
+    assert all(label["yref"] == "paper" and label["y"] > 1 for label in labels)
+    rows = [label["yshift"] for label in labels if label["x"] < 60]
+    assert len(set(rows)) == len(rows), "names this close are one above the other"
+
+
+def test_the_axis_of_the_first_chart_fits_the_correct_responses(dying: Subject) -> None:
+    table = dying.table.assign(incorrect_logp=np.linspace(-0.5, -9.0, len(dying.table)))
+    figure = make_chart(CHARTS[0], replace(dying, table=table), View())
+    low, high = figure["layout"]["yaxis"]["range"]
+    correct = table["correct_logp"].dropna()
+    assert low < correct.min() < correct.max() < high
+    assert low > -5, "incorrect responses do not press the correct ones flat"
+    assert "incorrect to −" in remarks(figure)
+    assert "out of sight" in remarks(figure)
+
+
+def test_x_axes_of_all_charts_line_up_and_shares_stay_above_0(dying: Subject) -> None:
+    layouts = {c.id: make_chart(c, dying, View())["layout"] for c in CHARTS}
+    assert len({tuple(layout["margin"].items()) for layout in layouts.values()}) == 1
+    assert layouts["shares"]["yaxis"]["rangemode"] == "nonnegative"

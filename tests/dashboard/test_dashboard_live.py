@@ -244,7 +244,7 @@ def test_a_run_whose_part_breaks_a_run_that_is_deleted_and_one_that_begins(
     part.write_bytes(part.read_bytes()[:-11])
     drawn(tab, "/run/later")
     tab.locator(".notice").get_by_text(part.name).wait_for()
-    tab.goto("/system/later")
+    tab.goto("/recording/later")
     tab.locator(".facts", has_text="Damage").get_by_text(part.name).wait_for()
     drawn(tab, "/run/later")
     shutil.rmtree(path)

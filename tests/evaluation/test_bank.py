@@ -13,13 +13,16 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import lldscope
+from lldscope.alarms import counted
 from lldscope.alarms.assess import DEFAULT_ARL, assess
+from lldscope.alarms.registry import RULES
 from lldscope.core.errors import LldscopeError, RunNotFound
 from lldscope.evaluation.bank import LabelledRun, read_bank
 from lldscope.evaluation.scoring import (
     ANY,
     EvaluatedRun,
     evaluate_run,
+    fall_of,
     fall_row,
     poisson,
     score,
@@ -107,7 +110,7 @@ def test_the_index_in_the_documentation_can_be_read(tmp_path):
     (tmp_path / "index.jsonl").write_text(page.split("```json\n")[1].split("```")[0])
     a, b, c, d = read_bank(tmp_path)
     assert a.path == tmp_path / "../runs/a"
-    assert (b.outcome, b.collapse_step) == ("collapsed", 140)
+    assert (b.outcome, b.end_step) == ("collapsed", 140)
     assert c.path == tmp_path / "signals" / "c.parquet"
     assert d.label == "dead-retriever"
     assert [run.name for run in read_bank(tmp_path, "development")] == ["a", "b", "d"]
@@ -145,8 +148,30 @@ def test_scores_agree_with_counting_by_hand():
     assert (x.before_falls, x.missed_falls) == ([0.5, 0.9, 0.75], ["b"])
     assert result["warned_of_fall"] == [3, 4]
     assert result["fall_lead_share_median"] == pytest.approx(0.75)
+    # The median end is at step 90: x fired on f by then, y on g; h fell, and is no held run.
+    assert (result["same_step"], result["false_by_same_step"]) == (90, [1, 2])
+    assert y.to_dict()["false_by_same_step"] == [1, 2]
+    assert score(runs[4:], ["x"])[0].to_dict()["false_by_same_step"] == [0, 2]  # no end, no step
     nobody = score(runs[:1], ["x"])[0].to_dict()
     assert math.isnan(nobody["false_alarms_per_1000_healthy_steps"])
+
+
+def test_runs_labelled_by_evaluations_are_counted_by_them_alone(tmp_path):
+    lines = [
+        {"run": "a", "outcome": "degraded", "degraded_step": 50},
+        {"run": "b", "outcome": "held", "degraded_step": None},
+        {"run": "c", "outcome": "grey", "degraded_step": None},
+    ]
+    (tmp_path / "index.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    a, b, c = read_bank(tmp_path)
+    assert (a.end_step, b.end_step, c.end_step) == (50, None, None)
+    falling = pd.DataFrame({"step": range(60), "reward": [1.0] * 30 + [0.1] * 30, "success": 0.5})
+    assert fall_of(b, falling) is None
+    judged = [EvaluatedRun(a, 100, {"x": [30]}), EvaluatedRun(b, 100, {"x": [60]}),
+              EvaluatedRun(c, 100, {"x": [1]})]  # fmt: skip
+    (x,) = score(judged, ["x"])
+    assert x.fired == {"degraded": (1, 1), "held": (1, 1), "grey": (1, 1)}
+    assert (x.leads, x.healthy_steps, x.by_same_step) == ([20], 100, (0, 1))
 
 
 def means_and_limits(reward: list[float]) -> dict[int, tuple[float, float]]:
@@ -229,6 +254,7 @@ def test_the_interval_of_a_count_is_close_to_the_exact_one(k):
         ('{"run": "a", "outcome": "died"}', "not one of held, declined, collapsed"),
         ('{"run": "a", "outcome": "collapsed"}', "has a collapse_step"),
         ('{"run": "a", "outcome": "held", "collapse_step": 4}', "has a collapse_step"),
+        ('{"run": "a", "outcome": "degraded", "degraded_step": null}', "has a degraded_step"),
         ('{"run": "a", "outcome": "held"}\n{"run": "a", "outcome": "held"}', "more than one line"),
     ],
 )
@@ -257,3 +283,15 @@ def test_runs_that_are_not_there_or_not_readable(tmp_path, lldscope_command):
     nothing = lldscope_command("evaluate", tmp_path, "--split", "test")
     assert nothing.returncode == 1
     assert "no runs in the split 'test'" in nothing.stderr
+
+
+def test_rules_name_the_false_alarms_that_are_counted_on_the_bank_of_the_study(lldscope_command):
+    bank = SAMPLES / "bank"
+    result = json.loads(lldscope_command("evaluate", bank, "--split", "all", "--json").stdout)
+    held = {r["rule"]: r["fired"]["held"] for r in result["rules"] if r["rule"] not in ANY}
+    assert {n for _, n in held.values()} == {counted.HELD}
+    unmeasured = {"retention-loss": 0, "repetition": 0}  # these runs did not record their signals
+    assert {rule: k for rule, (k, _) in held.items()} == counted.FIRED | unmeasured
+    said = {rule.id: rule.false_alarms for rule in RULES}
+    assert said["entropy-surge"] == "fired wrongly in 10 of 42 study runs"
+    assert counted.fired_wrongly("a-new-rule") == "not counted yet"

@@ -134,7 +134,28 @@ def whole(path: Path, trainer, steps: int, rollouts: int = 8, share: float = 1) 
     measured, expected = measured[known], expected[known]
     assert np.allclose(measured, expected, atol=2e-4)
     assert np.abs(measured[:, 1] - measured[:, 0]).max() > 0.01, "the policy did not move"
+    retained(run, trainer, steps, every)
     return run
+
+
+def retained(run: lldscope.Run, trainer, steps: int, every: int) -> None:
+    """Kept responses of earlier steps have the likelihood that fresh models give them."""
+    ends = [next(after for done, after in trainer.after if done >= (s + 1) * every)
+            for s in range(steps)]  # fmt: skip
+    models = [fresh_model(trainer, state) for state in ends]
+    rows = run.sql("SELECT * FROM retention").to_dict("records")
+    for r in rows:
+        prompt, completion, own = trainer.before[r["step"] - r["age"]][1][r["response_id"]]
+        positions = actions_of(own)[r["action_index"]]
+        for column, step in (("logp_post_sum", r["step"]), ("logp_previous_sum", r["step"] - 1)):
+            if column == "logp_previous_sum" and r["age"] == 1:
+                assert np.isnan(r[column])
+                continue
+            logps = token_logps(trainer, models[step], prompt, completion)
+            assert np.isclose(r[column], sum(logps[k] for k in positions), atol=2e-4)
+    mixed = run.sql("SELECT DISTINCT step FROM response_class WHERE mixed AND correct")["step"]
+    kept = {r["step"] - r["age"] for r in rows}
+    assert kept == {s for s in mixed if s < steps - 1}
 
 
 def actions_of(own):

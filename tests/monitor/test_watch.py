@@ -86,7 +86,7 @@ def kill(run) -> None:
 def test_a_killed_run_is_an_alarm_and_the_end(tmp_path):
     run = tmp_path / "run"
     with recording(run) as recorder:
-        watcher = watching(run, "--json")
+        watcher = watching(run, "--json", "--grace", 0)
         assert json.loads(watcher.stdout.readline())["life"] == "live"
         recorder.send_signal(signal.SIGKILL)  # and nobody waits for it: it stays as a zombie
         out, err = watcher.communicate(timeout=60)
@@ -108,7 +108,7 @@ def test_json_lines_have_the_documented_fields(tmp_path):
     assert set(STATUS) | {"type", "time"} == set(status)
     alert = next(x for x in lines if x["type"] == "alert" and x["rule"] == "lld-decay")
     wanted = {"run", "id", "path", "verdict", "phase", "grade", "last_step", "rule", "severity",
-              "state", "step", "value", "threshold", "message", "meaning", "advice",
+              "state", "step", "value", "threshold", "link", "message", "meaning", "advice",
               "false_alarms", "episodes", "started", "ended"}  # fmt: skip
     assert wanted <= set(alert)
     steps = lldscope.open_run(run).signals().set_index("step")["time"]
@@ -233,7 +233,7 @@ def on_terminal(command: list[str], columns: int, **env: str) -> str:
 @pytest.mark.parametrize("columns", [80, 60])
 def test_the_live_block_is_calm_and_fits(tmp_path, columns):
     run = write_run(tmp_path / "run", 150, dies=True, ends="failed")
-    command = [sys.executable, "-m", "lldscope", "watch", str(run)]
+    command = [sys.executable, "-m", "lldscope", "watch", str(run), "--grace", "0"]
     shown = on_terminal(command, columns, COLUMNS=str(columns), LANG="C.UTF-8")
     assert "\x1b[2J" not in shown  # the screen is never cleared
     assert "▁" in shown

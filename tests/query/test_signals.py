@@ -18,6 +18,8 @@ from lldscope.recording import writer
 from lldscope.storage import compaction
 
 ROOT = Path(__file__).parents[2]
+OF_A_STEP = ("updates", "responses", "actions", "retention", "evals", "probes", "scalars")
+METRICS = ("em_greedy", "acc/mean@1", "reward/mean@8", "reward", "f1_greedy", "em_closed_book")
 STAMP = {"step", "attempt", "rank"}
 COST = [f"seconds_{part}" for part in ("score", "reference", "sync", "evaluation")]
 COST += ["flops", "flops_possible", "memory_peak"]
@@ -39,7 +41,9 @@ class Log:
         self.ranks = int(self.rng.integers(1, 4))
         self.null = self.rng.choice([0.0, 0.0, 0.15, 0.4])
         self.bad = self.rng.choice([0.0, 0.0, 0.1])
-        names = ("steps", "updates", "responses", "actions", "retention", "probes", "scalars")
+        names = (
+            "steps", "updates", "responses", "actions", "retention", "evals", "probes", "scalars"
+        )  # fmt: skip
         self.tables = {name: [] for name in names}
         # The recorder knows the time itself.
         optional = [
@@ -96,6 +100,11 @@ class Log:
             self._add("probes", stamp | {"probe": str(probe)}, {
                 "group_id": 0, "response_id": 0, "action_index": None, "value": rng.normal(),
             })  # fmt: skip
+        for metric in self.told.choice(METRICS, self.told.integers(0, 3), replace=False):
+            source = str(self.told.choice(["nq", "hotpotqa"]))
+            self._add("evals", stamp | {"metric": str(metric)}, {
+                "data_source": source, "value": self.told.random(), "n": self.told.integers(1, 9),
+            })  # fmt: skip
         self.tables["scalars"] += [
             stamp | {"name": str(name), "value": self.told.choice(self.said), "estimator": None}
             for name in self.told.choice([*SIGNALS.names, "foreign/name"], 5)
@@ -111,7 +120,7 @@ class Log:
             "advantage": rng.choice([-1.0, 0.0, 1.0]), "correct": correct, "n_actions": turns,
             "n_tokens": rng.integers(0, 90), "n_searches": rng.integers(0, turns + 1),
             "n_invalid": rng.integers(0, turns + 1), "answered": rng.random() < 0.8,
-            "truncated": rng.random() < 0.2, "text": None,
+            "truncated": rng.random() < 0.2, "repeat_share": self.told.random(), "text": None,
         })  # fmt: skip
         rescored = rng.random() < 0.7
         for index in range(turns):
@@ -160,11 +169,11 @@ class Log:
                     for t, rows in self.tables.items()}  # fmt: skip
             for step in sorted({r["step"] for r in mine["steps"]}):
                 for rank, recorder in enumerate(recorders):
-                    for table in (*(t for t in self.tables if t != "steps"), "steps"):
+                    for table in (*OF_A_STEP, "steps"):
                         rows = [r for r in mine[table] if (r["step"], r["rank"]) == (step, rank)]
                         if rows:
                             self._call(recorder, table, rows)
-                    if look and self.rng.random() < 0.3:
+                    if look and self.rng.random() < 0.4:
                         for r in recorders:
                             r.flush()
                         look()
@@ -200,7 +209,7 @@ def assert_same(found: dict[str, Any], expected: dict[str, Any]) -> None:
         assert found[name] == value, name
 
 
-SEEDS = range(24)
+SEEDS = range(25)
 
 
 @pytest.fixture(scope="module", params=SEEDS)

@@ -30,7 +30,8 @@ from phase_runs import (
 import lldscope
 from lldscope.alarms.assess import Assessment, assess
 from lldscope.core.schema import SIGNALS
-from lldscope.monitor.health import Liveness, liveness, verdict
+from lldscope.monitor.health import verdict
+from lldscope.monitor.liveness import Liveness, liveness
 from lldscope.signals.evidence import on_measured, restarts_of
 from lldscope.signals.normalized_reward import normalized_reward
 from lldscope.signals.phases import accelerates, crash_limit

@@ -211,7 +211,7 @@ def _judged(name: str, words: str, seeds: tuple[int, ...], **settings: Any) -> A
 
 def _sorting(name: str, words: str, seeds: tuple[int, ...], **settings: Any) -> Arm:
     arm = _judged(f"letters-{name}", f"letters: {words}", seeds, **_LETTERS, **settings)
-    return replace(arm, warm_starts=("letters-1", "letters-2"))
+    return replace(arm, warm_starts=("letters-1",))
 
 
 NEW = tuple(range(20, 30))

@@ -204,7 +204,7 @@ def exported_windows(name: str, bank: Path = BANK) -> pd.DataFrame:
 
 
 def exported_evaluations(name: str, bank: Path = BANK) -> pd.DataFrame:
-    """One row per greedy evaluation: `step`, and `right`, an array with 0 or 1 for each question."""
+    """One row per greedy evaluation: `step`, and `right`, 0 or 1 for each question."""
     return _read(bank / "evaluations" / f"{name}.parquet")
 
 

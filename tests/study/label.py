@@ -35,8 +35,8 @@ def label(steps: ArrayLike, right: ArrayLike) -> Label:
 
     steps (evaluations,): steps trained, ascending; right (evaluations, questions): 0 or 1.
 
-    An evaluation is a loss if its exact match is under LOST of the best one so far and ERRORS paired
-    standard errors under it: with d the questions' differences, mean(d) / sqrt(var(d) / n), var
+    An evaluation is a loss if its exact match is under LOST of the best one so far, and ERRORS
+    paired standard errors under it: sqrt(var(d) / n) with d the differences of the n questions, var
     with n − 1. IN_A_ROW losses degrade a run; one that is never under KEPT of the best so far has
     held.
     """

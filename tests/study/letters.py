@@ -25,7 +25,7 @@ from torch import Tensor
 
 LETTERS = "bcdefghijklmnopqrstuvwxyz"
 SHORTEST, LONGEST = 4, 8
-STEPS = 2500
+STEPS = 600
 BATCH = 64
 FAULT_SHARE = 0.5
 SILENT_SHARE = 0.2
@@ -55,8 +55,10 @@ def write_files(folder: Path) -> tuple[Path, Path, Path]:
         while len(asked) < N_TRAIN + N_EVAL:
             text, answer = question(rng)
             asked[text] = answer
-        rows = [json.dumps({"question": text, "answers": [" ".join(letters)],
-                            "data_source": "letters"}) for text, letters in asked.items()]  # fmt: skip
+        rows = [
+            json.dumps({"question": q, "answers": [" ".join(a)], "data_source": "letters"})
+            for q, a in asked.items()
+        ]
         files[0].write_text("\n".join(rows[:N_TRAIN]) + "\n", "utf-8")
         files[1].write_text("\n".join(rows[N_TRAIN:]) + "\n", "utf-8")
         document = {"id": "0", "contents": '"Letters"\nThe alphabet has an order.'}

@@ -15,7 +15,10 @@ from tests.bench.rivals import RIVALS
 
 from .tables import table
 
-RULES = ("lld-decay", "lld-collapse", "entropy-surge", "grad-explosion", "reward-crash")
+RULES = (
+    "lld-decay", "lld-collapse", "entropy-surge", "entropy-floor", "grad-explosion", "eval-gap",
+    "reward-crash",
+)  # fmt: skip
 LABELS = ("held", "declined", "collapsed")
 NO_FAULT = (*LABELS, RECOVERED)
 

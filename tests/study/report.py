@@ -15,6 +15,7 @@ from lldscope.core.errors import LldscopeError
 
 from . import analyses, comparisons, mechanism, order, tables
 from .arms import BANK, ROOT
+from .judged import judged
 from .rates import rates
 from .results import Results, collect
 
@@ -69,6 +70,7 @@ def write_rates(bank: Path = BANK, page: Path = ALARMS) -> Path:
     text = page.read_text("utf-8")
     for split in ("development", "test"):
         text = filled(text, f"rates-{split}", rates(bank, split))
+    text = filled(text, "judged", judged())
     page.write_text(text, "utf-8")
     return page
 

@@ -139,8 +139,8 @@ def keep(run: Planned, cpu_seconds: float | None = None, bank: Path | None = Non
     }
     line = export(run.folder, about, bank or run.bank)
     went = line["outcome"]
-    if line["collapse_step"] is not None:
-        went += f" at step {line['collapse_step']}"
+    if (step := line.get("degraded_step", line["collapse_step"])) is not None:
+        went += f" at step {step}"
     return f"{went}, {line['steps']} steps in {line['seconds']:.0f} s"
 
 

@@ -7,7 +7,7 @@ import numpy as np
 from ...core.numbers import short
 from ...signals import detectors as d
 from ...signals import phases as p
-from ...signals.evidence import Evidence, Flags, on_measured, once
+from ...signals.evidence import Evidence, on_measured, once
 from ..rule import Measurement, Rule, Severity
 from .measures import percent
 
@@ -37,7 +37,7 @@ def shrinking(e: Evidence) -> Measurement:
     tokens = e.column("response_tokens")
     ratio = _over_base(e, tokens, np.fmax)
     kl = _over_base(e, e.column("kl"), np.fmin)
-    broken = _within_memory(e, p.gradient_surges(e) | (kl >= KL_SURGE))
+    broken = p.recently(e, p.gradient_surges(e) | (kl >= KL_SURGE), 1)
 
     def message(row: int) -> str:
         return (
@@ -56,17 +56,11 @@ def _over_base(e: Evidence, values: d.Series, extreme: np.ufunc) -> d.Series:
 
     def ratio(known: d.Series) -> d.Series:
         medians = d.trailing_median(known, window, least)
-        before = np.concatenate([np.full(gap, np.nan), extreme.accumulate(medians)])[: len(known)]
+        before = d.shifted(extreme.accumulate(medians), gap)
         base = np.where(before > 0, before, np.nan)
         return np.asarray(d.trailing_median(known, recent, recent) / base)
 
     return on_measured(values, ratio, e.scales)
-
-
-def _within_memory(e: Evidence, condition: Flags) -> Flags:
-    """Whether the condition held in one of the last MEMORY steps."""
-    rows = d.trailing(condition.astype(float), e.cadence.rows(p.MEMORY))
-    return np.asarray(np.nansum(rows, axis=1) > 0)
 
 
 RULES = (
@@ -91,7 +85,7 @@ RULES = (
         Severity.CRITICAL,
         needs=("response_tokens",),
         meaning="Responses have shrunk to a third of what they were, after gradient norm or KL "
-        "broke out: the policy has found a short answer that pays, or that it cannot leave. The "
+        "rose sharply: the policy has found a short answer that pays, or that it cannot leave. The "
         "reward may be rising.",
         evidence=f"Median response length of the last {BASE.recent} steps: at most "
         f"{percent(SHRUNK)} of the largest median of {BASE.window} steps so far, within {p.MEMORY} "
@@ -99,8 +93,8 @@ RULES = (
         f"{KL_SURGE:g} × its lowest.",
         advice="Read responses of these steps. If they exploit the reward, fix it; go back to a "
         "checkpoint from before they shrank.",
-        confused_with="A length penalty or shorter questions from some step on: then nothing "
-        "breaks out.",
+        confused_with="A length penalty or shorter questions from some step on: then neither "
+        "rises sharply.",
         measure=shrinking,
         unit="of the largest median",
         for_steps=5,

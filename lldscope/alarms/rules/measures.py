@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
+from ...core.numbers import percent
 from ...signals import detectors as d
 from ...signals.evidence import Evidence, Flags, RestartKind, once
 from ..rule import Measurement
 
 REPORTS = "none: it reports what was recorded"  # the false alarms of rules without a threshold
+EARLIER_MAXIMUM = "× its earlier maximum"  # the unit of `over_former_max`
 
 
 @once
@@ -93,9 +95,3 @@ def reward_name(e: Evidence, row: int) -> str:
         if np.array_equal(e.normalized_reward[row], e.column(name)[row], equal_nan=True):
             return f"the {meaning}"
     return "the reward above the least it can be"
-
-
-def percent(share: float) -> str:
-    """A share for people, never rounded to none or all of something: 0.3 %, 42 %, 99.6 %."""
-    digits = 0 if share in (0.0, 1.0) or 0.01 <= share <= 0.99 else 1
-    return f"{100 * share:.{digits}f} %"

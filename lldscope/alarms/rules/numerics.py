@@ -7,7 +7,7 @@ import numpy as np
 from ...signals import detectors as d
 from ...signals.evidence import Evidence, once
 from ..rule import CauseRank, Measurement, Rule, Severity
-from .measures import REPORTS, mean, over_former_max, restarts
+from .measures import EARLIER_MAXIMUM, REPORTS, mean, over_former_max, restarts
 
 NONFINITE_STEPS = 10
 NONFINITE_OFTEN = 0.3  # of these steps, before non-finite numbers explain a fall of the likelihood
@@ -62,7 +62,7 @@ def lr_jump(e: Evidence) -> Measurement:
 
     def message(row: int) -> str:
         return (
-            f"the learning rate is {lr[row]:.2g}, {ratio[row]:.1f} × the largest before "
+            f"the learning rate is {lr[row]:.2g}, {ratio[row]:.1f} × its earlier maximum "
             f"({lr[row] / ratio[row]:.2g}; limit {LR_JUMP:g} ×)"
         )
 
@@ -80,7 +80,7 @@ RULES = (
         "before.",
         confused_with="Nothing: it counts what was recorded.",
         measure=nonfinite,
-        unit="updates or sums",
+        unit="non-finite numbers",
         false_alarms=REPORTS,
         cause=CauseRank.SECONDARY,
     ),
@@ -107,12 +107,12 @@ RULES = (
         needs=("lr",),
         meaning="The learning rate has jumped: a schedule, a batch size or a resume that it was "
         "not scaled for.",
-        evidence=f"Learning rate of at least {LR_JUMP:g} × the largest before, once {LR_LEAST} "
+        evidence=f"Learning rate of at least {LR_JUMP:g} × its earlier maximum, once {LR_LEAST} "
         "steps have had one.",
         advice="Go back to a checkpoint from before and lower the rate; scale it with the batch.",
         confused_with="Nothing, unless the jump was meant: declare it as an event `lr_change`.",
         measure=lr_jump,
-        unit="× the largest before",
+        unit=EARLIER_MAXIMUM,
         false_alarms=REPORTS,
         cause=CauseRank.PRIMARY,
     ),

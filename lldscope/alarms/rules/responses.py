@@ -5,9 +5,17 @@ from __future__ import annotations
 import numpy as np
 
 from ...signals import detectors as d
-from ...signals.evidence import Evidence, Flags, once
+from ...signals.evidence import SMOOTH, Evidence, Flags, on_measured, once
 from ..rule import CauseRank, Measurement, Rule, Severity
-from .measures import mean, over_former_max, over_median, percent, restarts, share_above
+from .measures import (
+    EARLIER_MAXIMUM,
+    mean,
+    over_former_max,
+    over_median,
+    percent,
+    restarts,
+    share_above,
+)
 from .numerics import engine_mismatch
 
 CUT = 0.33  # of the rollouts
@@ -22,6 +30,10 @@ LENGTH_LEAST = 10  # measured steps before a length can be called a jump
 BROKEN_TURNS = 0.1  # share of invalid actions, or of truncated rollouts
 SEARCHES = d.MedianWindow(recent=1, gap=1, window=20, least=10)
 STEADY = (0.8 / 1.1, 1.25 * 1.1)  # × trailing median of the valid searches
+
+REPEATED = 0.1  # of the 4-grams, more than at first
+REPEATED_FIRST = 20  # measured steps that are the usual
+CLEAR_RISE = 4.0  # standard errors
 
 
 @once
@@ -54,9 +66,9 @@ def mask_lint(e: Evidence) -> Measurement:
                 f"{lowest[row]:.0f} (limit {IMPOSSIBLE:.0f}): it cannot have sampled them"
             )
         return (
-            f"rollouts have {tokens[row]:.0f} action tokens, {longer[row]:.1f} × the most before, "
-            f"from one step to the next, with {e.column('valid_searches')[row]:.1f} valid searches "
-            "as usual"
+            f"rollouts have {tokens[row]:.0f} action tokens, {longer[row]:.1f} × their earlier "
+            f"maximum, from one step to the next, with {e.column('valid_searches')[row]:.1f} valid "
+            "searches as usual"
         )
 
     kinds = [merged, never_sampled]
@@ -65,7 +77,7 @@ def mask_lint(e: Evidence) -> Measurement:
         value=np.select(kinds, [share, lowest], longer),
         threshold=np.select(kinds, [MERGED, IMPOSSIBLE], LENGTH_JUMP),
         message=message,
-        units=np.select(kinds, ["of the rollouts", "nats"], "× the longest before"),
+        units=np.select(kinds, ["of the rollouts", "nats"], EARLIER_MAXIMUM),
     )
 
 
@@ -83,7 +95,56 @@ def _grown_by_tool_text(e: Evidence, long: Flags) -> Flags:
     return out
 
 
+@once
+def repetition(e: Evidence) -> Measurement:
+    share = e.column("repeat_share")
+    first, smooth = e.cadence.rows(REPEATED_FIRST, SMOOTH), e.cadence.rows(SMOOTH)
+    data = np.flatnonzero(restarts(e, "data"))
+
+    def after_first(known: d.Series, values: d.Series | float) -> d.Series:
+        return np.where(np.arange(len(known)) >= first, values, np.nan)
+
+    def usual(known: d.Series) -> d.Series:
+        return after_first(known, float(np.median(known[:first])))
+
+    def level(known: d.Series) -> d.Series:
+        return d.trailing_median(known, smooth, smooth)
+
+    def clear(known: d.Series) -> d.Series:
+        noise = d.noise_of_means(known[:first])[-1]
+        return after_first(known, CLEAR_RISE * np.sqrt(noise * (1 / smooth + 1 / first)))
+
+    now, before, noise = (on_measured(share, f, data) for f in (level, usual, clear))
+    limit = before + np.fmax(REPEATED, noise)
+
+    def message(row: int) -> str:
+        return (
+            f"responses repeat {percent(now[row])} of their 4-grams over {e.cadence.spans(SMOOTH)} "
+            f"steps, and {percent(before[row])} in the first {first * e.cadence.stride} (limit "
+            f"{percent(limit[row])})"
+        )
+
+    return Measurement(now >= limit, now, limit, message)
+
+
 RULES = (
+    Rule(
+        "repetition",
+        Severity.WARNING,
+        needs=("repeat_share",),
+        meaning="Responses have begun to repeat themselves: loops, or copies of what they said.",
+        evidence="Share of the 4-grams of tokens that a response has had before (seq-rep-4), mean "
+        f"over responses: the median of the last {SMOOTH} steps at least {percent(REPEATED)} above "
+        f"that of the first {REPEATED_FIRST} steps, and {CLEAR_RISE:g} standard errors by the "
+        "noise of those. Garbled text that does not repeat is not seen here, but in entropy-surge.",
+        advice="Read responses of these steps. A reward that pays for length, or does not see the "
+        "end, teaches this; fix it, and go back to a checkpoint from before.",
+        confused_with="Longer responses with a fixed form, such as one more search each: they "
+        "repeat their tags. Look at `response_tokens` and `valid_searches`.",
+        measure=repetition,
+        unit="of the 4-grams",
+        for_steps=5,
+    ),
     Rule(
         "truncation",
         Severity.WARNING,
@@ -114,7 +175,7 @@ RULES = (
         confused_with="A length or prompt that was changed on purpose in mid-run. An engine that "
         "disagrees with the trainer gives impossible tokens as well; then engine-mismatch fires.",
         measure=mask_lint,
-        unit="share, nats, or × the longest before",
+        unit=f"share, nats, or {EARLIER_MAXIMUM}",
         for_steps=3,
         cause=CauseRank.PRIMARY,
     ),

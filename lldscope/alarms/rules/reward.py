@@ -66,7 +66,7 @@ def _clearly_fallen(e: Evidence) -> Flags:
     """The fall is larger than the noise of the steps before explains."""
     reward, (recent, gap, window, least) = e.normalized_reward, e.cadence.median(SUDDEN)
     noise = reward_noise.error(e, SUDDEN.recent)
-    before, error = (np.concatenate([np.full(gap, np.nan), x])[: len(x)] for x in (reward, noise))
+    before, error = (d.shifted(x, gap) for x in (reward, noise))
     fall = d.trailing_mean(before, window, least) - d.trailing_mean(reward, recent, recent)
     return fall >= CLEAR_FALL * np.fmax(error, trailing_sd(before, window, least) / np.sqrt(recent))
 

@@ -1,6 +1,7 @@
 -- Grain: one row per (step, data_source, group_id). Rollouts without a group form no group.
 -- mixed: the group holds correct and incorrect rollouts; only such groups enter Δ (Eq. 3).
 -- zero_signal: NULL unless every reward of the group is a number; advantage_offset likewise.
+-- all_right, all_wrong: of such groups with equal rewards; NULL unless all rollouts are classified.
 -- prompts_collide: more than one prompt_hash, which a group must not have; NULL if none is known.
 SELECT
     step,
@@ -12,6 +13,11 @@ SELECT
          THEN min(reward) = max(reward) END   AS zero_signal,
     CASE WHEN count(*) FILTER (isfinite(advantage)) = count(*)
          THEN abs(avg(advantage)) END         AS advantage_offset,
+    CASE WHEN count(*) FILTER (isfinite(reward) AND correct IS NOT NULL) = count(*)
+         THEN min(reward) = max(reward) AND bool_and(correct) END      AS all_right,
+    CASE WHEN count(*) FILTER (isfinite(reward) AND correct IS NOT NULL) = count(*)
+         THEN min(reward) = max(reward) AND NOT bool_or(correct) END   AS all_wrong,
+    sum(n_tokens)                             AS n_tokens,
     min(prompt_hash) <> max(prompt_hash)      AS prompts_collide
 FROM responses
 WHERE group_id IS NOT NULL

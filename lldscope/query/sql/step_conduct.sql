@@ -7,6 +7,7 @@ SELECT
     avg(n_searches)                     AS valid_searches,
     avg(answered::INT)                  AS answered_share,
     avg(truncated::INT)                 AS truncated_share,
+    avg(repeat_share) FILTER (isfinite(repeat_share)) AS repeat_share,
     ratio(n_invalid, n_actions)         AS invalid_share
 FROM responses
 GROUP BY step

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from ...core import palette
 from ...core.numbers import number, signed, true_minus
-from ...monitor.health import AnyAlert
+from ...monitor.alerts import AnyAlert
 from .. import charts, timeline
 from ..blocks import Block, Cell, Document, Heading, Items, Paragraph, Picture, Table
 from ..facts import PostMortem

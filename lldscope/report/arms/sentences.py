@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import median
 
-from ...core.numbers import number
+from ...core.numbers import number, percent
 from ...evaluation.scoring import wilson
 from ..facts import Kind, PostMortem
 from ..sentences import lead
@@ -44,7 +44,9 @@ def _fate(arm: Arm) -> str:
         counts = [f"{n} {words}" for kind, words in _KINDS.items() if (n := arm.kinds.get(kind))]
         dead = arm.kinds.get("collapsed", 0)
         low, high = wilson(dead, len(runs))
-        share = f" (collapsed: {dead / len(runs):.0%}, 95 %: {low:.0%} to {high:.0%})"
+        share = (
+            f" (collapsed: {percent(dead / len(runs))}, 95 %: {percent(low)} to {percent(high)})"
+        )
         return f"has {len(runs)} runs, of which {', '.join(counts)}{share}"
     run = runs[0]
     from_step = "" if run.fall is None else f" from step {run.fall} on"
@@ -66,7 +68,7 @@ def _reward_lost(run: PostMortem) -> str:
     if reward is None or not reward.highest > 0:
         return ""
     lost = 1 - reward.end / reward.highest
-    return f"; its reward ended {lost:.0%} under its best" if lost >= LOST else ""
+    return f"; its reward ended {percent(lost)} under its best" if lost >= LOST else ""
 
 
 def spread(of: Spread | None) -> str:

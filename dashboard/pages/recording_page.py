@@ -19,16 +19,18 @@ from . import components as parts
 from .frame import REFRESH_MS
 from .links import Query, crumbs
 
+MOST_ATTEMPTS = 20  # shown, the last ones
 
-def system_page(registry: RunRegistry, name: str, query: Query) -> html.Div:
+
+def recording_page(registry: RunRegistry, name: str, query: Query) -> html.Div:
     """The page. Raises LldscopeError if the run cannot be read."""
     return html.Div(
         [
-            html.Header([html.Div([crumbs(name), html.H1("System")])], className="page-head"),
-            html.Div(facts(registry, name), id="system", className="system"),
+            html.Header([html.Div([crumbs(name), html.H1("Recording")])], className="page-head"),
+            html.Div(facts(registry, name), id="recording", className="recording"),
             dcc.Store(id="names", data=[name]),
-            dcc.Interval(id="system-clock", interval=REFRESH_MS),
-            dcc.Store(id="system-tick"),
+            dcc.Interval(id="recording-clock", interval=REFRESH_MS),
+            dcc.Store(id="recording-tick"),
         ]
     )
 
@@ -92,17 +94,35 @@ def _files(run: Run) -> list[Any]:
 
 
 def _attempts(snapshot: Snapshot) -> list[Any]:
+    """When and where each attempt ran, and why it ended."""
     starts = [a for a in snapshot.info.get("attempts") or [] if isinstance(a, dict)]
+    first = max(0, len(starts) - MOST_ATTEMPTS)
     rows = []
-    for i, start in enumerate(starts[-20:], max(0, len(starts) - 20) + 1):
-        began = start.get("started")
-        more = {k: v for k, v in start.items() if k not in ("started", "attempt")}
-        details = ", ".join(f"{k} {v}" for k, v in more.items())
-        rows.append([str(i), _clock(began), words.visible(details)])
-    status = snapshot.info.get("status") or "unknown"
-    reason = snapshot.info.get("reason")
-    text = f"{status}: {words.visible(reason)}" if reason else str(status)
-    return [html.P(text), _table(("attempt", "started", "details"), rows, 9)]
+    for i, start in enumerate(starts[first:], first + 1):
+        last = i == len(starts)
+        where = start.get("host") or "–"
+        process = f", process {start['pid']}" if start.get("pid") else ""
+        state = snapshot.info | start if last else start
+        rows.append(
+            [
+                str(i),
+                _clock(start.get("started")),
+                words.visible(f"{where}{process}", 100),
+                _clock(state.get("ended")),
+                words.visible(_ending(state, snapshot if last else None)),
+            ]
+        )
+    return [_table(("attempt", "started", "where", "ended", "why"), rows, 9)]
+
+
+def _ending(attempt: dict[str, Any], snapshot: Snapshot | None) -> str:
+    """How an attempt ended; `snapshot` is that of the run if it is the last attempt."""
+    status, reason = attempt.get("status"), attempt.get("reason")
+    if snapshot is not None and snapshot.state.life in ("live", "stalled"):
+        status, reason = snapshot.state.life, snapshot.state.reason
+    if status is None or status == "running":
+        return "not recorded: its process was killed, or run.json could not be written"
+    return f"{status}: {reason}" if reason else str(status)
 
 
 def _heartbeats(run: Run) -> list[Any]:

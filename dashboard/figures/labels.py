@@ -1,0 +1,68 @@
+"""Names of alarms above a chart: horizontal, outside of the plot, so that no line crosses them.
+
+The gravest alarms choose their places first; one for which no place is left has its line alone. The
+browser hides what still overlaps on a narrow screen (assets/charts.js).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from html import escape
+from typing import Any
+
+import pandas as pd
+
+from lldscope.core import palette
+from lldscope.monitor.alerts import AnyAlert
+
+from .series import XAxis, at_steps
+from .wording import visible
+
+ROWS, ROW_HEIGHT = 2, 14  # pixels
+_ABOVE = 1.075  # of the height of the plot: where the strip of the phases ends
+_WIDTH, _CHARACTER, _SIGN = 420.0, 5.8, 14.0  # pixels: of a plot, a character, the sign before it
+_MARGIN = 50.0  # pixels right of the plot that a label may take
+
+Label = dict[str, Any]
+
+
+def alarm_labels(
+    table: pd.DataFrame, alerts: Sequence[AnyAlert], axis: XAxis, seen: tuple[float, float]
+) -> list[Label]:
+    """The label of each alarm, where it first fired, that finds a place; the gravest come first."""
+    fired = sorted(
+        ((a.step, a) for a in alerts if a.step is not None),
+        key=lambda p: (-p[1].severity.rank, p[0]),
+    )
+    at = at_steps(table, axis, [step for step, _ in fired])
+    taken: list[list[tuple[float, float]]] = [[] for _ in range(ROWS)]
+    labels = []
+    for x, (_, alert) in zip(at, fired, strict=True):
+        if not seen[0] <= x <= seen[1]:
+            continue
+        name = visible(alert.rule, 40)
+        left = _WIDTH * (x - seen[0]) / (seen[1] - seen[0])
+        for row, after, span in _places(left, len(name) * _CHARACTER + _SIGN):
+            inside = span[0] >= 0 and span[1] <= _WIDTH + _MARGIN
+            if inside and all(span[1] < a or b < span[0] for a, b in taken[row]):
+                taken[row].append(span)
+                sign = palette.SEVERITIES[alert.severity].shape
+                labels.append(_label(x, row, after, escape(name), sign))
+                break
+    return labels
+
+
+def _places(x: float, width: float) -> Iterator[tuple[int, bool, tuple[float, float]]]:
+    """Row, whether the text follows the line, and the pixels that it takes."""
+    for row in range(ROWS):
+        yield row, True, (x - _SIGN / 2, x + width)
+        yield row, False, (x - width, x + _SIGN / 2)
+
+
+def _label(x: float, row: int, after: bool, name: str, sign: str) -> Label:
+    return {
+        "x": x, "xref": "x", "y": _ABOVE, "yref": "paper", "yanchor": "bottom",
+        "yshift": ROW_HEIGHT * row - 2, "text": f"{sign} {name}" if after else f"{name} {sign}",
+        "xanchor": "left" if after else "right", "xshift": -5 if after else 5,
+        "showarrow": False, "font": {"size": 10},
+    }  # fmt: skip

@@ -1,0 +1,82 @@
+"""The answer at the top of a run: cause and action; and what title, icon and notices are made of.
+
+Messages come from runs and are untrusted; Dash escapes what is given as text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from json import dumps
+from typing import Any
+from urllib.parse import quote
+
+from dash import html
+
+from lldscope.core import palette
+from lldscope.monitor.health import RunState
+
+from ..data.run_summaries import Summary
+from ..data.snapshot import Snapshot
+from ..figures.wording import visible
+from .links import attrs, evidence
+
+ORDER = ("critical", "warning", "stalled", "unreadable", "insufficient", "healthy")
+
+
+def answer(snapshot: Snapshot) -> list[Any]:
+    """What is wrong and what to do, with the way to the evidence."""
+    state, said = snapshot.state, snapshot.state.headline
+    sign = palette.VERDICTS[state.verdict]
+    cause: Any = visible(said.cause)
+    if said.rule is not None:
+        cause = html.A(cause, href=evidence(snapshot.subject.name, said.rule))
+    action = f": {visible(said.action, 500)}" if said.action else ""
+    return [
+        html.Span(sign.shape, className="mark", **attrs(aria_hidden="true")),
+        html.Span([cause, action]),
+        news([(snapshot.title, state)], snapshot.title),
+    ]
+
+
+def news(runs: Sequence[tuple[str, RunState]], title: str) -> html.Span:
+    """For assets/news.js: the title and icon of the tab, and the alarms that fire and are not
+    silenced, which are told in a notice when they are new."""
+    verdicts = [loud(state) for _, state in runs]
+    worst = next((v for v in ORDER if v in verdicts), "healthy")
+    sign = palette.VERDICTS[worst]
+    count = f"{verdicts.count(worst)} " if len(runs) > 1 else ""
+    before = "" if worst == "healthy" else f"{sign.shape} {count}{sign.word} · "
+    told = {
+        "title": f"{before}{visible(title, 80)} – lldscope",
+        "icon": icon(sign),
+        "alarms": {
+            f"{run}: {alert.rule}": visible(state.headline)
+            for run, state in runs
+            for alert in state.firing
+            if alert.severity != "info" and alert.rule not in state.silenced
+        },
+    }
+    return html.Span(className="unseen", hidden=True, **attrs(data_news=dumps(told)))
+
+
+def news_of(lines: Sequence[Summary | str]) -> html.Span:
+    """The same for the list of runs."""
+    known = [line for line in lines if isinstance(line, Summary)]
+    return news([(line.title, line.state) for line in known if line.state], "Runs")
+
+
+def loud(state: RunState) -> str:
+    """The verdict, but healthy where all that fires was acknowledged or snoozed."""
+    firing = [a.rule for a in state.firing if a.severity != "info"]
+    return "healthy" if firing and all(rule in state.silenced for rule in firing) else state.verdict
+
+
+def icon(sign: palette.Sign) -> str:
+    """The icon of the tab: the state's shape on its colour."""
+    svg = (
+        "<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 16 16'>"
+        f"<rect width='16' height='16' rx='4' fill='{sign.color}'/>"
+        f"<text x='8' y='12' font-size='11' text-anchor='middle' fill='{sign.ink}'>"
+        f"{sign.shape}</text></svg>"
+    )
+    return f"data:image/svg+xml,{quote(svg)}"

@@ -1,0 +1,33 @@
+"""Alarms of a run: those of its rules, and the one that comes from the clock."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..alarms.registry import STALLED
+from ..alarms.rule import Alert, Severity, State
+
+
+@dataclass(frozen=True, kw_only=True)
+class StalledAlert:
+    """The alarm that comes from the clock rather than from the rows, in the form of an `Alert`.
+
+    `step` is the last step of the run and `value` the age of its last row in seconds; both are None
+    where there is none.
+    """
+
+    rule: str = STALLED.id
+    severity: Severity = STALLED.severity
+    state: State = "firing"
+    step: int | None
+    value: float | None
+    threshold: float | None = None
+    message: str
+    meaning: str = STALLED.meaning
+    evidence: str = STALLED.evidence
+    advice: str = STALLED.advice
+    false_alarms: str = STALLED.false_alarms
+    episodes: tuple[tuple[int | None, int | None], ...]
+
+
+AnyAlert = Alert | StalledAlert

@@ -1,0 +1,151 @@
+"""The answer first: what is wrong with a run and what to do, in one sentence each."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+from ..alarms.registry import LOOK_ALIKES, STALLED
+from ..alarms.rule import Alert
+from ..signals.evidence import SMOOTH
+from ..signals.phases import LEAST
+from .alerts import AnyAlert
+from .liveness import Liveness
+
+Events = Sequence[Mapping[str, Any]]
+
+
+class _Words(NamedTuple):
+    """Cause and action of an alarm; `back`: what was trained since should be thrown away."""
+
+    cause: str
+    action: str
+    back: bool = False
+
+
+_WORDS = {
+    "tool-outage": _Words("Retriever or tool dead", "fix it", True),
+    "truncation": _Words("Responses are cut by a length limit", "raise the limit"),
+    "nonfinite": _Words("NaN or infinite numbers", "look for overflow and empty masks", True),
+    "engine-mismatch": _Words(
+        "Sampling engine and trainer disagree", "check weight sync and precision", True
+    ),
+    "mask-lint": _Words("Tool text counts as the policy's own", "fix the loss mask", True),
+    "group-collision": _Words("Groups mix prompts", "fix the ids of the groups", True),
+    "lr-jump": _Words("The learning rate jumped", "lower it", True),
+    "reward-parsing": _Words(
+        "The reward fell and the policy did not change", "check how answers are scored"
+    ),
+    "lld-decay": _Words(
+        "Correct responses lose likelihood", "switch LLDS on or lower the learning rate"
+    ),
+    "lld-collapse": _Words(
+        "Collapse, after correct responses lost likelihood,",
+        "use LLDS or a lower learning rate",
+        True,
+    ),
+    "entropy-surge": _Words("Entropy rose sharply", "look at Δ and at responses"),
+    "grad-explosion": _Words("Gradients rose sharply", "look at the data of these steps"),
+    "grad-sustained": _Words("Gradients stay large", "lower the learning rate", True),
+    "reward-crash": _Words("The reward crashed", "look for the cause under look-alikes", True),
+    "length-collapse": _Words("Responses became very short", "read some of them", True),
+    "tool-abandoned": _Words("The policy stopped searching", "read some responses"),
+    "zero-signal": _Words(
+        "Groups teach nothing: their rewards are equal", "change the difficulty or the reward"
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Headline:
+    """What is wrong, and what to do (empty where there is nothing to do).
+
+    `rule` is the alarm that says so, `step` where it began to fire; None where it is none.
+    """
+
+    cause: str
+    action: str
+    rule: str | None = None
+    step: int | None = None
+
+    def __str__(self) -> str:
+        return f"{self.cause}: {self.action}" if self.action else self.cause
+
+
+class Trouble(NamedTuple):
+    """What a headline is made from. `causes`: the look-alikes that the log supports."""
+
+    verdict: str
+    phase: str | None
+    alerts: Sequence[AnyAlert]
+    causes: Collection[str]
+    events: Events
+    life: Liveness
+
+
+def headline(t: Trouble) -> Headline:
+    """Cause and action: of the cause that the log supports if its alarm fires, or else of the worst
+    alarm."""
+    firing = [a for a in t.alerts if a.state == "firing" and a.severity != "info"]
+    if not firing:
+        return _quiet(t)
+    named = [a for a in firing if a.rule in t.causes and a.rule in LOOK_ALIKES]
+    told = min(named, key=lambda a: a.step or 0) if named else firing[0]
+    if told.rule == STALLED.id:
+        why = t.life.reason or "no reason was recorded"
+        word = "Failed" if t.life.life == "failed" else "No more steps"
+        at = "" if told.step is None else f" after step {told.step}"
+        return Headline(f"{word}{at}: {why}", _sentence(told.advice), told.rule, told.step)
+    step = told.episodes[-1][0]
+    words = _WORDS.get(told.rule) or _Words(f"{told.rule} fires", _first_sentence(told.advice))
+    action = words.action
+    if words.back:
+        action += f" and {_back(t, told)}"
+    return Headline(f"{words.cause} since step {step}", f"{action}.", told.rule, step)
+
+
+def _quiet(t: Trouble) -> Headline:
+    if t.verdict == "critical":
+        return Headline("The run has collapsed; no alarm fires any more", "")
+    if t.verdict == "insufficient":
+        return Headline(f"Too few steps to judge: {LEAST} with measurements are needed", "")
+    return Headline("Nothing is wrong: no alarm fires", "")
+
+
+def _back(t: Trouble, alert: AnyAlert) -> str:
+    """Where to go back to. Trailing means see a fault late, so a checkpoint counts only from SMOOTH
+    steps before the alarm on; of a collapse, before the alarm of the decay."""
+    led_to = ("lld-decay", "lld-collapse") if alert.rule == "lld-collapse" else (alert.rule,)
+    first = min(a.step for a in t.alerts if a.rule in led_to and a.step is not None)
+    saved = last_checkpoint(t.events, first - SMOOTH)
+    if saved is not None:
+        return f"go back to the checkpoint of step {saved}"
+    again = "start again" if t.life.over else "stop and start again"
+    return f"{again} (no checkpoint from before is recorded)"
+
+
+def last_checkpoint(events: Events, until: int | None = None) -> int | None:
+    """The last step of which a checkpoint is recorded, `until` included; None if there is none."""
+    saved = (e.get("step") for e in events if e.get("kind") == "checkpoint")
+    steps = [step for step in saved if step is not None]
+    return max((s for s in steps if until is None or s <= until), default=None)
+
+
+def with_checkpoint(alert: Alert, events: Events) -> Alert:
+    """The alarm; where its advice is to go back to a checkpoint, and none from before is recorded,
+    it says so."""
+    goes_back = re.search("checkpoint (from )?before|last checkpoint", alert.advice)
+    if not goes_back or last_checkpoint(events, alert.step - 1) is not None:
+        return alert
+    return replace(alert, advice=f"{alert.advice} No checkpoint from before is recorded.")
+
+
+def _first_sentence(text: str) -> str:
+    return _sentence(text.split(". ")[0].rstrip("."))
+
+
+def _sentence(text: str) -> str:
+    """Text that goes on after a colon."""
+    return text[:1].lower() + text[1:]

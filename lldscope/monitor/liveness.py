@@ -1,0 +1,96 @@
+"""Whether a run is still running: from run.json, the heartbeats and the age of the last step."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from itertools import pairwise
+from statistics import median
+from typing import Any, Literal
+
+from ..alarms.assess import Assessment
+from ..runs import Run
+from ..storage.heartbeats import process_exited
+
+Life = Literal["live", "finished", "failed", "stopped", "stalled"]
+
+HEARTBEAT_LOST = 30.0  # seconds without a heartbeat before its process counts as lost
+# A run counts as stalled after both limits without a step: in seconds, and in usual steps.
+ROW_LOST = 120.0
+ROW_LOST_STEPS = 10.0
+# The limit in seconds before the first step of an attempt, and before a usual step is known.
+START_LOST = 3600.0
+
+
+@dataclass(frozen=True)
+class Liveness:
+    """Whether the run is still running, why not, and how old its last row is in seconds.
+
+    `over`: no more rows come unless somebody resumes the run.
+    """
+
+    life: Life
+    reason: str | None
+    last_row_age_seconds: float | None
+    over: bool = False
+
+
+def liveness(run: Run, assessment: Assessment, now: float | None = None) -> Liveness:
+    """Judge run.json, the heartbeats and the age of the last step."""
+    now = time.time() if now is None else now
+    times = [t for t in assessment.evidence.column("time")[-50:].tolist() if t == t]
+    age = now - times[-1] if times else None
+    status = run.info.get("status")
+    if status in ("finished", "failed", "stopped"):
+        return Liveness(status, run.info.get("reason"), age, over=True)
+    beats = _beats_of_last_attempt(run)
+    if not run.info and beats and all(beat.get("closed") for beat in beats.values()):
+        reason = "its recorders finished normally; run.json, which says more, is lost"
+        return Liveness("stopped", reason, age, over=True)
+    for rank, beat in sorted(beats.items()):
+        if process_exited(beat):
+            vanished = f"the process of rank {rank} (pid {beat['pid']}) is gone"
+            return Liveness("stalled", vanished, age, over=True)
+    return Liveness(*_running(run, beats, now, times), age)
+
+
+def _beats_of_last_attempt(run: Run) -> dict[int, dict[str, Any]]:
+    """Heartbeats of the ranks of the last attempt; those of earlier attempts are ignored.
+
+    Heartbeats of older versions have no attempt and are assigned by their time.
+    """
+    started, size = _started(run), int(run.info.get("world_size") or 1)
+    attempt = (run.info.get("attempts") or [{}])[-1].get("attempt")
+
+    def present(beat: dict[str, Any]) -> bool:
+        own = beat.get("attempt")
+        if isinstance(own, int) and isinstance(attempt, int):
+            return own >= attempt
+        return float(beat.get("time") or 0.0) >= started
+
+    return {r: beat for r, beat in run.heartbeats().items() if r < size and present(beat)}
+
+
+def _running(
+    run: Run, beats: dict[int, dict[str, Any]], now: float, times: list[float]
+) -> tuple[Life, str | None]:
+    if not beats and now - _started(run) > HEARTBEAT_LOST:
+        return "stalled", "no process has ever written a heartbeat"
+    for rank, beat in sorted(beats.items()):
+        silent = now - float(beat.get("time") or 0.0)
+        if silent > HEARTBEAT_LOST:
+            return "stalled", f"rank {rank} has written no heartbeat for {silent:.0f} s"
+    since = now - max([*times[-1:], _started(run)])  # a resumed run starts over
+    limit = START_LOST
+    if len(times) > 2 and times[-1] >= _started(run):
+        usual = median(b - a for a, b in pairwise(times))
+        limit = max(ROW_LOST, ROW_LOST_STEPS * usual)
+    if since > limit:
+        return "stalled", f"the process is alive, but no step has ended for {since:.0f} s"
+    return "live", None
+
+
+def _started(run: Run) -> float:
+    """When the last attempt began, Unix time; 0 where run.json does not say."""
+    attempts = run.info.get("attempts") or [{}]
+    return float(attempts[-1].get("started") or 0.0)

@@ -1,0 +1,131 @@
+"""What a tab tells while nobody looks, alarms that are acknowledged, and pages on a phone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from browsing import CHARTS, DRAWN, drawn, opened, served, until
+from made_up_runs import write_run, write_step
+
+import lldscope
+
+pytestmark = pytest.mark.browser
+
+PAGES = {
+    "/": ".runs .badge",
+    "/run/dying": DRAWN,
+    "/run/means": DRAWN,
+    "/compare?run=dying&run=healthy": DRAWN,
+    "/responses/dying": ".grid",
+    "/response/dying?step=100&id=0": ".response-head",
+    "/actions/dying": ".map .cell",
+    "/recording/dying": ".facts",
+    "/rules": ".rules",
+    "/rules/lld-decay": ".rule-page",
+    "/run/nowhere": "h1",
+}
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("runs")
+    write_run(root / "dying", 140, dies=True)
+    write_run(root / "healthy", 60)
+    with lldscope.Recorder(root / "means") as recorder:
+        for step in range(40):
+            recorder.step(step=step, n_responses=8, reward_sum=4.0)
+    return root
+
+
+@pytest.fixture(scope="module")
+def address(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with served(root, tmp_path_factory.mktemp("cache")) as address:
+        yield address
+
+
+@pytest.fixture
+def tab(chromium: Any, address: str) -> Iterator[Any]:
+    with opened(chromium, address) as tab:
+        yield tab
+
+
+def test_title_and_icon_tell_the_state_and_an_acknowledged_alarm_is_told_no_more(tab: Any) -> None:
+    tab.goto("/run/dying")
+    until(tab, "document.title.includes('critical · dying')")
+    assert "svg" in tab.locator("link[rel=icon]").get_attribute("href")
+    cause = tab.locator(".answer a")
+    cause.click()
+    until(tab, "location.hash.startsWith('#alarm-')")
+    shown = tab.locator(".alarm:target")
+    assert shown.bounding_box()["y"] < 400, "the evidence is in sight, below the header"
+    firing = tab.locator(".pill.firing").count()
+    for left in range(firing, 0, -1):
+        buttons = tab.get_by_role("button", name="Acknowledge")
+        until(tab, lambda n=left, b=buttons: b.count() == n)
+        buttons.first.click()
+    until(tab, "document.title === 'dying – lldscope'")
+    assert tab.locator(".pill", has_text="acknowledged").count() == firing
+    tab.get_by_role("button", name="Hear it again").first.click()
+    until(tab, "document.title.includes('critical · dying')")
+
+
+def test_a_new_alarm_is_told_by_a_notice_if_asked_for(tab: Any, root: Path) -> None:
+    tab.add_init_script(
+        """window.told = [];
+        window.Notification = class {
+          static permission = "granted";
+          static requestPermission() { return Promise.resolve("granted"); }
+          constructor(title, options) { told.push([title, options.body]); }
+        };"""
+    )
+    with lldscope.Recorder(root / "falls") as recorder:
+        for step in range(60):
+            write_step(recorder, step, dies=False, at=1e9 + step)
+        recorder.flush()
+        tab.goto("/run/falls")
+        tab.get_by_role("button", name="Notify me").click()
+        until(tab, "document.title.endsWith('falls – lldscope')")
+        assert tab.evaluate("told") == [], "what was there before is no news"
+        for step in range(60, 140):
+            write_step(recorder, step, dies=True, at=1e9 + step)
+        recorder.flush()
+        until(tab, "told.length > 0")
+    title, body = tab.evaluate("told[0]")
+    assert title.startswith("falls: ")
+    assert "since step" in body
+    assert tab.get_by_role("button", name="Notices on").count() == 1
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_no_page_is_wider_than_a_phone(chromium: Any, address: str, scheme: str) -> None:
+    with opened(chromium, address) as tab:
+        tab.set_viewport_size({"width": 390, "height": 844})
+        tab.emulate_media(color_scheme=scheme)
+        for path, there in PAGES.items():
+            tab.goto(path)
+            tab.wait_for_selector(there)
+            assert tab.evaluate("document.documentElement.scrollWidth") <= 390, path
+
+
+def test_charts_line_up_and_those_without_a_measurement_are_small(tab: Any) -> None:
+    drawn(tab, "/run/dying")
+    places = tab.evaluate(
+        f"{CHARTS}.map(c => [c._fullLayout._size.l, c._fullLayout.width - c._fullLayout._size.r])"
+    )
+    assert len(set(map(str, places))) == 1
+    names = tab.evaluate(
+        f"{CHARTS}.map(c => [...c.querySelectorAll('.annotation')]"
+        ".filter(a => a.style.visibility !== 'hidden').map(a => {"
+        "const b = a.getBoundingClientRect(), p = c.querySelector('.nsewdrag')"
+        ".getBoundingClientRect(); return b.bottom <= p.top; }))"
+    )
+    assert all(names)
+    assert all(all(above) for above in names), "above the plot, where no line crosses them"
+    drawn(tab, "/run/means")
+    assert tab.locator(".chart:not(.unmeasured) h2").all_inner_texts() == ["Reward"]
+    small = tab.locator(".unmeasured").first
+    assert small.inner_text().endswith("Not measured in this run")
+    assert small.bounding_box()["height"] < 100

@@ -1,0 +1,137 @@
+"""Cause and action in one sentence, and what people note of an alarm."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import lldscope
+from lldscope.alarms.registry import RULES
+from lldscope.alarms.rule import Alert, Severity
+from lldscope.monitor.headline import Trouble, headline, with_checkpoint
+from lldscope.monitor.health import RunState, check
+from lldscope.monitor.liveness import Liveness
+from lldscope.storage.notes import is_note, silenced, write_note
+
+SAMPLES = Path(__file__).parents[2] / "sample_runs"
+LIVE = Liveness("live", None, 1.0)
+
+
+def alert(rule: str, step: int, severity: str = "critical", advice: str = "Do this. Then that."):
+    episodes = ((step, None),)
+    return Alert(
+        rule, Severity(severity), "firing", step, 1.0, 0.5, "", "", "", advice, "", episodes
+    )
+
+
+def trouble(*alerts, causes=(), events=(), verdict="critical", life=LIVE) -> Trouble:
+    return Trouble(verdict, "healthy", alerts, set(causes), events, life)
+
+
+def test_the_cause_that_the_log_supports_comes_before_a_graver_alarm() -> None:
+    crash, outage = alert("reward-crash", 30), alert("tool-outage", 34)
+    assert headline(trouble(crash, outage)).rule == "reward-crash"
+    said = headline(trouble(crash, outage, causes={"tool-outage"}))
+    assert (said.rule, said.step) == ("tool-outage", 34)
+    assert str(said).startswith("Retriever or tool dead since step 34: fix it and ")
+
+
+@pytest.mark.parametrize(
+    ("saved", "said"),
+    [
+        ([10, 20, 30], "go back to the checkpoint of step 20."),  # 30 may have seen the fault
+        ([30], "stop and start again (no checkpoint from before is recorded)."),
+        ([], "stop and start again (no checkpoint from before is recorded)."),
+    ],
+)
+def test_a_checkpoint_is_named_only_if_it_is_from_well_before(saved, said) -> None:
+    events = [{"kind": "checkpoint", "step": s} for s in saved] + [{"kind": "checkpoint"}]
+    assert headline(trouble(alert("tool-outage", 34), events=events)).action.endswith(said)
+
+
+def test_every_verdict_has_a_headline() -> None:
+    assert headline(trouble(verdict="healthy")).cause.startswith("Nothing is wrong")
+    assert headline(trouble(verdict="insufficient")).cause.startswith("Too few steps to judge")
+    own = headline(trouble(alert("my-rule", 5, "warning"), verdict="warning"))
+    assert str(own) == "my-rule fires since step 5: do this."
+    for rule in RULES:
+        if rule.severity != "info":
+            said = headline(trouble(alert(rule.id, 7, rule.severity, rule.advice)))
+            assert said.rule == rule.id
+            assert "since step 7" in said.cause
+            assert said.action
+
+
+def test_advice_to_go_back_says_where_no_checkpoint_is() -> None:
+    back = alert("x", 30, advice="Go back to a checkpoint from before it rose.")
+    assert with_checkpoint(back, []).advice.endswith("No checkpoint from before is recorded.")
+    saved = [{"kind": "checkpoint", "step": 29}]
+    assert with_checkpoint(back, saved) == back
+    other = alert("x", 30, advice="Save a checkpoint now.")
+    assert with_checkpoint(other, []) == other
+
+
+def test_check_begins_with_the_headline_and_says_it_as_data(lldscope_command) -> None:
+    lines = lldscope_command("check", SAMPLES / "retriever-dies").stdout.splitlines()
+    assert lines[1].startswith("→ Retriever or tool dead since step 34: fix it")
+    said = json.loads(lldscope_command("check", SAMPLES / "retriever-dies", "--json").stdout)
+    assert said["headline"]["rule"] == "tool-outage"
+    with lldscope.open_run(SAMPLES / "grpo") as run:
+        state = check(run)
+    assert RunState.from_dict(json.loads(json.dumps(state.to_dict()))) == state
+
+
+def test_an_alarm_is_acknowledged_snoozed_and_heard_again(tmp_path, lldscope_command) -> None:
+    run = shutil.copytree(SAMPLES / "retriever-dies", tmp_path / "run")
+
+    def noted(*arguments: str) -> dict[str, float | None]:
+        done = lldscope_command("acknowledge", run, *arguments)
+        assert done.returncode == 0, done.stderr
+        return json.loads(lldscope_command("check", run, "--json").stdout)["silenced"]
+
+    assert noted("tool-outage") == {"tool-outage": None}
+    both = noted("truncation", "--for", "2")
+    assert both["truncation"] == pytest.approx(time.time() + 7200, abs=600)
+    said = lldscope_command("check", run).stdout
+    assert "tool-outage (acknowledged)" in said
+    assert "truncation (snoozed for" in said
+    assert "tool-outage" not in noted("tool-outage", "--undo")
+    wrong = lldscope_command("acknowledge", run, "lld-decay")
+    assert wrong.returncode == 2
+    assert "Firing now: tool-outage" in wrong.stderr
+
+
+def test_a_note_holds_for_the_episode_that_it_was_made_for(tmp_path: Path) -> None:
+    at = [{"kind": "acknowledge", "rule": "a", "step": 5, "until": None}]
+    assert silenced(at, {"a": 5, "b": 5}) == {"a": None}
+    assert silenced(at, {"a": 90}) == {}
+    snooze = [{"kind": "snooze", "rule": "a", "step": 5, "until": 100.0}]
+    assert silenced(snooze, {"a": 5}, now=99.0) == {"a": 100.0}
+    assert silenced(snooze, {"a": 5}, now=101.0) == {}
+    assert silenced([*at, {"kind": "heard", "rule": "a", "step": 5, "until": None}], {"a": 5}) == {}
+
+
+def test_a_line_that_is_no_note_is_damage_and_changes_no_answer(tmp_path: Path) -> None:
+    run = shutil.copytree(SAMPLES / "retriever-dies", tmp_path / "run")
+    write_note(run, "acknowledge", "tool-outage", 34)
+    with (run / "notes.jsonl").open("a") as file:
+        file.write('{"kind": "acknowledge", "rule": 7}\n')
+    with lldscope.open_run(run) as opened:
+        assert check(opened).silenced == {"tool-outage": None}
+        assert opened.damaged == {"notes.jsonl": "1 lines are no notes"}
+    assert not is_note({"kind": "else", "rule": "a"})
+
+
+def test_a_vanished_run_says_so(tmp_path: Path) -> None:
+    from lldscope.monitor.health import vanished
+
+    with lldscope.open_run(SAMPLES / "grpo-llds") as run:
+        state = replace(check(run), over=False)
+    assert vanished(state, "its directory is gone").headline.cause == (
+        "The run is gone: its directory is gone"
+    )

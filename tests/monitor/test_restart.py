@@ -1,0 +1,138 @@
+"""A watcher outlives a restart of the training, also in the SLURM job of docs/alerting.md."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from made_up_runs import write_run
+from test_alerting_page import blocks
+from test_watch import kill, recording, watching
+
+import lldscope
+from lldscope.monitor.alertmanager import as_text, payload
+from lldscope.monitor.follow import Follower, link_to
+
+# Stands in for the training: the first time it dies in the middle, then it is resumed and ends.
+SRUN = """#!{python}
+import os, signal, sys, time
+sys.path.insert(0, {here!r})
+import lldscope
+from made_up_runs import write_step
+resumed = "--resume" in sys.argv
+print(" ".join(sys.argv[1:]), file=open({told!r}, "a"))
+run = sys.argv[sys.argv.index("--run") + 1]
+def seen(state):  # by the watcher
+    end = time.time() + 120
+    while f'"state": "{{state}}"' not in open({jsonl!r}).read() and time.time() < end:
+        time.sleep(0.2)
+if resumed:
+    seen("firing")
+with lldscope.Recorder(run, resume=resumed) as recorder:
+    for step in range(20, 60) if resumed else range(100):
+        write_step(recorder, step, dies=False, at=time.time())
+        if step == 30 and not resumed:
+            recorder.flush()
+            os.kill(os.getpid(), signal.SIGKILL)
+        if step == 40 and resumed:
+            recorder.flush()
+            seen("resolved")
+"""
+
+
+def test_the_slurm_job_of_the_documentation_survives_a_kill_and_goes_on(tmp_path: Path) -> None:
+    script = next(text for text in blocks("bash") if "#SBATCH" in text)
+    tools, told, jsonl = tmp_path / "bin", tmp_path / "told", tmp_path / "watch.jsonl"
+    tools.mkdir()
+    srun = SRUN.format(
+        python=sys.executable, here=str(Path(__file__).parents[1]), told=str(told), jsonl=str(jsonl)
+    )
+    command = f'#!/bin/sh\nexec {sys.executable} -m lldscope "$@" --interval 0.2\n'
+    for name, text in (("srun", srun), ("lldscope", command)):
+        (tools / name).write_text(text)
+        (tools / name).chmod(0o755)
+    env = os.environ | {"PATH": f"{tools}:{os.environ['PATH']}", "HOME": str(tmp_path)}
+    (tmp_path / ".lldscope-notify").write_text("")
+    job = ["bash", "-e", "-c", f"sleep() {{ :; }}\n{script}"]
+    done = subprocess.run(job, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    first, second = told.read_text().splitlines()
+    assert first == "lldscope train mine.yaml --run runs/mine"
+    assert second == "lldscope train --resume --run runs/mine"
+    lines = [json.loads(text) for text in jsonl.read_text().splitlines()]
+    stalled = [x["state"] for x in lines if x.get("rule") == "stalled"]
+    assert stalled == ["firing", "resolved"]
+    assert (lines[-1]["life"], lines[-1]["last_step"]) == ("finished", 59)
+
+
+def test_a_run_that_is_not_resumed_within_the_grace_period_is_over(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    with recording(run) as recorder:
+        watcher = watching(run, "--json", "--grace", 2)
+        assert json.loads(watcher.stdout.readline())["life"] == "live"
+        killed = time.monotonic()
+        recorder.kill()
+        out, err = watcher.communicate(timeout=120)
+        assert time.monotonic() - killed >= 2
+    assert watcher.returncode == 12, err
+    lines = [json.loads(text) for text in out.splitlines()]
+    told = [(x["life"], x["over"]) for x in lines if x["type"] == "status"]
+    assert told.count(("stalled", True)) == 1, "while it waits nothing is said again"
+
+
+def test_a_run_that_died_long_ago_is_not_waited_for(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", 20)
+    kill(run)
+    follower = Follower(run)
+    state = follower.poll().state
+    assert state.over
+    with lldscope.open_run(run) as opened:
+        times = opened.signals()["time"]
+    assert state.last_row_age_seconds == pytest.approx(time.time() - times.iloc[-1], abs=60)
+    assert watching(run, "--grace", 0.1).wait(120) == 12
+
+
+def test_until_firing_waits_for_the_restart_of_a_run_that_died(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", 40)
+    kill(run)
+    watcher = watching(run, "--until", "firing", "--fail-on", "critical", "--json")
+    stalled = (json.loads(line) for line in watcher.stdout)
+    assert next(x for x in stalled if x["type"] == "alert")["rule"] == "stalled"
+    end = threading.Event()
+    with recording(run, 40):
+        resolved = next(x for x in stalled if x["type"] == "alert")
+        assert (resolved["rule"], resolved["state"]) == ("stalled", "resolved")
+        end.set()
+    watcher.kill()
+    watcher.communicate()
+
+
+def test_a_resumed_run_is_said_to_be_and_messages_lead_to_the_dashboard(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "my run", 40)
+    kill(run)
+    follower = Follower(run, dashboard="http://host:8050/")
+    (event,) = (e for e in follower.poll().events if e.alert.rule == "stalled")
+    assert event.link == "http://host:8050/run/my%20run#alarm-stalled"
+    assert payload(event)["alerts"][0]["generatorURL"] == event.link
+    assert as_text(event)[1].endswith(event.link)
+    assert event.to_dict()["link"] == event.link
+    with lldscope.Recorder(run, resume=True):
+        (again,) = follower.poll().events
+    title, body = as_text(again)
+    assert title == "resumed: run my run"
+    assert body.startswith("It stopped at step 39 and goes on")
+    over = replace(again, state=replace(again.state, over=True))
+    assert as_text(over)[0] == "resolved: stalled in run my run"
+
+
+def test_the_address_of_a_page_is_taken_as_it_is() -> None:
+    page = "http://host/lld/run/seeds/one"
+    assert link_to(page, "one", "lld-decay") == f"{page}#alarm-lld-decay"
+    assert link_to("http://host", "a/b", "x y") == "http://host/run/a/b#alarm-x%20y"

@@ -1,0 +1,52 @@
+"""The share of repeated n-grams, against counting them one by one."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from lldscope.recording.repetition import N, repeated_share
+
+
+def counted(ids: list[int], action: list[int]) -> float | None:
+    grams = [
+        tuple(ids[i : i + N])
+        for i in range(len(action) - N + 1)
+        if action[i] >= 0 and len(set(action[i : i + N])) == 1
+    ]
+    return 1 - len(set(grams)) / len(grams) if grams else None
+
+
+def shares(ids: list[list[int]], action: list[list[int]]) -> list[float | None]:
+    return repeated_share(ids, np.array(action)).tolist()
+
+
+@pytest.mark.parametrize(
+    ("ids", "action", "share"),
+    [
+        ([1, 2, 3, 4, 5, 6], [0] * 6, 0.0),
+        ([7] * 9, [0] * 9, 5 / 6),
+        ([1, 2, 3, 4, 1, 2, 3, 4], [0] * 4 + [1] * 4, 0.5),  # the second action says it again
+        ([1, 2, 3, 4, 9, 1, 2, 3], [0] * 4 + [-1] + [1] * 3, 0.0),  # tool text, too short a turn
+        ([1, 2, 3], [0] * 3, None),
+        ([], [-1] * 3, None),
+    ],
+)
+def test_share_of_one_rollout(ids, action, share):
+    assert shares([ids], [action]) == [pytest.approx(share) if share is not None else None]
+
+
+def test_every_rollout_is_counted_alone():
+    rng = np.random.default_rng(0)
+    for _ in range(50):
+        n, width = rng.integers(1, 6), rng.integers(1, 40)
+        action = (
+            rng.integers(-1, 3, (n, width)) if rng.random() < 0.5 else np.zeros((n, width), int)
+        )
+        action = np.sort(action, axis=1)
+        ids = [rng.integers(0, 3, rng.integers(0, width + 1)).tolist() for _ in range(n)]
+        for i, row in enumerate(ids):
+            action[i, len(row) :] = -1
+        expected = [counted(row, own) for row, own in zip(ids, action.tolist(), strict=True)]
+        found = shares(ids, action.tolist())
+        assert found == [e if e is None else pytest.approx(e) for e in expected]

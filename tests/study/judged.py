@@ -1,0 +1,94 @@
+"""The alarms on the alarm bank: runs labelled by held-out exact match (`label.py`)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from lldscope.alarms.assess import DEFAULT_ARL
+from lldscope.evaluation.bank import read_bank
+from lldscope.evaluation.scoring import ANY, EvaluatedRun, evaluate_run, score
+from tests.bench.candidates import share_cell, starts
+from tests.bench.rivals import RIVALS
+
+from .arms import ALARM_ARMS, ALARM_BANK
+from .tables import table
+
+DISPLACEMENT = ("lld-decay", "retention-loss")
+EITHER = "either of these"
+NAMES = (*DISPLACEMENT, EITHER, "entropy-surge", "entropy-floor", "eval-gap", *ANY, *RIVALS)
+FAMILIES = {"letters": "letters", "top-p-1": "countries, top-p 1", "": "countries, top-p 0.9"}
+
+
+def family(run: str) -> str:
+    """What thresholds hang on: the task, and the distribution that is sampled from."""
+    return next(words for part, words in FAMILIES.items() if part in run)
+
+
+def judged(bank: Path = ALARM_BANK) -> str:
+    """What became of the runs, and what each alarm did: all of them, then family by family."""
+    runs = read_bank(bank) if (bank / "index.jsonl").is_file() else []
+    if not runs:
+        return "No runs yet."
+    evaluated = [_with_rivals(evaluate_run(run, DEFAULT_ARL)) for run in runs]
+    parts = [_outcomes(evaluated), _table("all runs", evaluated)]
+    families = sorted({family(j.run.name) for j in evaluated})
+    if len(families) > 1:
+        parts += [_table(f, [j for j in evaluated if family(j.run.name) == f]) for f in families]
+    return "\n\n".join(parts)
+
+
+def _with_rivals(j: EvaluatedRun) -> EvaluatedRun:
+    signals = j.run.signals()
+    step = signals["step"].to_numpy()
+    fired = {name: starts(fires(signals, DEFAULT_ARL), step) for name, fires in RIVALS.items()}
+    fired[EITHER] = sorted(s for name in DISPLACEMENT for s in j.fired.get(name, ()))
+    return replace(j, fired={**j.fired, **fired})
+
+
+def _outcomes(runs: list[EvaluatedRun]) -> str:
+    """Arm by arm, how many runs degraded, held, or are between the two."""
+    rows = []
+    for arm in ALARM_ARMS:
+        own = [j.run for j in runs if j.run.name.rsplit("-", 1)[0] == arm.name]
+        if own:
+            ends = [run.end_step for run in own if run.end_step is not None]
+            count = Counter(run.outcome for run in own)
+            row = [str(count[name]) for name in ("held", "grey", "degraded")]
+            rows.append((arm.words, str(len(own)), *row, f"{median(ends):g}" if ends else "–"))
+    head = ("arm", "runs", "held", "grey", "degraded", "median step of degradation")
+    return table(head, rows)
+
+
+def _table(title: str, runs: list[EvaluatedRun]) -> str:
+    told = [s.to_dict() for s in score(runs, NAMES)]
+    count = Counter(j.label for j in runs)
+    rows = [_cells(name, t) for name, t in zip(NAMES, told, strict=True)]
+    step = told[0]["same_step"]
+    head = (
+        "alarm", "degradations warned of (95 %)",
+        "steps of lead, median (range), share of the way",
+        "fired on runs that held", f"of these by step {'–' if step is None else step}",
+        "per 1,000 steps of runs that held",
+    )  # fmt: skip
+    kinds = ", ".join(f"{count[name]} {name}" for name in ("held", "grey", "degraded"))
+    return f"**{title[0].upper()}{title[1:]}**: {kinds}.\n\n{table(head, rows)}"
+
+
+def _cells(name: str, told: dict[str, Any]) -> tuple[str, ...]:
+    reach = told["lead_range"]
+    lead = "–"
+    if reach:
+        share = told["lead_median"] / told["same_step"]
+        lead = f"{told['lead_median']:g} ({reach[0]}–{reach[1]}), {share:.0%}"
+    return (
+        name if name in (EITHER, *ANY, *RIVALS) else f"`{name}`",
+        share_cell(told["warned"]),
+        lead.replace("%", " %"),
+        "{} of {}".format(*told["fired"].get("held", [0, 0])),
+        "{} of {}".format(*told["false_by_same_step"]),
+        f"{told['false_alarms_per_1000_healthy_steps']:.2f}",
+    )

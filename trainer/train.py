@@ -295,9 +295,9 @@ class Trainer:
     def evaluate(
         self, *, closed_book: bool, on_batch: Callable[[int, int], None] | None = None
     ) -> tuple[float | None, float | None]:
-        """(em_greedy or em_sampled, em_closed_book), played by all ranks and recorded by rank 0, which alone
-        knows them, under the next step; the second only where asked for and where there are
-        unrelated documents to search."""
+        """(em_greedy or em_sampled, em_closed_book), played by all ranks and recorded under the
+        next step by rank 0, which alone knows them; the second only where asked for and where there
+        are unrelated documents to search."""
         open_book = "sampled" if self.config.eval_temperature else "greedy"
         environments = {open_book: self._task.evaluating}
         if closed_book and self._task.closed_book is not None:

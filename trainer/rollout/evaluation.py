@@ -54,8 +54,8 @@ def evaluate(
     if there are none.
 
     Of `size` processes each plays every size-th question on its `device`, the same at every
-    evaluation; `add_up` sums a tensor over them, and rank 0 records. After each batch `on_rollouts` gets its rollouts and `on_batch` how many
-    questions are done, of how many.
+    evaluation; `add_up` sums a tensor over them, and rank 0 records. After each batch `on_rollouts`
+    gets its rollouts and `on_batch` how many questions are done, of how many.
     """
     total = len(questions)
     if not total:

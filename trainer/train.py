@@ -295,24 +295,25 @@ class Trainer:
     def evaluate(
         self, *, closed_book: bool, on_batch: Callable[[int, int], None] | None = None
     ) -> tuple[float | None, float | None]:
-        """(em_greedy, em_closed_book), played by all ranks and recorded by rank 0, which alone
-        knows them, under the next step; the second only where asked for and where there are
-        unrelated documents to search."""
-        environments = {"greedy": self._task.environment}
+        """(em_greedy or em_sampled, em_closed_book), played by all ranks and recorded under the
+        next step by rank 0, which alone knows them; the second only where asked for and where there
+        are unrelated documents to search."""
+        open_book = "sampled" if self.config.eval_temperature else "greedy"
+        environments = {open_book: self._task.evaluating}
         if closed_book and self._task.closed_book is not None:
             environments["closed_book"] = self._task.closed_book
         found: dict[str, float | None] = {}
         p = self.processes
         with self._meter.evaluating(), self.optimizer.full_weights():
             for name, environment in environments.items():
-                collect = self._probes.collect if name == "greedy" and p.rank == 0 else None
+                collect = self._probes.collect if name == open_book and p.rank == 0 else None
                 found[name] = evaluate(
-                    self._players.greedy, self._task.evaluation, environment, self.recorder,
-                    self.next_step, name=name, rank=p.rank, size=p.size,
+                    self._players.evaluating, self._task.evaluation, environment, self.recorder,
+                    self.next_step, name=name, rank=p.rank, size=p.size, device=p.device,
                     add_up=lambda own: p.sum(own.to(p.device)).cpu(),
                     on_batch=on_batch, on_rollouts=collect,
                 )  # fmt: skip
-        return found.get("greedy"), found.get("closed_book")
+        return found[open_book], found.get("closed_book")
 
     def save(
         self,

@@ -267,7 +267,7 @@ def test_command_trains_and_keeps_its_config(tmp_path):
     assert monitor.closed
     info = json.loads((directory / "run.json").read_text())
     assert info["status"] == "finished"
-    assert info["config"] == load_config("tiny", [*SMALL, "steps=2"]).to_dict()
+    assert info["config"] == load_config("tiny", [*SMALL, "steps=2", "name=run"]).to_dict()
     assert "exact match" in info["correct_rule"]
 
 

@@ -35,9 +35,10 @@ def judged(bank: Path = ALARM_BANK) -> str:
         return "No runs yet."
     evaluated = [_with_rivals(evaluate_run(run, DEFAULT_ARL)) for run in runs]
     parts = [_outcomes(evaluated), _table("all runs", evaluated)]
-    families = sorted({family(j.run.name) for j in evaluated})
-    if len(families) > 1:
-        parts += [_table(f, [j for j in evaluated if family(j.run.name) == f]) for f in families]
+    for name in sorted({family(j.run.name) for j in evaluated}):
+        own = [j for j in evaluated if family(j.run.name) == name]
+        if len(own) < len(evaluated) and any(j.label == "degraded" for j in own):
+            parts.append(_table(name, own))
     return "\n\n".join(parts)
 
 
@@ -79,6 +80,7 @@ def _table(title: str, runs: list[EvaluatedRun]) -> str:
 
 
 def _cells(name: str, told: dict[str, Any]) -> tuple[str, ...]:
+    healthy = told["fired"].get("held", [0, 0])[1]
     reach = told["lead_range"]
     lead = "–"
     if reach:
@@ -88,7 +90,7 @@ def _cells(name: str, told: dict[str, Any]) -> tuple[str, ...]:
         name if name in (EITHER, *ANY, *RIVALS) else f"`{name}`",
         share_cell(told["warned"]),
         lead.replace("%", " %"),
-        "{} of {}".format(*told["fired"].get("held", [0, 0])),
-        "{} of {}".format(*told["false_by_same_step"]),
-        f"{told['false_alarms_per_1000_healthy_steps']:.2f}",
+        "{} of {}".format(*told["fired"]["held"]) if healthy else "–",
+        "{} of {}".format(*told["false_by_same_step"]) if healthy else "–",
+        f"{told['false_alarms_per_1000_healthy_steps']:.2f}" if healthy else "–",
     )

@@ -37,7 +37,7 @@ class Picture(NamedTuple):
 
 
 PAGES = {
-    "runs": Picture("/", "tbody tr:last-child .spark", "light", 430),
+    "runs": Picture("/", "tbody tr:last-child .spark", "light", 500),
     "run": Picture("/run/grpo", DRAWN, "light", 1110),
     "run-dark": Picture("/run/grpo", DRAWN, "dark", 800),
     "alarms": Picture("/run/grpo", DRAWN, "light", 860),
@@ -108,7 +108,7 @@ def take(browser: Browser, address: str, picture: Picture, name: str) -> None:
     page.wait_for_timeout(1500)  # fonts, and bands of the charts
     if name in BEGINS:
         page.evaluate(
-            "s => scrollTo(0, document.querySelector(s).getBoundingClientRect().top - 100)",
+            "s => scrollTo(0, document.querySelector(s).getBoundingClientRect().top - 150)",
             BEGINS[name],
         )
         page.wait_for_timeout(300)

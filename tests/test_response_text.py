@@ -63,6 +63,7 @@ def test_words_are_found_in_prompt_and_response_as_they_stand(
 def test_the_list_is_searched_and_its_order_is_kept_by_keys(chromium: Any, tmp_path: Path) -> None:
     with served(SAMPLES, tmp_path) as address, opened(chromium, address) as tab:
         tab.goto("/responses/grpo?alarm=lld-decay&at=55")
+        tab.wait_for_selector(".grid .run-link")
         links = tab.locator(".grid .run-link")
         numbers = links.all_inner_texts()
         assert "capital is Bern?\n" in tab.locator(".preview").first.inner_text()
@@ -78,6 +79,6 @@ def test_the_list_is_searched_and_its_order_is_kept_by_keys(chromium: Any, tmp_p
         tab.get_by_role("searchbox", name="text").fill("Jordan")
         tab.get_by_role("button", name="Show").click()
         tab.wait_for_url(re.compile("text=Jordan"))
-        tab.wait_for_selector(".preview")
-        said = tab.locator(".preview").all_inner_texts()
+        tab.wait_for_selector(".count >> text=2 responses")
+        said = [e.get_attribute("title") for e in tab.locator(".preview > div").all()]
         assert any("Jordan" in text for text in said)

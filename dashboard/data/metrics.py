@@ -23,6 +23,7 @@ from ..figures.series import floats
 from ..figures.view import Subject
 
 STEP_SECONDS = "step_seconds"
+LONGEST = 300  # characters of a key that is offered
 MOST_SOURCES = 8  # data sources drawn of an evaluation
 _SIGNALS = {c.name: c for c in SIGNALS.columns if c.name not in ("step", "time")}
 _KINDS = {
@@ -55,7 +56,8 @@ def keys_of(columns: Sequence[str], table: pd.DataFrame) -> list[str]:
     timed = [STEP_SECONDS] if np.isfinite(floats(table, "time")).sum() > 1 else []
     evaluated = dict.fromkeys(_evaluation(c) for c in columns if c.startswith("eval/"))
     others = [c for c in columns if not c.startswith("eval/")]
-    return [*measured, *timed, *evaluated, *others]
+    keys = [*measured, *timed, *evaluated, *others]
+    return [key for key in keys if len(key) <= LONGEST]
 
 
 def _evaluation(column: str) -> str:

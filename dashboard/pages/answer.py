@@ -50,7 +50,7 @@ def news(runs: Sequence[tuple[str, RunState]], title: str) -> html.Span:
         "title": f"{before}{visible(title, 80)} – lldscope",
         "icon": icon(sign),
         "alarms": {
-            f"{run}: {alert.rule}": visible(state.headline)
+            f"{visible(run, 80)}: {alert.rule}": visible(state.headline)
             for run, state in runs
             for alert in state.firing
             if alert.severity != "info" and alert.rule not in state.silenced

@@ -83,9 +83,10 @@ def test_run_page_draws_charts_bands_and_alarms(tab: Any) -> None:
     drawn = first.locator(
         ".shapelayer text, .shape-label text, .shape-group text"
     ).all_text_contents()
-    assert any("collapse" in text for text in drawn), drawn
+    assert any(text.startswith("III") for text in drawn), drawn
     names = first.locator(".annotation text").all_text_contents()
     assert any("lld-decay" in text for text in names), names
+    assert any("lld-collapse" in text for text in names), names
     assert tab.locator(".alarm .rule").all_inner_texts()[0].startswith("lld-")
     status = tab.locator(".status").inner_text()
     assert "critical" in status

@@ -299,7 +299,7 @@ def test_an_address_without_a_response_gives_words(hostile: Path, query: str) ->
     shown = texts(page(RunRegistry(hostile.parent), "/response/hostile", query))
     assert "All runs" in shown
     for kind in ("responses", "response", "actions"):
-        assert "no run “nope”" in texts(
+        assert "Waiting for “nope”" in texts(
             page(RunRegistry(hostile.parent), f"/{kind}/nope", "?step=1&id=1")
         )
 

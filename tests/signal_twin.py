@@ -139,20 +139,6 @@ def told(scalars: list[Row], step: int, row: Row) -> Row:
     return new
 
 
-SECONDS = [f"seconds_{part}" for part in (
-    "rollout", "update", "record", "score", "reference", "sync", "evaluation"
-)]  # fmt: skip
-
-
-def speed(s: Step) -> float | None:
-    """Tokens of all ranks over the slowest rank's seconds of each part."""
-    tokens = [r["n_tokens"] for r in s.steps if r["n_tokens"] is not None]
-    parts = [largest(r[name] for r in s.steps) for name in SECONDS[:3]]
-    if not tokens or None in parts:
-        return None
-    return sum(tokens) / sum(parts)
-
-
 def evaluation(evals: list[Row], step: int) -> Row:
     """The score of the evaluation at a step, and how many questions it had."""
     scores: dict[int, list[Row]] = {}
@@ -172,6 +158,20 @@ def evaluation(evals: list[Row], step: int) -> Row:
         "eval_score": mean(r["value"] for r in rows) if weighted is None else weighted,
         "eval_n": sum(known) if known else None,
     }
+
+
+SECONDS = [f"seconds_{part}" for part in (
+    "rollout", "update", "record", "score", "reference", "sync", "evaluation"
+)]  # fmt: skip
+
+
+def speed(s: Step) -> float | None:
+    """Tokens of all ranks over the slowest rank's seconds of each part."""
+    tokens = [r["n_tokens"] for r in s.steps if r["n_tokens"] is not None]
+    parts = [largest(r[name] for r in s.steps) for name in SECONDS[:3]]
+    if not tokens or None in parts:
+        return None
+    return sum(tokens) / sum(parts)
 
 
 def totals(s: Step) -> Row:

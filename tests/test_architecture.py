@@ -76,6 +76,8 @@ DASHBOARD = (
     "pages",
     "notebook",
     "callbacks",
+    "prometheus",
+    "routes",
     "app",
     "server",
     "cli",

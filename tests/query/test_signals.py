@@ -173,7 +173,7 @@ class Log:
                         rows = [r for r in mine[table] if (r["step"], r["rank"]) == (step, rank)]
                         if rows:
                             self._call(recorder, table, rows)
-                    if look and self.rng.random() < 0.4:
+                    if look and self.rng.random() < 0.6:
                         for r in recorders:
                             r.flush()
                         look()

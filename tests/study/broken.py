@@ -253,6 +253,8 @@ class _EngineBeside:
                 if name in own:  # tied weights have two names
                     own[name].copy_(value)
 
+    def sleep(self) -> None: ...
+
     def close(self) -> None: ...
 
 

@@ -9,10 +9,10 @@ from contextlib import nullcontext
 
 import pytest
 import torch
-from lldscope_trainer.algorithms.update import Updater, by_tokens
+from lldscope_trainer.algorithms.update import Updater
 from lldscope_trainer.config import TrainConfig
 from lldscope_trainer.optim.processes import Processes
-from lldscope_trainer.policy.logprobs import TokenScores
+from lldscope_trainer.policy.logprobs import TokenScores, by_tokens
 from lldscope_trainer.records import loss_columns
 from lldscope_trainer.rollout.batch import Batch
 

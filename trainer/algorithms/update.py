@@ -9,7 +9,6 @@ minibatch, however it is split.
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -25,6 +24,7 @@ from lldscope.losses.objectives import PolicyLoss, entropy_bonus, kl_k3, policy_
 from ..config import TrainConfig
 from ..optim.optimizer import Optimizer
 from ..optim.processes import Processes
+from ..policy.logprobs import by_tokens
 from ..rollout.batch import Batch
 
 
@@ -261,17 +261,6 @@ class Updater:
         sums.ratios.append((policy.ratio, mask.bool()))
         sums.clipped.append((policy.clipped & mask.bool()).sum())
         return loss
-
-
-def by_tokens(lengths: Sequence[int], rows: Sequence[int], most: int) -> list[list[int]]:
-    """The rows, shortest first, in parts that take at most `most` tokens when padded; a row that is
-    longer is a part of its own."""
-    parts: list[list[int]] = [[]]
-    for row in sorted(rows, key=lambda row: lengths[row]):
-        if parts[-1] and (len(parts[-1]) + 1) * lengths[row] > most:
-            parts.append([])
-        parts[-1].append(row)
-    return parts
 
 
 def out_of_memory(during: str, why: str | None) -> str:

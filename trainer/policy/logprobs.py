@@ -217,3 +217,14 @@ def by_length(lengths: Sequence[int], n_buckets: int) -> list[list[int]]:
     order = sorted(range(len(lengths)), key=lambda i: lengths[i])
     size = -(-len(order) // max(1, min(n_buckets, len(order))))
     return [order[i : i + size] for i in range(0, len(order), size)]
+
+
+def by_tokens(lengths: Sequence[int], rows: Sequence[int], most: int) -> list[list[int]]:
+    """The rows, shortest first, in parts that take at most `most` tokens when padded; a row that is
+    longer is a part of its own."""
+    parts: list[list[int]] = [[]]
+    for row in sorted(rows, key=lambda row: lengths[row]):
+        if parts[-1] and (len(parts[-1]) + 1) * lengths[row] > most:
+            parts.append([])
+        parts[-1].append(row)
+    return parts

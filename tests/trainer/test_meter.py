@@ -1,0 +1,67 @@
+"""What a step costs: operations against torch's own count, seconds that add up, what is shown."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from keeper import SMALL, Keeper, train
+from lldscope_trainer.config import load_config
+from lldscope_trainer.display import summary
+from lldscope_trainer.policy import flops
+from lldscope_trainer.policy.flops import Flops, peak_flops
+from lldscope_trainer.policy.logprobs import action_logps
+from lldscope_trainer.policy.model import load_policy
+from lldscope_trainer.train import StepReport
+from torch.utils.flop_counter import FlopCounterMode
+
+CPU = torch.device("cpu")
+
+
+def test_operations_are_those_that_torch_counts_and_causal_attention():
+    """torch counts products of matrices; attention is a kernel of its own on the CPU."""
+    model = load_policy("tiny", CPU).model
+    ids = torch.randint(20, 1000, (3, 50), generator=torch.Generator().manual_seed(0))
+    mask = torch.zeros_like(ids)
+    mask[:, 10:30] = 1
+    with FlopCounterMode(display=False) as counter, torch.no_grad():
+        action_logps(model, ids, mask)
+    counted = counter.get_flop_counts()["Global"]
+    products = sum(n for op, n in counted.items() if "mm" in str(op))
+    c = model.config
+    attention = 2 * c.num_hidden_layers * c.hidden_size * 50 * 50
+    assert Flops(model).forward([50] * 3, 60) == products + 3 * attention
+
+
+def test_cards_are_known_by_their_names(monkeypatch):
+    assert peak_flops(CPU) is None
+    for name, peak in (
+        ("NVIDIA H100 80GB HBM3", 989e12), ("NVIDIA H100 PCIe", 756e12),
+        ("NVIDIA A100-SXM4-80GB", 312e12), ("NVIDIA L40S", 362e12), ("Something else", None),
+    ):  # fmt: skip
+        monkeypatch.setattr(flops.torch.cuda, "get_device_name", lambda device, n=name: n)
+        assert peak_flops(torch.device("cuda")) == peak
+
+
+def test_a_step_records_what_it_cost():
+    keeper = Keeper()
+    config = load_config("tiny", [*SMALL, "steps=2", "eval_every=1", "kl_coefficient=0.01"])
+    train(config, keeper)
+    first, second = keeper.rows("steps")
+    for row in (first, second):
+        parts = [row[f"seconds_{part}"] for part in ("score", "reference", "sync")]
+        assert all(0 <= part < row["seconds_update"] for part in parts)
+        assert row["seconds_reference"] > 0
+        assert row["seconds_evaluation"] > 0, "of the evaluation before it"
+        assert row["flops"] > 6 * 80_000 * row["n_tokens"]
+        assert row["flops_possible"] is row["memory_peak"] is None, "of a CPU nothing is known"
+
+
+@pytest.mark.parametrize(
+    ("mfu", "shown"), [(None, "812 tokens/s"), (0.31, "812 tokens/s  MFU 31%")]
+)
+def test_the_display_tells_the_speed(mfu, shown):
+    report = StepReport(
+        step=0, reward=0.5, delta_correct=-0.2, entropy=1.0, grad_norm=1.0, tokens_per_second=812.4,
+        mfu=mfu, phase="decay",
+    )  # fmt: skip
+    assert summary(report) == f"reward 0.50  Δ correct -0.20  {shown}  decay"

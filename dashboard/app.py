@@ -23,6 +23,7 @@ from . import callbacks as live
 from .data.run_registry import RunRegistry
 from .data.run_summaries import RunSummaries
 from .pages.router import page
+from .routes import add_routes
 
 # A quarter of the size of the plotly.js that Dash would load: the bundle with scatter, bar and pie.
 PLOTLY = "/assets/plotly/plotly-basic.min.js"
@@ -101,7 +102,7 @@ class App(Dash):
         path = quote(request.path)  # as the browser has it; Flask has decoded it
         layout = self._make_layout(path, request.query_string.decode(errors="replace"))
         place = ""
-        if path.startswith("/run/") or path == "/compare":  # these draw charts
+        if path.startswith(("/run/", "/system/")) or path == "/compare":  # these draw charts
             place = f'<script src="{PLOTLY}"></script>'
         place += _answer(
             "_dash-layout", orjson.dumps(layout, default=Component.to_plotly_json).decode()
@@ -136,6 +137,7 @@ def make_app(registry: RunRegistry) -> Dash:
     )
     app.layout = _frame(None)  # of no address
     live.register(app, registry, summaries)
+    add_routes(server, registry, summaries)
     return app
 
 

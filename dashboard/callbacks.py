@@ -12,15 +12,16 @@ from dash import ALL, ClientsideFunction, Dash, Input, Output, Patch, State, ctx
 
 from lldscope.core.errors import LldscopeError
 
-from .data.run_registry import RunRegistry, Snapshot
+from .data.run_registry import RunRegistry
 from .data.run_summaries import RunSummaries
-from .figures.chart_figures import CHARTS, Figure, aligned, make_chart, make_overlay, remarks
+from .figures.chart_figures import aligned, remarks
 from .figures.increments import has, patch
 from .figures.series import translated
 from .figures.view import View
 from .pages import components as parts
 from .pages.answer import answer
 from .pages.compare_page import compare_table, unplaced
+from .pages.drawing import charts_of, draw
 from .pages.frame import drawn, last_snapshots_of
 from .pages.list_rows import choice_of, run_rows
 from .pages.recording_page import facts
@@ -124,7 +125,7 @@ def _charts(app: Dash, registry: RunRegistry) -> None:
     tick = Input("tick", "data")
     view = [Input("x", "value"), Input("mean", "value"), Input("zoom", "data")]
     shown = Input({"type": "shown", "index": ALL}, "value")
-    known = (State("names", "data"), State("seen", "data"), _GROUPS)
+    known = (State("names", "data"), State("charts", "data"), State("seen", "data"), _GROUPS)
 
     @app.callback(
         Output("zoom", "data"),
@@ -151,10 +152,11 @@ def _charts(app: Dash, registry: RunRegistry) -> None:
         zoom: dict[str, Any] | None,
         shown: list[list[str]],
         names: list[str],
+        keys: list[str],
         seen: dict[str, Any],
         groups: list[dict[str, str]],
     ) -> Any:
-        still = [no_update] * len(CHARTS)
+        still = [no_update] * len(keys)
         nothing = still, still, still, no_update
         if not ctx.triggered:  # the page has only just come
             return nothing
@@ -166,21 +168,13 @@ def _charts(app: Dash, registry: RunRegistry) -> None:
         known = all(same[k] == seen[k] for k in ("versions", "view"))
         if not snapshots or known or any(registry.is_opening(name) for name in lost):
             return nothing
-        figures = draw(snapshots, view, set(shown[0]) if shown else None, names)
-        notes = seen["has"] if same["view"] == seen["view"] else [None] * len(CHARTS)
+        charts = charts_of(keys, snapshots)
+        chosen = set(shown[0]) if shown else None
+        figures = draw(registry, snapshots, charts, view, chosen, names)
+        notes = seen["has"] if same["view"] == seen["view"] else [None] * len(keys)
         patches = [patch(f, note) or no_update for f, note in zip(figures, notes, strict=True)]
         feet, classes = [*map(remarks, figures)], [*map(parts.card_class, figures)]
         return patches, feet, classes, same | {"has": [*map(has, figures)]}
-
-
-def draw(
-    snapshots: list[Snapshot], view: View, shown: set[str] | None, names: list[str]
-) -> list[Figure]:
-    """The charts of one run, or, where there is a choice of `shown` runs, of several."""
-    subjects = [snapshot.subject for snapshot in snapshots]
-    if shown is None:
-        return [make_chart(chart, subjects[0], view) for chart in CHARTS]
-    return [make_overlay(chart, subjects, shown, view, names) for chart in CHARTS]
 
 
 def _run_parts(registry: RunRegistry, name: str, before: list[str]) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from lldscope.core.errors import LldscopeError, UsageError
+from lldscope.core.listening import listen
 
 if TYPE_CHECKING:
     from flask import Flask
@@ -41,7 +42,7 @@ def serve(root: Path, host: str = "127.0.0.1", port: int = 8050, token: str | No
         raise UsageError("The token is empty. Give one that others cannot guess.")
     if not root.is_dir():
         raise LldscopeError(f"There is no folder {root}. Give the folder that holds the runs.")
-    listener = _listen(host, port)
+    listener = listen(host, port)
     port = listener.getsockname()[1]
     import logging
 
@@ -74,19 +75,6 @@ def is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def _listen(host: str, port: int) -> socket.socket:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    try:
-        return socket.create_server((host, port), family=family, backlog=128)
-    except OverflowError:
-        raise UsageError(f"There is no port {port}; ports go from 0 to 65535.") from None
-    except OSError as error:
-        if "in use" in str(error):
-            raise LldscopeError(f"Port {port} is in use. Choose another one with --port.") from None
-        why = error.strerror or str(error)
-        raise LldscopeError(f"Cannot listen on {host}, port {port}: {why}.") from None
-
-
 def guard(server: Flask, host: str, port: int, token: str | None) -> None:
     """Let in only who may: with a token who shows it, without one who asks under a local name."""
     from flask import Response, request
@@ -99,10 +87,15 @@ def guard(server: Flask, host: str, port: int, token: str | None) -> None:
             if name in (*_LOCAL_NAMES, host):
                 return None
             return _sentence(f"This dashboard answers to localhost only, not to {name}.", 403)
-        shown = request.args.get("token") or request.cookies.get(cookie) or ""
+        shown = request.args.get("token") or request.cookies.get(cookie) or _bearer() or ""
         if hmac.compare_digest(shown.encode(), token.encode()):
             return None
         return _sentence("This dashboard needs its token: add ?token=… to the address once.", 401)
+
+    def _bearer() -> str | None:
+        """The token as Prometheus shows it: Authorization: Bearer TOKEN."""
+        given = request.authorization
+        return given.token if given is not None and given.type == "bearer" else None
 
     def remember(response: Response) -> Response:
         if token is not None and "token" in request.args and response.status_code < 400:

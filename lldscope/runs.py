@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from .core.errors import LldscopeError, RunNotFound
 from .run import Run
 from .storage import layout
-from .storage.manifest import MANIFEST_DIR, manifest_names
+from .storage.manifest import manifest_names
 
 if TYPE_CHECKING:
     from .query.remote import Url
@@ -73,8 +73,21 @@ def find_runs(root: str | Path | Url) -> list[Any]:
     root = Path(root)
     if not root.is_dir():
         raise RunNotFound(f"There is no folder {root}.")
-    if (root / layout.RUN_FILE).is_file() or manifest_names(root):
+    if _is_run(root):
         return [root]
-    found = {p.parent for depth in ("*", "*/*") for p in root.glob(f"{depth}/{layout.RUN_FILE}")}
-    lost = {p.parent for depth in ("*", "*/*") for p in root.glob(f"{depth}/{MANIFEST_DIR}")}
-    return sorted(found | {run for run in lost - found if manifest_names(run)})
+    found: list[Path] = []
+    for folder in _folders(root):
+        found += [folder] if _is_run(folder) else filter(_is_run, _folders(folder))
+    return sorted(found)
+
+
+def _folders(path: Path) -> list[Path]:
+    try:
+        with os.scandir(path) as entries:
+            return [Path(entry.path) for entry in entries if entry.is_dir()]
+    except OSError:  # it may vanish meanwhile, or may not be read
+        return []
+
+
+def _is_run(path: Path) -> bool:
+    return (path / layout.RUN_FILE).is_file() or bool(manifest_names(path))

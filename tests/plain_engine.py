@@ -53,6 +53,9 @@ class PlainEngine:
     def sync(self, weights: Iterable[tuple[str, Tensor]]) -> None:
         self.policy.model.load_state_dict(dict(weights), strict=False)
 
+    def sleep(self) -> None:
+        pass
+
     def close(self) -> None:
         pass
 
@@ -81,6 +84,9 @@ class ScriptedEngine:
         return turns
 
     def sync(self, weights: Iterable[tuple[str, Tensor]]) -> None:
+        pass
+
+    def sleep(self) -> None:
         pass
 
     def close(self) -> None:

@@ -160,6 +160,20 @@ def evaluation(evals: list[Row], step: int) -> Row:
     }
 
 
+SECONDS = [f"seconds_{part}" for part in (
+    "rollout", "update", "record", "score", "reference", "sync", "evaluation"
+)]  # fmt: skip
+
+
+def speed(s: Step) -> float | None:
+    """Tokens of all ranks over the slowest rank's seconds of each part."""
+    tokens = [r["n_tokens"] for r in s.steps if r["n_tokens"] is not None]
+    parts = [largest(r[name] for r in s.steps) for name in SECONDS[:3]]
+    if not tokens or None in parts:
+        return None
+    return sum(tokens) / sum(parts)
+
+
 def totals(s: Step) -> Row:
     def over(x: str, n: str) -> float | None:
         return ratio((r[x], r[n]) for r in s.steps)
@@ -186,8 +200,10 @@ def totals(s: Step) -> Row:
         **{name: loss(name) for name in ("loss_policy", "loss_llds", "loss_kl")},
         **{
             name: largest(r[name] for r in s.steps)
-            for name in ("time", "lr", "seconds_rollout", "seconds_update", "seconds_record")
+            for name in ("time", "lr", "memory_peak", *SECONDS)
         },
+        "tokens_per_second": speed(s),
+        "mfu": over("flops", "flops_possible"),
     }
 
 

@@ -28,6 +28,7 @@ from lldscope.core.schema import SIGNALS
 from lldscope.evaluation.scoring import smoothed, wilson
 from tests.study import arms, bank, comparisons, report, results, runs, tables
 from tests.study.driver import Job, drive
+from tests.study.label import label
 from tests.study.outcome import collapse_row, outcome
 from tests.study.stats import T975, holm, paired
 
@@ -417,7 +418,8 @@ def test_the_report_says_what_the_runs_say(made_up_bank, tmp_path):
     page.write_text((report.PAGE).read_text("utf-8"), "utf-8")
     report.write(made_up_bank, page, pictures=False)
     text = page.read_text("utf-8")
-    assert f"10 of {len(arms.planned())} runs so far. 1 more were made with other settings" in text
+    study = [p for p in arms.planned() if p.bank == arms.BANK]
+    assert f"10 of {len(study)} runs so far. 1 more were made with other settings" in text
     assert "left out: half-lr-10" in text
     grpo = next(line for line in text.splitlines() if line.startswith("| `grpo` GRPO | "))
     # rewards: 0.5 up to row 99; the mean of ten is under 0.25 from row 106 on
@@ -447,10 +449,11 @@ def test_the_rates_of_the_alarms_are_those_of_evaluate(made_up_bank, tmp_path, l
     page.write_text(report.ALARMS.read_text("utf-8"), "utf-8")
     report.write_rates(made_up_bank, page)
     text = page.read_text("utf-8")
+    rates = text.split("rates-development -->")[1].splitlines()
     told = json.loads(lldscope_command("evaluate", made_up_bank, "--json").stdout)
     decay = next(rule for rule in told["rules"] if rule["rule"] == "lld-decay")
     cells = [f"{k} of {n}" for k, n in (decay["fired"][of] for of in ("held", "collapsed"))]
-    (row,) = (line.split(" | ") for line in text.splitlines() if line.startswith("| `lld-decay`"))
+    (row,) = (line.split(" | ") for line in rates if line.startswith("| `lld-decay`"))
     assert [row[1], row[3]] == cells
     assert row[5].startswith("{} of {} (".format(*decay["warned"]))
     assert "| reward < 0.8 × its best | " in text
@@ -475,3 +478,14 @@ def test_every_line_of_the_index_has_its_files():
         assert not bank.exported_windows(name).empty
         assert line["split"] == arms.split(line["seed"])
         assert json.dumps(line["settings"])
+
+
+def test_runs_of_the_alarm_bank_have_the_label_of_their_evaluations():
+    for name, line in bank.index(arms.ALARM_BANK).items():
+        found = bank.exported_evaluations(name, arms.ALARM_BANK)
+        expected = label(found["step"], np.stack(found["right"]))
+        assert (line["outcome"], line["degraded_step"]) == (expected.verdict, expected.step), name
+        exact = {str(s): round(float(np.mean(r)), 4) for s, r in zip(found["step"], found["right"],
+                 strict=True)}  # fmt: skip
+        assert line["em_greedy"] == exact
+        assert len(bank.exported_signals(name, arms.ALARM_BANK)) == line["steps"]

@@ -56,6 +56,12 @@ class TrainConfig:
         "Rollouts per forward and backward pass of an update; 0 takes the whole minibatch.",
         *at_least(0),
     )
+    micro_tokens: int = setting(
+        0,
+        "Tokens per forward and backward pass of an update, padding included, instead of rollouts; "
+        "0 takes micro_batch.",
+        *at_least(0),
+    )
     optimizer: str = setting(
         "torch",
         "What applies the gradients: plain torch, or DeepSpeed's ZeRO.",
@@ -104,10 +110,10 @@ class TrainConfig:
         1.0, "β: weight of the LLDS penalty on answer tokens (Eq. 5); 1 is no masking.", *share()
     )
     llds_answer_span: str = setting(
-        "tags",
-        "Answer tokens are those of the answer with its tags, as in the reference code, or of what "
-        "is between them.",
-        *one_of("tags", "content"),
+        "content",
+        "Answer tokens are those between the answer's tags, as in the paper, or with the tags, as "
+        "in the reference code.",
+        *one_of("content", "tags"),
     )
     llds_adaptive: str = setting(
         "off",
@@ -138,6 +144,9 @@ class TrainConfig:
     observation_tokens: int = setting(64, "Most tokens of one tool answer.", *at_least(1))
     sequence_tokens: int = setting(400, "Most tokens of a rollout, prompt included.", *at_least(16))
     max_turns: int = setting(4, "Turns with a tool; one last generation follows.", *at_least(1))
+    invalid_text: str = setting(
+        "", "What an action that is neither search nor answer is told; empty is our sentence."
+    )
     instruction: str = setting("", "Text before the question, for models that need one.")
     turn_end: str = setting(
         "tag",
@@ -216,6 +225,15 @@ class TrainConfig:
     eval_questions: int = setting(
         128, "Questions per evaluation, of each data source; 0 is none.", *at_least(0)
     )
+    eval_temperature: float = setting(
+        0.0,
+        "Sampling temperature of evaluations; 0 is greedy, anything else is recorded as "
+        "em_sampled.",
+        *at_least(0),
+    )
+    eval_max_turns: int = setting(
+        0, "Turns with a tool in evaluations, 4 in the paper; 0 is max_turns.", *at_least(0)
+    )
     eval_data: str = setting(
         "", "Files of evaluation questions, commas between; empty takes the built-in world's."
     )
@@ -260,6 +278,11 @@ class TrainConfig:
             raise UsageError(
                 "turn_end=length needs engine=vllm or engine=server: the in-process sampler feeds "
                 "every token back as it draws it, and cannot take back what follows a closing tag"
+            )
+        if self.micro_tokens and self.micro_batch:
+            raise UsageError(
+                f"micro_tokens={self.micro_tokens} is not allowed with "
+                f"micro_batch={self.micro_batch}: either says how large a pass is"
             )
         if self.engine == "server" and not self.engine_url:
             raise UsageError("engine=server needs engine_url=http://HOST:PORT")

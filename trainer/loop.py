@@ -8,6 +8,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
+import torch
+
+from lldscope.core.errors import LldscopeError
+
+from .algorithms.update import out_of_memory
 from .checkpoint import Checkpoints
 from .config import TrainConfig
 from .guard import Guard
@@ -76,6 +81,9 @@ def run(
             em = evaluate(closed_book=True)
         if run_dir and config.save_policy:
             trainer.save_policy(run_dir / "policy")
+    except torch.OutOfMemoryError as error:
+        why = str(error).partition(".")[0]
+        raise LldscopeError(out_of_memory(f"step {trainer.next_step}", why)) from None
     finally:
         trainer.close()
     last = rewards[-10:]

@@ -57,19 +57,29 @@ def read_settings(
     source: str | Path, overrides: Sequence[str], known: Collection[str]
 ) -> dict[str, Any]:
     """The `key: value` lines of a YAML file, or of a shipped configuration by its name, with
-    `key=value` overrides put over them; values as they stand, `name` from the file's name.
+    `key=value` overrides put over them; values as they stand, `name` from the file's name. A line
+    `base` names a shipped configuration whose lines hold where the file has none of its own.
 
     Raises UsageError for a missing file, lines that cannot be read and keys not in `known`.
     """
+    return apply_overrides(_lines(source), overrides, known)
+
+
+def _lines(source: str | Path) -> dict[str, Any]:
     path = _find(source)
-    values: dict[str, Any] = {"name": path.stem}
     try:
         read = yaml.safe_load(path.read_text("utf-8")) or {}
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise UsageError(f"{path} is not readable as YAML: {error}") from error
     if not isinstance(read, Mapping):
         raise UsageError(f"{path} must hold key: value lines")
-    return apply_overrides(values | dict(read), overrides, known)
+    own = {"name": path.stem} | dict(read)
+    base = own.pop("base", None)
+    if base is None:
+        return own
+    if base not in shipped() or base == path.stem:
+        raise UsageError(f"{path}: base={base!r} is no shipped configuration")
+    return _lines(str(base)) | own
 
 
 def apply_overrides(

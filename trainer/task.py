@@ -21,12 +21,14 @@ from .rollout.tokens import TokenProtocol
 
 @dataclass
 class Task:
-    """`closed_book` searches documents that have nothing to do with the query, None where there is
-    no corpus at hand to draw them from."""
+    """`environment` is for training, `evaluating` for evaluations. `closed_book`, for these too,
+    searches documents that have nothing to do with the query; None where there is no corpus at hand
+    to draw them from."""
 
     questions: QuestionSource
     evaluation: list[Question]
     environment: Environment
+    evaluating: Environment
     closed_book: Environment | None
 
 
@@ -46,11 +48,15 @@ def make_task(config: TrainConfig, policy: Policy) -> Task:
         protocol.check(questions)
         source = ShuffledQuestions(questions, seed=config.seed)
         source.draw(0, config.prompts, random.Random(0))  # are there enough?
+    environment = _environment(config, policy, retriever, config.max_turns)
+    turns = config.eval_max_turns or config.max_turns
+    same = turns == config.max_turns
     return Task(
         source,
         evaluation,
-        _environment(config, policy, retriever),
-        None if unrelated is None else _environment(config, policy, unrelated),
+        environment,
+        environment if same else _environment(config, policy, retriever, turns),
+        None if unrelated is None else _environment(config, policy, unrelated, turns),
     )
 
 
@@ -79,10 +85,13 @@ def _read(paths: str, limit: int = 0) -> list[Question]:
     return read_questions([path.strip() for path in paths.split(",")], limit=limit)
 
 
-def _environment(config: TrainConfig, policy: Policy, retriever: Retriever) -> Environment:
+def _environment(
+    config: TrainConfig, policy: Policy, retriever: Retriever, max_turns: int
+) -> Environment:
     return Environment(
         retriever,
-        max_turns=config.max_turns,
+        max_turns=max_turns,
+        invalid_text=config.invalid_text,
         tool_tags=config.tool_tags,
         tool_text=config.tool_text,
         reserved=policy.tokenizer.all_special_tokens,

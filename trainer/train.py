@@ -27,6 +27,7 @@ from .algorithms.update import Updater, UpdateStats
 from .checkpoint import Checkpoint, Checkpoints, State
 from .config import TrainConfig
 from .engines.players import make_player
+from .meter import Meter
 from .optim import make_optimizer
 from .optim.processes import Processes, check_shares, start
 from .policy.logprobs import sequence_logps
@@ -50,6 +51,8 @@ class StepReport:
     delta_correct: float | None
     entropy: float
     grad_norm: float
+    tokens_per_second: float
+    mfu: float | None
     skipped: int = 0
     phase: str | None = None
     alerts: list[Alert] = field(default_factory=list)
@@ -81,10 +84,14 @@ class Trainer:
             gradient_checkpointing=config.gradient_checkpointing,
             lora_rank=config.lora_rank,
             lora_alpha=config.lora_alpha,
+            half_layers=config.optimizer == "deepspeed",
         )
         self._reference = None
         if config.kl_coefficient > 0:
-            self._reference = load_policy(config.model, device, getattr(torch, config.dtype)).model
+            self._reference = load_policy(
+                config.model, device, getattr(torch, config.dtype), half_layers=True
+            ).model
+        self._meter = Meter(self.policy.model, device)
         self.optimizer = make_optimizer(self.policy, config, self.processes)
         if self._reference is not None and config.optimizer == "deepspeed":
             # The KL must start at 0: what DeepSpeed has made of the policy, which is bfloat16
@@ -110,11 +117,13 @@ class Trainer:
         c = self.config
         rng = random.Random(f"{c.seed}|{step}")
         policy_version = self.updater.n_applied
-        clock = _Clock()
+        meter = self._meter
+        meter.start()
 
         with self.optimizer.full_weights():
             rollouts, groups = self._rollouts(step, rng)
-            seconds_rollout = clock.lap()
+            self._players.sleep()
+            meter.lap("rollout")
             rewards = torch.tensor([r.episode.reward for r in rollouts])
             correct = [r.episode.correct for r in rollouts]
             keys = [r.episode.question.key for r in rollouts]
@@ -122,24 +131,31 @@ class Trainer:
             advantages = group_advantages(rewards, keys, std=c.advantage_std)
             coarse = c.dtype == "bfloat16"
             batch = Batch.of(rollouts, advantages, self.processes.device, coarse=coarse)
-            batch.measure(self.policy.model, self._buckets(len(rollouts)))
-            started = time.perf_counter()
+            meter.lap("prepare")
+            batch.measure(self.policy.model, self._buckets(batch.lengths))
+            meter.lap("score")
             self._probes.record(self.recorder, step, batch, correct, groups)
-            seconds_probes = time.perf_counter() - started
+            meter.lap("probes")
             if self._reference is not None:
                 with torch.no_grad():
                     every = range(len(rollouts))
-                    batch.ref = batch.score(self._reference, every, self._buckets(len(every)))
+                    batch.ref = batch.score(self._reference, every, self._buckets(batch.lengths))
+            meter.lap("reference")
         weight = self._answer_weight(rollouts)
         if weight != 1:
             batch.answer_mask = answer_mask(
                 self.policy, rollouts, batch.ids.shape, span=c.llds_answer_span
             )
 
+        meter.lap("prepare")
         updates = self.updater.run(batch, step, rng, answer_weight=weight)
+        meter.lap("update")
+        while self.updater.shortages:
+            self.event("out_of_memory", step=step, reason=self.updater.shortages.pop(),
+                       divided=self.updater.divided)  # fmt: skip
         with self.optimizer.full_weights():
             self._players.sync()
-            seconds_update = clock.lap() - seconds_probes
+            meter.lap("sync")
             self._rescore(step, batch, correct, groups)
             retained = self._retained(step)
 
@@ -155,28 +171,28 @@ class Trainer:
         started = time.perf_counter()
         write(self.recorder, rows)
         self.seconds["recorder_calls"] += time.perf_counter() - started
-        seconds_record = clock.lap() + seconds_probes
+        meter.lap("record")
+        cost = meter.columns(batch.lengths, sums["n_tokens"])
         started = time.perf_counter()
         self.recorder.step(
             **sums,
             policy_version=policy_version,
             **loss_columns(updates),
             lr=self.updater.lr,
-            seconds_rollout=seconds_rollout,
-            seconds_update=seconds_update,
-            seconds_record=seconds_record,
+            **cost,
         )
         self.seconds["recorder_calls"] += time.perf_counter() - started
-        self.seconds["rollout"] += seconds_rollout
-        self.seconds["update"] += seconds_update
-        self.seconds["record"] += seconds_record + clock.lap()
+        for part in ("rollout", "update", "record"):
+            self.seconds[part] += cost[f"seconds_{part}"]
+        self.seconds["record"] += meter.lap("record")
         self.next_step = step + 1
-        return self._report(step, sums, batch.delta_sum(torch.tensor(correct)), updates)
+        return self._report(step, sums, cost, batch.delta_sum(torch.tensor(correct)), updates)
 
     def _report(
         self,
         step: int,
         sums: Mapping[str, Any],
+        cost: Mapping[str, Any],
         delta: tuple[float, int],
         updates: Sequence[UpdateStats],
     ) -> StepReport:
@@ -186,12 +202,16 @@ class Trainer:
             torch.tensor([*own, *delta], dtype=torch.float64, device=self.processes.device)
         )
         reward, n, entropy, tokens, moved, measured = total.tolist()
+        spent = sum(cost[f"seconds_{part}"] for part in ("rollout", "update", "record"))
+        possible = cost["flops_possible"]
         return StepReport(
             step=step,
             reward=reward / n,
             delta_correct=moved / measured if measured else None,
             entropy=entropy / max(1, tokens),
             grad_norm=sorted(u.grad_norm for u in updates)[len(updates) // 2],
+            tokens_per_second=tokens / spent,
+            mfu=cost["flops"] / possible if possible else None,
             skipped=sum(u.skipped for u in updates),
         )
 
@@ -243,7 +263,8 @@ class Trainer:
         if chosen:
             where = torch.tensor(chosen, device=self.processes.device)
             batch.rescored[chosen] = True
-            batch.post[where] = batch.score(self.policy.model, chosen, self._buckets(len(chosen)))
+            n_buckets = self._buckets([batch.lengths[row] for row in chosen])
+            batch.post[where] = batch.score(self.policy.model, chosen, n_buckets)
 
     @torch.inference_mode()
     def _retained(self, step: int) -> list[Any]:
@@ -254,13 +275,15 @@ class Trainer:
             return []
         return sequence_logps(
             self.policy.model, [r.ids.tolist() for r in due], [r.mask.tolist() for r in due],
-            self._buckets(len(due)),
+            self._buckets([len(r.ids) for r in due]),
         )  # fmt: skip
 
-    def _buckets(self, n_rollouts: int) -> int:
-        """Length buckets for scoring so many rollouts: as many in each as in a pass of an update,
-        which bounds memory and leaves little padding."""
-        c = self.config
+    def _buckets(self, lengths: Sequence[int]) -> int:
+        """Length buckets for scoring rollouts of these lengths: as many in each as in a pass of an
+        update, which bounds memory and leaves little padding."""
+        c, n_rollouts = self.config, len(lengths)
+        if c.micro_tokens:
+            return -(-n_rollouts * max(lengths) // c.micro_tokens)
         at_once = c.micro_batch or c.prompts * c.group_size / self.processes.size / c.updates
         return max(1, round(n_rollouts * c.buckets / at_once))
 
@@ -272,24 +295,25 @@ class Trainer:
     def evaluate(
         self, *, closed_book: bool, on_batch: Callable[[int, int], None] | None = None
     ) -> tuple[float | None, float | None]:
-        """(em_greedy, em_closed_book), played by all ranks and recorded by rank 0, which alone
-        knows them, under the next step; the second only where asked for and where there are
-        unrelated documents to search."""
-        environments = {"greedy": self._task.environment}
+        """(em_greedy or em_sampled, em_closed_book), played by all ranks and recorded under the
+        next step by rank 0, which alone knows them; the second only where asked for and where there
+        are unrelated documents to search."""
+        open_book = "sampled" if self.config.eval_temperature else "greedy"
+        environments = {open_book: self._task.evaluating}
         if closed_book and self._task.closed_book is not None:
             environments["closed_book"] = self._task.closed_book
         found: dict[str, float | None] = {}
         p = self.processes
-        with self.optimizer.full_weights():
+        with self._meter.evaluating(), self.optimizer.full_weights():
             for name, environment in environments.items():
-                collect = self._probes.collect if name == "greedy" and p.rank == 0 else None
+                collect = self._probes.collect if name == open_book and p.rank == 0 else None
                 found[name] = evaluate(
-                    self._players.greedy, self._task.evaluation, environment, self.recorder,
-                    self.next_step, name=name, rank=p.rank, size=p.size,
+                    self._players.evaluating, self._task.evaluation, environment, self.recorder,
+                    self.next_step, name=name, rank=p.rank, size=p.size, device=p.device,
                     add_up=lambda own: p.sum(own.to(p.device)).cpu(),
                     on_batch=on_batch, on_rollouts=collect,
                 )  # fmt: skip
-        return found.get("greedy"), found.get("closed_book")
+        return found[open_book], found.get("closed_book")
 
     def save(
         self,
@@ -343,15 +367,3 @@ class Trainer:
     def close(self) -> None:
         """Give back what the engine holds."""
         self._players.close()
-
-
-class _Clock:
-    """Seconds since the last lap."""
-
-    def __init__(self) -> None:
-        self._last = time.perf_counter()
-
-    def lap(self) -> float:
-        now = time.perf_counter()
-        lap, self._last = now - self._last, now
-        return lap

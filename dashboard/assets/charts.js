@@ -52,6 +52,17 @@
     for (const chart of all()) if (chart !== source) window.Plotly.Fx.unhover(chart);
   }
 
+  /* The figure that the server gave, before the reader's wishes; and the chart's id. */
+  const given = new WeakMap();
+  const idOf = (chart) => {
+    const tools = chart.closest(".chart") && chart.closest(".chart").querySelector(".tools");
+    return tools ? tools.dataset.chart : "";
+  };
+  function redraw(chart) {
+    const figure = given.get(chart);
+    if (figure) window.Plotly.react(chart, figure);
+  }
+
   /* In the place of Dash's listeners: it would draw a chart again whenever its range has changed. */
   function listen(chart) {
     for (const name of ["relayout", "hover", "unhover"]) chart.removeAllListeners(`plotly_${name}`);
@@ -77,7 +88,9 @@
     function draw({ chart, figure, done }) {
       const first = !chart._fullLayout;
       const xaxis = { ...figure.layout.xaxis, range: rangeOf(figure.layout), autorange: false };
-      const layout = { ...figure.layout, xaxis };
+      const yaxis = window.lldscope.yaxis(idOf(chart), figure);
+      const layout = { ...figure.layout, xaxis, yaxis };
+      given.set(chart, figure);
       done(react(chart, { ...figure, layout }));
       if (first) {
         chart.on("plotly_afterplot", () => unclutter(chart));
@@ -134,5 +147,5 @@
   }
 
   if (window.Plotly) inTurn(window.Plotly); /* loaded before, on pages with charts */
-  window.lldscope = { charts: { all, move, showAll } };
+  window.lldscope = Object.assign(window.lldscope || {}, { charts: { all, move, showAll, redraw } });
 })();

@@ -75,6 +75,36 @@
     if (next) reach(next);
   });
 
+  /* From a list of responses, [ and ] and their buttons go on through that list. */
+  const LIST = "lldscope-responses";
+  const identity = (href) => {
+    const url = new URL(href, location.href), one = (key) => url.searchParams.get(key) || "0";
+    return [url.pathname, one("step"), one("rank"), one("id")].join(" ");
+  };
+  document.addEventListener("click", (event) => {
+    const row = event.target.closest(".grid .run-link");
+    if (!row) return;
+    const rows = [...document.querySelectorAll(".grid .run-link")].map((link) => link.href);
+    try { sessionStorage.setItem(LIST, JSON.stringify(rows)); } catch (e) { /* private */ }
+  });
+  function follow() {
+    const ways = document.querySelectorAll(".group [data-key], .group .button.disabled");
+    if (ways.length !== 2 || ways[0].dataset.listed) return;
+    let rows = [];
+    try { rows = JSON.parse(sessionStorage.getItem(LIST) || "[]"); } catch (e) { /* private */ }
+    const at = rows.map(identity).indexOf(identity(location.href));
+    if (at < 0) return;
+    const told = [["Previous in the list", rows[at - 1], "["], ["Next in the list", rows[at + 1], "]"]];
+    told.forEach(([text, href, key], i) => {
+      const way = document.createElement(href ? "a" : "span");
+      way.className = href ? "button" : "button disabled";
+      way.textContent = text;
+      if (href) Object.assign(way, { href, title: `keyboard: ${key}` }).dataset.key = key;
+      way.dataset.listed = "yes";
+      ways[i].replaceWith(way);
+    });
+  }
+
   /* Filters that say nothing do not stand in the address. */
   document.addEventListener("submit", (event) => {
     const form = event.target.closest("form.wants");
@@ -149,6 +179,7 @@
     for (const box of document.querySelectorAll("[data-map]:empty")) {
       box.append(map(JSON.parse(box.dataset.map)));
     }
+    follow();
     /* The token in the address, once it is there. */
     const marked = sought && document.getElementById(sought);
     if (!marked) return;

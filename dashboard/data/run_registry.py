@@ -28,6 +28,7 @@ from lldscope.runs import Run, find_runs, open_run
 from lldscope.storage.layout import read_manifest
 from lldscope.storage.notes import write_note
 
+from .metrics import columns_of
 from .snapshot import Snapshot, SnapshotCache, aged, files_of, subject_of, tables_of
 
 _T = TypeVar("_T")
@@ -35,6 +36,7 @@ _T = TypeVar("_T")
 FRESH_SECONDS = 1.0  # snapshots taken within this time share one refresh
 AHEAD_SECONDS = 1.2  # after a page asked for a live run it is read again, before it asks again
 WAIT_SECONDS = 1.0  # for another thread's refresh, before its previous snapshot is used
+LISTING = 5.0  # times as long as it took the list of the runs under a folder is kept
 REMOTE_SECONDS = 10.0  # the runs under a remote root are listed this often
 MOST_OPEN = 24
 MOST_READ = 4  # runs that are read for the first time at once
@@ -77,13 +79,17 @@ class RunRegistry:
         self._turns = threading.BoundedSemaphore(MOST_READ)
         self._names: dict[str, Any] = {}
         self._named_at = -math.inf
+        self._names_hold = 0.0
 
     def names(self) -> dict[str, Any]:
         """Name → directory of every run there is now. Only these can be asked for."""
-        if isinstance(self.root, Url) and time.monotonic() - self._named_at < REMOTE_SECONDS:
+        begun = time.monotonic()
+        if begun - self._named_at < self._names_hold:
             return self._names
         paths = find_runs(self.root) if self.root.is_dir() else []
         self._names, self._named_at = {self._name(p): p for p in paths}, time.monotonic()
+        took = self._named_at - begun
+        self._names_hold = REMOTE_SECONDS if isinstance(self.root, Url) else LISTING * took
         return self._names
 
     def _name(self, path: Any) -> str:
@@ -214,7 +220,9 @@ class RunRegistry:
             snapshot = replace(before, info=run.info, state=state)
         else:
             subject = subject_of(name, run, state)
-            snapshot = Snapshot(uuid.uuid4().hex, run.info, state, subject, tables_of(run))
+            tables = tables_of(run)
+            made = (uuid.uuid4().hex, run.info, state, subject, tables, columns_of(run, tables))
+            snapshot = Snapshot(*made)
         if self._snapshots is not None and seen is not None and state.over and place.seen != seen:
             self._snapshots.store(path, seen, snapshot)
             place.seen = seen

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from lldscope.core import palette
+from lldscope.core.charts import EVIDENCE
 from lldscope.core.errors import LldscopeError
 from lldscope.monitor.health import RunState
 from lldscope.query.remote import Url, traces
@@ -20,6 +23,8 @@ from ..figures.series import Numbers, floats, make_sparkline
 from .run_registry import Reading, RunRegistry
 
 READERS = 2  # runs that are read at the same time
+LAST = ("reward", "success", "delta_correct", "correct_logp", "entropy", "grad_norm", "kl", "lr",
+        EVIDENCE)  # fmt: skip
 LATE = 20  # steps over which the list's order by reward and Δ is taken
 
 
@@ -28,7 +33,8 @@ class Summary:
     """A line of the run list. `name` is its address, `title` what people call it. `state` is None
     and `error` says why where it cannot be read.
 
-    `sparks` are pictures of reward and Δ; empty where nothing was measured.
+    `sparks` are pictures of reward and Δ; empty where nothing was measured. `last` are the last
+    measured values of LAST.
     """
 
     name: str
@@ -39,6 +45,7 @@ class Summary:
     reward: float | None = None  # mean of the last steps
     delta: float | None = None
     sparks: tuple[str, str] = ("", "")
+    last: Mapping[str, float] = field(default_factory=dict)
     error: str | None = None
 
 
@@ -123,7 +130,14 @@ def _summary(registry: RunRegistry, name: str) -> Summary:
         _late(reward),
         _late(delta),
         (make_sparkline(reward, palette.GREEN), make_sparkline(delta, palette.BLUE)),
+        _last(table),
     )
+
+
+def _last(table: pd.DataFrame) -> dict[str, float]:
+    found = {name: floats(table, name) for name in LAST}
+    known = {name: values[np.isfinite(values)] for name, values in found.items()}
+    return {name: float(values[-1]) for name, values in known.items() if len(values)}
 
 
 def _late(values: Numbers) -> float | None:

@@ -41,6 +41,7 @@ class Snapshot:
     state: RunState
     subject: Subject
     tables: tuple[str, ...] = ()  # those that have rows
+    columns: tuple[str, ...] = ()  # of metrics that are no signals: `metrics`
 
     @property
     def title(self) -> str:
@@ -104,7 +105,7 @@ class SnapshotCache:
             state = RunState.from_dict(stored["state"])
             subject = Subject(name, table, state.phases, state.alerts, stored["events"], state.arl)
             made = (stored["version"], stored["info"], state, subject)
-            return Snapshot(*made, tuple(stored["tables"]))
+            return Snapshot(*made, tuple(stored["tables"]), tuple(stored["columns"]))
         except (OSError, ValueError, KeyError, TypeError, pa.ArrowException):
             return None
 
@@ -115,7 +116,7 @@ class SnapshotCache:
         content = {
             "of": [_made(), seen], "version": snapshot.version, "info": snapshot.info,
             "state": snapshot.state.to_dict(), "events": snapshot.subject.events,
-            "tables": snapshot.tables,
+            "tables": snapshot.tables, "columns": snapshot.columns,
         }  # fmt: skip
         with suppress(OSError, ValueError, TypeError, pa.ArrowException):
             new.mkdir(parents=True, mode=0o700)

@@ -26,6 +26,7 @@ from .series import (
     SINCE,
     Numbers,
     Thinned,
+    XAxis,
     floats,
     positions,
     smooth,
@@ -44,12 +45,14 @@ CHARTS = select_charts(
 """The charts of a run page, in order."""
 HEIGHT = 252  # of a chart, pixels
 MOST_TOGETHER = 8 * MOST_POINTS  # points of all runs in a chart that compares them
+SMALL = 0.01  # values that are all below it are written with powers of ten
 MEAN_WIDTH, GHOST_WIDTH = 2.0, 1.0
 
 
-def make_chart(chart: Chart, subject: Subject, view: View) -> Figure:
-    """A chart of one run, with its phases, alarms and events marked."""
-    axis = x_axis([subject.table], view.by)
+def make_chart(chart: Chart, subject: Subject, view: View, axis: XAxis | None = None) -> Figure:
+    """A chart of one run, with its phases, alarms and events marked. `axis`: that of all charts
+    beside it; by default its own."""
+    axis = axis or x_axis([subject.table], view.by)
     zoom = axis.shown(view.zoom)
     x = positions(subject.table, axis)
     counts: list[Thinned] = []
@@ -170,11 +173,10 @@ def _drawn(points: Thinned, line: Line, raw: bool = False) -> Figure:
     width, dash = (GHOST_WIDTH, "solid") if raw else (MEAN_WIDTH, line.dash)
     form = f"%{{y:{',.0f' if line.column == EVIDENCE else ',.4~r'}}}"
     return trace(points, name, line.color, width, dash) | {
-        "mode": "markers" if len(points.x) == 1 else "lines",
+        "mode": "markers" if len(points.x) == 1 else "lines+markers" if line.markers else "lines",
         "yaxis": "y2" if line.right else "y",
         "opacity": 0.32 if raw else 1.0,
-        "hovertemplate": None if raw else form,
-        "hoverinfo": "skip" if raw else "all",
+        "hovertemplate": form,
     }
 
 
@@ -231,6 +233,9 @@ def _finish(
     if lost:
         remarks.append(f"{lost:,} not finite, not drawn")
     layout["meta"]["remarks"] = " · ".join(remarks)
+    sizes = [abs(y) for t in data if t["yaxis"] == "y" for y in t["y"]]
+    if 0 < max(sizes, default=0) < SMALL:
+        layout["yaxis"]["exponentformat"] = "power"  # 4 × 10⁻⁴ in the place of 400µ
     layout["annotations"] = list(names)
     layout["meta"]["measured"] = any(c.x for c in counts)
     if not layout["meta"]["measured"]:

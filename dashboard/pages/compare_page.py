@@ -15,10 +15,12 @@ from ..data.run_registry import RunRegistry
 from ..data.snapshot import Snapshot
 from ..figures import wording as words
 from ..figures.averages import lines_of
-from ..figures.chart_figures import CHARTS, make_overlay, run_style, zero
+from ..figures.chart_figures import run_style, zero
 from ..figures.series import SINCE
 from ..figures.view import Subject
 from . import components as parts
+from .adding import adding
+from .drawing import DEFAULTS, MOST_ADDED, charts_of, draw
 from .frame import (
     ALIGNED_BY,
     PAUSE,
@@ -30,7 +32,7 @@ from .frame import (
     snapshots_of,
     view_of,
 )
-from .links import attrs, comparison
+from .links import address, attrs, comparison
 
 MOST_COMPARED = 20
 
@@ -53,11 +55,16 @@ def compare_page(registry: RunRegistry, query: dict[str, list[str]]) -> html.Div
     subjects = [snapshot.subject for snapshot in snapshots]
     known = [s.name for s in subjects]
     shown = [name for name in known if name not in hidden]
-    figures = [make_overlay(c, subjects, set(shown), view) for c in CHARTS]
+    added = [key for key in query.get("chart", [])[:MOST_ADDED] if key not in DEFAULTS]
+    charts = charts_of([*DEFAULTS, *added], snapshots)
+    figures = draw(registry, snapshots, charts, view, set(shown))
     cards = [
-        parts.chart_card(c, figure, [], f"{c.compared or c.note}; upright: the decay alarm")
-        for c, figure in zip(CHARTS, figures, strict=True)
-    ]
+        parts.chart_card(
+            c, figure, [], f"{c.compared or c.note}; upright: the decay alarm", None,
+            c.id not in DEFAULTS,
+        )
+        for c, figure in zip(charts, figures, strict=True)
+    ]  # fmt: skip
     styles = styles_of(known, view.groups)
     labels: dict[str, list[Any]] = {n: [parts.stroke(*styles[n]), words.visible(n)] for n in known}
     options = [
@@ -67,7 +74,15 @@ def compare_page(registry: RunRegistry, query: dict[str, list[str]]) -> html.Div
     many = f"{len(names)} runs were asked for; the first {MOST_COMPARED} are shown."
     missed = [*lost.values(), *([many] if len(names) > MOST_COMPARED else [])]
     title = html.H1(f"{len(subjects)} runs compared")
-    buttons = [*_averaging(names, groups, bool(view.groups)), PAUSE]
+    settings = address("config", known[0], with_=known[1:])
+    parted = [html.A("Where they part", href=address("diff", known[0], with_=known[1]),
+                     className="button")] if len(known) == 2 else []  # fmt: skip
+    buttons = [
+        *parted,
+        html.A("Settings that differ", href=settings, className="button"),
+        *_averaging(names, groups, bool(view.groups)),
+        PAUSE,
+    ]
     missing = unplaced(snapshots, view.by)
     return html.Div(
         [
@@ -79,7 +94,8 @@ def compare_page(registry: RunRegistry, query: dict[str, list[str]]) -> html.Div
             named_group("runs drawn", choice, seen=False),
             html.P(missing, id=part_id("unplaced"), className="unplaced quiet"),
             html.Div(cards, className="charts"),
-            *memory(snapshots, shown, view, figures),
+            adding(snapshots, added),
+            *memory(snapshots, shown, view, charts, figures),
         ]
     )
 

@@ -120,7 +120,9 @@ def _firing(name: str, state: RunState) -> html.Span:
 
 def page_links(snapshot: Snapshot) -> html.Div:
     """From a run to the pages about what it is made of."""
-    pages = {"recording": "Recording"}
+    pages = {"system": "System", "recording": "Recording"}
+    if snapshot.info.get("config"):
+        pages = {"config": "Configuration"} | pages
     if "actions" in snapshot.tables:
         pages = {"actions": "Δ by action and step"} | pages
     if "responses" in snapshot.tables:
@@ -175,11 +177,20 @@ def card_class(figure: Figure) -> str:
     return "card chart" if is_measured(figure) else "card chart unmeasured"
 
 
-def chart_card(chart: Chart, figure: Figure, legend: list[Any], note: str) -> html.Section:
-    """A titled card with one chart."""
+def chart_card(
+    chart: Chart, figure: Figure, legend: list[Any], note: str, name: str | None, added: bool
+) -> html.Section:
+    """A titled card with one chart: of the run of this `name`, or of several; one that the reader
+    `added` can be removed."""
     return html.Section(
         [
-            html.Header([html.H2(chart.title), html.Div(legend, className="legend")]),
+            html.Header(
+                [
+                    html.H2(words.visible(chart.title, 80)),
+                    html.Div(legend, className="legend"),
+                    tools(chart, name, added),
+                ]
+            ),
             html.P(note, className="note"),
             dcc.Graph(
                 id={"type": "chart", "index": chart.id},
@@ -193,6 +204,29 @@ def chart_card(chart: Chart, figure: Figure, legend: list[Any], note: str) -> ht
         id={"type": "card", "index": chart.id},
         className=card_class(figure),
     )
+
+
+def tools(chart: Chart, name: str | None, added: bool) -> html.Details:
+    """What can be done with a chart; assets/tools.js does it."""
+    buttons: list[Any] = [
+        html.Button(text, className="button small", title=title, **attrs(data_tool=tool))
+        for tool, text, title in (
+            ("log", "log y", "a logarithmic y axis"),
+            ("clip", "clip outliers", "a y axis that leaves out the lowest and highest 1 %"),
+            ("full", "full screen", "this chart alone"),
+            ("png", "PNG", "this chart as a picture"),
+        )
+    ]
+    if name is not None:
+        csv = address("csv", name, chart=chart.id)
+        buttons.append(html.A("CSV", href=csv, className="button small", download=""))
+    if added:
+        buttons.append(html.Button("remove", className="button small", **attrs(data_tool="drop")))
+    label = attrs(aria_label=f"tools of {chart.title}")
+    return html.Details(
+        [html.Summary("⋯", **label), html.Div(buttons)], className="tools",
+        **attrs(data_chart=chart.id),
+    )  # fmt: skip
 
 
 def legend_of(chart: Chart) -> list[Any]:

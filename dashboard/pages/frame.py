@@ -8,6 +8,7 @@ from typing import Any
 
 from dash import dcc, html
 
+from lldscope.core.charts import Chart
 from lldscope.core.errors import LldscopeError
 
 from ..data.run_registry import RunRegistry
@@ -108,12 +109,14 @@ def drawn(snapshots: list[Snapshot], view: View, shown: list[str] | None) -> dic
 
 
 def memory(
-    snapshots: list[Snapshot], shown: list[str] | None, view: View, figures: Sequence[Figure]
-) -> list[Any]:
+    snapshots: list[Snapshot], shown: list[str] | None, view: View, charts: Sequence[Chart],
+    figures: Sequence[Figure],
+) -> list[Any]:  # fmt: skip
     """What the browser remembers of the page, and the clock that asks for news."""
     zoom = {"x": view.by, "range": view.zoom} if view.zoom else None
     return [
         dcc.Store(id="names", data=[snapshot.subject.name for snapshot in snapshots]),
+        dcc.Store(id="charts", data=[chart.id for chart in charts]),
         dcc.Store(id="seen", data=drawn(snapshots, view, shown) | {"has": [*map(has, figures)]}),
         # what words were made from
         dcc.Store(id="shown-versions", data=[snapshot.version for snapshot in snapshots]),

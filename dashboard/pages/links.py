@@ -21,7 +21,7 @@ def address(page: str, name: str, **query: Any) -> str:
     """Where a page about a run is; what is None is left out of the query."""
     path = f"/{page}/{quote(name)}"
     values = {k.rstrip("_"): v for k, v in query.items() if v is not None}
-    return f"{path}?{urlencode(values)}" if values else path
+    return f"{path}?{urlencode(values, doseq=True)}" if values else path
 
 
 def evidence(name: str, rule: str) -> str:

@@ -29,6 +29,7 @@ COLUMNS = {
     "delta": "Δ",
 }
 NUMBERS = ("step",)
+MOST_ROWS = 200  # runs shown at once
 MOST_ALARMS = 3  # named in a row
 VERDICTS = ("critical", "warning", "stalled", "insufficient", "healthy", "unreadable")
 _PHASES = ("collapse", "decay", "stagnation", "recovered", "healthy", "warmup", None)
@@ -82,14 +83,25 @@ def _rows(
     if not wanted:
         return [_wide(f"None of the {len(found)} runs is like that.")], [["none", len(found)]]
     if not choice.by:
-        return [_row(w, picked) for w in wanted], [_has(w) for w in wanted]
-    rows, has = [], []
+        rows, has = [_row(w, picked) for w in wanted[:MOST_ROWS]], [*map(_has, wanted[:MOST_ROWS])]
+        return _more(rows, has, len(wanted) - len(rows))
+    rows, has, left = [], [], 0
     for group in sorted({_group(w) for w in wanted}, key=lambda g: (not g, g)):
         members = [w for w in wanted if _group(w) == group]
         title = f"{words.visible(group) if group else 'no group'} · {_counted(members)}"
-        rows += [_heading(title, group, members), *(_row(w, picked) for w in members)]
-        has += [["group", title], *map(_has, members)]
-    return rows, has
+        shown = members[: max(0, MOST_ROWS - len(rows))]
+        rows += [_heading(title, group, members), *(_row(w, picked) for w in shown)]
+        has += [["group", title], *map(_has, shown)]
+        left += len(members) - len(shown)
+    return _more(rows, has, left)
+
+
+def _more(rows: list[Any], has: list[Any], left: int) -> tuple[list[Any], list[Any]]:
+    """The rows, and how many runs are not shown."""
+    if not left:
+        return rows, has
+    text = f"and {left:,} more runs: type a name or sort to bring others up"
+    return [*rows, _wide(text)], [*has, ["more", left]]
 
 
 _LAST = (1, 0.0)  # what a run has no answer for comes last, whichever way it is sorted

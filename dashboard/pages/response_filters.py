@@ -29,6 +29,7 @@ _FILTERS: dict[str, tuple[str, Callable[[Query, str], Any]]] = {
     "delta_to": ("delta_to", real),
     "length_from": ("tokens_from", whole),
     "length_to": ("tokens_to", whole),
+    "text": ("text", text),
 }
 
 
@@ -122,6 +123,20 @@ def form(grid: Grid, sources: list[str]) -> html.Form:
             between("tokens", "length_from", "length_to"),
             choice("cut by a limit", "cut", either),
             choice("tokens recorded", "tokens", either),
+            html.Label(
+                [
+                    html.Span("text", className="key"),
+                    dcc.Input(
+                        id={"type": "want", "index": "text"},
+                        name="text",
+                        value=known["text"],
+                        type="search",
+                        placeholder="in question or answer",
+                        style={"width": "15em"},
+                    ),
+                ],
+                className="want",
+            ),
             *hidden,
             html.Button("Show", type="submit", className="button primary"),
             html.A("Clear", href=address("responses", grid.name), className="button plain"),

@@ -27,16 +27,18 @@ from ..figures import wording as words
 from .links import Query, address, attrs, crumbs, way, whole
 from .response_filters import Grid, form, grid_of
 
+PREVIEWED = 52  # characters of a line of the preview
 STRONG = 5.0  # nats that a response must lose or gain for the full colour
 
 # Column, what it is called, what it sorts by.
 _COLUMNS = (
     ("step", "step"), ("group", "group"), ("response", None), ("class", None),
-    ("reward", "reward"), ("Δ, nats", "delta"), ("log π per token", "logp"),
+    ("Δ, nats", "delta"), ("question and answer", None), ("reward", "reward"),
+    ("log π per token", "logp"),
     ("tokens", "tokens"), ("actions", None), ("searches", None), ("data source", None),
     ("recorded", None),
 )  # fmt: skip
-_TEXT = ("response", "class", "data source", "recorded")
+_TEXT = ("response", "class", "data source", "recorded", "question and answer")
 
 
 def responses_page(registry: RunRegistry, name: str, query: Query) -> html.Div:
@@ -128,8 +130,9 @@ def _row(grid: Grid, row: dict[str, Any]) -> html.Tr:
             html.Td(_known(row["group_id"]), className="number"),
             html.Td(html.A(title_of(row), href=href, className="run-link")),
             html.Td(class_of(row)),
-            html.Td(number(row["reward"]), className="number"),
             html.Td(deltas.nats(row["delta"], row["not_finite"]), **style),
+            html.Td(_preview(row), className="preview"),
+            html.Td(number(row["reward"]), className="number"),
             html.Td(number(row["logp"]), className="number"),
             html.Td([*cut, _known(row["n_tokens"])], className="number"),
             html.Td(_known(row["n_actions"]), className="number"),
@@ -138,6 +141,17 @@ def _row(grid: Grid, row: dict[str, Any]) -> html.Tr:
             html.Td(recorded, className="quiet"),
         ]
     )
+
+
+def _preview(row: dict[str, Any]) -> list[Any]:
+    """The end of the question over the end of the answer, a line each."""
+    lines = ((row["question"], "quiet"), (row["answer"], ""))
+    shown = [(" ".join(str(text).split()), look) for text, look in lines if text]
+    return [html.Div(_end(text), className=look, title=words.visible(text)) for text, look in shown]
+
+
+def _end(text: str) -> str:
+    return words.visible(text if len(text) <= PREVIEWED else f"… {text[-PREVIEWED:]}")
 
 
 def title_of(row: dict[str, Any]) -> str:

@@ -11,18 +11,24 @@ from ..data.run_registry import Reading, RunRegistry
 from ..data.run_summaries import RunSummaries
 from .actions_page import actions_page
 from .compare_page import compare_page
+from .config_page import config_page
+from .diff_page import diff_page
 from .frame import message_page, waiting_page
 from .list_page import list_page
 from .recording_page import recording_page
 from .responses_page import responses_page
 from .rules_page import rules_page
 from .run_page import run_page
+from .system_page import system_page
 from .trajectory_page import trajectory_page
 
 # What is about one run: /KIND/NAME.
 _OF_A_RUN = {
     "run": run_page,
     "recording": recording_page,
+    "system": system_page,
+    "config": config_page,
+    "diff": diff_page,
     "responses": responses_page,
     "response": trajectory_page,
     "actions": actions_page,

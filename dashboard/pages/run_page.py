@@ -18,9 +18,10 @@ from lldscope.monitor.health import RunState
 from ..data.run_registry import RunRegistry
 from ..data.snapshot import Snapshot
 from ..figures import wording as words
-from ..figures.chart_figures import CHARTS, make_chart
 from . import components as parts
+from .adding import adding
 from .answer import answer
+from .drawing import DEFAULTS, MOST_ADDED, charts_of, draw
 from .frame import PAUSE, controls, memory, part_id, view_of
 from .links import Query, address
 
@@ -33,10 +34,12 @@ def run_page(registry: RunRegistry, name: str, query: Query) -> html.Div:
     """The page of a run. Raises LldscopeError if it cannot be read."""
     snapshot = registry.snapshot(name)
     view = view_of(query)
-    figures = [make_chart(c, snapshot.subject, view) for c in CHARTS]
+    added = [key for key in query.get("chart", [])[:MOST_ADDED] if key not in DEFAULTS]
+    charts = charts_of([*DEFAULTS, *added], [snapshot])
+    figures = draw(registry, [snapshot], charts, view)
     cards = [
-        parts.chart_card(c, figure, parts.legend_of(c), c.note)
-        for c, figure in zip(CHARTS, figures, strict=True)
+        parts.chart_card(c, figure, parts.legend_of(c), c.note, name, c.id not in DEFAULTS)
+        for c, figure in zip(charts, figures, strict=True)
     ]
     info = snapshot.info
     facts = [info.get("group"), info.get("trainer"), info.get("correct_rule")]
@@ -47,8 +50,9 @@ def run_page(registry: RunRegistry, name: str, query: Query) -> html.Div:
             html.Div(parts.notes(snapshot), id=part_id("notes")),
             controls(view, parts.page_links(snapshot)),
             html.Div(cards, className="charts"),
+            adding([snapshot], added),
             _below(snapshot),
-            *memory([snapshot], None, view, figures),
+            *memory([snapshot], None, view, charts, figures),
         ]
     )
 

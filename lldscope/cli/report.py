@@ -73,11 +73,17 @@ def write_document(facts: PostMortem | Comparison, kind: str, file: Path | None)
 @click.command()
 @click.argument("run", type=RunPath())
 @document_options("html")
+@click.option(
+    "--cost-per-hour",
+    type=click.FloatRange(min=0),
+    metavar="PRICE",
+    help="What an hour of the run costs: the report then says what came after the first alarm.",
+)
 @rate_options
 @rules_option
 def report(
-    run: Path, file: Path | None, kind: str | None, arl: float | None, steps: int | None,
-    rules: Path | None,
+    run: Path, file: Path | None, kind: str | None, cost_per_hour: float | None, arl: float | None,
+    steps: int | None, rules: Path | None,
 ) -> None:  # fmt: skip
     """Write the post-mortem of RUN: phases, alarms and the time they left, what lost likelihood,
     look-alikes, what to change next, and what the log cannot tell.
@@ -91,6 +97,6 @@ def report(
 
     kind = form_of(file, kind)
     with open_run(run, planned_steps=steps) as opened:
-        facts = post_mortem(opened, arl, all_rules(rules))
+        facts = post_mortem(opened, arl, all_rules(rules), cost_per_hour)
     write_document(facts, kind, file)
     warn_of_damage(facts.state.damaged, facts.state.dropped)

@@ -34,6 +34,7 @@ class Line:
     mean: bool = True
     ghost: bool = True
     right: bool = False  # on the right-hand axis
+    markers: bool = False  # with its points, which are few
 
 
 @dataclass(frozen=True)
@@ -73,6 +74,7 @@ _CHARTS: tuple[Chart, ...] = (
         "Δ of correct responses",
         "what one step's updates did to the likelihood of its correct responses",
         Line("delta_correct", "Δ", palette.BLUE),
+        Line("retention_delta", "of earlier steps' responses", palette.GREEN, "dash"),
         Line(EVIDENCE, "evidence of decay", palette.PURPLE, "dot", mean=False, right=True),
         zero=True,
         right_unit="evidence",
@@ -138,6 +140,20 @@ _CHARTS: tuple[Chart, ...] = (
         Line("llds_gate_share", "LLDS gate", palette.GREEN, "dot"),
         nonnegative=True,
         compared="groups without signal",
+    ),
+    _chart(
+        "tools",
+        "Tool failures",
+        "tool calls that failed",
+        Line("tool_fail_share", "failed", palette.VERMILLION),
+        nonnegative=True,
+    ),
+    _chart(
+        "rate",
+        "Learning rate",
+        "of a step",
+        Line("lr", "learning rate", palette.BLUE),
+        nonnegative=True,
     ),
     _chart(
         "displaced",

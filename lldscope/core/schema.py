@@ -118,6 +118,15 @@ steps: one row per RL step (one rollout batch) and rank; partial sums, the views
     seconds_update  float s        Scoring, losses and optimizer updates.
     seconds_record  float s        What recording added: re-score after the last update, gathering
         of rows, recorder calls.
+    seconds_score   float s        Part of seconds_update: π_old, where another engine sampled.
+    seconds_reference float s      Part of seconds_update: scoring under the reference.
+    seconds_sync    float s        Part of seconds_update: the new weights to the engine.
+    seconds_evaluation float s     Evaluations since the step before; part of no other.
+    flops           sum   -        Floating-point operations that the updates need, none for padding
+        and none twice.
+    flops_possible  sum   -        Operations that the device could have done meanwhile; NULL if
+        its speed is not known.
+    memory_peak     count byte     Most memory allocated on the device.
 """)
 
 UPDATES = _table("""
@@ -368,6 +377,15 @@ signals: one row per RL step; NULL where nothing was measured
     seconds_rollout         float s            Sampling, slowest rank.
     seconds_update          float s            Updates, slowest rank.
     seconds_record          float s            Recording, slowest rank.
+    seconds_score           float s            π_old by the trainer, part of the updates' seconds.
+    seconds_reference       float s            The reference, part of the updates' seconds.
+    seconds_sync            float s            Weights to the engine, part of the updates' seconds.
+    seconds_evaluation      float s            Evaluations since the step before.
+    tokens_per_second       float token/s      Action tokens of the step per second of sampling,
+        updates and recording.
+    mfu                     float share        Model FLOP utilisation of the updates: operations
+        needed over those possible (arXiv 2204.02311, appendix B).
+    memory_peak             count byte         Most memory allocated on a device.
 """)
 
 ACTION_SIGNALS = _table("""

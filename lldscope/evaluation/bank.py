@@ -33,8 +33,8 @@ class LabelledRun:
 
     `end_step` is where its reward collapsed or its held-out evaluation degraded, `fault` what was
     broken in it on purpose, and `path` a run directory or a Parquet file of signals. `by_reward` is
-    False where the outcome comes from held-out evaluations. `evaluations`, each of so many `questions`,
-    are its `eval_score` where the file has none.
+    False where the outcome comes from held-out evaluations. `evaluations`, each of so many
+    `questions`, are its `eval_score` where the file has none.
     """
 
     name: str
@@ -80,11 +80,11 @@ def read_bank(bank: Path, split: Split = "all") -> list[LabelledRun]:
 
     Each line of `index.jsonl` has `run` (its name) and `outcome`: held, declined or collapsed, by
     the reward, with `collapse_step` where it collapsed; or held, grey or degraded, by held-out
-    evaluations, with `degraded_step`, null where it did not degrade. If wanted `split` ("test" keeps a run out of "development"),
-    `fault`, and `path` (a run directory or a Parquet file of signals, from the bank's folder;
-    default `signals/RUN.parquet`); and for runs that were exported without them `em_greedy`, an
-    object from step to exact match, and in `settings` `eval_questions` and `steps`, the planned
-    ones. Other keys are ignored.
+    evaluations, with `degraded_step`, null where it did not degrade. If wanted `split` ("test"
+    keeps a run out of "development"), `fault`, and `path` (a run directory or a Parquet file of
+    signals, from the bank's folder; default `signals/RUN.parquet`); and for runs that were exported
+    without them `em_greedy`, an object from step to exact match, and in `settings` `eval_questions`
+    and `steps`, the planned ones. Other keys are ignored.
     """
     file = bank / "index.jsonl"
     if not file.is_file():

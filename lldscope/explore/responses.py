@@ -15,6 +15,7 @@ from ..runs import Run
 from ..signals.evidence import SMOOTH
 
 PAGE = 50  # responses read at once
+PREVIEW = 160  # characters of question and answer
 SECONDS = 20.0  # limit for one page
 KEY = ["step", "rank", "response_id"]
 
@@ -33,7 +34,27 @@ _JOINS = {
     "USING (step, rank, response_id)",
     "tokens": "LEFT JOIN (SELECT DISTINCT step, rank, response_id, true AS sampled FROM tokens "
     "WHERE {steps}) t USING (step, rank, response_id)",
+    "said": "LEFT JOIN (SELECT step, rank, response_id, string_agg(text, '' ORDER BY position) "
+    "AS text FROM tokens WHERE {steps} GROUP BY ALL) s USING (step, rank, response_id)",
 }
+
+# The end of the prompt, where the question is, and the end of the response; of a recorded text,
+# which holds both, its beginning and its end.
+_PREVIEW = """
+SELECT r.step, r.rank, r.response_id,
+    coalesce(
+        right(string_agg(t.text, '' ORDER BY t.position) FILTER (t.position < a.first), {most}),
+        left(any_value(r.text), {most})) AS question,
+    coalesce(
+        right(string_agg(t.text, '' ORDER BY t.position) FILTER (t.position >= a.first), {most}),
+        right(any_value(r.text), {most})) AS answer
+FROM responses r
+LEFT JOIN (FROM tokens WHERE {steps}) t USING (step, rank, response_id)
+LEFT JOIN (SELECT step, rank, response_id, min(position) AS first FROM tokens
+    WHERE {steps} AND action_index IS NOT NULL GROUP BY ALL) a USING (step, rank, response_id)
+WHERE r.{steps} AND (r.step, r.rank, r.response_id) IN ({keys})
+GROUP BY ALL
+"""
 
 _DESCRIBED = """
 SELECT r.step, r.rank, r.response_id, r.group_id, r.data_source, r.correct, r.reward, r.advantage,
@@ -49,6 +70,7 @@ WHERE r.{steps}
 @dataclass(frozen=True)
 class ResponseQuery:
     """Which responses; None: any. Bounds are included. `tokens`: with tokens recorded or without.
+    `text` is in what was recorded of prompt and response, in any case.
 
     A response matches no condition on a value that was not measured.
     """
@@ -64,6 +86,7 @@ class ResponseQuery:
     delta_to: float | None = None
     tokens_from: int | None = None
     tokens_to: int | None = None
+    text: str | None = None
 
 
 @dataclass(frozen=True)
@@ -94,9 +117,17 @@ def describe(run: Run, keys: pd.DataFrame) -> pd.DataFrame:
     """The columns of the list of responses, for these keys in their order."""
     steps = ", ".join(str(int(s)) for s in sorted(set(keys["step"]))) or "NULL"
     inside = f"step IN ({steps})"
-    joins = {name: join.format(steps=inside) for name, join in _JOINS.items()}
+    joins = {name: join.format(steps=inside) for name, join in _JOINS.items() if name != "said"}
     rows = run.sql(_DESCRIBED.format(steps=inside, **joins), None, SECONDS)
-    return keys[KEY].merge(rows, on=KEY, how="left")
+    described = keys[KEY].merge(rows, on=KEY, how="left")
+    return described.merge(_previews(run, keys, inside), on=KEY, how="left")
+
+
+def _previews(run: Run, keys: pd.DataFrame, inside: str) -> pd.DataFrame:
+    """Question and answer of these responses, where text or tokens were recorded."""
+    listed = ", ".join(f"({int(s)}, {int(r)}, {int(i)})" for s, r, i in keys[KEY].to_numpy())
+    sql = _PREVIEW.format(steps=inside, keys=listed or "(NULL, NULL, NULL)", most=PREVIEW)
+    return run.sql(sql, None, SECONDS)
 
 
 def data_sources(run: Run) -> list[str]:
@@ -134,10 +165,14 @@ def _conditions(query: ResponseQuery, needs: str | None = None) -> tuple[str, st
         ("coalesce(t.sampled, false) = ?", query.tokens),
         ("NOT isnan(l.delta) AND l.delta >= ?", query.delta_from),
         ("NOT isnan(l.delta) AND l.delta <= ?", query.delta_to),
+        (
+            "contains(lower(coalesce(r.text, '') || coalesce(s.text, '')), lower(?))",
+            query.text or None,
+        ),
     ]
     chosen = [(sql, value) for sql, value in tests if value is not None]
     used = " ".join(sql for sql, _ in chosen)
-    marks = {"likelihood": "l.delta", "tokens": "t.sampled"}
+    marks = {"likelihood": "l.delta", "tokens": "t.sampled", "said": "s.text"}
     needed = {name for name, mark in marks.items() if name == needs or mark in used}
     low = 0 if query.first is None else query.first
     high = 2**31 - 1 if query.last is None else query.last

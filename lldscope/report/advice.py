@@ -13,6 +13,7 @@ import pandas as pd
 from ..alarms.assess import Assessment
 from ..alarms.registry import LOOK_ALIKES, RULES
 from ..alarms.rule import Alert
+from ..alarms.rules.numerics import STEP_KL
 from ..core.numbers import percent
 from .facts import Advice, PostMortem
 
@@ -192,6 +193,12 @@ def _clip(assessment: Assessment, facts: PostMortem) -> Advice | None:
         evidence.append(f"importance ratios up to {ratio:,.0f} in the window of the fall")
     if share > CLIPPED:
         evidence.append(f"{percent(share)} of the tokens were clipped in the window of the fall")
+    moved = _in_window(assessment, "step_kl", facts).mean()
+    if moved >= STEP_KL:
+        evidence.append(
+            f"a step moved the policy by {moved:.3f} nats/token in the window of the fall; runs "
+            "that held stay under 0.04"
+        )
     if not evidence:
         return None
     return Advice(

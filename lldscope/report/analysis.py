@@ -15,7 +15,7 @@ import numpy as np
 
 from ..alarms.assess import Assessment
 from ..alarms.changepoints import STEPS_AFTER, refine
-from ..alarms.registry import Rule
+from ..alarms.registry import STALLED, Rule
 from ..core.version import __version__
 from ..explore.comparison import onset
 from ..explore.trajectories import rows_of
@@ -26,7 +26,8 @@ from ..signals import detectors as d
 from ..signals import phases as p
 from .advice import advise
 from .examples import examples, questions
-from .facts import Kind, PostMortem, RunFacts
+from .facts import Cost, Kind, PostMortem, RunFacts
+from .forgotten import forgotten
 from .losses import losses
 from .onset_order import onset_order
 from .sentences import limits, summary
@@ -36,21 +37,26 @@ REPORT_SCHEMA = 1
 REPORTED = ("correct_logp", "incorrect_logp", "delta_correct", "delta_incorrect", "lld_share",
             "displaced_share", "reward", "entropy", "grad_norm", "grad_norm_max",
             "response_tokens", "valid_searches", "good_first_action_share", "zero_signal_share",
-            "llds_gate_share")  # fmt: skip
+            "llds_gate_share", "tool_fail_share", "lr")  # fmt: skip
 _EVALS = (
     "SELECT step, data_source, metric, value, n FROM evals ORDER BY step, data_source, metric, rank"
 )
 
 
 def post_mortem(
-    run: Run, arl: float | None = None, rules: Sequence[Rule] | None = None
+    run: Run,
+    arl: float | None = None,
+    rules: Sequence[Rule] | None = None,
+    cost_per_hour: float | None = None,
 ) -> PostMortem:
     """What happened in a run; `rules` are those that raise alarms, by default the built-in ones.
+    `cost_per_hour` is the price of an hour of it.
 
     Works for every grade of evidence and every state of the run.
     """
     assessment = run.assess(arl, rules)
     facts = _facts(run, assessment, check(run, arl, rules))
+    facts = replace(facts, cost=_cost(assessment, facts.alarms, cost_per_hour))
     facts = replace(facts, advice=advise(assessment, facts))
     facts = replace(facts, limits=limits(assessment, facts))
     return replace(facts, summary=summary(facts))
@@ -88,6 +94,7 @@ def _facts(run: Run, assessment: Assessment, state: RunState) -> PostMortem:
         alarms=list(state.alerts),
         dates={},
         losses=losses(run, first, last, questions(run, first, last)),
+        forgotten=forgotten(run),
         good_first_action_share=float(good_first.mean()) if len(good_first) else None,
         examples=examples(run, first, last),
         last_checkpoint_before_fall=_checkpoint(events, fall),
@@ -122,6 +129,25 @@ def _dates(assessment: Assessment, facts: PostMortem) -> dict[str, float]:
     e = assessment.evidence
     times = zip(e.step.tolist(), e.column("time").tolist(), strict=True)
     return {str(step): at for step, at in times if step in named and np.isfinite(at)}
+
+
+def _cost(
+    assessment: Assessment, alarms: Sequence[AnyAlert], per_hour: float | None
+) -> Cost | None:
+    """What came after the first warning or worse; None where there was none."""
+    fired = [(a.step, a.rule) for a in alarms if a.severity != "info" and a.step is not None]
+    fired = [(step, rule) for step, rule in fired if rule != STALLED.id]
+    if not fired:
+        return None
+    step, rule = min(fired)
+    e = assessment.evidence
+    after = e.step >= step
+    times, rollouts = e.column("time")[after], e.column("n_responses")[after]
+    known = times[np.isfinite(times)]
+    hours = float(known[-1] - known[0]) / 3600 if len(known) > 1 else None
+    counted = int(np.nansum(rollouts)) if np.isfinite(rollouts).any() else None
+    money = None if hours is None or per_hour is None else hours * per_hour
+    return Cost(rule, step, int(np.count_nonzero(after)), counted, hours, money)
 
 
 def _kind(assessment: Assessment, alerts: Sequence[AnyAlert]) -> Kind:

@@ -46,7 +46,14 @@ class Picture:
     html: str
 
 
-Block = Heading | Paragraph | Items | Table | Picture | Example
+@dataclass(frozen=True)
+class Box:
+    """The answer on top of the report: a label and a text each."""
+
+    rows: Sequence[tuple[str, str]]
+
+
+Block = Box | Heading | Paragraph | Items | Table | Picture | Example
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
@@ -19,9 +20,11 @@ from .timeline import extent, phase_bar
 
 STRIPS = 60  # places of a chart that show their numbers on hover
 CHARTS = select_charts(
-    "likelihood", "delta", "reward", "entropy", "gradient", "displaced", "conduct"
+    "likelihood", "delta", "reward", "entropy", "gradient", "displaced", "conduct", "tools", "rate"
 )
 DASHES = {"solid": "", "dash": "6 4", "dot": "2 4"}  # Plotly's names in SVG
+HELD_OUT = Chart("evals", "Held-out evaluation", "", "", ())
+MOST_SOURCES = 6
 ARMS = ((palette.RUN_COLORS[0], "solid"), (palette.RUN_COLORS[1], "dash"))
 
 
@@ -42,7 +45,11 @@ class Curve:
 
 def of_run(facts: PostMortem) -> str:
     """A figure per axis whose signals were measured."""
-    x = Axis(facts.run.first_step or 0, facts.run.last_step or 0, LEFT, WIDTH - RIGHT)
+    evals = _evaluated(facts)
+    ends = [c.data.step[-1] for c in evals]
+    x = Axis(
+        facts.run.first_step or 0, max(facts.run.last_step or 0, *ends, 0), LEFT, WIDTH - RIGHT
+    )
     bands, marks = _bands(facts, x), _alarms(facts, x)
     figures = []
     for chart in CHARTS:
@@ -52,7 +59,28 @@ def of_run(facts: PostMortem) -> str:
                 for line in lines if line.column in facts.signals
             ]  # fmt: skip
             figures.append(_figure(chart, title, unit, curves, x, bands, marks))
+    if evals:
+        figures.append(_figure(HELD_OUT, HELD_OUT.title, HELD_OUT.unit, evals, x, bands, marks))
     return "".join(figures)
+
+
+def _evaluated(facts: PostMortem) -> list[Curve]:
+    """Held-out exact match, by data source; of the metric that says so, or else the first."""
+    metrics = list(dict.fromkeys(row["metric"] for row in facts.evals))
+    wanted = [m for m in metrics if re.search("(^|_)(em|exact|acc)", m)] or metrics
+    curves: list[Curve] = []
+    for metric, source in dict.fromkeys((r["metric"], r["data_source"]) for r in facts.evals):
+        if wanted and metric == wanted[0] and len(curves) < MOST_SOURCES:
+            rows = {r["step"]: r["value"] for r in facts.evals
+                    if (r["metric"], r["data_source"]) == (metric, source)
+                    and r["value"] is not None}  # fmt: skip
+            if rows:
+                steps, values = list(rows), list(rows.values())
+                data = Series("", metric, len(rows), values[0], values[-1], steps, values, values)
+                color = palette.RUN_COLORS[len(curves)]
+                dash = ("solid", "dash", "dot")[len(curves) % 3]
+                curves.append(Curve(f"{metric}, {source}" if source else metric, color, dash, data))
+    return curves
 
 
 def of_arms(facts: Comparison) -> str:
@@ -86,11 +114,15 @@ def _figure(
     chart: Chart, title: str, unit: str, curves: Sequence[Curve], x: Axis, behind: Sequence[str],
     marks: Sequence[str],
 ) -> str:  # fmt: skip
-    values = [v for c in curves for of in _drawn(c.data) for v in of]
+    fitted = curves[:1] if chart.fit else curves
+    values = [v for c in fitted for of in _drawn(c.data) for v in of]
+    if chart.nonnegative and not any(values):
+        values = [0.0, 1.0]  # around 0 there would be values that cannot be
     if (y := upward(values, chart.log, chart.zero)) is None:
         return ""
-    parts = [*behind, *grid(x, y, chart.zero), *(_spread(c, x, y) for c in curves)]
-    parts += [f'<path d="{path(c.data.step, c.data.mean, x, y)}" {c.stroke}/>' for c in curves]
+    lines = [_spread(c, x, y) for c in curves]
+    lines += [f'<path d="{path(c.data.step, c.data.mean, x, y)}" {c.stroke}/>' for c in curves]
+    parts = [*behind, *grid(x, y, chart.zero), *(_inside(lines, x) if chart.fit else lines)]
     parts += [*marks, *_hover(curves, x)]
     unit = ", ".join(filter(None, (unit, "logarithmic" if chart.log else "")))
     ends = "; ".join(f"{c.name}: last mean {number(c.data.last)}" for c in curves)
@@ -102,6 +134,14 @@ def _figure(
     )
     caption = f"<b>{title}</b> <small>{unit}</small> {keys}"
     return f"<figure><figcaption>{caption}</figcaption>{drawn}</figure>"
+
+
+def _inside(parts: Sequence[str], x: Axis) -> list[str]:
+    """The parts, cut at the edges of the plot."""
+    place = f"{x.start:g} {TOP} {x.end - x.start:g} {HEIGHT - TOP - BOTTOM}"
+    left, top, width, height = place.split()
+    size = f'x="{left}" y="{top}" width="{width}" height="{height}"'
+    return [f'<svg {size} viewBox="{place}">{"".join(parts)}</svg>']
 
 
 def _drawn(data: Series | AveragedSeries) -> tuple[list[float], ...]:

@@ -10,10 +10,10 @@ from ..core.numbers import number, percent, signed, true_minus
 from . import charts, timeline
 from .arms import document as arms
 from .arms.facts import Comparison
-from .blocks import Block, Cell, Document, Heading, Items, Paragraph, Picture, Table
-from .facts import PostMortem
+from .blocks import Block, Box, Cell, Document, Heading, Items, Paragraph, Picture, Table
+from .facts import Cost, PostMortem
 from .losses import Row
-from .sentences import date, interval, lead
+from .sentences import date, duration, interval, lead
 
 _CONTRASTS = {
     "low_likelihood": "with incorrect responses less likely (per token) than the step's median",
@@ -33,6 +33,7 @@ def document(facts: PostMortem | Comparison) -> Document:
 
 
 def _blocks(facts: PostMortem) -> Iterator[Block]:
+    yield _box(facts)
     yield Heading("What happened")
     yield Items(facts.summary, ordered=True)
     if facts.kind != "empty":
@@ -41,11 +42,44 @@ def _blocks(facts: PostMortem) -> Iterator[Block]:
         yield from _alarms(facts)
         yield from _onsets(facts)
         yield from _losses(facts)
+        yield from _forgotten(facts)
         yield from _examples(facts)
         yield from _look_alikes(facts)
         yield from _advice(facts)
     yield Heading("What this log cannot tell")
     yield Items(facts.limits)
+
+
+def _box(facts: PostMortem) -> Box:
+    """Cause, confidence, cost and action: what the reader must begin with."""
+    said = facts.state.headline
+    of = {answer: [n for n, f in facts.look_alikes.items() if f.answer == answer]
+          for answer in ("ruled_out", "not_observable")}  # fmt: skip
+    ruled = [f"ruled out: {', '.join(of['ruled_out'])}"] if of["ruled_out"] else []
+    ruled += [f"this log cannot tell: {', '.join(of['not_observable'])}"] * bool(
+        of["not_observable"]
+    )
+    rows = [("what is wrong", f"{said.cause}.")]
+    rows += [("other causes", "; ".join(ruled))] if ruled else []
+    rows.append(("confidence", _confidence(facts)))
+    rows += [("cost", _cost(facts.cost))] if facts.cost else []
+    action = f"{said.action[:1].upper()}{said.action[1:]}"
+    rows += [("what to do", action)] if action else []
+    return Box(rows)
+
+
+def _confidence(facts: PostMortem) -> str:
+    evidence = palette.EVIDENCE[facts.state.evidence]
+    told = next((a for a in facts.alarms if a.rule == facts.state.headline.rule), None)
+    return f"{evidence}. {told.rule}: {told.false_alarms}." if told else f"{evidence}."
+
+
+def _cost(cost: Cost) -> str:
+    rollouts = "" if cost.rollouts is None else f" with {cost.rollouts:,} rollouts"
+    hours = "" if cost.hours is None else f" in {duration(3600 * cost.hours)}"
+    money = "" if cost.money is None else f", which cost {cost.money:,.2f}"
+    steps = "1 step" if cost.steps == 1 else f"{cost.steps:,} steps"
+    return f"{steps}{rollouts}{hours} after the first alarm ({cost.rule}, step {cost.step}){money}."
 
 
 def _footer(facts: PostMortem) -> str:
@@ -202,6 +236,27 @@ def _first_actions(facts: PostMortem) -> Iterator[Block]:
         text += f" These actions changed by {delta[False]} on average"
         text += f", the same in correct rollouts by {delta[True]}." if True in delta else "."
     yield Paragraph(text)
+
+
+def _forgotten(facts: PostMortem) -> Iterator[Block]:
+    if not facts.forgotten:
+        return
+    yield Heading("What was forgotten")
+    yield Paragraph(
+        "Correct responses that were kept and scored again while the training went on with other "
+        "questions. Most likelihood was lost by these; the step that cost each of them most stands "
+        "beside them, with what that step gave its own correct responses."
+    )
+    rows: list[Sequence[Cell]] = [
+        [str(r.sampled), f"{r.response_id}" + (f", {r.data_source}" if r.data_source else ""),
+         signed(r.lost), str(r.until), f"{r.questions_since:,}", str(r.worst),
+         signed(r.worst_change), "–" if r.gained is None else signed(r.gained),
+         "–" if r.step_kl is None else number(r.step_kl), (r.text or "").strip() or "–"]
+        for r in facts.forgotten
+    ]  # fmt: skip
+    head = ["sampled at", "response", "nats lost", "until", "questions since", "worst step",
+            "lost there", "Δ of that step's own", "its step_kl", "how it ends"]  # fmt: skip
+    yield Table("Kept correct responses that lost most", head, rows, frozenset({0, *range(2, 9)}))
 
 
 def _examples(facts: PostMortem) -> Iterator[Block]:

@@ -17,6 +17,7 @@ from ..alarms.changepoints import Boundary
 from ..monitor.alerts import AnyAlert
 from ..monitor.health import RunState
 from .examples import Example
+from .forgotten import Forgotten
 from .losses import Losses
 from .onset_order import Link
 from .series import Outline, Series
@@ -59,6 +60,19 @@ class Advice:
 
 
 @dataclass(frozen=True)
+class Cost:
+    """What came after the first alarm: from its `step` on, `steps` steps with `rollouts` rollouts
+    in `hours`, by the clock of the rows; `money` at the price that was given. None: not known."""
+
+    rule: str
+    step: int
+    steps: int
+    rollouts: int | None
+    hours: float | None
+    money: float | None
+
+
+@dataclass(frozen=True)
 class PostMortem:
     """Everything a post-mortem says; what was not measured is None.
 
@@ -87,9 +101,11 @@ class PostMortem:
     alarms: list[AnyAlert]
     dates: Mapping[str, float]
     losses: Losses
+    forgotten: list[Forgotten]
     good_first_action_share: float | None
     examples: list[Example]
     last_checkpoint_before_fall: int | None
+    cost: Cost | None = None
     advice: list[Advice] = field(default_factory=list)
     limits: list[str] = field(default_factory=list)
     summary: list[str] = field(default_factory=list)

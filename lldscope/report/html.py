@@ -5,6 +5,7 @@ is no script in it, and its policy allows none.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from ..core.numbers import number, signed
 from ..core.palette import BLUE, DARK, LIGHT, VERMILLION, Sign, variables
 from ..core.safe_text import escape_control
 from .arms.facts import Comparison
-from .blocks import Block, Cell, Heading, Items, Paragraph, Picture, Table
+from .blocks import Block, Box, Cell, Heading, Items, Paragraph, Picture, Table
 from .document import document
 from .examples import Example, Piece, Response
 from .facts import PostMortem
@@ -31,7 +32,10 @@ _STYLE = (
 def html(facts: PostMortem | Comparison) -> str:
     """The whole page; whatever comes from a run is escaped and made visible."""
     content = document(facts)
-    body = "".join(map(_block, content.blocks))
+    blocks = list(content.blocks)
+    ahead = [block for block in blocks if isinstance(block, Box)]
+    body = "".join(map(_block, [block for block in blocks if block not in ahead]))
+    top = "".join(map(_block, ahead)) + _contents(blocks)
     name = _safe(content.title)
     about = "".join(f"<p>{_sign(sign)} {_safe(place)}</p>" for sign, place in content.about)
     return (
@@ -39,9 +43,19 @@ def html(facts: PostMortem | Comparison) -> str:
         f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'
         '<meta name="viewport" content="width=device-width,initial-scale=1">'
         f'<link rel="icon" href="data:,"><title>{name}</title><style>{_STYLE}</style></head>'
-        f"<body><main><header><h1>{name}</h1>{about}</header>{body}"
+        f"<body><main><header><h1>{name}</h1>{about}</header>{top}{body}"
         f"<footer>{_safe(content.footer)}</footer></main></body></html>\n"
     )
+
+
+def _contents(blocks: Sequence[Block]) -> str:
+    heads = [block.text for block in blocks if isinstance(block, Heading)]
+    links = "".join(f'<li><a href="#{_anchor(text)}">{_safe(text)}</a></li>' for text in heads)
+    return f'<nav aria-label="contents"><ul>{links}</ul></nav>'
+
+
+def _anchor(heading: str) -> str:
+    return re.sub("[^a-z]+", "-", heading.lower())
 
 
 def _safe(text: object) -> str:
@@ -55,8 +69,11 @@ def _sign(sign: Sign) -> str:
 
 def _block(block: Block) -> str:
     match block:
+        case Box(rows):
+            told = "".join(f"<dt>{_safe(k)}</dt><dd>{_safe(v)}</dd>" for k, v in rows)
+            return f'<dl class="box">{told}</dl>'
         case Heading(text):
-            return f'<h2 id="{re.sub("[^a-z]+", "-", text.lower())}">{_safe(text)}</h2>'
+            return f'<h2 id="{_anchor(text)}">{_safe(text)}</h2>'
         case Paragraph(text):
             return f"<p>{_safe(text)}</p>"
         case Items(items, ordered):

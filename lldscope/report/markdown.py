@@ -9,7 +9,7 @@ from ..core.numbers import number
 from ..core.palette import Sign
 from ..core.safe_text import escape_control
 from .arms.facts import Comparison
-from .blocks import Block, Cell, Heading, Items, Paragraph, Picture, Table
+from .blocks import Block, Box, Cell, Heading, Items, Paragraph, Picture, Table
 from .document import document
 from .examples import Example
 from .facts import PostMortem
@@ -31,6 +31,8 @@ def _safe(text: object) -> str:
 
 def _block(block: Block) -> str:
     match block:
+        case Box(rows):
+            return "\n".join(f"- **{_safe(label)}:** {_safe(text)}" for label, text in rows)
         case Heading(text):
             return f"## {_safe(text)}"
         case Paragraph(text):

@@ -179,7 +179,7 @@ def test_stale_engine():
         dict(p.model.named_parameters()) for p in (trainer.policy, trainer._fault._engine.policy)
     )
     assert any(not (own[name] == engines[name]).all() for name in own)
-    assert trainer._players.greedy._policy is trainer._fault._engine.policy
+    assert trainer._players.evaluating._policy is trainer._fault._engine.policy
 
 
 def test_command(tmp_path):

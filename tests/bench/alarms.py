@@ -75,6 +75,22 @@ def rare(loss: float, share: float, gain: float = 0.2) -> Draw:
     return draw
 
 
+def kept(net: float) -> Draw:
+    """What `retention-loss` tests: the mean change of 32 kept responses, two of each of the last 16
+    steps, plus half of Δ. A kept response has its own scale, from a heavy tail, as long as it is
+    kept; half of the noise is common to a step. Δ is 0.3 ± 0.15, and the mean `net`."""
+
+    def draw(rng: np.random.Generator, shape: tuple[int, int]) -> np.ndarray:
+        steps, series = shape
+        variance = (rng.lognormal(-1.0, 1.0, (steps + 15, 2, series)) ** 2).sum(axis=1)
+        window = np.lib.stride_tricks.sliding_window_view(variance, 16, axis=0).sum(axis=-1)
+        own = rng.standard_normal(shape) * np.sqrt(window) / 32
+        change = net - 0.15 + own + rng.standard_normal(shape) * own.std()
+        return change + 0.5 * rng.normal(0.3, 0.15, shape)
+
+    return draw
+
+
 NOISE: dict[str, Draw] = {
     "normal, mean 0": normal(),
     "normal, mean +0.1": normal(0.1),
@@ -89,6 +105,8 @@ NOISE: dict[str, Draw] = {
     "Cauchy, centre 0": student(1),
     "gains 0.2, 5 % of steps −2": rare(2.0, 0.05),
     "gains 0.2, 2 % of steps −8 (mean +0.04)": rare(8.0, 0.02),
+    "kept responses, net 0": kept(0.0),
+    "kept responses, net +0.05": kept(0.05),
     "AR(1) 0.3, mean 0 (violates it at times)": autocorrelated(0.3),
     "AR(1) 0.6, mean 0 (violates it at times)": autocorrelated(0.6),
     "AR(1) 0.3, mean +0.3 (violates it at times)": autocorrelated(0.3, 0.3),

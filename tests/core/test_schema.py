@@ -13,6 +13,8 @@ from lldscope.core.schema import TABLES, arrow_schema
 NOT_WRITTEN = {
     "actions.logp_behaviour_sum": "the in-process sampler is the trainer's own policy",
     "probes.action_index": "no probe of this trainer is about a single action",
+    "steps.flops_possible": "what a CPU could do at most is not known",
+    "steps.memory_peak": "that of a GPU",
 }
 
 

@@ -38,6 +38,8 @@ PAGES = {
     "compare": ("/compare?run=grpo&run=grpo-llds&x=alarm", CHART),
     "mean of a group": ("/compare?run=grpo&run=grpo-llds&average=group", f"{CHART}:last-child"),
     "recording": ("/recording/grpo", ".facts"),
+    "system": ("/system/grpo", CHART),
+    "config": ("/config/grpo?with=grpo-llds", ".config"),
     "actions": ("/actions/grpo?first=20&last=70", ".map .cell a"),
     "responses behind an alarm": ("/responses/grpo?alarm=lld-decay&at=55", ".grid .lost"),
     "response": ("/response/grpo?step=25&id=124", ".tok[role=option]"),
@@ -164,7 +166,7 @@ def test_every_sign_and_line_reads_on_its_ground(theme: dict[str, str]) -> None:
 
 # What a person can act on, one of each group of radio buttons and of each set that arrows move in.
 _REACHABLE = """() => {
-  const seen = (e) => e.getClientRects().length && getComputedStyle(e).visibility !== "hidden";
+  const seen = (e) => e.checkVisibility({ visibilityProperty: true });  /* closed ones are not */
   const all = [...document.querySelectorAll("a[href], button, input, select, summary, [tabindex]")];
   const one = all.filter((e) => seen(e) && e.tabIndex >= 0 && !e.disabled && e.type !== "hidden");
   const groups = new Set();

@@ -11,6 +11,7 @@ import pytest
 from dash import html
 from lldscope_dashboard.data.run_registry import RunRegistry
 from lldscope_dashboard.data.run_summaries import RunSummaries
+from lldscope_dashboard.pages import list_rows
 from lldscope_dashboard.pages.answer import answer, loud, news_of
 from lldscope_dashboard.pages.list_rows import choice_of, run_rows
 from lldscope_dashboard.pages.run_page import alarms
@@ -137,3 +138,23 @@ def test_nothing_links_to_responses_that_were_not_recorded(tmp_path: Path) -> No
     assert runs.snapshot("means").state.alerts, "an alarm fires in it"
     assert not [href for href in links if href.startswith(("/responses", "/actions"))]
     assert "/recording/means" in links
+
+
+def test_a_long_list_shows_its_first_runs_and_says_how_many_are_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for i in range(5):
+        with lldscope.Recorder(tmp_path / f"run-{i}", group="a" if i < 4 else "b"):
+            pass
+    summaries = RunSummaries(RunRegistry(tmp_path))
+    summaries.now(60.0)
+    monkeypatch.setattr(list_rows, "MOST_ROWS", 3)
+    rows, has, _ = run_rows(summaries, choice_of({}), [])
+    assert [name for name, _ in has] == ["run-0", "run-1", "run-2", "more"]
+    assert "and 2 more runs" in texts(rows[-1])
+    grouped, _, _ = run_rows(summaries, choice_of({"by": "group"}), [])
+    assert "4 runs" in texts(grouped[0])
+    assert "more runs" in texts(grouped[-1])
+    found, _, _ = run_rows(summaries, choice_of({"q": "run-4"}), [])
+    assert len(found) == 1
+    assert "run-4" in texts(found[0])

@@ -129,3 +129,49 @@ def test_charts_line_up_and_those_without_a_measurement_are_small(tab: Any) -> N
     small = tab.locator(".unmeasured").first
     assert small.inner_text().endswith("Not measured in this run")
     assert small.bounding_box()["height"] < 100
+
+
+def test_a_metric_is_found_added_changed_and_kept_in_the_address(tab: Any) -> None:
+    drawn(tab, "/run/dying")
+    tab.locator("#add-chart").fill("grad_norm_max")
+    tab.locator("#add-chart").press("Enter")
+    until(tab, "location.search === '?chart=grad_norm_max'")
+    until(tab, f"{CHARTS}.length === 9 && {CHARTS}.every(c => c._fullLayout)")
+    card = tab.locator(".chart").last
+    assert card.locator("h2").inner_text() == "grad_norm_max"
+    last = f"{CHARTS}[8]._fullLayout.yaxis"
+    assert tab.evaluate(f"{last}.type") == "linear"
+    card.locator("summary").click()
+    card.get_by_role("button", name="log y").click()
+    until(tab, f"{last}.type === 'log'")
+    until(tab, "location.search.includes('log=grad_norm_max')")
+    tab.reload()
+    until(tab, f"{CHARTS}.length === 9 && {CHARTS}.every(c => c._fullLayout)")
+    assert tab.evaluate(f"{last}.type") == "log"
+    card.locator("summary").click()
+    before = tab.evaluate(f"{last}.range")
+    card.get_by_role("button", name="clip outliers").click()
+    until(tab, f"{last}.range[1] !== {before[1]}")
+    with tab.expect_download() as picture:
+        card.get_by_role("button", name="PNG").click()
+    assert Path(picture.value.path()).read_bytes().startswith(b"\x89PNG")
+    with tab.expect_download() as data:
+        card.get_by_role("link", name="CSV").click()
+    assert Path(data.value.path()).read_text().startswith("step,grad_norm_max\n")
+    card.get_by_role("button", name="remove").click()
+    until(tab, "!location.search.includes('chart=')")
+
+
+def test_the_x_axis_changes_and_the_zoom_stays_on_the_same_rows(tab: Any) -> None:
+    drawn(tab, "/run/dying?zoom=20,40")
+    until(tab, f"{CHARTS}[0]._fullLayout.xaxis.range[0] === 20")
+    tab.keyboard.press("x")
+    until(tab, "new URL(location.href).searchParams.get('x') === 'tokens'")
+    until(tab, "Boolean(new URL(location.href).searchParams.get('zoom'))")
+    shown = f"{CHARTS}[0]._fullLayout.xaxis.range"
+    whole = f"{CHARTS}[0].layout.meta.whole"
+    until(tab, f"{shown}[0] > {whole}[0] + 0.1 * {whole}[1] && {shown}[1] < 0.4 * {whole}[1]")
+    for key in ("x", "x"):
+        tab.keyboard.press(key)
+    until(tab, "new URL(location.href).searchParams.get('x') === null")
+    until(tab, f"Math.abs({shown}[0] - 20) < 0.01 && Math.abs({shown}[1] - 40) < 0.01")

@@ -237,7 +237,7 @@ def test_a_run_whose_part_breaks_a_run_that_is_deleted_and_one_that_begins(
     tab: Any, root: Path
 ) -> None:
     tab.goto("/run/later")
-    tab.get_by_text("There is no run “later”").wait_for()
+    tab.get_by_text("Waiting for “later”").wait_for()
     path = write_run(root / "later", 12)
     tab.wait_for_selector(DRAWN)
     part = next((path / "actions").glob("*.parquet"))

@@ -290,7 +290,9 @@ def test_rules_name_the_false_alarms_that_are_counted_on_the_bank_of_the_study(l
     result = json.loads(lldscope_command("evaluate", bank, "--split", "all", "--json").stdout)
     held = {r["rule"]: r["fired"]["held"] for r in result["rules"] if r["rule"] not in ANY}
     assert {n for _, n in held.values()} == {counted.HELD}
-    unmeasured = {"retention-loss": 0, "repetition": 0}  # these runs did not record their signals
+    unmeasured = dict.fromkeys(
+        ("retention-loss", "repetition", "step-size"), 0
+    )  # these runs did not record their signals
     assert {rule: k for rule, (k, _) in held.items()} == counted.FIRED | unmeasured
     said = {rule.id: rule.false_alarms for rule in RULES}
     assert said["entropy-surge"] == "fired wrongly in 10 of 42 study runs"

@@ -48,6 +48,21 @@ def disturb(policy: Policy, generator: torch.Generator) -> None:
             weight += 0.5 * weight.abs().mean() * noise
 
 
+def slept(policy: Policy, engine: VllmEngine, place: Place) -> dict[str, float]:
+    """Bytes in use on the whole card awake and asleep, and the gap after waking."""
+
+    def used() -> int:
+        torch.cuda.empty_cache()
+        free, total = torch.cuda.mem_get_info()
+        return total - free
+
+    awake = used()
+    engine.sleep()
+    asleep = used()
+    engine.sync(policy.named_weights())
+    return {"awake": awake, "asleep": asleep, "woken": gap(policy, engine, place)}
+
+
 def examine(small: bool, folder: Path, model: str) -> dict[str, Any]:
     place = Place(torch.device("cpu" if small else "cuda"), folder, model, small)
     dtype = "float32" if small else "bfloat16"
@@ -68,6 +83,8 @@ def examine(small: bool, folder: Path, model: str) -> dict[str, Any]:
         engine.sync(policy.named_weights())
         gaps.append(gap(policy, engine, place))
     seen["ten_syncs"] = max(gaps)
+    if place.cuda:
+        seen |= slept(policy, engine, place)
     rows = [policy.encode("Question: Why?\n")] * 32
     started = time.perf_counter()
     turns = engine.generate(rows, [64] * 32, 0, replace(Sampling(), turn_end="length"))

@@ -9,7 +9,7 @@ import sys
 from functools import cache
 from typing import Any
 
-from .checks import Figures, NotRun, Place, check, need
+from .checks import Figures, Place, check, need
 from .made import make_model
 
 MEAN_GAP = {"float32": 1e-3, "bfloat16": 0.05}
@@ -63,8 +63,7 @@ def runner(place: Place) -> tuple[str, Figures]:
 def sleep(place: Place) -> tuple[str, Figures]:
     place.need_cuda("sleeping")
     seen = told(place)[0]
-    if "asleep" not in seen:
-        raise NotRun(seen["no_sleep"])
     awake, asleep = seen["awake"] / 2**30, seen["asleep"] / 2**30
     assert asleep < 0.5 * awake, f"{asleep:.1f} GiB asleep, {awake:.1f} awake"
+    assert seen["woken"] < MEAN_GAP[seen["dtype"]], f"{seen['woken']:.1e} nats off after waking"
     return f"{awake:.1f} GiB awake, {asleep:.1f} asleep", {"awake": awake, "asleep": asleep}

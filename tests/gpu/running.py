@@ -1,18 +1,26 @@
-"""Runs as processes: killed and gone on with."""
+"""What goes wrong: memory that runs out, a run that is killed."""
 
 from __future__ import annotations
 
 import json
+import random
 import signal
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
+
+import torch
+from lldscope_trainer.algorithms.update import Updater
+from lldscope_trainer.optim.optimizer import TorchOptimizer
 
 import lldscope
 
-from .checks import Figures, Place, check
+from .checks import Figures, Place, check, close
+from .made import alone, batch, gradient, policy, settings
 
 STEPS = 6
 PATIENCE = 300.0
@@ -22,6 +30,58 @@ PATIENCE = 300.0
 def worker(place: Place, run: Path, *options: str) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "tests.gpu.worker", str(place.small), place.model, str(run)]
     return subprocess.Popen([*command, *options], stderr=subprocess.PIPE, text=True)
+
+
+@check("out of memory: smaller passes, the same gradient")
+def memory(place: Place) -> tuple[str, Figures]:
+    """On a GPU from torch's own limit, which is set so that the undivided pass does not fit; on the
+    CPU from a pass that refuses more than two rows."""
+    model = policy(place, gradient_checkpointing=True)
+    made = batch(place, model.model, 16)
+    whole = gradient(place, model, made, "micro_batch=1")
+    config = settings(place, "updates=1", "entropy_coefficient=0.01", "buckets=1")
+    optimizer = TorchOptimizer(model, config, alone(place))
+    updater = Updater(config, optimizer, alone(place))
+    kept: list[torch.Tensor] = []
+
+    def step() -> tuple[float, bool]:
+        kept.append(torch.cat([p.grad.flatten().float().cpu() for p in optimizer._parameters]))
+        optimizer.discard()
+        return 0.0, True
+
+    optimizer.step = step  # type: ignore[method-assign]
+    if place.cuda:
+        limit_memory(lambda: gradient(place, model, made, "micro_batch=4"))
+    else:
+        forward = optimizer.forward
+
+        def narrow(ids: torch.Tensor, *given: Any, **options: Any) -> Any:
+            if len(ids) > 2:
+                raise torch.OutOfMemoryError("made up")
+            return forward(ids, *given, **options)
+
+        optimizer.forward = narrow  # type: ignore[method-assign]
+    try:
+        updater.run(made, 0, random.Random(0), answer_weight=1.0)
+    finally:
+        if place.cuda:
+            torch.cuda.set_per_process_memory_fraction(1.0)
+    assert updater.shortages, "the undivided pass fitted"
+    error = close("the gradient", kept[0], whole, 1e-4)
+    return f"in {updater.divided} parts after {updater.shortages[0]}: {error:.0e} off", {
+        "divided": updater.divided
+    }
+
+
+def limit_memory(fits: Callable[[], object]) -> None:
+    """Leave torch little more than what `fits` takes at its peak."""
+    torch.cuda.empty_cache()
+    torch.cuda.reset_peak_memory_stats()
+    fits()
+    most = 1.1 * torch.cuda.max_memory_reserved()
+    torch.cuda.empty_cache()
+    total = torch.cuda.get_device_properties(torch.cuda.current_device()).total_memory
+    torch.cuda.set_per_process_memory_fraction(min(1.0, most / total))
 
 
 @check("killed and resumed")

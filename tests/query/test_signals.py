@@ -21,6 +21,8 @@ ROOT = Path(__file__).parents[2]
 OF_A_STEP = ("updates", "responses", "actions", "retention", "evals", "probes", "scalars")
 METRICS = ("em_greedy", "acc/mean@1", "reward/mean@8", "reward", "f1_greedy", "em_closed_book")
 STAMP = {"step", "attempt", "rank"}
+COST = [f"seconds_{part}" for part in ("score", "reference", "sync", "evaluation")]
+COST += ["flops", "flops_possible", "memory_peak"]
 
 
 class Log:
@@ -34,6 +36,7 @@ class Log:
         self.rng = np.random.default_rng(seed)
         self.told = np.random.default_rng(seed)  # what somebody else's log says
         self.kept = np.random.default_rng(seed)
+        self.cost = np.random.default_rng(seed)
         self.said = [0.5, -1.5, *([math.nan, math.inf, None] if seed % 2 else [])]
         self.ranks = int(self.rng.integers(1, 4))
         self.null = self.rng.choice([0.0, 0.0, 0.15, 0.4])
@@ -47,10 +50,11 @@ class Log:
             (t, c.name)
             for t in self.tables
             for c in TABLES[t].columns
-            if t != "scalars" and not c.required and c.name != "time"
+            if t != "scalars" and not c.required and c.name not in {"time", *COST}
         ]
         lost = self.rng.random(len(optional)) < self.rng.choice([0.0, 0.1, 0.3])
         self.missing = {name for name, gone in zip(optional, lost, strict=True) if gone}
+        self.missing |= {("steps", name) for name in COST if self.cost.random() < 0.2}
         self.starts: dict[tuple[int, int], int] = {}
         first = 0
         for attempt in range(1, int(self.rng.integers(1, 4)) + 1):
@@ -75,6 +79,7 @@ class Log:
             "loss_llds": rng.random(), "loss_kl": rng.random(), "lr": rng.random(),
             "seconds_rollout": rng.random(), "seconds_update": rng.random(),
             "seconds_record": rng.random(),
+            **{name: self.cost.integers(1, 10**9) for name in COST},
         })  # fmt: skip
         for update in range(int(rng.integers(0, 4))):
             self._add("updates", stamp | {"update": update}, {
@@ -142,13 +147,13 @@ class Log:
         for c in TABLES[table].columns:
             if c.name in stamp:
                 continue
-            value = measured[c.name]
-            nothing = (table, c.name) in self.missing or self.rng.random() < self.null
+            value, rng = measured[c.name], self.cost if c.name in COST else self.rng
+            nothing = (table, c.name) in self.missing or rng.random() < self.null
             if nothing and c.name != "time":
                 value = None
             elif c.kind in ("float", "sum") and value is not None:
-                if self.rng.random() < self.bad and c.unit != "s" and c.name != "lr":
-                    value = self.rng.choice([math.nan, math.inf, -math.inf])
+                if rng.random() < self.bad and c.unit != "s" and c.name != "lr":
+                    value = rng.choice([math.nan, math.inf, -math.inf])
                 value = float(np.float32(value))
             elif isinstance(value, np.generic):
                 value = value.item()
@@ -173,7 +178,7 @@ class Log:
                         rows = [r for r in mine[table] if (r["step"], r["rank"]) == (step, rank)]
                         if rows:
                             self._call(recorder, table, rows)
-                    if look and self.rng.random() < 0.3:
+                    if look and self.rng.random() < 0.6:
                         for r in recorders:
                             r.flush()
                         look()

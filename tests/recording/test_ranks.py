@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -20,6 +21,25 @@ def torchrun(*arguments: object) -> subprocess.CompletedProcess[str]:
         [*RANKS, "-m", "--", "lldscope", "train", *map(str, arguments)],
         capture_output=True, text=True, timeout=300,
     )  # fmt: skip
+
+
+@pytest.mark.slow
+def test_two_machines_record_one_run(tmp_path):
+    """Two torchruns of one process each, as one per machine, that meet at an address."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    run, machines = tmp_path / "run", []
+    for number in (0, 1):
+        meet = ["--nnodes", "2", "--node_rank", str(number), "--nproc_per_node", "1",
+                "--master_addr", "127.0.0.1", "--master_port", str(port)]  # fmt: skip
+        train = ["lldscope", "train", "tiny", *SMALL, "eval_questions=4", "steps=2", "--run", run]
+        machines.append(subprocess.Popen(
+            [*RANKS[:3], *meet, "-m", "--", *map(str, train)], stderr=subprocess.PIPE, text=True
+        ))  # fmt: skip
+    said = [machine.communicate(timeout=300)[1] for machine in machines]
+    assert [machine.returncode for machine in machines] == [0, 0], said
+    assert_complete(run, 2, {0: 2, 1: 2})
 
 
 def assert_complete(run: Path, steps: int, ranks_of: dict[int, int]) -> None:

@@ -255,7 +255,7 @@ def test_the_page_loads_and_runs_nothing(died):
     assert "url(" not in page
     for _, attributes in tags:
         for name in ("href", "src"):
-            assert (attributes.get(name) or "data:").startswith("data:")
+            assert (attributes.get(name) or "data:").startswith(("data:", "#"))
         assert not any(name.startswith("on") for name in attributes)
 
 
@@ -321,7 +321,7 @@ def test_command_says_what_is_wrong(lldscope_command, tmp_path):
 def test_sentences_date_the_steps_they_name(died):
     run, facts = died
     times = run.signals().set_index("step")["time"]
-    first_alarm = min(a.step for a in facts.alarms)
+    first_alarm = min(a.step for a in facts.alarms if a.severity != "info")
     for step in (facts.fall, facts.collapse, first_alarm):
         clock = datetime.fromtimestamp(times[step], UTC).strftime("%H:%M UTC")
         assert any(f"step {step} ({clock})" in sentence for sentence in facts.summary)
@@ -352,3 +352,33 @@ def test_alarms_stand_in_the_order_in_which_they_fired(died):
     rows = re.findall(r"\| [▲◆i] \w+ \| \S+ \| (\d+) \|", markdown(facts))
     assert len(rows) == len(facts.alarms) > 1
     assert rows == sorted(rows, key=int)
+
+
+def test_the_box_on_top_has_cause_confidence_cost_and_action(lldscope_command) -> None:
+    run = Path(__file__).parents[2] / "sample_runs" / "retriever-dies"
+    with lldscope.open_run(run) as opened:
+        facts = post_mortem(opened, cost_per_hour=36.0)
+        signals = opened.signals()
+    after = signals[signals["step"] >= 33]
+    cost = facts.cost
+    assert (cost.rule, cost.step, cost.steps) == ("entropy-surge", 33, len(after))
+    assert cost.rollouts == after["n_responses"].sum()
+    seconds = after["time"].iloc[-1] - after["time"].iloc[0]
+    assert cost.money == pytest.approx(36 * seconds / 3600)
+    page = html(facts)
+    assert page.index('class="box"') < page.index("What happened")
+    box = page.split('<dl class="box">')[1].split("</dl>")[0]
+    assert "Retriever or tool dead since step 34" in box
+    assert "ruled out: " in box
+    assert "fired wrongly in 0 of 42 study runs" in box
+    assert f"which cost {cost.money:,.2f}" in box
+    for anchor in re.findall(r"<nav.*?</nav>", page)[0].split('href="#')[1:]:
+        assert f'<h2 id="{anchor.split(chr(34))[0]}">' in page
+    with lldscope.open_run(run.parent / "grpo-llds") as opened:
+        well = post_mortem(opened)
+    assert well.cost is None
+    assert "Held-out evaluation" in html(well)
+    assert "Tool failures" in html(well)
+    text = lldscope_command("report", run, "--format", "md", "--cost-per-hour", "2").stdout
+    assert "- **what is wrong:** Retriever or tool dead since step 34." in text
+    assert "which cost 0" in text

@@ -67,7 +67,8 @@ class RetrieverDies(Fault):
     words = "the retriever dies: every search fails"
 
     def begin(self) -> dict[str, Any]:
-        self.trainer._task.environment._retriever = _Dead()
+        task = self.trainer._task
+        task.environment._retriever = task.evaluating._retriever = _Dead()
         return {}
 
 
@@ -230,7 +231,7 @@ class StaleEngine(Fault):
         players = trainer._players
         players.engine = self._engine
         players.sampling = _Behaviour(Sampler(self._engine.policy, players.sampling._sampling))
-        players.greedy = Sampler(self._engine.policy, players.greedy._sampling)
+        players.evaluating = Sampler(self._engine.policy, players.evaluating._sampling)
 
     def begin(self) -> dict[str, Any]:
         self._engine.stuck = True
@@ -251,6 +252,8 @@ class _EngineBeside:
             for name, value in weights:
                 if name in own:  # tied weights have two names
                     own[name].copy_(value)
+
+    def sleep(self) -> None: ...
 
     def close(self) -> None: ...
 

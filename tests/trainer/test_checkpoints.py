@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
 from conftest import wait_until
@@ -16,8 +17,9 @@ from lldscope_trainer.config import load_config
 
 import lldscope
 from lldscope.core.errors import LldscopeError, UsageError
+from lldscope.core.schema import TABLES
 
-TIMED = {"seconds_rollout", "seconds_update", "seconds_record"}
+TIMED = {name for name in TABLES["steps"].names if name.startswith("seconds_")}
 
 
 def rows(keeper: Keeper, table: str, first: int) -> list[dict]:
@@ -199,4 +201,7 @@ def test_nothing_in_a_checkpoint_is_pickled(tmp_path):
     config = load_config("tiny", [*SMALL, "eval_questions=0", "checkpoint_every=1", "steps=1"])
     train(config, Keeper(), run_dir=tmp_path)
     kinds = {f.suffix for f in (tmp_path / "checkpoints").rglob("*") if f.is_file()}
-    assert kinds <= {".json", ".safetensors", ".jinja"}
+    assert kinds <= {".json", ".safetensors", ".jinja", ".npz"}
+    for path in (tmp_path / "checkpoints").rglob("*.npz"):
+        with np.load(path, allow_pickle=False) as kept:
+            assert [kept[name].dtype for name in kept]

@@ -6,6 +6,7 @@ import re
 import threading
 from pathlib import Path
 
+import keeper as keeper_module
 import pytest
 import torch
 from data import DATA, needs_data
@@ -13,7 +14,7 @@ from lldscope_trainer.builtin.world import World
 from lldscope_trainer.config import load_config
 from lldscope_trainer.data.datasets import read_questions
 from lldscope_trainer.data.questions import Question
-from lldscope_trainer.environment.protocol import Environment, Episode, Scoring
+from lldscope_trainer.environment.protocol import INVALID, Environment, Episode, Scoring
 from lldscope_trainer.environment.retrieval import Bm25Retriever
 from lldscope_trainer.policy.model import load_policy
 from lldscope_trainer.rollout import evaluation
@@ -140,6 +141,42 @@ def test_ranks_share_the_questions_and_the_first_records_what_one_would(size):
     sizes = [sum(player.sizes) for player in players]
     assert sum(sizes) == 8
     assert max(sizes) - min(sizes) <= 1
+
+
+def test_evaluations_have_a_temperature_and_turns_of_their_own(monkeypatch):
+    """As in the paper, 3 turns for training and 4 for evaluation; samples are not called greedy."""
+    turns: dict[str, list[int]] = {"training": [], "evaluation": []}
+
+    def count(self, environment, questions, generator, *, play=Sampler.play):
+        sampled = self._sampling.temperature == 0.7
+        turns["evaluation" if sampled else "training"].append(environment.max_turns)
+        return play(self, environment, questions, generator)
+
+    monkeypatch.setattr(Sampler, "play", count)
+    kept = []
+    for _ in range(2):
+        keeper = keeper_module.Keeper()
+        config = load_config("tiny", [
+            *keeper_module.SMALL, "steps=1", "eval_temperature=0.7", "eval_max_turns=4",
+            "max_turns=3",
+        ])  # fmt: skip
+        keeper_module.train(config, keeper)
+        kept.append(keeper.rows("evals"))
+    assert set(turns["training"]) == {3}
+    assert set(turns["evaluation"]) == {4}
+    assert kept[0] == kept[1], "the same draws every time"
+    assert {row["metric"] for row in kept[0]} == {
+        f"{kind}_{name}" for kind in ("em", "f1") for name in ("sampled", "closed_book")
+    }
+
+
+def test_an_invalid_action_is_told_what_the_settings_say():
+    said = {}
+    for text in ("", "Let me try that once more."):
+        environment = Environment(Bm25Retriever(World.real().documents), invalid_text=text)
+        episode = environment.begin(Question("q", ("x",), "a", "0"), "")
+        said[text] = environment.respond([episode], ["no tags"])
+    assert list(said.values()) == [[INVALID], ["\nLet me try that once more.\n"]]
 
 
 def test_without_questions_nothing_is_recorded():

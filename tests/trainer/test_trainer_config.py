@@ -82,6 +82,25 @@ def test_saved_values_make_the_same_config():
     assert TrainConfig(**config.to_dict()) == config
 
 
+@pytest.mark.parametrize("card", ["80gb", "141gb"])
+def test_a_variant_for_a_card_trains_the_same(card):
+    """What fits a card differs, what is learned does not."""
+    paper, variant = (load_config(f"search-r1-3b{kind}").to_dict() for kind in ("", f"-{card}"))
+    changed = {name for name, value in paper.items() if variant[name] != value}
+    assert changed == {"name", "micro_batch", "micro_tokens", "engine_memory"}
+
+
+def test_a_base_must_be_a_shipped_configuration(tmp_path):
+    path = tmp_path / "mine.yaml"
+    path.write_text("base: demo\nsteps: 3\n")
+    config = load_config(path, ["prompts=4"])
+    assert (config.name, config.steps, config.prompts) == ("mine", 3, 4)
+    assert config.lr == load_config("demo").lr
+    path.write_text("base: mine\n")
+    with pytest.raises(UsageError, match="base='mine' is no shipped configuration"):
+        load_config(path)
+
+
 def test_the_papers_configuration_has_every_hyper_parameter():
     """arXiv 2512.04220 v2 and its reference code; 512 × 5 rollouts in minibatches of 256."""
     config = load_config("search-r1-3b")

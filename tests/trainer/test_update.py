@@ -9,7 +9,7 @@ from contextlib import nullcontext
 
 import pytest
 import torch
-from lldscope_trainer.algorithms.update import Updater
+from lldscope_trainer.algorithms.update import Updater, by_tokens
 from lldscope_trainer.config import TrainConfig
 from lldscope_trainer.optim.processes import Processes
 from lldscope_trainer.policy.logprobs import TokenScores
@@ -53,8 +53,26 @@ class Bigrams:
         self.calls.append("step")
         return self.norm, math.isfinite(self.norm)
 
+    def discard(self):
+        self.table.grad = None
+        return True
+
     def full_weights(self):
         return nullcontext()
+
+
+class Narrow(Bigrams):
+    """Has memory for `rows` rows in a pass; for any number in the first `after` passes."""
+
+    def __init__(self, rows: int, *, after: int = 0) -> None:
+        super().__init__()
+        self.rows, self.after, self.passes = rows, after, 0
+
+    def forward(self, ids, action_mask, *, entropy=False):
+        self.passes += 1
+        if len(ids) > self.rows and self.passes > self.after:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 3.00 GiB.")
+        return super().forward(ids, action_mask, entropy=entropy)
 
 
 class Rank:
@@ -69,6 +87,16 @@ class Rank:
         total = sum(self._box)
         self._barrier.wait(10)
         return total
+
+    def most(self, mine):
+        self._box[self.rank] = mine
+        self._barrier.wait(10)
+        found = max(self._box)
+        self._barrier.wait(10)
+        return found
+
+    def any(self, mine):
+        return bool(self.most(mine))
 
 
 def made_up_batch(n: int = 10, seed: int = 0) -> Batch:
@@ -135,6 +163,31 @@ def configured(**settings) -> TrainConfig:
     return TrainConfig(**given | settings)
 
 
+def on_ranks(config: TrainConfig, batch: Batch, models: list[Bigrams]) -> tuple[list, list]:
+    """One step on as many ranks as there are models: (stats, updater) of each. Raises what a rank
+    raised."""
+    size = len(models)
+    box, barrier = [None] * size, threading.Barrier(size)
+    parts = [rows_of(batch, list(range(rank, len(batch.ids), size))) for rank in range(size)]
+    stats, updaters, raised = [None] * size, [None] * size, []
+
+    def one(rank: int) -> None:
+        updaters[rank] = Updater(config, models[rank], Rank(rank, size, box, barrier))
+        try:
+            stats[rank] = updaters[rank].run(parts[rank], 0, random.Random(0), answer_weight=0.25)
+        except LldscopeError as error:
+            raised.append(error)
+
+    threads = [threading.Thread(target=one, args=(rank,)) for rank in range(size)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if raised:
+        raise raised[0]
+    return stats, updaters
+
+
 @pytest.mark.parametrize("size", [1, 2, 3])
 @pytest.mark.parametrize("micro_batch", [0, 1, 3])
 @pytest.mark.parametrize(
@@ -154,21 +207,8 @@ def test_parts_add_up_to_the_whole(settings, micro_batch, size):
     expected = whole_loss(config, batch, model)
     expected["total"].backward()
 
-    box, barrier = [None] * size, threading.Barrier(size)
     models = [Bigrams() for _ in range(size)]
-    parts = [rows_of(batch, list(range(rank, 12, size))) for rank in range(size)]
-    stats = [None] * size
-
-    def one(rank: int) -> None:
-        updater = Updater(config, models[rank], Rank(rank, size, box, barrier))
-        stats[rank] = updater.run(parts[rank], 0, random.Random(0), answer_weight=0.25)
-
-    threads = [threading.Thread(target=one, args=(rank,)) for rank in range(size)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-
+    stats, _ = on_ranks(config, batch, models)
     gradient = sum(m.table.grad for m in models)
     torch.testing.assert_close(gradient, model.table.grad, rtol=1e-9, atol=1e-12)
     tokens = [s[0].n_tokens for s in stats]
@@ -199,6 +239,79 @@ def test_micro_batches_are_of_similar_lengths():
     lengths = sorted(batch.lengths)
     assert computed[0] == [(12, lengths[-1])]
     assert computed[3] == [(3, lengths[i + 2]) for i in range(0, 12, 3)]
+
+
+@pytest.mark.parametrize("size", [1, 2, 3])
+@pytest.mark.parametrize("most", [1, 20, 40, 10**6])
+def test_parts_by_tokens_add_up_to_the_whole(most, size):
+    config = configured(micro_tokens=most)
+    batch, model = made_up_batch(12), Bigrams()
+    whole_loss(config, batch, model)["total"].backward()
+    models = [Bigrams() for _ in range(size)]
+    on_ranks(config, batch, models)
+    gradient = sum(m.table.grad for m in models)
+    torch.testing.assert_close(gradient, model.table.grad, rtol=1e-9, atol=1e-12)
+    passes = {sum(call.startswith("forward") for call in m.calls) for m in models}
+    assert len(passes) == 1, "passes may wait for each other"
+
+
+def test_parts_hold_as_many_tokens_as_they_may():
+    lengths = [5, 9, 5, 30, 8, 9, 2]
+    parts = by_tokens(lengths, range(7), 18)
+    assert sorted(i for part in parts for i in part) == list(range(7))
+    padded = [len(part) * max(lengths[i] for i in part) for part in parts]
+    assert padded == [15, 18, 9, 30]
+    assert max(map(len, by_tokens(lengths, range(7), 1))) == 1
+
+
+@pytest.mark.parametrize("settings", [{}, {"micro_batch": 5}, {"micro_tokens": 60}])
+@pytest.mark.parametrize("after", [0, 2])
+def test_out_of_memory_halves_the_micro_batch_and_the_update_stays_the_whole_one(settings, after):
+    """Also where it happens in the middle, with part of a gradient there already."""
+    config = configured(buckets=1, **settings)
+    batch, model = made_up_batch(12), Bigrams()
+    expected = whole_loss(config, batch, model)
+    expected["total"].backward()
+    narrow = Narrow(2, after=after)
+    updater = Updater(config, narrow, ALONE)
+    stats = updater.run(batch, 0, random.Random(0), answer_weight=0.25)
+    torch.testing.assert_close(narrow.table.grad, model.table.grad, rtol=1e-9, atol=1e-12)
+    assert stats[0].loss_policy == pytest.approx(expected["loss_policy"].item(), rel=1e-6)
+    assert stats[0].n_tokens == int(batch.mask.sum())
+    n = len(updater.shortages)
+    assert n > 0 or after
+    assert updater.divided == 2**n
+    assert all("Tried to allocate" not in why for why in updater.shortages)
+    narrow.table.grad = None
+    updater.run(batch, 1, random.Random(0), answer_weight=0.25)
+    if not after:
+        assert len(updater.shortages) == n, "it is remembered"
+
+
+def test_one_rank_without_memory_has_all_begin_anew():
+    config = configured(buckets=1)
+    batch, model = made_up_batch(12), Bigrams()
+    whole_loss(config, batch, model)["total"].backward()
+    models = [Bigrams(), Narrow(3), Bigrams()]
+    _, updaters = on_ranks(config, batch, models)
+    gradient = sum(m.table.grad for m in models)
+    torch.testing.assert_close(gradient, model.table.grad, rtol=1e-9, atol=1e-12)
+    assert [u.divided for u in updaters] == [2, 2, 2]
+    assert updaters[0].shortages == ["another rank ran out of memory"]
+
+
+def test_without_memory_for_one_rollout_it_says_so_in_one_sentence():
+    updater = Updater(configured(), Narrow(0), ALONE)
+    with pytest.raises(
+        LldscopeError, match=r"^out of memory in an update with 1 rollouts in a pass"
+    ):
+        updater.run(made_up_batch(4), 0, random.Random(0), answer_weight=0.25)
+    stuck = Narrow(1)
+    stuck.discard = lambda: False  # DeepSpeed's
+    with pytest.raises(LldscopeError, match="with 4 rollouts in a pass"):
+        Updater(configured(buckets=1), stuck, ALONE).run(
+            made_up_batch(4), 0, random.Random(0), answer_weight=0.25
+        )
 
 
 def test_a_whole_minibatch_of_one_process_is_not_touched():

@@ -9,6 +9,7 @@ minibatch, however it is split.
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -83,6 +84,10 @@ class Updater:
         self.llds_gate = config.llds
         self.llds_coefficient = config.llds_coefficient
         self.n_applied = 0
+        self.divided = (
+            1  # what micro-batches are smaller than configured, after shortages of memory
+        )
+        self.shortages: list[str] = []
         self._answer_weight = 1.0
 
     @property
@@ -107,15 +112,11 @@ class Updater:
         return [self._update(batch, share.tolist()) for share in shares]
 
     def _update(self, batch: Batch, rows: list[int]) -> UpdateStats:
-        size = self._config.micro_batch or len(rows)
-        if size < len(rows):  # little of a micro-batch of similar lengths is padding
-            rows = sorted(rows, key=lambda row: batch.lengths[row])
-        parts = [rows[i : i + size] for i in range(0, len(rows), size)]
-        whole, counts = self._counts(batch, parts)
-        sums = _Sums()
-        for part, own in zip(parts, counts, strict=True):
-            loss = self._loss(batch, part, own, whole, sums)
-            self._optimizer.backward(loss, last=part is parts[-1])
+        sums = None
+        while sums is None:
+            parts = self._parts(batch, rows)
+            whole, counts = self._counts(batch, parts)
+            sums = self._gradient(batch, parts, counts, whole)
         norm, applied = self._optimizer.step()
         self.n_applied += applied
         ratios = torch.cat([ratio[mask] for ratio, mask in sums.ratios])
@@ -132,6 +133,52 @@ class Updater:
             n_clipped=int(torch.stack(sums.clipped).sum()),
             n_tokens=n_tokens,
         )
+
+    def _parts(self, batch: Batch, rows: list[int]) -> list[list[int]]:
+        """The micro-batches of an update; as many on every rank, since passes may wait for each
+        other."""
+        c = self._config
+        if c.micro_tokens:
+            parts = by_tokens(batch.lengths, rows, c.micro_tokens // self.divided)
+            wanted = self._processes.most(len(parts))
+            while len(parts) < wanted:
+                largest = max(parts, key=len)
+                where, half = parts.index(largest), len(largest) // 2
+                parts[where : where + 1] = [largest[:half], largest[half:]]
+            return parts
+        size = -(-(c.micro_batch or len(rows)) // self.divided)
+        if size < len(rows):  # little of a micro-batch of similar lengths is padding
+            rows = sorted(rows, key=lambda row: batch.lengths[row])
+        return [rows[i : i + size] for i in range(0, len(rows), size)]
+
+    def _gradient(
+        self, batch: Batch, parts: list[list[int]], counts: list[_Counts], whole: _Counts
+    ) -> _Sums | None:
+        """The whole update's gradient, left with the optimizer. None where a rank ran out of
+        memory: then nothing of it is left, and micro-batches are half as large from now on.
+
+        Raises LldscopeError where they cannot be smaller.
+        """
+        sums = _Sums()
+        lacking = None
+        try:
+            for part, own in zip(parts, counts, strict=True):
+                self._optimizer.backward(
+                    self._loss(batch, part, own, whole, sums), last=part is parts[-1]
+                )
+        except torch.OutOfMemoryError as error:
+            lacking = str(error).partition(".")[0]  # the error itself would hold on to tensors
+        if not self._processes.any(lacking is not None):
+            return sums
+        if not self._optimizer.discard() or max(map(len, parts)) == 1:
+            size = max(map(len, parts))
+            raise LldscopeError(out_of_memory(f"an update with {size} rollouts in a pass", lacking))
+        del sums
+        if batch.ids.is_cuda:
+            torch.cuda.empty_cache()
+        self.divided *= 2
+        self.shortages.append(lacking or "another rank ran out of memory")
+        return None
 
     def _counts(self, batch: Batch, parts: list[list[int]]) -> tuple[_Counts, list[_Counts]]:
         """Over all micro-batches and ranks, and of each of this rank's micro-batches. From masks
@@ -189,8 +236,9 @@ class Updater:
         mask = batch.mask[where]
         with_entropy = c.entropy_coefficient > 0
         scores = batch.scores(
-            partial(self._optimizer.forward, entropy=with_entropy), rows, c.buckets
-        )
+            partial(self._optimizer.forward, entropy=with_entropy), rows,
+            1 if c.micro_tokens else c.buckets,
+        )  # fmt: skip
         new = scores.logp
         batch.inner[where] = new.detach()
         policy, preserving = self._terms(batch, where, new)
@@ -213,6 +261,26 @@ class Updater:
         sums.ratios.append((policy.ratio, mask.bool()))
         sums.clipped.append((policy.clipped & mask.bool()).sum())
         return loss
+
+
+def by_tokens(lengths: Sequence[int], rows: Sequence[int], most: int) -> list[list[int]]:
+    """The rows, shortest first, in parts that take at most `most` tokens when padded; a row that is
+    longer is a part of its own."""
+    parts: list[list[int]] = [[]]
+    for row in sorted(rows, key=lambda row: lengths[row]):
+        if parts[-1] and (len(parts[-1]) + 1) * lengths[row] > most:
+            parts.append([])
+        parts[-1].append(row)
+    return parts
+
+
+def out_of_memory(during: str, why: str | None) -> str:
+    """What to say where no smaller micro-batch can help."""
+    return (
+        f"out of memory in {during} ({why or 'on another rank'}): lower micro_batch, micro_tokens, "
+        "engine_memory or sequence_tokens, or take gradient_checkpointing=true, dtype=bfloat16 or "
+        "more GPUs with optimizer=deepspeed; with checkpoints, --resume goes on"
+    )
 
 
 def _total(parts: list[tuple[Tensor, float]]) -> float:

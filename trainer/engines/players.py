@@ -14,13 +14,18 @@ from .turn_player import Engine, TurnPlayer
 
 @dataclass
 class Players:
-    """`sampling` plays for training, `greedy` for evaluation; both with one engine, None where the
-    policy itself samples."""
+    """`sampling` plays for training, `evaluating` for evaluations; both with one engine, None where
+    the policy itself samples."""
 
     sampling: Player
-    greedy: Player
+    evaluating: Player
     policy: Policy
     engine: Engine | None = None
+
+    def sleep(self) -> None:
+        """Let the engine give back what memory it can until the next sync."""
+        if self.engine is not None:
+            self.engine.sleep()
 
     def sync(self) -> None:
         """Let the engine sample from the policy's weights as they are now."""
@@ -43,9 +48,9 @@ def make_player(config: TrainConfig, policy: Policy) -> Players:
     """The players that `config.engine` names. Raises LldscopeError for an engine that is not
     installed or does not answer."""
     sampling = sampling_of(config)
-    greedy = replace(sampling, temperature=0.0)
+    evaluating = replace(sampling, temperature=config.eval_temperature)
     if config.engine == "in-process":
-        return Players(Sampler(policy, sampling), Sampler(policy, greedy), policy)
+        return Players(Sampler(policy, sampling), Sampler(policy, evaluating), policy)
     if config.engine == "vllm":
         from .vllm_engine import VllmEngine
 
@@ -55,7 +60,7 @@ def make_player(config: TrainConfig, policy: Policy) -> Players:
 
         engine = ServerEngine(config, policy.eos_id)
     players = Players(
-        TurnPlayer(policy, engine, sampling), TurnPlayer(policy, engine, greedy), policy, engine
+        TurnPlayer(policy, engine, sampling), TurnPlayer(policy, engine, evaluating), policy, engine
     )
     # The policy may be further than the model's files, and a server may hold another run's weights.
     players.sync()

@@ -98,6 +98,9 @@ class ServerEngine:
             self._server.rpc("take_weights_from", str(path))
         self._server.forget_prefixes()
 
+    def sleep(self) -> None:
+        """The server is on a GPU of its own, and stays awake."""
+
     def close(self) -> None:
         """Close the connections; the server goes on."""
         self._pool.shutdown(cancel_futures=True)

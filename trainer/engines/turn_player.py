@@ -46,7 +46,11 @@ class Engine(Protocol):
         ...
 
     def sync(self, weights: Iterable[tuple[str, Tensor]]) -> None:
-        """Sample from these weights (Hugging Face names) from now on."""
+        """Sample from these weights (Hugging Face names) from now on; wakes from `sleep`."""
+        ...
+
+    def sleep(self) -> None:
+        """Give back what memory can be given back until the next `sync`."""
         ...
 
     def close(self) -> None:

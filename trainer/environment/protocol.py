@@ -167,6 +167,7 @@ class Environment:
     With `tool_tags` "escaped", protocol tags and the texts in `reserved` (the tokenizer's control
     tokens, which it would encode as such wherever they stand) lose their meaning in tool text: a
     space follows their first character. "raw" passes them on, as the reference code does.
+    `invalid_text` is what an invalid action is told, between line breaks, instead of INVALID.
     """
 
     def __init__(
@@ -176,12 +177,14 @@ class Environment:
         max_turns: int = 4,
         tool_tags: str = "escaped",
         tool_text: str = "plain",
+        invalid_text: str = "",
         reserved: Collection[str] = (),
         scoring: Scoring | None = None,
     ) -> None:
         self._retriever = retriever
         self.max_turns = max_turns
         self._tool_text = tool_text
+        self._invalid = f"\n{invalid_text}\n" if invalid_text else INVALID
         self._scoring = scoring or Scoring()
         # Some tokenizers have control tokens that are mere letters or runs of spaces: those stay.
         names = {name for name in reserved if len(name) > 1 and not re.search(r"\s", name)}
@@ -204,7 +207,7 @@ class Environment:
             episode.done = last or kind == "answer"
             if kind == "search" and not episode.done:
                 searching.append((i, action))
-            observations.append("" if episode.done else INVALID)
+            observations.append("" if episode.done else self._invalid)
         found = self._retriever.retrieve([a.content for _, a in searching]) if searching else []
         for (i, action), documents in zip(searching, found, strict=True):
             action.documents, action.tool_ok = documents, documents is not None

@@ -7,10 +7,8 @@ are {detail: sentence} with a 4xx status. The command's help imports nothing hea
 
 from __future__ import annotations
 
-import errno
 import json
 import logging
-import socket
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -18,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from lldscope.core.errors import LldscopeError, UsageError
+from lldscope.core.errors import LldscopeError
+from lldscope.core.listening import listen
 
 if TYPE_CHECKING:
     from .corpus_index import CorpusIndex
@@ -55,7 +54,7 @@ def retriever(corpus: Path, host: str, port: int, top_k: int) -> None:
 
     from .corpus_index import open_index
 
-    listener = _listen(host, port)  # a taken port is reported before hours of indexing
+    listener = listen(host, port)  # a taken port is reported before hours of indexing
     logging.getLogger("waitress").setLevel(logging.ERROR)
     click.echo(f"opening {corpus} …", err=True)
     index = open_index(corpus)
@@ -163,16 +162,3 @@ def _need() -> None:
         raise LldscopeError(
             f"The retriever needs {', '.join(missing)}: pip install 'lldscope[train]'"
         )
-
-
-def _listen(host: str, port: int) -> socket.socket:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    try:
-        return socket.create_server((host, port), family=family)
-    except OverflowError:
-        raise UsageError(f"There is no port {port}; ports go from 0 to 65535.") from None
-    except OSError as error:
-        if error.errno == errno.EADDRINUSE:
-            raise LldscopeError(f"Port {port} is in use. Choose another one with --port.") from None
-        why = error.strerror or str(error)
-        raise LldscopeError(f"Cannot listen on {host}, port {port}: {why}.") from None

@@ -73,6 +73,11 @@ class Optimizer(ABC):
     def backward(self, loss: Tensor, *, last: bool) -> None:
         """Add the gradient of one micro-batch's share of the loss; `last` of this update."""
 
+    def discard(self) -> bool:
+        """Forget the gradients of the update so far, so that it can begin anew; False where that is
+        not possible, which leaves the update unfinished."""
+        return False
+
     @abstractmethod
     def step(self) -> tuple[float, bool]:
         """Apply the gradients: (norm, applied). The norm is that of the whole gradient before
@@ -116,8 +121,10 @@ class TorchOptimizer(Optimizer):
 
     def backward(self, loss: Tensor, *, last: bool) -> None:
         loss.backward()
-        if last and self._processes.size > 1:
-            self._sum_over_ranks()
+
+    def discard(self) -> bool:
+        self._adamw.zero_grad(set_to_none=True)
+        return True
 
     def _sum_over_ranks(self) -> None:
         for bucket in _buckets(self._parameters):
@@ -127,6 +134,8 @@ class TorchOptimizer(Optimizer):
                 p.grad = part.view_as(p)
 
     def step(self) -> tuple[float, bool]:
+        if self._processes.size > 1:
+            self._sum_over_ranks()
         norm = float(torch.nn.utils.clip_grad_norm_(self._parameters, self._clip))
         # A non-finite gradient would poison the weights and AdamW's moments for good. The norm
         # comes from summed gradients, so that all ranks decide alike.

@@ -57,7 +57,17 @@ class Processes:
 
     def any(self, mine: bool) -> bool:
         """Whether it is so on one rank at least."""
+        if self.size == 1:
+            return mine
         return bool(self.sum(torch.tensor(float(mine), device=self.device)))
+
+    def most(self, mine: int) -> int:
+        """The largest number of any rank."""
+        if self.size == 1:
+            return mine
+        found = torch.tensor(mine, device=self.device)
+        distributed.all_reduce(found, distributed.ReduceOp.MAX)
+        return int(found)
 
     def barrier(self) -> None:
         """Wait until every rank is here."""

@@ -140,10 +140,10 @@ class Batch:
 
 
 def answer_mask(
-    policy: Policy, rollouts: Sequence[Rollout], shape: torch.Size, *, span: str = "tags"
+    policy: Policy, rollouts: Sequence[Rollout], shape: torch.Size, *, span: str = "content"
 ) -> Tensor:
-    """(N, T), 1 on the tokens of the last answer span of each rollout: with its tags (`span`
-    "tags") or of what is between them ("content").
+    """(N, T), 1 on the tokens of the last answer span of each rollout: of what is between its tags
+    (`span` "content"), or with them ("tags").
 
     A token that straddles the border counts as inside.
     """

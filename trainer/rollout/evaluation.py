@@ -19,12 +19,13 @@ from ..environment.protocol import Environment
 from ..environment.reward import em, f1
 from .tokens import Rollout
 
+_CPU = torch.device("cpu")
 BATCH = 256
 """Questions played at once: what bounds the memory of an evaluation."""
 
 
 class Player(Protocol):
-    """What plays questions; for an evaluation, one that takes the likeliest token."""
+    """What plays questions; for an evaluation as a rule one that takes the likeliest token."""
 
     def play(
         self, environment: Environment, questions: Sequence[Question], generator: torch.Generator
@@ -43,6 +44,7 @@ def evaluate(
     name: str = "greedy",
     rank: int = 0,
     size: int = 1,
+    device: torch.device = _CPU,
     add_up: Callable[[Tensor], Tensor] = lambda own: own,
     on_batch: Callable[[int, int], None] | None = None,
     on_rollouts: Callable[[list[Rollout]], None] | None = None,
@@ -51,18 +53,19 @@ def evaluate(
     their number, and both for each question; returns the mean exact match over all questions, None
     if there are none.
 
-    Of `size` processes each plays every size-th question, `add_up` sums a tensor over them, and
-    rank 0 records. After each batch `on_rollouts` gets its rollouts and `on_batch` how many
-    questions are done, of how many.
+    Of `size` processes each plays every size-th question on its `device`, the same at every
+    evaluation; `add_up` sums a tensor over them, and rank 0 records. After each batch `on_rollouts`
+    gets its rollouts and `on_batch` how many questions are done, of how many.
     """
     total = len(questions)
     if not total:
         return None
     scores = torch.zeros(total, 2, dtype=torch.float64)  # exact match and F1; 0 where others play
     own = range(rank, total, size)
+    generator = torch.Generator(device).manual_seed(rank)
     for start in range(0, len(own), BATCH):
         batch = [questions[i] for i in own[start : start + BATCH]]
-        rollouts = player.play(environment, batch, torch.Generator())
+        rollouts = player.play(environment, batch, generator)
         for i, question, rollout in zip(own[start : start + BATCH], batch, rollouts, strict=True):
             answer, golds = rollout.episode.answer, question.golds
             scores[i] = torch.tensor([em(answer, golds), f1(answer, golds)], dtype=scores.dtype)

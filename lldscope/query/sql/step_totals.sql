@@ -29,7 +29,15 @@ FROM (
         max(lr)                                  AS lr,
         max(seconds_rollout)                     AS seconds_rollout,
         max(seconds_update)                      AS seconds_update,
-        max(seconds_record)                      AS seconds_record
+        max(seconds_record)                      AS seconds_record,
+        max(seconds_score)                       AS seconds_score,
+        max(seconds_reference)                   AS seconds_reference,
+        max(seconds_sync)                        AS seconds_sync,
+        max(seconds_evaluation)                  AS seconds_evaluation,
+        sum(n_tokens) / (max(seconds_rollout) + max(seconds_update) + max(seconds_record))
+                                                 AS tokens_per_second,
+        ratio(flops, flops_possible)             AS mfu,
+        max(memory_peak)                         AS memory_peak
     FROM (SELECT *, coalesce(n_tokens, 1)::DOUBLE AS weight FROM steps)
     GROUP BY step
 )

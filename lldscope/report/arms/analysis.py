@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -16,11 +15,12 @@ from ...alarms.registry import Rule
 from ...core.errors import UsageError
 from ...core.version import __version__
 from ...explore.comparison import means_at, row_at
+from ...explore.settings import NOT_SET, flat
 from ...runs import Run
 from ..analysis import REPORTED, post_mortem
 from ..facts import PostMortem, RunFacts
 from ..series import AveragedSeries, Series, averaged, steps_with_rows
-from .facts import NOT_SET, Arm, Comparison, Setting, Spread
+from .facts import Arm, Comparison, Setting, Spread
 from .sentences import limits, summary
 
 ARMS_SCHEMA = 1
@@ -168,18 +168,6 @@ def _of_run(run: RunFacts) -> Iterator[tuple[str, str]]:
     for value, name in ((run.trainer, "recorded by"), (run.correct_rule, "counts as correct")):
         if value:
             yield name, value
-    for name, setting in _flat(run.config):
+    for name, setting in flat(run.config).items():
         if not (name.endswith("name") and setting == run.name):
-            yield name, _text(setting)
-
-
-def _flat(config: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
-    for key, value in config.items():
-        if isinstance(value, Mapping) and value:
-            yield from _flat(value, f"{before}{key}.")
-        else:
-            yield f"{before}{key}", value
-
-
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+            yield name, setting

@@ -10,13 +10,13 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from ...explore.settings import NOT_SET
 from ..examples import shared_prefix
 from ..facts import Kind, PostMortem
 from ..series import AveragedSeries, Series, StepRange
 
 LONGEST = 80  # characters of a setting's value that are shown
 BEFORE = 20  # of them that are in front of a difference
-NOT_SET = "not recorded"
 
 # What the comparison says of each run; the rest is in the report of the run itself.
 _OF_A_RUN = (

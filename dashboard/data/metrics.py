@@ -1,0 +1,132 @@
+"""Every metric of a run as a chart: its signals, imported scalars, evaluations, probes.
+
+A metric has a key, which addresses name: a signal's own name, `step_seconds`, or `scalar/NAME`,
+`probe/NAME`, `eval/METRIC`. Its columns are the key itself, or, of an evaluation, one for each data
+source. Columns that are no signals are read only for the charts that show them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from lldscope.core import palette
+from lldscope.core.charts import Chart, Line
+from lldscope.core.schema import SIGNALS
+from lldscope.runs import Run
+
+from ..figures.series import floats
+from ..figures.view import Subject
+
+STEP_SECONDS = "step_seconds"
+MOST_SOURCES = 8  # data sources drawn of an evaluation
+_SIGNALS = {c.name: c for c in SIGNALS.columns if c.name not in ("step", "time")}
+_KINDS = {
+    "scalar": "SELECT DISTINCT name FROM scalars",
+    "probe": "SELECT DISTINCT probe FROM probe_signals",
+    "eval": "SELECT DISTINCT metric || '/' || coalesce(data_source, '') FROM evals",
+}
+_ROWS = {
+    "scalar": "SELECT step, avg(value) AS y FROM scalars WHERE name = ? GROUP BY step",
+    "probe": "SELECT step, avg(value) AS y FROM probe_signals WHERE probe = ? GROUP BY step",
+    "eval": "SELECT step, avg(value) AS y FROM evals "
+    "WHERE metric || '/' || coalesce(data_source, '') = ? GROUP BY step",
+}
+
+
+def columns_of(run: Run, tables: Sequence[str]) -> tuple[str, ...]:
+    """The columns of a run that are no signals."""
+    needs = {"scalar": "scalars", "probe": "probes", "eval": "evals"}
+    found = []
+    for kind, query in _KINDS.items():
+        if needs[kind] in tables:
+            names = run.sql(query).iloc[:, 0].dropna()
+            found += [f"{kind}/{name}" for name in names if name not in _SIGNALS]
+    return tuple(sorted(found))
+
+
+def keys_of(columns: Sequence[str], table: pd.DataFrame) -> list[str]:
+    """The metrics of a run: those signals that were measured, and what else it has."""
+    measured = [name for name in _SIGNALS if np.isfinite(floats(table, name)).any()]
+    timed = [STEP_SECONDS] if np.isfinite(floats(table, "time")).sum() > 1 else []
+    evaluated = dict.fromkeys(_evaluation(c) for c in columns if c.startswith("eval/"))
+    others = [c for c in columns if not c.startswith("eval/")]
+    return [*measured, *timed, *evaluated, *others]
+
+
+def _evaluation(column: str) -> str:
+    return "/".join(column.split("/")[:2])
+
+
+def chart_of(key: str, columns: Sequence[str] = ()) -> Chart | None:
+    """The chart of a metric; None if there is no such key. `columns` are those of the runs."""
+    if key in _SIGNALS:
+        c = _SIGNALS[key]
+        nonnegative = c.unit in ("share", "s", "count")
+        return _chart(key, key, c.unit if c.unit != "-" else "", c.meaning, nonnegative=nonnegative)
+    if key == STEP_SECONDS:
+        return _chart(key, "Seconds per step", "s", "from one step's end to the next")
+    kind, _, name = key.partition("/")
+    if kind == "eval" and name:
+        sources = [c for c in dict.fromkeys(columns) if _evaluation(c) == key][:MOST_SOURCES]
+        if not sources:
+            return None
+        colors, dashes = palette.RUN_COLORS, palette.RUN_DASHES
+        lines = tuple(
+            Line(
+                column,
+                column.removeprefix(f"{key}/") or name,
+                colors[i % len(colors)],
+                dashes[i % len(dashes)],
+                mean=False,
+                markers=True,
+            )
+            for i, column in enumerate(sources)
+        )
+        return Chart(key, name, "", "evaluation, mean over the questions", lines)
+    if kind in _KINDS and name and key in columns:
+        what = "as the log tells it" if kind == "scalar" else "probe, mean over its measurements"
+        return _chart(key, name, "", what)
+    return None
+
+
+def _chart(key: str, title: str, unit: str, note: str, nonnegative: bool = False) -> Chart:
+    line = Line(key, title, palette.BLUE)
+    return Chart(key, title, unit, note, (line,), nonnegative=nonnegative)
+
+
+def with_columns(subject: Subject, run: Run | None, chart: Chart) -> Subject:
+    """The run as this chart sees it: with the columns that its table lacks. `run` is asked for
+    them; None where none are lacking."""
+    table = subject.table
+    lacking = [line.column for line in chart.lines if line.column not in table]
+    for column in lacking:
+        if column == STEP_SECONDS:
+            seconds = np.diff(floats(table, "time"), prepend=np.nan)
+            table = table.assign(**{column: np.where(seconds >= 0, seconds, np.nan)})
+        elif run is not None and column.partition("/")[0] in _ROWS:
+            table = _joined(table, run, column)
+    return subject if table is subject.table else replace(subject, table=table)
+
+
+def needs_run(subject: Subject, chart: Chart) -> bool:
+    """Whether the chart shows columns that must be read from the run."""
+    return any(
+        line.column not in subject.table and line.column.partition("/")[0] in _ROWS
+        for line in chart.lines
+    )
+
+
+def _joined(table: pd.DataFrame, run: Run, column: str) -> pd.DataFrame:
+    """The table with a column more; and with rows more, for steps that it lacks: an evaluation may
+    come after the last step. Their time and tokens are those of the step before."""
+    kind, _, name = column.partition("/")
+    rows: Any = run.sql(_ROWS[kind], [name]).rename(columns={"y": column})
+    joined = table.merge(rows, on="step", how="outer").sort_values("step", ignore_index=True)
+    for known in ("time", "tokens_seen"):
+        joined[known] = joined[known].ffill()
+    return joined

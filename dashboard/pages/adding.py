@@ -1,0 +1,47 @@
+"""Below the charts: any other metric as a chart, found by typing; the address keeps them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from dash import dcc, html
+
+from ..data.metrics import chart_of, keys_of
+from ..data.snapshot import Snapshot
+from ..figures.wording import visible
+from .links import attrs
+
+# Metrics that are offered by a button where they are there.
+OFFERED = ("kl", "lr", "loss_policy", "clip_share", "success", "step_seconds")
+MOST_OFFERED = 8
+
+
+def adding(snapshots: Sequence[Snapshot], added: Sequence[str]) -> html.Section:
+    """A field that finds metrics of these runs, and a button for some of them."""
+    keys: dict[str, None] = {}
+    for snapshot in snapshots:
+        keys |= dict.fromkeys(keys_of(snapshot.columns, snapshot.subject.table))
+    left = [key for key in keys if key not in added]
+    columns = [column for snapshot in snapshots for column in snapshot.columns]
+    options = [html.Option(value=key, label=_label(key, columns)) for key in left]
+    offered = [key for key in left if key.startswith("eval/")]
+    offered = [*offered[:4], *(key for key in OFFERED if key in left)][:MOST_OFFERED]
+    field = dcc.Input(
+        id="add-chart", list="metrics", placeholder=f"{len(left)} more metrics: type a name",
+        debounce=True, className="find",
+    )  # fmt: skip
+    buttons = [
+        html.Button(visible(key.removeprefix("eval/"), 40), className="button small",
+                    **attrs(data_add=key))
+        for key in offered
+    ]  # fmt: skip
+    label: Any = html.Label([html.Span("add a chart", className="key"), field])
+    parts = [label, html.Datalist(options, id="metrics"), *buttons]
+    return html.Section(parts, className="adding", id="adding")
+
+
+def _label(key: str, columns: Sequence[str]) -> str:
+    chart = chart_of(key, columns)
+    unit = f" ({chart.unit})" if chart and chart.unit else ""
+    return visible(f"{chart.title if chart else key}{unit}", 80)

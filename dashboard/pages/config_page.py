@@ -1,0 +1,61 @@
+"""The configuration of a run, or of several with what differs first."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from dash import html
+
+from lldscope.explore.settings import differing, flat
+
+from ..data.run_registry import RunRegistry
+from ..data.snapshot import Snapshot
+from ..figures.wording import visible
+from . import components as parts
+from .links import Query, crumbs
+
+MOST = 20  # runs beside each other
+
+
+def config_page(registry: RunRegistry, name: str, query: Query) -> html.Div:
+    """The page; `with` names the runs beside it. Raises LldscopeError if one cannot be read."""
+    names = list(dict.fromkeys([name, *query.get("with", [])]))[:MOST]
+    snapshots = [registry.snapshot(one) for one in names]
+    configs = [flat(s.info.get("config")) for s in snapshots]
+    title = "Configuration" if len(names) == 1 else "Configurations"
+    if len(names) > 1:
+        body = settings_table(snapshots)
+        unlike = {name for name, _ in differing(configs)}
+        same = [(k, [v]) for k, v in configs[0].items() if k not in unlike]
+        body.append(html.H2(f"{len(same)} settings are the same", className="section"))
+        body.append(_table(snapshots[:1], same))
+    else:
+        body = [_table(snapshots, [(k, [v]) for k, v in configs[0].items()])]
+    if not any(configs):
+        body = [html.P("The run has no configuration recorded.", className="note")]
+    head = html.Header([html.Div([crumbs(name), html.H1(title)])], className="page-head")
+    return html.Div([head, *body])
+
+
+def settings_table(snapshots: Sequence[Snapshot]) -> list[Any]:
+    """The settings that differ between runs, under a heading."""
+    rows = differing([flat(s.info.get("config")) for s in snapshots])
+    many = f"{len(rows)} settings differ" if len(rows) != 1 else "1 setting differs"
+    return [html.H2(many, className="section"), *([_table(snapshots, rows)] if rows else [])]
+
+
+def _table(snapshots: Sequence[Snapshot], rows: Sequence[tuple[str, list[str]]]) -> html.Div:
+    heads = (
+        [parts.run_link(s.subject.name, s.title) for s in snapshots]
+        if len(snapshots) > 1
+        else ["value"]
+    )
+    head = html.Tr([html.Th(text, scope="col") for text in ("setting", *heads)])
+    body = [
+        html.Tr([html.Th(html.Code(visible(name, 200)), scope="row"),
+                 *(html.Td(visible(value, 2000), className="wrap") for value in values)])
+        for name, values in rows
+    ]  # fmt: skip
+    table = html.Table([html.Thead(head), html.Tbody(body)], className="card config")
+    return html.Div(table, className="wide")

@@ -1,0 +1,75 @@
+"""Where one run leaves another, by signal, and which settings differ."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dash import html
+
+from lldscope.core.numbers import number
+from lldscope.explore.divergence import divergences
+
+from ..data.run_registry import RunRegistry
+from ..figures.wording import visible
+from . import components as parts
+from .config_page import settings_table
+from .links import Query, address, comparison
+
+
+def diff_page(registry: RunRegistry, name: str, query: Query) -> html.Div:
+    """The run `name` against that of `with`. Raises LldscopeError if one cannot be read."""
+    names = [name, *query.get("with", [name])[:1]]
+    a, b = (registry.snapshot(one) for one in names)
+    found = divergences(a.subject.table, b.subject.table)
+    parted = [one for one in found if one.step is not None]
+    title = f"{visible(b.title, 60)} against {visible(a.title, 60)}"
+    if not found:
+        said = "No signal was measured at eight steps of both."
+    elif not parted:
+        said = f"{b.title} stays within the noise of {a.title} in all {len(found)} signals."
+    else:
+        first = parted[0]
+        said = (
+            f"{b.title} leaves {a.title} beyond its noise from step {first.step:,} on, first in "
+            f"{first.signal}; {len(parted)} of {len(found)} signals part."
+        )
+    back = html.A("Both in charts", href=comparison(names))
+    zoom: Any = []
+    if parted:
+        step = parted[0].step or 0
+        around = f"&zoom={max(0, step - 20)},{step + 20}"
+        zoom = [html.A("Charts around that step", href=comparison(names) + around)]
+    swap = html.A("The other way round", href=address("diff", names[1], with_=names[0]))
+    head = html.Header([html.H1(title)], className="page-head")
+    rows = [
+        html.Tr(
+            [
+                html.Td(html.Code(one.signal)),
+                html.Td("–" if one.step is None else f"{one.step:,}", className="number"),
+                html.Td(number(one.first), className="number"),
+                html.Td(number(one.second), className="number"),
+                html.Td(number(one.sigmas), className="number"),
+                html.Td("–" if one.differs is None else f"{one.differs:,}", className="number"),
+            ]
+        )
+        for one in found
+    ]
+    there = [f"{visible(x.title, 40)} there" for x in (a, b)]
+    heads = ("signal", "parts at step", *there, "standard deviations", "first unequal at")
+    cells = [html.Th(h, className=None if h == "signal" else "number") for h in heads]
+    table = html.Table([html.Thead(html.Tr(cells)), html.Tbody(rows)], className="card diff")
+    note = (
+        "Steps are compared with the same steps of the other run; the noise is that of the first. "
+        "Runs of different seeds part soon."
+    )
+    return html.Div(
+        [
+            head,
+            html.P(visible(said, 500), className="answer"),
+            html.P(note, className="note"),
+            html.Div([back, *zoom, swap], className="ways"),
+            *settings_table([a, b]),
+            html.H2("Signals", className="section"),
+            html.Div(table, className="wide") if rows else parts.gone("Nothing to compare.")[1],
+        ]
+    )

@@ -1,0 +1,52 @@
+"""The charts of a page: which are asked for, and their figures."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from lldscope.core.charts import Chart
+
+from ..data.metrics import chart_of, needs_run, with_columns
+from ..data.run_registry import RunRegistry
+from ..data.snapshot import Snapshot
+from ..figures.chart_figures import CHARTS, Figure, make_chart, make_overlay
+from ..figures.series import x_axis
+from ..figures.view import Subject, View
+
+MOST_ADDED = 24  # charts that an address may add
+DEFAULTS = {chart.id: chart for chart in CHARTS}
+
+
+def charts_of(keys: Sequence[str], snapshots: Sequence[Snapshot]) -> list[Chart]:
+    """The charts of these keys; what no run has is passed over."""
+    columns = [column for snapshot in snapshots for column in snapshot.columns]
+    found = (DEFAULTS.get(key) or chart_of(key, columns) for key in dict.fromkeys(keys))
+    return [chart for chart in found if chart is not None]
+
+
+def draw(
+    registry: RunRegistry,
+    snapshots: Sequence[Snapshot],
+    charts: Sequence[Chart],
+    view: View,
+    shown: set[str] | None = None,
+    names: Sequence[str] = (),
+) -> list[Figure]:
+    """The charts of one run, or, where there is a choice of `shown` runs, of several."""
+    of_charts = [[_subject(registry, s, chart) for s in snapshots] for chart in charts]
+    if shown is not None:
+        return [
+            make_overlay(chart, subjects, shown, view, names)
+            for chart, subjects in zip(charts, of_charts, strict=True)
+        ]
+    axis = x_axis([subjects[0].table for subjects in of_charts], view.by)
+    return [
+        make_chart(chart, subjects[0], view, axis)
+        for chart, subjects in zip(charts, of_charts, strict=True)
+    ]
+
+
+def _subject(registry: RunRegistry, snapshot: Snapshot, chart: Chart) -> Subject:
+    subject = snapshot.subject
+    run = registry.run(subject.name) if needs_run(subject, chart) else None
+    return with_columns(subject, run, chart)

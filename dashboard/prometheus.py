@@ -1,0 +1,74 @@
+"""`/metrics`: the state of every run in Prometheus' text format, version 0.0.4."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+from lldscope.core import palette
+
+from .data.run_summaries import Summary
+
+_METRICS = {
+    "lldscope_verdict": "1 for the verdict that the run has, 0 for the others.",
+    "lldscope_phase": "1 for the phase that the run is in.",
+    "lldscope_live": "Whether the run goes on: 1, or 0 once it has ended.",
+    "lldscope_alarm": "1 for each alarm that fires; acknowledged or snoozed ones have quiet=yes.",
+    "lldscope_last_step": "The last step recorded.",
+    "lldscope_last_row_timestamp_seconds": "When the last row was written, Unix time.",
+    "lldscope_evidence": "Evidence of the decay test; it alarms at lldscope_evidence_limit.",
+    "lldscope_evidence_limit": "Evidence at which the decay test alarms.",
+    "lldscope_signal": "Last measured value of a signal.",
+    "lldscope_unreadable": "1 for a run that cannot be read.",
+}
+Sample = tuple[str, dict[str, str], float]
+
+
+def exposition(lines: Sequence[Summary | str]) -> str:
+    """The metrics of these runs; those that were not read yet are left out."""
+    samples = [s for line in lines if isinstance(line, Summary) for s in _of(line)]
+    text = []
+    for name, meaning in _METRICS.items():
+        ours = [sample for sample in samples if sample[0] == name]
+        if ours:
+            text += [f"# HELP {name} {meaning}", f"# TYPE {name} gauge", *map(_line, ours)]
+    return "".join(f"{line}\n" for line in text)
+
+
+def _of(line: Summary) -> Iterator[Sample]:
+    run = {"run": line.title, "path": line.name}
+    state = line.state
+    if state is None:
+        yield "lldscope_unreadable", run, 1.0
+        return
+    for verdict in palette.VERDICTS:
+        if verdict != "unreadable":
+            yield "lldscope_verdict", run | {"verdict": verdict}, float(state.verdict == verdict)
+    yield "lldscope_phase", run | {"phase": state.phase or "none"}, 1.0
+    yield "lldscope_live", run, float(state.life == "live")
+    for alert in state.firing:
+        quiet = "yes" if alert.rule in state.silenced else "no"
+        about = {"alarm": alert.rule, "severity": str(alert.severity), "quiet": quiet}
+        yield "lldscope_alarm", run | about, 1.0
+    if state.last_step is not None:
+        yield "lldscope_last_step", run, float(state.last_step)
+    if line.last_time is not None:
+        yield "lldscope_last_row_timestamp_seconds", run, line.last_time
+    if "evidence" in line.last:
+        yield "lldscope_evidence", run, line.last["evidence"]
+        yield "lldscope_evidence_limit", run, state.arl
+    for signal, value in line.last.items():
+        if signal != "evidence":
+            yield "lldscope_signal", run | {"signal": signal}, value
+
+
+def _line(sample: Sample) -> str:
+    name, labels, value = sample
+    told = ",".join(f'{key}="{_escaped(text)}"' for key, text in labels.items())
+    infinite = "+Inf" if value > 0 else "-Inf"
+    number = infinite if math.isinf(value) else "NaN" if math.isnan(value) else repr(value)
+    return f"{name}{{{told}}} {number}"
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

@@ -1,0 +1,45 @@
+"""Answers that are no pages: metrics for Prometheus, and the data of a chart as CSV."""
+
+from __future__ import annotations
+
+from flask import Flask, Response, request
+
+from lldscope.core.errors import LldscopeError
+
+from .data.metrics import needs_run, with_columns
+from .data.run_registry import RunRegistry
+from .data.run_summaries import RunSummaries
+from .pages.drawing import charts_of
+from .prometheus import exposition
+
+READ_SECONDS = 5.0  # for runs that have changed; Prometheus waits 10 s
+
+
+def add_routes(server: Flask, registry: RunRegistry, summaries: RunSummaries) -> None:
+    """Attach the routes; the guard at the door stands before them, too."""
+
+    @server.route("/metrics")
+    def metrics() -> Response:
+        text = exposition(summaries.now(READ_SECONDS))
+        return Response(text, content_type="text/plain; version=0.0.4; charset=utf-8")
+
+    @server.route("/csv/<path:name>")
+    def csv(name: str) -> Response:
+        try:
+            snapshot = registry.snapshot(name)
+            charts = charts_of([request.args.get("chart", "")], [snapshot])
+            if not charts:
+                raise LldscopeError("There is no such chart.")
+            (chart,) = charts
+            subject = snapshot.subject
+            run = registry.run(name) if needs_run(subject, chart) else None
+            table = with_columns(subject, run, chart).table
+        except LldscopeError as error:
+            return Response(f"{error}\n", 404, mimetype="text/plain")
+        columns = [line.column for line in chart.lines if line.column in table]
+        measured = table[columns].notna().any(axis="columns")
+        text = table.loc[measured, ["step", *columns]].to_csv(index=False)
+        file = f"{name.rsplit('/', 1)[-1]}-{chart.id}.csv"
+        safe = "".join(c if c.isascii() and (c.isalnum() or c in "._-") else "-" for c in file)
+        told = {"Content-Disposition": f'attachment; filename="{safe}"'}
+        return Response(text, mimetype="text/csv", headers=told)

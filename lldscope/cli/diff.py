@@ -1,0 +1,64 @@
+"""`lldscope diff A B`: from which step on, and in what, B leaves A."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from .shared import RunPath, print_json, print_table
+
+
+@click.command()
+@click.argument("a", type=RunPath())
+@click.argument("b", type=RunPath())
+@click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
+@click.option("--all", "every", is_flag=True, help="Also the signals that do not part.")
+def diff(a: Path, b: Path, as_json: bool, every: bool) -> None:
+    """Say where run B leaves run A beyond A's own noise, by signal, and which settings differ.
+
+    Steps are compared with the same steps of the other run. Runs of different seeds part soon;
+    what this finds best is the step at which a copy of a run went another way.
+    """
+    from ..explore.divergence import diff as between
+    from ..runs import open_run
+
+    with open_run(a) as first, open_run(b) as second:
+        answer = between(first, second)
+    if as_json:
+        print_json(answer)
+    else:
+        _show(answer, every)
+
+
+def _show(answer: dict[str, Any], every: bool) -> None:
+    from ..core.numbers import short
+    from ..core.terminal import plain
+
+    names = [plain(run["run"]) for run in answer["runs"]]
+    if answer["settings"]:
+        print_table(["setting", *names], [[s["setting"], *s["values"]] for s in answer["settings"]])
+    else:
+        click.echo("no setting differs")
+    click.echo()
+    parted = [s for s in answer["signals"] if s["step"] is not None]
+    if not answer["signals"]:
+        click.echo("no signal was measured at eight steps of both")
+    elif not parted:
+        click.echo(f"{names[1]} stays within the noise of {names[0]} in all signals")
+    shown = answer["signals"] if every else parted
+    if not shown:
+        return
+    head = ["signal", "parts at step", *(f"{name} there" for name in names), "standard deviations",
+            "first unequal at"]  # fmt: skip
+    rows = [
+        [s["signal"], _or_dash(s["step"]), short(s["first"]), short(s["second"]),
+         short(s["sigmas"]), _or_dash(s["differs"])]
+        for s in shown
+    ]  # fmt: skip
+    print_table(head, rows, right=range(1, len(head)))
+
+
+def _or_dash(step: int | None) -> str:
+    return "–" if step is None else str(step)

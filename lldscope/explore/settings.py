@@ -1,0 +1,35 @@
+"""The settings of runs, flat and as text, and where they differ."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+NOT_SET = "not recorded"
+
+
+def flat(config: Any) -> dict[str, str]:
+    """The settings of a configuration as text; names have dots where it is nested."""
+    return {name: _text(value) for name, value in _pairs(config, "")}
+
+
+def differing(configs: Sequence[Mapping[str, str]]) -> list[tuple[str, list[str]]]:
+    """The settings that are not the same in all flat configurations, each with its values."""
+    names = dict.fromkeys(name for config in configs for name in config)
+    rows = [(name, [config.get(name, NOT_SET) for config in configs]) for name in names]
+    return [(name, values) for name, values in rows if len(set(values)) > 1]
+
+
+def _pairs(config: Any, before: str) -> Iterator[tuple[str, Any]]:
+    if not isinstance(config, Mapping):
+        return
+    for key, value in config.items():
+        if isinstance(value, Mapping) and value:
+            yield from _pairs(value, f"{before}{key}.")
+        else:
+            yield f"{before}{key}", value
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)

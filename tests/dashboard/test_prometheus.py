@@ -1,0 +1,113 @@
+"""`/metrics` in Prometheus' text format, and the rules of docs/alerting.md over it."""
+
+from __future__ import annotations
+
+import re
+import time
+from pathlib import Path
+
+import lldscope_dashboard.routes as routes
+import pytest
+import yaml
+from lldscope_dashboard.app import make_app
+from lldscope_dashboard.data.run_registry import RunRegistry
+from lldscope_dashboard.server import guard
+from made_up_runs import write_run
+
+import lldscope
+
+PAGE = (Path(__file__).parents[2] / "docs" / "alerting.md").read_text("utf-8")
+LABEL = r'[a-z_]+="(?:[^"\\\n]|\\["\\n])*"'
+SAMPLE = re.compile(rf"([a-z_]+)\{{({LABEL}(?:,{LABEL})*)\}} (NaN|[+-]Inf|[-+0-9.e]+)")
+
+
+def scraped(text: str) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
+    """Samples by name and labels; every line must be one, or a comment on the lines after it."""
+    found, announced = {}, set()
+    for line in text.splitlines():
+        if line.startswith("# TYPE "):
+            announced.add(line.split()[2])
+        if line.startswith("#"):
+            continue
+        match = SAMPLE.fullmatch(line)
+        assert match, line
+        assert match[1] in announced
+        labels = re.findall(r'([a-z_]+)="((?:[^"\\]|\\.)*)"', match[2])
+        key = (match[1], frozenset(labels))
+        assert key not in found, f"twice: {line}"
+        found[key] = float(match[3])
+    assert text.endswith("\n")
+    return found
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("runs")
+    write_run(root / "dying", 140, dies=True)
+    with lldscope.Recorder(root / "odd", name='a "b"\\\nc') as recorder:
+        recorder.step(step=0, n_responses=1, reward_sum=float("inf"))
+    (root / "broken").mkdir()
+    (root / "broken" / "run.json").write_text("{")
+    return root
+
+
+def test_every_run_is_told_with_verdict_alarms_and_last_values(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(routes, "READ_SECONDS", 60.0)
+    runs = RunRegistry(root)
+    answer = make_app(runs).server.test_client().get("/metrics")
+    assert answer.headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
+    found = scraped(answer.text)
+
+    def of(name: str, **labels: str) -> list[float]:
+        wanted = set(labels.items())
+        return [v for (n, given), v in found.items() if n == name and wanted <= given]
+
+    state = runs.snapshot("dying").state
+    assert of("lldscope_verdict", run="dying", verdict="critical") == [1.0]
+    assert sum(of("lldscope_verdict", run="dying")) == 1.0
+    firing = {a.rule for a in state.firing}
+    told = {
+        dict(given)["alarm"]
+        for n, given in found
+        if n == "lldscope_alarm" and ("run", "dying") in given
+    }
+    assert told == firing
+    assert of("lldscope_last_step", run="dying") == [139.0]
+    with lldscope.open_run(root / "dying") as run:
+        entropy = run.signals()["entropy"].iloc[-1]
+    assert of("lldscope_signal", run="dying", signal="entropy") == [pytest.approx(entropy)]
+    assert of("lldscope_evidence_limit", run="dying") == [state.arl]
+    (at,) = of("lldscope_last_row_timestamp_seconds", run="dying")
+    assert at == pytest.approx(time.time(), abs=3600)
+    assert of("lldscope_unreadable", path="broken") == [1.0]
+    assert of("lldscope_live", path="odd") == [0.0]
+
+    runs.note("dying", "acknowledge", state.firing[0].rule, 8)
+    again = RunRegistry(root)
+    quiet = scraped(make_app(again).server.test_client().get("/metrics").text)
+    assert any(
+        ("quiet", "yes") in given and ("alarm", state.firing[0].rule) in given for _, given in quiet
+    )
+
+
+def test_with_a_token_prometheus_shows_it_as_a_bearer(root: Path) -> None:
+    app = make_app(RunRegistry(root))
+    guard(app.server, "0.0.0.0", 8050, "SECRET")
+    client = app.server.test_client()
+    assert client.get("/metrics").status_code == 401
+    for token, status in (("SECRET", 200), ("wrong", 401)):
+        told = {"Authorization": f"Bearer {token}"}
+        assert client.get("/metrics", headers=told).status_code == status
+
+
+def test_the_rules_of_the_documentation_name_metrics_that_there_are(root: Path) -> None:
+    blocks = [yaml.safe_load(text) for text in re.findall(r"```yaml\n(.*?)```", PAGE, re.S)]
+    (rules,) = [b["groups"][0]["rules"] for b in blocks if isinstance(b, dict) and "groups" in b]
+    known = set(
+        re.findall(r"lldscope_\w+", (Path(routes.__file__).parent / "prometheus.py").read_text())
+    )
+    for rule in rules:
+        assert set(re.findall(r"lldscope_\w+", rule["expr"])) <= known
+        assert rule["labels"]["severity"] in ("critical", "warning")

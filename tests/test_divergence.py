@@ -1,0 +1,124 @@
+"""Where one run leaves another: on the study's runs with a fault, and on made-up noise."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import lldscope
+from lldscope.explore.divergence import divergences
+from lldscope.explore.settings import differing, flat
+
+BANK = Path(__file__).parents[1] / "sample_runs" / "bank"
+PLAIN = ("reward", "entropy", "response_tokens", "tool_fail_share", "lr", "advantage_offset",
+         "n_nonfinite", "merged_action_share", "truncated_share", "engine_gap",
+         "action_logp_min", "invalid_share", "grad_norm", "kl")  # fmt: skip
+INJECTED = 30  # the step from which on the faults of the bank are there
+
+
+def test_runs_of_one_seed_part_where_they_went_another_way() -> None:
+    """Runs of a seed are alike, to rounding, until a fault changes one; on different processors
+    rounding parts some of them sooner, from the first step on or at step 24."""
+    lines = map(json.loads, (BANK / "index.jsonl").read_text("utf-8").splitlines())
+    faulty = [line for line in lines if line.get("fault")]
+    assert {line["settings"]["fault_at"] for line in faulty} == {INJECTED}
+    near: list[bool] = []
+    for seed in {line["seed"] for line in faulty}:
+        runs = [line["run"] for line in faulty if line["seed"] == seed]
+        tables = [pd.read_parquet(BANK / "signals" / f"{run}.parquet") for run in runs]
+        for a, b in itertools.permutations(tables, 2):
+            truth = unequal_from(a, b)
+            if truth >= 20:
+                first = divergences(a, b)[0]
+                near.append(first.step is not None and abs(first.step - truth) <= 3)
+    assert len(near) == 120
+    assert sum(near) >= 110
+
+
+def unequal_from(a: pd.DataFrame, b: pd.DataFrame) -> int:
+    """The first step at which a signal is not the same to one part in 10,000."""
+    both = a.merge(b, on="step", suffixes=("", "_b"))
+    found = []
+    for name in PLAIN:
+        x, y = both[name].astype(float), both[f"{name}_b"].astype(float)
+        same = np.isclose(x, y, rtol=1e-4, atol=1e-6, equal_nan=True)
+        if not same.all():
+            found.append(int(both["step"][int(np.argmin(same))]))
+    return min(found)
+
+
+def course(rng: np.random.Generator, noise: float, steps: int = 200) -> pd.DataFrame:
+    at = np.arange(steps)
+    columns = {"reward": 0.5 + at / 800, "entropy": 1.0 - at / 400, "grad_norm": 0.5 + 0 * at}
+    return pd.DataFrame(
+        {"step": at} | {k: v + rng.normal(0, noise, steps) for k, v in columns.items()}
+    )
+
+
+def test_noise_alone_hardly_ever_parts_two_runs() -> None:
+    rng = np.random.default_rng(0)
+    parted = [
+        one.step is not None
+        for _ in range(60)
+        for one in divergences(course(rng, 0.05), course(rng, 0.05))
+    ]
+    assert len(parted) == 180
+    assert np.mean(parted) <= 0.04
+
+
+@pytest.mark.parametrize("sign", [-1, 1])
+def test_a_shift_of_six_standard_deviations_is_found_within_three_steps(sign: int) -> None:
+    rng = np.random.default_rng(1)
+    found = []
+    for step in range(20, 180, 4):
+        a, b = course(rng, 0.05), course(rng, 0.05)
+        b.loc[b["step"] >= step, "entropy"] += sign * 6 * 0.05
+        one = next(x for x in divergences(a, b) if x.signal == "entropy")
+        found.append(one.step is not None and abs(one.step - step) <= 3)
+    assert np.mean(found) >= 0.9
+
+
+def test_a_run_does_not_part_from_itself_and_what_lacks_is_left_out() -> None:
+    a = course(np.random.default_rng(2), 0.05)
+    assert all(one.step is None and one.differs is None for one in divergences(a, a))
+    short = a[a["step"] < 5]
+    assert divergences(a, short) == []
+    lr = a.assign(lr=1e-6)
+    other = lr.assign(lr=np.where(lr["step"] < 90, 1e-6, 2e-6))
+    (one, *_) = divergences(lr, other)
+    assert (one.signal, one.step, one.differs) == ("lr", 90, 90)
+
+
+def test_settings_that_differ_are_named_with_dots() -> None:
+    a, b = flat({"lr": 1, "m": {"n": [1, 2]}, "same": None}), flat({"lr": 2, "same": None})
+    assert differing([a, b]) == [("lr", ["1", "2"]), ("m.n", ["[1, 2]", "not recorded"])]
+    assert flat("no configuration") == {}
+
+
+def test_the_command_and_the_page_say_the_same(lldscope_command) -> None:
+    samples = BANK.parent
+    told = lldscope_command("diff", samples / "grpo", samples / "grpo-llds", "--json")
+    answer = json.loads(told.stdout)
+    assert [s["setting"] for s in answer["settings"]] == ["name", "llds"]
+    first = answer["signals"][0]
+    assert first["step"] is not None
+    with lldscope.open_run(samples / "grpo") as a, lldscope.open_run(samples / "grpo-llds") as b:
+        found = divergences(a.signals(), b.signals())
+    assert [one.signal for one in found] == [s["signal"] for s in answer["signals"]]
+    text = lldscope_command("diff", samples / "grpo", samples / "grpo-llds").stdout
+    assert f"{first['signal']} " in text
+    assert "llds" in text.splitlines()[2]
+    same = lldscope_command("diff", samples / "grpo", samples / "grpo").stdout
+    assert "no setting differs" in same
+    assert "stays within the noise" in same
+    from lldscope_dashboard.data.run_registry import RunRegistry
+    from lldscope_dashboard.pages.router import page
+
+    shown = page(RunRegistry(samples), "/diff/grpo", "?with=grpo-llds").to_plotly_json()
+    said = json.dumps(shown, default=lambda c: c.to_plotly_json())
+    assert f"from step {first['step']} on, first in {first['signal']}" in said

@@ -1,0 +1,182 @@
+"""Runs that are short of memory: what is tried, what is said, and that they can go on."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+from click.testing import CliRunner
+from keeper import SMALL, Keeper, train
+from lldscope_trainer import cli
+from lldscope_trainer.config import TrainConfig, load_config
+from lldscope_trainer.engines.players import Players
+from lldscope_trainer.engines.vllm_engine import VllmEngine
+from lldscope_trainer.optim.optimizer import TorchOptimizer
+from lldscope_trainer.policy.logprobs import action_logps
+from lldscope_trainer.policy.model import load_policy
+
+from lldscope.core.errors import LldscopeError, UsageError
+
+QUIET = [*SMALL, "eval_questions=0", "updates=2"]
+FULL = "CUDA out of memory. Tried to allocate 3.00 GiB. GPU 0 has a total capacity of …"
+
+
+def narrow(monkeypatch, most: int) -> None:
+    """Passes of more than `most` rollouts run out of memory."""
+    forward = TorchOptimizer.forward
+
+    def limited(self, ids, action_mask, *, entropy=False):
+        if len(ids) > most:
+            raise torch.OutOfMemoryError(FULL)
+        return forward(self, ids, action_mask, entropy=entropy)
+
+    monkeypatch.setattr(TorchOptimizer, "forward", limited)
+
+
+def test_a_run_goes_on_in_smaller_passes_and_records_it(monkeypatch):
+    config = load_config("tiny", [*QUIET, "steps=2", "buckets=1"])
+    whole, parts = Keeper(), Keeper()
+    train(config, whole)
+    narrow(monkeypatch, 3)
+    train(config, parts)
+    events = [e for e in parts.events if e["kind"] == "out_of_memory"]
+    assert [(e["step"], e["reason"]) for e in events] == [(0, "CUDA out of memory")] * 2
+    assert events[-1]["divided"] == 4
+    for a, b in zip(whole.rows("updates")[:2], parts.rows("updates")[:2], strict=True):
+        assert a["n_tokens"] == b["n_tokens"]
+        assert a["grad_norm"] == pytest.approx(b["grad_norm"], rel=1e-4)
+
+
+def test_a_hopeless_run_ends_in_one_sentence_as_failed_and_can_be_resumed(tmp_path, monkeypatch):
+    run = tmp_path / "run"
+    arguments = ["tiny", *QUIET, "steps=2", "checkpoint_every=1", "--run", str(run)]
+    with monkeypatch.context() as short:
+        steps = []
+        forward = TorchOptimizer.step
+        short.setattr(TorchOptimizer, "step", lambda self: steps.append(1) or forward(self))
+        limited = TorchOptimizer.forward
+
+        def later(self, *args, **options):
+            if len(steps) >= 2:  # in the second step
+                raise torch.OutOfMemoryError(FULL)
+            return limited(self, *args, **options)
+
+        short.setattr(TorchOptimizer, "forward", later)
+        done = CliRunner().invoke(cli.train, arguments)
+    assert done.exit_code == 1, done.output
+    last = done.stderr.strip().splitlines()[-1]
+    assert last.startswith("lldscope train: out of memory in an update with 1 rollouts in a pass")
+    assert "gradient_checkpointing" in last
+    told = json.loads((run / "run.json").read_text())
+    assert told["status"] == "failed"
+    done = CliRunner().invoke(cli.train, ["--resume", "--run", str(run)])
+    assert done.exit_code == 0, done.output
+    assert json.loads((run / "run.json").read_text())["status"] == "finished"
+
+
+def test_memory_that_lacks_elsewhere_ends_the_run_the_same_way(monkeypatch):
+    def full(*_: object) -> None:
+        raise torch.OutOfMemoryError(FULL)
+
+    monkeypatch.setattr("lldscope_trainer.rollout.sampler.Sampler.play", full)
+    with pytest.raises(LldscopeError, match=r"^out of memory in step 0 \(CUDA out of memory\)"):
+        train(load_config("tiny", [*QUIET, "steps=1"]), Keeper())
+
+
+def test_passes_by_tokens_train_as_passes_by_rollouts():
+    rows = []
+    for split in ("micro_batch=0", "micro_tokens=500"):
+        keeper = Keeper()
+        train(load_config("tiny", [*QUIET, "steps=1", "kl_coefficient=0.01", split]), keeper)
+        rows.append(keeper.rows("updates") + keeper.rows("steps"))
+    for a, b in zip(*rows, strict=True):
+        for name in ("grad_norm", "n_tokens", "loss_policy", "kl_sum"):
+            if name in a:
+                assert a[name] == pytest.approx(b[name], rel=1e-4, abs=1e-7), name
+
+
+def test_rollouts_and_tokens_of_a_pass_are_not_both_given():
+    with pytest.raises(UsageError, match="micro_tokens=512 is not allowed with micro_batch=2"):
+        TrainConfig(micro_tokens=512, micro_batch=2)
+
+
+def test_layers_in_half_precision_score_what_autocast_does():
+    """To the bit, in half the memory: the KL to the starting policy begins at 0."""
+    policies = [
+        load_policy("tiny", torch.device("cpu"), torch.bfloat16, half_layers=half)
+        for half in (False, True)
+    ]
+    ids = torch.randint(20, 1000, (3, 40), generator=torch.Generator().manual_seed(0))
+    mask = torch.ones_like(ids)
+    mask[:, :5] = 0
+    with torch.no_grad():
+        full, half = (action_logps(policy.model, ids, mask) for policy in policies)
+    assert torch.equal(full, half)
+    sizes = [sum(p.nbytes for p in policy.model.get_decoder().parameters()) for policy in policies]
+    layers = policies[1].model.get_decoder().layers
+    assert layers[0].mlp.up_proj.weight.dtype == torch.bfloat16
+    assert layers[0].input_layernorm.weight.dtype == torch.float32
+    assert sizes[1] < 0.8 * sizes[0]
+
+
+class Vllm:
+    """Notes what is asked of vLLM, and refuses what its sleep forbids."""
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+        self.asleep: set[str] = set()
+
+    def sleep(self, *, level: int) -> None:
+        assert not self.asleep
+        self.calls.append(f"sleep {level}")
+        self.asleep = {"weights", "kv_cache"}
+
+    def wake_up(self, *, tags: list[str]) -> None:
+        assert set(tags) <= self.asleep
+        self.calls.append(f"wake {tags[0]}")
+        self.asleep -= set(tags)
+
+    def collective_rpc(self, name: str, args: tuple = ()) -> None:
+        assert "weights" not in self.asleep
+        self.calls.append(name)
+
+    def reset_prefix_cache(self) -> bool:
+        assert not self.asleep
+        return True
+
+
+def asleep_or_awake(sleeps: bool) -> tuple[VllmEngine, Vllm]:
+    engine, vllm = VllmEngine.__new__(VllmEngine), Vllm()
+    engine._llm, engine._sleeps, engine._asleep = vllm, sleeps, False
+    return engine, vllm
+
+
+def test_vllm_sleeps_during_updates_and_wakes_before_the_weights_come():
+    engine, vllm = asleep_or_awake(True)
+    engine.sync([])
+    engine.sleep()
+    engine.sleep()
+    engine.sync([])
+    assert vllm.calls == [
+        "take_weights",
+        "sleep 1",
+        "wake weights",
+        "take_weights",
+        "wake kv_cache",
+    ]
+    assert not vllm.asleep
+    engine, vllm = asleep_or_awake(False)
+    engine.sleep()
+    engine.sync([])
+    assert vllm.calls == ["take_weights"]
+
+
+def test_the_trainer_lets_the_engine_sleep_between_sampling_and_sync(monkeypatch):
+    seen: list[str] = []
+    for name in ("sleep", "sync"):
+        monkeypatch.setattr(Players, name, lambda self, n=name: seen.append(n))
+    update = TorchOptimizer.step
+    monkeypatch.setattr(TorchOptimizer, "step", lambda self: seen.append("update") or update(self))
+    train(load_config("tiny", [*QUIET, "steps=1"]), Keeper())
+    assert seen == ["sleep", "update", "update", "sync"]

@@ -1,0 +1,79 @@
+"""What a step costs: seconds by part, floating-point operations, memory."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from .policy.flops import Flops, peak_flops
+
+UPDATE = ("prepare", "score", "reference", "update", "sync")
+"""The parts of a step that `seconds_update` adds up."""
+
+
+class Meter:
+    """Measures one step after the other, on this process. On a GPU every measurement waits until
+    the device has done what it was given."""
+
+    def __init__(self, model: Any, device: torch.device) -> None:
+        self._flops = Flops(model)
+        self._device = device
+        self._peak = peak_flops(device)
+        self._evaluation = 0.0
+        self.start()
+
+    def start(self) -> None:
+        """Begin a step."""
+        self._seconds = dict.fromkeys(("rollout", *UPDATE, "probes", "record"), 0.0)
+        self._last = self._now()
+
+    def lap(self, part: str) -> float:
+        """Count what has passed since the last lap as this part of the step; seconds."""
+        now = self._now()
+        lap, self._last = now - self._last, now
+        self._seconds[part] += lap
+        return lap
+
+    @contextmanager
+    def evaluating(self) -> Iterator[None]:
+        """Count what happens inside to the next step's evaluation."""
+        started = self._now()
+        try:
+            yield
+        finally:
+            self._evaluation += self._now() - started
+
+    def columns(self, lengths: Sequence[int], n_tokens: int) -> dict[str, Any]:
+        """Of the table `steps`, for rollouts of these lengths with `n_tokens` action tokens, each
+        of which went through one forward and backward pass."""
+        s = self._seconds
+        evaluation, self._evaluation = self._evaluation, 0.0
+        return {
+            "seconds_rollout": s["rollout"],
+            "seconds_update": sum(s[part] for part in UPDATE),
+            "seconds_record": s["probes"] + s["record"],
+            "seconds_score": s["score"],
+            "seconds_reference": s["reference"],
+            "seconds_sync": s["sync"],
+            "seconds_evaluation": evaluation,
+            "flops": float(3 * self._flops.forward(lengths, n_tokens)),
+            "flops_possible": None if self._peak is None else self._peak * s["update"],
+            "memory_peak": self._memory(),
+        }
+
+    def _memory(self) -> int | None:
+        """Most bytes that torch had allocated on a GPU since this was last asked."""
+        if self._device.type != "cuda":
+            return None
+        peak = torch.cuda.max_memory_allocated(self._device)
+        torch.cuda.reset_peak_memory_stats(self._device)
+        return peak
+
+    def _now(self) -> float:
+        if self._device.type == "cuda":
+            torch.cuda.synchronize(self._device)
+        return time.perf_counter()

@@ -390,10 +390,56 @@ def of_actions(s: Step) -> Row:
             for a in s.actions
             if finite(a["logp_behaviour_sum"]) and finite(a["logp_old_sum"])
         ),
+        **spread("engine", s.actions),
+        **spread("inner", s.actions),
+        **engine_responses(s),
         "action_logp_min": median(lows) if lows else None,
         "incorrect_error_norm": ratio(
             (a["error_norm_sum"], a["n_tokens"]) for a, _ in wrong if finite(a["error_norm_sum"])
         ),
+    }
+
+
+def spread(pair: str, actions: Iterable[Row], ratio_too: bool = True) -> Row:
+    """How the tokens' ratios of a pair of policies are distributed."""
+    top, bottom = {
+        "engine": ("logp_old_sum", "logp_behaviour_sum"),
+        "inner": ("logp_inner_sum", "logp_old_sum"),
+    }[pair]
+    k3, squares, far = f"{pair}_k3_sum", f"{pair}_ratio_sq_sum", f"n_tokens_{pair}_far"
+    rows = [
+        a for a in actions
+        if all(map(finite, (a[top], a[bottom], a[k3], a[squares], a["n_tokens"])))
+    ]  # fmt: skip
+    n = sum(a["n_tokens"] for a in rows)
+    total = sum(a["n_tokens"] + a[k3] + a[top] - a[bottom] for a in rows)
+    square = sum(a[squares] for a in rows)
+    found = {
+        f"{pair}_k3": ratio((a[k3], a["n_tokens"]) for a in rows),
+        f"{pair}_chi2": square / n - 1 if n else None,
+        f"{pair}_ess": total**2 / (n * square) if n * square else None,
+        f"{pair}_far_share": ratio((a[far], a["n_tokens"]) for a in rows),
+    }
+    if pair == "engine" and ratio_too:
+        found["engine_ratio"] = total / n if n else None
+    return found
+
+
+def engine_responses(s: Step) -> Row:
+    """How the ratios of whole responses, old to behaviour, are distributed."""
+    weights = []
+    for r in s.responses:
+        turns = s.turns(r)
+        pairs = [(a["logp_old_sum"], a["logp_behaviour_sum"]) for a in turns]
+        if not turns or any(None in p for p in pairs):
+            continue
+        log_ratio = sum(old - behaviour for old, behaviour in pairs)
+        if finite(log_ratio):
+            weights.append(math.exp(min(20, max(-20, log_ratio))))
+    squares = sum(w * w for w in weights)
+    return {
+        "engine_seq_chi2": squares / len(weights) - 1 if weights else None,
+        "engine_seq_ess": sum(weights) ** 2 / (len(weights) * squares) if weights else None,
     }
 
 
@@ -430,6 +476,8 @@ def action_signals(tables: Tables) -> list[Row]:
                 "lld_share": mean(d <= 0 for d in deltas),
                 "logp": ratio((a["logp_old_sum"], a["n_tokens"])
                               for a, _ in pairs if finite(a["logp_old_sum"])),
+                **spread("engine", (a for a, _ in pairs), ratio_too=False),
+                **spread("inner", (a for a, _ in pairs)),
             })  # fmt: skip
     return rows
 

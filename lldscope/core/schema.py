@@ -182,6 +182,13 @@ actions: one row per action: everything the model emitted in one turn of a rollo
     entropy_sum        float nat   Σ entropy of the sampling policy.
     error_norm_sum     float -     Σ ‖e_y − π‖² = Σ (1 − 2π(y) + Σ_v π(v)²), sampling policy.
     logp_min           float nat   Smallest log π_old of the action.
+    engine_k3_sum      float nat   Σ (r − 1 − log r) of the ratios r = π_old/π_behaviour. In r,
+        here and below, log r counts as 20 at most.
+    engine_ratio_sq_sum float -    Σ r² of the same.
+    n_tokens_engine_far count token Tokens with |log r| > ln 2 of the same.
+    inner_k3_sum       float nat   Σ (r − 1 − log r) of the ratios r = π_inner/π_old.
+    inner_ratio_sq_sum float -     Σ r² of the same.
+    n_tokens_inner_far count token Tokens with |log r| > ln 2 of the same.
     llds_gate          bool  -     The LLDS gate was open for the action inside the update.
     llds_sum           float nat   Σ of the gated LLDS penalty of the action's tokens.
     tool_ok            bool  -     The tool answered; NULL if no tool was called.
@@ -348,6 +355,21 @@ signals: one row per RL step; NULL where nothing was measured
     dropped_token_share     float share        Share of tokens with log π_post < log π_old in
         preserved, re-scored actions.
     engine_gap              float nat/token    Mean of log π_behaviour − log π_old.
+    engine_k3               float nat/token    Mean of r − 1 − log r over the action tokens' ratios
+        r = π_old/π_behaviour: the k3 estimate of KL(π_behaviour ‖ π_old).
+    engine_ratio            float -            Mean of those ratios.
+    engine_chi2             float -            Mean of r² − 1: estimates χ²(π_old ‖ π_behaviour).
+    engine_ess              float share        (Σ r)²/(n Σ r²): effective sample size of n tokens.
+    engine_far_share        float share        Share of tokens with |log r| > ln 2.
+    engine_seq_chi2         float -            Mean of R² − 1 over responses, R being the ratio of
+        the whole response, within e^±20.
+    engine_seq_ess          float share        (Σ R)²/(n Σ R²): effective sample size of n
+        responses.
+    inner_k3                float nat/token    As engine_k3, of r = π_inner/π_old: estimates
+        KL(π_old ‖ π_inner).
+    inner_chi2              float -            As engine_chi2, of r = π_inner/π_old.
+    inner_ess               float share        As engine_ess, of r = π_inner/π_old.
+    inner_far_share         float share        As engine_far_share, of r = π_inner/π_old.
     loss_policy             float -            Policy loss.
     loss_llds               float nat          LLDS loss before its coefficient.
     loss_kl                 float nat          KL loss before its coefficient.
@@ -377,6 +399,14 @@ action_signals: one row per RL step, action index and correctness
     n_delta      count action     Actions with a measured Δ.
     delta        float nat/action Mean Δ of those actions (delta_by_action).
     lld_share    float share      Share of those actions with Δ ≤ 0.
+    engine_k3        float nat/token As in `signals`, of the actions' tokens; so are the next.
+    engine_chi2      float -         Mean of r² − 1.
+    engine_ess       float share     (Σ r)²/(n Σ r²).
+    engine_far_share float share     Share of tokens with |log r| > ln 2.
+    inner_k3         float nat/token As engine_k3, of r = π_inner/π_old; so are the next.
+    inner_chi2       float -         Mean of r² − 1.
+    inner_ess        float share     (Σ r)²/(n Σ r²).
+    inner_far_share  float share     Share of tokens with |log r| > ln 2.
 """)
 
 PROBE_SIGNALS = _table("""

@@ -47,7 +47,7 @@ _PENALTY = "by the run's kl_penalty estimator, each response weighing the same"
 
 _TABLE: tuple[tuple[str, str, str | None], ...] = (
     # verl 0.9.1: trainer/ppo/metric_utils.py, trainer/ppo/v1/trainer_base.py,
-    # workers/utils/losses.py, workers/engine_workers.py
+    # workers/utils/losses.py, workers/engine_workers.py, trainer/ppo/rollout_corr_helper.py
     ("critic/score/mean", "reward", None),
     ("critic/rewards/mean", "reward", "after the KL penalty, where the reward has one"),
     ("actor/entropy", "entropy", _MODE),
@@ -60,6 +60,10 @@ _TABLE: tuple[tuple[str, str, str | None], ...] = (
     ("actor/lr", "lr", None),
     ("response_length/mean", "response_tokens", _TOOL_TEXT),
     ("response_length/clip_ratio", "truncated_share", _MAXIMUM),
+    ("rollout_corr/kl", "engine_gap", None),
+    ("rollout_corr/k3_kl", "engine_k3", None),
+    ("rollout_corr/chi2_token", "engine_chi2", None),
+    ("rollout_corr/chi2_seq", "engine_seq_chi2", None),
     ("timing_s/gen", "seconds_rollout", None),
     ("timing_s/update_actor", "seconds_update", None),
     # Search-R1 0789f5e: verl/trainer/ppo/ray_trainer.py

@@ -27,6 +27,7 @@ BEFORE_ROWS = (
     "group_totals",
     "response_class",
     "response_likelihood",
+    "action_ratios",
     "step_likelihood",
     "step_displaced",
     "step_totals",

@@ -14,6 +14,7 @@ import numpy as np
 
 from .batch import Batch, Scores
 from .episodes import Turn
+from .ratios import ratio_sums
 from .repetition import repeated_share
 from .token_samples import Columns, TokenSamples
 
@@ -102,6 +103,7 @@ class StepRows:
             self.action = np.where(mask, batch.action, -1)
             starts = mask & (self.action != _before(self.action, -1))
         # The flat order of the actions is that of the rollouts, and of the tokens in them.
+        self._places = np.flatnonzero(mask)
         self._starts = np.flatnonzero(starts[mask])
         self._row = np.nonzero(starts)[0]
         self._index = self.action[starts]
@@ -119,7 +121,7 @@ class StepRows:
             "reward_sum": float(b.rewards.sum()) if rewarded else None,
             "reward_sq_sum": float(np.square(b.rewards).sum()) if rewarded else None,
             "n_tokens": int(b.mask.sum()),
-            "entropy_sum": float(b.entropy.values[b.mask].sum())
+            "entropy_sum": float(self._tokens(b.entropy.values).sum())
             if b.entropy is not None and b.entropy.rows.all()
             else None,
             "kl_sum": self._k3_sum(),
@@ -160,37 +162,43 @@ class StepRows:
         ]
         gate = self._sums(b.llds_gate)
         behaviour = self._sums(b.behaviour)
-        return {
-            "step": b.step,
-            "response_id": b.response_ids[self._row],
-            "action_index": self._index,
-            "kind": [turn.kind for turn in turns],
-            "n_tokens": np.diff(self._starts, append=int(b.mask.sum())),
-            # The engine did not score a token that is NaN, so the sum was not measured.
-            "logp_behaviour_sum": None if behaviour is None else np.ma.masked_invalid(behaviour),
-            "logp_old_sum": self._measured(b.old),
-            "logp_inner_sum": self._measured(b.inner),
-            "logp_post_sum": self._measured(b.post, b.old),
-            "logp_ref_sum": self._sums(b.reference),
-            "entropy_sum": self._measured(b.entropy),
-            "error_norm_sum": self._sums(b.error_norm),
-            "llds_gate": None if gate is None else gate > 0,
-            "llds_sum": self._sums(b.llds_penalty),
-            "tool_ok": [turn.tool_ok for turn in turns],
-            "docs_hash": [turn.docs_hash for turn in turns],
-        } | self._drops()
+        return (
+            {
+                "step": b.step,
+                "response_id": b.response_ids[self._row],
+                "action_index": self._index,
+                "kind": [turn.kind for turn in turns],
+                "n_tokens": np.diff(self._starts, append=int(b.mask.sum())),
+                # The engine did not score a token that is NaN, so the sum was not measured.
+                "logp_behaviour_sum": None
+                if behaviour is None
+                else np.ma.masked_invalid(behaviour),
+                "logp_old_sum": self._measured(b.old),
+                "logp_inner_sum": self._measured(b.inner),
+                "logp_post_sum": self._measured(b.post, b.old),
+                "logp_ref_sum": self._sums(b.reference),
+                "entropy_sum": self._measured(b.entropy),
+                "error_norm_sum": self._sums(b.error_norm),
+                "llds_gate": None if gate is None else gate > 0,
+                "llds_sum": self._sums(b.llds_penalty),
+                "tool_ok": [turn.tool_ok for turn in turns],
+                "docs_hash": [turn.docs_hash for turn in turns],
+            }
+            | self._drops()
+            | self._ratios(behaviour)
+        )
 
     def _drops(self) -> Columns:
         """What was measured of π_old token by token, and of its change."""
         b = self._batch
         if b.old is None:
             return {}
-        old = b.old.values[b.mask]
+        old = self._tokens(b.old.values)
         lowest = np.minimum.reduceat(old, self._starts) if len(old) else old
         columns: Columns = {"logp_min": np.ma.array(lowest, mask=~b.old.rows[self._row])}
         if b.post is None:
             return columns
-        post, unmeasured = b.post.values[b.mask], ~(b.old.rows & b.post.rows)[self._row]
+        post, unmeasured = self._tokens(b.post.values), ~(b.old.rows & b.post.rows)[self._row]
         with np.errstate(invalid="ignore"):
             n_down = self._per_action((post < old).astype(np.int64))
             drop = self._per_action(np.maximum(old - post, 0))
@@ -199,15 +207,37 @@ class StepRows:
             "drop_sum": np.ma.array(drop, mask=unmeasured),
         }
 
+    def _ratios(self, behaviour: np.ndarray | None) -> Columns:
+        """How old/behaviour, the engine's, and inner/old are distributed over an action's tokens.
+
+        behaviour: its sums, which are not finite where the engine did not score a token.
+        """
+        b = self._batch
+        columns: Columns = {}
+        if b.old is None:
+            return columns
+        old, known = self._tokens(b.old.values), b.old.rows[self._row]
+        if behaviour is not None:
+            engine, scored = self._tokens(b.behaviour), known & np.isfinite(behaviour)
+            columns |= ratio_sums("engine", old, engine, self._starts, scored)
+        if b.inner is not None:
+            inner, scored = self._tokens(b.inner.values), known & b.inner.rows[self._row]
+            columns |= ratio_sums("inner", inner, old, self._starts, scored)
+        return columns
+
     def _count(self, kind: str) -> list[int]:
         return [sum(turn.kind == kind for turn in turns) for turns in self._turns]
+
+    def _tokens(self, values: np.ndarray) -> np.ndarray:
+        """Of an (N, T) measurement, the action tokens'."""
+        return values.reshape(-1)[self._places]
 
     def _per_action(self, values: np.ndarray) -> np.ndarray:
         return np.add.reduceat(values, self._starts) if len(values) else values
 
     def _sums(self, tokens: np.ndarray | None) -> np.ndarray | None:
         """Per-action sums of an (N, T) measurement; None if it was not made."""
-        return None if tokens is None else self._per_action(tokens[self._batch.mask])
+        return None if tokens is None else self._per_action(self._tokens(tokens))
 
     def _measured(self, scores: Scores | None, other: Scores | None = None) -> Any:
         """Per-action sums, masked in rollouts without a measurement (or without one of `other`)."""
@@ -221,7 +251,7 @@ class StepRows:
         b = self._batch
         if b.reference is None or b.old is None or not b.old.rows.all():
             return None
-        gap = b.reference[b.mask] - b.old.values[b.mask]
+        gap = self._tokens(b.reference) - self._tokens(b.old.values)
         return float((np.exp(gap) - gap - 1).sum())
 
 

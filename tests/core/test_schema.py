@@ -11,7 +11,15 @@ from lldscope.core.schema import TABLES, arrow_schema
 
 # Columns that this run cannot fill, and why.
 NOT_WRITTEN = {
-    "actions.logp_behaviour_sum": "the in-process sampler is the trainer's own policy",
+    **{
+        f"actions.{name}": "the in-process sampler is the trainer's own policy"
+        for name in (
+            "logp_behaviour_sum",
+            "engine_k3_sum",
+            "engine_ratio_sq_sum",
+            "n_tokens_engine_far",
+        )
+    },
     "probes.action_index": "no probe of this trainer is about a single action",
     "steps.flops_possible": "what a CPU could do at most is not known",
     "steps.memory_peak": "that of a GPU",

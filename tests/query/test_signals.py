@@ -63,6 +63,8 @@ class Log:
                 for rank in range(self.ranks):
                     self._write(attempt, rank, step)
             first = max(0, last - int(self.rng.integers(0, 3)))
+        if self.bad and ("steps", "reward_sum") not in self.missing:
+            self.tables["steps"][-1]["reward_sum"] = math.nan
 
     def _write(self, attempt: int, rank: int, step: int) -> None:
         """What one rank records of one step."""
@@ -128,11 +130,14 @@ class Log:
             self._add("actions", stamp | {"action_index": index}, {
                 "kind": "search", "n_tokens": rng.integers(0, 30),
                 "logp_behaviour_sum": old + rng.normal(), "logp_old_sum": old,
-                "logp_inner_sum": old, "logp_ref_sum": old,
+                "logp_inner_sum": old + rng.normal(), "logp_ref_sum": old,
                 "logp_post_sum": old + rng.choice([-3, -1, 0, 1]) * rng.random()
                 if rescored else None,
                 "n_tokens_down": rng.integers(0, 9), "drop_sum": rng.random(),
                 "entropy_sum": rng.random(), "error_norm_sum": rng.random(),
+                "engine_k3_sum": rng.random(), "engine_ratio_sq_sum": 30 * rng.gamma(2),
+                "n_tokens_engine_far": rng.integers(0, 9), "inner_k3_sum": rng.random(),
+                "inner_ratio_sq_sum": 30 * rng.gamma(2), "n_tokens_inner_far": rng.integers(0, 9),
                 "logp_min": old / 2, "llds_gate": rng.random() < 0.5, "llds_sum": rng.random(),
                 "tool_ok": rng.random() < 0.7, "docs_hash": f"d{rng.integers(0, 3)}",
             })  # fmt: skip

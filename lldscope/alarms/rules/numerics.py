@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from ...core.numbers import percent
 from ...signals import detectors as d
 from ...signals.evidence import Evidence, once
 from ..rule import CauseRank, Measurement, Rule, Severity
@@ -16,6 +17,7 @@ GAP_STEPS = 3
 GAP_GROWN = 0.02  # the limit where engine and trainer agreed closely at first, nats/token
 GAP_AGREED = 0.002  # median over the first steps that counts as close agreement, nats/token
 GAP_FIRST = 20  # measured steps
+FAR_MOST = 0.5  # share of tokens; scores of the same tokens by a related policy stay far below
 STEP_KL = 0.05  # nats/token
 STEP_KL_STEPS = 10
 LR_JUMP = 3.0  # × the largest rate before
@@ -51,10 +53,33 @@ def engine_mismatch(e: Evidence) -> Measurement:
     def message(row: int) -> str:
         return (
             f"log π of the engine that sampled is {recent[row]:+.3f} nats/token away from the "
-            f"trainer's on the same tokens (limit ±{limit[row]:g})"
+            f"trainer's on the same tokens (limit ±{limit[row]:g})" + _likely_mismatch(e, row)
         )
 
     return Measurement(np.abs(recent) > limit, np.abs(recent), limit, message)
+
+
+def _likely_mismatch(e: Evidence, row: int) -> str:
+    """What keeps engine and trainer apart, by how the ratios of their probabilities are distributed
+    (docs/engines.md); empty where that was not measured."""
+    names = ("gap", "k3", "ratio", "far_share")
+    gap, k3, ratio, far = (mean(e, f"engine_{name}", GAP_STEPS)[row] for name in names)
+    if np.isnan(k3 + ratio + far):
+        return ""
+    if far > FAR_MOST:
+        return f"; {percent(far)} of them differ by more than 2 ×: other tokens, or another model"
+    if gap < 0:
+        return "; below 0 it is not of the distribution that the engine sampled from"
+    if 1 - ratio > gap / 2:
+        return f"; sampling that is cut off (top-p, top-k, min-p) at {percent(ratio)} of the mass"
+    moved = mean(e, "step_kl", STEP_KL_STEPS)[row]
+    if k3 < moved / 2:
+        return f"; their KL of {k3:.2g} is less than a step's of {moved:.2g}: precision or kernels"
+    measured = e.column("engine_k3")
+    first = measured[~np.isnan(measured)][0]
+    if first > k3 / 2:
+        return "; from the first step on: another temperature, or precision"
+    return f"; their KL was {first:.2g} at first and is {k3:.2g}: older weights"
 
 
 @once

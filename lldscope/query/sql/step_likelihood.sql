@@ -2,6 +2,7 @@
 -- Levels are token means over all tokens of the class. Δ (here d) are means over the re-scored
 -- responses of mixed groups whose Δ is a number; the quantile is interpolated linearly.
 -- step_kl: each class of the mixed groups counts with all its rollouts, whatever share of it was re-scored.
+-- engine_seq_…: over responses all of whose actions the engine scored; w, the ratio, within e^±20.
 -- merged_action_share: over answered rollouts with a valid search; see actions_merged.
 SELECT
     step,
@@ -24,6 +25,16 @@ SELECT
       + avg(d) FILTER (NOT correct) * count(*) FILTER (NOT correct AND mixed))
         / nullif(sum(n_tokens) FILTER (correct IS NOT NULL AND mixed), 0)
                                                             AS step_kl,
+    avg(w * w) - 1                                          AS engine_seq_chi2,
+    ess(w, w * w, 1)                                        AS engine_seq_ess,
     avg(actions_merged::INT)                                AS merged_action_share
-FROM (SELECT *, CASE WHEN mixed AND isfinite(delta) THEN delta END AS d FROM response_likelihood)
+FROM (
+    SELECT
+        *,
+        CASE WHEN mixed AND isfinite(delta) THEN delta END AS d,
+        -- In single precision the sums of squares are the same in any order.
+        CASE WHEN isfinite(engine_log_ratio)
+             THEN exp(greatest(-20, least(20, engine_log_ratio)))::FLOAT::DOUBLE END AS w
+    FROM response_likelihood
+)
 GROUP BY step

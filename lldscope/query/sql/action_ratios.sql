@@ -1,0 +1,28 @@
+-- Grain: one row per action, with sums over its tokens that are NULL unless all that a pair of
+-- policies needs is a number.
+-- gap: of log π_behaviour − log π_old. engine_…: of the ratios r = π_old/π_behaviour, inner_…: of
+-- r = π_inner/π_old: k3 of r − 1 − log r, r, r2 of r², far: tokens with |log r| > ln 2.
+-- Σ r follows from k3 and Σ log r, and is exact where Σ r itself, kept in single precision, is not.
+SELECT
+    *,
+    CASE WHEN engine THEN engine_k3_sum::DOUBLE END                     AS engine_k3,
+    CASE WHEN engine THEN n_tokens + engine_k3_sum::DOUBLE - gap END    AS engine_r,
+    CASE WHEN engine THEN engine_ratio_sq_sum::DOUBLE END               AS engine_r2,
+    CASE WHEN engine THEN n_tokens_engine_far END                       AS engine_far,
+    CASE WHEN inside THEN inner_k3_sum::DOUBLE END                      AS inner_k3,
+    CASE WHEN inside THEN n_tokens + inner_k3_sum::DOUBLE + moved END   AS inner_r,
+    CASE WHEN inside THEN inner_ratio_sq_sum::DOUBLE END                AS inner_r2,
+    CASE WHEN inside THEN n_tokens_inner_far END                        AS inner_far
+FROM (
+    SELECT
+        *,
+        CASE WHEN isfinite(logp_behaviour_sum) AND isfinite(logp_old_sum)
+             THEN logp_behaviour_sum::DOUBLE - logp_old_sum::DOUBLE END AS gap,
+        CASE WHEN isfinite(logp_inner_sum) AND isfinite(logp_old_sum)
+             THEN logp_inner_sum::DOUBLE - logp_old_sum::DOUBLE END     AS moved,
+        gap IS NOT NULL AND n_tokens IS NOT NULL
+            AND isfinite(engine_k3_sum) AND isfinite(engine_ratio_sq_sum) AS engine,
+        moved IS NOT NULL AND n_tokens IS NOT NULL
+            AND isfinite(inner_k3_sum) AND isfinite(inner_ratio_sq_sum) AS inside
+    FROM actions
+)

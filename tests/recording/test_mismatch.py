@@ -1,0 +1,169 @@
+"""How far the engine's and the update's policy are from the trainer's, as a distribution.
+
+Log-probabilities here are made up. The twin is the formulas of verl 0.9.1, written down once more:
+`compute_offpolicy_metrics` and `compute_rollout_correction_weights` of
+verl/trainer/ppo/rollout_corr_helper.py. Where verl is installed the functions themselves are asked.
+"""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import lldscope
+from lldscope.recording.batch import Batch, Scores
+from lldscope.recording.columns import StepRows, record
+
+EQUALS = {
+    "kl": "engine_gap",
+    "k3_kl": "engine_k3",
+    "chi2_token": "engine_chi2",
+    "chi2_seq": "engine_seq_chi2",
+    "rollout_is_mean": "engine_ratio",
+    "rollout_is_eff_sample_size": "engine_ess",
+}
+BOUND = 20.0
+
+
+def twin(old: np.ndarray, rollout: np.ndarray, mask: np.ndarray) -> dict[str, float]:
+    """verl's metrics, token by token; the importance weights are not truncated."""
+    k3, weights, responses = [], [], []
+    for i in range(len(mask)):
+        whole = 0.0
+        for t in range(mask.shape[1]):
+            if mask[i, t]:
+                log_ratio = old[i, t] - rollout[i, t]
+                k3.append(math.exp(log_ratio) - log_ratio - 1)
+                weights.append(math.exp(min(max(log_ratio, -BOUND), BOUND)))
+                whole += log_ratio
+        responses.append(math.exp(2 * min(max(whole, -BOUND), BOUND)))
+    w = np.array(weights)
+    return {
+        "kl": float((rollout - old)[mask].mean()),
+        "k3_kl": float(np.mean(k3)),
+        "chi2_token": float((w**2).mean() - 1),
+        "chi2_seq": float(np.mean(responses) - 1),
+        "rollout_is_mean": float(w.mean()),
+        "rollout_is_eff_sample_size": float(1 / ((w / w.mean()) ** 2).mean()),
+    }
+
+
+def dump(seed: int, scale: float, far: bool = False) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """old, rollout (N, T) and the mask: several turns, heavy tails; `far`: beyond the bound too."""
+    rng = np.random.default_rng(seed)
+    shape = (48, 90)
+    mask = np.arange(90) < rng.integers(20, 91, 48)[:, None]
+    mask[:, 30:38] = False
+    old = -rng.gamma(0.4, 2.0, shape)
+    rollout = old + scale * rng.standard_t(4, shape)
+    if far:
+        rollout[0, 0], rollout[1, 0] = old[0, 0] + 30, old[1, 0] + 25
+    return np.float32(old).astype(np.float64), np.float32(rollout).astype(np.float64), mask
+
+
+def batch(old, behaviour, mask, **more) -> Batch:
+    n = len(mask)
+    return Batch(
+        step=0, mask=mask, prompt_ids=[[1]] * n, completion_ids=[[1] * mask.shape[1]] * n,
+        rewards=np.arange(n) % 2.0, correct=[bool(i % 2) for i in range(n)],
+        group_ids=np.arange(n) // 4, old=old, behaviour=behaviour, **more,
+    )  # fmt: skip
+
+
+def signals(path: Path, made: Batch) -> dict[str, float]:
+    with lldscope.Recorder(path) as recorder:
+        record(recorder, made)
+    return lldscope.open_run(path).signals().iloc[0].to_dict()
+
+
+@pytest.mark.parametrize(
+    ("scale", "far"), [(1e-3, False), (0.02, False), (0.3, False), (0.1, True)]
+)
+def test_signals_are_the_metrics_of_verl(scale, far, tmp_path):
+    old, rollout, mask = dump(3, scale, far)
+    row, expected = signals(tmp_path / "run", batch(old, rollout, mask)), twin(old, rollout, mask)
+    for name, signal in EQUALS.items():
+        assert row[signal] == pytest.approx(expected[name], rel=1e-6, abs=1e-6), name
+
+
+def test_the_twin_is_verl(tmp_path):
+    helper = pytest.importorskip("verl.trainer.ppo.rollout_corr_helper")
+    import torch
+
+    old, rollout, mask = dump(3, 0.3)
+    new, was, on = (torch.tensor(x) for x in (old, rollout, mask))
+    found = helper.compute_offpolicy_metrics(new, was, on)
+    _, weights = helper.compute_rollout_correction_weights(
+        new - was, on, rollout_is="token", rollout_is_threshold=1e9
+    )
+    for name, value in twin(old, rollout, mask).items():
+        assert (found | weights)[name] == pytest.approx(value, rel=1e-6, abs=1e-6), name
+
+
+def test_the_pair_of_the_update_is_measured_like_the_engines(tmp_path):
+    old, inner, mask = dump(5, 0.2)
+    row = signals(tmp_path / "run", batch(old, None, mask, inner=inner))
+    expected = twin(inner, old, mask)
+    for name in ("k3_kl", "chi2_token", "rollout_is_eff_sample_size"):
+        signal = EQUALS[name].replace("engine", "inner")
+        assert row[signal] == pytest.approx(expected[name], rel=1e-6, abs=1e-6), name
+    assert row["inner_far_share"] == pytest.approx(np.mean(np.abs(inner - old)[mask] > math.log(2)))
+    assert 0 < row["inner_far_share"] < 0.1
+    assert pd.isna(row["engine_k3"])
+
+
+def test_of_responses_the_effective_sample_size_counts_each_once(tmp_path):
+    old, rollout, mask = dump(7, 0.05)
+    w = np.exp(np.where(mask, old - rollout, 0).sum(1))
+    row = signals(tmp_path / "run", batch(old, rollout, mask))
+    assert row["engine_seq_ess"] == pytest.approx(w.sum() ** 2 / (len(w) * (w**2).sum()), rel=1e-6)
+
+
+def test_the_same_policy_is_exactly_the_same(tmp_path):
+    old, _, mask = dump(1, 0.1)
+    row = signals(tmp_path / "run", batch(old, old, mask, inner=old))
+    for name, value in {"k3": 0, "chi2": 0, "ess": 1, "far_share": 0}.items():
+        assert row[f"engine_{name}"] == row[f"inner_{name}"] == value
+    assert (row["engine_seq_chi2"], row["engine_seq_ess"], row["engine_ratio"]) == (0, 1, 1)
+
+
+def test_what_was_not_measured_is_null_and_what_is_no_number_is_left_out(tmp_path):
+    old, rollout, mask = dump(2, 0.1)
+    rollout[0, 0] = np.nan  # the engine did not score the token
+    old[2, 0] = -np.inf  # it did, and the trainer's number is none
+    known = np.arange(len(mask)) != 4
+    made = batch(Scores(old, known), rollout, mask, inner=old)
+    found = StepRows(made).actions()
+    first = {
+        n: found[n][:2] for n in ("engine_k3_sum", "engine_ratio_sq_sum", "n_tokens_engine_far")
+    }
+    for values in first.values():
+        assert values.mask.tolist() == [True, False]
+    assert found["inner_k3_sum"].mask.sum() == 2 == (found["response_id"] == 4).sum()
+    row = signals(tmp_path / "run", made)
+    left = mask.copy()
+    left[[0, 2], :30] = False
+    left[4] = False
+    expected = twin(old, rollout, left)
+    for name in ("kl", "k3_kl", "chi2_token", "rollout_is_eff_sample_size"):
+        assert row[EQUALS[name]] == pytest.approx(expected[name], rel=1e-6, abs=1e-6), name
+    assert row["n_nonfinite"] == 1
+
+
+def test_by_turn_the_engine_differs_where_it_does(tmp_path):
+    old, _, mask = dump(4, 0.1)
+    rollout = old.copy()
+    rollout[:, 38:] += 0.8  # a later turn alone
+    with lldscope.Recorder(tmp_path / "run") as recorder:
+        record(recorder, batch(old, rollout, mask))
+    table = lldscope.open_run(tmp_path / "run").action_signals().set_index("action_index")
+    r = math.exp(-0.8)
+    assert (table.loc[0, "engine_k3"] == 0).all()
+    assert table.loc[1, "engine_k3"].to_list() == pytest.approx([r - 1 + 0.8] * 2, rel=1e-5)
+    assert table.loc[1, "engine_chi2"].to_list() == pytest.approx([r * r - 1] * 2, rel=1e-5)
+    assert (table.loc[1, "engine_far_share"] == 1).all()
+    assert table["inner_k3"].isna().all()

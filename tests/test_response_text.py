@@ -80,5 +80,4 @@ def test_the_list_is_searched_and_its_order_is_kept_by_keys(chromium: Any, tmp_p
         tab.get_by_role("button", name="Show").click()
         tab.wait_for_url(re.compile("text=Jordan"))
         tab.wait_for_selector(".count >> text=2 responses")
-        said = [e.get_attribute("title") for e in tab.locator(".preview > div").all()]
-        assert any("Jordan" in text for text in said)
+        assert tab.locator(".grid tbody tr").count() == 2

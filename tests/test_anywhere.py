@@ -116,7 +116,7 @@ def recorded_anew(source: Path, to: Path, seed: int) -> Path:
     with open_run(source) as run, Recorder(to, trainer="tests") as recorder:
         tables = {
             name: run.sql(f"SELECT * EXCLUDE (attempt, rank) FROM {name}").groupby("step")
-            for name in ("updates", "responses", "actions", "probes", "steps")
+            for name in ("updates", "responses", "actions", "evals", "probes", "steps")
         }
         for step in run.signals()["step"]:
             for name, steps in tables.items():

@@ -145,8 +145,9 @@ def trl(share: float = 1, rank: int = 0, ranks: int = 1) -> Batch:
         model=torch.nn.Module(), args=SimpleNamespace(per_device_train_batch_size=4)
     )
     writer = trl_step.StepWriter(
-        trainer, None, FailOpen(None, "trl"), scorer, rescore_share=share, tokens_every=0
-    )
+        trainer, None, FailOpen(None, "trl"), scorer, rescore_share=share, retention=0,
+        tokens_every=0,
+    )  # fmt: skip
     writer._rescore(rollouts)
     # As many rows as on the rank with the largest part of the sample.
     sample = rescore_sample(CORRECT, GROUPS, share, STEP)

@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 import torch
 import verl_tiny
+from mismatch_twin import dump, twin
 from omegaconf import open_dict
+from verl.trainer.ppo import rollout_corr_helper
 from verl.trainer.ppo.core_algos import get_policy_loss_fn
 
 import lldscope
@@ -268,3 +270,15 @@ def test_a_configuration_without_settings_has_the_defaults(tmp_path, monkeypatch
         trainer.config.trainer.experiment_name = "mine"
     trainer.fit(None)
     assert lldscope.open_run("runs/mine").info["name"] == "mine"
+
+
+@pytest.mark.parametrize("scale", [1e-3, 0.3])
+def test_the_twin_of_the_mismatch_metrics_is_verl(scale):
+    old, rollout, mask = dump(3, scale)
+    new, was, on = (torch.tensor(x) for x in (old, rollout, mask))
+    found = rollout_corr_helper.compute_offpolicy_metrics(new, was, on)
+    _, weights = rollout_corr_helper.compute_rollout_correction_weights(
+        new - was, on, rollout_is="token", rollout_is_threshold=1e9
+    )
+    for name, value in twin(old, rollout, mask).items():
+        assert (found | weights)[name] == pytest.approx(value, rel=1e-6, abs=1e-6), name

@@ -27,6 +27,7 @@ from lldscope.monitor import channels, notify
 from lldscope.monitor.alertmanager import NOT_ENDED, payload
 from lldscope.monitor.channels import Command, Service, Undeliverable, Webhook, open_channel
 from lldscope.monitor.follow import AlertEvent
+from lldscope.monitor.headline import Headline
 from lldscope.monitor.health import RunState
 from lldscope.monitor.notify import Delivery, Notifier
 
@@ -91,7 +92,8 @@ def event(rule: str = "lld-decay", state: str = "firing", **others: object) -> A
         run="mine", id="abc", path="/r/mine", verdict="warning", evidence="delta", phase="decay",
         phases=(), alerts=(), pending=(), look_alikes={}, look_alike_evidence={}, last_step=99,
         life="live", over=False, reason=None, last_row_age_seconds=1.0, arl=2000.0,
-        false_alarm_bound=None, damaged={}, dropped={},
+        false_alarm_bound=None, damaged={}, dropped={}, headline=Headline("It falls", "look"),
+        silenced={},
     )  # fmt: skip
     alert = Alert(
         rule=rule, severity="warning", state=state, step=91, value=2631.7, threshold=None,

@@ -64,7 +64,8 @@ def test_a_live_run_is_followed_and_equals_a_fresh_reading(tmp_path, monkeypatch
         if step % 3 == 0:
             run.refresh()
             signals = run.signals()
-            pd.testing.assert_frame_equal(signals, run.sql("FROM signals")[list(signals)])
+            found = run.sql("FROM signals")[list(signals)].astype(signals.dtypes)
+            pd.testing.assert_frame_equal(signals, found)
     recorder.close()
     assert run.refresh()
     fresh = lldscope.open_run(path).signals()

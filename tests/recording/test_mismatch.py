@@ -1,8 +1,6 @@
 """How far the engine's and the update's policy are from the trainer's, as a distribution.
 
-Log-probabilities here are made up. The twin is the formulas of verl 0.9.1, written down once more:
-`compute_offpolicy_metrics` and `compute_rollout_correction_weights` of
-verl/trainer/ppo/rollout_corr_helper.py. Where verl is installed the functions themselves are asked.
+Log-probabilities here are made up.
 """
 
 from __future__ import annotations
@@ -13,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from mismatch_twin import dump, twin
 
 import lldscope
 from lldscope.recording.batch import Batch, Scores
@@ -26,43 +25,6 @@ EQUALS = {
     "rollout_is_mean": "engine_ratio",
     "rollout_is_eff_sample_size": "engine_ess",
 }
-BOUND = 20.0
-
-
-def twin(old: np.ndarray, rollout: np.ndarray, mask: np.ndarray) -> dict[str, float]:
-    """verl's metrics, token by token; the importance weights are not truncated."""
-    k3, weights, responses = [], [], []
-    for i in range(len(mask)):
-        whole = 0.0
-        for t in range(mask.shape[1]):
-            if mask[i, t]:
-                log_ratio = old[i, t] - rollout[i, t]
-                k3.append(math.exp(log_ratio) - log_ratio - 1)
-                weights.append(math.exp(min(max(log_ratio, -BOUND), BOUND)))
-                whole += log_ratio
-        responses.append(math.exp(2 * min(max(whole, -BOUND), BOUND)))
-    w = np.array(weights)
-    return {
-        "kl": float((rollout - old)[mask].mean()),
-        "k3_kl": float(np.mean(k3)),
-        "chi2_token": float((w**2).mean() - 1),
-        "chi2_seq": float(np.mean(responses) - 1),
-        "rollout_is_mean": float(w.mean()),
-        "rollout_is_eff_sample_size": float(1 / ((w / w.mean()) ** 2).mean()),
-    }
-
-
-def dump(seed: int, scale: float, far: bool = False) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """old, rollout (N, T) and the mask: several turns, heavy tails; `far`: beyond the bound too."""
-    rng = np.random.default_rng(seed)
-    shape = (48, 90)
-    mask = np.arange(90) < rng.integers(20, 91, 48)[:, None]
-    mask[:, 30:38] = False
-    old = -rng.gamma(0.4, 2.0, shape)
-    rollout = old + scale * rng.standard_t(4, shape)
-    if far:
-        rollout[0, 0], rollout[1, 0] = old[0, 0] + 30, old[1, 0] + 25
-    return np.float32(old).astype(np.float64), np.float32(rollout).astype(np.float64), mask
 
 
 def batch(old, behaviour, mask, **more) -> Batch:
@@ -88,20 +50,6 @@ def test_signals_are_the_metrics_of_verl(scale, far, tmp_path):
     row, expected = signals(tmp_path / "run", batch(old, rollout, mask)), twin(old, rollout, mask)
     for name, signal in EQUALS.items():
         assert row[signal] == pytest.approx(expected[name], rel=1e-6, abs=1e-6), name
-
-
-def test_the_twin_is_verl(tmp_path):
-    helper = pytest.importorskip("verl.trainer.ppo.rollout_corr_helper")
-    import torch
-
-    old, rollout, mask = dump(3, 0.3)
-    new, was, on = (torch.tensor(x) for x in (old, rollout, mask))
-    found = helper.compute_offpolicy_metrics(new, was, on)
-    _, weights = helper.compute_rollout_correction_weights(
-        new - was, on, rollout_is="token", rollout_is_threshold=1e9
-    )
-    for name, value in twin(old, rollout, mask).items():
-        assert (found | weights)[name] == pytest.approx(value, rel=1e-6, abs=1e-6), name
 
 
 def test_the_pair_of_the_update_is_measured_like_the_engines(tmp_path):

@@ -33,6 +33,10 @@ import lldscope
 from lldscope.core.errors import LldscopeError, UsageError
 
 
+class Http(ThreadingHTTPServer):
+    request_queue_size = 256  # as vLLM's; five, the default, drops some of many that come at once
+
+
 class FakeServer:
     """Speaks as vLLM does; a row is continued with its own tokens backwards. `says` replaces the
     answer to a path by (status, body)."""
@@ -65,7 +69,7 @@ class FakeServer:
             def log_message(self, *_: object) -> None:
                 pass
 
-        self.http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.http = Http(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{self.http.server_port}"
         threading.Thread(target=self.http.serve_forever, daemon=True).start()
 

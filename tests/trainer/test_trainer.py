@@ -42,6 +42,7 @@ def test_columns_are_those_of_the_registry(plain, preserved):
     # The recorder stamps the time; a sampler that is the policy itself is no engine beside it.
     assert {t: m for t, m in missing.items() if m} == {
         "steps": {"time"},
+        "actions": {"engine_k3_sum", "engine_ratio_sq_sum", "n_tokens_engine_far"},
         "probes": {"group_id", "response_id", "action_index"},
     }
     assert all(0 <= p["value"] <= 0.1 for p in plain.rows("probes"))

@@ -13,6 +13,7 @@ import time
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from click.testing import CliRunner
@@ -386,13 +387,18 @@ def evil_run(request, tmp_path):
 def test_pages_show_evil_text_as_text(evil_run):
     path, _ = evil_run
     runs = shelf.RunRegistry(path.parent)
-    for address, search in (("/", ""), ("/run/evil", ""), ("/compare", "?run=evil")):
+    of_the_run = ("run", "recording", "system", "config", "responses", "response", "actions")
+    addresses = [("/", ""), ("/", "?by=group"), ("/compare", "?run=evil&average=group")]
+    addresses += [(f"/{kind}/evil", "") for kind in of_the_run]
+    addresses += [("/diff/evil", "?with=evil"), ("/run/" + quote(EVIL["ansi"]), "")]
+    addresses += [("/" + quote(EVIL["bidi"]), ""), ("/rules/" + quote(EVIL["ansi"]), "")]
+    for address, search in addresses:
         made = page(runs, address, search)
         for text in strings(made):
             assert not _OBEYED.search(text), ascii(text[:200])
             assert len(text) < 3 * MOST_CHARACTERS + 2000
         body = json.dumps(made, default=plain)
-        assert len(body) < 400_000
+        assert len(body) < 400_000, address
         assert "dangerously" not in body
         assert "srcDoc" not in body
     for chart in CHARTS:

@@ -47,7 +47,9 @@ def compare_page(registry: RunRegistry, query: dict[str, list[str]]) -> html.Div
     if not snapshots:
         why = "; ".join(lost.values()) or "Choose runs in the list, then press Compare."
         return message_page("No runs to compare", why, retry=bool(lost))
-    groups = {x.subject.name: str(x.info["group"]) for x in snapshots if x.info.get("group")}
+    groups = {
+        x.subject.name: words.visible(x.info["group"]) for x in snapshots if x.info.get("group")
+    }
     view = view_of(query, ALIGNED_BY)
     if query.get("average") == ["group"]:
         view = replace(view, groups=groups)

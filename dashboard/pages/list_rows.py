@@ -206,7 +206,7 @@ def _row(line: Summary | str, picked: list[str]) -> html.Tr:
     state = line.state
     sign = palette.PHASES[state.phase]
     pick = dcc.Checklist(
-        [{"label": html.Span(f"compare {line.title}", className="unseen"), "value": line.name}],
+        [{"label": html.Span(words.visible(f"compare {line.title}"), className="unseen"), "value": line.name}],
         [line.name] if line.name in picked else [],
         id={"type": "pick", "index": line.name},
         className="pick",

@@ -131,9 +131,13 @@ def _previews(run: Run, keys: pd.DataFrame, inside: str) -> pd.DataFrame:
 
 
 def data_sources(run: Run) -> list[str]:
-    """Every data source of the run's responses, by name."""
-    found = run.sql("SELECT DISTINCT data_source AS name FROM responses ORDER BY 1", None, SECONDS)
-    return [str(name) for name in found["name"].dropna()]
+    """The data sources of the run's responses to choose from, by name: the first hundred whose
+    names are at most 200 characters long."""
+    sql = (
+        "SELECT DISTINCT data_source AS name FROM responses "
+        "WHERE length(data_source) <= 200 ORDER BY 1 LIMIT 100"
+    )
+    return list(run.sql(sql, None, SECONDS)["name"])
 
 
 def _keys(

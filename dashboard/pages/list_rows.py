@@ -205,8 +205,9 @@ def _row(line: Summary | str, picked: list[str]) -> html.Tr:
         return html.Tr([html.Td(), html.Td(parts.run_link(line.name, line.title)), reason])
     state = line.state
     sign = palette.PHASES[state.phase]
+    label = html.Span(words.visible(f"compare {line.title}"), className="unseen")
     pick = dcc.Checklist(
-        [{"label": html.Span(words.visible(f"compare {line.title}"), className="unseen"), "value": line.name}],
+        [{"label": label, "value": line.name}],
         [line.name] if line.name in picked else [],
         id={"type": "pick", "index": line.name},
         className="pick",

@@ -17,7 +17,8 @@ import duckdb
 from .core.errors import LldscopeError, UsageError
 from .core.schema import SIGNALS, TABLES, VIEWS
 from .query.contents import Contents
-from .query.sandbox import SECONDS, Answer, bounded, frame, insist_on_select, rows
+from .query.sandbox import SECONDS, Answer, bounded, frame, rows
+from .query.statement import insist_on_select
 from .storage import heartbeats, json_files, layout
 from .storage.notes import is_note
 
@@ -101,8 +102,9 @@ class Run:
     ) -> pd.DataFrame:
         """Run one SELECT over the tables and views of the run.
 
-        Read-only and bounded: a statement that is not a query, that reaches outside the run
-        directory, that takes longer than `seconds` or too much memory raises UsageError.
+        Read-only and bounded: a statement that is not a query, that names anything but tables of
+        the run and functions that compute, that takes longer than `seconds` or too much memory
+        raises UsageError.
         """
         return self._ask(query, seconds, lambda c: frame(c, query, parameters))
 

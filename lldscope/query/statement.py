@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -18,6 +19,8 @@ from ..core.errors import UsageError
 from ..core.sql_functions import FUNCTIONS, TABLE_FUNCTIONS
 
 MOST_CHARACTERS = 100_000  # of a statement
+# Planning takes time and memory that DuckDB bounds by nothing, and looks at no clock meanwhile.
+MOST = {"JOIN": 30, "SELECT_NODE": 300, "SET_OPERATION_NODE": 300, "STAR": 100}
 
 _ONLY_SELECT = "Give exactly one SELECT (or DESCRIBE, SHOW, SUMMARIZE): query only reads."
 _TOO_DEEP = "The SQL is nested too deeply. Give a name to the inner parts with WITH."
@@ -58,6 +61,10 @@ def insist_on_select(db: duckdb.DuckDBPyConnection, query: str) -> None:
         raise UsageError(_ONLY_SELECT)
     tables = {name.lower() for (name,) in db.execute(_TABLES).fetchall()}
     nodes = list(_nodes(_parse(db, query)))
+    for kind, count in Counter(node.get("type") for node in nodes).items():
+        if isinstance(kind, str) and count > MOST.get(kind, count):
+            what = kind.removesuffix("_NODE").lower().replace("_", " ")
+            raise UsageError(f"The SQL has {count} × {what}; {MOST[kind]} are allowed.")
     tables |= {name.lower() for node in nodes for name in _names_given(node)}
     for node in nodes:
         _check(node, tables)
@@ -89,6 +96,8 @@ def _nodes(tree: Any) -> Iterator[dict[str, Any]]:
 def _names_given(node: dict[str, Any]) -> Iterator[str]:
     """The tables that a node names by WITH."""
     entries = (node.get("cte_map") or {}).get("map") or ()
+    if any(e["value"].get("materialized") == "CTE_MATERIALIZE_NEVER" for e in entries):
+        raise UsageError("NOT MATERIALIZED is not allowed: leave it out.")  # it can grow as 2ⁿ
     for name in (*(entry["key"] for entry in entries), node.get("cte_name"), node.get("ctename")):
         if name:
             if not _PLAIN_NAME.fullmatch(name):

@@ -17,7 +17,6 @@ from ..figures import wording as words
 from ..figures.averages import lines_of
 from ..figures.chart_figures import run_style, zero
 from ..figures.series import SINCE
-from ..figures.view import Subject
 from . import components as parts
 from .adding import adding
 from .drawing import DEFAULTS, MOST_ADDED, charts_of, draw
@@ -32,7 +31,8 @@ from .frame import (
     snapshots_of,
     view_of,
 )
-from .links import address, attrs, comparison
+from .grouping import averaged, averaged_by, choice, groups_of
+from .links import address
 
 MOST_COMPARED = 20
 
@@ -47,12 +47,8 @@ def compare_page(registry: RunRegistry, query: dict[str, list[str]]) -> html.Div
     if not snapshots:
         why = "; ".join(lost.values()) or "Choose runs in the list, then press Compare."
         return message_page("No runs to compare", why, retry=bool(lost))
-    groups = {
-        x.subject.name: words.visible(x.info["group"]) for x in snapshots if x.info.get("group")
-    }
-    view = view_of(query, ALIGNED_BY)
-    if query.get("average") == ["group"]:
-        view = replace(view, groups=groups)
+    by = averaged_by(query)
+    view = replace(view_of(query, ALIGNED_BY), groups=groups_of(snapshots, by))
     hidden = set(query.get("hide", []))
     subjects = [snapshot.subject for snapshot in snapshots]
     known = [s.name for s in subjects]
@@ -72,7 +68,7 @@ def compare_page(registry: RunRegistry, query: dict[str, list[str]]) -> html.Div
     options = [
         {"label": html.Span(label, className="entry"), "value": n} for n, label in labels.items()
     ]
-    choice = dcc.Checklist(options, shown, id={"type": "shown", "index": 0}, className="shown")
+    boxes = dcc.Checklist(options, shown, id={"type": "shown", "index": 0}, className="shown")
     many = f"{len(names)} runs were asked for; the first {MOST_COMPARED} are shown."
     missed = [*lost.values(), *([many] if len(names) > MOST_COMPARED else [])]
     title = html.H1(f"{len(subjects)} runs compared")
@@ -82,7 +78,7 @@ def compare_page(registry: RunRegistry, query: dict[str, list[str]]) -> html.Div
     buttons = [
         *parted,
         html.A("Settings that differ", href=settings, className="button"),
-        *_averaging(names, groups, bool(view.groups)),
+        *choice(snapshots, by),
         PAUSE,
     ]
     missing = unplaced(snapshots, view.by)
@@ -91,9 +87,9 @@ def compare_page(registry: RunRegistry, query: dict[str, list[str]]) -> html.Div
             html.Header([title, html.Div(buttons, className="buttons")], className="page-head"),
             html.Div(" ".join(missed), className="notice", role="status") if missed else None,
             html.Div(compare_table(snapshots, view.groups, known), id=part_id("compared")),
-            *_averaged(subjects, view.groups),
+            *averaged(known, dict(view.groups)),
             controls(view, None, ALIGNED_BY),
-            named_group("runs drawn", choice, seen=False),
+            named_group("runs drawn", boxes, seen=False),
             html.P(missing, id=part_id("unplaced"), className="unplaced quiet"),
             html.Div(cards, className="charts"),
             adding(snapshots, added),
@@ -106,39 +102,6 @@ def styles_of(names: list[str], groups: Mapping[str, str]) -> dict[str, tuple[st
     """Colour and dash of each run: those of its group where groups are one line."""
     lines = enumerate(lines_of(names, groups).values())
     return {name: run_style(i) for i, members in lines for name in members}
-
-
-def _averaging(names: list[str], groups: Mapping[str, str], on: bool) -> list[Any]:
-    """The way to one line for each group, or back; it keeps the rest of the view."""
-    if not groups:
-        return []
-    text = "Each run by itself" if on else "Mean of each group"
-    href = comparison(names, average=None if on else "group")
-    return [html.A(text, href=href, className="button", **attrs(data_keep="view"))]
-
-
-def _averaged(subjects: list[Subject], groups: Mapping[str, str]) -> list[Any]:
-    """What the lines of groups are, and the note of it that refreshes need."""
-    if not groups:
-        return []
-    lines = lines_of([s.name for s in subjects], groups).values()
-    entries = [
-        html.Span(
-            [parts.stroke(*run_style(i)), f"{words.visible(groups[of[0]])}: "
-             f"{len(of)} run{'s' if len(of) > 1 else ''}"], className="entry",
-        )
-        for i, of in enumerate(lines) if of[0] in groups
-    ]  # fmt: skip
-    note = (
-        "A line is the mean, step by step, over the runs of its group that have the step and are "
-        "drawn; each counts once. The band goes from the lowest run to the highest; how many runs "
-        "a step has is shown on hover. Upright lines: the decay alarm of each run."
-    )
-    return [
-        html.Div(entries, className="averaged"),
-        html.P(note, className="note averaged"),
-        dcc.Store(id={"type": "groups", "index": 0}, data=dict(groups)),
-    ]
 
 
 def unplaced(snapshots: list[Snapshot], by: str) -> str:

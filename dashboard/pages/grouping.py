@@ -45,7 +45,7 @@ def groups_of(snapshots: Sequence[Snapshot], by: str) -> dict[str, str]:
 
 
 def choice(snapshots: Sequence[Snapshot], by: str) -> list[Any]:
-    """A choice of what one line is drawn for; assets/keep.js follows it."""
+    """A choice of what one line is drawn for; assets/choose.js follows it."""
     grouped = any(s.info.get("group") for s in snapshots)
     configs = [flat(s.info.get("config")) for s in snapshots]
     values: dict[str, set[str]] = {}

@@ -168,7 +168,7 @@ def _charts(app: Dash, registry: RunRegistry) -> None:
         known = all(same[k] == seen[k] for k in ("versions", "view"))
         if not snapshots or known or any(registry.is_opening(name) for name in lost):
             return nothing
-        charts = charts_of(keys, snapshots)
+        charts = charts_of(keys, snapshots, bool(shown))
         chosen = set(shown[0]) if shown else None
         figures = draw(registry, snapshots, charts, view, chosen, names)
         notes = seen["has"] if same["view"] == seen["view"] else [None] * len(keys)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import pandas as pd
 from flask import Flask, Response, request
 
 from lldscope.core.errors import LldscopeError
 
+from .data.histograms import read_bins
 from .data.metrics import needs_run, with_columns
 from .data.run_registry import RunRegistry
 from .data.run_summaries import RunSummaries
+from .figures.histogram import Histogram
 from .pages.drawing import charts_of
 from .prometheus import exposition
 
@@ -32,14 +35,20 @@ def add_routes(server: Flask, registry: RunRegistry, summaries: RunSummaries) ->
                 raise LldscopeError("There is no such chart.")
             (chart,) = charts
             subject = snapshot.subject
+            if isinstance(chart, Histogram):
+                table = read_bins(registry.run(name), chart).cells
+                return _download(name, chart.id, table[["first", "last", "low", "high", "n"]])
             run = registry.run(name) if needs_run(subject, chart) else None
             table = with_columns(subject, run, chart).table
         except LldscopeError as error:
             return Response(f"{error}\n", 404, mimetype="text/plain")
         columns = [line.column for line in chart.lines if line.column in table]
         measured = table[columns].notna().any(axis="columns")
-        text = table.loc[measured, ["step", *columns]].to_csv(index=False)
-        file = f"{name.rsplit('/', 1)[-1]}-{chart.id}.csv"
-        safe = "".join(c if c.isascii() and (c.isalnum() or c in "._-") else "-" for c in file)
-        told = {"Content-Disposition": f'attachment; filename="{safe}"'}
-        return Response(text, mimetype="text/csv", headers=told)
+        return _download(name, chart.id, table.loc[measured, ["step", *columns]])
+
+
+def _download(name: str, chart: str, table: pd.DataFrame) -> Response:
+    file = f"{name.rsplit('/', 1)[-1]}-{chart}.csv"
+    safe = "".join(c if c.isascii() and (c.isalnum() or c in "._-") else "-" for c in file)
+    told = {"Content-Disposition": f'attachment; filename="{safe}"'}
+    return Response(table.to_csv(index=False), mimetype="text/csv", headers=told)

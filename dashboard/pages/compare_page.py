@@ -54,7 +54,7 @@ def compare_page(registry: RunRegistry, query: dict[str, list[str]]) -> html.Div
     known = [s.name for s in subjects]
     shown = [name for name in known if name not in hidden]
     added = [key for key in query.get("chart", [])[:MOST_ADDED] if key not in DEFAULTS]
-    charts = charts_of([*DEFAULTS, *added], snapshots)
+    charts = charts_of([*DEFAULTS, *added], snapshots, True)
     figures = draw(registry, snapshots, charts, view, set(shown))
     cards = [
         parts.chart_card(
@@ -92,7 +92,7 @@ def compare_page(registry: RunRegistry, query: dict[str, list[str]]) -> html.Div
             named_group("runs drawn", boxes, seen=False),
             html.P(missing, id=part_id("unplaced"), className="unplaced quiet"),
             html.Div(cards, className="charts"),
-            adding(snapshots, added),
+            adding(snapshots, added, True),
             *memory(snapshots, shown, view, charts, figures),
         ]
     )

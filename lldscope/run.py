@@ -19,7 +19,7 @@ from .core.schema import SIGNALS, TABLES, VIEWS
 from .query.contents import Contents
 from .query.sandbox import SECONDS, Answer, bounded, frame, insist_on_select, rows
 from .storage import heartbeats, json_files, layout
-from .storage.notes import is_note
+from .storage.notes import about, is_note
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -215,7 +215,8 @@ class Run:
         return list(self._events)
 
     def notes(self) -> list[dict[str, Any]]:
-        """What people said of the run's alarms, as of the last refresh; see `storage.notes`."""
+        """What people said of the run and its alarms, as of the last refresh; see
+        `storage.notes`."""
         return list(self._notes)
 
     def heartbeats(self) -> dict[int, dict[str, Any]]:
@@ -256,7 +257,7 @@ class Run:
         info = layout.try_read_run(self.path, self._damaged_files, self.place)
         self._events = self._lines(layout.EVENTS_FILE, _is_event, "events")
         self._notes = self._lines(layout.NOTES_FILE, is_note, "notes")
-        return info
+        return info | about(self._notes)
 
     def _lines(self, file: str, valid: Callable[[Any], bool], what: str) -> list[dict[str, Any]]:
         lines, damaged = json_files.read_lines(self.path / file, self.path)

@@ -64,7 +64,9 @@ def compare_page(registry: RunRegistry, query: dict[str, list[str]]) -> html.Div
         for c, figure in zip(charts, figures, strict=True)
     ]  # fmt: skip
     styles = styles_of(known, view.groups)
-    labels: dict[str, list[Any]] = {n: [parts.stroke(*styles[n]), words.visible(n)] for n in known}
+    labels: dict[str, list[Any]] = {
+        s.name: [parts.stroke(*styles[s.name]), words.visible(s.called)] for s in subjects
+    }
     options = [
         {"label": html.Span(label, className="entry"), "value": n} for n, label in labels.items()
     ]
@@ -109,7 +111,7 @@ def unplaced(snapshots: list[Snapshot], by: str) -> str:
     if by not in SINCE:
         return ""
     names = [
-        words.visible(s.name, 60) for s in (x.subject for x in snapshots) if isnan(zero(s, by))
+        words.visible(s.called, 60) for s in (x.subject for x in snapshots) if isnan(zero(s, by))
     ]
     if not names:
         return ""
@@ -130,7 +132,7 @@ def compare_table(
         first = {a.rule: a.step for a in state.alerts}
         steps = (state.last_step, first.get("lld-decay"), first.get("lld-collapse"))
         cells = [
-            html.Td([parts.stroke(*styles[name]), parts.run_link(name)]),
+            html.Td([parts.stroke(*styles[name]), parts.run_link(name, snapshot.title)]),
             html.Td(parts.badge(palette.VERDICTS[state.verdict])),
             html.Td([parts.mark(sign), sign.word]),
             *(html.Td("–" if s is None else f"{s:,}", className="number") for s in steps),

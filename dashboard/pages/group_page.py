@@ -43,7 +43,7 @@ def group_page(registry: RunRegistry, name: str, query: Query) -> html.Div:
     note += f" {left} more are in the list of responses." if left else ""
     return html.Div(
         [
-            _head(name, asked),
+            _head(name, registry.called(name), asked),
             *_question(shown),
             *coloring(query, shown),
             html.P(note, className="note"),
@@ -62,11 +62,11 @@ def _order(row: dict[str, Any]) -> tuple[Any, ...]:
     return *unread, row["correct"] is not True, delta is None, delta or 0.0, [row[k] for k in KEY]
 
 
-def _head(name: str, asked: Trajectory) -> html.Header:
+def _head(name: str, called: str, asked: Trajectory) -> html.Header:
     about, step = asked.about, asked.key.step
     group = about["group_id"]
     place = {"first": step, "last": step} | ({} if group is None else {"group": group})
-    way = crumbs(name, (f"Responses of step {step:,}", address("responses", name, **place)))
+    way = crumbs(name, called, (f"Responses of step {step:,}", address("responses", name, **place)))
     rewards = [row["reward"] for row in asked.group if row["reward"] is not None]
     correct = sum(row["correct"] is True for row in asked.group)
     title = f"Group {group} of step {step:,}" if group is not None else "A response without group"

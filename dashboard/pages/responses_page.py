@@ -50,7 +50,7 @@ def responses_page(registry: RunRegistry, name: str, query: Query) -> html.Div:
     page = find_responses(run, grid.wanted, grid.order, grid.descending, whole(query, "from") or 0)
     many = "no response" if not page.total else f"{page.total:,} responses"
     count = html.P(many if page.total != 1 else "1 response", className="quiet count")
-    title = html.Div([crumbs(name), html.H1("Responses")])
+    title = html.Div([crumbs(name, registry.called(name)), html.H1("Responses")])
     return html.Div(
         [
             html.Header([title, count], className="page-head"),

@@ -53,7 +53,7 @@ def trajectory_page(registry: RunRegistry, name: str, query: Query) -> html.Div:
         columns.append(_column(name, other, query, "b", shared, same))
     return html.Div(
         [
-            _head(name, shown),
+            _head(name, registry.called(name), shown),
             _group(name, shown, other, query),
             *coloring(query, [shown] if other is None else [shown, other]),
             *_pairing(shown, other, shared, same),
@@ -77,7 +77,7 @@ def _beside(run: Run, shown: Trajectory, query: Query) -> Trajectory | None:
     return None if key is None else read_trajectory(run, key, shown.first, shown.group)
 
 
-def _head(name: str, shown: Trajectory) -> html.Header:
+def _head(name: str, called: str, shown: Trajectory) -> html.Header:
     row, key = shown.about, shown.key
     facts = [
         ("Δ", f"{deltas.nats(row['delta'], row['not_finite'])} nats"),
@@ -93,7 +93,7 @@ def _head(name: str, shown: Trajectory) -> html.Header:
     if row["truncated"]:
         content.append(html.Span("cut by a length limit", className="pill"))
     of_step = address("responses", name, first=key.step, last=key.step)
-    way = crumbs(name, (f"Responses of step {key.step:,}", of_step))
+    way = crumbs(name, called, (f"Responses of step {key.step:,}", of_step))
     title = f"Response {title_of(row)} of step {key.step:,}"
     return html.Header(
         [html.Div([way, html.H1(title)]), html.Div(content, className="status")],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from dash import dcc, html
@@ -13,9 +14,10 @@ from ..figures.wording import visible
 from .links import attrs
 
 
-def tag_pills(tags: list[str]) -> list[Any]:
-    """Tags, each with the list of the runs that have it."""
-    return [html.Span(visible(tag, LONGEST["tag"]), className="pill tag") for tag in tags]
+def tag_pills(tags: Sequence[str]) -> list[Any]:
+    """The tags of a run, if it has any."""
+    pills = [html.Span(visible(tag, LONGEST["tag"]), className="pill tag") for tag in tags]
+    return [html.Div(pills, className="tags")] if pills else []
 
 
 def about(snapshot: Snapshot) -> html.Div:

@@ -220,7 +220,7 @@ def _row(line: Summary | str, picked: list[str]) -> html.Tr:
     return html.Tr(
         [
             html.Td(pick),
-            html.Td([parts.run_link(line.name, line.title), *tag_pills([*line.tags]), *below]),
+            html.Td([parts.run_link(line.name, line.title), *tag_pills(line.tags), *below]),
             html.Td(parts.badge(palette.VERDICTS[state.verdict])),
             html.Td([parts.mark(sign), sign.word], title=words.PHASES[state.phase]),
             html.Td(_alarms(line.name, state), className="alarms"),

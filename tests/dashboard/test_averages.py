@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 import pytest
-from browsing import DRAWN, opened, served, until
+from browsing import DRAWN, opened, until
 from lldscope_dashboard.data.run_registry import RunRegistry
 from lldscope_dashboard.figures.averages import lines_of, spread_of
 from lldscope_dashboard.figures.chart_figures import CHARTS, make_overlay, run_style
@@ -135,12 +134,6 @@ def test_any_setting_makes_groups_and_a_run_without_it_stays_a_line(root: Path) 
         ("config/optim.lr", None), ("config/seed", "selected"),
     ]  # fmt: skip
     assert [o["value"] for o in alike["children"]] == ["config/size"]
-
-
-@pytest.fixture(scope="module")
-def address(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with served(root, tmp_path_factory.mktemp("cache")) as address:
-        yield address
 
 
 @pytest.mark.browser

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 import pytest
-from browsing import opened, served
+from browsing import opened
 from lldscope_dashboard.app import make_app
 from lldscope_dashboard.data import histograms
 from lldscope_dashboard.data.histograms import HISTOGRAMS, read_bins
@@ -172,17 +171,9 @@ def test_ratio_and_delta_are_of_actions_and_of_correct_responses(tmp_path: Path)
     assert ratio == pytest.approx(1.5)
 
 
-@pytest.fixture
-def address(
-    root: Path, rows: pd.DataFrame, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[str]:
-    with served(root, tmp_path_factory.mktemp("cache")) as address:
-        yield address
-
-
 @pytest.mark.browser
 def test_a_histogram_is_added_by_its_name_and_stays_in_the_address(
-    chromium: Any, address: str
+    chromium: Any, address: str, rows: pd.DataFrame
 ) -> None:
     bars = "document.querySelectorAll('.barlayer .point path').length"
     with opened(chromium, address) as tab:

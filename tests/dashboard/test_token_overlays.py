@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from math import log
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from browsing import opened, served
+from browsing import opened
 from lldscope_dashboard.data.run_registry import RunRegistry
 from lldscope_dashboard.figures.token_overlays import OVERLAYS, overlay_of
 from lldscope_dashboard.pages.group_page import MOST_BESIDE
@@ -118,12 +117,6 @@ def test_what_no_token_has_cannot_be_chosen(root: Path) -> None:
     said = words(root, "/response/many", "?step=0&id=90")
     assert "engine mismatch (not measured)" in said
     assert "engine mismatch (not measured)" not in words(root, "/response/run", "?step=4&id=0")
-
-
-@pytest.fixture(scope="module")
-def address(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with served(root, tmp_path_factory.mktemp("cache")) as address:
-        yield address
 
 
 @pytest.mark.browser

@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 from browsing import DRAWN, opened, served, until
+from lldscope_dashboard.app import make_app
 from lldscope_dashboard.data.run_registry import RunRegistry
 from lldscope_dashboard.data.run_summaries import RunSummaries
 from lldscope_dashboard.pages.list_rows import Choice, run_rows
 from lldscope_dashboard.pages.router import page
 from made_up_runs import write_run
-from test_dashboard import texts
+from test_dashboard import texts, walk
 
 import lldscope
 from lldscope.core.errors import UsageError
@@ -110,3 +111,21 @@ def test_the_form_on_the_page_changes_them(
         tab.goto("/run/one")
         tab.get_by_text("Edit", exact=True).click()
         until(tab, "document.documentElement.scrollWidth <= 390")
+
+
+def test_the_report_is_had_from_the_page_with_tags_note_and_configuration(tmp_path: Path) -> None:
+    with lldscope.Recorder(tmp_path / "one", config={"optim": {"lr": 1e-6}, "x": HOSTILE}) as rec:
+        rec.step(step=0, n_responses=1, reward_sum=1.0)
+    runs = RunRegistry(tmp_path)
+    runs.annotate("one", "", ["paper"], f"told {HOSTILE}")
+    client = make_app(runs).server.test_client()
+    links = [getattr(c, "href", "") for c in walk(page(runs, "/run/one", ""))]
+    assert "/report/one" in links
+    answer = client.get("/report/one")
+    assert answer.headers["Content-Disposition"] == 'attachment; filename="one.html"'
+    for said in ("Post-mortem of one", "Tags: paper.", "optim.lr", "1e-06", "told &lt;b&gt;"):
+        assert said in answer.text
+    assert HOSTILE not in answer.text
+    assert "<script" not in answer.text
+    assert "http" not in answer.text.replace("http-equiv", "")
+    assert client.get("/report/nowhere").status_code == 404

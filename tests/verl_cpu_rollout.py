@@ -66,7 +66,7 @@ class Server:
 class Replica(RolloutReplica):
     async def launch_servers(self) -> None:
         server = Server.options(name=server_name(self.replica_rank), max_concurrency=1000).remote(
-            self.model_config.local_path, self.replica_rank, self.config.response_length
+            self.model_config.path, self.replica_rank, self.config.response_length
         )
         self.servers, self._server_handle = [server], server
         self._server_address = f"127.0.0.1:{self.replica_rank}"

@@ -109,7 +109,7 @@ def headline(t: Trouble) -> Headline:
 def _quiet(t: Trouble) -> Headline:
     if t.verdict == "critical":
         return Headline("The run has collapsed; no alarm fires any more", "")
-    if lost := missing(t.events):
+    if lost := missing(t.events, failed=True):
         what, why = next(iter(lost.items()))
         unseen = f"; not recorded: {what} ({why})"
     else:
@@ -138,9 +138,11 @@ def last_checkpoint(events: Events, until: int | None = None) -> int | None:
     return max((s for s in steps if until is None or s <= until), default=None)
 
 
-def missing(events: Events) -> dict[str, str]:
-    """What an adapter said that it could not record in the last attempt: what → why."""
+def missing(events: Events, failed: bool = False) -> dict[str, str]:
+    """What an adapter said that it does not record, in the last attempt: what → why. `failed`: only
+    what it should have recorded."""
     said = [e for e in events if e.get("kind") == "not_recorded"]
+    said = [e for e in said if e.get("failed") or not failed]
     last = max((e.get("attempt") or 0 for e in said), default=0)
     return {str(e.get("what")): str(e.get("why")) for e in said if (e.get("attempt") or 0) == last}
 

@@ -244,7 +244,7 @@ class FailOpen:
         """`what` could not be recorded."""
         why = f"{type(error).__name__}: {error}"
         self._recorder.dropped[f"{self._source}: {what}: {why}"] += 1
-        if self._say(what, why):
+        if self._say(what, why, failed=True):
             log.error(
                 "lldscope: %s is not recorded; training goes on. This is logged once.", what,
                 exc_info=error,
@@ -252,14 +252,14 @@ class FailOpen:
 
     def missing(self, what: str, why: str) -> None:
         """`what` is not recorded, and no error: the trainer does not give it."""
-        if self._say(what, why):
+        if self._say(what, why, failed=False):
             log.warning("lldscope: not recorded: %s: %s.", what, why)
 
-    def _say(self, what: str, why: str) -> bool:
+    def _say(self, what: str, why: str, failed: bool) -> bool:
         if what in self._said:
             return False
         self._said.add(what)
-        self._recorder.event("not_recorded", what=what, why=why)
+        self._recorder.event("not_recorded", what=what, why=why, failed=failed)
         return True
 
     def take(self) -> float:

@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import torch
 import verl_tiny
+from transformers import LlamaConfig, LlamaForCausalLM
 
 TESTS = Path(__file__).parents[1]
 PRECISE = ("+actor_rollout_ref.actor.fsdp_config.mixed_precision={param_dtype:fp32}",)
@@ -19,7 +21,13 @@ CHAT = "{% for m in messages %}{{ m['content'] }} {% endfor %}"
 
 def prepare(folder: Path) -> None:
     """A model, a tokenizer and questions."""
-    verl_tiny.model().save_pretrained(folder / "model")
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=len(verl_tiny.WORDS), hidden_size=16, intermediate_size=32, num_hidden_layers=2,
+        num_attention_heads=2, num_key_value_heads=1, max_position_embeddings=64, bos_token_id=None,
+        eos_token_id=1, pad_token_id=0,
+    )  # fmt: skip
+    LlamaForCausalLM(config).save_pretrained(folder / "model")
     tokenizer = verl_tiny.tokenizer()
     tokenizer.chat_template = CHAT
     tokenizer.save_pretrained(folder / "model")

@@ -146,3 +146,17 @@ def chromium() -> Iterator[Any]:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, headless=True, args=FLAGS)
         yield browser
         browser.close()
+
+
+@pytest.fixture(scope="module")
+def address(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Where a dashboard shows the runs of the module's `root`."""
+    with browsing.served(root, tmp_path_factory.mktemp("cache")) as address:
+        yield address
+
+
+@pytest.fixture
+def tab(chromium: Any, address: str) -> Iterator[Any]:
+    """A fresh tab; the test fails on console errors and on requests to other hosts."""
+    with browsing.opened(chromium, address) as tab:
+        yield tab

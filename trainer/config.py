@@ -75,7 +75,10 @@ class TrainConfig:
     grad_clip: float = setting(1.0, "Largest global gradient norm applied.", *above(0))
 
     objective: str = setting(
-        "grpo", "Importance ratio per token or per sequence.", *one_of("grpo", "gspo")
+        "grpo",
+        "Importance ratio per token or per sequence, or per token with a gradient where it is "
+        "clipped (CISPO).",
+        *one_of("grpo", "gspo", "cispo"),
     )
     aggregation: str = setting(
         "token-mean",
@@ -89,6 +92,19 @@ class TrainConfig:
     clip_low: float = setting(0.2, "The ratio is clipped below 1 − this.", *share())
     clip_high: float = setting(0.2, "The ratio is clipped above 1 + this.", *at_least(0))
     dual_clip: float | None = setting(None, "Bound c of dual clip; none is off.", *above(1))
+    importance_sampling: str = setting(
+        "off",
+        "Weigh the policy loss by π_old/π_behaviour, of a token or a response, truncated (TIS) or "
+        "masked (MIS) at importance_cap: for an engine that samples from another policy than the "
+        "trainer's.",
+        *one_of("off", "token_truncate", "token_mask", "sequence_truncate", "sequence_mask"),
+    )
+    importance_cap: float = setting(2.0, "Largest weight of importance_sampling.", *above(0))
+    ess_scaling: bool = setting(
+        False,
+        "Multiply the step's learning rate by the root of the effective sample size's share of its "
+        "responses (arXiv 2602.17616 v1).",
+    )
     kl_coefficient: float = setting(
         0.0, "Weight of the k3 KL to the starting policy.", *at_least(0)
     )
@@ -283,6 +299,10 @@ class TrainConfig:
             raise UsageError(
                 f"micro_tokens={self.micro_tokens} is not allowed with "
                 f"micro_batch={self.micro_batch}: either says how large a pass is"
+            )
+        if self.dual_clip is not None and self.objective == "cispo":
+            raise UsageError(
+                "dual_clip is not allowed with objective=cispo, which has no surrogate"
             )
         if self.engine == "server" and not self.engine_url:
             raise UsageError("engine=server needs engine_url=http://HOST:PORT")

@@ -53,6 +53,12 @@ def warnings(config: TrainConfig) -> list[str]:
             f"llds={config.llds} does nothing with updates=1: old and new policy are the same when "
             "the loss is computed, and every gate is closed; take updates of 2 or more"
         )
+    corrected = config.importance_sampling != "off" or config.ess_scaling
+    if corrected and config.engine == "in-process" and config.dtype == "float32":
+        found.append(
+            "importance_sampling and ess_scaling do nothing with engine=in-process: what samples "
+            "is the policy that is trained, and every weight is 1"
+        )
     if config.engine == "vllm" and config.dtype == "float32" and _on_gpu(config):
         found.append(
             "dtype=float32 with engine=vllm on a GPU: vLLM has no fast attention for it and takes "

@@ -190,7 +190,7 @@ class SignalEngine:
         for rows, view in ROWS.items():
             if view == "step_signals" and "scalars" not in self._filled:
                 view = "step_measured"  # no imported means to fall back on
-            if OPTIONAL.get(view, "steps") in self._filled | {"steps"}:
+            if view not in OPTIONAL or OPTIONAL[view] in self._filled:
                 self._create(rows, f"FROM {view}")
                 yield rows, self._db.sql(f"FROM {rows}").to_arrow_table()
         if not self._few:

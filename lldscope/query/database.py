@@ -36,6 +36,7 @@ BEFORE_ROWS = (
     "step_groups",
     "step_actions",
     "step_first_actions",
+    "action_retention",
     "response_retention",
     "step_retention",
     "step_evals",

@@ -85,6 +85,18 @@ def weighted_mean(values: Sequence[float | None], weights: Sequence[int]) -> flo
     return sum(v * w for v, w in zip(known, weights, strict=True)) / total
 
 
+def action_numbers(batch: Batch) -> np.ndarray:
+    """(N, T): number of each token's action within its rollout, −1 off the actions.
+
+    Where a trainer does not say, an action is a maximal run of ones of the mask (arXiv 2512.04220
+    v2, §3): it starts where the token before is none of the policy's.
+    """
+    action = batch.action
+    if action is None:
+        action = (batch.mask & ~_before(batch.mask, False)).cumsum(1) - 1
+    return np.where(batch.mask, action, -1)
+
+
 class StepRows:
     """The rows of one step, of this rank.
 
@@ -93,15 +105,8 @@ class StepRows:
 
     def __init__(self, batch: Batch) -> None:
         self._batch = batch
-        mask = batch.mask
-        if batch.action is None:
-            # An action is a maximal run of ones (arXiv 2512.04220 v2, §3): it starts where the
-            # token before is none of the policy's.
-            starts = mask & ~_before(mask, False)
-            self.action = np.where(mask, starts.cumsum(1) - 1, -1)
-        else:
-            self.action = np.where(mask, batch.action, -1)
-            starts = mask & (self.action != _before(self.action, -1))
+        mask, self.action = batch.mask, action_numbers(batch)
+        starts = mask & (self.action != _before(self.action, -1))
         # The flat order of the actions is that of the rollouts, and of the tokens in them.
         self._places = np.flatnonzero(mask)
         self._starts = np.flatnonzero(starts[mask])

@@ -16,7 +16,7 @@ import numpy as np
 
 from ..core.schema import RETENTION_STEPS
 from .batch import Batch
-from .columns import StepRows
+from .columns import action_numbers
 from .rescore import mixed_groups
 from .token_samples import Columns
 
@@ -78,7 +78,7 @@ class Retention:
         right = [r for rows in mixed for r in rows if batch.correct[r] and batch.old.rows[r]]
         rng = random.Random(f"retention {batch.step}")
         chosen = sorted(rng.sample(right, min(self._n, len(right))))
-        action = StepRows(batch).action
+        action = action_numbers(batch)
         self._kept += [_kept(batch, row, action[row]) for row in chosen]
 
     def due(self, step: int) -> list[KeptResponse]:

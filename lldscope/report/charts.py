@@ -138,10 +138,10 @@ def _figure(
 
 def _inside(parts: Sequence[str], x: Axis) -> list[str]:
     """The parts, cut at the edges of the plot."""
-    place = f"{x.start:g} {TOP} {x.end - x.start:g} {HEIGHT - TOP - BOTTOM}"
-    left, top, width, height = place.split()
-    size = f'x="{left}" y="{top}" width="{width}" height="{height}"'
-    return [f'<svg {size} viewBox="{place}">{"".join(parts)}</svg>']
+    width, height = f"{x.end - x.start:g}", HEIGHT - TOP - BOTTOM
+    size = f'x="{x.start:g}" y="{TOP}" width="{width}" height="{height}"'
+    box = f'viewBox="{x.start:g} {TOP} {width} {height}"'
+    return [f"<svg {size} {box}>{''.join(parts)}</svg>"]
 
 
 def _drawn(data: Series | AveragedSeries) -> tuple[list[float], ...]:

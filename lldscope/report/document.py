@@ -55,12 +55,10 @@ def _box(facts: PostMortem) -> Box:
     said = facts.state.headline
     of = {answer: [n for n, f in facts.look_alikes.items() if f.answer == answer]
           for answer in ("ruled_out", "not_observable")}  # fmt: skip
-    ruled = [f"ruled out: {', '.join(of['ruled_out'])}"] if of["ruled_out"] else []
-    ruled += [f"this log cannot tell: {', '.join(of['not_observable'])}"] * bool(
-        of["not_observable"]
-    )
+    told = {"ruled_out": "ruled out", "not_observable": "this log cannot tell"}
+    other = [f"{told[answer]}: {', '.join(names)}" for answer, names in of.items() if names]
     rows = [("what is wrong", f"{said.cause}.")]
-    rows += [("other causes", "; ".join(ruled))] if ruled else []
+    rows += [("other causes", "; ".join(other))] if other else []
     rows.append(("confidence", _confidence(facts)))
     rows += [("cost", _cost(facts.cost))] if facts.cost else []
     action = f"{said.action[:1].upper()}{said.action[1:]}"
@@ -251,7 +249,7 @@ def _forgotten(facts: PostMortem) -> Iterator[Block]:
         [str(r.sampled), f"{r.response_id}" + (f", {r.data_source}" if r.data_source else ""),
          signed(r.lost), str(r.until), f"{r.questions_since:,}", str(r.worst),
          signed(r.worst_change), "–" if r.gained is None else signed(r.gained),
-         "–" if r.step_kl is None else number(r.step_kl), (r.text or "").strip() or "–"]
+         number(r.step_kl), (r.text or "").strip() or "–"]
         for r in facts.forgotten
     ]  # fmt: skip
     head = ["sampled at", "response", "nats lost", "until", "questions since", "worst step",

@@ -14,15 +14,10 @@ from ..runs import Run
 MOST = 8
 
 _FORGOTTEN = """
-WITH moved AS (
-    SELECT step, rank, step - age AS sampled, response_id,
-        sum(logp_post_sum - logp_old_sum) AS since,
-        sum(logp_post_sum - logp_previous_sum) AS change
-    FROM retention GROUP BY ALL
-), last AS (
-    SELECT rank, sampled, response_id, max(step) AS until, arg_max(since, step) AS lost,
-        arg_min(step, change) AS worst, min(change) AS worst_change
-    FROM moved WHERE isfinite(since) GROUP BY ALL
+WITH last AS (
+    SELECT rank, step - age AS sampled, response_id, max(step) AS until,
+        arg_max(since, step) AS lost, arg_min(step, change) AS worst, min(change) AS worst_change
+    FROM response_retention WHERE since IS NOT NULL GROUP BY ALL
 )
 SELECT l.sampled, l.response_id, r.data_source, right(r.text, 200) AS text, l.until, l.lost,
     l.worst, l.worst_change, s.delta_correct AS gained, s.reward, s.step_kl,

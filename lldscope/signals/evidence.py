@@ -73,6 +73,7 @@ class Evidence:
     restarts: Restarts
     planned_steps: int | None
     step: Rows
+    parts: Rows  # rows at which baselines are reset
     cadence: Cadence
     measured: Rows  # rows so far on which anything was measured that a phase or symptom needs
     has_delta: Flags
@@ -103,14 +104,8 @@ class Evidence:
         """Evidence that steps cost correct responses of earlier steps more than RETENTION_SHARE of
         what they give their own; alarm at `arl`. A policy that moves at all leaves what it sampled
         before, so a loss alone would be no sign of anything."""
-        parts = np.searchsorted(self.step, sorted(self.restarts)).tolist()
         net = self.column("retention_delta") + RETENTION_SHARE * self.column("delta_correct")
-        return d.e_detector(d.loss_score(net, parts), self.arl)
-
-    @property
-    def parts(self) -> Rows:
-        """Rows at which baselines are reset."""
-        return np.searchsorted(self.step, sorted(self.restarts))
+        return d.e_detector(d.loss_score(net, self.parts.tolist()), self.arl)
 
     @property
     def e_value(self) -> d.Series:
@@ -193,6 +188,7 @@ def gather(
             restarts=restarts,
             planned_steps=planned_steps,
             step=step,
+            parts=parts,
             cadence=cadence,
             measured=np.cumsum(seen),
             has_delta=has_delta,

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from browsing import WAIT, served, until
+from browsing import WAIT, until
 from made_up_runs import write_run
 
 import lldscope
@@ -70,12 +70,6 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for name, facts in (("report", post_mortem(a)), ("arms", arms)):
             (root.parent / f"{name}.html").write_text(html(facts), encoding="utf-8")
     return root
-
-
-@pytest.fixture(scope="module")
-def address(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with served(root, tmp_path_factory.mktemp("cache")) as address:
-        yield address
 
 
 @pytest.fixture(scope="module")

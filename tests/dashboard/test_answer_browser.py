@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from browsing import CHARTS, DRAWN, drawn, opened, served, until
+from browsing import CHARTS, DRAWN, drawn, opened, until
 from made_up_runs import write_run, write_step
 
 import lldscope
@@ -38,18 +37,6 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for step in range(40):
             recorder.step(step=step, n_responses=8, reward_sum=4.0)
     return root
-
-
-@pytest.fixture(scope="module")
-def address(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with served(root, tmp_path_factory.mktemp("cache")) as address:
-        yield address
-
-
-@pytest.fixture
-def tab(chromium: Any, address: str) -> Iterator[Any]:
-    with opened(chromium, address) as tab:
-        yield tab
 
 
 def test_title_and_icon_tell_the_state_and_an_acknowledged_alarm_is_told_no_more(tab: Any) -> None:

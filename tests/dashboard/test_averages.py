@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 import pytest
-from browsing import DRAWN, opened, served, until
+from browsing import DRAWN, opened, until
 from lldscope_dashboard.data.run_registry import RunRegistry
 from lldscope_dashboard.figures.averages import lines_of, spread_of
 from lldscope_dashboard.figures.chart_figures import CHARTS, make_overlay, run_style
@@ -109,12 +108,6 @@ def test_a_page_without_groups_offers_none(root: Path, tmp_path: Path) -> None:
         default=lambda c: c.to_plotly_json(),
     )
     assert "average" not in told
-
-
-@pytest.fixture(scope="module")
-def address(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with served(root, tmp_path_factory.mktemp("cache")) as address:
-        yield address
 
 
 @pytest.mark.browser

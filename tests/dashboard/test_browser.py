@@ -15,10 +15,8 @@ from browsing import (
     drag,
     drawn,
     going_on,
-    opened,
     ranges,
     refreshed,
-    served,
     ticked,
     until,
 )
@@ -36,19 +34,6 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     write_run(root / "short-lived", 3)
     with going_on(root / "live"):
         yield root
-
-
-@pytest.fixture(scope="module")
-def address(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with served(root, tmp_path_factory.mktemp("cache")) as address:
-        yield address
-
-
-@pytest.fixture
-def tab(chromium: Any, address: str) -> Iterator[Any]:
-    """A fresh tab; the test fails on console errors and on requests to other hosts."""
-    with opened(chromium, address) as tab:
-        yield tab
 
 
 FIRST = "document.querySelector('.js-plotly-plot')"

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browsing import DRAWN, going_on, opened, served
+from browsing import DRAWN, going_on, opened
 from made_up_runs import write_run
 
 pytestmark = pytest.mark.browser
@@ -62,12 +62,6 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     os.utime(beat)
     with going_on(root / "on"):
         yield root
-
-
-@pytest.fixture(scope="module")
-def address(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with served(root, tmp_path_factory.mktemp("cache")) as address:
-        yield address
 
 
 def shape(tab: Any, selector: str) -> str:

@@ -146,6 +146,14 @@ def test_llds_with_one_update_is_warned_of():
     assert "llds=action does nothing with updates=1" in line
 
 
+def test_a_correction_where_the_trainer_samples_itself_is_warned_of():
+    for given in ({"importance_sampling": "token_mask"}, {"ess_scaling": True}):
+        (line,) = preflight.warnings(TrainConfig(**given))
+        assert "do nothing with engine=in-process" in line
+        assert preflight.warnings(TrainConfig(engine="vllm", device="cpu", **given)) == []
+        assert preflight.warnings(TrainConfig(dtype="bfloat16", **given)) == []  # scored anew
+
+
 def test_float32_with_vllm_on_a_gpu_is_warned_of(build, monkeypatch, tmp_path):
     build("2.13.0", "13.0")
     (line,) = preflight.warnings(TrainConfig(engine="vllm", device="cuda"))

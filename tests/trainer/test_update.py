@@ -123,6 +123,7 @@ def made_up_batch(n: int = 10, seed: int = 0) -> Batch:
         post=old.clone(),
         rescored=torch.zeros(n, dtype=torch.bool),
         ref=old + 0.2 * spread[1],
+        behaviour=old + 0.4 * spread[1].flip(0) * mask,
         answer_mask=(torch.rand(n, width, generator=generator) < 0.3).long() * mask,
     )
 
@@ -140,8 +141,9 @@ def whole_loss(config: TrainConfig, batch: Batch, model: Bigrams) -> dict[str, t
     c, given = config, (scores.logp, batch.old, batch.mask, batch.advantages)
     budget = (c.max_turns + 1) * c.turn_tokens if c.aggregation == "dr-grpo" else None
     policy = policy_loss(
-        *given, objective=c.objective, aggregation=c.aggregation, max_tokens=budget
-    ).loss
+        *given, objective=c.objective, aggregation=c.aggregation, max_tokens=budget,
+        weights=weights_of(c, batch),
+    ).loss  # fmt: skip
     llds = llds_loss(
         *given,
         gate=c.llds,
@@ -156,6 +158,13 @@ def whole_loss(config: TrainConfig, batch: Batch, model: Bigrams) -> dict[str, t
     total = policy + c.llds_coefficient * llds + c.kl_coefficient * kl
     total = total - c.entropy_coefficient * entropy
     return {"total": total, "loss_policy": policy, "loss_llds": llds, "loss_kl": kl}
+
+
+def weights_of(config: TrainConfig, batch: Batch) -> torch.Tensor | None:
+    """By hand, token by token: truncated at importance_cap."""
+    if config.importance_sampling == "off" or batch.behaviour is None:
+        return None
+    return (batch.old - batch.behaviour).exp().clamp(max=config.importance_cap) * batch.mask
 
 
 def configured(**settings) -> TrainConfig:
@@ -197,8 +206,9 @@ def on_ranks(config: TrainConfig, batch: Batch, models: list[Bigrams]) -> tuple[
         {"aggregation": "sequence-mean", "llds_normalizer": "all", "llds": "response"},
         {"aggregation": "dr-grpo", "llds": "token"},
         {"aggregation": "sequence-mean", "objective": "gspo", "llds": "token"},
+        {"objective": "cispo", "importance_sampling": "token_truncate", "importance_cap": 1.1},
     ],
-    ids=lambda s: s["aggregation"] + "-" + s.get("objective", "grpo"),
+    ids=lambda s: "-".join(map(str, s.values())),
 )
 def test_parts_add_up_to_the_whole(settings, micro_batch, size):
     config = configured(micro_batch=micro_batch, **settings)
@@ -381,6 +391,20 @@ def test_the_learning_rate_warms_up():
         updater.run(made_up_batch(), step, random.Random(0), answer_weight=0.25)
         rates.append(updater.lr)
     assert rates == pytest.approx([0.2, 0.4, 0.6, 0.8, 0.8, 0.8])
+
+
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_the_learning_rate_is_scaled_by_the_effective_sample_size_of_all_ranks(size):
+    batch = made_up_batch(12)
+    weights = [math.exp(x) for x in (batch.old - batch.behaviour).sum(1).tolist()]
+    share = sum(weights) ** 2 / (12 * sum(w * w for w in weights))
+    assert share < 0.8
+    models = [Bigrams() for _ in range(size)]
+    on_ranks(configured(lr=0.5, ess_scaling=True), batch, models)
+    assert [m.lr for m in models] == pytest.approx([0.5 * math.sqrt(share)] * size)
+    batch.behaviour = None  # the policy itself sampled
+    on_ranks(configured(lr=0.5, ess_scaling=True), batch, models)
+    assert [m.lr for m in models] == [0.5] * size
 
 
 def test_llds_can_be_switched_on_and_raised_between_steps():

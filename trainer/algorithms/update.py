@@ -8,6 +8,7 @@ minibatch, however it is split.
 
 from __future__ import annotations
 
+import math
 import random
 from dataclasses import dataclass, field
 from functools import partial
@@ -18,6 +19,12 @@ from torch import Tensor
 
 from lldscope.core.errors import LldscopeError
 from lldscope.losses.advantages import positive_part
+from lldscope.losses.correction import (
+    effective_share,
+    importance_weights,
+    response_weights,
+    sums_of,
+)
 from lldscope.losses.llds import LLDS, llds_loss
 from lldscope.losses.objectives import PolicyLoss, entropy_bonus, kl_k3, policy_loss
 
@@ -105,11 +112,28 @@ class Updater:
         """
         self._answer_weight = answer_weight
         warm = min(1.0, (step + 1) / max(1, self._config.warmup_steps))
-        self._optimizer.lr = self._config.lr * warm
+        self._optimizer.lr = self._config.lr * warm * self._correct(batch)
         order = list(range(len(batch.lengths)))
         rng.shuffle(order)
         shares = np.array_split(np.array(order), self._config.updates)
         return [self._update(batch, share.tolist()) for share in shares]
+
+    def _correct(self, batch: Batch) -> float:
+        """Weigh the tokens for the engine that sampled them, as configured, and return the factor
+        of the learning rate: √(effective sample size / responses) of the whole step on all ranks
+        (arXiv 2602.17616 v1; the authors take each minibatch, and the policy as it is then)."""
+        c = self._config
+        if batch.behaviour is None:
+            return 1.0
+        policies = (batch.old, batch.behaviour, batch.mask)
+        if c.importance_sampling != "off":
+            batch.weights = importance_weights(
+                *policies, mode=c.importance_sampling, cap=c.importance_cap
+            )
+        if not c.ess_scaling:
+            return 1.0
+        sums = self._processes.sum(sums_of(response_weights(*policies)))
+        return math.sqrt(effective_share(sums))
 
     def _update(self, batch: Batch, rows: list[int]) -> UpdateStats:
         sums = None
@@ -214,6 +238,7 @@ class Updater:
             objective=c.objective, aggregation=c.aggregation,
             clip_low=c.clip_low, clip_high=c.clip_high, dual_clip=c.dual_clip,
             max_tokens=(c.max_turns + 1) * c.turn_tokens if c.aggregation == "dr-grpo" else None,
+            weights=None if batch.weights is None else batch.weights[where],
         )  # fmt: skip
         if self.llds_gate == "off":
             return policy, None

@@ -45,6 +45,7 @@ class Batch:
     gate_open: Tensor | None = None
     penalty: Tensor | None = None
     answer_mask: Tensor | None = None
+    weights: Tensor | None = None
 
     @classmethod
     def of(

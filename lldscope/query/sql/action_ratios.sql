@@ -16,10 +16,8 @@ SELECT
 FROM (
     SELECT
         *,
-        CASE WHEN isfinite(logp_behaviour_sum) AND isfinite(logp_old_sum)
-             THEN logp_behaviour_sum::DOUBLE - logp_old_sum::DOUBLE END AS gap,
-        CASE WHEN isfinite(logp_inner_sum) AND isfinite(logp_old_sum)
-             THEN logp_inner_sum::DOUBLE - logp_old_sum::DOUBLE END     AS moved,
+        difference(logp_behaviour_sum, logp_old_sum) AS gap,
+        difference(logp_inner_sum, logp_old_sum)     AS moved,
         gap IS NOT NULL AND n_tokens IS NOT NULL
             AND isfinite(engine_k3_sum) AND isfinite(engine_ratio_sq_sum) AS engine,
         moved IS NOT NULL AND n_tokens IS NOT NULL

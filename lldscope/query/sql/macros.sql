@@ -6,4 +6,8 @@ CREATE MACRO ratio(x, n) AS
 -- Effective sample size as a share of n, from sums of ratios and of their squares, which are NULL
 -- in the same rows.
 CREATE MACRO ess(r, r2, n) AS
-    sum(r) * sum(r) / nullif(sum(n) FILTER (r IS NOT NULL) * sum(r2), 0)
+    sum(r) * sum(r) / nullif(sum(n) FILTER (r IS NOT NULL) * sum(r2), 0);
+
+-- a − b in double precision; NULL unless both are numbers.
+CREATE MACRO difference(a, b) AS
+    CASE WHEN isfinite(a) AND isfinite(b) THEN a::DOUBLE - b::DOUBLE END

@@ -7,14 +7,5 @@ SELECT
     count(change)           AS n_delta,
     avg(change)             AS delta,
     avg((since < 0)::INT)   AS lost_share
-FROM (
-    SELECT
-        step,
-        action_index,
-        CASE WHEN isfinite(logp_post_sum - logp_old_sum)
-             THEN logp_post_sum::DOUBLE - logp_old_sum::DOUBLE END       AS since,
-        CASE WHEN isfinite(logp_post_sum - logp_previous_sum)
-             THEN logp_post_sum::DOUBLE - logp_previous_sum::DOUBLE END  AS change
-    FROM retention
-)
+FROM action_retention
 GROUP BY step, action_index

@@ -22,8 +22,7 @@ FROM (
     SELECT
         a.*, r.correct,
         CASE WHEN isfinite(a.logp_old_sum) THEN a.logp_old_sum::DOUBLE END AS logp,
-        CASE WHEN r.mixed AND isfinite(a.logp_post_sum - a.logp_old_sum)
-             THEN a.logp_post_sum::DOUBLE - a.logp_old_sum::DOUBLE END     AS d
+        CASE WHEN r.mixed THEN difference(a.logp_post_sum, a.logp_old_sum) END       AS d
     FROM action_ratios a
     JOIN response_class r USING (step, rank, response_id)
     WHERE r.correct IS NOT NULL

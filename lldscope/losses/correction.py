@@ -1,0 +1,76 @@
+"""Corrections for rollouts that another policy sampled than the one that is trained.
+
+An inference engine with other weights, precision or sampling settings is a `behaviour` policy of
+its own. w = π_old/π_behaviour, per token or per response, makes up for it; the importance ratio of
+the policy loss, π_θ/π_old, stays as it is (decoupled, arXiv 2110.00641 v3, §1).
+
+Departure: where behaviour was not measured (NaN) a token counts as one that both policies agree on,
+w = 1, as in TRL 1.16.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from .objectives import check_choice, check_shapes, log_ratio
+
+MODES = ("token_truncate", "token_mask", "sequence_truncate", "sequence_mask")
+MAX_LOG_WEIGHT = 20.0  # in a sum of weights a logarithm counts as this at most: squares stay finite
+
+
+def importance_weights(
+    logp_old: Tensor, logp_behaviour: Tensor, action_mask: Tensor, *, mode: str, cap: float
+) -> Tensor:
+    """What the policy loss of each token is multiplied by: (B, T), 0 off the action tokens, without
+    gradient.
+
+    logp_old, logp_behaviour, action_mask (B, T), nats. The modes are called as in TRL 1.16
+    (`vllm_importance_sampling_mode`):
+    - "token_truncate": min(w, cap), w = π_old/π_behaviour of the token: truncated importance
+      sampling (TIS; Ionides 2008, for LLMs Yao et al., "Your efficient RL framework secretly
+      brings you off-policy RL training", 2025).
+    - "token_mask": w where w ≤ cap, else 0 (MIS).
+    - "sequence_truncate", "sequence_mask": the same with w of the whole response, the product over
+      its action tokens.
+
+    Raises ValueError for wrong shapes, an unknown mode or a cap that is not above 0.
+    """
+    check_choice("mode", mode, MODES)
+    if not 0 < cap < math.inf:
+        raise ValueError(f"cap must be a finite number > 0, got {cap}")
+    log_w = _log_weights(logp_old, logp_behaviour, action_mask)
+    level, _, kind = mode.partition("_")
+    if level == "sequence":
+        log_w = log_w.sum(1, keepdim=True).expand_as(log_w)
+    over = log_w > math.log(cap)
+    kept = log_w.masked_fill(over, math.log(cap)).exp()
+    if kind == "mask":
+        kept = kept.masked_fill(over, 0.0)
+    return kept * action_mask.bool()
+
+
+def response_weights(logp_old: Tensor, logp_behaviour: Tensor, action_mask: Tensor) -> Tensor:
+    """(B,) w of each response that has action tokens, π_old/π_behaviour as a product over them, in
+    double precision; its logarithm counts as MAX_LOG_WEIGHT at most."""
+    log_w = _log_weights(logp_old, logp_behaviour, action_mask).double().sum(1)
+    return log_w.clamp(max=MAX_LOG_WEIGHT).exp()[action_mask.bool().any(1)]
+
+
+def effective_share(sums: Tensor) -> float:
+    """Effective sample size as a share of the samples, (Σw)²/(n·Σw²), from n, Σw and Σw² of
+    weights w; 1 for none. 1/n: one sample has all the weight."""
+    n, total, squares = sums.tolist()
+    return total**2 / (n * squares) if n and squares else 1.0
+
+
+def sums_of(weights: Tensor) -> Tensor:
+    """(3,): what `effective_share` needs, which adds up over processes."""
+    return torch.stack([weights.new_tensor(len(weights)), weights.sum(), weights.square().sum()])
+
+
+def _log_weights(logp_old: Tensor, logp_behaviour: Tensor, action_mask: Tensor) -> Tensor:
+    check_shapes(logp_old, logp_behaviour=logp_behaviour, action_mask=action_mask)
+    return log_ratio(logp_old, logp_behaviour, action_mask.bool()).detach().nan_to_num(nan=0.0)

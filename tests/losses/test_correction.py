@@ -1,0 +1,133 @@
+"""Corrections for another sampling policy against plain-loop twins, and worked examples."""
+
+from __future__ import annotations
+
+import math
+import random
+
+import pytest
+import torch
+from test_objectives import random_rows, tensors
+
+from lldscope.losses.correction import (
+    MODES,
+    effective_share,
+    importance_weights,
+    response_weights,
+    sums_of,
+)
+from lldscope.losses.objectives import policy_loss
+
+
+def twin(row: list[float | None], mode: str, cap: float) -> list[float]:
+    """Weights of one response, given ln π_old − ln π_behaviour of each token; None off the
+    actions, NaN where behaviour was not measured."""
+    known = [0.0 if x is not None and math.isnan(x) else x for x in row]
+    whole = math.exp(sum(x for x in known if x is not None))
+    weights = []
+    for x in known:
+        w = 0.0 if x is None else whole if mode.startswith("sequence") else math.exp(x)
+        if w > cap:
+            w = cap if mode.endswith("truncate") else 0.0
+        weights.append(w)
+    return weights
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("cap", [0.8, 2.0, 10.0])
+def test_weights_are_those_of_the_twin(mode: str, cap: float) -> None:
+    capped = 0
+    for seed in range(40):
+        rng = random.Random(seed)
+        rows = random_rows(rng)
+        for row in rows:
+            if row and row[0] is not None and rng.random() < 0.2:
+                row[0] = math.nan
+        old, behaviour, mask = tensors(rows, seed)
+        got = importance_weights(old, behaviour, mask, mode=mode, cap=cap)
+        assert not got.requires_grad
+        for i, row in enumerate(rows):
+            wanted = twin(row, mode, cap)
+            assert got[i, : len(row)].tolist() == pytest.approx(wanted, rel=1e-9)
+            assert not got[i, len(row) :].any()
+            capped += sum(
+                w in (0.0, cap) for x, w in zip(row, wanted, strict=True) if x is not None
+            )
+    assert capped > 3
+
+
+def test_a_token_mask_worked_by_hand() -> None:
+    # Ratios 1, 3, 0.5 with cap 2: 1, 0, 0.5; truncated 1, 2, 0.5. As a response 1.5: kept.
+    old, behaviour, mask = tensors([[0.0, math.log(3), math.log(0.5)]])
+    got = {m: importance_weights(old, behaviour, mask, mode=m, cap=2.0)[0].tolist() for m in MODES}
+    assert got["token_mask"] == pytest.approx([1, 0, 0.5])
+    assert got["token_truncate"] == pytest.approx([1, 2, 0.5])
+    assert got["sequence_mask"] == got["sequence_truncate"] == pytest.approx([1.5] * 3)
+
+
+def test_weights_multiply_values_and_gradients_and_not_the_count() -> None:
+    rows = [[0.1, -0.3], [0.6]]
+    weights = torch.tensor([[0.5, 0.0], [2.0, math.nan]], dtype=torch.float64)
+    advantages = torch.tensor([1.0, -2.0])
+    for aggregation in ("token-mean", "sequence-mean", "dr-grpo"):
+        parts = []
+        for given in (None, weights):
+            new, old, mask = tensors(rows)
+            loss = policy_loss(
+                new, old, mask, advantages, aggregation=aggregation, max_tokens=4, weights=given
+            )
+            loss.loss.backward()
+            parts.append((loss, new.grad))
+        (plain, slope), (weighed, slope_weighed) = parts
+        assert weighed.count == plain.count
+        wanted = slope * weights.nan_to_num() * mask
+        assert torch.allclose(slope_weighed, wanted)
+        # r·Â·w by hand; the third token's ratio e^0.6 is above 1.2, which for Â < 0 clips nothing
+        terms = [math.exp(0.1) * 0.5, 0.0, -2 * math.exp(0.6) * 2]
+        by_hand = {
+            "token-mean": sum(terms) / 3,
+            "sequence-mean": ((terms[0] + terms[1]) / 2 + terms[2]) / 2,
+            "dr-grpo": sum(terms) / 8,
+        }
+        assert weighed.loss.item() == pytest.approx(-by_hand[aggregation])
+
+
+def test_the_mean_under_another_policy_is_recovered() -> None:
+    """Σ w·f over what `behaviour` draws is the mean of f under `old`, with weights never capped."""
+    old, behaviour = torch.tensor([0.7, 0.2, 0.1]), torch.tensor([0.3, 0.3, 0.4])
+    values = torch.tensor([1.0, -2.0, 5.0])
+    drawn = torch.multinomial(behaviour, 200_000, True, generator=torch.Generator().manual_seed(0))
+    logs = [p.log()[drawn][:, None] for p in (old, behaviour)]
+    ones = torch.ones(len(drawn), 1)
+    w = importance_weights(*logs, ones, mode="token_truncate", cap=100.0)[:, 0]
+    assert float((w * values[drawn]).mean()) == pytest.approx(float(old @ values), abs=0.02)
+    cut = importance_weights(*logs, ones, mode="token_truncate", cap=2.0)[:, 0]
+    assert float((cut * values[drawn]).mean()) < float(old @ values) - 0.05  # the price of a cap
+
+
+def test_effective_share_by_hand_and_over_processes() -> None:
+    # Weights 1, 1, 2: (4)² / (3 · 6) = 8/9.
+    assert effective_share(sums_of(torch.tensor([1.0, 1.0, 2.0]))) == pytest.approx(8 / 9)
+    assert effective_share(sums_of(torch.tensor([0.0, 0.0, 5.0, 0.0]))) == pytest.approx(1 / 4)
+    assert effective_share(sums_of(torch.tensor([]))) == 1.0
+    weights = torch.rand(20, generator=torch.Generator().manual_seed(1))
+    parts = sums_of(weights[:7]) + sums_of(weights[7:])
+    assert effective_share(parts) == pytest.approx(effective_share(sums_of(weights)))
+
+
+def test_response_weights_leave_out_padding_and_stay_finite() -> None:
+    rows = [[0.1, None, 0.2], [None], [40.0, 40.0], [math.nan, 0.5]]
+    old, behaviour, mask = tensors(rows)
+    got = response_weights(old, behaviour, mask)
+    assert got.tolist() == pytest.approx([math.exp(0.3), math.exp(20), math.exp(0.5)])
+    assert math.isfinite(sums_of(got)[2])
+
+
+def test_wrong_arguments_are_refused() -> None:
+    given = tensors([[0.1]])
+    with pytest.raises(ValueError, match="token_truncate"):
+        importance_weights(*given, mode="tis", cap=2.0)
+    with pytest.raises(ValueError, match="cap"):
+        importance_weights(*given, mode="token_mask", cap=0.0)
+    with pytest.raises(ValueError, match="shape"):
+        importance_weights(given[0], given[1][:, :0], given[2], mode="token_mask", cap=2.0)

@@ -18,7 +18,8 @@ from typing import Any
 import pyarrow as pa
 
 from ..core.schema import TABLES
-from ..storage import heartbeats, manifest
+from ..storage import heartbeats
+from ..storage.journal import counts, owner_name
 from ..storage.manifest import ManifestFile, manifest_names
 from .buffers import Call, columns_of, to_arrow
 from .merging import Merger
@@ -54,6 +55,10 @@ class Writer(threading.Thread):
         self._done = done
         # The heartbeat of the attempt before: its losses and line counts are carried over.
         self._earlier = heartbeats.read_heartbeats(run).get(rank, {}) if attempt > 1 else {}
+        said = self._earlier.get("journals")
+        self._earlier_journals = {
+            f: counts(n) for f, n in (said if isinstance(said, dict) else {}).items()
+        }
         self._calls: deque[tuple[str, Any]] = deque()
         self._wake = threading.Event()
         self._open: dict[str, list[pa.Table]] = defaultdict(list)  # rows of the current step
@@ -101,10 +106,13 @@ class Writer(threading.Thread):
         if isinstance(earlier, dict):
             dropped.update({k: n for k, n in earlier.items() if isinstance(n, int)})
         self._manifest.read()
-        earlier = self._earlier.get("lines")
-        # Manifest → its number of lines, so that a reader notices if lines are lost later.
-        lines = dict(earlier) if isinstance(earlier, dict) else {}
-        lines[self._manifest.path.name] = self._manifest.lines
+        # Manifest → its number of lines, so that a reader notices if lines are lost later; likewise
+        # file → writer → number of lines for events and alerts.
+        lines = counts(self._earlier.get("lines"))
+        lines[self._manifest.path.name] = max(self._manifest.lines, self._sealer.commits)
+        journals = {file: dict(n) for file, n in self._earlier_journals.items()}
+        for file, n in self._sealer.journals.items():
+            journals.setdefault(file, {})[owner_name(self.attempt, self.rank)] = n
         with contextlib.suppress(OSError):
             heartbeats.write_heartbeat(
                 self.run_path,
@@ -114,6 +122,7 @@ class Writer(threading.Thread):
                 step=self._last_step,
                 dropped=dict(dropped),
                 lines=lines,
+                journals=journals,
             )
 
     def run(self) -> None:
@@ -199,7 +208,7 @@ class Writer(threading.Thread):
         self._sealer.shrink(0)  # what the disk still refuses is lost
         with contextlib.suppress(OSError):
             self._merger.merge_newest(CLOSE_MERGE_BYTES)
-            manifest.commit(self.run_path, self.attempt, self.rank, [], closed=True)
+            self._sealer.commit([], closed=True)
         self._merger.remove_stale(0.0)
 
     def _pause(self) -> None:

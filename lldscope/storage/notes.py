@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ..core.errors import LldscopeError
-from . import json_files
+from . import journal, json_files
 from .layout import NOTES_FILE
 
 KINDS = ("acknowledge", "snooze", "heard")
@@ -25,7 +25,7 @@ def write_note(
     """Append a note. Raises LldscopeError if the run cannot be written."""
     note = {"time": time.time(), "kind": kind, "rule": rule, "step": step, "until": until}
     try:
-        json_files.append_line(run / NOTES_FILE, note)
+        journal.append_note(run, NOTES_FILE, note)
     except OSError as error:
         why = error.strerror or type(error).__name__
         raise LldscopeError(f"{run / NOTES_FILE} cannot be written: {why}.") from None

@@ -21,6 +21,7 @@ from .query.sandbox import SECONDS, Answer, bounded, frame, rows
 from .query.statement import insist_on_select
 from .storage import heartbeats, layout
 from .storage.events import read_journals
+from .storage.notes import about
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -218,7 +219,8 @@ class Run:
         return list(self._events)
 
     def notes(self) -> list[dict[str, Any]]:
-        """What people said of the run's alarms, as of the last refresh; see `storage.notes`."""
+        """What people said of the run and its alarms, as of the last refresh; see
+        `storage.notes`."""
         return list(self._notes)
 
     def heartbeats(self) -> dict[int, dict[str, Any]]:
@@ -259,9 +261,10 @@ class Run:
     def _read(self, manifest: Manifest) -> None:
         """Read run.json, events and notes; what is damaged is noted."""
         damaged = self._damaged_files
-        self.info = layout.try_read_run(self.path, damaged, self.place)
+        info = layout.try_read_run(self.path, damaged, self.place)
         lines = read_journals(self.path, manifest.journals, damaged)
         self._events, self._notes = lines[layout.EVENTS_FILE], lines[layout.NOTES_FILE]
+        self.info = info | about(self._notes)
 
     def _frame(self, sql: str) -> pd.DataFrame:
         with self._lock:

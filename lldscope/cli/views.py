@@ -83,6 +83,8 @@ def show_state(run: Run, state: RunState) -> None:
     out.print(plain(run.name), style="bold", end="  ")
     out.print(status_line(state))
     out.print(f"→ {plain(state.headline)}", style="bold")
+    for what, why in state.missing.items():
+        out.print(f"not recorded {plain(what)}: {plain(why)}")
     if state.last_step is None:
         return
     out.print(signal_table(run, out.width))

@@ -133,7 +133,7 @@ class Run:
 
     def interrupt(self) -> None:
         """Stop the query of another thread, which then raises an error."""
-        self._contents.db.connection.interrupt()
+        self._contents.db.interrupt()
 
     def signals(self) -> pd.DataFrame:
         """One row per step; columns, units and meanings are those of `core.schema.SIGNALS`."""

@@ -95,6 +95,12 @@ def show_state(run: Run, state: RunState) -> None:
     for alert in state.pending:
         out.print(f"· pending {alert.rule}  step {alert.step}: {plain(alert.message)}")
     _show_look_alikes(out, state)
+    if (rounding := run.signals()["delta_correct_rounding"].dropna()).size:
+        out.print(
+            f"resolution   a step's Δ is rounded to ± {short(rounding.iloc[-1])} nats/response: "
+            "the trainer's log-probabilities are bfloat16 or half precision",
+            style="dim",
+        )
     if state.false_alarm_bound is not None:
         out.print(
             f"decay test   a false alarm in at most {100 * state.false_alarm_bound:.1f} % of runs "

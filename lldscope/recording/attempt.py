@@ -22,20 +22,20 @@ log = logging.getLogger("lldscope")
 
 
 def start_attempt(path: Path, rank: int, resume: bool, attempt: int | None) -> int:
-    """Create the directory, and this rank's manifest of a new attempt; return the attempt."""
+    """Create the directory, and this rank's manifest of a new attempt; return the attempt.
+
+    Raises RunExists, LldscopeError, OSError.
+    """
     if rank == 0 and (path / layout.RUN_FILE).exists():
         layout.read_run(path)  # raises for a run that this version must not write to
         if not resume:
             raise RunExists(f"{path} already holds a run. Resume it, or choose another directory.")
-    try:
-        for folder in (path, path / MANIFEST_DIR, path / heartbeats.HEARTBEAT_DIR):
-            folder.mkdir(parents=True, exist_ok=True)
-        return _next_manifest(path, rank, resume, attempt)
-    except OSError as error:
-        raise _not_writable(path, error) from error
+    for folder in (path, path / MANIFEST_DIR, path / heartbeats.HEARTBEAT_DIR):
+        folder.mkdir(parents=True, exist_ok=True)
+    return _next_manifest(path, rank, resume, attempt)
 
 
-def _not_writable(path: Path, error: OSError) -> LldscopeError:
+def not_writable(path: Path, error: OSError) -> LldscopeError:
     return LldscopeError(f"The run directory {path} cannot be written ({error.strerror}).")
 
 
@@ -127,7 +127,10 @@ def _culprit(name: str, value: Any) -> str:
 
 
 def write_run_file(path: Path, attempt: int, world_size: int, given: dict[str, Any]) -> None:
-    """Write run.json of a new attempt; fields that are not given stay as they were."""
+    """Write run.json of a new attempt; fields that are not given stay as they were.
+
+    Raises OSError, LldscopeError.
+    """
     now = time.time()
     old = layout.read_run(path) if attempt > 1 and (path / layout.RUN_FILE).exists() else {}
     info = layout.new_run(now) | old | {k: v for k, v in given.items() if v is not None}
@@ -135,10 +138,7 @@ def write_run_file(path: Path, attempt: int, world_size: int, given: dict[str, A
     attempts = [*(info.get("attempts") or []), begun]
     info |= {"world_size": world_size, "attempts": attempts}
     info |= {"status": "running", "reason": None, "ended": None}
-    try:
-        layout.write_run(path, info)
-    except OSError as error:
-        raise _not_writable(path, error) from error
+    layout.write_run(path, info)
 
 
 def finish_attempt(path: Path, attempt: int, status: str, reason: str | None) -> None:

@@ -26,6 +26,7 @@ from ..storage.events import is_count, is_event
 from .attempt import (
     check_numbers,
     finish_attempt,
+    not_writable,
     plain_end,
     start_attempt,
     to_plain,
@@ -149,10 +150,13 @@ class Recorder(NullRecorder):
         }
         check_numbers(rank=rank, world_size=world_size, attempt=attempt)
         info = to_plain(info) if rank == 0 else {}  # raises before anything is created
-        self.attempt = start_attempt(self.path, rank, resume, attempt)
-        warn_of_live_writer(self.path, self.attempt, rank)
-        if rank == 0:
-            write_run_file(self.path, self.attempt, world_size, info)
+        try:
+            self.attempt = start_attempt(self.path, rank, resume, attempt)
+            warn_of_live_writer(self.path, self.attempt, rank)
+            if rank == 0:
+                write_run_file(self.path, self.attempt, world_size, info)
+        except OSError as error:
+            raise not_writable(self.path, error) from error
         self._closed = False
         self._process = os.getpid()
         _warm_up()

@@ -101,6 +101,10 @@ class Writer(threading.Thread):
     def beat(self) -> None:
         """Write a heartbeat, unless a later attempt does. Losses of earlier attempts are added."""
         self._last_beat = time.monotonic()
+        with contextlib.suppress(OSError):
+            self._beat()
+
+    def _beat(self) -> None:
         if any(a > self.attempt and r == self.rank for a, r in manifest_names(self.run_path)):
             return
         dropped = Counter(self.dropped)
@@ -115,17 +119,16 @@ class Writer(threading.Thread):
         journals = {file: dict(n) for file, n in self._earlier_journals.items()}
         for file, n in self._sealer.journals.items():
             journals.setdefault(file, {})[owner_name(self.attempt, self.rank)] = n
-        with contextlib.suppress(OSError):
-            heartbeats.write_heartbeat(
-                self.run_path,
-                self.rank,
-                closed=self._closed,
-                attempt=self.attempt,
-                step=self._last_step,
-                dropped=dict(dropped),
-                lines=lines,
-                journals=journals,
-            )
+        heartbeats.write_heartbeat(
+            self.run_path,
+            self.rank,
+            closed=self._closed,
+            attempt=self.attempt,
+            step=self._last_step,
+            dropped=dict(dropped),
+            lines=lines,
+            journals=journals,
+        )
 
     def run(self) -> None:
         while not self._closed:

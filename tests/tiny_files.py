@@ -8,7 +8,7 @@ import torch
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
-WORDS = ["<pad>", "<eos>", *"abcdefghijklmnop"]
+WORDS = ["<pad>", "<eos>", *"abcdefghijklmnop", "+", "=", *map(str, range(15))]
 
 
 def save(folder: Path) -> None:

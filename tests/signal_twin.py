@@ -130,7 +130,9 @@ def told(scalars: list[Row], step: int, row: Row) -> Row:
     for r in scalars:
         if r["step"] == step and r["value"] is not None:
             values.setdefault(r["name"], []).append(r["value"])
+    infinite = {n: [v for v in vs if abs(v) == math.inf] for n, vs in values.items()}
     found = {n: mean(v for v in vs if finite(v)) for n, vs in values.items()}
+    found |= {n: max(vs) for n, vs in infinite.items() if vs and found[n] is None}
     new = {n: v for n, v in found.items() if n in MEANS and row[n] is None}
     watched = [vs for n, vs in values.items() if n in WATCHED]
     if watched:

@@ -64,6 +64,7 @@
     for (const tools of document.querySelectorAll(".tools")) {
       for (const name of ["log", "clip"]) {
         const button = tools.querySelector(`[data-tool=${name}]`);
+        if (!button) continue;
         const on = String(params().getAll(name).includes(tools.dataset.chart));
         if (button.getAttribute("aria-pressed") !== on) button.setAttribute("aria-pressed", on);
       }

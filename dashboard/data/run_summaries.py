@@ -47,6 +47,7 @@ class Summary:
     sparks: tuple[str, str] = ("", "")
     last: Mapping[str, float] = field(default_factory=dict)
     error: str | None = None
+    tags: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -131,6 +132,7 @@ def _summary(registry: RunRegistry, name: str) -> Summary:
         _late(delta),
         (make_sparkline(reward, palette.GREEN), make_sparkline(delta, palette.BLUE)),
         _last(table),
+        tags=tuple(snapshot.info.get("tags") or ()),
     )
 
 

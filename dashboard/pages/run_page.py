@@ -19,6 +19,7 @@ from ..data.run_registry import RunRegistry
 from ..data.snapshot import Snapshot
 from ..figures import wording as words
 from . import components as parts
+from .about import about
 from .adding import adding
 from .answer import answer
 from .drawing import DEFAULTS, MOST_ADDED, charts_of, draw
@@ -47,6 +48,7 @@ def run_page(registry: RunRegistry, name: str, query: Query) -> html.Div:
     return html.Div(
         [
             _head(words.visible(snapshot.title), words.visible(known), snapshot),
+            about(snapshot),
             html.Div(parts.notes(snapshot), id=part_id("notes")),
             controls(view, parts.page_links(snapshot)),
             html.Div(cards, className="charts"),

@@ -44,6 +44,7 @@ def _row(path: Path, root: Path) -> dict[str, Any]:
         "run": title(run.info, name),
         "path": name,
         "group": run.info.get("group"),
+        "tags": run.info.get("tags") or [],
         **{name: getattr(state, name) for name in names},
         "firing": [alert.rule for alert in state.firing],
     }
@@ -58,8 +59,9 @@ def _shown(row: dict[str, Any]) -> list[Any]:
     step = "–" if row["last_step"] is None else row["last_step"]
     last = f"{age(row['last_row_age_seconds'])} ago, {row['life']}"
     damage = [f"{len(row['damaged'])} damaged: see check"] if row["damaged"] else []
+    name = " ".join([row["run"], *(f"#{tag}" for tag in row["tags"])])
     return [
-        row["run"], verdict_text(row["verdict"]), PHASES[row["phase"]].word,
+        name, verdict_text(row["verdict"]), PHASES[row["phase"]].word,
         EVIDENCE[row["evidence"]], step, last,
         ", ".join([*row["firing"], *damage]),
     ]  # fmt: skip

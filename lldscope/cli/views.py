@@ -13,6 +13,7 @@ from rich.text import Text
 
 from ..core.numbers import short
 from ..core.palette import EVIDENCE, PHASES, SEVERITIES, VERDICTS
+from ..core.safe_text import in_one_line
 from ..core.terminal import age, console, plain, sparkline
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from ..monitor.health import RunState
     from ..runs import Run
 
+_REASON_LINES = 40  # of a traceback, the last of it
 # Signal → its label: what a person wants to see first.
 SHOWN = {
     "reward": "reward",
@@ -71,7 +73,7 @@ def life_text(state: RunState) -> str:
     last = f"last row {age(state.last_row_age_seconds)} ago"
     if state.life == "live":
         return last
-    reason = f" ({plain(state.reason)})" if state.reason else ""
+    reason = f" ({plain(in_one_line(state.reason))})" if state.reason else ""
     return f"{state.life}{reason}, {last}"
 
 
@@ -107,6 +109,10 @@ def show_state(run: Run, state: RunState) -> None:
             f"of {full_length(run, state.last_step):,} steps, see docs/decay-alarm.md",
             style="dim",
         )
+    if state.reason and "\n" in state.reason.strip():
+        out.print("its end, as it was recorded:", style="dim")
+        for line in state.reason.strip().splitlines()[-_REASON_LINES:]:
+            out.print(f"  {plain(line)}", style="dim")
 
 
 def _show_look_alikes(out: Console, state: RunState) -> None:

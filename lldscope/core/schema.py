@@ -207,6 +207,7 @@ tokens: one row per token of a chosen rollout (a sample of rollouts)
     action_index int   -     Action the token belongs to; NULL for prompt and tool text.
     token_id     int   -     Token id in the policy's vocabulary.
     text         text  -     The token as text; untrusted model output.
+    logp_behaviour float nat log π of the engine that sampled.
     logp_old     float nat   log π of the trainer's policy at rollout time.
     logp_post    float nat   log π after the step's last update.
     entropy      float nat   Entropy of the sampling policy at this position.

@@ -40,8 +40,9 @@ class MedianWindow(NamedTuple):
 
 
 def floats(signals: pd.DataFrame, name: str) -> Series:
-    """A column as floats, NaN where it was not measured."""
-    return signals[name].to_numpy(dtype=np.float64, na_value=np.nan)
+    """A column as floats, NaN where it was not measured or is not finite."""
+    values = signals[name].to_numpy(dtype=np.float64, na_value=np.nan)
+    return np.where(np.isfinite(values), values, np.nan)
 
 
 def loss_score(delta_correct: Series, restarts: Iterable[int] = ()) -> Series:

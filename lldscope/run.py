@@ -17,9 +17,11 @@ import duckdb
 from .core.errors import LldscopeError, UsageError
 from .core.schema import SIGNALS, TABLES, VIEWS
 from .query.contents import Contents
-from .query.sandbox import SECONDS, Answer, bounded, frame, insist_on_select, rows
-from .storage import heartbeats, json_files, layout
-from .storage.notes import about, is_note
+from .query.sandbox import SECONDS, Answer, bounded, frame, rows
+from .query.statement import insist_on_select
+from .storage import heartbeats, layout
+from .storage.events import read_journals
+from .storage.notes import about
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from .query.remote import RemoteCopy
     from .query.signal_cache import SignalCache
     from .signals.evidence import Restarts
+    from .storage.manifest import Manifest
 
 _T = TypeVar("_T")
 
@@ -56,7 +59,7 @@ class Run:
         self._assessed_for: tuple[float, tuple[Rule, ...], int | None, int] | None = None
         try:
             self._sync()
-            self.info = self._read()
+            self.info = layout.try_read_run(self.path, {}, self.place)
             self._contents = Contents(self.path, self.info.get("id"), self._remote, cache)
         except BaseException:
             self._release()
@@ -101,8 +104,9 @@ class Run:
     ) -> pd.DataFrame:
         """Run one SELECT over the tables and views of the run.
 
-        Read-only and bounded: a statement that is not a query, that reaches outside the run
-        directory, that takes longer than `seconds` or too much memory raises UsageError.
+        Read-only and bounded: a statement that is not a query, that names anything but tables of
+        the run and functions that compute, that takes longer than `seconds` or too much memory
+        raises UsageError.
         """
         return self._ask(query, seconds, lambda c: frame(c, query, parameters))
 
@@ -129,7 +133,7 @@ class Run:
 
     def interrupt(self) -> None:
         """Stop the query of another thread, which then raises an error."""
-        self._contents.db.connection.interrupt()
+        self._contents.db.interrupt()
 
     def signals(self) -> pd.DataFrame:
         """One row per step; columns, units and meanings are those of `core.schema.SIGNALS`."""
@@ -233,13 +237,16 @@ class Run:
         with self._lock:
             self._sync()
             before = self.info, self._events, self.damaged, self._notes
-            self.info = self._read()
-            if self.info.get("id") != before[0].get("id"):
-                self._contents.reset(self.info.get("id"))
-            if self._events != before[1]:
-                self._assessed = None  # events say where the settings of the run changed
+            self._damaged_files = {}
+            # What recorders say that they have written, before what they have written.
             self.heartbeats()
             manifest = self._contents.parts.read()
+            self._read(manifest)
+            if self.info.get("id") != before[0].get("id"):
+                self._contents.reset(self.info.get("id"))
+                manifest = self._contents.parts.read()
+            if self._events != before[1]:
+                self._assessed = None  # events say where the settings of the run changed
             self._damaged_files |= manifest.damaged
             try:
                 changed = self._contents.ingest(manifest)
@@ -251,35 +258,14 @@ class Run:
         if self._remote is not None:
             self._remote.sync()
 
-    def _read(self) -> dict[str, Any]:
-        """Read run.json and the events; what is damaged is noted."""
-        self._damaged_files = {}
-        info = layout.try_read_run(self.path, self._damaged_files, self.place)
-        self._events = self._lines(layout.EVENTS_FILE, _is_event, "events")
-        self._notes = self._lines(layout.NOTES_FILE, is_note, "notes")
-        return info | about(self._notes)
-
-    def _lines(self, file: str, valid: Callable[[Any], bool], what: str) -> list[dict[str, Any]]:
-        lines, damaged = json_files.read_lines(self.path / file, self.path)
-        self._damaged_files |= damaged
-        sound = [line for line in lines if valid(line)]
-        if invalid := len(lines) - len(sound):
-            self._damaged_files[file] = f"{invalid} lines are no {what}"
-        return sound
+    def _read(self, manifest: Manifest) -> None:
+        """Read run.json, events and notes; what is damaged is noted."""
+        damaged = self._damaged_files
+        info = layout.try_read_run(self.path, damaged, self.place)
+        lines = read_journals(self.path, manifest.journals, damaged)
+        self._events, self._notes = lines[layout.EVENTS_FILE], lines[layout.NOTES_FILE]
+        self.info = info | about(self._notes)
 
     def _frame(self, sql: str) -> pd.DataFrame:
         with self._lock:
             return self._contents.db.frame(sql)
-
-
-def _is_event(value: Any) -> bool:
-    """Whether a line of events.jsonl is valid: an object with a kind, and where it has a step or an
-    attempt, these are 32-bit counts."""
-    return (
-        isinstance(value, dict)
-        and isinstance(value.get("kind"), str)
-        and all(
-            n is None or (type(n) is int and 0 <= n < 2**31)
-            for n in (value.get("step"), value.get("attempt"))
-        )
-    )

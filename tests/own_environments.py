@@ -9,5 +9,6 @@ TESTS = Path(__file__).parent
 FOLDER = TESTS.parent / ".envs"
 OWN = {
     "mirrors": ["importers/test_store_tools.py", "monitor/test_mirror_tools.py"],
-    "verl": ["integrations/test_verl.py"],
+    "swift": ["integrations/test_swift.py"],
+    "verl": ["integrations/test_verl.py", "integrations/test_verl_live.py"],
 }

@@ -9,6 +9,7 @@ from lldscope.core.errors import LldscopeError, RunNotFound
 
 from ..data.run_registry import Reading, RunRegistry
 from ..data.run_summaries import RunSummaries
+from ..door.faults import UNREADABLE
 from .actions_page import actions_page
 from .compare_page import compare_page
 from .config_page import config_page
@@ -18,7 +19,7 @@ from .group_page import group_page
 from .list_page import list_page
 from .recording_page import recording_page
 from .responses_page import responses_page
-from .rules_page import rules_page
+from .rules_page import RULE_IDS, rules_page
 from .run_page import run_page
 from .system_page import system_page
 from .trajectory_page import trajectory_page
@@ -37,6 +38,14 @@ _OF_A_RUN = {
 }
 
 
+def is_page(path: str) -> bool:
+    """Whether there is a page at an address, or will be once there is the run that it names."""
+    _, kind, *rest = [*path.split("/", 2), ""]
+    of_a_run = kind in _OF_A_RUN and len(rest) > 1 and rest[0].strip("/") != ""
+    rule = path.removeprefix("/rules/")
+    return path in ("/", "/compare", "/rules", "/rules/") or of_a_run or unquote(rule) in RULE_IDS
+
+
 def page(
     registry: RunRegistry, path: str, search: str, summaries: RunSummaries | None = None
 ) -> Any:
@@ -44,6 +53,14 @@ def page(
 
     `path` and `search` are quoted, as in the address bar.
     """
+    try:
+        return _page(registry, path, search, summaries)
+    except UNREADABLE:
+        what = "What it is made of was deleted meanwhile, or cannot be read."
+        return message_page("This page cannot be shown now", what, retry=True)
+
+
+def _page(registry: RunRegistry, path: str, search: str, summaries: RunSummaries | None) -> Any:
     query = parse_qs((search or "").lstrip("?"))
     if path == "/compare":
         return compare_page(registry, query)

@@ -22,6 +22,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from ..core.schema import SIGNALS
+from ..core.sql_functions import FUNCTIONS
 from ..signals.detectors import floats
 
 EVALUATE_SECONDS = 10.0  # an expression that takes longer is interrupted
@@ -60,8 +61,11 @@ class Expressions:
     def __init__(self, condition: str, value: str | None) -> None:
         self._condition = condition
         self._value = value if value is not None else "NULL::DOUBLE"
-        trees = [_parse(text) for text in (self._condition, self._value)]
-        self.needs = tuple(sorted(set().union(*(_columns(tree) for tree in trees))))
+        try:
+            trees = [_parse(text) for text in (self._condition, self._value)]
+            self.needs = tuple(sorted(set().union(*(_columns(tree) for tree in trees))))
+        except RecursionError:
+            raise BadExpression("it is nested too deeply") from None
         empty = pd.DataFrame({name: np.zeros(0) for name in SIGNALS.names})
         kinds = self._run(empty, "SELECT {condition}, {value} FROM signals", types=True)
         if kinds[0] != "BOOLEAN":
@@ -202,11 +206,12 @@ def _check_function(name: str) -> None:
             f"{name} needs a window, as in {name}(…) OVER (ORDER BY step ROWS 9 PRECEDING)"
         )
     scalar = [(stability, gives) for kind, stability, gives in kinds if kind == "scalar"]
+    listed = name in FUNCTIONS
     deterministic = all(stability == "CONSISTENT" for stability, _ in scalar)
     # Functions that return texts or lists could fill the memory.
     numeric = any(gives in {*_NUMBERS, "BOOLEAN", "ANY"} for _, gives in scalar)
     # DuckDB writes some plain functions, such as nullif, as macros.
-    if not (deterministic and numeric) and name not in ("nullif", "ifnull"):
+    if not (listed and deterministic and numeric) and name not in ("nullif", "ifnull"):
         raise BadExpression(f"{name} is no function that gives a number from its arguments alone")
 
 

@@ -83,6 +83,8 @@ def show_state(run: Run, state: RunState) -> None:
     out.print(plain(run.name), style="bold", end="  ")
     out.print(status_line(state))
     out.print(f"→ {plain(state.headline)}", style="bold")
+    for what, why in state.missing.items():
+        out.print(f"not recorded {plain(what)}: {plain(why)}")
     if state.last_step is None:
         return
     out.print(signal_table(run, out.width))
@@ -93,6 +95,12 @@ def show_state(run: Run, state: RunState) -> None:
     for alert in state.pending:
         out.print(f"· pending {alert.rule}  step {alert.step}: {plain(alert.message)}")
     _show_look_alikes(out, state)
+    if (rounding := run.signals()["delta_correct_rounding"].dropna()).size:
+        out.print(
+            f"resolution   a step's Δ is rounded to ± {short(rounding.iloc[-1])} nats/response: "
+            "the trainer's log-probabilities are bfloat16 or half precision",
+            style="dim",
+        )
     if state.false_alarm_bound is not None:
         out.print(
             f"decay test   a false alarm in at most {100 * state.false_alarm_bound:.1f} % of runs "

@@ -204,13 +204,13 @@ class Import:
         layout.write_run(run, self._info)
 
     def _nothing(self) -> str:
+        skipped = "; ".join(f"{n} × {why}" for why, n in self.findings.skipped.items())
         if not self.groups:
             sources = ", ".join(str(p) for p in self.paths[:3])
             return (
                 f"Nothing was imported: {sources} has none of the known formats. `lldscope import "
-                "--formats` lists them, --format forces one."
+                f"--formats` lists them, --format forces one. {skipped}".rstrip()
             )
-        skipped = "; ".join(f"{n} × {why}" for why, n in self.findings.skipped.items())
         read = " and ".join(g.source.description for g in self.groups)
         what = f"Nothing was imported: read as {read}, it holds no step."
         return "\n".join([f"{what} {skipped}".rstrip(), *self.findings.notes])

@@ -26,10 +26,12 @@ from ..recording.episodes import (
     parse,
     short_hash,
 )
+from .limits import MAX_ACTIONS
 from .reading import as_step, first_keys, first_object, natural_key, number, objects
 from .source import Findings, ImportRequest, Rows
 
 BATCH = 2000  # rollouts in a piece, at most …
+MAX_WAITING = 50_000  # actions, …
 MAX_CHARACTERS = 16 << 20  # … and about so much of their text
 _GOLDEN = ("gts", "golden_answers", "ground_truth", "target", "answer", "solution", "label")
 _SHOWN = 20  # folders in a message
@@ -64,7 +66,11 @@ class Batch:
     ) -> Iterator[Rows]:
         """One rollout: its row of `responses` and those of its actions, all with the same columns.
         A group of None is not known. Yields rows that are complete."""
-        full = len(self._responses) >= self._size or self._characters >= MAX_CHARACTERS
+        full = (
+            len(self._responses) >= self._size
+            or len(self._actions) >= MAX_WAITING
+            or self._characters >= MAX_CHARACTERS
+        )
         if step != self.step or full:
             yield from self.flush()
         if step != self.step:
@@ -74,7 +80,11 @@ class Batch:
         stamp = {"step": step, "response_id": self._ids[step]}
         group = None if group is None else self._groups.setdefault(group, len(self._groups))
         self._responses.append({**stamp, "group_id": group, **response})
-        self._actions += ({**stamp, "action_index": i, **a} for i, a in enumerate(actions))
+        new = [{**stamp, "action_index": i, **a} for i, a in enumerate(actions)]
+        if len(new) > MAX_ACTIONS:
+            reason = f"actions after the first {MAX_ACTIONS:,} of a response"
+            self.findings.skip(reason, len(new) - MAX_ACTIONS)
+        self._actions += new[:MAX_ACTIONS]
 
     def flush(self) -> Iterator[Rows]:
         for table, rows in (("responses", self._responses), ("actions", self._actions)):
@@ -188,18 +198,12 @@ class TrlCompletions:
         return path.name.startswith("completions") and head.startswith(b"PAR1")
 
     def read(self, paths: Sequence[Path], findings: Findings) -> Iterator[Rows]:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
+        from .parquet import parquet_rows
 
         batch = Batch(findings)
         for path in sorted(paths, key=natural_key):
-            try:
-                for piece in pq.ParquetFile(path).iter_batches(BATCH):
-                    for row in piece.to_pylist():
-                        yield from self._rollout(row, batch)
-                findings.advance(path.stat().st_size)
-            except (OSError, pa.ArrowException):
-                findings.skip("Parquet files that cannot be read")
+            for row in parquet_rows(path, findings):
+                yield from self._rollout(row, batch)
         yield from batch.flush()
         findings.note(
             "The reward of a TRL completion is the sum of its columns of decimal numbers: the "

@@ -15,6 +15,8 @@ from itertools import repeat
 from pathlib import Path
 from typing import Any, Protocol
 
+from .limits import MAX_NOTES
+
 HEAD_BYTES = 1 << 16  # what `looks_like` gets of a file
 
 
@@ -78,7 +80,8 @@ class Findings:
         self.names[name] += n
 
     def note(self, text: str) -> None:
-        self.notes[text] = None
+        if len(self.notes) < MAX_NOTES:
+            self.notes[text] = None
 
 
 # The last part of names that rows of any kind carry: in one that comes late, they go back too.

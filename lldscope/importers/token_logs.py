@@ -16,12 +16,12 @@ from typing import Any
 
 from ..recording.batch import runs_of
 from ..recording.episodes import short_hash
-from .reading import as_step, first_keys, natural_key, number, objects
+from .reading import as_step, bare_name, first_keys, natural_key, number, objects
 from .rollouts import NO_EPISODE, Batch, verdict
 from .source import Findings, Rows
 
 SEQUENCES = 500  # in a piece
-_NEMO_STEP = re.compile(r"train_data_step(\d+)\.jsonl")
+_NEMO_STEP = re.compile(r"train_data_step([0-9]{1,10})\.jsonl")
 
 Spans = list[tuple[int, int]]
 
@@ -123,17 +123,18 @@ class NemoTrainData:
     description = "NeMo-RL's train_data_step<N>.jsonl"
 
     def looks_like(self, path: Path, head: bytes) -> bool:
-        return _NEMO_STEP.fullmatch(path.name) is not None
+        return _NEMO_STEP.fullmatch(bare_name(path)) is not None
 
     def read(self, paths: Sequence[Path], findings: Findings) -> Iterator[Rows]:
         batch = Batch(findings, SEQUENCES)
         for path in sorted(paths, key=natural_key):
-            match = _NEMO_STEP.fullmatch(path.name)
-            if match is None:
+            match = _NEMO_STEP.fullmatch(bare_name(path))
+            step = as_step(match[1]) if match else None
+            if step is None:
                 findings.skip("files whose name holds no step")
                 continue
             for row in objects(path, findings):
-                yield from self._sequence(int(match[1]), row, batch)
+                yield from self._sequence(step, row, batch)
         yield from batch.flush()
 
     def _sequence(self, step: int, row: dict[str, Any], batch: Batch) -> Iterator[Rows]:

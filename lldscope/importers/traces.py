@@ -12,7 +12,7 @@ prime-rl (559b447, `monitors`) writes `rollouts/step_N/{train,eval}/{all,effecti
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -72,15 +72,15 @@ def _trace(
     if not taken:
         batch.findings.skip("traces in which the policy said nothing")
         return
-    edges = [sum(sizes[:i]) for i in range(len(sizes) + 1)]
+    edges = [0, *accumulate(sizes)]
     reward = _reward(trace.get("rewards"), trace.get("reward"))
     advantages = _joined(taken, "advantages", sizes)
-    first = nodes.index(taken[0])
+    first = next(i for i, node in enumerate(nodes) if node.get("sampled"))
     prompt = "\0".join(_content(n) for n in nodes[:first])
     yield from sequence(
         batch,
         step,
-        group if isinstance(group, str | int) else None,
+        str(group) if isinstance(group, str | int) else None,
         [(a, b) for a, b in pairwise(edges) if b > a],
         {
             "logp_behaviour_sum": _joined(taken, "logprobs", sizes),

@@ -50,14 +50,21 @@ def _next_manifest(path: Path, rank: int, resume: bool, attempt: int | None) -> 
                     f"Attempt {attempt} of {path} is already recorded by a rank {rank}. Give each "
                     "process a rank of its own."
                 ) from None
-            if rank == 0 and not resume:
+            if not resume:
                 raise RunExists(
-                    f"Another process has started a run in {path}. Choose another directory, or "
-                    "resume if that process has ended."
+                    f"{_who(path, rank)} has started to record {path} as rank {rank}. Choose "
+                    "another directory, give each process a rank of its own, or resume if that "
+                    "process has ended."
                 ) from None
             candidate += 1
         else:
             return candidate
+
+
+def _who(path: Path, rank: int) -> str:
+    """The process that records as a rank, as its heartbeat names it."""
+    pid = heartbeats.read_heartbeats(path).get(rank, {}).get("pid")
+    return f"Another process ({pid})" if isinstance(pid, int) else "Another process"
 
 
 def warn_of_live_writer(path: Path, attempt: int, rank: int) -> None:
@@ -74,10 +81,29 @@ def warn_of_live_writer(path: Path, attempt: int, rank: int) -> None:
         )
 
 
+def check_numbers(*, rank: int, world_size: int, attempt: int | None) -> None:
+    """Raises UsageError for numbers that no reader would take for those of a process."""
+    for name, value, least in (("rank", rank, 0), ("world_size", world_size, 1),
+                               ("attempt", 1 if attempt is None else attempt, 1)):  # fmt: skip
+        if not hasattr(value, "__index__") or not least <= value < 2**31:
+            raise UsageError(f"{name} must be a whole number, {least} or more; it is {value!r}.")
+
+
+def plain_end(status: Any, reason: Any) -> tuple[str, str | None]:
+    """How a run ended, as a reader takes it: another status than those there are becomes part of
+    the reason."""
+    reason = None if reason is None else str(reason)
+    if status in ("finished", "failed", "stopped"):
+        return status, reason
+    return "stopped", f"{status}: {reason}" if reason else str(status)
+
+
 def to_plain(info: dict[str, Any]) -> dict[str, Any]:
     """The values as run.json will hold them; raises UsageError if one cannot become JSON."""
     plain = {}
     for name, value in info.items():
+        if name != "config" and not isinstance(value, str | int | float | None):
+            raise UsageError(f"{name} must be a text; it is {type(value).__name__}.")
         try:
             plain[name] = json_files.jsonable(value)
         except Exception as error:

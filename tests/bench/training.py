@@ -1,4 +1,4 @@
-"""What LLDS, the re-score and the log-probabilities cost.
+"""What LLDS, the re-score, retention and the log-probabilities cost.
 
 Steps of configs/demo.yaml in turns, at a learning rate too small to change a float32 weight: all
 trainers sample the same rollouts, so their steps differ in what is switched on and in nothing else.
@@ -24,6 +24,7 @@ from torch.profiler import ProfilerActivity, profile
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
 import lldscope
+from lldscope.core.schema import RETENTION_STEPS
 
 WARM_UP, STEPS, REPEATS = 1, 8, 15
 FIXED = ["lr=1e-12", "warmup_steps=0", "tokens_every=0", "eval_questions=0", "device=cpu"]
@@ -42,6 +43,7 @@ BLOCK = 2**25
 
 def main() -> None:
     steps()
+    retention()
     memory()
 
 
@@ -69,6 +71,17 @@ def steps() -> None:
         spent = median(rescores[name].seconds[WARM_UP:])
         print(row(f"{share}: its call in a step", spent, bare, goal))
         print(paired(f"{share}: whole steps, with against without", seconds[name], seconds["bare"]))
+
+
+def retention() -> None:
+    """Scoring what is kept of earlier steps, as a share of a step of the study's setting."""
+    config = load_config("tests/study/base.yaml", FIXED)
+    trainer = Trainer(config, lldscope.NullRecorder())
+    calls = Watched(trainer, "_retained")
+    spent = [cpu_seconds(lambda s=s: trainer.step(s)) for s in range(RETENTION_STEPS + STEPS)]
+    n = config.retention * RETENTION_STEPS
+    part, whole = (median(values[RETENTION_STEPS:]) for values in (calls.seconds, spent))
+    print(row(f"retention: scoring {n} kept responses in a step", part, whole, "under 3 %"))
 
 
 class Watched:

@@ -6,6 +6,7 @@ Everything is served from this machine; a content policy forbids the page to ask
 from __future__ import annotations
 
 import gzip
+import secrets
 from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
@@ -15,18 +16,21 @@ from urllib.parse import quote
 import orjson
 from dash import Dash, dcc, html
 from dash.development.base_component import Component
-from flask import Flask, Response, request
+from flask import Flask, Response, g, request
 
 from lldscope.core.palette import DARK, LIGHT, variables
 
 from . import callbacks as live
 from .data.run_registry import RunRegistry
 from .data.run_summaries import RunSummaries
-from .pages.router import page
+from .door.faults import add_answers
+from .door.policy import content_policy
+from .pages.router import is_page, page
 from .routes import add_routes
 
 # A quarter of the size of the plotly.js that Dash would load: the bundle with scatter, bar and pie.
 PLOTLY = "/assets/plotly/plotly-basic.min.js"
+_NONCE = 'nonce=""'  # filled there, too
 _PLACE = "<!-- the page -->"  # filled by `App.interpolate_index`
 
 _ICON = (
@@ -35,9 +39,16 @@ _ICON = (
     "stroke='white' stroke-width='1.8' stroke-linecap='round'/%3E%3C/svg%3E"
 )
 
-# The theme is set before the first paint; a token in the address does not stay there.
+# The theme is set before the first paint; a token in the address does not stay there; style sheets
+# that scripts add show the nonce of the page's own.
 _HEAD_SCRIPT = """
 (function () {
+  var nonce = document.querySelector("style").nonce, create = document.createElement;
+  document.createElement = function (name) {
+    var made = create.apply(this, arguments);
+    if (String(name).toLowerCase() === "style") made.nonce = nonce;
+    return made;
+  };
   var url = new URL(location.href), asked = url.searchParams.get("theme");
   try { asked = asked || localStorage.getItem("lldscope-theme"); } catch (e) {}
   if (asked === "light" || asked === "dark") document.documentElement.dataset.theme = asked;
@@ -67,7 +78,7 @@ _INDEX = f"""<!DOCTYPE html>
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <title>{{%title%}}</title>
 <link rel="icon" href="{_ICON}">
-<style>{_css()}</style>
+<style {_NONCE}>{_css()}</style>
 <script>{_HEAD_SCRIPT}</script>
 {{%css%}}
 </head>
@@ -75,12 +86,6 @@ _INDEX = f"""<!DOCTYPE html>
 {_PLACE}{{%app_entry%}}<footer>{{%config%}}{{%scripts%}}{{%renderer%}}</footer>
 </body>
 </html>"""
-
-_POLICY = (
-    "default-src 'self'; script-src 'self' 'unsafe-inline'; style-src 'self' 'unsafe-inline'; "
-    "img-src 'self' data: blob:; connect-src 'self'; object-src 'none'; base-uri 'self'; "
-    "form-action 'self'; frame-ancestors 'none'"
-)
 
 _ALIVE = ("application/json", "text/html")  # made anew for each request
 _PACKED = (*_ALIVE, "application/javascript", "text/javascript", "text/css")
@@ -101,6 +106,7 @@ class App(Dash):
         """The index page with the page of the address that is asked for."""
         path = quote(request.path)  # as the browser has it; Flask has decoded it
         layout = self._make_layout(path, request.query_string.decode(errors="replace"))
+        g.is_page = is_page(path)
         place = ""
         if path.startswith(("/run/", "/system/")) or path == "/compare":  # these draw charts
             place = f'<script src="{PLOTLY}"></script>'
@@ -110,7 +116,8 @@ class App(Dash):
         place += _answer("_dash-dependencies", self.dependencies().get_data(as_text=True))
         # text of a run is put in last, so that nothing in it is taken for a place to fill
         before, _, after = super().interpolate_index(*args, **parts).partition(_PLACE)
-        return before + place + after
+        g.nonce = secrets.token_urlsafe(16)
+        return before.replace(_NONCE, f'nonce="{g.nonce}"', 1) + place + after
 
 
 def _answer(name: str, text: str) -> str:
@@ -122,7 +129,7 @@ def _answer(name: str, text: str) -> str:
 def make_app(registry: RunRegistry) -> Dash:
     """The dashboard over the runs of a registry; `app.server` is its WSGI application."""
     server = Flask(__name__)
-    server.after_request(_finish)
+    add_answers(server)
     summaries = RunSummaries(registry)
     app = App(
         lambda path, search: _frame(page(registry, path, search, summaries)),
@@ -138,6 +145,10 @@ def make_app(registry: RunRegistry) -> Dash:
     app.layout = _frame(None)  # of no address
     live.register(app, registry, summaries)
     add_routes(server, registry, summaries)
+    scripts = [_HEAD_SCRIPT, app.renderer]  # that stand in the page itself
+    server.after_request(
+        lambda response: _finish(response, content_policy(scripts, g.get("nonce")))
+    )
     return app
 
 
@@ -164,14 +175,16 @@ def _frame(content: Any) -> html.Div:
     )  # fmt: skip
 
 
-def _finish(response: Response) -> Response:
+def _finish(response: Response, policy: str) -> Response:
     """Policy headers on every answer, and compression, which a forwarded port needs."""
-    response.headers["Content-Security-Policy"] = _POLICY
+    response.headers["Content-Security-Policy"] = policy
     response.headers["X-Content-Type-Options"] = "nosniff"
     response.headers["Referrer-Policy"] = "same-origin"
     # Pages of other origins may neither embed an answer nor keep a handle on our window.
     response.headers["Cross-Origin-Resource-Policy"] = "same-origin"
     response.headers["Cross-Origin-Opener-Policy"] = "same-origin"
+    if not g.get("is_page", True):
+        response.status_code = 404
     if response.mimetype == "text/html":
         response.headers["Cache-Control"] = "no-cache"  # it holds what was so when it was made
     kind = response.mimetype

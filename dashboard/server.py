@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import hmac
 import ipaddress
+import math
+import secrets
 import socket
 import sys
 from pathlib import Path
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
 
 THREADS = 8
 PATIENCE = 2.0  # seconds a page waits for a run that is opened; then it says so and asks again
+MOST_CONNECTIONS = 1000  # slow ones cost memory only: a request gets a thread when it is whole
+IDLE_SECONDS = 30  # until a connection on which nothing happens is closed
 MOST_ASKED = 1 << 20  # bytes of a request; a page sends names and a view
 _LOCAL_NAMES = ("localhost", "127.0.0.1", "[::1]")
 
@@ -62,6 +66,10 @@ def serve(root: Path, host: str = "127.0.0.1", port: int = 8050, token: str | No
         threads=THREADS,
         ident="lldscope",
         max_request_body_size=MOST_ASKED,
+        connection_limit=MOST_CONNECTIONS,
+        channel_timeout=IDLE_SECONDS,
+        cleanup_interval=IDLE_SECONDS // 6,
+        asyncore_use_poll=True,  # select() takes no more than 1,024 of them
     )
     _announce(host, port, token)
     server.run()
@@ -77,20 +85,38 @@ def is_loopback(host: str) -> bool:
 
 def guard(server: Flask, host: str, port: int, token: str | None) -> None:
     """Let in only who may: with a token who shows it, without one who asks under a local name."""
-    from flask import Response, request
+    from flask import Response, g, request
 
-    cookie = f"lldscope_{port}"
+    from .door.faults import sentence
+    from .door.guesses import Guesses
+
+    cookie, session = f"lldscope_{port}", f"lldscope_{port}_session"
+    known = secrets.token_urlsafe(32)  # whoever shows it has shown the token since we started
+    guesses = Guesses()
 
     def refuse() -> Response | None:
         if token is None:
-            name = request.host.rsplit(":", 1)[0] if request.host[-1:] != "]" else request.host
-            if name in (*_LOCAL_NAMES, host):
+            asked = request.host.lower()
+            name = asked.rsplit(":", 1)[0] if asked[-1:] != "]" else asked
+            if name in (*_LOCAL_NAMES, host.lower()):
                 return None
-            return _sentence(f"This dashboard answers to localhost only, not to {name}.", 403)
-        shown = request.args.get("token") or request.cookies.get(cookie) or _bearer() or ""
-        if hmac.compare_digest(shown.encode(), token.encode()):
+            return sentence(f"This dashboard answers to localhost only, not to {name}.", 403)
+        if _same(request.cookies.get(session), known):
             return None
-        return _sentence("This dashboard needs its token: add ?token=… to the address once.", 401)
+        shown = request.args.get("token") or request.cookies.get(cookie) or _bearer()
+        if shown and (wait := guesses.wait(request.remote_addr)):
+            answer = sentence("Too many wrong tokens came from this address. Wait a little.", 429)
+            answer.headers["Retry-After"] = str(math.ceil(wait))
+            return answer
+        if _same(shown, token):
+            g.has_shown = True
+            return None
+        if shown:
+            guesses.was_wrong(request.remote_addr)
+        return sentence("This dashboard needs its token: add ?token=… to the address once.", 401)
+
+    def _same(shown: str | None, wanted: str) -> bool:
+        return shown is not None and hmac.compare_digest(shown.encode(), wanted.encode())
 
     def _bearer() -> str | None:
         """The token as Prometheus shows it: Authorization: Bearer TOKEN."""
@@ -98,12 +124,11 @@ def guard(server: Flask, host: str, port: int, token: str | None) -> None:
         return given.token if given is not None and given.type == "bearer" else None
 
     def remember(response: Response) -> Response:
-        if token is not None and "token" in request.args and response.status_code < 400:
-            response.set_cookie(cookie, token, httponly=True, samesite="Strict")
+        if token is not None and g.get("has_shown") and response.status_code < 400:
+            if "token" in request.args:
+                response.set_cookie(cookie, token, httponly=True, samesite="Strict")
+            response.set_cookie(session, known, httponly=True, samesite="Strict")
         return response
-
-    def _sentence(text: str, status: int) -> Response:
-        return Response(text + "\n", status, mimetype="text/plain")
 
     server.before_request(refuse)
     server.after_request(remember)

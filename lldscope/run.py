@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import duckdb
+import numpy as np
 
 from .core.errors import LldscopeError, UsageError
 from .core.schema import SIGNALS, TABLES, VIEWS
@@ -21,14 +22,18 @@ from .query.sandbox import SECONDS, Answer, bounded, frame, rows
 from .query.statement import insist_on_select
 from .storage import heartbeats, layout
 from .storage.events import read_journals
+from .storage.notes import about
 
 if TYPE_CHECKING:
     import pandas as pd
+    import pyarrow as pa
+    from numpy.typing import NDArray
 
     from .alarms.assess import Assessment
     from .alarms.registry import Rule
     from .query.remote import RemoteCopy
     from .query.signal_cache import SignalCache
+    from .signals.detectors import Columns
     from .signals.evidence import Restarts
     from .storage.manifest import Manifest
 
@@ -132,12 +137,17 @@ class Run:
 
     def interrupt(self) -> None:
         """Stop the query of another thread, which then raises an error."""
-        self._contents.db.connection.interrupt()
+        self._contents.db.interrupt()
 
     def signals(self) -> pd.DataFrame:
         """One row per step; columns, units and meanings are those of `core.schema.SIGNALS`."""
         with self._lock:
             return self._contents.db.rows("signal_rows").select(SIGNALS.names).to_pandas()
+
+    def columns(self) -> Columns:
+        """The same signals one by one, as arrays with NaN for NULL; `columns()["reward"]`."""
+        with self._lock:
+            return _Columns(self._contents.db.rows("signal_rows"))
 
     def action_signals(self) -> pd.DataFrame:
         """One row per (step, action_index, correct); see `lldscope.core.schema.ACTION_SIGNALS`."""
@@ -196,7 +206,7 @@ class Run:
             arguments = (arl or default_arl(planned), tuple(RULES if rules is None else rules))
             wanted = (*arguments, planned, self._contents.parts.version)
             if self._assessed is None or self._assessed_for != wanted:
-                self._assessed = assess(self.signals(), *arguments, self._restarts(), planned)
+                self._assessed = assess(self.columns(), *arguments, self._restarts(), planned)
                 self._assessed_for = wanted
             return self._assessed
 
@@ -218,7 +228,8 @@ class Run:
         return list(self._events)
 
     def notes(self) -> list[dict[str, Any]]:
-        """What people said of the run's alarms, as of the last refresh; see `storage.notes`."""
+        """What people said of the run and its alarms, as of the last refresh; see
+        `storage.notes`."""
         return list(self._notes)
 
     def heartbeats(self) -> dict[int, dict[str, Any]]:
@@ -260,10 +271,31 @@ class Run:
     def _read(self, manifest: Manifest) -> None:
         """Read run.json, events and notes; what is damaged is noted."""
         damaged = self._damaged_files
-        self.info = layout.try_read_run(self.path, damaged, self.place)
+        info = layout.try_read_run(self.path, damaged, self.place)
         lines = read_journals(self.path, manifest.journals, damaged)
         self._events, self._notes = lines[layout.EVENTS_FILE], lines[layout.NOTES_FILE]
+        self.info = info | about(self._notes)
 
     def _frame(self, sql: str) -> pd.DataFrame:
         with self._lock:
             return self._contents.db.frame(sql)
+
+
+class _Columns:
+    """The columns of an Arrow table as arrays, NaN for NULL; each is made when it is asked for."""
+
+    def __init__(self, table: pa.Table) -> None:
+        self._table = table
+
+    def __getitem__(self, name: str) -> NDArray[Any]:
+        column = self._table[name].combine_chunks()
+        bits, data = column.buffers()
+        if not len(column) or data is None:
+            return np.empty(0)
+        # Arrow's own to_numpy() imports pandas, which takes longer than judging a run.
+        rows = slice(column.offset, column.offset + len(column))
+        values = np.frombuffer(data, str(column.type))[rows]
+        if not column.null_count:
+            return values
+        valid = np.unpackbits(np.frombuffer(bits, np.uint8), bitorder="little")[rows]
+        return np.where(valid == 1, values, np.nan)

@@ -71,6 +71,7 @@ TRAINER = (
     "__init__",
 )
 DASHBOARD = (
+    "door",
     "figures",
     "data",
     "pages",

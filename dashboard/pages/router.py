@@ -9,15 +9,17 @@ from lldscope.core.errors import LldscopeError, RunNotFound
 
 from ..data.run_registry import Reading, RunRegistry
 from ..data.run_summaries import RunSummaries
+from ..door.faults import UNREADABLE
 from .actions_page import actions_page
 from .compare_page import compare_page
 from .config_page import config_page
 from .diff_page import diff_page
 from .frame import message_page, waiting_page
+from .group_page import group_page
 from .list_page import list_page
 from .recording_page import recording_page
 from .responses_page import responses_page
-from .rules_page import rules_page
+from .rules_page import RULE_IDS, rules_page
 from .run_page import run_page
 from .system_page import system_page
 from .trajectory_page import trajectory_page
@@ -31,8 +33,17 @@ _OF_A_RUN = {
     "diff": diff_page,
     "responses": responses_page,
     "response": trajectory_page,
+    "group": group_page,
     "actions": actions_page,
 }
+
+
+def is_page(path: str) -> bool:
+    """Whether there is a page at an address, or will be once there is the run that it names."""
+    _, kind, *rest = [*path.split("/", 2), ""]
+    of_a_run = kind in _OF_A_RUN and len(rest) > 1 and rest[0].strip("/") != ""
+    rule = path.removeprefix("/rules/")
+    return path in ("/", "/compare", "/rules", "/rules/") or of_a_run or unquote(rule) in RULE_IDS
 
 
 def page(
@@ -42,6 +53,14 @@ def page(
 
     `path` and `search` are quoted, as in the address bar.
     """
+    try:
+        return _page(registry, path, search, summaries)
+    except UNREADABLE:
+        what = "What it is made of was deleted meanwhile, or cannot be read."
+        return message_page("This page cannot be shown now", what, retry=True)
+
+
+def _page(registry: RunRegistry, path: str, search: str, summaries: RunSummaries | None) -> Any:
     query = parse_qs((search or "").lstrip("?"))
     if path == "/compare":
         return compare_page(registry, query)
@@ -56,7 +75,11 @@ def page(
         except RunNotFound:
             return waiting_page(registry, unquote(rest[0]).rstrip("/"))
         except LldscopeError as error:
-            what = {"responses": "These responses", "response": "This response"}
+            what = {
+                "responses": "These responses",
+                "response": "This response",
+                "group": "This group",
+            }
             title = f"{what.get(kind, 'This run')} cannot be shown"
             return message_page(title, str(error), retry=kind in ("run", "recording"))
     if path == "/":

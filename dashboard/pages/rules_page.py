@@ -17,6 +17,7 @@ from .frame import message_page
 from .links import attrs
 
 _ALL: tuple[Declaration, ...] = (*RULES, STALLED)
+RULE_IDS = frozenset(rule.id for rule in _ALL)
 _SIGNALS = {c.name: c for c in SIGNALS.columns}
 
 

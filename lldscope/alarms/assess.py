@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
 
-import pandas as pd
+import numpy as np
 
 from ..signals.decay_test import RUN_RATE
+from ..signals.detectors import Columns, floats
 from ..signals.evidence import Evidence, Flags, Grade, Restarts, gather
 from ..signals.phases import Phase, classify, least_rows
 from .attribution import Finding, explained_elsewhere, look_alikes
 from .registry import RULES
 from .rule import Alert, Rule, evaluate_rules
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 DEFAULT_ARL = 2000.0  # steps between false decay alarms, at least, on average
 
@@ -62,9 +67,15 @@ class Assessment:
 
     @property
     def enough(self) -> bool:
-        """Whether there are enough steps to say anything."""
+        """Whether there are enough steps to say anything, and what a run is judged by."""
         e = self.evidence
-        return len(e.step) > 0 and bool(e.measured[-1] >= least_rows(e))
+        return self.judged and bool(e.measured[-1] >= least_rows(e))
+
+    @property
+    def judged(self) -> bool:
+        """Whether a reward or a likelihood was ever measured: without either, no run is healthy."""
+        names = ("reward", "success", "correct_logp", "delta_correct")
+        return any(np.isfinite(floats(self.evidence.signals, name)).any() for name in names)
 
     def spans(self) -> list[PhaseSpan]:
         """Consecutive steps of the same phase."""
@@ -77,11 +88,15 @@ class Assessment:
         return spans
 
     def phase_spans(self) -> pd.DataFrame:
+        import pandas as pd
+
         return pd.DataFrame(
             [asdict(s) for s in self.spans()], columns=["phase", "start_step", "end_step"]
         )
 
     def alert_frame(self) -> pd.DataFrame:
+        import pandas as pd
+
         return pd.DataFrame(
             [asdict(a) for a in self.alerts], columns=list(Alert.__dataclass_fields__)
         )
@@ -92,13 +107,13 @@ class Assessment:
 
 
 def assess(
-    signals: pd.DataFrame,
+    signals: Columns,
     arl: float = DEFAULT_ARL,
     rules: Sequence[Rule] = RULES,
     restarts: Restarts | None = None,
     planned_steps: int | None = None,
 ) -> Assessment:
-    """Assess a frame with the columns of `schema.SIGNALS`; causal in its rows.
+    """Assess the columns of `schema.SIGNALS`; causal in their rows.
 
     `arl` is the average number of steps between false alarms of the decay test, at least. `rules`
     are those that raise alarms; the phases and look-alikes do not depend on them. `restarts` are

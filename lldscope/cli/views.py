@@ -13,13 +13,16 @@ from rich.text import Text
 
 from ..core.numbers import short
 from ..core.palette import EVIDENCE, PHASES, SEVERITIES, VERDICTS
+from ..core.safe_text import in_one_line
 from ..core.terminal import age, console, plain, sparkline
+from ..signals.detectors import floats
 
 if TYPE_CHECKING:
     from ..monitor.alerts import AnyAlert
     from ..monitor.health import RunState
     from ..runs import Run
 
+_REASON_LINES = 40  # of a traceback, the last of it
 # Signal → its label: what a person wants to see first.
 SHOWN = {
     "reward": "reward",
@@ -71,7 +74,7 @@ def life_text(state: RunState) -> str:
     last = f"last row {age(state.last_row_age_seconds)} ago"
     if state.life == "live":
         return last
-    reason = f" ({plain(state.reason)})" if state.reason else ""
+    reason = f" ({plain(in_one_line(state.reason))})" if state.reason else ""
     return f"{state.life}{reason}, {last}"
 
 
@@ -83,6 +86,8 @@ def show_state(run: Run, state: RunState) -> None:
     out.print(plain(run.name), style="bold", end="  ")
     out.print(status_line(state))
     out.print(f"→ {plain(state.headline)}", style="bold")
+    for what, why in state.missing.items():
+        out.print(f"not recorded {plain(what)}: {plain(why)}")
     if state.last_step is None:
         return
     out.print(signal_table(run, out.width))
@@ -93,12 +98,22 @@ def show_state(run: Run, state: RunState) -> None:
     for alert in state.pending:
         out.print(f"· pending {alert.rule}  step {alert.step}: {plain(alert.message)}")
     _show_look_alikes(out, state)
+    if (rounding := run.signals()["delta_correct_rounding"].dropna()).size:
+        out.print(
+            f"resolution   a step's Δ is rounded to ± {short(rounding.iloc[-1])} nats/response: "
+            "the trainer's log-probabilities are bfloat16 or half precision",
+            style="dim",
+        )
     if state.false_alarm_bound is not None:
         out.print(
             f"decay test   a false alarm in at most {100 * state.false_alarm_bound:.1f} % of runs "
             f"of {full_length(run, state.last_step):,} steps, see docs/decay-alarm.md",
             style="dim",
         )
+    if state.reason and "\n" in state.reason.strip():
+        out.print("its end, as it was recorded:", style="dim")
+        for line in state.reason.strip().splitlines()[-_REASON_LINES:]:
+            out.print(f"  {plain(line)}", style="dim")
 
 
 def _show_look_alikes(out: Console, state: RunState) -> None:
@@ -123,13 +138,14 @@ def signal_table(run: Run, width: int = 100) -> Table:
 
     The sparkline gets shorter where `width` is small.
     """
-    signals = run.signals()
+    signals = run.columns()
     rows = []
     for name, label in SHOWN.items():
-        known = signals[name].astype("float64").dropna()
+        known = floats(signals, name)
+        known = known[known == known]
         if len(known):
-            ends = (known.iloc[0], known.iloc[-1], known.min(), known.max())
-            rows.append((label, known.tolist(), [short(v) for v in ends]))
+            ends = (known[0], known[-1], known.min(), known.max())
+            rows.append((label, known.tolist(), [short(float(v)) for v in ends]))
     columns = list(zip(*(texts for _, _, texts in rows), strict=True))
     taken = sum(2 + max(5, *map(len, texts)) for texts in columns)
     label_width = max((len(label) for label, _, _ in rows), default=0)

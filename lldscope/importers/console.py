@@ -10,19 +10,22 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
 
+from .progress_bar import Bars
 from .reading import lines, number, strip_ansi
 from .source import AttemptCounter, Findings, Scalars
 
+_LONGEST = 1 << 20  # bytes of a line
 SEARCH_BYTES = 64 << 20  # a log begins with its configuration and the noise of start-up
 
 _VERL = re.compile(rb"(?:^|[^\w/])step:(\d{1,10}) - ([\w@./-]+:.*)")
 _VERL_ANYWHERE = re.compile(rb"(?:^|[^\w/])step:\d{1,10} - [\w@./-]+:\S")
 _NUMPY = re.compile(rb"\bnp\.\w+\(|\)")
-_DICT = re.compile(rb"\{'[\w./-]+': .*'epoch': [^{}]*\}")
+_DICT = re.compile(rb"\{'[\w./-]+': ")  # how a printed dictionary begins
+_EPOCH = b"'epoch': "  # what is last in it
 _ENTRY = re.compile(rb"'([^']{1,200})': (?:np\.\w+\()?'?([-+\w.]+)'?\)?")
 
 
@@ -31,12 +34,12 @@ class VerlConsole:
     description = "console output of verl or Search-R1"
 
     def looks_like(self, path: Path, head: bytes) -> bool:
-        return _anywhere(path, head, b"step:", _VERL_ANYWHERE)
+        return _anywhere(path, head, b"step:", _VERL_ANYWHERE.search)
 
     def read(self, paths: Sequence[Path], findings: Findings) -> Iterator[Scalars]:
         attempts_seen = AttemptCounter()
         for path in paths:
-            for line, ended in lines(path, findings, b"step:"):
+            for line, ended in lines(path, findings, b"step:", _LONGEST):
                 match = _VERL.search(strip_ansi(line))
                 if match is None:
                     continue
@@ -81,7 +84,7 @@ def _quick(text: bytes) -> dict[str, float] | None:
         return None
 
 
-@lru_cache(100)
+@lru_cache(16)
 def _texts(names: tuple[bytes, ...]) -> list[str]:
     return [name.decode("utf-8", "replace") for name in names]
 
@@ -91,31 +94,72 @@ class TrlConsole:
     description = "console output of TRL or another Hugging Face Trainer"
 
     def looks_like(self, path: Path, head: bytes) -> bool:
-        return _anywhere(path, head, b"'epoch':", _DICT)
+        return _anywhere(path, head, _EPOCH, _printed)
 
     def read(self, paths: Sequence[Path], findings: Findings) -> Iterator[Scalars]:
-        """The step is the number of the printed dictionary, because the text does not hold it.
-        Where the epoch goes back, the run was resumed from a checkpoint; so does the count."""
+        """The step is the progress bar's where the file has it, or else the number of the printed
+        dictionary. Where the epoch goes back, the run was resumed from a checkpoint; so does the
+        count."""
         attempt, epochs = 1, list[float]()
+        told = [self._steps(path) for path in paths]
+        whole = [steps for steps in told if steps is not None]
+        known = iter([s for steps in whole for s in steps]) if len(whole) == len(told) else None
         for path in paths:
-            for line, _ in lines(path, findings, b"'epoch':"):
-                match = _DICT.search(strip_ansi(line))
-                values = _dict_values(match[0], findings) if match else {}
-                if "epoch" not in values:
-                    findings.skip("printed dictionaries that are cut")
+            for line, _ in lines(path, findings, _EPOCH, _LONGEST):
+                values = _metrics(line, findings)
+                if values is None:
                     continue
-                if "train_runtime" in values or any(n.startswith("eval_") for n in values):
-                    continue  # the summary at the end, and evaluations
                 epoch = values.pop("epoch")
                 if epochs and epoch < epochs[-1]:
                     attempt += 1
                     del epochs[bisect_left(epochs, epoch) :]
                 epochs.append(epoch)
-                yield Scalars(len(epochs), values, attempt=attempt)
-        findings.note(
-            "The text does not hold the steps: they are the printed lines, counted from 1. With "
-            "logging_steps above 1, import trainer_state.json instead."
-        )
+                step = next(known, None) if known else None
+                yield Scalars(len(epochs) if step is None else step, values, attempt=attempt)
+        if known:
+            findings.note("The text does not hold the steps: they are those of the progress bar.")
+        else:
+            findings.note(
+                "The text does not hold the steps: they are the printed lines, counted from 1. "
+                "With logging_steps above 1, import trainer_state.json instead."
+            )
+
+    def _steps(self, path: Path) -> list[int] | None:
+        """The steps of the dictionaries in a file; None where its progress bars do not tell."""
+        bars, nothing = Bars(), Findings()
+        for line, _ in lines(path, nothing, longest=_LONGEST):
+            bars.saw(line)
+            if _EPOCH not in line:
+                continue
+            if values := _metrics(line, nothing):
+                bars.printed(values["epoch"])
+            elif printed := _printed(strip_ansi(line)):
+                summary = _dict_values(printed, nothing)
+                bars.end = summary["epoch"] if _SUMMARY in summary else bars.end
+        return bars.steps()
+
+
+_SUMMARY = "train_runtime"  # of what is printed at the end
+
+
+def _metrics(line: bytes, findings: Findings) -> dict[str, float] | None:
+    """What was printed of a step; None for a line without that, counted where it is damaged."""
+    printed = _printed(strip_ansi(line))
+    values = _dict_values(printed, findings) if printed else {}
+    if "epoch" not in values:
+        findings.skip("printed dictionaries that are cut")
+        return None
+    is_other = _SUMMARY in values or any(n.startswith("eval_") for n in values)
+    return None if is_other else values
+
+
+def _printed(line: bytes) -> bytes | None:
+    """The dictionary in a line, from its first brace to that which ends it after the epoch."""
+    begins, epoch = _DICT.search(line), line.rfind(_EPOCH)
+    ends = line.find(b"}", epoch)
+    if begins is None or not 0 <= begins.start() < epoch < ends or b"{" in line[epoch:ends]:
+        return None
+    return line[begins.start() : ends + 1]
 
 
 def _dict_values(text: bytes, findings: Findings) -> dict[str, float]:
@@ -128,14 +172,16 @@ def _dict_values(text: bytes, findings: Findings) -> dict[str, float]:
     return values
 
 
-def _anywhere(path: Path, head: bytes, mark: bytes, pattern: re.Pattern[bytes]) -> bool:
-    """Whether a line of this pattern is in the first SEARCH_BYTES of a text."""
+def _anywhere(
+    path: Path, head: bytes, mark: bytes, matches: Callable[[bytes], object | None]
+) -> bool:
+    """Whether there is a line that matches in the first SEARCH_BYTES of a text."""
     if not head or b"\0" in head[:4096] or head.lstrip().startswith((b'{"', b"PAR1", b"{\n")):
         return False
     seen = 0
-    for line, _ in lines(path, Findings()):
+    for line, _ in lines(path, Findings(), longest=_LONGEST):
         seen += len(line)
-        if mark in line and pattern.search(strip_ansi(line)):
+        if mark in line and matches(strip_ansi(line)) is not None:
             return True
         if seen > SEARCH_BYTES:
             break

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from ..core.errors import LldscopeError, UsageError
-from .reading import first_object, head, natural_key
+from .limits import MAX_DEPTH, files_under, is_mostly_holes
+from .reading import first_keys, first_object, head, natural_key
 from .source import HEAD_BYTES, Findings, Source, sources
+from .trajectories import NAMES
 
 _BLOCK = 1 << 20
 
@@ -39,36 +41,72 @@ def groups(paths: Sequence[Path], wanted: str | None, findings: Findings) -> lis
         if not known:
             names = ", ".join(s.name for s in sources())
             raise UsageError(f"There is no format {wanted}. There are: {names}.")
-    claimed: dict[str, list[Path]] = {}
+    claimed: dict[str, dict[Path, None]] = {}  # format → its paths, each once
     for path in paths:
-        if not path.exists():
+        if not _exists(path):
             raise LldscopeError(f"{path} does not exist.")
         for source, one in _claims(path, known, forced=wanted is not None, findings=findings):
-            mine = claimed.setdefault(source.name, [])
-            if one not in mine:
-                mine.append(one)
-    return [Group(s, claimed[s.name]) for s in known if s.name in claimed]
+            claimed.setdefault(source.name, {})[one] = None
+    return [Group(s, list(claimed[s.name])) for s in known if s.name in claimed]
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except (OSError, ValueError):  # a name that no file can have
+        return False
 
 
 def _claims(
     path: Path, known: list[Source], forced: bool, findings: Findings
-) -> list[tuple[Source, Path]]:
-    if forced and path.is_file():
-        return [(known[0], path)]
+) -> Iterator[tuple[Source, Path]]:
+    if path.is_dir():
+        files_under(path)  # refuses what is too large to be searched
+    waiting = [(path, 0)]
+    while waiting:
+        at, depth = waiting.pop()
+        if not at.is_dir():
+            if source := _of_file(at, known, forced, findings):
+                yield source, at
+            continue
+        whole = next((source for source in known if source.looks_like(at, b"")), None)
+        if whole is not None:
+            yield whole, at
+        elif depth == MAX_DEPTH:
+            findings.skip(f"folders deeper than {MAX_DEPTH}")
+        else:
+            inside = (p for p in at.iterdir() if not p.is_symlink())
+            waiting += [(p, depth + 1) for p in sorted(inside, key=natural_key, reverse=True)]
+
+
+def _of_file(path: Path, known: list[Source], forced: bool, findings: Findings) -> Source | None:
+    if not path.is_file():
+        findings.skip("pipes, devices and sockets, which are not read")
+        return None
+    if forced:
+        return known[0]
     start = head(path, HEAD_BYTES)
+    if _has_rollouts(start, findings.request.columns):
+        return next((source for source in known if source.name == "rollout-lines"), None)
     for source in known:
         if source.looks_like(path, start):
-            return [(source, path)]
-    if not path.is_dir():
-        named = _with_step(start, findings.request.columns.get("step"))
-        if mine := [source for source in known if source.name == named]:
-            return [(mine[0], path)]
+            return source
+    named = _with_step(start, findings.request.columns.get("step"))
+    mine = next((source for source in known if source.name == named), None)
+    if mine is None:
         findings.skip("files of no known format")
-        return []
-    if forced:
-        return [(known[0], path)]
-    inside = sorted((p for p in path.iterdir() if not p.is_symlink()), key=natural_key)
-    return [claim for p in inside for claim in _claims(p, known, forced, findings)]
+    return mine
+
+
+def _has_rollouts(start: bytes, columns: Mapping[str, str]) -> bool:
+    """Whether the names that were given are those of rollouts in a file."""
+    keys = first_keys(start)
+    given = {columns[ours] for ours in ("step", "prompt", "response") if ours in columns}
+    return (
+        bool(given)
+        and given <= keys
+        and all(keys & {columns.get(ours), *NAMES[ours]} for ours in ("prompt", "response"))
+    )
 
 
 def _with_step(start: bytes, step: str | None) -> str | None:
@@ -84,7 +122,7 @@ def _with_step(start: bytes, step: str | None) -> str | None:
 def files_of(path: Path) -> list[Path]:
     """The regular files behind a path; what was last written to a database is in its WAL."""
     if path.is_dir():
-        return sorted(p for p in path.rglob("*") if p.is_file())
+        return files_under(path)
     wal = path.with_name(path.name + "-wal")
     return [path, wal] if wal.is_file() else [path]
 
@@ -95,7 +133,12 @@ def fingerprint(path: Path) -> str:
     for file in files_of(path):
         if path.is_dir():
             digest.update(str(file.relative_to(path)).encode("utf-8", "replace") + b"\0")
-        with open(file, "rb") as content:
-            while block := content.read(_BLOCK):
-                digest.update(block)
+        try:
+            if is_mostly_holes(file):
+                continue
+            with open(file, "rb") as content:
+                while block := content.read(_BLOCK):
+                    digest.update(block)
+        except OSError:
+            continue  # may not be read, or is gone
     return digest.hexdigest()

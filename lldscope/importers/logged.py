@@ -20,6 +20,7 @@ STEPS = (
 )  # fmt: skip
 _NUMBERS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 _SHOWN = 20
+_MOST_NAMES = 10_000  # of metrics in one item
 
 
 Point = tuple[str, float, int, float | None]  # name, value, step, Unix time
@@ -30,7 +31,8 @@ def joined(points: Iterable[Point]) -> Iterator[Scalars]:
     attempts_seen, now = AttemptCounter(), None
     for name, value, step, time in points:
         attempt = attempts_seen.of(step, (name,))
-        if now is None or (now.step, now.attempt) != (step, attempt):
+        full = now is not None and len(now.values) >= _MOST_NAMES
+        if now is None or full or (now.step, now.attempt) != (step, attempt):
             if now is not None:
                 yield now
             now = Scalars(step, {}, time, attempt)

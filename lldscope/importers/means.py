@@ -16,7 +16,9 @@ from .mapping import SIGNAL_NAMES, Meaning, assign, why_not_mapped
 from .source import Findings
 
 MAX_NAMES = 10_000  # of metrics; a log with more of them is none
-MAX_NAME_SETS = 1000  # of names of an entry that are remembered
+MAX_NAME_LENGTH = 500
+MAX_NAME_SETS = 1000  # of names of an entry that are remembered, at most …
+MAX_REMEMBERED = 1_000_000  # … and of names in them
 
 Names = tuple[str, ...]  # foreign ones, of one entry
 
@@ -27,7 +29,9 @@ class ScalarBuffer:
     def __init__(self) -> None:
         self._waiting: dict[tuple[int, Names], tuple[list[int], list[float]]] = {}
         self._seen: set[str] = set()
+        self.signals: set[str] = set()  # that any mean stood for
         self._ours: dict[Names, dict[str, Meaning]] = {}
+        self._remembered = 0  # names in `_ours`
 
     @property
     def attempts(self) -> set[int]:
@@ -64,6 +68,9 @@ class ScalarBuffer:
 
     def _of_seen(self, values: dict[str, float], findings: Findings) -> dict[str, float]:
         """Values without those of names that come when there are MAX_NAMES."""
+        if long := [name for name in values if len(name) > MAX_NAME_LENGTH]:
+            findings.skip(f"metrics with a name of over {MAX_NAME_LENGTH} characters", len(long))
+            values = {name: value for name, value in values.items() if len(name) <= MAX_NAME_LENGTH}
         fresh = [name for name in values if name not in self._seen]
         self._seen.update(islice(fresh, MAX_NAMES - len(self._seen)))
         accepted = {name: value for name, value in values.items() if name in self._seen}
@@ -80,13 +87,16 @@ class ScalarBuffer:
         result = assign(names, request)
         for name, m in result.items():
             if m.signal in SIGNAL_NAMES:
+                self.signals.add(m.signal)
                 if m.estimator:
                     findings.note(f"{name} stands for {m.signal}: {m.estimator}.")
                 continue
             findings.unmapped(name)
             if why := why_not_mapped(name):
                 findings.note(f"{name} keeps its name: {why}.")
-        if len(self._ours) >= MAX_NAME_SETS:
+        if len(self._ours) >= MAX_NAME_SETS or self._remembered > MAX_REMEMBERED:
             self._ours.clear()
+            self._remembered = 0
         self._ours[names] = result
+        self._remembered += len(names)
         return result

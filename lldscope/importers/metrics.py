@@ -4,13 +4,12 @@ verl's FileLogger, prime-rl, Tinker and most loops of one's own write them, and 
 from __future__ import annotations
 
 import csv
-import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from .reading import as_step, first_object, lines, number, objects
+from .reading import MAX_LINE, as_step, first_object, lines, number, objects, parsed
 from .source import AttemptCounter, Findings, Scalars
 
 STEPS = ("step", "_step", "global_step", "progress/batch", "iteration")
@@ -32,9 +31,13 @@ class TrainerState:
         attempts_seen = AttemptCounter()
         for path in paths:
             try:
-                text = path.read_bytes()
+                with path.open("rb") as file:
+                    text = file.read(MAX_LINE + 1)
                 findings.advance(len(text))
-                entries = json.loads(text)["log_history"]
+                if len(text) > MAX_LINE:
+                    findings.skip(f"files of trainer states of more than {MAX_LINE >> 20} MB")
+                    continue
+                entries = parsed(text)["log_history"]
             except (OSError, ValueError, KeyError, TypeError, RecursionError):
                 findings.skip("files that are no trainer_state.json, or half of one")
                 continue
@@ -60,7 +63,11 @@ class MetricLines:
 
     def looks_like(self, path: Path, head: bytes) -> bool:
         first = first_object(head)
-        if first is None or step_of(first, None) is None:
+        if first is None:
+            return False
+        # prime-rl's rows by time, those of its engines among them, have a step of null.
+        by_time = first.get("step", 0) is None and time_of(first) is not None
+        if step_of(first, None) is None and not by_time:
             return False
         texts = (v for v in first.values() if isinstance(v, str))
         return (
@@ -93,7 +100,7 @@ class MetricTable:
         if path.suffix.lower() not in (".csv", ".tsv"):
             return False
         first = head.split(b"\n", 1)[0].decode("utf-8", "replace").strip()
-        names = next(csv.reader([first], delimiter=_delimiter(first)), [])
+        names = next(table([first], _delimiter(first), Findings()), [])
         return any(name.strip().lower() in STEPS for name in names)
 
     def read(self, paths: Sequence[Path], findings: Findings) -> Iterator[Scalars]:
@@ -101,7 +108,7 @@ class MetricTable:
             text = (line.decode("utf-8-sig", "replace") for line, _ in lines(path, findings))
             header = next(text, "")
             delimiter = _delimiter(header)
-            names = [n.strip() for n in next(csv.reader([header], delimiter=delimiter), [])]
+            names = [n.strip() for n in next(table([header], delimiter, findings), [])]
             column = findings.request.columns.get("step")
             is_step = [n == column if column else n.lower() in STEPS for n in names]
             at = is_step.index(True) if any(is_step) else None
@@ -113,7 +120,7 @@ class MetricTable:
                 )
                 continue
             attempts_seen = AttemptCounter()
-            for row in csv.reader(text, delimiter=delimiter):
+            for row in table(text, delimiter, findings):
                 step = as_step(row[at]) if len(row) == len(names) else None
                 if step is None:
                     findings.skip("rows without a step, or with too few or many columns")
@@ -126,6 +133,18 @@ class MetricTable:
                 }
                 if values:
                     yield Scalars(step, values, time_of(cells), attempts_seen.of(step, values))
+
+
+def table(lines: Iterable[str], delimiter: str, findings: Findings) -> Iterator[list[str]]:
+    """The rows of CSV text; what is none is counted."""
+    rows = csv.reader(lines, delimiter=delimiter)
+    while True:
+        try:
+            yield next(rows)
+        except StopIteration:
+            return
+        except csv.Error:  # a field that does not end, for example
+            findings.skip("lines that are no CSV")
 
 
 def _delimiter(header: str) -> str:

@@ -12,11 +12,14 @@ from heapq import merge
 from pathlib import Path
 from typing import BinaryIO
 
+from .limits import files_under
 from .logged import Point, chosen, joined
-from .reading import as_step
+from .reading import as_step, head
 from .source import Findings, Rows, Scalars
 
 _MOST_FILES = 500
+_LONGEST_LINE = 1 << 16
+_LONGEST_NAME = 1000
 
 
 class MlflowFiles:
@@ -43,35 +46,36 @@ def _runs(path: Path) -> list[Path]:
 
 
 def _name(folder: Path) -> str:
-    try:
-        text = (folder / "tags" / "mlflow.runName").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        text = ""
-    return text.strip() or folder.name
+    text = head(folder / "tags" / "mlflow.runName", _LONGEST_NAME)
+    return text.decode("utf-8", "replace").strip() or folder.name
 
 
 def _merged(folder: Path, findings: Findings) -> Iterator[Point]:
     """Points of all metrics in the order in which they were written."""
-    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    files = files_under(folder)
     if len(files) > _MOST_FILES:
         findings.skip(f"metrics after the first {_MOST_FILES}", len(files) - _MOST_FILES)
     with ExitStack() as stack:
-        lines = [
-            _lines(
-                path.relative_to(folder).as_posix(), stack.enter_context(path.open("rb")), findings
-            )
-            for path in files[:_MOST_FILES]
-        ]
-        yield from merge(*lines, key=lambda point: point[3] or 0.0)
+        points = []
+        for path in files[:_MOST_FILES]:
+            try:
+                file = stack.enter_context(path.open("rb"))
+            except OSError:
+                findings.skip("files that cannot be read")
+                continue
+            points.append(_lines(path.relative_to(folder).as_posix(), file, findings))
+        yield from merge(*points, key=lambda point: point[3] or 0.0)
 
 
 def _lines(name: str, file: BinaryIO, findings: Findings) -> Iterator[Point]:
-    for line in file:
+    while line := file.readline(_LONGEST_LINE):
         findings.advance(len(line))
         fields = line.split()
         try:
             if not line.endswith(b"\n"):
                 findings.skip("lines that were not finished")
+                while len(line) == _LONGEST_LINE and not line.endswith(b"\n"):
+                    line = file.readline(_LONGEST_LINE)  # the rest of it
                 continue
             time, value = int(fields[0]) / 1000, float(fields[1])
             step = as_step(fields[2].decode()) if len(fields) > 2 else 0

@@ -5,22 +5,39 @@ from __future__ import annotations
 import gzip
 import json
 import re
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
+import numpy as np
 import orjson
 
+from .limits import FREE_BYTES, MAX_NESTING, MAX_RATIO, MAX_VALUES, is_mostly_holes
 from .source import Findings
 
+PACKED = (".gz", ".zst")
 _BLOCK = 1 << 20
 MAX_LINE = 64 << 20  # bytes; a rollout with its token ids has some hundred KB
+_LEVELS = np.zeros(256, np.int8)
+_LEVELS[list(b"[{")], _LEVELS[list(b"]}")] = 1, -1
 _ESCAPES = re.compile(rb"\x1b(\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(\x07|\x1b\\)?|.)?")
 
 
 def open_file(path: Path) -> BinaryIO:
-    """The content of a file, unpacked if it is a .gz."""
-    return gzip.open(path, "rb") if path.suffix == ".gz" else open(path, "rb")  # type: ignore
+    """The content of a file, unpacked if it is a .gz or .zst."""
+    if path.suffix == ".gz":
+        return gzip.open(path, "rb")  # type: ignore[return-value]
+    if path.suffix == ".zst":
+        import pyarrow as pa
+
+        return pa.CompressedInputStream(pa.PythonFile(path.open("rb")), "zstd")
+    return open(path, "rb")
+
+
+def bare_name(path: Path) -> str:
+    """The name of a file without the ending that says how it is packed."""
+    return path.stem if path.suffix in PACKED else path.name
 
 
 def head(path: Path, size: int) -> bytes:
@@ -30,32 +47,66 @@ def head(path: Path, size: int) -> bytes:
     try:
         with open_file(path) as file:
             return file.read(size)
-    except (OSError, EOFError):
+    except (OSError, EOFError, zlib.error):
         return b""
 
 
-def lines(path: Path, findings: Findings, mark: bytes = b"") -> Iterator[tuple[bytes, bool]]:
-    """The lines of a file that hold `mark`, without their ends, and whether each has ended: the
-    last one may be half written. A line that is longer than any log's is skipped and
-    counted."""
-    rest, tail = b"", b""
+def _blocks(path: Path, findings: Findings) -> Iterator[bytes]:
+    """The content of a file as far as it can be read, and as far as it is worth reading."""
     try:
+        if is_mostly_holes(path):
+            return findings.skip("files of more than a gigabyte that are mostly holes")
+        most = max(FREE_BYTES, MAX_RATIO * path.stat().st_size)
+        read, is_packed = 0, path.suffix in PACKED
         with open_file(path) as file:
             while block := file.read(_BLOCK):
                 findings.advance(len(block))
-                complete = (rest + block).split(b"\n")
-                rest = complete.pop()
-                if len(rest) > MAX_LINE:
-                    findings.skip(f"stretches of more than {MAX_LINE >> 20} MB without a line end")
-                    rest = b""
-                for line in [line for line in complete if mark in line]:
-                    yield line, True
-            tail = rest
-    except (OSError, EOFError) as error:
+                read += len(block)
+                if is_packed and read > most:
+                    return findings.skip(
+                        f"files that unpack to more than {MAX_RATIO} times their size, of which "
+                        "the rest"
+                    )
+                yield block
+    except (OSError, EOFError, zlib.error) as error:
         findings.skip(f"files that cannot be read to their end ({_reason(error)})")
-        tail = rest
-    if tail and mark in tail:
+    return None
+
+
+def lines(
+    path: Path, findings: Findings, mark: bytes = b"", longest: int | None = None
+) -> Iterator[tuple[bytes, bool]]:
+    """The lines of a file that hold `mark`, without their ends, and whether each has ended: the
+    last one may be half written. One of more than `longest` bytes (None: MAX_LINE) is counted."""
+    longest = longest or MAX_LINE
+    begun: list[bytes] = []  # pieces of a line that has not ended
+    length, is_too_long = 0, False
+    for block in _blocks(path, findings):
+        complete = block.split(b"\n")
+        rest = complete.pop()
+        if complete:
+            if is_too_long:
+                del complete[0]
+            elif begun:
+                complete[0] = b"".join([*begun, complete[0]])
+            begun, length, is_too_long = [], 0, False
+            for line in [line for line in complete if mark in line]:
+                if len(line) > longest:
+                    findings.skip(_too_long(longest))
+                else:
+                    yield line, True
+        if rest and not is_too_long:
+            begun.append(rest)
+            length += len(rest)
+            if length > longest:
+                findings.skip(_too_long(longest))
+                begun, is_too_long = [], True
+    if begun and mark in (tail := b"".join(begun)):
         yield tail, False
+
+
+def _too_long(longest: int) -> str:
+    return f"lines of more than {longest >> 20} MB"
 
 
 def _reason(error: Exception) -> str:
@@ -66,7 +117,7 @@ def objects(path: Path, findings: Findings) -> Iterator[dict[str, Any]]:
     """The objects of a .jsonl file, whatever else is in it."""
     for line, ended in lines(path, findings):
         try:
-            value = _json(line) if line.strip() else None
+            value = parsed(line) if line.strip() else None
         except (ValueError, RecursionError):
             findings.skip(
                 "lines that are not JSON" if ended else "last lines that are half written"
@@ -78,12 +129,36 @@ def objects(path: Path, findings: Findings) -> Iterator[dict[str, Any]]:
             findings.skip("lines that are no JSON object")
 
 
-def _json(text: bytes) -> Any:
-    """orjson is five times as fast; json accepts more, such as NaN and Inf."""
+def parsed(text: bytes) -> Any:
+    """A JSON value. Raises ValueError or RecursionError where it is none, or none of a log.
+
+    orjson is five times as fast; json accepts more, such as NaN and Inf.
+    """
+    opened = text.count(b"[") + text.count(b"{")
+    if opened + text.count(b",") > MAX_VALUES:
+        raise ValueError(f"it holds more than {MAX_VALUES:,} values")
+    if opened > MAX_NESTING and _nesting(text) > MAX_NESTING:
+        raise ValueError(f"it is nested more than {MAX_NESTING} levels deep")
     try:
         return orjson.loads(text)
     except orjson.JSONDecodeError:
-        return json.loads(text)
+        value = json.loads(text.decode())
+    if rb"\u" in text:  # halves of a character, which are no text
+        whole = json.dumps(value, ensure_ascii=False).encode(errors="replace")
+        value = json.loads(whole)
+    return value
+
+
+def _nesting(text: bytes) -> int:
+    """How many brackets are open at once, those within strings aside."""
+    bare = np.frombuffer(text.replace(b"\\\\", b"  ").replace(b'\\"', b"  "), np.uint8)
+    depth = most = quotes = 0
+    for start in range(0, len(bare), _BLOCK):
+        piece = bare[start : start + _BLOCK]
+        counted = np.cumsum(piece == ord('"')) + quotes
+        levels = np.cumsum(np.where(counted % 2 == 0, _LEVELS[piece], 0)) + depth
+        depth, most, quotes = int(levels[-1]), max(most, int(levels.max())), int(counted[-1])
+    return most
 
 
 def first_object(start: bytes) -> dict[str, Any] | None:
@@ -91,7 +166,7 @@ def first_object(start: bytes) -> dict[str, Any] | None:
     none, or if it is longer than that."""
     line = start.lstrip().partition(b"\n")[0]
     try:
-        value = json.loads(line) if line.startswith(b"{") else None
+        value = parsed(line) if line.startswith(b"{") else None
     except (ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None
@@ -133,4 +208,5 @@ def as_step(value: Any) -> int | None:
 
 def natural_key(path: Path) -> list[Any]:
     """A sort key of file names: step 2 before step 10."""
-    return [int(s) if s.isdigit() else s for s in re.split(r"(\d+)", str(path))]
+    parts = re.split(r"(\d+)", str(path))
+    return [int(part) if i % 2 else part for i, part in enumerate(parts)]

@@ -26,10 +26,12 @@ from ..recording.episodes import (
     parse,
     short_hash,
 )
+from .limits import MAX_ACTIONS
 from .reading import as_step, first_keys, first_object, natural_key, number, objects
 from .source import Findings, ImportRequest, Rows
 
 BATCH = 2000  # rollouts in a piece, at most …
+MAX_WAITING = 50_000  # actions, …
 MAX_CHARACTERS = 16 << 20  # … and about so much of their text
 _GOLDEN = ("gts", "golden_answers", "ground_truth", "target", "answer", "solution", "label")
 _SHOWN = 20  # folders in a message
@@ -44,7 +46,7 @@ class Batch:
         self.findings, self._size = findings, size
         self.step = -1
         self._ids: dict[int, int] = {}  # step → rollouts so far
-        self._groups: dict[Any, int] = {}  # of the step under way
+        self._groups: dict[int, dict[Any, int]] = {}  # step → those of it, numbered as they come
         self._tags = False  # once seen, a rollout without them is one that does not follow them
         self._characters = 0  # of the piece
         self._responses: list[dict[str, Any]] = []
@@ -64,17 +66,26 @@ class Batch:
     ) -> Iterator[Rows]:
         """One rollout: its row of `responses` and those of its actions, all with the same columns.
         A group of None is not known. Yields rows that are complete."""
-        full = len(self._responses) >= self._size or self._characters >= MAX_CHARACTERS
+        full = (
+            len(self._responses) >= self._size
+            or len(self._actions) >= MAX_WAITING
+            or self._characters >= MAX_CHARACTERS
+        )
         if step != self.step or full:
             yield from self.flush()
-        if step != self.step:
-            self.step, self._groups = step, {}
+        self.step = step
         self._characters += len(response.get("text") or "")
         self._ids[step] = self._ids.get(step, -1) + 1
         stamp = {"step": step, "response_id": self._ids[step]}
-        group = None if group is None else self._groups.setdefault(group, len(self._groups))
+        if group is not None:
+            known = self._groups.setdefault(step, {})
+            group = known.setdefault(group, len(known))
         self._responses.append({**stamp, "group_id": group, **response})
-        self._actions += ({**stamp, "action_index": i, **a} for i, a in enumerate(actions))
+        new = [{**stamp, "action_index": i, **a} for i, a in enumerate(actions)]
+        if len(new) > MAX_ACTIONS:
+            reason = f"actions after the first {MAX_ACTIONS:,} of a response"
+            self.findings.skip(reason, len(new) - MAX_ACTIONS)
+        self._actions += new[:MAX_ACTIONS]
 
     def flush(self) -> Iterator[Rows]:
         for table, rows in (("responses", self._responses), ("actions", self._actions)):
@@ -188,18 +199,12 @@ class TrlCompletions:
         return path.name.startswith("completions") and head.startswith(b"PAR1")
 
     def read(self, paths: Sequence[Path], findings: Findings) -> Iterator[Rows]:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
+        from .parquet import parquet_rows
 
         batch = Batch(findings)
         for path in sorted(paths, key=natural_key):
-            try:
-                for piece in pq.ParquetFile(path).iter_batches(BATCH):
-                    for row in piece.to_pylist():
-                        yield from self._rollout(row, batch)
-                findings.advance(path.stat().st_size)
-            except (OSError, pa.ArrowException):
-                findings.skip("Parquet files that cannot be read")
+            for row in parquet_rows(path, findings):
+                yield from self._rollout(row, batch)
         yield from batch.flush()
         findings.note(
             "The reward of a TRL completion is the sum of its columns of decimal numbers: the "
@@ -231,7 +236,9 @@ def as_text(value: Any) -> str:
         content = content if isinstance(content, str) else ""
         tool = isinstance(message, dict) and message.get("role") == "tool"
         calls = message.get("tool_calls") if isinstance(message, dict) else None
-        content += "".join(f"<tool_call>{call}</tool_call>" for call in calls or ())
+        calls = [calls] if isinstance(calls, str) else calls  # ART's are JSON
+        calls = calls if isinstance(calls, list) else ()
+        content += "".join(f"<tool_call>{call}</tool_call>" for call in calls)
         parts.append(f"<tool_response>{content}</tool_response>" if tool else content)
     return "\n".join(parts)
 

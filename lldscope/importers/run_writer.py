@@ -15,12 +15,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ..core.errors import RunExists
+from ..core.errors import LldscopeError, RunExists
 from ..core.schema import TABLES
 from ..recording.buffers import to_arrow
 from ..storage import heartbeats, layout
 from ..storage.manifest import MANIFEST_DIR, commit, manifest_path
 from ..storage.part import PartName, write_part
+from .limits import MAX_ATTEMPTS, MAX_STEPS
 from .means import ScalarBuffer
 from .source import Findings, Rows, Scalars
 
@@ -44,6 +45,7 @@ class RunWriter:
         self._columns: dict[tuple[str, int], dict[str, list[Any]]] = {}
         self._seals: Counter[int] = Counter()
         self._waiting = 0
+        self._rewarded = False  # whether a rollout had a reward
         for folder in (MANIFEST_DIR, heartbeats.HEARTBEAT_DIR):
             (run / folder).mkdir(parents=True, exist_ok=True)
 
@@ -54,6 +56,10 @@ class RunWriter:
             self._table(item)
         if self._waiting >= PIECE:
             self.flush()
+
+    @property
+    def has_reward(self) -> bool:
+        return self._rewarded or bool({"reward", "success"} & self._means.signals)
 
     @property
     def attempts(self) -> list[int]:
@@ -75,7 +81,7 @@ class RunWriter:
             low, high = self.times or (at, at)
             self.times = min(low, at), max(high, at)
         if at is not None or (attempt, item.step) not in self._known:
-            self._known.add((attempt, item.step))
+            self._know(attempt, item.step)
             steps, times = self._step_times.setdefault(attempt, ([], []))
             steps.append(item.step)
             times.append(at)
@@ -99,8 +105,23 @@ class RunWriter:
                 self._sums(attempt, mine)
             elif item.table != "steps":
                 new = [s for s in dict.fromkeys(mine["step"]) if (attempt, s) not in self._known]
-                self._known.update((attempt, s) for s in new)
+                for step in new:
+                    self._know(attempt, step)
                 self._put("steps", attempt, {"step": new})
+
+    def _know(self, attempt: int, step: int) -> None:
+        """Remember a step. Raises LldscopeError for more steps or attempts than a run has."""
+        if attempt > MAX_ATTEMPTS:
+            raise LldscopeError(
+                f"The steps go back more than {MAX_ATTEMPTS:,} times: this is no log of one run. "
+                "Say which column counts the steps (--map step=NAME), or import each run alone."
+            )
+        self._known.add((attempt, step))
+        if len(self._known) > MAX_STEPS:
+            raise LldscopeError(
+                f"There are more than {MAX_STEPS:,} steps: this is no log of one run. Say which "
+                "column counts the steps (--map step=NAME)."
+            )
 
     def _attempt_of(self, step: int) -> int:
         """The attempt whose rows of a step count: the last that began at it or before."""
@@ -113,11 +134,12 @@ class RunWriter:
         for i, step in enumerate(columns["step"]):
             by_step.setdefault(step, []).append(i)
         for step, rows in by_step.items():
-            self._known.add((attempt, step))
+            self._know(attempt, step)
             reward, correct, tokens = (
                 _all([columns[name][i] for i in rows] if name in columns else [None])
                 for name in ("reward", "correct", "n_tokens")
             )
+            self._rewarded |= reward is not None
             self._put(
                 "steps",
                 attempt,

@@ -20,14 +20,15 @@ from typing import Any
 
 from ..recording.batch import runs_of
 from ..recording.episodes import short_hash
-from .reading import natural_key, number
+from .limits import FREE_BYTES, MAX_RATIO
+from .reading import as_step, natural_key, number
 from .rollouts import Batch, golden_of
 from .source import Findings, Rows, Scalars
 from .token_logs import SEQUENCES, floats, sequence
 from .torch_files import ZIP, load
 
 _BEGINNING = 1 << 12  # of a file, where the keys of the outermost dict are
-_NAME = re.compile(r"(\d+)(_\d+)?")  # step, and rank of a file of the trainer
+_NAME = re.compile(r"([0-9]{1,10})(_[0-9]+)?")  # step, and rank of a file of the trainer
 
 
 def is_dump(head: bytes) -> bool:
@@ -47,20 +48,32 @@ class SlimeDumps:
         trained: dict[int, list[Path]] = {}
         for path in sorted(paths, key=natural_key):
             match = _NAME.fullmatch(path.stem)
-            if match is None:
+            step = as_step(match[1]) if match else None
+            if match is None or step is None:
                 findings.skip("dumps of evaluations, or of no step")
             elif match[2] or path.parent.name == "train_data":
-                trained.setdefault(int(match[1]), []).append(path)
+                trained.setdefault(step, []).append(path)
             else:
-                rollouts[int(match[1])] = path
+                rollouts[step] = path
         batch = Batch(findings, SEQUENCES)
         for step, path in sorted(rollouts.items()):
             by_position = {i: s for p in trained.pop(step, ()) for i, s in _trained(p, findings)}
+            # A dump may name one long text as that of any number of samples.
+            most = max(FREE_BYTES, MAX_RATIO * path.stat().st_size)
             for i, sample in enumerate(_samples(path, findings)):
+                most -= _size(sample)
+                if most < 0:
+                    findings.skip(f"samples beyond {MAX_RATIO} times the size of their dump")
+                    break
                 yield from _rollout(step, sample, by_position.get(i, {}), batch)
         yield from batch.flush()
         for left in trained.values():
             findings.skip("dumps of training without the dump of their rollouts", len(left))
+
+
+def _size(sample: Any) -> int:
+    parts = sample.values() if isinstance(sample, dict) else ()
+    return sum(len(part) for part in parts if isinstance(part, str | list | dict))
 
 
 def _samples(path: Path, findings: Findings) -> list[Any]:
@@ -101,7 +114,7 @@ def _rollout(step: int, sample: Any, trained: Mapping[str, Any], batch: Batch) -
             "logp_behaviour_sum": floats(sample.get("rollout_log_probs"), n),
             "logp_old_sum": floats(trained.get("log_probs"), n),
         },
-        prompt_hash=short_hash(str(prompt)),
+        prompt_hash=short_hash(prompt) if isinstance(prompt, str) else None,
         reward=reward,
         response=response if isinstance(response, str) else None,
         golden=golden_of(sample),

@@ -15,6 +15,8 @@ from itertools import repeat
 from pathlib import Path
 from typing import Any, Protocol
 
+from .limits import MAX_NOTES
+
 HEAD_BYTES = 1 << 16  # what `looks_like` gets of a file
 
 
@@ -49,7 +51,7 @@ class Rows:
 class ImportRequest:
     """The options of an import.
 
-    columns       our name → the name in the file: a signal's, or `step`
+    columns       our name → the name in the file: a signal's, `step`, or that of a rollout's part
     correct_from  a rollout with at least this reward counts as correct
     exact_match   judge rollouts by comparing their answers with the golden ones in the file
     run           which run of a store that holds several, by name or id
@@ -78,7 +80,8 @@ class Findings:
         self.names[name] += n
 
     def note(self, text: str) -> None:
-        self.notes[text] = None
+        if len(self.notes) < MAX_NOTES:
+            self.notes[text] = None
 
 
 # The last part of names that rows of any kind carry: in one that comes late, they go back too.
@@ -143,6 +146,7 @@ _SOURCES: dict[str, tuple[str, ...]] = {
     "mlflow": ("MlflowFiles",),
     "metrics": ("TrainerState", "MetricLines", "MetricTable"),
     "rollouts": ("VerlRollouts", "TrlCompletions"),
+    "trajectories": ("ArtTrajectories", "RolloutLines"),
     "token_logs": ("PrimeTokens", "NemoTrainData"),
     "traces": ("VerifiersTraces",),
     "slime": ("SlimeDumps", "Pickle"),

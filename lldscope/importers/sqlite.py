@@ -12,7 +12,6 @@ a copy is read instead.
 
 from __future__ import annotations
 
-import json
 import math
 import shutil
 import sqlite3
@@ -24,12 +23,14 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from ..core.errors import LldscopeError
 from .logged import LoggerCalls, Point, chosen, joined
-from .reading import as_step
+from .reading import as_step, parsed
 from .source import Findings, Rows, Scalars
+from .sqlite_rows import listed, rows
 
 MAGIC = b"SQLite format 3\0"
-_PIECE = 4096  # rows
+_LONGEST = 64 << 20  # bytes of a value
 _WAL = 2  # byte 18 of the header: read format version
 _TRIES = 5
 _INFINITE = 1.7976931348623157e308  # what MLflow's database holds for Inf, which SQL has not
@@ -49,11 +50,11 @@ class _Database:
         self, paths: Sequence[Path], findings: Findings
     ) -> Iterator[tuple[Path, sqlite3.Connection]]:
         for path in paths:
-            if self.looks_like(path, MAGIC):
-                with opened(path) as connection:
-                    yield path, connection
-            else:  # as when the format was forced
+            if not self.looks_like(path, MAGIC):  # as when the format was forced
                 findings.skip(f"files that are no database of {self.owner}")
+                continue
+            with opened(path) as connection:
+                yield path, connection
 
 
 class MlflowDatabase(_Database):
@@ -70,16 +71,14 @@ class MlflowDatabase(_Database):
         self, path: Path, connection: sqlite3.Connection, findings: Findings
     ) -> Iterator[Point]:
         query = "SELECT run_uuid, name FROM runs WHERE lifecycle_stage = 'active'"
-        runs = {run: name or run for run, name in connection.execute(query)}
+        runs = {run: name or run for run, name in listed(connection, query, path).items()}
         run = chosen(findings.request.run, runs, path)
-        select = (
-            "SELECT run_uuid, key, value, step, timestamp, is_nan FROM metrics NOT INDEXED WHERE 1"
-        )
-        for of, key, value, step, time, is_nan in rows(connection, select, "metrics", findings):
+        columns = "run_uuid, key, value, step, timestamp, is_nan"
+        for of, key, value, step, time, is_nan in rows(connection, columns, path, findings):
             if of != run:
                 continue
             step = as_step(step)
-            if step is None or not isinstance(value, int | float):
+            if step is None or not isinstance(value, int | float) or not isinstance(key, str):
                 findings.skip("rows without a step or a number")
                 continue
             value = math.copysign(math.inf, value) if abs(value) >= _INFINITE else float(value)
@@ -98,15 +97,15 @@ class Trackio(_Database):
             calls = LoggerCalls(findings)
             # The tables of older versions have no run_id.
             own = "run_id" if "run_id" in tables(path)["metrics"] else "run_name"
-            runs = dict(connection.execute(f"SELECT {own}, max(run_name) FROM metrics GROUP BY 1"))
-            run = chosen(findings.request.run, runs, path)
-            select = f"SELECT {own}, step, timestamp, metrics FROM metrics NOT INDEXED WHERE 1"
-            for of, step, time, text in rows(connection, select, "metrics", findings):
+            query = f"SELECT {own}, max(run_name) FROM metrics GROUP BY 1"
+            run = chosen(findings.request.run, listed(connection, query, path), path)
+            columns = f"{own}, step, timestamp, metrics"
+            for of, step, time, text in rows(connection, columns, path, findings):
                 if of != run:
                     continue
                 try:
-                    row: Any = json.loads(text)
-                except (TypeError, ValueError, RecursionError):
+                    row: Any = parsed(text.encode()) if isinstance(text, str) else None
+                except (ValueError, RecursionError):
                     row = None
                 if not isinstance(row, dict):
                     findings.skip("rows that are no metrics of Trackio")
@@ -125,13 +124,23 @@ def _seconds(text: object) -> float | None:
 
 @contextmanager
 def opened(path: Path) -> Iterator[sqlite3.Connection]:
-    """A connection that only reads. Raises sqlite3.DatabaseError if there is nothing to read."""
+    """A connection that only reads. Raises sqlite3.DatabaseError if there is nothing to read,
+    LldscopeError if it would take a copy that the disk has no room for."""
+    beside = [_beside(path, suffix) for suffix in ("-wal", "-shm", "-journal")]
+    if any(part.exists() and not part.is_file() for part in beside):
+        raise sqlite3.DatabaseError("what is beside it is no file")
     if _can_be_read_in_place(path):
         with closing(_connect(path, "mode=ro")) as connection:
             yield connection
         return
     with tempfile.TemporaryDirectory(prefix="lldscope-") as folder:
         copy = Path(folder) / "copy.db"
+        needed = sum(part.stat().st_size for part in (path, *beside) if part.is_file())
+        if needed > shutil.disk_usage(folder).free // 2:
+            raise LldscopeError(
+                f"{path} can only be read from a copy, for which {folder} has no room: it would "
+                f"take {needed >> 20:,} MB. Close the program that has it open."
+            )
         for _ in range(_TRIES):
             before = _state(path)
             for suffix in ("", "-wal", "-journal"):
@@ -150,7 +159,7 @@ def tables(path: Path) -> dict[str, set[str]]:
         with opened(path) as connection:
             query = (
                 "SELECT t.name, c.name FROM sqlite_master t, pragma_table_info(t.name) c "
-                "WHERE t.type = 'table'"
+                "WHERE t.type = 'table' AND t.rootpage > 0"  # no virtual table
             )
             columns: dict[str, set[str]] = {}
             for table, column in connection.execute(query):
@@ -158,40 +167,6 @@ def tables(path: Path) -> dict[str, set[str]]:
             return columns
     except (sqlite3.Error, OSError):
         return {}
-
-
-def rows(
-    connection: sqlite3.Connection, select: str, table: str, findings: Findings
-) -> Iterator[tuple]:
-    """Rows of a table in the order of writing; `select` ends where a condition may follow. Rows in
-    damaged pages are counted and left out."""
-    try:
-        first, last = connection.execute(f"SELECT min(rowid), max(rowid) FROM {table}").fetchone()
-    except sqlite3.DatabaseError:
-        return findings.skip(f"tables that are damaged ({table})")
-    if first is None:
-        return None
-    for start in range(first, last + 1, _PIECE):
-        yield from _piece(connection, select, start, min(start + _PIECE - 1, last), findings)
-    return None
-
-
-def _piece(
-    connection: sqlite3.Connection, select: str, first: int, last: int, findings: Findings
-) -> Iterator[tuple]:
-    try:
-        yield from connection.execute(
-            f"{select} AND rowid BETWEEN ? AND ? ORDER BY rowid", (first, last)
-        ).fetchall()
-    except sqlite3.OperationalError:
-        raise  # not damage; its writer may have locked it
-    except sqlite3.DatabaseError:
-        if first == last:
-            return findings.skip("rows in damaged pages")
-        middle = (first + last) // 2
-        yield from _piece(connection, select, first, middle, findings)
-        yield from _piece(connection, select, middle + 1, last, findings)
-    return None
 
 
 def _can_be_read_in_place(path: Path) -> bool:
@@ -211,6 +186,8 @@ def _connect(path: Path, how: str) -> sqlite3.Connection:
     address = f"file:{quote(str(path.absolute()))}?{how}"
     connection = sqlite3.connect(address, uri=True, timeout=SECONDS)
     connection.text_factory = lambda text: text.decode(errors="replace")
+    connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _LONGEST)
+    connection.execute("PRAGMA trusted_schema = OFF")
     return connection
 
 

@@ -21,6 +21,9 @@ import numpy as np
 ZIP = b"PK\x03\x04"
 MAX_PICKLE = 256 << 20  # bytes; the numbers of tensors lie outside of the pickle
 MAX_OPCODES = 20_000_000
+MAX_CONTAINERS = 2_000_000
+MAX_NUMBERS = 50_000_000  # of all tensors together, as Python's own
+MAX_STORAGES = 1 << 30  # bytes of the storages that are referred to
 
 # Class of a storage → its numbers; bfloat16 is the upper half of a float32.
 _STORAGES = {
@@ -42,12 +45,8 @@ _VALUES: dict[str, Callable[[], Any]] = {
 }  # fmt: skip
 _ARGUMENTS = ("BININT", "BININT1", "BININT2", "BINFLOAT", "BINUNICODE", "LONG1", "GLOBAL")
 _TUPLES = {"TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}
-_KEYS = (
-    str,
-    int,
-    float,
-    type(None),
-)  # hashing tuples that share parts can take for ever
+_CONTAINERS = frozenset(("EMPTY_DICT", "EMPTY_LIST", "EMPTY_TUPLE", "MARK", *_TUPLES))
+_DISTINCT = 1 << 60  # integers below it have hashes of their own
 
 
 def load(path: Path) -> Any:
@@ -60,16 +59,17 @@ def load(path: Path) -> Any:
             if archive.getinfo(name).file_size > MAX_PICKLE:
                 raise ValueError(f"its pickle is larger than {MAX_PICKLE >> 20} MiB")
             folder = name.removesuffix("data.pkl") + "data/"
-            return _build(archive.read(name), lambda pid: _storage(archive, folder, pid))
+            return _build(archive.read(name), _Storages(archive, folder))
     except Exception as error:  # a damaged file fails in any way there is
         raise ValueError(f"{path} is not a valid file of torch.save: {error}") from None
 
 
-def _build(data: bytes, storage: Callable[[Any], Any]) -> Any:
-    """What a pickle builds; `storage` resolves persistent ids."""
+def _build(data: bytes, storages: _Storages) -> Any:
+    """What a pickle builds."""
     stack: list[Any] = []
     marks: list[int] = []
     memo: dict[int, Any] = {}
+    containers = 0
 
     def pop_since(start: int) -> list[Any]:
         items = stack[start:]
@@ -81,6 +81,9 @@ def _build(data: bytes, storage: Callable[[Any], Any]) -> Any:
         name = opcode.name
         if count > MAX_OPCODES:
             raise ValueError(f"it has more than {MAX_OPCODES:,} opcodes")
+        containers += name in _CONTAINERS
+        if containers > MAX_CONTAINERS:
+            raise ValueError(f"it has more than {MAX_CONTAINERS:,} lists, dicts and tuples")
         if name in _ARGUMENTS:
             stack.append(argument)
         elif name in _VALUES:
@@ -103,20 +106,26 @@ def _build(data: bytes, storage: Callable[[Any], Any]) -> Any:
             items = pop_since(marks.pop() if name == "SETITEMS" else len(stack) - 2)
             if isinstance(stack[-1], dict):
                 pairs = zip(items[::2], items[1::2], strict=True)
-                stack[-1].update((k, v) for k, v in pairs if isinstance(k, _KEYS))
+                stack[-1].update((k, v) for k, v in pairs if _is_key(k))
         elif name in ("REDUCE", "NEWOBJ"):  # a call, which is not made
             arguments, function = stack.pop(), stack.pop()
-            stack.append(_result(function, arguments))
+            stack.append(_result(function, arguments, storages))
         elif name == "BUILD":  # the state of an object that was not made
             stack.pop()
         elif name == "BINPERSID":
-            stack.append(storage(stack.pop()))
+            stack.append(storages.of(stack.pop()))
         elif name not in ("PROTO", "STOP"):
             raise ValueError(f"the opcode {name} is not one that torch writes")
     return stack[-1]
 
 
-def _result(function: Any, arguments: Any) -> Any:
+def _is_key(value: Any) -> bool:
+    """Whether a dict may have it as a key: hashing tuples that share parts can take for ever, and
+    so can a dict of large integers that were chosen to have the same hash."""
+    return isinstance(value, str) or (type(value) is int and abs(value) < _DISTINCT)
+
+
+def _result(function: Any, arguments: Any, storages: _Storages) -> Any:
     """The value in place of a call's result: a tensor's numbers, an empty dict, or None."""
     if function == "collections OrderedDict":
         return {}
@@ -124,16 +133,36 @@ def _result(function: Any, arguments: Any) -> Any:
         return None
     values, offset, size, stride, *_ = arguments
     if isinstance(values, np.ndarray) and len(size) == 1 and stride == (1,) and offset >= 0:
-        return values[offset : offset + size[0]].tolist()
+        return storages.numbers(values[offset : offset + size[0]])
     return None
 
 
-def _storage(archive: zipfile.ZipFile, folder: str, pid: Any) -> Any:
-    """A storage by its persistent id: ("storage", class, key, device, number of elements)."""
-    _, kind, key, *_ = pid
-    if kind not in _STORAGES:
-        return None
-    values = np.frombuffer(archive.read(f"{folder}{key}"), _STORAGES[kind])
-    if kind == "torch BFloat16Storage":
-        return (values.astype(np.uint32) << 16).view(np.float32)
-    return values
+class _Storages:
+    """The numbers of a file's tensors. A pickle may refer to the same ones any number of times."""
+
+    def __init__(self, archive: zipfile.ZipFile, folder: str) -> None:
+        self._archive, self._folder = archive, folder
+        self._read: dict[tuple[str, str], np.ndarray] = {}
+        self._bytes = self._given = 0
+
+    def of(self, pid: Any) -> np.ndarray | None:
+        """By its persistent id: ("storage", class, key, device, number of elements)."""
+        _, kind, key, *_ = pid
+        if not (isinstance(kind, str) and isinstance(key, str) and kind in _STORAGES):
+            return None
+        if (kind, key) not in self._read:
+            entry = self._archive.getinfo(f"{self._folder}{key}")
+            self._bytes += entry.file_size
+            if self._bytes > MAX_STORAGES:
+                raise ValueError(f"its tensors are larger than {MAX_STORAGES >> 30} GiB")
+            values = np.frombuffer(self._archive.read(entry), _STORAGES[kind])
+            if kind == "torch BFloat16Storage":
+                values = (values.astype(np.uint32) << 16).view(np.float32)
+            self._read[kind, key] = values
+        return self._read[kind, key]
+
+    def numbers(self, values: np.ndarray) -> list[Any]:
+        self._given += len(values)
+        if self._given > MAX_NUMBERS:
+            raise ValueError(f"its tensors have more than {MAX_NUMBERS:,} numbers")
+        return values.tolist()

@@ -11,41 +11,40 @@ import csv
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from .logged import STEPS, LoggerCalls, Point, chosen, joined, of_one_run
-from .reading import as_step, natural_key
+from .metrics import table
+from .parquet import is_number, parquet_rows, schema_of
+from .reading import as_step, lines, natural_key, objects
 from .source import Findings, Rows, Scalars
+from .wandb_api import SUFFIX
 
-_ROWS = 4096
 _LEAST, _MOST = "__MIN", "__MAX"
 _CHART_STEPS = ("Step", "_step", *STEPS)
-_LONGEST_FIELD = 1 << 24
 _PART = re.compile(r"_\d+\.runhistory\.parquet$")  # one of several of a run
 
 
 class WandbHistory:
     name = "wandb-history"
-    description = "W&B's history of a run as Parquet, or as CSV with a column _step"
+    description = "W&B's history of a run: wandb://ENTITY/PROJECT/RUN, Parquet, or CSV with _step"
 
     def looks_like(self, path: Path, head: bytes) -> bool:
         if head.startswith(b"PAR1"):
-            try:
-                return "_step" in pq.read_schema(path).names
-            except (pa.ArrowException, OSError):
-                return False
+            schema = schema_of(path)
+            return schema is not None and "_step" in schema.names
         names = _header(head)
-        return "_step" in names and not _is_chart(names)
+        return path.name.endswith(SUFFIX) or ("_step" in names and not _is_chart(names))
 
     def read(self, paths: Sequence[Path], findings: Findings) -> Iterator[Scalars | Rows]:
         calls = LoggerCalls(findings)
         for path in of_one_run(paths, findings, lambda path: _PART.sub("", path.name)):
             with path.open("rb") as file:
                 is_parquet = file.read(4) == b"PAR1"
-            for row in (_parquet_rows if is_parquet else _csv_rows)(path, findings):
+            read = _numbers_of if is_parquet else _csv_rows
+            for row in (objects if path.name.endswith(SUFFIX) else read)(path, findings):
                 time = row.get("_timestamp")
                 time = float(time) if isinstance(time, int | float) else None
                 if scalars := calls.record(row, row.get("_step"), time):
@@ -68,7 +67,8 @@ class WandbChart:
 
 
 def _is_chart(names: Sequence[str]) -> bool:
-    return any(f"{n}{_LEAST}" in names and f"{n}{_MOST}" in names for n in names)
+    columns = set(names)
+    return any(f"{n}{_LEAST}" in columns and f"{n}{_MOST}" in columns for n in names)
 
 
 def _header(head: bytes) -> list[str]:
@@ -82,11 +82,11 @@ def _header(head: bytes) -> list[str]:
 
 def _lines_of(path: Path) -> dict[str, tuple[str, str]]:
     """Columns of a chart that are averages → run ("" if it names none) and metric."""
-    with _text(path) as file:
-        names = next(csv.reader(file), [])
+    names = _header(next((line + b"\n" for line, _ in lines(path, Findings())), b""))
+    columns = set(names)
     metrics = {}
     for name in names:
-        if f"{name}{_LEAST}" in names and f"{name}{_MOST}" in names:
+        if f"{name}{_LEAST}" in columns and f"{name}{_MOST}" in columns:
             run, dash, metric = name.rpartition(" - ")
             metrics[name] = (run, metric) if dash else ("", name)
     return metrics
@@ -117,27 +117,13 @@ def _chart(path: Path, run: str, findings: Findings) -> Iterator[Point]:
 
 def _csv_rows(path: Path, findings: Findings) -> Iterator[dict[str, Any]]:
     """Rows of a CSV file; an empty field is one that was not logged."""
-    csv.field_size_limit(_LONGEST_FIELD)
-    with _text(path) as file:
-        rows = csv.DictReader(_whole_lines(file, findings))
-        while True:
-            try:
-                row = next(rows)
-            except StopIteration:
-                return
-            except csv.Error:
-                findings.skip("lines that are no CSV")
-                continue
-            if None in row or None in row.values():
-                findings.skip("lines with more or fewer fields than the header has")
-            else:
-                yield {name: _value(text) for name, text in row.items() if name and text != ""}
-
-
-def _whole_lines(file: IO[str], findings: Findings) -> Iterator[str]:
-    for line in file:
-        findings.advance(len(line))
-        yield line.replace("\0", "")
+    text = (line.decode("utf-8-sig", "replace") + "\n" for line, _ in lines(path, findings))
+    names = next(table(text, ",", findings), [])
+    for cells in table(text, ",", findings):
+        if len(cells) == len(names):
+            yield {n: _value(c) for n, c in zip(names, cells, strict=True) if n and c != ""}
+        elif cells:
+            findings.skip("lines with more or fewer fields than the header has")
 
 
 def _value(text: str) -> float | str:
@@ -147,17 +133,11 @@ def _value(text: str) -> float | str:
         return text
 
 
-def _text(path: Path) -> IO[str]:
-    return path.open(encoding="utf-8-sig", errors="replace", newline="")
+def _numbers_of(path: Path, findings: Findings) -> Iterator[Mapping[str, Any]]:
+    """Rows of a Parquet file, of columns that can hold numbers."""
 
+    def can(field: pa.Field) -> bool:  # NaN and Inf may be words
+        return is_number(field.type) or pa.types.is_string(field.type)
 
-def _parquet_rows(path: Path, findings: Findings) -> Iterator[Mapping[str, Any]]:
-    try:
-        with pq.ParquetFile(path) as file:
-            for batch in file.iter_batches(_ROWS):
-                findings.advance(path.stat().st_size * batch.num_rows // file.metadata.num_rows)
-                for row in batch.to_pylist():
-                    yield {n: v for n, v in row.items() if v is not None}
-    except (pa.ArrowException, OSError) as error:
-        findings.skip("Parquet files that cannot be read to their end")
-        findings.note(f"{path.name}: {str(error).splitlines()[0]}")
+    for row in parquet_rows(path, findings, can):
+        yield {n: v for n, v in row.items() if v is not None}

@@ -9,7 +9,6 @@ none of it is needed.
 
 from __future__ import annotations
 
-import json
 import struct
 import zlib
 from collections.abc import Iterator, Sequence
@@ -18,6 +17,7 @@ from typing import Any
 
 from . import wire
 from .logged import LoggerCalls, of_one_run
+from .reading import parsed
 from .source import Findings, Rows, Scalars
 
 _HEADER = b":W&B\xe1\xbe"  # and a version
@@ -98,7 +98,7 @@ def _row(history: bytes) -> tuple[dict[str, Any], int | None]:
             continue
         if number == 1:
             name, text = _item(value)
-            row[name] = json.loads(text) if text else None
+            row[name] = parsed(text.encode()) if text else None
         elif number == 2:
             step = next((wire.signed(v) for n, _, v in wire.fields(value) if n == 1), 0)
     return row, step

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from ..alarms.registry import LOOK_ALIKES, STALLED
 from ..alarms.rule import Alert
+from ..core.safe_text import in_one_line
 from ..signals.evidence import SMOOTH
 from ..signals.phases import LEAST
 from .alerts import AnyAlert
@@ -83,6 +84,7 @@ class Trouble(NamedTuple):
     causes: Collection[str]
     events: Events
     life: Liveness
+    judged: bool = True  # whether a reward or a likelihood was measured
 
 
 def headline(t: Trouble) -> Headline:
@@ -94,7 +96,7 @@ def headline(t: Trouble) -> Headline:
     named = [a for a in firing if a.rule in t.causes and a.rule in LOOK_ALIKES]
     told = min(named, key=lambda a: a.step or 0) if named else firing[0]
     if told.rule == STALLED.id:
-        why = t.life.reason or "no reason was recorded"
+        why = in_one_line(t.life.reason or "") or "no reason was recorded"
         word = "Failed" if t.life.life == "failed" else "No more steps"
         at = "" if told.step is None else f" after step {told.step}"
         return Headline(f"{word}{at}: {why}", _sentence(told.advice), told.rule, told.step)
@@ -109,9 +111,19 @@ def headline(t: Trouble) -> Headline:
 def _quiet(t: Trouble) -> Headline:
     if t.verdict == "critical":
         return Headline("The run has collapsed; no alarm fires any more", "")
+    if lost := missing(t.events, failed=True):
+        what, why = next(iter(lost.items()))
+        unseen = f"; not recorded: {what} ({why})"
+    else:
+        unseen = ""
+    if t.verdict == "insufficient" and not t.judged:
+        return Headline(
+            "Neither a reward nor a likelihood is recorded: nothing can be said of this run",
+            "Record one of them; of an imported log, say which metric it is with --map.",
+        )
     if t.verdict == "insufficient":
-        return Headline(f"Too few steps to judge: {LEAST} with measurements are needed", "")
-    return Headline("Nothing is wrong: no alarm fires", "")
+        return Headline(f"Too few steps to judge: {LEAST} with measurements are needed{unseen}", "")
+    return Headline(f"Nothing is wrong: no alarm fires{unseen}", "")
 
 
 def _back(t: Trouble, alert: AnyAlert) -> str:
@@ -131,6 +143,15 @@ def last_checkpoint(events: Events, until: int | None = None) -> int | None:
     saved = (e.get("step") for e in events if e.get("kind") == "checkpoint")
     steps = [step for step in saved if step is not None]
     return max((s for s in steps if until is None or s <= until), default=None)
+
+
+def missing(events: Events, failed: bool = False) -> dict[str, str]:
+    """What an adapter said that it does not record, in the last attempt: what → why. `failed`: only
+    what it should have recorded."""
+    said = [e for e in events if e.get("kind") == "not_recorded"]
+    said = [e for e in said if e.get("failed") or not failed]
+    last = max((e.get("attempt") or 0 for e in said), default=0)
+    return {str(e.get("what")): str(e.get("why")) for e in said if (e.get("attempt") or 0) == last}
 
 
 def with_checkpoint(alert: Alert, events: Events) -> Alert:

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from ..alarms.assess import Assessment, PhaseSpan
 from ..alarms.attribution import Answer
 from ..alarms.registry import STALLED
 from ..alarms.rule import Alert, Severity
+from ..core.safe_text import in_one_line
 from ..runs import Run
 from ..signals.evidence import Grade
 from ..signals.phases import Phase
 from ..storage.notes import silenced
 from .alerts import AnyAlert, StalledAlert
-from .headline import Headline, Trouble, headline, last_checkpoint, with_checkpoint
+from .headline import Headline, Trouble, headline, last_checkpoint, missing, with_checkpoint
 from .liveness import Life, Liveness, liveness
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ class RunState:
     `last_row_age_seconds` are those of `Liveness`; `damaged` is what could not be read, and
     `dropped` what the recorders had to leave out, by reason. `headline` is cause and action in a
     sentence each. `silenced`: firing alarms that somebody acknowledged (None) or snoozed (until
-    when, Unix time).
+    when, Unix time). `missing`: what the trainer's adapter could not record, and why.
     """
 
     run: str
@@ -73,6 +74,7 @@ class RunState:
     dropped: dict[str, int]
     headline: Headline
     silenced: dict[str, float | None]
+    missing: dict[str, str] = field(default_factory=dict)
 
     @property
     def firing(self) -> tuple[AnyAlert, ...]:
@@ -101,7 +103,8 @@ def _alert_from_dict(plain: dict[str, Any]) -> AnyAlert:
 
 
 def _stalled_alert(life: Liveness, last_step: int | None, saved: int | None) -> StalledAlert:
-    message = f"the run is {life.life}: {life.reason or 'no reason was recorded'}"
+    why = in_one_line(life.reason or "") or "no reason was recorded"
+    message = f"the run is {life.life}: {why}"
     advice = "Look at the job's own log; "
     if saved is None:
         advice += "no checkpoint to resume from is recorded."
@@ -143,8 +146,11 @@ def check(run: Run, arl: float | None = None, rules: Sequence[Rule] | None = Non
         false_alarm_bound=_bound(run, assessment),
         damaged=run.damaged,
         dropped=_dropped(run),
-        headline=headline(Trouble(answer, assessment.phase, alerts, causes, events, life)),
+        headline=headline(
+            Trouble(answer, assessment.phase, alerts, causes, events, life, assessment.judged)
+        ),
         silenced=silenced(run.notes(), firing),
+        missing=missing(events),
     )
 
 

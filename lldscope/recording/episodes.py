@@ -22,15 +22,13 @@ import numpy as np
 _TOOL_TEXT = re.compile(
     r"<information>(?P<documents>.*?)(?:</information>|\Z)"
     r"|<tool_response>(?P<response>.*?)(?:</tool_response>|\Z)"
-    r"|\s*My previous action is invalid\..*?Let me try again\.\s*",
+    r"|My previous action is invalid\..{0,1000}?Let me try again\.",
     re.DOTALL,
 )
-_SEARCH = re.compile(r"<search>.*?</search>|<tool_call>.*?</tool_call>", re.DOTALL)
-_ANSWER = re.compile(r"<answer>(.*?)</answer>", re.DOTALL)
 _TAG = re.compile(r"<(?:search|answer|tool_call|information|tool_response)>")
 _DOCUMENT = re.compile(r"Doc \d+\s*(?=\(Title:)")
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
-_ROLES = re.compile(r"\s*(?:(?:user|assistant|tool)\s*\n\s*)+|\s+")
+_ROLES = frozenset(("user", "assistant", "tool", ""))
 
 
 @dataclass(frozen=True)
@@ -80,8 +78,7 @@ def parse(response: str) -> Episode:
             turns.append(_turn(_kind(written, was_answered=True), fed))
     if not _blank(response[start:]):
         turns.append(Turn(_kind(response[start:], was_answered=False)))
-    answers = _ANSWER.findall(_TOOL_TEXT.sub("", response))
-    return Episode(tuple(turns), answers[-1].strip() if answers else None)
+    return Episode(tuple(turns), _last_answer(_TOOL_TEXT.sub("", response)))
 
 
 def _turn(kind: str, fed: str | None) -> Turn:
@@ -97,14 +94,33 @@ def documents_hash(documents: Iterable[str]) -> str:
 
 
 def _blank(text: str) -> bool:
-    return not text or _ROLES.fullmatch(text) is not None
+    """Whether nothing is in a text but white space, and names of roles on lines of their own."""
+    *whole, last = text.split("\n")
+    return not last.strip() and all(line.strip() in _ROLES for line in whole)
+
+
+def _holds(text: str, tag: str) -> bool:
+    """Whether a tag is opened and closed. No pattern: one that opens it again and again, as failing
+    policies do, would be searched to its end each time."""
+    begins = text.find(f"<{tag}>")
+    return begins >= 0 and text.find(f"</{tag}>", begins) >= 0
+
+
+def _last_answer(text: str) -> str | None:
+    answer, at = None, 0
+    while (begins := text.find("<answer>", at)) >= 0:
+        ends = text.find("</answer>", begins)
+        if ends < 0:
+            break
+        answer, at = text[begins + len("<answer>") : ends].strip(), ends
+    return answer
 
 
 def _kind(written: str, was_answered: bool) -> str:
     """The kind of an action; one that the environment did not answer may have been cut off."""
-    if _ANSWER.search(written):
+    if _holds(written, "answer"):
         return "answer"
-    if _SEARCH.search(written):
+    if _holds(written, "search") or _holds(written, "tool_call"):
         return "search"
     return "invalid" if was_answered else "text"
 
@@ -180,7 +196,7 @@ def golden_answers(value: Any) -> list[str]:
     if isinstance(value, str) and value[:1] in "[{":
         try:
             value = json.loads(value)
-        except ValueError:
+        except (ValueError, RecursionError):
             return [value]
     if isinstance(value, dict):
         value = value.get("target", value.get("ground_truth"))

@@ -250,7 +250,8 @@ class Recorder(NullRecorder):
 
 class FailOpen:
     """`with fail_open("a step"): …` around everything that an adapter does inside a training: an
-    error is logged once, counted, and costs its rows.
+    error is counted, costs its rows, and is said once for each kind: in the log, and in the run,
+    where `lldscope check` finds it.
 
     `source` names the trainer in the recorder's `dropped`; `seconds` is the time spent inside.
     """
@@ -259,7 +260,7 @@ class FailOpen:
         self._recorder, self._source = recorder, source
         self._started: float | None = None
         self._taken = 0.0
-        self._logged = False
+        self._said: set[str] = set()
         self.seconds = 0.0
 
     @contextmanager
@@ -268,16 +269,32 @@ class FailOpen:
         try:
             yield
         except Exception as error:
-            message = f"{self._source}: {what}: {type(error).__name__}: {error}"
-            self._recorder.dropped[message] += 1
-            if not self._logged:
-                self._logged = True
-                log.exception(
-                    "lldscope: %s is not recorded; training goes on. This is logged once.", what
-                )
+            self.failed(what, error)
         finally:
             self.seconds += time.perf_counter() - self._started
             self._started = None
+
+    def failed(self, what: str, error: Exception) -> None:
+        """`what` could not be recorded."""
+        why = f"{type(error).__name__}: {error}"
+        self._recorder.dropped[f"{self._source}: {what}: {why}"] += 1
+        if self._say(what, why, failed=True):
+            log.error(
+                "lldscope: %s is not recorded; training goes on. This is logged once.", what,
+                exc_info=error,
+            )  # fmt: skip
+
+    def missing(self, what: str, why: str) -> None:
+        """`what` is not recorded, and no error: the trainer does not give it."""
+        if self._say(what, why, failed=False):
+            log.warning("lldscope: not recorded: %s: %s.", what, why)
+
+    def _say(self, what: str, why: str, failed: bool) -> bool:
+        if what in self._said:
+            return False
+        self._said.add(what)
+        self._recorder.event("not_recorded", what=what, why=why, failed=failed)
+        return True
 
     def take(self) -> float:
         """Seconds spent inside since the last call, up to now."""

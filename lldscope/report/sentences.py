@@ -5,10 +5,13 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from itertools import pairwise
 
+import numpy as np
+
 from ..alarms.assess import Assessment
 from ..alarms.changepoints import Boundary
 from ..alarms.rules.measures import observed
 from ..core.numbers import number, percent
+from ..core.safe_text import in_one_line
 from ..monitor.alerts import AnyAlert
 from ..signals.phases import LEAST
 from .facts import PostMortem
@@ -96,7 +99,7 @@ def _course(facts: PostMortem) -> str:
 
 def _life(facts: PostMortem) -> str:
     state = facts.state
-    why = f" ({state.reason})" if state.reason else ""
+    why = f" ({in_one_line(state.reason)})" if state.reason else ""
     return {
         "live": "it is still running, and this report is as of its last row.",
         "finished": "it finished normally.",
@@ -215,8 +218,8 @@ def limits(assessment: Assessment, facts: PostMortem) -> list[str]:
     if not len(e.step):
         return ["Anything: no step is recorded."]
     unknown = [sentence for name, sentence in _WITHOUT if not observed(e, name)]
-    deltas, signals = e.column("n_delta_correct"), e.signals
-    correct = (signals["success"] * signals["n_responses"]).sum()
+    deltas = e.column("n_delta_correct")
+    correct = np.nansum(e.column("success") * e.column("n_responses"))
     if observed(e, "delta_correct") and correct > 0:
         share = float(deltas[deltas == deltas].sum()) / float(correct)
         if share < 0.99:

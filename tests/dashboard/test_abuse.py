@@ -1,0 +1,343 @@
+"""What anybody can send to the dashboard: an answer in words, and never a traceback."""
+
+from __future__ import annotations
+
+import copy
+import json
+import logging
+import random
+import shutil
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.request import urlopen
+
+import pytest
+from browsing import CHROMIUM, DRAWN, Server
+from lldscope_dashboard import server
+from lldscope_dashboard.app import make_app
+from lldscope_dashboard.data.run_registry import RunRegistry
+from lldscope_dashboard.door import guesses
+from made_up_runs import write_run
+
+from lldscope.run import Run
+
+MUTANTS = 400
+SENT = {"again": ["/run/dying", ""], "tick": 1, "list-tick": 1, "recording-tick": 1}
+CALLBACKS = "/_dash-update-component"
+WORDS: list[Any] = [
+    None, True, -1, 0, 10**30, 1e308, float("nan"), "", "x", "\0", "../..", "\ud800", [], {},
+    [[]], [None], {"a": 1}, "a" * 5000, [1, "2", None], {"x": "step", "range": [1]}, "note", "..",
+    {"x": "wall", "range": ["a", None]}, {"type": "chart", "index": "delta"}, [["dying"]],
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("runs")
+    write_run(root / "dying", 90, dies=True)
+    write_run(root / "healthy", 30)
+    return root
+
+
+def client(root: Path, token: str | None = None) -> Any:
+    app = make_app(RunRegistry(root))
+    server.guard(app.server, "127.0.0.1", 8050, token)
+    return app.server.test_client()
+
+
+# -- callbacks -------------------------------------------------------------------------------------
+
+
+def parts_of(component: Any) -> Iterator[dict[str, Any]]:
+    """Every component of a layout."""
+    if isinstance(component, dict) and "props" in component:
+        yield component
+        component = component["props"].get("children")
+    for part in component if isinstance(component, list) else [component]:
+        if isinstance(part, dict):
+            yield from parts_of(part)
+
+
+def questions(browser: Any, address: str) -> list[dict[str, Any]]:
+    """What a browser would ask on a page, once for each of the callbacks that the page has."""
+    text = browser.get(address).get_data(as_text=True)
+    layout = json.loads(text.split('id="_dash-layout">')[1].split("</script>")[0])
+    known = [part["props"] for part in parts_of(layout) if "id" in part["props"]]
+
+    def matches(wanted: Any, there: Any) -> bool:
+        if not isinstance(wanted, str) or not wanted.startswith("{"):
+            return wanted == there
+        return isinstance(there, dict) and json.loads(wanted)["type"] == there.get("type")
+
+    def value(props: dict[str, Any], name: str) -> Any:
+        there = props.get(name)
+        return SENT.get(str(props["id"])) if there is None else there
+
+    def filled(spec: dict[str, Any]) -> Any:
+        found = [
+            {"id": p["id"], "property": spec["property"], "value": value(p, spec["property"])}
+            for p in known
+            if matches(spec["id"], p["id"])
+        ]
+        return found if str(spec["id"]).startswith("{") else (found or [None])[0]
+
+    asked = []
+    for callback in browser.get("/_dash-dependencies").get_json():
+        if callback["clientside_function"]:
+            continue
+        inputs, state = ([filled(s) for s in callback[k]] for k in ("inputs", "state"))
+        outputs = callback["output"].strip(".").split("...")
+        specs = [dict(zip(("id", "property"), o.rsplit(".", 1), strict=True)) for o in outputs]
+        if None in inputs + state or not inputs[0]:
+            continue
+        first = inputs[0][0] if isinstance(inputs[0], list) else inputs[0]
+        name = first["id"] if isinstance(first["id"], str) else json.dumps(first["id"])
+        answers = [without_value(filled(s)) for s in specs]
+        asked.append(
+            {
+                "output": callback["output"],
+                "outputs": answers if len(specs) > 1 else answers[0],
+                "inputs": inputs,
+                "state": state,
+                "changedPropIds": [f"{name}.{first['property']}"],
+            }
+        )
+    return asked
+
+
+def without_value(place: Any) -> Any:
+    if isinstance(place, list):
+        return [without_value(one) for one in place]
+    return place and {name: place[name] for name in ("id", "property")}
+
+
+def places(value: Any) -> list[tuple[Any, Any]]:
+    """Every container in a value with each of its keys."""
+    if isinstance(value, dict):
+        inside = list(value.items())
+    else:
+        inside = list(enumerate(value)) if isinstance(value, list) else []
+    return [(value, key) for key, _ in inside] + [p for _, v in inside for p in places(v)]
+
+
+def spoilt(question: dict[str, Any], dice: random.Random) -> dict[str, Any]:
+    question = json.loads(json.dumps(question))
+    for _ in range(dice.randint(1, 3)):
+        container, key = dice.choice(places(question))
+        if dice.random() < 0.3:
+            del container[key]
+        else:
+            container[key] = copy.deepcopy(dice.choice(WORDS))
+    return question
+
+
+def test_malformed_callbacks_get_a_sentence(root: Path, caplog: Any) -> None:
+    """Questions of the real pages, spoilt by a generator; the seed is in the message."""
+    browser = client(root)
+    addresses = ["/", "/run/dying", "/compare?run=dying&run=healthy", "/recording/dying"]
+    asked = [q for address in addresses for q in questions(browser, address)]
+    assert len({q["output"] for q in asked}) >= 5
+    for question in asked:
+        answer = browser.post(CALLBACKS, json=question)
+        assert answer.status_code in (200, 204), (question["output"], answer.get_data(as_text=True))
+    caplog.set_level(logging.WARNING)
+    refused = 0
+    for seed in range(MUTANTS):
+        dice = random.Random(seed)
+        question = spoilt(dice.choice(asked), dice)
+        answer = browser.post(CALLBACKS, data=json.dumps(question), content_type="application/json")
+        said = answer.get_data(as_text=True)
+        assert answer.status_code in (200, 204, 400, 404), (seed, answer.status_code, said)
+        if answer.status_code >= 400:
+            refused += 1
+            assert said.count("\n") == 1, (seed, said)
+            assert "Traceback" not in said
+    assert refused > MUTANTS // 4
+    assert not caplog.records, "nothing of it reaches the log"
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"null", b"[]", b"{", b"\xff", b"[" * 100_000, b"{}", b'{"output": []}']
+)
+def test_what_is_no_question_gets_a_sentence(root: Path, body: bytes) -> None:
+    answer = client(root).post(CALLBACKS, data=body, content_type="application/json")
+    assert answer.status_code == 400
+    assert answer.get_data(as_text=True).count("\n") == 1
+
+
+def test_a_fault_of_ours_is_told_without_its_traceback(root: Path, monkeypatch: Any) -> None:
+    def breaks(*arguments: Any) -> None:
+        raise AssertionError("secret")
+
+    monkeypatch.setattr("lldscope_dashboard.app.page", breaks)
+    answer = client(root).get("/run/dying")
+    assert answer.status_code == 500
+    assert "secret" not in answer.get_data(as_text=True)
+    assert answer.get_data(as_text=True).count("\n") == 1
+
+
+# -- addresses -------------------------------------------------------------------------------------
+
+PAGES = (
+    "/", "/run/dying", "/compare?run=dying", "/rules", "/rules/lld-decay", "/system/dying",
+    "/config/dying", "/diff/dying?with=healthy", "/responses/dying", "/response/dying?step=3",
+    "/actions/dying", "/recording/dying",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_a_page_is_found(root: Path, path: str) -> None:
+    assert client(root).get(path).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/nothing", "/run", "/run/", "/rules/no-such-rule", "/assets/no.js", "/assets/../app.py",
+     "/_dash-component-suites/dash/no.js", "/_dash-component-suites/no/no.js", "/favicon.icon",
+     "/%00", "/csv/nothing?chart=delta", "/csv/dying?chart=nothing"],
+)  # fmt: skip
+def test_what_is_not_there_is_404(root: Path, path: str) -> None:
+    answer = client(root).get(path)
+    assert answer.status_code == 404
+    assert "Traceback" not in answer.get_data(as_text=True)
+
+
+@pytest.mark.parametrize("path", [p for p in PAGES if "/dying" in p or "=dying" in p])
+def test_a_run_that_is_deleted_while_a_page_reads_it_gives_words(
+    root: Path, tmp_path: Path, monkeypatch: Any, path: str
+) -> None:
+    """At every statement in turn, once with the snapshot at hand and once without."""
+    ask = Run.sql
+    for after in range(40):
+        copies = tmp_path / str(after)
+        shutil.copytree(root, copies)
+        browser, counted = client(copies), 0
+
+        def sql(run: Run, *arguments: Any, copies: Path = copies, **more: Any) -> Any:
+            nonlocal counted
+            if counted == after:  # noqa: B023
+                shutil.rmtree(copies / "dying", ignore_errors=True)
+            counted += 1
+            return ask(run, *arguments, **more)
+
+        if after % 2:
+            browser.get("/run/dying")
+        monkeypatch.setattr(Run, "sql", sql)
+        answer = browser.get(path)
+        monkeypatch.setattr(Run, "sql", ask)
+        assert answer.status_code in (200, 404), (after, answer.get_data(as_text=True)[:500])
+        assert "Traceback" not in answer.get_data(as_text=True)
+        shutil.rmtree(copies)
+        if counted <= after:
+            break
+
+
+# -- the door --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["LocalHost:8050", "LOCALHOST", "localhost:8050"])
+def test_a_host_is_the_same_in_any_case(root: Path, name: str) -> None:
+    assert client(root).get("/", headers={"Host": name}).status_code == 200
+
+
+def test_guesses_are_slowed_and_those_who_are_in_stay_in(root: Path) -> None:
+    app = make_app(RunRegistry(root))
+    server.guard(app.server, "127.0.0.1", 8050, "s3cret")
+    knows, guesser = app.server.test_client(), app.server.test_client()
+    assert knows.get("/rules?token=s3cret").status_code == 200
+    said = [guesser.get(f"/rules?token={n}").status_code for n in range(50)]
+    assert said == [401] * guesses.FREE + [429] * (50 - guesses.FREE)
+    late = guesser.get("/rules?token=s3cret")
+    assert late.status_code == 429, "now even the right one is not looked at"
+    assert 0 < int(late.headers["Retry-After"]) <= guesses.SECONDS
+    assert knows.get("/rules").status_code == 200
+    elsewhere = {"REMOTE_ADDR": "192.0.2.1"}
+    assert guesser.get("/rules?token=s3cret", environ_base=elsewhere).status_code == 200
+
+
+def test_wrong_tokens_are_forgotten_and_remembered_within_bounds() -> None:
+    now = 0.0
+    wrong = guesses.Guesses(lambda: now)
+    for _ in range(guesses.FREE):
+        assert wrong.wait("192.0.2.1") == 0
+        wrong.was_wrong("192.0.2.1")
+    assert wrong.wait("192.0.2.1") == guesses.SECONDS
+    assert wrong.wait("2001:db8::1") == 0
+    now = guesses.SECONDS
+    assert wrong.wait("192.0.2.1") == 0
+    for n in range(2 * guesses.FREE):
+        wrong.was_wrong(f"2001:db8::{n:x}")
+    assert wrong.wait("2001:db8::ffff") > 0, "of one who has a network of addresses"
+    for n in range(3 * guesses.MOST_ADDRESSES):
+        wrong.was_wrong(f"10.0.{n >> 8}.{n & 255}")
+    assert len(wrong._wrong) == guesses.MOST_ADDRESSES
+
+
+# -- in a browser ----------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def dashboard(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    server = Server(root, tmp_path_factory.mktemp("cache"))
+    yield server
+    server.stop()
+
+
+@pytest.mark.skipif(not CHROMIUM.exists(), reason="no chromium")
+def test_no_page_breaks_the_content_policy(dashboard: Server, chromium: Any) -> None:
+    """Violations are events of the document; styles and scripts that were refused among them."""
+    context = chromium.new_context(viewport={"width": 1280, "height": 900})
+    context.add_init_script(
+        "window.broken = []; document.addEventListener('securitypolicyviolation', "
+        "e => window.broken.push([e.violatedDirective, e.sourceFile, e.lineNumber, e.sample]));"
+    )
+    tab = context.new_page()
+    for path in PAGES:
+        tab.goto(dashboard.address + path)
+        tab.wait_for_selector("main h1, main .card, main table", timeout=180_000)
+        if path.startswith(("/run/", "/compare", "/system/")):
+            tab.wait_for_selector(DRAWN, timeout=180_000, state="attached")
+        tab.wait_for_load_state("networkidle")
+        assert tab.evaluate("window.broken") == [], path
+    # and the wall stands: a script that is put into a page does not run
+    tab.evaluate(
+        "const s = document.createElement('script'); s.textContent = 'window.ran = 1';"
+        "document.body.append(s);"
+        "const i = document.createElement('img'); i.setAttribute('onerror', 'window.ran = 1');"
+        "i.src = 'data:x'; document.body.append(i);"
+    )
+    tab.wait_for_function("window.broken.length >= 2", timeout=60_000)
+    assert tab.evaluate("window.ran") is None
+    context.close()
+
+
+def test_slow_clients_and_many_tabs_leave_a_page_its_time(dashboard: Server) -> None:
+    """300 clients that never finish their question, and 20 that do not read their answer."""
+    urlopen(f"{dashboard.address}/run/dying", timeout=120).read()
+    host, port = dashboard.address.removeprefix("http://").split(":")
+    slow = []
+    for n in range(320):
+        one = socket.create_connection((host, int(port)), timeout=60)
+        whole = f"GET /assets/plotly/plotly-basic.min.js HTTP/1.1\r\nHost: {host}\r\n"
+        one.sendall(whole.encode() if n < 300 else f"{whole}\r\n".encode())
+        slow.append(one)
+    took: list[float] = []
+
+    def look() -> None:
+        for _ in range(5):
+            began = time.monotonic()
+            urlopen(f"{dashboard.address}/run/dying", timeout=120).read()
+            took.append(time.monotonic() - began)
+
+    tabs = [threading.Thread(target=look) for _ in range(8)]
+    for tab in tabs:
+        tab.start()
+    for tab in tabs:
+        tab.join()
+    for one in slow:
+        one.close()
+    assert len(took) == 40, "every page was answered"

@@ -1,0 +1,529 @@
+"""Files that were made to keep an importer busy for ever, or to fill the memory.
+
+As a program it imports what standard input names, lines of a name and a path, into a folder, and
+prints for each a line of JSON: seconds of processor time, the highest memory so far in MB, and what
+was said.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import random
+import re
+import socket
+import sqlite3
+import struct
+import sys
+import time
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+MB = 1 << 20
+PEAK = re.compile(r"VmHWM:\s*(\d+) kB")  # getrusage() counts what the parent had
+CASES: dict[str, Callable[[Path], Path]] = {}  # name → what makes it in a folder
+
+
+def case(make: Callable[[Path], Path]) -> Callable[[Path], Path]:
+    CASES[make.__name__] = make
+    return make
+
+
+def put(path: Path, content: bytes) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
+    return path
+
+
+# -- text and JSON ---------------------------------------------------------------------------------
+
+
+@case
+def gzip_of_one_long_line(folder: Path) -> Path:
+    path = folder / "metrics.jsonl.gz"
+    with gzip.open(path, "wb", compresslevel=1) as file:
+        file.write(b'{"step": 1, "reward": 0.5}\n')
+        for _ in range(300):
+            file.write(bytes(MB))
+    return path
+
+
+@case
+def zstd_bomb(folder: Path) -> Path:
+    path = folder / "metrics.jsonl.zst"
+    with pa.CompressedOutputStream(str(path), "zstd") as file:
+        for i in range(300):
+            file.write(b'{"step": 1, "reward": %d}\n' % i + b" " * MB)
+    return path
+
+
+@case
+def long_line(folder: Path) -> Path:
+    return put(
+        folder / "a.jsonl", b'{"step": 1, "reward": 1}\n' + b'{"step": 2, "a": "' + b"x" * 80 * MB
+    )
+
+
+@case
+def deep_json(folder: Path) -> Path:
+    deep = (
+        b'{"step": 1, "reward": 1}\n{"step": 2, "a": ' + b'{"a":' * 900 + b"1" + b"}" * 901 + b"\n"
+    )
+    return put(folder / "a.jsonl", deep + b'{"step": 3, "a": ' + b"[" * MB + b"\n")
+
+
+@case
+def deep_verl_rollout(folder: Path) -> Path:
+    row = b'{"input": "a", "output": "b", "score": 1, "step": 1, "gts": %s}\n'
+    return put(folder / "1.jsonl", row % (b"[" * 900 + b"]" * 900) + row % b'["b"]')
+
+
+@case
+def json_of_many_small_objects(folder: Path) -> Path:
+    return put(
+        folder / "a.jsonl",
+        b'{"step": 1, "reward": 1}\n{"step": 2, "a": [' + b"{}," * (20 * MB) + b"1]}\n",
+    )
+
+
+@case
+def many_names(folder: Path) -> Path:
+    lines = (json.dumps({"step": i, **{f"m{i}-{k}": 1.0 for k in range(2000)}}) for i in range(300))
+    return put(folder / "a.jsonl", "\n".join(lines).encode())
+
+
+@case
+def name_that_is_no_number(folder: Path) -> Path:
+    return put(folder / "a1²2.jsonl", b'{"step": 1, "reward": 0.5}\n')
+
+
+@case
+def lone_surrogates(folder: Path) -> Path:
+    return put(folder / "a.jsonl", b'{"step": 1, "reward": 0.5, "\\ud800": 1, "b": "\\udfff"}\n')
+
+
+@case
+def steps_that_go_to_and_fro(folder: Path) -> Path:
+    return put(folder / "a.jsonl", b'{"step": 2, "reward": 1}\n{"step": 1, "reward": 1}\n' * 50_000)
+
+
+@case
+def steps_without_end(folder: Path) -> Path:
+    lines = b"".join(b'{"step":%d,"reward":1}\n' % i for i in range(1_100_000))
+    return put(folder / "a.jsonl", lines)
+
+
+@case
+def half_printed_dictionaries(folder: Path) -> Path:
+    line = b"{'a': " * 170_000 + b"'epoch': {\n"
+    return put(folder / "trl.log", b"{'loss': 0.1, 'reward': 0.5, 'epoch': 0.02}\n" + line * 20)
+
+
+@case
+def epochs_without_a_brace(folder: Path) -> Path:
+    line = b"{'a': " + b"'epoch': " * 100_000 + b"\n"
+    return put(folder / "trl.log", b"{'loss': 0.1, 'reward': 0.5, 'epoch': 0.02}\n" + line * 20)
+
+
+@case
+def tags_that_never_close(folder: Path) -> Path:
+    texts = [
+        "<search>" * 100_000,
+        "<answer>" * 100_000,
+        "<tool_call>" * 100_000,
+        "\n" * 800_000 + "x",
+        "user\n" + " \n" * 400_000 + "x",
+        "My previous action is invalid. " * 30_000,
+        "<information>" * 60_000,
+    ]
+    rows = ({"input": "<search>", "output": t, "score": 1.0, "step": 1, "gts": "a"} for t in texts)
+    return put(folder / "1.jsonl", "\n".join(map(json.dumps, rows)).encode())
+
+
+@case
+def csv_with_a_quote_that_does_not_end(folder: Path) -> Path:
+    return put(folder / "a.csv", b'step,reward\n1,0.5\n2,"' + b"x,y\n" * 250_000)
+
+
+@case
+def csv_of_very_many_columns(folder: Path) -> Path:
+    return put(
+        folder / "a.csv",
+        b"step,"
+        + b",".join(b"c%d" % i for i in range(300_000))
+        + b"\n"
+        + b"1"
+        + b",1" * 300_000
+        + b"\n",
+    )
+
+
+@case
+def wandb_chart_without_an_end(folder: Path) -> Path:
+    header = b'"Step","r - reward","r - reward__MIN","r - reward__MAX"\n'
+    return put(folder / "chart.csv", header + b"1,2,2,2\n" + b'2,"' + b"9" * (80 * MB))
+
+
+@case
+def trainer_state_of_lists(folder: Path) -> Path:
+    return put(folder / "trainer_state.json", b'{"log_history": [' + b"[]," * (15 * MB) + b"1]}")
+
+
+@case
+def nemo_with_a_step_of_many_digits(folder: Path) -> Path:
+    row = b'{"token_ids": [1, 2], "token_loss_mask": [0, 1], "rewards": 1}\n'
+    return put(folder / f"train_data_step{'9' * 200}.jsonl", row)
+
+
+@case
+def trace_of_very_many_messages(folder: Path) -> Path:
+    node = '{"sampled": true, "mask": [1], "logprobs": [-1.0], "message": {"content": "a"}}'
+    nodes = ",".join([node] * 120_000)
+    row = '{"task": 1, "run": {"work": {"step": 1}}, "traces": [{"reward": 1, "nodes": [%s]}]}'
+    return put(folder / "traces.jsonl", (row % nodes).encode())
+
+
+# -- files that are no files -----------------------------------------------------------------------
+
+
+@case
+def pipes_and_sockets(folder: Path) -> Path:
+    for name in ("traces.jsonl", "train_data_step1.jsonl", "a.pt", "trainer_state.json", "a.csv"):
+        os.mkfifo(folder / name)
+    listening = socket.socket(socket.AF_UNIX)
+    here = os.getcwd()
+    os.chdir(folder)  # the address of a socket has 108 bytes
+    listening.bind("socket.jsonl")
+    os.chdir(here)
+    put(folder / "metrics.jsonl", b'{"step": 1, "reward": 0.5}\n')
+    return folder
+
+
+@case
+def a_device(folder: Path) -> Path:
+    return Path("/dev/zero")
+
+
+@case
+def links_in_a_circle(folder: Path) -> Path:
+    (folder / "loop").symlink_to(folder)
+    (folder / "itself").symlink_to(folder / "itself")
+    put(folder / "metrics.jsonl", b'{"step": 1, "reward": 0.5}\n')
+    return folder
+
+
+@case
+def folders_in_folders(folder: Path) -> Path:
+    here = os.getcwd()
+    os.chdir(folder)
+    for _ in range(600):
+        os.mkdir("d")
+        os.chdir("d")
+    os.chdir(here)
+    put(folder / "metrics.jsonl", b'{"step": 1, "reward": 0.5}\n')
+    return folder
+
+
+@case
+def more_files_than_a_run_has(folder: Path) -> Path:
+    for i in range(101):
+        first = put(folder / f"{i}" / "first", b"")
+        for k in range(1000):  # further names of one file are as good as files, and faster
+            os.link(first, first.with_name(f"{k}"))
+    return folder
+
+
+@case
+def a_file_of_holes(folder: Path) -> Path:
+    path = put(folder / "metrics.jsonl", b'{"step": 1, "reward": 0.5}\n')
+    os.truncate(path, 1 << 40)
+    return path
+
+
+# -- databases -------------------------------------------------------------------------------------
+
+MLFLOW = (
+    "CREATE TABLE runs (run_uuid TEXT, name TEXT, lifecycle_stage TEXT);"
+    "CREATE TABLE metrics "
+    "(key TEXT, value REAL, timestamp INT, step INT, is_nan INT, run_uuid TEXT);"
+    "INSERT INTO runs VALUES ('r', 'r', 'active');"
+)
+
+
+def database(path: Path, script: str) -> Path:
+    connection = sqlite3.connect(path)
+    connection.executescript(script)
+    connection.commit()
+    connection.close()
+    return path
+
+
+@case
+def mlflow_with_rowids_far_apart(folder: Path) -> Path:
+    rows = "".join(
+        "INSERT INTO metrics (rowid, key, value, step, is_nan, run_uuid) "
+        f"VALUES ({i}, 'reward', .5, {s}, 0, 'r');"
+        for s, i in enumerate((-(1 << 63), 20, 9 * 10**18, (1 << 63) - 1))
+    )
+    return database(folder / "mlflow.db", MLFLOW + rows)
+
+
+@case
+def mlflow_whose_runs_do_not_end(folder: Path) -> Path:
+    endless = (
+        "DROP TABLE runs; CREATE VIEW runs AS WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT "
+        "i + 1 FROM n) SELECT i AS run_uuid, 'r' AS name, 'active' AS lifecycle_stage FROM n;"
+        "INSERT INTO metrics VALUES ('reward', .5, 1, 1, 0, 'r');"
+    )
+    return database(folder / "mlflow.db", MLFLOW + endless)
+
+
+@case
+def mlflow_without_rowids(folder: Path) -> Path:
+    script = MLFLOW.replace("run_uuid TEXT);", "run_uuid TEXT PRIMARY KEY) WITHOUT ROWID;").replace(
+        "runs (run_uuid TEXT PRIMARY KEY) WITHOUT ROWID", "runs (run_uuid TEXT"
+    )
+    return database(folder / "mlflow.db", script)
+
+
+@case
+def mlflow_without_runs(folder: Path) -> Path:
+    script = MLFLOW + "INSERT INTO metrics VALUES ('reward', .5, 1, 1, 0, 'r'); DROP TABLE runs;"
+    return database(folder / "mlflow.db", script)
+
+
+@case
+def trackio_with_a_long_default(folder: Path) -> Path:
+    script = (
+        "CREATE TABLE metrics (run_name TEXT, step INT, timestamp TEXT);"
+        "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 50000) "
+        "INSERT INTO metrics SELECT 'r', i, '2026-01-01' FROM n;"
+        f'ALTER TABLE metrics ADD COLUMN metrics TEXT DEFAULT \'{{"reward": "{"9" * 400_000}"}}\';'
+    )
+    return database(folder / "trackio.db", script)
+
+
+@case
+def database_beside_a_pipe(folder: Path) -> Path:
+    path = database(folder / "mlflow.db", MLFLOW)
+    os.mkfifo(folder / "mlflow.db-journal")
+    return path
+
+
+@case
+def database_whose_pages_lead_back(folder: Path) -> Path:
+    many = (
+        "PRAGMA page_size = 512;"
+        + MLFLOW
+        + "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 5000) "
+        "INSERT INTO metrics SELECT 'reward', .5, 1, i, 0, 'r' FROM n;"
+    )
+    path = database(folder / "mlflow.db", many)
+    data = bytearray(path.read_bytes())
+    for page in range(512, len(data), 512):
+        if data[page] == 0x05:  # an interior page of a table: all its children become the first
+            n = struct.unpack_from(">H", data, page + 3)[0]
+            cells = [struct.unpack_from(">H", data, page + 12 + 2 * i)[0] for i in range(n)]
+            for cell in cells[1:]:
+                data[page + cell : page + cell + 4] = data[page + cells[0] : page + cells[0] + 4]
+    path.write_bytes(data)
+    return path
+
+
+# -- torch, TensorBoard, W&B, Parquet --------------------------------------------------------------
+
+
+def torch_file(path: Path, pickled: bytes, **entries: bytes) -> Path:
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("a/data.pkl", b"\x80\x02" + pickled)
+        for name, content in entries.items():
+            archive.writestr(f"a/data/{name}", content)
+    return path
+
+
+_MARKS = b"X\x0a\x00\x00\x00rollout_idX\x07\x00\x00\x00samples"  # what tells slime's dumps
+NESTED = b")q\x00" + b"".join(
+    b"h" + bytes([i]) + b"h" + bytes([i]) + b"\x86q" + bytes([i + 1]) for i in range(60)
+)
+
+
+@case
+def torch_tuples_as_a_storage(folder: Path) -> Path:
+    """The class of a storage is a tuple that holds the one before twice, and so on."""
+    pickled = _MARKS + NESTED + b"(X\x07\x00\x00\x00storageh\x3cX\x01\x00\x00\x000tQ."
+    return torch_file(folder / "1.pt", pickled)
+
+
+@case
+def torch_tuples_as_a_prompt(folder: Path) -> Path:
+    sample = (
+        b"}(X\x0f\x00\x00\x00response_lengthK\x02X\x06\x00\x00\x00prompth\x3c"
+        b"X\x05\x00\x00\x00labelh\x3cX\x06\x00\x00\x00rewardh\x3cu"
+    )
+    pickled = _MARKS + NESTED + b"}(X\x07\x00\x00\x00samples](" + sample + b"eu."
+    return torch_file(folder / "1.pt", pickled)
+
+
+@case
+def torch_of_one_text_many_times(folder: Path) -> Path:
+    text = b"x" * (8 * MB)
+    sample = b"}(X\x0f\x00\x00\x00response_lengthK\x02X\x08\x00\x00\x00responseh\x01u"
+    pickled = (
+        _MARKS + b"X" + struct.pack("<I", len(text)) + text + b"q\x01"
+        b"}(X\x07\x00\x00\x00samples](" + sample * 20_000 + b"eu."
+    )
+    return torch_file(folder / "1.pt", pickled)
+
+
+@case
+def torch_keys_with_one_hash(folder: Path) -> Path:
+    modulus = (1 << 61) - 1
+    pairs = b""
+    for i in range(1, 60_000):
+        number = (i * modulus).to_bytes(12, "little")
+        pairs += b"\x8a" + bytes([len(number)]) + number + b"N"
+    return torch_file(folder / "1.pt", _MARKS + b"}(" + pairs + b"u.")
+
+
+@case
+def torch_of_many_lists(folder: Path) -> Path:
+    return torch_file(folder / "1.pt", _MARKS + b"](" + b"]" * 3_000_000 + b"e.")
+
+
+@case
+def torch_storage_read_many_times(folder: Path) -> Path:
+    kind = b"X\x07\x00\x00\x00storagectorch\nFloatStorage\n"
+    pid = b"(" + kind + b"X\x01\x00\x00\x000X\x03\x00\x00\x00cpuK\x01tQ"
+    return torch_file(folder / "1.pt", _MARKS + pid * 20_000 + b"N.", **{"0": bytes(16 * MB)})
+
+
+def event_file(path: Path, rest: bytes) -> Path:
+    from lldscope.importers.tensorboard import _masked_crc
+
+    data = b"\x09" + struct.pack("<d", 1.0) + b"\x1a\x0dbrain.Event:2"
+    length = struct.pack("<Q", len(data))
+    first = length + struct.pack("<I", _masked_crc(length)) + data
+    return put(path, first + struct.pack("<I", _masked_crc(data)) + rest)
+
+
+@case
+def events_and_zeros(folder: Path) -> Path:
+    return event_file(folder / "events.out.tfevents.1.a", b"\1" + bytes(16 * MB))
+
+
+@case
+def events_of_a_length_beyond_any_file(folder: Path) -> Path:
+    from lldscope.importers.tensorboard import _masked_crc
+
+    length = struct.pack("<Q", (1 << 64) - 1)
+    return event_file(
+        folder / "events.out.tfevents.1.a", length + struct.pack("<I", _masked_crc(length)) + b"ab"
+    )
+
+
+@case
+def events_with_damage_everywhere(folder: Path) -> Path:
+    from lldscope.importers.tensorboard import _masked_crc
+
+    length = struct.pack("<Q", 0)
+    empty = length + struct.pack("<I", _masked_crc(length)) + struct.pack("<I", _masked_crc(b""))
+    return event_file(folder / "events.out.tfevents.1.a", (empty + b"damage") * 30_000)
+
+
+@case
+def parquet_of_very_many_rows(folder: Path) -> Path:
+    path = folder / "completions_00001.parquet"
+    nothing = {f"c{i}": pa.nulls(5_000_000, pa.bool_()) for i in range(41)}
+    pq.write_table(pa.table(nothing), path, compression="zstd")
+    return path
+
+
+@case
+def parquet_of_one_long_text_in_every_row(folder: Path) -> Path:
+    path = folder / "completions_00001.parquet"
+    text = pa.DictionaryArray.from_arrays(pa.repeat(0, 4000).cast(pa.int32()), ["x" * (2 * MB)])
+    table = pa.table({"step": pa.repeat(1, 4000), "completion": text})
+    pq.write_table(table, path, compression="zstd")
+    return path
+
+
+@case
+def parquet_that_unpacks_to_far_more(folder: Path) -> Path:
+    path = folder / "completions_00001.parquet"
+    table = pa.table({"step": [1] * 6, "completion": ["x" * (20 * MB)] * 6})
+    pq.write_table(table, path, compression="zstd", use_dictionary=False)
+    return path
+
+
+# -- mutations of real files -----------------------------------------------------------------------
+
+
+def mutated(data: bytes, seed: int) -> bytes:
+    """A file with a few of its bytes changed, taken out, repeated, or cut."""
+    dice = random.Random(seed)
+    content = bytearray(data)
+    for _ in range(dice.randint(1, 4)):
+        if not content:
+            break
+        at, size = dice.randrange(len(content)), dice.randint(1, 64)
+        kind = dice.randrange(7)
+        if kind == 0:
+            content[at : at + size] = dice.randbytes(size)
+        elif kind == 1:
+            del content[at : at + size]
+        elif kind == 2:
+            content[at:at] = content[at : at + size] * dice.randint(1, 50)
+        elif kind == 3:
+            del content[at:]
+        elif kind == 4:
+            content[at : at + 1] = dice.choice(WORDS)
+        elif kind == 5:
+            number = content.find(b":", at)
+            content[number + 1 : number + 2] = dice.choice(WORDS)
+        else:
+            content[at] ^= 1 << dice.randrange(8)
+    return bytes(content)
+
+
+WORDS = [
+    b"null", b"true", b"-1", b"1e999", b"9" * 400, b"NaN", b"[]", b"{}", b'""', b"[[[[[[",
+    b"{" * 300,
+    b"\0", b"\xff\xfe", b'"\\ud800"', b"\r", b"\n", b"'", b'"', b"0.5", b"99999999999", b"\x1b[2J",
+]  # fmt: skip
+
+
+def told(path: Path, run: Path) -> str:
+    """What an import says; anything that is raised but an LldscopeError is a fault."""
+    from lldscope.core.errors import LldscopeError
+    from lldscope.importers.build import Import
+    from lldscope.importers.source import ImportRequest
+
+    try:
+        outcome = Import([path], run, ImportRequest(), None).build(lambda n: None)
+    except LldscopeError as error:
+        return str(error)
+    skipped = "; ".join(f"{n} × {why}" for why, n in outcome.findings.skipped.items())
+    return f"{outcome.steps} steps. {skipped}"
+
+
+def main() -> None:
+    for line in sys.stdin:
+        name, path = line.rstrip("\n").split("\t")
+        began = time.process_time()
+        try:
+            said = told(Path(path), Path(sys.argv[1]) / name)
+        except BaseException as error:
+            said = f"fault: {type(error).__name__}: {error}"
+        seconds = time.process_time() - began
+        peak = int(PEAK.search(Path("/proc/self/status").read_text(encoding="utf-8"))[1]) >> 10
+        row = {"case": name, "seconds": seconds, "peak": peak, "said": said[:2000]}
+        print(json.dumps(row), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -224,7 +224,8 @@ class Writer(threading.Thread):
         if total > self._told:
             self._told = total
             stamp = {"time": time.time(), "attempt": self.attempt, "rank": self.rank}
-            what = {"kind": "dropped", "step": self._last_step, "lost": dict(self.dropped)}
+            lost = ", ".join(f"{n} × {reason}" for reason, n in self.dropped.items())
+            what = {"kind": "dropped", "step": self._last_step, "count": total, "lost": lost}
             self._sealer.add_line(EVENTS_FILE, stamp | what)
 
     def _finish(self) -> None:

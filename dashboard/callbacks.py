@@ -21,6 +21,7 @@ from .figures.view import View
 from .pages import components as parts
 from .pages.answer import answer
 from .pages.compare_page import compare_table, unplaced
+from .pages.dose import dose
 from .pages.drawing import charts_of, draw
 from .pages.frame import drawn, last_snapshots_of
 from .pages.list_rows import choice_of, run_rows
@@ -101,6 +102,27 @@ def register(app: Dash, registry: RunRegistry, summaries: RunSummaries) -> None:
         return ""
 
     @app.callback(
+        Output("about-said", "children"),
+        Output("about-saved", "data"),
+        Input("about-save", "n_clicks"),
+        State("names", "data"),
+        State("about-name", "value"),
+        State("about-tags", "value"),
+        State("about-note", "value"),
+        prevent_initial_call=True,
+    )
+    def annotate(
+        clicks: int | None, names: list[str], title: str | None, tags: str | None, note: str | None
+    ) -> Any:
+        if not clicks:
+            return no_update, no_update
+        try:
+            registry.annotate(names[0], title or "", (tags or "").split(","), note or "")
+        except LldscopeError as error:
+            return str(error), no_update
+        return "Saved.", clicks
+
+    @app.callback(
         Output("recording", "children"),
         Input("recording-tick", "data"),
         State("names", "data"),
@@ -168,7 +190,7 @@ def _charts(app: Dash, registry: RunRegistry) -> None:
         known = all(same[k] == seen[k] for k in ("versions", "view"))
         if not snapshots or known or any(registry.is_opening(name) for name in lost):
             return nothing
-        charts = charts_of(keys, snapshots)
+        charts = charts_of(keys, snapshots, bool(shown))
         chosen = set(shown[0]) if shown else None
         figures = draw(registry, snapshots, charts, view, chosen, names)
         notes = seen["has"] if same["view"] == seen["view"] else [None] * len(keys)
@@ -192,6 +214,7 @@ def _run_parts(registry: RunRegistry, name: str, before: list[str]) -> dict[str,
         changed |= {
             "versions": [snapshot.version],
             "answer": answer(snapshot),
+            "dose": dose(snapshot),
             "alarms": alarms(snapshot),
             "look-alikes": look_alikes(snapshot),
             "events": parts.events(snapshot),
@@ -235,6 +258,7 @@ def _in_browser(app: Dash) -> None:
         Input({"type": "shown", "index": ALL}, "value"),
         State("names", "data"),
     )
+    ask("reload", Input("about-saved", "data"))
     ask("pause", Output("pause", "children"), Input("pause", "n_clicks"))
     ask("theme", Input("theme", "n_clicks"))
     ask(

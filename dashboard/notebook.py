@@ -38,7 +38,7 @@ def plot(run: Run, signals: Sequence[str] | None = None) -> Any:
     layout |= {
         "height": 90 + ROW * len(charts), "hovermode": "x", "showlegend": True,
         "legend": {"orientation": "h", "yanchor": "top", "y": 0.0},
-        "margin": {"l": 60, "r": 60, "t": 40, "b": 40}, "title": {"text": subject.name},
+        "margin": {"l": 60, "r": 60, "t": 40, "b": 40}, "title": {"text": subject.called},
     }  # fmt: skip
     return go.Figure({"data": data, "layout": layout})
 

@@ -1,14 +1,19 @@
-"""Answers that are no pages: metrics for Prometheus, and the data of a chart as CSV."""
+"""Answers that are no pages: metrics for Prometheus, the data of a chart as CSV, a run's report."""
 
 from __future__ import annotations
 
+import pandas as pd
 from flask import Flask, Response, request
 
 from lldscope.core.errors import LldscopeError
+from lldscope.report import post_mortem
+from lldscope.report.html import html
 
+from .data.histograms import read_bins
 from .data.metrics import needs_run, with_columns
 from .data.run_registry import RunRegistry
 from .data.run_summaries import RunSummaries
+from .figures.histogram import Histogram
 from .pages.drawing import charts_of
 from .prometheus import exposition
 
@@ -32,14 +37,33 @@ def add_routes(server: Flask, registry: RunRegistry, summaries: RunSummaries) ->
                 raise LldscopeError("There is no such chart.")
             (chart,) = charts
             subject = snapshot.subject
+            if isinstance(chart, Histogram):
+                table = read_bins(registry.run(name), chart).cells
+                return _download(name, chart.id, table[["first", "last", "low", "high", "n"]])
             run = registry.run(name) if needs_run(subject, chart) else None
             table = with_columns(subject, run, chart).table
         except LldscopeError as error:
             return Response(f"{error}\n", 404, mimetype="text/plain")
         columns = [line.column for line in chart.lines if line.column in table]
         measured = table[columns].notna().any(axis="columns")
-        text = table.loc[measured, ["step", *columns]].to_csv(index=False)
-        file = f"{name.rsplit('/', 1)[-1]}-{chart.id}.csv"
-        safe = "".join(c if c.isascii() and (c.isalnum() or c in "._-") else "-" for c in file)
-        told = {"Content-Disposition": f'attachment; filename="{safe}"'}
-        return Response(text, mimetype="text/csv", headers=told)
+        return _download(name, chart.id, table.loc[measured, ["step", *columns]])
+
+    @server.route("/report/<path:name>")
+    def report(name: str) -> Response:
+        try:
+            text = html(post_mortem(registry.run(name)))
+        except LldscopeError as error:
+            return Response(f"{error}\n", 404, mimetype="text/plain")
+        told = {"Content-Disposition": f'attachment; filename="{_file_name(name)}.html"'}
+        return Response(text, mimetype="text/html", headers=told)
+
+
+def _file_name(name: str) -> str:
+    last = name.rsplit("/", 1)[-1]
+    return "".join(c if c.isascii() and (c.isalnum() or c in "._-") else "-" for c in last)
+
+
+def _download(name: str, chart: str, table: pd.DataFrame) -> Response:
+    file = f"{_file_name(name)}-{_file_name(chart.replace('/', '-'))}.csv"
+    told = {"Content-Disposition": f'attachment; filename="{file}"'}
+    return Response(table.to_csv(index=False), mimetype="text/csv", headers=told)

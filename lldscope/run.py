@@ -13,22 +13,29 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import duckdb
+import numpy as np
 
 from .core.errors import LldscopeError, UsageError
 from .core.schema import SIGNALS, TABLES, VIEWS
 from .query.contents import Contents
-from .query.sandbox import SECONDS, Answer, bounded, frame, insist_on_select, rows
-from .storage import heartbeats, json_files, layout
-from .storage.notes import is_note
+from .query.sandbox import SECONDS, Answer, bounded, frame, rows
+from .query.statement import insist_on_select
+from .storage import heartbeats, layout
+from .storage.events import read_journals
+from .storage.notes import about
 
 if TYPE_CHECKING:
     import pandas as pd
+    import pyarrow as pa
+    from numpy.typing import NDArray
 
     from .alarms.assess import Assessment
     from .alarms.registry import Rule
     from .query.remote import RemoteCopy
     from .query.signal_cache import SignalCache
+    from .signals.detectors import Columns
     from .signals.evidence import Restarts
+    from .storage.manifest import Manifest
 
 _T = TypeVar("_T")
 
@@ -56,7 +63,7 @@ class Run:
         self._assessed_for: tuple[float, tuple[Rule, ...], int | None, int] | None = None
         try:
             self._sync()
-            self.info = self._read()
+            self.info = layout.try_read_run(self.path, {}, self.place)
             self._contents = Contents(self.path, self.info.get("id"), self._remote, cache)
         except BaseException:
             self._release()
@@ -101,8 +108,9 @@ class Run:
     ) -> pd.DataFrame:
         """Run one SELECT over the tables and views of the run.
 
-        Read-only and bounded: a statement that is not a query, that reaches outside the run
-        directory, that takes longer than `seconds` or too much memory raises UsageError.
+        Read-only and bounded: a statement that is not a query, that names anything but tables of
+        the run and functions that compute, that takes longer than `seconds` or too much memory
+        raises UsageError.
         """
         return self._ask(query, seconds, lambda c: frame(c, query, parameters))
 
@@ -129,12 +137,17 @@ class Run:
 
     def interrupt(self) -> None:
         """Stop the query of another thread, which then raises an error."""
-        self._contents.db.connection.interrupt()
+        self._contents.db.interrupt()
 
     def signals(self) -> pd.DataFrame:
         """One row per step; columns, units and meanings are those of `core.schema.SIGNALS`."""
         with self._lock:
             return self._contents.db.rows("signal_rows").select(SIGNALS.names).to_pandas()
+
+    def columns(self) -> Columns:
+        """The same signals one by one, as arrays with NaN for NULL; `columns()["reward"]`."""
+        with self._lock:
+            return _Columns(self._contents.db.rows("signal_rows"))
 
     def action_signals(self) -> pd.DataFrame:
         """One row per (step, action_index, correct); see `lldscope.core.schema.ACTION_SIGNALS`."""
@@ -193,7 +206,7 @@ class Run:
             arguments = (arl or default_arl(planned), tuple(RULES if rules is None else rules))
             wanted = (*arguments, planned, self._contents.parts.version)
             if self._assessed is None or self._assessed_for != wanted:
-                self._assessed = assess(self.signals(), *arguments, self._restarts(), planned)
+                self._assessed = assess(self.columns(), *arguments, self._restarts(), planned)
                 self._assessed_for = wanted
             return self._assessed
 
@@ -215,7 +228,8 @@ class Run:
         return list(self._events)
 
     def notes(self) -> list[dict[str, Any]]:
-        """What people said of the run's alarms, as of the last refresh; see `storage.notes`."""
+        """What people said of the run and its alarms, as of the last refresh; see
+        `storage.notes`."""
         return list(self._notes)
 
     def heartbeats(self) -> dict[int, dict[str, Any]]:
@@ -232,13 +246,16 @@ class Run:
         with self._lock:
             self._sync()
             before = self.info, self._events, self.damaged, self._notes
-            self.info = self._read()
-            if self.info.get("id") != before[0].get("id"):
-                self._contents.reset(self.info.get("id"))
-            if self._events != before[1]:
-                self._assessed = None  # events say where the settings of the run changed
+            self._damaged_files = {}
+            # What recorders say that they have written, before what they have written.
             self.heartbeats()
             manifest = self._contents.parts.read()
+            self._read(manifest)
+            if self.info.get("id") != before[0].get("id"):
+                self._contents.reset(self.info.get("id"))
+                manifest = self._contents.parts.read()
+            if self._events != before[1]:
+                self._assessed = None  # events say where the settings of the run changed
             self._damaged_files |= manifest.damaged
             try:
                 changed = self._contents.ingest(manifest)
@@ -250,35 +267,34 @@ class Run:
         if self._remote is not None:
             self._remote.sync()
 
-    def _read(self) -> dict[str, Any]:
-        """Read run.json and the events; what is damaged is noted."""
-        self._damaged_files = {}
-        info = layout.try_read_run(self.path, self._damaged_files, self.place)
-        self._events = self._lines(layout.EVENTS_FILE, _is_event, "events")
-        self._notes = self._lines(layout.NOTES_FILE, is_note, "notes")
-        return info
-
-    def _lines(self, file: str, valid: Callable[[Any], bool], what: str) -> list[dict[str, Any]]:
-        lines, damaged = json_files.read_lines(self.path / file, self.path)
-        self._damaged_files |= damaged
-        sound = [line for line in lines if valid(line)]
-        if invalid := len(lines) - len(sound):
-            self._damaged_files[file] = f"{invalid} lines are no {what}"
-        return sound
+    def _read(self, manifest: Manifest) -> None:
+        """Read run.json, events and notes; what is damaged is noted."""
+        damaged = self._damaged_files
+        info = layout.try_read_run(self.path, damaged, self.place)
+        lines = read_journals(self.path, manifest.journals, damaged)
+        self._events, self._notes = lines[layout.EVENTS_FILE], lines[layout.NOTES_FILE]
+        self.info = info | about(self._notes)
 
     def _frame(self, sql: str) -> pd.DataFrame:
         with self._lock:
             return self._contents.db.frame(sql)
 
 
-def _is_event(value: Any) -> bool:
-    """Whether a line of events.jsonl is valid: an object with a kind, and where it has a step or an
-    attempt, these are 32-bit counts."""
-    return (
-        isinstance(value, dict)
-        and isinstance(value.get("kind"), str)
-        and all(
-            n is None or (type(n) is int and 0 <= n < 2**31)
-            for n in (value.get("step"), value.get("attempt"))
-        )
-    )
+class _Columns:
+    """The columns of an Arrow table as arrays, NaN for NULL; each is made when it is asked for."""
+
+    def __init__(self, table: pa.Table) -> None:
+        self._table = table
+
+    def __getitem__(self, name: str) -> NDArray[Any]:
+        column = self._table[name].combine_chunks()
+        bits, data = column.buffers()
+        if not len(column) or data is None:
+            return np.empty(0)
+        # Arrow's own to_numpy() imports pandas, which takes longer than judging a run.
+        rows = slice(column.offset, column.offset + len(column))
+        values = np.frombuffer(data, str(column.type))[rows]
+        if not column.null_count:
+            return values
+        valid = np.unpackbits(np.frombuffer(bits, np.uint8), bitorder="little")[rows]
+        return np.where(valid == 1, values, np.nan)

@@ -9,5 +9,8 @@ TESTS = Path(__file__).parent
 FOLDER = TESTS.parent / ".envs"
 OWN = {
     "mirrors": ["importers/test_store_tools.py", "monitor/test_mirror_tools.py"],
-    "verl": ["integrations/test_verl.py"],
+    "swift": ["integrations/test_swift.py"],
+    "verl": ["integrations/test_verl.py", "integrations/test_verl_live.py"],
 }
+BY_HAND = {"areal": ["integrations/test_areal.py"]}
+"""Run by hand: the environment cannot be had from one list of versions (docs/integrations.md)."""

@@ -243,6 +243,17 @@ def nonfinite(s: Step) -> int | None:
     return len(bad) if looked else None
 
 
+def rounding(s: Step) -> float | None:
+    """Independent errors: their squares add up."""
+    known = [r for r in s.responses if r["correct"] is True and s.delta(r) is not None]
+    squares = []
+    for r in known:
+        of = [a["rounding_sq_sum"] for a in s.turns(r)]
+        if None not in of:
+            squares.append(sum(of))
+    return math.sqrt(sum(squares)) / len(known) if squares else None
+
+
 def likelihood(s: Step) -> Row:
     row: Row = {}
     for name, wanted in (("correct", True), ("incorrect", False)):
@@ -257,6 +268,7 @@ def likelihood(s: Step) -> Row:
             acted = any(turn is not None for turn in s.of)
             row["n_delta_correct"] = len(deltas) if acted else None
             row["delta_correct_sum"] = sum(deltas) if deltas else None
+            row["delta_correct_rounding"] = rounding(s)
             row["lld_share"] = mean(d <= 0 for d in deltas)
             row["delta_correct_loss"] = mean(max(0, -d) for d in deltas)
             row["delta_correct_q10"] = float(np.percentile(deltas, 10)) if deltas else None

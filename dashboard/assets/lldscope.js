@@ -59,6 +59,8 @@
         return JSON.stringify(next) === JSON.stringify(current) ? none() : next;
       },
 
+      reload: () => location.reload(),
+
       pause: function () {
         paused = !paused;
         document.documentElement.classList.toggle("paused", paused);

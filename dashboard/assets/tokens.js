@@ -94,11 +94,13 @@
     try { rows = JSON.parse(sessionStorage.getItem(LIST) || "[]"); } catch (e) { /* private */ }
     const at = rows.map(identity).indexOf(identity(location.href));
     if (at < 0) return;
+    const color = new URL(location.href).searchParams.get("color");
     const told = [["Previous in the list", rows[at - 1], "["], ["Next in the list", rows[at + 1], "]"]];
     told.forEach(([text, href, key], i) => {
       const way = document.createElement(href ? "a" : "span");
       way.className = href ? "button" : "button disabled";
       way.textContent = text;
+      if (href && color) href += `&color=${encodeURIComponent(color)}`;
       if (href) Object.assign(way, { href, title: `keyboard: ${key}` }).dataset.key = key;
       way.dataset.listed = "yes";
       ways[i].replaceWith(way);

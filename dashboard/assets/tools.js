@@ -36,6 +36,7 @@
 
   function add(key) {
     if (!key || params().getAll("chart").includes(key)) return;
+    window.lldscope.pin(key, true);
     const url = change("chart", key, true);
     url.hash = "adding";
     location.assign(url);
@@ -50,7 +51,10 @@
       format: "png", width: 1000, height: 420, scale: 2, filename: id.replace(/[^\w.-]+/g, "-"),
       setBackground: "opaque",
     }),
-    drop: (id) => { location.assign(change("chart", id, false)); },
+    drop: (id) => {
+      window.lldscope.pin(id, false);
+      location.assign(change("chart", id, false));
+    },
   };
   function toggle(name, id, card) {
     history.replaceState(history.state, "", change(name, id, !params().getAll(name).includes(id)));
@@ -64,6 +68,7 @@
     for (const tools of document.querySelectorAll(".tools")) {
       for (const name of ["log", "clip"]) {
         const button = tools.querySelector(`[data-tool=${name}]`);
+        if (!button) continue;
         const on = String(params().getAll(name).includes(tools.dataset.chart));
         if (button.getAttribute("aria-pressed") !== on) button.setAttribute("aria-pressed", on);
       }

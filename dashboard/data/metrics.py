@@ -1,8 +1,8 @@
 """Every metric of a run as a chart: its signals, imported scalars, evaluations, probes.
 
 A metric has a key, which addresses name: a signal's own name, `step_seconds`, or `scalar/NAME`,
-`probe/NAME`, `eval/METRIC`. Its columns are the key itself, or, of an evaluation, one for each data
-source. Columns that are no signals are read only for the charts that show them.
+`probe/NAME`, `eval/METRIC`, `histogram/NAME`. Its columns are the key itself, or, of an evaluation,
+one for each data source. Columns that are no signals are read only for the charts that show them.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from lldscope.runs import Run
 
 from ..figures.series import floats
 from ..figures.view import Subject
+from .histograms import HISTOGRAMS, histograms_of
 
 STEP_SECONDS = "step_seconds"
 LONGEST = 300  # characters of a key that is offered
@@ -47,7 +48,7 @@ def columns_of(run: Run, tables: Sequence[str]) -> tuple[str, ...]:
         if needs[kind] in tables:
             names = run.sql(query).iloc[:, 0].dropna()
             found += [f"{kind}/{name}" for name in names if name not in _SIGNALS]
-    return tuple(sorted(found))
+    return tuple(sorted(found)) + tuple(histograms_of(run, tuple(tables)))
 
 
 def keys_of(columns: Sequence[str], table: pd.DataFrame) -> list[str]:
@@ -73,6 +74,8 @@ def chart_of(key: str, columns: Sequence[str] = ()) -> Chart | None:
     if key == STEP_SECONDS:
         return _chart(key, "Seconds per step", "s", "from one step's end to the next")
     kind, _, name = key.partition("/")
+    if key in HISTOGRAMS and key in columns:
+        return HISTOGRAMS[key]
     if kind == "eval" and name:
         sources = [c for c in dict.fromkeys(columns) if _evaluation(c) == key][:MOST_SOURCES]
         if not sources:

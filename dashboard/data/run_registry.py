@@ -11,7 +11,7 @@ import threading
 import time
 import uuid
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -26,7 +26,7 @@ from lldscope.query.remote import Url
 from lldscope.query.signal_cache import SignalCache
 from lldscope.runs import Run, find_runs, open_run
 from lldscope.storage.layout import read_manifest
-from lldscope.storage.notes import write_note
+from lldscope.storage.notes import write_about, write_note
 
 from .metrics import columns_of
 from .snapshot import Snapshot, SnapshotCache, aged, files_of, subject_of, tables_of
@@ -119,6 +119,11 @@ class RunRegistry:
             place = self._places.get(name)
         return None if place is None else place.snapshot
 
+    def called(self, name: str) -> str:
+        """What people call the run, as of the previous snapshot."""
+        snapshot = self.last(name)
+        return name if snapshot is None else snapshot.title
+
     def _read_ahead(self, name: str, place: _Place, path: Any) -> None:
         """Read a live run again in the background, so that the next request finds it done."""
 
@@ -153,6 +158,29 @@ class RunRegistry:
         if rule in firing:
             until = time.time() + 3600 * hours if kind == "snooze" else None
             write_note(path, kind, rule, firing[rule], until)
+
+    def annotate(self, name: str, title: str, tags: Sequence[str], note: str) -> None:
+        """Write down, where they have changed, the run's name, its tags and its note. Raises
+        LldscopeError."""
+        info, path = self.snapshot(name).info, self.names()[name]
+        if isinstance(path, Url):
+            raise LldscopeError("A remote run is only read: nothing can be noted in it.")
+        wanted = dict.fromkeys(tag.strip() for tag in tags if tag.strip())
+        had = info.get("tags") or []
+        said = [
+            ("name", title.strip(), info.get("name") or ""),
+            ("note", note, info.get("note") or ""),
+        ]
+        for kind, text, before in said:
+            if text.strip() != str(before):
+                write_about(path, kind, text)
+        for tag in had:
+            if tag not in wanted:
+                write_about(path, "untag", tag)
+        for tag in wanted:
+            if tag not in had:
+                write_about(path, "tag", tag)
+        self._place(name).at = -math.inf  # the next page shows it
 
     def is_opening(self, name: str) -> bool:
         """Whether the run is being read for the first time."""

@@ -67,7 +67,8 @@ def subject_of(name: str, run: Run, state: RunState) -> Subject:
     """What charts show of a run, given what `check` says of it."""
     table = run.signals().assign(**{EVIDENCE: run.assess().evidence.e_value})
     table = _with_actions(table, run.action_signals())
-    return Subject(name, table, state.phases, state.alerts, run.events(), state.arl)
+    called = title(run.info, name)
+    return Subject(name, table, state.phases, state.alerts, run.events(), state.arl, called)
 
 
 def tables_of(run: Run) -> tuple[str, ...]:
@@ -103,7 +104,9 @@ class SnapshotCache:
                 return None
             table = pd.read_parquet(folder / "table.parquet")
             state = RunState.from_dict(stored["state"])
-            subject = Subject(name, table, state.phases, state.alerts, stored["events"], state.arl)
+            events, called = stored["events"], title(stored["info"], name)
+            marked = (state.phases, state.alerts, events, state.arl, called)
+            subject = Subject(name, table, *marked)
             made = (stored["version"], stored["info"], state, subject)
             return Snapshot(*made, tuple(stored["tables"]), tuple(stored["columns"]))
         except (OSError, ValueError, KeyError, TypeError, pa.ArrowException):

@@ -113,7 +113,7 @@ def make_overlay(
             counts.append(points)
             continue
         (subject,) = runs
-        line = Line(chart.lines[0].column, escape(visible(subject.name)), color, dash)
+        line = Line(chart.lines[0].column, escape(visible(subject.called)), color, dash)
         y = _measured(floats(subject.table, line.column), chart.log)
         points = thin(positions(subject.table, axis), smooth(y, view.window), zoom, most)
         counts.append(points)

@@ -5,14 +5,16 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from dash import html
-
 from lldscope.core import palette
 from lldscope.core.numbers import signed
 
 STRONG_TOKEN = 2.0  # nats that a token must lose or gain for the full colour
 FAINT = 0.05  # nats below which a token stays plain
-COLORS = {"--lost": palette.VERMILLION, "--gained": palette.BLUE}  # of a page's frame
+COLORS = {
+    "--lost": palette.VERMILLION,
+    "--gained": palette.BLUE,
+    "--uncertain": palette.AMBER,
+}  # of a page's frame
 
 
 def tint(delta: float | None, strong: float, *names: str, faint: float = 0.0) -> dict[str, Any]:
@@ -33,15 +35,3 @@ def nats(value: float | None, not_finite: str | None = None) -> str:
     if value is None:
         return "–"
     return "0" if value == 0 else signed(value)
-
-
-def legend(strong: float = STRONG_TOKEN) -> html.P:
-    """What the colours and bars of tokens mean."""
-    samples = [(-strong, "lost"), (-strong / 4, ""), (strong / 4, ""), (strong, "gained")]
-    parts: list[Any] = [html.Span("Δ log π of a token, nats:", className="key")]
-    for value, word in samples:
-        sign = "≤ " if value == -strong else "≥ " if value == strong else ""
-        parts.append(html.Span(f"{sign}{nats(value)} {word}".strip(), **tint(value, strong, "tok")))
-    parts.append(html.Span("tool text", className="tool-sample"))
-    parts.append(html.Span("begins alike", className="same"))
-    return html.P(parts, className="scale")

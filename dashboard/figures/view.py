@@ -36,9 +36,15 @@ class View:
 class Subject:
     """A run as a chart sees it: a table of signals and what is marked on it."""
 
-    name: str
+    name: str  # its place under the root
     table: pd.DataFrame
     spans: Sequence[PhaseSpan]
     alerts: Sequence[AnyAlert]
     events: list[dict[str, Any]]
     arl: float
+    title: str = ""
+
+    @property
+    def called(self) -> str:
+        """What people call the run."""
+        return self.title or self.name

@@ -32,7 +32,10 @@ def actions_page(registry: RunRegistry, name: str, query: Query) -> html.Div:
     strong = strength(found)
     return html.Div(
         [
-            html.Header([html.Div([crumbs(name), html.H1(title)])], className="page-head"),
+            html.Header(
+                [html.Div([crumbs(name, registry.called(name)), html.H1(title)])],
+                className="page-head",
+            ),
             html.P(_summary(found), className="note"),
             _legend(strong),
             html.Div(_map(name, found, strong), className="card map-card"),

@@ -7,22 +7,29 @@ from typing import Any
 
 from dash import dcc, html
 
+from ..data.histograms import HISTOGRAMS
 from ..data.metrics import chart_of, keys_of
 from ..data.snapshot import Snapshot
 from ..figures.wording import visible
 from .links import attrs
 
 # Metrics that are offered by a button where they are there.
-OFFERED = ("kl", "lr", "loss_policy", "clip_share", "success", "step_seconds")
-MOST_OFFERED = 8
+OFFERED = (
+    "kl", "lr", "loss_policy", "clip_share", "success", "step_seconds", "histogram/advantage",
+    "histogram/length",
+)  # fmt: skip
+MOST_OFFERED = 10
 
 
-def adding(snapshots: Sequence[Snapshot], added: Sequence[str]) -> html.Section:
-    """A field that finds metrics of these runs, and a button for some of them."""
+def adding(
+    snapshots: Sequence[Snapshot], added: Sequence[str], compared: bool = False
+) -> html.Section:
+    """A field that finds metrics of these runs, and a button for some of them. Where runs are
+    `compared` there are no histograms."""
     keys: dict[str, None] = {}
     for snapshot in snapshots:
         keys |= dict.fromkeys(keys_of(snapshot.columns, snapshot.subject.table))
-    left = [key for key in keys if key not in added]
+    left = [key for key in keys if key not in added and not (compared and key in HISTOGRAMS)]
     columns = [column for snapshot in snapshots for column in snapshot.columns]
     options = [html.Option(value=key, label=_label(key, columns)) for key in left]
     offered = [key for key in left if key.startswith("eval/")]
@@ -32,8 +39,10 @@ def adding(snapshots: Sequence[Snapshot], added: Sequence[str]) -> html.Section:
         debounce=True, className="find",
     )  # fmt: skip
     buttons = [
-        html.Button(visible(key.removeprefix("eval/"), 40), className="button small",
-                    **attrs(data_add=key))
+        html.Button(
+            _label(key, columns) if key in HISTOGRAMS else visible(key.removeprefix("eval/"), 40),
+            className="button small", **attrs(data_add=key),
+        )
         for key in offered
     ]  # fmt: skip
     label: Any = html.Label([html.Span("add a chart", className="key"), field])

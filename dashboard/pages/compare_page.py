@@ -17,7 +17,6 @@ from ..figures import wording as words
 from ..figures.averages import lines_of
 from ..figures.chart_figures import run_style, zero
 from ..figures.series import SINCE
-from ..figures.view import Subject
 from . import components as parts
 from .adding import adding
 from .drawing import DEFAULTS, MOST_ADDED, charts_of, draw
@@ -32,7 +31,8 @@ from .frame import (
     snapshots_of,
     view_of,
 )
-from .links import address, attrs, comparison
+from .grouping import averaged, averaged_by, choice, groups_of
+from .links import address
 
 MOST_COMPARED = 20
 
@@ -47,18 +47,14 @@ def compare_page(registry: RunRegistry, query: dict[str, list[str]]) -> html.Div
     if not snapshots:
         why = "; ".join(lost.values()) or "Choose runs in the list, then press Compare."
         return message_page("No runs to compare", why, retry=bool(lost))
-    groups = {
-        x.subject.name: words.visible(x.info["group"]) for x in snapshots if x.info.get("group")
-    }
-    view = view_of(query, ALIGNED_BY)
-    if query.get("average") == ["group"]:
-        view = replace(view, groups=groups)
+    by = averaged_by(query)
+    view = replace(view_of(query, ALIGNED_BY), groups=groups_of(snapshots, by))
     hidden = set(query.get("hide", []))
     subjects = [snapshot.subject for snapshot in snapshots]
     known = [s.name for s in subjects]
     shown = [name for name in known if name not in hidden]
     added = [key for key in query.get("chart", [])[:MOST_ADDED] if key not in DEFAULTS]
-    charts = charts_of([*DEFAULTS, *added], snapshots)
+    charts = charts_of([*DEFAULTS, *added], snapshots, True)
     figures = draw(registry, snapshots, charts, view, set(shown))
     cards = [
         parts.chart_card(
@@ -68,11 +64,13 @@ def compare_page(registry: RunRegistry, query: dict[str, list[str]]) -> html.Div
         for c, figure in zip(charts, figures, strict=True)
     ]  # fmt: skip
     styles = styles_of(known, view.groups)
-    labels: dict[str, list[Any]] = {n: [parts.stroke(*styles[n]), words.visible(n)] for n in known}
+    labels: dict[str, list[Any]] = {
+        s.name: [parts.stroke(*styles[s.name]), words.visible(s.called)] for s in subjects
+    }
     options = [
         {"label": html.Span(label, className="entry"), "value": n} for n, label in labels.items()
     ]
-    choice = dcc.Checklist(options, shown, id={"type": "shown", "index": 0}, className="shown")
+    boxes = dcc.Checklist(options, shown, id={"type": "shown", "index": 0}, className="shown")
     many = f"{len(names)} runs were asked for; the first {MOST_COMPARED} are shown."
     missed = [*lost.values(), *([many] if len(names) > MOST_COMPARED else [])]
     title = html.H1(f"{len(subjects)} runs compared")
@@ -82,7 +80,7 @@ def compare_page(registry: RunRegistry, query: dict[str, list[str]]) -> html.Div
     buttons = [
         *parted,
         html.A("Settings that differ", href=settings, className="button"),
-        *_averaging(names, groups, bool(view.groups)),
+        *choice(snapshots, by),
         PAUSE,
     ]
     missing = unplaced(snapshots, view.by)
@@ -91,12 +89,12 @@ def compare_page(registry: RunRegistry, query: dict[str, list[str]]) -> html.Div
             html.Header([title, html.Div(buttons, className="buttons")], className="page-head"),
             html.Div(" ".join(missed), className="notice", role="status") if missed else None,
             html.Div(compare_table(snapshots, view.groups, known), id=part_id("compared")),
-            *_averaged(subjects, view.groups),
+            *averaged(known, dict(view.groups)),
             controls(view, None, ALIGNED_BY),
-            named_group("runs drawn", choice, seen=False),
+            named_group("runs drawn", boxes, seen=False),
             html.P(missing, id=part_id("unplaced"), className="unplaced quiet"),
             html.Div(cards, className="charts"),
-            adding(snapshots, added),
+            adding(snapshots, added, True),
             *memory(snapshots, shown, view, charts, figures),
         ]
     )
@@ -108,45 +106,12 @@ def styles_of(names: list[str], groups: Mapping[str, str]) -> dict[str, tuple[st
     return {name: run_style(i) for i, members in lines for name in members}
 
 
-def _averaging(names: list[str], groups: Mapping[str, str], on: bool) -> list[Any]:
-    """The way to one line for each group, or back; it keeps the rest of the view."""
-    if not groups:
-        return []
-    text = "Each run by itself" if on else "Mean of each group"
-    href = comparison(names, average=None if on else "group")
-    return [html.A(text, href=href, className="button", **attrs(data_keep="view"))]
-
-
-def _averaged(subjects: list[Subject], groups: Mapping[str, str]) -> list[Any]:
-    """What the lines of groups are, and the note of it that refreshes need."""
-    if not groups:
-        return []
-    lines = lines_of([s.name for s in subjects], groups).values()
-    entries = [
-        html.Span(
-            [parts.stroke(*run_style(i)), f"{words.visible(groups[of[0]])}: "
-             f"{len(of)} run{'s' if len(of) > 1 else ''}"], className="entry",
-        )
-        for i, of in enumerate(lines) if of[0] in groups
-    ]  # fmt: skip
-    note = (
-        "A line is the mean, step by step, over the runs of its group that have the step and are "
-        "drawn; each counts once. The band goes from the lowest run to the highest; how many runs "
-        "a step has is shown on hover. Upright lines: the decay alarm of each run."
-    )
-    return [
-        html.Div(entries, className="averaged"),
-        html.P(note, className="note averaged"),
-        dcc.Store(id={"type": "groups", "index": 0}, data=dict(groups)),
-    ]
-
-
 def unplaced(snapshots: list[Snapshot], by: str) -> str:
     """Which runs an alignment cannot place; empty if it places all."""
     if by not in SINCE:
         return ""
     names = [
-        words.visible(s.name, 60) for s in (x.subject for x in snapshots) if isnan(zero(s, by))
+        words.visible(s.called, 60) for s in (x.subject for x in snapshots) if isnan(zero(s, by))
     ]
     if not names:
         return ""
@@ -167,7 +132,7 @@ def compare_table(
         first = {a.rule: a.step for a in state.alerts}
         steps = (state.last_step, first.get("lld-decay"), first.get("lld-collapse"))
         cells = [
-            html.Td([parts.stroke(*styles[name]), parts.run_link(name)]),
+            html.Td([parts.stroke(*styles[name]), parts.run_link(name, snapshot.title)]),
             html.Td(parts.badge(palette.VERDICTS[state.verdict])),
             html.Td([parts.mark(sign), sign.word]),
             *(html.Td("–" if s is None else f"{s:,}", className="number") for s in steps),

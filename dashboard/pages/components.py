@@ -20,6 +20,7 @@ from lldscope.monitor.health import RunState
 from ..data.run_registry import Snapshot
 from ..figures import wording as words
 from ..figures.chart_figures import HEIGHT, Figure, is_measured, remarks
+from ..figures.histogram import Histogram
 from .links import address, attrs, evidence
 
 GRAPH_CONFIG: Any = {
@@ -130,6 +131,9 @@ def page_links(snapshot: Snapshot) -> html.Div:
     if "responses" in snapshot.tables:
         pages = {"responses": "Responses"} | pages
     links = [html.A(t, href=address(p, snapshot.subject.name)) for p, t in pages.items()]
+    title = "the post-mortem: one file that opens offline, to keep or to send"
+    href = address("report", snapshot.subject.name)
+    links.append(html.A("Report", href=href, download="", title=title))
     return html.Div(links, className="ways")
 
 
@@ -210,14 +214,15 @@ def chart_card(
 
 def tools(chart: Chart, name: str | None, added: bool) -> html.Details:
     """What can be done with a chart; assets/tools.js does it."""
+    known = [
+        ("log", "log y", "a logarithmic y axis"),
+        ("clip", "clip outliers", "a y axis that leaves out the lowest and highest 1 %"),
+        ("full", "full screen", "this chart alone"),
+        ("png", "PNG", "this chart as a picture"),
+    ]
     buttons: list[Any] = [
         html.Button(text, className="button small", title=title, **attrs(data_tool=tool))
-        for tool, text, title in (
-            ("log", "log y", "a logarithmic y axis"),
-            ("clip", "clip outliers", "a y axis that leaves out the lowest and highest 1 %"),
-            ("full", "full screen", "this chart alone"),
-            ("png", "PNG", "this chart as a picture"),
-        )
+        for tool, text, title in (known[2:] if isinstance(chart, Histogram) else known)
     ]
     if name is not None:
         csv = address("csv", name, chart=chart.id)

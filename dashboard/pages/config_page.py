@@ -34,7 +34,9 @@ def config_page(registry: RunRegistry, name: str, query: Query) -> html.Div:
         body = [_table(snapshots, [(k, [v]) for k, v in configs[0].items()])]
     if not any(configs):
         body = [html.P("The run has no configuration recorded.", className="note")]
-    head = html.Header([html.Div([crumbs(name), html.H1(title)])], className="page-head")
+    head = html.Header(
+        [html.Div([crumbs(name, registry.called(name)), html.H1(title)])], className="page-head"
+    )
     return html.Div([head, *body])
 
 

@@ -6,22 +6,27 @@ from collections.abc import Sequence
 
 from lldscope.core.charts import Chart
 
+from ..data.histograms import read_bins
 from ..data.metrics import chart_of, needs_run, with_columns
 from ..data.run_registry import RunRegistry
 from ..data.snapshot import Snapshot
 from ..figures.chart_figures import CHARTS, Figure, make_chart, make_overlay
-from ..figures.series import x_axis
+from ..figures.histogram import Histogram, make_histogram, steps_in_view
+from ..figures.series import XAxis, x_axis
 from ..figures.view import Subject, View
 
 MOST_ADDED = 24  # charts that an address may add
 DEFAULTS = {chart.id: chart for chart in CHARTS}
 
 
-def charts_of(keys: Sequence[str], snapshots: Sequence[Snapshot]) -> list[Chart]:
-    """The charts of these keys; what no run has is passed over."""
+def charts_of(
+    keys: Sequence[str], snapshots: Sequence[Snapshot], compared: bool = False
+) -> list[Chart]:
+    """The charts of these keys; what no run has is passed over, and histograms where runs are
+    compared."""
     columns = [column for snapshot in snapshots for column in snapshot.columns]
     found = (DEFAULTS.get(key) or chart_of(key, columns) for key in dict.fromkeys(keys))
-    return [chart for chart in found if chart is not None]
+    return [c for c in found if c is not None and not (compared and isinstance(c, Histogram))]
 
 
 def draw(
@@ -41,9 +46,19 @@ def draw(
         ]
     axis = x_axis([subjects[0].table for subjects in of_charts], view.by)
     return [
-        make_chart(chart, subjects[0], view, axis)
+        _of_one(registry, chart, subjects[0], view, axis)
         for chart, subjects in zip(charts, of_charts, strict=True)
     ]
+
+
+def _of_one(
+    registry: RunRegistry, chart: Chart, subject: Subject, view: View, axis: XAxis
+) -> Figure:
+    if not isinstance(chart, Histogram):
+        return make_chart(chart, subject, view, axis)
+    steps = steps_in_view(subject, view, axis)
+    bins = read_bins(registry.run(subject.name), chart, steps)
+    return make_histogram(chart, bins, subject, view, axis)
 
 
 def _subject(registry: RunRegistry, snapshot: Snapshot, chart: Chart) -> Subject:

@@ -36,9 +36,9 @@ def comparison(names: list[str], average: str | None = None) -> str:
     return f"/compare?{urlencode(values)}"
 
 
-def crumbs(name: str, *steps: tuple[str, str]) -> html.P:
-    """The way from the list of runs over the run to this page, as links."""
-    links = [("Runs", "/"), (visible(name), address("run", name)), *steps]
+def crumbs(name: str, called: str, *steps: tuple[str, str]) -> html.P:
+    """The way from the list of runs over the run, as people call it, to this page, as links."""
+    links = [("Runs", "/"), (visible(called), address("run", name)), *steps]
     parts: list[Any] = []
     for text, href in links:
         parts += [html.A(text, href=href), html.Span(" › ", **attrs(aria_hidden="true"))]

@@ -26,7 +26,10 @@ def recording_page(registry: RunRegistry, name: str, query: Query) -> html.Div:
     """The page. Raises LldscopeError if the run cannot be read."""
     return html.Div(
         [
-            html.Header([html.Div([crumbs(name), html.H1("Recording")])], className="page-head"),
+            html.Header(
+                [html.Div([crumbs(name, registry.called(name)), html.H1("Recording")])],
+                className="page-head",
+            ),
             html.Div(facts(registry, name), id="recording", className="recording"),
             dcc.Store(id="names", data=[name]),
             dcc.Interval(id="recording-clock", interval=REFRESH_MS),

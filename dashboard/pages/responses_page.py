@@ -50,7 +50,7 @@ def responses_page(registry: RunRegistry, name: str, query: Query) -> html.Div:
     page = find_responses(run, grid.wanted, grid.order, grid.descending, whole(query, "from") or 0)
     many = "no response" if not page.total else f"{page.total:,} responses"
     count = html.P(many if page.total != 1 else "1 response", className="quiet count")
-    title = html.Div([crumbs(name), html.H1("Responses")])
+    title = html.Div([crumbs(name, registry.called(name)), html.H1("Responses")])
     return html.Div(
         [
             html.Header([title, count], className="page-head"),
@@ -127,7 +127,7 @@ def _row(grid: Grid, row: dict[str, Any]) -> html.Tr:
     return html.Tr(
         [
             html.Td(f"{row['step']:,}", className="number"),
-            html.Td(_known(row["group_id"]), className="number"),
+            html.Td(_group(grid, row), className="number"),
             html.Td(html.A(title_of(row), href=href, className="run-link")),
             html.Td(class_of(row)),
             html.Td(deltas.nats(row["delta"], row["not_finite"]), **style),
@@ -165,6 +165,16 @@ def class_of(row: dict[str, Any]) -> html.Span:
         row["correct"], ("?", "unknown")
     )
     return html.Span([html.Span(shape, className="shape"), word], className=f"class {word}")
+
+
+def _group(grid: Grid, row: dict[str, Any]) -> Any:
+    """A group's number, which leads to its responses side by side."""
+    if row["group_id"] is None:
+        return "–"
+    href = address(
+        "group", grid.name, step=row["step"], rank=row["rank"] or None, id=row["response_id"]
+    )
+    return html.A(f"{row['group_id']:,}", href=href)
 
 
 def _known(value: int | None) -> str:

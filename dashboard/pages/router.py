@@ -15,6 +15,7 @@ from .compare_page import compare_page
 from .config_page import config_page
 from .diff_page import diff_page
 from .frame import message_page, waiting_page
+from .group_page import group_page
 from .list_page import list_page
 from .recording_page import recording_page
 from .responses_page import responses_page
@@ -32,6 +33,7 @@ _OF_A_RUN = {
     "diff": diff_page,
     "responses": responses_page,
     "response": trajectory_page,
+    "group": group_page,
     "actions": actions_page,
 }
 
@@ -73,7 +75,11 @@ def _page(registry: RunRegistry, path: str, search: str, summaries: RunSummaries
         except RunNotFound:
             return waiting_page(registry, unquote(rest[0]).rstrip("/"))
         except LldscopeError as error:
-            what = {"responses": "These responses", "response": "This response"}
+            what = {
+                "responses": "These responses",
+                "response": "This response",
+                "group": "This group",
+            }
             title = f"{what.get(kind, 'This run')} cannot be shown"
             return message_page(title, str(error), retry=kind in ("run", "recording"))
     if path == "/":

@@ -19,8 +19,10 @@ from ..data.run_registry import RunRegistry
 from ..data.snapshot import Snapshot
 from ..figures import wording as words
 from . import components as parts
+from .about import about
 from .adding import adding
 from .answer import answer
+from .dose import dose
 from .drawing import DEFAULTS, MOST_ADDED, charts_of, draw
 from .frame import PAUSE, controls, memory, part_id, view_of
 from .links import Query, address
@@ -47,6 +49,10 @@ def run_page(registry: RunRegistry, name: str, query: Query) -> html.Div:
     return html.Div(
         [
             _head(words.visible(snapshot.title), words.visible(known), snapshot),
+            html.Div(
+                [html.Div(dose(snapshot), id=part_id("dose"), className="dose"), about(snapshot)],
+                className="beneath",
+            ),
             html.Div(parts.notes(snapshot), id=part_id("notes")),
             controls(view, parts.page_links(snapshot)),
             html.Div(cards, className="charts"),

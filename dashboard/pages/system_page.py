@@ -35,7 +35,7 @@ def system_page(registry: RunRegistry, name: str, query: Query) -> html.Div:
         for c, figure in zip(charts, figures, strict=True)
     ]
     lacks = "No time of a step, no use of a GPU and no memory are recorded in this run."
-    title = html.Div([crumbs(name), html.H1("System")])
+    title = html.Div([crumbs(name, registry.called(name)), html.H1("System")])
     return html.Div(
         [
             html.Header([title, PAUSE], className="page-head"),

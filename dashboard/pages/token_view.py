@@ -7,6 +7,7 @@ Every token is an option of a list box, so that keys and screen readers reach it
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from itertools import groupby
 from json import dumps
 from typing import Any
@@ -19,7 +20,7 @@ from lldscope.explore.trajectories import MOST_TOKENS, Trajectory, rows_of
 
 from ..figures import delta_colors as deltas
 from ..figures import wording as words
-from ..figures.delta_colors import FAINT, STRONG_TOKEN
+from ..figures.token_overlays import Overlay
 from .links import attrs
 
 PROMPT_SHOWN = 400  # characters of the end of a prompt
@@ -27,9 +28,19 @@ TOOL_SHOWN = 6000  # characters of one tool answer
 STRONG_ACTION = 4.0  # nats that an action must lose or gain for the full colour
 
 
-def turns(shown: Trajectory, side: str, shared: int, chosen: int | None, after: str) -> list[Any]:
+@dataclass(frozen=True)
+class Looks:
+    """How the tokens of a response are shown: what colours them, what their ids begin with, and the
+    position of the one that the address names."""
+
+    overlay: Overlay
+    side: str
+    chosen: int | None = None
+
+
+def turns(shown: Trajectory, looks: Looks, shared: int, after: str) -> list[Any]:
     """Prompt, actions and tool text in order. `shared` own tokens begin alike in both responses;
-    `chosen` is the position of the token the address names, `after` where the next tokens are."""
+    `after` is where the next tokens are."""
     tokens = rows_of(shown.tokens)
     actions = {a["action_index"]: a for a in shown.actions}
     own = shown.own if shown.own is not None else 2**31
@@ -38,24 +49,25 @@ def turns(shown: Trajectory, side: str, shared: int, chosen: int | None, after: 
     alike = {t["position"] for t in rest[:shared]}
     fork = rest[shared]["position"] if 0 < shared < len(rest) else None
     reachable = [t["position"] for t in rest if t["action_index"] is not None]
-    first = chosen if chosen in reachable else next(iter(reachable), None)
-    parts: list[Any] = [_prompt(before)] if before else []
+    first = looks.chosen if looks.chosen in reachable else next(iter(reachable), None)
+    parts: list[Any] = [prompt(before)] if before else []
     for index, run in groupby(rest, key=lambda t: t["action_index"]):
         group = list(run)
         if index is None:
             parts.append(_tool(group, fork))
         else:
-            parts.append(_action(group, actions.get(index), index, side, alike, fork, first))
+            parts.append(_action(group, actions.get(index), index, looks, alike, fork, first))
     end = shown.first + MOST_TOKENS
     if len(tokens) == MOST_TOKENS:
         left = shown.n_tokens - MOST_TOKENS
-        text = f"{left:,} more tokens are recorded at most. "
+        text = f"At most {left:,} more tokens are recorded. "
         link = html.A(f"From position {end:,} on", href=after)
         parts.append(html.P([text, link], className="note"))
     return parts
 
 
-def _prompt(tokens: list[dict[str, Any]]) -> html.Div:
+def prompt(tokens: list[dict[str, Any]]) -> html.Div:
+    """The end of the question."""
     text = "".join(t["text"] or "▯" for t in tokens)
     cut = "… " if len(text) > PROMPT_SHOWN else ""
     return html.Div(
@@ -84,7 +96,7 @@ def _action(
     tokens: list[dict[str, Any]],
     action: dict[str, Any] | None,
     index: int,
-    side: str,
+    looks: Looks,
     alike: set[int],
     fork: int | None,
     first: int | None,
@@ -93,7 +105,7 @@ def _action(
     for token in tokens:
         if token["position"] == fork:
             text.append([_DIFFER, None, "fork"])
-        text.append(_token(token, side, token["position"] in alike, first))
+        text.append(_token(token, looks, token["position"] in alike, first))
     # One component for all of an action's tokens: one for each would cost a second per thousand.
     box = html.Div(
         className="toks", role="listbox",
@@ -106,17 +118,17 @@ _DIFFER = "▸ from here on they differ"
 _FORK = html.Span(_DIFFER, className="fork")
 
 
-def _token(token: dict[str, Any], side: str, same: bool, first: int | None) -> list[Any]:
+def _token(token: dict[str, Any], looks: Looks, same: bool, first: int | None) -> list[Any]:
     """What the browser makes a token of: text, label, class, strength, id, in the order of Tab."""
     names = ("tok", "same" if same else "", "odd" if token["not_finite"] else "")
-    style = deltas.tint(token["delta"], STRONG_TOKEN, *names, faint=FAINT)
+    style = looks.overlay.of(token, *names)
     position = token["position"]
     return [
         text_of(token),
         numbers_of(token),
         style["className"],
         style.get("style", {}).get("--w"),
-        f"{side}{position}",
+        f"{looks.side}{position}",
         position == first,
     ]
 
@@ -142,6 +154,8 @@ def numbers_of(token: dict[str, Any]) -> str:
             f"Δ {_or(token['delta'], signed)} nats · log π old {_or(token['logp_old'], number)}, "
             f"post {_or(token['logp_post'], number)}"
         )
+    if token["logp_behaviour"] is not None:
+        likelihood += f" · log π engine {number(token['logp_behaviour'])}"
     entropy = f"entropy {_or(token['entropy'], number)} nats"
     where = f"position {token['position']}, action {token['action_index']}"
     return f"“{text}” · {likelihood} · {entropy} · {where}"

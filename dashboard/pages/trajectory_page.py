@@ -26,6 +26,7 @@ from ..figures import wording as words
 from . import token_view
 from .frame import message_page
 from .links import Query, address, attrs, crumbs, text, way, whole
+from .response_columns import STATUS, coloring, column, here, named, side_by_side
 from .responses_page import STRONG, class_of, title_of
 
 MOST_NAMED = 6  # tokens that are named as the greatest losses
@@ -47,21 +48,18 @@ def trajectory_page(registry: RunRegistry, name: str, query: Query) -> html.Div:
     other = _beside(run, shown, query)
     shared = shared_prefix(shown.tokens, other.tokens) if other and not shown.first else 0
     same = same_documents(shown.actions, other.actions) if other else 0
-    columns = [_column(name, shown, query, "t", shared, same, "")]
+    columns = [_column(name, shown, query, "t", shared, same)]
     if other is not None:
-        columns.append(_column(name, other, query, "b", shared, same, "Beside it: "))
+        columns.append(_column(name, other, query, "b", shared, same))
     return html.Div(
         [
-            _head(name, shown),
-            _group(name, shown, other),
-            deltas.legend(),
+            _head(name, registry.called(name), shown),
+            _group(name, shown, other, query),
+            *coloring(query, [shown] if other is None else [shown, other]),
             *_pairing(shown, other, shared, same),
             _losses(name, shown, query),
             html.Div(columns, className="pair"),
-            html.Div(
-                "Hover over a token, or reach it with Tab and the arrow keys, for its numbers.",
-                id="token-status", role="status", **attrs(aria_live="polite"),
-            ),
+            STATUS,
         ],
         style=deltas.COLORS,
         className="trajectory",
@@ -79,14 +77,7 @@ def _beside(run: Run, shown: Trajectory, query: Query) -> Trajectory | None:
     return None if key is None else read_trajectory(run, key, shown.first, shown.group)
 
 
-def here(name: str, key: Key, **more: Any) -> str:
-    """The address of a response."""
-    return address(
-        "response", name, step=key.step, rank=key.rank or None, id=key.response_id, **more
-    )
-
-
-def _head(name: str, shown: Trajectory) -> html.Header:
+def _head(name: str, called: str, shown: Trajectory) -> html.Header:
     row, key = shown.about, shown.key
     facts = [
         ("Δ", f"{deltas.nats(row['delta'], row['not_finite'])} nats"),
@@ -102,7 +93,7 @@ def _head(name: str, shown: Trajectory) -> html.Header:
     if row["truncated"]:
         content.append(html.Span("cut by a length limit", className="pill"))
     of_step = address("responses", name, first=key.step, last=key.step)
-    way = crumbs(name, (f"Responses of step {key.step:,}", of_step))
+    way = crumbs(name, called, (f"Responses of step {key.step:,}", of_step))
     title = f"Response {title_of(row)} of step {key.step:,}"
     return html.Header(
         [html.Div([way, html.H1(title)]), html.Div(content, className="status")],
@@ -110,7 +101,7 @@ def _head(name: str, shown: Trajectory) -> html.Header:
     )
 
 
-def _group(name: str, shown: Trajectory, other: Trajectory | None) -> html.Div:
+def _group(name: str, shown: Trajectory, other: Trajectory | None, query: Query) -> html.Div:
     """The responses of the group, each a link; previous and next."""
     if shown.about["group_id"] is None:
         return html.Div("No group was recorded for this response.", className="group quiet")
@@ -125,15 +116,16 @@ def _group(name: str, shown: Trajectory, other: Trajectory | None) -> html.Div:
         shape = {True: "✓", False: "✗"}.get(row["correct"], "?")
         chips.append(html.A(
             f"{title_of(row)} {shape} {deltas.nats(row['delta'], row['not_finite'])}{recorded}",
-            href=here(name, key), **deltas.tint(row["delta"], STRONG, *names),
+            href=here(name, key, query), **deltas.tint(row["delta"], STRONG, *names),
             **attrs(aria_current="page" if now else None),
         ))  # fmt: skip
-    before = here(name, keys[at - 1]) if at else None
-    after = here(name, keys[at + 1]) if at + 1 < len(keys) else None
+    before = here(name, keys[at - 1], query) if at else None
+    after = here(name, keys[at + 1], query) if at + 1 < len(keys) else None
     many = f"{len(keys)} or more" if len(keys) >= MOST_GROUP else f"{len(keys)}"
     label = f"Group {shown.about['group_id']}: {many} responses, Δ in nats; · has tokens"
     return html.Div(
         [html.Span(label, className="key"), way("Previous", before, "["), way("Next", after, "]"),
+         html.A("Side by side", href=side_by_side(name, shown.key, query), className="button"),
          *chips],
         className="group",
     )  # fmt: skip
@@ -187,7 +179,7 @@ def _losses(name: str, shown: Trajectory, query: Query) -> html.P:
         parts.append(
             html.A(
                 [html.Code(word), f" {deltas.nats(token['delta'])}"],
-                href=here(name, shown.key, mark=f"t{token['position']}",
+                href=here(name, shown.key, query, mark=f"t{token['position']}",
                           beside=text(query, "beside"), from_=shown.first or None),
                 **attrs(data_token=f"t{token['position']}"),
             )
@@ -196,21 +188,12 @@ def _losses(name: str, shown: Trajectory, query: Query) -> html.P:
 
 
 def _column(
-    name: str, shown: Trajectory, query: Query, side: str, shared: int, same: int, before: str
+    name: str, shown: Trajectory, query: Query, side: str, shared: int, same: int
 ) -> html.Section:
-    row = shown.about
-    word = {True: "correct", False: "wrong"}.get(row["correct"], "of unknown class")
-    title = f"{before}response {title_of(row)}, {word}"
-    asked = text(query, "mark") or ""
-    chosen = int(asked[1:]) if asked[:1] == side and asked[1:].isdecimal() else None
-    head: list[Any] = [html.H2(title[0].upper() + title[1:])]
-    if side == "b":
-        head.append(html.A("Show this one", href=here(name, shown.key)))
-    delta = f"Δ {deltas.nats(row['delta'], row['not_finite'])} nats"
-    head.append(html.Span(delta, className="quiet"))
-    if len(shown.tokens) or shown.n_tokens:
-        after = here(name, shown.key, from_=shown.first + token_view.MOST_TOKENS)
-        body = token_view.turns(shown, side, shared, chosen, after)
+    title = named(shown.about)
+    if side == "t":
+        head: list[Any] = [html.H2(title[0].upper() + title[1:])]
     else:
-        body = token_view.without_tokens(shown, same)
-    return html.Section([html.Header(head), *body], className="card words")
+        head = [html.H2(f"Beside it: {title}")]
+        head.append(html.A("Show this one", href=here(name, shown.key, query)))
+    return column(name, shown, query, side, head, shared, same)

@@ -17,12 +17,12 @@ from typing import Any
 
 import duckdb
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from ..core.schema import SIGNALS
-from ..signals.detectors import floats
+from ..core.sql_functions import FUNCTIONS
+from ..signals.detectors import Columns, floats
 
 EVALUATE_SECONDS = 10.0  # an expression that takes longer is interrupted
 
@@ -60,16 +60,19 @@ class Expressions:
     def __init__(self, condition: str, value: str | None) -> None:
         self._condition = condition
         self._value = value if value is not None else "NULL::DOUBLE"
-        trees = [_parse(text) for text in (self._condition, self._value)]
-        self.needs = tuple(sorted(set().union(*(_columns(tree) for tree in trees))))
-        empty = pd.DataFrame({name: np.zeros(0) for name in SIGNALS.names})
+        try:
+            trees = [_parse(text) for text in (self._condition, self._value)]
+            self.needs = tuple(sorted(set().union(*(_columns(tree) for tree in trees))))
+        except RecursionError:
+            raise BadExpression("it is nested too deeply") from None
+        empty = {name: np.zeros(0) for name in SIGNALS.names}
         kinds = self._run(empty, "SELECT {condition}, {value} FROM signals", types=True)
         if kinds[0] != "BOOLEAN":
             raise BadExpression(f"the condition is of type {kinds[0]}, not true or false")
         if kinds[1] not in _NUMBERS and not kinds[1].startswith("DECIMAL"):
             raise BadExpression(f"the value is of type {kinds[1]}, not a number")
 
-    def rows(self, signals: pd.DataFrame) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
+    def rows(self, signals: Columns) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
         """For each row: whether the condition is met (NULL does not meet it), and the value."""
         result = self._run(
             signals,
@@ -80,10 +83,10 @@ class Expressions:
         holds, value = np.asarray(result["holds"], bool), np.asarray(result["value"], np.float64)
         return holds, value
 
-    def _run(self, signals: pd.DataFrame, sql: str, *, types: bool = False) -> Any:
+    def _run(self, signals: Columns, sql: str, *, types: bool = False) -> Any:
         """Run a query on the signals, as DOUBLE columns with NULL where not measured."""
         columns = {n: pa.array(floats(signals, n), from_pandas=True) for n in self.needs}
-        columns["step"] = pa.array(signals["step"].to_numpy(dtype=np.int64))
+        columns["step"] = pa.array(np.asarray(signals["step"], dtype=np.int64))
         # The line end closes a comment at the end of an expression.
         query = sql.format(condition=f"(\n{self._condition}\n)", value=f"(\n{self._value}\n)")
         with _LOCK:
@@ -202,11 +205,12 @@ def _check_function(name: str) -> None:
             f"{name} needs a window, as in {name}(…) OVER (ORDER BY step ROWS 9 PRECEDING)"
         )
     scalar = [(stability, gives) for kind, stability, gives in kinds if kind == "scalar"]
+    listed = name in FUNCTIONS
     deterministic = all(stability == "CONSISTENT" for stability, _ in scalar)
     # Functions that return texts or lists could fill the memory.
     numeric = any(gives in {*_NUMBERS, "BOOLEAN", "ANY"} for _, gives in scalar)
     # DuckDB writes some plain functions, such as nullif, as macros.
-    if not (deterministic and numeric) and name not in ("nullif", "ifnull"):
+    if not (listed and deterministic and numeric) and name not in ("nullif", "ifnull"):
         raise BadExpression(f"{name} is no function that gives a number from its arguments alone")
 
 

@@ -28,6 +28,7 @@ COMMANDS = {
     "check": "One look at a run; the exit code tells its state.",
     "watch": "Follow a live run and report its alarms.",
     "acknowledge": "Say that an alarm is known: it is not sent again.",
+    "annotate": "Name a run, tag it, or write a note.",
     "report": "Write the post-mortem of a run: HTML, Markdown or JSON.",
     "compare": "Signals, phases and alarms of runs side by side.",
     "diff": "Where one run leaves another, by signal, and which settings differ.",

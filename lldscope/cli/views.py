@@ -15,6 +15,7 @@ from ..core.numbers import short
 from ..core.palette import EVIDENCE, PHASES, SEVERITIES, VERDICTS
 from ..core.safe_text import in_one_line
 from ..core.terminal import age, console, plain, sparkline
+from ..signals.detectors import floats
 
 if TYPE_CHECKING:
     from ..monitor.alerts import AnyAlert
@@ -85,6 +86,8 @@ def show_state(run: Run, state: RunState) -> None:
     out.print(plain(run.name), style="bold", end="  ")
     out.print(status_line(state))
     out.print(f"→ {plain(state.headline)}", style="bold")
+    for what, why in state.missing.items():
+        out.print(f"not recorded {plain(what)}: {plain(why)}")
     if state.last_step is None:
         return
     out.print(signal_table(run, out.width))
@@ -95,6 +98,12 @@ def show_state(run: Run, state: RunState) -> None:
     for alert in state.pending:
         out.print(f"· pending {alert.rule}  step {alert.step}: {plain(alert.message)}")
     _show_look_alikes(out, state)
+    if (rounding := run.signals()["delta_correct_rounding"].dropna()).size:
+        out.print(
+            f"resolution   a step's Δ is rounded to ± {short(rounding.iloc[-1])} nats/response: "
+            "the trainer's log-probabilities are bfloat16 or half precision",
+            style="dim",
+        )
     if state.false_alarm_bound is not None:
         out.print(
             f"decay test   a false alarm in at most {100 * state.false_alarm_bound:.1f} % of runs "
@@ -129,13 +138,14 @@ def signal_table(run: Run, width: int = 100) -> Table:
 
     The sparkline gets shorter where `width` is small.
     """
-    signals = run.signals()
+    signals = run.columns()
     rows = []
     for name, label in SHOWN.items():
-        known = signals[name].astype("float64").dropna()
+        known = floats(signals, name)
+        known = known[known == known]
         if len(known):
-            ends = (known.iloc[0], known.iloc[-1], known.min(), known.max())
-            rows.append((label, known.tolist(), [short(v) for v in ends]))
+            ends = (known[0], known[-1], known.min(), known.max())
+            rows.append((label, known.tolist(), [short(float(v)) for v in ends]))
     columns = list(zip(*(texts for _, _, texts in rows), strict=True))
     taken = sum(2 + max(5, *map(len, texts)) for texts in columns)
     label_width = max((len(label) for label, _, _ in rows), default=0)

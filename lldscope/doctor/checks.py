@@ -17,6 +17,7 @@ from typing import Any
 
 from ..core.errors import LldscopeError, NewerSchema
 from ..storage import compaction, json_files, layout
+from ..storage.events import read_journals
 from ..storage.heartbeats import HEARTBEAT_DIR, read_heartbeats
 from ..storage.integrity import REASONS, unlisted_files
 from ..storage.manifest import MANIFEST_DIR, manifest_names, manifest_path
@@ -39,6 +40,7 @@ def examine(run: Path) -> Examination:
     beats = read_heartbeats(run, bad_heartbeats)
     context = Context(run, info, manifest, owners, recording, beats)
     findings += check_manifests(context)
+    findings += check_journals(context)
     findings += check_parts(context, result)
     findings += check_unlisted_files(context)
     findings += _warnings("heartbeat", bad_heartbeats)
@@ -96,6 +98,13 @@ def check_manifests(context: Context) -> Iterator[Finding]:
     for path in sorted((run / MANIFEST_DIR).glob("*")):
         if not layout.is_small_file(f"{MANIFEST_DIR}/{path.name}"):
             yield Finding("note", "foreign", context.name(path), f"{REASONS['foreign']}.")
+
+
+def check_journals(context: Context) -> list[Finding]:
+    """Events, alerts and notes that are lost or cannot be read, as every reader reports them."""
+    damaged: dict[str, str] = {}
+    read_journals(context.run, context.manifest.journals, damaged)
+    return [Finding("damage", "lines", where, f"{why}.") for where, why in damaged.items()]
 
 
 def check_writers(context: Context) -> Iterator[Finding]:

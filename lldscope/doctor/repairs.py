@@ -12,11 +12,13 @@ import time
 from pathlib import Path
 
 from ..storage import json_files, layout
+from ..storage.heartbeats import read_heartbeats
 from ..storage.integrity import UnlistedFile, is_removable
 from ..storage.manifest import (
     MANIFEST_DIR,
     ManifestFile,
     ManifestReader,
+    line_number,
     manifest_names,
     manifest_path,
 )
@@ -54,13 +56,17 @@ def remove_unlisted(run: Path, file: UnlistedFile, reader: ManifestReader) -> No
 def rewrite_manifest(run: Path, owner: Owner) -> None:
     """Replace each line that cannot be read, or is missing, by an empty commit."""
     path = manifest_path(run, *owner)
-    reported = layout.reported_lines(run).get(path.name, 0)
+    reported = layout.reported_lines(read_heartbeats(run)).get(path.name, 0)
     old = path.read_bytes() if path.is_file() else b""
     lines = old.split(b"\n")[:-1]
-    empty = json_files.with_checksum(json_files.to_json({"parts": {}})).rstrip()
     manifest = ManifestFile(run, *owner)
-    new_lines = [line if manifest.replay(line) is None else empty for line in lines]
-    new_lines += [empty] * (reported - len(new_lines))
+    new_lines: list[bytes] = []
+    for line in lines:
+        readable = manifest.replay(line) is None
+        while readable and len(new_lines) < line_number(line) - 1:
+            new_lines.append(_empty(len(new_lines) + 1))
+        new_lines.append(line if readable else _empty(len(new_lines) + 1))
+    new_lines += [_empty(n + 1) for n in range(len(new_lines), reported)]
     new = b"".join(line + b"\n" for line in new_lines)
     if path.is_file() and new == old:
         return  # repaired already, for the finding about another line
@@ -69,6 +75,11 @@ def rewrite_manifest(run: Path, owner: Owner) -> None:
         shutil.copyfile(path, copy)
         quarantine(run, copy, f"{MANIFEST_DIR}-{path.name}", "bad lines")
     json_files.replace_file(path, new.decode())
+
+
+def _empty(number: int) -> bytes:
+    """A commit of nothing in the place of a line."""
+    return json_files.with_checksum(json_files.to_json({"parts": {}, "n": number})).rstrip()
 
 
 def rebuild_run_file(run: Path) -> None:

@@ -29,7 +29,8 @@ FROM actions WHERE step = ? AND rank = ? AND response_id = ? ORDER BY action_ind
 # `not_finite`: what is not a number, as it was recorded; pandas does not tell NaN from NULL.
 _TOKENS = """
 SELECT position, action_index, token_id, left(text, $5) AS text, length(text) AS characters,
-    logp_old, logp_post, logp_post::DOUBLE - logp_old::DOUBLE AS delta, entropy,
+    logp_behaviour, logp_old, logp_post, logp_post::DOUBLE - logp_old::DOUBLE AS delta, entropy,
+    logp_old::DOUBLE - logp_behaviour::DOUBLE AS mismatch,
     CASE WHEN NOT (coalesce(isfinite(logp_old), true) AND coalesce(isfinite(logp_post), true))
          THEN concat('log π old ', logp_old, ', post ', logp_post) END AS not_finite
 FROM tokens WHERE step = $1 AND rank = $2 AND response_id = $3 AND position >= $4

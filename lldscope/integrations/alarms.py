@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from ..alarms.registry import RULES
 from ..core.errors import LldscopeError
 from ..monitor.follow import Monitor
+from ..recording.recorder import FailOpen, Recorder
 
 ACTIONS = ("stop", "save")
 DEFAULT_RULES = ("lld-decay", "lld-collapse")
@@ -33,8 +34,10 @@ class AlarmAction:
 
     def begin(self, recorder: Any) -> None:
         self._recorder = recorder
+        self._fail_open = FailOpen(recorder, "alarms")
         if self._recorder.rank == 0:
-            self._monitor = Monitor(Path(self._recorder.path), self._every)
+            with self._fail_open("what the alarms say"):
+                self._monitor = Monitor(Path(self._recorder.path), self._every)
 
     def act(self, control: Any, step: int) -> None:
         """Called on all ranks after a recorded step."""
@@ -60,6 +63,27 @@ class AlarmAction:
         """A rule whose alarm began since the last call. A latched alarm counts once."""
         if self._monitor is None:
             return None
-        _, news = self._monitor.poll()
-        fired = [a["rule"] for a in news if a["state"] == "firing" and a["rule"] in self._rules]
-        return fired[0] if fired else None
+        with self._fail_open("what the alarms say"):
+            _, news = self._monitor.poll()
+            fired = [a["rule"] for a in news if a["state"] == "firing" and a["rule"] in self._rules]
+            return fired[0] if fired else None
+        return None
+
+
+def recorded(
+    recorder: Recorder,
+    action: AlarmAction | None,
+    train: Callable[..., Any],
+    *args: Any,
+    **kwargs: Any,
+) -> Any:
+    """The training itself; closes the recorder with how it ended."""
+    try:
+        with recorder:
+            result = train(*args, **kwargs)
+            if action is not None and action.stopped is not None:
+                recorder.close("stopped", action.stopped)
+            return result
+    finally:
+        if action is not None:
+            action.end()

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import functools
 import json
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,21 +24,12 @@ from ..core.errors import LldscopeError
 from ..recording.batch import reaches
 from ..recording.recorder import FailOpen, Recorder
 from ..recording.retention import RESPONSES
-from .alarms import DEFAULT_RULES, AlarmAction
+from .alarms import DEFAULT_RULES, AlarmAction, recorded
 from .trl_llds import Regularizer
 from .trl_observer import Observer
+from .trl_scoring import scorer_of
+from .trl_seams import METHODS, NEWEST, SUPPORTED, check, replace
 from .trl_step import StepWriter
-
-SUPPORTED = "TRL 1.x (tested with 1.16)"
-METHODS = (
-    "_generate_and_score_completions", "_calculate_rewards", "_compute_loss",
-    "_get_per_token_logps_and_entropies", "training_step", "train",
-)  # fmt: skip
-NAMES = (
-    "accelerator", "args", "beta", "epsilon_high", "epsilon_low", "importance_sampling_level",
-    "loss_type", "num_generations", "num_iterations", "processing_class", "reward_weights", "state",
-)  # fmt: skip
-NAMES_FOR_LLDS = ("_buffered_inputs", "_step")
 
 Correct = float | Callable[..., list[bool | None]]
 
@@ -82,13 +74,15 @@ def instrument(
     the sampled rollouts in evaluation mode. With dropout, π_old is measured that way, too: one more
     pass over all rollouts. The recorder is closed when `trainer.train()` ends, however it ends.
 
-    Raises LldscopeError where the trainer lacks a method or attribute that recording needs, or
-    `llds` would have no effect; RunExists for a run in `path` without `resume`; ValueError for a
-    wrong argument. After that, recording never ends the training; `llds` is part of its loss.
+    Raises LldscopeError where the trainer lacks a method or attribute that recording needs, or has
+    it with a signature that cannot be followed, or `llds` would have no effect; RunExists for a run
+    in `path` without `resume`; ValueError for a wrong argument. After that, recording never ends
+    the training, and what it misses is said in the log and by `lldscope check`; `llds` is part of
+    the loss.
     """
     if not 0 <= rescore_share <= 1:
         raise ValueError(f"rescore_share must be from 0 to 1, got {rescore_share}")
-    _check(trainer, llds is not None)
+    check(trainer, llds is not None)
     regularizer = Regularizer(trainer, llds, llds_coefficient) if llds is not None else None
     action = None if on_alarm is None else AlarmAction(trainer, on_alarm, alarms, look_every)
     is_correct, rule = _correct_rule(correct)
@@ -96,19 +90,21 @@ def instrument(
         trainer, path, name=name, group=group, resume=resume, correct_rule=rule,
         config=_config(trainer, llds, llds_coefficient),
     )  # fmt: skip
-    fail_open, scorer = FailOpen(recorder, "trl"), trainer._get_per_token_logps_and_entropies
+    fail_open = FailOpen(recorder, "trl")
+    _say_what_is_unknown(fail_open)
+    scorer = scorer_of(trainer)
     writer = StepWriter(
         trainer, recorder, fail_open, scorer, rescore_share=rescore_share, retention=retention,
         tokens_every=tokens_every,
     )  # fmt: skip
     observer = Observer(trainer, recorder, fail_open, scorer, writer, is_correct, regularizer)
-    _replace(trainer, "_calculate_rewards", observer.rewards)
-    _replace(trainer, "_generate_and_score_completions", observer.rollout)
-    _replace(trainer, "_get_per_token_logps_and_entropies", observer.scoring)
-    _replace(trainer, "_compute_loss", observer.loss)
-    _replace(trainer, "training_step", observer.training_step)
-    _replace(trainer.accelerator, "clip_grad_norm_", observer.clipping)
-    _replace(trainer, "train", functools.partial(_train, recorder, action))
+    replaced: tuple[Callable[..., Any], ...] = (
+        observer.rollout, observer.rewards, observer.loss, observer.scoring,
+        observer.training_step, functools.partial(recorded, recorder, action),
+    )  # fmt: skip
+    for name, method in zip(METHODS, replaced, strict=True):
+        replace(trainer, name, method)
+    replace(trainer.accelerator, "clip_grad_norm_", observer.clipping)
     trainer.add_callback(_Events(observer, recorder, action))
     trainer.lldscope_recorder = recorder
     return recorder
@@ -151,62 +147,15 @@ class _Events(TrainerCallback):
         self._observer.end_training()
 
 
-def _train(
-    recorder: Recorder,
-    action: AlarmAction | None,
-    original: Callable[..., Any],
-    *args: Any,
-    **kwargs: Any,
-) -> Any:
-    """`trainer.train`; closes the recorder with how the training ended."""
-    try:
-        with recorder:
-            result = original(*args, **kwargs)
-            if action is not None and action.stopped is not None:
-                recorder.close("stopped", action.stopped)
-            return result
-    finally:
-        if action is not None:
-            action.end()
-
-
-def _replace(owner: Any, name: str, method: Callable[..., Any]) -> None:
-    """`method(original, …)` in place of the object's own method."""
-    original = getattr(owner, name)
-
-    @functools.wraps(original)
-    def replacement(*args: Any, **kwargs: Any) -> Any:
-        return method(original, *args, **kwargs)
-
-    setattr(owner, name, replacement)
-
-
-def _check(trainer: Any, with_llds: bool) -> None:
-    """Raise LldscopeError for what is missing, before the training begins."""
+def _say_what_is_unknown(fail_open: FailOpen) -> None:
     import trl
 
-    made_of = type(trainer).__mro__
-    missing = [m for m in METHODS if not callable(getattr(trainer, m, None))]
-    names = NAMES + (NAMES_FOR_LLDS if with_llds else ())
-    missing += [n for n in names if not hasattr(trainer, n)]
-    missing += [
-        f"args.{n}" for n in ("steps_per_generation", "gradient_accumulation_steps")
-        if not hasattr(getattr(trainer, "args", None), n)
-    ]  # fmt: skip
-    if missing:
-        raise LldscopeError(
-            f"{type(trainer).__name__} of TRL {trl.__version__} has no {', '.join(missing)}, which "
-            f"recording hooks into. This version of lldscope knows the GRPOTrainer of {SUPPORTED}."
-        )
-    if any("unsloth" in c.__module__.lower() for c in made_of):
-        raise LldscopeError(
-            "Unsloth rewrites the methods of TRL's GRPOTrainer that recording hooks into. Record "
-            "with lldscope.Recorder from your own loop, or train with TRL itself."
-        )
-    if hasattr(trainer, "lldscope_recorder"):
-        raise LldscopeError(
-            f"This trainer is recorded already, in {trainer.lldscope_recorder.path}. Make a new "
-            "trainer for another run."
+    known = re.match(r"(\d+)\.(\d+)", trl.__version__)
+    if known and tuple(map(int, known.groups())) > NEWEST:
+        fail_open.missing(
+            "certainty about this version of TRL",
+            f"it is {trl.__version__}; lldscope knows {SUPPORTED}. The methods that recording "
+            "hooks into are there",
         )
 
 

@@ -28,14 +28,17 @@ from .trl_rollouts import (
     of_all_ranks,
     rewarded_samples,
 )
-from .trl_scoring import is_noisy, measure, score
+from .trl_scoring import is_noisy, measure, score, score_with_gradient
+from .trl_seams import LOSS, REWARDED, SCORING, arguments, loss_goes_past_scoring, takes
 from .trl_step import StepWriter
 
 # Added to TRL's inputs: the rollout batch that a micro-batch comes from, and its rows there.
 BATCH, ROWS = "lldscope_batch", "lldscope_rows"
 _NO_SCORES = (
-    "TRL's loss did not score its tokens by _get_per_token_logps_and_entropies (a Liger loss, or a "
-    "subclass with its own loss?), so there are no log-probabilities to record."
+    "importance ratios, clipped tokens and the KL of the loss",
+    "it does not score its tokens by _get_per_token_logps_and_entropies (a Liger loss, or a "
+    "subclass with its own?). Log-probabilities, entropy and Δ are from two passes of lldscope's "
+    "own, before the updates and after them",
 )
 Method = Callable[..., Any]
 
@@ -59,6 +62,10 @@ class Observer:
         self._fail_open, self._scorer, self._writer = fail_open, scorer, writer
         self._correct, self._regularizer = correct, regularizer
         self._noisy = is_noisy(trainer.model)
+        # The loss may not score its tokens where it can be seen; it may turn out only later.
+        self._blind = loss_goes_past_scoring(trainer)
+        if self._blind:
+            fail_open.missing(*_NO_SCORES)
         self._open: dict[int, Rollouts] = {}
         self._next_step = 0
         self._phase: str | None = None
@@ -74,65 +81,80 @@ class Observer:
         """`_calculate_rewards`: (N of all ranks, functions), NaN where a function gives none."""
         per_function: Tensor = original(*args, **kwargs)
         if self._phase == "rollout":
-            names = ("inputs", "prompts", "completions", "completion_ids_list")
-            self._rewarded = dict(zip(names, args, strict=False)) | kwargs, per_function
+            self._rewarded = arguments(original, REWARDED, args, kwargs), per_function
         return per_function
 
-    def rollout(self, original: Method, inputs: Any) -> Inputs:
+    def rollout(self, original: Method, *args: Any, **kwargs: Any) -> Inputs:
         """`_generate_and_score_completions`: a new rollout batch, or one for an evaluation."""
         if not self.trainer.model.training:
-            return original(inputs)
+            return original(*args, **kwargs)
         started = time.perf_counter()
         self._phase, self._scores, self._rewarded = "rollout", None, None
         try:
-            output = original(inputs)
+            output = original(*args, **kwargs)
         finally:
             self._phase = None
         seconds = time.perf_counter() - started
         self._sampling += seconds
         step = self._next_step
         self._next_step += 1
-        n = output["completion_ids"].size(0)
-        samples = None
+        n, samples = 0, None
         with self._fail_open("a rollout batch"):
-            samples = rewarded_samples(self.trainer, self._rewarded, n, self._correct)
-        # Every rank takes part in this, also one where recording failed.
-        correct = [None] * n if samples is None else samples.correct
-        all_correct = of_all_ranks(self.trainer.accelerator, correct)
-        if samples is not None:
-            with self._fail_open("a rollout batch"):
+            n = output["completion_ids"].size(0)
+            samples = rewarded_samples(self.trainer, self._rewarded, n, self._judge)
+        with self._fail_open("a rollout batch"):
+            # Every rank takes part in this, also one where recording failed.
+            correct = [None] * n if samples is None else samples.correct
+            all_correct = of_all_ranks(self.trainer.accelerator, correct)
+            if samples is not None:
                 self._begin(step, output, samples, all_correct, seconds)
         return output
 
-    def scoring(self, original: Method, model: Any, *args: Any, **kwargs: Any) -> Any:
+    def scoring(self, original: Method, *args: Any, **kwargs: Any) -> Any:
         """`_get_per_token_logps_and_entropies`: store what it returns. TRL's fused head computes
         the entropies in any case."""
+        if self._phase is None:
+            return original(*args, **kwargs)
+        passed = arguments(original, SCORING, args, {})
+        model = (passed | kwargs).get("model")
         of_policy = model is not getattr(self.trainer, "ref_model", None)
-        if self._phase == "rollout" and of_policy and len(args) < 5:  # the fifth is compute_entropy
-            kwargs["compute_entropy"] = True
-        result = original(model, *args, **kwargs)
-        if self._phase is not None and of_policy and self._scores is None:
-            self._scores = result[0], result[1]
+        if self._phase == "rollout" and of_policy and "compute_entropy" not in passed:
+            kwargs |= {"compute_entropy": True} if takes(original, "compute_entropy") else {}
+        result = original(*args, **kwargs)
+        if of_policy and self._scores is None:
+            with self._fail_open("log-probabilities"):
+                logps, entropies, *_ = result
+                self._scores = logps, entropies
         return result
 
-    def loss(self, original: Method, model: Any, inputs: Inputs) -> Tensor:
-        """`_compute_loss` of a micro-batch, plus the LLDS term."""
+    def loss(self, original: Method, *args: Any, **kwargs: Any) -> Any:
+        """`compute_loss` of a micro-batch, plus the LLDS term. Only the loss itself is changed by
+        that, of what a subclass may return."""
         if not self.trainer.model.training:
-            return original(model, inputs)
+            return original(*args, **kwargs)
+        passed = arguments(original, LOSS, args, kwargs)
+        inputs = passed["inputs"]
         self._phase, self._scores = "loss", None
         try:
-            loss = original(model, inputs)
+            result = original(*args, **kwargs)
         finally:
             self._phase = None
+        loss = result[0] if isinstance(result, tuple) else result
         term = None
         if self._regularizer is not None:
-            if self._scores is None:
-                raise LldscopeError(_NO_SCORES)
-            term = self._regularizer(inputs, self._scores[0])
+            logps = (
+                score_with_gradient(self._scorer, self.trainer, passed["model"], inputs)
+                if self._scores is None
+                else self._scores[0]
+            )
+            term = self._regularizer(inputs, logps)
         with self._fail_open("a micro-batch"):
             self._add_micro_batch(inputs, loss.detach(), term)
         self._scores = None
-        return loss if term is None else loss + term.loss
+        if term is None:
+            return result
+        loss = loss + term.loss
+        return (loss, *result[1:]) if isinstance(result, tuple) else loss
 
     def training_step(self, original: Method, *args: Any, **kwargs: Any) -> Any:
         started, elsewhere = time.perf_counter(), self._elsewhere
@@ -204,6 +226,18 @@ class Observer:
         """Seconds so far of rollouts and recording, which do not count as update time."""
         return self._sampling + self._fail_open.seconds
 
+    def _judge(self, **samples: Any) -> list[bool | None]:
+        """Which rollouts are correct; None for all of them where `correct=` fails."""
+        n = len(samples["completions"])
+        try:
+            verdicts = self._correct(**samples)
+            if len(verdicts) != n:
+                raise LldscopeError(f"correct= gave {len(verdicts)} answers for {n} rollouts")
+            return [None if c is None else bool(c) for c in verdicts]
+        except Exception as error:
+            self._fail_open.failed("which responses are correct", error)
+            return [None] * n
+
     def _begin(
         self,
         step: int,
@@ -218,7 +252,7 @@ class Observer:
         )  # fmt: skip
         rollouts.seconds_rollout = seconds
         old = output.get("old_per_token_logps")
-        if self._noisy:
+        if self._noisy or (self._blind and old is None):
             # TRL scores in training mode; with dropout two of its passes differ by themselves.
             rollouts.set_old(*score(self._scorer, self.trainer, output))
         elif old is not None:
@@ -229,15 +263,23 @@ class Observer:
         self._open[step] = rollouts
 
     def _add_micro_batch(self, inputs: Inputs, loss: Tensor, term: LLDS | None) -> None:
-        if BATCH not in inputs or int(inputs[BATCH]) not in self._open:
+        if not self._open:
+            return  # the rollout batch could not be recorded, which was said
+        if BATCH not in inputs:
+            raise LldscopeError("the loss is not given what the rollouts were made into")
+        if int(inputs[BATCH]) not in self._open:
             return
-        if self._scores is None:
-            raise LldscopeError(_NO_SCORES)
         rollouts, rows = self._open[int(inputs[BATCH])], inputs[ROWS]
         self._latest = rollouts
-        new, entropy = self._scores[0].detach(), self._scores[1]
+        new = None if self._scores is None else self._scores[0].detach()
+        if new is None:
+            self._blind = True
+            self._fail_open.missing(*_NO_SCORES)
+            if not rollouts.updates and not rollouts.has_old.all():
+                rollouts.set_old(*score(self._scorer, self.trainer, rollouts.inputs))
         if self._noisy and not rollouts.has_old.all():
             raise LldscopeError("π_old was not measured")
+        entropy = None if self._scores is None else self._scores[1]
         update = rollouts.add_micro_batch(rows, new, None if entropy is None else entropy.detach())
         update.window = self.trainer.current_gradient_accumulation_steps
         measure(update, self.trainer, inputs, new, loss)

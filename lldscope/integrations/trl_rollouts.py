@@ -64,12 +64,9 @@ def rewarded_samples(trainer: Any, call: Rewarded | None, n: int, correct: Corre
         prompts=passed["prompts"], completions=passed["completions"],
         completion_ids=passed["completion_ids_list"], rewards=rewards, **columns,
     )  # fmt: skip
-    if len(verdicts) != n:
-        raise LldscopeError(f"correct= gave {len(verdicts)} answers for {n} rollouts")
     return Samples(
-        examples, passed["completions"], passed["completion_ids_list"], rewards,
-        [None if c is None else bool(c) for c in verdicts], first,
-    )  # fmt: skip
+        examples, passed["completions"], passed["completion_ids_list"], rewards, verdicts, first
+    )
 
 
 def of_all_ranks(accelerator: Any, correct: list[bool | None]) -> list[bool | None]:
@@ -81,21 +78,19 @@ def of_all_ranks(accelerator: Any, correct: list[bool | None]) -> list[bool | No
 @dataclass
 class Update:
     """What one optimizer update saw of a rollout batch, on this rank. Losses are those of its
-    micro-batches; `window` counts these, those of other rollout batches included."""
+    micro-batches; `window` counts these, those of other rollout batches included. `ratios` is
+    empty where the loss was computed from log-probabilities that cannot be seen."""
 
     losses: list[Tensor] = field(default_factory=list)
     kl_sums: list[Tensor] = field(default_factory=list)
     llds: list[Tensor] = field(default_factory=list)
     ratios: list[Tensor] = field(default_factory=list)
     clipped: list[Tensor] = field(default_factory=list)
+    n_tokens: int = 0
     window: int = 1
     grad_norm: float | None = None
     skipped: bool = False
     lr: float | None = None
-
-    @property
-    def n_tokens(self) -> int:
-        return sum(len(r) for r in self.ratios)
 
     def mean(self, shares: list[Tensor]) -> float | None:
         """The update's value of a loss of which each micro-batch computed its share; None if none
@@ -154,15 +149,17 @@ class Rollouts:
         self.post[rows] = logps.detach().float()
         self.has_post[rows] = True
 
-    def add_micro_batch(self, rows: Tensor, logps: Tensor, entropy: Tensor | None) -> Update:
-        """Store what a micro-batch's loss was computed from; returns the update in progress."""
-        self.inner[rows] = logps.float()
-        self.has_inner[rows] = True
-        if not self.updates and not self.has_old[rows].any():
-            # No update since the rollouts: this is π_old, at no cost.
-            self.old[rows] = logps.float()
-            self.entropy[rows] = math.nan if entropy is None else entropy.float()
-            self.has_old[rows] = True
+    def add_micro_batch(self, rows: Tensor, logps: Tensor | None, entropy: Tensor | None) -> Update:
+        """Store what a micro-batch's loss was computed from, None if that is not known; returns the
+        update in progress."""
+        if logps is not None:
+            self.inner[rows] = logps.float()
+            self.has_inner[rows] = True
+            if not self.updates and not self.has_old[rows].any():
+                # No update since the rollouts: this is π_old, at no cost.
+                self.old[rows] = logps.float()
+                self.entropy[rows] = math.nan if entropy is None else entropy.float()
+                self.has_old[rows] = True
         self.n_micro_batches += 1
         self.open_update = self.open_update or Update()
         return self.open_update

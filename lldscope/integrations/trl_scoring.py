@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from ..recording.batch import Batch
 from ..recording.retention import KeptResponse
 from .trl_rollouts import Inputs, Update, action_mask
+from .trl_seams import SCORING, can_follow
 
 # What models with images need besides tokens, as TRL's `_compute_loss` passes it on.
 MULTIMODAL = (
@@ -32,17 +33,63 @@ def score(
     with images do not allow; as many on every rank, so that sharded weights can be gathered. The
     model is in evaluation mode, which draws no random numbers.
     """
+    with torch.no_grad(), evaluation_mode(trainer.model):
+        logps, entropies, *_ = _call(method, trainer, trainer.model, inputs, rows, entropy=True)
+    return logps, entropies
+
+
+def score_with_gradient(
+    method: Callable[..., Any], trainer: Any, model: nn.Module, inputs: Inputs
+) -> Tensor:
+    """Log-probabilities (N, T) as a loss takes them: one more pass, of the model as it is."""
+    logps: Tensor = _call(method, trainer, model, inputs, None, entropy=False)[0]
+    return logps
+
+
+def _call(
+    method: Callable[..., Any],
+    trainer: Any,
+    model: nn.Module,
+    inputs: Inputs,
+    rows: Tensor | None,
+    *,
+    entropy: bool,
+) -> Any:
     ids = torch.cat([inputs["prompt_ids"], inputs["completion_ids"]], dim=1)
     attention = torch.cat([inputs["prompt_mask"], inputs["completion_mask"]], dim=1)
     if rows is not None:
         ids, attention = ids[rows], attention[rows]
     images = {name: inputs[name] for name in MULTIMODAL if inputs.get(name) is not None}
-    with torch.no_grad(), evaluation_mode(trainer.model):
-        logps, entropies, *_ = method(
-            trainer.model, ids, attention, inputs["completion_ids"].size(1),
-            batch_size=trainer.args.per_device_train_batch_size, compute_entropy=True, **images,
-        )  # fmt: skip
-    return logps, entropies
+    return method(
+        model, ids, attention, inputs["completion_ids"].size(1),
+        batch_size=trainer.args.per_device_train_batch_size, compute_entropy=entropy, **images,
+    )  # fmt: skip
+
+
+def scorer_of(trainer: Any) -> Callable[..., Any]:
+    """TRL's scoring of the trainer; one of our own where a subclass has another signature."""
+    method: Callable[..., Any] = trainer._get_per_token_logps_and_entropies
+    if can_follow(method, SCORING):
+        return method
+
+    def scoring(
+        model: nn.Module, ids: Tensor, attention: Tensor, n: int, *,
+        batch_size: int, compute_entropy: bool, **images: Any,
+    ) -> tuple[Tensor, Tensor | None]:  # fmt: skip
+        parts = [slice(None)] if images else [
+            slice(i, i + batch_size) for i in range(0, len(ids), batch_size)
+        ]  # fmt: skip
+        logps, entropies = [], []
+        for part in parts:
+            found = model(input_ids=ids[part], attention_mask=attention[part], **images)
+            logits = found.logits[:, -n - 1 : -1].float() / getattr(trainer, "temperature", 1.0)
+            table = logits.log_softmax(-1)
+            logps.append(table.gather(-1, ids[part, -n:, None])[..., 0])
+            if compute_entropy:
+                entropies.append(-(table.exp() * table).sum(-1))
+        return torch.cat(logps), torch.cat(entropies) if compute_entropy else None
+
+    return scoring
 
 
 def score_kept(
@@ -107,10 +154,22 @@ def is_noisy(model: nn.Module) -> bool:
     )
 
 
-def measure(update: Update, trainer: Any, inputs: Inputs, new: Tensor, loss: Tensor) -> None:
+def measure(update: Update, trainer: Any, inputs: Inputs, new: Tensor | None, loss: Tensor) -> None:
     """Add a micro-batch to its update: importance ratios and clipped tokens as in TRL's loss, KL,
-    and the loss itself. `new` (B, T): the log-probabilities that the loss was computed from."""
+    and the loss itself. `new` (B, T): the log-probabilities that the loss was computed from, None
+    if they are not known."""
     mask = action_mask(inputs)
+    update.n_tokens += int(mask.sum())
+    if new is not None:
+        _compare(update, trainer, inputs, new, mask)
+    # TRL's number is the policy loss, unless it adds a KL, an entropy bonus or a router loss.
+    added = ("_entropy_bonus_enabled", "aux_loss_enabled")
+    if trainer.beta == 0 and not any(getattr(trainer, name, False) for name in added):
+        update.losses.append(loss)
+
+
+def _compare(update: Update, trainer: Any, inputs: Inputs, new: Tensor, mask: Tensor) -> None:
+    """The loss's log-probabilities against π_old and against the reference."""
     old = inputs.get("old_per_token_logps")
     ratio, clipped = _ratios(trainer, new, new if old is None else old, mask, inputs["advantages"])
     update.ratios.append(ratio[mask])
@@ -119,10 +178,6 @@ def measure(update: Update, trainer: Any, inputs: Inputs, new: Tensor, loss: Ten
     if inputs.get("ref_per_token_logps") is not None:
         gap = (inputs["ref_per_token_logps"] - new)[mask].double()
         update.kl_sums.append((gap.exp() - gap - 1).sum())
-    # TRL's number is the policy loss, unless it adds a KL, an entropy bonus or a router loss.
-    added = ("_entropy_bonus_enabled", "aux_loss_enabled")
-    if trainer.beta == 0 and not any(getattr(trainer, name, False) for name in added):
-        update.losses.append(loss)
 
 
 def _ratios(

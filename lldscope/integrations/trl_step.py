@@ -40,16 +40,22 @@ class StepWriter:
         self._retention = Retention(retention)
 
     def write(self, rollouts: Rollouts) -> None:
-        with self._fail_open("a step"):
-            if rollouts.updates:
+        if rollouts.updates:
+            with self._fail_open("Δ"):
                 self._rescore(rollouts)
+        batch = None
+        with self._fail_open("a step"):
             tokenizer = self._trainer.processing_class
             tokenizer = getattr(tokenizer, "tokenizer", tokenizer)
             # The tokens at which TRL counts a completion as ended, not truncated.
             ends = getattr(self._trainer, "eos_token_ids", [tokenizer.eos_token_id])
             batch = batch_of(rollouts, tokenizer, [*ends, tokenizer.pad_token_id])
-            if rollouts.updates and not has_images(rollouts.inputs):
+        if batch is None:
+            return
+        if rollouts.updates and not has_images(rollouts.inputs):
+            with self._fail_open("the likelihood of responses of earlier steps"):
                 self._retain(batch)
+        with self._fail_open("a step"):
             record(
                 self._recorder, batch,
                 updates=update_columns(rollouts) if rollouts.updates else None,
@@ -145,7 +151,7 @@ def step_columns(r: Rollouts) -> dict[str, Any]:
 
 def update_columns(r: Rollouts) -> dict[str, Any]:
     """One row per optimizer update that used rollouts of this batch."""
-    ratios = [torch.cat(u.ratios).float() for u in r.updates]
+    ratios = [torch.cat(u.ratios).float() if u.ratios else torch.empty(0) for u in r.updates]
     norms = [u.grad_norm for u in r.updates]
     return {
         "grad_norm": norms,

@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -28,9 +29,13 @@ from verl.workers.utils.padding import response_from_nested
 from ..core.errors import LldscopeError
 from ..recording.columns import record
 from ..recording.recorder import FailOpen, Recorder
+from .alarms import DEFAULT_RULES, AlarmAction, recorded
 from .verl_batch import FIELDS, batch_of
 
-SETTINGS = {"path": None, "name": None, "group": None, "correct": 1.0, "tokens_every": 5}
+SETTINGS = {
+    "path": None, "name": None, "group": None, "correct": 1.0, "tokens_every": 5,
+    "on_alarm": None, "alarms": DEFAULT_RULES, "look_every": 5.0,
+}  # fmt: skip
 SCALARS = {"actor/pg_loss": "loss_policy", "kl_loss": "loss_kl", "actor/llds_loss": "loss_llds"}
 ESTIMATOR = "verl: mean over its mini-batches, each weighing the same"
 
@@ -44,6 +49,8 @@ class Recording(_VerlTrainer):
     path: the run directory; runs/<experiment_name> if not given. name, group: of the run.
     correct: the least score of a correct response, or the name of an extra value of the reward
     function (such as "acc"). tokens_every: steps between samples of texts and tokens; 0 is never.
+    on_alarm: "save" a checkpoint when one of the rules `alarms` fires, or save and "stop";
+    look_every: seconds between reads of the run, in a thread.
     """
 
     MODE = ""
@@ -64,6 +71,11 @@ class Recording(_VerlTrainer):
                 "trainer.lldscope.correct is a least score or the name of what the reward function "
                 f"gives, not {self._lldscope['correct']!r}"
             )
+        on_alarm = self._lldscope["on_alarm"]
+        self._action = None if on_alarm is None else AlarmAction(
+            SimpleNamespace(accelerator=SimpleNamespace(num_processes=1)), on_alarm,
+            self._lldscope["alarms"], self._lldscope["look_every"],
+        )  # fmt: skip
         with open_dict(config):  # verl selects more by this name, such as the replay buffer
             config.trainer.v1.trainer_mode = self.MODE
         super().__init__(config)
@@ -72,8 +84,22 @@ class Recording(_VerlTrainer):
         """Raises RunExists or LldscopeError before the first step."""
         self._recorder = self._open()
         self._fail_open = FailOpen(self._recorder, "verl")
-        with self._recorder:
-            return super().fit(*args, **kwargs)
+        action = self._action
+        if action is not None:
+            action.begin(self._recorder)
+        return recorded(self._recorder, action, super().fit, *args, **kwargs)
+
+    def on_step_end(self) -> None:
+        """Also what an alarm asks for: verl ends after the step that it takes for the last."""
+        super().on_step_end()
+        if self._action is None:
+            return
+        asked = SimpleNamespace(should_save=False, should_training_stop=False)
+        self._action.act(asked, self._step)
+        if asked.should_save:
+            self._save_checkpoint()
+        if asked.should_training_stop:
+            self.total_training_steps = self.global_steps
 
     def _update_actor(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
         old = None

@@ -111,14 +111,19 @@ def headline(t: Trouble) -> Headline:
 def _quiet(t: Trouble) -> Headline:
     if t.verdict == "critical":
         return Headline("The run has collapsed; no alarm fires any more", "")
+    if lost := missing(t.events, failed=True):
+        what, why = next(iter(lost.items()))
+        unseen = f"; not recorded: {what} ({why})"
+    else:
+        unseen = ""
     if t.verdict == "insufficient" and not t.judged:
         return Headline(
             "Neither a reward nor a likelihood is recorded: nothing can be said of this run",
             "Record one of them; of an imported log, say which metric it is with --map.",
         )
     if t.verdict == "insufficient":
-        return Headline(f"Too few steps to judge: {LEAST} with measurements are needed", "")
-    return Headline("Nothing is wrong: no alarm fires", "")
+        return Headline(f"Too few steps to judge: {LEAST} with measurements are needed{unseen}", "")
+    return Headline(f"Nothing is wrong: no alarm fires{unseen}", "")
 
 
 def _back(t: Trouble, alert: AnyAlert) -> str:
@@ -138,6 +143,15 @@ def last_checkpoint(events: Events, until: int | None = None) -> int | None:
     saved = (e.get("step") for e in events if e.get("kind") == "checkpoint")
     steps = [step for step in saved if step is not None]
     return max((s for s in steps if until is None or s <= until), default=None)
+
+
+def missing(events: Events, failed: bool = False) -> dict[str, str]:
+    """What an adapter said that it does not record, in the last attempt: what → why. `failed`: only
+    what it should have recorded."""
+    said = [e for e in events if e.get("kind") == "not_recorded"]
+    said = [e for e in said if e.get("failed") or not failed]
+    last = max((e.get("attempt") or 0 for e in said), default=0)
+    return {str(e.get("what")): str(e.get("why")) for e in said if (e.get("attempt") or 0) == last}
 
 
 def with_checkpoint(alert: Alert, events: Events) -> Alert:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from ..alarms.assess import Assessment, PhaseSpan
@@ -17,7 +17,7 @@ from ..signals.evidence import Grade
 from ..signals.phases import Phase
 from ..storage.notes import silenced
 from .alerts import AnyAlert, StalledAlert
-from .headline import Headline, Trouble, headline, last_checkpoint, with_checkpoint
+from .headline import Headline, Trouble, headline, last_checkpoint, missing, with_checkpoint
 from .liveness import Life, Liveness, liveness
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class RunState:
     `last_row_age_seconds` are those of `Liveness`; `damaged` is what could not be read, and
     `dropped` what the recorders had to leave out, by reason. `headline` is cause and action in a
     sentence each. `silenced`: firing alarms that somebody acknowledged (None) or snoozed (until
-    when, Unix time).
+    when, Unix time). `missing`: what the trainer's adapter could not record, and why.
     """
 
     run: str
@@ -74,6 +74,7 @@ class RunState:
     dropped: dict[str, int]
     headline: Headline
     silenced: dict[str, float | None]
+    missing: dict[str, str] = field(default_factory=dict)
 
     @property
     def firing(self) -> tuple[AnyAlert, ...]:
@@ -149,6 +150,7 @@ def check(run: Run, arl: float | None = None, rules: Sequence[Rule] | None = Non
             Trouble(answer, assessment.phase, alerts, causes, events, life, assessment.judged)
         ),
         silenced=silenced(run.notes(), firing),
+        missing=missing(events),
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -11,13 +12,14 @@ import duckdb
 from ..storage.manifest import Manifest
 from ..storage.part import Part, attempt_spans
 from .database import (
-    BEFORE_ROWS,
     ROWS,
     SIGNAL_TABLES,
     Database,
+    columns_read,
     create_empty,
     rows_of,
     standing,
+    statement,
     view_sql,
 )
 from .part_index import PartIndex, step_ranges
@@ -47,7 +49,7 @@ class Contents:
         self._uncached_rows = 0  # rows whose signals are not in the cache
         self.parts = PartIndex(run, remote)
         self.db = Database(run)
-        self._engine = SignalEngine(run)
+        self._run = run
         self._defined: tuple[int, tuple[str, ...]] | None = None  # version and tables
         if cache is not None:
             self.parts.parts = cache.load(run_id, self.db)
@@ -62,8 +64,14 @@ class Contents:
 
     def close(self) -> None:
         """Close the databases."""
-        self.db.connection.close()
-        self._engine.close()
+        self.db.close()
+        if "_engine" in vars(self):
+            self._engine.close()
+
+    @cached_property
+    def _engine(self) -> SignalEngine:
+        """Made for the first rows: signals that were cached need none."""
+        return SignalEngine(self._run)
 
     def ingest(self, manifest: Manifest) -> bool:
         """Read what the manifests list now; True if rows or signals have changed.
@@ -150,9 +158,9 @@ class SignalEngine:
     """Computes signals of the run directory `run` in a DuckDB of its own, which holds the rows of
     one range of steps at a time.
 
-    It is separate from the database for queries, so that its tables can be plain ones under fixed
-    views and its settings can follow the size of the range. For the next step of a live run,
-    planning costs more than reading.
+    It is separate from the database for queries, so that its tables can be plain ones and its
+    settings can follow the size of the range. For the next step of a live run, planning costs more
+    than reading.
     """
 
     def __init__(self, run: Path) -> None:
@@ -162,10 +170,9 @@ class SignalEngine:
         for table in SIGNAL_TABLES:
             self._db.execute(f"CREATE TABLE {table} AS FROM empty_{table}")
         confine(self._db, run)
+        self._db.execute("SET preserve_insertion_order=false")  # no signal depends on it
         self._db.execute(view_sql("macros"))
-        for name in BEFORE_ROWS:
-            kind = "TABLE" if name in SHARED else "VIEW"
-            self._db.execute(f"CREATE {kind} {name} AS {view_sql(name)}")
+        self._columns = {table: columns_read(table) for table in SIGNAL_TABLES}
         self._filled: set[str] = set()  # tables that are not empty
         self._few = False
 
@@ -186,12 +193,12 @@ class SignalEngine:
             where = standing(table, starts) or "WHERE true"
             self._load(table, paths, f"{where} AND step BETWEEN {first} AND {last}")
         for name in SHARED:
-            self._create(name, view_sql(name))
+            self._create(name, statement(name, SHARED))
         for rows, view in ROWS.items():
             if view == "step_signals" and "scalars" not in self._filled:
                 view = "step_measured"  # no imported means to fall back on
             if view not in OPTIONAL or OPTIONAL[view] in self._filled:
-                self._create(rows, f"FROM {view}")
+                self._create(rows, statement(view, SHARED))
                 yield rows, self._db.sql(f"FROM {rows}").to_arrow_table()
         if not self._few:
             self._release()
@@ -208,7 +215,7 @@ class SignalEngine:
         if paths:
             if table == "evals":  # `standing` looks there whether an evaluation was repeated
                 self._create("all_evals", rows_of(table, paths))
-            self._create(table, f"{rows_of(table, paths)} {where}")
+            self._create(table, f"{rows_of(table, paths, self._columns[table])} {where}")
             self._filled.add(table)
         elif table in self._filled:
             self._create(table, f"FROM empty_{table}")
@@ -221,7 +228,5 @@ class SignalEngine:
         """Release the memory of a range."""
         for table in SIGNAL_TABLES:
             self._load(table, [], "")
-        for name in SHARED:
-            self._create(name, view_sql(name))
-        for name in ROWS:
+        for name in (*SHARED, *ROWS):
             self._db.execute(f"DROP TABLE IF EXISTS {name}")

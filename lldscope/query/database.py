@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from functools import cache
+import re
+from collections.abc import Container, Iterable, Mapping, Sequence
+from functools import cache, cached_property
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,7 +13,7 @@ import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..core.schema import SIGNALS, TABLES, arrow_schema
+from ..core.schema import SIGNALS, TABLES, VIEWS, Kind, arrow_schema
 from ..storage.part import STEP_TABLES, Part, attempt_spans
 from .sandbox import confine, quote
 
@@ -28,6 +29,8 @@ BEFORE_ROWS = (
     "response_class",
     "response_likelihood",
     "action_ratios",
+    "step_ratios",
+    "step_action_ratios",
     "step_likelihood",
     "step_displaced",
     "step_totals",
@@ -55,6 +58,23 @@ ROWS = {
 }
 _AFTER_ROWS = ("signals", "action_signals", "retention_signals", "probe_signals")
 VIEW_NAMES = ("macros", *BEFORE_ROWS, *_AFTER_ROWS)
+# Of stored signals; DuckDB's sums of integers have 128 bits, which pandas would hold as objects.
+_STORED: dict[Kind, pa.DataType] = {
+    "int": pa.int32(),
+    "count": pa.int64(),
+    "float": pa.float64(),
+    "sum": pa.float64(),
+    "bool": pa.bool_(),
+    "text": pa.string(),
+    "time": pa.float64(),
+}
+_SQL_TYPES = {
+    pa.int32(): "INTEGER",
+    pa.float32(): "FLOAT",
+    pa.float64(): "DOUBLE",
+    pa.bool_(): "BOOLEAN",
+    pa.string(): "VARCHAR",
+}
 _MOST_CHUNKS = 64  # of stored signals, before they become one
 
 
@@ -69,30 +89,71 @@ def view_sql(name: str) -> str:
     return sql.replace("{signals}", signals).replace("{means}", "\n        ".join(means))
 
 
+def statement(name: str, stored: Container[str] = ()) -> str:
+    """The SELECT behind a view, together with the views that it reads; but for those `stored` as
+    tables. DuckDB binds it once, where it would bind a view when it is made and when it is read."""
+    needed = [f"{v} AS NOT MATERIALIZED ({view_sql(v)})" for v in _needed(name, stored)]
+    return f"WITH {', '.join(needed)} {view_sql(name)}" if needed else view_sql(name)
+
+
+def _needed(name: str, stored: Container[str]) -> list[str]:
+    """The views that a view reads, each after those that it reads itself."""
+    words = set(re.findall(r"\w+", view_sql(name)))
+    found: dict[str, None] = {}
+    for view in BEFORE_ROWS[: BEFORE_ROWS.index(name)]:
+        if view in words and view not in stored:
+            found |= dict.fromkeys([*_needed(view, stored), view])
+    return list(found)
+
+
+def columns_read(table: str) -> list[str]:
+    """The columns of a table that signals are computed from."""
+    words = set(re.findall(r"\w+", " ".join(map(view_sql, BEFORE_ROWS))))
+    return [name for name in TABLES[table].names if name in words]
+
+
 class Database:
-    """An in-memory database whose tables read parts of the run directory `run`."""
+    """Signals, and an in-memory database whose tables read parts of the run directory `run`.
+
+    The database is made when it is first asked: the verdict of a run needs its signals alone.
+    """
 
     def __init__(self, run: Path) -> None:
         self._run = run
-        self.connection = duckdb.connect(":memory:")
-        create_empty(self.connection, TABLES)
-        confine(self.connection, run)
-        self.execute("SET lock_configuration=true")
-        self.execute("CREATE TABLE attempts (attempt INT, first_step INT, last_step INT)")
-        self.define_tables([], tuple(TABLES))
-        self.execute(view_sql("macros"))
-        for name in BEFORE_ROWS:
-            self.execute(f"CREATE VIEW {name} AS {view_sql(name)}")
         # Signals are stored as pyarrow tables, in the order of steps, and DuckDB reads them there.
-        self._rows: dict[str, pa.Table] = {}
+        self._rows = {rows: _no_rows(rows) for rows in ROWS}
         self._changed = dict.fromkeys(ROWS)  # those that have changed since DuckDB read them
-        for rows, view in ROWS.items():
-            empty = self.connection.sql(f"FROM {view} WHERE false").to_arrow_table()
-            self._rows[rows] = empty.cast(pa.schema(map(_plain, empty.schema)))
-        self._rows["signal_rows"] = _with_tokens_seen(self._rows["signal_rows"], None)
-        self.show_signals()
+        self._is_open = False
+
+    @cached_property
+    def connection(self) -> duckdb.DuckDBPyConnection:
+        """The database, with every table (without rows) and every view."""
+        connection = duckdb.connect(":memory:")
+        create_empty(connection, TABLES)
+        confine(connection, self._run)
+        connection.execute("SET lock_configuration=true")
+        connection.execute("CREATE TABLE attempts (attempt INT, first_step INT, last_step INT)")
+        for table in TABLES:
+            connection.execute(f"CREATE VIEW all_{table} AS {rows_of(table, [])}")
+            connection.execute(f"CREATE VIEW {table} AS FROM all_{table}")
+        connection.execute(view_sql("macros"))
+        for name in BEFORE_ROWS:
+            connection.execute(f"CREATE VIEW {name} AS {view_sql(name)}")
+        for rows, table in self._rows.items():
+            connection.register(rows, table)
         for name in _AFTER_ROWS:
-            self.execute(f"CREATE VIEW {name} AS {view_sql(name)}")
+            connection.execute(f"CREATE VIEW {name} AS {view_sql(name)}")
+        self._is_open = True
+        return connection
+
+    def close(self) -> None:
+        if self._is_open:
+            self.connection.close()
+
+    def interrupt(self) -> None:
+        """Stop what the database is doing for another thread."""
+        if self._is_open:
+            self.connection.interrupt()
 
     def execute(self, sql: str, parameters: Sequence[Any] | None = None) -> list[tuple[Any, ...]]:
         return self.connection.execute(sql, parameters).fetchall()
@@ -147,8 +208,9 @@ class Database:
     def read_through(self, part: Part) -> str | None:
         """DuckDB's error on reading every value of a part; None if it can."""
         file = quote(str(part.path(self._run)))
+        connection = self.connection  # an error in making it is not the part's
         try:
-            self.execute(f"SELECT max(COLUMNS(*)) FROM read_parquet({file})")
+            connection.execute(f"SELECT max(COLUMNS(*)) FROM read_parquet({file})").fetchall()
         except (duckdb.OutOfMemoryException, duckdb.InterruptException):
             raise
         except duckdb.Error as error:
@@ -159,32 +221,35 @@ class Database:
 def create_empty(connection: duckdb.DuckDBPyConnection, tables: Iterable[str]) -> None:
     """Create `empty_TABLE` for each table, with its columns."""
     for table in tables:
-        connection.register("empty", arrow_schema(table).empty_table())
-        connection.execute(f"CREATE TABLE empty_{table} AS FROM empty")
-        connection.unregister("empty")
+        columns = ", ".join(f"{f.name} {_SQL_TYPES[f.type]}" for f in arrow_schema(table))
+        connection.execute(f"CREATE TABLE empty_{table} ({columns})")
 
 
-def _plain(field: pa.Field) -> pa.Field:
-    """DuckDB's sums of integers have 128 bits, which pandas would hold as objects."""
-    return field.with_type(pa.int64()) if pa.types.is_decimal(field.type) else field
+def _no_rows(rows: str) -> pa.Table:
+    """One of ROWS without any, with the columns of its view."""
+    view = VIEWS[rows.replace("_rows", "s")]
+    fields = [pa.field(c.name, _STORED[c.kind]) for c in view.columns if c.name != "tokens_seen"]
+    if view == SIGNALS:
+        fields += [pa.field(name, pa.int64()) for name in ("n_tokens", "tokens_seen")]
+    return pa.Table.from_batches([], pa.schema(fields))  # empty_table() imports pandas
 
 
 def _with_tokens_seen(rows: pa.Table, before: int | None) -> pa.Table:
     """Signals of steps in order, with the sum of their tokens and of those `before`; NULL as long
     as none are known."""
     tokens = rows["n_tokens"].combine_chunks().cast(pa.int64())
-    seen = pc.cumulative_sum(tokens, start=before or 0, skip_nulls=True)
+    seen = pc.cumulative_sum(tokens, start=before, skip_nulls=True)
     seen = pc.fill_null_forward(seen)
     return rows.append_column("tokens_seen", seen if before is None else seen.fill_null(before))
 
 
-def rows_of(table: str, paths: Sequence[str]) -> str:
+def rows_of(table: str, paths: Sequence[str], names: Sequence[str] = ()) -> str:
     """A query for all rows of a table in some files, given as SQL texts.
 
-    The columns are the registry's: those that a part lacks are NULL, those that this version does
-    not know are ignored.
+    The columns are the registry's, or those of `names`: those that a part lacks are NULL, those
+    that this version does not know are ignored.
     """
-    columns = ", ".join(TABLES[table].names)
+    columns = ", ".join(names or TABLES[table].names)
     parquet = f"read_parquet([{', '.join(paths)}], union_by_name=true)"
     union = f"UNION ALL BY NAME FROM {parquet}" if paths else ""
     return f"SELECT {columns} FROM (FROM empty_{table} {union})"

@@ -161,11 +161,12 @@ class RemoteCopy:
                 why = f"It holds no {layout.RUN_FILE}: it is not a run that lldscope recorded."
                 raise RunNotFound(f"There is no run at {self.url}. {why}")
             changed = {n: i for n, i in found.items() if self._states.get(n) != _state(i)}
-            # Heartbeats say how long the manifests are at least: they must not be newer.
-            beats = [n for n in changed if n.startswith(heartbeats.HEARTBEAT_DIR)]
-            got = self._fetch(beats, lambda name: found[name]["size"])
-            others = [n for n in changed if n not in beats]
-            got |= self._fetch(others, lambda name: found[name]["size"])
+            # Heartbeats say how long the manifests are at least, and these how long the events
+            # are: what speaks of a file must not be newer.
+            got: set[str] = set()
+            for folder in (heartbeats.HEARTBEAT_DIR, MANIFEST_DIR, ""):
+                names = [n for n in changed if n.rpartition("/")[0] == folder]
+                got |= self._fetch(names, lambda name: found[name]["size"])
             # A file that failed to download has no state and is fetched again at the next sync.
             self._states = {n: _state(i) for n, i in found.items() if n not in changed or n in got}
         for folder in _FOLDERS:

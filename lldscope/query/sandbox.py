@@ -1,14 +1,12 @@
 """A DuckDB that reads one run directory and nothing else, and answers within bounds.
 
 DuckDB itself keeps queries inside the directory (`allowed_directories`, which follows links before
-it judges). What it does not forbid there is writing: a COPY inside WITH or EXPLAIN ANALYZE makes
-files. So people's statements are parsed first, and only plain SELECTs are run, in a transaction
-that cannot write.
+it judges). What it does not forbid there is writing, so `statement` decides which queries are run
+at all, and they are run in a transaction that cannot write.
 """
 
 from __future__ import annotations
 
-import json
 import sys
 import threading
 from collections.abc import Iterator, Sequence
@@ -29,9 +27,6 @@ ANSWER_BYTES = 1 << 30  # one answer may have
 _VECTORS = 100  # of 2048 rows, in a piece of an answer …
 _ROWS = 2048  # … of Python values
 
-_SELECTS = {"SELECT_NODE", "SET_OPERATION_NODE", "RECURSIVE_CTE_NODE", "CTE_NODE"}
-_ONLY_SELECT = "Give exactly one SELECT (or DESCRIBE, SHOW, SUMMARIZE): query only reads."
-
 
 def confine(db: duckdb.DuckDBPyConnection, run: Path) -> None:
     """From here on the database reads below `run` only."""
@@ -41,6 +36,7 @@ def confine(db: duckdb.DuckDBPyConnection, run: Path) -> None:
         "enable_progress_bar=false",
         "autoinstall_known_extensions=false",
         "autoload_known_extensions=false",
+        "python_enable_replacements=false",
         f"allowed_directories=[{quote(str(run))}]",
         "enable_external_access=false",
     ):
@@ -49,36 +45,6 @@ def confine(db: duckdb.DuckDBPyConnection, run: Path) -> None:
 
 def quote(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
-
-
-def insist_on_select(db: duckdb.DuckDBPyConnection, query: str) -> None:
-    """Raises UsageError unless the query is one statement that only reads."""
-    try:
-        query.encode()  # what a shell gave is not always UTF-8
-        statements = duckdb.extract_statements(query)
-    except (duckdb.Error, ValueError) as error:
-        raise UsageError(f"The SQL cannot be read. {error}") from None
-    if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
-        raise UsageError(_ONLY_SELECT)
-    ((tree,),) = db.execute("SELECT json_serialize_sql(?::VARCHAR)", [query]).fetchall()
-    parsed = json.loads(tree)
-    if parsed["error"] or not _node_types(parsed["statements"]) <= _SELECTS:
-        raise UsageError(_ONLY_SELECT)
-
-
-def _node_types(tree: Any) -> set[str]:
-    """The kinds of all query nodes in a parse tree; a COPY or INSERT inside WITH is one, too."""
-    found, open_ = set(), [tree]
-    while open_:
-        item = open_.pop()
-        if isinstance(item, dict):
-            kind = item.get("type")
-            if isinstance(kind, str) and kind.endswith("_NODE"):
-                found.add(kind)
-            open_ += item.values()
-        elif isinstance(item, list):
-            open_ += item
-    return found
 
 
 @contextmanager

@@ -47,7 +47,16 @@ class Merger:
         return tables
 
     def compact(self) -> None:
-        """Merge what is due, and once what earlier attempts have left."""
+        """Merge what is due, and once what earlier attempts have left.
+
+        Nothing while the manifest is damaged: parts whose line is lost may lie between those that
+        are listed, and a merged part would pass over them.
+        """
+        self._manifest.read()
+        if self._manifest.damaged:
+            why = next(iter(self._manifest.damaged.values()))
+            self._warn("manifest", "its manifest was changed by somebody else: %s", why)
+            return
         for table in self._tables():
             while group := compaction.due(self._tables()[table]):
                 if not self._merge(group):
@@ -62,7 +71,8 @@ class Merger:
 
     def merge_newest(self, max_bytes: int) -> None:
         """At the end: merge the newest parts of each table, up to `max_bytes`."""
-        for parts in self._tables().values():
+        tables = self._tables()
+        for parts in tables.values() if not self._manifest.damaged else ():
             start, size = len(parts), 0
             while start and size + parts[start - 1].size <= max_bytes:
                 start -= 1

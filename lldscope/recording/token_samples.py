@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -67,10 +67,18 @@ class TokenSamples:
             "action_index": column(self._action),
             "token_id": ids,
             "text": [self._decode([token]) for token in ids],
+            "logp_behaviour": self._of_engine(i, column),
             "logp_old": measured(b.old),
             "logp_post": measured(b.post),
             "entropy": measured(b.entropy),
         }
+
+    def _of_engine(self, i: int, column: Callable[[np.ndarray], list[Any]]) -> list[Any]:
+        """Of the engine that sampled; None where it did not score a token, which is NaN there."""
+        values = self._batch.behaviour
+        if values is None:
+            return [None] * len(self._ids(i))
+        return [None if v is None or v != v else v for v in column(values)]
 
     def _ids(self, i: int) -> list[int]:
         return [*self._batch.prompt_ids[i], *self._batch.completion_ids[i]]

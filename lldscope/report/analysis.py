@@ -116,6 +116,8 @@ def _about(run: Run, assessment: Assessment) -> RunFacts:
         first_time=float(known[0]) if len(known) else None,
         last_time=float(known[-1]) if len(known) else None,
         config=run.info.get("config") or {},
+        tags=run.info.get("tags") or [],
+        note=run.info.get("note"),
     )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from ..core import palette
 from ..core.numbers import number, percent, signed, true_minus
+from ..explore.settings import flat
 from . import charts, timeline
 from .arms import document as arms
 from .arms.facts import Comparison
@@ -14,6 +15,9 @@ from .blocks import Block, Box, Cell, Document, Heading, Items, Paragraph, Pictu
 from .facts import Cost, PostMortem
 from .losses import Row
 from .sentences import date, duration, interval, lead
+
+MOST_SETTINGS = 300
+MOST_TEXT = 300  # characters of a setting
 
 _CONTRASTS = {
     "low_likelihood": "with incorrect responses less likely (per token) than the step's median",
@@ -34,6 +38,10 @@ def document(facts: PostMortem | Comparison) -> Document:
 
 def _blocks(facts: PostMortem) -> Iterator[Block]:
     yield _box(facts)
+    if facts.run.tags:
+        yield Paragraph(f"Tags: {', '.join(facts.run.tags)}.")
+    if facts.run.note:
+        yield Paragraph(f"Note: {facts.run.note}")
     yield Heading("What happened")
     yield Items(facts.summary, ordered=True)
     if facts.kind != "empty":
@@ -46,6 +54,7 @@ def _blocks(facts: PostMortem) -> Iterator[Block]:
         yield from _examples(facts)
         yield from _look_alikes(facts)
         yield from _advice(facts)
+    yield from _configuration(facts)
     yield Heading("What this log cannot tell")
     yield Items(facts.limits)
 
@@ -90,6 +99,17 @@ def _footer(facts: PostMortem) -> str:
         facts.run.correct_rule and f"correct: {facts.run.correct_rule}",
     ]
     return " · ".join(part for part in parts if part)
+
+
+def _configuration(facts: PostMortem) -> Iterator[Block]:
+    settings = flat(facts.run.config)
+    if not settings:
+        return
+    rows = [[name[:MOST_TEXT], value[:MOST_TEXT]] for name, value in settings.items()]
+    left = len(rows) - MOST_SETTINGS
+    more = f"; {left:,} more are in run.json" if left > 0 else ""
+    yield Heading("Configuration")
+    yield Table(f"{len(rows):,} settings{more}", ["setting", "value"], rows[:MOST_SETTINGS])
 
 
 def _phases(facts: PostMortem) -> Iterator[Block]:

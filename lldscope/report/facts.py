@@ -47,6 +47,8 @@ class RunFacts:
     first_time: float | None
     last_time: float | None
     config: Mapping[str, Any]
+    tags: list[str] = field(default_factory=list)
+    note: str | None = None
 
 
 @dataclass(frozen=True)

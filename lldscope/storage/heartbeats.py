@@ -12,6 +12,7 @@ from typing import Any
 from . import json_files
 
 HEARTBEAT_DIR = "heartbeat"
+NOTES_HEARTBEAT = "notes.json"  # how many notes people have written
 
 _HEARTBEAT_NAME = re.compile(r"r(\d{1,9})\.json")
 
@@ -26,7 +27,7 @@ def pid_namespace() -> str | None:
 
 
 def is_heartbeat(file: str) -> bool:
-    return _HEARTBEAT_NAME.fullmatch(file) is not None
+    return file == NOTES_HEARTBEAT or _HEARTBEAT_NAME.fullmatch(file) is not None
 
 
 def write_heartbeat(run: Path, rank: int, *, closed: bool, **state: Any) -> None:

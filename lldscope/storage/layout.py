@@ -18,13 +18,13 @@ that no manifest lists does not count.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from ..core.errors import LldscopeError, NewerSchema, RunNotFound
 from ..core.schema import SCHEMA_VERSION
-from . import json_files
+from . import journal, json_files
 from .heartbeats import HEARTBEAT_DIR, is_heartbeat, read_heartbeats
 from .manifest import MANIFEST_DIR, Manifest, ManifestReader, is_manifest, manifest_names
 
@@ -145,8 +145,10 @@ def read_manifest(run: Path, reader: ManifestReader | None = None) -> Manifest:
 
     With a `reader`, only what was appended since its last use is read.
     """
-    reported = reported_lines(run)  # read before the manifests, which only grow
+    beats = read_heartbeats(run)  # read before the manifests, which only grow
+    reported, journals = reported_lines(beats), _reported_journals(run, beats)
     result = (reader or ManifestReader(run)).read()
+    result.journals = journal.merge_counts(result.journals, journals)
     for name, lines in reported.items():
         actual = result.lines.get(name)
         if actual is None and lines:
@@ -158,10 +160,22 @@ def read_manifest(run: Path, reader: ManifestReader | None = None) -> Manifest:
     return result
 
 
-def reported_lines(run: Path) -> dict[str, int]:
+def _reported_journals(
+    run: Path, beats: Mapping[int, Mapping[str, Any]]
+) -> dict[journal.Owner, int]:
+    """What heartbeats say of events, alerts and notes."""
+    result = {(f, journal.PEOPLE): n for f, n in journal.notes_written(run).items()}
+    for beat in beats.values():
+        said = beat.get("journals")
+        for file, owners in said.items() if isinstance(said, dict) else ():
+            result |= {(file, owner): n for owner, n in journal.counts(owners).items()}
+    return result
+
+
+def reported_lines(beats: Mapping[int, Mapping[str, Any]]) -> dict[str, int]:
     """Manifest file name → how many lines it has at least, as the heartbeats report."""
     reported: dict[str, int] = {}
-    for beat in read_heartbeats(run).values():
+    for beat in beats.values():
         lines = beat.get("lines")
         for name, n in lines.items() if isinstance(lines, dict) else ():
             if is_manifest(name) and type(n) is int:

@@ -6,6 +6,10 @@ that a merged part replaces. The recorder of that rank writes it; after the end 
 `lldscope compact`, rank 0 of the next attempt, and the doctor may append to it. If two processes
 merge the same parts at once, the first commit is valid and the second is void: no row is ever
 counted twice, and no lock is needed. Only the last line can be torn, by a kill.
+
+Each line has its number, `n`, which counts from 1: a reader notices lines that are gone. A recorder
+counts its own lines, so that it goes on with the right number if the file is cut or removed under
+it. `journals` in a line says how many lines of events and alerts its recorder has written.
 """
 
 from __future__ import annotations
@@ -13,18 +17,19 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from ..core.schema import TABLES
-from . import json_files
+from . import journal, json_files
 from .part import Part, part_name
 
 MANIFEST_DIR = "manifest"
 
 _MANIFEST_NAME = re.compile(r"a(\d+)-r(\d+)\.jsonl")
+_NUMBER = re.compile(rb', "n": (\d{1,12}), "crc": \d{1,10}\}\Z')
 _TABLE_NAME = re.compile(r"[a-z_]{1,64}")
 _MAX_COUNT = 2**50  # rows and bytes that an entry may claim
 _MAX_REPORTED = 20  # bad lines of one manifest that are reported one by one
@@ -40,6 +45,7 @@ class Manifest:
                it had none, or its line cannot be read)
     closed     (attempt, rank) whose recorder committed everything before it ended
     lines      file → how many complete lines it has
+    journals   (file, writer) → how many lines of events or alerts it has written, at least
     """
 
     parts: list[Part] = field(default_factory=list)
@@ -47,6 +53,7 @@ class Manifest:
     replaced: dict[tuple[str, str], int | None] = field(default_factory=dict)
     closed: set[tuple[int, int]] = field(default_factory=set)
     lines: dict[str, int] = field(default_factory=dict)
+    journals: dict[journal.Owner, int] = field(default_factory=dict)
 
     def bad_files(self) -> dict[str, str]:
         """Names of the manifests that are damaged, with one reason for each."""
@@ -78,10 +85,14 @@ def commit(
     *,
     remove: Sequence[Part] = (),
     closed: bool = False,
-) -> None:
+    journals: Mapping[str, int] | None = None,
+    after: int = 0,
+) -> int:
     """Append one line: from here on the parts of `add` count, and those of `remove` do not.
 
-    `closed` states that this recorder has nothing left to write. Raises OSError.
+    `closed` states that this recorder has nothing left to write, `journals` how many lines of each
+    file it has written. `after` is the number of the last line that the caller knows of, `number`
+    of the new one is returned. Raises OSError.
     """
     line: dict[str, Any] = {"time": time.time(), "parts": {p.table: p.entry() for p in add}}
     if remove:
@@ -89,21 +100,33 @@ def commit(
         line["replaces"] = {t: [p.file for p in remove if p.table == t] for t in tables}
     if closed:
         line["closed"] = True
+    if journals:
+        line["journals"] = dict(journals)
     path = manifest_path(run, attempt, rank)
-    _cut_torn_line(path)
-    json_files.append_line(path, line)
+    number = max(after, _cut_torn_line(path)) + 1
+    json_files.append_line(path, line | {"n": number})
+    return number
 
 
-def _cut_torn_line(path: Path) -> None:
-    """Remove the last line if a killed writer did not complete it: it never counted."""
+def _cut_torn_line(path: Path) -> int:
+    """Remove the last line if a killed writer did not complete it: it never counted. Returns the
+    number of the last line; 0 if it has none."""
     handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
     try:
         size = os.fstat(handle).st_size
         end = os.pread(handle, 1 << 20, max(0, size - (1 << 20)))
-        if end and not end.endswith(b"\n"):
-            os.ftruncate(handle, size - len(end) + end.rfind(b"\n") + 1)
+        whole = end[: end.rfind(b"\n") + 1]
+        if len(whole) < len(end):
+            os.ftruncate(handle, size - len(end) + len(whole))
     finally:
         os.close(handle)
+    return line_number(whole[:-1].rpartition(b"\n")[2])
+
+
+def line_number(line: bytes) -> int:
+    """The number in a line; 0 if it has none."""
+    match = _NUMBER.search(line)
+    return int(match[1]) if match else 0
 
 
 class ManifestReader:
@@ -123,6 +146,8 @@ class ManifestReader:
             result.damaged |= file.damaged
             result.replaced |= file.replaced
             result.lines[file.path.name] = file.lines
+            owner = journal.owner_name(*name)
+            result.journals |= {(f, owner): n for f, n in file.journals.items()}
             if file.closed:
                 result.closed.add(name)
         return result
@@ -141,7 +166,8 @@ class ManifestFile:
         self._reset()
 
     def _reset(self) -> None:
-        self._offset = self.lines = self._bad_lines = 0
+        self._offset = self.lines = self._bad_lines = self._missing = 0
+        self.journals: dict[str, int] = {}
         self.active: dict[tuple[str, str], Part] = {}
         self.replaced: dict[tuple[str, str], int | None] = {}
         self.damaged: dict[str, str] = {}
@@ -164,6 +190,7 @@ class ManifestFile:
         self._offset += len(new) - len(rest)
         for line in complete:
             self.lines += 1
+            self._missing = max(self._missing, line_number(line) - self.lines)
             if (problem := self.replay(line)) is not None:
                 self._bad_lines += 1
                 if self._bad_lines <= _MAX_REPORTED:
@@ -171,6 +198,8 @@ class ManifestFile:
                 else:
                     more = self._bad_lines - _MAX_REPORTED
                     self.damaged[f"{name} other lines"] = f"{more:,} more cannot be read"
+        if self._missing:
+            self.damaged[name] = f"{self._missing} of the lines that were written are missing"
         if rest and not json_files.is_torn(rest):
             self.damaged[name] = "its end is destroyed"
 
@@ -196,6 +225,7 @@ class ManifestFile:
         added = self._parts(line["parts"], has_checksum)
         removed = [(t, f) for t, names in line.get("replaces", {}).items() for f in names]
         self.closed |= line.get("closed") is True
+        self.journals |= journal.counts(line.get("journals"))
         if any(key in self.replaced for key in removed):
             return  # another process merged these parts before: this commit is void
         for key in removed:

@@ -1,8 +1,9 @@
 """What people say of a run, kept with it: notes.jsonl, one JSON object a line.
 
-A line has `time` (Unix time), `kind`, `rule`, and `step`: where the episode of the alarm began that
-is meant, so that the alarm is heard again when it fires anew. Kinds: `acknowledge`; `snooze`, with
-`until` (Unix time); `heard`, which takes back what came before.
+A line has `time` (Unix time) and `kind`. Of an alarm, `rule`, and `step`: where the episode began
+that is meant, so that the alarm is heard again when it fires anew. Kinds: `acknowledge`; `snooze`,
+with `until` (Unix time); `heard`, which takes back what came before. Of the run, `text`: its `name`
+and a `note`, of which the last counts and an empty one takes it back; `tag` and `untag`.
 """
 
 from __future__ import annotations
@@ -12,20 +13,36 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..core.errors import LldscopeError
-from . import json_files
+from ..core.errors import LldscopeError, UsageError
+from . import journal, json_files
 from .layout import NOTES_FILE
 
 KINDS = ("acknowledge", "snooze", "heard")
+LONGEST = {"name": 200, "note": 10_000, "tag": 60, "untag": 60}  # characters
+MOST_TAGS = 50
 
 
 def write_note(
     run: Path, kind: str, rule: str, step: int | None, until: float | None = None
 ) -> None:
     """Append a note. Raises LldscopeError if the run cannot be written."""
-    note = {"time": time.time(), "kind": kind, "rule": rule, "step": step, "until": until}
+    _append(run, {"kind": kind, "rule": rule, "step": step, "until": until})
+
+
+def write_about(run: Path, kind: str, text: str) -> None:
+    """Append what is said of the run itself. Raises UsageError for a text that is too long, or a
+    tag that is empty, and LldscopeError if the run cannot be written."""
+    text = text.strip()
+    if len(text) > LONGEST[kind]:
+        raise UsageError(f"A {kind} has at most {LONGEST[kind]:,} characters, not {len(text):,}.")
+    if not text and kind in ("tag", "untag"):
+        raise UsageError("A tag has at least one character.")
+    _append(run, {"kind": kind, "text": text})
+
+
+def _append(run: Path, note: dict[str, Any]) -> None:
     try:
-        json_files.append_line(run / NOTES_FILE, note)
+        journal.append_note(run, NOTES_FILE, {"time": time.time(), **note})
     except OSError as error:
         why = error.strerror or type(error).__name__
         raise LldscopeError(f"{run / NOTES_FILE} cannot be written: {why}.") from None
@@ -33,9 +50,13 @@ def write_note(
 
 def is_note(value: Any) -> bool:
     """Whether a line of notes.jsonl is valid."""
+    if not isinstance(value, dict):
+        return False
+    if (kind := value.get("kind")) in LONGEST:
+        text = value.get("text")
+        return isinstance(text, str) and len(text) <= LONGEST[kind]
     return (
-        isinstance(value, dict)
-        and value.get("kind") in KINDS
+        kind in KINDS
         and isinstance(value.get("rule"), str)
         and (value.get("step") is None or type(value["step"]) is int)
         and (value.get("until") is None or json_files.is_time(value["until"]))
@@ -48,7 +69,7 @@ def silenced(
     """Of the alarms that fire (rule → step at which the episode began) those that are not to be
     heard: until when, Unix time, or None where they were acknowledged."""
     now = time.time() if now is None else now
-    last = {note["rule"]: note for note in notes}
+    last = {note["rule"]: note for note in notes if note["kind"] in KINDS}
     quiet = {}
     for rule, step in firing.items():
         note = last.get(rule)
@@ -58,3 +79,21 @@ def silenced(
         if until is None or until > now:
             quiet[rule] = until
     return quiet
+
+
+def about(notes: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """What was said of the run itself: `name` and `note` where there is one, and its `tags`, in the
+    order in which they came."""
+    last: dict[str, str] = {}
+    tags: dict[str, None] = {}
+    for note in notes:
+        kind = note["kind"]
+        if kind == "untag":
+            tags.pop(note["text"], None)
+        elif kind == "tag" and len(tags) < MOST_TAGS:
+            tags[note["text"]] = None
+        elif kind in ("name", "note"):
+            last[kind] = note["text"]
+    return {kind: text for kind, text in last.items() if text} | (
+        {"tags": list(tags)} if tags else {}
+    )

@@ -165,6 +165,10 @@ REFUSED = {
     "rewrd > 1": "there is no signal rewrd",
     "signals.reward > 1": "there is no signal signals.reward",
     "reward > 'high'": "high",
+    "reward > " + "abs(" * 600 + "kl" + ")" * 600: "nested too deeply",
+    "reward > " + "abs(" * 3000 + "kl" + ")" * 3000: "nested too deeply|expression depth",
+    "write_log('x') IS NULL": "write_log is no function",
+    "json_serialize_plan('SELECT 1') IS NULL": "json_serialize_plan is no function",
 }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from lldscope_dashboard.figures.chart_figures import CHARTS, make_overlay, run_s
 from lldscope_dashboard.figures.series import smooth, x_axis
 from lldscope_dashboard.figures.view import Subject, View
 from lldscope_dashboard.pages.compare_page import compare_page
+from lldscope_dashboard.pages.grouping import averaged_by, choice, groups_of
 from made_up_runs import write_step
 
 import lldscope
@@ -92,7 +94,9 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("runs")
     for group, dies in (("with <b>", False), ("without", True)):
         for seed in range(2):
-            with lldscope.Recorder(root / f"{group[:7]}-{seed}", group=group) as recorder:
+            config = {"optim": {"lr": 1e-6 * (1 + dies)}, "seed": seed, "size": "0.5B <i>"}
+            name = f"{group[:7]}-{seed}"
+            with lldscope.Recorder(root / name, group=group, config=config) as recorder:
                 for step in range(100 + 20 * seed):
                     write_step(recorder, step, dies=dies, at=1.7e9 + step)
     return root
@@ -108,6 +112,28 @@ def test_a_page_without_groups_offers_none(root: Path, tmp_path: Path) -> None:
         default=lambda c: c.to_plotly_json(),
     )
     assert "average" not in told
+
+
+def test_any_setting_makes_groups_and_a_run_without_it_stays_a_line(root: Path) -> None:
+    registry = RunRegistry(root)
+    snapshots = [registry.snapshot(name) for name in sorted(registry.names())]
+    assert set(groups_of(snapshots, "config/optim.lr").values()) == {"lr 1e-06", "lr 2e-06"}
+    assert set(groups_of(snapshots, "config/size").values()) == {"size 0.5B <i>"}
+    assert groups_of(snapshots, "config/none") == groups_of(snapshots, "") == {}
+    bare = replace(snapshots[0], info={})
+    assert set(groups_of([bare, *snapshots[1:]], "config/seed")) == {
+        s.subject.name for s in snapshots[1:]
+    }
+    assert averaged_by({"average": ["lr"]}) == ""
+    (label,) = choice(snapshots, "config/seed")
+    offered = json.loads(json.dumps(label, default=lambda c: c.to_plotly_json()["props"]))
+    select = offered["children"][1]
+    each, group, unlike, alike = select["children"]
+    assert (each["value"], group["value"]) == ("", "group")
+    assert [(o["value"], o.get("selected")) for o in unlike["children"]] == [
+        ("config/optim.lr", None), ("config/seed", "selected"),
+    ]  # fmt: skip
+    assert [o["value"] for o in alike["children"]] == ["config/size"]
 
 
 @pytest.mark.browser
@@ -129,8 +155,8 @@ def test_groups_are_averaged_by_a_press_and_the_address_restores_it(
         assert len(tab.evaluate(names)[0].split(",")) == 4
         tab.locator("#mean").get_by_text("25").click()
         until(tab, "location.search.includes('mean=25')")
-        tab.get_by_text("Mean of each group").click()
-        tab.get_by_text("Each run by itself").wait_for()
+        tab.locator("[data-address=average]").select_option("group")
+        tab.wait_for_url("**average=group**")
         tab.wait_for_selector(DRAWN)
         assert all(part in tab.url for part in ("average=group", "x=tokens", "mean=25"))
         both = four.replace("with", "with &lt;b&gt;") + "," + four.replace("with", "without")
@@ -140,3 +166,10 @@ def test_groups_are_averaged_by_a_press_and_the_address_restores_it(
         tab.reload()
         tab.wait_for_selector(DRAWN)
         until(tab, "document.querySelector('.js-plotly-plot').data[2].y.every(n => n === 1)")
+        tab.locator("[data-address=average]").select_option("config/optim.lr")
+        tab.wait_for_url("**average=config**")
+        tab.wait_for_selector(DRAWN)
+        assert "lr 2e-06, mean" in tab.evaluate(names)[0]
+        assert "hide=" in tab.url
+        tab.locator("[data-address=average]").select_option("")
+        tab.wait_for_url(lambda url: "average" not in url)

@@ -510,17 +510,37 @@ def test_a_checkpoint_is_gone_on_from(tmp_path):
     assert attempts["policy_version"].tolist() == [0, 2, 4, 6]
 
 
-def test_what_goes_wrong_in_recording_is_said_once(tmp_path, caplog):
+def test_what_goes_wrong_in_recording_is_said_once(tmp_path, monkeypatch, caplog):
+    def fails(*_, **__):
+        raise KeyError("prompt_ids")
+
+    monkeypatch.setattr("lldscope.integrations.trl_step.batch_of", fails)
+    trainer = trl_tiny.make(tmp_path)
+    recorder = instrument(trainer, tmp_path / "run")
+    trainer.train()
+    assert trainer.state.global_step == 6
+    assert sum("is not recorded; training goes on" in r.message for r in caplog.records) == 1
+    assert recorder.dropped == {"trl: a step: KeyError: 'prompt_ids'": 3}
+    run = lldscope.open_run(tmp_path / "run")
+    assert run.info["status"] == "finished"
+    assert check(run).missing == {"a step": "KeyError: 'prompt_ids'"}
+
+
+def test_a_rule_of_correctness_that_raises_costs_the_correctness_alone(tmp_path):
     def fails(**_):
         raise KeyError("golden answer")
 
     trainer = trl_tiny.make(tmp_path)
     recorder = instrument(trainer, tmp_path / "run", correct=fails)
     trainer.train()
-    assert trainer.state.global_step == 6
-    assert sum("is not recorded; training goes on" in r.message for r in caplog.records) == 1
-    assert recorder.dropped == {"trl: a rollout batch: KeyError: 'golden answer'": 3}
-    assert lldscope.open_run(tmp_path / "run").info["status"] == "finished"
+    what = "which responses are correct"
+    assert recorder.dropped == {f"trl: {what}: KeyError: 'golden answer'": 3}
+    run = lldscope.open_run(tmp_path / "run")
+    assert run.signals()["reward"].notna().all()
+    assert run.sql("SELECT correct FROM responses")["correct"].isna().all()
+    state = check(run)
+    assert state.missing == {what: "KeyError: 'golden answer'"}
+    assert f"not recorded: {what} (KeyError: 'golden answer')" in state.headline.cause
 
 
 def test_a_training_that_fails_is_recorded_as_failed(tmp_path):
@@ -556,8 +576,10 @@ def test_correct_by_a_function_of_the_data(tmp_path):
 
 def test_a_trainer_without_a_seam_is_refused_at_once(tmp_path):
     trainer = trl_tiny.make(tmp_path)
-    trainer._compute_loss = None
-    with pytest.raises(LldscopeError, match=r"no _compute_loss.*knows the GRPOTrainer of TRL 1"):
+    trainer._calculate_rewards = None
+    with pytest.raises(
+        LldscopeError, match=r"no _calculate_rewards.*knows the GRPOTrainer of TRL 1"
+    ):
         instrument(trainer, tmp_path / "run")
     assert not (tmp_path / "run").exists()
     trainer = trl_tiny.make(tmp_path)

@@ -229,6 +229,39 @@ def test_wrong_settings_and_runs_are_refused_before_the_first_step(tmp_path, mon
     assert lldscope.open_run(tmp_path / "run").signals()["step"].tolist() == [0, 1, 2]
 
 
+class Script:
+    """A monitor that says at its second look that a rule fires."""
+
+    def __init__(self, path, every):
+        self.looks = 0
+
+    def poll(self):
+        self.looks += 1
+        news = [{"rule": "lld-decay", "state": "firing", "severity": "critical"}]
+        return "decay", news if self.looks == 2 else []
+
+    def close(self): ...
+
+
+@pytest.mark.parametrize("action", ["stop", "save"])
+def test_an_alarm_stops_or_saves(tmp_path, monkeypatch, action):
+    monkeypatch.setattr("lldscope.integrations.alarms.Monitor", Script)
+    trainer = verl_tiny.make(
+        tmp_path, monkeypatch, f"+trainer.lldscope.path={tmp_path / 'run'}",
+        f"+trainer.lldscope.on_alarm={action}",
+    )  # fmt: skip
+    saved = []
+    trainer._save_checkpoint = lambda: saved.append(trainer.global_steps)
+    trainer.total_training_steps = 4
+    trainer.fit(None)
+    run = lldscope.open_run(tmp_path / "run")
+    assert saved == [2]
+    assert len(run.signals()) == (2 if action == "stop" else 4)
+    assert run.info["status"] == ("stopped" if action == "stop" else "finished")
+    told = next(e for e in run.events() if e["kind"] == f"guard_{action}")
+    assert (told["rule"], told["step"]) == ("lld-decay", 1)
+
+
 def test_evaluations(tmp_path, monkeypatch):
     trainer = verl_tiny.make(
         tmp_path, monkeypatch, f"+trainer.lldscope.path={tmp_path / 'run'}",

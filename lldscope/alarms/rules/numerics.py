@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...core.numbers import percent
+from ...core.numbers import percent, short
 from ...signals import detectors as d
 from ...signals.evidence import Evidence, once
 from ..rule import CauseRank, Measurement, Rule, Severity
@@ -17,9 +17,13 @@ GAP_STEPS = 3
 GAP_GROWN = 0.02  # the limit where engine and trainer agreed closely at first, nats/token
 GAP_AGREED = 0.002  # median over the first steps that counts as close agreement, nats/token
 GAP_FIRST = 20  # measured steps
-FAR_MOST = 0.5  # share of tokens; scores of the same tokens by a related policy stay far below
+SHAPE_STEPS = 10  # over which the distribution of the ratios is looked at
+GAP_NOISE = 4.0  # standard errors
+FAR_SLACK = 0.05  # share of tokens
 STEP_KL = 0.05  # nats/token
 STEP_KL_STEPS = 10
+STEP_KL_HELD = (0.017, 0.037)  # of runs that held, on two code bases
+STEP_KL_FELL = (0.04, 0.12)  # of runs that fell
 LR_JUMP = 3.0  # × the largest rate before
 LR_LASTS = 50  # steps after which a rate counts as usual
 LR_LEAST = 5  # steps with a rate before one can be called a jump
@@ -60,26 +64,40 @@ def engine_mismatch(e: Evidence) -> Measurement:
 
 
 def _likely_mismatch(e: Evidence, row: int) -> str:
-    """What keeps engine and trainer apart, by how the ratios of their probabilities are distributed
+    """What keeps engine and trainer apart, by how the ratios r = π_old/π_behaviour are distributed
     (docs/engines.md); empty where that was not measured."""
-    names = ("gap", "k3", "ratio", "far_share")
-    gap, k3, ratio, far = (mean(e, f"engine_{name}", GAP_STEPS)[row] for name in names)
+    names = ("gap", "k3", "ratio", "chi2", "far_share")
+    gap, k3, ratio, chi2, far = (mean(e, f"engine_{n}", SHAPE_STEPS)[row] for n in names)
     if np.isnan(k3 + ratio + far):
         return ""
-    if far > FAR_MOST:
-        return f"; {percent(far)} of them differ by more than 2 ×: other tokens, or another model"
-    if gap < 0:
+    if gap < -GAP_NOISE * _gap_noise(e, row, k3):
         return "; below 0 it is not of the distribution that the engine sampled from"
-    if 1 - ratio > gap / 2:
+    # Pinsker: of tokens drawn from π_behaviour this share at most has r > 2 or r < 1/2.
+    if far > FAR_SLACK + 3 * np.sqrt(max(gap, 0.0) / 2):
+        return (
+            f"; {percent(far)} of them differ by more than 2 ×, too many for so close a mean: "
+            "scores of other tokens, or another model"
+        )
+    if 1 - ratio > gap / 2 and chi2 < 0:
         return f"; sampling that is cut off (top-p, top-k, min-p) at {percent(ratio)} of the mass"
-    moved = mean(e, "step_kl", STEP_KL_STEPS)[row]
-    if k3 < moved / 2:
-        return f"; their KL of {k3:.2g} is less than a step's of {moved:.2g}: precision or kernels"
-    measured = e.column("engine_k3")
-    first = measured[~np.isnan(measured)][0]
-    if first > k3 / 2:
+    by_step = mean(e, "engine_k3", GAP_STEPS)
+    now, moved = by_step[row], mean(e, "step_kl", STEP_KL_STEPS)[row]
+    if now < moved / 4:
+        return (
+            f"; their KL of {short(now, 2)} is far less than a step's, {short(moved, 2)}: "
+            "precision or kernels"
+        )
+    first = by_step[np.flatnonzero(~np.isnan(by_step))[:GAP_STEPS][-1]]
+    if first > now / 2:
         return "; from the first step on: another temperature, or precision"
-    return f"; their KL was {first:.2g} at first and is {k3:.2g}: older weights"
+    return f"; their KL was {short(first, 2)} at first and is {short(now, 2)}: older weights"
+
+
+def _gap_noise(e: Evidence, row: int, k3: float) -> float:
+    """Standard error of the mean gap: log r has variance 2 k3 where r is close to 1."""
+    steps = min(row + 1, e.cadence.rows(SHAPE_STEPS))
+    tokens = e.column("tokens_seen")[row] / (row + 1) * steps
+    return float(np.sqrt(2 * k3 / tokens)) if tokens > 0 else 0.0
 
 
 @once
@@ -102,8 +120,8 @@ def lr_jump(e: Evidence) -> Measurement:
 
     def message(row: int) -> str:
         return (
-            f"the learning rate is {lr[row]:.2g}, {ratio[row]:.1f} × its earlier maximum "
-            f"({lr[row] / ratio[row]:.2g}; limit {LR_JUMP:g} ×)"
+            f"the learning rate is {short(lr[row], 2)}, {ratio[row]:.1f} × its earlier maximum "
+            f"({short(lr[row] / ratio[row], 2)}; limit {LR_JUMP:g} ×)"
         )
 
     return Measurement(ratio >= LR_JUMP, ratio, np.full_like(ratio, LR_JUMP), message)
@@ -148,8 +166,8 @@ RULES = (
         meaning="A step moves the policy far: the KL of a step per token is what runs had that "
         "went on to fall.",
         evidence=f"Mean of step_kl over {STEP_KL_STEPS} steps, from Δ of both classes: at least "
-        f"{STEP_KL:g} nats/token. On two code bases runs that fell were at 0.04 to 0.12, and runs "
-        "that held at 0.017 to 0.037.",
+        f"{STEP_KL:g} nats/token. On two code bases runs that fell were at {STEP_KL_FELL[0]} to "
+        f"{STEP_KL_FELL[1]}, and runs that held at {STEP_KL_HELD[0]} to {STEP_KL_HELD[1]}.",
         advice="Halve the learning rate, or make fewer updates per batch.",
         confused_with="Sampling from a nucleus (top-p < 1), which biases the estimate upwards, and "
         "asynchronous training with many updates on old rollouts.",

@@ -1,5 +1,5 @@
--- Grain: one row per action, with sums over its tokens that are NULL unless all that a pair of
--- policies needs is a number.
+-- Grain: one row per action with a number for both of a pair of policies; its sums over tokens are
+-- NULL unless all that the pair needs is a number. Most runs record no such pair, and cost nothing.
 -- gap: of log π_behaviour − log π_old. engine_…: of the ratios r = π_old/π_behaviour, inner_…: of
 -- r = π_inner/π_old: k3 of r − 1 − log r, r, r2 of r², far: tokens with |log r| > ln 2.
 -- Σ r follows from k3 and Σ log r, and is exact where Σ r itself, kept in single precision, is not.
@@ -24,3 +24,4 @@ FROM (
             AND isfinite(inner_k3_sum) AND isfinite(inner_ratio_sq_sum) AS inside
     FROM actions
 )
+WHERE gap IS NOT NULL OR moved IS NOT NULL

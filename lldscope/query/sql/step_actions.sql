@@ -1,8 +1,7 @@
 -- Grain: one row per step, over actions; numbers that are NaN or Inf are counted and left out.
 -- tool_fail_share: over actions that called a tool. llds_gate_share, dropped_token_share: over the
--- preserving set of LLDS, rollouts with advantage ≥ 0. engine_gap: nats per token, over actions with
--- both policies; the other engine_… and inner_…: over actions with their ratios. action_logp_min:
--- median over actions. incorrect_error_norm: per token.
+-- preserving set of LLDS, rollouts with advantage ≥ 0. action_logp_min: median over actions.
+-- incorrect_error_norm: per token.
 SELECT
     a.step,
     CASE WHEN count(coalesce(a.logp_behaviour_sum, a.logp_old_sum, a.logp_post_sum)) > 0
@@ -13,20 +12,10 @@ SELECT
     avg((NOT a.tool_ok)::INT)                                AS tool_fail_share,
     avg(a.llds_gate::INT) FILTER (r.preserved)               AS llds_gate_share,
     ratio(CASE WHEN r.preserved THEN a.n_tokens_down END, a.n_tokens) AS dropped_token_share,
-    ratio(a.gap, a.n_tokens)                                 AS engine_gap,
-    ratio(a.engine_k3, a.n_tokens)                           AS engine_k3,
-    ratio(a.engine_r2, a.n_tokens) - 1                       AS engine_chi2,
-    ess(a.engine_r, a.engine_r2, a.n_tokens)                 AS engine_ess,
-    ratio(a.engine_far, a.n_tokens)                          AS engine_far_share,
-    ratio(a.engine_r, a.n_tokens)                            AS engine_ratio,
-    ratio(a.inner_k3, a.n_tokens)                            AS inner_k3,
-    ratio(a.inner_r2, a.n_tokens) - 1                        AS inner_chi2,
-    ess(a.inner_r, a.inner_r2, a.n_tokens)                   AS inner_ess,
-    ratio(a.inner_far, a.n_tokens)                           AS inner_far_share,
     median(a.logp_min) FILTER (isfinite(a.logp_min))         AS action_logp_min,
     ratio(CASE WHEN NOT r.correct AND isfinite(a.error_norm_sum) THEN a.error_norm_sum::DOUBLE END,
           a.n_tokens)                                        AS incorrect_error_norm
-FROM action_ratios a
+FROM actions a
 LEFT JOIN (
     SELECT step, rank, response_id, correct, advantage >= 0 AND NOT isnan(advantage) AS preserved
     FROM responses

@@ -1,0 +1,98 @@
+"""The responses to one question side by side: reward, Δ, and what each of them says."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from dash import html
+
+from lldscope.core.numbers import number
+from lldscope.explore.responses import KEY
+from lldscope.explore.trajectories import Key, Trajectory, key_of, read_trajectory, rows_of
+
+from ..data.run_registry import RunRegistry
+from ..figures import delta_colors as deltas
+from . import token_view
+from .frame import message_page
+from .links import Query, address, attrs, crumbs, whole
+from .response_columns import STATUS, coloring, column, facts_of, here
+from .responses_page import title_of
+
+MOST_BESIDE = 16  # responses
+
+
+def group_page(registry: RunRegistry, name: str, query: Query) -> html.Div:
+    """The group of the response that the address names. Raises LldscopeError if the run cannot be
+    read."""
+    step, wanted = whole(query, "step"), whole(query, "id", -(2**31))
+    if step is None or wanted is None:
+        return message_page("No group is named", "The address must name a step and an id.")
+    run = registry.run(name)
+    key = Key(step, whole(query, "rank") or 0, wanted)
+    asked = read_trajectory(run, key)
+    if asked is None:
+        return message_page(
+            "There is no such response", f"The run holds no response {wanted} at step {step}."
+        )
+    rows = sorted(asked.group, key=_order)[:MOST_BESIDE]
+    found = (read_trajectory(run, key_of(row), 0, asked.group) for row in rows)
+    shown = [one for one in found if one is not None]
+    columns = [_column(name, one, query) for one in shown]
+    left = len(asked.group) - len(shown)
+    note = "First those with tokens, the correct ones by what they lost."
+    note += f" {left} more are in the list of responses." if left else ""
+    return html.Div(
+        [
+            _head(name, registry.called(name), asked),
+            *_question(shown),
+            *coloring(query, shown),
+            html.P(note, className="note"),
+            html.Div(columns, className="beside-each-other", tabIndex=0, role="region",
+                     **attrs(aria_label="responses side by side")),
+            STATUS,
+        ],
+        style=deltas.COLORS,
+        className="trajectory",
+    )  # fmt: skip
+
+
+def _order(row: dict[str, Any]) -> tuple[Any, ...]:
+    delta = row["delta"]
+    unread = not row["has_tokens"], not row["has_text"]
+    return *unread, row["correct"] is not True, delta is None, delta or 0.0, [row[k] for k in KEY]
+
+
+def _head(name: str, called: str, asked: Trajectory) -> html.Header:
+    about, step = asked.about, asked.key.step
+    group = about["group_id"]
+    place = {"first": step, "last": step} | ({} if group is None else {"group": group})
+    way = crumbs(name, called, (f"Responses of step {step:,}", address("responses", name, **place)))
+    rewards = [row["reward"] for row in asked.group if row["reward"] is not None]
+    correct = sum(row["correct"] is True for row in asked.group)
+    title = f"Group {group} of step {step:,}" if group is not None else "A response without group"
+    many = f"{len(asked.group)} responses, {correct} correct"
+    mean = f"mean reward {number(sum(rewards) / len(rewards))}" if rewards else "no reward recorded"
+    return html.Header(
+        [html.Div([way, html.H1(title)]), html.Div([many, " · ", mean], className="status")],
+        className="page-head response-head",
+    )
+
+
+def _question(shown: list[Trajectory]) -> list[Any]:
+    """What all of them were asked, once."""
+    for one in shown:
+        own = one.own if one.own is not None else 0
+        before = [t for t in rows_of(one.tokens) if t["position"] < own]
+        if before:
+            return [token_view.prompt(before)]
+    return []
+
+
+def _column(name: str, shown: Trajectory, query: Query) -> html.Section:
+    row = shown.about
+    title = html.H2(html.A(f"Response {title_of(row)}", href=here(name, shown.key, query)))
+    own = shown.tokens[shown.tokens["position"] >= (shown.own or 0)]
+    side = f"r{shown.key.rank}-{shown.key.response_id}-"
+    head = [title, *facts_of(row)]
+    return column(name, replace(shown, tokens=own), query, side, head, 0, 0)

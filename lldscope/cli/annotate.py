@@ -1,0 +1,37 @@
+"""`lldscope annotate RUN`: what a run is called, its tags, and a note."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+
+@click.command()
+@click.argument("run", type=click.Path(path_type=Path))
+@click.option("--name", help="What it is called from now on; empty: as before.")
+@click.option("--tag", "tags", multiple=True, metavar="TAG", help="A tag more; may be repeated.")
+@click.option("--untag", "untags", multiple=True, metavar="TAG", help="A tag less.")
+@click.option("--note", help="A note; empty: none.")
+def annotate(
+    run: Path, name: str | None, tags: tuple[str, ...], untags: tuple[str, ...], note: str | None
+) -> None:
+    """Name RUN, tag it, or write a note; without options, show what there is.
+
+    It is kept with the run, in notes.jsonl. Lists, pages, messages and reports call the run by its
+    name; the list in the dashboard finds it by its tags.
+    """
+    from ..core.terminal import plain
+    from ..runs import open_run
+    from ..storage.notes import write_about
+
+    with open_run(run) as opened:
+        said = [("name", name), *(("tag", t) for t in tags), *(("untag", t) for t in untags),
+                ("note", note)]  # fmt: skip
+        for kind, text in said:
+            if text is not None:
+                write_about(opened.path, kind, text)
+        opened.refresh()
+        click.echo(f"name  {plain(opened.name)}")
+        click.echo(f"tags  {plain(', '.join(opened.info.get('tags') or ['–']))}")
+        click.echo(f"note  {plain(opened.info.get('note') or '–')}")

@@ -1,0 +1,136 @@
+"""Where recording hooks into TRL's GRPOTrainer, and whether a trainer has it in this form."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ..core.errors import LldscopeError
+
+SUPPORTED = "TRL 1.x (tested with 1.16)"
+NEWEST = (1, 16)
+Method = Callable[..., Any]
+
+REWARDED = ("inputs", "prompts", "completions", "completion_ids_list")
+LOSS = ("model", "inputs")
+SCORING = (
+    "model", "input_ids", "attention_mask", "logits_to_keep", "batch_size", "compute_entropy",
+)  # fmt: skip
+# The trainer's methods that are replaced, with those of their arguments that are read.
+METHODS: dict[str, tuple[str, ...]] = {
+    "_generate_and_score_completions": (),
+    "_calculate_rewards": REWARDED,
+    "compute_loss": LOSS,
+    "_get_per_token_logps_and_entropies": (),
+    "training_step": (),
+    "train": (),
+}
+NAMES = (
+    "accelerator", "args", "beta", "epsilon_high", "epsilon_low", "importance_sampling_level",
+    "loss_type", "num_generations", "num_iterations", "processing_class", "reward_weights", "state",
+)  # fmt: skip
+NAMES_FOR_LLDS = ("_buffered_inputs", "_step")
+
+
+def check(trainer: Any, with_llds: bool) -> None:
+    """Raise LldscopeError for what is missing or cannot be followed, before the training begins."""
+    import trl
+
+    of = f"{type(trainer).__name__} of TRL {trl.__version__}"
+    made_of = [c.__module__.lower() for c in type(trainer).__mro__]
+    if any("unsloth" in module for module in made_of):
+        raise LldscopeError(
+            "Unsloth rewrites the methods of TRL's GRPOTrainer that recording hooks into. What it "
+            "logs can be recorded: trainer.add_callback(lldscope.integrations.callback."
+            "LldscopeCallback(path)). For Δ, train with TRL itself, or record from your own loop."
+        )
+    if any(module.startswith("swift.") for module in made_of):
+        raise LldscopeError(
+            "ms-swift's GRPOTrainer keeps its rollouts otherwise than TRL's: "
+            "lldscope.integrations.swift.instrument(trainer, path) records it."
+        )
+    missing = [m for m in METHODS if not callable(getattr(trainer, m, None))]
+    names = NAMES + (NAMES_FOR_LLDS if with_llds else ())
+    missing += [n for n in names if not hasattr(trainer, n)]
+    missing += [
+        f"args.{n}" for n in ("steps_per_generation", "gradient_accumulation_steps")
+        if not hasattr(getattr(trainer, "args", None), n)
+    ]  # fmt: skip
+    if missing:
+        raise LldscopeError(
+            f"{of} has no {', '.join(missing)}, which recording hooks into. This version of "
+            f"lldscope knows the GRPOTrainer of {SUPPORTED}."
+        )
+    for name, read in METHODS.items():
+        if (method := getattr(trainer, name)) and not can_follow(method, read):
+            raise LldscopeError(
+                f"{of} has {name}{inspect.signature(method)}, where recording needs "
+                f"({', '.join(read)}). A method of your own may take more arguments than TRL's, "
+                "but has to take these under their names."
+            )
+    if hasattr(trainer, "lldscope_recorder"):
+        raise LldscopeError(
+            f"This trainer is recorded already, in {trainer.lldscope_recorder.path}. Make a new "
+            "trainer for another run."
+        )
+
+
+def replace(owner: Any, name: str, method: Method) -> None:
+    """`method(original, …)` in place of the object's own method."""
+    original = getattr(owner, name)
+
+    @functools.wraps(original)
+    def replacement(*args: Any, **kwargs: Any) -> Any:
+        return method(original, *args, **kwargs)
+
+    setattr(owner, name, replacement)
+
+
+def can_follow(method: Method, names: Sequence[str]) -> bool:
+    """Whether a call's arguments of these names can be told."""
+    own = _positional(method)
+    return own is None or set(names) <= set(own)
+
+
+def arguments(
+    method: Method, names: Sequence[str], args: Sequence[Any], kwargs: dict[str, Any]
+) -> dict[str, Any]:
+    """A call's arguments by name; `names` are those in order where the method takes any number."""
+    own = _positional(method)
+    return dict(zip(names if own is None else own, args, strict=False)) | kwargs
+
+
+def takes(method: Method, name: str) -> bool:
+    """Whether a method can be called with this keyword."""
+    parameters = inspect.signature(method).parameters
+    return name in parameters or any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+
+
+def _positional(method: Method) -> list[str] | None:
+    """Names of the arguments in their order; None for a method that takes any number of them."""
+    parameters = inspect.signature(method).parameters.values()
+    if any(p.kind is p.VAR_POSITIONAL for p in parameters):
+        return None
+    return [p.name for p in parameters if p.kind is not p.VAR_KEYWORD]
+
+
+def loss_goes_past_scoring(trainer: Any) -> bool:
+    """Whether the code of the loss shows that it does not score its tokens by
+    `_get_per_token_logps_and_entropies`: a Liger loss, or one of a subclass."""
+    if getattr(trainer, "use_liger_kernel", False) and hasattr(trainer, "compute_liger_loss"):
+        return True
+    return not _calls(type(trainer), "_compute_loss", "_get_per_token_logps_and_entropies")
+
+
+def _calls(kind: type, name: str, wanted: str) -> bool:
+    """Whether a method, or one of its name in a base class that it calls, names another one."""
+    for owner in kind.__mro__:
+        code = getattr(inspect.unwrap(vars(owner).get(name, len)), "__code__", None)
+        if code is not None:
+            if wanted in code.co_names:
+                return True
+            if name not in code.co_names:
+                return False
+    return False

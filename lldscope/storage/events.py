@@ -1,0 +1,51 @@
+"""Events, alerts and notes of a run: their lines that can be read and are what they must be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from . import journal
+from .layout import ALERTS_FILE, EVENTS_FILE, NOTES_FILE
+from .notes import is_note
+
+MOST = 2**31  # steps and attempts are below
+
+
+def read_journals(
+    run: Path, written: Mapping[journal.Owner, int], damaged: dict[str, str]
+) -> dict[str, list[Any]]:
+    """File → its valid lines; what is wrong with the others is added to `damaged`.
+
+    `written` is `Manifest.journals`, read before, since these files only grow.
+    """
+    result = {}
+    for file, (valid, what) in _FILES.items():
+        lines = journal.read(run, file, written, damaged)
+        result[file] = [line for line in lines if valid(line)]
+        if invalid := len(lines) - len(result[file]):
+            damaged[file] = f"{invalid} lines are no {what}"
+    return result
+
+
+def is_count(value: Any) -> bool:
+    """Whether a value can be a step or an attempt."""
+    return type(value) is int and 0 <= value < MOST
+
+
+def is_event(value: Any) -> bool:
+    """Whether a line of events.jsonl is valid: an object with a kind, and where it has a step or an
+    attempt, these are 32-bit counts."""
+    return (
+        isinstance(value, dict)
+        and isinstance(value.get("kind"), str)
+        and all(n is None or is_count(n) for n in (value.get("step"), value.get("attempt")))
+    )
+
+
+_FILES: dict[str, tuple[Callable[[Any], bool], str]] = {
+    EVENTS_FILE: (is_event, "events"),
+    ALERTS_FILE: (lambda value: isinstance(value, dict), "alerts"),
+    NOTES_FILE: (is_note, "notes"),
+}

@@ -1,0 +1,131 @@
+"""Name, tags and note of a run: by command, by the form on its page, and where they are shown."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from browsing import DRAWN, opened, served, until
+from lldscope_dashboard.app import make_app
+from lldscope_dashboard.data.run_registry import RunRegistry
+from lldscope_dashboard.data.run_summaries import RunSummaries
+from lldscope_dashboard.pages.list_rows import Choice, run_rows
+from lldscope_dashboard.pages.router import page
+from made_up_runs import write_run
+from test_dashboard import texts, walk
+
+import lldscope
+from lldscope.core.errors import UsageError
+from lldscope.storage.notes import LONGEST, about, is_note, write_about
+
+HOSTILE = "<b>x</b>\u202egnp"
+
+
+def test_the_last_name_and_note_count_and_tags_come_and_go() -> None:
+    said = [
+        {"kind": "name", "text": "a"}, {"kind": "tag", "text": "t"}, {"kind": "tag", "text": "u"},
+        {"kind": "untag", "text": "t"}, {"kind": "untag", "text": "never"},
+        {"kind": "note", "text": "n"}, {"kind": "name", "text": "b"}, {"kind": "note", "text": ""},
+        {"kind": "acknowledge", "rule": "r", "step": 1, "until": None},
+    ]  # fmt: skip
+    assert all(map(is_note, said))
+    assert about(said) == {"name": "b", "tags": ["u"]}
+    assert about([*said, {"kind": "name", "text": ""}]) == {"tags": ["u"]}
+    assert not is_note({"kind": "name", "text": 5})
+    assert not is_note({"kind": "tag", "text": "x" * (LONGEST["tag"] + 1)})
+
+
+def test_the_command_names_tags_and_notes_and_every_other_command_follows(
+    tmp_path: Path, lldscope_command: Any
+) -> None:
+    run = tmp_path / "runs" / "one"
+    write_run(run, 20)
+    told = lldscope_command(
+        "annotate", run, "--name", "Baseline", "--tag", "paper", "--tag", "x", "--untag", "x",
+        "--note", "lr too high",
+    )  # fmt: skip
+    assert told.stdout.split("\n")[:3] == [
+        "name  Baseline", "tags  paper", "note  lr too high",
+    ]  # fmt: skip
+    (row,) = json.loads(lldscope_command("runs", run.parent, "--json").stdout)
+    assert (row["run"], row["path"], row["tags"]) == ("Baseline", "one", ["paper"])
+    assert "Baseline #paper" in lldscope_command("runs", run.parent).stdout
+    assert json.loads(lldscope_command("check", run, "--json").stdout)["run"] == "Baseline"
+    assert "Post-mortem of Baseline" in lldscope_command("report", run, "--format", "md").stdout
+    lldscope_command("annotate", run, "--name", "")
+    with lldscope.open_run(run) as opened_run:
+        assert opened_run.name == "one"
+        assert opened_run.damaged == {}
+    with pytest.raises(UsageError, match="at most 60 characters"):
+        write_about(run, "tag", "x" * 61)
+
+
+def test_name_and_tags_are_shown_and_found_in_the_list(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        write_run(tmp_path / name, 20)
+    runs = RunRegistry(tmp_path)
+    runs.annotate("one", f"Named {HOSTILE}", ["paper", " ", HOSTILE, "paper"], f"note {HOSTILE}")
+    before = (tmp_path / "one" / "notes.jsonl").read_bytes()
+    runs = RunRegistry(tmp_path)
+    runs.annotate("one", f"Named {HOSTILE}", ["paper", HOSTILE], f"note {HOSTILE}")
+    assert (tmp_path / "one" / "notes.jsonl").read_bytes() == before, "nothing has changed"
+    summaries = RunSummaries(runs)
+    rows, has, _ = run_rows(summaries, Choice(find="paper"), [])
+    while "reading" in texts(rows[0]):
+        rows, has, _ = run_rows(summaries, Choice(find="paper"), [])
+    assert [name for name, _ in has] == ["one"]
+    assert "paper" in texts(rows[0])
+    for path, search in (("/run/one", ""), ("/compare", "?run=one&run=two"), ("/config/one", ""),
+                         ("/recording/one", ""), ("/responses/one", "")):  # fmt: skip
+        said = texts(page(runs, path, search))
+        assert "Named <b>" in said, path
+        assert "\u202e" not in said or path == "/run/one", path
+    runs.annotate("one", "", [], "")
+    assert "tags" not in RunRegistry(tmp_path).snapshot("one").info
+
+
+@pytest.mark.browser
+def test_the_form_on_the_page_changes_them(
+    chromium: Any, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    write_run(tmp_path / "one", 20)
+    with (
+        served(tmp_path, tmp_path_factory.mktemp("cache")) as address,
+        opened(chromium, address) as tab,
+    ):
+        tab.goto("/run/one")
+        tab.wait_for_selector(DRAWN)
+        tab.get_by_text("Name, tags, note").click()
+        tab.locator("#about-name").fill("My <i>run</i>")
+        tab.locator("#about-tags").fill("paper, baseline")
+        tab.locator("#about-note").fill("first line\nsecond line")
+        tab.locator("#about-save").click()
+        tab.locator("h1", has_text="My <i>run</i>").wait_for()
+        assert tab.locator(".about .pill.tag").all_inner_texts() == ["paper", "baseline"]
+        assert "second line" in tab.locator(".noted").inner_text()
+        tab.goto("/?q=baseline")
+        tab.locator("#rows .pill.tag", has_text="paper").wait_for()
+        tab.set_viewport_size({"width": 390, "height": 800})
+        tab.goto("/run/one")
+        tab.get_by_text("Edit", exact=True).click()
+        until(tab, "document.documentElement.scrollWidth <= 390")
+
+
+def test_the_report_is_had_from_the_page_with_tags_note_and_configuration(tmp_path: Path) -> None:
+    with lldscope.Recorder(tmp_path / "one", config={"optim": {"lr": 1e-6}, "x": HOSTILE}) as rec:
+        rec.step(step=0, n_responses=1, reward_sum=1.0)
+    runs = RunRegistry(tmp_path)
+    runs.annotate("one", "", ["paper"], f"told {HOSTILE}")
+    client = make_app(runs).server.test_client()
+    links = [getattr(c, "href", "") for c in walk(page(runs, "/run/one", ""))]
+    assert "/report/one" in links
+    answer = client.get("/report/one")
+    assert answer.headers["Content-Disposition"] == 'attachment; filename="one.html"'
+    for said in ("Post-mortem of one", "Tags: paper.", "optim.lr", "1e-06", "told &lt;b&gt;"):
+        assert said in answer.text
+    assert HOSTILE not in answer.text
+    assert "<script" not in answer.text
+    assert "http" not in answer.text.replace("http-equiv", "")
+    assert client.get("/report/nowhere").status_code == 404

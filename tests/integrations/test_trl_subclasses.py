@@ -1,0 +1,246 @@
+"""Subclasses of TRL's trainer with methods of another form, and losses that cannot be seen: the
+training goes on as it would alone, and the run says what is missing."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import subprocess
+
+import pytest
+
+pytest.importorskip("trl", reason="trl: not installed")
+
+import torch
+import trl
+import trl_tiny
+from test_trl import LLDS, Witness, gradients, plain_llds, whole
+from transformers import TrainerCallback
+from trl import GRPOTrainer
+
+import lldscope
+from lldscope.cli.views import show_state
+from lldscope.core.errors import LldscopeError
+from lldscope.integrations.trl import instrument
+from lldscope.monitor.health import check
+
+pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::UserWarning")
+RATIOS = "importance ratios, clipped tokens and the KL of the loss"
+
+
+class MoreArguments(Witness):
+    """Every method takes more than TRL's, by position and by name, and passes it."""
+
+    def _generate_and_score_completions(self, inputs, *more, **others):
+        return super()._generate_and_score_completions(inputs)
+
+    def _calculate_rewards(self, inputs, prompts, completions, completion_ids_list, weights=None):
+        return super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
+
+    def _get_per_token_logps_and_entropies(self, model, *args, **kwargs):
+        return super()._get_per_token_logps_and_entropies(model, *args, **kwargs)
+
+    def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None, extra=0):
+        return self._compute_loss(model, inputs, inputs["advantages"], None)
+
+    def _compute_loss(self, model, inputs, grpo_batch, origin_data=None):
+        return super()._compute_loss(model, inputs)
+
+
+class OwnLoss(Witness):
+    """A loss that runs the model itself, as a fused one does."""
+
+    def _compute_loss(self, model, inputs):
+        ids = torch.cat([inputs["prompt_ids"], inputs["completion_ids"]], 1)
+        mask, n = inputs["completion_mask"], inputs["completion_ids"].size(1)
+        logits = model(input_ids=ids, attention_mask=torch.cat([inputs["prompt_mask"], mask], 1))
+        table = torch.log_softmax(logits.logits[:, -n - 1 : -1], -1)
+        logps = table.gather(-1, inputs["completion_ids"][..., None])[..., 0]
+        ratio = torch.exp(logps - logps.detach())
+        loss = -(ratio * inputs["advantages"][:, None] * mask).sum() / mask.sum()
+        return loss / self.current_gradient_accumulation_steps
+
+
+class HiddenLoss(OwnLoss):
+    """The same; its code names the method that scores, and does not call it."""
+
+    def _compute_loss(self, model, inputs):
+        assert self._get_per_token_logps_and_entropies is not None
+        return super()._compute_loss(model, inputs)
+
+
+class OwnScoring(Witness):
+    """The method that scores has another signature, and so has the loss that calls it."""
+
+    def _get_per_token_logps_and_entropies(self, model, batch):
+        ids = torch.cat([batch["prompt_ids"], batch["completion_ids"]], 1)
+        attention = torch.cat([batch["prompt_mask"], batch["completion_mask"]], 1)
+        return super()._get_per_token_logps_and_entropies(
+            model, ids, attention, batch["completion_ids"].size(1), compute_entropy=True
+        )
+
+    def _compute_loss(self, model, inputs):
+        logps, _, _ = self._get_per_token_logps_and_entropies(model, inputs)
+        mask = inputs["completion_mask"]
+        ratio = torch.exp(logps - logps.detach())
+        return -(ratio * inputs["advantages"][:, None] * mask).sum() / mask.sum()
+
+
+def trained(tmp_path, kind, **changes):
+    """A training alone and a recorded one, whose weights and random numbers are the same."""
+    ends = []
+    for name in ("alone", "recorded"):
+        trainer = trl_tiny.make(
+            tmp_path / name, kind=kind, max_steps=4, logging_strategy="steps", logging_steps=1,
+            **changes,
+        )  # fmt: skip
+        if name == "recorded":
+            recorder = instrument(trainer, tmp_path / "run", rescore_share=1)
+        trainer.train()
+        ends.append((trl_tiny.weights(trainer), torch.get_rng_state()))
+    for alone, recorded in zip(*ends, strict=True):
+        assert torch.equal(alone, recorded)
+    assert not recorder.dropped
+    steps = 4 * trainer.args.gradient_accumulation_steps // 2
+    return whole(tmp_path / "run", trainer, steps=steps)
+
+
+def test_methods_that_take_more_arguments(tmp_path):
+    run = trained(tmp_path, MoreArguments)
+    assert check(run).missing == {}
+    assert run.signals()["ratio_max"].notna().all()
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes"),
+    [
+        (OwnLoss, {}),
+        (OwnLoss, {"gradient_accumulation_steps": 2, "max_steps": 2}),
+        (HiddenLoss, {"learning_rate": 2e-2}),
+    ],
+    ids=["seen in its code", "one update a batch", "seen when it runs"],
+)
+def test_a_loss_past_the_scoring(tmp_path, capsys, kind, changes):
+    """Δ, entropy and the gradient norm are measured; what is not is said, by `check` too."""
+    steps = changes.pop("max_steps", 4) * changes.get("gradient_accumulation_steps", 1) // 2
+    changes = {"max_steps": steps * 2 // changes.get("gradient_accumulation_steps", 1)} | changes
+    trainer = trl_tiny.make(tmp_path, kind=kind, logging_strategy="steps", logging_steps=1,
+                            **changes)  # fmt: skip
+    recorder = instrument(trainer, tmp_path / "run", rescore_share=1)
+    trainer.train()
+    assert not recorder.dropped
+    run = whole(tmp_path / "run", trainer, steps=steps)
+    norms = run.sql("SELECT grad_norm FROM updates ORDER BY step, update")["grad_norm"]
+    logged = [entry["grad_norm"] for entry in trainer.state.log_history if "grad_norm" in entry]
+    assert norms.tolist() == pytest.approx(logged, rel=1e-5)
+    assert run.signals()["entropy"].notna().all()
+    assert run.sql("SELECT ratio_max FROM updates")["ratio_max"].isna().all()
+    state = check(run)
+    assert list(state.missing) == [RATIOS]
+    assert "two passes" in state.missing[RATIOS]
+    show_state(run, state)
+    assert f"not recorded {RATIOS}" in capsys.readouterr().out.replace("\n", " ")
+
+
+def test_it_is_said_at_the_start_where_the_code_shows_it(tmp_path, caplog):
+    instrument(trl_tiny.make(tmp_path, kind=OwnLoss), tmp_path / "run")
+    assert f"not recorded: {RATIOS}" in caplog.text
+
+
+def test_recording_a_loss_past_the_scoring_changes_nothing(tmp_path):
+    trained(tmp_path, OwnLoss)
+
+
+def test_a_scoring_of_another_signature(tmp_path):
+    """TRL itself scores where a rollout batch serves several updates; here it does not."""
+    run = trained(tmp_path, OwnScoring, gradient_accumulation_steps=2)
+    assert check(run).missing == {}
+
+
+def test_llds_where_the_loss_cannot_be_seen(tmp_path):
+    """The term comes from a pass of its own; its gradient is that of the plain twin."""
+    found, states = {}, []
+    for name in ("off", "on"):
+        trainer = trl_tiny.make(tmp_path / name, kind=OwnLoss, **LLDS)
+        if name == "on":
+            instrument(trainer, tmp_path / "run", llds="action", llds_coefficient=0.2)
+        found[name] = gradients(trainer)
+
+        class Keep(TrainerCallback):
+            def on_step_end(self, *args, trainer=trainer, **kwargs):
+                states.append(copy.deepcopy(trainer.model.state_dict()))
+
+        trainer.add_callback(Keep())
+        trainer.train()
+    fresh = type(trainer.model)(trainer.model.config)
+    fresh.load_state_dict(states[2])
+    plain_llds(fresh, trainer._buffered_inputs[2:4], "action").backward()
+    expected = 0.2 * torch.cat([p.grad.flatten() for p in fresh.parameters()])
+    assert expected.abs().max() > 1e-4
+    assert torch.allclose(found["on"][1] - found["off"][1], expected, atol=2e-6)
+    assert (found["on"][0] - found["off"][0]).abs().max() < 1e-6
+
+
+def test_what_cannot_be_followed_is_refused_at_once(tmp_path):
+    class OtherLoss(GRPOTrainer):
+        def compute_loss(self, model, batch, sizes): ...
+
+    class OtherRewards(GRPOTrainer):
+        def _calculate_rewards(self, samples): ...
+
+    for kind, told in (
+        (OtherLoss, r"compute_loss\(model, batch, sizes\), where recording needs \(model, inputs"),
+        (OtherRewards, r"_calculate_rewards\(samples\), where recording needs \(inputs, prompts"),
+    ):
+        with pytest.raises(LldscopeError, match=told):
+            instrument(trl_tiny.make(tmp_path, kind=kind), tmp_path / "run")
+    Unsloth = type("UnslothGRPOTrainer", (GRPOTrainer,), {"__module__": "unsloth_compiled"})
+    with pytest.raises(LldscopeError, match="LldscopeCallback"):
+        instrument(trl_tiny.make(tmp_path, kind=Unsloth), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_newer_trl_is_recorded_and_the_run_says_so(tmp_path, monkeypatch):
+    monkeypatch.setattr(trl, "__version__", "1.99.0")
+    trainer = trl_tiny.make(tmp_path, kind=Witness, max_steps=2)
+    instrument(trainer, tmp_path / "run", rescore_share=1)
+    trainer.train()
+    run = whole(tmp_path / "run", trainer, steps=1)
+    (why,) = check(run).missing.values()
+    assert why.startswith("it is 1.99.0; lldscope knows TRL 1.x")
+
+
+def test_inputs_that_a_loss_does_not_get(tmp_path):
+    """A subclass that makes new inputs for its loss: steps are not recorded, and that is said."""
+
+    class Renames(GRPOTrainer):
+        def _prepare_inputs(self, generation_batch):
+            inputs = super()._prepare_inputs(generation_batch)
+            return {k: v for k, v in inputs.items() if not k.startswith("lldscope")}
+
+    trainer = trl_tiny.make(tmp_path, kind=Renames, max_steps=2)
+    instrument(trainer, tmp_path / "run")
+    trainer.train()
+    assert trainer.state.global_step == 2
+    (why,) = check(lldscope.open_run(tmp_path / "run")).missing.values()
+    assert "not given what the rollouts were made into" in why
+
+
+def test_a_full_disk_does_not_end_the_training(tmp_path):
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", disk], capture_output=True, text=True
+    )
+    if mounted.returncode:
+        pytest.skip(f"no file system can be mounted here: {mounted.stderr.strip()}")
+    try:
+        trainer = trl_tiny.make(tmp_path, max_steps=4)
+        instrument(trainer, disk / "run")
+        with contextlib.suppress(OSError), (disk / "filler").open("wb", buffering=0) as file:
+            while file.write(bytes(4096)):
+                pass
+        trainer.train()
+        assert trainer.state.global_step == 4
+    finally:
+        subprocess.run(["umount", "-l", disk], check=True)

@@ -1,0 +1,91 @@
+"""verl itself, live on the CPU (`verl_live`): what is recorded is what saved weights say."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+import verl_live
+from transformers import AutoModelForCausalLM
+
+import lldscope
+from lldscope.monitor.health import check
+
+pytestmark = pytest.mark.slow
+LLDS = (
+    "actor_rollout_ref.actor.policy_loss._target_=lldscope.integrations.verl.LLDSPolicyLossConfig",
+    "actor_rollout_ref.actor.policy_loss.loss_mode=llds",
+    "+actor_rollout_ref.actor.policy_loss.llds_dead_band=1e-4",
+)
+SAVED = ("trainer.save_freq=1", "actor_rollout_ref.actor.checkpoint.save_contents=[model]")
+
+
+def weights(folder, step):
+    """The policy after verl's step, which counts from 1; 0 is the start. (verl's checkpoints in
+    Hugging Face's form are bfloat16.)"""
+    model = AutoModelForCausalLM.from_pretrained(folder / "model")
+    if step:
+        path = folder / f"checkpoints/global_step_{step}/actor/model_world_size_1_rank_0.pt"
+        state = torch.load(path, weights_only=False)
+        whole = {k: v.to_local() if hasattr(v, "to_local") else v for k, v in state.items()}
+        model.load_state_dict(whole)
+    return model.eval()
+
+
+def logps(model, ids):
+    with torch.no_grad():
+        table = torch.log_softmax(model(torch.tensor([ids])).logits[0].double(), -1)
+    return [None] + [table[k, token].item() for k, token in enumerate(ids[1:])]
+
+
+def test_llds_and_delta_against_saved_weights(tmp_path):
+    """One worker in single precision, LLDS on, two updates per step, checkpoints of each."""
+    verl_live.prepare(tmp_path)
+    verl_live.train(tmp_path, *verl_live.PRECISE, *LLDS, *SAVED)
+    run = lldscope.open_run(tmp_path / "run")
+    assert run.info["status"] == "finished"
+    assert run.info["trainer"].startswith("verl 0.9")
+    state = check(run)
+    assert (state.last_step, state.missing, state.dropped) == (1, {}, {})
+    assert run.signals()["n_responses"].tolist() == [16, 16]
+    assert run.sql("SELECT count(*) AS n FROM updates")["n"].tolist() == [4]
+    assert run.signals()[["loss_llds", "grad_norm", "entropy"]].notna().all(axis=None)
+    assert run.signals()["loss_llds"].max() > 0
+    apart, moved = [], []
+    for step in (0, 1):
+        before, after = weights(tmp_path, step), weights(tmp_path, step + 1)
+        rows = run.sql(f"SELECT * FROM tokens WHERE step = {step} ORDER BY response_id, position")
+        assert rows["response_id"].nunique() == 4
+        for _, row in rows.groupby("response_id"):
+            ids = row["token_id"].tolist()
+            own = row["action_index"].notna()
+            for column, model in (("logp_old", before), ("logp_post", after)):
+                expected = np.array(logps(model, ids), float)[own]
+                apart.append(np.abs(row[column][own] - expected).max())
+            moved.append((row["logp_post"] - row["logp_old"])[own].abs().max())
+    assert max(apart) < 1e-4
+    assert max(moved) > 0.01, "the policy did not move"
+    engine = run.sql("SELECT logp_behaviour_sum - logp_old_sum AS d FROM actions")["d"]
+    assert engine.abs().max() < 1e-3, "the engine has the actor's weights"
+
+
+def test_two_ranks_and_the_resolution_of_bfloat16(tmp_path):
+    """FSDP2 over gloo on two workers, in verl's default precision, in the asynchronous trainer."""
+    verl_live.prepare(tmp_path)
+    verl_live.train(
+        tmp_path, "trainer.v1.trainer_mode=lldscope_colocate_async",
+        "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=2", gpus=2,
+    )  # fmt: skip
+    run = lldscope.open_run(tmp_path / "run")
+    assert run.info["status"] == "finished"
+    assert check(run).missing == {}
+    signals = run.signals()
+    assert signals["n_responses"].tolist() == [16, 16]
+    assert signals[["grad_norm", "entropy", "reward"]].notna().all(axis=None)
+    told = run.sql("SELECT logp_old, logp_post FROM tokens WHERE logp_old IS NOT NULL").to_numpy()
+    coarse = told[np.abs(told) >= 2]
+    assert len(coarse) > 10
+    assert (coarse * 64 == np.round(coarse * 64)).all(), "multiples of 1/64 nat from −4 to −2"
+    known = signals["delta_correct"].notna()
+    assert known.any()
+    assert (signals["delta_correct_rounding"].notna() == known).all()

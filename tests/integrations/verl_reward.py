@@ -1,0 +1,12 @@
+"""The reward function of test_verl_live, in verl's form: every second sum of letters is right."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def compute_score(
+    data_source: str, solution_str: str, ground_truth: str, extra_info: Any = None, **_: Any
+) -> dict[str, float]:
+    right = float(sum(map(ord, solution_str)) % 2)
+    return {"score": right, "acc": right}

@@ -1,0 +1,87 @@
+"""What keeps engine and trainer apart is named in real trainings: the tiny policy learns, and an
+engine beside it samples from something else and reports the log-probabilities of that."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from lldscope_trainer.config import load_config
+from lldscope_trainer.policy.logprobs import pad
+from lldscope_trainer.rollout.sampler import Sampler, _nucleus
+from lldscope_trainer.train import Trainer
+
+import lldscope
+from lldscope.alarms.rules.numerics import engine_mismatch
+from lldscope.signals.evidence import gather
+from tests.study.broken import Player, _EngineBeside
+
+STEPS = 8
+SETTINGS = ["prompts=6", "group_size=8", "updates=4", "lr=4e-4", "warmup_steps=0", "top_p=1",
+            "eval_questions=0", "tokens_every=0", "retention=0", "device=cpu"]  # fmt: skip
+KINDS = {
+    "top-p": "cut off (top-p, top-k, min-p) at ",
+    "stale": "older weights",
+    "precision": "precision or kernels",
+    "temperature": "another temperature",
+    "other tokens": "other tokens, or another model",
+}
+
+
+class Engine(Player):
+    """Samples with a copy of the policy as `kind` has it, and scores what it drew as an engine
+    does: under the distribution that it drew from."""
+
+    def __init__(self, trainer: Trainer, kind: str) -> None:
+        self.kind, self.beside = kind, _EngineBeside(trainer.policy)
+        if kind == "precision":
+            self.beside.policy.model.bfloat16()
+        changed = {"top-p": {"top_p": 0.8}, "temperature": {"temperature": 0.7}}.get(kind, {})
+        sampling = replace(trainer._players.sampling._sampling, **changed)
+        super().__init__(Sampler(self.beside.policy, sampling))
+        self.sampling = sampling
+        trainer._players.engine, trainer._players.sampling = self.beside, self
+
+    @torch.inference_mode()
+    def changed(self, rollouts):
+        ids = pad([r.ids for r in rollouts], 0, torch.device("cpu"))
+        logits = self.beside.policy.model(input_ids=ids).logits.float() / self.sampling.temperature
+        probs = logits.softmax(-1)
+        if self.sampling.top_p < 1:
+            probs = _nucleus(probs.flatten(0, 1), self.sampling.top_p).view_as(probs)
+            probs = probs / probs.sum(-1, keepdim=True)
+        logps = probs.log()[:, :-1].gather(-1, ids[:, 1:, None])[..., 0]
+        for row, r in enumerate(rollouts):
+            scored = [0.0, *logps[row, : len(r.ids) - 1].tolist()]
+            if self.kind == "other tokens":
+                scored = [0.0, *scored[:-1]]  # off by one
+            r.behaviour = [s if a >= 0 else 0.0 for s, a in zip(scored, r.action, strict=True)]
+            r.logp = r.entropy = r.error_norm = None
+        return rollouts
+
+
+def recorded(path, kind):
+    torch.set_num_threads(1)
+    with lldscope.Recorder(path) as recorder:
+        trainer = Trainer(load_config("demo", SETTINGS), recorder)
+        engine = Engine(trainer, kind)
+        for step in range(STEPS):
+            engine.beside.stuck = kind == "stale" and step > 0
+            trainer.step(step)
+        trainer.close()
+    return lldscope.open_run(path).signals()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_message_names_what_was_injected(kind, tmp_path):
+    table = recorded(tmp_path / "run", kind)
+    message = engine_mismatch(gather(table, 2000)).message(STEPS - 1)
+    shown = table[["engine_gap", "engine_k3", "engine_ratio", "engine_far_share", "step_kl"]]
+    assert KINDS[kind] in message, f"{message}\n{shown.to_string()}"
+
+
+def test_an_engine_with_the_same_weights_is_close(tmp_path):
+    table = recorded(tmp_path / "run", "none")
+    assert table["engine_gap"].abs().max() < 1e-5
+    assert table["engine_ess"].min() > 0.999

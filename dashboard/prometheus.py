@@ -6,8 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 from lldscope.core import palette
-
-from .data.run_summaries import Summary
+from lldscope.monitor.summary import Summary
 
 _METRICS = {
     "lldscope_verdict": "1 for the verdict that the run has, 0 for the others.",

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import duckdb
+import numpy as np
 
 from .core.errors import LldscopeError, UsageError
 from .core.schema import SIGNALS, TABLES, VIEWS
@@ -25,11 +26,14 @@ from .storage.notes import about
 
 if TYPE_CHECKING:
     import pandas as pd
+    import pyarrow as pa
+    from numpy.typing import NDArray
 
     from .alarms.assess import Assessment
     from .alarms.registry import Rule
     from .query.remote import RemoteCopy
     from .query.signal_cache import SignalCache
+    from .signals.detectors import Columns
     from .signals.evidence import Restarts
     from .storage.manifest import Manifest
 
@@ -140,6 +144,11 @@ class Run:
         with self._lock:
             return self._contents.db.rows("signal_rows").select(SIGNALS.names).to_pandas()
 
+    def columns(self) -> Columns:
+        """The same signals one by one, as arrays with NaN for NULL; `columns()["reward"]`."""
+        with self._lock:
+            return _Columns(self._contents.db.rows("signal_rows"))
+
     def action_signals(self) -> pd.DataFrame:
         """One row per (step, action_index, correct); see `lldscope.core.schema.ACTION_SIGNALS`."""
         return self._frame("SELECT * FROM action_signals")
@@ -197,7 +206,7 @@ class Run:
             arguments = (arl or default_arl(planned), tuple(RULES if rules is None else rules))
             wanted = (*arguments, planned, self._contents.parts.version)
             if self._assessed is None or self._assessed_for != wanted:
-                self._assessed = assess(self.signals(), *arguments, self._restarts(), planned)
+                self._assessed = assess(self.columns(), *arguments, self._restarts(), planned)
                 self._assessed_for = wanted
             return self._assessed
 
@@ -269,3 +278,23 @@ class Run:
     def _frame(self, sql: str) -> pd.DataFrame:
         with self._lock:
             return self._contents.db.frame(sql)
+
+
+class _Columns:
+    """The columns of an Arrow table as arrays, NaN for NULL; each is made when it is asked for."""
+
+    def __init__(self, table: pa.Table) -> None:
+        self._table = table
+
+    def __getitem__(self, name: str) -> NDArray[Any]:
+        column = self._table[name].combine_chunks()
+        bits, data = column.buffers()
+        if not len(column) or data is None:
+            return np.empty(0)
+        # Arrow's own to_numpy() imports pandas, which takes longer than judging a run.
+        rows = slice(column.offset, column.offset + len(column))
+        values = np.frombuffer(data, str(column.type))[rows]
+        if not column.null_count:
+            return values
+        valid = np.unpackbits(np.frombuffer(bits, np.uint8), bitorder="little")[rows]
+        return np.where(valid == 1, values, np.nan)

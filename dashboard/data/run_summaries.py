@@ -2,59 +2,36 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
-from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import pandas as pd
-
-from lldscope.core import palette
 from lldscope.core.charts import EVIDENCE
 from lldscope.core.errors import LldscopeError
-from lldscope.monitor.health import RunState
+from lldscope.monitor.run_index import RunIndex, fingerprint
+from lldscope.monitor.summary import LAST, Summary, last_measured, read_summary, summarize
 from lldscope.query.remote import Url, traces
+from lldscope.storage.layout import read_manifest
 
-from ..figures.series import Numbers, floats, make_sparkline
+from ..figures.series import floats
 from .run_registry import Reading, RunRegistry
 
 READERS = 2  # runs that are read at the same time
-LAST = ("reward", "success", "delta_correct", "correct_logp", "entropy", "grad_norm", "kl", "lr",
-        EVIDENCE)  # fmt: skip
-LATE = 20  # steps over which the list's order by reward and Δ is taken
-
-
-@dataclass(frozen=True)
-class Summary:
-    """A line of the run list. `name` is its address, `title` what people call it. `state` is None
-    and `error` says why where it cannot be read.
-
-    `sparks` are pictures of reward and Δ; empty where nothing was measured. `last` are the last
-    measured values of LAST.
-    """
-
-    name: str
-    title: str
-    group: str | None = None
-    state: RunState | None = None
-    last_time: float | None = None
-    reward: float | None = None  # mean of the last steps
-    delta: float | None = None
-    sparks: tuple[str, str] = ("", "")
-    last: Mapping[str, float] = field(default_factory=dict)
-    error: str | None = None
-    tags: tuple[str, ...] = ()
+SHORT = 300_000  # rows of a run that is read and closed again; longer ones are kept open
+MANY = 100  # runs; more are looked at seldom: HOLD times as long as a look at all took
+HOLD = 5.0
+SAVE_SECONDS = 10.0  # from one change of the index to the next
 
 
 @dataclass(frozen=True)
 class _Line:
     """A summary, the files it was read from, and when."""
 
-    traces: tuple[Any, ...]
+    traces: Any
     summary: Summary
     at: float
 
@@ -66,17 +43,27 @@ class RunSummaries:
         self.registry = registry
         self._lines: dict[str, _Line] = {}
         self._due: dict[str, Any] = {}  # name → path of what must be read
+        self._looked_at, self._look_holds = -math.inf, 0.0
+        self._index: RunIndex | None = None
+        self._saved_at = -math.inf
         self._readers = 0
         self._changed = threading.Condition()
 
     def now(self, seconds: float) -> list[Summary | str]:
         """A line per run; the one before, or just the name, where `seconds` were over by then."""
         names = self.registry.names()
-        due = {n: p for n, p in names.items() if self._is_due(n, p)}
-        end = time.monotonic() + seconds
+        begun = time.monotonic()
         with self._changed:
-            # what was never read, or longest ago, comes first: a slow run must not starve others
-            self._due = dict(sorted(due.items(), key=lambda pair: self._read_at(pair[0])))
+            looks = begun - self._looked_at >= self._look_holds
+        due = {n: p for n, p in names.items() if self._is_due(n, p)} if looks else {}
+        end = begun + seconds
+        with self._changed:
+            if looks:
+                self._looked_at = time.monotonic()
+                took = self._looked_at - begun
+                self._look_holds = HOLD * took if len(names) > MANY else 0.0
+                # never read, or longest ago, comes first: a slow run must not starve others
+                self._due = dict(sorted(due.items(), key=lambda pair: self._read_at(pair[0])))
             while seconds > 0 and self._due and self._readers < READERS:
                 self._readers += 1
                 threading.Thread(target=self._read, name="lldscope-summaries", daemon=True).start()
@@ -88,16 +75,33 @@ class RunSummaries:
         return self._lines[name].at if name in self._lines else 0.0
 
     def _is_due(self, name: str, path: Path | Url) -> bool:
-        line = self._lines.get(name)
-        if line is None or line.traces != _traces(path):
+        line, seen = self._lines.get(name), _traces(path)
+        if line is None and self._known(name, seen):
+            return False
+        if line is None or line.traces != seen:
             return True
         return line.summary.state is not None and line.summary.state.life == "live"
+
+    def _known(self, name: str, seen: Any) -> bool:
+        """Take the summary from the index, if it is there and is valid."""
+        root = self.registry.root
+        if isinstance(root, Url) or not isinstance(seen, str):
+            return False
+        with self._changed:
+            if self._index is None:
+                self._index = RunIndex(root)
+            summary = self._index.get(name, seen)
+            if summary is not None:
+                self._lines[name] = _Line(seen, summary, time.monotonic())
+        return summary is not None
 
     def _read(self) -> None:
         """Read what is due until nothing is."""
         while True:
             with self._changed:
                 name = next(iter(self._due), None)
+                if name is None or time.monotonic() - self._saved_at > SAVE_SECONDS:
+                    self._save()
                 if name is None:
                     self._readers -= 1
                     self._changed.notify_all()
@@ -105,13 +109,23 @@ class RunSummaries:
                 path = self._due.pop(name)
             seen = _traces(path)  # before the rows, so that what comes meanwhile is not missed
             with suppress(Reading):  # a long one has its line when it is through
-                line = _Line(seen, _summary(self.registry, name), time.monotonic())
+                line = _Line(seen, _summary(self.registry, name, path), time.monotonic())
                 with self._changed:
                     self._lines[name] = line
+                    if self._index is not None:
+                        self._index.put(line.summary, seen)
+
+    def _save(self) -> None:
+        names = self.registry.names()
+        if self._index is not None and self.registry.root not in names.values():
+            self._index.save(names)
+            self._saved_at = time.monotonic()
 
 
-def _summary(registry: RunRegistry, name: str) -> Summary:
+def _summary(registry: RunRegistry, name: str, path: Path | Url) -> Summary:
     try:
+        if isinstance(path, Path) and registry.root != path and _is_short(registry, name, path):
+            return read_summary(name, path, registry.root)
         snapshot = registry.snapshot(name)
     except Reading:
         raise
@@ -121,47 +135,21 @@ def _summary(registry: RunRegistry, name: str) -> Summary:
             name, name, error=str(error) if known else f"{type(error).__name__}: {error}"
         )
     table = snapshot.subject.table
-    reward, delta = floats(table, "reward"), floats(table, "delta_correct")
-    return Summary(
-        name,
-        snapshot.title,
-        snapshot.info.get("group"),
-        snapshot.state,
-        snapshot.last_time,
-        _late(reward),
-        _late(delta),
-        (make_sparkline(reward, palette.GREEN), make_sparkline(delta, palette.BLUE)),
-        _last(table),
-        tags=tuple(snapshot.info.get("tags") or ()),
-    )
+    last = last_measured({signal: floats(table, signal) for signal in (*LAST, EVIDENCE)})
+    return summarize(name, snapshot.info, snapshot.state, table, last)
 
 
-def _last(table: pd.DataFrame) -> dict[str, float]:
-    found = {name: floats(table, name) for name in LAST}
-    known = {name: values[np.isfinite(values)] for name, values in found.items()}
-    return {name: float(values[-1]) for name, values in known.items() if len(values)}
+def _is_short(registry: RunRegistry, name: str, path: Path) -> bool:
+    """Whether to read the run for its summary alone, and keep nothing of it open."""
+    if registry.last(name) is not None or registry.is_opening(name):
+        return False
+    return sum(part.rows for part in read_manifest(path).parts) <= SHORT
 
 
-def _late(values: Numbers) -> float | None:
-    """Mean of the last LATE measured steps."""
-    known = values[np.isfinite(values)][-LATE:]
-    return float(known.mean()) if len(known) else None
-
-
-def _traces(path: Path | Url) -> tuple[Any, ...]:
+def _traces(path: Path | Url) -> Any:
     """What changes on disk when a run does."""
-    if isinstance(path, Url):
-        with suppress(LldscopeError):
-            return traces(path)
-        return ()
-    files = [
-        path / "run.json",
-        path / "notes.jsonl",
-        path / "heartbeat",
-        *sorted((path / "manifest").glob("*.jsonl")),
-    ]
-    found = []
-    for file in files:
-        with suppress(OSError):  # it may vanish meanwhile
-            found.append((file.name, file.stat().st_mtime_ns, file.stat().st_size))
-    return tuple(found)
+    if isinstance(path, Path):
+        return fingerprint(path)
+    with suppress(LldscopeError):
+        return traces(path)
+    return ()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from base64 import b64encode
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +15,6 @@ from lldscope.signals import evidence
 from lldscope.signals.detectors import trailing_mean
 
 MOST_POINTS = 2000  # drawn per line; more would cost time and show nothing new
-MOST_IN_SPARKLINE = 80  # points; a hundred pictures are sent with the list
 
 Numbers = NDArray[np.float64]
 
@@ -196,12 +196,13 @@ def _short(values: Numbers, digits: int) -> list[float]:
     return [int(v) if v == int(v) and abs(v) < 1e15 else v for v in rounded]
 
 
-def make_sparkline(values: Numbers, color: str, width: int = 120, height: int = 28) -> str:
-    """A small picture of a series as a data URI; empty if fewer than two values are known."""
-    points = thin(np.arange(len(values), dtype=float), values, most=MOST_IN_SPARKLINE)
-    if len(points.y) < 2:
+def make_sparkline(
+    points: Sequence[tuple[float, float]], color: str, width: int = 120, height: int = 28
+) -> str:
+    """A small picture of a line as a data URI; empty if it has fewer than two points."""
+    if len(points) < 2:
         return ""
-    xs, ys = np.array(points.x), np.array(points.y)
+    xs, ys = np.array(points, dtype=float).T
     spread = float(np.ptp(ys)) or 1.0
     px = 2 + (width - 4) * (xs - xs[0]) / (float(xs[-1] - xs[0]) or 1.0)
     py = height - 3 - (height - 6) * (ys - ys.min()) / spread

@@ -14,8 +14,8 @@ from dash import html
 
 from lldscope.core import palette
 from lldscope.monitor.health import RunState
+from lldscope.monitor.summary import Summary
 
-from ..data.run_summaries import Summary
 from ..data.snapshot import Snapshot
 from ..figures.wording import visible
 from .links import attrs, evidence

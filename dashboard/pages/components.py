@@ -133,7 +133,7 @@ def page_links(snapshot: Snapshot) -> html.Div:
     links = [html.A(t, href=address(p, snapshot.subject.name)) for p, t in pages.items()]
     title = "the post-mortem: one file that opens offline, to keep or to send"
     href = address("report", snapshot.subject.name)
-    links.append(html.A("Report to send", href=href, download="", title=title))
+    links.append(html.A("Report", href=href, download="", title=title))
     return html.Div(links, className="ways")
 
 

@@ -9,9 +9,11 @@ from dash import dcc, html
 
 from lldscope.core import palette
 from lldscope.monitor.health import RunState
+from lldscope.monitor.summary import Line, Summary
 
-from ..data.run_summaries import RunSummaries, Summary
+from ..data.run_summaries import RunSummaries
 from ..figures import wording as words
+from ..figures.series import make_sparkline
 from . import components as parts
 from .about import tag_pills
 from .answer import news_of
@@ -170,7 +172,7 @@ def _has(line: Summary | str) -> list[Any]:
     state = [getattr(line.state, k, None) for k in ("verdict", "phase", "evidence", "life")]
     if line.state is not None:
         state += [a.rule for a in line.state.firing] + sorted(line.state.silenced)
-    seen = (line.title, line.group, line.tags, line.error, line.last_time, *line.sparks, *state)
+    seen = (line.title, line.group, line.tags, line.error, line.last_time, *line.lines, *state)
     # As text: the browser's numbers do not hold 64 bits.
     return [line.name, f"{hash(seen):x}"]
 
@@ -231,8 +233,8 @@ def _row(line: Summary | str, picked: list[str]) -> html.Tr:
             ),
             html.Td(step, className="number"),
             html.Td([life, html.Div(parts.since(line.last_time), className="quiet")]),
-            html.Td(_spark(line.sparks[0], "reward")),
-            html.Td(_spark(line.sparks[1], "Δ of correct responses")),
+            html.Td(_spark(line.lines[0], palette.GREEN, "reward")),
+            html.Td(_spark(line.lines[1], palette.BLUE, "Δ of correct responses")),
         ]
     )
 
@@ -255,5 +257,6 @@ def _alarms(name: str, state: RunState) -> list[Any]:
     return [*shown, *([html.Div(f"and {more} more", className="quiet")] if more > 0 else [])]
 
 
-def _spark(picture: str, name: str) -> Any:
+def _spark(line: Line, color: str, name: str) -> Any:
+    picture = make_sparkline(line, color)
     return html.Img(src=picture, alt=name, className="spark") if picture else html.Span("–")

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
-import pandas as pd
 
 from ..signals.decay_test import RUN_RATE
-from ..signals.detectors import floats
+from ..signals.detectors import Columns, floats
 from ..signals.evidence import Evidence, Flags, Grade, Restarts, gather
 from ..signals.phases import Phase, classify, least_rows
 from .attribution import Finding, explained_elsewhere, look_alikes
 from .registry import RULES
 from .rule import Alert, Rule, evaluate_rules
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 DEFAULT_ARL = 2000.0  # steps between false decay alarms, at least, on average
 
@@ -85,11 +88,15 @@ class Assessment:
         return spans
 
     def phase_spans(self) -> pd.DataFrame:
+        import pandas as pd
+
         return pd.DataFrame(
             [asdict(s) for s in self.spans()], columns=["phase", "start_step", "end_step"]
         )
 
     def alert_frame(self) -> pd.DataFrame:
+        import pandas as pd
+
         return pd.DataFrame(
             [asdict(a) for a in self.alerts], columns=list(Alert.__dataclass_fields__)
         )
@@ -100,13 +107,13 @@ class Assessment:
 
 
 def assess(
-    signals: pd.DataFrame,
+    signals: Columns,
     arl: float = DEFAULT_ARL,
     rules: Sequence[Rule] = RULES,
     restarts: Restarts | None = None,
     planned_steps: int | None = None,
 ) -> Assessment:
-    """Assess a frame with the columns of `schema.SIGNALS`; causal in its rows.
+    """Assess the columns of `schema.SIGNALS`; causal in their rows.
 
     `arl` is the average number of steps between false alarms of the decay test, at least. `rules`
     are those that raise alarms; the phases and look-alikes do not depend on them. `restarts` are

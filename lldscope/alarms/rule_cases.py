@@ -9,15 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 
 from ..core.schema import SIGNALS
 from .assess import assess
 from .rule import Rule
 from .rule_sql import Expressions
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 SEEDS = range(3)
 CUTS = 10  # prefixes of a run on which a rule must give the same answers as on all of it
@@ -47,6 +49,8 @@ class Result:
 
 def frame(columns: dict[str, Any]) -> pd.DataFrame:
     """A frame like `signals` with the given columns, shape (steps,); all others are NaN."""
+    import pandas as pd
+
     length = len(next(iter(columns.values())))
     empty = {name: np.full(length, np.nan) for name in SIGNALS.names}
     table = pd.DataFrame({**empty, "step": np.arange(length), **columns})

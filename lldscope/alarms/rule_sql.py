@@ -17,13 +17,12 @@ from typing import Any
 
 import duckdb
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from ..core.schema import SIGNALS
 from ..core.sql_functions import FUNCTIONS
-from ..signals.detectors import floats
+from ..signals.detectors import Columns, floats
 
 EVALUATE_SECONDS = 10.0  # an expression that takes longer is interrupted
 
@@ -66,14 +65,14 @@ class Expressions:
             self.needs = tuple(sorted(set().union(*(_columns(tree) for tree in trees))))
         except RecursionError:
             raise BadExpression("it is nested too deeply") from None
-        empty = pd.DataFrame({name: np.zeros(0) for name in SIGNALS.names})
+        empty = {name: np.zeros(0) for name in SIGNALS.names}
         kinds = self._run(empty, "SELECT {condition}, {value} FROM signals", types=True)
         if kinds[0] != "BOOLEAN":
             raise BadExpression(f"the condition is of type {kinds[0]}, not true or false")
         if kinds[1] not in _NUMBERS and not kinds[1].startswith("DECIMAL"):
             raise BadExpression(f"the value is of type {kinds[1]}, not a number")
 
-    def rows(self, signals: pd.DataFrame) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
+    def rows(self, signals: Columns) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
         """For each row: whether the condition is met (NULL does not meet it), and the value."""
         result = self._run(
             signals,
@@ -84,10 +83,10 @@ class Expressions:
         holds, value = np.asarray(result["holds"], bool), np.asarray(result["value"], np.float64)
         return holds, value
 
-    def _run(self, signals: pd.DataFrame, sql: str, *, types: bool = False) -> Any:
+    def _run(self, signals: Columns, sql: str, *, types: bool = False) -> Any:
         """Run a query on the signals, as DOUBLE columns with NULL where not measured."""
         columns = {n: pa.array(floats(signals, n), from_pandas=True) for n in self.needs}
-        columns["step"] = pa.array(signals["step"].to_numpy(dtype=np.int64))
+        columns["step"] = pa.array(np.asarray(signals["step"], dtype=np.int64))
         # The line end closes a comment at the end of an expression.
         query = sql.format(condition=f"(\n{self._condition}\n)", value=f"(\n{self._value}\n)")
         with _LOCK:

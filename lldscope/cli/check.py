@@ -12,9 +12,8 @@ import click
 from .shared import RunPath, exit_options, print_json, rate_options, rules_option, warn_of_damage
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from ..monitor.health import RunState
+    from ..signals.detectors import Columns
 
 # 1 is an internal or I/O error, 2 a usage error.
 EXIT = {"healthy": 0, "warning": 10, "critical": 11, "stalled": 12, "insufficient": 13}
@@ -64,7 +63,7 @@ def check(
     if as_json:
         print_json(state.to_dict())
     elif exit_style == "nagios":
-        click.echo(nagios_line(state, opened.signals(), code))
+        click.echo(nagios_line(state, opened.columns(), code))
     else:
         from .views import show_state
 
@@ -73,7 +72,7 @@ def check(
     sys.exit(code)
 
 
-def nagios_line(state: RunState, signals: pd.DataFrame, code: int) -> str:
+def nagios_line(state: RunState, signals: Columns, code: int) -> str:
     """One line as a monitoring plug-in prints it: state, text, `|`, performance data.
 
     The form is that of the Monitoring Plugins' guidelines: `'label'=value[UOM]` separated by
@@ -81,14 +80,16 @@ def nagios_line(state: RunState, signals: pd.DataFrame, code: int) -> str:
     undetermined.
     """
     from ..core.palette import PHASES, VERDICTS
+    from ..signals.detectors import floats
 
     firing = [alert for alert in state.firing if alert.severity != "info"]
     worst = f": {firing[0].rule}: {firing[0].message}" if firing else ""
     summary = f"{VERDICTS[state.verdict].word}, phase {PHASES[state.phase].word}{worst}"
     data: dict[str, float | None] = {"step": state.last_step, "firing": len(firing)}
     for name in NAGIOS_SIGNALS:
-        known = signals[name].dropna()
-        data[name] = float(known.iloc[-1]) if len(known) else None
+        known = floats(signals, name)
+        known = known[known == known]
+        data[name] = float(known[-1]) if len(known) else None
     values = [f"{name}={_number(value)}" for name, value in data.items() if value is not None]
     age = state.last_row_age_seconds
     values += [f"age={_number(age)}s"] if age is not None else []

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from .shared import RunPath, print_json, print_table, verdict_text
+
+if TYPE_CHECKING:
+    from ..monitor.summary import Summary
 
 
 @click.command()
@@ -15,9 +18,7 @@ from .shared import RunPath, print_json, print_table, verdict_text
 @click.option("--json", "as_json", is_flag=True, help="One JSON array on stdout.")
 def runs(root: Path, as_json: bool) -> None:
     """List the runs under ROOT (default: runs) with verdict, phase and age of the last row."""
-    from ..runs import find_runs
-
-    rows = [_row(path, root) for path in find_runs(root)]
+    rows = [_row(summary) for summary in _summaries(root)]
     if as_json:
         print_json(rows)
     elif rows:
@@ -27,24 +28,39 @@ def runs(root: Path, as_json: bool) -> None:
         click.echo(f"lldscope: no runs under {root} yet.", err=True)
 
 
-def _row(path: Path, root: Path) -> dict[str, Any]:
-    """A run's line; a run that cannot be opened is listed with the reason."""
-    from ..core.errors import LldscopeError
-    from ..monitor.health import check
-    from ..runs import open_run, title
+def _summaries(root: Any) -> list[Summary]:
+    """A summary of each run: from the index beside them, or read now."""
+    from ..monitor.run_index import RunIndex, fingerprint
+    from ..monitor.summary import read_summary
+    from ..runs import find_runs
 
-    name = path.name if path == root else path.relative_to(root).as_posix()
-    try:
-        run = open_run(path, root)
-        state = check(run)
-    except LldscopeError as error:
-        return {"run": name, "path": name, "error": str(error)}
+    paths = find_runs(root)
+    names = [p.name if p == root else p.relative_to(root).as_posix() for p in paths]
+    if not isinstance(root, Path) or paths == [root]:
+        return [read_summary(n, p, root) for n, p in zip(names, paths, strict=True)]
+    index, found = RunIndex(root), []
+    for name, path in zip(names, paths, strict=True):
+        seen = fingerprint(path)  # before the rows, so that what comes meanwhile is not missed
+        summary = index.get(name, seen)
+        if summary is None:
+            summary = read_summary(name, path, root)
+            index.put(summary, seen)
+        found.append(summary)
+    index.save(names)
+    return found
+
+
+def _row(summary: Summary) -> dict[str, Any]:
+    """A run's line; a run that cannot be opened is listed with the reason."""
+    state = summary.state
+    if state is None:
+        return {"run": summary.name, "path": summary.name, "error": summary.error}
     names = ("verdict", "phase", "evidence", "last_step", "life", "last_row_age_seconds", "damaged")
     return {
-        "run": title(run.info, name),
-        "path": name,
-        "group": run.info.get("group"),
-        "tags": run.info.get("tags") or [],
+        "run": summary.title,
+        "path": summary.name,
+        "group": summary.group,
+        "tags": list(summary.tags),
         **{name: getattr(state, name) for name in names},
         "firing": [alert.rule for alert in state.firing],
     }

@@ -15,6 +15,7 @@ from ..core.numbers import short
 from ..core.palette import EVIDENCE, PHASES, SEVERITIES, VERDICTS
 from ..core.safe_text import in_one_line
 from ..core.terminal import age, console, plain, sparkline
+from ..signals.detectors import floats
 
 if TYPE_CHECKING:
     from ..monitor.alerts import AnyAlert
@@ -137,13 +138,14 @@ def signal_table(run: Run, width: int = 100) -> Table:
 
     The sparkline gets shorter where `width` is small.
     """
-    signals = run.signals()
+    signals = run.columns()
     rows = []
     for name, label in SHOWN.items():
-        known = signals[name].astype("float64").dropna()
+        known = floats(signals, name)
+        known = known[known == known]
         if len(known):
-            ends = (known.iloc[0], known.iloc[-1], known.min(), known.max())
-            rows.append((label, known.tolist(), [short(v) for v in ends]))
+            ends = (known[0], known[-1], known.min(), known.max())
+            rows.append((label, known.tolist(), [short(float(v)) for v in ends]))
     columns = list(zip(*(texts for _, _, texts in rows), strict=True))
     taken = sum(2 + max(5, *map(len, texts)) for texts in columns)
     label_width = max((len(label) for label, _, _ in rows), default=0)

@@ -231,14 +231,14 @@ def _no_rows(rows: str) -> pa.Table:
     fields = [pa.field(c.name, _STORED[c.kind]) for c in view.columns if c.name != "tokens_seen"]
     if view == SIGNALS:
         fields += [pa.field(name, pa.int64()) for name in ("n_tokens", "tokens_seen")]
-    return pa.schema(fields).empty_table()
+    return pa.Table.from_batches([], pa.schema(fields))  # empty_table() imports pandas
 
 
 def _with_tokens_seen(rows: pa.Table, before: int | None) -> pa.Table:
     """Signals of steps in order, with the sum of their tokens and of those `before`; NULL as long
     as none are known."""
     tokens = rows["n_tokens"].combine_chunks().cast(pa.int64())
-    seen = pc.cumulative_sum(tokens, start=before or 0, skip_nulls=True)
+    seen = pc.cumulative_sum(tokens, start=before, skip_nulls=True)
     seen = pc.fill_null_forward(seen)
     return rows.append_column("tokens_seen", seen if before is None else seen.fill_null(before))
 

@@ -73,9 +73,9 @@ def setting(config: Mapping[str, Any], names: tuple[str, ...]) -> Any:
 
 def _in_window(assessment: Assessment, name: str, facts: PostMortem) -> pd.Series[float]:
     """Measured values of a signal in the window of the losses."""
-    signals = assessment.evidence.signals
-    window = signals["step"].between(facts.losses.first_step, facts.losses.last_step)
-    return signals.loc[window, name].astype(float).dropna()
+    e, losses = assessment.evidence, facts.losses
+    values = pd.Series(e.column(name), index=e.step)
+    return values[(e.step >= losses.first_step) & (e.step <= losses.last_step)].dropna()
 
 
 def _checkpoint(_: Assessment, facts: PostMortem) -> Advice | None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from itertools import pairwise
 
+import numpy as np
+
 from ..alarms.assess import Assessment
 from ..alarms.changepoints import Boundary
 from ..alarms.rules.measures import observed
@@ -216,8 +218,8 @@ def limits(assessment: Assessment, facts: PostMortem) -> list[str]:
     if not len(e.step):
         return ["Anything: no step is recorded."]
     unknown = [sentence for name, sentence in _WITHOUT if not observed(e, name)]
-    deltas, signals = e.column("n_delta_correct"), e.signals
-    correct = (signals["success"] * signals["n_responses"]).sum()
+    deltas = e.column("n_delta_correct")
+    correct = np.nansum(e.column("success") * e.column("n_responses"))
     if observed(e, "delta_correct") and correct > 0:
         share = float(deltas[deltas == deltas].sum()) / float(correct)
         if share < 0.99:

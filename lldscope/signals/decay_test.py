@@ -16,7 +16,6 @@ from itertools import pairwise
 from typing import Literal
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from ..core.numbers import percent
@@ -103,7 +102,7 @@ class DecayTest:
 
 
 def test(
-    signals: pd.DataFrame,
+    signals: d.Columns,
     arl: float,
     restarts: Iterable[int] = (),  # noqa: PT028
 ) -> DecayTest:

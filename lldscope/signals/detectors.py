@@ -6,15 +6,21 @@ a step does not change the state of a detector.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 Series = NDArray[np.float64]
+
+
+class Columns(Protocol):
+    """Signals by name, as arrays or as columns of a DataFrame."""
+
+    def __getitem__(self, name: str, /) -> Any: ...
+
 
 MIXTURE = (0.1, 0.25, 0.5, 0.75, 0.95)  # bets of the e-detector
 EVIDENCE_CAP = 10.0  # × the threshold: more evidence would only delay the end of an alarm
@@ -27,6 +33,7 @@ NOISE_LEAST = 10  # steps before it is
 NOISE_LAG = 5  # steps after which AR(1) noise is taken as independent
 NOISE_PHI = 0.9  # largest correlation of neighbours that is corrected for
 MEDIAN_OF_NORMAL = 0.6745  # median |x| of a standard normal x
+_BLOCK = 4096  # windows that are held in memory at once
 
 
 class MedianWindow(NamedTuple):
@@ -39,9 +46,13 @@ class MedianWindow(NamedTuple):
     least: int
 
 
-def floats(signals: pd.DataFrame, name: str) -> Series:
+def floats(signals: Columns, name: str) -> Series:
     """A column as floats, NaN where it was not measured or is not finite."""
-    values = signals[name].to_numpy(dtype=np.float64, na_value=np.nan)
+    column = signals[name]
+    if isinstance(column, np.ndarray):
+        values = column.astype(np.float64, copy=False)
+    else:
+        values = np.asarray(column.to_numpy(dtype=np.float64, na_value=np.nan))
     return np.where(np.isfinite(values), values, np.nan)
 
 
@@ -128,6 +139,14 @@ def trailing(values: Series, window: int) -> Series:
     return np.lib.stride_tricks.sliding_window_view(padded, window)
 
 
+def by_window(values: Series, window: int, statistic: Callable[[Series], Series]) -> Series:
+    """A statistic of the last `window` entries up to each t. It takes shape (N, window) and gives
+    (N,), for some t at a time: the windows of a long run together are large."""
+    rows = trailing(values, window)
+    parts = [statistic(rows[t : t + _BLOCK]) for t in range(0, len(rows), _BLOCK)]
+    return np.concatenate(parts) if parts else np.empty(0)
+
+
 def row_medians(rows: Series) -> Series:
     """As np.nanmedian(rows, axis=1), and several times as fast; no row may be all NaN."""
     ordered = np.sort(rows, axis=1)  # NaN last
@@ -138,10 +157,13 @@ def row_medians(rows: Series) -> Series:
 
 def trailing_mean(values: Series, window: int, least: int) -> Series:
     """Mean of the last `window` steps; NaN where fewer than `least` of them were measured."""
-    rows = trailing(values, window)
-    n = np.count_nonzero(~np.isnan(rows), axis=1)
-    total = np.nansum(rows, axis=1)
-    return np.where(n >= least, total / np.maximum(n, 1), np.nan)
+
+    def mean(rows: Series) -> Series:
+        n = np.count_nonzero(~np.isnan(rows), axis=1)
+        total = np.nansum(rows, axis=1)
+        return np.where(n >= least, total / np.maximum(n, 1), np.nan)
+
+    return by_window(values, window, mean)
 
 
 def trailing_t(values: Series, window: int, least: int) -> Series:
@@ -150,29 +172,35 @@ def trailing_t(values: Series, window: int, least: int) -> Series:
     0 where fewer than `least` of them were measured. A series without spread gives a large number
     of its sign.
     """
-    rows = trailing(values, window)
-    n = np.count_nonzero(~np.isnan(rows), axis=1)
-    mean = np.nansum(rows, axis=1) / np.maximum(n, 1)
-    square = np.nansum((rows - mean[:, None]) ** 2, axis=1)
-    error = np.sqrt(square / np.maximum(n - 1, 1) / np.maximum(n, 1))
-    return np.where(n >= max(least, 2), mean / (error + 1e-9), 0.0)
+
+    def t(rows: Series) -> Series:
+        n = np.count_nonzero(~np.isnan(rows), axis=1)
+        mean = np.nansum(rows, axis=1) / np.maximum(n, 1)
+        square = np.nansum((rows - mean[:, None]) ** 2, axis=1)
+        error = np.sqrt(square / np.maximum(n - 1, 1) / np.maximum(n, 1))
+        return np.where(n >= max(least, 2), mean / (error + 1e-9), 0.0)
+
+    return by_window(values, window, t)
 
 
 def rise(values: Series, window: int) -> Series:
     """By how many standard errors the mean of the last `window` steps exceeds that of the `window`
     steps before; 0 where fewer than half of either were measured.
     """
-    rows = trailing(values, 2 * window)
-    before, after = rows[:, :window], rows[:, window:]
-    n0, n1 = (np.count_nonzero(~np.isnan(half), axis=1) for half in (before, after))
-    m0, m1 = (np.nansum(h, axis=1) / np.maximum(n, 1) for h, n in ((before, n0), (after, n1)))
-    spread = np.nansum((before - m0[:, None]) ** 2, axis=1) + np.nansum(
-        (after - m1[:, None]) ** 2, axis=1
-    )
-    variance = spread / np.maximum(n0 + n1 - 2, 1)
-    error = np.sqrt(variance * (1 / np.maximum(n0, 1) + 1 / np.maximum(n1, 1)))
-    enough = np.minimum(n0, n1) >= window / 2
-    return np.where(enough, (m1 - m0) / (error + 1e-9), 0.0)
+
+    def gain(rows: Series) -> Series:
+        before, after = rows[:, :window], rows[:, window:]
+        n0, n1 = (np.count_nonzero(~np.isnan(half), axis=1) for half in (before, after))
+        m0, m1 = (np.nansum(h, axis=1) / np.maximum(n, 1) for h, n in ((before, n0), (after, n1)))
+        spread = np.nansum((before - m0[:, None]) ** 2, axis=1) + np.nansum(
+            (after - m1[:, None]) ** 2, axis=1
+        )
+        variance = spread / np.maximum(n0 + n1 - 2, 1)
+        error = np.sqrt(variance * (1 / np.maximum(n0, 1) + 1 / np.maximum(n1, 1)))
+        enough = np.minimum(n0, n1) >= window / 2
+        return np.where(enough, (m1 - m0) / (error + 1e-9), 0.0)
+
+    return by_window(values, 2 * window, gain)
 
 
 def over_median(values: Series, recent: int, gap: int, window: int, least: int) -> Series:
@@ -183,14 +211,8 @@ def over_median(values: Series, recent: int, gap: int, window: int, least: int) 
     above 0.
     """
     now = trailing_median(values, recent, 1)
-    rows = trailing(shifted(values, gap), window)
-    n = np.count_nonzero(~np.isnan(rows), axis=1)
-    out = np.full(len(values), np.nan)
-    enough = n >= least
-    if enough.any():
-        base = row_medians(rows[enough])
-        out[enough] = np.divide(now[enough], base, where=base > 0, out=np.full(len(base), np.nan))
-    return out
+    base = by_window(shifted(values, gap), window, lambda rows: _medians(rows, least))
+    return np.divide(now, base, where=base > 0, out=np.full(len(base), np.nan))
 
 
 def noise_of_means(values: Series) -> Series:
@@ -219,8 +241,17 @@ def shifted(values: Series, steps: int) -> Series:
 
 def trailing_median(values: Series, window: int, least: int) -> Series:
     """Median of the last `window` steps; NaN where fewer than `least` of them were measured."""
-    rolling = pd.Series(values).rolling(window, min_periods=min(least, window))
-    return np.asarray(rolling.median(), dtype=np.float64)
+    finite = np.where(np.isinf(values), np.nan, values)
+    return by_window(finite, window, lambda rows: _medians(rows, min(least, window)))
+
+
+def _medians(rows: Series, least: int) -> Series:
+    """The medians of rows; NaN where fewer than `least` entries are numbers."""
+    out = np.full(len(rows), np.nan)
+    enough = np.count_nonzero(~np.isnan(rows), axis=1) >= max(least, 1)
+    if enough.any():
+        out[enough] = row_medians(rows[enough])
+    return out
 
 
 def consecutive(condition: NDArray[np.bool_]) -> NDArray[np.int64]:

@@ -15,7 +15,6 @@ from itertools import pairwise
 from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from . import decay_test as decay
@@ -68,7 +67,7 @@ def once(
 class Evidence:
     """All that the phase classifier and the rules are computed from; NaN is "not measured"."""
 
-    signals: pd.DataFrame
+    signals: d.Columns
     arl: float
     restarts: Restarts
     planned_steps: int | None
@@ -156,7 +155,7 @@ def restarts_of(events: Iterable[Mapping[str, Any]], attempts: Mapping[int, int]
 
 
 def gather(
-    signals: pd.DataFrame,
+    signals: d.Columns,
     arl: float,
     restarts: Restarts | None = None,
     planned_steps: int | None = None,
@@ -169,7 +168,7 @@ def gather(
     could decline without an alarm.
     """
     restarts = restarts or {}
-    step = signals["step"].to_numpy(dtype=np.int64)
+    step = np.asarray(signals["step"], dtype=np.int64)
     cadence = Cadence.of(step)
     smooth, tested = cadence.rows(SMOOTH), cadence.rows(TEST_STEPS, SMOOTH)
     gradient_window, entropy_window = map(cadence.median, (GRADIENT_WINDOW, ENTROPY_WINDOW))
@@ -240,7 +239,7 @@ def on_measured(
     return out
 
 
-def _grades(signals: pd.DataFrame, delta: d.Series, level: d.Series) -> tuple[Flags, Flags]:
+def _grades(signals: d.Columns, delta: d.Series, level: d.Series) -> tuple[Flags, Flags]:
     """Rows at which Δ, and the level, count as available.
 
     That is after GRADE_LEAST measurements, the last of them no more than GRADE_LOST steps ago.
@@ -272,7 +271,7 @@ def _entropy_rise(entropy: d.Series, cadence: Cadence) -> d.Series:
     return _recent(entropy, cadence) / np.maximum(_lowest(entropy, cadence), 1e-12)
 
 
-def _mean_delta(signals: pd.DataFrame, delta: d.Series, smooth: int) -> d.Series:
+def _mean_delta(signals: d.Columns, delta: d.Series, smooth: int) -> d.Series:
     """Trailing mean of Δ over correct responses; of the steps' means where a log has no counts."""
     count = floats(signals, "n_delta_correct")
     total = np.where(count > 0, floats(signals, "delta_correct_sum"), np.nan)

@@ -530,6 +530,9 @@ def test_no_more_than_a_bounded_number_of_runs_stays_open(tmp_path: Path, monkey
     runs = registry.RunRegistry(tmp_path)
     known = lines.RunSummaries(runs)
     assert len(known.now(60.0)) == 4
+    assert not runs._places, "the list keeps nothing of short runs open"
+    for name in "abcd":
+        runs.snapshot(name)
     assert len(runs._places) == 2
     looked: list[str] = []
     monkeypatch.setattr(runs, "snapshot", looked.append)
@@ -538,6 +541,7 @@ def test_no_more_than_a_bounded_number_of_runs_stays_open(tmp_path: Path, monkey
 
 
 def test_a_list_read_in_no_time_names_runs_and_fills_one_by_one(root: Path) -> None:
+    shutil.rmtree(root / ".lldscope", ignore_errors=True)
     known = lines.RunSummaries(registry.RunRegistry(root))
     assert known.now(-1.0) == ["dying", "healthy", "seeds/one"]
     assert all(isinstance(line, lines.Summary) for line in known.now(60.0))

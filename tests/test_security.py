@@ -332,8 +332,9 @@ def test_a_query_that_does_not_stop_ends_with_the_process(make_run):
         "import lldscope.cli.query as q, time; q._GRACE = 1.0; "
         "q._answer = lambda *_: time.sleep(90); from lldscope.cli import main; main()"
     )
+    path = make_run(steps=range(2))
     done = subprocess.run(
-        [sys.executable, "-c", code, "query", make_run(steps=range(2)), "--timeout", "1", "SELECT 1"],
+        [sys.executable, "-c", code, "query", path, "--timeout", "1", "SELECT 1"],
         capture_output=True, text=True, timeout=80,
     )  # fmt: skip
     assert done.returncode == 2

@@ -79,6 +79,8 @@ def test_commands_of_a_document_run(document, tmp_path, monkeypatch):
     (tmp_path / "train.log").symlink_to(fixtures / "console.log")
     (tmp_path / "rollouts").symlink_to(fixtures / "rollouts")
     (tmp_path / "metrics.csv").write_text("it,mean_r\n1,0.5\n2,0.25\n")
+    row = '{"step": 1, "question": "who?", "text": "nobody", "reward": 0}\n'
+    (tmp_path / "rollouts.jsonl").write_text(row)
     (tmp_path / "sample_runs").symlink_to(ROOT / "sample_runs")
     (tmp_path / "runs").mkdir()
     (tmp_path / "runs" / "my-run").symlink_to(ROOT / "sample_runs" / "grpo")

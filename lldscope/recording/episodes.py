@@ -73,6 +73,8 @@ def parse(response: str) -> Episode:
     for tool in _TOOL_TEXT.finditer(response):
         written = response[start : tool.start()]
         fed = tool["documents"] if tool["documents"] is not None else tool["response"]
+        if fed is None:  # white space around an error message is the environment's
+            written = written.rstrip()
         start = tool.end()
         if not _blank(written):
             turns.append(_turn(_kind(written, was_answered=True), fed))

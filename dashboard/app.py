@@ -23,10 +23,10 @@ from lldscope.core.palette import DARK, LIGHT, variables
 from . import callbacks as live
 from .data.run_registry import RunRegistry
 from .data.run_summaries import RunSummaries
-from .door.faults import add_answers
-from .door.policy import content_policy
 from .pages.router import is_page, page
 from .routes import add_routes
+from .security.content_policy import content_policy
+from .security.errors import add_answers
 
 # A quarter of the size of the plotly.js that Dash would load: the bundle with scatter, bar and pie.
 PLOTLY = "/assets/plotly/plotly-basic.min.js"

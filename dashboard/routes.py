@@ -21,7 +21,7 @@ READ_SECONDS = 5.0  # for runs that have changed; Prometheus waits 10 s
 
 
 def add_routes(server: Flask, registry: RunRegistry, summaries: RunSummaries) -> None:
-    """Attach the routes; the guard at the door stands before them, too."""
+    """Attach the routes; the guard of the server stands before them, too."""
 
     @server.route("/metrics")
     def metrics() -> Response:

@@ -1,4 +1,4 @@
-"""Serve the dashboard: one socket, waitress, and a guard at the door.
+"""Serve the dashboard: one socket, waitress, and a guard before everything.
 
 Without a token only this machine may ask, and only under a loopback name, so that a web page which
 points its own name at 127.0.0.1 learns nothing. With a token every request must show it: once in
@@ -87,8 +87,8 @@ def guard(server: Flask, host: str, port: int, token: str | None) -> None:
     """Let in only who may: with a token who shows it, without one who asks under a local name."""
     from flask import Response, g, request
 
-    from .door.faults import sentence
-    from .door.guesses import Guesses
+    from .security.errors import sentence
+    from .security.token_guesses import Guesses
 
     cookie, session = f"lldscope_{port}", f"lldscope_{port}_session"
     known = secrets.token_urlsafe(32)  # whoever shows it has shown the token since we started

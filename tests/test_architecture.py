@@ -71,7 +71,7 @@ TRAINER = (
     "__init__",
 )
 DASHBOARD = (
-    "door",
+    "security",
     "figures",
     "data",
     "pages",

@@ -9,7 +9,7 @@ from lldscope.core.errors import LldscopeError, RunNotFound
 
 from ..data.run_registry import Reading, RunRegistry
 from ..data.run_summaries import RunSummaries
-from ..door.faults import UNREADABLE
+from ..security.errors import UNREADABLE
 from .actions_page import actions_page
 from .compare_page import compare_page
 from .config_page import config_page

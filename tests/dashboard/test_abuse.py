@@ -20,7 +20,7 @@ from browsing import CHROMIUM, DRAWN, Server
 from lldscope_dashboard import server
 from lldscope_dashboard.app import make_app
 from lldscope_dashboard.data.run_registry import RunRegistry
-from lldscope_dashboard.door import guesses
+from lldscope_dashboard.security import token_guesses
 from made_up_runs import write_run
 
 from lldscope.run import Run
@@ -236,7 +236,7 @@ def test_a_run_that_is_deleted_while_a_page_reads_it_gives_words(
             break
 
 
-# -- the door --------------------------------------------------------------------------------------
+# -- tokens, hosts, content policy -----------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["LocalHost:8050", "LOCALHOST", "localhost:8050"])
@@ -250,10 +250,10 @@ def test_guesses_are_slowed_and_those_who_are_in_stay_in(root: Path) -> None:
     knows, guesser = app.server.test_client(), app.server.test_client()
     assert knows.get("/rules?token=s3cret").status_code == 200
     said = [guesser.get(f"/rules?token={n}").status_code for n in range(50)]
-    assert said == [401] * guesses.FREE + [429] * (50 - guesses.FREE)
+    assert said == [401] * token_guesses.FREE + [429] * (50 - token_guesses.FREE)
     late = guesser.get("/rules?token=s3cret")
     assert late.status_code == 429, "now even the right one is not looked at"
-    assert 0 < int(late.headers["Retry-After"]) <= guesses.SECONDS
+    assert 0 < int(late.headers["Retry-After"]) <= token_guesses.SECONDS
     assert knows.get("/rules").status_code == 200
     elsewhere = {"REMOTE_ADDR": "192.0.2.1"}
     assert guesser.get("/rules?token=s3cret", environ_base=elsewhere).status_code == 200
@@ -261,20 +261,20 @@ def test_guesses_are_slowed_and_those_who_are_in_stay_in(root: Path) -> None:
 
 def test_wrong_tokens_are_forgotten_and_remembered_within_bounds() -> None:
     now = 0.0
-    wrong = guesses.Guesses(lambda: now)
-    for _ in range(guesses.FREE):
+    wrong = token_guesses.Guesses(lambda: now)
+    for _ in range(token_guesses.FREE):
         assert wrong.wait("192.0.2.1") == 0
         wrong.was_wrong("192.0.2.1")
-    assert wrong.wait("192.0.2.1") == guesses.SECONDS
+    assert wrong.wait("192.0.2.1") == token_guesses.SECONDS
     assert wrong.wait("2001:db8::1") == 0
-    now = guesses.SECONDS
+    now = token_guesses.SECONDS
     assert wrong.wait("192.0.2.1") == 0
-    for n in range(2 * guesses.FREE):
+    for n in range(2 * token_guesses.FREE):
         wrong.was_wrong(f"2001:db8::{n:x}")
     assert wrong.wait("2001:db8::ffff") > 0, "of one who has a network of addresses"
-    for n in range(3 * guesses.MOST_ADDRESSES):
+    for n in range(3 * token_guesses.MOST_ADDRESSES):
         wrong.was_wrong(f"10.0.{n >> 8}.{n & 255}")
-    assert len(wrong._wrong) == guesses.MOST_ADDRESSES
+    assert len(wrong._wrong) == token_guesses.MOST_ADDRESSES
 
 
 # -- in a browser ----------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""The dashboard without a browser: numbers made ready, figures, pages, door, words for errors."""
+"""The dashboard without a browser: numbers made ready, figures, pages, words for errors."""
 
 from __future__ import annotations
 

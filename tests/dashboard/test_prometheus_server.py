@@ -33,7 +33,7 @@ def queries(panels: list[dict[str, Any]]) -> list[str]:
 def program(name: str) -> str:
     found = shutil.which(name)
     if found is None:
-        pytest.skip(f"{name} is missing")
+        pytest.skip(f"Debian's Prometheus is not on this machine: {name} is missing")
     return found
 
 

@@ -8,6 +8,8 @@ import os
 import re
 import shutil
 import socket
+import subprocess
+import sys
 import threading
 import time
 from html.parser import HTMLParser
@@ -325,20 +327,18 @@ def test_a_query_that_explodes_ends_with_a_message(guarded, statement, words, mo
     assert len(run.sql("FROM signals")) == 3, "the run can be asked again"
 
 
-def test_a_function_that_does_not_stop_ends_with_the_process(make_run, lldscope_command):
+def test_a_query_that_does_not_stop_ends_with_the_process(make_run):
+    code = (
+        "import lldscope.cli.query as q, time; q._GRACE = 1.0; "
+        "q._answer = lambda *_: time.sleep(90); from lldscope.cli import main; main()"
+    )
     path = make_run(steps=range(2))
-    code = "import lldscope.cli.query as q; q._GRACE = 1.0; import sys; "
-    code += "sys.argv[1:] = sys.argv[1:]; from lldscope.cli import main; main()"
-    import subprocess
-    import sys
-
     done = subprocess.run(
-        [sys.executable, "-c", code, "query", str(path), "--timeout", "1",
-         "SELECT length(repeat('x', 3000000000))"],
-        capture_output=True, text=True, timeout=100,
+        [sys.executable, "-c", code, "query", path, "--timeout", "1", "SELECT 1"],
+        capture_output=True, text=True, timeout=80,
     )  # fmt: skip
     assert done.returncode == 2
-    assert "longer than 1 s" in done.stderr or "memory" in done.stderr or "Error" in done.stderr
+    assert "longer than 1 s" in done.stderr
     assert "Traceback" not in done.stderr
 
 

@@ -55,8 +55,10 @@
           const way = next.sort.startsWith("-") ? "descending" : "ascending";
           head.setAttribute("aria-sort", ours ? way : "none");
         }
+        const same = JSON.stringify(next) === JSON.stringify(current);
+        if (!same) next.page = "";  // other runs, or another order: from the first page
         address(Object.assign({}, next, { sort: next.sort === "run" ? null : next.sort }));
-        return JSON.stringify(next) === JSON.stringify(current) ? none() : next;
+        return same ? none() : next;
       },
 
       reload: () => location.reload(),

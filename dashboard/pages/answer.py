@@ -22,6 +22,8 @@ from .links import attrs, evidence
 
 ORDER = ("critical", "warning", "stalled", "unreadable", "insufficient", "healthy")
 
+MOST_TOLD = 100  # runs whose alarms are sent for notices
+
 
 def answer(snapshot: Snapshot) -> list[Any]:
     """What is wrong and what to do, with the way to the evidence."""
@@ -39,8 +41,8 @@ def answer(snapshot: Snapshot) -> list[Any]:
 
 
 def news(runs: Sequence[tuple[str, RunState]], title: str) -> html.Span:
-    """For assets/news.js: the title and icon of the tab, and the alarms that fire and are not
-    silenced, which are told in a notice when they are new."""
+    """For assets/news.js: the title and icon of the tab, and the alarms of the first MOST_TOLD runs
+    that fire and are not silenced, which are told in a notice when they are new."""
     verdicts = [loud(state) for _, state in runs]
     worst = next((v for v in ORDER if v in verdicts), "healthy")
     sign = palette.VERDICTS[worst]
@@ -51,7 +53,7 @@ def news(runs: Sequence[tuple[str, RunState]], title: str) -> html.Span:
         "icon": icon(sign),
         "alarms": {
             f"{visible(run, 80)}: {alert.rule}": visible(state.headline)
-            for run, state in runs
+            for run, state in runs[:MOST_TOLD]
             for alert in state.firing
             if alert.severity != "info" and alert.rule not in state.silenced
         },
@@ -60,8 +62,9 @@ def news(runs: Sequence[tuple[str, RunState]], title: str) -> html.Span:
 
 
 def news_of(lines: Sequence[Summary | str]) -> html.Span:
-    """The same for the list of runs."""
+    """The same for the list of runs, those with the newest rows first."""
     known = [line for line in lines if isinstance(line, Summary)]
+    known.sort(key=lambda line: -(line.last_time or 0.0))
     return news([(line.title, line.state) for line in known if line.state], "Runs")
 
 

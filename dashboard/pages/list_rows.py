@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, replace
 from typing import Any
+from urllib.parse import urlencode
 
 from dash import dcc, html
 
 from lldscope.core import palette
 from lldscope.monitor.health import RunState
-from lldscope.monitor.summary import Line, Summary
+from lldscope.monitor.summary import Summary, points_of
 
 from ..data.run_summaries import RunSummaries
 from ..figures import wording as words
@@ -32,7 +34,7 @@ COLUMNS = {
     "delta": "Δ",
 }
 NUMBERS = ("step",)
-MOST_ROWS = 200  # runs shown at once
+MOST_ROWS = 50  # runs on a page
 MOST_ALARMS = 3  # named in a row
 VERDICTS = ("critical", "warning", "stalled", "insufficient", "healthy", "unreadable")
 _PHASES = ("collapse", "decay", "stagnation", "recovered", "healthy", "warmup", None)
@@ -47,21 +49,26 @@ class Choice:
     verdict: str = ""
     sort: str = "run"  # a column, with - before it from the largest down
     by: str = ""  # "group": under headings
+    page: int = 1
 
     @property
     def plain(self) -> dict[str, str]:
-        return {"q": self.find, "verdict": self.verdict, "sort": self.sort, "by": self.by}
+        page = str(self.page) if self.page > 1 else ""
+        order = {"sort": self.sort, "by": self.by, "page": page}
+        return {"q": self.find, "verdict": self.verdict, **order}
 
 
 def choice_of(asked: dict[str, Any]) -> Choice:
     """The choice an address asks for; what it says wrongly is passed over."""
     values = {k: v[0] if isinstance(v, list) else v for k, v in asked.items()}
     verdict, sort = values.get("verdict") or "", values.get("sort") or "run"
+    page = str(values.get("page") or "")
     return Choice(
         str(values.get("q") or "")[:200],
         verdict if verdict in VERDICTS else "",
         sort if sort.removeprefix("-") in COLUMNS else "run",
         "group" if values.get("by") == "group" else "",
+        max(1, int(page)) if re.fullmatch("[0-9]{1,6}", page) else 1,
     )
 
 
@@ -85,26 +92,40 @@ def _rows(
     wanted.sort(key=lambda line: _key(line, key) is _LAST)
     if not wanted:
         return [_wide(f"None of the {len(found)} runs is like that.")], [["none", len(found)]]
-    if not choice.by:
-        rows, has = [_row(w, picked) for w in wanted[:MOST_ROWS]], [*map(_has, wanted[:MOST_ROWS])]
-        return _more(rows, has, len(wanted) - len(rows))
-    rows, has, left = [], [], 0
-    for group in sorted({_group(w) for w in wanted}, key=lambda g: (not g, g)):
-        members = [w for w in wanted if _group(w) == group]
-        title = f"{words.visible(group) if group else 'no group'} · {_counted(members)}"
-        shown = members[: max(0, MOST_ROWS - len(rows))]
-        rows += [_heading(title, group, members), *(_row(w, picked) for w in shown)]
-        has += [["group", title], *map(_has, shown)]
-        left += len(members) - len(shown)
-    return _more(rows, has, left)
+    groups: dict[str, list[Summary | str]] = {}
+    if choice.by:
+        wanted.sort(key=lambda line: (not _group(line), _group(line)))
+        for line in wanted:
+            groups.setdefault(_group(line), []).append(line)
+    page = min(choice.page, -(-len(wanted) // MOST_ROWS))
+    first = (page - 1) * MOST_ROWS
+    rows, has, above = [], [], None
+    for line in wanted[first : first + MOST_ROWS]:
+        if choice.by and _group(line) != above:
+            above = _group(line)
+            name = words.visible(above) if above else "no group"
+            title = f"{name} · {_counted(groups[above])}"
+            rows.append(_heading(title, above, groups[above]))
+            has.append(["group", title])
+        rows.append(_row(line, picked))
+        has.append(_has(line))
+    if len(wanted) > MOST_ROWS:
+        rows.append(_wide(_pages(choice, page, len(wanted))))
+        has.append(["pages", f"{page} {len(wanted)}"])
+    return rows, has
 
 
-def _more(rows: list[Any], has: list[Any], left: int) -> tuple[list[Any], list[Any]]:
-    """The rows, and how many runs are not shown."""
-    if not left:
-        return rows, has
-    text = f"and {left:,} more runs: type a name or sort to bring others up"
-    return [*rows, _wide(text)], [*has, ["more", left]]
+def _pages(choice: Choice, page: int, runs: int) -> list[Any]:
+    """Which of the runs these are, and the ways to the pages before and after."""
+    first, last = (page - 1) * MOST_ROWS, min(page * MOST_ROWS, runs)
+    ways = [("‹ previous", page - 1, page > 1), ("next ›", page + 1, last < runs)]
+    links = [
+        html.A(text, href=f"/?{urlencode(replace(choice, page=to).plain)}", className="button")
+        for text, to, there in ways
+        if there
+    ]
+    told = html.Span(f"runs {first + 1:,}–{last:,} of {runs:,} ", className="quiet")
+    return [told, *links]
 
 
 _LAST = (1, 0.0)  # what a run has no answer for comes last, whichever way it is sorted
@@ -257,6 +278,6 @@ def _alarms(name: str, state: RunState) -> list[Any]:
     return [*shown, *([html.Div(f"and {more} more", className="quiet")] if more > 0 else [])]
 
 
-def _spark(line: Line, color: str, name: str) -> Any:
-    picture = make_sparkline(line, color)
+def _spark(line: str, color: str, name: str) -> Any:
+    picture = make_sparkline(points_of(line), color)
     return html.Img(src=picture, alt=name, className="spark") if picture else html.Span("–")

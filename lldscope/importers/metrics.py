@@ -73,7 +73,7 @@ class MetricLines:
         return (
             not any(isinstance(v, list) for v in first.values())
             and all(len(text) < _LONG for text in texts)
-            and not {"output", "completion", "response"} & first.keys()
+            and not {"output", "completion", "response", "generation"} & first.keys()
         )
 
     def read(self, paths: Sequence[Path], findings: Findings) -> Iterator[Scalars]:

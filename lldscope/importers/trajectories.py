@@ -19,7 +19,7 @@ from typing import Any
 from .metrics import step_of
 from .parquet import parquet_rows, schema_of
 from .reading import as_step, bare_name, first_keys, natural_key, number, objects
-from .rollouts import Batch, as_text, rollout
+from .rollouts import Batch, VerlRollouts, as_text, rollout
 from .source import Findings, Rows
 
 # Ours → what others call it, the first that is there.
@@ -41,7 +41,11 @@ class RolloutLines:
     def looks_like(self, path: Path, head: bytes) -> bool:
         keys = first_keys(head)
         wanted = (_STEPS, NAMES["prompt"], NAMES["response"])
-        return head.lstrip().startswith(b"{") and all(keys & set(names) for names in wanted)
+        return (
+            head.lstrip().startswith(b"{")
+            and all(keys & set(names) for names in wanted)
+            and not VerlRollouts().looks_like(path, head)
+        )
 
     def read(self, paths: Sequence[Path], findings: Findings) -> Iterator[Rows]:
         asked = findings.request.columns

@@ -61,8 +61,9 @@ class RunIndex:
         self._new: dict[str, _Entry] = {}
 
     def get(self, name: str, seen: str) -> Summary | None:
-        """The summary of a run whose files are these now; None if it must be read."""
-        fingerprint, text = self._new.get(name) or self._entries.get(name) or ("", "")
+        """The summary of a run whose files are these now; None if it must be read. What was read
+        from the file is given once."""
+        fingerprint, text = self._new.get(name) or self._entries.pop(name, None) or ("", "")
         if fingerprint != seen or not seen:
             return None
         try:

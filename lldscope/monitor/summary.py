@@ -22,9 +22,7 @@ from .liveness import Life
 
 LAST = ("reward", "success", "delta_correct", "correct_logp", "entropy", "grad_norm", "kl", "lr")
 LATE = 20  # steps over which the list's order by reward and Δ is taken
-MOST_POINTS = 80  # of a line; a hundred pictures are sent with the list
-
-Line = tuple[tuple[int, float], ...]
+MOST_POINTS = 40  # of a line; a hundred pictures are sent with the list
 
 
 @dataclass(frozen=True)
@@ -33,7 +31,8 @@ class Summary:
     `state` is None and `error` says why where it cannot be read; of its alarms only those that
     fire are kept.
 
-    `lines`: reward and Δ by row, thinned. `last`: the last measured values of LAST and EVIDENCE.
+    `lines`: reward and Δ by row, thinned, as points of SVG: "0,0.25 3,0.5". `last`: the last
+    measured values of LAST and EVIDENCE.
     """
 
     name: str
@@ -43,7 +42,7 @@ class Summary:
     last_time: float | None = None  # when the last row was written, Unix time
     reward: float | None = None  # mean of the last steps
     delta: float | None = None
-    lines: tuple[Line, Line] = ((), ())
+    lines: tuple[str, str] = ("", "")
     last: Mapping[str, float] = field(default_factory=dict)
     error: str | None = None
     tags: tuple[str, ...] = ()
@@ -64,7 +63,9 @@ class Summary:
         )  # fmt: skip
         if any(value is not None and value not in get_args(words) for value, words in known):
             raise ValueError("it has a state that this version does not know")
-        reward, delta = (tuple((int(x), float(y)) for x, y in line) for line in plain["lines"])
+        reward, delta = plain["lines"]
+        for line in (reward, delta):
+            points_of(line)
         last = {str(k): float(v) for k, v in plain["last"].items()}
         changed = {"lines": (reward, delta), "last": last, "tags": tuple(map(str, plain["tags"]))}
         return cls(name, **{**plain, **changed, "state": aged(state, plain["last_time"])})
@@ -126,11 +127,16 @@ def _late(values: Series) -> float | None:
     return float(known.mean()) if len(known) else None
 
 
-def thin(values: Series) -> Line:
+def points_of(line: str) -> list[tuple[float, float]]:
+    """The points of a line of a Summary. Raises ValueError if it is none."""
+    return [(float(x), float(y)) for x, y in (point.split(",") for point in line.split())]
+
+
+def thin(values: Series) -> str:
     """Row and value where measured; of many the lowest and the highest of equal ranges."""
     rows = np.flatnonzero(np.isfinite(values))
     if len(rows) > MOST_POINTS:
         ranges = np.array_split(rows, MOST_POINTS // 2)
         ends = [r[f(values[r])] for r in ranges for f in (np.argmin, np.argmax)]
         rows = np.unique(ends)
-    return tuple((int(r), float(f"{values[r]:.5g}")) for r in rows)
+    return " ".join(f"{r},{values[r]:.4g}" for r in rows.tolist())

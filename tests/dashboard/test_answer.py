@@ -150,11 +150,16 @@ def test_a_long_list_shows_its_first_runs_and_says_how_many_are_left(
     summaries.now(60.0)
     monkeypatch.setattr(list_rows, "MOST_ROWS", 3)
     rows, has, _ = run_rows(summaries, choice_of({}), [])
-    assert [name for name, _ in has] == ["run-0", "run-1", "run-2", "more"]
-    assert "and 2 more runs" in texts(rows[-1])
+    assert [name for name, _ in has] == ["run-0", "run-1", "run-2", "pages"]
+    assert "runs 1–3 of 5" in texts(rows[-1])
+    rows, has, _ = run_rows(summaries, choice_of({"page": "2"}), [])
+    assert [name for name, _ in has] == ["run-3", "run-4", "pages"]
+    assert "runs 4–5 of 5" in texts(rows[-1])
+    assert run_rows(summaries, choice_of({"page": "999999"}), [])[1] == has
+    assert run_rows(summaries, choice_of({"page": "-1"}), [])[1][0][0] == "run-0"
     grouped, _, _ = run_rows(summaries, choice_of({"by": "group"}), [])
     assert "4 runs" in texts(grouped[0])
-    assert "more runs" in texts(grouped[-1])
+    assert "runs 1–3 of 5" in texts(grouped[-1])
     found, _, _ = run_rows(summaries, choice_of({"q": "run-4"}), [])
     assert len(found) == 1
     assert "run-4" in texts(found[0])

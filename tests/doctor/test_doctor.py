@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from conftest import record_steps
+from sealed_runs import beat_of_a_killed_one
 
 import lldscope
 from lldscope.core.errors import RunNotFound
@@ -143,7 +144,7 @@ def test_what_a_killed_process_leaves_is_examined_before_it_is_removed(run):
     manifest = manifest_path(run, 1, 0)
     lines = manifest.read_text().splitlines()
     manifest.write_text("\n".join(lines[:2]) + "\n")  # as after a kill before the third commit
-    (run / "heartbeat/r0.json").unlink()
+    beat_of_a_killed_one(run)
     old = time.time() - 3600
     os.utime(manifest, (old, old))
     (run / "actions/a1-r0-000004.parquet.9.inprogress").write_bytes(b"half")

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from conftest import record_steps, wait_until
-from sealed_runs import sealed, values
+from sealed_runs import beat_of_a_killed_one, sealed, values
 
 import lldscope
 from lldscope.recording import writer
@@ -64,7 +64,7 @@ def ended(tmp_path):
     lldscope.Recorder(path).close()
     manifest = manifest_path(path, 1, 0)
     manifest.write_bytes(b"")
-    (path / "heartbeat/r0.json").unlink()
+    beat_of_a_killed_one(path)
     sealed(path, range(1, 21))
     old = time.time() - 2 * compaction.SILENT_SECONDS
     os.utime(manifest, (old, old))

@@ -19,12 +19,12 @@ TOOLS_READ := mlflow-skinny sqlalchemy alembic
 # Two OpenMP threads beside any other load are many times slower than one.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test elsewhere check bench sample_runs chromium constraints
+.PHONY: demo test elsewhere check bench sample_runs chromium prometheus constraints
 
 demo: $(READY)
 	$(BIN)/lldscope demo
 
-test: $(READY) $(ENGINES) $(OWN) chromium
+test: $(READY) $(ENGINES) $(OWN) chromium prometheus
 	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 elsewhere: $(READY)
@@ -87,3 +87,12 @@ chromium:
 	    apt-get update -qq && DEBIAN_FRONTEND=noninteractive \
 	    apt-get install -y -qq --no-install-recommends chromium >/dev/null; \
 	else echo "chromium is not installed: the browser tests will be skipped (sudo apt-get install chromium)"; fi
+
+# /metrics is tested with Debian's Prometheus and Alertmanager. Without them these tests are skipped.
+prometheus:
+	@if command -v promtool >/dev/null; then :; \
+	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	    apt-get update -qq && DEBIAN_FRONTEND=noninteractive \
+	    apt-get install -y -qq --no-install-recommends \
+	    prometheus prometheus-alertmanager >/dev/null; \
+	else echo "prometheus is not installed: its tests will be skipped (sudo apt-get install prometheus prometheus-alertmanager)"; fi

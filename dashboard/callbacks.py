@@ -21,6 +21,7 @@ from .figures.view import View
 from .pages import components as parts
 from .pages.answer import answer
 from .pages.compare_page import compare_table, unplaced
+from .pages.dose import dose
 from .pages.drawing import charts_of, draw
 from .pages.frame import drawn, last_snapshots_of
 from .pages.list_rows import choice_of, run_rows
@@ -213,6 +214,7 @@ def _run_parts(registry: RunRegistry, name: str, before: list[str]) -> dict[str,
         changed |= {
             "versions": [snapshot.version],
             "answer": answer(snapshot),
+            "dose": dose(snapshot),
             "alarms": alarms(snapshot),
             "look-alikes": look_alikes(snapshot),
             "events": parts.events(snapshot),

@@ -248,8 +248,9 @@ class Run:
             before = self.info, self._events, self.damaged, self._notes
             self._damaged_files = {}
             # What recorders say that they have written, before what they have written.
-            self.heartbeats()
+            beats = self.heartbeats()
             manifest = self._contents.parts.read()
+            self._damaged_files |= layout.missing_heartbeats(manifest, beats)
             self._read(manifest)
             if self.info.get("id") != before[0].get("id"):
                 self._contents.reset(self.info.get("id"))

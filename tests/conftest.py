@@ -16,11 +16,14 @@ import hypothesis
 import numpy as np
 import pytest
 from browsing import CHROMIUM, FLAGS
-from own_environments import FOLDER, OWN
+from own_environments import BY_HAND, FOLDER, OWN
 
 import lldscope
 
-collect_ignore = [test for name in OWN if Path(sys.prefix) != FOLDER / name for test in OWN[name]]
+collect_ignore = [
+    test for name, tests in (OWN | BY_HAND).items() for test in tests
+    if Path(sys.prefix) != FOLDER / name
+]  # fmt: skip
 
 # How long an example takes says more about the machine than about the code.
 hypothesis.settings.register_profile("shared machine", deadline=None)

@@ -43,8 +43,8 @@ ODD_TEXTS = [
 def _files(run: Path, kind: str) -> list[Path]:
     patterns = {
         "part": "*/*.parquet",
-        "small": "run.json manifest/*.jsonl heartbeat/*.json events.jsonl",
-        "any": "run.json manifest/*.jsonl heartbeat/*.json events.jsonl */*.parquet",
+        "small": "run.json manifest/*.jsonl heartbeat/*.json *.jsonl",
+        "any": "run.json manifest/*.jsonl heartbeat/*.json *.jsonl */*.parquet",
     }
     found = (p for pattern in patterns[kind].split() for p in run.glob(pattern))
     # An earlier blow may have put a pipe there, a link to a device, or a terabyte of nothing.

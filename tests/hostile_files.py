@@ -460,6 +460,31 @@ def parquet_that_unpacks_to_far_more(folder: Path) -> Path:
     return path
 
 
+@case
+def parquet_whose_footer_says_less(folder: Path) -> Path:
+    """A footer that declares as little as it can, in front of pages that unpack to 100 MB."""
+    path = parquet_that_unpacks_to_far_more(folder)
+    data = bytearray(path.read_bytes())
+    group = pq.ParquetFile(path).metadata.row_group(0)
+    for size in {group.total_byte_size, group.column(1).total_uncompressed_size}:
+        told = varint(2 * size)
+        assert data.count(told) >= 1
+        less = b"\x82" + b"\x80" * (len(told) - 2) + b"\x00"  # 1 in as many bytes
+        at = len(data)
+        while (at := data.rfind(told, len(data) - 5000, at)) >= 0:  # in the footer
+            data[at : at + len(told)] = less
+    path.write_bytes(data)
+    return path
+
+
+def varint(value: int) -> bytes:
+    made = bytearray()
+    while value > 127:
+        made.append(value & 127 | 128)
+        value >>= 7
+    return bytes(made) + bytes([value])
+
+
 # -- mutations of real files -----------------------------------------------------------------------
 
 

@@ -12,3 +12,5 @@ OWN = {
     "swift": ["integrations/test_swift.py"],
     "verl": ["integrations/test_verl.py", "integrations/test_verl_live.py"],
 }
+BY_HAND = {"areal": ["integrations/test_areal.py"]}
+"""Run by hand: the environment cannot be had from one list of versions (docs/integrations.md)."""

@@ -130,7 +130,9 @@ def told(scalars: list[Row], step: int, row: Row) -> Row:
     for r in scalars:
         if r["step"] == step and r["value"] is not None:
             values.setdefault(r["name"], []).append(r["value"])
+    infinite = {n: [v for v in vs if abs(v) == math.inf] for n, vs in values.items()}
     found = {n: mean(v for v in vs if finite(v)) for n, vs in values.items()}
+    found |= {n: max(vs) for n, vs in infinite.items() if vs and found[n] is None}
     new = {n: v for n, v in found.items() if n in MEANS and row[n] is None}
     watched = [vs for n, vs in values.items() if n in WATCHED]
     if watched:
@@ -241,6 +243,17 @@ def nonfinite(s: Step) -> int | None:
     return len(bad) if looked else None
 
 
+def rounding(s: Step) -> float | None:
+    """Independent errors: their squares add up."""
+    known = [r for r in s.responses if r["correct"] is True and s.delta(r) is not None]
+    squares = []
+    for r in known:
+        of = [a["rounding_sq_sum"] for a in s.turns(r)]
+        if None not in of:
+            squares.append(sum(of))
+    return math.sqrt(sum(squares)) / len(known) if squares else None
+
+
 def likelihood(s: Step) -> Row:
     row: Row = {}
     for name, wanted in (("correct", True), ("incorrect", False)):
@@ -255,6 +268,7 @@ def likelihood(s: Step) -> Row:
             acted = any(turn is not None for turn in s.of)
             row["n_delta_correct"] = len(deltas) if acted else None
             row["delta_correct_sum"] = sum(deltas) if deltas else None
+            row["delta_correct_rounding"] = rounding(s)
             row["lld_share"] = mean(d <= 0 for d in deltas)
             row["delta_correct_loss"] = mean(max(0, -d) for d in deltas)
             row["delta_correct_q10"] = float(np.percentile(deltas, 10)) if deltas else None

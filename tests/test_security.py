@@ -279,6 +279,15 @@ def test_sql_reads_the_run_and_nothing_else(guarded, statement):
         "VALUES (1), (2)",
         "SELECT step FROM steps UNION SELECT step FROM updates EXCEPT SELECT 1",
         "SELECT 'COPY_QUERY_NODE' AS word, 'INSERT' AS other",
+        "FROM steps USING SAMPLE 2",
+        "SELECT step::VARCHAR, [1, 2]::DOUBLE[2], 1::DECIMAL(9, 2), DATE '2026-01-01' FROM steps",
+        "SELECT reward, lag(reward) OVER w FROM signals WINDOW w AS (ORDER BY step)",
+        "SELECT * EXCLUDE (text) REPLACE (reward * 2 AS reward) FROM responses",
+        "SELECT COLUMNS('n_.*') FROM steps",
+        "SELECT a.step FROM steps a ASOF JOIN updates b ON a.step >= b.step",
+        "SELECT histogram(step), quantile_cont(step, 0.5) FROM steps",
+        "SELECT table_name FROM information_schema.tables",
+        "SELECT regexp_matches(data_source, 'm.*'), data_source LIKE '%x%' FROM responses",
     ],
 )
 def test_sql_that_people_write_is_answered(guarded, statement):

@@ -24,6 +24,8 @@ from safetensors import SafetensorError, safe_open
 
 from lldscope.core.errors import LldscopeError, UsageError
 
+from .guard import Cures
+
 # Loading torch takes seconds, in which a run that cannot be resumed would not say so.
 if TYPE_CHECKING:
     from .optim.optimizer import Optimizer
@@ -42,15 +44,13 @@ STATE = "state.json"
 
 @dataclass(frozen=True)
 class State:
-    """Where training stood. `step` is the next one to do; `llds` and `llds_coefficient` are what
-    was in force, which a guard may have changed; `alarmed` names the alarms that were firing, and
-    `answered` those of them that the guard had acted on; `probe_set` is the fixed set of
-    probes.py."""
+    """Where training stood. `step` is the next one to do; `cures` is what was in force, which a
+    guard may have changed; `alarmed` names the alarms that were firing, and `answered` those of
+    them that the guard had acted on; `probe_set` is the fixed set of probes.py."""
 
     step: int
     policy_version: int
-    llds: str
-    llds_coefficient: float
+    cures: Cures
     world_size: int
     alarmed: tuple[str, ...] = ()
     answered: tuple[str, ...] = ()
@@ -227,4 +227,4 @@ def _read_state(path: Path) -> State:
     if not isinstance(read, dict):
         raise ValueError("its state is no mapping")
     rules = {name: tuple(read.get(name, ())) for name in ("alarmed", "answered")}
-    return State(**read | rules)
+    return State(**read | rules | {"cures": Cures(**read.get("cures", {}))})

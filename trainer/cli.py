@@ -7,7 +7,7 @@ import json
 import sys
 from collections.abc import Collection
 from contextlib import closing, nullcontext
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -207,8 +207,11 @@ def _resumed(
     settings = TrainConfig(**apply_overrides(saved, given, TrainConfig.names()))
     # What is asked for now goes before what the guard had made of it.
     asked = {word.partition("=")[0] for word in given}
-    own = {k: getattr(settings, k) for k in ("llds", "llds_coefficient") if k in asked}
-    return settings, replace(checkpoint, state=replace(checkpoint.state, **own))
+    state = checkpoint.state
+    own = {f.name: getattr(settings, f.name) for f in fields(state.cures) if f.name in asked}
+    own |= {"lr_share": 1.0} if "lr" in asked else {}
+    cures = replace(state.cures, **own)
+    return settings, replace(checkpoint, state=replace(state, cures=cures))
 
 
 def _closing_words(summary: Summary) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 from lldscope.core.errors import UsageError
 from lldscope.recording.retention import RESPONSES
 
-from .guard import ACTIONS
+from .guard import ACTIONS, CURES, watched
 from .settings import above, at_least, convert, one_of, read_settings, setting, share, some_of
 
 BUILT_IN = "countries"
@@ -259,7 +259,8 @@ class TrainConfig:
     guard: str = setting(
         "off",
         "What to do on an alarm, in this order: roll back to the last healthy checkpoint, switch "
-        "LLDS on or raise it to guard_coefficient, save a checkpoint, stop.",
+        "LLDS on or raise it to guard_coefficient, change what the alarm asks for, save a "
+        "checkpoint, stop.",
         *some_of(*ACTIONS),
     )
     guard_on: str = setting("lld-decay,lld-collapse", "Alarms that the guard acts on.")
@@ -289,6 +290,12 @@ class TrainConfig:
             raise UsageError(
                 f"guard={self.guard} is not allowed: rolling back needs checkpoints "
                 "(checkpoint_every=N)"
+            )
+        without = [rule for rule in watched(self.guard_on) if rule not in CURES]
+        if "cure" in self.guard.split(",") and without:
+            raise UsageError(
+                f"guard={self.guard} is not allowed with guard_on={self.guard_on}: there is no "
+                f"cure for {without[0]}; there is for {', '.join(CURES)}"
             )
         if self.turn_end == "length" and self.engine == "in-process":
             raise UsageError(

@@ -7,10 +7,59 @@ episode, so one that latches does not trigger again and again, nor after a resum
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
-ACTIONS = ("rollback", "llds", "save", "stop")
+ACTIONS = ("rollback", "llds", "cure", "save", "stop")
 """In the order in which they are taken."""
+
+CURES = {
+    "lld-decay": "llds",
+    "lld-collapse": "llds",
+    "retention-loss": "lr",
+    "step-size": "lr",
+    "lr-jump": "lr",
+    "engine-mismatch": "importance_sampling",
+}
+"""Alarm → what `cure` changes. An alarm that another cause explains does not fire, so the one that
+fires names the cause."""
+
+
+@dataclass(frozen=True)
+class Cures:
+    """What a guard may change between two steps, on all ranks alike: settings of these names, and
+    the share of the configured learning rate that is taken."""
+
+    llds: str
+    llds_coefficient: float
+    importance_sampling: str
+    lr_share: float = 1.0
+
+    @classmethod
+    def of(cls, config: Any) -> Cures:
+        """As configured."""
+        return cls(config.llds, config.llds_coefficient, config.importance_sampling)
+
+    def with_llds(self, least: float) -> Cures:
+        """LLDS with the gate it has or else the action gate, and at least this coefficient."""
+        if self.llds == "off":
+            return replace(self, llds="action", llds_coefficient=least)
+        return replace(self, llds_coefficient=max(self.llds_coefficient, least))
+
+    def against(self, rule: str, coefficient: float) -> Cures:
+        """What the alarm asks for: LLDS, half the learning rate, or truncated weights."""
+        if CURES[rule] == "llds":
+            return self.with_llds(coefficient)
+        if CURES[rule] == "lr":
+            return replace(self, lr_share=self.lr_share / 2)
+        if self.importance_sampling == "off":
+            return replace(self, importance_sampling="token_truncate")
+        return self
+
+
+def watched(rules: str) -> tuple[str, ...]:
+    """The alarms that `guard_on` names."""
+    return tuple(rule.strip() for rule in rules.split(","))
 
 
 class Guard:
@@ -20,7 +69,7 @@ class Guard:
     def __init__(self, actions: str, rules: str, answered: Sequence[str] = ()) -> None:
         wanted = set() if actions == "off" else set(actions.split(","))
         self.actions = tuple(a for a in ACTIONS if a in wanted)
-        self._rules = {rule.strip() for rule in rules.split(",")}
+        self.rules = watched(rules)
         self._firing: set[str] = set()
         self._answered = dict.fromkeys(answered, 0)  # rule -> its episodes then, 0: not known
 
@@ -34,9 +83,9 @@ class Guard:
         """The alarms acted on that have not been resolved since, sorted."""
         return tuple(sorted(self._answered))
 
-    def decide(self, changes: Sequence[Mapping[str, Any]]) -> tuple[tuple[str, ...], str | None]:
-        """(actions, the rule they answer) for the alarms whose state has changed; ((), None)
-        where nothing is to be done."""
+    def decide(self, changes: Sequence[Mapping[str, Any]]) -> str | None:
+        """The alarm that the actions answer, of those whose state has changed; None where nothing
+        is to be done."""
         cause = None
         for alert in changes:
             rule, episodes = alert["rule"], len(alert["episodes"])
@@ -46,9 +95,9 @@ class Guard:
                 continue
             if alert["severity"] != "info":
                 self._firing.add(rule)
-            if rule in self._rules and self.actions:
+            if rule in self.rules and self.actions:
                 before = self._answered.get(rule)
                 if before is None or 0 < before < episodes:
                     cause = cause or rule
                 self._answered[rule] = episodes
-        return (self.actions, cause) if cause else ((), None)
+        return cause

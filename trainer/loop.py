@@ -15,7 +15,7 @@ from lldscope.core.errors import LldscopeError
 from .algorithms.update import out_of_memory
 from .checkpoint import Checkpoints
 from .config import TrainConfig
-from .guard import Guard
+from .guard import Cures, Guard
 from .train import Alert, StepReport, Trainer
 
 
@@ -113,38 +113,50 @@ class _Between:
     def after(self, report: StepReport) -> str | None:
         """Look, act, save; puts phase, alarms and what was done into `report`. A reason to stop, or
         None."""
-        actions, cause = self._look(report)
+        cause = self._look(report)
         step = report.step + 1
         due = bool(self._config.checkpoint_every) and step % self._config.checkpoint_every == 0
         stopped = None
-        for action in actions:
-            if action == "rollback":
-                # A run that is killed now must not go on from the weights that were given up.
-                due |= self._roll_back(report, cause)
-            elif action == "llds":
-                self._switch_llds_on(report, cause)
-            elif action == "save":
-                due = True
-            else:
-                stopped = f"the guard stopped the run at step {report.step}: {cause} fires"
-                self._trainer.event("guard_stop", step=report.step, rule=cause)
-                due = True
+        if cause is not None:
+            wanted, stopped = self._act(report, cause)
+            due |= wanted
         if due:
             self._save(report, step)
         return stopped
 
-    def _look(self, report: StepReport) -> tuple[tuple[str, ...], str | None]:
-        """The guard's decision, the same on every rank; rank 0 has the monitor."""
-        actions: tuple[str, ...] = ()
+    def _act(self, report: StepReport, cause: str) -> tuple[bool, str | None]:
+        """What the guard does about an alarm; whether that needs a checkpoint, and why the run
+        stops, if it does."""
+        due, stopped, least = False, None, self._config.guard_coefficient
+        for action in self._guard.actions:
+            cures = self._trainer.updater.cures
+            if action == "rollback":
+                # A run that is killed now must not go on from the weights that were given up.
+                due |= self._roll_back(report, cause)
+            elif action == "llds":
+                self._treat(report, cause, cures.with_llds(least))
+            elif action == "cure":
+                self._treat(report, cause, cures.against(cause, least))
+            else:
+                due = True
+            if action == "stop":
+                stopped = f"the guard stopped the run at step {report.step}: {cause} fires"
+                self._trainer.event("guard_stop", step=report.step, rule=cause)
+        return due, stopped
+
+    def _look(self, report: StepReport) -> str | None:
+        """The alarm that the guard answers, the same on every rank; rank 0 has the monitor."""
         cause = None
         if self._monitor is not None:
             report.phase, report.alerts = self._monitor.poll()
             for alert in report.alerts:
                 self._trainer.recorder.alert(**alert)
-            actions, cause = self._guard.decide(report.alerts)
-        if self._guard.actions and self._trainer.processes.any(bool(actions)):
-            actions = self._guard.actions
-        return actions, cause
+            cause = self._guard.decide(report.alerts)
+        if not self._guard.actions:
+            return None
+        rules = self._guard.rules
+        number = self._trainer.processes.most(-1 if cause is None else rules.index(cause))
+        return None if number < 0 else rules[number]
 
     def _save(self, report: StepReport, step: int) -> None:
         if self._checkpoints is None:
@@ -161,14 +173,14 @@ class _Between:
         )
         self._trainer.event("checkpoint_failed", step=report.step, reason=failure)
 
-    def _roll_back(self, report: StepReport, cause: str | None) -> bool:
+    def _roll_back(self, report: StepReport, cause: str) -> bool:
         """Go back to the healthy checkpoint; whether there was one."""
         healthy = self._checkpoints.healthy(report.step + 1) if self._checkpoints else None
         if self._checkpoints is None or healthy is None:
             report.notes.append(f"{cause} fires, and there is no healthy checkpoint to go back to")
             self._trainer.event("rollback_failed", step=report.step, rule=cause)
             return False
-        self._trainer.restore(healthy, keep_llds=True)
+        self._trainer.restore(healthy, keep_cures=True)
         if self._trainer.processes.rank == 0:
             self._checkpoints.forget_after(healthy.state.step)
         report.notes.append(
@@ -177,17 +189,22 @@ class _Between:
         self._trainer.event("rollback", step=report.step, to_step=healthy.state.step, rule=cause)
         return True
 
-    def _switch_llds_on(self, report: StepReport, cause: str | None) -> None:
-        updater, c = self._trainer.updater, self._config
-        if updater.llds_gate == "off":
-            updater.llds_gate, updater.llds_coefficient = "action", c.guard_coefficient
+    def _treat(self, report: StepReport, cause: str, cures: Cures) -> None:
+        """Go on with other settings, and say which."""
+        updater, trainer = self._trainer.updater, self._trainer
+        before, updater.cures = updater.cures, cures
+        if (cures.llds, cures.llds_coefficient) != (before.llds, before.llds_coefficient):
+            trainer.event("llds", step=report.step, gate=cures.llds,
+                          coefficient=cures.llds_coefficient, rule=cause)  # fmt: skip
+            said = f"LLDS with the {cures.llds} gate and λ = {cures.llds_coefficient:g}"
+        elif cures.lr_share != before.lr_share:
+            lr = self._config.lr * cures.lr_share
+            trainer.event("lr_change", step=report.step + 1, lr=lr, rule=cause)
+            said = f"half the learning rate, {lr:g} after warm-up"
+        elif cures.importance_sampling != before.importance_sampling:
+            mode = cures.importance_sampling
+            trainer.event("importance_sampling", step=report.step, mode=mode, rule=cause)
+            said = f"importance_sampling={mode}"
         else:
-            updater.llds_coefficient = max(updater.llds_coefficient, c.guard_coefficient)
-        report.notes.append(
-            f"{cause} fires: from the next step on LLDS with the {updater.llds_gate} gate and "
-            f"λ = {updater.llds_coefficient:g}"
-        )
-        self._trainer.event(
-            "llds", step=report.step, gate=updater.llds_gate,
-            coefficient=updater.llds_coefficient, rule=cause,
-        )  # fmt: skip
+            said = "what there was: its cure is in force already"
+        report.notes.append(f"{cause} fires: from the next step on {said}")

@@ -230,7 +230,7 @@ class Trainer:
     def _answer_weight(self, rollouts: Sequence[Rollout]) -> float:
         """β of the step: fixed, or by the mean number of valid searches over all ranks."""
         c = self.config
-        if self.updater.llds_gate == "off":
+        if self.updater.cures.llds == "off":
             return 1.0
         if c.llds_adaptive == "off":
             return c.llds_answer_weight
@@ -328,8 +328,7 @@ class Trainer:
         state = State(
             step=step,
             policy_version=self.updater.n_applied,
-            llds=self.updater.llds_gate,
-            llds_coefficient=self.updater.llds_coefficient,
+            cures=self.updater.cures,
             world_size=self.processes.size,
             alarmed=alarmed,
             answered=answered,
@@ -350,17 +349,17 @@ class Trainer:
             if self.processes.rank == 0:
                 self.policy.save(directory)
 
-    def restore(self, checkpoint: Checkpoint, *, keep_llds: bool = False) -> None:
-        """Take weights, optimizer and LLDS setting back to where the checkpoint was made."""
+    def restore(self, checkpoint: Checkpoint, *, keep_cures: bool = False) -> None:
+        """Take weights, optimizer and what a guard had changed back to where the checkpoint was
+        made."""
         checkpoint.load(self.optimizer)
         self.updater.n_applied = checkpoint.state.policy_version
         if kept := checkpoint.retention(self.processes.rank):
             self._retention.restore(kept)
         if self.processes.rank == 0:
             self._probes.restore(checkpoint.state.probe_set)
-        if not keep_llds:
-            self.updater.llds_gate = checkpoint.state.llds
-            self.updater.llds_coefficient = checkpoint.state.llds_coefficient
+        if not keep_cures:
+            self.updater.cures = checkpoint.state.cures
         with self.optimizer.full_weights():
             self._players.sync()
 

@@ -36,6 +36,7 @@
 
   function add(key) {
     if (!key || params().getAll("chart").includes(key)) return;
+    window.lldscope.pin(key, true);
     const url = change("chart", key, true);
     url.hash = "adding";
     location.assign(url);
@@ -50,7 +51,10 @@
       format: "png", width: 1000, height: 420, scale: 2, filename: id.replace(/[^\w.-]+/g, "-"),
       setBackground: "opaque",
     }),
-    drop: (id) => { location.assign(change("chart", id, false)); },
+    drop: (id) => {
+      window.lldscope.pin(id, false);
+      location.assign(change("chart", id, false));
+    },
   };
   function toggle(name, id, card) {
     history.replaceState(history.state, "", change(name, id, !params().getAll(name).includes(id)));

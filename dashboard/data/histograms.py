@@ -14,6 +14,8 @@ ACROSS, UP = 100, 24  # bins at most
 MOST_ROWS = 1_000_000  # counted; of more, whole steps at equal distances
 _TAILS = 0.005  # of the values, at each end, that the outermost bins hold beside their own
 
+_NOTHING = pd.DataFrame(columns=["first", "last", "low", "high", "median", "n"], dtype=float)
+NO_BINS = Bins(_NOTHING, _NOTHING)
 _UNITS = {c.name: c.unit for c in RESPONSES.columns}
 
 
@@ -104,8 +106,7 @@ def read_bins(run: Run, chart: Histogram, steps: tuple[int, int] | None = None) 
     values = _VALUES.format(low=low, high=high, **about)
     ends = run.sql(_ENDS.format(tails=_TAILS, values=values), None, SECONDS).iloc[0]
     if ends.isna().any():
-        nothing = pd.DataFrame(columns=["first", "last", "low", "high", "median", "n"], dtype=float)
-        return Bins(nothing, nothing)
+        return NO_BINS
     first, last = int(ends["low"]), int(ends["high"])
     a, b = float(ends["a"]), float(ends["b"])
     height = (b - a) / UP

@@ -33,7 +33,7 @@ def about(snapshot: Snapshot) -> html.Div:
         return html.Label([html.Span(label, className="key"), box], className="want")
 
     form = [
-        field("name", "name", str(info.get("name") or ""), LONGEST["name"],
+        field("name", "name", str(info.get("name") or "")[: LONGEST["name"]], LONGEST["name"],
               placeholder=snapshot.subject.name),
         field("tags", "tags", ", ".join(tags), 1000, placeholder="baseline, paper …"),
         html.Label(

@@ -14,6 +14,7 @@ from dash import dcc, html
 from lldscope.core import palette
 from lldscope.core.charts import Chart
 from lldscope.core.numbers import true_minus
+from lldscope.core.safe_text import in_one_line
 from lldscope.monitor.health import RunState
 
 from ..data.run_registry import Snapshot
@@ -91,8 +92,9 @@ def _key(text: str) -> html.Span:
 
 
 def _life(state: RunState) -> html.Span:
-    reason = words.visible(state.reason or "")
-    text = f"{state.life}: {reason}" if reason else state.life
+    reason = words.visible(state.reason or "")  # with its traceback, if it has one
+    line = words.visible(in_one_line(state.reason or ""))
+    text = f"{state.life}: {line}" if line else state.life
     dot = html.Span(className=f"dot {state.life}")
     return html.Span([dot, text], className="life", title=reason)
 
@@ -131,7 +133,7 @@ def page_links(snapshot: Snapshot) -> html.Div:
     links = [html.A(t, href=address(p, snapshot.subject.name)) for p, t in pages.items()]
     title = "the post-mortem: one file that opens offline, to keep or to send"
     href = address("report", snapshot.subject.name)
-    links.append(html.A("Report to send", href=href, download="", title=title))
+    links.append(html.A("Report", href=href, download="", title=title))
     return html.Div(links, className="ways")
 
 

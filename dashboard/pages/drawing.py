@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from lldscope.core.charts import Chart
+from lldscope.core.errors import LldscopeError
 
-from ..data.histograms import read_bins
+from ..data.histograms import NO_BINS, read_bins
 from ..data.metrics import chart_of, needs_run, with_columns
 from ..data.run_registry import RunRegistry
 from ..data.snapshot import Snapshot
@@ -57,7 +58,12 @@ def _of_one(
     if not isinstance(chart, Histogram):
         return make_chart(chart, subject, view, axis)
     steps = steps_in_view(subject, view, axis)
-    bins = read_bins(registry.run(subject.name), chart, steps)
+    try:
+        bins = read_bins(registry.run(subject.name), chart, steps)
+    except LldscopeError as error:  # it takes too long; the other charts are there
+        figure = make_histogram(chart, NO_BINS, subject, view, axis)
+        figure["layout"]["meta"]["remarks"] = str(error)
+        return figure
     return make_histogram(chart, bins, subject, view, axis)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from dash import html
 
+from lldscope.core.numbers import number
 from lldscope.explore.responses import KEY
 from lldscope.explore.trajectories import Key, Trajectory, key_of, read_trajectory, rows_of
 
@@ -24,15 +25,15 @@ MOST_BESIDE = 16  # responses
 def group_page(registry: RunRegistry, name: str, query: Query) -> html.Div:
     """The group of the response that the address names. Raises LldscopeError if the run cannot be
     read."""
-    step, number = whole(query, "step"), whole(query, "id", -(2**31))
-    if step is None or number is None:
+    step, wanted = whole(query, "step"), whole(query, "id", -(2**31))
+    if step is None or wanted is None:
         return message_page("No group is named", "The address must name a step and an id.")
     run = registry.run(name)
-    key = Key(step, whole(query, "rank") or 0, number)
+    key = Key(step, whole(query, "rank") or 0, wanted)
     asked = read_trajectory(run, key)
     if asked is None:
         return message_page(
-            "There is no such response", f"The run holds no response {number} at step {step}."
+            "There is no such response", f"The run holds no response {wanted} at step {step}."
         )
     rows = sorted(asked.group, key=_order)[:MOST_BESIDE]
     found = (read_trajectory(run, key_of(row), 0, asked.group) for row in rows)
@@ -71,7 +72,7 @@ def _head(name: str, called: str, asked: Trajectory) -> html.Header:
     correct = sum(row["correct"] is True for row in asked.group)
     title = f"Group {group} of step {step:,}" if group is not None else "A response without group"
     many = f"{len(asked.group)} responses, {correct} correct"
-    mean = f"mean reward {sum(rewards) / len(rewards):.3g}" if rewards else "no reward recorded"
+    mean = f"mean reward {number(sum(rewards) / len(rewards))}" if rewards else "no reward recorded"
     return html.Header(
         [html.Div([way, html.H1(title)]), html.Div([many, " · ", mean], className="status")],
         className="page-head response-head",

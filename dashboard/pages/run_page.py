@@ -22,6 +22,7 @@ from . import components as parts
 from .about import about
 from .adding import adding
 from .answer import answer
+from .dose import dose
 from .drawing import DEFAULTS, MOST_ADDED, charts_of, draw
 from .frame import PAUSE, controls, memory, part_id, view_of
 from .links import Query, address
@@ -48,7 +49,10 @@ def run_page(registry: RunRegistry, name: str, query: Query) -> html.Div:
     return html.Div(
         [
             _head(words.visible(snapshot.title), words.visible(known), snapshot),
-            about(snapshot),
+            html.Div(
+                [html.Div(dose(snapshot), id=part_id("dose"), className="dose"), about(snapshot)],
+                className="beneath",
+            ),
             html.Div(parts.notes(snapshot), id=part_id("notes")),
             controls(view, parts.page_links(snapshot)),
             html.Div(cards, className="charts"),

@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from ..signals.decay_test import RUN_RATE
-from ..signals.detectors import Columns
+from ..signals.detectors import Columns, floats
 from ..signals.evidence import Evidence, Flags, Grade, Restarts, gather
 from ..signals.phases import Phase, classify, least_rows
 from .attribution import Finding, explained_elsewhere, look_alikes
@@ -65,9 +67,15 @@ class Assessment:
 
     @property
     def enough(self) -> bool:
-        """Whether there are enough steps to say anything."""
+        """Whether there are enough steps to say anything, and what a run is judged by."""
         e = self.evidence
-        return len(e.step) > 0 and bool(e.measured[-1] >= least_rows(e))
+        return self.judged and bool(e.measured[-1] >= least_rows(e))
+
+    @property
+    def judged(self) -> bool:
+        """Whether a reward or a likelihood was ever measured: without either, no run is healthy."""
+        names = ("reward", "success", "correct_logp", "delta_correct")
+        return any(np.isfinite(floats(self.evidence.signals, name)).any() for name in names)
 
     def spans(self) -> list[PhaseSpan]:
         """Consecutive steps of the same phase."""

@@ -134,7 +134,7 @@ def _show_signals(answer: dict[str, Any]) -> None:
         name = f"{of['signal']}, {of['unit']}" if of["unit"] else of["signal"]
         points = zip(answer["points"], of["values"], of["differences"], strict=True)
         for i, (point, values, (*_, gap)) in enumerate(points):
-            place = point if isinstance(point, str) else f"{point:,g}"
+            place = point if isinstance(point, str) else f"{point:,.10g}"
             last = [_difference(gap)] if two else []
             rows.append([name if i == 0 else "", place, *map(short, values), *last])
     print_table(head, rows, range(1, len(head)))

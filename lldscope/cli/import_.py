@@ -32,7 +32,7 @@ def _formats(context: click.Context, param: click.Parameter, value: bool) -> Non
 
 
 @click.command("import")
-@click.argument("source", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.argument("source", nargs=-1, required=True)
 @click.option(
     "--to", "run", required=True, type=click.Path(path_type=Path), help="Directory of the run."
 )
@@ -43,7 +43,7 @@ def _formats(context: click.Context, param: click.Parameter, value: bool) -> Non
 )  # fmt: skip
 @click.option(
     "--map", "maps", multiple=True, metavar="OURS=THEIRS",
-    help="A signal, or step, by its name in the file: reward=train/reward_mean.",
+    help="A signal, step, or part of a rollout, by its name in the file: reward=mean_r.",
 )  # fmt: skip
 @click.option("--run", "chosen", metavar="NAME", help="Which run of a store that holds several.")
 @click.option(
@@ -57,7 +57,7 @@ def _formats(context: click.Context, param: click.Parameter, value: bool) -> Non
 @click.option("--follow", is_flag=True, help="Keep up with sources that grow, until Ctrl-C.")
 @click.option("--json", "as_json", is_flag=True, help="What was done, as one JSON object.")
 def import_(
-    source: tuple[Path, ...],
+    source: tuple[str, ...],
     run: Path,
     wanted: str | None,
     maps: tuple[str, ...],
@@ -80,10 +80,25 @@ def import_(
     from ..importers.source import ImportRequest
 
     asked = ImportRequest(_columns(maps), correct_from, exact_match, chosen)
-    task, outcome = _imported(source, run, asked, wanted, follow)
+    task, outcome = _imported(_local(source, follow), run, asked, wanted, follow)
     _show(outcome, as_json)
     if follow:
         _follow(task, as_json)
+
+
+def _local(sources: tuple[str, ...], follow: bool) -> tuple[Path, ...]:
+    """The sources as paths; the history of a run at W&B is fetched."""
+    from ..importers.wandb_api import SCHEME, fetched
+    from ..query.signal_cache import cache_dir
+
+    if follow and any(source.startswith(SCHEME) for source in sources):
+        raise UsageError(
+            "A run at W&B cannot be followed: import it again, or follow the file run-<id>.wandb."
+        )
+    return tuple(
+        fetched(source, cache_dir() / "wandb") if source.startswith(SCHEME) else Path(source)
+        for source in sources
+    )
 
 
 def _imported(
@@ -109,14 +124,16 @@ def _imported(
 
 def _columns(maps: tuple[str, ...]) -> dict[str, str]:
     from ..importers.mapping import SCALAR_SIGNALS
+    from ..importers.trajectories import NAMES
 
     columns = {}
     for given in maps:
         ours, _, theirs = given.partition("=")
-        if not theirs or ours not in SCALAR_SIGNALS | {"step"}:
+        if not theirs or ours not in {*SCALAR_SIGNALS, "step", *NAMES}:
             raise UsageError(
-                f"--map {given}: write OURS=THEIRS, where OURS is step or a signal with a mean "
-                f"(`lldscope schema signals`), for example reward=train/reward_mean."
+                f"--map {given}: write OURS=THEIRS, where OURS is step, a signal with a mean "
+                f"(`lldscope schema signals`) or a part of a rollout ({', '.join(NAMES)}), for "
+                "example reward=train/reward_mean."
             )
         columns[ours] = theirs
     return columns

@@ -13,6 +13,7 @@ from rich.text import Text
 
 from ..core.numbers import short
 from ..core.palette import EVIDENCE, PHASES, SEVERITIES, VERDICTS
+from ..core.safe_text import in_one_line
 from ..core.terminal import age, console, plain, sparkline
 from ..signals.detectors import floats
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from ..monitor.health import RunState
     from ..runs import Run
 
+_REASON_LINES = 40  # of a traceback, the last of it
 # Signal → its label: what a person wants to see first.
 SHOWN = {
     "reward": "reward",
@@ -72,7 +74,7 @@ def life_text(state: RunState) -> str:
     last = f"last row {age(state.last_row_age_seconds)} ago"
     if state.life == "live":
         return last
-    reason = f" ({plain(state.reason)})" if state.reason else ""
+    reason = f" ({plain(in_one_line(state.reason))})" if state.reason else ""
     return f"{state.life}{reason}, {last}"
 
 
@@ -96,12 +98,22 @@ def show_state(run: Run, state: RunState) -> None:
     for alert in state.pending:
         out.print(f"· pending {alert.rule}  step {alert.step}: {plain(alert.message)}")
     _show_look_alikes(out, state)
+    if (rounding := run.signals()["delta_correct_rounding"].dropna()).size:
+        out.print(
+            f"resolution   a step's Δ is rounded to ± {short(rounding.iloc[-1])} nats/response: "
+            "the trainer's log-probabilities are bfloat16 or half precision",
+            style="dim",
+        )
     if state.false_alarm_bound is not None:
         out.print(
             f"decay test   a false alarm in at most {100 * state.false_alarm_bound:.1f} % of runs "
             f"of {full_length(run, state.last_step):,} steps, see docs/decay-alarm.md",
             style="dim",
         )
+    if state.reason and "\n" in state.reason.strip():
+        out.print("its end, as it was recorded:", style="dim")
+        for line in state.reason.strip().splitlines()[-_REASON_LINES:]:
+            out.print(f"  {plain(line)}", style="dim")
 
 
 def _show_look_alikes(out: Console, state: RunState) -> None:

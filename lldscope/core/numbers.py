@@ -6,6 +6,7 @@ import math
 import re
 
 MINUS = "−"
+_PADDED = re.compile(r"e(?:\+|(?=-))(-?)0*(?=\d)")  # an exponent as Python writes it: e+06, e-05
 # A hyphen before a number or in its exponent, but not one in a name, date or range.
 _HYPHEN = re.compile(r"(?<![^\W_])(?<![_.)\]-])-(?=\.?\d)|(?<=\de)-(?=\d)")
 
@@ -22,11 +23,12 @@ def number(value: float | None, digits: int = 3) -> str:
 
 def short(value: float | None, digits: int = 3) -> str:
     """A number with `digits` significant digits; below a million always with all digits before
-    the point. An en dash for None and NaN: nothing was measured."""
+    the point, beyond with a plain exponent: 1.5e6, 1e-5. An en dash for None and NaN: nothing was
+    measured."""
     if value is None or math.isnan(value):
         return "–"
     form = ",.0f" if 10**digits <= abs(value) < 1e6 else f".{digits}g"
-    return f"{value:{form}}"
+    return _PADDED.sub(r"e\g<1>", f"{value:{form}}")
 
 
 def signed(value: float, form: str | None = None) -> str:

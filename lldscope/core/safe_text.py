@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 
+_EXCEPTION = re.compile(r"[\w.]+(?:Error|Exception|Exit|Interrupt|Warning)\b")
 _NAMED = {"\t": "→", "\r": "␍", "\x7f": "␡"}
 
 
@@ -13,6 +15,17 @@ def escape_control(text: object, lines: bool = False) -> str:
     A line feed becomes ↵, or, with `lines`, ↵ and a new line.
     """
     return "".join(_shown(c, lines) for c in str(text))
+
+
+def in_one_line(text: str) -> str:
+    """What a text of several lines comes down to: of a traceback the exception, which is its last
+    line, of any other its first."""
+    lines = [line for line in text.splitlines() if line.strip()]
+    if len(lines) < 2:
+        return text.strip()
+    raised = [line for line in lines if _EXCEPTION.match(line)]
+    is_traceback = any(line.startswith(("Traceback ", '  File "')) for line in lines)
+    return (raised[-1] if is_traceback and raised else lines[0]).strip()
 
 
 def _shown(c: str, lines: bool) -> str:

@@ -179,6 +179,9 @@ actions: one row per action: everything the model emitted in one turn of a rollo
     logp_ref_sum       float nat   Σ log π of the frozen reference.
     n_tokens_down      count token Tokens with log π_post < log π_old.
     drop_sum           float nat   Σ max(0, log π_old − log π_post).
+    rounding_sq_sum    float nat^2 Σ of the squared rounding errors to expect in log π_post −
+        log π_old: (u² + v²)/12, with u and v the spacings of bfloat16 or half precision there. NULL
+        where the trainer told them more finely.
     entropy_sum        float nat   Σ entropy of the sampling policy.
     error_norm_sum     float -     Σ ‖e_y − π‖² = Σ (1 − 2π(y) + Σ_v π(v)²), sampling policy.
     logp_min           float nat   Smallest log π_old of the action.
@@ -304,6 +307,8 @@ signals: one row per RL step; NULL where nothing was measured
         of Δ = Σ (log π_post − log π_old) (Eq. 3, Def. 4.1).
     delta_incorrect         float nat/response The same over incorrect responses.
     delta_correct_sum       sum   nat          Numerator of delta_correct.
+    delta_correct_rounding  float nat/response Standard error of delta_correct that comes from
+        rounding log-probabilities to bfloat16 or half precision. NULL where they are finer.
     n_delta_correct         count response     Denominator of delta_correct.
     lld_share               float share        Share of those correct responses with Δ ≤ 0 (LLD of
         the response, Def. 4.1 with ϵ = 0).

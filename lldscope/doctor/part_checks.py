@@ -95,6 +95,9 @@ def check_unlisted_files(context: Context) -> Iterator[Finding]:
             continue  # its recorder is about to list or to remove it
         elif file.kind == "unsealed" and (part := _intact_part(context.run, file)):
             seals[*file.name.owner, file.name.first, file.name.last].append((file, part))
+        elif file.kind == "unsealed" and (rows := _readable_rows(file)):
+            why = f"{rows} readable rows that no manifest lists; the file does not say that it is "
+            yield _leftover(context, file, f"{why}the part of this name", reader)
         elif file.kind in ("unsealed", "passed over"):
             yield _leftover(context, file, REASONS[file.kind], reader)
         else:
@@ -142,6 +145,14 @@ def _unlisted(
 
     message = f"{rows} rows of a seal that was not completed; the process ended during it."
     return Finding("warning", "leftover", where, message, "move them into quarantine/", quarantine)
+
+
+def _readable_rows(file: UnlistedFile) -> int:
+    """How many rows a file holds; 0 if they cannot be read."""
+    try:
+        return len(pq.read_table(file.path, page_checksum_verification=True, partitioning=None))
+    except (OSError, pa.ArrowException):
+        return 0
 
 
 def _intact_part(run: Path, file: UnlistedFile) -> Part | None:

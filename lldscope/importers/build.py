@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,11 +19,13 @@ from ..core.errors import LldscopeError
 from ..core.version import __version__
 from ..storage import heartbeats, json_files, layout
 from .detect import Group, files_of, fingerprint, groups
+from .mapping import like_a_reward
 from .rollouts import correct_rule
 from .run_writer import RunWriter, earlier_import, move_into_place
 from .source import Findings, ImportRequest, Rows, Scalars
 
 POLL_SECONDS = 2.0  # between checks of files that grow
+_CANDIDATES = 6  # metrics that are offered as the reward
 MANY_STARTS = 20  # a run that is started more often is rare
 READ_SHARE = 10  # wait at least this many times as long as the last read took
 
@@ -180,6 +182,8 @@ class Import:
                 "started again: several runs seem to have been written into one log at once, and "
                 "what stands of them is mixed. Import the log of each alone."
             )
+        if not writer.has_reward:
+            self.findings.note(_no_reward(self.findings.names))
         rule = getattr(self.groups[-1].source, "rule", None) or correct_rule(self.request)
         first, last = writer.times or (None, None)
         self._info = layout.new_run(
@@ -222,6 +226,15 @@ class Import:
             w = self._writer
             outcome.rows, outcome.steps, outcome.attempts = dict(w.rows), w.steps, len(w.attempts)
         return outcome
+
+
+def _no_reward(names: Iterable[str]) -> str:
+    """What to say of a log without a reward; without one a run is never called healthy."""
+    told = "No reward was found, so nothing can be said of it."
+    if not (candidates := like_a_reward(names)):
+        return f"{told} Where one of the metrics is the reward, say so: --map reward=NAME."
+    listed = ", ".join(candidates[:_CANDIDATES])
+    return f"{told} It may be {listed}: --map reward={candidates[0]} says so."
 
 
 def _more(before: Scalars | Rows, now: Scalars | Rows) -> Scalars | None:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
 
+from .progress_bar import Bars
 from .reading import lines, number, strip_ansi
 from .source import AttemptCounter, Findings, Scalars
 
@@ -96,28 +97,60 @@ class TrlConsole:
         return _anywhere(path, head, _EPOCH, _printed)
 
     def read(self, paths: Sequence[Path], findings: Findings) -> Iterator[Scalars]:
-        """The step is the number of the printed dictionary, because the text does not hold it.
-        Where the epoch goes back, the run was resumed from a checkpoint; so does the count."""
+        """The step is the progress bar's where the file has it, or else the number of the printed
+        dictionary. Where the epoch goes back, the run was resumed from a checkpoint; so does the
+        count."""
         attempt, epochs = 1, list[float]()
+        told = [self._steps(path) for path in paths]
+        whole = [steps for steps in told if steps is not None]
+        known = iter([s for steps in whole for s in steps]) if len(whole) == len(told) else None
         for path in paths:
             for line, _ in lines(path, findings, _EPOCH, _LONGEST):
-                printed = _printed(strip_ansi(line))
-                values = _dict_values(printed, findings) if printed else {}
-                if "epoch" not in values:
-                    findings.skip("printed dictionaries that are cut")
+                values = _metrics(line, findings)
+                if values is None:
                     continue
-                if "train_runtime" in values or any(n.startswith("eval_") for n in values):
-                    continue  # the summary at the end, and evaluations
                 epoch = values.pop("epoch")
                 if epochs and epoch < epochs[-1]:
                     attempt += 1
                     del epochs[bisect_left(epochs, epoch) :]
                 epochs.append(epoch)
-                yield Scalars(len(epochs), values, attempt=attempt)
-        findings.note(
-            "The text does not hold the steps: they are the printed lines, counted from 1. With "
-            "logging_steps above 1, import trainer_state.json instead."
-        )
+                step = next(known, None) if known else None
+                yield Scalars(len(epochs) if step is None else step, values, attempt=attempt)
+        if known:
+            findings.note("The text does not hold the steps: they are those of the progress bar.")
+        else:
+            findings.note(
+                "The text does not hold the steps: they are the printed lines, counted from 1. "
+                "With logging_steps above 1, import trainer_state.json instead."
+            )
+
+    def _steps(self, path: Path) -> list[int] | None:
+        """The steps of the dictionaries in a file; None where its progress bars do not tell."""
+        bars, nothing = Bars(), Findings()
+        for line, _ in lines(path, nothing, longest=_LONGEST):
+            bars.saw(line)
+            if _EPOCH not in line:
+                continue
+            if values := _metrics(line, nothing):
+                bars.printed(values["epoch"])
+            elif printed := _printed(strip_ansi(line)):
+                summary = _dict_values(printed, nothing)
+                bars.end = summary["epoch"] if _SUMMARY in summary else bars.end
+        return bars.steps()
+
+
+_SUMMARY = "train_runtime"  # of what is printed at the end
+
+
+def _metrics(line: bytes, findings: Findings) -> dict[str, float] | None:
+    """What was printed of a step; None for a line without that, counted where it is damaged."""
+    printed = _printed(strip_ansi(line))
+    values = _dict_values(printed, findings) if printed else {}
+    if "epoch" not in values:
+        findings.skip("printed dictionaries that are cut")
+        return None
+    is_other = _SUMMARY in values or any(n.startswith("eval_") for n in values)
+    return None if is_other else values
 
 
 def _printed(line: bytes) -> bytes | None:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from ..core.errors import LldscopeError, UsageError
 from .limits import MAX_DEPTH, files_under, is_mostly_holes
-from .reading import first_object, head, natural_key
+from .reading import first_keys, first_object, head, natural_key
 from .source import HEAD_BYTES, Findings, Source, sources
+from .trajectories import NAMES
 
 _BLOCK = 1 << 20
 
@@ -85,6 +86,8 @@ def _of_file(path: Path, known: list[Source], forced: bool, findings: Findings) 
     if forced:
         return known[0]
     start = head(path, HEAD_BYTES)
+    if _has_rollouts(start, findings.request.columns):
+        return next((source for source in known if source.name == "rollout-lines"), None)
     for source in known:
         if source.looks_like(path, start):
             return source
@@ -93,6 +96,17 @@ def _of_file(path: Path, known: list[Source], forced: bool, findings: Findings) 
     if mine is None:
         findings.skip("files of no known format")
     return mine
+
+
+def _has_rollouts(start: bytes, columns: Mapping[str, str]) -> bool:
+    """Whether the names that were given are those of rollouts in a file."""
+    keys = first_keys(start)
+    given = {columns[ours] for ours in ("step", "prompt", "response") if ours in columns}
+    return (
+        bool(given)
+        and given <= keys
+        and all(keys & {columns.get(ours), *NAMES[ours]} for ours in ("prompt", "response"))
+    )
 
 
 def _with_step(start: bytes, step: str | None) -> str | None:

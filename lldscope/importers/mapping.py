@@ -64,6 +64,8 @@ _TABLE: tuple[tuple[str, str, str | None], ...] = (
     ("rollout_corr/k3_kl", "engine_k3", None),
     ("rollout_corr/chi2_token", "engine_chi2", None),
     ("rollout_corr/chi2_seq", "engine_seq_chi2", None),
+    ("rollout_corr/rollout_is_eff_sample_size", "engine_ess", "of the weights after truncation"),
+    ("tool_call_counts/mean", "valid_searches", "calls of tools, whatever came back"),
     ("timing_s/gen", "seconds_rollout", None),
     ("timing_s/update_actor", "seconds_update", None),
     # Search-R1 0789f5e: verl/trainer/ppo/ray_trainer.py
@@ -207,6 +209,21 @@ def assign(names: Iterable[str], known: Mapping[str, str] | None = None) -> dict
         else Meaning(f"log/{name}" if name in SIGNAL_NAMES else name)
         for name, m in meant.items()
     }
+
+
+# What people call a reward in a log whose names nobody has told us.
+_LIKE_A_REWARD = re.compile(
+    r"reward|return|score|performance|accuracy|success|win_rate|pass@", re.I
+)
+_NO_MEAN = re.compile(
+    r"std|_sd|/sd|min\b|max\b|var\b|penalty|loss|val|eval|test|time|baseline", re.I
+)
+
+
+def like_a_reward(names: Iterable[str]) -> list[str]:
+    """The names that may be those of the reward, most telling first."""
+    found = [n for n in names if _LIKE_A_REWARD.search(n) and not _NO_MEAN.search(n)]
+    return sorted(found, key=lambda n: ("reward" not in n.lower(), len(n), n))
 
 
 def why_not_mapped(name: str) -> str | None:

@@ -29,6 +29,7 @@ class ScalarBuffer:
     def __init__(self) -> None:
         self._waiting: dict[tuple[int, Names], tuple[list[int], list[float]]] = {}
         self._seen: set[str] = set()
+        self.signals: set[str] = set()  # that any mean stood for
         self._ours: dict[Names, dict[str, Meaning]] = {}
         self._remembered = 0  # names in `_ours`
 
@@ -86,6 +87,7 @@ class ScalarBuffer:
         result = assign(names, request)
         for name, m in result.items():
             if m.signal in SIGNAL_NAMES:
+                self.signals.add(m.signal)
                 if m.estimator:
                     findings.note(f"{name} stands for {m.signal}: {m.estimator}.")
                 continue

@@ -63,13 +63,17 @@ class MetricLines:
 
     def looks_like(self, path: Path, head: bytes) -> bool:
         first = first_object(head)
-        if first is None or step_of(first, None) is None:
+        if first is None:
+            return False
+        # prime-rl's rows by time, those of its engines among them, have a step of null.
+        by_time = first.get("step", 0) is None and time_of(first) is not None
+        if step_of(first, None) is None and not by_time:
             return False
         texts = (v for v in first.values() if isinstance(v, str))
         return (
             not any(isinstance(v, list) for v in first.values())
             and all(len(text) < _LONG for text in texts)
-            and not {"output", "completion", "response"} & first.keys()
+            and not {"output", "completion", "response", "generation"} & first.keys()
         )
 
     def read(self, paths: Sequence[Path], findings: Findings) -> Iterator[Scalars]:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from .limits import FREE_BYTES, MAX_CELLS, MAX_RATIO
+from .parquet_pages import unpacked_sizes
 from .source import Findings
 
 _ROWS = 4096  # in a piece, at most …
@@ -28,16 +29,16 @@ def parquet_rows(
         size = path.stat().st_size
         most = max(FREE_BYTES, MAX_RATIO * size)
         texts = max(_TEXTS, MAX_RATIO * size)
-        with pq.ParquetFile(path) as file:
+        with path.open("rb") as raw, pq.ParquetFile(path) as file:
             names = [field.name for field in file.schema_arrow if wanted(field)]
             n = file.metadata.num_rows
             if n * len(names) > MAX_CELLS:
                 return findings.skip(f"Parquet files of more than {MAX_CELLS:,} values")
             for group in range(file.num_row_groups):
-                declared = file.metadata.row_group(group).total_byte_size
-                if not 0 <= declared <= most:
+                declared = _unpacked(raw, file.metadata.row_group(group))
+                if declared > most:
                     return findings.skip(
-                        f"Parquet files that declare more than {MAX_RATIO} times their size"
+                        f"Parquet files that unpack to more than {MAX_RATIO} times their size"
                     )
                 # A short code may stand for a text as long as all that is declared.
                 rows = max(1, min(_ROWS, _BYTES // max(declared, 1)))
@@ -48,10 +49,18 @@ def parquet_rows(
                         return findings.skip(f"rows beyond {MAX_RATIO} times the size of a file")
                     findings.advance(size * piece.num_rows // max(n, 1))
                     yield from piece.to_pylist()
-    except (pa.ArrowException, OSError, OverflowError, UnicodeError) as error:
+    except (pa.ArrowException, OSError, OverflowError, ValueError) as error:
         findings.skip(_UNREADABLE)
         reason = next(iter(str(error).splitlines()), type(error).__name__)
         findings.note(f"{path.name}: {reason[:200]}")
+
+
+def _unpacked(raw: BinaryIO, group: Any) -> int:
+    """What a row group unpacks to, by its own account or by that of its pages, if they ask for
+    more."""
+    columns = [group.column(i) for i in range(group.num_columns)]
+    pages = sum(size for column in columns for size in unpacked_sizes(raw, column))
+    return max(group.total_byte_size, pages)
 
 
 def _size(column: pa.Array) -> int:

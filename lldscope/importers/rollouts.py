@@ -46,7 +46,7 @@ class Batch:
         self.findings, self._size = findings, size
         self.step = -1
         self._ids: dict[int, int] = {}  # step → rollouts so far
-        self._groups: dict[Any, int] = {}  # of the step under way
+        self._groups: dict[int, dict[Any, int]] = {}  # step → those of it, numbered as they come
         self._tags = False  # once seen, a rollout without them is one that does not follow them
         self._characters = 0  # of the piece
         self._responses: list[dict[str, Any]] = []
@@ -73,12 +73,13 @@ class Batch:
         )
         if step != self.step or full:
             yield from self.flush()
-        if step != self.step:
-            self.step, self._groups = step, {}
+        self.step = step
         self._characters += len(response.get("text") or "")
         self._ids[step] = self._ids.get(step, -1) + 1
         stamp = {"step": step, "response_id": self._ids[step]}
-        group = None if group is None else self._groups.setdefault(group, len(self._groups))
+        if group is not None:
+            known = self._groups.setdefault(step, {})
+            group = known.setdefault(group, len(known))
         self._responses.append({**stamp, "group_id": group, **response})
         new = [{**stamp, "action_index": i, **a} for i, a in enumerate(actions)]
         if len(new) > MAX_ACTIONS:
@@ -235,7 +236,9 @@ def as_text(value: Any) -> str:
         content = content if isinstance(content, str) else ""
         tool = isinstance(message, dict) and message.get("role") == "tool"
         calls = message.get("tool_calls") if isinstance(message, dict) else None
-        content += "".join(f"<tool_call>{call}</tool_call>" for call in calls or ())
+        calls = [calls] if isinstance(calls, str) else calls  # ART's are JSON
+        calls = calls if isinstance(calls, list) else ()
+        content += "".join(f"<tool_call>{call}</tool_call>" for call in calls)
         parts.append(f"<tool_response>{content}</tool_response>" if tool else content)
     return "\n".join(parts)
 

@@ -45,6 +45,7 @@ class RunWriter:
         self._columns: dict[tuple[str, int], dict[str, list[Any]]] = {}
         self._seals: Counter[int] = Counter()
         self._waiting = 0
+        self._rewarded = False  # whether a rollout had a reward
         for folder in (MANIFEST_DIR, heartbeats.HEARTBEAT_DIR):
             (run / folder).mkdir(parents=True, exist_ok=True)
 
@@ -55,6 +56,10 @@ class RunWriter:
             self._table(item)
         if self._waiting >= PIECE:
             self.flush()
+
+    @property
+    def has_reward(self) -> bool:
+        return self._rewarded or bool({"reward", "success"} & self._means.signals)
 
     @property
     def attempts(self) -> list[int]:
@@ -134,6 +139,7 @@ class RunWriter:
                 _all([columns[name][i] for i in rows] if name in columns else [None])
                 for name in ("reward", "correct", "n_tokens")
             )
+            self._rewarded |= reward is not None
             self._put(
                 "steps",
                 attempt,

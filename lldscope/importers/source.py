@@ -51,7 +51,7 @@ class Rows:
 class ImportRequest:
     """The options of an import.
 
-    columns       our name → the name in the file: a signal's, or `step`
+    columns       our name → the name in the file: a signal's, `step`, or that of a rollout's part
     correct_from  a rollout with at least this reward counts as correct
     exact_match   judge rollouts by comparing their answers with the golden ones in the file
     run           which run of a store that holds several, by name or id
@@ -146,6 +146,7 @@ _SOURCES: dict[str, tuple[str, ...]] = {
     "mlflow": ("MlflowFiles",),
     "metrics": ("TrainerState", "MetricLines", "MetricTable"),
     "rollouts": ("VerlRollouts", "TrlCompletions"),
+    "trajectories": ("ArtTrajectories", "RolloutLines"),
     "token_logs": ("PrimeTokens", "NemoTrainData"),
     "traces": ("VerifiersTraces",),
     "slime": ("SlimeDumps", "Pickle"),

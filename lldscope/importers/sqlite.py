@@ -104,7 +104,8 @@ class Trackio(_Database):
                 if of != run:
                     continue
                 try:
-                    row: Any = parsed(text.encode()) if isinstance(text, str) else None
+                    body = text.encode() if isinstance(text, str) else text
+                    row: Any = parsed(body) if isinstance(body, bytes) else None
                 except (ValueError, RecursionError):
                     row = None
                 if not isinstance(row, dict):

@@ -50,7 +50,8 @@ def rows(
     left out. Raises LldscopeError where nothing can be asked, as when the database is locked."""
     query = f"SELECT rowid, {columns} FROM metrics NOT INDEXED WHERE rowid >= ? ORDER BY rowid"
     most = max(FREE_BYTES, MAX_RATIO * path.stat().st_size)
-    at: int | None = _FIRST_ROW
+    first, last = _ends(connection)
+    at: int | None = first
     while at is not None:
         try:
             read, state = _piece(connection, query, at)
@@ -63,12 +64,21 @@ def rows(
         at = read[-1][0] + 1 if read else at
         if state == "damaged":
             after = _after_damage(connection, query, at)
-            lost = _PIECE if after is None else min(after - at, _PIECE)
-            findings.skip("rows in damaged pages", lost)
+            lost = (last + 1 if after is None else after) - at  # of rows that follow each other
+            findings.skip("rows in damaged pages", max(1, min(lost, _PIECE)))
             at = after
         elif state == "end" or at > _LAST_ROW:
             return None
     return None
+
+
+def _ends(connection: sqlite3.Connection) -> tuple[int, int]:
+    """The first and the last rowid, or those that there can be where damage hides them."""
+    try:
+        found = connection.execute("SELECT min(rowid), max(rowid) FROM metrics").fetchone()
+    except sqlite3.DatabaseError:
+        return _FIRST_ROW, _LAST_ROW
+    return (_FIRST_ROW, _LAST_ROW) if found[0] is None else found
 
 
 def _piece(

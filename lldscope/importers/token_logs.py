@@ -4,7 +4,8 @@ prime-rl (559b447, `trainer/rl/token_export.py`) exports one sequence a line wit
 the engine and of the trainer before the step's update; the difference of the two mixes staleness
 with the mismatch of the engines, so it is shown as `engine_gap` and not as Δ. NeMo-RL (7ea279a,
 `algorithms/grpo.py`) writes `train_data_step<N>.jsonl` with those of the engine and of the policy
-before the update. Actions are the maximal runs of the loss mask.
+before the update; its `content` is a text or the list of what was said in turn. Actions are the
+maximal runs of the loss mask.
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from ..recording.batch import runs_of
-from ..recording.episodes import short_hash
+from ..recording.episodes import has_tags, short_hash
 from .reading import as_step, bare_name, first_keys, natural_key, number, objects
-from .rollouts import NO_EPISODE, Batch, verdict
+from .rollouts import NO_EPISODE, Batch, as_text, verdict
 from .source import Findings, Rows
 
 SEQUENCES = 500  # in a piece
@@ -157,7 +158,7 @@ class NemoTrainData:
         if isinstance(advantage, list):
             advantage = advantage[spans[0][0]] if len(advantage) == n else None
         prompt = short_hash(",".join(map(str, ids[: spans[0][0]])))
-        content = _single(row.get("content"))
+        text, response = _said(_single(row.get("content")), len(spans))
         yield from sequence(
             batch, step, prompt, spans,
             {
@@ -165,8 +166,38 @@ class NemoTrainData:
                 "logp_old_sum": old,
             },
             prompt_hash=prompt, reward=reward, advantage=number(advantage),
-            text=content if isinstance(content, str) else None,
+            text=text, response=response,
         )  # fmt: skip
+
+
+def _said(content: Any, actions: int) -> tuple[str | None, str | None]:
+    """The text of a sequence, and that of the response where it can be told from the prompt.
+
+    `content` is a text, or a list of what was said in turn: messages with roles, or texts alone.
+    Of texts the first is then the prompt, and every second one after it an action, if there are as
+    many as the mask has.
+    """
+    if not isinstance(content, list):
+        return (content if isinstance(content, str) else None), None
+    said = [_message(part) for part in content]
+    if not any(role for role, _ in said) and len(said) // 2 == actions:
+        said = [(("user", "assistant")[i % 2], text) for i, (_, text) in enumerate(said)]
+    own = [text for role, text in said if role == "assistant"]
+    tagged = any(map(has_tags, own))
+    parts = [
+        f"<tool_response>{text}</tool_response>"
+        if tagged and i > 0 and role != "assistant" and not has_tags(text)
+        else text
+        for i, (role, text) in enumerate(said)
+    ]
+    first = next((i for i, (role, _) in enumerate(said) if role == "assistant"), None)
+    return "\n".join(text for _, text in said), None if first is None else "\n".join(parts[first:])
+
+
+def _message(part: Any) -> tuple[str | None, str]:
+    role = part.get("role") if isinstance(part, dict) else None
+    text = part.get("content") if isinstance(part, dict) else part
+    return (role if isinstance(role, str) else None), as_text(text)
 
 
 def _single(value: Any) -> Any:

@@ -5,21 +5,25 @@ which those with `sampled` are the policy's; `logprobs` are the engine's, over t
 alone, rounded to four decimals; `trainer_logprobs`, if somebody filled them in, are those of the
 trainer's policy before the update.
 
-prime-rl (559b447, `monitors`) writes `rollouts/step_N/{train,eval}/{all,effective}/traces.jsonl`:
-`all` as episodes arrive, `effective`, once the batch is complete, those of them that count.
+prime-rl (048a6e2, `monitors/file`) writes `monitors/file/traces/stream/NNNNN.jsonl[.zst]`, episodes
+as they arrive, and beside them annotations: which of them were trained on at which step, and with
+which log-probs of the trainer. Before September 2026 (559b447) it wrote
+`rollouts/step_N/{train,eval}/{all,effective}/traces.jsonl`: `all` as episodes arrive, `effective`,
+once the batch is complete, those of them that count.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
 
 from ..recording.episodes import short_hash
-from .reading import as_step, first_keys, natural_key, number, objects
+from .annotations import Annotations, fold, gathered, shipped
+from .reading import PACKED, as_step, bare_name, first_keys, head, natural_key, number, objects
 from .rollouts import Batch, as_text, golden_of
-from .source import Findings, Rows
+from .source import HEAD_BYTES, Findings, Rows
 from .token_logs import SEQUENCES, floats, sequence
 
 
@@ -28,26 +32,52 @@ class VerifiersTraces:
     description = "traces of verifiers or prime-rl"
 
     def looks_like(self, path: Path, head: bytes) -> bool:
-        return {"task", "traces"} <= first_keys(head) or path.name == "traces.jsonl"
+        keys = first_keys(head)
+        return (
+            {"task", "traces"} <= keys
+            or bare_name(path) == "traces.jsonl"
+            or {"trace_id", "branches"} <= keys
+            or (bare_name(path).endswith(".index.jsonl") and bool({"trace_id", "trace_ids"} & keys))
+        )
 
     def read(self, paths: Sequence[Path], findings: Findings) -> Iterator[Rows]:
         batch = Batch(findings, SEQUENCES)
-        for path in sorted(_trained_on(paths, findings), key=natural_key):
-            for episode in objects(path, findings):
-                work = _dig(episode, "run", "work")
-                step = as_step(_dig(work, "step"))
-                if step is None:
-                    findings.skip("episodes without a training step")
-                elif _dig(work, "type") == "eval":
-                    findings.skip("episodes of evaluations")
-                else:
-                    group = _dig(episode, "group", "id") or _dig(episode, "group")
-                    source = _dig(episode, "env", "name") or _dig(episode, "env", "id")
-                    golden = _dig(episode, "task", "data")
-                    golden = golden_of(golden) if isinstance(golden, dict) else None
-                    for trace in episode.get("traces") or ():
-                        yield from _trace(step, group, source, golden, trace, batch)
+        # The indexes say where in the files a reader finds what is in them.
+        files = [p for p in sorted(paths, key=natural_key) if ".index." not in p.name]
+        updates = [p for p in files if {"trace_id", "branches"} <= first_keys(head(p, HEAD_BYTES))]
+        traces = _unsealed(_trained_on([p for p in files if p not in updates], findings))
+        with gathered(_unsealed(updates), findings) as annotations:
+            for path in traces:
+                for episode in objects(path, findings):
+                    yield from _episode(episode, annotations, batch)
         yield from batch.flush()
+
+
+def _unsealed(paths: Sequence[Path]) -> list[Path]:
+    """The paths without what is there packed as well, as while a full file is being packed."""
+    there = {path.with_name(bare_name(path)) for path in paths if path.suffix in PACKED}
+    return [path for path in paths if path not in there]
+
+
+def _episode(episode: dict[str, Any], annotations: Annotations, batch: Batch) -> Iterator[Rows]:
+    work = _dig(episode, "run", "work")
+    group = _dig(episode, "group", "id") or _dig(episode, "group")
+    source = _dig(episode, "env", "name") or _dig(episode, "env", "id")
+    golden = _dig(episode, "task", "data")
+    golden = golden_of(golden) if isinstance(golden, dict) else None
+    traces = episode.get("traces")
+    for trace in traces if isinstance(traces, list) else ():
+        updates = annotations.of(_dig(trace, "id"))
+        steps = [as_step(step) for u in updates if (step := shipped(u)) is not None]
+        step = steps[-1] if steps else as_step(_dig(work, "step"))
+        if "eval" in (_dig(work, "type"), _dig(trace, "info", "kind")):
+            batch.findings.skip("episodes of evaluations")
+        elif annotations.says_what_was_trained and not steps:
+            batch.findings.skip("rollouts that went into no batch")
+        elif step is None:
+            batch.findings.skip("episodes without a training step")
+        else:
+            yield from _trace(step, group, source, golden, trace, updates, batch)
 
 
 def _trained_on(paths: Sequence[Path], findings: Findings) -> list[Path]:
@@ -63,10 +93,17 @@ def _trained_on(paths: Sequence[Path], findings: Findings) -> list[Path]:
 
 
 def _trace(
-    step: int, group: Any, source: Any, golden: Any, trace: Any, batch: Batch
+    step: int,
+    group: Any,
+    source: Any,
+    golden: Any,
+    trace: Any,
+    updates: Sequence[Mapping[str, Any]],
+    batch: Batch,
 ) -> Iterator[Rows]:
     nodes = _dig(trace, "nodes")
     nodes = [n for n in nodes if isinstance(n, dict)] if isinstance(nodes, list) else []
+    fold(nodes, updates)
     taken = [n for n in nodes if n.get("sampled")]
     sizes = [_tokens(n) for n in taken]
     if not taken:
@@ -75,6 +112,9 @@ def _trace(
     edges = [0, *accumulate(sizes)]
     reward = _reward(trace.get("rewards"), trace.get("reward"))
     advantages = _joined(taken, "advantages", sizes)
+    infos = [_dig(trace, "info"), *(_dig(update, "info") for update in updates)]
+    known = [a for info in infos if (a := number(_dig(info, "advantage"))) is not None]
+    advantage = advantages[0] if advantages else next(reversed(known), None)
     first = next(i for i, node in enumerate(nodes) if node.get("sampled"))
     prompt = "\0".join(_content(n) for n in nodes[:first])
     yield from sequence(
@@ -93,7 +133,7 @@ def _trace(
         reward=reward,
         response=as_text([n.get("message") for n in nodes[first:]]),
         golden=golden,
-        advantage=advantages[0] if advantages else None,
+        advantage=advantage,
         text="\n".join(_content(n) for n in nodes),
     )
 

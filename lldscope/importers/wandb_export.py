@@ -18,8 +18,9 @@ import pyarrow as pa
 from .logged import STEPS, LoggerCalls, Point, chosen, joined, of_one_run
 from .metrics import table
 from .parquet import is_number, parquet_rows, schema_of
-from .reading import as_step, lines, natural_key
+from .reading import as_step, lines, natural_key, objects
 from .source import Findings, Rows, Scalars
+from .wandb_api import SUFFIX
 
 _LEAST, _MOST = "__MIN", "__MAX"
 _CHART_STEPS = ("Step", "_step", *STEPS)
@@ -28,21 +29,22 @@ _PART = re.compile(r"_\d+\.runhistory\.parquet$")  # one of several of a run
 
 class WandbHistory:
     name = "wandb-history"
-    description = "W&B's history of a run as Parquet, or as CSV with a column _step"
+    description = "W&B's history of a run: wandb://ENTITY/PROJECT/RUN, Parquet, or CSV with _step"
 
     def looks_like(self, path: Path, head: bytes) -> bool:
         if head.startswith(b"PAR1"):
             schema = schema_of(path)
             return schema is not None and "_step" in schema.names
         names = _header(head)
-        return "_step" in names and not _is_chart(names)
+        return path.name.endswith(SUFFIX) or ("_step" in names and not _is_chart(names))
 
     def read(self, paths: Sequence[Path], findings: Findings) -> Iterator[Scalars | Rows]:
         calls = LoggerCalls(findings)
         for path in of_one_run(paths, findings, lambda path: _PART.sub("", path.name)):
             with path.open("rb") as file:
                 is_parquet = file.read(4) == b"PAR1"
-            for row in (_numbers_of if is_parquet else _csv_rows)(path, findings):
+            read = _numbers_of if is_parquet else _csv_rows
+            for row in (objects if path.name.endswith(SUFFIX) else read)(path, findings):
                 time = row.get("_timestamp")
                 time = float(time) if isinstance(time, int | float) else None
                 if scalars := calls.record(row, row.get("_step"), time):

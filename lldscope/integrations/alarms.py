@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from ..alarms.registry import RULES
 from ..core.errors import LldscopeError
 from ..monitor.follow import Monitor
-from ..recording.recorder import FailOpen
+from ..recording.recorder import FailOpen, Recorder
 
 ACTIONS = ("stop", "save")
 DEFAULT_RULES = ("lld-decay", "lld-collapse")
@@ -68,3 +68,22 @@ class AlarmAction:
             fired = [a["rule"] for a in news if a["state"] == "firing" and a["rule"] in self._rules]
             return fired[0] if fired else None
         return None
+
+
+def recorded(
+    recorder: Recorder,
+    action: AlarmAction | None,
+    train: Callable[..., Any],
+    *args: Any,
+    **kwargs: Any,
+) -> Any:
+    """The training itself; closes the recorder with how it ended."""
+    try:
+        with recorder:
+            result = train(*args, **kwargs)
+            if action is not None and action.stopped is not None:
+                recorder.close("stopped", action.stopped)
+            return result
+    finally:
+        if action is not None:
+            action.end()

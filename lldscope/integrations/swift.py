@@ -25,7 +25,7 @@ from ..core.errors import LldscopeError
 from ..recording.batch import Batch, numbered, padded, reaches
 from ..recording.columns import record
 from ..recording.recorder import FailOpen, Recorder
-from .alarms import DEFAULT_RULES, AlarmAction
+from .alarms import DEFAULT_RULES, AlarmAction, recorded
 from .trl_scoring import evaluation_mode
 from .trl_seams import can_follow, replace
 
@@ -86,7 +86,7 @@ def instrument(
     replace(trainer, "_postprocess_batch", observer.rollout)
     replace(trainer, SCORING, observer.scoring)
     replace(trainer.accelerator, "clip_grad_norm_", observer.clipping)
-    replace(trainer, "train", functools.partial(_train, recorder, action))
+    replace(trainer, "train", functools.partial(recorded, recorder, action))
     trainer.add_callback(_Events(observer, action))
     trainer.lldscope_recorder = recorder
     return recorder
@@ -108,18 +108,6 @@ def _check(trainer: Any) -> None:
     ):
         if there:
             raise LldscopeError(f"Recording from ms-swift with {what} is not supported.")
-
-
-def _train(recorder: Recorder, action: AlarmAction | None, original: Any, *args: Any, **kw: Any):  # type: ignore[no-untyped-def]
-    try:
-        with recorder:
-            result = original(*args, **kw)
-            if action is not None and action.stopped is not None:
-                recorder.close("stopped", action.stopped)
-            return result
-    finally:
-        if action is not None:
-            action.end()
 
 
 class _Events(TrainerCallback):
@@ -240,7 +228,7 @@ class Observer:
                 _add_row(rows, inputs, grpo.completion_mask, tensors, i)
             rows.setdefault("truncated", []).extend(grpo.truncated_mask.bool().tolist())
         n = len(rows["mask"])
-        tables = {
+        tables: dict[str, Any] = {
             name: padded(rows[name]) for name in rows
             if name not in ("prompt_ids", "completion_ids", "truncated") and len(rows[name]) == n
         }  # fmt: skip

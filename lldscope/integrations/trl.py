@@ -24,7 +24,7 @@ from ..core.errors import LldscopeError
 from ..recording.batch import reaches
 from ..recording.recorder import FailOpen, Recorder
 from ..recording.retention import RESPONSES
-from .alarms import DEFAULT_RULES, AlarmAction
+from .alarms import DEFAULT_RULES, AlarmAction, recorded
 from .trl_llds import Regularizer
 from .trl_observer import Observer
 from .trl_scoring import scorer_of
@@ -100,7 +100,7 @@ def instrument(
     observer = Observer(trainer, recorder, fail_open, scorer, writer, is_correct, regularizer)
     replaced: tuple[Callable[..., Any], ...] = (
         observer.rollout, observer.rewards, observer.loss, observer.scoring,
-        observer.training_step, functools.partial(_train, recorder, action),
+        observer.training_step, functools.partial(recorded, recorder, action),
     )  # fmt: skip
     for name, method in zip(METHODS, replaced, strict=True):
         replace(trainer, name, method)
@@ -145,25 +145,6 @@ class _Events(TrainerCallback):
 
     def on_train_end(self, *args: Any, **kwargs: Any) -> None:
         self._observer.end_training()
-
-
-def _train(
-    recorder: Recorder,
-    action: AlarmAction | None,
-    original: Callable[..., Any],
-    *args: Any,
-    **kwargs: Any,
-) -> Any:
-    """`trainer.train`; closes the recorder with how the training ended."""
-    try:
-        with recorder:
-            result = original(*args, **kwargs)
-            if action is not None and action.stopped is not None:
-                recorder.close("stopped", action.stopped)
-            return result
-    finally:
-        if action is not None:
-            action.end()
 
 
 def _say_what_is_unknown(fail_open: FailOpen) -> None:

@@ -29,7 +29,7 @@ from verl.workers.utils.padding import response_from_nested
 from ..core.errors import LldscopeError
 from ..recording.columns import record
 from ..recording.recorder import FailOpen, Recorder
-from .alarms import DEFAULT_RULES, AlarmAction
+from .alarms import DEFAULT_RULES, AlarmAction, recorded
 from .verl_batch import FIELDS, batch_of
 
 SETTINGS = {
@@ -87,15 +87,7 @@ class Recording(_VerlTrainer):
         action = self._action
         if action is not None:
             action.begin(self._recorder)
-        try:
-            with self._recorder:
-                result = super().fit(*args, **kwargs)
-                if action is not None and action.stopped is not None:
-                    self._recorder.close("stopped", action.stopped)
-                return result
-        finally:
-            if action is not None:
-                action.end()
+        return recorded(self._recorder, action, super().fit, *args, **kwargs)
 
     def on_step_end(self) -> None:
         """Also what an alarm asks for: verl ends after the step that it takes for the last."""

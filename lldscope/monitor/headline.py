@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from ..alarms.registry import LOOK_ALIKES, STALLED
 from ..alarms.rule import Alert
+from ..core.safe_text import in_one_line
 from ..signals.evidence import SMOOTH
 from ..signals.phases import LEAST
 from .alerts import AnyAlert
@@ -83,6 +84,7 @@ class Trouble(NamedTuple):
     causes: Collection[str]
     events: Events
     life: Liveness
+    judged: bool = True  # whether a reward or a likelihood was measured
 
 
 def headline(t: Trouble) -> Headline:
@@ -94,7 +96,7 @@ def headline(t: Trouble) -> Headline:
     named = [a for a in firing if a.rule in t.causes and a.rule in LOOK_ALIKES]
     told = min(named, key=lambda a: a.step or 0) if named else firing[0]
     if told.rule == STALLED.id:
-        why = t.life.reason or "no reason was recorded"
+        why = in_one_line(t.life.reason or "") or "no reason was recorded"
         word = "Failed" if t.life.life == "failed" else "No more steps"
         at = "" if told.step is None else f" after step {told.step}"
         return Headline(f"{word}{at}: {why}", _sentence(told.advice), told.rule, told.step)
@@ -114,6 +116,11 @@ def _quiet(t: Trouble) -> Headline:
         unseen = f"; not recorded: {what} ({why})"
     else:
         unseen = ""
+    if t.verdict == "insufficient" and not t.judged:
+        return Headline(
+            "Neither a reward nor a likelihood is recorded: nothing can be said of this run",
+            "Record one of them; of an imported log, say which metric it is with --map.",
+        )
     if t.verdict == "insufficient":
         return Headline(f"Too few steps to judge: {LEAST} with measurements are needed{unseen}", "")
     return Headline(f"Nothing is wrong: no alarm fires{unseen}", "")

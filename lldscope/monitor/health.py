@@ -11,6 +11,7 @@ from ..alarms.assess import Assessment, PhaseSpan
 from ..alarms.attribution import Answer
 from ..alarms.registry import STALLED
 from ..alarms.rule import Alert, Severity
+from ..core.safe_text import in_one_line
 from ..runs import Run
 from ..signals.evidence import Grade
 from ..signals.phases import Phase
@@ -102,7 +103,8 @@ def _alert_from_dict(plain: dict[str, Any]) -> AnyAlert:
 
 
 def _stalled_alert(life: Liveness, last_step: int | None, saved: int | None) -> StalledAlert:
-    message = f"the run is {life.life}: {life.reason or 'no reason was recorded'}"
+    why = in_one_line(life.reason or "") or "no reason was recorded"
+    message = f"the run is {life.life}: {why}"
     advice = "Look at the job's own log; "
     if saved is None:
         advice += "no checkpoint to resume from is recorded."
@@ -144,7 +146,9 @@ def check(run: Run, arl: float | None = None, rules: Sequence[Rule] | None = Non
         false_alarm_bound=_bound(run, assessment),
         damaged=run.damaged,
         dropped=_dropped(run),
-        headline=headline(Trouble(answer, assessment.phase, alerts, causes, events, life)),
+        headline=headline(
+            Trouble(answer, assessment.phase, alerts, causes, events, life, assessment.judged)
+        ),
         silenced=silenced(run.notes(), firing),
         missing=missing(events),
     )

@@ -22,20 +22,20 @@ log = logging.getLogger("lldscope")
 
 
 def start_attempt(path: Path, rank: int, resume: bool, attempt: int | None) -> int:
-    """Create the directory, and this rank's manifest of a new attempt; return the attempt."""
+    """Create the directory, and this rank's manifest of a new attempt; return the attempt.
+
+    Raises RunExists, LldscopeError, OSError.
+    """
     if rank == 0 and (path / layout.RUN_FILE).exists():
         layout.read_run(path)  # raises for a run that this version must not write to
         if not resume:
             raise RunExists(f"{path} already holds a run. Resume it, or choose another directory.")
-    try:
-        for folder in (path, path / MANIFEST_DIR, path / heartbeats.HEARTBEAT_DIR):
-            folder.mkdir(parents=True, exist_ok=True)
-        return _next_manifest(path, rank, resume, attempt)
-    except OSError as error:
-        raise _not_writable(path, error) from error
+    for folder in (path, path / MANIFEST_DIR, path / heartbeats.HEARTBEAT_DIR):
+        folder.mkdir(parents=True, exist_ok=True)
+    return _next_manifest(path, rank, resume, attempt)
 
 
-def _not_writable(path: Path, error: OSError) -> LldscopeError:
+def not_writable(path: Path, error: OSError) -> LldscopeError:
     return LldscopeError(f"The run directory {path} cannot be written ({error.strerror}).")
 
 
@@ -50,14 +50,21 @@ def _next_manifest(path: Path, rank: int, resume: bool, attempt: int | None) -> 
                     f"Attempt {attempt} of {path} is already recorded by a rank {rank}. Give each "
                     "process a rank of its own."
                 ) from None
-            if rank == 0 and not resume:
+            if not resume:
                 raise RunExists(
-                    f"Another process has started a run in {path}. Choose another directory, or "
-                    "resume if that process has ended."
+                    f"{_who(path, rank)} has started to record {path} as rank {rank}. Choose "
+                    "another directory, give each process a rank of its own, or resume if that "
+                    "process has ended."
                 ) from None
             candidate += 1
         else:
             return candidate
+
+
+def _who(path: Path, rank: int) -> str:
+    """The process that records as a rank, as its heartbeat names it."""
+    pid = heartbeats.read_heartbeats(path).get(rank, {}).get("pid")
+    return f"Another process ({pid})" if isinstance(pid, int) else "Another process"
 
 
 def warn_of_live_writer(path: Path, attempt: int, rank: int) -> None:
@@ -74,10 +81,29 @@ def warn_of_live_writer(path: Path, attempt: int, rank: int) -> None:
         )
 
 
+def check_numbers(*, rank: int, world_size: int, attempt: int | None) -> None:
+    """Raises UsageError for numbers that no reader would take for those of a process."""
+    for name, value, least in (("rank", rank, 0), ("world_size", world_size, 1),
+                               ("attempt", 1 if attempt is None else attempt, 1)):  # fmt: skip
+        if not hasattr(value, "__index__") or not least <= value < 2**31:
+            raise UsageError(f"{name} must be a whole number, {least} or more; it is {value!r}.")
+
+
+def plain_end(status: Any, reason: Any) -> tuple[str, str | None]:
+    """How a run ended, as a reader takes it: another status than those there are becomes part of
+    the reason."""
+    reason = None if reason is None else str(reason)
+    if status in ("finished", "failed", "stopped"):
+        return status, reason
+    return "stopped", f"{status}: {reason}" if reason else str(status)
+
+
 def to_plain(info: dict[str, Any]) -> dict[str, Any]:
     """The values as run.json will hold them; raises UsageError if one cannot become JSON."""
     plain = {}
     for name, value in info.items():
+        if name != "config" and not isinstance(value, str | int | float | None):
+            raise UsageError(f"{name} must be a text; it is {type(value).__name__}.")
         try:
             plain[name] = json_files.jsonable(value)
         except Exception as error:
@@ -101,7 +127,10 @@ def _culprit(name: str, value: Any) -> str:
 
 
 def write_run_file(path: Path, attempt: int, world_size: int, given: dict[str, Any]) -> None:
-    """Write run.json of a new attempt; fields that are not given stay as they were."""
+    """Write run.json of a new attempt; fields that are not given stay as they were.
+
+    Raises OSError, LldscopeError.
+    """
     now = time.time()
     old = layout.read_run(path) if attempt > 1 and (path / layout.RUN_FILE).exists() else {}
     info = layout.new_run(now) | old | {k: v for k, v in given.items() if v is not None}
@@ -109,10 +138,7 @@ def write_run_file(path: Path, attempt: int, world_size: int, given: dict[str, A
     attempts = [*(info.get("attempts") or []), begun]
     info |= {"world_size": world_size, "attempts": attempts}
     info |= {"status": "running", "reason": None, "ended": None}
-    try:
-        layout.write_run(path, info)
-    except OSError as error:
-        raise _not_writable(path, error) from error
+    layout.write_run(path, info)
 
 
 def finish_attempt(path: Path, attempt: int, status: str, reason: str | None) -> None:

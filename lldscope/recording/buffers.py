@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from functools import partial, reduce
 from io import BytesIO
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ..core.schema import arrow_schema
 
+_NOT_FITTING = (pa.ArrowException, TypeError, ValueError, OverflowError)
+Count = Callable[[int], None]
 Drop = Callable[[str, int], None]  # (reason, how many rows or values are dropped)
 
 SLABS = 32  # slabs that are kept for reuse
@@ -109,6 +113,14 @@ def _is_masked_column(value: np.ndarray) -> bool:
     return masked and value.ndim == 1 and value.dtype.num <= _LAST_NUMBER
 
 
+def whole(value: Any) -> Any:
+    """A number without a fraction, of any type, as an int; anything else as it is."""
+    try:
+        return int(value) if not isinstance(value, bool | str) and int(value) == value else value
+    except (TypeError, ValueError, OverflowError):
+        return value
+
+
 def to_arrow(
     table: str, columns: dict[str, Any], attempt: int, rank: int, drop: Drop
 ) -> pa.Table | None:
@@ -128,33 +140,77 @@ def to_arrow(
     for name in columns.keys() - set(schema.names):
         drop(f"{table}.{name}: not a column of the schema", n)
     arrays = [_array(table, field, columns.get(field.name), n, drop) for field in schema]
-    if any(not f.nullable and a.null_count for f, a in zip(schema, arrays, strict=True)):
-        required = [f.name for f in schema if not f.nullable]
-        drop(f"{table}: a required column is missing ({', '.join(required)})", n)
-        return None
-    return pa.Table.from_arrays(arrays, schema=schema)
+    lacking = [a for f, a in zip(schema, arrays, strict=True) if not f.nullable and a.null_count]
+    if not lacking:
+        return pa.Table.from_arrays(arrays, schema=schema)
+    complete = reduce(pc.and_, [a.is_valid() for a in lacking])
+    required = [f.name for f in schema if not f.nullable]
+    lost = n - complete.true_count
+    drop(f"{table}: a required column is missing ({', '.join(required)})", lost)
+    rows = pa.table(arrays, names=schema.names).filter(complete).cast(schema)
+    return rows if lost < n else None
 
 
 def _array(table: str, field: pa.Field, value: Any, n: int, drop: Drop) -> pa.Array:
+    """A column of `n` values; a value that does not fit becomes NULL and is counted."""
     if value is None:
         return pa.nulls(n, field.type)
+    counted = partial(drop, f"{table}.{field.name}: values that are not {field.type}")
+    infinite = partial(drop, f"{table}.{field.name}: values too large for {field.type}, now Inf")
     try:
         if isinstance(value, list):
-            return _array_of_objects(value, field.type)
+            return _array_of_objects(value, field.type, counted, infinite)
         if isinstance(value, np.ndarray):
             mask = np.ma.getmaskarray(value) if isinstance(value, np.ma.MaskedArray) else None
-            return pa.array(np.ma.getdata(value), mask=mask, from_pandas=False).cast(field.type)
-        return pa.repeat(pa.scalar(value).cast(field.type), n)
-    except (pa.ArrowException, TypeError, ValueError, OverflowError):
-        drop(f"{table}.{field.name}: values that are not {field.type}", n)
-        return pa.nulls(n, field.type)
+            data = np.ma.getdata(value)
+            native = data.astype(data.dtype.newbyteorder("="), copy=False)
+            given = pa.array(native, mask=mask, from_pandas=False)
+            return _cast(given, field.type, infinite)
+        return pa.repeat(_cast(pa.array([value]), field.type, infinite)[0], n)
+    except _NOT_FITTING:
+        if isinstance(value, np.ndarray):
+            return _one_by_one(value.tolist(), field.type, counted)
+        return pa.repeat(_one_by_one([value], field.type, lambda _: counted(n))[0], n)
 
 
-def _array_of_objects(values: list[Any], as_type: pa.DataType) -> pa.Array:
+def _array_of_objects(
+    values: list[Any], as_type: pa.DataType, counted: Count, infinite: Count
+) -> pa.Array:
     """Empties the list piece by piece: converting or freeing very many objects at once would block
     the training thread for that long."""
     pieces: list[pa.Array] = []
     while values or not pieces:
-        pieces.append(pa.array(values[-PIECE:], from_pandas=False).cast(as_type))
+        piece = values[-PIECE:]
+        try:
+            pieces.append(_cast(pa.array(piece, from_pandas=False), as_type, infinite))
+        except _NOT_FITTING:
+            pieces.append(_one_by_one(piece, as_type, counted))
         del values[-PIECE:]
     return pa.concat_arrays(reversed(pieces)) if len(pieces) > 1 else pieces[0]
+
+
+def _cast(given: pa.Array, as_type: pa.DataType, infinite: Count) -> pa.Array:
+    """The array in another type; numbers that single precision turns into infinity are counted."""
+    array = given.cast(as_type)
+    if as_type == pa.float32() and given.type == pa.float64() and pc.any(pc.is_inf(array)).as_py():
+        more = pc.sum(pc.is_inf(array)).as_py() - (pc.sum(pc.is_inf(given)).as_py() or 0)
+        if more:
+            infinite(more)
+    return array
+
+
+def _one_by_one(values: list[Any], as_type: pa.DataType, counted: Count) -> pa.Array:
+    """Values some of which do not fit: those become NULL, and half a surrogate pair in a text
+    becomes "?"."""
+    fitting, bad = [], 0
+    for value in values:
+        if isinstance(value, str):
+            value = value.encode("utf-8", "replace").decode()
+        try:
+            fitting.append(pa.array([value], from_pandas=False).cast(as_type)[0].as_py())
+        except _NOT_FITTING:
+            fitting.append(None)
+            bad += 1
+    if bad:
+        counted(bad)
+    return pa.array(fitting, as_type, from_pandas=False)

@@ -16,6 +16,7 @@ from .batch import Batch, Scores
 from .episodes import Turn
 from .ratios import ratio_sums
 from .repetition import repeated_share
+from .resolution import rounding_error_sq
 from .token_samples import Columns, TokenSamples
 
 TEXTS_PER_STEP = 4
@@ -210,7 +211,19 @@ class StepRows:
         return columns | {
             "n_tokens_down": np.ma.array(n_down, mask=unmeasured),
             "drop_sum": np.ma.array(drop, mask=unmeasured),
+            "rounding_sq_sum": self._rounding(old, post, unmeasured),
         }
+
+    def _rounding(self, old: np.ndarray, post: np.ndarray, unmeasured: np.ndarray) -> Any:
+        b = self._batch
+        scored = self._tokens(np.repeat((b.old.rows & b.post.rows)[:, None], b.mask.shape[1], 1))
+        errors = np.zeros(len(old))
+        for values in (old, post):
+            found = rounding_error_sq(values[scored])
+            if found is None:
+                return None
+            errors[scored] += found
+        return np.ma.array(self._per_action(errors), mask=unmeasured)
 
     def _ratios(self, behaviour: np.ndarray | None) -> Columns:
         """How old/behaviour, the engine's, and inner/old are distributed over an action's tokens.

@@ -9,8 +9,8 @@ from .token_samples import Columns
 MAX_LOG_RATIO = 20.0
 """In a ratio, its logarithm counts as this at most, as in verl 0.9.1: what is finite stays so."""
 BLOCK = 64  # actions
-FAR = np.log(2)
-"""A token's probability more than twice, or less than half."""
+FAR = 2.0
+"""A token's probability more than this many times the other, or less than its inverse."""
 
 
 def ratio_sums(
@@ -29,11 +29,15 @@ def ratio_sums(
         tokens, at = slice(starts[first], end), starts[block] - starts[first]
         with np.errstate(invalid="ignore"):
             log_ratio = top[tokens] - bottom[tokens]
-            excess = np.expm1(np.minimum(log_ratio, MAX_LOG_RATIO))  # r − 1
-            sums[0, block] = np.add.reduceat(excess - log_ratio, at)
-            sums[1, block] = np.add.reduceat(np.square(excess + 1), at)
-            far = np.abs(log_ratio) > FAR
-            sums[2, block] = np.add.reduceat(far.view(np.uint8), at, dtype=np.int64)
+            ratio = np.minimum(log_ratio, MAX_LOG_RATIO)
+            np.expm1(ratio, out=ratio)  # r − 1, which keeps the digits of a small one
+            sums[0, block] = np.add.reduceat(np.subtract(ratio, log_ratio, out=log_ratio), at)
+            ratio += 1
+            if not (ratio.max() <= FAR and ratio.min() >= 1 / FAR):  # seldom otherwise
+                far = (ratio > FAR) | (ratio < 1 / FAR)
+                sums[2, block] = np.add.reduceat(far, at, dtype=np.int64)
+            np.square(ratio, out=ratio)
+            sums[1, block] = np.add.reduceat(ratio, at)
     names = (f"{pair}_k3_sum", f"{pair}_ratio_sq_sum", f"n_tokens_{pair}_far")
     columns = dict(zip(names, (sums[0], sums[1], sums[2].astype(np.int64)), strict=True))
     return {name: np.ma.array(values, mask=~known) for name, values in columns.items()}

@@ -22,8 +22,18 @@ import numpy as np
 
 from ..core.errors import LldscopeError
 from ..storage import layout
-from .attempt import finish_attempt, start_attempt, to_plain, warn_of_live_writer, write_run_file
-from .buffers import Copier, deep_copy
+from ..storage.events import is_count, is_event
+from .attempt import (
+    check_numbers,
+    finish_attempt,
+    not_writable,
+    plain_end,
+    start_attempt,
+    to_plain,
+    warn_of_live_writer,
+    write_run_file,
+)
+from .buffers import Copier, deep_copy, whole
 from .writer import Writer
 
 log = logging.getLogger("lldscope")
@@ -138,11 +148,15 @@ class Recorder(NullRecorder):
             "config": config,
             "correct_rule": correct_rule,
         }
+        check_numbers(rank=rank, world_size=world_size, attempt=attempt)
         info = to_plain(info) if rank == 0 else {}  # raises before anything is created
-        self.attempt = start_attempt(self.path, rank, resume, attempt)
-        warn_of_live_writer(self.path, self.attempt, rank)
-        if rank == 0:
-            write_run_file(self.path, self.attempt, world_size, info)
+        try:
+            self.attempt = start_attempt(self.path, rank, resume, attempt)
+            warn_of_live_writer(self.path, self.attempt, rank)
+            if rank == 0:
+                write_run_file(self.path, self.attempt, world_size, info)
+        except OSError as error:
+            raise not_writable(self.path, error) from error
         self._closed = False
         self._process = os.getpid()
         _warm_up()
@@ -155,22 +169,29 @@ class Recorder(NullRecorder):
     def plan(self, steps: int) -> None:
         """Say how many steps the run is to have: false decay alarms are then promised per run
         (docs/decay-alarm.md). Rank 0 writes it into run.json; the last plan counts."""
-        if self.rank == 0 and not self._closed:
+        if self.rank == 0 and not self._cannot_write():
+            if (planned := whole(steps)) is None or not is_count(planned):
+                self._lost("plan: no number of steps")
+                return
             try:
-                layout.write_run(self.path, layout.read_run(self.path) | {"planned_steps": steps})
+                layout.write_run(self.path, layout.read_run(self.path) | {"planned_steps": planned})
             except (OSError, LldscopeError) as error:
                 log.error("lldscope: the planned steps could not be written: %s", error)
 
     def flush(self) -> None:
         """Wait until evaluations and the rows of all complete steps are sealed, at most
         FLUSH_SECONDS. Call it before a checkpoint: a run that resumes from it needs them."""
-        if not self._closed and not self._writer.flush().wait(FLUSH_SECONDS):
+        if self._cannot_write():
+            if not self._closed:
+                self._refuse("flush")
+        elif not self._writer.flush().wait(FLUSH_SECONDS):
             log.warning("lldscope: rows were not on disk after %d s", FLUSH_SECONDS)
 
     def close(self, status: str = "finished", reason: str | None = None) -> None:
         """Seal everything and record how the run ended: finished, failed or stopped. Idempotent."""
         if self._closed or os.getpid() != self._process:
             return  # the end of a forked child is not the end of the run
+        status, reason = plain_end(status, reason)
         self._closed = True
         atexit.unregister(self.close)
         if not self._writer.end(CLOSE_SECONDS):
@@ -195,23 +216,36 @@ class Recorder(NullRecorder):
 
     def _rows(self, table: str, columns: dict[str, Any]) -> None:
         call = self._copier.copy(columns)
-        if self._closed or not self._writer.enqueue(table, call):
+        if self._cannot_write() or not self._writer.enqueue(table, call):
             self._copier.done(call)
             self._refuse(table)
 
     def _line(self, file: str, value: dict[str, Any]) -> None:
-        stamp = {"time": time.time(), "attempt": self.attempt, "rank": self.rank}
+        stamp = {"attempt": self.attempt, "rank": self.rank}
         try:
-            line = stamp | deep_copy(value)
+            line = {"time": time.time()} | deep_copy(value) | stamp
         except Exception as error:  # e.g. a dictionary that contains itself
-            self.dropped[f"{file}: a line that cannot become JSON ({type(error).__name__})"] += 1
+            self._lost(f"{file}: a line that cannot become JSON ({type(error).__name__})")
             return
-        if self._closed or not self._writer.enqueue(file, line):
+        if file == layout.EVENTS_FILE:
+            line["step"] = whole(line["step"])
+            if not is_event(line):  # a reader would call it damage
+                self._lost(f"{file}: an event without a kind, or a step that is no count")
+                return
+        if self._cannot_write() or not self._writer.enqueue(file, line):
             self._refuse(file)
+
+    def _cannot_write(self) -> bool:
+        return self._closed or os.getpid() != self._process
 
     def _refuse(self, kind: str) -> None:
         why = "call after close" if self._closed else "call while the writer was behind"
-        self.dropped[f"{kind}: {why}"] += 1
+        if os.getpid() != self._process:
+            why = "call in a forked child: only the process that opened the recorder records"
+        self._lost(f"{kind}: {why}")
+
+    def _lost(self, reason: str) -> None:
+        self._writer.drop(reason)
 
 
 class FailOpen:

@@ -20,6 +20,7 @@ import pyarrow as pa
 from ..core.schema import TABLES
 from ..storage import heartbeats
 from ..storage.journal import counts, owner_name
+from ..storage.layout import EVENTS_FILE
 from ..storage.manifest import ManifestFile, manifest_names
 from .buffers import Call, columns_of, to_arrow
 from .merging import Merger
@@ -67,8 +68,9 @@ class Writer(threading.Thread):
         self._last_step: int | None = None
         self._complete: deque[int] = deque(maxlen=64)  # the steps that ended last
         self._last_beat = 0.0
+        self._told = 0  # how many losses events have told of
         self._warned: set[str] = set()
-        self._sealer = Sealer(run, attempt, rank, drop=self._drop, warn=self._warn)
+        self._sealer = Sealer(run, attempt, rank, drop=self.drop, warn=self._warn)
         self._merger = Merger(run, self._manifest, warn=self._warn, pause=self._pause)
         self._closed = False
 
@@ -99,6 +101,10 @@ class Writer(threading.Thread):
     def beat(self) -> None:
         """Write a heartbeat, unless a later attempt does. Losses of earlier attempts are added."""
         self._last_beat = time.monotonic()
+        with contextlib.suppress(OSError):
+            self._beat()
+
+    def _beat(self) -> None:
         if any(a > self.attempt and r == self.rank for a, r in manifest_names(self.run_path)):
             return
         dropped = Counter(self.dropped)
@@ -113,17 +119,16 @@ class Writer(threading.Thread):
         journals = {file: dict(n) for file, n in self._earlier_journals.items()}
         for file, n in self._sealer.journals.items():
             journals.setdefault(file, {})[owner_name(self.attempt, self.rank)] = n
-        with contextlib.suppress(OSError):
-            heartbeats.write_heartbeat(
-                self.run_path,
-                self.rank,
-                closed=self._closed,
-                attempt=self.attempt,
-                step=self._last_step,
-                dropped=dict(dropped),
-                lines=lines,
-                journals=journals,
-            )
+        heartbeats.write_heartbeat(
+            self.run_path,
+            self.rank,
+            closed=self._closed,
+            attempt=self.attempt,
+            step=self._last_step,
+            dropped=dict(dropped),
+            lines=lines,
+            journals=journals,
+        )
 
     def run(self) -> None:
         while not self._closed:
@@ -138,7 +143,7 @@ class Writer(threading.Thread):
         try:
             action(*arguments)
         except Exception as error:
-            self._drop(f"{what}: {type(error).__name__}: {error}")
+            self.drop(f"{what}: {type(error).__name__}: {error}")
 
     def _process_calls(self) -> None:
         while self._calls and not (self._merger.busy and self._calls[0][0] == "close"):
@@ -164,7 +169,7 @@ class Writer(threading.Thread):
             columns = columns_of(value)
         finally:
             self._done(value)
-        rows = to_arrow(kind, columns, self.attempt, self.rank, self._drop)
+        rows = to_arrow(kind, columns, self.attempt, self.rank, self.drop)
         if rows is None:
             return
         if kind in ("evals", "eval_questions") or (kind != "steps" and self._is_late(rows)):
@@ -177,17 +182,25 @@ class Writer(threading.Thread):
             steps = rows.column("step").to_pylist()
             self._last_step = steps[-1]
             self._complete.extend(steps)
-            self._step_complete()
+            self._step_complete(max(steps))
 
     def _is_late(self, rows: pa.Table) -> bool:
         """Whether all rows are of one step that is complete already."""
         steps = rows.column("step").to_numpy()
         return steps[0] in self._complete and bool((steps == steps[0]).all())
 
-    def _step_complete(self) -> None:
-        for table, rows in self._open.items():
-            self._sealer.add(table, rows)
-        self._open.clear()
+    def _step_complete(self, last: int = 2**31) -> None:
+        """Rows up to step `last` are complete; those of later steps, as a trainer that samples
+        ahead gives them, go on waiting for their own `step()`."""
+        waiting: dict[str, list[pa.Table]] = defaultdict(list)
+        for table, tables in self._open.items():
+            for rows in tables:
+                done, ahead = _split(rows, last)
+                if done:
+                    self._sealer.add(table, done)
+                waiting[table] += ahead
+        self._open = defaultdict(list, {table: rows for table, rows in waiting.items() if rows})
+        self._open_since = time.monotonic()
 
     def _tick(self) -> None:
         age = self._sealer.age
@@ -200,10 +213,24 @@ class Writer(threading.Thread):
                 self._merger.remove_stale(GRACE_SECONDS)
                 self._merger.compact()
         if time.monotonic() - self._last_beat >= HEARTBEAT_SECONDS:
+            if sum(self.dropped.values()) >= 2 * self._told:
+                self._tell_losses()
             self.beat()
+
+    def _tell_losses(self) -> None:
+        """Say in an event what was lost so far, if that has grown: while a loss goes on, only each
+        time that it has doubled."""
+        total = sum(self.dropped.values())
+        if total > self._told:
+            self._told = total
+            stamp = {"time": time.time(), "attempt": self.attempt, "rank": self.rank}
+            lost = ", ".join(f"{n} × {reason}" for reason, n in self.dropped.items())
+            what = {"kind": "dropped", "step": self._last_step, "count": total, "lost": lost}
+            self._sealer.add_line(EVENTS_FILE, stamp | what)
 
     def _finish(self) -> None:
         self._step_complete()
+        self._tell_losses()
         self._sealer.seal()
         self._sealer.shrink(0)  # what the disk still refuses is lost
         with contextlib.suppress(OSError):
@@ -216,7 +243,8 @@ class Writer(threading.Thread):
         self._process_calls()
         self._tick()
 
-    def _drop(self, reason: str, count: int = 1) -> None:
+    def drop(self, reason: str, count: int = 1) -> None:
+        """Count a loss, and log it where it is the first for its reason. From any thread."""
         self.dropped[reason] += count
         self._warn(reason, "dropped %d × %s (counted from here on, not repeated)", count, reason)
 
@@ -225,3 +253,13 @@ class Writer(threading.Thread):
         if key not in self._warned:
             self._warned.add(key)
             log.warning("lldscope: " + message, *values)
+
+
+def _split(rows: pa.Table, last: int) -> tuple[list[pa.Table], list[pa.Table]]:
+    """Rows up to a step, and those after it."""
+    steps = rows.column("step").to_numpy()
+    if steps.max() <= last:
+        return [rows], []
+    if steps.min() > last:
+        return [], [rows]
+    return [rows.filter(steps <= last)], [rows.filter(steps > last)]

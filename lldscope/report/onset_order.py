@@ -85,7 +85,8 @@ def _link(
     seen = int(e.step[rows[0]])
     b = next((b for b in boundaries if b.phase == "decay" and name == "likelihood"), None)
     if b is not None:
-        return replace(link, seen=seen, onset=b.step, low=b.low, high=b.high, method=b.method)
+        # one onset and one step at which it was recognised, as for the phase
+        return replace(link, seen=b.live, onset=b.step, low=b.low, high=b.high, method=b.method)
     return _broken_line(replace(link, seen=seen), e, turn, seen)
 
 

@@ -11,6 +11,7 @@ from ..alarms.assess import Assessment
 from ..alarms.changepoints import Boundary
 from ..alarms.rules.measures import observed
 from ..core.numbers import number, percent
+from ..core.safe_text import in_one_line
 from ..monitor.alerts import AnyAlert
 from ..signals.phases import LEAST
 from .facts import PostMortem
@@ -98,7 +99,7 @@ def _course(facts: PostMortem) -> str:
 
 def _life(facts: PostMortem) -> str:
     state = facts.state
-    why = f" ({state.reason})" if state.reason else ""
+    why = f" ({in_one_line(state.reason)})" if state.reason else ""
     return {
         "live": "it is still running, and this report is as of its last row.",
         "finished": "it finished normally.",

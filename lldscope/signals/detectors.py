@@ -47,11 +47,13 @@ class MedianWindow(NamedTuple):
 
 
 def floats(signals: Columns, name: str) -> Series:
-    """A column as floats, NaN where it was not measured."""
+    """A column as floats, NaN where it was not measured or is not finite."""
     column = signals[name]
     if isinstance(column, np.ndarray):
-        return column.astype(np.float64, copy=False)
-    return np.asarray(column.to_numpy(dtype=np.float64, na_value=np.nan))
+        values = column.astype(np.float64, copy=False)
+    else:
+        values = np.asarray(column.to_numpy(dtype=np.float64, na_value=np.nan))
+    return np.where(np.isfinite(values), values, np.nan)
 
 
 def loss_score(delta_correct: Series, restarts: Iterable[int] = ()) -> Series:

@@ -107,6 +107,13 @@ class Evidence:
         return d.e_detector(d.loss_score(net, self.parts.tolist()), self.arl)
 
     @property
+    def rounding(self) -> d.Series:
+        """Standard error of a step's Δ that the trainer's number format brings, nats per response;
+        NaN where log-probabilities are told finely enough. It is as often up as down, so the decay
+        test keeps its rate; it takes longer to see losses that are smaller."""
+        return self.column("delta_correct_rounding")
+
+    @property
     def e_value(self) -> d.Series:
         """Evidence of the decay test on Δ, alarm at `arl`."""
         return self.decay.evidence

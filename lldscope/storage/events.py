@@ -29,16 +29,18 @@ def read_journals(
     return result
 
 
+def is_count(value: Any) -> bool:
+    """Whether a value can be a step or an attempt."""
+    return type(value) is int and 0 <= value < MOST
+
+
 def is_event(value: Any) -> bool:
     """Whether a line of events.jsonl is valid: an object with a kind, and where it has a step or an
     attempt, these are 32-bit counts."""
     return (
         isinstance(value, dict)
         and isinstance(value.get("kind"), str)
-        and all(
-            n is None or (type(n) is int and 0 <= n < MOST)
-            for n in (value.get("step"), value.get("attempt"))
-        )
+        and all(n is None or is_count(n) for n in (value.get("step"), value.get("attempt")))
     )
 
 

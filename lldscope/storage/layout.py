@@ -18,7 +18,7 @@ that no manifest lists does not count.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -170,6 +170,13 @@ def _reported_journals(
         for file, owners in said.items() if isinstance(said, dict) else ():
             result |= {(file, owner): n for owner, n in journal.counts(owners).items()}
     return result
+
+
+def missing_heartbeats(manifest: Manifest, ranks: Collection[int]) -> dict[str, str]:
+    """Heartbeat → that it is missing, of those ranks that have sealed something, but are not among
+    the `ranks` with a heartbeat: it is written before anything else."""
+    sealed = {rank for (_, rank), lines in manifest.owners.items() if lines}
+    return {f"{HEARTBEAT_DIR}/r{rank}.json": "the file is missing" for rank in sealed - {*ranks}}
 
 
 def reported_lines(beats: Mapping[int, Mapping[str, Any]]) -> dict[str, int]:

@@ -45,6 +45,7 @@ class Manifest:
                it had none, or its line cannot be read)
     closed     (attempt, rank) whose recorder committed everything before it ended
     lines      file → how many complete lines it has
+    owners     (attempt, rank) → the same
     journals   (file, writer) → how many lines of events or alerts it has written, at least
     """
 
@@ -53,6 +54,7 @@ class Manifest:
     replaced: dict[tuple[str, str], int | None] = field(default_factory=dict)
     closed: set[tuple[int, int]] = field(default_factory=set)
     lines: dict[str, int] = field(default_factory=dict)
+    owners: dict[tuple[int, int], int] = field(default_factory=dict)
     journals: dict[journal.Owner, int] = field(default_factory=dict)
 
     def bad_files(self) -> dict[str, str]:
@@ -145,7 +147,7 @@ class ManifestReader:
             result.parts += file.active.values()
             result.damaged |= file.damaged
             result.replaced |= file.replaced
-            result.lines[file.path.name] = file.lines
+            result.lines[file.path.name] = result.owners[name] = file.lines
             owner = journal.owner_name(*name)
             result.journals |= {(f, owner): n for f, n in file.journals.items()}
             if file.closed:

@@ -292,7 +292,7 @@ def test_messages_are_one_sentence_with_numbers(index):
 
 def test_messages_have_numbers_up_to_a_million_without_exponent():
     shown = [short(v) for v in (0.012345, 0.5, 999.4, 2345.6, -2345.6, 123456.0, 1234567.0)]
-    assert shown == ["0.0123", "0.5", "999", "2,346", "-2,346", "123,456", "1.23e+06"]
+    assert shown == ["0.0123", "0.5", "999", "2,346", "-2,346", "123,456", "1.23e6"]
     assert (short(2345.6, 2), short(0.0256, 2)) == ("2,346", "0.026")
 
 

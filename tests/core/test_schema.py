@@ -20,6 +20,7 @@ NOT_WRITTEN = {
             "n_tokens_engine_far",
         )
     },
+    "tokens.logp_behaviour": "the in-process sampler is the trainer's own policy",
     "probes.action_index": "no probe of this trainer is about a single action",
     "steps.flops_possible": "what a CPU could do at most is not known",
     "steps.memory_peak": "that of a GPU",

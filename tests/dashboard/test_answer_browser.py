@@ -20,6 +20,8 @@ PAGES = {
     "/compare?run=dying&run=healthy": DRAWN,
     "/responses/dying": ".grid",
     "/response/dying?step=100&id=0": ".response-head",
+    "/group/dying?step=100&id=0": ".response-head",
+    "/system/dying": "h1",
     "/actions/dying": ".map .cell",
     "/recording/dying": ".facts",
     "/rules": ".rules",

@@ -22,6 +22,7 @@ from lldscope_dashboard.pages.router import page
 from test_dashboard import texts, walk
 
 import lldscope
+from lldscope.core.errors import UsageError
 
 STEPS, ROLLOUTS = 260, 16
 ADVANTAGE, LENGTH = HISTOGRAMS["histogram/advantage"], HISTOGRAMS["histogram/length"]
@@ -144,6 +145,20 @@ def test_histograms_are_offered_of_what_was_recorded_and_not_in_comparisons(
         assert "histogram/" not in texts(
             page(registry, "/compare", f"?{names}&chart=histogram%2Flength")
         )
+
+
+def test_a_histogram_that_takes_too_long_leaves_the_page(
+    registry: RunRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from lldscope_dashboard.pages import drawing
+
+    def slow(*_: Any) -> None:
+        raise UsageError("The query took longer than 20 s and was stopped.")
+
+    monkeypatch.setattr(drawing, "read_bins", slow)
+    said = texts(page(registry, "/run/run", "?chart=histogram%2Flength"))
+    assert "took longer than 20 s" in said
+    assert "cannot be shown" not in said
 
 
 def test_the_bins_are_had_as_csv(registry: RunRegistry, rows: pd.DataFrame) -> None:

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import re
 import time
 from pathlib import Path
 
+import lldscope_dashboard.prometheus as exposed
 import lldscope_dashboard.routes as routes
 import pytest
 import yaml
 from lldscope_dashboard.app import make_app
 from lldscope_dashboard.data.run_registry import RunRegistry
+from lldscope_dashboard.data.run_summaries import LAST
 from lldscope_dashboard.server import guard
 from made_up_runs import write_run
 
 import lldscope
 
-PAGE = (Path(__file__).parents[2] / "docs" / "alerting.md").read_text("utf-8")
+DOCS = Path(__file__).parents[2] / "docs" / "prometheus"
 LABEL = r'[a-z_]+="(?:[^"\\\n]|\\["\\n])*"'
 SAMPLE = re.compile(rf"([a-z_]+)\{{({LABEL}(?:,{LABEL})*)\}} (NaN|[+-]Inf|[-+0-9.e]+)")
 
@@ -102,12 +105,21 @@ def test_with_a_token_prometheus_shows_it_as_a_bearer(root: Path) -> None:
         assert client.get("/metrics", headers=told).status_code == status
 
 
-def test_the_rules_of_the_documentation_name_metrics_that_there_are(root: Path) -> None:
-    blocks = [yaml.safe_load(text) for text in re.findall(r"```yaml\n(.*?)```", PAGE, re.S)]
-    (rules,) = [b["groups"][0]["rules"] for b in blocks if isinstance(b, dict) and "groups" in b]
-    known = set(
-        re.findall(r"lldscope_\w+", (Path(routes.__file__).parent / "prometheus.py").read_text())
-    )
-    for rule in rules:
+def test_rules_and_dashboard_name_metrics_that_there_are() -> None:
+    known = set(exposed._METRICS)
+    (group,) = yaml.safe_load((DOCS / "rules.yml").read_text("utf-8"))["groups"]
+    for rule in group["rules"]:
         assert set(re.findall(r"lldscope_\w+", rule["expr"])) <= known
         assert rule["labels"]["severity"] in ("critical", "warning")
+    board = json.loads((DOCS / "grafana.json").read_text("utf-8"))
+    assert len({panel["id"] for panel in board["panels"]}) == len(board["panels"])
+    for panel in board["panels"]:
+        assert panel["targets"]
+        for target in panel["targets"]:
+            named = set(re.findall(r"lldscope_\w+", target["expr"]))
+            assert named
+            assert named <= known
+            for signal in re.findall(r'signal="(\w+)"', target["expr"]):
+                assert signal in LAST
+    (job,) = yaml.safe_load((DOCS / "prometheus.yml").read_text("utf-8"))["scrape_configs"]
+    assert job["job_name"] == "lldscope"

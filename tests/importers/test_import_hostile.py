@@ -42,7 +42,8 @@ SAID = {
     "events_of_a_length_beyond_any_file": "records that were not finished",
     "parquet_of_very_many_rows": "more than 200,000,000 values",
     "parquet_of_one_long_text_in_every_row": "rows beyond 200 times",
-    "parquet_that_unpacks_to_far_more": "declare more than 200 times",
+    "parquet_whose_footer_says_less": "unpack to more than 200 times",
+    "parquet_that_unpacks_to_far_more": "unpack to more than 200 times",
 }
 
 

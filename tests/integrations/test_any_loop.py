@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from pathlib import Path
 
@@ -65,6 +66,26 @@ def test_the_loop_of_the_page(tmp_path, monkeypatch):
     assert np.allclose(delta, torch.cat(expected), atol=1e-5)
     assert delta[correct].mean() > 0
     assert run.signals()["delta_correct"].notna().all()
+
+
+def test_the_ten_lines_of_the_readme_run(tmp_path, monkeypatch):
+    """As they stand, but for a model that is at hand and settings for two steps on a CPU."""
+    trl = pytest.importorskip("trl", reason="trl: not installed")
+    import tiny_files
+
+    tiny_files.save(tmp_path / "Qwen" / "Qwen3-0.6B")
+    monkeypatch.chdir(tmp_path)
+    settings = {"max_steps": 2, "max_completion_length": 8, "use_cpu": True, "bf16": False}
+    short = functools.partial(trl.GRPOConfig, report_to=[], save_strategy="no", **settings)
+    monkeypatch.setattr(trl, "GRPOConfig", short)
+    readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+    (code,) = re.findall(r"```python trl\n(.*?)```", readme, re.S)
+    assert len([line for line in code.splitlines() if line]) <= 10
+    exec(compile(code, "README.md", "exec"), {})
+    run = lldscope.open_run("runs/mine")
+    assert run.info["status"] == "finished"
+    assert run.signals()["step"].tolist() == [0, 1]
+    assert run.sql("SELECT logp_post_sum FROM actions")["logp_post_sum"].notna().any()
 
 
 def test_the_pages_lines_for_trl_run(tmp_path, monkeypatch):

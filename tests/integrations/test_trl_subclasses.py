@@ -5,7 +5,10 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import os
 import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -244,3 +247,21 @@ def test_a_full_disk_does_not_end_the_training(tmp_path):
         assert trainer.state.global_step == 4
     finally:
         subprocess.run(["umount", "-l", disk], check=True)
+
+
+def test_a_rank_that_dies(tmp_path):
+    """Its launcher ends the others; the run says why it is over, and has the steps before."""
+    worker = Path(__file__).with_name("trl_dying_worker.py")
+    done = subprocess.run(
+        [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2",
+         str(worker), str(tmp_path)],
+        capture_output=True, text=True, timeout=600,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(map(str, sys.path))},
+    )  # fmt: skip
+    assert done.returncode != 0
+    state = check(lldscope.open_run(tmp_path / "run"))
+    assert state.life in ("failed", "stopped", "stalled")
+    assert state.over
+    assert state.reason, "it says why"
+    assert state.last_step is not None
+    assert state.last_step >= 0

@@ -17,13 +17,18 @@ LLDS = (
     "actor_rollout_ref.actor.policy_loss.loss_mode=llds",
     "+actor_rollout_ref.actor.policy_loss.llds_dead_band=1e-4",
 )
-SAVED = ("trainer.save_freq=1", "actor_rollout_ref.actor.checkpoint.save_contents=[model,hf_model]")
+SAVED = ("trainer.save_freq=1", "actor_rollout_ref.actor.checkpoint.save_contents=[model]")
 
 
 def weights(folder, step):
-    """The policy after verl's step, which counts from 1; 0 is the start."""
-    path = folder / f"checkpoints/global_step_{step}/actor/huggingface"
-    model = AutoModelForCausalLM.from_pretrained(path if step else folder / "model")
+    """The policy after verl's step, which counts from 1; 0 is the start. (verl's checkpoints in
+    Hugging Face's form are bfloat16.)"""
+    model = AutoModelForCausalLM.from_pretrained(folder / "model")
+    if step:
+        path = folder / f"checkpoints/global_step_{step}/actor/model_world_size_1_rank_0.pt"
+        state = torch.load(path, weights_only=False)
+        whole = {k: v.to_local() if hasattr(v, "to_local") else v for k, v in state.items()}
+        model.load_state_dict(whole)
     return model.eval()
 
 
@@ -62,3 +67,25 @@ def test_llds_and_delta_against_saved_weights(tmp_path):
     assert max(moved) > 0.01, "the policy did not move"
     engine = run.sql("SELECT logp_behaviour_sum - logp_old_sum AS d FROM actions")["d"]
     assert engine.abs().max() < 1e-3, "the engine has the actor's weights"
+
+
+def test_two_ranks_and_the_resolution_of_bfloat16(tmp_path):
+    """FSDP2 over gloo on two workers, in verl's default precision, in the asynchronous trainer."""
+    verl_live.prepare(tmp_path)
+    verl_live.train(
+        tmp_path, "trainer.v1.trainer_mode=lldscope_colocate_async",
+        "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=2", gpus=2,
+    )  # fmt: skip
+    run = lldscope.open_run(tmp_path / "run")
+    assert run.info["status"] == "finished"
+    assert check(run).missing == {}
+    signals = run.signals()
+    assert signals["n_responses"].tolist() == [16, 16]
+    assert signals[["grad_norm", "entropy", "reward"]].notna().all(axis=None)
+    told = run.sql("SELECT logp_old, logp_post FROM tokens WHERE logp_old IS NOT NULL").to_numpy()
+    coarse = told[np.abs(told) >= 2]
+    assert len(coarse) > 10
+    assert (coarse * 64 == np.round(coarse * 64)).all(), "multiples of 1/64 nat from −4 to −2"
+    known = signals["delta_correct"].notna()
+    assert known.any()
+    assert (signals["delta_correct_rounding"].notna() == known).all()

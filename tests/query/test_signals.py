@@ -134,6 +134,7 @@ class Log:
                 "logp_post_sum": old + rng.choice([-3, -1, 0, 1]) * rng.random()
                 if rescored else None,
                 "n_tokens_down": rng.integers(0, 9), "drop_sum": rng.random(),
+                "rounding_sq_sum": rng.random() / 50,
                 "entropy_sum": rng.random(), "error_norm_sum": rng.random(),
                 "engine_k3_sum": rng.random(), "engine_ratio_sq_sum": 30 * rng.gamma(2),
                 "n_tokens_engine_far": rng.integers(0, 9), "inner_k3_sum": rng.random(),

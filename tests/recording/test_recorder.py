@@ -98,7 +98,7 @@ def test_arrays_of_any_type_arrive_though_their_copies_share_memory(tmp_path, dt
         assert row["n_tokens"] == row["logp_min"] == row["response_id"]
         found.setdefault(row["step"], []).append(row["logp_old_sum"])
     assert [len(found[step]) for step in range(60)] == lengths
-    if dtype in ("m8[s]", ">f8"):
+    if dtype == "m8[s]":
         assert any(name.startswith("actions.logp_old_sum") for name in r.dropped)
         return
     assert r.dropped == {}

@@ -70,7 +70,7 @@ def test_a_detail_that_cannot_become_json_costs_only_its_line(tmp_path, detail):
             r.step(step=step)
         r.event("checkpoint", step=5)
     assert steps_of(tmp_path / "r") == list(range(6))
-    assert [e["kind"] for e in events_of(tmp_path / "r")] == ["checkpoint"]
+    assert [e["kind"] for e in events_of(tmp_path / "r")] == ["checkpoint", "dropped"]
     ((reason, count),) = r.dropped.items()
     assert reason.startswith("events.jsonl: a line that cannot become JSON")
     assert count == 1
@@ -100,7 +100,7 @@ def test_a_line_that_fails_when_it_is_written_delays_nothing(tmp_path, monkeypat
         r.event("shallow", step=0)
         r.step(step=0)
     assert steps_of(tmp_path / "r") == [0]
-    assert [e["kind"] for e in events_of(tmp_path / "r")] == ["shallow"]
+    assert next(e["kind"] for e in events_of(tmp_path / "r")) == "shallow"
     assert r.dropped == {"events.jsonl: a line that cannot become JSON (RecursionError)": 1}
 
 

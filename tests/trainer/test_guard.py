@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 import torch
@@ -11,11 +12,12 @@ from keeper import SMALL, Keeper, train
 from lldscope_trainer import cli
 from lldscope_trainer.checkpoint import Checkpoints, find_checkpoint
 from lldscope_trainer.config import load_config
-from lldscope_trainer.guard import Guard
+from lldscope_trainer.guard import Cures, Guard
 from lldscope_trainer.train import Trainer
 from safetensors.torch import load_file
 
 import lldscope
+from lldscope.core.errors import UsageError
 
 
 def alarm(rule: str = "lld-decay", state: str = "firing", step: int = 2) -> dict:
@@ -41,18 +43,19 @@ class Script:
 
 def test_what_it_decides():
     guard = Guard("stop,llds,save", "lld-decay, lld-collapse")
-    assert guard.decide([]) == ((), None)
-    assert guard.decide([alarm("truncation")]) == ((), None)
-    assert guard.decide([alarm()]) == (("llds", "save", "stop"), "lld-decay")
+    assert guard.actions == ("llds", "save", "stop")
+    assert guard.decide([]) is None
+    assert guard.decide([alarm("truncation")]) is None
+    assert guard.decide([alarm()]) == "lld-decay"
     assert guard.firing == ("lld-decay", "truncation")
-    assert guard.decide([alarm()]) == ((), None), "it goes on firing: nothing new"
-    assert guard.decide([alarm(state="resolved")]) == ((), None)
+    assert guard.decide([alarm()]) is None, "it goes on firing: nothing new"
+    assert guard.decide([alarm(state="resolved")]) is None
     assert guard.firing == ("truncation",)
-    assert guard.decide([alarm(step=9)]) == (("llds", "save", "stop"), "lld-decay"), "once more"
+    assert guard.decide([alarm(step=9)]) == "lld-decay", "once more"
     again = alarm() | {"episodes": [[2, 5], [9, 12], [14, None]]}  # resolved between two looks
-    assert guard.decide([again]) == (("llds", "save", "stop"), "lld-decay")
+    assert guard.decide([again]) == "lld-decay"
     off = Guard("off", "lld-decay")
-    assert off.decide([alarm()]) == ((), None)
+    assert off.decide([alarm()]) is None
     assert (off.firing, off.answered) == (("lld-decay",), ())
 
 
@@ -62,10 +65,10 @@ def test_after_a_resume_what_was_answered_is_not_answered_again():
     assert before.answered == ("lld-decay",)
     # A new process knows nothing: its first look tells everything that still fires.
     guard = Guard("stop", "lld-decay,lld-collapse", before.answered)
-    assert guard.decide([alarm(), alarm("truncation")]) == ((), None)
-    assert guard.decide([alarm("lld-collapse")]) == (("stop",), "lld-collapse")
-    assert guard.decide([alarm(state="resolved")]) == ((), None)
-    assert guard.decide([alarm(step=30)]) == (("stop",), "lld-decay")
+    assert guard.decide([alarm(), alarm("truncation")]) is None
+    assert guard.decide([alarm("lld-collapse")]) == "lld-collapse"
+    assert guard.decide([alarm(state="resolved")]) is None
+    assert guard.decide([alarm(step=30)]) == "lld-decay"
 
 
 def test_an_info_is_no_reason_to_call_a_checkpoint_unhealthy():
@@ -88,7 +91,7 @@ def test_rolling_back_takes_weights_and_optimizer_back(tmp_path):
     kinds = [e["kind"] for e in keeper.events]
     assert kinds == ["checkpoint", "checkpoint", "rollback", "llds", "checkpoint"]
     newest = find_checkpoint(tmp_path).state
-    assert (newest.step, newest.llds, newest.alarmed) == (5, "action", ("lld-decay",))
+    assert (newest.step, newest.cures.llds, newest.alarmed) == (5, "action", ("lld-decay",))
     assert newest.answered == ("lld-decay",)
     back = keeper.events[2]
     assert (back["step"], back["to_step"], back["rule"]) == (4, 4, "lld-decay")
@@ -139,7 +142,46 @@ def test_what_a_resume_asks_for_goes_before_what_the_guard_did(tmp_path, given, 
     assert result.exit_code == cli.STOPPED_BY_GUARD, result.output
     _, checkpoint = cli._resumed(run, given[0] if given else None, tuple(given[1:]), None)
     trainer = Trainer(load_config("tiny", SMALL), Keeper(), checkpoint=checkpoint)
-    assert (trainer.updater.llds_gate, trainer.updater.llds_coefficient) == in_force
+    assert (trainer.updater.cures.llds, trainer.updater.cures.llds_coefficient) == in_force
+
+
+def test_a_cure_changes_what_its_alarm_asks_for():
+    begun = Cures.of(load_config("tiny", ["llds_coefficient=0.1"]))
+    with_llds = replace(begun, llds="action", llds_coefficient=0.2)
+    assert begun.against("lld-decay", 0.2) == with_llds
+    assert begun.against("step-size", 0.2) == replace(begun, lr_share=0.5)
+    assert begun.against("lr-jump", 0.2).against("retention-loss", 0.2).lr_share == 0.25
+    weighed = begun.against("engine-mismatch", 0.2)
+    assert weighed == replace(begun, importance_sampling="token_truncate")
+    assert weighed.against("engine-mismatch", 0.2) == weighed
+    masked = replace(begun, importance_sampling="token_mask")
+    assert masked.against("engine-mismatch", 0.2) == masked
+
+
+def test_a_cure_of_the_learning_rate_is_used_recorded_and_kept(tmp_path):
+    settings = [*SMALL, "eval_questions=0", "guard=cure,save", "guard_on=step-size,lld-decay",
+                "lr=4e-4", "warmup_steps=0"]  # fmt: skip
+    keeper = Keeper()
+    reports = []
+    train(
+        load_config("tiny", [*settings, "steps=3"]), keeper, run_dir=tmp_path,
+        monitor=Script(look2=[alarm("step-size") | {"severity": "info"}]), on_step=reports.append,
+    )  # fmt: skip
+    assert [row["lr"] for row in keeper.rows("steps")] == [4e-4, 4e-4, 2e-4]
+    (change,) = [e for e in keeper.events if e["kind"] == "lr_change"]
+    assert change == {"kind": "lr_change", "step": 2, "lr": 2e-4, "rule": "step-size"}
+    assert "half the learning rate, 0.0002" in reports[1].notes[0]
+    saved = find_checkpoint(tmp_path)
+    assert (saved.state.step, saved.state.cures.lr_share) == (2, 0.5)
+    going_on = Keeper()
+    train(load_config("tiny", [*settings, "steps=3"]), going_on, checkpoint=saved)
+    assert [row["lr"] for row in going_on.rows("steps")] == [2e-4]
+
+
+def test_an_alarm_without_a_cure_is_refused():
+    with pytest.raises(UsageError, match="there is no cure for truncation; there is for lld-decay"):
+        load_config("tiny", ["guard=cure", "guard_on=lld-decay,truncation"])
+    load_config("tiny", ["guard=stop", "guard_on=lld-decay,truncation"])
 
 
 def test_an_alarm_that_does_not_exist_is_refused(lldscope_command, tmp_path):

@@ -6,6 +6,7 @@ import math
 import random
 import threading
 from contextlib import nullcontext
+from dataclasses import replace
 
 import pytest
 import torch
@@ -416,7 +417,7 @@ def test_llds_can_be_switched_on_and_raised_between_steps():
         return model.table.grad, stats[0].loss_llds
 
     def switch_on(updater):
-        updater.llds_gate, updater.llds_coefficient = "token", 0.7
+        updater.cures = replace(updater.cures, llds="token", llds_coefficient=0.7)
 
     off, nothing = gradient(llds="off")
     assert nothing is None

@@ -29,6 +29,7 @@ from lldscope.losses.llds import LLDS, llds_loss
 from lldscope.losses.objectives import PolicyLoss, entropy_bonus, kl_k3, policy_loss
 
 from ..config import TrainConfig
+from ..guard import Cures
 from ..optim.optimizer import Optimizer
 from ..optim.processes import Processes
 from ..policy.logprobs import by_tokens
@@ -80,16 +81,14 @@ class _Sums:
 class Updater:
     """Splits the updates into micro-batches, and warms up the learning rate.
 
-    `llds_gate` ("off", or a gate of `llds.GATES`) and `llds_coefficient` may be changed between
-    steps, on all ranks alike; they start as configured.
+    `cures` may be changed between steps, on all ranks alike; they start as configured.
     """
 
     def __init__(self, config: TrainConfig, optimizer: Optimizer, processes: Processes) -> None:
         self._config = config
         self._optimizer = optimizer
         self._processes = processes
-        self.llds_gate = config.llds
-        self.llds_coefficient = config.llds_coefficient
+        self.cures = Cures.of(config)
         self.n_applied = 0
         self.divided = (
             1  # what micro-batches are smaller than configured, after shortages of memory
@@ -112,7 +111,8 @@ class Updater:
         """
         self._answer_weight = answer_weight
         warm = min(1.0, (step + 1) / max(1, self._config.warmup_steps))
-        self._optimizer.lr = self._config.lr * warm * self._correct(batch)
+        share = warm * self.cures.lr_share * self._correct(batch)
+        self._optimizer.lr = self._config.lr * share
         order = list(range(len(batch.lengths)))
         rng.shuffle(order)
         shares = np.array_split(np.array(order), self._config.updates)
@@ -126,10 +126,8 @@ class Updater:
         if batch.behaviour is None:
             return 1.0
         policies = (batch.old, batch.behaviour, batch.mask)
-        if c.importance_sampling != "off":
-            batch.weights = importance_weights(
-                *policies, mode=c.importance_sampling, cap=c.importance_cap
-            )
+        if (mode := self.cures.importance_sampling) != "off":
+            batch.weights = importance_weights(*policies, mode=mode, cap=c.importance_cap)
         if not c.ess_scaling:
             return 1.0
         sums = self._processes.sum(sums_of(response_weights(*policies)))
@@ -148,7 +146,7 @@ class Updater:
         scale = whole.tokens / max(1, n_tokens)
         return UpdateStats(
             loss_policy=_total(sums.loss_policy) * scale,
-            loss_llds=None if self.llds_gate == "off" else _total(sums.loss_llds) * scale,
+            loss_llds=None if self.cures.llds == "off" else _total(sums.loss_llds) * scale,
             loss_kl=None if batch.ref is None else _total(sums.loss_kl) * scale,
             grad_norm=norm,
             skipped=not applied,
@@ -240,13 +238,13 @@ class Updater:
             max_tokens=(c.max_turns + 1) * c.turn_tokens if c.aggregation == "dr-grpo" else None,
             weights=None if batch.weights is None else batch.weights[where],
         )  # fmt: skip
-        if self.llds_gate == "off":
+        if self.cures.llds == "off":
             return policy, None
         answers = None if batch.answer_mask is None else batch.answer_mask[where]
         preserving = llds_loss(
             new, old, mask, advantages,
             answer_mask=answers, answer_weight=self._answer_weight,
-            gate=self.llds_gate, coefficient=self.llds_coefficient,
+            gate=self.cures.llds, coefficient=self.cures.llds_coefficient,
             dead_band=c.llds_dead_band, normalizer=c.llds_normalizer,
         )  # fmt: skip
         return policy, preserving

@@ -15,7 +15,10 @@ GAIN_UNIT = "nats/response gained per step"
 def _likelihood(e: Evidence, row: int) -> str:
     """What correct responses gain or have lost, on the best evidence there is."""
     if e.has_delta[row]:
-        return f"mean Δ {e.delta[row]:+.2f} nats per response over {e.cadence.spans(SMOOTH)} steps"
+        told = f"mean Δ {e.delta[row]:+.2f} nats per response over {e.cadence.spans(SMOOTH)} steps"
+        if e.rounding[row] > 0:
+            told += f", each rounded to ± {e.rounding[row]:.2f} by the trainer's number format"
+        return told
     return f"{e.level_fall[row]:.2f} nats/token under their best level"
 
 

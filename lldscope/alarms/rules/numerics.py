@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...core.numbers import percent
+from ...core.numbers import percent, short
 from ...signals import detectors as d
 from ...signals.evidence import Evidence, once
 from ..rule import CauseRank, Measurement, Rule, Severity
@@ -22,6 +22,8 @@ GAP_NOISE = 4.0  # standard errors
 FAR_SLACK = 0.05  # share of tokens
 STEP_KL = 0.05  # nats/token
 STEP_KL_STEPS = 10
+STEP_KL_HELD = (0.017, 0.037)  # of runs that held, on two code bases
+STEP_KL_FELL = (0.04, 0.12)  # of runs that fell
 LR_JUMP = 3.0  # × the largest rate before
 LR_LASTS = 50  # steps after which a rate counts as usual
 LR_LEAST = 5  # steps with a rate before one can be called a jump
@@ -82,12 +84,13 @@ def _likely_mismatch(e: Evidence, row: int) -> str:
     now, moved = by_step[row], mean(e, "step_kl", STEP_KL_STEPS)[row]
     if now < moved / 4:
         return (
-            f"; their KL of {now:.2g} is far less than a step's, {moved:.2g}: precision or kernels"
+            f"; their KL of {short(now, 2)} is far less than a step's, {short(moved, 2)}: "
+            "precision or kernels"
         )
     first = by_step[np.flatnonzero(~np.isnan(by_step))[:GAP_STEPS][-1]]
     if first > now / 2:
         return "; from the first step on: another temperature, or precision"
-    return f"; their KL was {first:.2g} at first and is {now:.2g}: older weights"
+    return f"; their KL was {short(first, 2)} at first and is {short(now, 2)}: older weights"
 
 
 def _gap_noise(e: Evidence, row: int, k3: float) -> float:
@@ -117,8 +120,8 @@ def lr_jump(e: Evidence) -> Measurement:
 
     def message(row: int) -> str:
         return (
-            f"the learning rate is {lr[row]:.2g}, {ratio[row]:.1f} × its earlier maximum "
-            f"({lr[row] / ratio[row]:.2g}; limit {LR_JUMP:g} ×)"
+            f"the learning rate is {short(lr[row], 2)}, {ratio[row]:.1f} × its earlier maximum "
+            f"({short(lr[row] / ratio[row], 2)}; limit {LR_JUMP:g} ×)"
         )
 
     return Measurement(ratio >= LR_JUMP, ratio, np.full_like(ratio, LR_JUMP), message)
@@ -163,8 +166,8 @@ RULES = (
         meaning="A step moves the policy far: the KL of a step per token is what runs had that "
         "went on to fall.",
         evidence=f"Mean of step_kl over {STEP_KL_STEPS} steps, from Δ of both classes: at least "
-        f"{STEP_KL:g} nats/token. On two code bases runs that fell were at 0.04 to 0.12, and runs "
-        "that held at 0.017 to 0.037.",
+        f"{STEP_KL:g} nats/token. On two code bases runs that fell were at {STEP_KL_FELL[0]} to "
+        f"{STEP_KL_FELL[1]}, and runs that held at {STEP_KL_HELD[0]} to {STEP_KL_HELD[1]}.",
         advice="Halve the learning rate, or make fewer updates per batch.",
         confused_with="Sampling from a nucleus (top-p < 1), which biases the estimate upwards, and "
         "asynchronous training with many updates on old rollouts.",

@@ -13,6 +13,8 @@ SELECT
     correct_logp - incorrect_logp                           AS logp_gap,
     sum(d) FILTER (correct)                                 AS delta_correct_sum,
     count(d) FILTER (correct)                               AS n_delta_correct,
+    sqrt(sum(rounding_sq) FILTER (correct AND d IS NOT NULL))
+        / nullif(count(d) FILTER (correct), 0)              AS delta_correct_rounding,
     avg(d) FILTER (correct)                                 AS delta_correct,
     avg(d) FILTER (NOT correct)                             AS delta_incorrect,
     avg((d <= 0)::INT) FILTER (correct)                     AS lld_share,

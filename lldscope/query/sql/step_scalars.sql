@@ -1,4 +1,5 @@
--- Grain: one row per step with scalars. means: name → mean over the ranks that told a number.
+-- Grain: one row per step with scalars. means: name → mean over the ranks that told a number, Inf
+-- where none told a finite one.
 -- n_nonfinite: of the names whose sums are looked at elsewhere, how many were NaN or Inf; NULL if none
 -- was told.
 SELECT
@@ -9,7 +10,7 @@ FROM (
     SELECT
         step,
         name,
-        avg(value) FILTER (isfinite(value)) AS value,
+        coalesce(avg(value) FILTER (isfinite(value)), max(value) FILTER (isinf(value))) AS value,
         bool_or(NOT isfinite(value))        AS bad,
         count(value) > 0 AND name IN (
             'reward', 'entropy', 'kl', 'loss_policy', 'loss_llds', 'loss_kl', 'grad_norm',

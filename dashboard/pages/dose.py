@@ -1,0 +1,67 @@
+"""How far a step moves the policy, beside what runs had that held and that fell: a meter."""
+
+from __future__ import annotations
+
+from math import log
+from typing import Any
+
+import numpy as np
+from dash import html
+
+from lldscope.alarms.rules.numerics import STEP_KL_FELL, STEP_KL_HELD, STEP_KL_STEPS
+from lldscope.core import palette
+from lldscope.core.numbers import number
+
+from ..data.snapshot import Snapshot
+from ..figures.series import floats
+from .links import attrs
+
+COLORS = {"--held": palette.GREEN, "--fell": palette.VERMILLION}
+LOW, HIGH = 0.002, 0.5  # nats/token, the ends of its logarithmic scale
+
+
+def dose(snapshot: Snapshot) -> list[Any]:
+    """The mean of the last steps' `step_kl` on its scale; nothing where it was not measured."""
+    late = floats(snapshot.subject.table, "step_kl")[-STEP_KL_STEPS:]
+    known = late[np.isfinite(late)]
+    if not len(known):
+        return []
+    value = float(known.mean())
+    text = f"{number(value)} nats/token, {words_of(value)}"
+    zones = [
+        html.Span(className=f"zone {name}", style={"left": f"{_at(a):.1f}%",
+                                                   "width": f"{_at(b) - _at(a):.1f}%"})
+        for name, (a, b) in (("held", STEP_KL_HELD), ("fell", STEP_KL_FELL))
+    ]  # fmt: skip
+    marker = html.Span(className="at", style={"left": f"{_at(value):.1f}%"})
+    about = attrs(aria_label="step size", aria_valuetext=text, aria_valuenow=f"{value:.4g}",
+                  aria_valuemin=f"{LOW}", aria_valuemax=f"{HIGH}")  # fmt: skip
+    title = (
+        f"KL of a step per token, mean of the last {STEP_KL_STEPS} steps, on a logarithmic scale; "
+        f"runs that held had {STEP_KL_HELD[0]} to {STEP_KL_HELD[1]}, runs that fell "
+        f"{STEP_KL_FELL[0]} to {STEP_KL_FELL[1]}"
+    )
+    return [
+        html.Span("step size", className="key"),
+        html.Span([*zones, marker], className="meter", role="meter", title=title, style=COLORS,
+                  **about),
+        html.Span(text, title=title),
+        html.Button("its chart", className="button small", **attrs(data_add="step_kl")),
+    ]  # fmt: skip
+
+
+def words_of(value: float) -> str:
+    """What a step size means, by what other runs had."""
+    if value < STEP_KL_HELD[0]:
+        return "less than runs that held had"
+    if value <= STEP_KL_HELD[1]:
+        return "as in runs that held"
+    if value < STEP_KL_FELL[0]:
+        return "more than runs that held had"
+    return "as in runs that fell" if value <= STEP_KL_FELL[1] else "more than runs that fell had"
+
+
+def _at(value: float) -> float:
+    """Where a value lies on the scale, in percent."""
+    share = log(max(value, LOW) / LOW) / log(HIGH / LOW)
+    return 100 * min(1.0, share)

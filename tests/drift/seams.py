@@ -1,0 +1,97 @@
+"""What each adapter of lldscope/integrations hooks into, file by file."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Seam(NamedTuple):
+    """A function, method or class in a file of a package, with those of its arguments, or of a
+    class's attributes, that an adapter names."""
+
+    file: str
+    name: str
+    reads: tuple[str, ...] = ()
+
+
+def _seams(file: str, *lines: str) -> list[Seam]:
+    """Lines are `name` or `name: what is read`."""
+    parts = [line.partition(":") for line in lines]
+    return [Seam(file, name, tuple(reads.split())) for name, _, reads in parts]
+
+
+SEAMS: dict[str, list[Seam]] = {
+    "trl": _seams(
+        "trl/trainer/grpo_trainer.py",
+        "GRPOTrainer._generate_and_score_completions: inputs",
+        "GRPOTrainer._calculate_rewards: inputs prompts completions completion_ids_list",
+        "GRPOTrainer.compute_loss: model inputs",
+        "GRPOTrainer._get_per_token_logps_and_entropies: model input_ids attention_mask"
+        " logits_to_keep batch_size compute_entropy",
+        "GRPOTrainer.training_step",
+    ),
+    "ms-swift": _seams(
+        "swift/rlhf_trainers/grpo_trainer.py",
+        "GRPOTrainer._prepare_batch_inputs: samples",
+        "GRPOTrainer._postprocess_batch: samples batch_encoded_inputs",
+        "GRPOTrainer._get_per_token_logps_and_entropies: model model_inputs grpo_batch"
+        " compute_entropy",
+    )
+    + _seams(
+        "swift/rl_core/data.py",
+        "GRPOBatch: completion_mask truncated_mask old_per_token_logps ref_per_token_logps"
+        " rollout_per_token_logps advantages",
+        "OnPolicySample: prompt_id",
+    ),
+    "verl": _seams(
+        "verl/trainer/ppo/v1/trainer_base.py",
+        "PPOTrainer.fit",
+        "PPOTrainer._update_actor: batch metrics",
+        "PPOTrainer._validate",
+        "PPOTrainer.on_step_end",
+        "PPOTrainer._save_checkpoint",
+        "register_trainer",
+    )
+    + _seams("verl/trainer/ppo/core_algos.py", "register_policy_loss", "get_policy_loss_fn")
+    + _seams("verl/workers/config/actor.py", "PolicyLossConfig")
+    + _seams("verl/workers/utils/padding.py", "response_from_nested"),
+    "openrlhf": _seams(
+        "openrlhf/trainer/ppo_trainer.py",
+        "PPOTrainer.fit",
+        "BasePPOTrainer.train_step: rollout_samples global_step",
+        "BasePPOTrainer.ppo_train: global_steps",
+    )
+    + _seams(
+        "openrlhf/trainer/ppo_utils/experience_maker.py",
+        "RemoteExperienceMaker.make_experience_batch",
+        "RemoteExperienceMaker._dispatch_forward",
+        "RemoteExperienceMaker._flatten_results",
+    )
+    + _seams(
+        "openrlhf/trainer/ppo_utils/experience.py",
+        "Experience: sequences action_mask attention_mask action_log_probs rollout_log_probs"
+        " base_action_log_probs advantages rewards index truncated mm_train_inputs",
+    ),
+    "skyrl": _seams(
+        "skyrl/train/utils/callbacks.py",
+        "TrainingCallback.on_train_start: trainer callback_input control",
+        "TrainingCallback.on_step_end: trainer callback_input control",
+        "TrainingCallback.on_train_end: trainer callback_input control",
+        "CallbackInput: global_step batch metrics",
+    )
+    + _seams(
+        "skyrl/train/trainer.py",
+        "RayPPOTrainer.add_callback: callback",
+        "RayPPOTrainer.fwd_logprobs_values_reward",
+        "RayPPOTrainer._execute_forward_pass: key mini_batch_boundaries",
+    ),
+    "areal": _seams(
+        "areal/trainer/ppo/actor.py",
+        "PPOActor.compute_logp: data",
+        "PPOActor.compute_advantages: data",
+        "PPOActor.ppo_update: data",
+    )
+    + _seams("areal/api/cli_args.py", "PPOActorConfig.should_compute_prox_logp"),
+}
+"""By the name of the package on PyPI. prime-rl is not there, and the packages `nemo-rl` and `slime`
+there are others or empty."""

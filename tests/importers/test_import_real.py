@@ -1,0 +1,461 @@
+"""What people's own files have that the formats' documentation does not say, and W&B's server."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+import math
+import shutil
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import lldscope
+from lldscope.cli import import_
+from lldscope.core.errors import LldscopeError, UsageError
+from lldscope.core.safe_text import in_one_line
+from lldscope.importers import wandb_api
+from lldscope.importers.build import Import, Outcome
+from lldscope.importers.mapping import like_a_reward
+from lldscope.importers.source import ImportRequest
+from lldscope.monitor.health import check
+
+FIXTURES = Path(__file__).parents[1] / "fixtures"
+TEXT, BARS = FIXTURES / "text", FIXTURES / "trl-bars"
+
+
+@pytest.fixture
+def run_import(tmp_path):
+    def run(*paths: Path, to: str = "run", **asked: Any) -> Outcome:
+        return Import(paths, tmp_path / to, ImportRequest(**asked), None).build(lambda n: None)
+
+    return run
+
+
+def signals(outcome: Outcome) -> dict[int, dict[str, Any]]:
+    with lldscope.open_run(outcome.run) as run:
+        assert not run.damaged
+        return {row["step"]: row for row in run.signals().to_dict("records")}
+
+
+def shown(outcome: Outcome, sql: str) -> list[tuple]:
+    with lldscope.open_run(outcome.run) as run:
+        return list(run.sql(sql).itertuples(index=False, name=None))
+
+
+def lines(path: Path, rows: list[Any]) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+# -- rewards ---------------------------------------------------------------------------------------
+
+
+def test_a_log_without_a_reward_says_so_and_is_never_healthy(run_import, tmp_path):
+    rows = [
+        {"step": s, "entropy": 1.0, "grad_norm": 0.1 + 0.001 * (s % 3), "performance": 0.4,
+         "average_reward": 0.5, "reward_std": 0.1, "val/reward": 0.4}
+        for s in range(200)
+    ]  # fmt: skip
+    path = lines(tmp_path / "metrics.jsonl", rows)
+    outcome = run_import(path)
+    (told,) = [note for note in outcome.findings.notes if "No reward" in note]
+    assert "average_reward, performance" in told
+    assert "--map reward=average_reward" in told
+    state = check(lldscope.open_run(outcome.run))
+    assert state.verdict == "insufficient"
+    assert "Neither a reward nor a likelihood" in state.headline.cause
+    mapped = run_import(path, to="mapped", columns={"reward": "average_reward"})
+    assert not [note for note in mapped.findings.notes if "No reward" in note]
+    assert check(lldscope.open_run(mapped.run)).verdict == "healthy"
+
+
+def test_what_may_be_a_reward_is_no_spread_and_no_evaluation():
+    names = ["reward/std", "val/score", "score/max", "train/score", "returns", "time", "loss"]
+    assert like_a_reward(names) == ["returns", "train/score"]
+
+
+def test_inf_is_inf_in_signals_and_harms_no_statistic(run_import, tmp_path):
+    rows = [{"step": s, "reward": 0.5, "grad_norm": 0.1} for s in range(120)]
+    path = tmp_path / "metrics.jsonl"
+    rows[60]["grad_norm"] = math.inf
+    rows[61]["grad_norm"] = math.nan
+    outcome = run_import(lines(path, rows))
+    found = signals(outcome)
+    assert found[60]["grad_norm"] == math.inf
+    assert math.isnan(found[61]["grad_norm"])
+    assert found[62]["grad_norm"] == pytest.approx(0.1)
+    assert [found[s]["n_nonfinite"] for s in (60, 61)] == [1, 1]
+    state = check(lldscope.open_run(outcome.run))
+    assert state.last_step == 119
+    assert "grad-explosion" not in {alert.rule for alert in state.firing}
+
+
+def test_calls_of_tools_are_searches_of_verl(run_import, tmp_path):
+    log = tmp_path / "train.log"
+    log.write_text(
+        "step:1 - critic/score/mean:0.5 - tool_call_counts/mean:1.75 - rollout_corr/kl:0.002 - "
+        "rollout_corr/rollout_is_eff_sample_size:0.9\n",
+        encoding="utf-8",
+    )
+    row = signals(run_import(log))[1]
+    assert (row["valid_searches"], row["engine_gap"], row["engine_ess"]) == (1.75, 0.002, 0.9)
+
+
+# -- TRL's console with its progress bar -----------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["every5-unbuffered.log", "every5-buffered.log"])
+def test_steps_come_from_the_progress_bar(run_import, name):
+    """Written by TRL itself with logging_steps=5, 23 steps."""
+    outcome = run_import(BARS / name)
+    assert sorted(signals(outcome)) == [5, 10, 15, 20]
+    assert any("progress bar" in note for note in outcome.findings.notes)
+
+
+def test_a_bar_that_contradicts_the_epochs_is_not_believed(run_import, tmp_path):
+    text = (BARS / "every5-unbuffered.log").read_text(encoding="utf-8")
+    wrong = tmp_path / "train.log"
+    wrong.write_text(text.replace("10/23", "7/23").replace("11/23", "7/23"), encoding="utf-8")
+    outcome = run_import(wrong)
+    # the length of the run and the summary's epoch still tell
+    assert sorted(signals(outcome)) == [5, 10, 15, 20]
+    wrong.write_text(text.replace("/23 [", "/17 [").split("{'train_runtime'")[0], encoding="utf-8")
+    outcome = run_import(wrong, to="counted")
+    assert sorted(signals(outcome)) == [1, 2, 3, 4]
+    assert any("trainer_state.json" in note for note in outcome.findings.notes)
+
+
+# -- NeMo-RL ---------------------------------------------------------------------------------------
+
+
+def said(kind: str) -> Any:
+    texts = [
+        "Answer with <search> and <answer>. Who wrote it?",
+        "<search>author</search>",
+        "<information>Bob wrote it.</information>",
+        "<answer>Bob</answer>",
+    ]
+    if kind == "texts":
+        return [texts]
+    roles = ("user", "assistant", "environment", "assistant")
+    return [[{"role": r, "content": t} for r, t in zip(roles, texts, strict=True)]]
+
+
+@pytest.mark.parametrize("kind", ["texts", "messages"])
+@pytest.mark.parametrize("packed", [False, True])
+def test_nemo_rl_tells_what_was_said_in_turn(run_import, tmp_path, kind, packed):
+    row = json.loads((TEXT / "nemo" / "train_data_step1.jsonl").read_text().splitlines()[0])
+    path = lines(tmp_path / "train_data_step1.jsonl", [row | {"content": said(kind)}])
+    if packed:
+        with path.open("rb") as plain, gzip.open(f"{path}.gz", "wb") as file:
+            shutil.copyfileobj(plain, file)
+        path.unlink()
+        path = path.with_name(f"{path.name}.gz")
+    outcome = run_import(path)
+    assert outcome.formats == {"nemo-rl": 1}
+    assert shown(outcome, "SELECT n_actions, n_searches, answered FROM responses") == [(2, 1, True)]
+    assert [k for (k,) in shown(outcome, "SELECT kind FROM actions ORDER BY action_index")] == [
+        "search", "answer",
+    ]  # fmt: skip
+    ((text,),) = shown(outcome, "SELECT text FROM responses")
+    assert "Who wrote it?" in text
+
+
+# -- prime-rl, as it writes since September 2026 ---------------------------------------------------
+
+
+def prime_run(folder: Path, packed: bool) -> Path:
+    """Four rollouts of a step, of which the orchestrator ships three, one of them a step later; and
+    an evaluation. The files are made after the source, which none was at hand of."""
+
+    def node(role: str, n: int, parent: int | None) -> dict:
+        sampled = role == "assistant"
+        return {
+            "parent": parent, "message": {"role": role, "content": f"{role} text"},
+            "sampled": sampled, "token_ids": list(range(n)), "mask": [sampled] * n,
+            "logprobs": [-0.5] * n if sampled else [],
+        }  # fmt: skip
+
+    def episode(i: int, kind: str) -> dict:
+        nodes = [node("user", 3, None), node("assistant", 2, 0), node("tool", 2, 1),
+                 node("assistant", 3, 2)]  # fmt: skip
+        trace = {"id": f"t{i}", "info": {"kind": kind}, "nodes": nodes,
+                 "rewards": {"exact": {"score": float(i % 2), "weight": 1.0}}}  # fmt: skip
+        work = {"type": kind, "step": 7}
+        return {"id": f"e{i}", "task": {"data": {}}, "group": {"id": "g"}, "traces": [trace],
+                "run": {"work": work}}  # fmt: skip
+
+    def ship(i: int, step: int) -> dict:
+        info = {"effective": True, "ship": {"step": step, "time": 1.0}, "advantage": 0.25 * i}
+        return {"version": 1, "trace_id": f"t{i}", "info": info, "branches": []}
+
+    def trained(i: int, logp: float) -> dict:
+        mask = [0, 0, 0, 1, 1, 0, 0, 1, 1, 1]
+        streams = {
+            "trainer_logprobs": [logp if m else None for m in mask],
+            "entropies": [1.5 if m else None for m in mask],
+        }
+        return {"version": 1, "trace_id": f"t{i}", "branches": [{"index": 0, **streams}]}
+
+    traces = folder / "monitors" / "file" / "traces"
+    stream = [episode(i, "train") for i in range(4)] + [episode(9, "eval")]
+    files = {
+        "stream/00000.jsonl": stream[:2],
+        "stream/00001.jsonl": stream[2:],
+        "annotations/orch/00000.jsonl": [ship(0, 7), ship(1, 7), ship(2, 8)],
+        "annotations/trainer/00000.jsonl": [trained(0, -9.0), trained(0, -0.25), trained(1, -0.75)],
+    }
+    for name, rows in files.items():
+        lines(traces / name, rows)
+    lines(traces / "stream.index.jsonl", [{"line": 1, "trace_ids": ["t0"], "offset": 0}])
+    lines(traces / "annotations" / "orch.index.jsonl", [{"trace_id": "t0", "chunk": 0}])
+    metrics = [{"step": None, "time": 1.76e9, "vllm/running": 3}]
+    metrics += [{"step": s, "time": 1.76e9 + s, "producer": "trainer", "optim/grad_norm": 0.1}
+                for s in (7, 8)]  # fmt: skip
+    lines(folder / "monitors" / "file" / "metrics.jsonl", metrics)
+    if packed:  # as a full file of the stream, while the plain one is not removed yet
+        for name in ("stream/00000.jsonl", "annotations/trainer/00000.jsonl"):
+            with pa.CompressedOutputStream(str(traces / f"{name}.zst"), "zstd") as file:
+                file.write((traces / name).read_bytes())
+        (traces / "annotations/trainer/00000.jsonl").unlink()
+    return folder
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_prime_rls_stream_and_its_annotations(run_import, tmp_path, packed):
+    outcome = run_import(prime_run(tmp_path / "outputs", packed))
+    assert outcome.formats.keys() == {"metric-lines", "verifiers-traces"}
+    found = shown(
+        outcome, "SELECT step, reward, advantage, group_id FROM responses ORDER BY step, advantage"
+    )
+    assert found == [(7, 0.0, 0.0, 0), (7, 1.0, 0.25, 0), (8, 0.0, 0.5, 0)]
+    sums = shown(
+        outcome,
+        "SELECT step, n_tokens, logp_behaviour_sum, logp_old_sum, entropy_sum FROM actions "
+        "ORDER BY step, response_id, action_index",
+    )
+    assert sums[:2] == [(7, 2, -1.0, -0.5, 3.0), (7, 3, -1.5, -0.75, 4.5)]
+    assert sums[2:4] == [(7, 2, -1.0, -1.5, 3.0), (7, 3, -1.5, -2.25, 4.5)]
+    assert [(row[0], math.isnan(row[3])) for row in sums[4:]] == [(8, True), (8, True)]
+    assert outcome.findings.skipped["rollouts that went into no batch"] == 1
+    assert outcome.findings.skipped["episodes of evaluations"] == 1
+    assert signals(outcome)[7]["grad_norm"] == pytest.approx(0.1)
+    assert not any("no known format" in reason for reason in outcome.findings.skipped)
+
+
+def test_annotations_that_lead_in_a_circle_or_nowhere_change_nothing():
+    from lldscope.importers.annotations import fold
+
+    nodes = [
+        {"parent": 1, "token_ids": [1], "mask": [1]},
+        {"parent": 0},
+        {"parent": 0},
+        {"parent": 9},
+    ]
+    before = json.dumps(nodes)
+    for index in (-1, 0, 1, 99, None, "0", True):
+        fold(nodes, [{"branches": [{"index": index, "entropies": [None]}, None, 3]}])
+    assert json.dumps(nodes) == before
+
+
+# -- rollouts of one's own, and ART's --------------------------------------------------------------
+
+
+def test_plain_rollouts_under_any_names(run_import, tmp_path):
+    rows = [
+        {"it": s, "q": f"question {s}", "a": f"<search>x</search>{i}", "r": float(i), "extra": [1]}
+        for s in (1, 2)
+        for i in range(4)
+    ]
+    path = lines(tmp_path / "rollouts.jsonl", rows)
+    names = {"step": "it", "prompt": "q", "response": "a", "reward": "r"}
+    outcome = run_import(path, columns=names)
+    assert outcome.formats == {"rollout-lines": 1}
+    assert shown(outcome, "SELECT step, count(*), avg(reward), count(DISTINCT group_id) "
+                          "FROM responses GROUP BY step ORDER BY step") == [
+        (1, 4, 1.5, 1), (2, 4, 1.5, 1),
+    ]  # fmt: skip
+    usual = [
+        {"step": r["it"], "prompt": r["q"], "response": r["a"], "reward": r["r"]} for r in rows
+    ]
+    same = run_import(lines(tmp_path / "usual.jsonl", usual), to="usual")
+    everything = "SELECT step, reward, text FROM responses ORDER BY ALL"
+    assert shown(same, everything) == shown(outcome, everything)
+
+
+def test_names_of_rollouts_are_taken_by_the_command():
+    assert import_._columns(("response=a", "reward=r")) == {"response": "a", "reward": "r"}
+    with pytest.raises(UsageError, match="part of a rollout"):
+        import_._columns(("respons=a",))
+
+
+def art_messages(reward: float) -> list[dict]:
+    return [
+        {"role": "user", "content": "Use <search>. Who?", "trainable": False},
+        {
+            "role": "assistant",
+            "content": "",
+            "tool_calls": '[{"name": "search"}]',
+            "trainable": True,
+        },
+        {"role": "tool", "content": "Bob", "tool_call_id": "1", "trainable": False},
+        {"role": "assistant", "content": f"Bob {reward}", "trainable": True},
+    ]
+
+
+def test_trajectories_of_art(run_import, tmp_path):
+    rows = [
+        {"group_index": i // 2, "reward": float(i % 2), "messages": art_messages(i)}
+        for i in range(4)
+    ]
+    folder = tmp_path / "trajectories"
+    for name in ("train/0003.parquet", "train/0004.parquet", "val/0003.parquet"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        pq.write_table(pa.Table.from_pylist(rows), folder / name, compression="zstd")
+    outcome = run_import(folder)
+    assert outcome.formats == {"art": 3}
+    assert shown(
+        outcome,
+        "SELECT step, group_id, avg(reward), sum(n_searches), any_value(n_actions) FROM responses "
+        "GROUP BY ALL ORDER BY ALL",
+    ) == [(3, 0, 0.5, 2, 2), (3, 1, 0.5, 2, 2), (4, 0, 0.5, 2, 2), (4, 1, 0.5, 2, 2)]
+    assert outcome.findings.skipped == {"files of evaluations": 1}
+
+
+def test_older_trajectories_of_art_are_json_lines(run_import, tmp_path):
+    choice = {"finish_reason": "stop", "message": {"role": "assistant", "content": "Bob"}}
+    group = {
+        "trajectories": [
+            {"reward": r, "metrics": {}, "metadata": {}, "logs": [],
+             "messages_and_choices": [{"role": "user", "content": "Who?"}, choice]}
+            for r in (0.0, 1.0)
+        ]
+    }  # fmt: skip
+    outcome = run_import(lines(tmp_path / "train" / "0012.jsonl", [group, group]))
+    assert shown(outcome, "SELECT step, group_id, reward FROM responses ORDER BY ALL") == [
+        (12, 0, 0.0), (12, 0, 1.0), (12, 1, 0.0), (12, 1, 1.0),
+    ]  # fmt: skip
+
+
+# -- W&B's server ----------------------------------------------------------------------------------
+
+
+class Stand(BaseHTTPRequestHandler):
+    """Answers as W&B's server is documented to, and fails as it is told to."""
+
+    rows = 2500
+    faults: ClassVar[list[int]] = []  # statuses to answer with first
+    seen: ClassVar[list[tuple[str | None, int]]] = []
+
+    def do_POST(self) -> None:
+        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        v = asked["variables"]
+        Stand.seen.append((self.headers["Authorization"], v["minStep"]))
+        status = Stand.faults.pop(0) if Stand.faults else 200
+        run = {
+            "historyKeys": {"lastStep": Stand.rows - 1},
+            "history": [
+                json.dumps({"_step": s, "_timestamp": 1.76e9 + s, "train/reward": s / Stand.rows,
+                            "train/grad_norm": "NaN" if s == 5 else 0.1, "text": "x\ny"})
+                for s in range(v["minStep"], min(v["maxStep"], Stand.rows))
+            ],
+        }  # fmt: skip
+        found = run if v["run"] == "abc123" else None
+        body = json.dumps({"data": {"project": {"run": found}}}).encode()
+        self.send_response(status)
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *arguments: object) -> None: ...
+
+
+@pytest.fixture
+def wandb_server(monkeypatch) -> Iterator[type[Stand]]:
+    Stand.faults, Stand.seen = [], []
+    with ThreadingHTTPServer(("127.0.0.1", 0), Stand) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        monkeypatch.setenv("WANDB_BASE_URL", f"http://127.0.0.1:{server.server_port}")
+        monkeypatch.setenv("WANDB_API_KEY", "s3cret")
+        monkeypatch.setenv("no_proxy", "127.0.0.1")
+        yield Stand
+        server.shutdown()
+
+
+def test_a_run_at_wandb_is_fetched_whole(wandb_server, run_import, tmp_path):
+    wandb_server.faults = [500, 429]
+    waited: list[float] = []
+    path = wandb_api.fetched("wandb://me/project/abc123", tmp_path / "cache", waited.append)
+    assert waited == [1.0, 2.0]
+    outcome = run_import(path)
+    assert outcome.formats == {"wandb-history": 1}
+    assert outcome.steps == wandb_server.rows
+    rows = signals(outcome)
+    assert rows[2000]["reward"] == pytest.approx(0.8)
+    assert math.isnan(rows[5]["grad_norm"])
+    assert [first for _, first in wandb_server.seen] == [0, 0, 0, 1000, 2000]
+    key = "Basic " + base64.b64encode(b"api:s3cret").decode()
+    assert {authorization for authorization, _ in wandb_server.seen} == {key}
+
+
+@pytest.mark.parametrize(
+    ("faults", "run", "message"),
+    [([401], "abc123", "does not accept the key"), ([400], "abc123", "answered 400"),
+     ([500] * 9, "abc123", "answered 500"), ([], "nobody", "has no run me/project/nobody")],
+)  # fmt: skip
+def test_what_wandb_refuses_is_said_and_leaves_nothing(
+    wandb_server, tmp_path, faults, run, message
+):
+    wandb_server.faults = list(faults)
+    with pytest.raises(LldscopeError, match=message) as told:
+        wandb_api.fetched(f"wandb://me/project/{run}", tmp_path, lambda seconds: None)
+    assert "s3cret" not in str(told.value)
+    assert not [p for p in tmp_path.rglob("*") if p.is_file()]
+
+
+@pytest.mark.parametrize("source", ["wandb://me/project", "wandb://../../x", "wandb://a/b/c/d"])
+def test_what_is_no_address_of_a_run_is_refused(source, tmp_path):
+    with pytest.raises(UsageError, match="ENTITY/PROJECT/RUN"):
+        wandb_api.fetched(source, tmp_path)
+
+
+# -- how a run ended -------------------------------------------------------------------------------
+
+RAISED = """RayTaskError(ValueError): ray::Worker.step() (pid=7)
+  File "worker.py", line 3, in step
+    raise ValueError("bad batch")
+ValueError: bad batch"""
+
+
+def test_the_reason_of_a_failed_run_is_one_line_and_its_traceback_stands_below(
+    tmp_path, lldscope_command
+):
+    path = tmp_path / "run"
+    with lldscope.Recorder(path) as recorder:
+        for step in range(5):
+            recorder.step(step=step, n_responses=1, reward_sum=0.5)
+        recorder.close("failed", RAISED)
+    said = lldscope_command("check", path)
+    assert "Failed after step 4: ValueError: bad batch" in said.stdout
+    above, below = said.stdout.split("its end, as it was recorded:")
+    assert "worker.py" not in above
+    assert "ray::Worker.step()" in below
+
+
+@pytest.mark.parametrize(
+    ("reason", "line"),
+    [(RAISED, "ValueError: bad batch"), ("killed", "killed"), ("", ""),
+     ("OutOfMemory\n\ndetails follow", "OutOfMemory"),
+     ("Traceback (most recent call last):\n  File \"a\"\ntorch.OutOfMemoryError: CUDA\n",
+      "torch.OutOfMemoryError: CUDA")],
+)  # fmt: skip
+def test_a_reason_in_one_line(reason, line):
+    assert in_one_line(reason) == line

@@ -1,0 +1,227 @@
+"""What a recorder accepts, every reader takes: odd values cost themselves or their row and are
+counted, losses are told in the run, and a step is never shown before it is complete."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import multiprocessing
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import lldscope
+from lldscope.core.errors import RunExists, UsageError
+from lldscope.recording import writer
+from lldscope.storage import layout
+
+
+def rows(path: Path, sql: str) -> list[tuple[Any, ...]]:
+    with lldscope.open_run(path) as run:
+        assert run.damaged == {}
+        return run.rows(sql).rows
+
+
+EVENTS: list[tuple[dict[str, Any], int | str | None]] = [
+    ({"step": 5.0}, 5),
+    ({"step": np.int64(5)}, 5),
+    ({"step": np.float32(5)}, 5),
+    ({"step": np.array(5)}, 5),
+    ({"step": None}, None),
+    ({"step": -1}, "refused"),
+    ({"step": 5.5}, "refused"),
+    ({"step": 2**31}, "refused"),
+    ({"step": "5"}, "refused"),
+    ({"step": float("nan")}, "refused"),
+    ({"step": float("inf")}, "refused"),
+    ({"kind": None}, "refused"),
+    ({"kind": 3}, "refused"),
+    ({"attempt": "two", "rank": -3}, None),
+    ({"line": "a1-r0:7"}, None),
+    ({"n": 7, "crc": 3}, None),
+]
+
+
+@pytest.mark.parametrize(("given", "expected"), EVENTS)
+def test_an_event_is_one_for_every_reader_or_is_refused_and_counted(tmp_path, given, expected):
+    with lldscope.Recorder(tmp_path / "r") as r:
+        r.step(step=0)
+        r.event(**({"kind": "lr_change"} | given))
+        r.event("checkpoint", step=0)
+    with lldscope.open_run(tmp_path / "r") as run:
+        assert run.damaged == {}
+        told = [e for e in run.events() if e["kind"] == "lr_change"]
+        assert next(e["kind"] for e in run.events() if e not in told) == "checkpoint"
+    if expected == "refused":
+        assert told == []
+        assert sum(r.dropped.values()) == 1
+    else:
+        assert [e["step"] for e in told] == [expected]
+        assert [(e["attempt"], e["rank"]) for e in told] == [(1, 0)]
+        assert r.dropped == {}
+
+
+BAD = [2**40, "x", float("nan"), None]
+
+
+@pytest.mark.parametrize("as_array", [False, True])
+def test_one_number_too_large_costs_its_row(tmp_path, as_array):
+    ids: Any = [0, 1, 2**40, 3]
+    with lldscope.Recorder(tmp_path / "r") as r:
+        ids = np.array(ids) if as_array else ids
+        r.responses(step=0, response_id=ids, reward=[1.0, 2.0, 3.0, 4.0])
+        r.step(step=0)
+    found = rows(tmp_path / "r", "SELECT response_id, reward FROM responses ORDER BY 1")
+    assert found == [(0, 1.0), (1, 2.0), (3, 4.0)]
+    assert sum(n for reason, n in r.dropped.items() if "required column" in reason) == 1
+
+
+@pytest.mark.parametrize("bad", [2**40, "x", object(), [1], 2.5])
+def test_one_optional_value_that_does_not_fit_costs_itself(tmp_path, bad):
+    with lldscope.Recorder(tmp_path / "r") as r:
+        r.responses(step=0, response_id=[0, 1, 2], n_tokens=[7, bad, 9], reward=1.0)
+        r.step(step=0)
+    found = rows(tmp_path / "r", "SELECT response_id, n_tokens FROM responses ORDER BY 1")
+    assert found == [(0, 7), (1, None), (2, 9)]
+    assert r.dropped == {"responses.n_tokens: values that are not int32": 1}
+
+
+@pytest.mark.parametrize("text", ["a\ud83d", "\udcff", "ok"])
+def test_half_a_surrogate_pair_is_replaced(tmp_path, text):
+    with lldscope.Recorder(tmp_path / "r") as r:
+        r.responses(step=0, response_id=[0, 1], text=[text, "whole"], data_source=text)
+        r.step(step=0)
+    plain = text.encode("utf-8", "replace").decode()
+    found = rows(tmp_path / "r", "SELECT text, data_source FROM responses ORDER BY response_id")
+    assert found == [(plain, plain), ("whole", plain)]
+    assert r.dropped == {}
+
+
+@pytest.mark.parametrize("given", [1e300, [1e300, 2.0], np.array([1e300, -1e300, np.inf])])
+def test_numbers_that_become_infinite_are_counted(tmp_path, given):
+    n = len(given) if not isinstance(given, float) else 1
+    with lldscope.Recorder(tmp_path / "r") as r:
+        r.responses(step=0, response_id=np.arange(n), reward=given)
+        r.responses(step=0, response_id=np.arange(n) + n, reward=np.full(n, np.inf))
+        r.step(step=0)
+    assert r.dropped == {
+        "responses.reward: values too large for float, now Inf": 2 if n == 3 else 1
+    }
+
+
+def test_losses_while_the_writer_is_behind_are_logged_and_told(tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr(writer, "QUEUE_CALLS", 0)
+    with caplog.at_level(logging.WARNING), lldscope.Recorder(tmp_path / "r") as r:
+        for step in range(50):
+            r.step(step=step)
+        monkeypatch.setattr(writer, "QUEUE_CALLS", 4096)
+        r.step(step=50)
+    assert caplog.text.count("the writer was behind") == 1
+    with lldscope.open_run(tmp_path / "r") as run:
+        (event,) = [e for e in run.events() if e["kind"] == "dropped"]
+    assert event["lost"] == "50 × steps: call while the writer was behind"
+    assert event["count"] == 50
+
+
+def test_losses_that_go_on_are_told_each_time_they_have_doubled(tmp_path, monkeypatch):
+    monkeypatch.setattr(writer, "HEARTBEAT_SECONDS", 0.0)
+    monkeypatch.setattr(writer, "SEAL_SECONDS", 0.01)
+    with lldscope.Recorder(tmp_path / "r") as r:
+        for step in range(40):
+            r.step(step=step, made_up=1)  # not a column
+            r.flush()
+    with lldscope.open_run(tmp_path / "r") as run:
+        told = [e["count"] for e in run.events() if e["kind"] == "dropped"]
+    assert told[-1] == 40
+    assert len(told) <= 8
+    # the last line comes when the recorder is closed, whatever it counts
+    assert all(b >= 2 * a for a, b in itertools.pairwise(told[:-1]))
+
+
+def test_rows_given_ahead_wait_for_their_own_step(tmp_path, monkeypatch):
+    monkeypatch.setattr(writer, "SEAL_SECONDS", 0.01)
+    path = tmp_path / "r"
+    with lldscope.Recorder(path) as r:
+        for step in range(4):  # the next step's rollouts are there before this one's update
+            r.responses(step=step + 1, response_id=[0, 1])
+            r.actions(step=[step, step + 1], response_id=0, action_index=0)
+            r.step(step=step)
+            r.flush()
+            with lldscope.open_run(path) as run:
+                ends = [run.rows(f"SELECT coalesce(max(step), 0) FROM {t}").rows[0][0]
+                        for t in ("steps", "responses", "actions")]  # fmt: skip
+            assert ends[0] == step
+            assert max(ends) == step
+    assert rows(path, "SELECT count(*) FROM responses") == [(8,)]
+    assert rows(path, "SELECT count(*) FROM actions") == [(8,)]
+
+
+def _child(recorder: lldscope.Recorder, told: Any) -> None:
+    began = time.monotonic()
+    recorder.step(step=99)
+    recorder.event("checkpoint", step=99)
+    recorder.flush()
+    recorder.close()
+    told.put((time.monotonic() - began, dict(recorder.dropped)))
+
+
+def test_a_forked_child_says_so_and_waits_for_nothing(tmp_path):
+    context = multiprocessing.get_context("fork")
+    told = context.Queue()
+    with lldscope.Recorder(tmp_path / "r") as r:
+        r.step(step=0)
+        child = context.Process(target=_child, args=(r, told))
+        child.start()
+        seconds, dropped = told.get(timeout=60)
+        child.join()
+        r.step(step=1)
+    assert seconds < writer.SEAL_SECONDS * 5
+    assert len(dropped) == 3
+    assert all("forked child" in reason for reason in dropped)
+    assert rows(tmp_path / "r", "SELECT step FROM steps ORDER BY 1") == [(0,), (1,)]
+
+
+def test_a_second_writer_of_a_rank_is_refused_by_name(tmp_path):
+    with lldscope.Recorder(tmp_path / "r", world_size=2) as r:
+        other = lldscope.Recorder(tmp_path / "r", rank=1, world_size=2)
+        with pytest.raises(RunExists, match=r"Another process \(\d+\) .* as rank 1"):
+            lldscope.Recorder(tmp_path / "r", rank=1, world_size=2)
+        other.step(step=0)
+        other.close()
+        r.step(step=0)
+    assert rows(tmp_path / "r", "SELECT count(*) FROM all_steps") == [(2,)]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"rank": -1}, {"rank": "0"}, {"world_size": 0}, {"attempt": 0}, {"name": ["x"]},
+     {"group": {"a": 1}}, {"correct_rule": object()}],
+)  # fmt: skip
+def test_what_no_reader_would_take_is_refused_before_anything_is_created(tmp_path, wrong):
+    with pytest.raises(UsageError):
+        lldscope.Recorder(tmp_path / "r", **wrong)
+    assert not (tmp_path / "r").exists()
+
+
+@pytest.mark.parametrize("steps", [0.5, "many", None, float("nan"), -3])
+def test_a_plan_that_is_no_number_changes_nothing(tmp_path, steps):
+    with lldscope.Recorder(tmp_path / "r") as r:
+        r.plan(100)
+        r.plan(steps)
+        r.step(step=0)
+    assert layout.read_run(tmp_path / "r")["planned_steps"] == 100
+    assert sum(r.dropped.values()) == 1
+
+
+@pytest.mark.parametrize(("status", "reason"), [("done", None), (None, 3), ("weird", "x")])
+def test_an_end_that_no_reader_knows_is_kept_as_the_reason(tmp_path, status, reason):
+    r = lldscope.Recorder(tmp_path / "r")
+    r.step(step=0)
+    r.close(status, reason)
+    with lldscope.open_run(tmp_path / "r") as run:
+        assert run.damaged == {}
+        assert run.info["status"] == "stopped"
+        assert str(status) in run.info["reason"]

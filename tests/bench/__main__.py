@@ -35,7 +35,7 @@ BENCHMARKS = {
     "page": page.main,
     "alarms": alarms.main,
     "analyzer": analyzer.main,
-    "many": many_runs.main,
+    "many_runs": many_runs.main,
 }
 
 # They install packages, so only those that are named run.

@@ -1,6 +1,6 @@
 """Thousands of runs: the list on the command line and in the dashboard, by processor time.
 
-python -m tests.bench many [RUNS]     by default 5,000 copies of one short run
+python -m tests.bench.many_runs [RUNS] by default 5,000 copies of one short run
 """
 
 from __future__ import annotations

@@ -184,7 +184,7 @@ class Database:
         if "tokens_seen" in stored.column_names:
             seen = stored["tokens_seen"][-1].as_py() if len(stored) else None
             new = _with_tokens_seen(new, seen)
-        stored = pa.concat_tables([stored, new.cast(stored.schema)])
+        stored = pa.concat_tables([stored, _sharing_nulls(new.cast(stored.schema))])
         if stored.column(0).num_chunks > _MOST_CHUNKS:
             stored = stored.combine_chunks()
         self._rows[rows], self._changed[rows] = stored, None
@@ -232,6 +232,15 @@ def _no_rows(rows: str) -> pa.Table:
     if view == SIGNALS:
         fields += [pa.field(name, pa.int64()) for name in ("n_tokens", "tokens_seen")]
     return pa.Table.from_batches([], pa.schema(fields))  # empty_table() imports pandas
+
+
+def _sharing_nulls(table: pa.Table) -> pa.Table:
+    """The same table; columns that were not measured, most in many runs, are one in memory."""
+    nothing = pa.nulls(len(table), pa.float64())
+    columns = [
+        nothing if c.null_count == len(c) and c.type == nothing.type else c for c in table.columns
+    ]
+    return pa.Table.from_arrays(columns, schema=table.schema)
 
 
 def _with_tokens_seen(rows: pa.Table, before: int | None) -> pa.Table:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from .remote import RemoteCopy
 
 RANGE_ROWS = 1_000_000  # rows of all tables in a range of steps, about
+STEP_ROWS = 25  # rows that a step, of which there are eighty signals, counts as
 MAX_RANGES = 500  # whatever a manifest claims; enough for 250 million rows
 
 
@@ -151,7 +152,8 @@ def step_ranges(
     # Rows up to a step: straight between the edges of parts, and each part adds to the slope.
     starts = np.array([p.first_step for p in dirty], dtype=np.float64)
     ends = np.array([p.last_step + 1 for p in dirty], dtype=np.float64)
-    slope = np.array([p.rows for p in dirty]) / (ends - starts)
+    weight = np.array([p.rows * (STEP_ROWS if p.table == "steps" else 1) for p in dirty])
+    slope = weight / (ends - starts)
     at = np.concatenate([starts, ends])
     order = np.argsort(at, kind="stable")
     at, turn = at[order], np.concatenate([slope, -slope])[order]

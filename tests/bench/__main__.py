@@ -17,6 +17,7 @@ from . import (
     check,
     importing,
     loggers,
+    many_runs,
     page,
     recording,
     rival_packages,
@@ -34,6 +35,7 @@ BENCHMARKS = {
     "page": page.main,
     "alarms": alarms.main,
     "analyzer": analyzer.main,
+    "many_runs": many_runs.main,
 }
 
 # They install packages, so only those that are named run.

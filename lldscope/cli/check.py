@@ -80,14 +80,14 @@ def nagios_line(state: RunState, signals: Columns, code: int) -> str:
     undetermined.
     """
     from ..core.palette import PHASES, VERDICTS
-    from ..signals.detectors import floats
+    from ..signals.detectors import as_recorded
 
     firing = [alert for alert in state.firing if alert.severity != "info"]
     worst = f": {firing[0].rule}: {firing[0].message}" if firing else ""
     summary = f"{VERDICTS[state.verdict].word}, phase {PHASES[state.phase].word}{worst}"
     data: dict[str, float | None] = {"step": state.last_step, "firing": len(firing)}
     for name in NAGIOS_SIGNALS:
-        known = floats(signals, name)
+        known = as_recorded(signals, name)
         known = known[known == known]
         data[name] = float(known[-1]) if len(known) else None
     values = [f"{name}={_number(value)}" for name, value in data.items() if value is not None]

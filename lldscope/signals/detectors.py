@@ -46,13 +46,17 @@ class MedianWindow(NamedTuple):
     least: int
 
 
-def floats(signals: Columns, name: str) -> Series:
-    """A column as floats, NaN where it was not measured or is not finite."""
+def as_recorded(signals: Columns, name: str) -> Series:
+    """A column as floats, NaN where it was not measured."""
     column = signals[name]
     if isinstance(column, np.ndarray):
-        values = column.astype(np.float64, copy=False)
-    else:
-        values = np.asarray(column.to_numpy(dtype=np.float64, na_value=np.nan))
+        return column.astype(np.float64, copy=False)
+    return np.asarray(column.to_numpy(dtype=np.float64, na_value=np.nan))
+
+
+def floats(signals: Columns, name: str) -> Series:
+    """A column as floats, NaN where it was not measured or is not finite."""
+    values = as_recorded(signals, name)
     return np.where(np.isfinite(values), values, np.nan)
 
 

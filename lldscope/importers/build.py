@@ -204,7 +204,7 @@ class Import:
         )
         if live:
             self._info["attempts"][-1]["started"] = now
-            heartbeats.write_heartbeat(run, 0, closed=False, dropped={})
+        heartbeats.write_heartbeat(run, 0, closed=not live, dropped={})
         layout.write_run(run, self._info)
 
     def _nothing(self) -> str:

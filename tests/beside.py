@@ -91,7 +91,8 @@ def main(seconds: float = 120, writers: int = 8, readers: int = 4) -> tuple[int,
                 failed.append(str(error))
         assert not failed, failed
         results = [tuple(map(int, f.read_text().split())) for f in reports]
-        made = sum(1 + int(j.read_text()) for j in journals)
+        # On a busy machine a writer may come to nothing in the time there is.
+        made = sum(1 + int(j.read_text()) for j in journals if j.exists())
     print(
         f"{writers} writers, {made} steps of a rank in total; {readers} readers, "
         f"{sum(n for n, _ in results)} reads"

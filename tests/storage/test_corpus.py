@@ -4,17 +4,14 @@ make_damaged.py makes them, and is never to make those anew)."""
 from __future__ import annotations
 
 import json
-import sys
 import tarfile
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from fixtures.make_damaged import ARCHIVE, DAMAGE, EXPECTED, reading
 
 from lldscope.cli import cli
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "fixtures"))
-from make_damaged import ARCHIVE, DAMAGE, EXPECTED, reading
 
 READINGS = json.loads(EXPECTED.read_text(encoding="utf-8"))
 

@@ -20,6 +20,7 @@ NOT_WRITTEN = {
             "n_tokens_engine_far",
         )
     },
+    "actions.rounding_sq_sum": "this trainer's log-probabilities are in float32",
     "tokens.logp_behaviour": "the in-process sampler is the trainer's own policy",
     "probes.action_index": "no probe of this trainer is about a single action",
     "steps.flops_possible": "what a CPU could do at most is not known",

@@ -109,7 +109,7 @@ def guard(server: Flask, host: str, port: int, token: str | None) -> None:
             answer.headers["Retry-After"] = str(math.ceil(wait))
             return answer
         if _same(shown, token):
-            g.has_shown = True
+            g.has_shown = _bearer() is None  # a program shows it each time
             return None
         if shown:
             guesses.was_wrong(request.remote_addr)

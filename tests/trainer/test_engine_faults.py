@@ -17,8 +17,8 @@ from lldscope.alarms.rules.numerics import engine_mismatch
 from lldscope.signals.evidence import gather
 from tests.study.broken import Player, _EngineBeside
 
-STEPS = 8
-SETTINGS = ["prompts=6", "group_size=8", "updates=4", "lr=4e-4", "warmup_steps=0", "top_p=1",
+STEPS = 6
+SETTINGS = ["prompts=4", "group_size=8", "updates=4", "lr=4e-4", "warmup_steps=0", "top_p=1",
             "eval_questions=0", "tokens_every=0", "retention=0", "device=cpu"]  # fmt: skip
 KINDS = {
     "top-p": "cut off (top-p, top-k, min-p) at ",

@@ -18,7 +18,7 @@ GAP_GROWN = 0.02  # the limit where engine and trainer agreed closely at first, 
 GAP_AGREED = 0.002  # median over the first steps that counts as close agreement, nats/token
 GAP_FIRST = 20  # measured steps
 SHAPE_STEPS = 10  # over which the distribution of the ratios is looked at
-GAP_NOISE = 4.0  # standard errors
+SHAPE_NOISE = 4.0  # standard errors
 FAR_SLACK = 0.05  # share of tokens
 STEP_KL = 0.05  # nats/token
 STEP_KL_STEPS = 10
@@ -70,7 +70,8 @@ def _likely_mismatch(e: Evidence, row: int) -> str:
     gap, k3, ratio, chi2, far = (mean(e, f"engine_{n}", SHAPE_STEPS)[row] for n in names)
     if np.isnan(k3 + ratio + far):
         return ""
-    if gap < -GAP_NOISE * _gap_noise(e, row, k3):
+    noise = SHAPE_NOISE * _noise(e, row, k3)
+    if gap < -noise:
         return "; below 0 it is not of the distribution that the engine sampled from"
     # Pinsker: of tokens drawn from π_behaviour this share at most has r > 2 or r < 1/2.
     if far > FAR_SLACK + 3 * np.sqrt(max(gap, 0.0) / 2):
@@ -78,7 +79,7 @@ def _likely_mismatch(e: Evidence, row: int) -> str:
             f"; {percent(far)} of them differ by more than 2 ×, too many for so close a mean: "
             "scores of other tokens, or another model"
         )
-    if 1 - ratio > gap / 2 and chi2 < 0:
+    if 1 - ratio > max(gap / 2, noise) and chi2 < 0:
         return f"; sampling that is cut off (top-p, top-k, min-p) at {percent(ratio)} of the mass"
     by_step = mean(e, "engine_k3", GAP_STEPS)
     now, moved = by_step[row], mean(e, "step_kl", STEP_KL_STEPS)[row]
@@ -93,8 +94,9 @@ def _likely_mismatch(e: Evidence, row: int) -> str:
     return f"; their KL was {short(first, 2)} at first and is {short(now, 2)}: older weights"
 
 
-def _gap_noise(e: Evidence, row: int, k3: float) -> float:
-    """Standard error of the mean gap: log r has variance 2 k3 where r is close to 1."""
+def _noise(e: Evidence, row: int, k3: float) -> float:
+    """Standard error of the means of log r and of r: their variance is 2 k3 where r is close to
+    1."""
     steps = min(row + 1, e.cadence.rows(SHAPE_STEPS))
     tokens = e.column("tokens_seen")[row] / (row + 1) * steps
     return float(np.sqrt(2 * k3 / tokens)) if tokens > 0 else 0.0

@@ -38,7 +38,7 @@ def examine(run: Path) -> Examination:
     recording = {owner: why for owner, why in status.items() if why}
     bad_heartbeats: dict[str, str] = {}
     beats = read_heartbeats(run, bad_heartbeats)
-    bad_heartbeats |= layout.missing_heartbeats(manifest, beats) | bad_heartbeats
+    bad_heartbeats = layout.missing_heartbeats(manifest, beats) | bad_heartbeats
     context = Context(run, info, manifest, owners, recording, beats)
     findings += check_manifests(context)
     findings += check_journals(context)

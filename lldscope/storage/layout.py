@@ -26,6 +26,7 @@ from ..core.errors import LldscopeError, NewerSchema, RunNotFound
 from ..core.schema import SCHEMA_VERSION
 from . import journal, json_files
 from .heartbeats import HEARTBEAT_DIR, is_heartbeat, read_heartbeats
+from .integrity import MISSING
 from .manifest import MANIFEST_DIR, Manifest, ManifestReader, is_manifest, manifest_names
 
 RUN_FILE = "run.json"
@@ -152,7 +153,7 @@ def read_manifest(run: Path, reader: ManifestReader | None = None) -> Manifest:
     for name, lines in reported.items():
         actual = result.lines.get(name)
         if actual is None and lines:
-            result.damaged[f"{MANIFEST_DIR}/{name}"] = "the file is missing"
+            result.damaged[f"{MANIFEST_DIR}/{name}"] = MISSING
         elif actual is not None and actual < lines:
             result.damaged[f"{MANIFEST_DIR}/{name}"] = (
                 f"{lines - actual} of the {lines} lines that were written are missing"
@@ -176,7 +177,7 @@ def missing_heartbeats(manifest: Manifest, ranks: Collection[int]) -> dict[str, 
     """Heartbeat → that it is missing, of those ranks that have sealed something, but are not among
     the `ranks` with a heartbeat: it is written before anything else."""
     sealed = {rank for (_, rank), lines in manifest.owners.items() if lines}
-    return {f"{HEARTBEAT_DIR}/r{rank}.json": "the file is missing" for rank in sealed - {*ranks}}
+    return {f"{HEARTBEAT_DIR}/r{rank}.json": MISSING for rank in sealed - {*ranks}}
 
 
 def reported_lines(beats: Mapping[int, Mapping[str, Any]]) -> dict[str, int]:

@@ -17,6 +17,7 @@ pytest.importorskip("trl", reason="trl: not installed")
 
 import torch
 import trl_tiny
+from scripted_monitor import Script
 from transformers import TrainerCallback
 from trl import GRPOTrainer
 
@@ -406,15 +407,14 @@ LLDS = {"steps_per_generation": 4, "gradient_accumulation_steps": 2, "max_grad_n
         "max_steps": 2, "learning_rate": 3e-2}  # fmt: skip
 
 
-@pytest.mark.parametrize("gate", ["action", "token"])
-def test_llds_adds_its_gradient(tmp_path, gate):
-    """The second update of a rollout batch differs by λ∇L_LLDS of the plain twin; the first, where
-    old and new policy are the same, by nothing."""
+def without_and_with_llds(folder, gate="action", **options):
+    """Two trainings from the same start: the trainer of that with LLDS, the gradients of both by
+    "off" and "on", and a model as that with LLDS was after its first update."""
     found = {}
     for name in ("off", "on"):
-        trainer = trl_tiny.make(tmp_path / name, **LLDS)
+        trainer = trl_tiny.make(folder / name, **LLDS, **options)
         if name == "on":
-            instrument(trainer, tmp_path / "run", llds=gate, llds_coefficient=0.2)
+            instrument(trainer, folder / "run", llds=gate, llds_coefficient=0.2)
         found[name] = gradients(trainer)
         states = []
 
@@ -426,6 +426,14 @@ def test_llds_adds_its_gradient(tmp_path, gate):
         trainer.train()
     fresh = type(trainer.model)(trainer.model.config)
     fresh.load_state_dict(states[0])
+    return trainer, found, fresh
+
+
+@pytest.mark.parametrize("gate", ["action", "token"])
+def test_llds_adds_its_gradient(tmp_path, gate):
+    """The second update of a rollout batch differs by λ∇L_LLDS of the plain twin; the first, where
+    old and new policy are the same, by nothing."""
+    trainer, found, fresh = without_and_with_llds(tmp_path, gate)
     loss = plain_llds(fresh, trainer._buffered_inputs[2:4], gate)
     loss.backward()
     expected = 0.2 * torch.cat([p.grad.flatten() for p in fresh.parameters()])
@@ -456,20 +464,6 @@ def test_llds_is_refused_where_it_cannot_act(tmp_path):
     with pytest.raises(ValueError, match="one of token, response, action"):
         Regularizer(trainer, "sometimes", 0.2)
     assert not (tmp_path / "run").exists()
-
-
-class Script:
-    """A monitor that says at its second look that a rule fires."""
-
-    def __init__(self, path, every):
-        self.looks = 0
-
-    def poll(self):
-        self.looks += 1
-        news = [{"rule": "lld-decay", "state": "firing", "severity": "critical"}]
-        return "decay", news if self.looks == 2 else []
-
-    def close(self): ...
 
 
 @pytest.mark.parametrize("action", ["stop", "save"])
@@ -588,15 +582,19 @@ def test_a_trainer_without_a_seam_is_refused_at_once(tmp_path):
         instrument(trainer, tmp_path / "other")
 
 
-def test_two_processes_record_one_run(tmp_path):
-    """Each rank its rows; LLDS's mean is one over both ranks (the worker compares gradients)."""
-    worker = Path(__file__).with_name("trl_worker.py")
-    done = subprocess.run(
+def on_two_processes(worker: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """What became of a script beside this file that two ranks ran."""
+    return subprocess.run(
         [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2",
-         str(worker), str(tmp_path)],
-        capture_output=True, text=True, timeout=300,
+         str(Path(__file__).with_name(worker)), str(folder)],
+        capture_output=True, text=True, timeout=600,
         env=os.environ | {"PYTHONPATH": os.pathsep.join(map(str, sys.path))},
     )  # fmt: skip
+
+
+def test_two_processes_record_one_run(tmp_path):
+    """Each rank its rows; LLDS's mean is one over both ranks (the worker compares gradients)."""
+    done = on_two_processes("trl_worker.py", tmp_path)
     assert done.returncode == 0, done.stderr[-3000:]
     run = lldscope.open_run(tmp_path / "run")
     assert run.info["world_size"] == 2

@@ -4,11 +4,6 @@ training goes on as it would alone, and the run says what is missing."""
 from __future__ import annotations
 
 import contextlib
-import copy
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
@@ -17,8 +12,14 @@ pytest.importorskip("trl", reason="trl: not installed")
 import torch
 import trl
 import trl_tiny
-from test_trl import LLDS, Witness, gradients, plain_llds, whole
-from transformers import TrainerCallback
+from small_disk import disk_of
+from test_trl import (
+    Witness,
+    on_two_processes,
+    plain_llds,
+    whole,
+    without_and_with_llds,
+)
 from trl import GRPOTrainer
 
 import lldscope
@@ -162,21 +163,7 @@ def test_a_scoring_of_another_signature(tmp_path):
 
 def test_llds_where_the_loss_cannot_be_seen(tmp_path):
     """The term comes from a pass of its own; its gradient is that of the plain twin."""
-    found, states = {}, []
-    for name in ("off", "on"):
-        trainer = trl_tiny.make(tmp_path / name, kind=OwnLoss, **LLDS)
-        if name == "on":
-            instrument(trainer, tmp_path / "run", llds="action", llds_coefficient=0.2)
-        found[name] = gradients(trainer)
-
-        class Keep(TrainerCallback):
-            def on_step_end(self, *args, trainer=trainer, **kwargs):
-                states.append(copy.deepcopy(trainer.model.state_dict()))
-
-        trainer.add_callback(Keep())
-        trainer.train()
-    fresh = type(trainer.model)(trainer.model.config)
-    fresh.load_state_dict(states[2])
+    trainer, found, fresh = without_and_with_llds(tmp_path, kind=OwnLoss)
     plain_llds(fresh, trainer._buffered_inputs[2:4], "action").backward()
     expected = 0.2 * torch.cat([p.grad.flatten() for p in fresh.parameters()])
     assert expected.abs().max() > 1e-4
@@ -230,14 +217,7 @@ def test_inputs_that_a_loss_does_not_get(tmp_path):
 
 
 def test_a_full_disk_does_not_end_the_training(tmp_path):
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", disk], capture_output=True, text=True
-    )
-    if mounted.returncode:
-        pytest.skip(f"no file system can be mounted here: {mounted.stderr.strip()}")
-    try:
+    with disk_of("256k", tmp_path) as disk:
         trainer = trl_tiny.make(tmp_path, max_steps=4)
         instrument(trainer, disk / "run")
         with contextlib.suppress(OSError), (disk / "filler").open("wb", buffering=0) as file:
@@ -245,19 +225,11 @@ def test_a_full_disk_does_not_end_the_training(tmp_path):
                 pass
         trainer.train()
         assert trainer.state.global_step == 4
-    finally:
-        subprocess.run(["umount", "-l", disk], check=True)
 
 
 def test_a_rank_that_dies(tmp_path):
     """Its launcher ends the others; the run says why it is over, and has the steps before."""
-    worker = Path(__file__).with_name("trl_dying_worker.py")
-    done = subprocess.run(
-        [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2",
-         str(worker), str(tmp_path)],
-        capture_output=True, text=True, timeout=600,
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(map(str, sys.path))},
-    )  # fmt: skip
+    done = on_two_processes("trl_dying_worker.py", tmp_path)
     assert done.returncode != 0
     state = check(lldscope.open_run(tmp_path / "run"))
     assert state.life in ("failed", "stopped", "stalled")

@@ -12,6 +12,7 @@ import torch
 import verl_tiny
 from mismatch_twin import dump, twin
 from omegaconf import open_dict
+from scripted_monitor import Script
 from verl.trainer.ppo import rollout_corr_helper
 from verl.trainer.ppo.core_algos import get_policy_loss_fn
 
@@ -227,20 +228,6 @@ def test_wrong_settings_and_runs_are_refused_before_the_first_step(tmp_path, mon
     again.total_training_steps = 3
     again.fit(None)
     assert lldscope.open_run(tmp_path / "run").signals()["step"].tolist() == [0, 1, 2]
-
-
-class Script:
-    """A monitor that says at its second look that a rule fires."""
-
-    def __init__(self, path, every):
-        self.looks = 0
-
-    def poll(self):
-        self.looks += 1
-        news = [{"rule": "lld-decay", "state": "firing", "severity": "critical"}]
-        return "decay", news if self.looks == 2 else []
-
-    def close(self): ...
 
 
 @pytest.mark.parametrize("action", ["stop", "save"])

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from small_disk import disk_of
 
 import lldscope
 from lldscope.core.errors import RunExists
@@ -88,16 +89,8 @@ def recorded_steps(path: Path) -> list[int]:
 
 @pytest.fixture
 def small_disk(tmp_path):
-    """A file system of 1 MiB."""
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", disk], capture_output=True, text=True
-    )
-    if mounted.returncode:
-        pytest.skip(f"no file system can be mounted here: {mounted.stderr.strip()}")
-    yield disk
-    subprocess.run(["umount", "-l", disk], check=True)
+    with disk_of("1m", tmp_path) as disk:
+        yield disk
 
 
 def test_a_full_disk_costs_nothing_once_there_is_room(small_disk):

@@ -1,4 +1,4 @@
-"""Where one run leaves another: on the study's runs with a fault, and on made-up noise."""
+"""From where on one run differs from another: on the study's runs with a fault, and on made-up noise."""
 
 from __future__ import annotations
 

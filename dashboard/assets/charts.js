@@ -128,6 +128,12 @@
       name.style.visibility = shows ? "" : "hidden";
       if (shows) kept.push(box);
     }
+    /* So does the name of a phase that is wider than its part of the strip. */
+    for (const text of chart.querySelectorAll(".shape-label")) {
+      const part = text.parentElement.querySelector("path").getBoundingClientRect().width;
+      const hides = part > 4 && text.getBoundingClientRect().width > part; /* 4: lines of events */
+      text.style.visibility = hides ? "hidden" : "";
+    }
   }
 
   /* Move the shared range by a share of its width, and make it wider. */

@@ -7,6 +7,7 @@ one for each data source. Columns that are no signals are read only for the char
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -22,10 +23,18 @@ from lldscope.runs import Run
 from ..figures.series import floats
 from ..figures.view import Subject
 from .histograms import HISTOGRAMS, histograms_of
+from .snapshot import Snapshot
 
 STEP_SECONDS = "step_seconds"
 LONGEST = 300  # characters of a key that is offered
 MOST_SOURCES = 8  # data sources drawn of an evaluation
+MOST_OF_MACHINE = 24  # metrics about the machine
+# Names of signals and scalars about the machine.
+_ABOUT_THE_MACHINE = re.compile(
+    r"^seconds_|gpu|cuda|memory|(^|[_/.])mem([_/.]|$)|mfu|tokens?_per|per_sec|throughput|"
+    r"/time|time/|timing|util|power|temperature|cpu|disk",
+    re.IGNORECASE,
+)
 _SIGNALS = {c.name: c for c in SIGNALS.columns if c.name not in ("step", "time")}
 _KINDS = {
     "scalar": "SELECT DISTINCT name FROM scalars",
@@ -53,12 +62,24 @@ def columns_of(run: Run, tables: Sequence[str]) -> tuple[str, ...]:
 
 def keys_of(columns: Sequence[str], table: pd.DataFrame) -> list[str]:
     """The metrics of a run: those signals that were measured, and what else it has."""
-    measured = [name for name in _SIGNALS if np.isfinite(floats(table, name)).any()]
+    known = [name for name in _SIGNALS if measured(table, name)]
     timed = [STEP_SECONDS] if np.isfinite(floats(table, "time")).sum() > 1 else []
     evaluated = dict.fromkeys(_evaluation(c) for c in columns if c.startswith("eval/"))
     others = [c for c in columns if not c.startswith("eval/")]
-    keys = [*measured, *timed, *evaluated, *others]
+    keys = [*known, *timed, *evaluated, *others]
     return [key for key in keys if len(key) <= LONGEST]
+
+
+def measured(table: pd.DataFrame, name: str) -> bool:
+    """Whether a signal was measured at any step."""
+    return bool(np.isfinite(floats(table, name)).any())
+
+
+def machine_keys(snapshot: Snapshot) -> list[str]:
+    """The metrics about the machine, MOST_OF_MACHINE at most: time of a step, GPUs, memory."""
+    keys = keys_of(snapshot.columns, snapshot.subject.table)
+    about = [key for key in keys if key == STEP_SECONDS or _ABOUT_THE_MACHINE.search(key)]
+    return about[:MOST_OF_MACHINE]
 
 
 def _evaluation(column: str) -> str:

@@ -57,10 +57,11 @@ def visible(text: object, most: int = MOST_CHARACTERS) -> str:
     return shown if len(whole) <= most else f"{shown} … ({len(whole):,} characters)"
 
 
-def age(seconds: float | None) -> str:
-    """How long ago, as people say it."""
+def age(seconds: float | None, rows: bool = False) -> str:
+    """How long ago, as people say it; None is a time that was not recorded, though there are
+    `rows`, or that there is no row."""
     if seconds is None:
-        return "no row yet"
+        return "time not recorded" if rows else "no row yet"
     for limit, size, unit in ((90, 1, "s"), (5400, 60, "min"), (129_600, 3600, "h")):
         if seconds < limit:
             return f"{max(0.0, seconds) / size:.0f} {unit} ago"

@@ -58,7 +58,7 @@ def compare_page(registry: RunRegistry, query: dict[str, list[str]]) -> html.Div
     figures = draw(registry, snapshots, charts, view, set(shown))
     cards = [
         parts.chart_card(
-            c, figure, [], f"{c.compared or c.note}; upright: the decay alarm", None,
+            c, figure, [], f"{c.compared or c.note}; vertical line: decay alarm", None,
             c.id not in DEFAULTS,
         )
         for c, figure in zip(charts, figures, strict=True)
@@ -75,10 +75,10 @@ def compare_page(registry: RunRegistry, query: dict[str, list[str]]) -> html.Div
     missed = [*lost.values(), *([many] if len(names) > MOST_COMPARED else [])]
     title = html.H1(f"{len(subjects)} runs compared")
     settings = address("config", known[0], with_=known[1:])
-    parted = [html.A("Where they part", href=address("diff", known[0], with_=known[1]),
+    differ = [html.A("Where they differ", href=address("diff", known[0], with_=known[1]),
                      className="button")] if len(known) == 2 else []  # fmt: skip
     buttons = [
-        *parted,
+        *differ,
         html.A("Settings that differ", href=settings, className="button"),
         *choice(snapshots, by),
         PAUSE,
@@ -136,7 +136,7 @@ def compare_table(
             html.Td(parts.badge(palette.VERDICTS[state.verdict])),
             html.Td([parts.mark(sign), sign.word]),
             *(html.Td("–" if s is None else f"{s:,}", className="number") for s in steps),
-            html.Td(parts.since(snapshot.last_time)),
+            html.Td(parts.since(snapshot.last_time, state.last_step is not None)),
         ]
         rows.append(html.Tr(cells))
     numeric = ("last step", "decay alarm", "collapse alarm")

@@ -12,17 +12,19 @@ from urllib.parse import quote
 from dash import dcc, html
 
 from lldscope.core import palette
-from lldscope.core.charts import Chart
+from lldscope.core.charts import ACTIONS_SHOWN, DELTA_OF_ACTION, Chart
 from lldscope.core.numbers import true_minus
 from lldscope.core.safe_text import in_one_line
 from lldscope.monitor.health import RunState
 
-from ..data.run_registry import Snapshot
+from ..data.metrics import machine_keys, measured
+from ..data.snapshot import Snapshot
 from ..figures import wording as words
 from ..figures.chart_figures import HEIGHT, Figure, is_measured, remarks
 from ..figures.histogram import Histogram
 from .links import address, attrs, evidence
 
+DELTAS_OF_ACTIONS = [DELTA_OF_ACTION.format(i) for i in range(ACTIONS_SHOWN)]
 GRAPH_CONFIG: Any = {
     "displaylogo": False,
     "doubleClick": False,  # shows everything: assets/charts.js
@@ -67,15 +69,22 @@ def status_line(snapshot: Snapshot) -> list[Any]:
             title=words.EVIDENCE[state.evidence],
         ),
         _firing(snapshot.subject.name, state),
-        html.Span([_key("last row"), words.age(state.last_row_age_seconds)], className="age"),
+        html.Span(
+            [
+                _key("last row"),
+                words.age(state.last_row_age_seconds, state.last_step is not None),
+            ],
+            className="age",
+        ),
         _life(state),
     ]
 
 
-def since(moment: float | None) -> html.Span:
-    """How long ago a moment is (Unix time), which the browser keeps true by itself."""
+def since(moment: float | None, rows: bool) -> html.Span:
+    """How long ago a moment is (Unix time), which the browser keeps true by itself; None as in
+    `words.age`."""
     if moment is None:
-        return html.Span(words.age(None))
+        return html.Span(words.age(None, rows))
     return html.Span(words.age(time.time() - moment), **attrs(data_time=f"{moment:.1f}"))
 
 
@@ -121,12 +130,14 @@ def _firing(name: str, state: RunState) -> html.Span:
     return html.Span([_key("alarm"), mark(sign), *text], title=message)
 
 
-def page_links(snapshot: Snapshot) -> html.Div:
-    """From a run to the pages about what it is made of."""
-    pages = {"system": "System", "recording": "Recording"}
+def page_links(snapshot: Snapshot) -> list[Any]:
+    """From a run to the pages about what it is made of; none to one that would be empty."""
+    pages = {"recording": "Recording"}
+    if machine_keys(snapshot):
+        pages = {"system": "System"} | pages
     if snapshot.info.get("config"):
         pages = {"config": "Configuration"} | pages
-    if "actions" in snapshot.tables:
+    if any(measured(snapshot.subject.table, name) for name in DELTAS_OF_ACTIONS):
         pages = {"actions": "Δ by action and step"} | pages
     if "responses" in snapshot.tables:
         pages = {"responses": "Responses"} | pages
@@ -134,7 +145,7 @@ def page_links(snapshot: Snapshot) -> html.Div:
     title = "the post-mortem: one file that opens offline, to keep or to send"
     href = address("report", snapshot.subject.name)
     links.append(html.A("Report", href=href, download="", title=title))
-    return html.Div(links, className="ways")
+    return links
 
 
 def notes(snapshot: Snapshot) -> list[Any]:
@@ -237,7 +248,10 @@ def tools(chart: Chart, name: str | None, added: bool) -> html.Details:
 
 
 def legend_of(chart: Chart) -> list[Any]:
-    """Names of a chart's lines, each beside a stroke as it is drawn."""
+    """Names of a chart's lines, each beside a stroke as it is drawn; nothing where the only line is
+    called as the chart is."""
+    if [line.label for line in chart.lines] == [chart.title]:
+        return []
     return [
         html.Span([stroke(line.color, line.dash), line.label], className="entry")
         for line in chart.lines

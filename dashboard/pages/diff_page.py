@@ -1,4 +1,4 @@
-"""Where one run leaves another, by signal, and which settings differ."""
+"""From where on one run differs from another, by signal, and which settings differ."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def diff_page(registry: RunRegistry, name: str, query: Query) -> html.Div:
     else:
         first = parted[0]
         said = (
-            f"{b.title} leaves {a.title} beyond its noise from step {first.step:,} on, first in "
-            f"{first.signal}; {len(parted)} of {len(found)} signals part."
+            f"{b.title} differs from {a.title} by more than its noise from step {first.step:,} on, "
+            f"first in {first.signal}; {len(parted)} of {len(found)} signals differ."
         )
     back = html.A("Both in charts", href=comparison(names))
     zoom: Any = []
@@ -55,12 +55,12 @@ def diff_page(registry: RunRegistry, name: str, query: Query) -> html.Div:
         for one in found
     ]
     there = [f"{visible(x.title, 40)} there" for x in (a, b)]
-    heads = ("signal", "parts at step", *there, "standard deviations", "first unequal at")
+    heads = ("signal", "differs from step", *there, "standard deviations", "first unequal at")
     cells = [html.Th(h, className=None if h == "signal" else "number") for h in heads]
     table = html.Table([html.Thead(html.Tr(cells)), html.Tbody(rows)], className="card diff")
     note = (
         "Steps are compared with the same steps of the other run; the noise is that of the first. "
-        "Runs of different seeds part soon."
+        "Runs of different seeds soon differ."
     )
     return html.Div(
         [

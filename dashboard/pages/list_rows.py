@@ -245,7 +245,9 @@ def _row(line: Summary | str, picked: list[str]) -> html.Tr:
             html.Td(pick),
             html.Td([parts.run_link(line.name, line.title), *tag_pills(line.tags), *below]),
             html.Td(parts.badge(palette.VERDICTS[state.verdict])),
-            html.Td([parts.mark(sign), sign.word], title=words.PHASES[state.phase]),
+            html.Td(
+                [parts.mark(sign), sign.word], className="phase", title=words.PHASES[state.phase]
+            ),
             html.Td(_alarms(line.name, state), className="alarms"),
             html.Td(
                 palette.EVIDENCE[state.evidence],
@@ -253,7 +255,10 @@ def _row(line: Summary | str, picked: list[str]) -> html.Tr:
                 title=words.EVIDENCE[state.evidence],
             ),
             html.Td(step, className="number"),
-            html.Td([life, html.Div(parts.since(line.last_time), className="quiet")]),
+            html.Td(
+                [life, html.Div(parts.since(line.last_time, step != "–"), className="quiet")],
+                className="life",
+            ),
             html.Td(_spark(line.lines[0], palette.GREEN, "reward")),
             html.Td(_spark(line.lines[1], palette.BLUE, "Δ of correct responses")),
         ]

@@ -54,7 +54,9 @@ def run_page(registry: RunRegistry, name: str, query: Query) -> html.Div:
                 className="beneath",
             ),
             html.Div(parts.notes(snapshot), id=part_id("notes")),
-            controls(view, parts.page_links(snapshot)),
+            controls(
+                view, html.Div(parts.page_links(snapshot), id=part_id("ways"), className="ways")
+            ),
             html.Div(cards, className="charts"),
             adding([snapshot], added),
             _below(snapshot),
@@ -146,14 +148,20 @@ def _note(rule: str, kind: str, text: str) -> html.Button:
 
 
 def _links(alert: AnyAlert, snapshot: Snapshot) -> html.Div:
-    """From an alarm to its rule, and to the responses that lost most likelihood where it fired."""
+    """From an alarm to its rule, and to the responses where it fired: those that lost most
+    likelihood, or all where that was not measured."""
     rule, step = alert.rule, alert.step
     links: list[Any] = []
     later = [fired for fired, _ in alert.episodes[1:MOST_EPISODES]]
     steps = [s for s in (step, *later) if s is not None]
     for at in steps if "responses" in snapshot.tables else []:
-        there = address("responses", snapshot.subject.name, alarm=rule, at=at)
-        text = "again at" if links else "Responses that lost most likelihood at"
+        name = snapshot.subject.name
+        if snapshot.state.evidence == "delta":
+            there = address("responses", name, alarm=rule, at=at)
+            text = "again at" if links else "Responses that lost most likelihood at"
+        else:
+            there = address("responses", name, first=max(0, at - 9), last=at)
+            text = "again up to" if links else "Responses up to"
         links.append(html.A(f"{text} step {at:,}", href=there))
     if rule in RULE_IDS:
         links.append(html.A(f"About {rule}", href=f"/rules/{rule}"))

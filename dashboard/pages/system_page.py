@@ -2,33 +2,22 @@
 
 from __future__ import annotations
 
-import re
-
 from dash import html
 
-from ..data.metrics import STEP_SECONDS, keys_of
+from ..data.metrics import STEP_SECONDS, machine_keys
 from ..data.run_registry import RunRegistry
 from . import components as parts
 from .drawing import charts_of, draw
 from .frame import PAUSE, controls, memory, part_id, view_of
 from .links import Query, crumbs
 
-MOST = 24  # charts
-# Names of signals and scalars about the machine.
-_ABOUT_THE_MACHINE = re.compile(
-    r"^seconds_|gpu|cuda|memory|(^|[_/.])mem([_/.]|$)|mfu|tokens?_per|per_sec|throughput|"
-    r"/time|time/|timing|util|power|temperature|cpu|disk",
-    re.IGNORECASE,
-)
-
 
 def system_page(registry: RunRegistry, name: str, query: Query) -> html.Div:
     """The page. Raises LldscopeError if the run cannot be read."""
     snapshot = registry.snapshot(name)
     view = view_of(query)
-    keys = keys_of(snapshot.columns, snapshot.subject.table)
-    about = [key for key in keys if key == STEP_SECONDS or _ABOUT_THE_MACHINE.search(key)][:MOST]
-    charts = charts_of(sorted(about, key=lambda key: key != STEP_SECONDS), [snapshot])
+    keys = sorted(machine_keys(snapshot), key=lambda key: key != STEP_SECONDS)
+    charts = charts_of(keys, [snapshot])
     figures = draw(registry, [snapshot], charts, view)
     cards = [
         parts.chart_card(c, figure, parts.legend_of(c), c.note, name, False)

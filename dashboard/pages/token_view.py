@@ -83,7 +83,7 @@ def _tool(tokens: list[dict[str, Any]], fork: int | None) -> html.Div:
     inside = [t for t in tokens if t["position"] == fork]
     label: list[Any] = [
         html.Span("tool text", className="key"),
-        f"{len(tokens):,} tokens, not trained on",
+        f"{len(tokens):,} {'token' if len(tokens) == 1 else 'tokens'}, not trained on",
     ]
     shown = escape_control(text[:TOOL_SHOWN].strip(), lines=True) + more
     parts: list[Any] = [html.P(label, className="tool-head"), shown]

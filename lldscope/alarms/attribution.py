@@ -145,7 +145,7 @@ def _attributed_to(e: Evidence, row: int) -> str:
     """The causes that came before the fall at a row, in a sentence."""
     start = max(a for a, _ in falls(e) if a <= row)
     causes = sorted(
-        (begin, f"{rule.id} was there from step {e.step[begin]} on")
+        (begin, f"{rule.id} began at step {e.step[begin]}")
         for rule in CAUSES
         for begin, _, _ in cause_episodes(rule, e, _explaining(rule, e))
         if _explains(e, begin, start)
@@ -158,12 +158,12 @@ def _cause(rule: Rule, e: Evidence, alert: Alert | None, displaced: bool) -> Fin
     lacking = [] if any(observed(e, n) for n in rule.needs) else [" or ".join(rule.needs)]
     lacking += [name for name in rule.needs_too if not observed(e, name)]
     if lacking:
-        return Finding("not_observable", f"this log does not have {', '.join(lacking)}")
+        return Finding("not_observable", f"not recorded: {', '.join(lacking)}")
     if alert is None:
         return _nearest(rule, e)
     if not alert.episodes:
         need = f"{e.cadence.spans(rule.for_steps)} steps in a row are needed"
-        held = f"it holds since step {alert.step}, {need}"
+        held = f"it has held since step {alert.step}, {need}"
         return Finding("not_observable", f"too early to say: {held}")
     message = f"from step {alert.step} on: {alert.message}"
     if rule.cause != CauseRank.PRIMARY:

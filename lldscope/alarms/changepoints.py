@@ -93,7 +93,7 @@ def _refine(assessment: Assessment, spans: Sequence[PhaseSpan]) -> list[Boundary
     likelihood = _likelihood(assessment, rows, by_delta)
     entropy = _log(assessment, "entropy", rows)
     others = [entropy] if collapses and len(entropy.steps) >= 3 * SEGMENT_STEPS else []
-    breaks = fit(likelihood, others, len(spans))
+    breaks = fit(likelihood, others, len(spans), [span.start_step for span in spans])
     shape = "jumps" if by_delta else "kinks"
     method = f"{shape} of {' and '.join(c.name for c in (likelihood, *others))}"
     return [
@@ -124,9 +124,12 @@ def _log(assessment: Assessment, name: str, rows: Flags) -> Curve:
 # -- the fit --------------------------------------------------------------------------------------
 
 
-def fit(likelihood: Curve, others: Sequence[Curve], n_breaks: int) -> list[tuple[int, int, int]]:
+def fit(
+    likelihood: Curve, others: Sequence[Curve], n_breaks: int, latest: Sequence[float] = ()
+) -> list[tuple[int, int, int]]:
     """The best break steps with their intervals, (step, low, high) each; none if there are too few
-    measured steps. The other curves have the last break only.
+    measured steps. The other curves have the last break only. `latest` is, for each break, the step
+    at which its consequence was there, so that the break is not later.
 
     A curve adds n·ln RSS to the cost of a choice of breaks, −2 log of its profile likelihood with
     normal errors, after its AR(1) correlation around the best fit has been removed.
@@ -139,6 +142,11 @@ def fit(likelihood: Curve, others: Sequence[Curve], n_breaks: int) -> list[tuple
     allowed = (
         np.ones(len(at), dtype=bool) if n_breaks == 1 else order - order[:, None] >= SEGMENT_STEPS
     )
+    for i, step in enumerate(latest):
+        in_time = at <= step
+        allowed &= in_time if n_breaks == 1 or i == 1 else in_time[:, None]
+    if not allowed.any():
+        return []
     curves = [(likelihood, n_breaks), *((curve, 1) for curve in others)]
     correlation = [0.0] * len(curves)
     for _ in range(2):
@@ -159,12 +167,12 @@ def fit(likelihood: Curve, others: Sequence[Curve], n_breaks: int) -> list[tuple
     return intervals
 
 
-def fit_either(curve: Curve) -> tuple[Curve, tuple[int, int, int]] | None:
-    """The break of a curve, (step, low, high), None if there are too few measured steps. Of a line,
-    as a kink or as a jump, whichever leaves smaller residuals: a dead tool is a jump, a decline a
-    kink."""
+def fit_either(curve: Curve, latest: float) -> tuple[Curve, tuple[int, int, int]] | None:
+    """The break of a curve up to the step `latest`, (step, low, high), None if there are too few
+    measured steps. Of a line, as a kink or as a jump, whichever leaves smaller residuals: a dead
+    tool is a jump, a decline a kink."""
     shapes = [curve] if curve.level else [replace(curve, jumps=j) for j in (False, True)]
-    fitted = [(shape, fit(shape, [], 1)) for shape in shapes]
+    fitted = [(shape, fit(shape, [], 1, [latest])) for shape in shapes]
     known = [(shape, breaks[0]) for shape, breaks in fitted if breaks]
     return min(known, key=lambda f: _square(f[0], f[1][0]), default=None)
 

@@ -31,7 +31,7 @@ COMMANDS = {
     "annotate": "Name a run, tag it, or write a note.",
     "report": "Write the post-mortem of a run: HTML, Markdown or JSON.",
     "compare": "Signals, phases and alarms of runs side by side.",
-    "diff": "Where one run leaves another, by signal, and which settings differ.",
+    "diff": "From where on one run differs from another, and which settings differ.",
     "rules": "List the rules that raise alarms; try your own on cases and runs.",
     "dash": "Serve the dashboard on this machine.",
     "retriever": "Serve a corpus to search agents, in Search-R1's protocol.",

@@ -1,4 +1,4 @@
-"""`lldscope diff A B`: from which step on, and in what, B leaves A."""
+"""`lldscope diff A B`: from which step on, and in what, B differs from A."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ from .shared import RunPath, print_json, print_table
 @click.argument("a", type=RunPath())
 @click.argument("b", type=RunPath())
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
-@click.option("--all", "every", is_flag=True, help="Also the signals that do not part.")
+@click.option("--all", "every", is_flag=True, help="Also the signals that do not differ.")
 def diff(a: Path, b: Path, as_json: bool, every: bool) -> None:
-    """Say where run B leaves run A beyond A's own noise, by signal, and which settings differ.
+    """Say from where on run B differs from run A, by more than A's own noise, and which settings
+    differ.
 
-    Steps are compared with the same steps of the other run. Runs of different seeds part soon;
+    Steps are compared with the same steps of the other run. Runs of different seeds soon differ;
     what this finds best is the step at which a copy of a run went another way.
     """
     from ..explore.divergence import diff as between
@@ -50,8 +51,8 @@ def _show(answer: dict[str, Any], every: bool) -> None:
     shown = answer["signals"] if every else parted
     if not shown:
         return
-    head = ["signal", "parts at step", *(f"{name} there" for name in names), "standard deviations",
-            "first unequal at"]  # fmt: skip
+    there = [f"{name} there" for name in names]
+    head = ["signal", "differs from step", *there, "standard deviations", "first unequal at"]
     rows = [
         [s["signal"], _or_dash(s["step"]), short(s["first"]), short(s["second"]),
          short(s["sigmas"]), _or_dash(s["differs"])]

@@ -1,4 +1,4 @@
-"""Where one run leaves another beyond that one's own noise, by signal.
+"""From where on one run differs from another, by more than that one's own noise.
 
 Both are aligned by step. The noise of a signal is that of the first run: what it moves by from step
 to step, and around its running median, whichever is larger. A difference of two runs that noisy is
@@ -34,10 +34,10 @@ NOT_COMPARED = ("step", "time", "tokens_seen", "seconds_rollout", "seconds_updat
 
 @dataclass(frozen=True)
 class Divergence:
-    """A signal in two runs. `step` is where the second leaves the first beyond its noise, `first`
-    and `second` are the means of both from there to where that is certain, and `sigmas` their
-    difference in standard deviations of noise; None where it does not, `sigmas` also where the
-    first run has no noise. `differs` is the first step at which they are not equal."""
+    """A signal in two runs. From `step` on the second differs by more than the noise of the first;
+    `first` and `second` are the means of both from there to where that is certain, and `sigmas`
+    their difference in standard deviations of noise; None where it does not, `sigmas` also where
+    the first run has no noise. `differs` is the first step at which they are not equal."""
 
     signal: str
     unit: str

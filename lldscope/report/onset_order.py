@@ -3,7 +3,9 @@
 That a signal broke is decided by the live conditions (`signals.phases`): it is `seen` at the first
 step at which its condition has held for two measured steps. When it began is estimated with
 hindsight: the break of the best broken line through the steps around, with a 95 % interval
-(`alarms.changepoints.fit_either`). What was never seen has no onset, whatever a line would fit.
+(`alarms.changepoints.fit_either`). The line begins where the signal was best, because otherwise the
+end of its improvement could be the best break; and the break is not later than it was seen. What
+was never seen has no onset, whatever a line would fit.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from ..alarms.changepoints import (
 )
 from ..signals import detectors as d
 from ..signals import phases as p
-from ..signals.evidence import Evidence, Flags
+from ..signals.evidence import SMOOTH, Evidence, Flags
 
 SEEN = 2  # measured steps for which a condition holds before it counts as seen
 LINKS: tuple[tuple[str, str, str, Callable[[Evidence], Flags], int], ...] = (
@@ -94,7 +96,8 @@ def _broken_line(link: Link, e: Evidence, turn: int, seen: int) -> Link:
     """With the step at which the curve bent; positive signals are fitted by their logarithm."""
     values = e.column(link.signal)
     log = link.signal in ("entropy", "grad_norm")
-    rows = (e.step >= seen - STEPS_BEFORE) & (e.step <= seen + STEPS_AFTER) & np.isfinite(values)
+    start = _best_before(e, values, turn, seen)
+    rows = (e.step >= start) & (e.step <= seen + STEPS_AFTER) & np.isfinite(values)
     if log:
         rows &= values > 0
     if np.count_nonzero(rows) < 3 * SEGMENT_STEPS:
@@ -102,10 +105,22 @@ def _broken_line(link: Link, e: Evidence, turn: int, seen: int) -> Link:
     y = np.log(values[rows]) if log else values[rows]
     by_delta = link.signal == "delta_correct"
     x = e.step[rows].astype(float)
-    found = fit_either(Curve(link.signal, x, y, turn, jumps=by_delta, level=by_delta))
+    found = fit_either(Curve(link.signal, x, y, turn, jumps=by_delta, level=by_delta), seen)
     if found is None:
         return link
     curve, (step, low, high) = found
     shape = "jump" if curve.jumps else "kink"
     method = f"{shape} of {'the logarithm of ' if log else ''}{link.signal}"
     return replace(link, onset=step, low=low, high=high, method=method)
+
+
+def _best_before(e: Evidence, values: d.Series, turn: int, seen: int) -> int:
+    """The first step of the best trailing mean of the STEPS_BEFORE steps before `seen`: the highest
+    of a signal that fell, the lowest of one that rose."""
+    window = e.cadence.rows(SMOOTH)
+    mean = d.trailing_mean(values, window, window)
+    rows = np.flatnonzero((e.step >= seen - STEPS_BEFORE) & (e.step < seen) & np.isfinite(mean))
+    if not len(rows):
+        return seen - STEPS_BEFORE
+    best = int(rows[np.argmin(turn * mean[rows])])
+    return int(max(e.step[best - window + 1], seen - STEPS_BEFORE))

@@ -28,7 +28,7 @@ import lldscope
 
 from . import dashboard_rivals
 from .long_run import write_long_run, write_steps
-from .page import FLAGS, all_charts, chart, free_port, opened, processor, wait_for
+from .page import FLAGS, Watch, all_charts, chart, free_port, opened, processor, wait_for
 
 ROUNDS = 3
 TICKS = 15  # refreshes that are looked at
@@ -107,14 +107,14 @@ def served(root: Path, cache: str) -> Iterator[tuple[str, int]]:
 
 
 def first(browser: Browser, runs: Path, cache: str) -> None:
-    with served(runs, cache) as (address, _):
+    with served(runs, cache) as (address, pid):
         seconds = opened(browser, f"{address}/run/long", chart)
         print(f"10 M rows of actions, read for the first time  {seconds:.2f} s")
         for what, ready in (("first chart", chart), ("all charts", all_charts)):
             again = [opened(browser, f"{address}/run/long", ready) for _ in range(ROUNDS)]
             tell(f"run page of 10 M rows: {what}", again)
-        spent = [processor(browser, f"{address}/run/long", 1) for _ in range(ROUNDS)]
-        tell("the same, all charts, processor time of the page", spent)
+            spent = [processor(browser, f"{address}/run/long", ready, pid) for _ in range(ROUNDS)]
+            tell("the same, processor time of page and server", spent)
     with served(runs, cache) as (address, _):
         seconds = opened(browser, f"{address}/run/long", chart)
         print(f"the same, first page after a restart  {seconds:.2f} s")
@@ -130,7 +130,7 @@ def twenty(browser: Browser, runs: Path, cache: str) -> None:
         all_charts(page, 20)
 
     for what in ("read for the first time", "first page after a restart", ""):
-        with served(runs / "twenty", cache) as (address, _):
+        with served(runs / "twenty", cache) as (address, pid):
             if what:
                 seconds = opened(browser, f"{address}/compare?{names}", all_lines)
                 print(f"20 runs compared, {what}: all 160 lines drawn  {seconds:.2f} s")
@@ -141,8 +141,8 @@ def twenty(browser: Browser, runs: Path, cache: str) -> None:
                 ]
                 tell("20 runs compared: all 160 lines drawn", again)
                 compared = f"{address}/compare?{names}"
-                spent = [processor(browser, compared, 20) for _ in range(ROUNDS)]
-                tell("the same, processor time of the page", spent)
+                spent = [processor(browser, compared, all_lines, pid) for _ in range(ROUNDS)]
+                tell("the same, processor time of page and server", spent)
                 found = [
                     opened(browser, f"{address}/?q={i}", lambda p: p.wait_for_selector(".spark"))
                     for i in range(2)
@@ -151,8 +151,9 @@ def twenty(browser: Browser, runs: Path, cache: str) -> None:
 
 
 @contextmanager
-def going_on(runs: Path, cache: str) -> Iterator[str]:
-    """The dashboard over a run of 5,000 steps that goes on, one step a second: its address."""
+def going_on(runs: Path, cache: str) -> Iterator[tuple[str, int]]:
+    """The dashboard over a run of 5,000 steps that goes on, one step a second: its address and
+    process."""
     path = runs / "going" / "live"
     shutil.rmtree(path, ignore_errors=True)
     end = threading.Event()
@@ -169,36 +170,40 @@ def going_on(runs: Path, cache: str) -> Iterator[str]:
 
         trainer = threading.Thread(target=go_on)
         trainer.start()
-        with served(path.parent, cache) as (address, _):
-            yield address
+        with served(path.parent, cache) as (address, pid):
+            yield address, pid
         end.set()
         trainer.join()
 
 
 def live(browser: Browser, runs: Path, cache: str) -> None:
     """Refreshes of a live run with nothing zoomed, and how long charts take to follow a zoom."""
-    with going_on(runs, cache) as address:
+    with going_on(runs, cache) as (address, pid):
         page = browser.new_page(viewport={"width": 1280, "height": 800})
         page.goto(f"{address}/run/live")
         all_charts(page)
         page.wait_for_timeout(4000)
         page.evaluate(WATCH)
+        watch = Watch(page, pid)
         page.wait_for_timeout(2000 * TICKS)
+        spent = watch.spent()
         asked, drawn = page.evaluate(ASKED), page.evaluate("window.drawn")
         page.context.close()
-        report(asked, drawn)
+        report(asked, drawn, spent)
         for slower in (1, 4, 8):
             followed = [zoom(browser, f"{address}/run/live", slower) for _ in range(ROUNDS)]
             tell(f"zoom, page {slower} x slower: let go to all charts following", followed)
 
 
-def report(asked: list[list[float]], drawn: list[float]) -> None:
+def report(asked: list[list[float]], drawn: list[float], spent: tuple[float, float]) -> None:
     ticks = refreshes(asked, drawn)
     sizes, spans = ([t[i] for t in ticks] for i in (0, 1))
     answers = [1e-3 * (end - start) for start, end, _ in asked]
     print(f"refresh of eight charts, 5,000 steps, {len(ticks)} refreshes")
     print(f"  sent: {median(sizes) / 1e3:.1f} kB (at most {max(sizes) / 1e3:.1f})")
     print(f"  asked to drawn: {1e3 * median(spans):.0f} ms, p95 {1e3 * high(spans):.0f} ms")
+    page, server = (1e3 * seconds / max(1, len(ticks)) for seconds in spent)
+    print(f"  processor time: {page:.0f} ms of the page, {server:.0f} ms of the server")
     print(f"  asked to answered: {1e3 * median(answers):.0f} ms, p95 {1e3 * high(answers):.0f} ms")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import socket
 import subprocess
@@ -9,6 +10,7 @@ import sys
 import time
 import urllib.request
 from collections.abc import Callable
+from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -75,7 +77,7 @@ def opened(browser: Browser, address: str, ready: Callable[[Page], Any]) -> floa
 
 def chart(page: Page) -> None:
     """The first chart drawn."""
-    page.wait_for_selector(DRAWN, state="attached", timeout=120_000)
+    page.wait_for_selector(DRAWN, state="attached", timeout=600_000)
 
 
 def all_charts(page: Page, lines: int = 1) -> None:
@@ -84,17 +86,37 @@ def all_charts(page: Page, lines: int = 1) -> None:
         page.wait_for_timeout(20)
 
 
-def processor(browser: Browser, address: str, lines: int) -> float:
-    """Seconds of processor time of the page's main thread until all charts are drawn, each with so
-    many lines: what hardly moves with other work on the machine."""
+def processor(browser: Browser, address: str, ready: Callable[[Page], Any], server: int) -> float:
+    """Seconds of processor time until a page is ready, of its main thread and of the process
+    `server`: what hardly moves with other work on the machine."""
     page = browser.new_page(viewport={"width": 1280, "height": 800})
-    asked = page.context.new_cdp_session(page)
-    asked.send("Performance.enable", {"timeDomain": "threadTicks"})
+    watch = Watch(page, server)
     page.goto(address, wait_until="commit")
-    all_charts(page, lines)
-    told = asked.send("Performance.getMetrics")["metrics"]
+    ready(page)
+    seconds = sum(watch.spent())
     page.context.close()
-    return float(next(m["value"] for m in told if m["name"] == "TaskDuration"))
+    return seconds
+
+
+class Watch:
+    """Processor time of a page's main thread and of its server, from now on."""
+
+    def __init__(self, page: Page, server: int) -> None:
+        self._tools, self._server = page.context.new_cdp_session(page), server
+        self._tools.send("Performance.enable", {"timeDomain": "threadTicks"})
+        self._before = self._now()
+
+    def spent(self) -> tuple[float, float]:
+        """Seconds of the page and of the server."""
+        page, server = self._now()
+        return page - self._before[0], server - self._before[1]
+
+    def _now(self) -> tuple[float, float]:
+        told = self._tools.send("Performance.getMetrics")["metrics"]
+        fields = Path(f"/proc/{self._server}/stat").read_text().rsplit(")", 1)[1].split()
+        ticks = int(fields[11]) + int(fields[12])  # utime, stime
+        page = next(m["value"] for m in told if m["name"] == "TaskDuration")
+        return float(page), ticks / os.sysconf("SC_CLK_TCK")
 
 
 def free_port() -> int:

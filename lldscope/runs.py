@@ -13,8 +13,8 @@ from .storage import layout
 from .storage.manifest import manifest_names
 
 if TYPE_CHECKING:
-    from .query.remote import Url
     from .query.signal_cache import SignalCache
+    from .storage.url import Url
 
 __all__ = ["Run", "find_runs", "open_run", "title"]
 
@@ -32,7 +32,8 @@ def open_run(
     the trainer has recorded.
     Raises RunNotFound, NewerSchema or LldscopeError with the reason.
     """
-    from .query.remote import RemoteCopy, Url, is_address
+    from .query.remote import RemoteCopy
+    from .storage.url import Url, is_address
 
     if isinstance(path, str) and is_address(path):
         path = Url(path)
@@ -62,9 +63,10 @@ def title(info: Mapping[str, Any], place: str) -> str:
 def find_runs(root: str | Path | Url) -> list[Any]:
     """Run directories under a root, by name, at most two levels down; the root itself if it is one.
 
-    Raises RunNotFound if the root does not exist. Runs of a remote root are `remote.Url`s.
+    Raises RunNotFound if the root does not exist. Runs of a remote root are `Url`s.
     """
-    from .query.remote import Url, find_remote, is_address
+    from .query.remote import find_remote
+    from .storage.url import Url, is_address
 
     if isinstance(root, str) and is_address(root):
         root = Url(root)

@@ -22,11 +22,11 @@ import duckdb
 
 from lldscope.core.errors import LldscopeError, RunNotFound
 from lldscope.monitor.health import check
-from lldscope.query.remote import Url
 from lldscope.query.signal_cache import SignalCache
 from lldscope.runs import Run, find_runs, open_run
 from lldscope.storage.layout import read_manifest
 from lldscope.storage.notes import write_about, write_note
+from lldscope.storage.url import Url
 
 from .metrics import columns_of
 from .snapshot import Snapshot, SnapshotCache, aged, files_of, subject_of, tables_of

@@ -14,8 +14,9 @@ from lldscope.core.charts import EVIDENCE
 from lldscope.core.errors import LldscopeError
 from lldscope.monitor.run_index import RunIndex, fingerprint
 from lldscope.monitor.summary import LAST, Summary, last_measured, read_summary, summarize
-from lldscope.query.remote import Url, traces
+from lldscope.query.remote import traces
 from lldscope.storage.layout import read_manifest
+from lldscope.storage.url import Url
 
 from ..figures.series import floats
 from .run_registry import Reading, RunRegistry

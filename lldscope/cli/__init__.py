@@ -41,6 +41,7 @@ COMMANDS = {
     "query": "Query a run in SQL; read-only.",
     "schema": "Tables and columns: type, unit, meaning.",
     "compact": "Merge the parts of a run; delete old token rows.",
+    "upload": "Send what recorders here have left to their object store.",
     "doctor": "Examine a run, or this installation; repair what can be.",
 }
 _FROM_ENTRY_POINTS = ("train", "dash", "retriever")

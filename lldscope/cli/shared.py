@@ -16,7 +16,7 @@ class RunPath(click.ParamType):
     name = "path"
 
     def convert(self, value: Any, param: Any, context: Any) -> Any:
-        from ..query.remote import Url, is_address
+        from ..storage.url import Url, is_address
 
         if not isinstance(value, str):
             return value

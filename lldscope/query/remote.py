@@ -1,9 +1,8 @@
 """Runs on S3-compatible storage or any other file system of fsspec.
 
 A `RemoteCopy` copies what is asked for into a temporary folder, and the run is read there: small
-files again at each sync, sealed parts once, because they never change. Nothing is ever written to
-the remote place. An address may hold secrets: `str(url)` leaves them out, and messages show only
-that.
+files again at each sync, sealed parts once, because they never change. Small files that a recorder
+has put there in pieces (`storage.logs`) are joined. Nothing is ever written to the remote place.
 """
 
 from __future__ import annotations
@@ -11,100 +10,18 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import Any
-from urllib.parse import urlsplit
 
-from ..core.errors import LldscopeError, RunNotFound
-from ..storage import heartbeats, json_files, layout, part
+from ..core.errors import RunNotFound
+from ..storage import heartbeats, json_files, layout, logs, part
+from ..storage.logs import LOG_DIR, LogName, log_name
 from ..storage.manifest import MANIFEST_DIR, is_manifest
+from ..storage.url import Url, plain_errors
 
 _FOLDERS = ("", MANIFEST_DIR, heartbeats.HEARTBEAT_DIR)  # of the small files
 _BATCH_FILES, _BATCH_BYTES = 64, 256 << 20  # fetched at once
-
-
-def is_address(text: str) -> bool:
-    return "://" in text
-
-
-@dataclass(frozen=True)
-class Url:
-    """An address that fsspec knows; as text it shows neither user, password nor query."""
-
-    address: str
-
-    def __str__(self) -> str:
-        protocol, _, rest = self.address.rpartition("://")
-        host, slash, path = rest.partition("/")
-        host = host.rpartition("@")[2].partition("?")[0]
-        return f"{protocol}://{host}{slash}{path.partition('?')[0]}".rstrip("/")
-
-    __repr__ = __str__
-
-    @cached_property
-    def _place(self) -> tuple[Any, str]:
-        with plain_errors(self):
-            from fsspec.core import url_to_fs
-
-            filesystem, path = url_to_fs(self.address, use_listings_cache=False)
-        return filesystem, path.rstrip("/")
-
-    @property
-    def filesystem(self) -> Any:
-        return self._place[0]
-
-    @property
-    def path(self) -> str:
-        """The place inside its file system."""
-        return self._place[1]
-
-    @property
-    def name(self) -> str:
-        return PurePosixPath(urlsplit(str(self)).path).name or str(self)
-
-    def at(self, path: str) -> Url:
-        """Another place of the same file system, below this one."""
-        inside = path.removeprefix(self.path).lstrip("/")
-        bare, query, rest = self.address.partition("?")
-        return Url(f"{bare.rstrip('/')}/{inside}{query}{rest}" if inside else self.address)
-
-    def relative_to(self, root: Url) -> PurePosixPath:
-        return PurePosixPath(self.path).relative_to(root.path)
-
-    def resolve(self) -> Url:
-        return self
-
-    def is_dir(self) -> bool:
-        with plain_errors(self):
-            return bool(self.filesystem.isdir(self.path))
-
-
-@contextmanager
-def plain_errors(url: Url) -> Iterator[None]:
-    """Whatever a file system raises becomes one sentence without the text of the error, which may
-    hold an address with its secrets."""
-    try:
-        yield
-    except LldscopeError:
-        raise
-    except FileNotFoundError:
-        raise RunNotFound(f"There is nothing at {url}.") from None
-    except ImportError as error:
-        what = error.name or "what its protocol needs"
-        raise LldscopeError(
-            f"Reading {url} needs {what}: pip install 'lldscope[remote]', or the package of that "
-            "protocol."
-        ) from None
-    except Exception as error:  # each file system has errors of its own
-        code = getattr(error, "errno", None)
-        why = os.strerror(code) if isinstance(code, int) else type(error).__name__
-        raise LldscopeError(
-            f"{url} cannot be read: {why}. Check the address, and the credentials where its file "
-            "system looks for them (for s3: the AWS_… variables or ~/.aws)."
-        ) from None
+_LISTINGS = 5  # of the pieces of small files, where some are replaced while they are fetched
 
 
 def find_remote(root: Url) -> list[Url]:
@@ -120,23 +37,27 @@ def find_remote(root: Url) -> list[Url]:
             return [root]
         seen = [p.rpartition("/") for p in fs.find(base, maxdepth=3, withdirs=True)]
         found = {run for run, _, name in seen if name == layout.RUN_FILE}
-        lost = {run for run, _, name in seen if name == MANIFEST_DIR} - found
-        found |= {run for run in lost if _has_manifest(fs, run)}
+        others = {run for run, _, name in seen if name in (MANIFEST_DIR, LOG_DIR)} - found
+        found |= {run for run in others if _has_manifest(fs, run)}
     return [root.at(run) for run in sorted(found)]
 
 
 def _has_manifest(fs: Any, run: str) -> bool:
-    try:
-        names = fs.ls(f"{run}/{MANIFEST_DIR}", detail=False)
-    except (FileNotFoundError, NotADirectoryError):
-        return False
-    return any(is_manifest(PurePosixPath(name).name) for name in names)
+    for folder, is_one in ((MANIFEST_DIR, is_manifest), (LOG_DIR, log_name)):
+        try:
+            names = fs.ls(f"{run}/{folder}", detail=False)
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        if any(is_one(PurePosixPath(name).name) for name in names):
+            return True
+    return False
 
 
 def traces(url: Url) -> tuple[Any, ...]:
     """What changes at a remote place when its run does."""
     with plain_errors(url):
-        return tuple(sorted((p, _state(i)) for p, i in _small_files(url).items()))
+        files = [(p, _state(i)) for p, i in _small_files(url).items()]
+        return (*sorted(files), *sorted(_pieces(url)))
 
 
 class RemoteCopy:
@@ -147,6 +68,8 @@ class RemoteCopy:
         self._folder = tempfile.TemporaryDirectory(prefix="lldscope-")
         self.path = Path(self._folder.name) / "run"
         self._states: dict[str, str] = {}  # small file → what it was when it was copied
+        self._pieces: dict[LogName, bytes] = {}  # of small files, as long as they are current
+        self._sources: dict[str, list[LogName]] = {}  # small file → the pieces it was made of
         self._attempted: set[tuple[str, str]] = set()
 
     def close(self) -> None:
@@ -155,9 +78,10 @@ class RemoteCopy:
     def sync(self) -> None:
         """Copy the small files that have changed. Raises RunNotFound or LldscopeError."""
         with plain_errors(self.url):
+            self._join_pieces()
             found = _small_files(self.url)
             folders = {name.rpartition("/")[0] for name in found}
-            if layout.RUN_FILE not in found and MANIFEST_DIR not in folders:
+            if layout.RUN_FILE not in found and MANIFEST_DIR not in folders and not self._sources:
                 why = f"It holds no {layout.RUN_FILE}: it is not a run that lldscope recorded."
                 raise RunNotFound(f"There is no run at {self.url}. {why}")
             changed = {n: i for n, i in found.items() if self._states.get(n) != _state(i)}
@@ -171,8 +95,42 @@ class RemoteCopy:
             self._states = {n: _state(i) for n, i in found.items() if n not in changed or n in got}
         for folder in _FOLDERS:
             for file in (self.path / folder).glob("*"):
-                if file.is_file() and file.relative_to(self.path).as_posix() not in found:
+                name = file.relative_to(self.path).as_posix()
+                if file.is_file() and name not in found and name not in self._sources:
                     file.unlink()
+
+    def _join_pieces(self) -> None:
+        """Write the small files that are there in pieces, from one listing of these. Pieces that
+        are replaced meanwhile by larger ones are gone: then they are listed again."""
+        for _ in range(_LISTINGS):
+            wanted = logs.sources(_pieces(self.url))
+            names = {name for pieces in wanted.values() for name in pieces}
+            self._pieces = {n: c for n, c in self._pieces.items() if n in names}
+            new = {f"{self.url.path}/{n.path}": n for n in names if n not in self._pieces}
+            if new:
+                content = self.url.filesystem.cat(list(new), on_error="omit")
+                self._pieces |= {new[path]: data for path, data in content.items()}
+            if len(self._pieces) == len(names):
+                break
+        for target, pieces in wanted.items():
+            complete = all(name in self._pieces for name in pieces)
+            if complete and self._sources.get(target) != pieces:
+                self._write(target, logs.joined((n, self._pieces[n]) for n in pieces))
+                self._sources[target] = pieces
+        self._sources = {t: pieces for t, pieces in self._sources.items() if t in wanted}
+
+    def _write(self, name: str, content: bytes) -> None:
+        target = self.path / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if name.endswith(".jsonl") and target.exists():
+            old = target.read_bytes()
+            if content.startswith(old):  # appended: a reader goes on where it was
+                with open(target, "ab") as file:
+                    file.write(content[len(old) :])
+                return
+        arriving = target.with_name(target.name + json_files.IN_PROGRESS)
+        arriving.write_bytes(content)
+        os.replace(arriving, target)
 
     def fetch(self, parts: Iterable[part.Part]) -> None:
         """Download sealed parts that are not local yet; one that does not exist stays missing."""
@@ -193,11 +151,7 @@ class RemoteCopy:
             paths = {f"{self.url.path}/{name}": name for name in batch}
             found = self.url.filesystem.cat(list(paths), on_error="omit")
             for path, content in found.items():
-                target = self.path / paths[path]
-                target.parent.mkdir(parents=True, exist_ok=True)
-                arriving = target.with_name(target.name + json_files.IN_PROGRESS)
-                arriving.write_bytes(content)
-                os.replace(arriving, target)
+                self._write(paths[path], content)
                 got.add(paths[path])
         return got
 
@@ -230,6 +184,18 @@ def _small_files(url: Url) -> dict[str, dict[str, Any]]:
             if info["type"] == "file" and small and layout.is_small_file(name):
                 found[name] = info
     return found
+
+
+def _pieces(url: Url) -> set[LogName]:
+    """The pieces of small files that a recorder has put there."""
+    url.filesystem.invalidate_cache()
+    try:
+        listed = url.filesystem.ls(f"{url.path}/{LOG_DIR}", detail=True)
+    except (FileNotFoundError, NotADirectoryError):
+        return set()
+    small = (i for i in listed if (i.get("size") or 0) <= json_files.MAX_BYTES)
+    names = (log_name(PurePosixPath(i["name"]).name) for i in small if i["type"] == "file")
+    return {name for name in names if name is not None}
 
 
 def _state(info: dict[str, Any]) -> str:

@@ -11,12 +11,14 @@ import logging
 import os
 import socket
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from ..core.errors import LldscopeError, RunExists, UsageError
 from ..storage import heartbeats, json_files, layout
 from ..storage.manifest import MANIFEST_DIR, manifest_path
+from ..storage.url import Url
 
 log = logging.getLogger("lldscope")
 
@@ -29,10 +31,14 @@ def start_attempt(path: Path, rank: int, resume: bool, attempt: int | None) -> i
     if rank == 0 and (path / layout.RUN_FILE).exists():
         layout.read_run(path)  # raises for a run that this version must not write to
         if not resume:
-            raise RunExists(f"{path} already holds a run. Resume it, or choose another directory.")
+            raise already_holds(path)
     for folder in (path, path / MANIFEST_DIR, path / heartbeats.HEARTBEAT_DIR):
         folder.mkdir(parents=True, exist_ok=True)
     return _next_manifest(path, rank, resume, attempt)
+
+
+def already_holds(place: Path | Url) -> RunExists:
+    return RunExists(f"{place} already holds a run. Resume it, or choose another directory.")
 
 
 def not_writable(path: Path, error: OSError) -> LldscopeError:
@@ -40,25 +46,44 @@ def not_writable(path: Path, error: OSError) -> LldscopeError:
 
 
 def _next_manifest(path: Path, rank: int, resume: bool, attempt: int | None) -> int:
-    candidate = attempt or 1
-    while True:
+    def claim(candidate: int) -> bool:
         try:
             manifest_path(path, candidate, rank).touch(exist_ok=False)
         except FileExistsError:
-            if attempt is not None:
-                raise RunExists(
-                    f"Attempt {attempt} of {path} is already recorded by a rank {rank}. Give each "
-                    "process a rank of its own."
-                ) from None
-            if not resume:
-                raise RunExists(
-                    f"{_who(path, rank)} has started to record {path} as rank {rank}. Choose "
-                    "another directory, give each process a rank of its own, or resume if that "
-                    "process has ended."
-                ) from None
-            candidate += 1
-        else:
-            return candidate
+            return False
+        return True
+
+    return next_attempt(path, lambda: _who(path, rank), rank, resume, attempt, claim)
+
+
+def next_attempt(
+    place: Path | Url,
+    who: Callable[[], str],
+    rank: int,
+    resume: bool,
+    attempt: int | None,
+    claim: Callable[[int], bool],
+) -> int:
+    """The first attempt that this process could claim as a rank. Raises RunExists.
+
+    `claim` creates what says that an attempt is taken, and returns whether it was not there before;
+    `who` names the process that has it.
+    """
+    candidate = attempt or 1
+    while not claim(candidate):
+        if attempt is not None:
+            raise RunExists(
+                f"Attempt {attempt} of {place} is already recorded by a rank {rank}. Give each "
+                "process a rank of its own."
+            )
+        if not resume:
+            raise RunExists(
+                f"{who()} has started to record {place} as rank {rank}. Choose "
+                "another directory, give each process a rank of its own, or resume if that "
+                "process has ended."
+            )
+        candidate += 1
+    return candidate
 
 
 def _who(path: Path, rank: int) -> str:

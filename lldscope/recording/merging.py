@@ -17,7 +17,8 @@ from ..storage.part import Part
 class Merger:
     """Merges the parts of one manifest, in the writer's thread.
 
-    `pause` is called during a merge, `busy` is True meanwhile, `warn` logs a message once.
+    `pause` is called during a merge, `busy` is True meanwhile, `warn` logs a message once. In a
+    spool a part may be gone because it is on the store already.
     """
 
     def __init__(
@@ -27,7 +28,9 @@ class Merger:
         *,
         warn: Callable[..., None],
         pause: Callable[[], None],
+        spooled: bool,
     ) -> None:
+        self._spooled = spooled
         self._run, self._manifest, self._warn, self._pause = run, manifest, warn, pause
         self.busy = False
         self._unreadable: set[str] = set()  # parts that cannot be merged
@@ -40,7 +43,8 @@ class Merger:
         self._manifest.read()
         tables: dict[str, list[Part]] = defaultdict(list)
         for part in sorted(self._manifest.active.values(), key=lambda p: p.name.first):
-            if f"{part.table}/{part.file}" in self._unreadable:
+            gone = self._spooled and not part.path(self._run).exists()
+            if gone or f"{part.table}/{part.file}" in self._unreadable:
                 tables[part.table].clear()
             else:
                 tables[part.table].append(part)

@@ -23,6 +23,7 @@ import numpy as np
 from ..core.errors import LldscopeError
 from ..storage import layout
 from ..storage.events import is_count, is_event
+from ..storage.url import Url, is_address
 from .attempt import (
     check_numbers,
     finish_attempt,
@@ -34,6 +35,7 @@ from .attempt import (
     write_run_file,
 )
 from .buffers import Copier, deep_copy, whole
+from .spool import Spool
 from .writer import Writer
 
 log = logging.getLogger("lldscope")
@@ -109,7 +111,8 @@ class NullRecorder:
 class Recorder(NullRecorder):
     """Records one process of a run into a run directory.
 
-    path          the run directory; created if it does not exist
+    path          the run directory, created if it does not exist; or an address on an object store,
+                  such as `s3://bucket/run` (docs/store.md)
     name, group   display name of the run, and of the group of runs it belongs to
     trainer       name and version of the trainer
     config        the resolved configuration, any JSON-like value
@@ -120,13 +123,15 @@ class Recorder(NullRecorder):
                   0's `Recorder.attempt` for the others, because a rank that is new in a resumed run
                   cannot count
 
+    `place` is where the run is opened; `path` the directory that this process writes.
+
     Only the constructor raises: RunExists or LldscopeError. Use it as a context manager, or call
     `close()`; a run whose process ends without either is closed as `stopped`.
     """
 
     def __init__(
         self,
-        path: str | Path,
+        path: str | Path | Url,
         *,
         name: str | None = None,
         group: str | None = None,
@@ -138,7 +143,6 @@ class Recorder(NullRecorder):
         resume: bool = False,
         attempt: int | None = None,
     ) -> None:
-        self.path = Path(path)
         self.rank = rank
         self.dropped: Counter[str] = Counter()
         info = {
@@ -150,6 +154,13 @@ class Recorder(NullRecorder):
         }
         check_numbers(rank=rank, world_size=world_size, attempt=attempt)
         info = to_plain(info) if rank == 0 else {}  # raises before anything is created
+        self._spool: Spool | None = None
+        if isinstance(path, Url) or (isinstance(path, str) and is_address(path)):
+            url = path if isinstance(path, Url) else Url(path)
+            self._spool = Spool(url, rank, resume, attempt)
+            attempt = self._spool.attempt
+        self.path = self._spool.path if self._spool else Path(path)  # type: ignore[arg-type]
+        self.place = self._spool.url if self._spool else self.path
         try:
             self.attempt = start_attempt(self.path, rank, resume, attempt)
             warn_of_live_writer(self.path, self.attempt, rank)
@@ -161,8 +172,12 @@ class Recorder(NullRecorder):
         self._process = os.getpid()
         _warm_up()
         self._copier = Copier()
-        self._writer = Writer(self.path, self.attempt, rank, self.dropped, self._copier.done)
+        self._writer = Writer(
+            self.path, self.attempt, rank, self.dropped, self._copier.done, self._spool
+        )
         self._writer.beat()
+        if self._spool:
+            self._spool.open()
         self._writer.start()
         atexit.register(self.close, "stopped", "the process ended without closing the recorder")
 
@@ -201,6 +216,11 @@ class Recorder(NullRecorder):
                 finish_attempt(self.path, self.attempt, status, reason)
             except (OSError, LldscopeError) as error:
                 log.error("lldscope: run.json could not be completed: %s", error)
+        if self._spool and not self._spool.close(CLOSE_SECONDS):
+            log.error(
+                "lldscope: %s has not accepted all of the run after %d s. The rest is in %s; send "
+                "it with: lldscope upload", self.place, CLOSE_SECONDS, self.path,
+            )  # fmt: skip
 
     def __exit__(self, *raised: object) -> None:
         exception = raised[1]

@@ -28,21 +28,29 @@ _ADVICE = {
     errno.EPERM: "Make it writable for this process again.",
     errno.EROFS: "Mount its file system for writing again.",
     errno.ENOENT: "Put the directory back.",
+    errno.ENOBUFS: "The object store must accept the run again.",
 }
 
 
 class Sealer:
     """Holds rows of complete steps, and events, until they are on disk.
 
-    `drop` counts what is lost, `warn` logs a message once. `refused` is True while the disk refuses
-    writes.
+    `drop` counts what is lost, `warn` logs a message once, `check_room` raises OSError where no
+    more rows may be written. `refused` is True while the disk refuses writes.
     """
 
     def __init__(
-        self, run: Path, attempt: int, rank: int, *, drop: Drop, warn: Callable[..., None]
+        self,
+        run: Path,
+        attempt: int,
+        rank: int,
+        *,
+        drop: Drop,
+        warn: Callable[..., None],
+        check_room: Callable[[], None],
     ) -> None:
         self._run, self._attempt, self._rank = run, attempt, rank
-        self._drop, self._warn = drop, warn
+        self._drop, self._warn, self._check_room = drop, warn, check_room
         self._rows: dict[str, list[pa.Table]] = defaultdict(list)
         self._lines: deque[tuple[str, Any]] = deque()  # (file, value)
         self._seals = 0
@@ -90,6 +98,7 @@ class Sealer:
         """
         written: list[Part] = []
         try:
+            self._check_room()
             self._write_lines()
             name = PartName(self._attempt, self._rank, self._seals + 1, self._seals + 1)
             for table in sorted(self._rows, key=lambda t: t == "steps"):

@@ -25,6 +25,7 @@ from ..storage.manifest import ManifestFile, manifest_names
 from .buffers import Call, columns_of, to_arrow
 from .merging import Merger
 from .sealer import Sealer
+from .spool import Spool
 
 log = logging.getLogger("lldscope")
 
@@ -41,6 +42,7 @@ class Writer(threading.Thread):
     """Writes queued calls into one run, as one rank of one attempt.
 
     `dropped` counts lost rows by reason, `done` is called when a call's copies are no longer used.
+    `spool` is what the run directory is, if the run belongs on an object store.
     """
 
     def __init__(
@@ -50,6 +52,7 @@ class Writer(threading.Thread):
         rank: int,
         dropped: Counter[str],
         done: Callable[[Call], None],
+        spool: Spool | None = None,
     ) -> None:
         super().__init__(name="lldscope-recorder", daemon=True)
         self.run_path, self.attempt, self.rank, self.dropped = run, attempt, rank, dropped
@@ -70,8 +73,14 @@ class Writer(threading.Thread):
         self._last_beat = 0.0
         self._told = 0  # how many losses events have told of
         self._warned: set[str] = set()
-        self._sealer = Sealer(run, attempt, rank, drop=self.drop, warn=self._warn)
-        self._merger = Merger(run, self._manifest, warn=self._warn, pause=self._pause)
+        self._spool = spool
+        check_room = spool.check_room if spool else _always_room
+        self._sealer = Sealer(
+            run, attempt, rank, drop=self.drop, warn=self._warn, check_room=check_room
+        )
+        self._merger = Merger(
+            run, self._manifest, warn=self._warn, pause=self._pause, spooled=spool is not None
+        )
         self._closed = False
 
     def enqueue(self, kind: str, value: Any) -> bool:
@@ -216,6 +225,8 @@ class Writer(threading.Thread):
             if sum(self.dropped.values()) >= 2 * self._told:
                 self._tell_losses()
             self.beat()
+            if self._spool:
+                self._spool.keep_sending(self._warn)
 
     def _tell_losses(self) -> None:
         """Say in an event what was lost so far, if that has grown: while a loss goes on, only each
@@ -253,6 +264,10 @@ class Writer(threading.Thread):
         if key not in self._warned:
             self._warned.add(key)
             log.warning("lldscope: " + message, *values)
+
+
+def _always_room() -> None:
+    """Of a run directory; its file system says itself when it is full."""
 
 
 def _split(rows: pa.Table, last: int) -> tuple[list[pa.Table], list[pa.Table]]:

@@ -15,11 +15,10 @@ from lldscope_dashboard.pages.router import page
 
 import lldscope
 from lldscope.core.errors import LldscopeError, RunNotFound
-from lldscope.query import remote
-from lldscope.query.remote import Url
 from lldscope.recording import writer
 from lldscope.runs import find_runs
 from lldscope.storage import json_files, layout
+from lldscope.storage.url import Url, plain_errors
 
 SECRET = "wJalrXUtnFEMI-verySecret"
 
@@ -97,7 +96,7 @@ def test_credentials_and_addresses_stay_secret(s3, lldscope_command):
     url = Url(f"https://me:{SECRET}@host/folder/run?sig={SECRET}")
     assert str(url) == repr(url) == "https://host/folder/run"
     assert url.name == "run"
-    with pytest.raises(LldscopeError) as raised, remote.plain_errors(url):
+    with pytest.raises(LldscopeError) as raised, plain_errors(url):
         raise ValueError(f"cannot open {url.address}")
     assert SECRET not in str(raised.value)
 

@@ -1,0 +1,216 @@
+"""A run that is recorded to an object store: claimed there, written here, sent by another process.
+
+    SPOOL/                                LLDSCOPE_SPOOL, or ~/.local/state/lldscope/spool
+      3f2a…/                              what this machine records of one run
+        a1-r0-5be1c07d/                   a run directory with the rows of one recorder
+          spool.json                      where they belong, and whose they are
+          closed                          the recorder has written everything
+        sending.json                      what `upload` did last: what waits, what the store refuses
+
+A recorder writes a run directory of its own, as it does anywhere, and knows nothing of the store
+after its start. `upload` sends what is sealed, in one process per machine and run that is no child
+of the training's interpreter: its network code never holds up a training thread, and goes on when
+the training is killed. What is left of a machine that was switched off is sent by the next recorder
+of the run there, or by `lldscope upload`.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import hashlib
+import logging
+import math
+import os
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from ..core.errors import LldscopeError
+from ..storage import heartbeats, json_files, layout, logs
+from ..storage.objects import ObjectStore
+from ..storage.url import Url
+from .attempt import already_holds, next_attempt
+
+log = logging.getLogger("lldscope")
+
+SPOOL_FILE, CLOSED_FILE, SENDING_FILE, LOCK_FILE = (
+    "spool.json", "closed", "sending.json", "sending.lock"
+)  # fmt: skip
+LOOK_SECONDS = 5.0  # between two looks whether the process that sends is alive
+SPOOL_BYTES = 4 << 30  # of one recorder; more rows wait in memory, and are dropped beyond that
+
+
+def spool_root() -> Path:
+    """Where recorders of this machine keep what is not on its store yet."""
+    if place := os.environ.get("LLDSCOPE_SPOOL"):
+        return Path(place)
+    base = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    return Path(base) / "lldscope" / "spool"
+
+
+def run_folder(url: Url) -> Path:
+    return spool_root() / hashlib.sha256(str(url).encode()).hexdigest()[:16]
+
+
+class Spool:
+    """The spool of one recorder. `path` is the run directory that it writes, `url` the run's place
+    on the store.
+
+    Raises RunExists, or LldscopeError if the store cannot be written.
+    """
+
+    def __init__(self, url: Url, rank: int, resume: bool, attempt: int | None) -> None:
+        self.url, self.rank = url, rank
+        self.token = uuid.uuid4().hex
+        store = ObjectStore(url)
+        listed = store.names(logs.LOG_DIR)
+        recorded = any((owner := logs.claim_owner(f)) and owner[1] == 0 for f in listed)
+        if rank == 0 and not resume and (recorded or store.exists(layout.RUN_FILE)):
+            raise already_holds(url)
+        if store.exists(layout.RUN_FILE):
+            raise LldscopeError(
+                f"The run at {url} was copied there as a directory, to which a recorder cannot "
+                "add. Choose another place."
+            )
+
+        def claim(candidate: int) -> bool:
+            return _claim(store, candidate, rank, self.token)
+
+        self.attempt = next_attempt(url, lambda: "Another process", rank, resume, attempt, claim)
+        name = f"a{self.attempt}-r{rank}-{self.token[:8]}"
+        self.path = run_folder(url) / name
+        try:
+            self.path.mkdir(parents=True, mode=0o700)
+            self._fetch_state(store, listed)
+        except OSError as error:
+            raise LldscopeError(
+                f"The spool {self.path} cannot be written ({error.strerror}). Set LLDSCOPE_SPOOL "
+                "to a folder of this machine."
+            ) from error
+
+    def _fetch_state(self, store: ObjectStore, listed: list[str]) -> None:
+        """What the recorder of an attempt reads of the one before: run.json and the heartbeat."""
+        if self.attempt == 1:
+            return
+        names = [n for f in listed if (n := logs.log_name(f)) and n.kind in logs.STATES]
+        names = [n for n in names if n.kind == logs.RUN or n.rank == self.rank]
+        current = [n for (n,) in logs.sources(names).values()]
+        content = store.read([n.path for n in current])
+        for name in current:
+            if name.path in content:
+                target = self.path / name.target
+                target.parent.mkdir(exist_ok=True)
+                target.write_bytes(content[name.path])
+
+    def open(self) -> None:
+        """From here on what is sealed is sent. Raises OSError."""
+        said = {
+            "address": self.url.address, "token": self.token,
+            "attempt": self.attempt, "rank": self.rank,
+        }  # fmt: skip
+        json_files.replace_file(self.path / SPOOL_FILE, json_files.to_json(said))
+        self.keep_sending()
+
+    def keep_sending(self, warn: Callable[..., None] | None = None) -> None:
+        """Start the process that sends, unless one runs, and say what the store refuses: `warn`
+        logs a message once."""
+        folder = self.path.parent
+        with sending(folder) as free:
+            pass
+        if free:
+            _start_sender(folder)
+        if warn and (error := _read_sending(folder).get("error")):
+            warn(f"store: {error}", "%s Training goes on; sealed parts wait in %s.", error, folder)
+
+    def check_room(self) -> None:
+        """Raises OSError if the spool has no room for more."""
+        if size_of(self.path) > SPOOL_BYTES:
+            why = f"{SPOOL_BYTES >> 30} GiB of parts wait in the spool for {self.url}"
+            raise OSError(errno.ENOBUFS, why)
+
+    def close(self, seconds: float) -> bool:
+        """Say that everything is written, and wait until it is on the store."""
+        with suppress(OSError):
+            (self.path / CLOSED_FILE).touch()
+        until = time.monotonic() + seconds
+        looked = -math.inf
+        while self.path.exists() and time.monotonic() < until:
+            if time.monotonic() - looked > LOOK_SECONDS:
+                looked = time.monotonic()
+                self.keep_sending()
+            time.sleep(0.05)
+        return not self.path.exists()
+
+
+def _claim(store: ObjectStore, attempt: int, rank: int, token: str) -> bool:
+    said = {"token": token, "pid": os.getpid(), "space": heartbeats.pid_namespace(),
+            "time": time.time()}  # fmt: skip
+    name = f"{logs.LOG_DIR}/{logs.claim_file(attempt, rank)}"
+    content = json_files.to_json(said).encode()
+    if not store.create(name, content):
+        return False
+    if store.create(name, json_files.to_json({**said, "again": True}).encode()):
+        log.warning(
+            "lldscope: %s overwrites objects that it was asked not to: it would not notice if two "
+            "processes recorded the same run as rank %d.", store.url, rank,
+        )  # fmt: skip
+    return True
+
+
+def size_of(path: Path) -> int:
+    """Bytes of the files below a folder."""
+    total = 0
+    with suppress(OSError), os.scandir(path) as entries:
+        for entry in entries:
+            with suppress(OSError):
+                total += size_of(Path(entry)) if entry.is_dir() else entry.stat().st_size
+    return total
+
+
+@contextmanager
+def sending(folder: Path) -> Iterator[bool]:
+    """Whether this process may send what is in the folder of a run; no other one does meanwhile."""
+    try:
+        handle = os.open(folder / LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o600)
+    except OSError:
+        yield False
+        return
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            free = True
+        except OSError:
+            free = False
+        yield free
+    finally:
+        os.close(handle)
+
+
+def _start_sender(folder: Path) -> None:
+    """Start `lldscope upload --follow` as a process that outlives this one."""
+    home = str(Path(__file__).parents[2])  # where this lldscope is imported from
+    path = os.pathsep.join([home, *filter(None, [os.environ.get("PYTHONPATH")])])
+    try:
+        with open(folder / "sending.log", "ab") as told:
+            subprocess.Popen(
+                [sys.executable, "-m", "lldscope", "upload", "--follow", str(folder)],
+                stdin=subprocess.DEVNULL, stdout=told, stderr=told, start_new_session=True,
+                env={**os.environ, "PYTHONPATH": path},
+            )  # fmt: skip
+    except OSError as error:
+        log.error("lldscope: no process could be started to send %s: %s", folder, error)
+
+
+def _read_sending(folder: Path) -> dict[str, Any]:
+    """What the process that sends said last."""
+    try:
+        said = json_files.parse((folder / SENDING_FILE).read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return said if isinstance(said, dict) else {}

@@ -1,0 +1,98 @@
+"""Addresses of runs on S3-compatible storage, or any other file system of fsspec.
+
+An address may hold secrets: `str(url)` leaves them out, and messages show only that.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import PurePosixPath
+from typing import Any
+from urllib.parse import urlsplit
+
+from ..core.errors import LldscopeError, RunNotFound
+
+
+def is_address(text: str) -> bool:
+    return "://" in text
+
+
+@dataclass(frozen=True)
+class Url:
+    """An address that fsspec knows; as text it shows neither user, password nor query."""
+
+    address: str
+
+    def __str__(self) -> str:
+        protocol, _, rest = self.address.rpartition("://")
+        host, slash, path = rest.partition("/")
+        host = host.rpartition("@")[2].partition("?")[0]
+        return f"{protocol}://{host}{slash}{path.partition('?')[0]}".rstrip("/")
+
+    __repr__ = __str__
+
+    @cached_property
+    def _place(self) -> tuple[Any, str]:
+        with plain_errors(self):
+            from fsspec.core import url_to_fs
+
+            filesystem, path = url_to_fs(self.address, use_listings_cache=False)
+        return filesystem, path.rstrip("/")
+
+    @property
+    def filesystem(self) -> Any:
+        return self._place[0]
+
+    @property
+    def path(self) -> str:
+        """The place inside its file system."""
+        return self._place[1]
+
+    @property
+    def name(self) -> str:
+        return PurePosixPath(urlsplit(str(self)).path).name or str(self)
+
+    def at(self, path: str) -> Url:
+        """Another place of the same file system, below this one."""
+        inside = path.removeprefix(self.path).lstrip("/")
+        bare, query, rest = self.address.partition("?")
+        return Url(f"{bare.rstrip('/')}/{inside}{query}{rest}" if inside else self.address)
+
+    def relative_to(self, root: Url) -> PurePosixPath:
+        return PurePosixPath(self.path).relative_to(root.path)
+
+    def resolve(self) -> Url:
+        return self
+
+    def is_dir(self) -> bool:
+        with plain_errors(self):
+            return bool(self.filesystem.isdir(self.path))
+
+
+@contextmanager
+def plain_errors(url: Url, what: str = "read") -> Iterator[None]:
+    """Whatever a file system raises becomes one sentence without the text of the error, which may
+    hold an address with its secrets. `what` could not be done: read, written."""
+    try:
+        yield
+    except LldscopeError:
+        raise
+    except FileNotFoundError:
+        raise RunNotFound(f"There is nothing at {url}.") from None
+    except ImportError as error:
+        needed = error.name or "what its protocol needs"
+        raise LldscopeError(
+            f"Reading {url} needs {needed}: pip install 'lldscope[remote]', or the package of that "
+            "protocol."
+        ) from None
+    except Exception as error:  # each file system has errors of its own
+        code = getattr(error, "errno", None)
+        why = os.strerror(code) if isinstance(code, int) else type(error).__name__
+        raise LldscopeError(
+            f"{url} cannot be {what}: {why}. Check the address, and the credentials where its file "
+            "system looks for them (for s3: the AWS_… variables or ~/.aws)."
+        ) from None

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from .batch import Batch, Scores
+from .batch import Batch
 from .episodes import Turn
 from .ratios import ratio_sums
 from .repetition import repeated_share
@@ -115,6 +115,7 @@ class StepRows:
         self._index = self.action[starts]
         n_actions = starts.sum(1).tolist()
         self._turns = batch.turns or [[Turn("text")] * n for n in n_actions]
+        self._gathered: dict[str, np.ndarray] = {}
 
     def sums(self) -> Columns:
         """Counts and sums of the whole batch, for `steps`; None where a rollout lacks the value."""
@@ -127,7 +128,7 @@ class StepRows:
             "reward_sum": float(b.rewards.sum()) if rewarded else None,
             "reward_sq_sum": float(np.square(b.rewards).sum()) if rewarded else None,
             "n_tokens": int(b.mask.sum()),
-            "entropy_sum": float(self._tokens(b.entropy.values).sum())
+            "entropy_sum": float(self._of("entropy").sum())
             if b.entropy is not None and b.entropy.rows.all()
             else None,
             "kl_sum": self._k3_sum(),
@@ -166,8 +167,7 @@ class StepRows:
         turns = [
             self._turns[i][j] for i, j in zip(self._row.tolist(), self._index.tolist(), strict=True)
         ]
-        gate = self._sums(b.llds_gate)
-        behaviour = self._sums(b.behaviour)
+        gate, behaviour = self._sums("llds_gate"), self._sums("behaviour")
         return (
             {
                 "step": b.step,
@@ -179,14 +179,14 @@ class StepRows:
                 "logp_behaviour_sum": None
                 if behaviour is None
                 else np.ma.masked_invalid(behaviour),
-                "logp_old_sum": self._measured(b.old),
-                "logp_inner_sum": self._measured(b.inner),
-                "logp_post_sum": self._measured(b.post, b.old),
-                "logp_ref_sum": self._sums(b.reference),
-                "entropy_sum": self._measured(b.entropy),
-                "error_norm_sum": self._sums(b.error_norm),
+                "logp_old_sum": self._measured("old"),
+                "logp_inner_sum": self._measured("inner"),
+                "logp_post_sum": self._measured("post", "old"),
+                "logp_ref_sum": self._sums("reference"),
+                "entropy_sum": self._measured("entropy"),
+                "error_norm_sum": self._sums("error_norm"),
                 "llds_gate": None if gate is None else gate > 0,
-                "llds_sum": self._sums(b.llds_penalty),
+                "llds_sum": self._sums("llds_penalty"),
                 "tool_ok": [turn.tool_ok for turn in turns],
                 "docs_hash": [turn.docs_hash for turn in turns],
             }
@@ -199,12 +199,12 @@ class StepRows:
         b = self._batch
         if b.old is None:
             return {}
-        old = self._tokens(b.old.values)
+        old = self._of("old")
         lowest = np.minimum.reduceat(old, self._starts) if len(old) else old
         columns: Columns = {"logp_min": np.ma.array(lowest, mask=~b.old.rows[self._row])}
         if b.post is None:
             return columns
-        post, unmeasured = self._tokens(b.post.values), ~(b.old.rows & b.post.rows)[self._row]
+        post, unmeasured = self._of("post"), ~(b.old.rows & b.post.rows)[self._row]
         with np.errstate(invalid="ignore"):
             n_down = self._per_action((post < old).astype(np.int64))
             drop = self._per_action(np.maximum(old - post, 0))
@@ -234,12 +234,12 @@ class StepRows:
         columns: Columns = {}
         if b.old is None:
             return columns
-        old, known = self._tokens(b.old.values), b.old.rows[self._row]
+        old, known = self._of("old"), b.old.rows[self._row]
         if behaviour is not None:
-            engine, scored = self._tokens(b.behaviour), known & np.isfinite(behaviour)
+            engine, scored = self._of("behaviour"), known & np.isfinite(behaviour)
             columns |= ratio_sums("engine", old, engine, self._starts, scored)
         if b.inner is not None:
-            inner, scored = self._tokens(b.inner.values), known & b.inner.rows[self._row]
+            inner, scored = self._of("inner"), known & b.inner.rows[self._row]
             columns |= ratio_sums("inner", inner, old, self._starts, scored)
         return columns
 
@@ -253,23 +253,31 @@ class StepRows:
     def _per_action(self, values: np.ndarray) -> np.ndarray:
         return np.add.reduceat(values, self._starts) if len(values) else values
 
-    def _sums(self, tokens: np.ndarray | None) -> np.ndarray | None:
-        """Per-action sums of an (N, T) measurement; None if it was not made."""
-        return None if tokens is None else self._per_action(self._tokens(tokens))
+    def _of(self, name: str) -> np.ndarray:
+        """The action tokens' values of a measurement of the batch, found once for all uses."""
+        if name not in self._gathered:
+            found = getattr(self._batch, name)
+            self._gathered[name] = self._tokens(getattr(found, "values", found))
+        return self._gathered[name]
 
-    def _measured(self, scores: Scores | None, other: Scores | None = None) -> Any:
+    def _sums(self, name: str) -> np.ndarray | None:
+        """Per-action sums of a measurement; None if it was not made."""
+        return None if getattr(self._batch, name) is None else self._per_action(self._of(name))
+
+    def _measured(self, name: str, other: str | None = None) -> Any:
         """Per-action sums, masked in rollouts without a measurement (or without one of `other`)."""
+        scores = getattr(self._batch, name)
         if scores is None:
             return None
-        known = scores.rows if other is None else scores.rows & other.rows
-        return np.ma.array(self._sums(scores.values), mask=~known[self._row])
+        known = scores.rows if other is None else scores.rows & getattr(self._batch, other).rows
+        return np.ma.array(self._sums(name), mask=~known[self._row])
 
     def _k3_sum(self) -> float | None:
         """Σ of the k3 estimate of KL(π_old ‖ π_ref) over the batch."""
         b = self._batch
         if b.reference is None or b.old is None or not b.old.rows.all():
             return None
-        gap = self._tokens(b.reference) - self._tokens(b.old.values)
+        gap = self._of("reference") - self._of("old")
         return float((np.exp(gap) - gap - 1).sum())
 
 

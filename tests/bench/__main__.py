@@ -18,6 +18,7 @@ from . import (
     importing,
     loggers,
     many_runs,
+    mismatch,
     page,
     recording,
     rival_packages,
@@ -27,6 +28,7 @@ from . import (
 
 BENCHMARKS = {
     "recording": recording.main,
+    "mismatch": mismatch.main,
     "training": training.main,
     "trl": trl.main,
     "check": check.main,

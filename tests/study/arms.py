@@ -23,6 +23,8 @@ STUDY = ROOT / "runs" / "study"
 BANK = ROOT / "sample_runs" / "bank"
 ALARM_BANK = ROOT / "sample_runs" / "alarm_bank"
 """The runs on which alarms are judged by held-out exact match (`label.py`)."""
+CURE_BANK = ROOT / "sample_runs" / "cure_bank"
+"""The runs in which what the guard does about a cause is compared with LLDS from the start."""
 
 WARM_STARTS = ("tiny", "warm-1", "warm-2")
 """The shipped policy, and two made like it from other seeds (the number in the name)."""
@@ -40,7 +42,7 @@ GSPO: dict[str, Any] = {
     "clip_high": 0.2,
 }
 
-Kind = Literal["main", "fault", "control", "variant", "sweep", "lever", "alarm"]
+Kind = Literal["main", "fault", "control", "variant", "sweep", "lever", "alarm", "cure"]
 Split = Literal["development", "test", "pilot"]
 
 
@@ -74,7 +76,7 @@ class Planned:
 
     @property
     def bank(self) -> Path:
-        return ALARM_BANK if self.arm.kind == "alarm" else BANK
+        return {"alarm": ALARM_BANK, "cure": CURE_BANK}.get(self.arm.kind, BANK)
 
     @property
     def warm_start(self) -> str:
@@ -139,6 +141,7 @@ FAULTS: dict[str, str] = {
     "overflow": "some updates are NaN or infinite",
     "wrong-group": "questions share a group id in pairs",
     "stale-engine": "the rollout engine gets no new weights",
+    "lagging-engine": "the rollout engine gets new weights after every tenth step",
 }
 """Fault → what breaks, in words; an arm `fault-FAULT` each. `python -m tests.study.faults FAULT`
 takes the arguments of `lldscope train`, and exits with 0 if the run is on record, however it
@@ -187,6 +190,7 @@ ARMS: tuple[Arm, ...] = (
     *(
         Arm(f"fault-{f}", "fault", f"GRPO, {words}", FOUR, {"steps": 90, "prompts": 8}, fault=f)
         for f, words in FAULTS.items()
+        if f in CAUSE
     ),
 )  # fmt: skip
 """GSPO's clip is 0.2 as in the LLDS reference code, not the 3e-4 of its paper (arXiv 2507.18071):
@@ -229,6 +233,30 @@ ALARM_ARMS: tuple[Arm, ...] = (
 )
 """Judged by greedy exact match on 512 fixed questions every ten steps."""
 
+_CURED: dict[str, Any] = {
+    "steps": 60, "prompts": 8, "eval_every": 0, "eval_questions": 512, "tokens_every": 0,
+}  # fmt: skip
+TREATMENTS: dict[str, tuple[str, dict[str, Any]]] = {
+    "none": ("nothing done", {}),
+    "llds": ("LLDS from the start", LLDS),
+    "guard": (
+        "the guard's cure",
+        {"guard": "cure", "guard_on": "step-size,lr-jump,engine-mismatch,lld-decay,retention-loss"},
+    ),
+}
+_ILLS: dict[str, tuple[str, dict[str, Any], str | None]] = {
+    "high-lr": ("twice the learning rate", {"lr": 2 * BASE["lr"]}, None),
+    "lagging": ("engine ten steps behind", {}, "lagging-engine"),
+}
+
+CURE_ARMS: tuple[Arm, ...] = tuple(
+    Arm(f"cure-{ill}-{name}", "cure", f"{words}, {done}", tuple(range(30, 35)),
+        _CURED | settings | own, fault)
+    for ill, (words, settings, fault) in _ILLS.items()
+    for name, (done, own) in TREATMENTS.items()
+)  # fmt: skip
+"""Compared by greedy exact match on 512 fixed questions after the last step."""
+
 LAMBDAS: dict[float, str] = {
     0.0: "grpo",
     **{value: name for name, value in _SWEEP.items()},
@@ -240,7 +268,7 @@ LAMBDAS: dict[float, str] = {
 def planned(only: Sequence[str] = ()) -> list[Planned]:
     """Every run of the study, or of the arms named, in the order in which they are made: the main
     arms first, and within a kind seed by seed. Raises UsageError for an arm that does not exist."""
-    arms = (*ARMS, *ALARM_ARMS)
+    arms = (*ARMS, *ALARM_ARMS, *CURE_ARMS)
     known = [arm.name for arm in arms]
     for name in only:
         if name not in known:

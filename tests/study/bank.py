@@ -30,7 +30,7 @@ from lldscope.core.schema import SIGNALS
 from lldscope.runs import Run
 from lldscope.storage.json_files import read_lines, replace_file, to_json
 
-from .arms import BANK
+from .arms import ALARM_BANK, BANK
 from .label import label
 from .outcome import collapse_row, outcome
 
@@ -88,9 +88,10 @@ def export(folder: Path, about: dict[str, Any], bank: Path = BANK) -> dict[str, 
         windows = pa.Table.from_pandas(run.sql(_WINDOWS), preserve_index=False)
         _write(bank / "windows" / f"{about['run']}.parquet", windows)
         evaluations = run.sql(_EVALUATIONS)
-        if len(evaluations):
+        if bank == ALARM_BANK:
             found = label(evaluations["step"], np.stack(evaluations["right"]))
             line |= {"outcome": found.verdict, "degraded_step": found.step}
+        if len(evaluations):
             table = pa.Table.from_pandas(evaluations, preserve_index=False)
             _write(bank / "evaluations" / f"{about['run']}.parquet", table)
     _enter(line, bank)

@@ -238,16 +238,33 @@ class StaleEngine(Fault):
         return {}
 
 
+class LaggingEngine(StaleEngine):
+    words = "the rollout engine gets new weights after every tenth step only"
+
+    def __init__(self, trainer: Trainer) -> None:
+        evaluating = trainer._players.evaluating  # goes on with the policy that is trained
+        super().__init__(trainer)
+        trainer._players.evaluating = evaluating
+
+    def begin(self) -> dict[str, Any]:
+        self._engine.every = 10
+        return {"every": self._engine.every}
+
+
 class _EngineBeside:
-    """An engine with weights of its own, as vLLM has them: a copy, synced after every step."""
+    """An engine with weights of its own, as vLLM has them: a copy, synced after every step, or
+    after one in `every`, or never again."""
 
     def __init__(self, policy: Policy) -> None:
         self.policy = Policy(copy.deepcopy(policy.model), policy.tokenizer)
         self.stuck = False
+        self.every = 1
+        self._offered = 0
 
     @torch.no_grad()
     def sync(self, weights: Iterable[tuple[str, Tensor]]) -> None:
-        if not self.stuck:
+        self._offered += 1
+        if not self.stuck and self._offered % self.every == 0:
             own = dict(self.policy.model.named_parameters())
             for name, value in weights:
                 if name in own:  # tied weights have two names
@@ -275,4 +292,5 @@ FAULTS: dict[str, type[Fault]] = {
     "overflow": Overflow,
     "wrong-group": WrongGroup,
     "stale-engine": StaleEngine,
+    "lagging-engine": LaggingEngine,
 }

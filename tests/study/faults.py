@@ -8,7 +8,7 @@ settings in run.json.
 from __future__ import annotations
 
 import sys
-from contextlib import nullcontext
+from contextlib import closing, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from lldscope_trainer.train import StepReport, Trainer
 
 import lldscope
 from lldscope.core.errors import LldscopeError, UsageError
+from lldscope.monitor.follow import Monitor
 
 from .arms import BASE_FILE
 from .broken import FAULTS
@@ -57,10 +58,11 @@ def train_with(fault: str, config: TrainConfig, run_dir: Path, at: int | None = 
         config=config.to_dict() | {"fault": fault, "fault_at": at},
         correct_rule=CORRECT_RULES[config.answers_from],
     )
-    with recorder, display(config.steps) as show:
+    with recorder, display(config.steps) as show, closing(Monitor(run_dir)) as monitor:
         loop.run(
-            trainer, recorder, run_dir=run_dir, on_step=show.step, on_evaluation=show.evaluation
-        )
+            trainer, recorder, run_dir=run_dir, monitor=monitor,
+            on_step=show.step, on_evaluation=show.evaluation,
+        )  # fmt: skip
 
 
 _NAMES = "\n".join(f"{name:<16}{fault.words}" for name, fault in FAULTS.items())

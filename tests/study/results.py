@@ -111,7 +111,7 @@ class Results:
 
 def collect(bank: Path = BANK) -> Results:
     """The runs of the bank that were made as the plan says now."""
-    lines, plan = index(bank), [p for p in planned() if p.arm.kind != "alarm"]
+    lines, plan = index(bank), [p for p in planned() if p.bank == BANK]
     states = {p.name: state(p, lines.get(p.name)) for p in plan}
     runs = [_result(p, lines[p.name], bank) for p in plan if states[p.name] == "done"]
     outdated = [name for name, what in states.items() if what == "outdated"]

@@ -15,11 +15,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
+import torch.distributed as dist
 
 from ..core.errors import LldscopeError
 from ..recording.batch import Batch, array, padded, reaches
 from ..recording.columns import record
 from ..recording.recorder import FailOpen, Recorder
+from ..recording.retention import RESPONSES, KeptResponse, Retention
 from .trl_seams import can_follow, replace
 
 METHODS = ("compute_logp", "compute_advantages", "ppo_update")
@@ -28,15 +31,17 @@ Data = list[dict[str, Any]]
 
 def instrument(
     actor: Any, path: str | Path, *, correct: float = 1.0, tokens_every: int = 5,
-    decode: Any = None, **about: Any,
+    decode: Any = None, retention: int = RESPONSES, **about: Any,
 ) -> Recorder:  # fmt: skip
     """Record the updates of `actor` from now on in the run directory `path`; returns the recorder,
     which a `with` closes.
 
     correct: the least reward of a correct response. decode: token ids to text; None takes the
-    actor's tokenizer, if it has one. `**about` goes to `lldscope.Recorder`: name, group, config,
-    resume. Δ is one more pass after the update, in all rollouts; π_old is AReaL's `prox_logp` where
-    it computes one, else a pass before the update.
+    actor's tokenizer, if it has one. retention: correct responses of a step that are kept and
+    scored again after each of the next 16 (docs/retention.md), in one process only; 0 is none.
+    `**about` goes to `lldscope.Recorder`: name, group, config, resume. Δ is one more pass after the
+    update, in all rollouts; π_old is AReaL's `prox_logp` where it computes one, else a pass before
+    the update.
 
     Raises LldscopeError where the actor lacks what recording needs, or its data lie on other
     machines (its controllers); RunExists for a run in `path`. After that it never ends a training.
@@ -56,8 +61,9 @@ def instrument(
     recorder = Recorder(path, **settings | about)
     tokenizer = getattr(actor, "tokenizer", None)
     observer = Observer(
-        actor, recorder, correct, tokens_every, decode or getattr(tokenizer, "decode", None)
-    )
+        actor, recorder, correct, tokens_every, decode or getattr(tokenizer, "decode", None),
+        retention if _alone() else 0,
+    )  # fmt: skip
     replace(actor, "compute_advantages", observer.advantages)
     replace(actor, "ppo_update", observer.update)
     engine = getattr(actor, "engine", actor)
@@ -70,12 +76,14 @@ class Observer:
     """A method that takes an `original` replaces the actor's and returns what it returns."""
 
     def __init__(
-        self, actor: Any, recorder: Recorder, correct: float, tokens_every: int, decode: Any
-    ) -> None:
+        self, actor: Any, recorder: Recorder, correct: float, tokens_every: int, decode: Any,
+        retention: int,
+    ) -> None:  # fmt: skip
         self._actor, self._recorder = actor, recorder
         self._correct, self._tokens_every, self._decode = correct, tokens_every, decode
         self._fail_open = FailOpen(recorder, "areal")
         self._score = actor.compute_logp
+        self._retention = Retention(retention)
         self._step = 0
         self._before: Data = []
         self._stats: list[dict[str, Any]] = []
@@ -132,11 +140,36 @@ class Observer:
         batch = batch_of(
             data, old, post, self._before, step=step, correct=self._correct, decode=self._decode
         )
+        with self._fail_open("the likelihood of responses of earlier steps"):
+            self._retain(batch)
         record(
             self._recorder, batch, tokens_every=self._tokens_every, seconds_update=seconds,
             updates={"grad_norm": norms} if norms else None, lr=rates[-1] if rates else None,
             seconds_record=self._fail_open.take,
         )  # fmt: skip
+
+    def _retain(self, batch: Batch) -> None:
+        """Kept responses of earlier steps, and which of this one are kept."""
+        if due := self._retention.due(batch.step):
+            logps = [array(x)[0] for x in self._logps([_alone_in_group(r) for r in due])]
+            found = [np.concatenate([[0.0], x[:-1]]) for x in logps]
+            self._recorder.retention(**self._retention.rows(batch.step, found))
+        self._retention.keep(batch)
+
+
+def _alone() -> bool:
+    """Whether no other process has to score as many responses at the same time."""
+    return not dist.is_initialized() or dist.get_world_size() == 1
+
+
+def _alone_in_group(kept: KeptResponse) -> dict[str, Any]:
+    """A group of AReaL's of one sequence; its mask is shifted, as `compute_advantages` does it."""
+    ids = torch.from_numpy(kept.ids).long()[None]
+    return {
+        "input_ids": ids,
+        "attention_mask": torch.ones_like(ids),
+        "loss_mask": torch.from_numpy(np.roll(kept.mask, -1))[None],
+    }
 
 
 def batch_of(

@@ -27,13 +27,17 @@ from verl.trainer.ppo.v1 import (
 from verl.workers.utils.padding import response_from_nested
 
 from ..core.errors import LldscopeError
+from ..recording.batch import Batch
 from ..recording.columns import record
 from ..recording.recorder import FailOpen, Recorder
+from ..recording.retention import RESPONSES, Retention
 from .alarms import DEFAULT_RULES, AlarmAction, recorded
 from .verl_batch import FIELDS, batch_of
+from .verl_retention import scored
 
 SETTINGS = {
     "path": None, "name": None, "group": None, "correct": 1.0, "tokens_every": 5,
+    "retention": RESPONSES,
     "on_alarm": None, "alarms": DEFAULT_RULES, "look_every": 5.0,
 }  # fmt: skip
 SCALARS = {"actor/pg_loss": "loss_policy", "kl_loss": "loss_kl", "actor/llds_loss": "loss_llds"}
@@ -49,6 +53,8 @@ class Recording(_VerlTrainer):
     path: the run directory; runs/<experiment_name> if not given. name, group: of the run.
     correct: the least score of a correct response, or the name of an extra value of the reward
     function (such as "acc"). tokens_every: steps between samples of texts and tokens; 0 is never.
+    retention: correct responses of a step that are kept and scored again after each of the next 16
+    (docs/retention.md); 0 is none, and so are prompts with images.
     on_alarm: "save" a checkpoint when one of the rules `alarms` fires, or save and "stop";
     look_every: seconds between reads of the run, in a thread.
     """
@@ -84,6 +90,7 @@ class Recording(_VerlTrainer):
         """Raises RunExists or LldscopeError before the first step."""
         self._recorder = self._open()
         self._fail_open = FailOpen(self._recorder, "verl")
+        self._retention = Retention(self._lldscope["retention"])
         action = self._action
         if action is not None:
             action.begin(self._recorder)
@@ -192,6 +199,8 @@ class Recording(_VerlTrainer):
             padding=[bool(tag.get("is_padding", False)) for tag in batch.tags],
             correct=self._lldscope["correct"], decode=self.tokenizer.decode,
         )  # fmt: skip
+        with self._fail_open("the likelihood of responses of earlier steps"):
+            self._retain(rollouts)
         norms, lr = _numbers(updates.get("grad_norm")), _numbers(updates.get("lr"))
         self._scalars(step, updates)
         record(
@@ -203,6 +212,15 @@ class Recording(_VerlTrainer):
             seconds_rollout=self.timing_raw.get("gen") if self.parameter_sync_step == 1 else None,
             seconds_record=self._fail_open.take,
         )  # fmt: skip
+
+    def _retain(self, rollouts: Batch) -> None:
+        """Kept responses of earlier steps, and which of this one are kept."""
+        if due := self._retention.due(rollouts.step):
+            size = max(self.actor_rollout_wg._dispatch_info["actor"]) + 1
+            logps = scored(due, size, self._score)
+            self._recorder.retention(**self._retention.rows(rollouts.step, logps))
+        if getattr(self, "processor", None) is None:  # with one there are images
+            self._retention.keep(rollouts)
 
     def _scalars(self, step: int, updates: Mapping[str, Any]) -> None:
         """Losses, of which verl reports means. With LLDS, pg_loss is not the policy loss alone."""

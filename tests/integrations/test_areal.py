@@ -124,6 +124,17 @@ def test_rows_are_what_the_weights_say(folder, tmp_path, recompute):
             assert np.allclose(row[column][own], np.array([np.nan, *expected])[own], atol=1e-4)
         moved.append((row["logp_post"] - row["logp_old"])[own].abs().max())
     assert max(moved) > 0.005, "the policy did not move"
+    kept = run.sql("SELECT response_id, sum(logp_post_sum) AS post FROM retention"
+                   " WHERE step = 1 AND age = 1 GROUP BY ALL")  # fmt: skip
+    assert len(kept) == 2
+    model.load_state_dict(states[2])
+    for row in kept.itertuples():
+        group, i = divmod(row.response_id, 4)
+        ids = rollouts(0)[group]["input_ids"][i, : 10 - i]
+        with torch.no_grad():
+            table = torch.log_softmax(model(ids[None]).logits[0].double(), -1)
+        expected = sum(table[k - 1, ids[k]].item() for k in range(3, len(ids)))
+        assert row.post == pytest.approx(expected, abs=1e-4)
 
 
 def test_what_is_no_actor_is_refused(tmp_path):

@@ -106,6 +106,37 @@ def test_a_step_is_recorded_as_verl_made_it(tmp_path, monkeypatch):
     assert "<search>" in text or "<answer>" not in text
 
 
+def test_retention_is_what_the_weights_say(tmp_path, monkeypatch):
+    trainer, run = run_of(tmp_path, monkeypatch)
+    workers = trainer.actor_rollout_wg
+    seen = [row for mini in workers.seen[:2] for row in mini if int(row["response_mask"].sum())]
+    found = run.sql("SELECT * FROM retention ORDER BY ALL")
+    assert set(found["step"]) == {1}
+    assert set(found["age"]) == {1}
+    kept = found["response_id"].unique()
+    assert len(kept) == 2
+    correct = set(run.sql("SELECT response_id FROM responses WHERE step = 0 AND correct")
+                  ["response_id"])  # fmt: skip
+    assert correct.issuperset(kept)
+    for response in kept:
+        row = seen[response]
+        own = row["response_mask"].numpy().astype(bool)
+        names = {"logp_old_sum": 0, "logp_post_sum": 4}
+        mine = found[found["response_id"] == response]
+        assert mine["n_tokens"].sum() == own.sum()
+        for name, state in names.items():
+            expected = np.array(logps(workers.states[state], row))[own].sum()
+            assert mine[name].sum() == pytest.approx(expected, abs=1e-4), name
+    assert found["logp_previous_sum"].isna().all(), "it was not scored after its own step"
+    assert run.signals()["retention"].notna().tolist() == [False, True]
+    assert not [key for key in workers._store.rows if "lldscope" in key], "nothing is left behind"
+
+
+def test_no_retention_where_none_is_asked_for(tmp_path, monkeypatch):
+    _, run = run_of(tmp_path, monkeypatch, "+trainer.lldscope.retention=0")
+    assert run.sql("SELECT count(*) AS n FROM retention")["n"].tolist() == [0]
+
+
 def test_recording_does_not_change_the_training(tmp_path, monkeypatch):
     recorded, _ = run_of(tmp_path, monkeypatch)
     random = torch.get_rng_state()

@@ -65,6 +65,20 @@ def test_llds_and_delta_against_saved_weights(tmp_path):
             moved.append((row["logp_post"] - row["logp_old"])[own].abs().max())
     assert max(apart) < 1e-4
     assert max(moved) > 0.01, "the policy did not move"
+    kept = run.sql(
+        "SELECT k.response_id, sum(k.logp_old_sum) AS old, sum(k.logp_post_sum) AS post"
+        " FROM retention k WHERE k.step = 1 AND k.age = 1 GROUP BY ALL"
+    )
+    assert 1 <= len(kept) <= 2
+    assert kept.notna().all(axis=None)
+    sampled = run.sql("SELECT * FROM tokens WHERE step = 0 ORDER BY response_id, position")
+    for row in kept.itertuples():
+        tokens = sampled[sampled["response_id"] == row.response_id]
+        own = tokens["action_index"].notna().to_numpy()
+        if len(tokens):  # texts are those of four responses
+            for value, step in ((row.old, 0), (row.post, 2)):
+                expected = np.array(logps(weights(tmp_path, step), tokens["token_id"].tolist()))
+                assert value == pytest.approx(expected[own].sum(), abs=1e-3)
     engine = run.sql("SELECT logp_behaviour_sum - logp_old_sum AS d FROM actions")["d"]
     assert engine.abs().max() < 1e-3, "the engine has the actor's weights"
 

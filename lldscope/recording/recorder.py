@@ -285,14 +285,16 @@ class FailOpen:
 
     @contextmanager
     def __call__(self, what: str) -> Iterator[None]:
-        self._started = time.perf_counter()
+        outermost = self._started is None
+        started = self._started = self._started or time.perf_counter()
         try:
             yield
         except Exception as error:
             self.failed(what, error)
         finally:
-            self.seconds += time.perf_counter() - self._started
-            self._started = None
+            if outermost:
+                self.seconds += time.perf_counter() - started
+                self._started = None
 
     def failed(self, what: str, error: Exception) -> None:
         """`what` could not be recorded."""

@@ -11,7 +11,9 @@ import subprocess
 import sys
 import textwrap
 import time
+from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -23,6 +25,7 @@ from lldscope.core.errors import LldscopeError, NewerSchema, RunExists
 from lldscope.core.schema import TABLES
 from lldscope.monitor.health import check
 from lldscope.recording import buffers, sealer, writer
+from lldscope.recording.recorder import FailOpen
 from lldscope.storage import compaction, heartbeats, json_files, layout
 
 
@@ -445,3 +448,18 @@ def test_record_steps_fills_the_main_tables(make_run):
     for table in ("steps", "updates", "responses", "actions"):
         assert run.sql(f"SELECT count(*) n FROM {table}")["n"][0] > 0
     assert record_steps.__doc__
+
+
+def test_what_fails_inside_of_what_may_fail_ends_nothing():
+    """An adapter's part within a part: both are told of, and neither error comes out."""
+    recorder = SimpleNamespace(dropped=Counter(), event=lambda *args, **kwargs: None)
+    fail_open = FailOpen(recorder, "mine")
+    with fail_open("a step"):
+        with fail_open("a part of it"):
+            raise ValueError("inner")
+        raise KeyError("outer")
+    assert recorder.dropped == {
+        "mine: a part of it: ValueError: inner": 1, "mine: a step: KeyError: 'outer'": 1,
+    }  # fmt: skip
+    assert fail_open.take() == fail_open.seconds > 0
+    assert fail_open.take() == 0

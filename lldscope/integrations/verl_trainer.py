@@ -216,8 +216,9 @@ class Recording(_VerlTrainer):
     def _retain(self, rollouts: Batch) -> None:
         """Kept responses of earlier steps, and which of this one are kept."""
         if due := self._retention.due(rollouts.step):
-            size = max(self.actor_rollout_wg._dispatch_info["actor"]) + 1
-            logps = scored(due, size, self._score)
+            ranks = max(self.actor_rollout_wg._dispatch_info["actor"]) + 1
+            rows = self.config.actor_rollout_ref.rollout.get("log_prob_micro_batch_size_per_gpu")
+            logps = scored(due, ranks * (rows or 1), self._score)
             self._recorder.retention(**self._retention.rows(rollouts.step, logps))
         if getattr(self, "processor", None) is None:  # with one there are images
             self._retention.keep(rollouts)

@@ -1,4 +1,4 @@
-"""From where on one run differs from another: on the study's runs with a fault, and on made-up noise."""
+"""From where on one run differs from another: runs of the study with a fault, and made-up noise."""
 
 from __future__ import annotations
 

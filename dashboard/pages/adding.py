@@ -46,8 +46,19 @@ def adding(
         for key in offered
     ]  # fmt: skip
     label: Any = html.Label([html.Span("add a chart", className="key"), field])
-    parts = [label, html.Datalist(options, id="metrics"), *buttons]
+    lacks = [] if any(key in HISTOGRAMS for key in [*left, *added]) else [_without(compared)]
+    parts = [label, html.Datalist(options, id="metrics"), *buttons, *lacks]
     return html.Section(parts, className="adding", id="adding")
+
+
+def _without(compared: bool) -> html.Span:
+    """Why no histogram can be chosen."""
+    text = (
+        "Distributions by step are on the page of each run."
+        if compared
+        else "No distributions by step: no rows of single responses are recorded."
+    )
+    return html.Span(text, className="quiet note")
 
 
 def _label(key: str, columns: Sequence[str]) -> str:

@@ -114,7 +114,7 @@ def clock(moment: float) -> str:
 
 
 def _firing(name: str, state: RunState) -> html.Span:
-    firing = state.firing
+    firing = [a for a in state.firing if a.severity != "info"] or state.firing
     if not firing:
         return html.Span([_key("alarm"), "none firing"])
     worst = firing[0]

@@ -132,7 +132,7 @@ def _heartbeats(run: Run) -> list[Any]:
     rows = [
         [
             str(rank),
-            parts.since(beat.get("time")),
+            parts.since(beat.get("time"), rows=False),
             words.visible(beat.get("pid") or ("closed" if beat.get("closed") else "–")),
             words.visible(beat.get("step", "–")),
         ]

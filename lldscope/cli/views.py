@@ -72,6 +72,8 @@ def live_block(run: Run, state: RunState, width: int) -> Group:
 
 def life_text(state: RunState) -> str:
     last = f"last row {age(state.last_row_age_seconds)} ago"
+    if state.last_row_age_seconds is None:
+        last = "no row yet" if state.last_step is None else "the time of its rows is not recorded"
     if state.life == "live":
         return last
     reason = f" ({plain(in_one_line(state.reason))})" if state.reason else ""

@@ -74,7 +74,7 @@ _CHARTS: tuple[Chart, ...] = (
         "Δ of correct responses",
         "what one step's updates did to the likelihood of its correct responses",
         Line("delta_correct", "Δ", palette.BLUE),
-        Line("retention_delta", "of earlier steps' responses", palette.GREEN, "dash"),
+        Line("retention_delta", "earlier responses", palette.GREEN, "dash"),
         Line(EVIDENCE, "evidence of decay", palette.PURPLE, "dot", mean=False, right=True),
         zero=True,
         right_unit="evidence",

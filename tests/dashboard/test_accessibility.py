@@ -15,10 +15,12 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from browsing import WAIT, until
 from made_up_runs import write_run
+from test_token_overlays import made_batch
 
 import lldscope
 from lldscope.core import palette
 from lldscope.explore.comparison import compare
+from lldscope.recording.columns import record
 from lldscope.report import post_mortem
 from lldscope.report.arms.analysis import arms_of, compare_arms
 from lldscope.report.html import html
@@ -45,6 +47,7 @@ PAGES = {
     "response": ("/response/grpo?step=25&id=124", ".tok[role=option]"),
     "entropy of tokens": ("/response/grpo?step=25&id=124&color=entropy", ".tok.uncertain"),
     "loss mask": ("/response/grpo?step=25&id=124&color=mask", ".tok.trained"),
+    "engine mismatch": ("/response/engine?step=4&id=0&color=mismatch", ".tok.lost"),
     "group": ("/group/grpo?step=25&id=124", ".beside-each-other .tok[role=option]"),
     "histograms": ("/run/grpo?chart=histogram%2Flength", ".barlayer .point path"),
     "response without tokens": ("/response/failed?step=3&id=1", ".words"),
@@ -69,6 +72,8 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (root / name / "run.json").write_text(json.dumps(info | {"group": "seed 0"}))
     write_run(root / "failed", 30, ends="failed")
     write_run(root / "empty", 0)
+    with lldscope.Recorder(root / "engine") as recorder:
+        record(recorder, made_batch(), tokens_every=1)
     with lldscope.open_run(root / "grpo") as a, lldscope.open_run(root / "grpo-llds") as b:
         arms = compare_arms(arms_of([[a], [b]]), compare([a, b]))
         for name, facts in (("report", post_mortem(a)), ("arms", arms)):

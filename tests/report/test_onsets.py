@@ -1,0 +1,69 @@
+"""When what broke began, on the study's runs into which a fault was put at a known step."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+
+import numpy as np
+import pytest
+
+from lldscope.alarms.assess import Assessment
+from lldscope.alarms.changepoints import SEGMENT_STEPS, Curve, fit, refine
+from lldscope.report.onset_order import Link, onset_order
+from lldscope.signals.evidence import SMOOTH
+from tests.study.arms import BANK
+from tests.study.bank import assess_exported
+
+AT = 30  # the step with which each fault begins
+FAULTS = [
+    row["run"]
+    for line in (BANK / "index.jsonl").read_text(encoding="utf-8").splitlines()
+    if (row := json.loads(line)).get("fault")
+]
+
+
+@cache
+def links_of(run: str) -> tuple[Assessment, dict[str, Link]]:
+    assessment = assess_exported(run)
+    return assessment, {x.link: x for x in onset_order(assessment, refine(assessment))}
+
+
+@pytest.mark.parametrize("run", FAULTS)
+def test_nothing_begins_after_it_was_seen(run: str) -> None:
+    assessment, links = links_of(run)
+    for link in links.values():
+        if link.onset is not None:
+            assert link.low <= link.onset <= link.high <= link.seen
+    assert all(b.step <= b.live for b in refine(assessment))
+
+
+def test_the_end_of_the_improvement_is_not_taken_for_the_fall() -> None:
+    """The reward rises until the fault: a line through the rise as well bends where that ends."""
+    dated = 0
+    for run in FAULTS:
+        assessment, links = links_of(run)
+        reward = links["reward"]
+        if reward.onset is None:
+            continue
+        mean = np.where(assessment.evidence.step < reward.seen, assessment.evidence.reward, np.nan)
+        best = assessment.evidence.step[np.nanargmax(mean)]
+        assert best - SMOOTH + SEGMENT_STEPS < reward.onset, run
+        assert reward.onset > AT - SMOOTH, run
+        dated += 1
+    assert dated > 20
+
+
+@pytest.mark.parametrize("run", [run for run in FAULTS if "retriever" in run or "lr-" in run])
+def test_a_fault_that_acts_at_once_is_dated_to_the_step(run: str) -> None:
+    _, links = links_of(run)
+    assert AT <= links["reward"].onset <= AT + 1
+
+
+def test_a_break_is_not_sought_after_the_step_that_shows_it() -> None:
+    steps = np.arange(60.0)
+    jump = Curve("x", steps, np.where(steps < 40, 0.0, -1.0), -1, jumps=True, level=True)
+    assert fit(jump, [], 1)[0][0] == 40
+    step, low, high = fit(jump, [], 1, [30])[0]
+    assert low <= step <= high <= 30
+    assert fit(jump, [], 1, [SEGMENT_STEPS - 1]) == []

@@ -94,7 +94,9 @@ class Uploader:
             self.round()
 
     def _adopt(self) -> None:
-        """Look for new spools; each must be of the run that is at its address now."""
+        """Look for new spools; each must be of the run that is at its address now. One that
+        somebody has removed is forgotten."""
+        self._spools = {path: s for path, s in self._spools.items() if path.exists()}
         new = {p.parent: p for p in self.folder.glob(f"*/{SPOOL_FILE}")
                if p.parent not in self._spools and p.parent not in self.refused}  # fmt: skip
         if not new:

@@ -19,7 +19,7 @@ from s3_server import s3_server
 import lldscope
 from lldscope.core.errors import LldscopeError
 
-CALLS = 3000  # of each kind of place
+CALLS = 1500  # of each kind of place
 EVERY = 0.003  # seconds between two calls; a step has 30 calls
 ROWS = 512  # of a call
 FRESH = 5  # steps of which it is measured how soon they are read

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
 import signal
 import time
 
@@ -32,6 +33,7 @@ def here(tmp_path, monkeypatch):
     FlakyStore.reset()
     monkeypatch.setenv("LLDSCOPE_SPOOL", str(tmp_path / "spool"))
     monkeypatch.setattr(spool, "_start_sender", lambda folder: None)
+    monkeypatch.setattr(upload, "LINGER_SECONDS", 0.0)
     monkeypatch.setattr(recorder_module, "CLOSE_SECONDS", 0)
     monkeypatch.setattr(writer, "SEAL_SECONDS", 0.01)
     end = lldscope.recording.writer.Writer.end
@@ -246,6 +248,17 @@ def test_a_spool_of_another_run_is_left_alone():
     assert not sender.finish()
     assert list(sender.refused) == [recorder.path]
     assert rows(PLACE)["steps"] == 7
+
+
+def test_a_spool_that_was_removed_is_forgotten(here):
+    recorder, sender = lldscope.Recorder(PLACE), uploader()
+    record_steps(recorder, range(3))
+    recorder.close()
+    FlakyStore.faults = 1.0
+    with pytest.raises(LldscopeError):
+        sender.round()
+    shutil.rmtree(recorder.path)
+    sender.follow()  # ends, although the store refuses everything
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 from ..alarms.registry import RULES
@@ -37,7 +36,7 @@ class AlarmAction:
         self._fail_open = FailOpen(recorder, "alarms")
         if self._recorder.rank == 0:
             with self._fail_open("what the alarms say"):
-                self._monitor = Monitor(Path(self._recorder.path), self._every)
+                self._monitor = Monitor(self._recorder.place, self._every)
 
     def act(self, control: Any, step: int) -> None:
         """Called on all ranks after a recorded step."""

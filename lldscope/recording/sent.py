@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ..storage import heartbeats, layout, logs
+from ..storage import heartbeats, json_files, layout, logs
 from ..storage.compaction import SILENT_SECONDS
 from ..storage.logs import LogName
 from ..storage.manifest import ManifestFile, manifest_path
@@ -98,11 +99,30 @@ class _State(_Small):
         self._sent = content
         return super().done(name, content)
 
+    def opening(self) -> dict[LogName, bytes]:
+        """The first version, which is sent before all else. A heartbeat says nothing in it of
+        lines, which are not sent yet."""
+        if self.objects or not (first := self.due()):
+            return {}
+        ((name, content),) = first.items()
+        if self.kind == logs.HEARTBEAT:
+            with suppress(ValueError, AttributeError):
+                told = {k: v for k, v in json_files.parse(content).items() if k not in _OF_LINES}
+                content = json_files.to_json(told).encode()
+        return {name: content}
+
+
+_OF_LINES = ("lines", "journals")  # what a heartbeat says of other files
+
 
 @dataclass
 class Due:
-    """What is to be sent of a spool, in this order, and whether its recorder has ended."""
+    """What is to be sent of a spool, in this order, and whether its recorder has ended.
 
+    With `opening` it is not all there is.
+    """
+
+    opening: dict[LogName, bytes] = field(default_factory=dict)
     parts: list[Part] = field(default_factory=list)
     streams: dict[LogName, bytes] = field(default_factory=dict)
     manifest: dict[LogName, bytes] = field(default_factory=dict)
@@ -111,7 +131,7 @@ class Due:
 
     @property
     def empty(self) -> bool:
-        return not (self.parts or self.streams or self.manifest or self.states)
+        return not (self.opening or self.parts or self.streams or self.manifest or self.states)
 
 
 class SpooledRun:
@@ -139,6 +159,9 @@ class SpooledRun:
         due = Due(last=self._has_ended())
         for state in self._states:
             state.read()
+            due.opening |= state.opening()
+        if due.opening:
+            return due
         for line in self._manifest.read():
             self._commits.lines += 1
             self._commits.replay(line)
@@ -168,7 +191,7 @@ class SpooledRun:
         self._sent = (self._sent | {(p.table, p.file) for p in due.parts}) - gone
         self._stale += [(now, f"{table}/{file}") for table, file in gone]
         small = {f.kind: f for f in (self._manifest, *self._streams, *self._states)}
-        for name, content in (due.streams | due.manifest | due.states).items():
+        for name, content in (due.opening | due.streams | due.manifest | due.states).items():
             self._stale += [(now, old.path) for old in small[name.kind].done(name, content)]
 
     def take_stale(self) -> list[str]:

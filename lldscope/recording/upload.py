@@ -1,7 +1,8 @@
 """Sends what recorders have sealed in their spools to the object store of their run.
 
-First the parts, then events and alerts, then the lines of the manifest that list the parts, then
-heartbeats: a reader finds what it is told of. All of it is sent again until the store has it.
+First that there is a run, then the parts, events and alerts, then the lines of the manifest that
+list the parts, then heartbeats: a reader finds what it is told of. All of it is sent again until
+the store has it.
 """
 
 from __future__ import annotations
@@ -77,7 +78,7 @@ class Uploader:
         waiting = {spool: spool.look() for spool in self._spools.values()}
         unread = self._send_parts(waiting)
         waiting = {spool: due for spool, due in waiting.items() if spool not in unread}
-        for what in ("streams", "manifest", "states"):
+        for what in ("opening", "streams", "manifest", "states"):
             objects = {n.path: c for due in waiting.values() for n, c in getattr(due, what).items()}
             self._store.put(objects)
         stale = []
@@ -87,11 +88,15 @@ class Uploader:
             spool.make_room(KEEP_BYTES)
         self._store.delete(stale)
         for spool, due in waiting.items():
-            if due.last:
+            if due.last and not due.opening:
                 self._end(spool)
+        if any(due.opening for due in waiting.values()):
+            self.round()
 
     def _adopt(self) -> None:
-        """Look for new spools; each must be of the run that is at its address now."""
+        """Look for new spools; each must be of the run that is at its address now. One that
+        somebody has removed is forgotten."""
+        self._spools = {path: s for path, s in self._spools.items() if path.exists()}
         new = {p.parent: p for p in self.folder.glob(f"*/{SPOOL_FILE}")
                if p.parent not in self._spools and p.parent not in self.refused}  # fmt: skip
         if not new:

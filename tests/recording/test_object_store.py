@@ -1,0 +1,330 @@
+"""Recording to an object store: what is sealed gets there, whatever store and machine do."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import signal
+import time
+
+import fsspec
+import numpy as np
+import pytest
+from conftest import record_steps
+from crash import ended, in_child
+from flaky_store import FlakyStore
+
+import lldscope
+from lldscope.core.errors import LldscopeError, RunExists
+from lldscope.recording import recorder as recorder_module
+from lldscope.recording import sealer, sent, spool, upload, writer
+from lldscope.recording.upload import Uploader
+from lldscope.runs import find_runs
+from lldscope.storage.url import Url
+
+PLACE = "flaky://bucket/runs/mine"
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path, monkeypatch):
+    """A spool of this test; nothing is sent but by `send`, and `close` does not wait for it."""
+    FlakyStore.reset()
+    monkeypatch.setenv("LLDSCOPE_SPOOL", str(tmp_path / "spool"))
+    monkeypatch.setattr(spool, "_start_sender", lambda folder: None)
+    monkeypatch.setattr(upload, "LINGER_SECONDS", 0.0)
+    monkeypatch.setattr(recorder_module, "CLOSE_SECONDS", 0)
+    monkeypatch.setattr(writer, "SEAL_SECONDS", 0.01)
+    end = lldscope.recording.writer.Writer.end
+    monkeypatch.setattr(writer.Writer, "end", lambda self, seconds: end(self, 120))
+    yield tmp_path
+    FlakyStore.reset()
+
+
+def uploader(place: str = PLACE) -> Uploader:
+    return Uploader(spool.run_folder(Url(place)))
+
+
+def send(sender: Uploader, rounds: int = 200) -> None:
+    """Send until nothing is left, however often the store refuses."""
+    for _ in range(rounds):
+        try:
+            if sender.finish():
+                return
+        except LldscopeError:
+            continue
+    raise AssertionError(f"still waiting: {sender.refused or list(sender.folder.iterdir())}")
+
+
+def rows(place) -> dict[str, int]:
+    with lldscope.open_run(place) as run:
+        assert run.damaged == {}
+        tables = ("steps", "updates", "responses", "actions")
+        return {t: int(run.sql(f"SELECT count(*) n FROM {t}").n[0]) for t in tables}
+
+
+def test_a_run_on_a_store_answers_as_the_directory_does(here):
+    for place in (PLACE, here / "local"):
+        with lldscope.Recorder(place, name="one", config={"lr": 1e-4}) as recorder:
+            record_steps(recorder, range(12))
+            recorder.event("checkpoint", step=3)
+    send(uploader())
+    assert find_runs("flaky://bucket") == [Url(PLACE)]
+    with lldscope.open_run(PLACE) as run, lldscope.open_run(here / "local") as local:
+        assert run.signals().equals(local.signals())
+        assert (run.name, run.info["status"], run.damaged) == ("one", "finished", {})
+        assert [e["kind"] for e in run.events()] == [e["kind"] for e in local.events()]
+    assert not list(spool.run_folder(Url(PLACE)).glob("a*")), "nothing is left in the spool"
+
+
+def test_a_live_run_is_followed(monkeypatch):
+    recorder, sender = lldscope.Recorder(PLACE), uploader()
+    for steps in (range(5), range(5, 9)):
+        record_steps(recorder, steps)
+        recorder.flush()
+        sender.round()
+        with lldscope.open_run(PLACE) as run:
+            assert len(run.signals()) == steps.stop
+            assert run.info["status"] == "running"
+            assert run.damaged == {}
+    recorder.close()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_late_double_and_refused_requests_lose_nothing(seed, monkeypatch):
+    choose = random.Random(seed)
+    monkeypatch.setattr(sent, "GRACE_SECONDS", 0.0)
+    store = FlakyStore()
+    recorder, sender = lldscope.Recorder(PLACE), uploader()
+    store.choose.seed(seed)
+    FlakyStore.faults, seen = 0.4, False
+    for step in range(20):
+        record_steps(recorder, range(step, step + 1), groups=1)
+        recorder.event("note", step=step)
+        if choose.random() < 0.7:
+            recorder.flush()
+        try:
+            sender.round()
+            seen = True
+        except LldscopeError:
+            if choose.random() < 0.3:
+                sender = uploader()  # the process that sends was killed
+        if choose.random() < 0.2:
+            store.apply_late()
+        if seen and choose.random() < 0.3:
+            with lldscope.open_run(PLACE) as run:
+                assert run.damaged == {}, "a reader sees no half of anything"
+    recorder.close()
+    send(sender)
+    store.apply_late()
+    assert rows(PLACE)["steps"] == 20
+    with lldscope.open_run(PLACE) as run:
+        assert len(run.events()) == 20
+        assert run.info["status"] == "finished"
+
+
+def test_a_store_that_is_away_costs_nothing_once_it_is_back(caplog):
+    recorder, sender = lldscope.Recorder(PLACE), uploader()
+    FlakyStore.faults = 1.0
+    store = FlakyStore()
+    for step in range(20):
+        record_steps(recorder, range(step, step + 1), groups=1)
+        recorder.flush()
+    with pytest.raises(LldscopeError, match="cannot be written"):
+        sender.round()
+    store.late.clear()
+    FlakyStore.faults = 0.0
+    sender.round()
+    assert rows(PLACE)["steps"] == 20
+    assert not recorder.dropped
+    recorder.close()
+
+
+def test_a_run_is_claimed_by_one(caplog):
+    first = lldscope.Recorder(PLACE)
+    with pytest.raises(RunExists, match="already holds a run"):
+        lldscope.Recorder(PLACE)
+    lldscope.Recorder(PLACE, rank=1).close()
+    with pytest.raises(RunExists, match="give each process a rank"):
+        lldscope.Recorder(PLACE, rank=1)
+    record_steps(first, range(5))
+    first.close()
+    sender = uploader()
+    send(sender)
+    again = lldscope.Recorder(PLACE, resume=True, name="again")
+    assert again.attempt == 2
+    record_steps(again, range(3, 8))
+    again.close()
+    send(sender)
+    assert rows(PLACE)["steps"] == 8
+    with lldscope.open_run(PLACE) as run:
+        assert [a["attempt"] for a in run.info["attempts"]] == [1, 2]
+        assert run.name == "again"
+    assert "overwrites" not in caplog.text
+
+
+def test_a_store_without_conditional_writes_is_told_of(caplog):
+    FlakyStore.conditional = False
+    lldscope.Recorder(PLACE).close()
+    assert "overwrites objects that it was asked not to" in caplog.text
+
+
+def test_a_directory_that_was_copied_to_a_store_is_not_added_to(here):
+    with lldscope.Recorder(here / "local") as recorder:
+        record_steps(recorder, range(2))
+    fsspec.filesystem("flaky").put(str(here / "local"), "/bucket/copied", recursive=True)
+    with pytest.raises(LldscopeError, match="was copied there"):
+        lldscope.Recorder("flaky://bucket/copied", resume=True)
+    with pytest.raises(RunExists):
+        lldscope.Recorder("flaky://bucket/copied")
+
+
+def test_a_full_spool_is_like_a_full_disk(monkeypatch, caplog):
+    recorder, sender = lldscope.Recorder(PLACE), uploader()
+    FlakyStore.faults = 1.0
+    monkeypatch.setattr(spool, "SPOOL_BYTES", 50_000)
+    monkeypatch.setattr(sealer, "MAX_WAITING_BYTES", 200_000)
+    step = 0
+    while not recorder.dropped:
+        record_steps(recorder, range(step, step + 1))
+        recorder.flush()
+        step += 1
+        assert step < 2000
+    assert "wait in the spool" in caplog.text
+    assert spool.size_of(recorder.path) < 200_000
+    FlakyStore.late.clear()
+    FlakyStore.faults = 0.0
+    monkeypatch.setattr(upload, "KEEP_BYTES", 0)
+    sender.round()
+    record_steps(recorder, range(step, step + 1))
+    recorder.flush()
+    sender.round()
+    recorder.close()
+    send(sender)
+    with lldscope.open_run(PLACE) as run:
+        assert run.sql("SELECT max(step) n FROM all_steps").n[0] == step
+        assert any(e["kind"] == "dropped" for e in run.events()), "what was lost is told"
+
+
+def test_parts_that_are_sent_make_room_and_are_not_merged(monkeypatch, caplog):
+    monkeypatch.setattr(upload, "KEEP_BYTES", 0)
+    recorder, sender = lldscope.Recorder(PLACE), uploader()
+    for step in range(20):
+        record_steps(recorder, range(step, step + 1), groups=1)
+        recorder.flush()
+        sender.round()
+        assert not list(recorder.path.glob("steps/*.parquet"))
+    recorder.close()
+    send(sender)
+    assert rows(PLACE)["steps"] == 20
+    assert "cannot be merged" not in caplog.text
+
+
+def test_parts_are_merged_and_what_they_replace_is_removed(monkeypatch):
+    monkeypatch.setattr(sent, "GRACE_SECONDS", 0.0)
+    recorder, sender = lldscope.Recorder(PLACE), uploader()
+    for step in range(20):
+        record_steps(recorder, range(step, step + 1), groups=1)
+        recorder.flush()
+        sender.round()
+    recorder.close()
+    send(sender)
+    assert rows(PLACE)["steps"] == 20
+    found = FlakyStore().find("/bucket")
+    assert len([f for f in found if "/steps/" in f]) == 1
+    assert len(found) < 30
+
+
+def test_a_spool_of_another_run_is_left_alone():
+    recorder = lldscope.Recorder(PLACE)
+    record_steps(recorder, range(3))
+    recorder.close()
+    FlakyStore.reset()  # somebody deleted the run, and recorded another one there
+    other = lldscope.Recorder(PLACE)
+    record_steps(other, range(7))
+    other.close()
+    sender = uploader()
+    assert not sender.finish()
+    assert list(sender.refused) == [recorder.path]
+    assert rows(PLACE)["steps"] == 7
+
+
+def test_a_spool_that_was_removed_is_forgotten(here):
+    recorder, sender = lldscope.Recorder(PLACE), uploader()
+    record_steps(recorder, range(3))
+    recorder.close()
+    FlakyStore.faults = 1.0
+    with pytest.raises(LldscopeError):
+        sender.round()
+    shutil.rmtree(recorder.path)
+    sender.follow()  # ends, although the store refuses everything
+
+
+@pytest.fixture
+def shared(here):
+    """A store that processes share: a folder, as fsspec writes it."""
+    (here / "store").mkdir()
+    return f"file://{here}/store/run"
+
+
+def record(place: str, ranks: range, sealed, steps: int, end: int) -> None:
+    """Some ranks of a run; a line of `sealed` says that rank and step are sealed."""
+    recorders = [lldscope.Recorder(place, rank=rank, world_size=64, attempt=1) for rank in ranks]
+    with open(sealed, "w") as file:
+        for step in range(steps):
+            for recorder in recorders:
+                recorder.actions(step=step, response_id=np.arange(4), action_index=0,
+                                 logp_old_sum=np.full(4, -1.0))  # fmt: skip
+                recorder.step(step=step, n_responses=4)
+            for recorder in recorders:
+                recorder.flush()
+                file.write(f"{recorder.rank} {step}\n")
+                file.flush()
+            if step == end:
+                os.kill(os.getpid(), signal.SIGKILL)
+    for recorder in recorders:
+        recorder.close()
+
+
+def test_64_writers_of_which_some_are_killed(shared, here, monkeypatch):
+    monkeypatch.setattr(recorder_module, "FLUSH_SECONDS", 600)
+    steps, ends = 3, [99, 0, 99, 1]
+    children = []
+    for i, end in enumerate(ends):
+        ranks = range(16 * i, 16 * i + 16)
+        work = (shared, ranks, here / f"sealed{i}", steps, end)
+        children.append(in_child(lambda work=work: record(*work), here / "nothing"))
+    sender = uploader(shared)
+    while children:
+        sender.round()  # beside them
+        for child in list(children):
+            if os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT):
+                ended(child)
+                children.remove(child)
+        time.sleep(0.05)
+    send(sender)
+    promised = {
+        tuple(map(int, line.split()))
+        for i in range(4) for line in (here / f"sealed{i}").read_text().splitlines()
+    }  # fmt: skip
+    assert len(promised) == 16 * (3 + 1 + 3 + 2)
+    with lldscope.open_run(shared) as run:
+        assert run.damaged == {}
+        found = run.sql("SELECT rank, step, count(*) n FROM all_actions GROUP BY ALL")
+        assert set(found.n) == {4}, "no row twice, no step by half"
+        assert promised <= set(zip(found["rank"], found.step, strict=True))
+
+
+def test_what_a_killed_machine_left_is_sent_by_a_command(shared, here, lldscope_command):
+    child = in_child(
+        lambda: record(shared, range(1), here / "sealed", 5, 3), here / "nothing"
+    )  # fmt: skip
+    assert ended(child)
+    assert not list((here / "store").rglob("*.parquet"))
+    done = lldscope_command("upload")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert rows(shared)["steps"] == 4
+    done = lldscope_command("check", shared, "--json")
+    assert json.loads(done.stdout)["path"] == shared
+    assert lldscope_command("upload").returncode == 0

@@ -8,23 +8,20 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import duckdb
 import numpy as np
 
 from .core.errors import LldscopeError, UsageError
 from .core.schema import SIGNALS, TABLES, VIEWS
-from .query.contents import Contents
 from .query.sandbox import SECONDS, Answer, bounded, frame, rows
-from .query.statement import insist_on_select
 from .storage import heartbeats, layout
 from .storage.events import read_journals
 from .storage.notes import about
 
 if TYPE_CHECKING:
+    import duckdb
     import pandas as pd
     import pyarrow as pa
     from numpy.typing import NDArray
@@ -49,6 +46,8 @@ class Run:
         cache: SignalCache | None = None,
         planned_steps: int | None = None,
     ) -> None:
+        from .query.contents import Contents  # DuckDB: the list of runs is made without
+
         self._planned_steps = planned_steps
         self._remote = None if isinstance(place, Path) else place
         self.path = (place if isinstance(place, Path) else place.path).resolve()
@@ -121,6 +120,10 @@ class Run:
     def _ask(
         self, query: str, seconds: float, fetch: Callable[[duckdb.DuckDBPyConnection], _T]
     ) -> _T:
+        import duckdb
+
+        from .query.statement import insist_on_select
+
         with self._lock:
             connection = self._contents.db.connection
             insist_on_select(connection, query)
@@ -180,6 +183,8 @@ class Run:
 
     def plot(self, signals: Sequence[str] | None = None) -> Any:
         """Charts of the dashboard, or those of some signals, as one Plotly figure for notebooks."""
+        from importlib.metadata import entry_points
+
         missing = "plot() needs Plotly: pip install 'lldscope[dash]'."
         plots = entry_points(group="lldscope.plot", name="plot")
         if not plots:
@@ -243,6 +248,8 @@ class Run:
 
     def refresh(self) -> bool:
         """Read what was sealed since the last refresh. True if any row or the status changed."""
+        import duckdb
+
         with self._lock:
             self._sync()
             before = self.info, self._events, self.damaged, self._notes

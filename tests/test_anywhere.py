@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from lldscope import Recorder, open_run
-from lldscope.query import contents
+from lldscope.query import signal_engine
 from lldscope.recording.batch import Batch, Scores
 from lldscope.recording.token_samples import TokenSamples
 from tests.elsewhere.conditions import DECISIVE
@@ -95,9 +95,9 @@ def test_signals_do_not_depend_on_the_order_of_rows_or_on_threads(tmp_path, monk
     """To the bit: sums are taken in double precision of measurements in single precision, which
     leaves nothing to round unless they are many orders of magnitude apart."""
     shuffled = recorded_anew(SAMPLE, tmp_path / "shuffled", seed=threads)
-    connect = partial(contents.duckdb.connect, config={"threads": threads})
-    monkeypatch.setattr(contents.duckdb, "connect", connect)
-    monkeypatch.setattr(contents, "FEW_ROWS", 0)  # which one thread would read
+    connect = partial(signal_engine.duckdb.connect, config={"threads": threads})
+    monkeypatch.setattr(signal_engine.duckdb, "connect", connect)
+    monkeypatch.setattr(signal_engine, "FEW_ROWS", 0)  # which one thread would read
     with (
         open_run(ROOT / "sample_runs" / "grpo") as run,
         open_run(shuffled) as other,

@@ -12,7 +12,6 @@ import json
 import os
 import sys
 from importlib import import_module
-from importlib.metadata import entry_points
 from io import TextIOWrapper
 
 import click
@@ -57,6 +56,8 @@ class _Commands(click.Group):
         if name not in COMMANDS:
             return None
         if name in _FROM_ENTRY_POINTS:
+            from importlib.metadata import entry_points
+
             (found,) = entry_points(group="lldscope.commands", name=name)
             return found.load()
         # A module cannot be called as the keyword is.

@@ -49,10 +49,11 @@ def check(
     from ..alarms.user_rules import all_rules
     from ..core.errors import LldscopeError
     from ..monitor.health import check as check_run
+    from ..query.signal_cache import user_cache
     from ..runs import open_run
 
     try:
-        opened = open_run(run, planned_steps=steps)
+        opened = open_run(run, cache=user_cache(), planned_steps=steps)
         state = check_run(opened, arl, all_rules(rules))
     except (LldscopeError, OSError) as error:
         if exit_style != "nagios":

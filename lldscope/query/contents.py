@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -10,20 +10,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import duckdb
 
 from ..storage.manifest import Manifest
-from ..storage.part import Part, attempt_spans
-from .database import (
-    ROWS,
-    SIGNAL_TABLES,
-    Database,
-    columns_read,
-    create_empty,
-    rows_of,
-    standing,
-    statement,
-    view_sql,
-)
+from ..storage.part import attempt_spans
+from .database import Database
 from .part_index import PartIndex, step_ranges
-from .sandbox import confine, quote
+from .signal_engine import SignalEngine
+from .views import SIGNAL_TABLES
 
 if TYPE_CHECKING:
     from .remote import RemoteCopy
@@ -32,11 +23,6 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 
 CACHE_ROWS = 250_000  # new rows, at least, before the cache is written again
-FEW_ROWS = 50_000  # of all tables together; up to here one thread is faster than several
-# View → the table without which it is empty, and is not computed.
-OPTIONAL = {"step_probes": "probes", "step_action_retention": "retention"}
-# Views that several others read: materialized once per range, in this order.
-SHARED = ("group_totals", "response_class", "response_likelihood")
 
 
 class Contents:
@@ -152,81 +138,3 @@ class Contents:
             if not self.parts.update_merged():
                 return moved or not set(self.parts.damaged) <= before
             moved = True
-
-
-class SignalEngine:
-    """Computes signals of the run directory `run` in a DuckDB of its own, which holds the rows of
-    one range of steps at a time.
-
-    It is separate from the database for queries, so that its tables can be plain ones and its
-    settings can follow the size of the range. For the next step of a live run, planning costs more
-    than reading.
-    """
-
-    def __init__(self, run: Path) -> None:
-        self._run = run
-        self._db = duckdb.connect(":memory:")
-        create_empty(self._db, SIGNAL_TABLES)
-        for table in SIGNAL_TABLES:
-            self._db.execute(f"CREATE TABLE {table} AS FROM empty_{table}")
-        confine(self._db, run)
-        self._db.execute("SET preserve_insertion_order=false")  # no signal depends on it
-        self._db.execute(view_sql("macros"))
-        self._columns = {table: columns_read(table) for table in SIGNAL_TABLES}
-        self._filled: set[str] = set()  # tables that are not empty
-        self._few = False
-
-    def close(self) -> None:
-        self._db.close()
-
-    def signals(
-        self, parts: Sequence[Part], starts: Mapping[int, int], first: int, last: int
-    ) -> Iterator[tuple[str, Any]]:
-        """For each of ROWS a pyarrow.Table of the steps from `first` to `last`.
-
-        `parts` are the valid ones of the run, `starts` the first step of each attempt.
-        """
-        wanted = [p for p in parts if p.last_step >= first and p.first_step <= last]
-        self._configure(sum(p.rows for p in wanted) <= FEW_ROWS)
-        for table in SIGNAL_TABLES:
-            paths = [quote(str(p.path(self._run))) for p in wanted if p.table == table]
-            where = standing(table, starts) or "WHERE true"
-            self._load(table, paths, f"{where} AND step BETWEEN {first} AND {last}")
-        for name in SHARED:
-            self._create(name, statement(name, SHARED))
-        for rows, view in ROWS.items():
-            if view == "step_signals" and "scalars" not in self._filled:
-                view = "step_measured"  # no imported means to fall back on
-            if view not in OPTIONAL or OPTIONAL[view] in self._filled:
-                self._create(rows, statement(view, SHARED))
-                yield rows, self._db.sql(f"FROM {rows}").to_arrow_table()
-        if not self._few:
-            self._release()
-
-    def _configure(self, few: bool) -> None:
-        """Choose the settings for a range of few rows, or of many."""
-        if few != self._few:
-            self._few = few
-            self._db.execute("SET threads=1" if few else "RESET threads")
-            self._db.execute(f"PRAGMA {'disable' if few else 'enable'}_optimizer")
-
-    def _load(self, table: str, paths: Sequence[str], where: str) -> None:
-        """Fill a table with the rows of some files that match `where`; empty it without files."""
-        if paths:
-            if table == "evals":  # `standing` looks there whether an evaluation was repeated
-                self._create("all_evals", rows_of(table, paths))
-            self._create(table, f"{rows_of(table, paths, self._columns[table])} {where}")
-            self._filled.add(table)
-        elif table in self._filled:
-            self._create(table, f"FROM empty_{table}")
-            self._filled.remove(table)
-
-    def _create(self, table: str, sql: str) -> None:
-        self._db.execute(f"CREATE OR REPLACE TABLE {table} AS {sql}")
-
-    def _release(self) -> None:
-        """Release the memory of a range."""
-        for table in SIGNAL_TABLES:
-            self._load(table, [], "")
-        for name in (*SHARED, *ROWS):
-            self._db.execute(f"DROP TABLE IF EXISTS {name}")

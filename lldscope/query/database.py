@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Container, Iterable, Mapping, Sequence
-from functools import cache, cached_property
-from importlib import resources
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,50 +12,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..core.schema import SIGNALS, TABLES, VIEWS, Kind, arrow_schema
-from ..storage.part import STEP_TABLES, Part, attempt_spans
+from ..storage.part import Part, attempt_spans
 from .sandbox import confine, quote
+from .views import AFTER_ROWS, BEFORE_ROWS, ROWS, view_sql
 
 if TYPE_CHECKING:
     import pandas as pd
 
-# Views in the order in which they build on each other. The results of some are stored per step
-# (ROWS: name → view), which a live run only appends to; the last views read these.
-SQL = resources.files(__package__) / "sql"
-SIGNAL_TABLES = (*STEP_TABLES, "retention", "evals", "probes", "scalars")  # of signals
-BEFORE_ROWS = (
-    "group_totals",
-    "response_class",
-    "response_likelihood",
-    "action_ratios",
-    "step_ratios",
-    "step_action_ratios",
-    "step_likelihood",
-    "step_displaced",
-    "step_totals",
-    "update_totals",
-    "step_conduct",
-    "step_groups",
-    "step_actions",
-    "step_first_actions",
-    "action_retention",
-    "response_retention",
-    "step_retention",
-    "step_evals",
-    "step_measured",
-    "step_scalars",
-    "step_signals",
-    "step_action_signals",
-    "step_action_retention",
-    "step_probes",
-)
-ROWS = {
-    "signal_rows": "step_signals",
-    "action_signal_rows": "step_action_signals",
-    "retention_signal_rows": "step_action_retention",
-    "probe_signal_rows": "step_probes",
-}
-_AFTER_ROWS = ("signals", "action_signals", "retention_signals", "probe_signals")
-VIEW_NAMES = ("macros", *BEFORE_ROWS, *_AFTER_ROWS)
 # Of stored signals; DuckDB's sums of integers have 128 bits, which pandas would hold as objects.
 _STORED: dict[Kind, pa.DataType] = {
     "int": pa.int32(),
@@ -68,7 +29,7 @@ _STORED: dict[Kind, pa.DataType] = {
     "text": pa.string(),
     "time": pa.float64(),
 }
-_SQL_TYPES = {
+SQL_TYPES = {
     pa.int32(): "INTEGER",
     pa.float32(): "FLOAT",
     pa.float64(): "DOUBLE",
@@ -76,40 +37,6 @@ _SQL_TYPES = {
     pa.string(): "VARCHAR",
 }
 _MOST_CHUNKS = 64  # of stored signals, before they become one
-
-
-@cache
-def view_sql(name: str) -> str:
-    """The SELECT behind a view, or the macros of all; the registry fills in lists of signals."""
-    sql = (SQL / f"{name}.sql").read_text(encoding="utf-8")
-    listed = [c for c in SIGNALS.columns if c.name not in ("step", "tokens_seen", "n_nonfinite")]
-    signals = ", ".join(c.name for c in listed)
-    means = [f"coalesce(m.{c.name}, s.means['{c.name}']) AS {c.name}," for c in listed
-             if c.kind == "float"]  # fmt: skip
-    return sql.replace("{signals}", signals).replace("{means}", "\n        ".join(means))
-
-
-def statement(name: str, stored: Container[str] = ()) -> str:
-    """The SELECT behind a view, together with the views that it reads; but for those `stored` as
-    tables. DuckDB binds it once, where it would bind a view when it is made and when it is read."""
-    needed = [f"{v} AS NOT MATERIALIZED ({view_sql(v)})" for v in _needed(name, stored)]
-    return f"WITH {', '.join(needed)} {view_sql(name)}" if needed else view_sql(name)
-
-
-def _needed(name: str, stored: Container[str]) -> list[str]:
-    """The views that a view reads, each after those that it reads itself."""
-    words = set(re.findall(r"\w+", view_sql(name)))
-    found: dict[str, None] = {}
-    for view in BEFORE_ROWS[: BEFORE_ROWS.index(name)]:
-        if view in words and view not in stored:
-            found |= dict.fromkeys([*_needed(view, stored), view])
-    return list(found)
-
-
-def columns_read(table: str) -> list[str]:
-    """The columns of a table that signals are computed from."""
-    words = set(re.findall(r"\w+", " ".join(map(view_sql, BEFORE_ROWS))))
-    return [name for name in TABLES[table].names if name in words]
 
 
 class Database:
@@ -141,7 +68,7 @@ class Database:
             connection.execute(f"CREATE VIEW {name} AS {view_sql(name)}")
         for rows, table in self._rows.items():
             connection.register(rows, table)
-        for name in _AFTER_ROWS:
+        for name in AFTER_ROWS:
             connection.execute(f"CREATE VIEW {name} AS {view_sql(name)}")
         self._is_open = True
         return connection
@@ -221,7 +148,7 @@ class Database:
 def create_empty(connection: duckdb.DuckDBPyConnection, tables: Iterable[str]) -> None:
     """Create `empty_TABLE` for each table, with its columns."""
     for table in tables:
-        columns = ", ".join(f"{f.name} {_SQL_TYPES[f.type]}" for f in arrow_schema(table))
+        columns = ", ".join(f"{f.name} {SQL_TYPES[f.type]}" for f in arrow_schema(table))
         connection.execute(f"CREATE TABLE empty_{table} ({columns})")
 
 

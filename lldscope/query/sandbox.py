@@ -14,11 +14,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import duckdb
-
 from ..core.errors import UsageError
 
 if TYPE_CHECKING:
+    import duckdb
     import pandas as pd
 
 MEMORY = "4GB"  # DuckDB's, for everything it computes
@@ -51,6 +50,8 @@ def quote(text: str) -> str:
 def bounded(db: duckdb.DuckDBPyConnection, seconds: float) -> Iterator[None]:
     """A read-only transaction that ends after `seconds`; raises UsageError then, and when memory
     does not suffice."""
+    import duckdb
+
     over = threading.Event()
 
     def stop() -> None:

@@ -24,7 +24,8 @@ import pyarrow.parquet as pq
 from ..core.schema import SCHEMA_VERSION
 from ..storage import json_files
 from ..storage.part import Part
-from .database import ROWS, VIEW_NAMES, Database, view_sql
+from .database import Database
+from .views import ROWS, VIEW_NAMES, view_sql
 
 MAX_RUNS = 200  # the entries written longest ago are deleted first
 
@@ -83,6 +84,15 @@ def cache_dir() -> Path:
     """The folder for caches of this user, in the XDG cache directory."""
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(base) / "lldscope"
+
+
+def user_cache() -> SignalCache | None:
+    """The signals that commands and the dashboard of this user share; None for a user without a
+    home directory."""
+    try:
+        return SignalCache(cache_dir() / "signals")
+    except RuntimeError:
+        return None
 
 
 @cache

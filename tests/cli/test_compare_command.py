@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import sys
 import tomllib
+from importlib import metadata
 from importlib.metadata import EntryPoint, EntryPoints
 from pathlib import Path
 
 import pytest
 
 import lldscope
-from lldscope import run as run_module
 from lldscope.core.errors import LldscopeError, UsageError
 from lldscope.explore.comparison import compare
 
@@ -94,9 +94,8 @@ def declared(monkeypatch):
     project = tomllib.loads((SAMPLES.parent / "pyproject.toml").read_text(encoding="utf-8"))
     ((name, value),) = project["project"]["entry-points"]["lldscope.plot"].items()
     point = EntryPoint(name, value, "lldscope.plot")
-    monkeypatch.setattr(
-        run_module, "entry_points", lambda **wanted: EntryPoints([point]).select(**wanted)
-    )
+    found = EntryPoints([point])
+    monkeypatch.setattr(metadata, "entry_points", lambda **wanted: found.select(**wanted))
 
 
 @pytest.mark.usefixtures("declared")
@@ -108,7 +107,7 @@ def test_plot_without_plotly_says_what_to_install(runs, monkeypatch):
 
 
 def test_plot_without_the_dashboard_says_what_to_install(runs, monkeypatch):
-    monkeypatch.setattr(run_module, "entry_points", lambda **_: EntryPoints())
+    monkeypatch.setattr(metadata, "entry_points", lambda **_: EntryPoints())
     with pytest.raises(LldscopeError, match=r"pip install 'lldscope\[dash\]'"):
         runs[0].plot()
 

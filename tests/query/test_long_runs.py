@@ -12,7 +12,7 @@ import pytest
 from made_up_runs import write_run, write_step
 
 import lldscope
-from lldscope.query import contents
+from lldscope.query import contents, signal_engine
 from lldscope.query import part_index as ranges
 from lldscope.query.signal_cache import SignalCache
 from lldscope.runs import open_run
@@ -54,7 +54,7 @@ def test_no_stretch_where_nothing_is_first_step_and_a_bounded_number_whatever_is
 def test_signals_are_the_same_however_many_stretches(tmp_path: Path, monkeypatch: Any) -> None:
     path = write_run(tmp_path / "r", 60)
     with monkeypatch.context() as many:
-        many.setattr(contents, "FEW_ROWS", 0)  # as where there are many rows
+        many.setattr(signal_engine, "FEW_ROWS", 0)  # as where there are many rows
         at_once = open_run(path)
     monkeypatch.setattr(ranges.step_ranges, "__defaults__", (800,))
     assert len(ranges.step_ranges(at_once._contents.parts.parts, 0)) > 3

@@ -11,7 +11,7 @@ from conftest import record_steps
 
 import lldscope
 from lldscope.core.schema import SIGNALS, Column, signal_names
-from lldscope.query import database
+from lldscope.query import views
 
 NEW = Column("made_up", "float", "token", "Twice the action tokens per rollout.")
 
@@ -19,7 +19,8 @@ NEW = Column("made_up", "float", "token", "Twice the action tokens per rollout."
 def register(columns: tuple[Column, ...]) -> None:
     """Edit the registry in place, as an edit of core/schema.py would."""
     object.__setattr__(SIGNALS, "columns", columns)
-    database.view_sql.cache_clear()
+    views._text.cache_clear()
+    views.view_sql.cache_clear()
 
 
 @pytest.fixture
@@ -34,12 +35,12 @@ def registered() -> Iterator[None]:
 def computed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The signal's expression in the view of its grain."""
     folder = tmp_path / "sql"
-    shutil.copytree(str(database.SQL), folder)
+    shutil.copytree(str(views.SQL), folder)
     view = folder / "step_conduct.sql"
     view.write_text(
         view.read_text().replace("SELECT\n", "SELECT\n    2 * avg(n_tokens) AS made_up,\n")
     )
-    monkeypatch.setattr(database, "SQL", folder)
+    monkeypatch.setattr(views, "SQL", folder)
 
 
 def test_registry_and_one_expression_are_all_that_a_signal_needs(computed, registered, tmp_path):

@@ -14,6 +14,7 @@ import signal_twin as twin
 
 import lldscope
 from lldscope.core.schema import ACTION_SIGNALS, PROBE_SIGNALS, SIGNALS, TABLES, VIEWS
+from lldscope.query import signal_engine
 from lldscope.recording import writer
 from lldscope.storage import compaction
 
@@ -221,7 +222,11 @@ SEEDS = range(25)
 @pytest.fixture(scope="module", params=SEEDS)
 def log(request, tmp_path_factory) -> tuple[Log, lldscope.Run]:
     made = Log(request.param)
-    return made, lldscope.open_run(made.record(tmp_path_factory.mktemp("log") / "run"))
+    path = made.record(tmp_path_factory.mktemp("log") / "run")
+    with pytest.MonkeyPatch.context() as patch:
+        if request.param % 2:  # as where there are many rows
+            patch.setattr(signal_engine, "FEW_ROWS", 0)
+        return made, lldscope.open_run(path)
 
 
 def test_signals_are_those_of_the_twin(log):

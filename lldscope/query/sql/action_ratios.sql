@@ -22,6 +22,6 @@ FROM (
             AND isfinite(engine_k3_sum) AND isfinite(engine_ratio_sq_sum) AS engine,
         moved IS NOT NULL AND n_tokens IS NOT NULL
             AND isfinite(inner_k3_sum) AND isfinite(inner_ratio_sq_sum) AS inside
-    FROM actions
+    FROM action_class
 )
 WHERE gap IS NOT NULL OR moved IS NOT NULL

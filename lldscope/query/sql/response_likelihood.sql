@@ -8,8 +8,7 @@
 -- told apart, as where tool text counts as the policy's own. NULL without an answer or a search.
 SELECT
     r.step,
-    r.rank,
-    r.response_id,
+    {response},
     r.correct,
     r.data_source,
     r.group_id,
@@ -22,20 +21,14 @@ SELECT
     a.n_actions < r.n_actions_least AS actions_merged
 FROM (
     SELECT
-        step,
-        rank,
-        response_id,
+        {same_response},
         count(*)                                            AS n_actions,
-        sum(n_tokens) FILTER (isfinite(logp_old_sum))       AS n_tokens,
-        sum(logp_old_sum::DOUBLE)
-            FILTER (isfinite(logp_old_sum) AND n_tokens IS NOT NULL) AS logp_old,
-        CASE WHEN count(logp_post_sum - logp_old_sum) = count(*)
-             THEN sum(logp_post_sum::DOUBLE - logp_old_sum::DOUBLE) END AS delta,
-        CASE WHEN count(rounding_sq_sum) = count(*)
-             THEN sum(rounding_sq_sum::DOUBLE) END          AS rounding_sq,
-        CASE WHEN count(logp_old_sum - logp_behaviour_sum) = count(*)
-             THEN sum(logp_old_sum::DOUBLE - logp_behaviour_sum::DOUBLE) END AS engine_log_ratio
-    FROM actions
-    GROUP BY step, rank, response_id
+        finite_weight(logp_old_sum, n_tokens)               AS n_tokens,
+        finite_sum(logp_old_sum, n_tokens)                  AS logp_old,
+        total_difference(logp_post_sum, logp_old_sum)       AS delta,
+        total(rounding_sq_sum)                              AS rounding_sq,
+        total_difference(logp_old_sum, logp_behaviour_sum)  AS engine_log_ratio
+    FROM {own_actions}
+    GROUP BY {same_response}
 ) a
-JOIN response_class r USING (step, rank, response_id)
+JOIN response_class r USING ({same_response})

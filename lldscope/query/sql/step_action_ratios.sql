@@ -12,6 +12,5 @@ SELECT
     ess(inner_r, inner_r2, n_tokens)    AS inner_ess,
     ratio(inner_far, n_tokens)          AS inner_far_share
 FROM action_ratios
-JOIN response_class USING (step, rank, response_id)
 WHERE correct IS NOT NULL
 GROUP BY step, action_index, correct

@@ -10,20 +10,13 @@ FROM (
         step,
         action_index,
         correct,
-        count(*)                AS n_actions,
-        ratio(logp, n_tokens)   AS logp,
-        count(d)                AS n_delta,
-        avg(d)                  AS delta,
-        avg((d <= 0)::INT)      AS lld_share
-    FROM (
-        SELECT
-            a.step, a.action_index, a.n_tokens, r.correct,
-            CASE WHEN isfinite(a.logp_old_sum) THEN a.logp_old_sum::DOUBLE END AS logp,
-            CASE WHEN r.mixed THEN difference(a.logp_post_sum, a.logp_old_sum) END       AS d
-        FROM actions a
-        JOIN response_class r USING (step, rank, response_id)
-        WHERE r.correct IS NOT NULL
-    )
+        sum(n_actions)                                                     AS n_actions,
+        sum(logp) / nullif(sum(n_logp), 0)                                 AS logp,
+        sum(CASE WHEN mixed THEN n_delta ELSE 0 END)                       AS n_delta,
+        ratio(CASE WHEN mixed THEN delta END, action_totals.n_delta)       AS delta,
+        ratio(CASE WHEN mixed THEN n_fallen END, action_totals.n_delta)    AS lld_share
+    FROM action_totals
+    WHERE correct IS NOT NULL
     GROUP BY step, action_index, correct
 ) a
 LEFT JOIN step_action_ratios r USING (step, action_index, correct)

@@ -1,23 +1,27 @@
 -- Grain: one row per step, over actions; numbers that are NaN or Inf are counted and left out.
 -- tool_fail_share: over actions that called a tool. llds_gate_share, dropped_token_share: over the
 -- preserving set of LLDS, rollouts with advantage ≥ 0. action_logp_min: median over actions.
--- incorrect_error_norm: per token.
+-- correct_logp, incorrect_logp, incorrect_error_norm: per token of the class.
 SELECT
-    a.step,
-    CASE WHEN count(coalesce(a.logp_behaviour_sum, a.logp_old_sum, a.logp_post_sum)) > 0
-         THEN count(*) FILTER (
-             NOT isfinite(a.logp_behaviour_sum) OR NOT isfinite(a.logp_old_sum)
-             OR NOT isfinite(a.logp_post_sum)
-         ) END                                               AS n_nonfinite,
-    avg((NOT a.tool_ok)::INT)                                AS tool_fail_share,
-    avg(a.llds_gate::INT) FILTER (r.preserved)               AS llds_gate_share,
-    ratio(CASE WHEN r.preserved THEN a.n_tokens_down END, a.n_tokens) AS dropped_token_share,
-    median(a.logp_min) FILTER (isfinite(a.logp_min))         AS action_logp_min,
-    ratio(CASE WHEN NOT r.correct AND isfinite(a.error_norm_sum) THEN a.error_norm_sum::DOUBLE END,
-          a.n_tokens)                                        AS incorrect_error_norm
-FROM actions a
+    step,
+    CASE WHEN sum(n_scored) > 0 THEN sum(n_nonfinite) END::BIGINT       AS n_nonfinite,
+    sum(n_tool_fail) / nullif(sum(n_tool), 0)                           AS tool_fail_share,
+    sum(n_gate_open) FILTER (preserved)
+        / nullif(sum(n_gate) FILTER (preserved), 0)                     AS llds_gate_share,
+    sum(n_down) FILTER (preserved)
+        / nullif(sum(n_down_of) FILTER (preserved), 0)                  AS dropped_token_share,
+    any_value(action_logp_min)                                          AS action_logp_min,
+    sum(error_norm) FILTER (NOT correct)
+        / nullif(sum(n_error) FILTER (NOT correct), 0)                  AS incorrect_error_norm,
+    sum(logp) FILTER (correct) / nullif(sum(n_logp) FILTER (correct), 0) AS correct_logp,
+    sum(logp) FILTER (NOT correct)
+        / nullif(sum(n_logp) FILTER (NOT correct), 0)                   AS incorrect_logp,
+    correct_logp - incorrect_logp                                       AS logp_gap
+FROM action_totals
 LEFT JOIN (
-    SELECT step, rank, response_id, correct, advantage >= 0 AND NOT isnan(advantage) AS preserved
-    FROM responses
-) r USING (step, rank, response_id)
-GROUP BY a.step
+    SELECT step, median(logp_min) AS action_logp_min
+    FROM action_class
+    WHERE isfinite(logp_min)
+    GROUP BY step
+) USING (step)
+GROUP BY step

@@ -9,12 +9,12 @@ SELECT
               / nullif(sum(n_incorrect), 0) END AS good_first_action_share
 FROM (
     SELECT
-        step, data_source, group_id, a.docs_hash,
-        count(*) FILTER (NOT r.correct) AS n_incorrect,
-        bool_or(r.correct)              AS found_by_correct
+        a.step, data_source, group_id, a.docs_hash,
+        count(CASE WHEN NOT r.correct THEN 1 END) AS n_incorrect,
+        bool_or(r.correct)                        AS found_by_correct
     FROM actions a
-    JOIN response_class r USING (step, rank, response_id)
+    JOIN response_class r USING ({same_response})
     WHERE a.action_index = 0 AND r.mixed AND r.group_id IS NOT NULL
-    GROUP BY step, data_source, group_id, a.docs_hash
+    GROUP BY a.step, data_source, group_id, a.docs_hash
 )
 GROUP BY step

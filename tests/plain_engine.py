@@ -56,6 +56,9 @@ class PlainEngine:
     def sleep(self) -> None:
         pass
 
+    def any(self, wanted):
+        return wanted
+
     def close(self) -> None:
         pass
 
@@ -88,6 +91,9 @@ class ScriptedEngine:
 
     def sleep(self) -> None:
         pass
+
+    def any(self, wanted):
+        return wanted
 
     def close(self) -> None:
         pass

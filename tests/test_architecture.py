@@ -60,6 +60,7 @@ TRAINER = (
     "optim",
     "algorithms",
     "task",
+    "ahead",
     "records",
     "probes",
     "checkpoint",

@@ -1,9 +1,10 @@
 """Checkpoints: what a run needs to go on as if nothing had happened.
 
-One directory per checkpoint under `RUN/checkpoints/`: the trained weights as they are, what the
-optimizer keeps, `state.json` with the step to go on from and, for people, the policy as an ordinary
-Hugging Face directory. It is written under another name and renamed when complete, so a directory
-called `step-…` is a whole one.
+One directory per checkpoint under `RUN/checkpoints/`: the policy as an ordinary Hugging Face
+directory, what the optimizer keeps, in as many files as there were processes, and `state.json` with
+the step to go on from and the lengths of those files. Trained weights that are not in the policy's
+files under their own names, such as adapters, have a file beside it. A checkpoint is written under
+another name and renamed when complete, so a directory called `step-…` is a whole one.
 Questions, sampling and minibatch order come from (seed, step): there is no generator to save.
 """
 
@@ -38,7 +39,6 @@ FOLDER = "checkpoints"
 POLICY = "policy"
 WEIGHTS = "weights.safetensors"
 OPTIMIZER = "optimizer"
-MOMENTS_FILE = "optimizer.safetensors"
 STATE = "state.json"
 
 
@@ -69,10 +69,15 @@ class Checkpoint:
         for files that are missing, damaged, or of another model."""
         from safetensors.torch import load_file
 
-        try:
-            weights = load_file(self.path / WEIGHTS)
-        except (OSError, SafetensorError) as error:
-            raise LldscopeError(f"{self.path / WEIGHTS} cannot be read: {error}") from error
+        files = [self.path / WEIGHTS]
+        if not files[0].is_file():
+            files = sorted((self.path / POLICY).glob("*.safetensors"))
+        weights = {}
+        for file in files:
+            try:
+                weights |= load_file(file)
+            except (OSError, SafetensorError) as error:
+                raise LldscopeError(f"{file} cannot be read: {error}") from error
         optimizer.set_weights(weights)
         optimizer.load(self.path / OPTIMIZER)
 
@@ -96,17 +101,13 @@ class Checkpoints:
         self._margin = margin
 
     def all(self) -> list[Checkpoint]:
-        """Every complete checkpoint, the oldest first. One that cannot be read, or whose files do
-        not have the length that they say, is left out, with a warning."""
+        """Every complete checkpoint, the oldest first. One that cannot be read, or whose files are
+        not as long as they were, is left out, with a warning."""
         found = []
         for path in sorted(self._folder.glob("step-*")):
             try:
-                checkpoint = Checkpoint(path, _read_state(path / STATE))
-                for file in (path / WEIGHTS, path / OPTIMIZER / MOMENTS_FILE):
-                    with safe_open(file, framework="np"):
-                        pass
-                found.append(checkpoint)
-            except (OSError, ValueError, TypeError, SafetensorError) as error:
+                found.append(Checkpoint(path, _read_state(path)))
+            except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
                 log.warning("lldscope: the checkpoint %s is not usable: %s", path, error)
         return found
 
@@ -154,7 +155,7 @@ class Checkpoints:
 
     def _complete(self, draft: Path, state: State) -> None:
         with (draft / STATE).open("w", encoding="utf-8") as file:
-            json.dump(asdict(state), file, indent=1)
+            json.dump(asdict(state) | {"files": _lengths(draft)}, file, indent=1)
             file.flush()
             os.fsync(file.fileno())
         final = self._folder / _name(state.step)
@@ -207,9 +208,25 @@ def _write(draft: Path, policy: Policy, optimizer: Optimizer, processes: Process
     with optimizer.full_weights():
         if processes.rank == 0:
             trained = {n: p for n, p in policy.model.named_parameters() if p.requires_grad}
-            trained = {n: p.detach().cpu().contiguous() for n, p in trained.items()}
-            save_file(trained, draft / WEIGHTS)
             policy.save(draft / POLICY)
+            if not trained.keys() <= _names(draft / POLICY):
+                trained = {n: p.detach().cpu().contiguous() for n, p in trained.items()}
+                save_file(trained, draft / WEIGHTS)
+
+
+def _names(directory: Path) -> set[str]:
+    """Of the tensors in a model's files."""
+    found: set[str] = set()
+    for path in directory.glob("*.safetensors"):
+        with safe_open(path, framework="np") as file:
+            found |= set(file.keys())
+    return found
+
+
+def _lengths(draft: Path) -> dict[str, int]:
+    """Bytes of each file of tensors."""
+    files = sorted(draft.rglob("*.safetensors"))
+    return {path.relative_to(draft).as_posix(): path.stat().st_size for path in files}
 
 
 def _failure(write: Callable[[], object]) -> str | None:
@@ -223,8 +240,13 @@ def _failure(write: Callable[[], object]) -> str | None:
 
 
 def _read_state(path: Path) -> State:
-    read = json.loads(path.read_text("utf-8"))
+    """Of the checkpoint at `path`. Raises OSError, ValueError or KeyError if it is not whole."""
+    read = json.loads((path / STATE).read_text("utf-8"))
     if not isinstance(read, dict):
         raise ValueError("its state is no mapping")
+    lengths = _lengths(path)
+    for name, length in read.pop("files").items():
+        if lengths.get(name) != length:
+            raise ValueError(f"{name} is missing or not as long as it was")
     rules = {name: tuple(read.get(name, ())) for name in ("alarmed", "answered")}
     return State(**read | rules | {"cures": Cures(**read.get("cures", {}))})

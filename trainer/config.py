@@ -37,6 +37,12 @@ class TrainConfig:
         "Number format of the arithmetic; the weights that AdamW updates stay float32.",
         *one_of("float32", "bfloat16"),
     )
+    head_dtype: str = setting(
+        "float32",
+        "Precision of the output layer's inputs. Less than float32 is faster on a GPU, but its "
+        "error opens LLDS' strict gates.",
+        *one_of("float32", "tf32", "bfloat16"),
+    )
     gradient_checkpointing: bool = setting(
         False, "Recompute each layer in the backward pass: less memory, more time."
     )
@@ -147,8 +153,22 @@ class TrainConfig:
         *one_of("in-process", "vllm", "server"),
     )
     engine_url: str = setting("", "Address of the vLLM server, for engine=server.")
+    engine_sync: str = setting(
+        "file",
+        "How a vLLM server gets new weights: from a file on this machine, or over NCCL, on other "
+        "GPUs or another machine.",
+        *one_of("file", "nccl"),
+    )
+    engine_tensor_parallel: int = setting(
+        1, "Processes, and so GPUs, that share one engine of engine=vllm.", *at_least(1)
+    )
     engine_memory: float = setting(
         0.6, "Share of a GPU's memory that vLLM may take.", *share(open_low=True)
+    )
+    overlap_rollouts: bool = setting(
+        False,
+        "Sample the next step's rollouts during this step's updates, with the weights from before "
+        "them; not across a checkpoint.",
     )
     temperature: float = setting(1.0, "Sampling temperature.", *above(0))
     top_p: float = setting(
@@ -302,6 +322,11 @@ class TrainConfig:
                 "turn_end=length needs engine=vllm or engine=server: the in-process sampler feeds "
                 "every token back as it draws it, and cannot take back what follows a closing tag"
             )
+        if self.overlap_rollouts and self.engine == "vllm":
+            raise UsageError(
+                "overlap_rollouts is not allowed with engine=vllm, which sleeps during updates: "
+                "take engine=server with the server on other GPUs"
+            )
         if self.micro_tokens and self.micro_batch:
             raise UsageError(
                 f"micro_tokens={self.micro_tokens} is not allowed with "
@@ -310,6 +335,15 @@ class TrainConfig:
         if self.dual_clip is not None and self.objective == "cispo":
             raise UsageError(
                 "dual_clip is not allowed with objective=cispo, which has no surrogate"
+            )
+        if self.engine_tensor_parallel > 1 and self.engine != "vllm":
+            raise UsageError(
+                f"engine_tensor_parallel={self.engine_tensor_parallel} needs engine=vllm; a server "
+                "is started with --tensor-parallel-size, and engine=in-process has no such thing"
+            )
+        if self.engine_sync == "nccl" and self.engine != "server":
+            raise UsageError(
+                "engine_sync=nccl needs engine=server: other engines share the trainer's memory"
             )
         if self.engine == "server" and not self.engine_url:
             raise UsageError("engine=server needs engine_url=http://HOST:PORT")

@@ -50,6 +50,7 @@ class _PlainDisplay(Display):
             spent = time.monotonic() - self._started
             left = spent / (done - self._first) * (self._steps - done)
             self.say(f"step {done}/{self._steps}  {summary(report)}  {left:.0f} s left")
+            self.say(f"  {cost(report)}")
 
     def evaluation(self, done: int, total: int) -> None:
         if done < total:
@@ -83,7 +84,8 @@ class _BarDisplay(Display):
     def step(self, report: StepReport) -> None:
         for line in notices(report):
             self.say(line)
-        self._bar.update(self._task, completed=report.step + 1, description=summary(report))
+        said = f"{summary(report)}\n{cost(report)}"
+        self._bar.update(self._task, completed=report.step + 1, description=said)
 
     def evaluation(self, done: int, total: int) -> None:
         self._bar.update(self._task, description=f"evaluated {done} of {total} questions")
@@ -99,6 +101,14 @@ def summary(report: StepReport) -> str:
     mfu = "" if report.mfu is None else f"  MFU {report.mfu:.0%}"
     speed = f"  {report.tokens_per_second:.0f} tokens/s{mfu}"
     return f"reward {report.reward:.2f}{delta}{speed}{phase}"
+
+
+def cost(report: StepReport) -> str:
+    """What the step took, the longest part first."""
+    longest = sorted(report.seconds.items(), key=lambda part: -part[1])
+    parts = ", ".join(f"{name} {s:.2f}" for name, s in longest if s >= 0.005)
+    peak = report.memory_peak
+    return f"seconds: {parts}" + ("" if peak is None else f"; peak {peak / 2**30:.1f} GiB")
 
 
 def notices(report: StepReport) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -13,6 +13,15 @@ from .policy.flops import Flops, peak_flops
 
 UPDATE = ("prepare", "score", "reference", "update", "sync")
 """The parts of a step that `seconds_update` adds up."""
+
+
+def parts_of(columns: Mapping[str, Any]) -> dict[str, float]:
+    """Seconds of a step by what they were spent on, each once."""
+    names = {"sampling": "rollout", "scoring": "score", "reference": "reference", "sync": "sync",
+             "evaluation": "evaluation", "recording": "record"}  # fmt: skip
+    parts = {name: columns[f"seconds_{column}"] for name, column in names.items()}
+    inside = sum(parts[name] for name in ("scoring", "reference", "sync"))
+    return parts | {"update": columns["seconds_update"] - inside}
 
 
 class Meter:

@@ -23,6 +23,13 @@ def check(config: TrainConfig) -> None:
     """Raise LldscopeError, saying what to do, if the run could not begin, or if all its searches
     would fail."""
     model_directory(config.model)
+    if config.head_dtype == "tf32" and not _on_gpu(config):
+        raise UsageError(
+            "head_dtype=tf32 needs a GPU: a processor has no such format; take float32 or bfloat16"
+        )
+    if config.engine_sync == "nccl" and not _on_gpu(config):
+        raise UsageError("engine_sync=nccl needs a GPU on this machine; take engine_sync=file")
+    check_shared_engines(config)
     _check_files(config)
     check_packages(config)
     if config.engine == "server":
@@ -37,7 +44,7 @@ def check_packages(config: TrainConfig) -> None:
     """Raise LldscopeError, saying what to install, for a package that the settings need."""
     if config.device == "cuda":
         need_gpu_build()
-    if config.engine == "vllm":
+    if config.engine == "vllm" or config.engine_sync == "nccl":
         need_vllm()
     if config.optimizer == "deepspeed":
         need_deepspeed()
@@ -54,7 +61,13 @@ def warnings(config: TrainConfig) -> list[str]:
             "the loss is computed, and every gate is closed; take updates of 2 or more"
         )
     corrected = config.importance_sampling != "off" or config.ess_scaling
-    if corrected and config.engine == "in-process" and config.dtype == "float32":
+    exact = config.dtype == config.head_dtype == "float32" and not config.overlap_rollouts
+    if config.overlap_rollouts and not corrected:
+        found.append(
+            "overlap_rollouts samples with the weights from before the last step's updates, and "
+            "nothing corrects for that: take importance_sampling=token_truncate"
+        )
+    if corrected and config.engine == "in-process" and exact:
         found.append(
             "importance_sampling and ess_scaling do nothing with engine=in-process: what samples "
             "is the policy that is trained, and every weight is 1"
@@ -65,6 +78,16 @@ def warnings(config: TrainConfig) -> list[str]:
             "twice the memory; take dtype=bfloat16"
         )
     return found
+
+
+def check_shared_engines(config: TrainConfig) -> None:
+    """Raise UsageError where torchrun's processes cannot share engines as configured."""
+    sharing, processes = config.engine_tensor_parallel, os.environ.get("WORLD_SIZE", "1")
+    if processes.isdigit() and int(processes) % sharing:
+        raise UsageError(
+            f"engine_tensor_parallel={sharing} needs a multiple of {sharing} processes and there "
+            f"are {processes}: torchrun --nproc_per_node {sharing}, or more"
+        )
 
 
 def check_run_directory(wanted: Path | None) -> None:

@@ -30,7 +30,8 @@ from torch import Tensor
 from lldscope.recording.rescore import mixed_groups
 
 from .config import TrainConfig
-from .policy.logprobs import action_hidden, head_logits, logits_rows, sequence_logps
+from .policy.head import head_logits
+from .policy.logprobs import action_hidden, logits_rows, sequence_logps
 from .policy.model import Policy
 from .records import response_ids
 from .rollout.batch import Batch

@@ -15,6 +15,7 @@ from lldscope.recording import batch as recording
 from lldscope.recording.columns import tables, weighted_mean
 from lldscope.recording.episodes import Turn
 
+from .ahead import Draw
 from .algorithms.update import UpdateStats
 from .policy.model import Policy
 from .rollout.batch import Batch
@@ -30,15 +31,14 @@ def response_ids(groups: Sequence[int], group_size: int) -> np.ndarray:
 
 
 def recorded_batch(
-    step: int,
+    draw: Draw,
     rollouts: Sequence[Rollout],
     batch: Batch,
-    groups: Sequence[int],
     group_size: int,
     policy: Policy,
 ) -> recording.Batch:
-    """This rank's rollouts of one step. `groups` has the group number of each rollout, counted over
-    all ranks; a group's `group_size` rollouts follow each other."""
+    """This rank's rollouts of one step. Group numbers are counted over all ranks; a group's
+    `group_size` rollouts follow each other."""
     starts = [next((t for t, a in enumerate(r.action) if a >= 0), len(r.ids)) for r in rollouts]
 
     def completions(tensor: Tensor | None) -> np.ndarray | None:
@@ -52,7 +52,8 @@ def recorded_batch(
 
     episodes = [r.episode for r in rollouts]
     return recording.Batch(
-        step=step,
+        step=draw.step,
+        policy_version=draw.policy_version,
         mask=completions(batch.mask),
         action=recording.padded(
             [np.array(r.action[a:], int) for r, a in zip(rollouts, starts, strict=True)]
@@ -61,8 +62,8 @@ def recorded_batch(
         completion_ids=[r.ids[a:] for r, a in zip(rollouts, starts, strict=True)],
         rewards=np.array([e.reward for e in episodes], float),
         correct=[bool(e.correct) for e in episodes],
-        group_ids=groups,
-        response_ids=response_ids(groups, group_size),
+        group_ids=draw.groups,
+        response_ids=response_ids(draw.groups, group_size),
         advantages=batch.advantages,
         old=completions(batch.old),
         inner=completions(batch.inner),

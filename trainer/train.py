@@ -23,11 +23,12 @@ from lldscope.recording.columns import write
 from lldscope.recording.rescore import rescore_sample
 from lldscope.recording.retention import Retention
 
+from .ahead import Ahead, Draw
 from .algorithms.update import Updater, UpdateStats
 from .checkpoint import Checkpoint, Checkpoints, State
 from .config import TrainConfig
 from .engines.players import make_player
-from .meter import Meter
+from .meter import Meter, parts_of
 from .optim import make_optimizer
 from .optim.processes import Processes, check_shares, start
 from .policy.logprobs import sequence_logps
@@ -44,7 +45,8 @@ Alert = dict[str, Any]
 
 @dataclass
 class StepReport:
-    """What a progress display wants to know of a finished step."""
+    """What a progress display wants to know of a finished step. `seconds` by part of the step and
+    `memory_peak`, in bytes, are rank 0's."""
 
     step: int
     reward: float
@@ -53,6 +55,8 @@ class StepReport:
     grad_norm: float
     tokens_per_second: float
     mfu: float | None
+    seconds: dict[str, float] = field(default_factory=dict)
+    memory_peak: int | None = None
     skipped: int = 0
     phase: str | None = None
     alerts: list[Alert] = field(default_factory=list)
@@ -85,12 +89,14 @@ class Trainer:
             lora_rank=config.lora_rank,
             lora_alpha=config.lora_alpha,
             half_layers=config.optimizer == "deepspeed",
+            head_dtype=config.head_dtype,
         )
         self._reference = None
         if config.kl_coefficient > 0:
             self._reference = load_policy(
-                config.model, device, getattr(torch, config.dtype), half_layers=True
-            ).model
+                config.model, device, getattr(torch, config.dtype), half_layers=True,
+                head_dtype=config.head_dtype,
+            ).model  # fmt: skip
         self._meter = Meter(self.policy.model, device)
         self.optimizer = make_optimizer(self.policy, config, self.processes)
         if self._reference is not None and config.optimizer == "deepspeed":
@@ -102,6 +108,7 @@ class Trainer:
         self._task = make_task(config, self.policy)
         with self.optimizer.full_weights():
             self._players = make_player(config, self.policy)
+        self._ahead = Ahead(self._play, device)
         self._probes = Probes(config, self.policy)
         self._retention = Retention(-(-config.retention // self.processes.size))
         self.seconds = dict.fromkeys(("rollout", "update", "record", "recorder_calls"), 0.0)
@@ -115,22 +122,26 @@ class Trainer:
     def step(self, step: int) -> StepReport:
         """One RL step, recorded."""
         c = self.config
-        rng = random.Random(f"{c.seed}|{step}")
-        policy_version = self.updater.n_applied
         meter = self._meter
         meter.start()
 
         with self.optimizer.full_weights():
-            rollouts, groups = self._rollouts(step, rng)
-            self._players.sleep()
+            draw, rollouts = self._ahead.take(step) or self._sampled(step)
+            rng, groups = draw.rng, draw.groups
+            if self._overlaps(step):
+                self._ahead.start(self._draw(step + 1))
+            else:
+                self._players.sleep()
             meter.lap("rollout")
             rewards = torch.tensor([r.episode.reward for r in rollouts])
             correct = [r.episode.correct for r in rollouts]
             keys = [r.episode.question.key for r in rollouts]
             check_groups(keys, [r.episode.question.text for r in rollouts])
             advantages = group_advantages(rewards, keys, std=c.advantage_std)
-            coarse = c.dtype == "bfloat16"
-            batch = Batch.of(rollouts, advantages, self.processes.device, coarse=coarse)
+            # Where the sampler's log-probabilities are not those of the policy that is updated.
+            exact = c.dtype == c.head_dtype == "float32"
+            apart = c.overlap_rollouts or not exact
+            batch = Batch.of(rollouts, advantages, self.processes.device, apart=apart)
             meter.lap("prepare")
             batch.measure(self.policy.model, self._buckets(batch.lengths))
             meter.lap("score")
@@ -153,6 +164,8 @@ class Trainer:
         while self.updater.shortages:
             self.event("out_of_memory", step=step, reason=self.updater.shortages.pop(),
                        divided=self.updater.divided)  # fmt: skip
+        self._ahead.wait()
+        meter.lap("rollout")
         with self.optimizer.full_weights():
             self._players.sync()
             meter.lap("sync")
@@ -162,7 +175,7 @@ class Trainer:
         for number, update in enumerate(updates):
             if update.skipped:
                 self.event("nonfinite_gradient", step=step, update=number)
-        recorded = recorded_batch(step, rollouts, batch, groups, c.group_size, self.policy)
+        recorded = recorded_batch(draw, rollouts, batch, c.group_size, self.policy)
         rows = step_tables(recorded, rollouts, updates, self.policy, tokens_every=c.tokens_every)
         sums = rows.pop("steps")
         if retained:
@@ -176,7 +189,7 @@ class Trainer:
         started = time.perf_counter()
         self.recorder.step(
             **sums,
-            policy_version=policy_version,
+            policy_version=draw.policy_version,
             **loss_columns(updates),
             lr=self.updater.lr,
             **cost,
@@ -212,20 +225,36 @@ class Trainer:
             grad_norm=sorted(u.grad_norm for u in updates)[len(updates) // 2],
             tokens_per_second=tokens / spent,
             mfu=cost["flops"] / possible if possible else None,
+            seconds=parts_of(cost),
+            memory_peak=cost["memory_peak"],
             skipped=sum(u.skipped for u in updates),
         )
 
-    def _rollouts(self, step: int, rng: random.Random) -> tuple[list[Rollout], list[int]]:
-        """`group_size` rollouts of each of this rank's share of the step's fresh questions, and
-        their group numbers. All ranks draw the same questions and take every size-th."""
+    def _draw(self, step: int) -> Draw:
+        """`group_size` times each of this rank's share of the step's fresh questions. All ranks
+        draw the same questions and take every size-th."""
         c, p = self.config, self.processes
+        rng = random.Random(f"{c.seed}|{step}")
         drawn = self._task.questions.draw(step, c.prompts, rng)
         groups = [g for g in range(p.rank, c.prompts, p.size) for _ in range(c.group_size)]
         generator = torch.Generator(p.device).manual_seed(rng.getrandbits(62) + p.rank)
-        played = self._players.sampling.play(
-            self._task.environment, [drawn[g] for g in groups], generator
-        )
-        return played, groups
+        asked = [drawn[g] for g in groups]
+        return Draw(step, asked, groups, generator, rng, self.updater.n_applied)
+
+    def _play(self, draw: Draw) -> list[Rollout]:
+        return self._players.sampling.play(self._task.environment, draw.questions, draw.generator)
+
+    def _sampled(self, step: int) -> tuple[Draw, list[Rollout]]:
+        """The step's rollouts, sampled now."""
+        draw = self._draw(step)
+        return draw, self._play(draw)
+
+    def _overlaps(self, step: int) -> bool:
+        """Whether the next step's rollouts are sampled during this step's updates. Not where a
+        checkpoint comes between them: a resumed run could not know the weights."""
+        c, following = self.config, step + 1
+        saves = bool(c.checkpoint_every) and following % c.checkpoint_every == 0
+        return c.overlap_rollouts and following < c.steps and not saves
 
     def _answer_weight(self, rollouts: Sequence[Rollout]) -> float:
         """β of the step: fixed, or by the mean number of valid searches over all ranks."""
@@ -334,6 +363,7 @@ class Trainer:
             answered=answered,
             probe_set=self._probes.state,
         )
+        self._ahead.forget()
         self.recorder.flush()
         try:
             checkpoints.write(
@@ -352,6 +382,7 @@ class Trainer:
     def restore(self, checkpoint: Checkpoint, *, keep_cures: bool = False) -> None:
         """Take weights, optimizer and what a guard had changed back to where the checkpoint was
         made."""
+        self._ahead.forget()
         checkpoint.load(self.optimizer)
         self.updater.n_applied = checkpoint.state.policy_version
         if kept := checkpoint.retention(self.processes.rank):
@@ -365,4 +396,5 @@ class Trainer:
 
     def close(self) -> None:
         """Give back what the engine holds."""
+        self._ahead.close()
         self._players.close()

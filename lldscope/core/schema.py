@@ -101,7 +101,7 @@ steps: one row per RL step (one rollout batch) and rank; partial sums, the views
     step!           int   step     RL step, counted from 0.
     attempt, rank
     time            time  s        Unix time at which the step ended.
-    policy_version  int   update   Optimizer updates made before the rollouts.
+    policy_version  int   update   Optimizer updates made before the rollouts were sampled.
     n_responses     count response Rollouts in the batch.
     n_correct       count response Rollouts that are correct by the run's rule.
     reward_sum      sum   reward   Sum of rewards over the rollouts.
@@ -150,6 +150,7 @@ responses: one row per rollout
     response_id! int   -      Rollout, unique within the step.
     group_id     int   -      Rollouts of one question share it; unique within the step.
     data_source  text  -      Data set the question comes from.
+    policy_version int update Optimizer updates made before it was sampled.
     prompt_hash  text  -      Hash of the prompt; a group has one prompt.
     reward       float reward Reward of the rollout.
     advantage    float -      Group-relative advantage used in the loss.

@@ -131,6 +131,7 @@ def batch_of(r: Rollouts, tokenizer: Any, ends: Sequence[int]) -> Batch:
         protocol="tools" if tools else None,
         truncated=truncated,
         data_source=[example.get("data_source") for example in samples.examples],
+        policy_version=r.policy_version,
         decode=tokenizer.decode,
     )
 

@@ -50,6 +50,7 @@ class Batch:
     turns: the actions of each rollout, in order; None: plain text. protocol: what they were read
     from, "tools" or "tags"; None if there is neither.
     llds_gate (N, T) bool, llds_penalty (N, T): as in `lldscope.losses.llds.LLDS`.
+    policy_version: optimizer updates made before the rollouts were sampled, one number or (N,).
     decode: token ids to text; None records no texts.
     """
 
@@ -76,6 +77,7 @@ class Batch:
     protocol: str | None = None
     truncated: Sequence[bool] | None = None
     data_source: Sequence[str | None] | None = None
+    policy_version: Any = None
     decode: Callable[[list[int]], str] | None = None
 
     def __post_init__(self) -> None:

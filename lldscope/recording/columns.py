@@ -146,6 +146,7 @@ class StepRows:
             "response_id": b.response_ids,
             "group_id": b.group_ids,
             "data_source": b.data_source,
+            "policy_version": b.policy_version,
             "prompt_hash": [prompt_hash(ids) for ids in b.prompt_ids],
             "reward": b.rewards,
             "advantage": advantages,

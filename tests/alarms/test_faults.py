@@ -27,10 +27,9 @@ AT = 1
 class Watching(FaultyTrainer):
     """Keeps the rollouts of the latest step."""
 
-    def _rollouts(self, step, rng):
-        rollouts, groups = super()._rollouts(step, rng)
-        self.played = rollouts
-        return rollouts, groups
+    def _play(self, draw):
+        self.played = super()._play(draw)
+        return self.played
 
 
 @cache

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 
 import torch
 from lldscope_trainer.policy import logprobs
+from lldscope_trainer.policy.head import head_logits
 from lldscope_trainer.policy.model import load_policy
 from torch import Tensor
 from torch.profiler import ProfilerActivity, profile
@@ -43,6 +45,44 @@ def precision(place: Place) -> tuple[str, Figures]:
     assert figures["bfloat16_mean"] < 0.05, f"bfloat16 is {figures['bfloat16_mean']:.1e} nats off"
     said = "largest gap {float32_max:.0e} nats in float32, {bfloat16_max:.0e} in bfloat16"
     return said.format(**figures), figures
+
+
+@check("the output layer in less precision")
+def output_layer(place: Place) -> tuple[str, Figures]:
+    model = policy(place).model
+    rows, width = place.size(4096, 64), model.config.hidden_size
+    generator = torch.Generator().manual_seed(0)
+    hidden = torch.randn(rows, width, generator=generator).to(place.device).requires_grad_()
+    weight = model.get_output_embeddings().weight.detach()
+    exact = hidden.detach().cpu()[:64].double() @ weight.cpu().double().T
+    expected = exact.log_softmax(-1)
+    figures: Figures = {}
+    allowed = {"float32": 1e-4, "tf32": 0.05, "bfloat16": 0.2}
+    for name, most in allowed.items():
+        if name == "tf32" and not place.cuda:
+            continue
+        model.head_dtype = name
+        seconds = []
+        for _ in range(3):  # the first one chooses kernels
+            started = now(place)
+            logits = head_logits(model, hidden)
+            logits.logsumexp(-1).sum().backward()
+            seconds.append(now(place) - started)
+        found = logits[:64].detach().double().cpu().log_softmax(-1)
+        figures[f"{name}_seconds"] = min(seconds)
+        figures[f"{name}_max"] = float((found - expected).abs().max())
+        assert figures[f"{name}_max"] < most, f"{name}: {figures[f'{name}_max']:.1e} nats off"
+        assert torch.isfinite(hidden.grad).all()
+    tried = [name for name in allowed if f"{name}_max" in figures]
+    said = (f"{n} {figures[n + '_max']:.0e} nats, {figures[n + '_seconds']:.3f} s" for n in tried)
+    return f"{rows} tokens, forward and backward: {'; '.join(said)}", figures
+
+
+def now(place: Place) -> float:
+    """Seconds, once the device has done what it was given."""
+    if place.cuda:
+        torch.cuda.synchronize()
+    return time.perf_counter()
 
 
 def with_blocks(size: int, work: Callable[[], Tensor]) -> Tensor:

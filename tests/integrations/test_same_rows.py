@@ -76,7 +76,7 @@ class OurBatch(TrainerBatch):
 
 
 def our_trainer(share: float = 1, rank: int = 0, ranks: int = 1) -> Batch:
-    """The groups dealt to the ranks one by one, as `Trainer._rollouts` does it."""
+    """The groups dealt to the ranks one by one, as `Trainer._draw` does it."""
     rows = [i for i in range(N) if GROUPS[i] % ranks == rank]
 
     def mine(values: list[list[float]]) -> torch.Tensor:
@@ -113,7 +113,8 @@ def our_trainer(share: float = 1, rank: int = 0, ranks: int = 1) -> Batch:
     )  # fmt: skip
     groups = [GROUPS[i] for i in rows]
     Trainer._rescore(loop, STEP, batch, [CORRECT[i] for i in rows], groups)
-    return recorded_batch(STEP, rollouts, batch, groups, SIZE, loop.policy)
+    draw = SimpleNamespace(step=STEP, groups=groups, policy_version=None)
+    return recorded_batch(draw, rollouts, batch, SIZE, loop.policy)
 
 
 def trl(share: float = 1, rank: int = 0, ranks: int = 1) -> Batch:

@@ -16,7 +16,7 @@ from lldscope_trainer.optim import make_optimizer
 from lldscope_trainer.optim.processes import Processes, start
 from lldscope_trainer.policy.model import Policy, load_policy
 from lldscope_trainer.rollout.batch import Batch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 
 ROWS = 12
 """Rollouts of all ranks together."""
@@ -100,6 +100,11 @@ class Run:
                 }
                 save_file(trained, directory / "weights.safetensors")
         self.processes.barrier()
+        shards = [load_file(f).keys() for f in (directory / "optimizer").glob("*.safetensors")]
+        names = [name for shard in shards for name in shard]
+        assert len(shards) == self.processes.size
+        assert len(names) == len(set(names)) > 0, "each tensor is in one file"
+        assert max(map(len, shards)) < 2 * len(names) / self.processes.size + 3
 
     def load(self, directory: Path) -> None:
         Checkpoint(directory, None).load(self.optimizer)  # type: ignore[arg-type]

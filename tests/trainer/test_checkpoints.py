@@ -33,8 +33,9 @@ def rows(keeper: Keeper, table: str, first: int) -> list[dict]:
         [],
         ["llds=action", "kl_coefficient=0.01", "entropy_coefficient=0.001", "warmup_steps=5"],
         ["micro_batch=2", "objective=gspo", "lora_rank=2"],
+        ["overlap_rollouts=true", "importance_sampling=token_truncate", "head_dtype=bfloat16"],
     ],
-    ids=["grpo", "every term", "adapters"],
+    ids=["grpo", "every term", "adapters", "one step ahead"],
 )
 def test_a_resumed_run_goes_on_to_the_bit(tmp_path, settings):
     config = load_config("tiny", [*SMALL, "eval_questions=0", "checkpoint_every=2", *settings])
@@ -160,7 +161,7 @@ def test_damaged_checkpoints(tmp_path, caplog):
         train(config, Keeper(), run_dir=tmp_path, checkpoint=checkpoint)
 
 
-@pytest.mark.parametrize("file", ["weights.safetensors", "optimizer/optimizer.safetensors"])
+@pytest.mark.parametrize("file", ["policy/model.safetensors", "optimizer/optimizer-0.safetensors"])
 @pytest.mark.parametrize("spoil", ["cut", "gone"])
 def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(tmp_path, caplog, file, spoil):
     config = load_config(
@@ -195,6 +196,20 @@ def test_a_checkpoint_can_be_chosen_and_later_ones_are_given_up(tmp_path):
     assert [path.name for path in folder.iterdir()] == ["step-00000001"]
     done = CliRunner().invoke(cli.train, ["tiny", "--checkpoint", "1"])
     assert (done.exit_code, "--resume" in done.stderr) == (2, True)
+
+
+@pytest.mark.parametrize("lora_rank", [0, 2])
+def test_the_policy_is_written_once(tmp_path, lora_rank):
+    """Beside it only what its files do not have."""
+    config = load_config(
+        "tiny",
+        [*SMALL, "eval_questions=0", "checkpoint_every=1", "steps=1", f"lora_rank={lora_rank}"],
+    )
+    train(config, Keeper(), run_dir=tmp_path)
+    folder = find_checkpoint(tmp_path).path
+    weights = {f.relative_to(folder).as_posix() for f in folder.rglob("*.safetensors")}
+    once = {"policy/model.safetensors", "optimizer/optimizer-0.safetensors"}
+    assert weights == (once | {"weights.safetensors"} if lora_rank else once)
 
 
 def test_nothing_in_a_checkpoint_is_pickled(tmp_path):

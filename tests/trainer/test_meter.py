@@ -6,7 +6,8 @@ import pytest
 import torch
 from keeper import SMALL, Keeper, train
 from lldscope_trainer.config import load_config
-from lldscope_trainer.display import summary
+from lldscope_trainer.display import cost, summary
+from lldscope_trainer.meter import parts_of
 from lldscope_trainer.policy import flops
 from lldscope_trainer.policy.flops import Flops, peak_flops
 from lldscope_trainer.policy.logprobs import action_logps
@@ -48,6 +49,8 @@ def test_a_step_records_what_it_cost():
     train(config, keeper)
     first, second = keeper.rows("steps")
     for row in (first, second):
+        whole = row["seconds_rollout"] + row["seconds_update"] + row["seconds_record"]
+        assert sum(parts_of(row).values()) == pytest.approx(whole + row["seconds_evaluation"])
         parts = [row[f"seconds_{part}"] for part in ("score", "reference", "sync")]
         assert all(0 <= part < row["seconds_update"] for part in parts)
         assert row["seconds_reference"] > 0
@@ -62,6 +65,9 @@ def test_a_step_records_what_it_cost():
 def test_the_display_tells_the_speed(mfu, shown):
     report = StepReport(
         step=0, reward=0.5, delta_correct=-0.2, entropy=1.0, grad_norm=1.0, tokens_per_second=812.4,
-        mfu=mfu, phase="decay",
+        mfu=mfu, phase="decay", seconds={"sync": 0.0, "scoring": 0.25, "update": 3.0},
+        memory_peak=None if mfu is None else 3 * 2**29,
     )  # fmt: skip
+    peak = "" if mfu is None else "; peak 1.5 GiB"
+    assert cost(report) == f"seconds: update 3.00, scoring 0.25{peak}"
     assert summary(report) == f"reward 0.50  Δ correct -0.20  {shown}  decay"

@@ -14,7 +14,8 @@ from lldscope_trainer.builtin.tiny import train_tokenizer
 from lldscope_trainer.builtin.world import World
 from lldscope_trainer.environment.protocol import Environment, prompt_text
 from lldscope_trainer.environment.retrieval import Bm25Retriever
-from lldscope_trainer.policy.logprobs import action_logps, action_scores, head_logits, pad
+from lldscope_trainer.policy.head import head_logits
+from lldscope_trainer.policy.logprobs import action_logps, action_scores, pad
 from lldscope_trainer.policy.model import Policy, load_policy
 from lldscope_trainer.rollout.sampler import Sampler
 from lldscope_trainer.rollout.tokens import Rollout, Sampling
@@ -291,10 +292,17 @@ def test_sampler_and_scorer_agree_in_bfloat16_up_to_its_rounding(make):
         assert (kept - action_logps(exact.model, ids, mask)[0]).abs().max() > 0
 
 
-@pytest.mark.parametrize(("dtype", "band"), [(torch.float32, 1e-4), (torch.bfloat16, 0.1)])
-def test_rounding_alone_opens_strict_gates_and_a_dead_band_shuts_them(dtype, band):
+@pytest.mark.parametrize(
+    ("dtype", "head", "band"),
+    [
+        (torch.float32, "float32", 1e-4),
+        (torch.float32, "bfloat16", 0.1),
+        (torch.bfloat16, "float32", 0.1),
+    ],
+)
+def test_rounding_alone_opens_strict_gates_and_a_dead_band_shuts_them(dtype, head, band):
     # The weights are those that sampled, so nothing was lost that LLDS could preserve.
-    policy = load_policy("tiny", CPU, dtype)
+    policy = load_policy("tiny", CPU, dtype, head_dtype=head)
     rollouts = play(policy, questions=32, turn_tokens=40)
     ids = pad([r.ids for r in rollouts], 0, CPU)
     mask = pad([[int(a >= 0) for a in r.action] for r in rollouts], 0, CPU)
@@ -306,7 +314,8 @@ def test_rounding_alone_opens_strict_gates_and_a_dead_band_shuts_them(dtype, ban
         options: dict = {"gate": "action", "coefficient": 1.0, "dead_band": dead_band}
         llds_loss(leaf, old, mask, torch.ones(len(rollouts)), **options).loss.backward()
         told.append((leaf.grad != 0).sum().item() / mask.sum().item())
-    print(f"\n{dtype}: {told[0]:.0%} of tokens told by rounding, {told[1]:.0%} with a dead band")
+    share, left = (f"{x:.0%}" for x in told)
+    print(f"\n{dtype}, head {head}: {share} of tokens told by rounding, {left} with a dead band")
     assert told[0] > 0.1
     assert told[1] == 0
 

@@ -223,7 +223,7 @@ def test_fused_updates_are_the_same_up_to_rounding_and_go_on_from_a_file(tmp_pat
 
 
 def _damaged(directory: Path) -> None:
-    (directory / "optimizer.safetensors").write_bytes(b"\x80\x04pickle")
+    (directory / "optimizer-0.safetensors").write_bytes(b"\x80\x04pickle")
 
 
 def _no_steps(directory: Path) -> None:

@@ -243,6 +243,25 @@ def test_the_published_prompts_alone_hold_two_answers(tiny):
         assert (episode.answer, episode.reward) == ("Beijing", 1.0)
 
 
+def test_text_that_is_not_sampled_goes_through_the_model_in_one_pass(tiny, world, monkeypatch):
+    decoder, passes = tiny.model.get_decoder(), []
+    forward = decoder.forward
+
+    def counted(input_ids, **given):
+        passes.append(input_ids.shape)
+        return forward(input_ids=input_ids, **given)
+
+    monkeypatch.setattr(decoder, "forward", counted)
+    (alone,) = play(tiny, world, 1)
+    assert len(alone.ids) > 3 * alone.n_tokens > 0
+    assert len(passes) == alone.n_tokens  # each is drawn after one pass
+    passes.clear()
+    together = play(tiny, world, 24)
+    # No more than there are positions at which a token is drawn, and readings of tool text.
+    drawn = {t for r in together for t, action in enumerate(r.action) if action >= 0}
+    assert len(passes) < len(drawn) + sum(r.episode.turns != [] for r in together)
+
+
 def test_same_generator_same_rollouts(policy, world):
     first, second, other = (play(policy, world, seed=s) for s in (4, 4, 5))
     assert [r.ids for r in first] == [r.ids for r in second]

@@ -155,7 +155,7 @@ def cost(vocabulary: int, width: int) -> tuple[int, int]:
         return tensor
 
     with (
-        patch("lldscope_trainer.policy.logprobs.linear", noted),
+        patch("lldscope_trainer.policy.head.linear", noted),
         torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor),
     ):
         scores: TokenScores = action_scores(model, ids, mask, entropy=True, error_norm=True)

@@ -62,8 +62,25 @@ class Server:
                 f"The server at {self.url} takes {longest} tokens and sequence_tokens is "
                 f"{config.sequence_tokens}: start it with --max-model-len {config.sequence_tokens}"
             )
-        self.rpc("check_ready")
+        if config.engine_sync == "nccl":
+            self.n_workers()
+        else:
+            self.rpc("check_ready")
         return name
+
+    def n_workers(self) -> int:
+        """Processes that hold a part of the model, one per GPU. Raises LldscopeError where the
+        development endpoints are closed."""
+        answer = self._ask("GET", "/get_world_size")
+        if answer.status_code != 200:
+            raise self._closed()
+        return int(answer.json()["world_size"])
+
+    def _closed(self) -> LldscopeError:
+        return LldscopeError(
+            f"The server at {self.url} was started without VLLM_SERVER_DEV_MODE=1 and cannot "
+            f"take new weights: {_HOW}"
+        )
 
     def post(self, path: str, body: dict[str, Any]) -> Any:
         """What the server answers. Raises LldscopeError with its words if it refuses."""
@@ -80,10 +97,7 @@ class Server:
         body = {"method": method, "args": arguments}
         answer = self._ask("POST", "/collective_rpc", body)
         if answer.status_code == 404:
-            raise LldscopeError(
-                f"The server at {self.url} was started without VLLM_SERVER_DEV_MODE=1 and cannot "
-                f"take new weights: {_HOW}"
-            )
+            raise self._closed()
         if f"no attribute '{method}'" in _words(answer):
             raise LldscopeError(
                 f"The server at {self.url} was started without --worker-extension-cls "

@@ -1,8 +1,9 @@
-"""A vLLM server that the user started: samples turns over HTTP, and reads new weights from a file.
+"""A vLLM server that the user started: samples turns over HTTP, and reads new weights from a file
+or takes them over NCCL.
 
 The OpenAI-compatible API samples. vLLM's development endpoints (VLLM_SERVER_DEV_MODE=1) have the
-server's worker read the weights, so it must run on this machine, as the same user or as root.
-docs/engines.md has the command that starts it.
+server's worker take the weights; to read a file it must run on this machine, as the same user or as
+root. docs/engines.md has the commands that start it.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from lldscope.core.errors import LldscopeError
 
 from ..config import TrainConfig
 from ..rollout.tokens import Sampling
+from .nccl_sync import NcclSync, one_of_each
 from .server_client import Server, most_at_once
 from .turn_player import Turn
 from .vllm_engine import row_seeds, turn_request
@@ -36,6 +38,9 @@ class ServerEngine:
         """Raises as `check_server`."""
         self._server = Server(config.engine_url)
         self._model = self._server.check(config)
+        self._nccl = None
+        if config.engine_sync == "nccl" and _sends():
+            self._nccl = NcclSync(self._server)
         self._eos_id = eos_id
         # Threads are started as rows need them.
         self._pool = ThreadPoolExecutor(most_at_once(), thread_name_prefix="vllm-client")
@@ -72,17 +77,24 @@ class ServerEngine:
             )
         return Turn(ids, logps, choice["finish_reason"] == "length")
 
+    def any(self, wanted: bool) -> bool:
+        """See `Engine`. The server takes everybody's rows as they come."""
+        return wanted
+
     def sync(self, weights: Iterable[tuple[str, Tensor]]) -> None:
         """Sample from these weights from now on. Of several processes the first hands them over,
         and all wait for it."""
-        together = distributed.is_initialized() and distributed.get_world_size() > 1
-        if not together or distributed.get_rank() == 0:
+        if self._nccl is not None:
+            self._nccl.send(weights)
+            self._server.forget_prefixes()
+        elif _sends():
             self._hand_over(weights)
-        if together:
+        if distributed.is_initialized() and distributed.get_world_size() > 1:
             distributed.barrier()
 
     def _hand_over(self, weights: Iterable[tuple[str, Tensor]]) -> None:
-        tensors = _one_of_each(weights)
+        # A safetensors file holds no tensor twice.
+        tensors = {name: tensor.cpu() for name, tensor in one_of_each(weights)}
         size = sum(t.numel() * t.element_size() for t in tensors.values())
         roomy = _SHM.is_dir() and shutil.disk_usage(_SHM).free > 2 * size
         # Only this user may look into the directory.
@@ -107,14 +119,6 @@ class ServerEngine:
         self._server.close()
 
 
-def _one_of_each(weights: Iterable[tuple[str, Tensor]]) -> dict[str, Tensor]:
-    """The tensors on the CPU, tied ones once: a safetensors file holds no tensor twice, and a model
-    with tied weights needs only the first."""
-    unique: dict[str, Tensor] = {}
-    where = set()
-    for name, weight in weights:
-        tensor = weight.detach().cpu().contiguous()
-        if tensor.data_ptr() not in where:
-            unique[name] = tensor
-            where.add(tensor.data_ptr())
-    return unique
+def _sends() -> bool:
+    """Whether this process, of those of the run, hands the weights over."""
+    return not distributed.is_initialized() or distributed.get_rank() == 0

@@ -46,6 +46,8 @@ class Optimizer(ABC):
     def __init__(self, policy: Policy, config: TrainConfig, processes: Processes) -> None:
         self._model = policy.model
         self._processes = processes
+        # On the CPU it would round otherwise, and gain little.
+        self.fused = self.fused or processes.device.type == "cuda"
         self._named = {n: p for n, p in self._model.named_parameters() if p.requires_grad}
         self._adamw = torch.optim.AdamW(
             self._named.values(), lr=config.lr, weight_decay=config.weight_decay,
@@ -64,6 +66,10 @@ class Optimizer(ABC):
     def _shapes(self) -> dict[str, torch.Size]:
         """Of the trained parameters, whole, by name."""
         return {n: getattr(p, "ds_shape", p.shape) for n, p in self._named.items()}
+
+    def _share(self) -> set[str]:
+        """The parameters that this rank writes."""
+        return set(list(self._named)[self._processes.rank :: self._processes.size])
 
     @abstractmethod
     def forward(self, ids: Tensor, action_mask: Tensor, *, entropy: bool = False) -> TokenScores:
@@ -96,7 +102,8 @@ class Optimizer(ABC):
 
     @abstractmethod
     def save(self, directory: Path) -> None:
-        """Write moments, and weights of more precision than the policy's, into `directory`."""
+        """Write moments, and weights of more precision than the policy's, into `directory`: every
+        rank those of its share of the parameters, whole."""
 
     @abstractmethod
     def load(self, directory: Path) -> None:
@@ -109,8 +116,6 @@ class TorchOptimizer(Optimizer):
     from rank 0's, and every rank applies the same summed gradient."""
 
     def __init__(self, policy: Policy, config: TrainConfig, processes: Processes) -> None:
-        # On the CPU it would round otherwise, and gain little.
-        self.fused = self.fused or processes.device.type == "cuda"
         super().__init__(policy, config, processes)
         self._clip = config.grad_clip
         self._parameters = list(self._named.values())
@@ -156,12 +161,11 @@ class TorchOptimizer(Optimizer):
                 parameter.copy_(weights[name])
 
     def save(self, directory: Path) -> None:
-        if self._processes.rank == 0:
-            state = self._adamw.state
-            found = {n: state[p] for n, p in self._named.items() if p in state}
-            steps = {n: int(s["step"]) for n, s in found.items()}
-            moments = {f"{n}.{m}": s[m] for n, s in found.items() for m in MOMENTS}
-            save_moments(directory, moments, steps)
+        state, own = self._adamw.state, self._share()
+        found = {n: state[p] for n, p in self._named.items() if p in state}
+        steps = {n: int(s["step"]) for n, s in found.items()}
+        moments = {f"{n}.{m}": s[m] for n, s in found.items() if n in own for m in MOMENTS}
+        save_moments(directory, moments, steps, self._processes.rank)
 
     def load(self, directory: Path) -> None:
         tensors, steps = load_moments(directory, self._shapes())
@@ -197,20 +201,27 @@ def check_weights(weights: Mapping[str, Tensor], shapes: Mapping[str, torch.Size
         raise LldscopeError("The weights are not those of this model: names or shapes differ")
 
 
-def save_moments(directory: Path, tensors: dict[str, Tensor], steps: dict[str, int]) -> None:
-    """Write optimizer.safetensors, and the applied steps of each parameter, optimizer.json."""
+def save_moments(
+    directory: Path, tensors: dict[str, Tensor], steps: dict[str, int], rank: int
+) -> None:
+    """Write this rank's optimizer-RANK.safetensors; rank 0 also the applied steps of each
+    parameter, optimizer.json."""
     directory.mkdir(parents=True, exist_ok=True)
     tensors = {name: t.detach().cpu().contiguous() for name, t in tensors.items()}
-    save_file(tensors, directory / "optimizer.safetensors")
-    (directory / "optimizer.json").write_text(json.dumps({"steps": steps}), "utf-8")
+    save_file(tensors, directory / f"optimizer-{rank}.safetensors")
+    if rank == 0:
+        (directory / "optimizer.json").write_text(json.dumps({"steps": steps}), "utf-8")
 
 
 def load_moments(
     directory: Path, shapes: Mapping[str, torch.Size]
 ) -> tuple[dict[str, Tensor], dict[str, int]]:
-    """Read what `save_moments` wrote, checked against the `shapes` of the parameters by name."""
+    """Read what `save_moments` wrote on all ranks, however many they were, checked against the
+    `shapes` of the parameters by name."""
+    tensors: dict[str, Tensor] = {}
     try:
-        tensors = load_file(directory / "optimizer.safetensors")
+        for file in sorted(directory.glob("*.safetensors")):
+            tensors |= load_file(file)
         steps = json.loads((directory / "optimizer.json").read_text("utf-8"))["steps"]
         steps = {str(name): int(n) for name, n in steps.items()}
     except (OSError, SafetensorError, ValueError, KeyError, TypeError, AttributeError) as error:

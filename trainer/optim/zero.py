@@ -3,8 +3,8 @@
 DeepSpeed averages gradients over ranks, so the loss is multiplied by their number. Its own check
 of the gradient norm skips an update that is not finite at every stage; in bfloat16 it has to be
 asked to look. Its own checkpoints are pickles; here moments and float32 weights go to safetensors,
-whole and by parameter name, so that a run can go on with another number of ranks, another stage
-or plain torch.
+each tensor whole and by parameter name, so that a run can go on with another number of ranks,
+another stage or plain torch.
 """
 
 from __future__ import annotations
@@ -110,23 +110,24 @@ class ZeroOptimizer(Optimizer):
 
         step = max((int(s["step"]) for s in self._adamw.state.values()), default=0)
         tensors: dict[str, Tensor] = {}
-        for name, parameter in self._named.items():
+        own = self._share()
+        for name, parameter in self._named.items():  # each is put together on all ranks
             found = {}
             if self._half:
                 found[MASTER] = safe_get_full_fp32_param(parameter)
             if step:
                 found |= {m: safe_get_full_optimizer_state(parameter, m) for m in MOMENTS}
-            if self._processes.rank == 0:
+            if name in own:
                 tensors |= {f"{name}.{what}": t.cpu() for what, t in found.items()}
-        if self._processes.rank == 0:
-            save_moments(directory, tensors, dict.fromkeys(self._named, step) if step else {})
+        steps = dict.fromkeys(self._named, step) if step else {}
+        save_moments(directory, tensors, steps, self._processes.rank)
 
     def load(self, directory: Path) -> None:
         tensors, steps = load_moments(directory, self._shapes())
         step = torch.tensor(float(max(steps.values(), default=0)))
         for flat in self._flats():
             state = self._adamw.state[flat]
-            state["step"] = step.clone()
+            state["step"] = step.to(flat.device if self.fused else "cpu", copy=True)
             for moment in MOMENTS:
                 state.setdefault(moment, torch.zeros_like(flat)).zero_()
         if self._stage < 3:
@@ -159,7 +160,7 @@ class ZeroOptimizer(Optimizer):
 
 class _Scorer(nn.Module):
     """What DeepSpeed takes for the model. The weights of the head stay whole during a forward pass
-    (see `logprobs.head_logits`)."""
+    (see `head.head_logits`)."""
 
     def __init__(self, model: Any) -> None:
         super().__init__()

@@ -1,5 +1,5 @@
 """A key-value cache for the sampler: preallocated, because growing by concatenation copies the
-whole cache at every token, and able to drop finished rows."""
+whole cache at every token, able to drop finished rows, and to go on with some rows only."""
 
 from __future__ import annotations
 
@@ -19,39 +19,47 @@ class _Layer(DynamicLayer):
 
     def __init__(self) -> None:
         super().__init__()
-        self._length = 0
+        self.start = 0
+        self.rows: Tensor | None = None
 
     def update(
         self, key_states: Tensor, value_states: Tensor, *args: object, **kwargs: object
     ) -> tuple[Tensor, Tensor]:
-        """Write the new positions; return everything written so far."""
+        """Write the new positions of the chosen rows; return all of theirs up to there."""
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
             self.keys = key_states.new_empty((*key_states.shape[:2], 0, key_states.shape[3]))
             self.values = value_states.new_empty(
                 (*value_states.shape[:2], 0, value_states.shape[3])
             )
-        end = self._length + key_states.shape[2]
+        end = self.start + key_states.shape[2]
         if end > self.keys.shape[2]:
             self.keys, self.values = _grow(self.keys, end), _grow(self.values, end)
-        self.keys[:, :, self._length : end] = key_states
-        self.values[:, :, self._length : end] = value_states
-        self._length = end
-        return self.keys[:, :, :end], self.values[:, :, :end]
+        rows = slice(None) if self.rows is None else self.rows
+        self.keys[rows, :, self.start : end] = key_states
+        self.values[rows, :, self.start : end] = value_states
+        return self.keys[rows, :, :end], self.values[rows, :, :end]
 
     def get_seq_length(self) -> int:
-        return self._length
+        return self.start
 
     def keep(self, rows: Tensor) -> None:
         self.keys, self.values = self.keys[rows], self.values[rows]
 
 
 class RowCache(Cache):
-    """Cache of `n_layers` layers in which all rows are at the same position."""
+    """Cache of `n_layers` layers. A forward pass is given the same positions of some rows, which
+    `choose` names before it; what a row holds beyond them is written anew when it gets there."""
 
     def __init__(self, n_layers: int) -> None:
         self._rows = [_Layer() for _ in range(n_layers)]
         super().__init__(layers=list(self._rows))
+
+    def choose(self, start: int, rows: Tensor | None = None) -> None:
+        """The next pass begins at position `start` of these rows, None for all of them; choosing
+        some copies what they hold, in every layer."""
+        for layer in self._rows:
+            layer.start, layer.rows = start, rows
 
     def keep(self, rows: Tensor) -> None:
         """Keep only these rows, in this order."""

@@ -6,9 +6,8 @@ are padded on the right, which under causal attention needs no mask: nothing rea
 padding.
 
 A policy with `compute_dtype` (see `policy.load_policy`) keeps float32 weights and runs its decoder
-under autocast. The head always runs in float32, as arXiv 2506.13585 found necessary: bfloat16
-keeps 8 bits of a logit, an error of several hundredths of a nat, which is more than one update
-moves most tokens.
+under autocast. The head does not (`policy.head`): bfloat16 keeps 8 bits of a logit, an error of
+several hundredths of a nat, which is more than one update moves most tokens.
 
 Shapes: B rows, T tokens; position t of a result belongs to token t of the row.
 """
@@ -21,8 +20,9 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn.functional import linear
 from torch.utils.checkpoint import checkpoint
+
+from .head import head_logits
 
 LOGITS_BYTES = 256 * 2**20
 """Largest block of logits made at once. Softmax and its gradient need a few such blocks."""
@@ -123,17 +123,6 @@ def sequence_logps(
         logps = action_logps(model, pad(rows, 0, device), pad(mask, 0, device)).double().cpu()
         found |= {i: logp[: len(ids[i])] for i, logp in zip(chosen, logps, strict=True)}
     return [found[i] for i in range(len(ids))]
-
-
-def head_logits(model: Any, hidden: Tensor) -> Tensor:
-    """(…, vocabulary) float32 logits of hidden states, computed in float32 whatever the weights
-    are."""
-    # Its weights and no module: in ZeRO's stage 3 every call of a module makes all ranks fetch its
-    # weights together, but the head runs once per chunk of tokens, of which ranks differ in number.
-    head = model.get_output_embeddings()
-    bias = None if head.bias is None else head.bias.float()
-    with torch.autocast(hidden.device.type, enabled=False):
-        return linear(hidden.float(), head.weight.float(), bias)
 
 
 def compute(model: Any) -> AbstractContextManager[Any]:

@@ -24,8 +24,9 @@ from lldscope.core.errors import UsageError
 
 from ..packages import need_peft
 from .directory import model_directory
+from .head import head_logits
 from .kvcache import RowCache
-from .logprobs import compute, head_logits
+from .logprobs import compute
 
 _ADAPTER = "default"
 """Name of the low-rank adapters."""
@@ -82,6 +83,7 @@ def load_policy(
     lora_rank: int = 0,
     lora_alpha: float = 16.0,
     half_layers: bool = False,
+    head_dtype: str = "float32",
 ) -> Policy:
     """The policy saved at `path`, or the shipped one for "tiny", in evaluation mode.
 
@@ -94,7 +96,7 @@ def load_policy(
     but the head, scaled by lora_alpha / lora_rank (arXiv 2106.09685), and nothing else.
     half_layers: keep the decoder's linear layers in `dtype`, for a policy that is not trained or
     whose optimizer has float32 copies. Autocast would round them so in every pass: the result is
-    the same to the bit, in half the memory.
+    the same to the bit, in half the memory. head_dtype: see `policy.head`.
 
     Raises UsageError if the directory is not a complete causal language model with its tokenizer,
     if its log-probabilities are not what the sampler and the scorer would compute, or if peft is
@@ -126,6 +128,7 @@ def load_policy(
             model.gradient_checkpointing_enable({"use_reentrant": False})
     if dtype != torch.float32:
         model.compute_dtype = dtype
+    model.head_dtype = head_dtype
     return Policy(model, tokenizer)
 
 
@@ -179,10 +182,11 @@ def _check(model: Any, tokenizer: Any) -> None:
     whole = model(input_ids=ids, use_cache=False).logits.float()
     cache = RowCache(model.config.num_hidden_layers)
     decoder = model.get_decoder()
-    pieces = [
-        decoder(input_ids=piece, past_key_values=cache, use_cache=True).last_hidden_state
-        for piece in (ids[:, :3], ids[:, 3:])
-    ]
+    pieces = []
+    for start, end in ((0, 2), (2, 4)):
+        cache.choose(start)
+        piece = decoder(input_ids=ids[:, start:end], past_key_values=cache, use_cache=True)
+        pieces.append(piece.last_hidden_state)
     parts = head_logits(model, torch.cat(pieces, dim=1))
     if not torch.allclose(parts, whole, rtol=0, atol=1e-3 * float(1 + whole.abs().max())):
         raise ValueError("its logits are not those of its output layer after its decoder")

@@ -24,7 +24,7 @@ class Batch:
 
     `old` is the trainer's policy at rollout time, with its `entropy` and ‖e_y − π‖² per token; the
     in-process sampler measured them while sampling, for other engines `measure` does, and for a
-    sampler whose rounding is too coarse to stand for `old`. `behaviour` is whoever sampled, None
+    sampler whose policy or rounding is another. `behaviour` is whoever sampled, None
     where its log-probabilities are `old`. The rest
     is filled in as the step goes on: `post` holds for the rows in `rescored`; None is a
     measurement that this run does not make. A NaN in what was measured is a NaN.
@@ -54,17 +54,18 @@ class Batch:
         advantages: Tensor,
         device: torch.device,
         *,
-        coarse: bool = False,
+        apart: bool = False,
     ) -> Batch:
-        """Pad the rollouts to the right; `advantages` has shape (N,). `coarse`: the in-process
-        sampler computes in bfloat16, where a key-value cache rounds so differently from a whole
-        pass that strict LLDS gates would open on it."""
+        """Pad the rollouts to the right; `advantages` has shape (N,). `apart`: what the
+        in-process sampler measured is not `old`, because it sampled from older weights, or computes
+        in bfloat16, where a key-value cache rounds so differently from a whole pass that strict
+        LLDS gates would open on it."""
 
         def tensor(rows: Sequence[Sequence[float] | None]) -> Tensor:
             return pad([row or [0.0] for row in rows], 0.0, device)
 
         mask = pad([[int(a >= 0) for a in r.action] for r in rollouts], 0, device)
-        own = rollouts[0].behaviour is None and not coarse
+        own = rollouts[0].behaviour is None and not apart
         nothing = torch.zeros(mask.shape, device=device)
         old = tensor([r.logp for r in rollouts]) if own else nothing
         return cls(

@@ -63,7 +63,7 @@ def evaluate(
     scores = torch.zeros(total, 2, dtype=torch.float64)  # exact match and F1; 0 where others play
     own = range(rank, total, size)
     generator = torch.Generator(device).manual_seed(rank)
-    for start in range(0, len(own), BATCH):
+    for start in range(0, -(-total // size), BATCH):  # as often on every process
         batch = [questions[i] for i in own[start : start + BATCH]]
         rollouts = player.play(environment, batch, generator)
         for i, question, rollout in zip(own[start : start + BATCH], batch, rollouts, strict=True):

@@ -1,14 +1,15 @@
-"""Sampling: a batch of questions becomes rollouts, many turns each, in lock step.
+"""Sampling: a batch of questions becomes rollouts, many turns each.
 
-All rows start at position 0 and move one token at a time. A row's next token is either forced
-(the rest of its prompt, tool text) or sampled, so rows need no padding and share one position in
-the key-value cache. Every sampled token keeps its log-probability under the *full* distribution at
-temperature 1, whatever the sampling settings were: with an in-process policy that is `logp_old`.
+Position by position, the rows that have come as far as that get their next token. Text that is not
+sampled goes through the model in one pass: all prompts together, and what a tool answers together
+with the token that ended the turn; its row then rests until the others have come that far. So rows
+that are run together share one position in the key-value cache, and need no mask. Every sampled
+token keeps its log-probability under the *full* distribution at temperature 1, whatever the
+sampling settings were: with an in-process policy that is `logp_old`.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -19,24 +20,29 @@ from lldscope.core.errors import UsageError
 
 from ..data.questions import Question
 from ..environment.protocol import Environment
+from ..policy.head import head_logits
 from ..policy.kvcache import RowCache
-from ..policy.logprobs import head_logits
 from ..policy.model import Policy
 from .tokens import Rollout, Sampling, TokenProtocol
 
 LIKELIEST = 64
 """Tokens looked at first for the nucleus: sorting a whole vocabulary takes several times longer."""
 DEAD_SHARE = 0.15
-"""Finished rows are carried along until they are this share: dropping them copies the cache."""
+"""Finished rows stay in the cache until they are this share: dropping them copies the cache."""
+FEW = 0.8
+"""Below this share of the cache's rows their keys and values are copied out for a pass. Above it
+all rows are run: those that rest have their own tokens at that position, and what comes of it is
+what is there already."""
 
 
 @dataclass
 class _Row:
-    """A rollout in the making: tokens still to be forced, tokens of the turn being written, and
-    log π, entropy and ‖e_y − π‖² of every token so far."""
+    """A rollout in the making: its place in the cache, how many of its tokens are there, the tokens
+    of the turn being written, and log π, entropy and ‖e_y − π‖² of every token so far."""
 
     rollout: Rollout
-    forced: deque[int]
+    place: int = 0
+    seen: int = 0
     turn: list[int] = field(default_factory=list)
     measured: tuple[list[float], list[float], list[float]] = field(
         default_factory=lambda: ([], [], [])
@@ -45,11 +51,25 @@ class _Row:
     def __post_init__(self) -> None:
         self.rollout.logp, self.rollout.entropy, self.rollout.error_norm = self.measured
 
-    def append(self, token: int, action: int, *values: float) -> None:
+    def append(self, token: int, action: int = -1, *values: float) -> None:
+        """A token, with the action that it belongs to and its measurements if it was sampled."""
         self.rollout.ids.append(token)
         self.rollout.action.append(action)
-        for measured, value in zip(self.measured, values, strict=True):
+        for measured, value in zip(self.measured, values or (0.0, 0.0, 0.0), strict=True):
             measured.append(value)
+
+    @property
+    def done(self) -> bool:
+        return self.rollout.episode.done
+
+    @property
+    def length(self) -> int:
+        return len(self.rollout.ids)
+
+    @property
+    def unread(self) -> int:
+        """Tokens that the model has not been run over."""
+        return self.length - self.seen
 
 
 class Sampler:
@@ -77,32 +97,19 @@ class Sampler:
         """One rollout per question, in order. Tokens go to the environment as text; what comes back
         is encoded on its own, so the ids the policy sampled are never re-tokenised. Raises
         UsageError as `TokenProtocol.begin`."""
-        begun = [self._protocol.begin(environment, question) for question in questions]
-        rows = [_Row(Rollout(episode, [], []), deque(tokens)) for episode, tokens in begun]
-        if not rows:
-            return []
-        cache = RowCache(self._policy.model.config.num_hidden_layers)
-        alive = list(range(len(rows)))
-        # What all prompts have room for goes through the model in one piece.
-        width = min(len(row.forced) for row in rows)
-        ids = [[self._force(row) for _ in range(width)] for row in rows]
+        rows = []
+        for question in questions:
+            episode, prompt = self._protocol.begin(environment, question)
+            rows.append(_Row(Rollout(episode, [], [])))
+            for token in prompt:
+                rows[-1].append(token)
         with self._policy.compute():  # once, not per token: autocast keeps its casts of the weights
-            while True:
-                hidden = self._forward(ids, cache)
-                ids = self._advance([rows[i] for i in alive], hidden, environment, generator)
-                living = [n for n, i in enumerate(alive) if not rows[i].rollout.episode.done]
-                if not living:
-                    return [row.rollout for row in rows]
-                if len(living) < (1 - DEAD_SHARE) * len(alive):
-                    cache.keep(torch.tensor(living, device=self._policy.device))
-                    alive, ids = [alive[n] for n in living], [ids[n] for n in living]
-
-    def _forward(self, ids: list[list[int]], cache: RowCache) -> Tensor:
-        """(rows, hidden size) of the last position."""
-        tokens = torch.tensor(ids, device=self._policy.device)
-        decoder = self._policy.model.get_decoder()
-        out = decoder(input_ids=tokens, past_key_values=cache, use_cache=True)
-        return out.last_hidden_state[:, -1]
+            reader = _Reader(self._policy, rows)
+            while living := [row for row in rows if not row.done]:
+                position = min(row.length for row in living)
+                free = [row for row in living if row.length == position]
+                self._advance(free, reader.hidden(free), environment, generator)
+        return [row.rollout for row in rows]
 
     def _advance(
         self,
@@ -110,27 +117,17 @@ class Sampler:
         hidden: Tensor,
         environment: Environment,
         generator: torch.Generator,
-    ) -> list[list[int]]:
-        """Append one token to every living row, forced or sampled; returns the tokens."""
-        free = [n for n, row in enumerate(rows) if not row.forced and not row.rollout.episode.done]
+    ) -> None:
+        """Append a sampled token to every row, and tool text to those whose turn it ends."""
         ended = []
-        if free:
-            drawn = self._draw(hidden[torch.tensor(free, device=hidden.device)], generator)
-            for n, token, logp, entropy, error in zip(free, *drawn, strict=True):
-                row = rows[n]
-                row.append(token, len(row.rollout.episode.actions), logp, entropy, error)
-                row.turn.append(token)
-                if self._turn_ends(row):
-                    ended.append(row)
-        tokens = []
-        sampled = set(free)
-        for n, row in enumerate(rows):
-            if n not in sampled and not row.rollout.episode.done:
-                self._force(row)
-            tokens.append([row.rollout.ids[-1]])
+        drawn = self._draw(hidden, generator)
+        for row, token, logp, entropy, error in zip(rows, *drawn, strict=True):
+            row.append(token, len(row.rollout.episode.actions), logp, entropy, error)
+            row.turn.append(token)
+            if self._turn_ends(row):
+                ended.append(row)
         if ended:
             self._respond(ended, environment)
-        return tokens
 
     def _draw(self, hidden: Tensor, generator: torch.Generator) -> list[list]:
         """Tokens drawn for rows of hidden states, with log π, entropy and ‖e_y − π‖²."""
@@ -169,17 +166,74 @@ class Sampler:
         return False
 
     def _respond(self, rows: list[_Row], environment: Environment) -> None:
-        """Let the environment answer finished turns; its text is forced from here on."""
+        """Let the environment answer finished turns, and append its text."""
         rollouts = [row.rollout for row in rows]
         observations = self._protocol.respond(environment, rollouts, [row.turn for row in rows])
         for row, tokens in zip(rows, observations, strict=True):
             row.turn = []
-            row.forced.extend(tokens)
+            for token in tokens:
+                row.append(token)
 
-    def _force(self, row: _Row) -> int:
-        token = row.forced.popleft()
-        row.append(token, -1, 0.0, 0.0, 0.0)
-        return token
+
+class _Reader:
+    """Runs the decoder over what rows have got, and keeps the final hidden state of each."""
+
+    def __init__(self, policy: Policy, rows: list[_Row]) -> None:
+        self._decoder = policy.model.get_decoder()
+        self._device = policy.device
+        self._cache = RowCache(policy.model.config.num_hidden_layers)
+        self._held = rows
+        self._number()
+
+    def hidden(self, rows: list[_Row]) -> Tensor:
+        """(rows, hidden size) after their last token. Where one has got a text, all that have are
+        read with it."""
+        self._drop_finished()
+        self._read([row for row in rows if row.unread == 1])
+        if any(row.unread > 1 for row in rows):
+            self._read([row for row in self._held if row.unread > 1 and not row.done])
+        return self._last[self._where(rows)]
+
+    def _read(self, rows: list[_Row]) -> None:
+        """Run the rows to their ends, from where the first of them has to be, padded on the
+        right."""
+        if not rows:
+            return
+        start = min(row.seen for row in rows)
+        width = max(row.length for row in rows) - start
+        few = len(rows) < FEW * len(self._held)
+        where = self._where(rows)
+        pieces = [row.rollout.ids[start : start + width] for row in (rows if few else self._held)]
+        ids = [[*piece, *[0] * (width - len(piece))] for piece in pieces]
+        self._cache.choose(start, where if few else None)
+        hidden = self._decoder(
+            input_ids=torch.tensor(ids, device=self._device),
+            past_key_values=self._cache,
+            use_cache=True,
+        ).last_hidden_state
+        ends = torch.tensor([row.length - start - 1 for row in rows], device=self._device)
+        among = torch.arange(len(rows), device=self._device) if few else where
+        if start == 0:
+            self._last = hidden.new_empty(len(self._held), hidden.shape[-1])
+        self._last[where] = hidden[among, ends]
+        for row in rows:
+            row.seen = row.length
+
+    def _drop_finished(self) -> None:
+        living = [row for row in self._held if not row.done]
+        if len(living) < (1 - DEAD_SHARE) * len(self._held):
+            where = self._where(living)
+            self._cache.keep(where)
+            self._last = self._last[where]
+            self._held = living
+            self._number()
+
+    def _number(self) -> None:
+        for place, row in enumerate(self._held):
+            row.place = place
+
+    def _where(self, rows: list[_Row]) -> Tensor:
+        return torch.tensor([row.place for row in rows], device=self._device)
 
 
 def _nucleus(probs: Tensor, top_p: float) -> Tensor:

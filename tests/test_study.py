@@ -26,7 +26,7 @@ from lldscope import open_run
 from lldscope.core.errors import LldscopeError, RunNotFound, UsageError
 from lldscope.core.schema import SIGNALS
 from lldscope.evaluation.scoring import smoothed, wilson
-from tests.study import arms, bank, comparisons, report, results, runs, tables
+from tests.study import arms, bank, comparisons, cures, report, results, runs, tables
 from tests.study.driver import Job, drive
 from tests.study.label import label
 from tests.study.outcome import collapse_row, outcome
@@ -442,6 +442,31 @@ def test_the_report_says_what_the_runs_say(made_up_bank, tmp_path):
     before = text
     report.write(made_up_bank, page, pictures=False)
     assert page.read_text("utf-8") == before
+
+
+def test_treatments_are_compared_with_the_same_seeds(sample_bank, tmp_path):
+    """The guard ends 0.25 and 0.5 above nothing done; LLDS has one seed, too few to compare."""
+    signals = pq.read_table(sample_bank / "signals" / "grpo.parquet")
+    line = bank.index(sample_bank)["grpo"]
+    ends = {"guard-30": 0.75, "guard-31": 0.75, "none-30": 0.5, "none-31": 0.25, "llds-31": 1.0}
+    for name, end in ends.items():
+        arm, seed = name.split("-")
+        run = f"cure-high-lr-{name}"
+        bank._write(tmp_path / "signals" / f"{run}.parquet", signals)
+        em = {"0": 0.5, "60": end}
+        own = {"run": run, "arm": f"cure-high-lr-{arm}", "seed": int(seed), "em_greedy": em}
+        bank._enter(line | own, tmp_path)
+    text = cures.cures(results.collect(tmp_path), tmp_path)
+    cause = "twice the learning rate"
+    assert (
+        f"| `cure-high-lr-guard` {cause}, the guard's cure | 2 | 0.50 | 0.75 (0.75, 0.75) |" in text
+    )
+    assert f"| {cause} | guard − none | 2 | +0.375 | -1.213 to +1.963 | 2 of 2 | 0.250 |" in text
+    assert "guard − llds" not in text
+    reward = float(signals["reward"].to_numpy()[-10:].mean())
+    assert f"| {reward:.2f} | `" in text
+    assert "`lld-decay` 2 of 2" in text
+    assert cures.cures(results.collect(tmp_path / "none"), tmp_path / "none") == "No runs yet."
 
 
 def test_the_rates_of_the_alarms_are_those_of_evaluate(made_up_bank, tmp_path, lldscope_command):

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from lldscope.core.errors import LldscopeError
 
-from . import analyses, comparisons, mechanism, order, tables
+from . import analyses, comparisons, cures, mechanism, order, tables
 from .arms import BANK, ROOT
 from .judged import judged
 from .rates import rates
@@ -36,7 +36,7 @@ def blocks(results: Results) -> dict[str, Callable[[], str]]:
         tables.setting, tables.progress, tables.outcomes, tables.held_out, tables.alarms,
         tables.sweep, tables.every_run, tables.labels, comparisons.verdict,
         comparisons.comparisons, analyses.periods, analyses.probes, mechanism.phases,
-        mechanism.levers, mechanism.faults, order.levels, order.order,
+        mechanism.levers, mechanism.faults, order.levels, order.order, cures.cures,
     )  # fmt: skip
     return {maker.__name__.replace("_", "-"): partial(maker, results) for maker in makers}
 

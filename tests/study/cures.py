@@ -1,0 +1,82 @@
+"""What helps against two causes: nothing, LLDS from the start, or what the guard does about the
+alarm that names the cause."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from statistics import mean
+
+import numpy as np
+
+from .arms import CURE_ARMS, CURE_BANK, TREATMENTS, Arm
+from .bank import assess_exported, exported_signals, index
+from .results import Results
+from .stats import paired
+from .tables import spread, table
+
+LAST = 10  # steps of the final reward
+PAIRS = (("guard", "none"), ("guard", "llds"), ("llds", "none"))
+ACTED_ON = next(own for name, (_, own) in TREATMENTS.items() if name == "guard")["guard_on"]
+
+
+def cures(results: Results, bank: Path = CURE_BANK) -> str:
+    """Arm by arm the end of the runs, and the treatments of a cause against each other, seed by
+    seed. Of the results nothing is taken: these runs are in a bank of their own."""
+    lines = index(bank)
+    arms = [arm for arm in CURE_ARMS if any(line["arm"] == arm.name for line in lines.values())]
+    if not arms:
+        return "No runs yet."
+    head = ("arm", "seeds", "greedy EM at the start", "at the end", "final reward",
+            "alarms that the guard acts on, and their first step")  # fmt: skip
+    rows = [_cells(arm, _runs(arm, bank), bank) for arm in arms]
+    return f"{table(head, rows)}\n\n{_compared(bank)}"
+
+
+def _runs(arm: Arm, bank: Path) -> dict[int, dict]:
+    """Seed → its line of the index."""
+    return {line["seed"]: line for line in index(bank).values() if line["arm"] == arm.name}
+
+
+def _ends(line: dict) -> tuple[float, float]:
+    """Greedy exact match before the first step and after the last one."""
+    values = list(line["em_greedy"].values())
+    return values[0], values[-1]
+
+
+def _cells(arm: Arm, lines: dict[int, dict], bank: Path) -> list[str]:
+    starts, ends = zip(*map(_ends, lines.values()), strict=True)
+    rewards = [
+        float(np.nanmean(exported_signals(line["run"], bank)["reward"].astype(float)[-LAST:]))
+        for line in lines.values()
+    ]
+    fired: dict[str, list[int]] = {}
+    for line in lines.values():
+        for alarm in assess_exported(line["run"], bank=bank).alerts:
+            if alarm.rule in ACTED_ON.split(","):
+                fired.setdefault(alarm.rule, []).append(alarm.step)
+    told = [f"`{rule}` {len(s)} of {len(lines)}, {spread(s)}" for rule, s in fired.items()]
+    return [
+        f"`{arm.name}` {arm.words}", str(len(lines)), f"{mean(starts):.2f}",
+        f"{mean(ends):.2f} ({', '.join(f'{e:.2f}' for e in ends)})", f"{mean(rewards):.2f}",
+        "; ".join(told) or "–",
+    ]  # fmt: skip
+
+
+def _compared(bank: Path) -> str:
+    head = ("cause", "first − second", "seeds", "greedy EM at the end", "95 % interval",
+            "first higher", "p")  # fmt: skip
+    rows = []
+    for ill in dict.fromkeys(arm.name.rsplit("-", 1)[0] for arm in CURE_ARMS):
+        own = {arm.name.rsplit("-", 1)[1]: arm for arm in CURE_ARMS if arm.name.startswith(ill)}
+        for first, second in PAIRS:
+            a, b = _runs(own[first], bank), _runs(own[second], bank)
+            both = sorted(a.keys() & b.keys())
+            if len(both) < 2:
+                continue
+            c = paired([_ends(a[s])[1] - _ends(b[s])[1] for s in both])
+            rows.append((
+                own[first].words.rsplit(", ", 1)[0], f"{first} − {second}", str(c.n),
+                f"{c.mean:+.3f}", f"{c.low:+.3f} to {c.high:+.3f}", f"{c.above} of {c.n}",
+                f"{c.p:.3f}",
+            ))  # fmt: skip
+    return table(head, rows)

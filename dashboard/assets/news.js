@@ -35,6 +35,7 @@
   function label() {
     const button = document.getElementById("notices");
     if (!button) return;
+    button.dataset.labelled = "yes";
     button.hidden = !possible;
     button.setAttribute("aria-pressed", String(wanted()));
     const text = wanted() ? "Notices on" : "Notify me";
@@ -47,5 +48,8 @@
     try { localStorage.setItem("lldscope-notices", on ? "on" : "off"); } catch (e) { /* private */ }
     label();
   });
-  new MutationObserver(label).observe(document.documentElement, { childList: true, subtree: true });
+  /* Once: to ask for the permission takes the browser long. */
+  new MutationObserver(() => {
+    if (document.querySelector("#notices:not([data-labelled])")) label();
+  }).observe(document.documentElement, { childList: true, subtree: true });
 })();

@@ -74,7 +74,30 @@
       }
     }
   }
-  new MutationObserver(press).observe(document.documentElement, { childList: true, subtree: true });
+
+  /* Made when they are first opened: [what it does, text, title] of each button, a link for CSV. */
+  document.addEventListener("toggle", (event) => {
+    const tools = event.target;
+    if (!tools.matches(".tools") || !tools.open || tools.children.length > 1) return;
+    const box = document.createElement("div");
+    for (const [tool, text, title] of JSON.parse(tools.dataset.tools)) {
+      const button = document.createElement(tool === "csv" ? "a" : "button");
+      Object.assign(button, { className: "button small", textContent: text });
+      if (tool === "csv") Object.assign(button, { href: title, download: "" });
+      else Object.assign(button, { title }).dataset.tool = tool;
+      box.append(button);
+    }
+    tools.append(box);
+    press();
+  }, true);
+
+  /* The names of all metrics; a component for each would take the page a millisecond. */
+  new MutationObserver(() => {
+    const list = document.querySelector("#metrics[data-options]:empty");
+    if (!list) return;
+    list.append(...JSON.parse(list.dataset.options).map(([value, label]) =>
+      Object.assign(document.createElement("option"), { value, label })));
+  }).observe(document.documentElement, { childList: true, subtree: true });
 
   document.addEventListener("click", (event) => {
     if (!event.isTrusted) return; /* a download that Plotly begins */

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from json import dumps
 from typing import Any
 
 from dash import dcc, html
@@ -31,7 +32,7 @@ def adding(
         keys |= dict.fromkeys(keys_of(snapshot.columns, snapshot.subject.table))
     left = [key for key in keys if key not in added and not (compared and key in HISTOGRAMS)]
     columns = [column for snapshot in snapshots for column in snapshot.columns]
-    options = [html.Option(value=key, label=_label(key, columns)) for key in left]
+    options = dumps([[key, _label(key, columns)] for key in left])
     offered = [key for key in left if key.startswith("eval/")]
     offered = [*offered[:4], *(key for key in OFFERED if key in left)][:MOST_OFFERED]
     field = dcc.Input(
@@ -47,7 +48,7 @@ def adding(
     ]  # fmt: skip
     label: Any = html.Label([html.Span("add a chart", className="key"), field])
     lacks = [] if any(key in HISTOGRAMS for key in [*left, *added]) else [_without(compared)]
-    parts = [label, html.Datalist(options, id="metrics"), *buttons, *lacks]
+    parts = [label, html.Datalist(id="metrics", **attrs(data_options=options)), *buttons, *lacks]
     return html.Section(parts, className="adding", id="adding")
 
 

@@ -6,6 +6,7 @@ Names, messages and reasons come from runs and are untrusted; Dash escapes what 
 from __future__ import annotations
 
 import time
+from json import dumps
 from typing import Any
 from urllib.parse import quote
 
@@ -224,27 +225,21 @@ def chart_card(
 
 
 def tools(chart: Chart, name: str | None, added: bool) -> html.Details:
-    """What can be done with a chart; assets/tools.js does it."""
+    """What can be done with a chart; assets/tools.js makes the buttons and does it."""
     known = [
         ("log", "log y", "a logarithmic y axis"),
         ("clip", "clip outliers", "a y axis that leaves out the lowest and highest 1 %"),
         ("full", "full screen", "this chart alone"),
         ("png", "PNG", "this chart as a picture"),
     ]
-    buttons: list[Any] = [
-        html.Button(text, className="button small", title=title, **attrs(data_tool=tool))
-        for tool, text, title in (known[2:] if isinstance(chart, Histogram) else known)
-    ]
+    buttons = known[2:] if isinstance(chart, Histogram) else known
     if name is not None:
-        csv = address("csv", name, chart=chart.id)
-        buttons.append(html.A("CSV", href=csv, className="button small", download=""))
+        buttons.append(("csv", "CSV", address("csv", name, chart=chart.id)))
     if added:
-        buttons.append(html.Button("remove", className="button small", **attrs(data_tool="drop")))
-    label = attrs(aria_label=f"tools of {chart.title}")
-    return html.Details(
-        [html.Summary("⋯", **label), html.Div(buttons)], className="tools",
-        **attrs(data_chart=chart.id),
-    )  # fmt: skip
+        buttons.append(("drop", "remove", "take this chart from the page"))
+    summary = html.Summary("⋯", **attrs(aria_label=f"tools of {chart.title}"))
+    data = attrs(data_chart=chart.id, data_tools=dumps(buttons))
+    return html.Details(summary, className="tools", **data)
 
 
 def legend_of(chart: Chart) -> list[Any]:

@@ -7,7 +7,7 @@ from typing import Any
 from dash import html
 
 from lldscope.core.numbers import number
-from lldscope.explore.divergence import divergences
+from lldscope.explore.divergence import divergences, sentence
 
 from ..data.run_registry import RunRegistry
 from ..figures.wording import visible
@@ -23,16 +23,7 @@ def diff_page(registry: RunRegistry, name: str, query: Query) -> html.Div:
     found = divergences(a.subject.table, b.subject.table)
     parted = [one for one in found if one.step is not None]
     title = f"{visible(b.title, 60)} against {visible(a.title, 60)}"
-    if not found:
-        said = "No signal was measured at eight steps of both."
-    elif not parted:
-        said = f"{b.title} stays within the noise of {a.title} in all {len(found)} signals."
-    else:
-        first = parted[0]
-        said = (
-            f"{b.title} differs from {a.title} by more than its noise from step {first.step:,} on, "
-            f"first in {first.signal}; {len(parted)} of {len(found)} signals differ."
-        )
+    said = sentence(a.title, b.title, [(one.signal, one.step) for one in found])
     back = html.A("Both in charts", href=comparison(names))
     zoom: Any = []
     if parted:

@@ -185,7 +185,7 @@ def _brought_about_by(e: Evidence, consequence: Rule, begin: int, displaced: boo
     ]
     if causes:
         start, name = min(causes)
-        return f"{name} was there from step {e.step[start]} on"
+        return f"{name} began at step {e.step[start]}"
     before = [start for start, _ in falls(e) if displaced and start < begin - e.cadence.rows(LAG)]
     if before:
         return f"the likelihood had been falling from step {e.step[before[-1]]} on"

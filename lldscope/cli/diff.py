@@ -36,19 +36,18 @@ def diff(a: Path, b: Path, as_json: bool, every: bool) -> None:
 def _show(answer: dict[str, Any], every: bool) -> None:
     from ..core.numbers import short
     from ..core.terminal import plain
+    from ..explore.divergence import sentence
 
     names = [plain(run["run"]) for run in answer["runs"]]
+    signals = answer["signals"]
+    click.echo(sentence(*names, [(s["signal"], s["step"]) for s in signals]))
+    click.echo()
     if answer["settings"]:
         print_table(["setting", *names], [[s["setting"], *s["values"]] for s in answer["settings"]])
     else:
         click.echo("no setting differs")
     click.echo()
-    parted = [s for s in answer["signals"] if s["step"] is not None]
-    if not answer["signals"]:
-        click.echo("no signal was measured at eight steps of both")
-    elif not parted:
-        click.echo(f"{names[1]} stays within the noise of {names[0]} in all signals")
-    shown = answer["signals"] if every else parted
+    shown = signals if every else [s for s in signals if s["step"] is not None]
     if not shown:
         return
     there = [f"{name} there" for name in names]

@@ -47,7 +47,7 @@ def doctor(run: Path | None, repair: bool, as_json: bool) -> None:
         findings, parts, rows = result.findings, result.parts, result.rows
         head = {"schema": DOCTOR_SCHEMA, "run": str(run), "parts": parts, "rows": rows}
         summary = f"{parts} parts"
-        summary += "".join(f", {n} rows of {table}" for table, n in sorted(rows.items()))
+        summary += "".join(f", {n:,} rows of {table}" for table, n in sorted(rows.items()))
     severity = worst(findings)
     if as_json:
         listed = [f.to_dict() for f in findings]

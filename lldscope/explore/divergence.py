@@ -10,6 +10,7 @@ beginning of what exceeded the limit.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from statistics import NormalDist
 from typing import Any
@@ -49,8 +50,22 @@ class Divergence:
     sigmas: float | None
 
 
+def sentence(first: str, second: str, steps: Sequence[tuple[str, int | None]]) -> str:
+    """What was found in two runs of these names; `steps` are those of `divergences`, by signal."""
+    known = [(name, step) for name, step in steps if step is not None]
+    if not steps:
+        return "No signal was measured at eight steps of both."
+    if not known:
+        return f"{second} stays within the noise of {first} in all {len(steps)} signals."
+    name, step = known[0]
+    return (
+        f"{second} differs from {first} by more than its noise from step {step:,} on, first in "
+        f"{name}; {len(known)} of {len(steps)} signals differ."
+    )
+
+
 def divergences(a: pd.DataFrame, b: pd.DataFrame) -> list[Divergence]:
-    """Each signal that both have measured; those that part come first, in the order of their
+    """Each signal that both have measured; those that differ come first, in the order of their
     steps."""
     both = a.merge(b, on="step", suffixes=("", "_b")).sort_values("step", ignore_index=True)
     found = []
@@ -106,7 +121,7 @@ def _beginning(z: d.Series, row: int) -> int:
 
 
 def diff(a: Run, b: Run) -> dict[str, Any]:
-    """Two runs as plain data: the settings that differ, and where each signal parts."""
+    """Two runs as plain data: the settings that differ, and from where on each signal differs."""
     configs = [flat(run.info.get("config")) for run in (a, b)]
     return {
         "schema": DIFF_SCHEMA,

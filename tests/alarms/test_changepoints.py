@@ -306,7 +306,7 @@ def test_a_fault_is_dated_by_its_jump_and_a_decline_by_its_kink(seed):
     }
     for shape, values in curves.items():
         noisy = Curve("reward", t, values + rng.normal(0, 0.03, 60), -1)
-        curve, (step, low, high) = fit_either(noisy)
+        curve, (step, low, high) = fit_either(noisy, 59)
         assert curve.jumps == (shape == "jump")
         assert low <= step <= high
         assert low - 2 <= 42 <= high + 2
@@ -314,4 +314,4 @@ def test_a_fault_is_dated_by_its_jump_and_a_decline_by_its_kink(seed):
 
 
 def test_too_few_steps_have_neither_a_kink_nor_a_jump():
-    assert fit_either(Curve("reward", np.arange(8.0), np.zeros(8), -1)) is None
+    assert fit_either(Curve("reward", np.arange(8.0), np.zeros(8), -1), 7) is None

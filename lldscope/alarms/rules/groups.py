@@ -80,7 +80,8 @@ def _cost(e: Evidence, row: int) -> str:
     tokens = np.diff(e.column("tokens_seen"), prepend=0.0)[rows]
     seconds = (e.column("seconds_rollout") + e.column("seconds_update"))[rows]
     parts = []
-    for measured, one, unit in ((tokens, 1.0, "tokens"), (seconds, 3600.0, "hours")):
+    clock = (3600.0, "hours") if np.nansum(seconds) >= 3600.0 else (60.0, "minutes")
+    for measured, one, unit in ((tokens, 1.0, "tokens"), (seconds, *clock)):
         if (known := ~np.isnan(measured * share)).any():
             spent, all_of = (x[known].sum() / one for x in (measured * share, measured))
             parts.append(f"{short(spent, 2)} of {short(all_of, 2)} {unit}")

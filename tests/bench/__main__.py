@@ -45,8 +45,8 @@ ON_REQUEST = {"rivals": rival_packages.main}
 BY_NAME = {**BENCHMARKS, **ON_REQUEST}
 
 # Commands of their own: they need arguments, a server or long. What else is here serves others.
-ALONE = ("candidates", "dashboard", "engines", "fuzz", "long_run", "noise", "recall", "retrieval",
-         "slow_clients")  # fmt: skip
+ALONE = ("candidates", "dashboard", "engines", "fuzz", "long_run", "noise", "object_store",
+         "recall", "retrieval", "slow_clients")  # fmt: skip
 
 
 def listing() -> str:

@@ -124,6 +124,16 @@ class TensorBoard:
         return {t: _columns((e.step, e.value) for e in es) for t, es in found.items()}
 
 
+class TensorBoardEvent(TensorBoard):
+    """The cheapest call that TensorBoard has, which its SummaryWriter does not offer."""
+
+    def scalars(self, step: int, values: dict[str, float]) -> None:
+        from tensorboard.compat.proto.summary_pb2 import Summary
+
+        told = [Summary.Value(tag=tag, simple_value=value) for tag, value in values.items()]
+        self._add(step, Summary(value=told))
+
+
 class Wandb:
     keeps = "every value (a wandb.Table)"
 
@@ -145,6 +155,15 @@ class Wandb:
 
     def close(self) -> None:
         self.run.finish()
+
+
+class WandbLists(Wandb):
+    """The cheapest way to a wandb.Table: without pandas."""
+
+    def actions(self, step: int, columns: dict[str, np.ndarray]) -> None:
+        rows = [list(row) for row in zip(*(c.tolist() for c in columns.values()), strict=True)]
+        table = self.wandb.Table(columns=list(columns), data=rows, allow_mixed_types=True)
+        self.run.log({"actions": table}, step=step)
 
 
 class Trackio:
@@ -256,11 +275,14 @@ class Aim:
         return found
 
 
+# A package's name, and after a hyphen which of its calls.
 TOOLS: dict[str, Any] = {
     "lldscope": Lldscope,
     "tensorboard": TensorBoard,
+    "tensorboard-event": TensorBoardEvent,
     "trackio": Trackio,
     "wandb": Wandb,
+    "wandb-lists": WandbLists,
     "mlflow": MLflow,
     "aim": Aim,
 }

@@ -62,7 +62,8 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def installed(python: str, name: str) -> bool:
-    code = f"import importlib.util, sys; sys.exit(importlib.util.find_spec({name!r}) is None)"
+    package = name.partition("-")[0]
+    code = f"import importlib.util, sys; sys.exit(importlib.util.find_spec({package!r}) is None)"
     return subprocess.run([python, "-c", code], check=False).returncode == 0
 
 
@@ -198,11 +199,12 @@ def line(name: str, told: dict[str, Any], n: int) -> None:
 
 
 def ratios(results: dict[str, Told], task: str) -> None:
-    ours = results.get("lldscope", {}).get(task, {}).get("clock")
+    """By processor time, which other work on the machine moves less than the clock."""
+    ours = results.get("lldscope", {}).get(task, {}).get("processor")
     for name, told in results.items():
-        if ours and name != "lldscope" and "clock" in told.get(task, {}):
-            p50, p99 = (told[task]["clock"][i] / ours[i] for i in (0, 1))
-            print(f"{name} / lldscope: p50 {p50:.1f}, p99 {p99:.1f}")
+        if ours and name != "lldscope" and "processor" in told.get(task, {}):
+            p50, p99 = (told[task]["processor"][i] / ours[i] for i in (0, 1))
+            print(f"{name} / lldscope: processor p50 {p50:.1f}, p99 {p99:.1f}")
 
 
 def _seconds(value: float | None) -> str:

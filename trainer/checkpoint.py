@@ -29,6 +29,8 @@ from .guard import Cures
 
 # Loading torch takes seconds, in which a run that cannot be resumed would not say so.
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from .optim.optimizer import Optimizer
     from .optim.processes import Processes
     from .policy.model import Policy
@@ -72,7 +74,7 @@ class Checkpoint:
         files = [self.path / WEIGHTS]
         if not files[0].is_file():
             files = sorted((self.path / POLICY).glob("*.safetensors"))
-        weights = {}
+        weights: dict[str, Tensor] = {}
         for file in files:
             try:
                 weights |= load_file(file)

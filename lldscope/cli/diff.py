@@ -38,9 +38,9 @@ def _show(answer: dict[str, Any], every: bool) -> None:
     from ..core.terminal import plain
     from ..explore.divergence import sentence
 
-    names = [plain(run["run"]) for run in answer["runs"]]
+    first, second = names = [plain(run["run"]) for run in answer["runs"]]
     signals = answer["signals"]
-    click.echo(sentence(*names, [(s["signal"], s["step"]) for s in signals]))
+    click.echo(sentence(first, second, [(s["signal"], s["step"]) for s in signals]))
     click.echo()
     if answer["settings"]:
         print_table(["setting", *names], [[s["setting"], *s["values"]] for s in answer["settings"]])

@@ -90,13 +90,15 @@ class VllmEngine:
         """See `Engine`. The same call on the same weights gives the same turns. Processes that
         share an engine must all give it the same rows: each gives those of all, and takes its
         own."""
-        given = contexts, limits, row_seeds(seed, len(limits))
+        seeds = row_seeds(seed, len(limits))
         if self._sharers is None:
-            return self._generate(*given, sampling)
+            return self._generate(contexts, limits, seeds, sampling)
         everyone: list[Any] = [None] * self._sharers.size()
-        distributed.all_gather_object(everyone, given, self._sharers)
-        joined = ([row for part in parts for row in part] for parts in zip(*everyone, strict=True))
-        turns = self._generate(*joined, sampling)
+        distributed.all_gather_object(everyone, (contexts, limits, seeds), self._sharers)
+        contexts, limits_of_all, seeds = (
+            [row for part in parts for row in part] for parts in zip(*everyone, strict=True)
+        )
+        turns = self._generate(contexts, limits_of_all, seeds, sampling)
         first = sum(len(part[1]) for part in everyone[: self._sharers.rank()])
         return turns[first : first + len(limits)]
 

@@ -156,7 +156,7 @@ class SpooledRun:
 
     def look(self) -> Due:
         """What waits now. What speaks of a file is read before that file, and sent after it."""
-        due = Due(last=self._has_ended())
+        due = Due(last=self.has_ended())
         for state in self._states:
             state.read()
             due.opening |= state.opening()
@@ -176,7 +176,8 @@ class SpooledRun:
             due.states |= state.due()
         return due
 
-    def _has_ended(self) -> bool:
+    def has_ended(self) -> bool:
+        """Whether nothing more will come from the recorder, as far as can be known."""
         if (self.path / CLOSED_FILE).exists():
             return True
         beat = heartbeats.read_heartbeats(self.path).get(self.owner[1], {})

@@ -26,6 +26,7 @@ log = logging.getLogger("lldscope")
 LOOK_SECONDS = 0.5
 RETRY_SECONDS = 2.0  # at most, between two rounds that the store refuses
 LINGER_SECONDS = 10.0  # for the next recorder, after the last one
+AWAY_SECONDS = 3600.0  # without an answer, after the last recorder has ended
 BATCH_BYTES = 64 << 20  # of parts that are read into memory at once
 KEEP_BYTES = 1 << 30  # of parts that are sent and not merged yet, per recorder
 
@@ -45,12 +46,13 @@ class Uploader:
         with sending(self.folder) as free:
             if not free:
                 return
-            pause, used, told = LOOK_SECONDS, time.monotonic(), None
+            pause, told = LOOK_SECONDS, None
+            used = answered = time.monotonic()
             while self._spools or time.monotonic() - used < LINGER_SECONDS:
                 error = None
                 try:
                     self.round()
-                    pause = LOOK_SECONDS
+                    pause, answered = LOOK_SECONDS, time.monotonic()
                 except (LldscopeError, OSError) as failure:
                     error = str(failure)
                     pause = min(2 * pause, RETRY_SECONDS)
@@ -59,6 +61,10 @@ class Uploader:
                     self._say(error)
                 if self._spools:
                     used = time.monotonic()
+                if time.monotonic() - answered > AWAY_SECONDS and all(
+                    spool.has_ended() for spool in self._spools.values()
+                ):
+                    return  # what waits is for the next recorder here, or `lldscope upload`
                 time.sleep(pause)
 
     def finish(self) -> bool:

@@ -261,6 +261,20 @@ def test_a_spool_that_was_removed_is_forgotten(here):
     sender.follow()  # ends, although the store refuses everything
 
 
+def test_after_the_end_a_store_that_stays_away_is_given_up(monkeypatch):
+    recorder, sender = lldscope.Recorder(PLACE), uploader()
+    record_steps(recorder, range(3))
+    sender.round()
+    recorder.close()
+    FlakyStore.faults = 1.0
+    monkeypatch.setattr(upload, "AWAY_SECONDS", 0.0)
+    sender.follow()
+    FlakyStore.late.clear()
+    FlakyStore.faults = 0.0
+    send(uploader())
+    assert rows(PLACE)["steps"] == 3
+
+
 @pytest.fixture
 def shared(here):
     """A store that processes share: a folder, as fsspec writes it."""

@@ -124,6 +124,7 @@ class Log:
             "n_tokens": rng.integers(0, 90), "n_searches": rng.integers(0, turns + 1),
             "n_invalid": rng.integers(0, turns + 1), "answered": rng.random() < 0.8,
             "truncated": rng.random() < 0.2, "repeat_share": self.told.random(), "text": None,
+            "policy_version": stamp["step"],
         })  # fmt: skip
         rescored = rng.random() < 0.7
         for index in range(turns):

@@ -52,7 +52,7 @@ def healthy() -> Keeper:
     return keeper
 
 
-@pytest.mark.parametrize("fault", [f for f in FAULTS if f != "stale-engine"])
+@pytest.mark.parametrize("fault", [f for f in FAULTS if not f.endswith("-engine")])
 def test_before_it_begins_the_run_is_that_of_the_trainer(fault, healthy):
     keeper, _ = run(fault)
     for table, names in (
@@ -160,25 +160,33 @@ def test_wrong_group(healthy):
     assert [r["advantage"] for r in rows] != [r["advantage"] for r in sound]
 
 
+def engine_gap(keeper: Keeper, step: int) -> float:
+    """How far the engine's log-probabilities are from the trainer's, nats per token."""
+    rows = at_step(keeper, "actions", step)
+    assert all(a["logp_behaviour_sum"] is not None for a in rows)
+    total = sum(abs(a["logp_behaviour_sum"] - a["logp_old_sum"]) for a in rows)
+    return total / sum(a["n_tokens"] for a in rows)
+
+
 def test_stale_engine():
     keeper, trainer = run("stale-engine", "lr=1e-3", "warmup_steps=0", steps=4)
-
-    def gap(step: int) -> float:
-        rows = at_step(keeper, "actions", step)
-        assert all(a["logp_behaviour_sum"] is not None for a in rows)
-        total = sum(abs(a["logp_behaviour_sum"] - a["logp_old_sum"]) for a in rows)
-        return total / sum(a["n_tokens"] for a in rows)
-
     # In step 1 the engine still has the weights that the first step left; then it falls behind.
-    assert gap(0) < 1e-4
-    assert gap(1) < 1e-4
-    assert gap(2) > 1e-2
-    assert gap(3) > 1e-2
+    assert engine_gap(keeper, 0) < 1e-4
+    assert engine_gap(keeper, 1) < 1e-4
+    assert engine_gap(keeper, 2) > 1e-2
+    assert engine_gap(keeper, 3) > 1e-2
     own, engines = (
         dict(p.model.named_parameters()) for p in (trainer.policy, trainer._fault._engine.policy)
     )
     assert any(not (own[name] == engines[name]).all() for name in own)
     assert trainer._players.evaluating._policy is trainer._fault._engine.policy
+
+
+def test_lagging_engine():
+    keeper, trainer = run("lagging-engine", "lr=1e-3", "warmup_steps=0", steps=13)
+    level = [step for step in range(13) if engine_gap(keeper, step) < 1e-4]
+    assert level == [0, 1, 10], "it has the policy's weights before the fault, and every tenth step"
+    assert trainer._players.evaluating._policy is trainer.policy
 
 
 def test_command(tmp_path):

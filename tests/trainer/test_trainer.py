@@ -263,7 +263,10 @@ def test_command_trains_and_keeps_its_config(tmp_path):
     assert result.exit_code == 0, result.output
     assert result.stdout.strip() == str(directory)
     assert "warning lld-decay firing at step 1: Δ fell" in result.stderr
-    assert "decay" in result.stderr.splitlines()[-2]
+    *_, last_step, seconds, end = result.stderr.splitlines()
+    assert "decay" in last_step
+    assert seconds.startswith("  seconds: sampling")
+    assert end.startswith("reward of the last")
     assert monitor.looks >= 2
     assert monitor.closed
     info = json.loads((directory / "run.json").read_text())

@@ -128,12 +128,14 @@
       name.style.visibility = shows ? "" : "hidden";
       if (shows) kept.push(box);
     }
-    /* So does the name of a phase that is wider than its part of the strip. */
-    for (const text of chart.querySelectorAll(".shape-label")) {
-      const part = text.parentElement.querySelector("path").getBoundingClientRect().width;
-      const hides = part > 4 && text.getBoundingClientRect().width > part; /* 4: lines of events */
-      text.style.visibility = hides ? "hidden" : "";
-    }
+    /* So does the name of a phase that is wider than its part of the strip. All are measured before
+       one is changed: after a change the browser would have to find every place anew. */
+    const phases = [...chart.querySelectorAll(".shape-label")];
+    const hides = phases.map((text) => {
+      const part = text.parentElement.querySelector("path")?.getBoundingClientRect().width || 0;
+      return part > 4 && text.getBoundingClientRect().width > part; /* 4: lines of events */
+    });
+    phases.forEach((text, i) => { text.style.visibility = hides[i] ? "hidden" : ""; });
   }
 
   /* Move the shared range by a share of its width, and make it wider. */

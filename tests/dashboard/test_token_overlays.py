@@ -146,6 +146,7 @@ def test_the_choice_of_colours_stays_on_the_way_through_a_group(
         assert tab.evaluate("document.documentElement.scrollWidth") <= 390
         columns.nth(2).locator("h2 a").click()
         tab.wait_for_url("**/response/run?**id=1&color=mask**")
+        tab.set_viewport_size({"width": 1280, "height": 800})  # a phone has no column of groups
         tab.goto("/responses/run")
         tab.locator(".grid tbody a", has_text="7").first.click()
         tab.wait_for_url("**/group/run?**")

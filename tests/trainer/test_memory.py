@@ -181,7 +181,7 @@ def test_the_trainer_lets_the_engine_sleep_between_sampling_and_sync(monkeypatch
     update = TorchOptimizer.step
     monkeypatch.setattr(TorchOptimizer, "step", lambda self: seen.append("update") or update(self))
     train(load_config("tiny", [*QUIET, "steps=1"]), Keeper())
-    assert seen == ["sleep", "update", "update", "sync"]
+    assert seen == ["sync", "sleep", "update", "update", "sync"]
 
 
 class Two:

@@ -33,13 +33,11 @@ def open_run(
     Raises RunNotFound, NewerSchema or LldscopeError with the reason.
     """
     from .query.remote import RemoteCopy
-    from .storage.url import Url, is_address
+    from .storage.url import Url, place_of
 
-    if isinstance(path, str) and is_address(path):
-        path = Url(path)
+    path = place_of(path)
     if isinstance(path, Url):
         return Run(RemoteCopy(path), cache, planned_steps)
-    path = Path(path)
     if isinstance(root, Path) and not path.resolve().is_relative_to(root.resolve()):
         raise LldscopeError(
             f"{path} is a link to a folder outside of {root}. Name that folder instead."
@@ -66,13 +64,11 @@ def find_runs(root: str | Path | Url) -> list[Any]:
     Raises RunNotFound if the root does not exist. Runs of a remote root are `Url`s.
     """
     from .query.remote import find_remote
-    from .storage.url import Url, is_address
+    from .storage.url import Url, place_of
 
-    if isinstance(root, str) and is_address(root):
-        root = Url(root)
+    root = place_of(root)
     if isinstance(root, Url):
         return find_remote(root)
-    root = Path(root)
     if not root.is_dir():
         raise RunNotFound(f"There is no folder {root}.")
     if _is_run(root):

@@ -16,11 +16,9 @@ class RunPath(click.ParamType):
     name = "path"
 
     def convert(self, value: Any, param: Any, context: Any) -> Any:
-        from ..storage.url import Url, is_address
+        from ..storage.url import place_of
 
-        if not isinstance(value, str):
-            return value
-        return Url(value) if is_address(value) else Path(value)
+        return place_of(value)
 
 
 def rate_options(function: Any) -> Any:

@@ -23,7 +23,7 @@ import numpy as np
 from ..core.errors import LldscopeError
 from ..storage import layout
 from ..storage.events import is_count, is_event
-from ..storage.url import Url, is_address
+from ..storage.url import Url, place_of
 from .attempt import (
     check_numbers,
     finish_attempt,
@@ -154,13 +154,13 @@ class Recorder(NullRecorder):
         }
         check_numbers(rank=rank, world_size=world_size, attempt=attempt)
         info = to_plain(info) if rank == 0 else {}  # raises before anything is created
+        self.place = place_of(path)
         self._spool: Spool | None = None
-        if isinstance(path, Url) or (isinstance(path, str) and is_address(path)):
-            url = path if isinstance(path, Url) else Url(path)
-            self._spool = Spool(url, rank, resume, attempt)
-            attempt = self._spool.attempt
-        self.path = self._spool.path if self._spool else Path(path)  # type: ignore[arg-type]
-        self.place = self._spool.url if self._spool else self.path
+        if isinstance(self.place, Url):
+            self._spool = Spool(self.place, rank, resume, attempt)
+            self.path, attempt = self._spool.path, self._spool.attempt
+        else:
+            self.path = self.place
         try:
             self.attempt = start_attempt(self.path, rank, resume, attempt)
             warn_of_live_writer(self.path, self.attempt, rank)

@@ -10,15 +10,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.parse import urlsplit
 
 from ..core.errors import LldscopeError, RunNotFound
-
-
-def is_address(text: str) -> bool:
-    return "://" in text
 
 
 @dataclass(frozen=True)
@@ -71,6 +67,13 @@ class Url:
     def is_dir(self) -> bool:
         with plain_errors(self):
             return bool(self.filesystem.isdir(self.path))
+
+
+def place_of(path: str | os.PathLike[str] | Url) -> Path | Url:
+    """An address as a `Url`, anything else as a path of this machine."""
+    if isinstance(path, Url):
+        return path
+    return Url(path) if isinstance(path, str) and "://" in path else Path(path)
 
 
 @contextmanager

@@ -8,6 +8,7 @@ import random
 import shutil
 import signal
 import time
+from collections.abc import Iterator
 
 import fsspec
 import numpy as np
@@ -207,30 +208,30 @@ def test_a_full_spool_is_like_a_full_disk(monkeypatch, caplog):
         assert any(e["kind"] == "dropped" for e in run.events()), "what was lost is told"
 
 
-def test_parts_that_are_sent_make_room_and_are_not_merged(monkeypatch, caplog):
-    monkeypatch.setattr(upload, "KEEP_BYTES", 0)
+def sent_step_by_step() -> Iterator[lldscope.Recorder]:
+    """A run of twenty steps; its recorder after each, whose seal has been sent."""
     recorder, sender = lldscope.Recorder(PLACE), uploader()
     for step in range(20):
         record_steps(recorder, range(step, step + 1), groups=1)
         recorder.flush()
         sender.round()
-        assert not list(recorder.path.glob("steps/*.parquet"))
+        yield recorder
     recorder.close()
     send(sender)
     assert rows(PLACE)["steps"] == 20
+
+
+def test_parts_that_are_sent_make_room_and_are_not_merged(monkeypatch, caplog):
+    monkeypatch.setattr(upload, "KEEP_BYTES", 0)
+    for recorder in sent_step_by_step():
+        assert not list(recorder.path.glob("steps/*.parquet"))
     assert "cannot be merged" not in caplog.text
 
 
 def test_parts_are_merged_and_what_they_replace_is_removed(monkeypatch):
     monkeypatch.setattr(sent, "GRACE_SECONDS", 0.0)
-    recorder, sender = lldscope.Recorder(PLACE), uploader()
-    for step in range(20):
-        record_steps(recorder, range(step, step + 1), groups=1)
-        recorder.flush()
-        sender.round()
-    recorder.close()
-    send(sender)
-    assert rows(PLACE)["steps"] == 20
+    for _ in sent_step_by_step():
+        pass
     found = FlakyStore().find("/bucket")
     assert len([f for f in found if "/steps/" in f]) == 1
     assert len(found) < 30

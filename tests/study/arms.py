@@ -244,7 +244,7 @@ TREATMENTS: dict[str, tuple[str, dict[str, Any]]] = {
         {"guard": "cure", "guard_on": "step-size,lr-jump,engine-mismatch,lld-decay,retention-loss"},
     ),
 }
-_ILLS: dict[str, tuple[str, dict[str, Any], str | None]] = {
+ILLS: dict[str, tuple[str, dict[str, Any], str | None]] = {
     "high-lr": ("twice the learning rate", {"lr": 2 * BASE["lr"]}, None),
     "lagging": ("engine ten steps behind", {}, "lagging-engine"),
 }
@@ -252,7 +252,7 @@ _ILLS: dict[str, tuple[str, dict[str, Any], str | None]] = {
 CURE_ARMS: tuple[Arm, ...] = tuple(
     Arm(f"cure-{ill}-{name}", "cure", f"{words}, {done}", tuple(range(30, 35)),
         _CURED | settings | own, fault)
-    for ill, (words, settings, fault) in _ILLS.items()
+    for ill, (words, settings, fault) in ILLS.items()
     for name, (done, own) in TREATMENTS.items()
 )  # fmt: skip
 """Compared by greedy exact match on 512 fixed questions after the last step."""

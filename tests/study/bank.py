@@ -30,7 +30,7 @@ from lldscope.core.schema import SIGNALS
 from lldscope.runs import Run
 from lldscope.storage.json_files import read_lines, replace_file, to_json
 
-from .arms import ALARM_BANK, BANK
+from .arms import BANK
 from .label import label
 from .outcome import collapse_row, outcome
 
@@ -76,9 +76,12 @@ _EVALUATIONS = """
 # -- writing --------------------------------------------------------------------------------------
 
 
-def export(folder: Path, about: dict[str, Any], bank: Path = BANK) -> dict[str, Any]:
+def export(
+    folder: Path, about: dict[str, Any], bank: Path = BANK, labelled: bool = False
+) -> dict[str, Any]:
     """Put a recorded run into the bank under `about["run"]` and return its line of the index: what
-    `about` says, and settings, status, times, outcome and evaluations from the record."""
+    `about` says, and settings, status, times, outcome and evaluations from the record. `labelled`:
+    the outcome is that of the evaluations (`label.py`)."""
     with open_run(folder) as run:
         signals = run.signals()
         if signals.empty:
@@ -88,7 +91,7 @@ def export(folder: Path, about: dict[str, Any], bank: Path = BANK) -> dict[str, 
         windows = pa.Table.from_pandas(run.sql(_WINDOWS), preserve_index=False)
         _write(bank / "windows" / f"{about['run']}.parquet", windows)
         evaluations = run.sql(_EVALUATIONS)
-        if bank == ALARM_BANK:
+        if labelled:
             found = label(evaluations["step"], np.stack(evaluations["right"]))
             line |= {"outcome": found.verdict, "degraded_step": found.step}
         if len(evaluations):

@@ -18,6 +18,7 @@ import torch
 from lldscope_trainer import train as train_module
 from lldscope_trainer.data.corpus import Document
 from lldscope_trainer.data.questions import Question
+from lldscope_trainer.engines.players import PolicyCopy
 from lldscope_trainer.environment.protocol import Environment
 from lldscope_trainer.policy.logprobs import action_scores, pad
 from lldscope_trainer.policy.model import Policy
@@ -234,7 +235,7 @@ class StaleEngine(Fault):
         players.evaluating = Sampler(self._engine.policy, players.evaluating._sampling)
 
     def begin(self) -> dict[str, Any]:
-        self._engine.stuck = True
+        self._engine.every = 0
         return {}
 
 
@@ -251,28 +252,19 @@ class LaggingEngine(StaleEngine):
         return {"every": self._engine.every}
 
 
-class _EngineBeside:
-    """An engine with weights of its own, as vLLM has them: a copy, synced after every step, or
-    after one in `every`, or never again."""
+class _EngineBeside(PolicyCopy):
+    """An engine with weights of its own, as vLLM has them: a copy, synced after one step in
+    `every`, after none if that is 0."""
 
     def __init__(self, policy: Policy) -> None:
         self.policy = Policy(copy.deepcopy(policy.model), policy.tokenizer)
-        self.stuck = False
         self.every = 1
         self._offered = 0
 
-    @torch.no_grad()
     def sync(self, weights: Iterable[tuple[str, Tensor]]) -> None:
         self._offered += 1
-        if not self.stuck and self._offered % self.every == 0:
-            own = dict(self.policy.model.named_parameters())
-            for name, value in weights:
-                if name in own:  # tied weights have two names
-                    own[name].copy_(value)
-
-    def sleep(self) -> None: ...
-
-    def close(self) -> None: ...
+        if self.every and self._offered % self.every == 0:
+            super().sync(weights)
 
 
 class _Behaviour(Player):

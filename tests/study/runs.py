@@ -137,7 +137,7 @@ def keep(run: Planned, cpu_seconds: float | None = None, bank: Path | None = Non
         "cpu_seconds": None if cpu_seconds is None else round(cpu_seconds, 1),
         **json.loads(_stamp(run).read_text("utf-8")),
     }
-    line = export(run.folder, about, bank or run.bank)
+    line = export(run.folder, about, bank or run.bank, labelled=run.arm.kind == "alarm")
     went = line["outcome"]
     if (step := line.get("degraded_step", line["collapse_step"])) is not None:
         went += f" at step {step}"

@@ -67,7 +67,7 @@ def recorded(path, kind):
         trainer = Trainer(load_config("demo", SETTINGS), recorder)
         engine = Engine(trainer, kind)
         for step in range(STEPS):
-            engine.beside.stuck = kind == "stale" and step > 0
+            engine.beside.every = 0 if kind == "stale" and step > 0 else 1
             trainer.step(step)
         trainer.close()
     return lldscope.open_run(path).signals()

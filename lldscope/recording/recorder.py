@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
@@ -35,8 +35,10 @@ from .attempt import (
     write_run_file,
 )
 from .buffers import Copier, deep_copy, whole
-from .spool import Spool
 from .writer import Writer
+
+if TYPE_CHECKING:
+    from .spool import Spool
 
 log = logging.getLogger("lldscope")
 
@@ -157,6 +159,8 @@ class Recorder(NullRecorder):
         self.place = place_of(path)
         self._spool: Spool | None = None
         if isinstance(self.place, Url):
+            from .spool import Spool  # and with it asyncio
+
             self._spool = Spool(self.place, rank, resume, attempt)
             self.path, attempt = self._spool.path, self._spool.attempt
         else:

@@ -13,7 +13,7 @@ import time
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -25,7 +25,9 @@ from ..storage.manifest import ManifestFile, manifest_names
 from .buffers import Call, columns_of, to_arrow
 from .merging import Merger
 from .sealer import Sealer
-from .spool import Spool
+
+if TYPE_CHECKING:
+    from .spool import Spool
 
 log = logging.getLogger("lldscope")
 

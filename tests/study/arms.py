@@ -230,6 +230,8 @@ ALARM_ARMS: tuple[Arm, ...] = (
     _sorting("grpo", "GRPO", NEW),
     _sorting("half-lr", "GRPO at half the learning rate", NEW, lr=BASE["lr"] / 2),
     _sorting("llds", "GRPO + LLDS, action gate", NEW[:5], **LLDS),
+    _sorting("quarter-lr", "GRPO at a quarter of the learning rate", NEW[:5], lr=BASE["lr"] / 4),
+    _sorting("eighth-lr", "GRPO at an eighth of the learning rate", NEW, lr=BASE["lr"] / 8),
 )
 """Judged by greedy exact match on 512 fixed questions every ten steps."""
 

@@ -123,7 +123,7 @@ def _firing(name: str, state: RunState) -> html.Span:
     fired, _ = worst.episodes[-1]
     if fired is not None:
         since = (state.last_step or 0) - fired
-        text += [f" since step {fired:,} ({since:,} steps ago)"]
+        text += [f" firing since step {fired:,} ({since:,} steps ago)"]
     if len(firing) > 1:
         text += [html.Span(f" +{len(firing) - 1} more", className="quiet")]
     sign = palette.SEVERITIES[worst.severity]

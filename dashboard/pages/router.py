@@ -84,4 +84,4 @@ def _page(registry: RunRegistry, path: str, search: str, summaries: RunSummaries
             return message_page(title, str(error), retry=kind in ("run", "recording"))
     if path == "/":
         return list_page(summaries or RunSummaries(registry), query)
-    return message_page("There is no such page", f"Nothing lives at {unquote(path)}.")
+    return message_page("Page not found", f"There is no page at {unquote(path)}.")

@@ -89,7 +89,8 @@ class Measurement:
     `message(row)` a sentence with the numbers of one row. `explains` is where a cause is strong
     enough to explain a fall of the likelihood (default: where it holds); `units` is the unit of
     each row where it is not the rule's `unit`, and `advice(row)` what to do where that depends on
-    what was found.
+    what was found. `per_step` is what `value` is the trailing mean of, if it is one that is compared
+    with the same threshold: it dates the beginning, which a mean sees late.
     """
 
     holds: Flags
@@ -99,6 +100,7 @@ class Measurement:
     explains: Flags | None = None
     units: NDArray[np.str_] | None = None
     advice: Callable[[int], str] | None = None
+    per_step: d.Series | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,7 +134,8 @@ class Alert:
 
     `step` is where it first fired, or, while it is pending, since when it holds; `value` and
     `threshold` are from there. `episodes` are (fired, resolved) steps; resolved is None while the
-    alarm still fires.
+    alarm still fires. `began` is the first of the steps up to `step` that, without a gap, were
+    each over the threshold by itself; None where the rule does not judge single steps.
     """
 
     rule: str
@@ -147,6 +150,7 @@ class Alert:
     advice: str
     false_alarms: str
     episodes: tuple[Span, ...]
+    began: int | None = None
 
 
 def condition_met(
@@ -199,7 +203,18 @@ def _alert(rule: Rule, e: Evidence, row: int, state: State, spans: Sequence[Span
         advice=measured.advice(row) if measured.advice else rule.advice,
         false_alarms=rule.guarantee(e, row) if rule.guarantee else rule.false_alarms,
         episodes=tuple((int(e.step[a]), None if b is None else int(e.step[b])) for a, b in spans),
+        began=_began(measured, e, row),
     )
+
+
+def _began(measured: Measurement, e: Evidence, row: int) -> int | None:
+    """The first step of the unbroken stretch up to `row` in which every step was over the limit."""
+    if measured.per_step is None:
+        return None
+    with np.errstate(invalid="ignore"):
+        over = measured.per_step > measured.threshold
+    stretch = int(d.consecutive(over)[row])
+    return int(e.step[row - stretch + 1]) if stretch else None
 
 
 def episodes(holds: Flags, for_steps: int, clear_steps: int) -> list[Span]:

@@ -63,7 +63,8 @@ _WORDS = {
 class Headline:
     """What is wrong, and what to do (empty where there is nothing to do).
 
-    `rule` is the alarm that says so, `step` where it began to fire; None where it is none.
+    `rule` is the alarm that says so, `step` where the trouble began, or the alarm to fire where no
+    beginning can be seen; None where it is none.
     """
 
     cause: str
@@ -100,7 +101,8 @@ def headline(t: Trouble) -> Headline:
         word = "Failed" if t.life.life == "failed" else "No more steps"
         at = "" if told.step is None else f" after step {told.step}"
         return Headline(f"{word}{at}: {why}", _sentence(told.advice), told.rule, told.step)
-    step = told.episodes[-1][0]
+    began = _began(told)
+    step = told.episodes[-1][0] if began is None else began
     words = _WORDS.get(told.rule) or _Words(f"{told.rule} fires", _first_sentence(told.advice))
     action = words.action
     if words.back:
@@ -126,12 +128,19 @@ def _quiet(t: Trouble) -> Headline:
     return Headline(f"Nothing is wrong: no alarm fires{unseen}", "")
 
 
+def _began(alert: AnyAlert) -> int | None:
+    """Where the only episode of the alarm began, if that can be seen."""
+    return alert.began if isinstance(alert, Alert) and len(alert.episodes) == 1 else None
+
+
 def _back(t: Trouble, alert: AnyAlert) -> str:
-    """Where to go back to. Trailing means see a fault late, so a checkpoint counts only from SMOOTH
-    steps before the alarm on; of a collapse, before the alarm of the decay."""
+    """Where to go back to: before the beginning, where that is seen. Otherwise trailing means see a
+    fault late, so a checkpoint counts only from SMOOTH steps before the alarm on; of a collapse,
+    before the alarm of the decay."""
     led_to = ("lld-decay", "lld-collapse") if alert.rule == "lld-collapse" else (alert.rule,)
     first = min(a.step for a in t.alerts if a.rule in led_to and a.step is not None)
-    saved = last_checkpoint(t.events, first - SMOOTH)
+    began = _began(alert)
+    saved = last_checkpoint(t.events, first - SMOOTH if began is None else began - 1)
     if saved is not None:
         return f"go back to the checkpoint of step {saved}"
     again = "start again" if t.life.over else "stop and start again"

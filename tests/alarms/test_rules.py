@@ -187,6 +187,18 @@ def test_an_alarm_goes_through_its_states():
     assert episodes(holds, for_steps=3, clear_steps=3) == [(5, 10)]
 
 
+def test_an_alarm_of_a_mean_is_dated_where_its_steps_began_to_exceed_the_limit():
+    n = 60
+    failed = np.zeros(n)
+    failed[28] = 1.0  # one bad step, then a good one: not the beginning
+    failed[30:] = 0.9
+    signals = frame({"tool_fail_share": failed, "reward": np.full(n, 0.5)})
+    alert = next(a for a in assess(signals).alerts if a.rule == "tool-outage")
+    assert alert.step > 32
+    assert alert.began == 30
+    assert RULE["reward-crash"].measure(assess(signals).evidence).per_step is None
+
+
 # -- causality ------------------------------------------------------------------------------------
 
 

@@ -400,7 +400,7 @@ def test_the_run_page_says_alarm_meaning_and_advice(root: Path) -> None:
     said = texts(page(registry.RunRegistry(root), "/run/dying", ""))
     for expected in (
         "lld-collapse",
-        "since step",
+        "firing since step",
         "means",
         "false alarms",
         "look-alikes",

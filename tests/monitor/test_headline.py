@@ -54,6 +54,19 @@ def test_a_checkpoint_is_named_only_if_it_is_from_well_before(saved, said) -> No
     assert headline(trouble(alert("tool-outage", 34), events=events)).action.endswith(said)
 
 
+def test_a_beginning_that_is_seen_dates_the_headline_and_the_checkpoint() -> None:
+    outage = replace(alert("tool-outage", 34), began=30)
+    events = [{"kind": "checkpoint", "step": step} for step in (20, 29, 30)]
+    said = headline(trouble(outage, events=events))
+    assert said.step == 30
+    assert str(said).startswith("Retriever or tool dead since step 30: fix it and ")
+    assert said.action.endswith("go back to the checkpoint of step 29.")
+    # It began once before: what was trained since then is to be thrown away, too.
+    again = replace(outage, step=12, began=8, episodes=((12, 25), (34, None)))
+    said = headline(trouble(again, events=events))
+    assert (said.step, "start again" in said.action) == (34, True)
+
+
 def test_every_verdict_has_a_headline() -> None:
     assert headline(trouble(verdict="healthy")).cause.startswith("Nothing is wrong")
     assert headline(trouble(verdict="insufficient")).cause.startswith("Too few steps to judge")
@@ -78,7 +91,7 @@ def test_advice_to_go_back_says_where_no_checkpoint_is() -> None:
 
 def test_check_begins_with_the_headline_and_says_it_as_data(lldscope_command) -> None:
     lines = lldscope_command("check", SAMPLES / "retriever-dies").stdout.splitlines()
-    assert lines[1].startswith("→ Retriever or tool dead since step 34: fix it")
+    assert lines[1].startswith("→ Retriever or tool dead since step 30: fix it")
     said = json.loads(lldscope_command("check", SAMPLES / "retriever-dies", "--json").stdout)
     assert said["headline"]["rule"] == "tool-outage"
     with lldscope.open_run(SAMPLES / "grpo") as run:

@@ -38,7 +38,8 @@ def share_above(e: Evidence, name: str, window: int, limit: float, what: str) ->
         steps = e.cadence.spans(window)
         return f"{percent(share[row])} {what} over {steps} steps (limit {percent(limit)})"
 
-    return Measurement(share > limit, share, np.full_like(share, limit), message)
+    threshold = np.full_like(share, limit)
+    return Measurement(share > limit, share, threshold, message, per_step=e.column(name))
 
 
 def observed(e: Evidence, name: str) -> bool:

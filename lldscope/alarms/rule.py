@@ -89,8 +89,8 @@ class Measurement:
     `message(row)` a sentence with the numbers of one row. `explains` is where a cause is strong
     enough to explain a fall of the likelihood (default: where it holds); `units` is the unit of
     each row where it is not the rule's `unit`, and `advice(row)` what to do where that depends on
-    what was found. `per_step` is what `value` is the trailing mean of, where steps by themselves can
-    be over the threshold: it dates the beginning, which a mean sees late.
+    what was found. `per_step` is what `value` is the trailing mean of, where single steps can be
+    over the threshold, too: it dates the beginning, which a mean sees late.
     """
 
     holds: Flags

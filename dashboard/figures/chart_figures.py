@@ -79,6 +79,10 @@ def make_chart(chart: Chart, subject: Subject, view: View, axis: XAxis | None = 
         layout["shapes"].append(_threshold(subject.arl))
     missing = "Not measured in this run" if len(subject.table) else "Nothing recorded yet"
     figure = _finish(data, layout, counts, missing, names)
+    layout["meta"]["absent"] = [
+        i for i, line in enumerate(chart.lines)
+        if not np.isfinite(floats(subject.table, line.column)).any()
+    ]  # fmt: skip
     return fitted(figure, chart) if chart.fit else figure
 
 
@@ -158,6 +162,11 @@ def remarks(figure: Figure) -> str:
 def is_measured(figure: Figure) -> bool:
     """Whether anything that the chart shows was measured."""
     return bool(figure["layout"]["meta"]["measured"])
+
+
+def absent_lines(figure: Figure) -> list[int]:
+    """Which of the chart's lines were not measured, by their place in the legend."""
+    return list(figure["layout"]["meta"].get("absent", []))
 
 
 # -- parts of a figure ----------------------------------------------------------------------------

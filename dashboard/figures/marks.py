@@ -123,7 +123,7 @@ def _upright(text: str, color: str) -> Shape:
             "textangle": -90,
             "textposition": "start",
             "xanchor": "left",
-            "yanchor": "bottom",
+            "yanchor": "top",
             "padding": 3,
             "font": {"size": 10, "color": color},
         }

@@ -21,7 +21,7 @@ from lldscope.monitor.health import RunState
 from ..data.metrics import machine_keys, measured
 from ..data.snapshot import Snapshot
 from ..figures import wording as words
-from ..figures.chart_figures import HEIGHT, Figure, is_measured, remarks
+from ..figures.chart_figures import HEIGHT, Figure, absent_lines, is_measured, remarks
 from ..figures.histogram import Histogram
 from .links import address, attrs, evidence
 
@@ -191,8 +191,11 @@ def _details(event: dict[str, Any]) -> str:
 
 
 def card_class(figure: Figure) -> str:
-    """The class of a chart's card; one whose signals were not measured is small and comes last."""
-    return "card chart" if is_measured(figure) else "card chart unmeasured"
+    """The class of a chart's card; one whose signals were not measured is small and comes last, and
+    a line that was not measured is not in the legend."""
+    if not is_measured(figure):
+        return "card chart unmeasured"
+    return " ".join(["card chart", *(f"without-{i}" for i in absent_lines(figure))])
 
 
 def chart_card(

@@ -19,11 +19,13 @@ Events = Sequence[Mapping[str, Any]]
 
 
 class _Words(NamedTuple):
-    """Cause and action of an alarm; `back`: what was trained since should be thrown away."""
+    """Cause and action of an alarm; `back`: what was trained since should be thrown away; `more`:
+    what follows on the step in the sentence of the cause."""
 
     cause: str
     action: str
     back: bool = False
+    more: str = ""
 
 
 _WORDS = {
@@ -43,9 +45,10 @@ _WORDS = {
         "Correct responses lose likelihood", "switch LLDS on or lower the learning rate"
     ),
     "lld-collapse": _Words(
-        "Collapse, after correct responses lost likelihood,",
+        "Collapse",
         "use LLDS or a lower learning rate",
         True,
+        ", after correct responses lost likelihood",
     ),
     "entropy-surge": _Words("Entropy rose sharply", "look at Δ and at responses"),
     "grad-explosion": _Words("Gradients rose sharply", "look at the data of these steps"),
@@ -107,7 +110,7 @@ def headline(t: Trouble) -> Headline:
     action = words.action
     if words.back:
         action += f" and {_back(t, told)}"
-    return Headline(f"{words.cause} since step {step}", f"{action}.", told.rule, step)
+    return Headline(f"{words.cause} since step {step}{words.more}", f"{action}.", told.rule, step)
 
 
 def _quiet(t: Trouble) -> Headline:

@@ -18,6 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import lldscope_dashboard
 import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
@@ -204,7 +205,14 @@ def test_what_was_not_measured_is_said_in_words(dying: Subject) -> None:
     (note,) = figure["layout"]["annotations"]
     assert note["text"] == remarks(figure) == "Not measured in this run"
     assert card_class(figure) == "card chart unmeasured"
-    assert card_class(make_chart(DELTA, dying, View())) == "card chart"
+    # One line of three was not measured: it is not in the legend.
+    assert card_class(make_chart(DELTA, dying, View())) == "card chart without-1"
+    kept = dying.table.assign(retention_delta=0.1)
+    figure = make_chart(DELTA, replace(dying, table=kept), View())
+    assert card_class(figure) == "card chart"
+    style = (Path(lldscope_dashboard.__file__).parent / "assets/style.css").read_text("utf-8")
+    for i in range(max(len(chart.lines) for chart in CHARTS)):
+        assert f".without-{i} .entry:nth-child({i + 1})" in style
 
 
 def test_an_overlay_has_a_line_per_shown_run_in_its_own_style(dying: Subject) -> None:

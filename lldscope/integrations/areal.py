@@ -11,6 +11,7 @@ recorded: importance ratios and clipped tokens, which AReaL computes inside its 
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -141,20 +142,17 @@ class Observer:
             data, old, post, self._before, step=step, correct=self._correct, decode=self._decode
         )
         with self._fail_open("the likelihood of responses of earlier steps"):
-            self._retain(batch)
+            self._retention.record(self._recorder, batch, self._score_kept)
         record(
             self._recorder, batch, tokens_every=self._tokens_every, seconds_update=seconds,
             updates={"grad_norm": norms} if norms else None, lr=rates[-1] if rates else None,
             seconds_record=self._fail_open.take,
         )  # fmt: skip
 
-    def _retain(self, batch: Batch) -> None:
-        """Kept responses of earlier steps, and which of this one are kept."""
-        if due := self._retention.due(batch.step):
-            logps = [array(x)[0] for x in self._logps([_alone_in_group(r) for r in due])]
-            found = [np.concatenate([[0.0], x[:-1]]) for x in logps]
-            self._recorder.retention(**self._retention.rows(batch.step, found))
-        self._retention.keep(batch)
+    def _score_kept(self, due: Sequence[KeptResponse]) -> list[np.ndarray]:
+        """(T,) log π of each token of what is due, nats."""
+        logps = self._logps([_alone_in_group(r) for r in due]) if due else []
+        return [np.concatenate([[0.0], array(x)[0, :-1]]) for x in logps]
 
 
 def _alone() -> bool:

@@ -13,19 +13,19 @@ from __future__ import annotations
 import functools
 import json
 import time
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from transformers import TrainerCallback
 
 from ..core.errors import LldscopeError
-from ..recording.batch import Batch, numbered, padded, reaches
 from ..recording.columns import record
 from ..recording.recorder import FailOpen, Recorder
+from ..recording.retention import RESPONSES, Retention
 from .alarms import DEFAULT_RULES, AlarmAction, recorded
+from .swift_batch import Pending, batch_of
+from .swift_retention import score_kept
 from .trl_scoring import evaluation_mode
 from .trl_seams import can_follow, replace
 
@@ -38,20 +38,6 @@ METHODS = {
 SCORING = "_get_per_token_logps_and_entropies"
 
 
-@dataclass
-class Pending:
-    """A rollout batch between its generation and its last update."""
-
-    step: int
-    samples: list[Any]
-    micro_batches: list[dict[str, Any]]
-    rewards: np.ndarray
-    entropies: list[Any]
-    norms: list[float | None] = field(default_factory=list)
-    lr: float | None = None
-    started: float = field(default_factory=time.perf_counter)
-
-
 def instrument(
     trainer: Any,
     path: str | Path,
@@ -60,6 +46,7 @@ def instrument(
     name: str | None = None,
     group: str | None = None,
     resume: bool = False,
+    retention: int = RESPONSES,
     tokens_every: int = 5,
     on_alarm: str | None = None,
     alarms: tuple[str, ...] = DEFAULT_RULES,
@@ -81,7 +68,7 @@ def instrument(
         correct_rule=f"total reward at least {correct:g}",
         config=json.loads(trainer.args.to_json_string()),
     )  # fmt: skip
-    observer = Observer(trainer, recorder, correct, tokens_every)
+    observer = Observer(trainer, recorder, correct, retention, tokens_every)
     replace(trainer, "_prepare_batch_inputs", observer.prepare)
     replace(trainer, "_postprocess_batch", observer.rollout)
     replace(trainer, SCORING, observer.scoring)
@@ -134,11 +121,15 @@ class _Events(TrainerCallback):
 class Observer:
     """A method that takes an `original` replaces the trainer's and returns what it returns."""
 
-    def __init__(self, trainer: Any, recorder: Recorder, correct: float, tokens_every: int) -> None:
+    def __init__(
+        self, trainer: Any, recorder: Recorder, correct: float, retention: int, tokens_every: int
+    ) -> None:
         self.trainer, self.recorder = trainer, recorder
         self._fail_open = FailOpen(recorder, "ms-swift")
         self._correct, self._tokens_every = correct, tokens_every
         self._scorer = getattr(trainer, SCORING)
+        # Images of earlier steps are not kept.
+        self._retention = Retention(0 if trainer.is_multimodal else retention)
         self._entropies: list[Any] | None = None
         self._pending: Pending | None = None
         self._next_step, self._norm = 0, None
@@ -203,8 +194,12 @@ class Observer:
         self._pending = None
         with self._fail_open("a step"):
             seconds = time.perf_counter() - pending.started
-            tokenizer = getattr(self.trainer, "processing_class", None) or self.trainer.tokenizer
-            batch = self._batch(pending, tokenizer)
+            post = [self._post(micro) for micro in pending.micro_batches]
+            batch = batch_of(self.trainer, pending, post, self._correct)
+            with self._fail_open("the likelihood of responses of earlier steps"):
+                self._retention.record(
+                    self.recorder, batch, lambda due: score_kept(self._scorer, self.trainer, due)
+                )
             norms = pending.norms
             record(
                 self.recorder, batch, tokens_every=self._tokens_every, lr=pending.lr,
@@ -213,50 +208,9 @@ class Observer:
             )  # fmt: skip
         return pending.step
 
-    def _batch(self, pending: Pending, tokenizer: Any) -> Batch:
-        rows: dict[str, list[Any]] = {}
-        for k, micro in enumerate(pending.micro_batches):
-            inputs, grpo = micro["model_inputs"], micro["grpo_batch"]
-            with torch.no_grad(), evaluation_mode(self.trainer.model):
-                post, _ = self._scorer(self.trainer.model, dict(inputs), grpo)
-            tensors = {
-                "old": grpo.old_per_token_logps, "post": post, "advantages": grpo.advantages,
-                "reference": grpo.ref_per_token_logps, "behaviour": grpo.rollout_per_token_logps,
-                "entropy": pending.entropies[k] if k < len(pending.entropies) else None,
-            }  # fmt: skip
-            for i in range(len(grpo.completion_mask)):
-                _add_row(rows, inputs, grpo.completion_mask, tensors, i)
-            rows.setdefault("truncated", []).extend(grpo.truncated_mask.bool().tolist())
-        n = len(rows["mask"])
-        tables: dict[str, Any] = {
-            name: padded(rows[name]) for name in rows
-            if name not in ("prompt_ids", "completion_ids", "truncated") and len(rows[name]) == n
-        }  # fmt: skip
-        return Batch(
-            step=pending.step, rewards=pending.rewards,
-            correct=reaches(pending.rewards, self._correct),
-            group_ids=numbered([s.prompt_id or i // self.trainer.num_generations
-                                for i, s in enumerate(pending.samples)]),
-            prompt_ids=rows["prompt_ids"], completion_ids=rows["completion_ids"],
-            truncated=rows["truncated"], decode=tokenizer.decode, **tables,
-        )  # fmt: skip
-
-
-def _add_row(
-    rows: dict[str, list[Any]], inputs: Any, masks: Any, tensors: dict[str, Any], i: int
-) -> None:
-    """One rollout of a micro-batch. `masks` (B, T) and the tensors (B, T) are of the last T tokens;
-    the completion begins with the first that the policy wrote."""
-    mask, ids = masks[i].bool(), inputs["input_ids"][i]
-    attended = inputs["attention_mask"][i].bool()
-    own = mask.nonzero()[:, 0]
-    first = int(own[0]) if len(own) else len(mask)
-    there = attended[len(ids) - len(mask) :].clone()
-    there[:first] = False
-    start = len(ids) - len(mask) + first
-    found = {"mask": mask[there]} | {k: v[i][there] for k, v in tensors.items() if v is not None}
-    for name, values in found.items():
-        values = values.detach().float().cpu().numpy() if name != "mask" else values.cpu().numpy()
-        rows.setdefault(name, []).append(values)
-    rows.setdefault("prompt_ids", []).append(ids[:start][attended[:start]].tolist())
-    rows.setdefault("completion_ids", []).append(ids[len(ids) - len(mask) :][there].tolist())
+    def _post(self, micro: dict[str, Any]) -> Any:
+        """Log-probabilities of a micro-batch under the present weights, (B, T)."""
+        with torch.no_grad(), evaluation_mode(self.trainer.model):
+            return self._scorer(
+                self.trainer.model, dict(micro["model_inputs"]), micro["grpo_batch"]
+            )[0]

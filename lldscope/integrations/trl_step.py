@@ -54,7 +54,13 @@ class StepWriter:
             return
         if rollouts.updates and not has_images(rollouts.inputs):
             with self._fail_open("the likelihood of responses of earlier steps"):
-                self._retain(batch)
+                most = self._retention.most if self._trainer.accelerator.num_processes > 1 else 0
+                self._retention.record(
+                    self._recorder, batch,
+                    lambda due: score_kept(
+                        self._scorer, self._trainer, due, batch, max(most, len(due))
+                    ),
+                )  # fmt: skip
         with self._fail_open("a step"):
             record(
                 self._recorder, batch,
@@ -62,16 +68,6 @@ class StepWriter:
                 tokens_every=self._tokens_every, **step_columns(rollouts),
                 seconds_record=self._fail_open.take,
             )  # fmt: skip
-
-    def _retain(self, batch: Batch) -> None:
-        """Score the kept responses of earlier steps under the present weights, and keep some of
-        this step's."""
-        due = self._retention.due(batch.step)
-        n = self._retention.most if self._trainer.accelerator.num_processes > 1 else len(due)
-        logps = score_kept(self._scorer, self._trainer, due, batch, n)
-        if due:
-            self._recorder.retention(**self._retention.rows(batch.step, logps))
-        self._retention.keep(batch)
 
     def _rescore(self, r: Rollouts) -> None:
         """Score this rank's part of the step's sample under the present weights."""

@@ -28,6 +28,8 @@ def scored(
     multiple: the workers take only so many rows, or a multiple of it; the first one fills up.
     score: from a batch to the log-probabilities of its responses, nested.
     """
+    if not due:
+        return []
     rows = [_row(r) for r in due]
     rows += rows[:1] * (-len(rows) % multiple)
     keys = [f"{PARTITION}-{i}" for i in range(len(rows))]

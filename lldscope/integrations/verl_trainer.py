@@ -8,7 +8,7 @@ pass by which verl measured π_old. Recording neither changes nor ends the train
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -27,10 +27,9 @@ from verl.trainer.ppo.v1 import (
 from verl.workers.utils.padding import response_from_nested
 
 from ..core.errors import LldscopeError
-from ..recording.batch import Batch
 from ..recording.columns import record
 from ..recording.recorder import FailOpen, Recorder
-from ..recording.retention import RESPONSES, Retention
+from ..recording.retention import RESPONSES, KeptResponse, Retention
 from .alarms import DEFAULT_RULES, AlarmAction, recorded
 from .verl_batch import FIELDS, batch_of
 from .verl_retention import scored
@@ -199,8 +198,9 @@ class Recording(_VerlTrainer):
             padding=[bool(tag.get("is_padding", False)) for tag in batch.tags],
             correct=self._lldscope["correct"], decode=self.tokenizer.decode,
         )  # fmt: skip
-        with self._fail_open("the likelihood of responses of earlier steps"):
-            self._retain(rollouts)
+        if getattr(self, "processor", None) is None:  # with one there are images
+            with self._fail_open("the likelihood of responses of earlier steps"):
+                self._retention.record(self._recorder, rollouts, self._score_kept)
         norms, lr = _numbers(updates.get("grad_norm")), _numbers(updates.get("lr"))
         self._scalars(step, updates)
         record(
@@ -213,15 +213,10 @@ class Recording(_VerlTrainer):
             seconds_record=self._fail_open.take,
         )  # fmt: skip
 
-    def _retain(self, rollouts: Batch) -> None:
-        """Kept responses of earlier steps, and which of this one are kept."""
-        if due := self._retention.due(rollouts.step):
-            ranks = max(self.actor_rollout_wg._dispatch_info["actor"]) + 1
-            rows = self.config.actor_rollout_ref.rollout.get("log_prob_micro_batch_size_per_gpu")
-            logps = scored(due, ranks * (rows or 1), self._score)
-            self._recorder.retention(**self._retention.rows(rollouts.step, logps))
-        if getattr(self, "processor", None) is None:  # with one there are images
-            self._retention.keep(rollouts)
+    def _score_kept(self, due: Sequence[KeptResponse]) -> list[np.ndarray]:
+        ranks = max(self.actor_rollout_wg._dispatch_info["actor"]) + 1
+        rows = self.config.actor_rollout_ref.rollout.get("log_prob_micro_batch_size_per_gpu")
+        return scored(due, ranks * (rows or 1), self._score)
 
     def _scalars(self, step: int, updates: Mapping[str, Any]) -> None:
         """Losses, of which verl reports means. With LLDS, pg_loss is not the policy loss alone."""

@@ -8,7 +8,7 @@ each of the next RETENTION_STEPS steps. docs/retention.md says what to call when
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -55,7 +55,7 @@ class Retention:
     a response × 8 bytes.
 
     In each step, after its last update: score what is `due`, record its `rows`, then `keep` the
-    step's own responses.
+    step's own responses. `record` does all three.
     """
 
     def __init__(self, responses: int = RESPONSES) -> None:
@@ -66,6 +66,24 @@ class Retention:
     def most(self) -> int:
         """Responses that are due in a step at most."""
         return self._n * RETENTION_STEPS
+
+    def record(
+        self,
+        recorder: Any,
+        batch: Batch,
+        score: Callable[[Sequence[KeptResponse]], Sequence[Any]],
+    ) -> None:
+        """After the last update of the batch's step: score and record what is due, and keep
+        responses of the batch.
+
+        score: from what is due to what `rows` takes. It is called with nothing, too: where weights
+        are sharded, other ranks may have something to score.
+        """
+        due = self.due(batch.step)
+        logps = score(due)
+        if due:
+            recorder.retention(**self.rows(batch.step, logps))
+        self.keep(batch)
 
     def keep(self, batch: Batch) -> None:
         """Keep correct responses of a step, whose `old` was measured, and forget those whose time

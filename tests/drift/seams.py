@@ -39,8 +39,8 @@ SEAMS: dict[str, list[Seam]] = {
     )
     + _seams(
         "swift/rl_core/data.py",
-        "GRPOBatch: completion_mask truncated_mask old_per_token_logps ref_per_token_logps"
-        " rollout_per_token_logps advantages",
+        "GRPOBatch: completion_mask truncated_mask seq_lengths logits_to_keep old_per_token_logps"
+        " ref_per_token_logps rollout_per_token_logps advantages",
         "OnPolicySample: prompt_id",
     ),
     "verl": _seams(

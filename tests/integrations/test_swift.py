@@ -43,7 +43,8 @@ def logps(trainer, state, ids):
     [({}, 2), ({"gradient_accumulation_steps": 2, "max_steps": 2}, 2), ({"beta": 0.1}, 2)],
     ids=["two updates a batch", "one update a batch", "a reference"],
 )
-def test_a_rollout_batch_is_a_step(tmp_path, changes, steps):
+def test_a_rollout_batch_is_a_step(tmp_path, monkeypatch, changes, steps):
+    monkeypatch.setattr("lldscope.recording.columns.TEXTS_PER_STEP", 8)
     kept, ends = [], []
 
     def recorded(trainer):
@@ -82,6 +83,23 @@ def test_a_rollout_batch_is_a_step(tmp_path, changes, steps):
         moved.append((row["logp_post"] - row["logp_old"])[own].abs().max())
     assert max(apart) < 1e-4
     assert max(moved) > 0.01, "the policy did not move"
+    retained(run, trainer, kept[0].states[::per_step])
+
+
+def retained(run, trainer, states):
+    """Kept responses of the first step have the likelihood that the weights after the second say.
+    `states`: at the beginning of each step, and the last."""
+    kept = run.sql("SELECT step, age, response_id, sum(logp_old_sum) AS old,"
+                   " sum(logp_post_sum) AS post FROM retention GROUP BY ALL")  # fmt: skip
+    assert len(kept) == 2
+    assert set(zip(kept["step"], kept["age"], strict=True)) == {(1, 1)}
+    tokens = run.sql("SELECT * FROM tokens WHERE step = 0 ORDER BY response_id, position")
+    for row in kept.itertuples():
+        mine = tokens[tokens["response_id"] == row.response_id]
+        own = mine["action_index"].notna().to_numpy()
+        for value, state in ((row.old, states[0]), (row.post, states[2])):
+            expected = np.array(logps(trainer, state, mine["token_id"].tolist()), float)[own]
+            assert value == pytest.approx(expected.sum(), abs=2e-4)
 
 
 def test_an_alarm_stops_the_training(tmp_path, monkeypatch):

@@ -1,0 +1,74 @@
+"""From ms-swift's rollout batch, samples and collated micro-batches, to a `Batch`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from ..recording.batch import Batch, numbered, padded, reaches
+
+
+@dataclass
+class Pending:
+    """A rollout batch between its generation and its last update."""
+
+    step: int
+    samples: list[Any]
+    micro_batches: list[dict[str, Any]]
+    rewards: np.ndarray
+    entropies: list[Any]
+    norms: list[float | None] = field(default_factory=list)
+    lr: float | None = None
+    started: float = field(default_factory=time.perf_counter)
+
+
+def batch_of(trainer: Any, pending: Pending, post: Sequence[Any], correct: float) -> Batch:
+    """The step's rollouts. post: of each micro-batch, (B, T). correct: as in `instrument`."""
+    rows: dict[str, list[Any]] = {}
+    for k, micro in enumerate(pending.micro_batches):
+        inputs, grpo = micro["model_inputs"], micro["grpo_batch"]
+        tensors = {
+            "old": grpo.old_per_token_logps, "post": post[k], "advantages": grpo.advantages,
+            "reference": grpo.ref_per_token_logps, "behaviour": grpo.rollout_per_token_logps,
+            "entropy": pending.entropies[k] if k < len(pending.entropies) else None,
+        }  # fmt: skip
+        for i in range(len(grpo.completion_mask)):
+            _add_row(rows, inputs, grpo.completion_mask, tensors, i)
+        rows.setdefault("truncated", []).extend(grpo.truncated_mask.bool().tolist())
+    n = len(rows["mask"])
+    tables: dict[str, Any] = {
+        name: padded(rows[name]) for name in rows
+        if name not in ("prompt_ids", "completion_ids", "truncated") and len(rows[name]) == n
+    }  # fmt: skip
+    tokenizer = getattr(trainer, "processing_class", None) or trainer.tokenizer
+    return Batch(
+        step=pending.step, rewards=pending.rewards, correct=reaches(pending.rewards, correct),
+        group_ids=numbered([s.prompt_id or i // trainer.num_generations
+                            for i, s in enumerate(pending.samples)]),
+        prompt_ids=rows["prompt_ids"], completion_ids=rows["completion_ids"],
+        truncated=rows["truncated"], decode=tokenizer.decode, **tables,
+    )  # fmt: skip
+
+
+def _add_row(
+    rows: dict[str, list[Any]], inputs: Any, masks: Any, tensors: dict[str, Any], i: int
+) -> None:
+    """One rollout of a micro-batch. `masks` (B, T) and the tensors (B, T) are of the last T tokens;
+    the completion begins with the first that the policy wrote."""
+    mask, ids = masks[i].bool(), inputs["input_ids"][i]
+    attended = inputs["attention_mask"][i].bool()
+    own = mask.nonzero()[:, 0]
+    first = int(own[0]) if len(own) else len(mask)
+    there = attended[len(ids) - len(mask) :].clone()
+    there[:first] = False
+    start = len(ids) - len(mask) + first
+    found = {"mask": mask[there]} | {k: v[i][there] for k, v in tensors.items() if v is not None}
+    for name, values in found.items():
+        values = values.detach().float().cpu().numpy() if name != "mask" else values.cpu().numpy()
+        rows.setdefault(name, []).append(values)
+    rows.setdefault("prompt_ids", []).append(ids[:start][attended[:start]].tolist())
+    rows.setdefault("completion_ids", []).append(ids[len(ids) - len(mask) :][there].tolist())

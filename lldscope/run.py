@@ -11,8 +11,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import numpy as np
-
 from .core.errors import LldscopeError, UsageError
 from .core.schema import SIGNALS, TABLES, VIEWS
 from .query.sandbox import SECONDS, Answer, bounded, frame, rows
@@ -23,8 +21,6 @@ from .storage.notes import about
 if TYPE_CHECKING:
     import duckdb
     import pandas as pd
-    import pyarrow as pa
-    from numpy.typing import NDArray
 
     from .alarms.assess import Assessment
     from .alarms.registry import Rule
@@ -149,8 +145,10 @@ class Run:
 
     def columns(self) -> Columns:
         """The same signals one by one, as arrays with NaN for NULL; `columns()["reward"]`."""
+        from .query.signal_rows import SignalColumns
+
         with self._lock:
-            return _Columns(self._contents.db.rows("signal_rows"))
+            return SignalColumns(self._contents.db.rows("signal_rows"))
 
     def action_signals(self) -> pd.DataFrame:
         """One row per (step, action_index, correct); see `lldscope.core.schema.ACTION_SIGNALS`."""
@@ -286,23 +284,3 @@ class Run:
     def _frame(self, sql: str) -> pd.DataFrame:
         with self._lock:
             return self._contents.db.frame(sql)
-
-
-class _Columns:
-    """The columns of an Arrow table as arrays, NaN for NULL; each is made when it is asked for."""
-
-    def __init__(self, table: pa.Table) -> None:
-        self._table = table
-
-    def __getitem__(self, name: str) -> NDArray[Any]:
-        column = self._table[name].combine_chunks()
-        bits, data = column.buffers()
-        if not len(column) or data is None:
-            return np.empty(0)
-        # Arrow's own to_numpy() imports pandas, which takes longer than judging a run.
-        rows = slice(column.offset, column.offset + len(column))
-        values = np.frombuffer(data, str(column.type))[rows]
-        if not column.null_count:
-            return values
-        valid = np.unpackbits(np.frombuffer(bits, np.uint8), bitorder="little")[rows]
-        return np.where(valid == 1, values, np.nan)

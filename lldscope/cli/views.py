@@ -15,7 +15,7 @@ from ..core.numbers import short
 from ..core.palette import EVIDENCE, PHASES, SEVERITIES, VERDICTS
 from ..core.safe_text import in_one_line
 from ..core.terminal import age, console, plain, sparkline
-from ..signals.detectors import floats
+from ..signals.detectors import as_recorded, floats
 
 if TYPE_CHECKING:
     from ..monitor.alerts import AnyAlert
@@ -100,9 +100,10 @@ def show_state(run: Run, state: RunState) -> None:
     for alert in state.pending:
         out.print(f"· pending {alert.rule}  step {alert.step}: {plain(alert.message)}")
     _show_look_alikes(out, state)
-    if (rounding := run.signals()["delta_correct_rounding"].dropna()).size:
+    rounding = as_recorded(run.columns(), "delta_correct_rounding")
+    if (rounding := rounding[rounding == rounding]).size:
         out.print(
-            f"resolution   a step's Δ is rounded to ± {short(rounding.iloc[-1])} nats/response: "
+            f"resolution   a step's Δ is rounded to ± {short(float(rounding[-1]))} nats/response: "
             "the trainer's log-probabilities are bfloat16 or half precision",
             style="dim",
         )

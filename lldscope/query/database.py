@@ -9,34 +9,24 @@ from typing import TYPE_CHECKING, Any
 
 import duckdb
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from ..core.schema import SIGNALS, TABLES, VIEWS, Kind, arrow_schema
+from ..core.schema import TABLES, arrow_schema
 from ..storage.part import Part, attempt_spans
 from .sandbox import confine, quote
+from .signal_rows import SignalRows
 from .views import AFTER_ROWS, BEFORE_ROWS, ROWS, view_sql
 
 if TYPE_CHECKING:
     import pandas as pd
 
-# Of stored signals; DuckDB's sums of integers have 128 bits, which pandas would hold as objects.
-_STORED: dict[Kind, pa.DataType] = {
-    "int": pa.int32(),
-    "count": pa.int64(),
-    "float": pa.float64(),
-    "sum": pa.float64(),
-    "bool": pa.bool_(),
-    "text": pa.string(),
-    "time": pa.float64(),
-}
 SQL_TYPES = {
     pa.int32(): "INTEGER",
+    pa.int64(): "BIGINT",
     pa.float32(): "FLOAT",
     pa.float64(): "DOUBLE",
     pa.bool_(): "BOOLEAN",
     pa.string(): "VARCHAR",
 }
-_MOST_CHUNKS = 64  # of stored signals, before they become one
 
 
 class Database:
@@ -48,7 +38,7 @@ class Database:
     def __init__(self, run: Path) -> None:
         self._run = run
         # Signals are stored as pyarrow tables, in the order of steps, and DuckDB reads them there.
-        self._rows = {rows: _no_rows(rows) for rows in ROWS}
+        self._signals = SignalRows()
         self._changed = dict.fromkeys(ROWS)  # those that have changed since DuckDB read them
         self._is_open = False
 
@@ -66,8 +56,8 @@ class Database:
         connection.execute(view_sql("macros"))
         for name in BEFORE_ROWS:
             connection.execute(f"CREATE VIEW {name} AS {view_sql(name)}")
-        for rows, table in self._rows.items():
-            connection.register(rows, table)
+        for rows in ROWS:
+            connection.register(rows, self._signals[rows])
         for name in AFTER_ROWS:
             connection.execute(f"CREATE VIEW {name} AS {view_sql(name)}")
         self._is_open = True
@@ -103,33 +93,23 @@ class Database:
             self.execute(f"CREATE OR REPLACE VIEW {table} AS FROM all_{table} {where}")
 
     def put(self, rows: str, table: pa.Table) -> None:
-        """Add signals of later steps to one of ROWS."""
-        stored = self._rows[rows]
-        new = table.select([n for n in stored.column_names if n != "tokens_seen"])
-        if len(table) > 1:
-            new = new.sort_by("step")
-        if "tokens_seen" in stored.column_names:
-            seen = stored["tokens_seen"][-1].as_py() if len(stored) else None
-            new = _with_tokens_seen(new, seen)
-        stored = pa.concat_tables([stored, _sharing_nulls(new.cast(stored.schema))])
-        if stored.column(0).num_chunks > _MOST_CHUNKS:
-            stored = stored.combine_chunks()
-        self._rows[rows], self._changed[rows] = stored, None
+        """Add signals of later steps, in the order of steps, to one of ROWS."""
+        self._signals.add(rows, table)
+        self._changed[rows] = None
 
     def rows(self, rows: str) -> pa.Table:
         """One of ROWS as it is."""
-        return self._rows[rows]
+        return self._signals[rows]
 
-    def forget_signals(self, first_step: int = 0) -> None:
+    def forget_signals(self, first_step: int = -(2**31)) -> None:
         """Delete the signals of `first_step` and later steps, if there are any."""
-        for rows, table in self._rows.items():
-            self._rows[rows] = table.filter(pc.less(table["step"], first_step))
-            self._changed[rows] = None
+        self._signals.forget(first_step)
+        self._changed = dict.fromkeys(ROWS)
 
     def show_signals(self) -> None:
         """Register the signals that have changed with DuckDB."""
         for rows in self._changed:
-            self.connection.register(rows, self._rows[rows])
+            self.connection.register(rows, self._signals[rows])
         self._changed.clear()
 
     def read_through(self, part: Part) -> str | None:
@@ -150,33 +130,6 @@ def create_empty(connection: duckdb.DuckDBPyConnection, tables: Iterable[str]) -
     for table in tables:
         columns = ", ".join(f"{f.name} {SQL_TYPES[f.type]}" for f in arrow_schema(table))
         connection.execute(f"CREATE TABLE empty_{table} ({columns})")
-
-
-def _no_rows(rows: str) -> pa.Table:
-    """One of ROWS without any, with the columns of its view."""
-    view = VIEWS[rows.replace("_rows", "s")]
-    fields = [pa.field(c.name, _STORED[c.kind]) for c in view.columns if c.name != "tokens_seen"]
-    if view == SIGNALS:
-        fields += [pa.field(name, pa.int64()) for name in ("n_tokens", "tokens_seen")]
-    return pa.Table.from_batches([], pa.schema(fields))  # empty_table() imports pandas
-
-
-def _sharing_nulls(table: pa.Table) -> pa.Table:
-    """The same table; columns that were not measured, most in many runs, are one in memory."""
-    nothing = pa.nulls(len(table), pa.float64())
-    columns = [
-        nothing if c.null_count == len(c) and c.type == nothing.type else c for c in table.columns
-    ]
-    return pa.Table.from_arrays(columns, schema=table.schema)
-
-
-def _with_tokens_seen(rows: pa.Table, before: int | None) -> pa.Table:
-    """Signals of steps in order, with the sum of their tokens and of those `before`; NULL as long
-    as none are known."""
-    tokens = rows["n_tokens"].combine_chunks().cast(pa.int64())
-    seen = pc.cumulative_sum(tokens, start=before, skip_nulls=True)
-    seen = pc.fill_null_forward(seen)
-    return rows.append_column("tokens_seen", seen if before is None else seen.fill_null(before))
 
 
 def rows_of(table: str, paths: Sequence[str], names: Sequence[str] = ()) -> str:

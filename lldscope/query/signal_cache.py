@@ -19,7 +19,6 @@ from typing import Any
 
 import duckdb
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from ..core.schema import SCHEMA_VERSION
 from ..storage import json_files
@@ -43,14 +42,18 @@ class SignalCache:
         if run_id is None:
             return []
         folder = self._place(run_id)
+        if not folder.is_dir():
+            return []
+        from pyarrow import parquet as pq  # only where there is something to load
+
         try:
             state = json.loads(json_files.read_bytes(folder / "state.json", folder))
             if state["made"] != _code_version():
                 return []
             parts = [Part(**p) for p in state["parts"]]
             for rows in ROWS:
-                table = pq.read_table(folder / f"{rows}.parquet", memory_map=False)
-                database.put(rows, table)
+                with pq.ParquetFile(folder / f"{rows}.parquet") as file:  # read_table: pandas
+                    database.put(rows, file.read())
         except (OSError, ValueError, KeyError, TypeError, pa.ArrowException, duckdb.Error):
             database.forget_signals()
             return []
@@ -60,6 +63,8 @@ class SignalCache:
         """Cache the signals of a run, computed from these parts. Errors of the disk are ignored."""
         if run_id is None or any(p.crc is None for p in parts):
             return  # without an id and checksums, the run cannot be recognised next time
+        from pyarrow import parquet as pq
+
         final = self._place(run_id)
         new = final.with_name(f"{final.name}.{os.getpid()}.new")
         with suppress(OSError, pa.ArrowException, duckdb.Error):

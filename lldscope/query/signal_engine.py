@@ -18,6 +18,7 @@ from ..core.schema import arrow_schema
 from ..storage.part import Part
 from .database import SQL_TYPES, create_empty, rows_of, standing
 from .sandbox import confine, quote
+from .signal_rows import stored_columns
 from .views import (
     BEFORE_ROWS,
     ROWS,
@@ -29,7 +30,7 @@ from .views import (
     view_sql,
 )
 
-FEW_ROWS = 50_000  # of all tables together; up to here one thread is faster than several
+FEW_ROWS = 100_000  # of all tables together; up to here one thread is faster than several
 # View → the table without which it is empty, and is not computed.
 OPTIONAL = {"step_probes": "probes", "step_action_retention": "retention"}
 # Views that several others read: materialized once per range, in this order.
@@ -67,7 +68,7 @@ class SignalEngine:
     def signals(
         self, parts: Sequence[Part], starts: Mapping[int, int], first: int, last: int
     ) -> Iterator[tuple[str, Any]]:
-        """For each of ROWS a pyarrow.Table of the steps from `first` to `last`.
+        """For each of ROWS a pyarrow.Table of the steps from `first` to `last`, in their order.
 
         `parts` are the valid ones of the run, `starts` the first step of each attempt.
         """
@@ -93,8 +94,7 @@ class SignalEngine:
             if view == "step_signals" and "scalars" not in self._filled:
                 view = "step_measured"  # no imported means to fall back on
             if view not in OPTIONAL or OPTIONAL[view] in self._filled:
-                self._create(rows, statement(view, stored, words))
-                yield rows, self._db.sql(f"FROM {rows}").to_arrow_table()
+                yield rows, self._ask(rows, statement(view, stored, words))
         if not self._few:
             self._drop()
 
@@ -186,6 +186,12 @@ class SignalEngine:
         rows = f"SELECT {', '.join(['*', *self._nulls(columns)])} FROM classified"
         self._create("action_class", rows, "VIEW")
         return words
+
+    def _ask(self, rows: str, sql: str) -> Any:
+        """One of ROWS, in the order of steps and with the types that are stored."""
+        columns = (f"{n}::{SQL_TYPES[kind]} AS {n}" for n, kind in stored_columns(rows))
+        self._create(rows, f"SELECT {', '.join(columns)} FROM ({sql})")
+        return self._db.sql(f"FROM {rows} ORDER BY step").to_arrow_table()
 
     def _row(self, sql: str) -> tuple[Any, ...]:
         return self._db.execute(sql).fetchall()[0]

@@ -63,6 +63,27 @@ def test_check_prints_the_contract_and_exits_by_the_verdict(lldscope_command, dy
     assert "\x1b" not in people.stdout  # not a terminal: no colours, no animation
 
 
+@pytest.mark.parametrize("form", ["", "--json", "--exit-style=nagios"])
+@pytest.mark.parametrize("kept", [False, True])
+def test_check_loads_no_library_for_tables(dying_run, tmp_path, form, kept):
+    """pandas and pyarrow.compute take as long to load as a short run takes to judge."""
+    where = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    asked = [a for a in ("lldscope", "check", str(dying_run), form) if a]
+    code = (
+        "import sys; from lldscope.cli import main; from lldscope.query import contents\n"
+        f"contents.CACHE_ROWS = {0 if kept else 2**40}; sys.argv = {asked}\n"
+        "try: main()\n"
+        "except SystemExit as end: assert end.code in (2, 11), end.code\n"
+        "print('LOADED', {'pandas', 'pyarrow.compute'} & set(sys.modules))"
+    )
+    for _ in range(1 + kept):  # from nothing, and from what was kept
+        done = subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, env=where, timeout=60
+        )
+        assert done.stdout.splitlines()[-1] == "LOADED set()", done.stdout + done.stderr
+    assert (tmp_path / "cache").exists() == kept
+
+
 def test_what_a_terminal_cannot_show_is_escaped(lldscope_command, dying_run):
     """In JSON's way, so that JSON stays JSON."""
     western = {"env": {**os.environ, "PYTHONIOENCODING": "latin-1"}, "encoding": "latin-1"}

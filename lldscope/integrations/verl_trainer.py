@@ -90,7 +90,11 @@ class Recording(_VerlTrainer):
         """Raises RunExists or LldscopeError before the first step."""
         self._recorder = self._open()
         self._fail_open = FailOpen(self._recorder, "verl")
-        self._retention = Retention(self._lldscope["retention"])
+        # With a processor there are images, which are not kept.
+        images = getattr(self, "processor", None) is not None
+        self._retention = Retention(0 if images else self._lldscope["retention"])
+        if images and self._lldscope["retention"]:
+            self._fail_open.missing("retention", "the model has a processor of images")
         action = self._action
         if action is not None:
             action.begin(self._recorder)
@@ -220,8 +224,7 @@ class Recording(_VerlTrainer):
             rows = self.config.actor_rollout_ref.rollout.get("log_prob_micro_batch_size_per_gpu")
             logps = scored(due, ranks * (rows or 1), self._score)
             self._recorder.retention(**self._retention.rows(rollouts.step, logps))
-        if getattr(self, "processor", None) is None:  # with one there are images
-            self._retention.keep(rollouts)
+        self._retention.keep(rollouts)
 
     def _scalars(self, step: int, updates: Mapping[str, Any]) -> None:
         """Losses, of which verl reports means. With LLDS, pg_loss is not the policy loss alone."""

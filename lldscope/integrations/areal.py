@@ -63,7 +63,7 @@ def instrument(
     tokenizer = getattr(actor, "tokenizer", None)
     observer = Observer(
         actor, recorder, correct, tokens_every, decode or getattr(tokenizer, "decode", None),
-        retention if _alone() else 0,
+        retention,
     )  # fmt: skip
     replace(actor, "compute_advantages", observer.advantages)
     replace(actor, "ppo_update", observer.update)
@@ -84,13 +84,17 @@ class Observer:
         self._correct, self._tokens_every, self._decode = correct, tokens_every, decode
         self._fail_open = FailOpen(recorder, "areal")
         self._score = actor.compute_logp
-        self._retention = Retention(retention)
+        self._retention = Retention(retention if _alone() else 0)
         self._step = 0
         self._before: Data = []
         self._stats: list[dict[str, Any]] = []
         self._fail_open.missing(
             "importance ratios and clipped tokens", "AReaL computes them inside its loss"
         )
+        if retention and not _alone():
+            self._fail_open.missing(
+                "retention", "with several processes, each would have to score as many responses"
+            )
 
     def advantages(self, original: Any, data: Data, *args: Any, **kwargs: Any) -> Any:
         """Before AReaL writes over them: rewards, and log-probabilities of the engine."""

@@ -89,7 +89,11 @@ class Recording(_VerlTrainer):
         """Raises RunExists or LldscopeError before the first step."""
         self._recorder = self._open()
         self._fail_open = FailOpen(self._recorder, "verl")
-        self._retention = Retention(self._lldscope["retention"])
+        # With a processor there are images, which are not kept.
+        images = getattr(self, "processor", None) is not None
+        self._retention = Retention(0 if images else self._lldscope["retention"])
+        if images and self._lldscope["retention"]:
+            self._fail_open.missing("retention", "the model has a processor of images")
         action = self._action
         if action is not None:
             action.begin(self._recorder)
@@ -198,9 +202,8 @@ class Recording(_VerlTrainer):
             padding=[bool(tag.get("is_padding", False)) for tag in batch.tags],
             correct=self._lldscope["correct"], decode=self.tokenizer.decode,
         )  # fmt: skip
-        if getattr(self, "processor", None) is None:  # with one there are images
-            with self._fail_open("the likelihood of responses of earlier steps"):
-                self._retention.record(self._recorder, rollouts, self._score_kept)
+        with self._fail_open("the likelihood of responses of earlier steps"):
+            self._retention.record(self._recorder, rollouts, self._score_kept)
         norms, lr = _numbers(updates.get("grad_norm")), _numbers(updates.get("lr"))
         self._scalars(step, updates)
         record(

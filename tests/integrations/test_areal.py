@@ -137,6 +137,22 @@ def test_rows_are_what_the_weights_say(folder, tmp_path, recompute):
         assert row.post == pytest.approx(expected, abs=1e-4)
 
 
+def test_one_of_several_processes_keeps_no_responses_and_check_says_so(
+    folder, tmp_path, monkeypatch
+):
+    actor = make(folder, recompute_logprob=False, use_decoupled_loss=False)
+    with monkeypatch.context() as several:
+        several.setattr(torch.distributed, "get_world_size", lambda: 2)
+        recorder = instrument(actor, tmp_path / "run")
+    with recorder:
+        for step in range(2):
+            actor.ppo_update(actor.compute_advantages(rollouts(step)))
+    run = lldscope.open_run(tmp_path / "run")
+    assert run.signals()["n_responses"].tolist() == [8, 8]
+    assert run.sql("SELECT count(*) AS n FROM retention")["n"].tolist() == [0]
+    assert check(run).missing["retention"].startswith("with several processes")
+
+
 def test_what_is_no_actor_is_refused(tmp_path):
     with pytest.raises(LldscopeError, match="it has no compute_logp, compute_advantages"):
         instrument(object(), tmp_path / "run")

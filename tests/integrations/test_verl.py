@@ -19,6 +19,7 @@ from verl.trainer.ppo.core_algos import get_policy_loss_fn
 import lldscope
 from lldscope.core.errors import LldscopeError, RunExists
 from lldscope.integrations.verl import LLDSPolicyLossConfig
+from lldscope.integrations.verl_trainer import RecordingSync
 from lldscope.monitor.health import check
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -135,6 +136,15 @@ def test_retention_is_what_the_weights_say(tmp_path, monkeypatch):
 def test_no_retention_where_none_is_asked_for(tmp_path, monkeypatch):
     _, run = run_of(tmp_path, monkeypatch, "+trainer.lldscope.retention=0")
     assert run.sql("SELECT count(*) AS n FROM retention")["n"].tolist() == [0]
+    assert check(run).missing == {}
+
+
+def test_a_processor_of_images_keeps_no_responses_and_check_says_so(tmp_path, monkeypatch):
+    monkeypatch.setattr(RecordingSync, "processor", object(), raising=False)
+    _, run = run_of(tmp_path, monkeypatch)
+    assert run.sql("SELECT count(*) AS n FROM retention")["n"].tolist() == [0]
+    assert run.signals()["n_responses"].tolist() == [12, 12]
+    assert check(run).missing == {"retention": "the model has a processor of images"}
 
 
 def test_recording_does_not_change_the_training(tmp_path, monkeypatch):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
-from statistics import median
+from statistics import mean, median
 from typing import Any
 
 from lldscope.alarms.assess import DEFAULT_ARL
@@ -51,7 +51,8 @@ def _with_rivals(j: EvaluatedRun) -> EvaluatedRun:
 
 
 def _outcomes(runs: list[EvaluatedRun]) -> str:
-    """Arm by arm, how many runs degraded, held, or are between the two."""
+    """Arm by arm, how many runs degraded, held, or are between the two; and the mean exact match:
+    the best of each run, and the last."""
     rows = []
     for arm in ALARM_ARMS:
         own = [j.run for j in runs if j.run.name.rsplit("-", 1)[0] == arm.name]
@@ -59,8 +60,18 @@ def _outcomes(runs: list[EvaluatedRun]) -> str:
             ends = [run.end_step for run in own if run.end_step is not None]
             count = Counter(run.outcome for run in own)
             row = [str(count[name]) for name in ("held", "grey", "degraded")]
-            rows.append((arm.words, str(len(own)), *row, f"{median(ends):g}" if ends else "–"))
-    head = ("arm", "runs", "held", "grey", "degraded", "median step of degradation")
+            best = mean(max(run.evaluations.values()) for run in own)
+            last = mean(run.evaluations[max(run.evaluations)] for run in own)
+            rows.append(
+                (
+                    arm.words, str(len(own)), *row, f"{median(ends):g}" if ends else "–",
+                    f"{best:.2f}", f"{last:.2f}",
+                )
+            )  # fmt: skip
+    head = (
+        "arm", "runs", "held", "grey", "degraded", "median step of degradation",
+        "exact match: best", "at the end",
+    )  # fmt: skip
     return table(head, rows)
 
 

@@ -218,6 +218,11 @@ def _sorting(name: str, words: str, seeds: tuple[int, ...], **settings: Any) -> 
     return replace(arm, warm_starts=("letters-1",))
 
 
+def _large(name: str, words: str, seeds: tuple[int, ...], **settings: Any) -> Arm:
+    arm = _sorting(f"large-{name}", f"3.2 million parameters: {words}", seeds, **settings)
+    return replace(arm, warm_starts=("letters-large-1",))
+
+
 NEW = tuple(range(20, 30))
 """Seeds of the alarm bank. Nobody had seen a run of theirs when the rules were fixed."""
 
@@ -231,6 +236,8 @@ ALARM_ARMS: tuple[Arm, ...] = (
     _sorting("half-lr", "GRPO at half the learning rate", NEW, lr=BASE["lr"] / 2),
     _sorting("llds", "GRPO + LLDS, action gate", NEW[:5], **LLDS),
     _sorting("quarter-lr", "GRPO at a quarter of the learning rate", NEW[:5], lr=BASE["lr"] / 4),
+    _large("quarter-lr", "GRPO at a quarter of the learning rate", NEW[:5], lr=BASE["lr"] / 4),
+    _large("eighth-lr", "GRPO at an eighth of the learning rate", NEW[:5], lr=BASE["lr"] / 8),
     _sorting("eighth-lr", "GRPO at an eighth of the learning rate", NEW, lr=BASE["lr"] / 8),
 )
 """Judged by greedy exact match on 512 fixed questions every ten steps."""

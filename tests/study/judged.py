@@ -20,7 +20,12 @@ from .tables import table
 DISPLACEMENT = ("lld-decay", "retention-loss")
 EITHER = "either of these"
 NAMES = (*DISPLACEMENT, EITHER, "entropy-surge", "entropy-floor", "eval-gap", *ANY, *RIVALS)
-FAMILIES = {"letters": "letters", "top-p-1": "countries, top-p 1", "": "countries, top-p 0.9"}
+FAMILIES = {
+    "large": "letters, a larger policy",
+    "letters": "letters",
+    "top-p-1": "countries, top-p 1",
+    "": "countries, top-p 0.9",
+}
 
 
 def family(run: str) -> str:

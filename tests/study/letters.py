@@ -106,10 +106,12 @@ def batches(policy: Policy, seed: int) -> Iterator[tuple[Tensor, Tensor]]:
 @click.option("--out", type=click.Path(path_type=Path), required=True, help="Directory to write.")
 @click.option("--seed", default=1, show_default=True)
 @click.option("--steps", default=STEPS, show_default=True)
-def main(out: Path, seed: int, steps: int) -> None:
+@click.option("--hidden", default=96, show_default=True, help="Width of the policy.")
+@click.option("--layers", default=3, show_default=True)
+def main(out: Path, seed: int, steps: int, hidden: int, layers: int) -> None:
     """Train a tiny policy to sort letters as its teacher does, and save it."""
     torch.set_num_threads(1)
-    policy = new_policy(seed=seed)
+    policy = new_policy(seed=seed, hidden=hidden, layers=layers)
 
     def show(step: int, loss: float) -> None:
         if (step + 1) % 100 == 0:

@@ -81,6 +81,9 @@ def jobs(runs: Iterable[Planned]) -> list[Job]:
     return made
 
 
+LARGE = ("--hidden", "256", "--layers", "4", "--steps", "300")  # 3.2 million parameters
+
+
 def warm_start_job(name: str) -> Job:
     """Half an hour of supervised training on a busy core; made under another name until whole."""
     final = model_file(name).parent
@@ -93,9 +96,10 @@ def warm_start_job(name: str) -> Job:
 
     letters = name.startswith("letters-")
     module = "tests.study.letters" if letters else "lldscope_trainer.builtin.supervised"
+    size = LARGE if name.startswith("letters-large-") else ()
     return Job(
-        name, [sys.executable, "-m", module, "--out", str(folder), "--seed", seed], folder, finish,
-        done=final.exists,
+        name, [sys.executable, "-m", module, "--out", str(folder), "--seed", seed, *size], folder,
+        finish, done=final.exists,
     )  # fmt: skip
 
 

@@ -46,6 +46,7 @@ LLDSCOPE = (
 )
 TRAINER = (
     "llds",
+    "synonyms",
     "settings",
     "guard",
     "config",

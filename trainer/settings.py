@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import math
 import types
 import typing
@@ -15,6 +14,8 @@ from typing import Any
 import yaml
 
 from lldscope.core.errors import UsageError
+
+from .synonyms import meant
 
 Limit = tuple[str, Callable[[Any], bool]]
 
@@ -94,8 +95,8 @@ def apply_overrides(
         found[key] = value
     for key in found:
         if key not in known:
-            near = difflib.get_close_matches(str(key), known, n=1)
-            hint = f"; did you mean {near[0]}?" if near else f"; known are {', '.join(known)}"
+            near = meant(str(key), known)
+            hint = f"; did you mean {near}?" if near else f"; known are {', '.join(known)}"
             raise UsageError(f"There is no setting {key!r}{hint}")
     return found
 

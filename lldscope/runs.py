@@ -68,7 +68,7 @@ def find_runs(root: str | Path | Url) -> list[Any]:
 
     root = place_of(root)
     if isinstance(root, Url):
-        return find_remote(root)
+        return [*find_remote(root)]
     if not root.is_dir():
         raise RunNotFound(f"There is no folder {root}.")
     if _is_run(root):

@@ -10,7 +10,11 @@ FOLDER = TESTS.parent / ".envs"
 OWN = {
     "mirrors": ["importers/test_store_tools.py", "monitor/test_mirror_tools.py"],
     "swift": ["integrations/test_swift.py"],
-    "verl": ["integrations/test_verl.py", "integrations/test_verl_live.py"],
+    "verl": [
+        "integrations/test_verl.py",
+        "integrations/test_verl_live.py",
+        "integrations/test_ray.py",
+    ],
 }
 BY_HAND = {"areal": ["integrations/test_areal.py"]}
 """Run by hand: the environment cannot be had from one list of versions (docs/integrations.md)."""

@@ -10,6 +10,8 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from s3fs import S3FileSystem
+
 BUCKET = "bucket"
 
 
@@ -25,6 +27,7 @@ def s3_server() -> Iterator[subprocess.Popen[bytes]]:
     }  # fmt: skip
     before = {name: os.environ.get(name) for name in names}
     os.environ.update(names)
+    S3FileSystem.clear_instance_cache()  # those of another server
     server = subprocess.Popen(
         [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)],
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
@@ -35,6 +38,7 @@ def s3_server() -> Iterator[subprocess.Popen[bytes]]:
     finally:
         server.kill()
         server.wait()
+        S3FileSystem.clear_instance_cache()
         for name, value in before.items():
             if value is None:
                 del os.environ[name]
@@ -43,8 +47,6 @@ def s3_server() -> Iterator[subprocess.Popen[bytes]]:
 
 
 def _make_bucket(server: subprocess.Popen[bytes], port: int) -> None:
-    from s3fs import S3FileSystem
-
     while True:
         assert server.poll() is None, "the server has ended"
         try:

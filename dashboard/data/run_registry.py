@@ -11,7 +11,7 @@ import threading
 import time
 import uuid
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -22,6 +22,8 @@ import duckdb
 
 from lldscope.core.errors import LldscopeError, RunNotFound
 from lldscope.monitor.health import check
+from lldscope.monitor.run_index import fingerprint
+from lldscope.query.remote import find_remote
 from lldscope.query.signal_cache import SignalCache
 from lldscope.runs import Run, find_runs, open_run
 from lldscope.storage.layout import read_manifest
@@ -78,6 +80,7 @@ class RunRegistry:
         self._lock = threading.Lock()
         self._turns = threading.BoundedSemaphore(MOST_READ)
         self._names: dict[str, Any] = {}
+        self._states: dict[Any, str] = {}  # of remote runs
         self._named_at = -math.inf
         self._names_hold = 0.0
 
@@ -86,11 +89,20 @@ class RunRegistry:
         begun = time.monotonic()
         if begun - self._named_at < self._names_hold:
             return self._names
-        paths = find_runs(self.root) if self.root.is_dir() else []
+        if not self.root.is_dir():
+            paths: Iterable[Any] = ()
+        elif isinstance(self.root, Url):
+            paths = self._states = find_remote(self.root)
+        else:
+            paths = find_runs(self.root)
         self._names, self._named_at = {self._name(p): p for p in paths}, time.monotonic()
         took = self._named_at - begun
         self._names_hold = REMOTE_SECONDS if isinstance(self.root, Url) else LISTING * took
         return self._names
+
+    def state(self, path: Path | Url) -> str:
+        """What changes when a run does: of a remote one as of the last list of names."""
+        return fingerprint(path) if isinstance(path, Path) else self._states.get(path, "")
 
     def _name(self, path: Any) -> str:
         """What a run is called; bytes of its folders that are not UTF-8 are named by numbers."""

@@ -12,9 +12,8 @@ from typing import Any
 
 from lldscope.core.charts import EVIDENCE
 from lldscope.core.errors import LldscopeError
-from lldscope.monitor.run_index import RunIndex, fingerprint
+from lldscope.monitor.run_index import RunIndex
 from lldscope.monitor.summary import LAST, Summary, last_measured, read_summary, summarize
-from lldscope.query.remote import traces
 from lldscope.storage.layout import read_manifest
 from lldscope.storage.url import Url
 
@@ -32,7 +31,7 @@ SAVE_SECONDS = 10.0  # from one change of the index to the next
 class _Line:
     """A summary, the files it was read from, and when."""
 
-    traces: Any
+    traces: str
     summary: Summary
     at: float
 
@@ -76,21 +75,18 @@ class RunSummaries:
         return self._lines[name].at if name in self._lines else 0.0
 
     def _is_due(self, name: str, path: Path | Url) -> bool:
-        line, seen = self._lines.get(name), _traces(path)
+        line, seen = self._lines.get(name), self.registry.state(path)
         if line is None and self._known(name, seen):
             return False
         if line is None or line.traces != seen:
             return True
         return line.summary.state is not None and line.summary.state.life == "live"
 
-    def _known(self, name: str, seen: Any) -> bool:
+    def _known(self, name: str, seen: str) -> bool:
         """Take the summary from the index, if it is there and is valid."""
-        root = self.registry.root
-        if isinstance(root, Url) or not isinstance(seen, str):
-            return False
         with self._changed:
             if self._index is None:
-                self._index = RunIndex(root)
+                self._index = RunIndex(self.registry.root)
             summary = self._index.get(name, seen)
             if summary is not None:
                 self._lines[name] = _Line(seen, summary, time.monotonic())
@@ -108,7 +104,9 @@ class RunSummaries:
                     self._changed.notify_all()
                     return
                 path = self._due.pop(name)
-            seen = _traces(path)  # before the rows, so that what comes meanwhile is not missed
+            seen = self.registry.state(
+                path
+            )  # before the rows, so that what comes meanwhile is not missed
             with suppress(Reading):  # a long one has its line when it is through
                 line = _Line(seen, _summary(self.registry, name, path), time.monotonic())
                 with self._changed:
@@ -145,12 +143,3 @@ def _is_short(registry: RunRegistry, name: str, path: Path) -> bool:
     if registry.last(name) is not None or registry.is_opening(name):
         return False
     return sum(part.rows for part in read_manifest(path).parts) <= SHORT
-
-
-def _traces(path: Path | Url) -> Any:
-    """What changes on disk when a run does."""
-    if isinstance(path, Path):
-        return fingerprint(path)
-    with suppress(LldscopeError):
-        return traces(path)
-    return ()

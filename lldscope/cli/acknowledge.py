@@ -7,9 +7,11 @@ from pathlib import Path
 
 import click
 
+from .shared import LocalRun
+
 
 @click.command()
-@click.argument("run", type=click.Path(path_type=Path))
+@click.argument("run", type=LocalRun("What people say is kept in a run's folder only."))
 @click.argument("rule")
 @click.option(
     "--for",

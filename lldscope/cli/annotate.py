@@ -6,9 +6,11 @@ from pathlib import Path
 
 import click
 
+from .shared import LocalRun
+
 
 @click.command()
-@click.argument("run", type=click.Path(path_type=Path))
+@click.argument("run", type=LocalRun("Names, tags and notes are kept in a run's folder only."))
 @click.option("--name", help="What it is called from now on; empty: as before.")
 @click.option("--tag", "tags", multiple=True, metavar="TAG", help="A tag more; may be repeated.")
 @click.option("--untag", "untags", multiple=True, metavar="TAG", help="A tag less.")

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import click
 
-from .shared import print_json
+from .shared import LocalRun, print_json
 
 COMPACT_SCHEMA = 1
 
 
 @click.command()
-@click.argument("run", type=click.Path(path_type=Path))
+@click.argument("run", type=LocalRun("Recorders merge themselves what they write there."))
 @click.option(
     "--keep-tokens",
     type=click.IntRange(min=1),

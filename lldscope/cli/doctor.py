@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from .shared import print_json
+from .shared import RunPath, print_json
 
 if TYPE_CHECKING:
-    from ..doctor.findings import Finding
+    from ..doctor.findings import Examination, Finding
+    from ..storage.url import Url
 
 DOCTOR_SCHEMA = 1
 EXIT = {None: 0, "note": 0, "warning": 10, "damage": 11}
@@ -19,20 +20,22 @@ STYLE = {"note": "dim", "warning": "yellow", "damage": "bold red"}
 
 
 @click.command()
-@click.argument("run", type=click.Path(path_type=Path), required=False)
+@click.argument("run", type=RunPath(), required=False)
 @click.option("--repair", is_flag=True, help="Do what is offered for each finding.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
-def doctor(run: Path | None, repair: bool, as_json: bool) -> None:
+def doctor(run: Path | Url | None, repair: bool, as_json: bool) -> None:
     """Examine every file of RUN; without RUN, this installation.
 
     Exit code: 0 intact, 10 something to know or to clean up, 11 damage; 1 internal or I/O error,
     2 wrong usage. --repair moves damaged parts into RUN/quarantine, lists parts whose manifest line
     is lost, and removes what a killed process left; it touches nothing that a recorder is writing.
+    A run on an object store is copied here and examined; there is no --repair for it.
     """
     from ..core.errors import UsageError
     from ..doctor import checks
     from ..doctor.findings import worst
     from ..doctor.installation import inspect
+    from ..storage.url import Url
 
     if run is None:
         if repair:
@@ -41,7 +44,12 @@ def doctor(run: Path | None, repair: bool, as_json: bool) -> None:
         head = {"schema": DOCTOR_SCHEMA, "installation": versions}
         summary = "  ".join(f"{name} {version}" for name, version in versions.items())
     else:
-        result = checks.examine(run)
+        if isinstance(run, Url):
+            if repair:
+                raise UsageError(f"{run} is on an object store, where nothing is repaired.")
+            result = _examine_copy(run)
+        else:
+            result = checks.examine(run)
         if repair:
             result = checks.repair(result)
         findings, parts, rows = result.findings, result.parts, result.rows
@@ -55,6 +63,20 @@ def doctor(run: Path | None, repair: bool, as_json: bool) -> None:
     else:
         _show(summary, findings)
     sys.exit(EXIT[severity])
+
+
+def _examine_copy(run: Url) -> Examination:
+    from ..doctor import checks
+    from ..query.remote import RemoteCopy
+    from ..storage.layout import read_manifest
+
+    copy = RemoteCopy(run)
+    try:
+        copy.sync()
+        copy.fetch(read_manifest(copy.path).parts)
+        return checks.examine(copy.path)
+    finally:
+        copy.close()
 
 
 def _show(summary: str, findings: list[Finding]) -> None:

@@ -32,15 +32,19 @@ def _summaries(root: Any) -> list[Summary]:
     """A summary of each run: from the index beside them, or read now."""
     from ..monitor.run_index import RunIndex, fingerprint
     from ..monitor.summary import read_summary
+    from ..query.remote import find_remote
     from ..runs import find_runs
+    from ..storage.url import Url
 
-    paths = find_runs(root)
+    afar = find_remote(root) if isinstance(root, Url) else {}
+    paths = [*afar] if isinstance(root, Url) else find_runs(root)
     names = [p.name if p == root else p.relative_to(root).as_posix() for p in paths]
-    if not isinstance(root, Path) or paths == [root]:
+    if paths == [root]:
         return [read_summary(n, p, root) for n, p in zip(names, paths, strict=True)]
     index, found = RunIndex(root), []
     for name, path in zip(names, paths, strict=True):
-        seen = fingerprint(path)  # before the rows, so that what comes meanwhile is not missed
+        # Before the rows, so that what comes meanwhile is not missed.
+        seen = afar[path] if isinstance(root, Url) else fingerprint(path)
         summary = index.get(name, seen)
         if summary is None:
             summary = read_summary(name, path, root)

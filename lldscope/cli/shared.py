@@ -21,6 +21,23 @@ class RunPath(click.ParamType):
         return place_of(value)
 
 
+class LocalRun(click.ParamType):
+    """A folder; an address is refused with what the command would do there."""
+
+    name = "path"
+
+    def __init__(self, why: str) -> None:
+        self._why = why
+
+    def convert(self, value: Any, param: Any, context: Any) -> Path:
+        from ..storage.url import Url, place_of
+
+        place = place_of(value)
+        if isinstance(place, Url):
+            self.fail(f"{place} is on an object store. {self._why}", param, context)
+        return place
+
+
 def rate_options(function: Any) -> Any:
     """--arl and --steps, the two ways to say how often the decay alarm may be false."""
 

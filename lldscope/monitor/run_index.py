@@ -2,10 +2,11 @@
 
     ROOT/.lldscope/runs.parquet
 
-It is never the truth. An entry counts only while the files of its run are those that it was made
-from (`fingerprint`), the rules are the same, and its checksum is right; any other run is read anew.
-An index that is lost, damaged or cannot be written costs time only. Processes that write at once
-replace each other's file, each with what the other had written before.
+ROOT is a folder or an address on an object store. It is never the truth. An entry counts only while
+the files of its run are those that it was made from (`fingerprint`; of a remote run what
+`query.remote.find_remote` says), the rules are the same, and its checksum is right; any other run
+is read anew. An index that is lost, damaged or cannot be written costs time only. Processes that
+write at once replace each other's file, each with what the other had written before.
 
 One row per run, so that DuckDB answers questions about thousands of runs, here or on an object
 store: `SELECT run, verdict FROM 'runs/.lldscope/runs.parquet' WHERE phase = 'collapse'`. Readers of
@@ -15,10 +16,9 @@ lldscope read `summary` (JSON) alone; the other columns repeat it.
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import os
-import time
-import uuid
 import zlib
 from collections.abc import Collection, Mapping
 from contextlib import suppress
@@ -29,13 +29,15 @@ from typing import Any
 import pyarrow as pa
 
 from .. import alarms, monitor, query, signals
+from ..core.errors import LldscopeError
 from ..core.schema import SCHEMA_VERSION
 from ..core.version import __version__
 from ..storage import json_files
 from ..storage.manifest import MANIFEST_DIR
+from ..storage.url import Url
+from . import index_file
 from .summary import Summary
 
-FOLDER, FILE = ".lldscope", "runs.parquet"
 MOST_RUNS = 1_000_000  # that a file may claim
 
 _SCHEMA = pa.schema(
@@ -53,10 +55,10 @@ _Entry = tuple[str, str]  # fingerprint, and summary as JSON
 
 
 class RunIndex:
-    """The index of the runs under `root`, a folder that is no run itself."""
+    """The index of the runs under `root`, a folder or an address that is no run itself."""
 
-    def __init__(self, root: Path) -> None:
-        self._root, self._path = root, root / FOLDER / FILE
+    def __init__(self, root: Path | Url) -> None:
+        self._root = root
         self._entries = self._read()
         self._new: dict[str, _Entry] = {}
 
@@ -88,20 +90,18 @@ class RunIndex:
             return
         self._entries = {n: e for n, e in (self._read() | self._new).items() if n in names}
         self._new = {}
-        with suppress(OSError, ValueError, pa.ArrowException):
-            _write(self._path, self._root, self._entries)
+        with suppress(OSError, ValueError, LldscopeError, pa.ArrowException):
+            index_file.write(self._root, _content(self._entries))
 
     def _read(self) -> dict[str, _Entry]:
         import pyarrow.parquet as pq
 
         try:
-            with json_files.open_inside(self._path, self._root) as file:
-                json_files.check_size(os.fstat(file.fileno()).st_size)
-                parquet = pq.ParquetFile(file)
-                if parquet.metadata.num_rows > MOST_RUNS:
-                    return {}
-                columns = parquet.read(columns=_READ).to_pydict()
-        except (OSError, ValueError, pa.ArrowException):
+            parquet = pq.ParquetFile(io.BytesIO(index_file.read(self._root)))
+            if parquet.metadata.num_rows > MOST_RUNS:
+                return {}
+            columns = parquet.read(columns=_READ).to_pydict()
+        except (OSError, ValueError, LldscopeError, pa.ArrowException):
             return {}
         try:
             rows = zip(*(columns[name] for name in _READ), strict=True)
@@ -114,23 +114,13 @@ class RunIndex:
             return {}
 
 
-def _write(path: Path, root: Path, entries: Mapping[str, _Entry]) -> None:
+def _content(entries: Mapping[str, _Entry]) -> bytes:
     import pyarrow.parquet as pq
 
-    path.parent.mkdir(exist_ok=True)
-    if not Path(os.path.realpath(path.parent)).is_relative_to(os.path.realpath(root)):
-        return  # a link that leads elsewhere
     rows = [_row(name, *entry) for name, entry in sorted(entries.items())]
-    new = path.with_name(f"{FILE}.{uuid.uuid4().hex}{json_files.IN_PROGRESS}")
-    try:
-        pq.write_table(pa.Table.from_pylist(rows, _SCHEMA), new, compression="zstd")
-        os.replace(new, path)
-    finally:
-        new.unlink(missing_ok=True)
-    for old in path.parent.glob(f"{FILE}.*{json_files.IN_PROGRESS}"):
-        with suppress(OSError):  # what a kill left
-            if time.time() - old.stat().st_mtime > 3600:
-                old.unlink()
+    file = io.BytesIO()
+    pq.write_table(pa.Table.from_pylist(rows, _SCHEMA), file, compression="zstd")
+    return file.getvalue()
 
 
 def _row(name: str, seen: str, text: str) -> dict[str, Any]:

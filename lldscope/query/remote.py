@@ -2,62 +2,73 @@
 
 A `RemoteCopy` copies what is asked for into a temporary folder, and the run is read there: small
 files again at each sync, sealed parts once, because they never change. Small files that a recorder
-has put there in pieces (`storage.logs`) are joined. Nothing is ever written to the remote place.
+has put there in pieces (`storage.logs`) are joined. Nothing is ever written into a remote run.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from ..core.errors import RunNotFound
 from ..storage import heartbeats, json_files, layout, logs, part
 from ..storage.logs import LOG_DIR, LogName, log_name
-from ..storage.manifest import MANIFEST_DIR, is_manifest
+from ..storage.manifest import MANIFEST_DIR
 from ..storage.url import Url, plain_errors
 
 _FOLDERS = ("", MANIFEST_DIR, heartbeats.HEARTBEAT_DIR)  # of the small files
 _BATCH_FILES, _BATCH_BYTES = 64, 256 << 20  # fetched at once
+_LEVELS = 2  # below a root, on which runs are looked for
 _LISTINGS = 5  # of the pieces of small files, where some are replaced while they are fetched
 
 
-def find_remote(root: Url) -> list[Url]:
-    """Runs under a remote root, by name, at most two levels down; the root itself if it is one.
+def find_remote(root: Url) -> dict[Url, str]:
+    """Runs under a remote root, by name, at most two levels down; the root itself if it is one. For
+    each what changes when the run does: names, sizes and times of all but its parts.
 
-    As in a folder, what has a manifest is a run, too, if its run.json is lost.
+    All of it is from one listing of every object, of which a store gives a thousand in an answer:
+    for many runs that is quicker than to ask for the objects of each. As in a folder, what has a
+    manifest is a run, too, if its run.json is lost.
     """
     with plain_errors(root):
-        fs, base = root.filesystem, root.path
-        if not fs.exists(base):
+        files = root.filesystem.find(root.path, detail=True)
+        if not files and not root.filesystem.exists(root.path):
             raise RunNotFound(f"There is nothing at {root}.")
-        if fs.exists(f"{base}/{layout.RUN_FILE}") or _has_manifest(fs, base):
-            return [root]
-        seen = [p.rpartition("/") for p in fs.find(base, maxdepth=3, withdirs=True)]
-        found = {run for run, _, name in seen if name == layout.RUN_FILE}
-        others = {run for run, _, name in seen if name in (MANIFEST_DIR, LOG_DIR)} - found
-        found |= {run for run in others if _has_manifest(fs, run)}
-    return [root.at(run) for run in sorted(found)]
+    runs: dict[str, dict[str, str]] = defaultdict(dict)
+    for path, info in files.items():
+        run, name = _place_in_run(path.removeprefix(root.path).lstrip("/"))
+        if name and run.count("/") < _LEVELS:
+            runs[run][name] = _state(info)
+    runs = {run: states for run, states in runs.items() if any(map(_tells_of_run, states))}
+    if "" in runs:
+        runs = {"": runs[""]}
+    return {root.at(f"{root.path}/{run}"): _digest(states) for run, states in sorted(runs.items())}
 
 
-def _has_manifest(fs: Any, run: str) -> bool:
-    for folder, is_one in ((MANIFEST_DIR, is_manifest), (LOG_DIR, log_name)):
-        try:
-            names = fs.ls(f"{run}/{folder}", detail=False)
-        except (FileNotFoundError, NotADirectoryError):
-            continue
-        if any(is_one(PurePosixPath(name).name) for name in names):
-            return True
-    return False
+def _place_in_run(path: str) -> tuple[str, str]:
+    """The folder of the run that a file is a small file of, and its name there; empty if it is
+    none."""
+    folder, _, file = path.rpartition("/")
+    run, _, last = folder.rpartition("/")
+    if last == LOG_DIR and log_name(file):
+        return run, f"{last}/{file}"
+    if layout.is_small_file(f"{last}/{file}"):
+        return run, f"{last}/{file}"
+    return folder, file if layout.is_small_file(file) else ""
 
 
-def traces(url: Url) -> tuple[Any, ...]:
-    """What changes at a remote place when its run does."""
-    with plain_errors(url):
-        files = [(p, _state(i)) for p, i in _small_files(url).items()]
-        return (*sorted(files), *sorted(_pieces(url)))
+def _tells_of_run(name: str) -> bool:
+    return name == layout.RUN_FILE or name.startswith((f"{MANIFEST_DIR}/", f"{LOG_DIR}/"))
+
+
+def _digest(states: Mapping[str, str]) -> str:
+    told = "\n".join(f"{name} {state}" for name, state in sorted(states.items()))
+    return hashlib.sha256(told.encode(errors="replace")).hexdigest()[:32]
 
 
 class RemoteCopy:

@@ -125,11 +125,13 @@ class Recorder(NullRecorder):
                   0's `Recorder.attempt` for the others, because a rank that is new in a resumed run
                   cannot count
 
-    `place` is where the run is opened; `path` the directory that this process writes.
+    `place` is where the run is opened; `path` the directory that is written.
 
     Only the constructor raises: RunExists or LldscopeError. Use it as a context manager, or call
     `close()`; a run whose process ends without either is closed as `stopped`.
     """
+
+    _may_continue = False  # whether another process may go on in the attempt (`proxy`)
 
     def __init__(
         self,
@@ -158,32 +160,41 @@ class Recorder(NullRecorder):
         info = to_plain(info) if rank == 0 else {}  # raises before anything is created
         self.place = place_of(path)
         self._spool: Spool | None = None
-        if isinstance(self.place, Url):
-            from .spool import Spool  # and with it asyncio
-
-            self._spool = Spool(self.place, rank, resume, attempt)
-            self.path, attempt = self._spool.path, self._spool.attempt
-        else:
-            self.path = self.place
         try:
-            self.attempt = start_attempt(self.path, rank, resume, attempt)
-            warn_of_live_writer(self.path, self.attempt, rank)
-            if rank == 0:
-                write_run_file(self.path, self.attempt, world_size, info)
+            self._begin(resume, attempt, world_size, info)
         except OSError as error:
             raise not_writable(self.path, error) from error
         self._closed = False
         self._process = os.getpid()
         _warm_up()
         self._copier = Copier()
-        self._writer = Writer(
-            self.path, self.attempt, rank, self.dropped, self._copier.done, self._spool
-        )
+        self._writer = self._make_writer()
         self._writer.beat()
         if self._spool:
             self._spool.open()
         self._writer.start()
         atexit.register(self.close, "stopped", "the process ended without closing the recorder")
+
+    def _begin(
+        self, resume: bool, attempt: int | None, world_size: int, info: dict[str, Any]
+    ) -> None:
+        """Set `path` and `attempt`, which is claimed. Raises OSError, RunExists, LldscopeError."""
+        if isinstance(self.place, Url):
+            from .spool import Spool  # and with it asyncio
+
+            self._spool = Spool.claim(self.place, self.rank, resume, attempt, self._may_continue)
+            self.path, attempt = self._spool.path, self._spool.attempt
+        else:
+            self.path = self.place
+        self.attempt = start_attempt(self.path, self.rank, resume, attempt)
+        warn_of_live_writer(self.path, self.attempt, self.rank)
+        if self.rank == 0:
+            write_run_file(self.path, self.attempt, world_size, info)
+
+    def _make_writer(self) -> Writer:
+        return Writer(
+            self.path, self.attempt, self.rank, self.dropped, self._copier.done, self._spool
+        )
 
     def plan(self, steps: int) -> None:
         """Say how many steps the run is to have: false decay alarms are then promised per run

@@ -60,14 +60,23 @@ def run_folder(url: Url) -> Path:
 
 class Spool:
     """The spool of one recorder. `path` is the run directory that it writes, `url` the run's place
-    on the store.
-
-    Raises RunExists, or LldscopeError if the store cannot be written.
+    on the store. With `continued`, a recorder may go on in it after its process was killed.
     """
 
-    def __init__(self, url: Url, rank: int, resume: bool, attempt: int | None) -> None:
-        self.url, self.rank = url, rank
-        self.token = uuid.uuid4().hex
+    def __init__(
+        self, url: Url, rank: int, attempt: int, token: str, continued: bool = False
+    ) -> None:
+        self.url, self.rank, self.attempt, self.token = url, rank, attempt, token
+        self.path = run_folder(url) / f"a{attempt}-r{rank}-{token[:8]}"
+        self._continued = continued
+
+    @classmethod
+    def claim(
+        cls, url: Url, rank: int, resume: bool, attempt: int | None, continued: bool = False
+    ) -> Spool:
+        """A new spool, of an attempt that is claimed on the store. Raises RunExists, or
+        LldscopeError if the store cannot be written."""
+        token = uuid.uuid4().hex
         store = ObjectStore(url)
         listed = store.names(logs.LOG_DIR)
         recorded = any((owner := logs.claim_owner(f)) and owner[1] == 0 for f in listed)
@@ -80,19 +89,29 @@ class Spool:
             )
 
         def claim(candidate: int) -> bool:
-            return _claim(store, candidate, rank, self.token)
+            return _claim(store, candidate, rank, token)
 
-        self.attempt = next_attempt(url, lambda: "Another process", rank, resume, attempt, claim)
-        name = f"a{self.attempt}-r{rank}-{self.token[:8]}"
-        self.path = run_folder(url) / name
+        attempt = next_attempt(url, lambda: "Another process", rank, resume, attempt, claim)
+        spool = cls(url, rank, attempt, token, continued)
         try:
-            self.path.mkdir(parents=True, mode=0o700)
-            self._fetch_state(store, listed)
+            spool.path.mkdir(parents=True, mode=0o700)
+            spool._fetch_state(store, listed)
         except OSError as error:
             raise LldscopeError(
-                f"The spool {self.path} cannot be written ({error.strerror}). Set LLDSCOPE_SPOOL "
+                f"The spool {spool.path} cannot be written ({error.strerror}). Set LLDSCOPE_SPOOL "
                 "to a folder of this machine."
             ) from error
+        return spool
+
+    @classmethod
+    def left(cls, url: Url, rank: int, attempt: int) -> Spool:
+        """The spool of a recorder that was killed, to go on in it. Raises LldscopeError if it is
+        gone."""
+        for path in run_folder(url).glob(f"a{attempt}-r{rank}-*"):
+            said = read_spool(path / SPOOL_FILE)
+            if said is not None and not (path / CLOSED_FILE).exists():
+                return cls(url, rank, attempt, said["token"], continued=True)
+        raise LldscopeError(f"The spool of rank {rank}, attempt {attempt}, of {url} is gone.")
 
     def _fetch_state(self, store: ObjectStore, listed: list[str]) -> None:
         """What the recorder of an attempt reads of the one before: run.json and the heartbeat."""
@@ -112,7 +131,7 @@ class Spool:
         """From here on what is sealed is sent. Raises OSError."""
         said = {
             "address": self.url.address, "token": self.token,
-            "attempt": self.attempt, "rank": self.rank,
+            "attempt": self.attempt, "rank": self.rank, "continued": self._continued,
         }  # fmt: skip
         json_files.replace_file(self.path / SPOOL_FILE, json_files.to_json(said))
         self.keep_sending()
@@ -205,6 +224,15 @@ def _start_sender(folder: Path) -> None:
             )  # fmt: skip
     except OSError as error:
         log.error("lldscope: no process could be started to send %s: %s", folder, error)
+
+
+def read_spool(file: Path) -> dict[str, Any] | None:
+    """What a spool says of itself."""
+    try:
+        said = json_files.parse(file.read_bytes())
+        return said if {"address", "token", "attempt", "rank"} <= said.keys() else None
+    except (OSError, ValueError, AttributeError):
+        return None
 
 
 def _read_sending(folder: Path) -> dict[str, Any]:

@@ -12,14 +12,13 @@ import shutil
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from ..core.errors import LldscopeError
 from ..storage import json_files, logs
 from ..storage.objects import ObjectStore
 from ..storage.url import Url
 from .sent import Due, SpooledRun
-from .spool import SENDING_FILE, SPOOL_FILE, sending
+from .spool import SENDING_FILE, SPOOL_FILE, read_spool, sending
 
 log = logging.getLogger("lldscope")
 
@@ -107,7 +106,7 @@ class Uploader:
                if p.parent not in self._spools and p.parent not in self.refused}  # fmt: skip
         if not new:
             return
-        told = {path: _read(file) for path, file in new.items()}
+        told = {path: read_spool(file) for path, file in new.items()}
         for path in [p for p, said in told.items() if said is None]:
             self.refused[path] = f"{SPOOL_FILE} cannot be read"
             del told[path]
@@ -122,7 +121,8 @@ class Uploader:
                 continue
             listed = self._store.names(logs.LOG_DIR)
             names = [name for file in listed if (name := logs.log_name(file))]
-            self._spools[path] = SpooledRun(path, said["attempt"], said["rank"], names)
+            continued = bool(said.get("continued"))
+            self._spools[path] = SpooledRun(path, said["attempt"], said["rank"], names, continued)
 
     def _send_parts(self, waiting: dict[SpooledRun, Due]) -> set[SpooledRun]:
         """Send parts; returns the spools of which a part could not be read. It has been merged
@@ -158,12 +158,3 @@ class Uploader:
         said = {"time": time.time(), "error": error}
         with suppress(OSError):
             json_files.replace_file(self.folder / SENDING_FILE, json_files.to_json(said))
-
-
-def _read(file: Path) -> dict[str, Any] | None:
-    """What a spool says of itself."""
-    try:
-        said = json_files.parse(file.read_bytes())
-        return said if {"address", "token", "attempt", "rank"} <= said.keys() else None
-    except (OSError, ValueError, AttributeError):
-        return None

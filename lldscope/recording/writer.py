@@ -11,7 +11,7 @@ import logging
 import threading
 import time
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -44,7 +44,9 @@ class Writer(threading.Thread):
     """Writes queued calls into one run, as one rank of one attempt.
 
     `dropped` counts lost rows by reason, `done` is called when a call's copies are no longer used.
-    `spool` is what the run directory is, if the run belongs on an object store.
+    `spool` is what the run directory is, if the run belongs on an object store. `process` replaces
+    this process in the heartbeat. With `continued` it goes on where a writer of the same attempt
+    and rank, whose process has ended, has stopped.
     """
 
     def __init__(
@@ -55,12 +57,16 @@ class Writer(threading.Thread):
         dropped: Counter[str],
         done: Callable[[Call], None],
         spool: Spool | None = None,
+        process: Mapping[str, Any] | None = None,
+        continued: bool = False,
     ) -> None:
         super().__init__(name="lldscope-recorder", daemon=True)
         self.run_path, self.attempt, self.rank, self.dropped = run, attempt, rank, dropped
         self._done = done
-        # The heartbeat of the attempt before: its losses and line counts are carried over.
-        self._earlier = heartbeats.read_heartbeats(run).get(rank, {}) if attempt > 1 else {}
+        # The heartbeat of the writer before: its losses and line counts are carried over.
+        before = attempt > 1 or continued
+        self._earlier = heartbeats.read_heartbeats(run).get(rank, {}) if before else {}
+        self._process_told = process or {}
         said = self._earlier.get("journals")
         self._earlier_journals = {
             f: counts(n) for f, n in (said if isinstance(said, dict) else {}).items()
@@ -70,7 +76,7 @@ class Writer(threading.Thread):
         self._open: dict[str, list[pa.Table]] = defaultdict(list)  # rows of the current step
         self._open_since = 0.0  # when the first of them arrived
         self._manifest = ManifestFile(run, attempt, rank)
-        self._last_step: int | None = None
+        self._last_step: int | None = self._earlier.get("step") if continued else None
         self._complete: deque[int] = deque(maxlen=64)  # the steps that ended last
         self._last_beat = 0.0
         self._told = 0  # how many losses events have told of
@@ -80,6 +86,8 @@ class Writer(threading.Thread):
         self._sealer = Sealer(
             run, attempt, rank, drop=self.drop, warn=self._warn, check_room=check_room
         )
+        if continued:
+            self._sealer.go_on(self._manifest)
         self._merger = Merger(
             run, self._manifest, warn=self._warn, pause=self._pause, spooled=spool is not None
         )
@@ -115,13 +123,17 @@ class Writer(threading.Thread):
         with contextlib.suppress(OSError):
             self._beat()
 
-    def _beat(self) -> None:
-        if any(a > self.attempt and r == self.rank for a, r in manifest_names(self.run_path)):
-            return
+    def losses(self) -> Counter[str]:
+        """Lost rows by reason, those of the writer before included."""
         dropped = Counter(self.dropped)
         earlier = self._earlier.get("dropped")
         if isinstance(earlier, dict):
             dropped.update({k: n for k, n in earlier.items() if isinstance(n, int)})
+        return dropped
+
+    def _beat(self) -> None:
+        if any(a > self.attempt and r == self.rank for a, r in manifest_names(self.run_path)):
+            return
         self._manifest.read()
         # Manifest → its number of lines, so that a reader notices if lines are lost later; likewise
         # file → writer → number of lines for events and alerts.
@@ -136,9 +148,10 @@ class Writer(threading.Thread):
             closed=self._closed,
             attempt=self.attempt,
             step=self._last_step,
-            dropped=dict(dropped),
+            dropped=dict(self.losses()),
             lines=lines,
             journals=journals,
+            **({} if self._closed else self._process_told),
         )
 
     def run(self) -> None:
@@ -176,11 +189,7 @@ class Writer(threading.Thread):
         if kind not in TABLES:
             self._sealer.add_line(kind, value)
             return
-        try:
-            columns = columns_of(value)
-        finally:
-            self._done(value)
-        rows = to_arrow(kind, columns, self.attempt, self.rank, self.drop)
+        rows = value if isinstance(value, pa.Table) else self._rows_of(kind, value)
         if rows is None:
             return
         if kind in ("evals", "eval_questions") or (kind != "steps" and self._is_late(rows)):
@@ -194,6 +203,13 @@ class Writer(threading.Thread):
             self._last_step = steps[-1]
             self._complete.extend(steps)
             self._step_complete(max(steps))
+
+    def _rows_of(self, table: str, call: Call) -> pa.Table | None:
+        try:
+            columns = columns_of(call)
+        finally:
+            self._done(call)
+        return to_arrow(table, columns, self.attempt, self.rank, self.drop)
 
     def _is_late(self, rows: pa.Table) -> bool:
         """Whether all rows are of one step that is complete already."""

@@ -13,19 +13,13 @@ import time
 from pathlib import Path
 from statistics import median
 
-import numpy as np
-from s3_server import s3_server
-
 import lldscope
 from lldscope.core.errors import LldscopeError
+from tests.s3_server import s3_server
 
-CALLS = 1500  # of each kind of place
-EVERY = 0.003  # seconds between two calls; a step has 30 calls
-ROWS = 512  # of a call
-FRESH = 5  # steps of which it is measured how soon they are read
+from .calls import CALLS, OF_STEP, line, timed
 
-_ONES = np.ones(ROWS)
-_IDS = np.arange(ROWS)
+FRESH = 20  # steps of which it is measured how soon they are read
 
 
 def main() -> None:
@@ -33,62 +27,45 @@ def main() -> None:
         os.environ["LLDSCOPE_SPOOL"] = f"{folder}/spool"
         with s3_server() as server:
             with lldscope.Recorder(Path(folder) / "run") as recorder:
-                _print("a directory", _calls(recorder))
+                print(line("a directory", timed(recorder)))
             with lldscope.Recorder("s3://bucket/run") as recorder:
-                _print("a store that answers", _calls(recorder))
+                print(line("a store that answers", timed(recorder)))
                 server.send_signal(signal.SIGSTOP)
-                _print("a store that does not", _calls(recorder, first=CALLS))
+                print(line("a store that does not", timed(recorder, CALLS)))
                 server.send_signal(signal.SIGCONT)
                 again = time.perf_counter()
-                last = 2 * CALLS // 30 - 1
-                _wait_for(last)
-                print(
-                    f"readable after the store answers again  {time.perf_counter() - again:6.1f} s"
-                )
-                seconds = []
-                for step in range(last + 1, last + 1 + FRESH):
-                    recorder.step(step=step, n_responses=1)
-                    seconds.append(_wait_for(step))
-                print(f"readable after step()  median {median(seconds):.1f} s, "
-                      f"at most {max(seconds):.1f} s")  # fmt: skip
+                last = 2 * CALLS // OF_STEP - 1
+                with _opened() as run:
+                    _wait_for(run, last)
+                    seconds = time.perf_counter() - again
+                    print(f"readable after the store answers again  {seconds:6.1f} s")
+                    after = [_seconds_until_read(run, recorder, last + i + 1) for i in range(FRESH)]
+                print(f"readable after step(), {FRESH} steps  median {median(after):.1f} s, "
+                      f"at most {max(after):.1f} s")  # fmt: skip
                 print(f"dropped: {sum(recorder.dropped.values())}")
 
 
-def _calls(recorder: lldscope.Recorder, first: int = 0) -> list[float]:
-    """Seconds of each call."""
-    seconds = []
-    for call in range(first, first + CALLS):
-        time.sleep(EVERY)
-        started = time.perf_counter()
-        if call % 30 == 29:
-            recorder.step(step=call // 30, n_responses=ROWS)
-        else:
-            recorder.actions(
-                step=call // 30, response_id=_IDS, action_index=call % 30, logp_old_sum=_ONES,
-                logp_post_sum=_ONES, n_tokens=_IDS,
-            )  # fmt: skip
-        seconds.append(time.perf_counter() - started)
-    return seconds
-
-
-def _wait_for(step: int) -> float:
-    """Seconds until a reader that asks again and again sees a step."""
-    started = time.perf_counter()
+def _opened() -> lldscope.Run:
+    """The run, as soon as there is one to be read."""
     while True:
         try:
-            with lldscope.open_run("s3://bucket/run") as run:
-                while not (run.sql("SELECT max(step) n FROM steps").n[0] >= step):
-                    time.sleep(0.1)
-                    run.refresh()
-            return time.perf_counter() - started
+            return lldscope.open_run("s3://bucket/run")
         except LldscopeError:
             time.sleep(0.1)
 
 
-def _print(place: str, seconds: list[float]) -> None:
-    ms = np.array(seconds) * 1e3
-    print(f"a call with {ROWS} rows to {place:22} median {np.median(ms):.3f} ms, "
-          f"p99 {np.quantile(ms, 0.99):.3f} ms, at most {ms.max():.1f} ms")  # fmt: skip
+def _seconds_until_read(run: lldscope.Run, recorder: lldscope.Recorder, step: int) -> float:
+    started = time.perf_counter()
+    recorder.step(step=step, n_responses=1)
+    _wait_for(run, step)
+    return time.perf_counter() - started
+
+
+def _wait_for(run: lldscope.Run, step: int) -> None:
+    """Until a reader that asks again and again sees a step."""
+    while not (run.sql("SELECT max(step) n FROM steps").n[0] >= step):
+        time.sleep(0.1)
+        run.refresh()
 
 
 if __name__ == "__main__":

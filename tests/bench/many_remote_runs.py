@@ -1,0 +1,65 @@
+"""`lldscope runs` of many runs on an S3 server (moto's), from the index beside them.
+
+python -m tests.bench.many_remote_runs [RUNS]
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import replace
+
+import fsspec
+
+import lldscope
+from lldscope.monitor.run_index import RunIndex
+from lldscope.monitor.summary import read_summary
+from lldscope.query.remote import find_remote
+from lldscope.storage.objects import ObjectStore
+from lldscope.storage.url import Url
+from tests.conftest import record_steps
+from tests.s3_server import s3_server
+
+ROOT = Url("s3://bucket/runs")
+
+
+def main(runs: int) -> None:
+    with tempfile.TemporaryDirectory() as folder, s3_server():
+        os.environ["LLDSCOPE_SPOOL"] = folder
+        with lldscope.Recorder("s3://bucket/one") as recorder:
+            record_steps(recorder, range(60))
+        fs = fsspec.filesystem("s3", skip_instance_cache=True)
+        objects = {p: fs.cat_file(p) for p in fs.find("bucket/one")}
+        for k in range(runs):
+            name = f"{k:05}"
+            copies = {f"{name}{p.removeprefix('bucket/one')}": c for p, c in objects.items()}
+            ObjectStore(ROOT).put(copies)
+        started = time.perf_counter()
+        found = find_remote(ROOT)
+        listed = time.perf_counter() - started
+        print(f"{runs} runs of {len(objects)} objects each, found in {listed:.1f} s")
+        started = time.perf_counter()
+        one = read_summary("one", Url("s3://bucket/one"), ROOT)
+        print(f"one run opened without an index: {time.perf_counter() - started:.2f} s")
+        index = RunIndex(ROOT)
+        for place, seen in found.items():
+            index.put(replace(one, name=place.name, title=place.name), seen)
+        index.save([place.name for place in found])
+        size = fs.size("bucket/runs/.lldscope/runs.parquet")
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        started = time.perf_counter()
+        command = [sys.executable, "-m", "lldscope", "runs", str(ROOT), "--json"]
+        subprocess.run(command, stdout=subprocess.DEVNULL, check=True)
+        seconds = time.perf_counter() - started
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        processor = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+        print(f"lldscope runs --json, from an index of {size:,} bytes: {seconds:.1f} s,")
+        print(f"of which the command's own processor time {processor:.2f} s")
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else 1000)

@@ -1,0 +1,173 @@
+"""The index of runs on an object store: as that of a folder, also where the store is not well."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import fsspec
+import pyarrow.parquet as pq
+import pytest
+from conftest import record_steps
+from flaky_store import FlakyStore
+from s3_server import s3_server
+from test_run_index import NAMES, read, told
+
+import lldscope
+from lldscope.core.errors import RunNotFound
+from lldscope.monitor.index_file import FILE, FOLDER
+from lldscope.query.remote import find_remote
+from lldscope.storage.url import Url
+
+assert read  # a fixture: the names of the runs that were opened
+ROOT = Url("flaky://bucket/runs")
+INDEX = f"/bucket/runs/{FOLDER}/{FILE}"
+
+
+@pytest.fixture
+def local(tmp_path: Path) -> Path:
+    for name in NAMES:
+        with lldscope.Recorder(tmp_path / "runs" / name) as recorder:
+            record_steps(recorder, range(30))
+    return tmp_path / "runs"
+
+
+@pytest.fixture
+def store(local: Path) -> Iterator[FlakyStore]:
+    """A store with the runs, copied there as directories."""
+    FlakyStore.reset()
+    fs = fsspec.filesystem("flaky", skip_instance_cache=True)
+    fs.put(str(local), "/bucket/runs", recursive=True)
+    yield fs
+    FlakyStore.reset()
+
+
+def test_a_second_list_opens_no_run_and_says_what_the_folder_says(store, local, read):
+    first = told(ROOT)
+    assert read == NAMES
+    assert told(ROOT) == first
+    here = told(local)
+    for _, plain in (*first, *here):
+        del plain["state"]["path"]
+    assert first == here
+    assert read == [*NAMES, *NAMES], "those of the folder, and none again of the store"
+    assert store.exists(INDEX)
+
+
+def _more(store: FlakyStore, local: Path) -> None:
+    with lldscope.Recorder(local / "b", resume=True) as recorder:
+        record_steps(recorder, range(30, 33))
+    store.put(str(local / "b"), "/bucket/runs/", recursive=True)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        _more,
+        lambda store, local: store.rm("/bucket/runs/b/run.json"),
+        lambda store, local: store.pipe("/bucket/runs/b/run.json", b"{"),
+        lambda store, local: store.pipe("/bucket/runs/b/manifest/a1-r0.jsonl", b""),
+    ],
+    ids=["resumed", "without run.json", "damaged run.json", "empty manifest"],
+)
+def test_a_run_that_changed_is_read_again(store, local, read, change):
+    before = dict(told(ROOT))
+    change(store, local)
+    after = dict(told(ROOT))
+    assert read == [*NAMES, "b"]
+    assert after["a"] == before["a"]
+    assert after["b"] != before["b"]
+
+
+@pytest.mark.parametrize("content", [None, b"", b"PAR1 no Parquet PAR1"])
+def test_an_index_that_is_lost_or_damaged_costs_time_only(store, read, content):
+    first = told(ROOT)
+    store.rm(INDEX) if content is None else store.pipe(INDEX, content)
+    assert told(ROOT) == first
+    assert read == [*NAMES, *NAMES]
+    assert told(ROOT) == first
+    assert read == [*NAMES, *NAMES], "it was made anew"
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_store_that_takes_no_index_or_takes_it_late_is_listed(store, local, read, seed):
+    FlakyStore.reset(seed)
+    store.put(str(local), "/bucket/runs", recursive=True)
+    FlakyStore.faults = 1.0
+    first = told(ROOT)
+    assert told(ROOT) == first
+    FlakyStore.faults = 0.0
+    _more(store, local)
+    now = told(ROOT)
+    assert now != first
+    store.apply_late()  # an index of before replaces that of now
+    assert told(ROOT) == now
+    del read[:]
+    assert told(ROOT) == now
+    assert read == [], "what was late was written again"
+
+
+def test_one_listing_finds_all_runs(store, monkeypatch):
+    told(ROOT)
+    asked: list[str] = []
+    for name in ("ls", "find"):
+        original = getattr(FlakyStore, name)
+
+        def counted(self: FlakyStore, path: str, *more: Any, _original=original, **options: Any):
+            asked.append(path)
+            return _original(self, path, *more, **options)
+
+        monkeypatch.setattr(FlakyStore, name, counted)
+    found = find_remote(ROOT)
+    assert [url.name for url in found] == NAMES
+    assert len({*found.values()}) == len(NAMES)
+    below = [path for path in asked if path.strip("/").startswith("bucket/runs/")]
+    assert below == [], "no folder is asked for"
+
+
+def test_a_live_run_is_read_every_time(store, local, read):
+    with lldscope.Recorder(local / "d") as recorder:
+        record_steps(recorder, range(3))
+        recorder.flush()
+        store.put(str(local / "d"), "/bucket/runs/", recursive=True)
+        told(ROOT)
+        told(ROOT)
+    assert read == [*NAMES, "d", "d"]
+
+
+def test_a_root_that_is_a_run_or_nothing(store):
+    assert [*find_remote(Url("flaky://bucket/runs/a"))] == [Url("flaky://bucket/runs/a")]
+    assert [name for name, _ in told(Url("flaky://bucket/runs/a"))] == ["a"]
+    assert not store.exists(f"/bucket/runs/a/{FOLDER}")
+    with pytest.raises(RunNotFound, match="There is nothing at"):
+        find_remote(Url("flaky://bucket/nowhere"))
+
+
+@pytest.mark.slow
+def test_on_s3_with_recorded_runs_and_other_programs(local, tmp_path, read, monkeypatch):
+    monkeypatch.setenv("LLDSCOPE_SPOOL", str(tmp_path / "spool"))
+    root = Url("s3://bucket/runs")
+    with s3_server():
+        fs = fsspec.filesystem("s3", skip_instance_cache=True)
+        for name in NAMES:
+            with lldscope.Recorder(f"{root}/{name}") as recorder:
+                record_steps(recorder, range(30))
+        first = told(root)
+        assert [(name, plain["state"]["verdict"]) for name, plain in first] == [
+            (name, plain["state"]["verdict"]) for name, plain in told(local)
+        ]
+        del read[:]
+        assert told(root) == first
+        assert read == []
+        with fs.open(f"bucket/runs/{FOLDER}/{FILE}") as file:
+            assert pq.read_table(file)["run"].to_pylist() == NAMES
+        with duckdb.connect() as connection:
+            connection.register_filesystem(fs)
+            asked = f"SELECT run, last_step FROM '{root}/{FOLDER}/{FILE}' ORDER BY run"
+            assert connection.sql(asked).fetchall() == [(name, 29) for name in NAMES]
+        with lldscope.Recorder(f"{root}/b", resume=True) as recorder:
+            record_steps(recorder, range(30, 33))
+        assert dict(told(root))["b"]["state"]["last_step"] == 32
+        assert read == ["b"]

@@ -103,3 +103,24 @@ def test_two_ranks_and_the_resolution_of_bfloat16(tmp_path):
     known = signals["delta_correct"].notna()
     assert known.any()
     assert (signals["delta_correct_rounding"].notna() == known).all()
+
+
+def test_an_alarm_saves_and_ends_the_training(tmp_path):
+    """A rule fires by what verl trained: at this learning rate each step moves the policy far."""
+    verl_live.prepare(tmp_path)
+    verl_live.train(
+        tmp_path, *verl_live.PRECISE, "+trainer.lldscope.on_alarm=stop",
+        "+trainer.lldscope.alarms=[step-size]", "+trainer.lldscope.look_every=0.1", steps=200,
+    )  # fmt: skip
+    run = lldscope.open_run(tmp_path / "run")
+    told = next(e for e in run.events() if e["kind"] == "guard_stop")
+    assert told["rule"] == "step-size"
+    assert (run.info["status"], run.info["reason"]) == (
+        "stopped", f"step-size fired at step {told['step']}",
+    )  # fmt: skip
+    assert "step-size" in [alert.rule for alert in check(run).alerts]
+    assert run.signals()["step"].tolist() == list(range(told["step"] + 1))
+    assert told["step"] < 199
+    (checkpoint,) = (tmp_path / "checkpoints").glob("global_step_*")
+    assert checkpoint.name == f"global_step_{told['step'] + 1}"
+    assert (checkpoint / "actor" / "model_world_size_1_rank_0.pt").is_file()

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import pyarrow as pa
 
 from ..core.schema import arrow_schema
 from ..storage.part import Part
@@ -23,6 +24,7 @@ from .views import (
     BEFORE_ROWS,
     ROWS,
     SIGNAL_TABLES,
+    SILENT_WITHOUT,
     Words,
     class_columns,
     columns_read,
@@ -36,6 +38,13 @@ OPTIONAL = {"step_probes": "probes", "step_action_retention": "retention"}
 # Views that several others read: materialized once per range, in this order.
 SHARED = ("group_totals", "response_class", "action_class", "action_totals", "response_delta")
 _PACKED = ("responses", "actions")  # told by one integer in ranges of many rows
+_PARQUET = {
+    pa.int32(): "INT32",
+    pa.float32(): "FLOAT",
+    pa.float64(): "DOUBLE",
+    pa.bool_(): "BOOLEAN",
+    pa.string(): "BYTE_ARRAY",
+}
 _MOST_BITS = 2**24  # to see whether responses are told apart; DuckDB's index has 2**20 entries
 _LAST = BEFORE_ROWS.index("step_measured")
 # Of many rows all that `step_measured` joins.
@@ -57,7 +66,8 @@ class SignalEngine:
         self._db.execute("SET preserve_insertion_order=false")  # no signal depends on it
         self._db.execute(view_sql("macros"))
         self._columns = {table: columns_read(table) for table in SIGNAL_TABLES}
-        self._measured: list[str] = []  # columns of actions with any value in the range
+        # Of _PACKED: columns with any value in the range.
+        self._measured: dict[str, list[str]] = {}
         self._kinds: dict[str, str] = {}  # what was created: name → TABLE or VIEW
         self._filled: set[str] = set()  # tables that are not empty
         self._few = False
@@ -78,15 +88,13 @@ class SignalEngine:
             paths = [quote(str(p.path(self._run))) for p in wanted if p.table == table]
             where = standing(table, starts) or "WHERE true"
             self._read(table, paths, f"{where} AND step BETWEEN {first} AND {last}")
-            if table == "actions" and not self._few:
-                self._measured = self._measured_in(paths)
         stored: tuple[str, ...] = SHARED
-        words, width = None, 0
+        words, width = Words(actions=", ".join(class_columns()), silent=self._silent()), 0
         if not self._few:
             stored = (*SHARED, *_STEPS)
-            words, width = self._pack(first, last)
+            words, width = self._pack(words, first, last)
         for name in stored:
-            if name == "action_class" and words is not None:
+            if name == "action_class" and not self._few:
                 words = self._store_classes(words, width, stored)
             else:
                 self._create(name, statement(name, stored, words))
@@ -112,16 +120,25 @@ class SignalEngine:
             return  # it is empty already
         if table == "evals":  # `standing` looks there whether an evaluation was repeated
             self._create("all_evals", rows_of(table, paths))
-        rows = f"{rows_of(table, paths, self._columns[table])} {where if paths else ''}"
+        names = self._columns[table]
+        rows = rows_of(table, paths, names)
+        if table in _PACKED:
+            self._measured[table] = names
+            if paths and not self._few:  # of few rows, asking takes longer than it saves
+                self._measured[table], as_declared = self._look_at(table, paths)
+                if as_declared:
+                    rows = self._straight(table, paths)
+        if paths:
+            rows = f"{rows} {where}"
         if table in _PACKED and not self._few:
             self._create(f"read_{table}", rows, "VIEW")
         else:
             self._create(table, rows)
         self._filled = self._filled | {table} if paths else self._filled - {table}
 
-    def _pack(self, first: int, last: int) -> tuple[Words, int]:
-        """Create `responses`, and a view `actions`, with the column `response`: one integer for
-        each response of the range. Returns how views read it, and how many integers there are."""
+    def _pack(self, words: Words, first: int, last: int) -> tuple[Words, int]:
+        """Create views `responses` and `actions` with the column `response`: one integer for each
+        response of the range. Returns how views read it, and how many integers there are."""
         rows = " UNION ALL ".join(f"SELECT rank, response_id FROM read_{t}" for t in _PACKED)
         ends = "coalesce(min(rank), 0), coalesce(max(rank), 0)"
         ends = f"{ends}, {ends.replace('rank', 'response_id')}"
@@ -134,31 +151,51 @@ class SignalEngine:
             f"(((step::{kind} - ({first})) * {ranks} + rank::{kind} - ({rank})) * {responses}"
             f" + response_id::{kind} - ({response}))::{short} AS response"
         )
-        self._create("responses", f"SELECT *, {key} FROM read_responses")
-        columns = [*self._measured, *self._nulls(self._columns["actions"])]
-        self._create("actions", f"SELECT {', '.join(columns)}, {key} FROM read_actions", "VIEW")
-        return Words("response", "response"), width
+        told = {t: ", ".join([*names, key]) for t, names in self._measured.items()}
+        self._create("told_responses", f"SELECT {told['responses']} FROM read_responses")
+        self._create("responses", self._with_nulls("responses", "told_responses"), "VIEW")
+        self._create("told_actions", f"SELECT {told['actions']} FROM read_actions", "VIEW")
+        self._create("actions", self._with_nulls("actions", "told_actions"), "VIEW")
+        return words._replace(response="response", same_response="response"), width
 
-    def _measured_in(self, paths: Sequence[str]) -> list[str]:
-        """The columns of actions that have a value, as the files' statistics say."""
-        names = self._columns["actions"]
-        if not paths:
-            return names
-        empty = self._db.execute(
-            "SELECT path_in_schema, bool_and(coalesce(stats_null_count = num_values, false)) "
-            f"FROM parquet_metadata([{', '.join(paths)}]) GROUP BY path_in_schema"
+    def _silent(self) -> frozenset[str]:
+        """The views that have nothing to say of the range."""
+        return frozenset(
+            view
+            for view, (table, columns) in SILENT_WITHOUT.items()
+            if table not in self._filled
+            or (columns and not set(columns) & set(self._measured[table]))
         )
-        found = dict(empty.fetchall())
-        return [name for name in names if not found.get(name, True)]
 
-    def _nulls(self, names: Sequence[str]) -> list[str]:
-        """Those of the columns of actions that were not measured, as SQL."""
-        fields = arrow_schema("actions")
-        return [
+    def _look_at(self, table: str, paths: Sequence[str]) -> tuple[list[str], bool]:
+        """The columns of a table that have a value, as the files' statistics say, and whether the
+        files hold them in the types that the registry declares."""
+        found = self._db.execute(
+            "SELECT path_in_schema, bool_and(coalesce(stats_null_count = num_values, false)),"
+            f" list(DISTINCT type) FROM parquet_metadata([{', '.join(paths)}]) GROUP BY ALL"
+        ).fetchall()
+        types = {name: types for name, empty, types in found if not empty}
+        fields = arrow_schema(table)
+        measured = [name for name in self._columns[table] if name in types]
+        return measured, all(types[n] == [_PARQUET[fields.field(n).type]] for n in measured)
+
+    def _straight(self, table: str, paths: Sequence[str]) -> str:
+        """The measured columns of a table, from its files alone. Through a union with an empty
+        table DuckDB loses their least and greatest values, and a join its index."""
+        fields = arrow_schema(table)
+        columns = (f"{n}::{SQL_TYPES[fields.field(n).type]} AS {n}" for n in self._measured[table])
+        files = f"read_parquet([{', '.join(paths)}], union_by_name=true)"
+        return f"SELECT {', '.join(columns)} FROM {files}"
+
+    def _with_nulls(self, table: str, source: str, but: Sequence[str] = ()) -> str:
+        """A source with those columns of a table that were not measured, all of them NULL."""
+        fields = arrow_schema(table)
+        nulls = (
             f"NULL::{SQL_TYPES[fields.field(name).type]} AS {name}"
-            for name in names
-            if name not in self._measured
-        ]
+            for name in self._columns[table]
+            if name not in self._measured[table] and name not in but
+        )
+        return f"SELECT {', '.join(['*', *nulls])} FROM {source}"
 
     def _store_classes(self, words: Words, width: int, stored: Sequence[str]) -> Words:
         """Create `action_class` with what was measured; returns how other views read it.
@@ -168,8 +205,8 @@ class SignalEngine:
         """
         columns = class_columns()
         words = words._replace(
-            actions=", ".join(n for n in columns if n in self._measured),
-            unmeasured=frozenset(columns) - set(self._measured),
+            actions=", ".join(n for n in columns if n in self._measured["actions"]),
+            unmeasured=frozenset(columns) - set(self._measured["actions"]),
         )
         different = f"bit_count(bitstring_agg(response, 0, {width}))"
         unique = (
@@ -183,14 +220,22 @@ class SignalEngine:
         if unique and not self._row(f"SELECT {same}")[0]:
             words = words._replace(class_join="LEFT JOIN")
             self._create("classified", statement("action_class", stored, words))
-        rows = f"SELECT {', '.join(['*', *self._nulls(columns)])} FROM classified"
-        self._create("action_class", rows, "VIEW")
+        others = [n for n in self._columns["actions"] if n not in columns]
+        self._create("action_class", self._with_nulls("actions", "classified", others), "VIEW")
         return words
 
     def _ask(self, rows: str, sql: str) -> Any:
         """One of ROWS, in the order of steps and with the types that are stored."""
         columns = (f"{n}::{SQL_TYPES[kind]} AS {n}" for n, kind in stored_columns(rows))
-        self._create(rows, f"SELECT {', '.join(columns)} FROM ({sql})")
+        sql = f"SELECT {', '.join(columns)} FROM ({sql})"
+        if rows == "signal_rows" and not self._few:  # joins a row per step of tables, all stored
+            self._db.execute("PRAGMA disable_optimizer")
+            try:
+                self._create(rows, sql)
+            finally:
+                self._db.execute("PRAGMA enable_optimizer")
+        else:
+            self._create(rows, sql)
         return self._db.sql(f"FROM {rows} ORDER BY step").to_arrow_table()
 
     def _row(self, sql: str) -> tuple[Any, ...]:

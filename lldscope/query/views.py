@@ -52,6 +52,14 @@ ROWS = {
 }
 AFTER_ROWS = ("signals", "action_signals", "retention_signals", "probe_signals")
 VIEW_NAMES = ("macros", *BEFORE_ROWS, *AFTER_ROWS)
+# View → a table, and columns of it: where none has a value, the view has nothing to say.
+SILENT_WITHOUT: dict[str, tuple[str, tuple[str, ...]]] = {
+    "step_ratios": ("actions", ("logp_behaviour_sum", "logp_inner_sum")),
+    "step_action_ratios": ("actions", ("logp_behaviour_sum", "logp_inner_sum")),
+    "step_first_actions": ("actions", ("docs_hash",)),
+    "step_retention": ("retention", ()),
+    "step_evals": ("evals", ()),
+}
 _CLASS_VIEWS = ("action_class", "own_actions")  # what stands for actions in the SQL
 _SUMS = re.compile(r"\b(?:finite_sum|finite_weight|counted|counted_true|total|total_difference)"
                    r"\(([\w\s,]+)\)")  # fmt: skip
@@ -66,6 +74,7 @@ class Words(NamedTuple):
     own_actions: str = "actions"  # rows of actions, each once
     class_join: str = "LEFT JOIN"  # of actions with the class of their response
     unmeasured: frozenset[str] = frozenset()  # columns of actions; sums of them are NULL
+    silent: frozenset[str] = frozenset()  # views that have nothing to say
 
 
 @cache
@@ -84,6 +93,8 @@ def _text(name: str) -> str:
 def view_sql(name: str, words: Words | None = None) -> str:
     """The SELECT behind a view, or the macros of all."""
     sql, words = _text(name), words or Words(actions=", ".join(class_columns()))
+    if name in words.silent:
+        return _nothing(sql)
     for word in ("response", "same_response", "actions", "own_actions", "class_join"):
         sql = sql.replace(f"{{{word}}}", getattr(words, word))
     if words.unmeasured:
@@ -91,6 +102,14 @@ def view_sql(name: str, words: Words | None = None) -> str:
             lambda m: "NULL::DOUBLE" if _identifiers(m[1]) & words.unmeasured else m[0], sql
         )
     return sql
+
+
+def _nothing(sql: str) -> str:
+    """The columns of a view over steps, and no rows: its sums take long to plan."""
+    head, _, _ = sql.partition("\nFROM")
+    keys = re.findall(r"^ {4}(\w+),$", head, re.MULTILINE)
+    sums = (f"NULL AS {name}" for name in re.findall(r" AS (\w+),?$", head, re.MULTILINE))
+    return f"SELECT {', '.join([*keys, *sums])} FROM action_totals WHERE false"
 
 
 def statement(name: str, stored: Container[str] = (), words: Words | None = None) -> str:

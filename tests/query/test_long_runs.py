@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from made_up_runs import write_run, write_step
 
@@ -121,3 +123,21 @@ def test_signals_of_a_damaged_run_are_not_kept(tmp_path: Path, computed: list[in
     assert open_run(path, cache=cache).damaged
     file.write_bytes(whole)
     assert open_run(path, cache=cache).signals()["delta_correct"].notna().any()
+
+
+@pytest.mark.parametrize(
+    ("number", "direct"), [(pa.float32(), True), (pa.float64(), False), (pa.float16(), False)]
+)
+def test_files_are_read_directly_only_in_the_declared_types(
+    tmp_path: Path, number: pa.DataType, direct: bool
+) -> None:
+    """A union with an empty table widens other types as it does for few rows."""
+    rows = pa.table({
+        "step": pa.array([1, 1], pa.int32()), "n_tokens": pa.array([1, None], pa.int32()),
+        "logp_min": pa.array([0.5, None], number), "error_norm_sum": pa.nulls(2, pa.float64()),
+    })  # fmt: skip
+    pq.write_table(rows, tmp_path / "part.parquet")
+    engine = signal_engine.SignalEngine(tmp_path)
+    found = engine._look_at("actions", [f"'{tmp_path}/part.parquet'"])
+    engine.close()
+    assert found == (["step", "n_tokens", "logp_min"], direct)

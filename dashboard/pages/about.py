@@ -8,6 +8,7 @@ from typing import Any
 from dash import dcc, html
 
 from lldscope.storage.notes import LONGEST
+from lldscope.storage.url import Url, place_of
 
 from ..data.snapshot import Snapshot
 from ..figures.wording import visible
@@ -32,6 +33,8 @@ def about(snapshot: Snapshot) -> html.Div:
         box = dcc.Input(id=f"about-{key}", value=value, maxLength=most, debounce=True, **more)
         return html.Label([html.Span(label, className="key"), box], className="want")
 
+    if isinstance(place_of(snapshot.state.path), Url):  # nothing can be written down there
+        return html.Div(shown, className="about")
     form = [
         field("name", "name", str(info.get("name") or "")[: LONGEST["name"]], LONGEST["name"],
               placeholder=snapshot.subject.name),

@@ -14,6 +14,7 @@ from lldscope.core import palette
 from lldscope.core.numbers import true_minus
 from lldscope.monitor.alerts import AnyAlert
 from lldscope.monitor.health import RunState
+from lldscope.storage.url import Url, place_of
 
 from ..data.run_registry import RunRegistry
 from ..data.snapshot import Snapshot
@@ -136,6 +137,8 @@ def _quieting(alert: AnyAlert, state: RunState) -> list[Any]:
         until = state.silenced[alert.rule]
         text = "acknowledged" if until is None else f"snoozed until {parts.clock(until)}"
         return [html.Span(text, className="pill"), _note(alert.rule, "heard", "Hear it again")]
+    if isinstance(place_of(state.path), Url):
+        return []  # nothing can be noted there
     return [
         _note(alert.rule, "acknowledge", "Acknowledge"),
         _note(alert.rule, "snooze", f"Snooze {SNOOZE_HOURS} h"),

@@ -14,9 +14,15 @@ from .shared import RunPath, print_json, print_table, warn_of_damage
 @click.option(
     "--to",
     "folder",
-    required=True,
     type=click.Path(path_type=Path),
     help="Where to write; made if it is not there.",
+)
+@click.option(
+    "--to-ducklake",
+    "catalog",
+    metavar="CATALOG",
+    help="Instead: into the schema lldscope of this DuckLake, a file or what DuckDB attaches after "
+    "`ducklake:`.",
 )
 @click.option(
     "--format",
@@ -32,21 +38,39 @@ from .shared import RunPath, print_json, print_table, warn_of_damage
     "and signal view that has rows]",
 )
 @click.option("--json", "as_json", is_flag=True, help="What was written, as one JSON array.")
-def export(run: Path, folder: Path, kind: str, tables: str | None, as_json: bool) -> None:
-    """Write the tables and signals of RUN into FOLDER, one file each.
+def export(
+    run: Path,
+    folder: Path | None,
+    catalog: str | None,
+    kind: str,
+    tables: str | None,
+    as_json: bool,
+) -> None:
+    """Write the tables and signals of RUN into FOLDER, one file each, or into a DuckLake.
 
     Each row once: merged parts are not counted twice, and where attempts overlap the last one
-    stands. No file is overwritten. In CSV a NULL is an empty field.
+    stands. No file is overwritten. In CSV a NULL is an empty field. In a DuckLake the rows replace
+    those that it has of this run.
     """
+    from ..explore.ducklake import export_to_ducklake
     from ..explore.export import export_run
     from ..runs import open_run
 
     wanted = None if tables is None else [name.strip() for name in tables.split(",")]
+    if (folder is None) == (catalog is None):
+        raise click.UsageError("Name either --to FOLDER or --to-ducklake CATALOG.")
     with open_run(run) as opened:
-        written = export_run(opened, folder, kind, wanted)
+        if catalog is not None:
+            written = export_to_ducklake(opened, catalog, wanted)
+        else:
+            assert folder is not None
+            written = export_run(opened, folder, kind, wanted)
         damaged = opened.damaged
     if as_json:
         print_json(written)
+    elif catalog is not None:
+        shown = [(row["table"], f"{row['rows']:,}") for row in written]
+        print_table(("table", "rows"), shown, right=(1,))
     else:
         rows = [(row["file"], f"{row['rows']:,}", f"{row['bytes']:,}") for row in written]
         print_table(("file", "rows", "bytes"), rows, right=(1, 2))

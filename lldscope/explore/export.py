@@ -29,10 +29,7 @@ def export_run(
     Without `tables`: every table and signal view that has rows. Raises UsageError for an unknown
     table, a file that is already there, or a folder inside the run; then nothing is written.
     """
-    names = list(dict.fromkeys(tables)) if tables is not None else [*TABLES, *VIEWS]
-    known = [*TABLES, *VIEWS, *(f"all_{name}" for name in TABLES)]
-    if unknown := [name for name in names if name not in known]:
-        raise UsageError(f"There is no table {', '.join(unknown)}. There are: {', '.join(known)}.")
+    names = wanted_tables(tables)
     if folder.resolve().is_relative_to(run.path):
         raise UsageError(f"{folder} is inside the run. Export to another folder.")
     existing = [n for n in names if os.path.lexists(folder / f"{n}.{kind}")]
@@ -47,6 +44,15 @@ def export_run(
     except OSError as error:
         raise LldscopeError(f"{folder} cannot be written ({error.strerror or error}).") from error
     return [file for file in files if file is not None]
+
+
+def wanted_tables(tables: Sequence[str] | None) -> list[str]:
+    """Those that were asked for, once each; None is all. Raises UsageError for an unknown one."""
+    names = list(dict.fromkeys(tables)) if tables is not None else [*TABLES, *VIEWS]
+    known = [*TABLES, *VIEWS, *(f"all_{name}" for name in TABLES)]
+    if unknown := [name for name in names if name not in known]:
+        raise UsageError(f"There is no table {', '.join(unknown)}. There are: {', '.join(known)}.")
+    return names
 
 
 def _write(run: Run, table: str, path: Path, only_with_rows: bool) -> dict[str, Any] | None:

@@ -12,5 +12,8 @@ OWN = {
     "swift": ["integrations/test_swift.py"],
     "verl": ["integrations/test_verl.py", "integrations/test_verl_live.py"],
 }
-BY_HAND = {"areal": ["integrations/test_areal.py"]}
-"""Run by hand: the environment cannot be had from one list of versions (docs/integrations.md)."""
+BY_HAND = {
+    "areal": ["integrations/test_areal.py"],
+    "skyrl": ["integrations/test_skyrl.py"],
+}
+"""Run by hand: no one list of versions gives their environments (docs/integrations.md)."""

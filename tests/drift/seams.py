@@ -78,6 +78,7 @@ SEAMS: dict[str, list[Seam]] = {
         "TrainingCallback.on_step_end: trainer callback_input control",
         "TrainingCallback.on_train_end: trainer callback_input control",
         "CallbackInput: global_step batch metrics",
+        "TrainingControl: should_save",
     )
     + _seams(
         "skyrl/train/trainer.py",

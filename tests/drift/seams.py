@@ -85,7 +85,8 @@ SEAMS: dict[str, list[Seam]] = {
         "RayPPOTrainer.add_callback: callback",
         "RayPPOTrainer.fwd_logprobs_values_reward",
         "RayPPOTrainer._execute_forward_pass: key mini_batch_boundaries",
-    ),
+    )
+    + _seams("skyrl/train/config/config.py", "TrainerConfig: max_training_steps"),
     "areal": _seams(
         "areal/trainer/ppo/actor.py",
         "PPOActor.compute_logp: data",

@@ -1,4 +1,4 @@
-"""What a training in transformers' Trainer does when an alarm fires: save, or save and stop."""
+"""What a training does when an alarm fires: save, or save and stop."""
 
 from __future__ import annotations
 
@@ -15,9 +15,12 @@ DEFAULT_RULES = ("lld-decay", "lld-collapse")
 
 
 class AlarmAction:
-    """Follows the run in a thread of rank 0, which broadcasts the alarm: all ranks act alike."""
+    """Follows the run in a thread of rank 0, which broadcasts the alarm: all ranks act alike.
 
-    def __init__(self, trainer: Any, action: str, rules: Sequence[str], every: float) -> None:
+    every: seconds between looks at the run. processes: those in which `act` is called.
+    """
+
+    def __init__(self, action: str, rules: Sequence[str], every: float, processes: int = 1) -> None:
         if action not in ACTIONS:
             raise ValueError(f"on_alarm must be one of {', '.join(ACTIONS)}, got {action!r}")
         if unknown := set(rules) - {rule.id for rule in RULES}:
@@ -25,7 +28,7 @@ class AlarmAction:
                 f"There is no rule {', '.join(sorted(unknown))}. "
                 "`lldscope rules list` lists all of them."
             )
-        self._trainer = trainer
+        self._processes = processes
         self._action, self._rules, self._every = action, frozenset(rules), every
         self._recorder: Any = None
         self._monitor: Monitor | None = None
@@ -39,9 +42,10 @@ class AlarmAction:
                 self._monitor = Monitor(self._recorder.place, self._every)
 
     def act(self, control: Any, step: int) -> None:
-        """Called on all ranks after a recorded step."""
+        """Called on all ranks after a recorded step; sets flags of `control`, as those of
+        transformers' TrainerControl are called."""
         rule = self._firing()
-        if self._trainer.accelerator.num_processes > 1:
+        if self._processes > 1:
             from accelerate.utils import broadcast_object_list
 
             (rule,) = broadcast_object_list([rule])

@@ -60,7 +60,7 @@ def instrument(
     parallelism or several processes; after that it never ends the training.
     """
     _check(trainer)
-    action = None if on_alarm is None else AlarmAction(trainer, on_alarm, alarms, look_every)
+    action = None if on_alarm is None else AlarmAction(on_alarm, alarms, look_every)
     import swift
 
     recorder = Recorder(

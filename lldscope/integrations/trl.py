@@ -84,7 +84,11 @@ def instrument(
         raise ValueError(f"rescore_share must be from 0 to 1, got {rescore_share}")
     check(trainer, llds is not None)
     regularizer = Regularizer(trainer, llds, llds_coefficient) if llds is not None else None
-    action = None if on_alarm is None else AlarmAction(trainer, on_alarm, alarms, look_every)
+    action = (
+        None
+        if on_alarm is None
+        else AlarmAction(on_alarm, alarms, look_every, trainer.accelerator.num_processes)
+    )
     is_correct, rule = _correct_rule(correct)
     recorder = _open_recorder(
         trainer, path, name=name, group=group, resume=resume, correct_rule=rule,

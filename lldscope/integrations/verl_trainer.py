@@ -77,10 +77,11 @@ class Recording(_VerlTrainer):
                 f"gives, not {self._lldscope['correct']!r}"
             )
         on_alarm = self._lldscope["on_alarm"]
-        self._action = None if on_alarm is None else AlarmAction(
-            SimpleNamespace(accelerator=SimpleNamespace(num_processes=1)), on_alarm,
-            self._lldscope["alarms"], self._lldscope["look_every"],
-        )  # fmt: skip
+        self._action = (
+            None
+            if on_alarm is None
+            else AlarmAction(on_alarm, self._lldscope["alarms"], self._lldscope["look_every"])
+        )
         with open_dict(config):  # verl selects more by this name, such as the replay buffer
             config.trainer.v1.trainer_mode = self.MODE
         super().__init__(config)

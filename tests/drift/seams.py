@@ -78,13 +78,15 @@ SEAMS: dict[str, list[Seam]] = {
         "TrainingCallback.on_step_end: trainer callback_input control",
         "TrainingCallback.on_train_end: trainer callback_input control",
         "CallbackInput: global_step batch metrics",
+        "TrainingControl: should_save",
     )
     + _seams(
         "skyrl/train/trainer.py",
         "RayPPOTrainer.add_callback: callback",
         "RayPPOTrainer.fwd_logprobs_values_reward",
         "RayPPOTrainer._execute_forward_pass: key mini_batch_boundaries",
-    ),
+    )
+    + _seams("skyrl/train/config/config.py", "TrainerConfig: max_training_steps"),
     "areal": _seams(
         "areal/trainer/ppo/actor.py",
         "PPOActor.compute_logp: data",

@@ -126,6 +126,8 @@ class SkyTrainer:
         self.tokenizer, self.global_step = Tokenizer(), 0
         self.now = OLD
         self.asked: list[SkyBatch] = []
+        self.dispatch = SimpleNamespace(get_lcm_dp_size=lambda: 3)
+        self.cfg = SimpleNamespace(trainer=SimpleNamespace(max_training_steps=None))
 
     def fwd_logprobs_values_reward(self, batch: SkyBatch) -> SkyBatch:
         batch["action_log_probs"] = right(OLD)
@@ -133,9 +135,21 @@ class SkyTrainer:
         return batch
 
     def _execute_forward_pass(self, model, batch, *, key, mini_batch_boundaries):
-        assert (model, key, mini_batch_boundaries) == ("policy", "logprobs", [(0, 2), (2, 4)])
+        assert (model, key) == ("policy", "logprobs")
         self.asked.append(batch)
+        if mini_batch_boundaries is None:
+            return self.kept(batch)
+        assert mini_batch_boundaries == [(0, 2), (2, 4)]
         return right(self.now)
+
+    def kept(self, batch: SkyBatch) -> torch.Tensor:
+        """Log-probabilities of other sequences than the step's."""
+        assert len(batch["sequences"]) % 3 == 0
+        whole = [p + r for p, r in zip(PROMPTS, RESPONSES, strict=True)]
+        rows = zip(batch["sequences"], batch["attention_mask"].bool(), strict=True)
+        found = [[0.0] * 9 + self.now[whole.index(ids[there].tolist())] for ids, there in rows]
+        k = batch.metadata["response_length"]
+        return torch.tensor([row[-k:] for row in found])
 
     def train(self, callback: Any) -> None:
         control = SimpleNamespace(should_save=False)
@@ -208,6 +222,13 @@ def test_skyrl(tmp_path, sky):
     recorded(run, step=1)
     assert run.signals()["grad_norm"].tolist() == [0.25, 0.25]
     assert set(trainer.asked[0]) == {"sequences", "attention_mask"}
+    kept = run.sql("SELECT step, age, response_id, action_index, logp_post_sum FROM retention"
+                   " ORDER BY ALL").to_numpy()  # fmt: skip
+    expected = [
+        (1, 1, i, j, sum(POST[i][k] for k in a))
+        for i in (0, 2) for j, a in enumerate(actions(OWN[i]))
+    ]  # fmt: skip
+    assert np.allclose(kept, expected, atol=1e-5)
 
 
 def test_the_page_for_skyrl(tmp_path, sky, monkeypatch):

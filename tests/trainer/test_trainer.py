@@ -11,6 +11,7 @@ from click.testing import CliRunner
 from keeper import SMALL, Keeper, train
 from lldscope_trainer import cli
 from lldscope_trainer.config import load_config
+from lldscope_trainer.policy.logprobs import action_logps
 from lldscope_trainer.train import Trainer
 
 from lldscope.core.schema import TABLES
@@ -47,6 +48,27 @@ def test_columns_are_those_of_the_registry(plain, preserved):
     }
     assert all(0 <= p["value"] <= 0.1 for p in plain.rows("probes"))
     assert all(a["logp_behaviour_sum"] is None for a in plain.rows("actions"))
+
+
+def test_retention_is_what_the_policy_says_after_the_step():
+    keeper = Keeper()
+    trainer = Trainer(load_config("tiny", [*SMALL, "retention=4", "lr=1e-3"]), keeper)
+    for step in range(3):
+        trainer.step(step)
+    rows = [r for r in keeper.rows("retention") if r["step"] == 2]
+    due = [r for r in trainer._retention.due(3) if r.step < 2]
+    assert {(2 - r.step, r.response_id) for r in due} == {
+        (r["age"], r["response_id"]) for r in rows
+    }
+    assert len({len(r.ids) for r in due}) > 1, "all are of one length"
+    for kept in due:
+        ids, own = (torch.tensor(x.tolist())[None] for x in (kept.ids, kept.mask))
+        with torch.no_grad():
+            logps = action_logps(trainer.policy.model, ids, own)[0]
+        for r in rows:
+            if (2 - r["age"], r["response_id"]) == (kept.step, kept.response_id):
+                there = torch.from_numpy(kept.action == r["action_index"])
+                assert r["logp_post_sum"] == pytest.approx(logps[there].sum().item(), abs=1e-4)
 
 
 def test_sums_agree_between_the_grains(plain):

@@ -165,7 +165,7 @@ class Recorder(NullRecorder):
         except OSError as error:
             raise not_writable(self.path, error) from error
         self._closed = False
-        self._process = os.getpid()
+        self._forks = _forks
         _warm_up()
         self._copier = Copier()
         self._writer = self._make_writer()
@@ -219,7 +219,7 @@ class Recorder(NullRecorder):
 
     def close(self, status: str = "finished", reason: str | None = None) -> None:
         """Seal everything and record how the run ended: finished, failed or stopped. Idempotent."""
-        if self._closed or os.getpid() != self._process:
+        if self._cannot_write():
             return  # the end of a forked child is not the end of the run
         status, reason = plain_end(status, reason)
         self._closed = True
@@ -271,11 +271,11 @@ class Recorder(NullRecorder):
             self._refuse(file)
 
     def _cannot_write(self) -> bool:
-        return self._closed or os.getpid() != self._process
+        return self._closed or self._forks != _forks  # os.getpid() takes a microsecond
 
     def _refuse(self, kind: str) -> None:
         why = "call after close" if self._closed else "call while the writer was behind"
-        if os.getpid() != self._process:
+        if self._forks != _forks:
             why = "call in a forked child: only the process that opened the recorder records"
         self._lost(f"{kind}: {why}")
 
@@ -340,6 +340,16 @@ class FailOpen:
             now += time.perf_counter() - self._started
         taken, self._taken = now - self._taken, now
         return taken
+
+
+def _count_fork() -> None:
+    global _forks
+    _forks += 1
+
+
+_forks = 0  # between this process and the one that imported this module
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_count_fork)
 
 
 def _warm_up() -> None:

@@ -46,7 +46,7 @@ BY_NAME = {**BENCHMARKS, **ON_REQUEST}
 
 # Commands of their own: they need arguments, a server or long. What else is here serves others.
 ALONE = ("candidates", "dashboard", "engines", "fuzz", "long_run", "noise", "object_store",
-         "recall", "retrieval", "slow_clients")  # fmt: skip
+         "recall", "retrieval", "slow_clients", "slow_disk")  # fmt: skip
 
 
 def listing() -> str:

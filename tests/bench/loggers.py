@@ -33,6 +33,7 @@ HERE = Path(__file__).parent
 SAMPLE = HERE.parents[1] / "sample_runs" / "grpo"
 MOST_SECONDS = 240  # for one process; writing a million points takes some tools that long
 FLOOD = 500  # calls, one after the other
+SIZED = 200  # steps, to see how many bytes a row takes
 
 TASKS = ("scalars", "actions", "readable", "million")  # and, after `million`, `load`
 
@@ -59,6 +60,8 @@ def main(arguments: list[str] | None = None) -> None:
     show(results)
     if "lldscope" in results:
         flood()
+        for noise in (False, True):
+            size(noise)
 
 
 def installed(python: str, name: str) -> bool:
@@ -154,6 +157,30 @@ def flood() -> None:
         f"{rows:,} rows of actions as fast as they are taken: {rows / seconds / 1e6:.2f} M rows/s,"
     )
     print(f"merged and closed; {rows / used / 1e6:.2f} M rows a second of processor time")
+
+
+def size(noise: bool) -> None:
+    """Bytes that a row of actions takes: rows of the sample run over and over, each step's
+    measurements scaled by about 1 %, or random normals in every column of measurements."""
+    sample, random = sample_actions(), np.random.default_rng(0)
+    last = len(next(iter(sample.values()))) - ROWS
+    with tempfile.TemporaryDirectory() as folder:
+        with lldscope.Recorder(Path(folder) / "run") as recorder:
+            for step in range(SIZED):
+                at = step * ROWS % last
+                columns = {name: values[at : at + ROWS] for name, values in sample.items()}
+                columns["response_id"] = np.arange(ROWS)
+                for name, values in columns.items():
+                    if values.dtype.kind == "f":
+                        drawn = random.normal(size=ROWS if noise else None)
+                        columns[name] = np.float32(drawn if noise else values * (1 + drawn / 100))
+                recorder.actions(step=step, **columns)
+                recorder.step(step=step)
+                recorder.flush()
+        assert not recorder.dropped, recorder.dropped
+        taken = sum(f.stat().st_size for f in Path(folder).rglob("actions/*.parquet"))
+    what = "random normals" if noise else "rows of the sample run, scaled"
+    print(f"{taken / SIZED / ROWS:.1f} bytes a row of actions: {what}")
 
 
 # -- what is printed ------------------------------------------------------------------------------

@@ -105,7 +105,7 @@ class Sender(threading.Thread):
                     self._finish(*ending)
                     return
             except RayActorError:
-                self._again(ending is not None)
+                self._again()
             except Exception as error:
                 self.drop(f"Ray: {type(error).__name__}: {error}")
             if ending is not None and time.monotonic() > self._until:
@@ -210,7 +210,7 @@ class Sender(threading.Thread):
             self._node.actor.forget.remote(self._rank)
             self._ended = True
 
-    def _again(self, ending: bool) -> None:
+    def _again(self) -> None:
         """The actor has ended, or does not answer: find it or make another one, and count what did
         not come."""
         log.warning("lldscope: the recorder of this node has ended; another one is started")
@@ -221,7 +221,8 @@ class Sender(threading.Thread):
                 break
             except Exception as error:
                 self._warn_once(error)
-                if ending and time.monotonic() > self._until:
+                late = self._end is not None and time.monotonic() > self._until
+                if late or not ray.is_initialized():
                     return
                 time.sleep(RETRY_SECONDS)
         self._told &= losses

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -49,7 +48,7 @@ _VerlTrainer: Any = object  # for the type checker; the classes below add one of
 class Recording(_VerlTrainer):
     """A mixin for verl's trainers. Its settings are `trainer.lldscope` in verl's configuration:
 
-    path: the run directory; runs/<experiment_name> if not given. name, group: of the run.
+    path: the run directory or an address; runs/<experiment_name> if not given. name, group: its.
     correct: the least score of a correct response, or the name of an extra value of the reward
     function (such as "acc"). tokens_every: steps between samples of texts and tokens; 0 is never.
     retention: correct responses of a step that are kept and scored again after each of the next 16
@@ -135,17 +134,16 @@ class Recording(_VerlTrainer):
 
     def _open(self) -> Recorder:
         config, settings = self.config.trainer, self._lldscope
-        path = Path(settings["path"] or f"runs/{config.experiment_name}")
+        place = settings["path"] or f"runs/{config.experiment_name}"
         correct = settings["correct"]
         rule = (
             f"`{correct}` of the reward function"
             if isinstance(correct, str)
             else f"score at least {correct:g}"
         )
-        resume = self.global_steps > 0 and (path / "run.json").exists()
         recorder = Recorder(
-            path, name=settings["name"] or config.experiment_name, group=settings["group"],
-            trainer=f"verl {__version__}", correct_rule=rule, resume=resume,
+            place, name=settings["name"] or config.experiment_name, group=settings["group"],
+            trainer=f"verl {__version__}", correct_rule=rule, resume=self.global_steps > 0,
             config=OmegaConf.to_container(self.config, resolve=True),
         )  # fmt: skip
         recorder.plan(self.total_training_steps * self.parameter_sync_step)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import re
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -22,6 +24,7 @@ from lldscope.integrations.ray_node import NAMESPACE
 from lldscope.monitor.health import check
 
 pytestmark = pytest.mark.slow
+os.environ |= {"RAY_USAGE_STATS_ENABLED": "0", "RAY_raylet_start_wait_time_s": "300"}
 ROWS = 64  # of a call
 SECONDS = 300  # generous: a machine under load
 SLOW = """
@@ -238,3 +241,28 @@ def test_calls_wait_neither_for_a_slow_disk_nor_for_the_actor(running, tmp_path)
             assert dropped[f"{table}: call while the writer was behind"] == sum(calls)
         assert [e for e in run.events() if e["kind"] == "dropped"]
     assert intact(tmp_path / "run")
+
+
+ENDED = """
+import ray, sys
+from lldscope.integrations.ray import RayRecorder
+
+ray.init(num_cpus=1, include_dashboard=False, object_store_memory=200_000_000)
+recorder = RayRecorder(sys.argv[1])
+recorder.step(step=0, n_responses=1)
+recorder.flush()
+ray.shutdown()
+recorder.step(step=1, n_responses=1)
+recorder.close()
+print(ray.is_initialized(), dict(recorder.dropped))
+"""
+
+
+def test_after_the_end_of_ray_what_was_sealed_is_there_and_no_other_is_started(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-c", ENDED, tmp_path / "run"],
+        capture_output=True, text=True, timeout=SECONDS,
+    )  # fmt: skip
+    assert done.stdout.splitlines()[-1] == "False {'calls after the end of Ray': 1}", done.stderr
+    with lldscope.open_run(tmp_path / "run") as run:
+        assert run.signals()["step"].tolist() == [0]

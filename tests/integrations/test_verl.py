@@ -133,6 +133,17 @@ def test_retention_is_what_the_weights_say(tmp_path, monkeypatch):
     assert not [key for key in workers._store.rows if "lldscope" in key], "nothing is left behind"
 
 
+def test_a_run_may_be_recorded_to_an_object_store(tmp_path, monkeypatch):
+    monkeypatch.setenv("LLDSCOPE_SPOOL", str(tmp_path / "spool"))
+    place = f"file://{tmp_path}/store/run"
+    trainer = verl_tiny.make(tmp_path, monkeypatch, f"+trainer.lldscope.path={place}")
+    trainer.fit(None)
+    with lldscope.open_run(place) as run:
+        assert run.damaged == {}
+        assert run.info["status"] == "finished"
+        assert run.signals()["n_responses"].tolist() == [12, 12]
+
+
 def test_no_retention_where_none_is_asked_for(tmp_path, monkeypatch):
     _, run = run_of(tmp_path, monkeypatch, "+trainer.lldscope.retention=0")
     assert run.sql("SELECT count(*) AS n FROM retention")["n"].tolist() == [0]

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import atexit
 import logging
-import os
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -61,7 +60,7 @@ class RayRecorder(Recorder):
             raise LldscopeError(f"Ray cannot start the recorder of this node: {error}") from error
         assert node.attempt is not None
         self.attempt = node.attempt
-        self._closed, self._process = False, os.getpid()
+        self._open_here()
         self._copier = Copier()
         self._writer: Any = Sender(node, rank, self.dropped, self._copier.done)
         self._writer.start()
@@ -73,7 +72,7 @@ class RayRecorder(Recorder):
 
     def close(self, status: str = "finished", reason: str | None = None) -> None:
         """Send everything, and have the actor seal it and record how the run ended. Idempotent."""
-        if self._closed or os.getpid() != self._process:
+        if self._cannot_write():
             return
         self._closed = True
         atexit.unregister(self.close)

@@ -164,8 +164,7 @@ class Recorder(NullRecorder):
             self._begin(resume, attempt, world_size, info)
         except OSError as error:
             raise not_writable(self.path, error) from error
-        self._closed = False
-        self._forks = _forks
+        self._open_here()
         _warm_up()
         self._copier = Copier()
         self._writer = self._make_writer()
@@ -174,6 +173,10 @@ class Recorder(NullRecorder):
             self._spool.open()
         self._writer.start()
         atexit.register(self.close, "stopped", "the process ended without closing the recorder")
+
+    def _open_here(self) -> None:
+        """From here on this process, and none that it forks, may call."""
+        self._closed, self._forks = False, _forks
 
     def _begin(
         self, resume: bool, attempt: int | None, world_size: int, info: dict[str, Any]

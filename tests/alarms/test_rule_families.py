@@ -48,6 +48,12 @@ def test_few_questions_show_no_fall():
     assert alert(evaluated(scores, np.linspace(0.3, 0.8, 160), questions=16), "eval-gap") is None
 
 
+@pytest.mark.parametrize(("now", "fires"), [(0.75, False), (0.71, True)])
+def test_a_loss_under_a_tenth_is_no_alarm_however_many_questions(now, fires):
+    result = evaluated({0: 0.5, 50: 0.8, 100: now}, np.linspace(0.3, 0.8, 110), questions=50_000)
+    assert (alert(result, "eval-gap") is not None) == fires
+
+
 def test_other_questions_in_training_are_not_compared():
     reward = np.concatenate([np.full(60, 0.3), np.full(60, 0.8)])
     scores = {0: 0.6, 50: 0.8, 100: 0.5}

@@ -13,6 +13,9 @@ from ...signals.evidence import SMOOTH, Evidence, once
 from ..rule import Measurement, Rule, Severity
 from .measures import percent, reward_name
 
+# × the earlier score, where it is a share; with many questions any loss is more than chance
+MATERIAL = 0.1
+
 
 @once
 def gap(e: Evidence) -> Measurement:
@@ -24,6 +27,7 @@ def gap(e: Evidence) -> Measurement:
     reward = _reward_at(e, rows)
     part = np.searchsorted(e.scales, rows, side="right")
     value, limit = np.full((2, len(score)), np.nan)
+    holds = np.zeros(len(score), dtype=bool)
     before = np.zeros(len(score), dtype=np.int64)  # row of the evaluation compared with
     for i in range(1, len(rows)):
         error = np.sqrt(variance[:i] + variance[i])
@@ -32,7 +36,9 @@ def gap(e: Evidence) -> Measurement:
         until = slice(rows[i], rows[i + 1] if i + 1 < len(rows) else None)
         limit[until] = _limit(i)
         if not np.isnan(falls).all():
-            value[until], before[until] = np.nanmax(falls), rows[np.nanargmax(falls)]
+            worst = int(np.nanargmax(falls))
+            value[until], before[until] = falls[worst], rows[worst]
+            holds[until] = falls[worst] >= _limit(i) and _is_material(known[worst], known[i])
 
     def message(row: int) -> str:
         now, then = int(rows[rows <= row][-1]), int(before[row])
@@ -44,7 +50,12 @@ def gap(e: Evidence) -> Measurement:
             f"{rewards[0]:.2f} to {rewards[1]:.2f}"
         )
 
-    return Measurement(value >= limit, value, limit, message)
+    return Measurement(holds, value, limit, message)
+
+
+def _is_material(before: float, now: float) -> bool:
+    """Whether a loss is large enough to matter; any is where the scores are no shares."""
+    return not 0 <= now <= before <= 1 or before - now >= MATERIAL * before
 
 
 def _limit(n: int) -> float:
@@ -77,7 +88,8 @@ RULES = (
         meaning="The held-out score has fallen, and the reward in training has not: the policy "
         "learns what the reward pays for, and no longer the task.",
         evidence=f"The last evaluation against each before it at which the {SMOOTH}-step mean of "
-        "the reward was no higher: lower by more than chance, with confidence "
+        f"the reward was no higher: lower by {percent(MATERIAL)} of it or more, where the scores "
+        "are shares, and by more than chance, with confidence "
         f"{percent(1 - RUN_RATE)} for all pairs of a run at once. The standard error is "
         "binomial where the score is a share of `eval_n` questions, otherwise from the differences "
         "of successive evaluations, ten at least.",

@@ -26,7 +26,7 @@ demo: $(READY)
 	$(BIN)/lldscope demo
 
 test: $(READY) $(ENGINES) $(OWN) chromium prometheus
-	$(BIN)/python -m pytest -n 2 --dist loadfile
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 elsewhere: $(READY)
 	$(BIN)/python -m tests.elsewhere

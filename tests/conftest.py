@@ -33,6 +33,7 @@ hypothesis.settings.load_profile("shared machine")
 # press it would wait forever.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
+LONGEST = ("test_environments.py", "test_gpu.py", "test_ranks.py", "test_s3.py", "test_study.py")
 # What CI's machine may lack. All else that a test can need is installed by `make test`.
 MAY_LACK = (
     "no file system can be mounted here",
@@ -64,6 +65,11 @@ def pytest_make_collect_report(collector: pytest.Collector) -> Any:
 def pytest_addoption(parser: pytest.Parser) -> None:
     slow = "how many times slower the pages of the browser tests run"
     parser.addoption("--slower", type=int, default=1, help=slow)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files that take minutes come first, so that no worker is left alone with one at the end."""
+    items.sort(key=lambda item: item.path.name not in LONGEST)
 
 
 def pytest_configure(config: pytest.Config) -> None:

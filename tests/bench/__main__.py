@@ -44,9 +44,12 @@ BENCHMARKS = {
 ON_REQUEST = {"rivals": rival_packages.main}
 BY_NAME = {**BENCHMARKS, **ON_REQUEST}
 
-# Commands of their own: they need arguments, a server, another environment or long. What else is here serves others.
-ALONE = ("candidates", "dashboard", "engines", "fuzz", "long_run", "many_remote_runs", "noise",
-         "object_store", "ray_recorder", "recall", "retrieval", "slow_clients", "slow_disk")  # fmt: skip
+# Commands of their own: they need arguments, a server, another environment or long. What else is
+# here serves others.
+ALONE = (
+    "candidates", "dashboard", "engines", "fuzz", "long_run", "many_remote_runs", "noise",
+    "object_store", "ray_recorder", "recall", "retrieval", "slow_clients", "slow_disk",
+)  # fmt: skip
 
 
 def listing() -> str:

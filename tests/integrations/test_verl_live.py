@@ -106,19 +106,20 @@ def test_two_ranks_and_the_resolution_of_bfloat16(tmp_path):
 
 
 def test_an_alarm_saves_and_ends_the_training(tmp_path):
-    """A rule fires by what verl trained: at this learning rate each step moves the policy far."""
+    """No answer is right, so no group has a signal, on any processor."""
     verl_live.prepare(tmp_path)
     verl_live.train(
-        tmp_path, *verl_live.PRECISE, "+trainer.lldscope.on_alarm=stop",
-        "+trainer.lldscope.alarms=[step-size]", "+trainer.lldscope.look_every=0.1", steps=200,
+        tmp_path, *verl_live.PRECISE, "reward.custom_reward_function.name=nothing_is_right",
+        "+trainer.lldscope.on_alarm=stop", "+trainer.lldscope.alarms=[zero-signal]",
+        "+trainer.lldscope.look_every=0.1", steps=200,
     )  # fmt: skip
     run = lldscope.open_run(tmp_path / "run")
     told = next(e for e in run.events() if e["kind"] == "guard_stop")
-    assert told["rule"] == "step-size"
+    assert told["rule"] == "zero-signal"
     assert (run.info["status"], run.info["reason"]) == (
-        "stopped", f"step-size fired at step {told['step']}",
+        "stopped", f"zero-signal fired at step {told['step']}",
     )  # fmt: skip
-    assert "step-size" in [alert.rule for alert in check(run).alerts]
+    assert "zero-signal" in [alert.rule for alert in check(run).alerts]
     assert run.signals()["step"].tolist() == list(range(told["step"] + 1))
     assert told["step"] < 199
     (checkpoint,) = (tmp_path / "checkpoints").glob("global_step_*")

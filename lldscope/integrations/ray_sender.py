@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable
@@ -13,9 +12,9 @@ import ray
 from ray.exceptions import RayActorError
 
 from ..core.schema import TABLES
-from ..recording.buffers import Call, columns_of, to_arrow
+from ..recording.buffers import Call
+from ..recording.calls import CallThread
 from ..recording.recorder import FLUSH_SECONDS
-from ..recording.writer import QUEUE_CALLS
 
 if TYPE_CHECKING:
     from .ray_node import Node
@@ -30,42 +29,24 @@ RETRY_SECONDS = 2.0  # between two attempts to make an actor
 LOST = "rows lost with the node's recorder, which ended"
 
 
-class Sender(threading.Thread):
-    """Sends queued calls of one rank. `dropped` counts what is lost, by reason; `done` is called
-    when the copies of a call are no longer used."""
+class Sender(CallThread):
+    """Sends queued calls of one rank."""
 
     def __init__(
         self, node: Node, rank: int, dropped: Counter[str], done: Callable[[Call], None]
     ) -> None:
-        super().__init__(name="lldscope-ray", daemon=True)
-        self._node, self._rank, self._dropped, self._done = node, rank, dropped, done
-        self._calls: deque[tuple[str, Any]] = deque()
-        self._wake = threading.Event()
+        super().__init__("lldscope-ray", dropped, done)
+        self._node, self._rank = node, rank
         self._in_flight: deque[Any] = deque()  # of Ray's ObjectRef
         self._sent: Counter[str] = Counter()  # rows of each table, lines of each file
         self._told: Counter[str] = Counter()  # of `dropped`, what the actor knows
         self._lost: Counter[str] = Counter()  # of `sent`, what did not come
-        self._warned: set[str] = set()
         self._last = time.monotonic()
         self._end: tuple[str, str | None] | None = None
         self._until = 0.0
         self._ended = False
 
     # -- called by the training's thread ------------------------------------------------------
-
-    def enqueue(self, kind: str, value: Any) -> bool:
-        """Queue a call: the copied columns of a table, or a line of a file. False if it is full."""
-        if len(self._calls) >= QUEUE_CALLS:
-            return False
-        self._calls.append((kind, value))
-        return True
-
-    def flush(self) -> threading.Event:
-        """Send and seal what is complete; the event is set after the attempt."""
-        done = threading.Event()
-        self._calls.append(("flush", done))
-        self._wake.set()
-        return done
 
     def plan(self, steps: int) -> None:
         self._calls.append(("plan", steps))
@@ -77,15 +58,6 @@ class Sender(threading.Thread):
         self._wake.set()
         self.join(seconds)
         return self._ended
-
-    def drop(self, reason: str, count: int = 1) -> None:
-        """Count a loss, and log it where it is the first for its reason. From any thread."""
-        self._dropped[reason] += count
-        if reason not in self._warned:
-            self._warned.add(reason)
-            log.warning(
-                "lldscope: dropped %d × %s (counted from here on, not repeated)", count, reason
-            )
 
     # -- the thread ---------------------------------------------------------------------------
 
@@ -130,7 +102,7 @@ class Sender(threading.Thread):
             self._send([])
 
     def _untold(self) -> Counter[str]:
-        return Counter(self._dropped) - self._told
+        return Counter(self.dropped) - self._told
 
     def _batch(self) -> list[tuple[str, Any]]:
         """The next calls as Arrow tables and lines."""
@@ -143,7 +115,7 @@ class Sender(threading.Thread):
                 self._ask(kind, value)
                 continue
             try:
-                sendable = self._arrow(kind, value) if kind in TABLES else value
+                sendable = self._rows(kind, value)
             except Exception as error:
                 self.drop(f"{kind}: {type(error).__name__}: {error}")
                 continue
@@ -152,14 +124,11 @@ class Sender(threading.Thread):
             time.sleep(0)  # yields to a training thread that waits for the interpreter
         return batch
 
-    def _arrow(self, table: str, call: Call) -> Any:
-        try:
-            columns = columns_of(call)
-        finally:
-            self._done(call)
-        attempt = self._node.attempt
-        assert attempt is not None
-        return to_arrow(table, columns, attempt, self._rank, self.drop)
+    def _rows(self, kind: str, value: Any) -> Any:
+        if kind not in TABLES:
+            return value
+        assert self._node.attempt is not None
+        return self._rows_of(kind, value, self._node.attempt, self._rank)
 
     def _send(self, batch: list[tuple[str, Any]]) -> None:
         for kind, value in batch:
@@ -206,7 +175,7 @@ class Sender(threading.Thread):
         left = self._until - time.monotonic()
         dropped = self._done_within(left, "close", status, reason)
         if dropped is not None:
-            self._dropped.update(dropped - self._dropped)
+            self.dropped.update(dropped - self.dropped)
             self._node.actor.forget.remote(self._rank)
             self._ended = True
 
@@ -220,7 +189,8 @@ class Sender(threading.Thread):
                 come, losses = self._node.open()
                 break
             except Exception as error:
-                self._warn_once(error)
+                why = f"{type(error).__name__}: {error}"
+                self._warn(why, "the recorder of this node cannot be started: %s", why)
                 late = self._end is not None and time.monotonic() > self._until
                 if late or not ray.is_initialized():
                     return
@@ -230,9 +200,3 @@ class Sender(threading.Thread):
         self._lost += lost
         for kind, count in lost.items():
             self.drop(f"{kind}: {LOST}", count)
-
-    def _warn_once(self, error: Exception) -> None:
-        why = f"{type(error).__name__}: {error}"
-        if why not in self._warned:
-            self._warned.add(why)
-            log.warning("lldscope: the recorder of this node cannot be started: %s", why)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import threading
 import time
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Mapping
@@ -22,7 +21,8 @@ from ..storage import heartbeats
 from ..storage.journal import counts, owner_name
 from ..storage.layout import EVENTS_FILE
 from ..storage.manifest import ManifestFile, manifest_names
-from .buffers import Call, columns_of, to_arrow
+from .buffers import Call
+from .calls import CallThread
 from .merging import Merger
 from .sealer import Sealer
 
@@ -35,15 +35,13 @@ SEAL_SECONDS = 1.0  # a complete step is readable after about this long
 SEAL_ROWS = 20_000  # rows are sealed earlier if this many wait
 OPEN_STEP_SECONDS = 30.0  # rows of a step that does not end are sealed after this long
 HEARTBEAT_SECONDS = 5.0
-QUEUE_CALLS = 4096  # calls that may wait; further rows are dropped so that training does not block
 GRACE_SECONDS = 60.0  # replaced parts stay this long for readers that are using them
 CLOSE_MERGE_BYTES = 64 << 20  # `close` waits for a merge of at most this size
 
 
-class Writer(threading.Thread):
+class Writer(CallThread):
     """Writes queued calls into one run, as one rank of one attempt.
 
-    `dropped` counts lost rows by reason, `done` is called when a call's copies are no longer used.
     `spool` is what the run directory is, if the run belongs on an object store. `process` replaces
     this process in the heartbeat. With `continued` it goes on where a writer of the same attempt
     and rank, whose process has ended, has stopped.
@@ -60,9 +58,8 @@ class Writer(threading.Thread):
         process: Mapping[str, Any] | None = None,
         continued: bool = False,
     ) -> None:
-        super().__init__(name="lldscope-recorder", daemon=True)
-        self.run_path, self.attempt, self.rank, self.dropped = run, attempt, rank, dropped
-        self._done = done
+        super().__init__("lldscope-recorder", dropped, done)
+        self.run_path, self.attempt, self.rank = run, attempt, rank
         # The heartbeat of the writer before: its losses and line counts are carried over.
         before = attempt > 1 or continued
         self._earlier = heartbeats.read_heartbeats(run).get(rank, {}) if before else {}
@@ -71,8 +68,6 @@ class Writer(threading.Thread):
         self._earlier_journals = {
             f: counts(n) for f, n in (said if isinstance(said, dict) else {}).items()
         }
-        self._calls: deque[tuple[str, Any]] = deque()
-        self._wake = threading.Event()
         self._open: dict[str, list[pa.Table]] = defaultdict(list)  # rows of the current step
         self._open_since = 0.0  # when the first of them arrived
         self._manifest = ManifestFile(run, attempt, rank)
@@ -80,7 +75,6 @@ class Writer(threading.Thread):
         self._complete: deque[int] = deque(maxlen=64)  # the steps that ended last
         self._last_beat = 0.0
         self._told = 0  # how many losses events have told of
-        self._warned: set[str] = set()
         self._spool = spool
         check_room = spool.check_room if spool else _always_room
         self._sealer = Sealer(
@@ -92,23 +86,6 @@ class Writer(threading.Thread):
             run, self._manifest, warn=self._warn, pause=self._pause, spooled=spool is not None
         )
         self._closed = False
-
-    def enqueue(self, kind: str, value: Any) -> bool:
-        """Queue a call: the copied columns of a table, or a line of a file. False if it is full."""
-        waiting = len(self._calls)
-        if waiting >= QUEUE_CALLS:
-            return False
-        self._calls.append((kind, value))
-        if waiting == QUEUE_CALLS // 2:
-            self._wake.set()
-        return True
-
-    def flush(self) -> threading.Event:
-        """Seal what is complete now; the event is set after the attempt."""
-        done = threading.Event()
-        self._calls.append(("flush", done))
-        self._wake.set()
-        return done
 
     def end(self, seconds: float) -> bool:
         """Seal everything and end the thread; False if that takes longer than `seconds`."""
@@ -189,7 +166,9 @@ class Writer(threading.Thread):
         if kind not in TABLES:
             self._sealer.add_line(kind, value)
             return
-        rows = value if isinstance(value, pa.Table) else self._rows_of(kind, value)
+        rows = value
+        if not isinstance(value, pa.Table):
+            rows = self._rows_of(kind, value, self.attempt, self.rank)
         if rows is None:
             return
         if kind in ("evals", "eval_questions") or (kind != "steps" and self._is_late(rows)):
@@ -203,13 +182,6 @@ class Writer(threading.Thread):
             self._last_step = steps[-1]
             self._complete.extend(steps)
             self._step_complete(max(steps))
-
-    def _rows_of(self, table: str, call: Call) -> pa.Table | None:
-        try:
-            columns = columns_of(call)
-        finally:
-            self._done(call)
-        return to_arrow(table, columns, self.attempt, self.rank, self.drop)
 
     def _is_late(self, rows: pa.Table) -> bool:
         """Whether all rows are of one step that is complete already."""
@@ -271,17 +243,6 @@ class Writer(threading.Thread):
         """During a merge: process and seal what has arrived."""
         self._process_calls()
         self._tick()
-
-    def drop(self, reason: str, count: int = 1) -> None:
-        """Count a loss, and log it where it is the first for its reason. From any thread."""
-        self.dropped[reason] += count
-        self._warn(reason, "dropped %d × %s (counted from here on, not repeated)", count, reason)
-
-    def _warn(self, key: str, message: str, *values: object) -> None:
-        """Log a warning, once per key."""
-        if key not in self._warned:
-            self._warned.add(key)
-            log.warning("lldscope: " + message, *values)
 
 
 def _always_room() -> None:

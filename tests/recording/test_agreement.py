@@ -15,7 +15,7 @@ import pytest
 
 import lldscope
 from lldscope.core.errors import RunExists, UsageError
-from lldscope.recording import writer
+from lldscope.recording import calls, writer
 from lldscope.storage import layout
 
 
@@ -113,11 +113,11 @@ def test_numbers_that_become_infinite_are_counted(tmp_path, given):
 
 
 def test_losses_while_the_writer_is_behind_are_logged_and_told(tmp_path, monkeypatch, caplog):
-    monkeypatch.setattr(writer, "QUEUE_CALLS", 0)
+    monkeypatch.setattr(calls, "QUEUE_CALLS", 0)
     with caplog.at_level(logging.WARNING), lldscope.Recorder(tmp_path / "r") as r:
         for step in range(50):
             r.step(step=step)
-        monkeypatch.setattr(writer, "QUEUE_CALLS", 4096)
+        monkeypatch.setattr(calls, "QUEUE_CALLS", 4096)
         r.step(step=50)
     assert caplog.text.count("the writer was behind") == 1
     with lldscope.open_run(tmp_path / "r") as run:

@@ -24,7 +24,7 @@ import lldscope
 from lldscope.core.errors import LldscopeError, NewerSchema, RunExists
 from lldscope.core.schema import TABLES
 from lldscope.monitor.health import check
-from lldscope.recording import buffers, sealer, writer
+from lldscope.recording import buffers, calls, sealer, writer
 from lldscope.recording.recorder import FailOpen
 from lldscope.storage import compaction, heartbeats, json_files, layout
 
@@ -225,7 +225,7 @@ def test_rows_that_no_disk_took_are_counted_at_the_end(tmp_path):
 
 
 def test_a_full_queue_drops_and_counts_rather_than_waits(tmp_path, monkeypatch):
-    monkeypatch.setattr(writer, "QUEUE_CALLS", 2)
+    monkeypatch.setattr(calls, "QUEUE_CALLS", 2)
     r = lldscope.Recorder(tmp_path / "r")
     for step in range(3000):
         r.step(step=step)
@@ -364,13 +364,13 @@ def test_events_and_alerts_are_lines(tmp_path):
 
 def test_a_writer_that_is_always_behind_still_seals(tmp_path, monkeypatch):
     monkeypatch.setattr(writer, "SEAL_SECONDS", 0.05)
-    convert = writer.to_arrow
+    convert = calls.to_arrow
 
     def slowly(*arguments):
         time.sleep(0.002)
         return convert(*arguments)
 
-    monkeypatch.setattr(writer, "to_arrow", slowly)
+    monkeypatch.setattr(calls, "to_arrow", slowly)
     with lldscope.Recorder(tmp_path / "r") as recorder:
         waiting, step, until = recorder._writer._calls, 0, time.monotonic() + 20
         while not layout.read_manifest(recorder.path).parts and time.monotonic() < until:

@@ -14,6 +14,7 @@ from conftest import record_steps
 from flaky_store import FlakyStore
 from s3_server import s3_server
 from test_run_index import NAMES, read, told
+from test_run_index import root as local
 
 import lldscope
 from lldscope.core.errors import RunNotFound
@@ -21,17 +22,9 @@ from lldscope.monitor.index_file import FILE, FOLDER
 from lldscope.query.remote import find_remote
 from lldscope.storage.url import Url
 
-assert read  # a fixture: the names of the runs that were opened
+assert read, local  # fixtures: the names of the runs that were opened; the runs in a folder
 ROOT = Url("flaky://bucket/runs")
 INDEX = f"/bucket/runs/{FOLDER}/{FILE}"
-
-
-@pytest.fixture
-def local(tmp_path: Path) -> Path:
-    for name in NAMES:
-        with lldscope.Recorder(tmp_path / "runs" / name) as recorder:
-            record_steps(recorder, range(30))
-    return tmp_path / "runs"
 
 
 @pytest.fixture

@@ -104,9 +104,8 @@ class RunSummaries:
                     self._changed.notify_all()
                     return
                 path = self._due.pop(name)
-            seen = self.registry.state(
-                path
-            )  # before the rows, so that what comes meanwhile is not missed
+            # Before the rows, so that what comes meanwhile is not missed.
+            seen = self.registry.state(path)
             with suppress(Reading):  # a long one has its line when it is through
                 line = _Line(seen, _summary(self.registry, name, path), time.monotonic())
                 with self._changed:

@@ -56,9 +56,12 @@ def make_chart(chart: Chart, subject: Subject, view: View, axis: XAxis | None = 
     zoom = axis.shown(view.zoom)
     x = positions(subject.table, axis)
     counts: list[Thinned] = []
-    data = []
-    for line in chart.lines:
-        y = _measured(floats(subject.table, line.column), chart.log and not line.right)
+    data, absent = [], []
+    for i, line in enumerate(chart.lines):
+        values = floats(subject.table, line.column)
+        if not np.isfinite(values).any():
+            absent.append(i)
+        y = _measured(values, chart.log and not line.right)
         if line.mean and line.ghost and view.window > 1:
             data.append(_drawn(raw := thin(x, y, zoom), line, raw=True))
             counts.append(raw)
@@ -79,10 +82,7 @@ def make_chart(chart: Chart, subject: Subject, view: View, axis: XAxis | None = 
         layout["shapes"].append(_threshold(subject.arl))
     missing = "Not measured in this run" if len(subject.table) else "Nothing recorded yet"
     figure = _finish(data, layout, counts, missing, names)
-    layout["meta"]["absent"] = [
-        i for i, line in enumerate(chart.lines)
-        if not np.isfinite(floats(subject.table, line.column)).any()
-    ]  # fmt: skip
+    layout["meta"]["absent"] = absent
     return fitted(figure, chart) if chart.fit else figure
 
 

@@ -36,21 +36,20 @@ def _summaries(root: Any) -> list[Summary]:
     from ..runs import find_runs
     from ..storage.url import Url
 
-    afar = find_remote(root) if isinstance(root, Url) else {}
-    paths = [*afar] if isinstance(root, Url) else find_runs(root)
-    names = [p.name if p == root else p.relative_to(root).as_posix() for p in paths]
-    if paths == [root]:
-        return [read_summary(n, p, root) for n, p in zip(names, paths, strict=True)]
+    # Before the rows are read, so that what comes meanwhile is not missed.
+    remote = isinstance(root, Url)
+    states = find_remote(root) if remote else {p: fingerprint(p) for p in find_runs(root)}
+    if [*states] == [root]:
+        return [read_summary(root.name, root, root)]
     index, found = RunIndex(root), []
-    for name, path in zip(names, paths, strict=True):
-        # Before the rows, so that what comes meanwhile is not missed.
-        seen = afar[path] if isinstance(root, Url) else fingerprint(path)
+    for path, seen in states.items():
+        name = path.relative_to(root).as_posix()
         summary = index.get(name, seen)
         if summary is None:
             summary = read_summary(name, path, root)
             index.put(summary, seen)
         found.append(summary)
-    index.save(names)
+    index.save([summary.name for summary in found])
     return found
 
 

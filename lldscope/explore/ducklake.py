@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..core.errors import LldscopeError
+from ..query.sandbox import quote
 from .export import ROW_GROUP, wanted_tables
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ def export_to_ducklake(
     with duckdb.connect() as connection:
         _load(connection)
         try:
-            connection.execute(f"ATTACH {_text(f'ducklake:{catalog}')} AS lake")
+            connection.execute(f"ATTACH {quote(f'ducklake:{catalog}')} AS lake")
             connection.execute("BEGIN")
             connection.execute(f"CREATE SCHEMA IF NOT EXISTS lake.{SCHEMA}")
             written = [_write(connection, run, name, key) for name in names]
@@ -63,7 +64,7 @@ def _write(connection: duckdb.DuckDBPyConnection, run: Run, name: str, key: str)
     table = f"lake.{SCHEMA}.{name}"
     with run.pieces(name, ROW_GROUP) as pieces:
         connection.register("empty", pieces.schema.empty_table())
-        made = f"SELECT {_text(key)} AS {RUN}, * FROM empty"
+        made = f"SELECT {quote(key)} AS {RUN}, * FROM empty"
         connection.execute(f"CREATE TABLE IF NOT EXISTS {table} AS {made}")
         for column, kind in _columns(connection, f"({made})"):
             connection.execute(
@@ -72,7 +73,7 @@ def _write(connection: duckdb.DuckDBPyConnection, run: Run, name: str, key: str)
         connection.execute(f"DELETE FROM {table} WHERE {RUN} = ?", [key])
         connection.register("pieces", pieces)
         rows = connection.execute(
-            f"INSERT INTO {table} BY NAME SELECT {_text(key)} AS {RUN}, * FROM pieces"
+            f"INSERT INTO {table} BY NAME SELECT {quote(key)} AS {RUN}, * FROM pieces"
         ).fetchall()[0][0]
         connection.unregister("pieces")
     return {"table": f"{SCHEMA}.{name}", "rows": rows}
@@ -81,7 +82,3 @@ def _write(connection: duckdb.DuckDBPyConnection, run: Run, name: str, key: str)
 def _columns(connection: duckdb.DuckDBPyConnection, source: str) -> list[tuple[str, str]]:
     """Name and type of each."""
     return [(row[0], row[1]) for row in connection.execute(f"DESCRIBE FROM {source}").fetchall()]
-
-
-def _text(value: str) -> str:
-    return "'" + value.replace("'", "''") + "'"

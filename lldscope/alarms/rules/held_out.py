@@ -34,11 +34,11 @@ def gap(e: Evidence) -> Measurement:
         comparable = (reward[:i] <= reward[i]) & (part[:i] == part[i])
         falls = np.where(comparable, (known[:i] - known[i]) / error, np.nan)
         until = slice(rows[i], rows[i + 1] if i + 1 < len(rows) else None)
-        limit[until] = _limit(i)
+        limit[until] = least = _limit(i)
         if not np.isnan(falls).all():
             worst = int(np.nanargmax(falls))
             value[until], before[until] = falls[worst], rows[worst]
-            holds[until] = falls[worst] >= _limit(i) and _is_material(known[worst], known[i])
+            holds[until] = falls[worst] >= least and _is_material(known[worst], known[i])
 
     def message(row: int) -> str:
         now, then = int(rows[rows <= row][-1]), int(before[row])

@@ -200,7 +200,7 @@ def _nearest(rule: Rule, e: Evidence) -> Finding:
     sign = -1.0 if rule.fires_below else 1.0
     row = int(np.nanargmax(sign * (measured.value - measured.threshold)))
     value, limit = float(measured.value[row]), float(measured.threshold[row])
-    unit = rule.unit if measured.units is None else str(measured.units[row])
+    unit = measured.unit(row) if measured.unit else rule.unit
     if unit.startswith("of the "):
         reached, bound = f"{percent(value)} {unit}", f"limit {percent(limit)}"
     else:

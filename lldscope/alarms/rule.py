@@ -13,7 +13,6 @@ from enum import IntEnum, StrEnum
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..signals import detectors as d
 from ..signals.evidence import Evidence, Flags
@@ -87,10 +86,10 @@ class Measurement:
 
     `holds` is the condition, `value` what was compared with `threshold` (NaN: not measured), and
     `message(row)` a sentence with the numbers of one row. `explains` is where a cause is strong
-    enough to explain a fall of the likelihood (default: where it holds); `units` is the unit of
-    each row where it is not the rule's `unit`, and `advice(row)` what to do where that depends on
-    what was found. `per_step` is what `value` is the trailing mean of, where single steps can be
-    over the threshold, too: it dates the beginning, which a mean sees late.
+    enough to explain a fall of the likelihood (default: where it holds); `unit(row)` is the unit
+    where it is not always the rule's, and `advice(row)` what to do where that depends on what was
+    found. `per_step` is what `value` is the trailing mean of, where single steps can be over the
+    threshold, too: it dates the beginning, which a mean sees late.
     """
 
     holds: Flags
@@ -98,7 +97,7 @@ class Measurement:
     threshold: d.Series
     message: Callable[[int], str]
     explains: Flags | None = None
-    units: NDArray[np.str_] | None = None
+    unit: Callable[[int], str] | None = None
     advice: Callable[[int], str] | None = None
     per_step: d.Series | None = None
 

@@ -22,6 +22,7 @@ import numpy as np
 from ..core.errors import LldscopeError, UsageError
 from ..core.numbers import short
 from ..core.schema import SIGNALS
+from ..signals import detectors as d
 from ..signals.evidence import Evidence, once
 from .registry import RULES, STALLED
 from .rule import Measurement, Rule, Severity
@@ -171,7 +172,7 @@ def _rule(table: dict[str, Any], where: str) -> UserRule:
             limit = "" if math.isnan(threshold) else f" (limit {short(threshold)})"
             return f"{table['message']}{shown.rstrip()}{limit}"
 
-        return Measurement(holds, value, np.full(len(value), threshold), message)
+        return Measurement(holds, value, d.constant(threshold, value), message)
 
     rule = Rule(
         id=table["id"],

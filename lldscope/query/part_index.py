@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from .remote import RemoteCopy
 
 RANGE_ROWS = 2_000_000  # rows of all tables in a range of steps, about
-STEP_ROWS = 50  # rows that a step, of which there are eighty signals, counts as
+STEP_ROWS = 150  # rows that a step, of which there are eighty signals, counts as
 MAX_RANGES = 500  # whatever a manifest claims; enough for 250 million rows
 
 

@@ -44,8 +44,8 @@ class SignalRows:
         new = {name: table[name] for name in stored.column_names if name != "tokens_seen"}
         if "tokens_seen" in stored.column_names:
             seen = stored["tokens_seen"][-1].as_py() if len(stored) else None
-            new["tokens_seen"] = _tokens_seen(new["n_tokens"], seen)
-        later = pa.Table.from_arrays(_sharing_nulls(new.values()), schema=stored.schema)
+            new["tokens_seen"] = pa.chunked_array([_tokens_seen(new["n_tokens"], seen)])
+        later = pa.Table.from_arrays(_own_memory(new.values()), schema=stored.schema)
         stored = pa.concat_tables([stored, later])
         if stored.column(0).num_chunks > _MOST_CHUNKS:
             stored = stored.combine_chunks()
@@ -103,10 +103,24 @@ def _no_rows(rows: str) -> pa.Table:
     return pa.Table.from_batches([], pa.schema([*columns, *seen]))
 
 
-def _sharing_nulls(columns: Collection[pa.ChunkedArray]) -> list[Any]:
-    """The same columns; those that were not measured, most in many runs, are one in memory."""
-    nothing = pa.nulls(len(next(iter(columns))), pa.float64())
-    return [nothing if c.null_count == len(c) and c.type == nothing.type else c for c in columns]
+def _own_memory(columns: Collection[pa.ChunkedArray]) -> list[Any]:
+    """The same columns apart from DuckDB's result, all of which is kept as long as one of them is.
+    Those that were not measured, most in many runs, are one in memory for each type."""
+    nothing: dict[pa.DataType, Any] = {}
+    own = []
+    for column in columns:
+        if column.null_count == len(column):
+            own.append(nothing.setdefault(column.type, pa.nulls(len(column), column.type)))
+        else:
+            own.append(pa.chunked_array([_copy(chunk) for chunk in column.chunks]))
+    return own
+
+
+def _copy(array: pa.Array) -> pa.Array:
+    buffers = [b and pa.py_buffer(b.to_pybytes()) for b in array.buffers()]
+    if not array.null_count:
+        buffers[0] = None
+    return pa.Array.from_buffers(array.type, len(array), buffers, array.null_count, array.offset)
 
 
 def _tokens_seen(tokens: pa.ChunkedArray, before: int | None) -> pa.Array:

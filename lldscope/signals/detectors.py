@@ -57,7 +57,15 @@ def as_recorded(signals: Columns, name: str) -> Series:
 def floats(signals: Columns, name: str) -> Series:
     """A column as floats, NaN where it was not measured or is not finite."""
     values = as_recorded(signals, name)
-    return np.where(np.isfinite(values), values, np.nan)
+    finite = np.isfinite(values)
+    if finite.all():
+        return values
+    return np.where(finite, values, np.nan) if finite.any() else constant(np.nan, values)
+
+
+def constant(value: float, like: Series) -> Series:
+    """One value at each entry of another series, read-only; it takes the memory of one."""
+    return np.broadcast_to(np.float64(value), like.shape)
 
 
 def loss_score(delta_correct: Series, restarts: Iterable[int] = ()) -> Series:
@@ -82,14 +90,17 @@ def loss_score(delta_correct: Series, restarts: Iterable[int] = ()) -> Series:
     for first, end in pairwise(starts):
         rows = first + np.flatnonzero(np.isfinite(delta_correct[first:end]))
         known = delta_correct[rows]
-        before = trailing(known, USUAL)[USUAL_LEAST - 1 : -1]
-        if len(before):
-            ranked = np.partition(np.where(np.isnan(before), -np.inf, before), -2, axis=1)
-            unit = np.fmax(ranked[:, -2], row_medians(np.abs(before)))
-            moved = unit > 0
-            score = -known[USUAL_LEAST:][moved] / (GAIN_CAP * unit[moved])
-            out[rows[USUAL_LEAST:][moved]] = np.clip(score, -1.0, LOSS_CAP)
+        unit = by_window(known, USUAL, _unit)[USUAL_LEAST - 1 : -1]  # of the entries before
+        moved = unit > 0
+        score = -known[USUAL_LEAST:][moved] / (GAIN_CAP * unit[moved])
+        out[rows[USUAL_LEAST:][moved]] = np.clip(score, -1.0, LOSS_CAP)
     return out
+
+
+def _unit(rows: Series) -> Series:
+    """The second-largest entry of each row, or the median of their sizes where that is larger."""
+    ranked = np.partition(np.where(np.isnan(rows), -np.inf, rows), -2, axis=1)
+    return np.fmax(ranked[:, -2], row_medians(np.abs(rows)))
 
 
 def e_detector(score: Series, arl: float) -> Series:

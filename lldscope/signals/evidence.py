@@ -54,9 +54,12 @@ def once(
         if key not in e.cache:
             with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
                 result = function(e, *args, **kwargs)
-            if isinstance(result, np.ndarray):
-                result.flags.writeable = False
-            e.cache[key] = result
+            kept: Any = result
+            if isinstance(kept, np.ndarray):
+                if kept.dtype == np.float64 and np.isnan(kept).all():  # as most signals are
+                    kept = d.constant(np.nan, kept)
+                kept.flags.writeable = False
+            e.cache[key] = kept
         found: _A = e.cache[key]
         return found
 
@@ -229,6 +232,8 @@ def on_measured(
     It is computed for each part separately; a part begins at each row in `parts`. `before` is its
     value until the first measurement of a part.
     """
+    if np.isnan(values).all():
+        return d.constant(before, values)
     out = np.full(len(values), before)
     edges = [0, *(() if parts is None else parts), len(values)]
     for start, end in pairwise(edges):

@@ -92,15 +92,17 @@ def accelerates(e: Evidence) -> Flags:
 
 
 def _accelerates(gain: d.Series, n_before: int, n_now: int) -> d.Series:
-    rows = d.trailing(gain, n_before + n_now)
-    enough = np.count_nonzero(~np.isnan(rows), axis=1) >= 2 * n_now
-    out = np.zeros(len(gain))
-    if enough.any():
-        before, now = rows[enough, :n_before], rows[enough, n_before:]
-        size = d.row_medians(np.abs(before))[:, None]
-        mean_before, mean_now = (np.nanmean(clip_gains(x, size), axis=1) for x in (before, now))
-        out[enough] = (mean_now < 0.0) & (mean_now < mean_before)
-    return out
+    def falls(rows: d.Series) -> d.Series:
+        enough = np.count_nonzero(~np.isnan(rows), axis=1) >= 2 * n_now
+        out = np.zeros(len(rows))
+        if enough.any():
+            before, now = rows[enough, :n_before], rows[enough, n_before:]
+            size = d.row_medians(np.abs(before))[:, None]
+            mean_before, mean_now = (np.nanmean(clip_gains(x, size), axis=1) for x in (before, now))
+            out[enough] = (mean_now < 0.0) & (mean_now < mean_before)
+        return out
+
+    return d.by_window(gain, n_before + n_now, falls)
 
 
 def clip_gains(gain: d.Series, size: float | d.Series) -> d.Series:

@@ -50,8 +50,9 @@ def open_inside(path: Path, run: Path) -> BinaryIO:
 def read_bytes(path: Path, run: Path) -> bytes:
     """The content of a small file of the run; raises as `open_inside` does."""
     with open_inside(path, run) as file:
-        check_size(os.fstat(file.fileno()).st_size)
-        return file.read(MAX_BYTES)
+        size = os.fstat(file.fileno()).st_size
+        check_size(size)
+        return file.read(size)  # a larger number would take that much memory
 
 
 def check_size(size: int) -> None:

@@ -29,7 +29,7 @@ def sustained_gradient(e: Evidence) -> Measurement:
             f"lowest it has been (limit {SUSTAINED:g} ×)"
         )
 
-    return Measurement(ratio >= SUSTAINED, ratio, np.full_like(ratio, SUSTAINED), message)
+    return Measurement(ratio >= SUSTAINED, ratio, d.constant(SUSTAINED, ratio), message)
 
 
 @once
@@ -46,7 +46,7 @@ def shrinking(e: Evidence) -> Measurement:
             "of gradient norm or KL"
         )
 
-    limit = np.full_like(ratio, SHRUNK)
+    limit = d.constant(SHRUNK, ratio)
     return Measurement((ratio <= SHRUNK) & broken, ratio, limit, message)
 
 

@@ -43,7 +43,7 @@ def entropy_surge(e: Evidence) -> Measurement:
     return Measurement(
         holds=risen & _clearly_risen(e) & (e.entropy_ratio >= ENTROPY_ONGOING),
         value=e.entropy_rise,
-        threshold=np.full_like(e.entropy_rise, ENTROPY_RISE),
+        threshold=d.constant(ENTROPY_RISE, e.entropy_rise),
         message=message,
     )
 
@@ -133,7 +133,7 @@ def grad_explosion(e: Evidence) -> Measurement:
             f"trailing median (limit {p.GRADIENT_SURGE:g} ×)"
         )
 
-    limit = np.full_like(e.grad_ratio, p.GRADIENT_SURGE)
+    limit = d.constant(p.GRADIENT_SURGE, e.grad_ratio)
     return Measurement(p.gradient_surges(e), e.grad_ratio, limit, message)
 
 

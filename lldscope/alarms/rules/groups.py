@@ -48,7 +48,7 @@ def zero_signal(e: Evidence) -> Measurement:
             f"all rewards were equal (limit {percent(NO_SIGNAL)}); {_kinds(e, row)}"
         )
 
-    limit = np.full_like(share, NO_SIGNAL)
+    limit = d.constant(NO_SIGNAL, share)
     return Measurement(share > NO_SIGNAL, share, limit, message, advice=lambda row: _advice(e, row))
 
 
@@ -65,7 +65,7 @@ def wasted(e: Evidence) -> Measurement:
             f"{_kinds(e, row)}"
         )
 
-    limit = np.full_like(share, WASTED)
+    limit = d.constant(WASTED, share)
     return Measurement(share > WASTED, share, limit, message, advice=lambda row: _advice(e, row))
 
 
@@ -129,13 +129,19 @@ def collision(e: Evidence) -> Measurement:
 
     by_offset = ~(share > 0) & off_centre
     by_size = ~by_offset & np.isnan(share)
+
+    def unit(row: int) -> str:
+        if by_offset[row]:
+            return "mean advantage"
+        return EARLIER_MAXIMUM if by_size[row] else "of the groups"
+
     return Measurement(
         holds=(share > 0) | off_centre | larger,
         value=np.select([by_offset, by_size], [offset, size_ratio], share),
         threshold=np.select([by_offset, by_size], [OFF_CENTRE, SIZE_JUMP], 0.0),
         message=message,
         explains=(share >= MANY_GROUPS) | off_centre | larger,
-        units=np.select([by_offset, by_size], ["mean advantage", EARLIER_MAXIMUM], "of the groups"),
+        unit=unit,
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from ...signals import detectors as d
 from ...signals import phases as p
 from ...signals.evidence import SMOOTH, TEST_STEPS, Evidence, once
 from ..rule import Measurement, Rule, Severity
@@ -56,7 +57,7 @@ def retention(e: Evidence) -> Measurement:
             f"over {e.cadence.spans(SMOOTH)} steps (evidence {evidence[row]:,.0f} ≥ {e.arl:,.0f})"
         )
 
-    return Measurement(evidence >= e.arl, evidence, np.full(len(evidence), e.arl), message)
+    return Measurement(evidence >= e.arl, evidence, d.constant(e.arl, evidence), message)
 
 
 @once

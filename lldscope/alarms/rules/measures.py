@@ -38,7 +38,7 @@ def share_above(e: Evidence, name: str, window: int, limit: float, what: str) ->
         steps = e.cadence.spans(window)
         return f"{percent(share[row])} {what} over {steps} steps (limit {percent(limit)})"
 
-    threshold = np.full_like(share, limit)
+    threshold = d.constant(limit, share)
     return Measurement(share > limit, share, threshold, message, per_step=e.column(name))
 
 
@@ -84,10 +84,14 @@ def restarts(e: Evidence, *kinds: RestartKind) -> Flags:
 
 def trailing_sd(values: d.Series, window: int, least: int) -> d.Series:
     """Standard deviation of the last `window` steps; NaN where fewer than `least` were measured."""
-    rows = d.trailing(values, window)
-    n = np.count_nonzero(~np.isnan(rows), axis=1)
-    off = rows - (np.nansum(rows, axis=1) / np.maximum(n, 1))[:, None]
-    return np.where(n >= least, np.sqrt(np.nansum(off**2, axis=1) / np.maximum(n - 1, 1)), np.nan)
+
+    def sd(rows: d.Series) -> d.Series:
+        n = np.count_nonzero(~np.isnan(rows), axis=1)
+        off = rows - (np.nansum(rows, axis=1) / np.maximum(n, 1))[:, None]
+        variance = np.nansum(off**2, axis=1) / np.maximum(n - 1, 1)
+        return np.where(n >= least, np.sqrt(variance), np.nan)
+
+    return d.by_window(values, window, sd)
 
 
 def reward_name(e: Evidence, row: int) -> str:

@@ -112,7 +112,7 @@ def step_size(e: Evidence) -> Measurement:
             f"{e.cadence.spans(STEP_KL_STEPS)} steps (limit {STEP_KL:g})"
         )
 
-    return Measurement(moved >= STEP_KL, moved, np.full_like(moved, STEP_KL), message)
+    return Measurement(moved >= STEP_KL, moved, d.constant(STEP_KL, moved), message)
 
 
 @once
@@ -126,7 +126,7 @@ def lr_jump(e: Evidence) -> Measurement:
             f"({short(lr[row] / ratio[row], 2)}; limit {LR_JUMP:g} ×)"
         )
 
-    return Measurement(ratio >= LR_JUMP, ratio, np.full_like(ratio, LR_JUMP), message)
+    return Measurement(ratio >= LR_JUMP, ratio, d.constant(LR_JUMP, ratio), message)
 
 
 RULES = (

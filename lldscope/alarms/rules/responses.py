@@ -71,13 +71,18 @@ def mask_lint(e: Evidence) -> Measurement:
             "searches as usual"
         )
 
+    def unit(row: int) -> str:
+        if merged[row]:
+            return "of the rollouts"
+        return "nats" if never_sampled[row] else EARLIER_MAXIMUM
+
     kinds = [merged, never_sampled]
     return Measurement(
         holds=merged | never_sampled | _grown_by_tool_text(e, longer >= LENGTH_JUMP),
         value=np.select(kinds, [share, lowest], longer),
         threshold=np.select(kinds, [MERGED, IMPOSSIBLE], LENGTH_JUMP),
         message=message,
-        units=np.select(kinds, ["of the rollouts", "nats"], EARLIER_MAXIMUM),
+        unit=unit,
     )
 
 

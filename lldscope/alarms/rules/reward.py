@@ -53,7 +53,7 @@ def parsing(e: Evidence) -> Measurement:
     holds = (ratio <= HALVED) & _clearly_fallen(e)
     if holds.any():
         holds = holds & _policy_unchanged(e)
-    return Measurement(holds, ratio, np.full_like(ratio, HALVED), message)
+    return Measurement(holds, ratio, d.constant(HALVED, ratio), message)
 
 
 @once

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from ...signals import detectors as d
 from ...signals.evidence import Evidence, once
 from ..rule import CauseRank, Measurement, Rule, Severity
@@ -31,7 +29,7 @@ def abandoned(e: Evidence) -> Measurement:
             f"{percent(ratio[row])} of the trailing median (limit {percent(ABANDONED)})"
         )
 
-    return Measurement(ratio < ABANDONED, ratio, np.full_like(ratio, ABANDONED), message)
+    return Measurement(ratio < ABANDONED, ratio, d.constant(ABANDONED, ratio), message)
 
 
 RULES = (

@@ -13,7 +13,7 @@ from ..storage.manifest import Manifest
 from ..storage.part import attempt_spans
 from .database import Database
 from .part_index import PartIndex, step_ranges
-from .signal_engine import SignalEngine
+from .signal_engine import FEW_ROWS, SignalEngine
 from .views import SIGNAL_TABLES
 
 if TYPE_CHECKING:
@@ -51,12 +51,16 @@ class Contents:
     def close(self) -> None:
         """Close the databases."""
         self.db.close()
+        self._close_engine()
+
+    def _close_engine(self) -> None:
         if "_engine" in vars(self):
             self._engine.close()
+            del self._engine
 
     @cached_property
     def _engine(self) -> SignalEngine:
-        """Made for the first rows: signals that were cached need none."""
+        """Made for new rows: signals that were cached need none."""
         return SignalEngine(self._run)
 
     def ingest(self, manifest: Manifest) -> bool:
@@ -93,7 +97,10 @@ class Contents:
             for rows, table in self._engine.signals(parts, starts, first, last):
                 self.db.put(rows, table)
         self.parts.dirty_from = None
-        self._uncached_rows += sum(p.rows for p in self.parts.parts if p.last_step >= first_step)
+        new_rows = sum(p.rows for p in self.parts.parts if p.last_step >= first_step)
+        if new_rows > FEW_ROWS:
+            self._close_engine()  # DuckDB keeps the memory of what it has dropped
+        self._uncached_rows += new_rows
         if self._cache is not None and self._uncached_rows >= CACHE_ROWS and not self.parts.damaged:
             self._cache.store(self._id, self.parts.parts, self.db)
             self._uncached_rows = 0

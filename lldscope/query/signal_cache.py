@@ -26,6 +26,7 @@ from ..storage.part import Part
 from .database import Database
 from .views import ROWS, VIEW_NAMES, view_sql
 
+GROUP_ROWS = 20_000  # that are in memory as they are read
 MAX_RUNS = 200  # the entries written longest ago are deleted first
 
 
@@ -53,7 +54,8 @@ class SignalCache:
             parts = [Part(**p) for p in state["parts"]]
             for rows in ROWS:
                 with pq.ParquetFile(folder / f"{rows}.parquet") as file:  # read_table: pandas
-                    database.put(rows, file.read())
+                    for group in range(file.num_row_groups):
+                        database.put(rows, file.read_row_group(group))
         except (OSError, ValueError, KeyError, TypeError, pa.ArrowException, duckdb.Error):
             database.forget_signals()
             return []
@@ -72,7 +74,10 @@ class SignalCache:
             shutil.rmtree(new, ignore_errors=True)
             new.mkdir(mode=0o700)
             for rows in ROWS:
-                pq.write_table(database.rows(rows), new / f"{rows}.parquet", compression="zstd")
+                file = new / f"{rows}.parquet"
+                pq.write_table(
+                    database.rows(rows), file, compression="zstd", row_group_size=GROUP_ROWS
+                )
             state = {"made": _code_version(), "parts": [vars(p) for p in parts]}
             (new / "state.json").write_text(json.dumps(state))
             shutil.rmtree(final, ignore_errors=True)

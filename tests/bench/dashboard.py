@@ -28,6 +28,7 @@ import lldscope
 
 from . import dashboard_rivals
 from .long_run import write_long_run, write_steps
+from .memory import resident
 from .page import FLAGS, Watch, all_charts, chart, free_port, opened, processor, wait_for
 
 ROUNDS = 3
@@ -258,14 +259,6 @@ def memory(browser: Browser, runs: Path) -> None:
                         f"server, {name}, {what}: {before:.0f} MB started, {now:.0f} MB with the "
                         f"page, {most:.0f} MB at most"
                     )
-
-
-def resident(pid: int, field: str) -> float:
-    """MB, from /proc."""
-    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-        if line.startswith(field):
-            return float(line.split()[1]) / 1024
-    raise SystemExit(f"no {field} of process {pid}")
 
 
 def tell(what: str, seconds: list[float]) -> None:

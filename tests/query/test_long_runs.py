@@ -14,9 +14,10 @@ import pytest
 from made_up_runs import write_run, write_step
 
 import lldscope
-from lldscope.query import contents, signal_engine
+from lldscope.query import contents, signal_cache, signal_engine
 from lldscope.query import part_index as ranges
 from lldscope.query.signal_cache import SignalCache
+from lldscope.query.signal_rows import SignalRows, stored_columns
 from lldscope.runs import open_run
 from lldscope.storage.part import Part
 
@@ -66,6 +67,43 @@ def test_signals_are_the_same_however_many_stretches(tmp_path: Path, monkeypatch
     assert len(cut.sql("SELECT * FROM actions")) == len(at_once.sql("SELECT * FROM actions")) > 0
 
 
+def test_after_many_rows_the_engine_is_closed_and_made_again_for_new_ones(
+    tmp_path: Path, monkeypatch: Any
+) -> None:
+    monkeypatch.setattr(contents, "FEW_ROWS", 0)
+    path = write_run(tmp_path / "r", 20)
+    with open_run(path) as run:
+        assert "_engine" not in vars(run._contents)
+        with lldscope.Recorder(path, resume=True) as recorder:
+            write_step(recorder, 20, dies=False, at=1e9)
+        run.refresh()
+        followed = run.signals()
+    pd.testing.assert_frame_equal(followed, open_run(path).signals())
+    assert len(followed) == 21
+
+
+def test_signals_share_no_memory_with_the_result_they_come_from() -> None:
+    """DuckDB keeps all of a result as long as one column of it is used, most of which are NULL."""
+    rows, kinds = SignalRows(), dict(stored_columns("signal_rows"))
+    values = {name: pa.nulls(1000, kind) for name, kind in kinds.items()}
+    values["step"] = pa.array(range(1000)).cast(kinds["step"])
+    for name in ("n_tokens", "reward"):
+        values[name] = pa.array([None, *range(999)]).cast(kinds[name])
+    result = pa.table(values)
+    rows.add("signal_rows", result)
+    added = rows["signal_rows"]
+    assert added.drop_columns("tokens_seen").equals(result.select(added.column_names[:-1]))
+    assert added["tokens_seen"][-1].as_py() == sum(range(999))
+    assert not addresses(added) & addresses(result)
+    assert len(addresses(added)) == 9, "7 of what was measured; NULLs of float64 and int64 once"
+
+
+def addresses(table: pa.Table) -> set[int]:
+    """Of all buffers that hold its columns."""
+    chunks = (chunk for column in table.columns for chunk in column.chunks)
+    return {b.address for chunk in chunks for b in chunk.buffers() if b is not None}
+
+
 @pytest.fixture
 def computed(monkeypatch: Any) -> list[int]:
     """The first steps from which signals were computed."""
@@ -82,8 +120,9 @@ def computed(monkeypatch: Any) -> list[int]:
 
 
 def test_kept_signals_are_not_computed_again_and_new_steps_alone_are_added(
-    tmp_path: Path, computed: list[int]
+    tmp_path: Path, computed: list[int], monkeypatch: Any
 ) -> None:
+    monkeypatch.setattr(signal_cache, "GROUP_ROWS", 7)
     path, cache = write_run(tmp_path / "r", 30), SignalCache(tmp_path / "cache")
     fresh = open_run(path, cache=cache).signals()
     computed.clear()

@@ -216,3 +216,19 @@ def test_a_step_without_measurement_changes_nothing():
     with_gap, without = d.e_detector(scores, 50), d.e_detector(scores[[0, 2]], 50)
     assert with_gap[1] == with_gap[0]
     assert with_gap[2] == without[1]
+
+
+def test_a_constant_has_the_shape_of_another_series_and_the_memory_of_a_number():
+    x = d.constant(2, np.zeros(1000))
+    assert (x.shape, x.dtype, x.strides) == ((1000,), np.float64, (0,))
+    assert (x == 2.0).all()
+    assert not x.flags.writeable
+
+
+def test_floats_of_a_signal():
+    """What is not finite is NaN; a signal that was never measured takes no memory."""
+    columns = {"a": np.array([1.0, math.inf, NAN]), "b": np.full(3, NAN), "c": np.arange(3.0)}
+    np.testing.assert_array_equal(d.floats(columns, "a"), [1.0, NAN, NAN])
+    np.testing.assert_array_equal(d.floats(columns, "b"), [NAN] * 3)
+    assert d.floats(columns, "b").strides == (0,)
+    np.testing.assert_array_equal(d.floats(columns, "c"), [0.0, 1.0, 2.0])

@@ -160,11 +160,15 @@ class SignalEngine:
 
     def _silent(self) -> frozenset[str]:
         """The views that have nothing to say of the range."""
+        measured = set(self._measured["actions"])
+        if self._few:  # counting takes less time than planning views that have nothing to say
+            names = sorted({name for _, columns in SILENT_WITHOUT.values() for name in columns})
+            counts = self._row(f"SELECT {', '.join(f'count({n})' for n in names)} FROM actions")
+            measured = {name for name, count in zip(names, counts, strict=True) if count}
         return frozenset(
             view
             for view, (table, columns) in SILENT_WITHOUT.items()
-            if table not in self._filled
-            or (columns and not set(columns) & set(self._measured[table]))
+            if table not in self._filled or (columns and not measured.intersection(columns))
         )
 
     def _look_at(self, table: str, paths: Sequence[str]) -> tuple[list[str], bool]:

@@ -52,7 +52,7 @@ ROWS = {
 }
 AFTER_ROWS = ("signals", "action_signals", "retention_signals", "probe_signals")
 VIEW_NAMES = ("macros", *BEFORE_ROWS, *AFTER_ROWS)
-# View → a table, and columns of it: where none has a value, the view has nothing to say.
+# View → a table, and of actions columns of it: where none has a value, it has nothing to say.
 SILENT_WITHOUT: dict[str, tuple[str, tuple[str, ...]]] = {
     "step_ratios": ("actions", ("logp_behaviour_sum", "logp_inner_sum")),
     "step_action_ratios": ("actions", ("logp_behaviour_sum", "logp_inner_sum")),

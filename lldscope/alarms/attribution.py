@@ -6,9 +6,10 @@ had not been resolved by then. While it is, no rule and no phase of LLD holds. T
 the decay test has reached FALL_SHARE of its threshold, or the mean Δ is FALLS standard errors from
 0; it ends after ENDS steps without either.
 
-The other way round, a cause of a higher rank (`rule.CauseRank`) is a consequence where LLD, or a
-cause of a lower rank, began first: a policy that collapses, or no longer gets documents, writes
-without end, writes unlikely tokens and has large gradients.
+The other way round, a cause of a higher rank (`rule.CauseRank`) is a consequence where LLD, a cause
+of a lower rank, or a crash of the reward began first: a policy that collapses, or no longer gets
+documents, writes without end, writes unlikely tokens and has large gradients. (What began when the
+mean of the reward was at half of its best already cannot have halved it.)
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import numpy as np
 from ..core.numbers import short
 from ..signals import detectors as d
 from ..signals.evidence import Evidence, Flags
-from ..signals.phases import Phase, least_rows
+from ..signals.phases import Phase, least_rows, reward_crashed
 from .registry import CAUSES
 from .rule import Alert, CauseRank, Rule, Span, episodes, evaluate_rules
 from .rules import lld
@@ -189,7 +190,11 @@ def _brought_about_by(e: Evidence, consequence: Rule, begin: int, displaced: boo
     before = [start for start, _ in falls(e) if displaced and start < begin - e.cadence.rows(LAG)]
     if before:
         return f"the likelihood had been falling from step {e.step[before[-1]]} on"
-    return None
+    crashes = episodes(reward_crashed(e), 1, e.cadence.rows(ENDS))
+    ongoing = [
+        a for a, b in crashes if a < begin - e.cadence.rows(LAG) and (b is None or begin < b)
+    ]
+    return f"the reward had crashed at step {e.step[ongoing[-1]]}" if ongoing else None
 
 
 def _nearest(rule: Rule, e: Evidence) -> Finding:

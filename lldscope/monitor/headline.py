@@ -108,6 +108,9 @@ def headline(t: Trouble) -> Headline:
     step = told.episodes[-1][0] if began is None else began
     words = _WORDS.get(told.rule) or _Words(f"{told.rule} fires", _first_sentence(told.advice))
     action = words.action
+    if told.rule == "reward-crash" and (large := _large_steps(t.alerts, told)) is not None:
+        # No look-alike is supported, or it would be named here.
+        action = f"halve the learning rate (steps are large since step {large})"
     if words.back:
         action += f" and {_back(t, told)}"
     return Headline(f"{words.cause} since step {step}{words.more}", f"{action}.", told.rule, step)
@@ -129,6 +132,14 @@ def _quiet(t: Trouble) -> Headline:
     if t.verdict == "insufficient":
         return Headline(f"Too few steps to judge: {LEAST} with measurements are needed{unseen}", "")
     return Headline(f"Nothing is wrong: no alarm fires{unseen}", "")
+
+
+def _large_steps(alerts: Sequence[AnyAlert], told: AnyAlert) -> int | None:
+    """From where on steps moved the policy far, if that was said before an alarm."""
+    for alert in alerts:
+        if alert.rule == "step-size" and None not in (alert.step, told.step):
+            return alert.step if (alert.step or 0) <= (told.step or 0) else None
+    return None
 
 
 def _began(alert: AnyAlert) -> int | None:

@@ -41,6 +41,15 @@ def test_the_cause_that_the_log_supports_comes_before_a_graver_alarm() -> None:
     assert str(said).startswith("Retriever or tool dead since step 34: fix it and ")
 
 
+def test_large_steps_before_a_crash_are_what_to_change_unless_a_cause_is_known() -> None:
+    crash, outage = alert("reward-crash", 40), alert("tool-outage", 34)
+    before, after = alert("step-size", 30, "info"), alert("step-size", 41, "info")
+    said = headline(trouble(crash, before)).action
+    assert said.startswith("halve the learning rate (steps are large since step 30) and ")
+    for alerts, causes in (((crash, after), ()), ((crash, outage, before), {"tool-outage"})):
+        assert "learning rate" not in headline(trouble(*alerts, causes=causes)).action
+
+
 @pytest.mark.parametrize(
     ("saved", "said"),
     [

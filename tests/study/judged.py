@@ -9,7 +9,7 @@ from statistics import mean, median
 from typing import Any
 
 from lldscope.alarms.assess import DEFAULT_ARL
-from lldscope.evaluation.bank import read_bank
+from lldscope.evaluation.bank import LabelledRun, read_bank
 from lldscope.evaluation.scoring import ANY, EvaluatedRun, evaluate_run, score
 from tests.bench.candidates import share_cell, starts
 from tests.bench.rivals import RIVALS
@@ -20,6 +20,7 @@ from .tables import table
 DISPLACEMENT = ("lld-decay", "retention-loss")
 EITHER = "either of these"
 NAMES = (*DISPLACEMENT, EITHER, "entropy-surge", "entropy-floor", "eval-gap", *ANY, *RIVALS)
+BEFORE = 20  # steps before a degradation
 FAMILIES = {
     "large": "letters, a larger policy",
     "letters": "letters",
@@ -39,7 +40,7 @@ def judged(bank: Path = ALARM_BANK) -> str:
     if not runs:
         return "No runs yet."
     evaluated = [_with_rivals(evaluate_run(run, DEFAULT_ARL)) for run in runs]
-    parts = [_outcomes(evaluated), _table("all runs", evaluated)]
+    parts = [_outcomes(evaluated), _displaced(evaluated), _table("all runs", evaluated)]
     for name in sorted({family(j.run.name) for j in evaluated}):
         own = [j for j in evaluated if family(j.run.name) == name]
         if len(own) < len(evaluated) and any(j.label == "degraded" for j in own):
@@ -56,13 +57,14 @@ def _with_rivals(j: EvaluatedRun) -> EvaluatedRun:
 
 
 def _outcomes(runs: list[EvaluatedRun]) -> str:
-    """Arm by arm, how many runs degraded, held, or are between the two; and the mean exact match:
-    the best of each run, and the last."""
+    """Arm by arm, how many runs degraded, held, or are between the two; the mean Δ of their correct
+    responses as they degraded; and the mean exact match: the best of each run, and the last."""
     rows = []
     for arm in ALARM_ARMS:
         own = [j.run for j in runs if j.run.name.rsplit("-", 1)[0] == arm.name]
         if own:
             ends = [run.end_step for run in own if run.end_step is not None]
+            fall = [_delta_before(run, run.end_step) for run in own if run.end_step is not None]
             count = Counter(run.outcome for run in own)
             row = [str(count[name]) for name in ("held", "grey", "degraded")]
             best = mean(max(run.evaluations.values()) for run in own)
@@ -70,14 +72,36 @@ def _outcomes(runs: list[EvaluatedRun]) -> str:
             rows.append(
                 (
                     arm.words, str(len(own)), *row, f"{median(ends):g}" if ends else "–",
+                    f"{mean(fall):+.2f}".replace("-", "−") if fall else "–",
                     f"{best:.2f}", f"{last:.2f}",
                 )
             )  # fmt: skip
     head = (
         "arm", "runs", "held", "grey", "degraded", "median step of degradation",
+        f"Δ of correct responses in the {BEFORE} steps before, nats",
         "exact match: best", "at the end",
     )  # fmt: skip
     return table(head, rows)
+
+
+def _displaced(runs: list[EvaluatedRun]) -> str:
+    """Of how many degradations, with displacement before them and without, `lld-decay` warned."""
+    warned: dict[bool, list[bool]] = {True: [], False: []}
+    for j in runs:
+        if (end := j.run.end_step) is not None:
+            before = any(step < end for step in j.fired.get("lld-decay", ()))
+            warned[_delta_before(j.run, end) < 0].append(before)
+    told = [f"{sum(warned[kind])} of {len(warned[kind])}" for kind in (True, False)]
+    return (
+        f"`lld-decay` warned of {told[0]} degradations before which that Δ was under 0, "
+        f"and of {told[1]} others."
+    )
+
+
+def _delta_before(run: LabelledRun, end: int) -> float:
+    signals = run.signals()
+    last = signals["delta_correct"][signals["step"].between(end - BEFORE, end - 1)]
+    return float(last.mean())
 
 
 def _table(title: str, runs: list[EvaluatedRun]) -> str:

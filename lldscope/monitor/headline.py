@@ -136,10 +136,8 @@ def _quiet(t: Trouble) -> Headline:
 
 def _large_steps(alerts: Sequence[AnyAlert], told: AnyAlert) -> int | None:
     """From where on steps moved the policy far, if that was said before an alarm."""
-    for alert in alerts:
-        if alert.rule == "step-size" and None not in (alert.step, told.step):
-            return alert.step if (alert.step or 0) <= (told.step or 0) else None
-    return None
+    large = [a.step for a in alerts if a.rule == "step-size" and a.step is not None]
+    return large[0] if large and told.step is not None and large[0] <= told.step else None
 
 
 def _began(alert: AnyAlert) -> int | None:

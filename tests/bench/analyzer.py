@@ -1,5 +1,6 @@
-"""The analyzer on 10,000,000 rows of actions: all signals from nothing, again, and step by step;
-and its memory on 200,000 steps.
+"""The analyzer on 10,000,000 rows of actions: all signals from nothing, again, and step by step.
+
+Also its memory on 200,000 steps.
 
 python -m tests.bench.analyzer [RUN]     RUN: as `tests.bench.long_run` made it; else one is made
 """

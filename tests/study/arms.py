@@ -232,13 +232,41 @@ ALARM_ARMS: tuple[Arm, ...] = (
     _judged("llds", "countries: GRPO + LLDS, action gate", NEW, **LLDS),
     _judged("gspo", "countries: GSPO", NEW[:5], **GSPO),
     _judged("top-p-1", "countries: GRPO, sampling from the full distribution", NEW, top_p=1.0),
+    _judged(
+        "half-lr-top-p-1",
+        "countries: the same at half the learning rate",
+        NEW,
+        top_p=1.0,
+        lr=BASE["lr"] / 2,
+    ),
+    _judged(
+        "half-lr-llds",
+        "countries: GRPO + LLDS at half the learning rate",
+        NEW,
+        lr=BASE["lr"] / 2,
+        **LLDS,
+    ),
     _sorting("grpo", "GRPO", NEW),
     _sorting("half-lr", "GRPO at half the learning rate", NEW, lr=BASE["lr"] / 2),
     _sorting("llds", "GRPO + LLDS, action gate", NEW[:5], **LLDS),
-    _sorting("quarter-lr", "GRPO at a quarter of the learning rate", NEW[:5], lr=BASE["lr"] / 4),
+    _sorting("quarter-lr", "GRPO at a quarter of the learning rate", NEW, lr=BASE["lr"] / 4),
+    _sorting("eighth-lr", "GRPO at an eighth of the learning rate", NEW, lr=BASE["lr"] / 8),
+    _sorting(
+        "eighth-lr-llds",
+        "GRPO + LLDS at an eighth of the learning rate",
+        NEW,
+        lr=BASE["lr"] / 8,
+        **LLDS,
+    ),
+    _sorting(
+        "eighth-lr-top-p-1",
+        "GRPO at an eighth of the learning rate, sampling from the full distribution",
+        NEW,
+        top_p=1.0,
+        lr=BASE["lr"] / 8,
+    ),
     _large("quarter-lr", "GRPO at a quarter of the learning rate", NEW[:5], lr=BASE["lr"] / 4),
     _large("eighth-lr", "GRPO at an eighth of the learning rate", NEW[:5], lr=BASE["lr"] / 8),
-    _sorting("eighth-lr", "GRPO at an eighth of the learning rate", NEW, lr=BASE["lr"] / 8),
 )
 """Judged by greedy exact match on 512 fixed questions every ten steps."""
 

@@ -40,7 +40,9 @@ def judged(bank: Path = ALARM_BANK) -> str:
     if not runs:
         return "No runs yet."
     evaluated = [_with_rivals(evaluate_run(run, DEFAULT_ARL)) for run in runs]
-    parts = [_outcomes(evaluated), _displaced(evaluated), _table("all runs", evaluated)]
+    plan = sum(len(arm.seeds) for arm in ALARM_ARMS)
+    parts = [f"{len(runs)} of {plan} planned runs are made (`python -m tests.study run`)."]
+    parts += [_outcomes(evaluated), _displaced(evaluated), _table("all runs", evaluated)]
     for name in sorted({family(j.run.name) for j in evaluated}):
         own = [j for j in evaluated if family(j.run.name) == name]
         if len(own) < len(evaluated) and any(j.label == "degraded" for j in own):

@@ -120,7 +120,7 @@ RULES = (
     ),
     Rule(
         "retention-loss",
-        Severity.WARNING,
+        Severity.INFO,
         needs=("retention_delta",),
         needs_too=("delta_correct",),
         meaning="Training on new questions takes away what was right on others: the updates lower "

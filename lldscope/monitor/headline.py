@@ -131,7 +131,9 @@ def _quiet(t: Trouble) -> Headline:
         )
     if t.verdict == "insufficient":
         return Headline(f"Too few steps to judge: {LEAST} with measurements are needed{unseen}", "")
-    return Headline(f"Nothing is wrong: no alarm fires{unseen}", "")
+    told = list(dict.fromkeys(a.rule for a in t.alerts if a.state == "firing"))  # information
+    fires = f"no warning fires; for information: {', '.join(told)}" if told else "no alarm fires"
+    return Headline(f"Nothing is wrong: {fires}{unseen}", "")
 
 
 def _large_steps(alerts: Sequence[AnyAlert], told: AnyAlert) -> int | None:

@@ -77,7 +77,9 @@ def test_a_beginning_that_is_seen_dates_the_headline_and_the_checkpoint() -> Non
 
 
 def test_every_verdict_has_a_headline() -> None:
-    assert headline(trouble(verdict="healthy")).cause.startswith("Nothing is wrong")
+    assert headline(trouble(verdict="healthy")).cause == "Nothing is wrong: no alarm fires"
+    told = headline(trouble(alert("retention-loss", 40, "info"), verdict="healthy"))
+    assert told.cause == "Nothing is wrong: no warning fires; for information: retention-loss"
     assert headline(trouble(verdict="insufficient")).cause.startswith("Too few steps to judge")
     own = headline(trouble(alert("my-rule", 5, "warning"), verdict="warning"))
     assert str(own) == "my-rule fires since step 5: do this."

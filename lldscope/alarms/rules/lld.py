@@ -130,8 +130,9 @@ RULES = (
         "next 16 steps: their mean change in a step plus half of Δ of the step's own correct "
         "responses, in the sequential test of lld-decay. Some loss is the price of any change of "
         "the policy; half of the gain is where it is called too much.",
-        advice="Save a checkpoint now and compare the held-out evaluation with earlier ones. Lower "
-        "the learning rate or the number of updates per batch; then LLDS, or KL to the reference.",
+        advice="Compare the held-out evaluation with earlier ones. Where it holds, nothing needs "
+        "to be changed. Where it falls, lower the learning rate or the number of updates per "
+        "batch; then LLDS, or KL to the reference.",
         confused_with="A policy that learns another wording: the old one loses likelihood although "
         "nothing is forgotten. Held-out exact match then holds or rises. A cause that began first "
         "(a learning rate that jumped, tool text that is trained on) is named instead.",

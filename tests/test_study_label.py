@@ -67,7 +67,8 @@ def test_the_label_is_what_its_text_says(rows):
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_letters_are_sorted_by_the_teacher_half_of_the_time(seed):
+@pytest.mark.parametrize("lengths", [(4, 8), (8, 12)])
+def test_letters_are_sorted_by_the_teacher_half_of_the_time(lengths, seed):
     import random
 
     from tests.study.letters import FAULT_SHARE, demonstration, question
@@ -75,8 +76,9 @@ def test_letters_are_sorted_by_the_teacher_half_of_the_time(seed):
     rng = random.Random(seed)
     right = 0
     for _ in range(400):
-        text, letters = question(rng)
+        text, letters = question(rng, lengths)
         assert sorted(letters) == letters
+        assert lengths[0] <= len(letters) <= lengths[1]
         assert all(letter in text for letter in letters)
         right += f"<answer> {' '.join(letters)}</answer>" in demonstration(letters, rng)
     assert right / 400 == pytest.approx(1 - FAULT_SHARE, abs=0.1)

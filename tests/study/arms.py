@@ -196,17 +196,20 @@ ARMS: tuple[Arm, ...] = (
 """GSPO's clip is 0.2 as in the LLDS reference code, not the 3e-4 of its paper (arXiv 2507.18071):
 what is compared is the reference's GSPO."""
 
-LETTERS = STUDY / "letters"
+LETTERS, LONG_LETTERS = STUDY / "letters", STUDY / "letters-long"
 _JUDGED: dict[str, Any] = {
     "steps": 100, "eval_every": 10, "eval_questions": 512, "probes_every": 10, "tokens_every": 0,
 }  # fmt: skip
-_LETTERS: dict[str, Any] = {
-    "data": _relative(LETTERS / "train.jsonl"),
-    "eval_data": _relative(LETTERS / "eval.jsonl"),
-    "corpus": _relative(LETTERS / "corpus.jsonl"),
-    "max_turns": 1,
-    "turn_tokens": 64,
-}  # fmt: skip
+
+
+def _letters(folder: Path, turn_tokens: int) -> dict[str, Any]:
+    return {
+        "data": _relative(folder / "train.jsonl"),
+        "eval_data": _relative(folder / "eval.jsonl"),
+        "corpus": _relative(folder / "corpus.jsonl"),
+        "max_turns": 1,
+        "turn_tokens": turn_tokens,
+    }
 
 
 def _judged(name: str, words: str, seeds: tuple[int, ...], **settings: Any) -> Arm:
@@ -214,13 +217,20 @@ def _judged(name: str, words: str, seeds: tuple[int, ...], **settings: Any) -> A
 
 
 def _sorting(name: str, words: str, seeds: tuple[int, ...], **settings: Any) -> Arm:
-    arm = _judged(f"letters-{name}", f"letters: {words}", seeds, **_LETTERS, **settings)
+    own = _letters(LETTERS, 64) | settings
+    arm = _judged(f"letters-{name}", f"letters: {words}", seeds, **own)
     return replace(arm, warm_starts=("letters-1",))
 
 
 def _large(name: str, words: str, seeds: tuple[int, ...], **settings: Any) -> Arm:
     arm = _sorting(f"large-{name}", f"3.2 million parameters: {words}", seeds, **settings)
     return replace(arm, warm_starts=("letters-large-1",))
+
+
+def _long(name: str, words: str, seeds: tuple[int, ...], **settings: Any) -> Arm:
+    own = _letters(LONG_LETTERS, 128) | settings
+    arm = _large(f"long-{name}", f"8 to 12 letters: {words}", seeds, **own)
+    return replace(arm, warm_starts=("letters-long-1",))
 
 
 NEW = tuple(range(20, 30))
@@ -267,6 +277,8 @@ ALARM_ARMS: tuple[Arm, ...] = (
     ),
     _large("quarter-lr", "GRPO at a quarter of the learning rate", NEW[:5], lr=BASE["lr"] / 4),
     _large("eighth-lr", "GRPO at an eighth of the learning rate", NEW[:5], lr=BASE["lr"] / 8),
+    _long("quarter-lr", "GRPO at a quarter of the learning rate", NEW[:2], lr=BASE["lr"] / 4),
+    _long("eighth-lr", "GRPO at an eighth of the learning rate", NEW[:2], lr=BASE["lr"] / 8),
 )
 """Judged by greedy exact match on 512 fixed questions every ten steps."""
 

@@ -22,6 +22,7 @@ EITHER = "either of these"
 NAMES = (*DISPLACEMENT, EITHER, "entropy-surge", "entropy-floor", "eval-gap", *ANY, *RIVALS)
 BEFORE = 20  # steps before a degradation
 FAMILIES = {
+    "long": "letters, a larger policy and longer responses",
     "large": "letters, a larger policy",
     "letters": "letters",
     "top-p-1": "countries, top-p 1",

@@ -1,6 +1,6 @@
 """A task without tools: sort the letters of a question. Its files, its teacher, its warm start.
 
-    python -m tests.study.letters --out DIR --seed 1
+    python -m tests.study.letters --out DIR --seed 1 [--long]
 
 The policy thinks one letter after another and answers with all of them. The teacher makes a mistake
 in half of its demonstrations, as that of the built-in world does, and skips its thoughts in some.
@@ -24,7 +24,7 @@ from lldscope_trainer.policy.model import Policy
 from torch import Tensor
 
 LETTERS = "bcdefghijklmnopqrstuvwxyz"
-SHORTEST, LONGEST = 4, 8
+SHORT, LONG = (4, 8), (8, 12)  # how many letters, at least and at most
 STEPS = 600
 BATCH = 64
 FAULT_SHARE = 0.5
@@ -38,13 +38,13 @@ _NEXT = ("then {x}", "next {x}", "now {x}", "after it {x}")
 _LAST = ("last {x}", "{x} is left", "and {x}")
 
 
-def question(rng: random.Random) -> tuple[str, list[str]]:
+def question(rng: random.Random, lengths: tuple[int, int] = SHORT) -> tuple[str, list[str]]:
     """A question and the letters in order."""
-    letters = rng.sample(LETTERS, rng.randint(SHORTEST, LONGEST))
+    letters = rng.sample(LETTERS, rng.randint(*lengths))
     return rng.choice(_ASK).format(s=" ".join(letters)), sorted(letters)
 
 
-def write_files(folder: Path) -> tuple[Path, Path, Path]:
+def write_files(folder: Path, lengths: tuple[int, int] = SHORT) -> tuple[Path, Path, Path]:
     """Training questions, others to evaluate on, and a corpus of one document for a tool that there
     is no use for. Written once."""
     files = folder / "train.jsonl", folder / "eval.jsonl", folder / "corpus.jsonl"
@@ -53,7 +53,7 @@ def write_files(folder: Path) -> tuple[Path, Path, Path]:
         rng = random.Random(SEED)
         asked: dict[str, list[str]] = {}
         while len(asked) < N_TRAIN + N_EVAL:
-            text, answer = question(rng)
+            text, answer = question(rng, lengths)
             asked[text] = answer
         rows = [
             json.dumps({"question": q, "answers": [" ".join(a)], "data_source": "letters"})
@@ -88,13 +88,15 @@ def demonstration(letters: list[str], rng: random.Random) -> str:
     return f"<think> {', '.join(thoughts)}</think><answer> {' '.join(letters)}</answer>"
 
 
-def batches(policy: Policy, seed: int) -> Iterator[tuple[Tensor, Tensor]]:
+def batches(
+    policy: Policy, seed: int, lengths: tuple[int, int] = SHORT
+) -> Iterator[tuple[Tensor, Tensor]]:
     """(ids, action_mask), each (BATCH, T), without end."""
     rng = random.Random(seed)
     while True:
         rows, masks = [], []
         for _ in range(BATCH):
-            text, letters = question(rng)
+            text, letters = question(rng, lengths)
             prompt = policy.encode(prompt_text(text))
             written = policy.encode(demonstration(letters, rng))
             rows.append([*prompt, *written])
@@ -108,7 +110,8 @@ def batches(policy: Policy, seed: int) -> Iterator[tuple[Tensor, Tensor]]:
 @click.option("--steps", default=STEPS, show_default=True)
 @click.option("--hidden", default=96, show_default=True, help="Width of the policy.")
 @click.option("--layers", default=3, show_default=True)
-def main(out: Path, seed: int, steps: int, hidden: int, layers: int) -> None:
+@click.option("--long", is_flag=True, help="More letters.")
+def main(out: Path, seed: int, steps: int, hidden: int, layers: int, long: bool) -> None:
     """Train a tiny policy to sort letters as its teacher does, and save it."""
     torch.set_num_threads(1)
     policy = new_policy(seed=seed, hidden=hidden, layers=layers)
@@ -117,7 +120,8 @@ def main(out: Path, seed: int, steps: int, hidden: int, layers: int) -> None:
         if (step + 1) % 100 == 0:
             click.echo(f"step {step + 1} of {steps}, loss {loss:.3f}")
 
-    train_supervised(policy, batches(policy, seed), steps=steps, on_step=show)
+    asked = batches(policy, seed, LONG if long else SHORT)
+    train_supervised(policy, asked, steps=steps, on_step=show)
     policy.save(out)
 
 

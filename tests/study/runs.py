@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from lldscope.core.errors import LldscopeError, UsageError
 
-from .arms import BASE_FILE, LETTERS, ROOT, STUDY, Planned, model_file
+from .arms import BASE_FILE, LONG_LETTERS, ROOT, STUDY, Planned, model_file
 from .bank import export, index
 from .driver import Job
 
@@ -82,6 +82,7 @@ def jobs(runs: Iterable[Planned]) -> list[Job]:
 
 
 LARGE = ("--hidden", "256", "--layers", "4", "--steps", "300")  # 3.2 million parameters
+SIZES = {"letters-large-": LARGE, "letters-long-": (*LARGE, "--long")}  # of other warm starts
 
 
 def warm_start_job(name: str) -> Job:
@@ -96,7 +97,7 @@ def warm_start_job(name: str) -> Job:
 
     letters = name.startswith("letters-")
     module = "tests.study.letters" if letters else "lldscope_trainer.builtin.supervised"
-    size = LARGE if name.startswith("letters-large-") else ()
+    size = next((told for prefix, told in SIZES.items() if name.startswith(prefix)), ())
     return Job(
         name, [sys.executable, "-m", module, "--out", str(folder), "--seed", seed, *size], folder,
         finish, done=final.exists,
@@ -123,9 +124,10 @@ def train_job(run: Planned) -> Job:
 def _prepare(run: Planned) -> None:
     _stamp(run).write_text(json.dumps(_circumstances()), "utf-8")
     if run.warm_start.startswith("letters-"):
-        from .letters import write_files  # imports torch
+        from .letters import LONG, SHORT, write_files  # imports torch
 
-        write_files(LETTERS)
+        folder = (ROOT / run.arm.settings["data"]).parent
+        write_files(folder, LONG if folder == LONG_LETTERS else SHORT)
 
 
 def keep(run: Planned, cpu_seconds: float | None = None, bank: Path | None = None) -> str:

@@ -26,7 +26,7 @@ from lldscope import open_run
 from lldscope.core.errors import LldscopeError, RunNotFound, UsageError
 from lldscope.core.schema import SIGNALS
 from lldscope.evaluation.scoring import smoothed, wilson
-from tests.study import arms, bank, comparisons, cures, report, results, runs, tables
+from tests.study import arms, bank, comparisons, cures, judged, report, results, runs, tables
 from tests.study.driver import Job, drive
 from tests.study.label import label
 from tests.study.outcome import collapse_row, outcome
@@ -470,10 +470,13 @@ def test_treatments_are_compared_with_the_same_seeds(sample_bank, tmp_path):
 
 
 def test_the_rates_of_the_alarms_are_those_of_evaluate(made_up_bank, tmp_path, lldscope_command):
-    page = tmp_path / "alarms.md"
-    page.write_text(report.ALARMS.read_text("utf-8"), "utf-8")
+    page = tmp_path / "rates.md"
+    current = report.RATES.read_text("utf-8")
+    page.write_text(current, "utf-8")
     report.write_rates(made_up_bank, page)
     text = page.read_text("utf-8")
+    for name in judged.BLOCKS:  # of the alarm bank in the repository
+        assert block(text, name) == block(current, name), name
     rates = text.split("rates-development -->")[1].splitlines()
     told = json.loads(lldscope_command("evaluate", made_up_bank, "--json").stdout)
     decay = next(rule for rule in told["rules"] if rule["rule"] == "lld-decay")
@@ -483,6 +486,24 @@ def test_the_rates_of_the_alarms_are_those_of_evaluate(made_up_bank, tmp_path, l
     assert row[5].startswith("{} of {} (".format(*decay["warned"]))
     assert "| reward < 0.8 × its best | " in text
     assert "<!-- rates-test -->\nNo runs yet." in text, "all runs of this bank are for development"
+
+
+def test_pages_repeat_what_the_page_of_rates_says_in_short(tmp_path):
+    told = block(report.RATES.read_text("utf-8"), judged.BLOCKS[0])
+    for page in report.SUMMARIES:
+        assert block(page.read_text("utf-8"), judged.BLOCKS[0]) == told, page
+    other = tmp_path / "other.md"
+    other.write_text(
+        "a\n<!-- judged-summary -->\nold\n<!-- end of judged-summary -->\nb\n", "utf-8"
+    )
+    report.write_summaries(report.RATES, [other])
+    assert other.read_text("utf-8") == (
+        f"a\n<!-- judged-summary -->\n{told}\n<!-- end of judged-summary -->\nb\n"
+    )
+
+
+def block(page: str, name: str) -> str:
+    return page.split(f"<!-- {name} -->\n")[1].split(f"\n<!-- end of {name} -->")[0]
 
 
 def test_a_report_without_runs(tmp_path):

@@ -166,10 +166,10 @@ def _say_impossible(runs: list[Planned], states: dict[str, State]) -> None:
 
 @study.command()
 def report() -> None:
-    """Write the tables and pictures of docs/study.md and docs/alarms.md from the bank."""
-    from .report import write, write_rates
+    """Write the tables and pictures of docs/study.md and docs/alarm-rates.md from the banks."""
+    from .report import write, write_rates, write_summaries
 
-    for file in (*write(), write_rates()):
+    for file in (*write(), write_rates(), *write_summaries()):
         _say(str(file.relative_to(ROOT)))
 
 

@@ -21,6 +21,7 @@ DISPLACEMENT = ("lld-decay", "retention-loss")
 EITHER = "either of these"
 NAMES = (*DISPLACEMENT, EITHER, "entropy-surge", "entropy-floor", "eval-gap", *ANY, *RIVALS)
 BEFORE = 20  # steps before a degradation
+BLOCKS = ("judged-summary", "judged-outcomes", "judged-all", "judged-families")
 FAMILIES = {
     "long": "letters, a larger policy and longer responses",
     "large": "letters, a larger policy",
@@ -35,20 +36,47 @@ def family(run: str) -> str:
     return next(words for part, words in FAMILIES.items() if part in run)
 
 
-def judged(bank: Path = ALARM_BANK) -> str:
-    """What became of the runs, and what each alarm did: all of them, then family by family."""
+def judged(bank: Path = ALARM_BANK) -> dict[str, str]:
+    """Block → its Markdown: all in a few sentences, what became of the runs, and what each alarm
+    did in all of them and family by family."""
     runs = read_bank(bank) if (bank / "index.jsonl").is_file() else []
     if not runs:
-        return "No runs yet."
+        return dict.fromkeys(BLOCKS, "No runs yet.")
     evaluated = [_with_rivals(evaluate_run(run, DEFAULT_ARL)) for run in runs]
     plan = sum(len(arm.seeds) for arm in ALARM_ARMS)
-    parts = [f"{len(runs)} of {plan} planned runs are made (`python -m tests.study run`)."]
-    parts += [_outcomes(evaluated), _displaced(evaluated), _table("all runs", evaluated)]
-    for name in sorted({family(j.run.name) for j in evaluated}):
-        own = [j for j in evaluated if family(j.run.name) == name]
-        if len(own) < len(evaluated) and any(j.label == "degraded" for j in own):
-            parts.append(_table(name, own))
-    return "\n\n".join(parts)
+    made = f"{len(runs)} of {plan} planned runs are made (`python -m tests.study run`)."
+    own = {name: [j for j in evaluated if family(j.run.name) == name] for name in FAMILIES.values()}
+    tables = [
+        _table(name, runs) for name, runs in own.items() if any(j.label == "degraded" for j in runs)
+    ]
+    texts = (
+        _summary(evaluated),
+        f"{made}\n\n{_outcomes(evaluated)}",
+        _table("all runs", evaluated),
+        "\n\n".join(tables),
+    )
+    return dict(zip(BLOCKS, texts, strict=True))
+
+
+def _summary(runs: list[EvaluatedRun]) -> str:
+    alarm, critical, decay = (s.to_dict() for s in score(runs, (*ANY, "lld-decay")))
+    displaced, others = _displaced(runs)
+    count = Counter(j.label for j in runs)
+    return (
+        f"{len(runs)} runs of policies of 0.4 to 3.2 million parameters, by their held-out exact "
+        f"match: {count['degraded']} degraded, {count['held']} held, {count['grey']} are between "
+        "the two.\n\n"
+        f"- A warning came before {share_cell(alarm['warned'])} of those that degraded, "
+        f"{alarm['lead_median']:g} steps ahead in the median, and in {_held(alarm)} that held.\n"
+        f"- A critical alarm came before {share_cell(critical['warned'])}, and in "
+        f"{_held(critical)} that held.\n"
+        "- `lld-decay` came where correct responses lost likelihood before the degradation, in "
+        f"{displaced}; in {others} where they did not; and in {_held(decay)} runs that held."
+    )
+
+
+def _held(told: dict[str, Any]) -> str:
+    return "{} of {}".format(*told["fired"]["held"])
 
 
 def _with_rivals(j: EvaluatedRun) -> EvaluatedRun:
@@ -87,18 +115,15 @@ def _outcomes(runs: list[EvaluatedRun]) -> str:
     return table(head, rows)
 
 
-def _displaced(runs: list[EvaluatedRun]) -> str:
-    """Of how many degradations, with displacement before them and without, `lld-decay` warned."""
+def _displaced(runs: list[EvaluatedRun]) -> list[str]:
+    """Of how many degradations with a negative Δ of correct responses before them, and of how many
+    others, `lld-decay` warned."""
     warned: dict[bool, list[bool]] = {True: [], False: []}
     for j in runs:
         if (end := j.run.end_step) is not None:
             before = any(step < end for step in j.fired.get("lld-decay", ()))
             warned[_delta_before(j.run, end) < 0].append(before)
-    told = [f"{sum(warned[kind])} of {len(warned[kind])}" for kind in (True, False)]
-    return (
-        f"`lld-decay` warned of {told[0]} degradations before which that Δ was under 0, "
-        f"and of {told[1]} others."
-    )
+    return [f"{sum(warned[kind])} of {len(warned[kind])}" for kind in (True, False)]
 
 
 def _delta_before(run: LabelledRun, end: int) -> float:
@@ -133,7 +158,7 @@ def _cells(name: str, told: dict[str, Any]) -> tuple[str, ...]:
         name if name in (EITHER, *ANY, *RIVALS) else f"`{name}`",
         share_cell(told["warned"]),
         lead.replace("%", " %"),
-        "{} of {}".format(*told["fired"]["held"]) if healthy else "–",
+        _held(told) if healthy else "–",
         "{} of {}".format(*told["false_by_same_step"]) if healthy else "–",
         f"{told['false_alarms_per_1000_healthy_steps']:.2f}" if healthy else "–",
     )

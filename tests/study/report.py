@@ -1,4 +1,5 @@
-"""`python -m tests.study report`: the numbers of docs/study.md and docs/alarms.md, from the bank.
+"""`python -m tests.study report`: the numbers of docs/study.md, docs/alarm-rates.md and what others
+repeat of them, from the banks.
 
 The pages are written by hand; between `<!-- NAME -->` and `<!-- end of NAME -->` stands what is
 generated, and is replaced.
@@ -7,7 +8,7 @@ generated, and is replaced.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -15,12 +16,14 @@ from lldscope.core.errors import LldscopeError
 
 from . import analyses, comparisons, cures, mechanism, order, tables
 from .arms import BANK, ROOT
-from .judged import judged
+from .judged import BLOCKS, judged
 from .rates import rates
 from .results import Results, collect
 
 PAGE = ROOT / "docs" / "study.md"
-ALARMS = ROOT / "docs" / "alarms.md"
+RATES = ROOT / "docs" / "alarm-rates.md"
+SUMMARIES = (ROOT / "docs" / "alarms.md", ROOT / "README.md")
+"""Pages with the first block of `judged` alone."""
 PICTURES = {
     "rewards": "Reward of every run, arm by arm: ten-step means, × collapse, ▽ first decay alarm, "
     "red where the run collapsed",
@@ -65,14 +68,24 @@ def write(bank: Path = BANK, page: Path = PAGE, pictures: bool = True) -> list[P
     return [page, *made.values()]
 
 
-def write_rates(bank: Path = BANK, page: Path = ALARMS) -> Path:
+def write_rates(bank: Path = BANK, page: Path = RATES) -> Path:
     """Fill the tables of how often the alarms are wrong; the file."""
     text = page.read_text("utf-8")
     for split in ("development", "test"):
         text = filled(text, f"rates-{split}", rates(bank, split))
-    text = filled(text, "judged", judged())
+    for name, told in judged().items():
+        text = filled(text, name, told)
     page.write_text(text, "utf-8")
     return page
+
+
+def write_summaries(page: Path = RATES, pages: Sequence[Path] = SUMMARIES) -> list[Path]:
+    """Repeat what `page` says in short on other pages; the files."""
+    name = BLOCKS[0]
+    told = page.read_text("utf-8").split(f"<!-- {name} -->\n")[1].split("\n<!-- end of")[0]
+    for other in pages:
+        other.write_text(filled(other.read_text("utf-8"), name, told), "utf-8")
+    return list(pages)
 
 
 def _pictures(results: Results, folder: Path) -> dict[str, Path]:

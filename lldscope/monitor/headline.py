@@ -80,7 +80,8 @@ class Headline:
 
 
 class Trouble(NamedTuple):
-    """What a headline is made from. `causes`: the look-alikes that the log supports."""
+    """What a headline is made from. `causes`: the look-alikes that the log supports; `damaged`: the
+    files that cannot be read."""
 
     verdict: str
     phase: str | None
@@ -89,6 +90,7 @@ class Trouble(NamedTuple):
     events: Events
     life: Liveness
     judged: bool = True  # whether a reward or a likelihood was measured
+    damaged: Collection[str] = ()
 
 
 def headline(t: Trouble) -> Headline:
@@ -119,20 +121,25 @@ def headline(t: Trouble) -> Headline:
 def _quiet(t: Trouble) -> Headline:
     if t.verdict == "critical":
         return Headline("The run has collapsed; no alarm fires any more", "")
+    unseen = ""
     if lost := missing(t.events, failed=True):
         what, why = next(iter(lost.items()))
         unseen = f"; not recorded: {what} ({why})"
-    else:
-        unseen = ""
+    hurt = "a file is damaged" if len(t.damaged) == 1 else f"{len(t.damaged)} files are damaged"
+    repair = "run `lldscope doctor` on it; it says what is lost, and what --repair brings back."
+    if t.verdict == "insufficient" and t.damaged:
+        return Headline(f"Too little of this run can be read to judge it ({hurt})", repair)
     if t.verdict == "insufficient" and not t.judged:
         return Headline(
-            "Neither a reward nor a likelihood is recorded: nothing can be said of this run",
-            "Record one of them; of an imported log, say which metric it is with --map.",
+            "Neither a reward nor a likelihood is recorded, so nothing can be said of this run",
+            "record one of them; of an imported log, say which metric it is with --map.",
         )
     if t.verdict == "insufficient":
         return Headline(f"Too few steps to judge: {LEAST} with measurements are needed{unseen}", "")
     told = list(dict.fromkeys(a.rule for a in t.alerts if a.state == "firing"))  # information
     fires = f"no warning fires; for information: {', '.join(told)}" if told else "no alarm fires"
+    if t.damaged:
+        return Headline(f"{fires[0].upper()}{fires[1:]}{unseen}; but {hurt}", repair)
     return Headline(f"Nothing is wrong: {fires}{unseen}", "")
 
 

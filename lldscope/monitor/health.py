@@ -128,6 +128,9 @@ def check(run: Run, arl: float | None = None, rules: Sequence[Rule] | None = Non
     answer = verdict(assessment, life)
     causes = {cause for cause, finding in findings.items() if finding.answer == "supported"}
     firing = {a.rule: a.episodes[-1][0] for a in alerts if a.state == "firing"}
+    trouble = Trouble(
+        answer, assessment.phase, alerts, causes, events, life, assessment.judged, run.damaged
+    )
     return RunState(
         run=run.name,
         id=run.info.get("id"),
@@ -146,9 +149,7 @@ def check(run: Run, arl: float | None = None, rules: Sequence[Rule] | None = Non
         false_alarm_bound=_bound(run, assessment),
         damaged=run.damaged,
         dropped=_dropped(run),
-        headline=headline(
-            Trouble(answer, assessment.phase, alerts, causes, events, life, assessment.judged)
-        ),
+        headline=headline(trouble),
         silenced=silenced(run.notes(), firing),
         missing=missing(events),
     )

@@ -50,6 +50,22 @@ def test_large_steps_before_a_crash_are_what_to_change_unless_a_cause_is_known()
         assert "learning rate" not in headline(trouble(*alerts, causes=causes)).action
 
 
+def test_a_run_that_cannot_be_read_is_not_told_to_record_more(tmp_path) -> None:
+    run = shutil.copytree(SAMPLES / "grpo-llds", tmp_path / "run")
+    probes = next((run / "probes").iterdir())
+    probes.write_bytes(b"")
+    said = check(lldscope.open_run(run)).headline
+    assert said.cause.startswith("No warning fires; for information: ")
+    assert said.cause.endswith("; but a file is damaged")
+    assert said.action.startswith("run `lldscope doctor` on it")
+    for manifest in (run / "manifest").iterdir():
+        manifest.write_bytes(b"")
+    said = str(check(lldscope.open_run(run)).headline)
+    assert said.startswith(
+        "Too little of this run can be read to judge it (a file is damaged): run"
+    )
+
+
 @pytest.mark.parametrize(
     ("saved", "said"),
     [
@@ -81,6 +97,8 @@ def test_every_verdict_has_a_headline() -> None:
     told = headline(trouble(alert("retention-loss", 40, "info"), verdict="healthy"))
     assert told.cause == "Nothing is wrong: no warning fires; for information: retention-loss"
     assert headline(trouble(verdict="insufficient")).cause.startswith("Too few steps to judge")
+    blind = headline(trouble(verdict="insufficient")._replace(judged=False))
+    assert str(blind).startswith("Neither a reward nor a likelihood is recorded, so nothing can")
     own = headline(trouble(alert("my-rule", 5, "warning"), verdict="warning"))
     assert str(own) == "my-rule fires since step 5: do this."
     for rule in RULES:

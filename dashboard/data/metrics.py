@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 
 from lldscope.core import palette
-from lldscope.core.charts import Chart, Line
+from lldscope.core.charts import UNSMOOTHED, Chart, Line
 from lldscope.core.schema import SIGNALS
 from lldscope.runs import Run
 
@@ -121,7 +121,7 @@ def chart_of(key: str, columns: Sequence[str] = ()) -> Chart | None:
 
 
 def _chart(key: str, title: str, unit: str, note: str, nonnegative: bool = False) -> Chart:
-    line = Line(key, title, palette.BLUE)
+    line = Line(key, title, palette.BLUE, mean=key not in UNSMOOTHED)
     return Chart(key, title, unit, note, (line,), nonnegative=nonnegative)
 
 

@@ -65,7 +65,7 @@ def make_chart(chart: Chart, subject: Subject, view: View, axis: XAxis | None = 
         if line.mean and line.ghost and view.window > 1:
             data.append(_drawn(raw := thin(x, y, zoom), line, raw=True))
             counts.append(raw)
-        mean = thin(x, smooth(y, view.window) if line.mean else y, zoom)
+        mean = thin(x, _smoothed(y, line, view), zoom)
         data.append(_drawn(mean, line))
         if line.column != EVIDENCE:  # which is there without what it is of
             counts.append(mean)
@@ -109,8 +109,8 @@ def make_overlay(
         if group := view.groups.get(members[0]):
             ys = [_measured(floats(s.table, chart.lines[0].column), chart.log) for s in runs]
             traces, shapes_of, points = averages.group_line(
-                group, (color, dash), runs, [smooth(y, view.window) for y in ys], axis,
-                zoom, most,
+                group, (color, dash), runs, [_smoothed(y, chart.lines[0], view) for y in ys],
+                axis, zoom, most,
             )  # fmt: skip
             data += traces
             shapes += shapes_of
@@ -119,7 +119,8 @@ def make_overlay(
         (subject,) = runs
         line = Line(chart.lines[0].column, escape(visible(subject.called)), color, dash)
         y = _measured(floats(subject.table, line.column), chart.log)
-        points = thin(positions(subject.table, axis), smooth(y, view.window), zoom, most)
+        y = _smoothed(y, chart.lines[0], view)
+        points = thin(positions(subject.table, axis), y, zoom, most)
         counts.append(points)
         data.append(_drawn(points, line))
         shapes += marks.onset_line(subject.table, subject.alerts, axis, color, dash)
@@ -128,6 +129,10 @@ def make_overlay(
         layout["yaxis2"] = dict(averages.COUNTS)
     layout["shapes"] = shapes
     return _finish(data, layout, counts, "Not measured in these runs")
+
+
+def _smoothed(values: Numbers, line: Line, view: View) -> Numbers:
+    return smooth(values, view.window) if line.mean else values
 
 
 def aligned(subject: Subject, by: str) -> Subject:

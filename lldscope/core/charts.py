@@ -24,7 +24,8 @@ _UNITS = {c.name: c.unit for c in SIGNALS.columns}
 class Line:
     """One signal of a chart; `dash` is a Plotly style.
 
-    `mean`: drawn as trailing mean; `ghost`: with the raw values faintly behind it.
+    `mean`: drawn as trailing mean, unless it was set and not measured; `ghost`: with the raw values
+    faintly behind it.
     """
 
     column: str
@@ -152,7 +153,7 @@ _CHARTS: tuple[Chart, ...] = (
         "rate",
         "Learning rate",
         "of a step",
-        Line("lr", "learning rate", palette.BLUE),
+        Line("lr", "learning rate", palette.BLUE, mean=False),
         nonnegative=True,
     ),
     _chart(
@@ -166,6 +167,8 @@ _CHARTS: tuple[Chart, ...] = (
         nonnegative=True,
     ),
 )
+
+UNSMOOTHED = frozenset(line.column for chart in _CHARTS for line in chart.lines if not line.mean)
 
 
 def select_charts(*ids: str) -> tuple[Chart, ...]:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..alarms.assess import Assessment
+from ..core.charts import UNSMOOTHED
 from ..core.schema import SIGNALS
 from ..signals import detectors as d
 from ..signals.evidence import SMOOTH, Rows
@@ -22,7 +23,7 @@ Curve = tuple[Rows, d.Series]  # steps and values of a signal in one run
 @dataclass(frozen=True)
 class Series:
     """A signal of one run at the steps that measured it: `n` of them before thinning. `mean` are
-    trailing means over SMOOTH steps, `last` the last of them."""
+    trailing means over SMOOTH steps, or the values of what was set; `last` is the last of them."""
 
     unit: str
     meaning: str
@@ -77,13 +78,17 @@ def series(step: Rows, values: d.Series, name: str) -> Series | None:
     if not rows.any():
         return None
     x, y = step[rows], values[rows]
-    mean = d.trailing_mean(y, SMOOTH, 1)
+    mean = _smoothed(y, name)
     keep = _thinned(y)
     column = _REGISTRY[name]
     return Series(
         column.unit, column.meaning, len(y), float(y[0]), float(mean[-1]), x[keep].tolist(),
         _rounded(y[keep]), _rounded(mean[keep]),
     )  # fmt: skip
+
+
+def _smoothed(values: d.Series, name: str) -> d.Series:
+    return values if name in UNSMOOTHED else d.trailing_mean(values, SMOOTH, 1)
 
 
 def averaged(curves: Sequence[Curve], name: str) -> AveragedSeries | None:
@@ -94,7 +99,7 @@ def averaged(curves: Sequence[Curve], name: str) -> AveragedSeries | None:
     means = []
     for step, values in curves:
         rows = np.isfinite(values)
-        means.append((step[rows], d.trailing_mean(values[rows], SMOOTH, 1)))
+        means.append((step[rows], _smoothed(values[rows], name)))
     steps = np.unique(np.concatenate([step for step, _ in means]))
     if not len(steps):
         return None

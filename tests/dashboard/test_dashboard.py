@@ -49,6 +49,7 @@ from made_up_runs import write_run
 
 import lldscope
 from lldscope.alarms.rule import Alert, Severity
+from lldscope.core.charts import select_charts
 from lldscope.core.errors import LldscopeError, NewerSchema, RunNotFound, UsageError
 from lldscope.core.schema import SIGNALS
 
@@ -178,6 +179,18 @@ def test_raw_values_stay_visible_behind_the_mean(dying: Subject) -> None:
     names = [t["name"] for t in make_chart(DELTA, dying, View(window=10))["data"]]
     assert "Δ, raw" in names
     assert "Δ, raw" not in [t["name"] for t in make_chart(DELTA, dying, View(window=1))["data"]]
+
+
+def test_what_was_set_is_drawn_as_it_was_set(dying: Subject) -> None:
+    ramp = np.linspace(0.0, 1e-3, len(dying.table))
+    subject = replace(dying, table=dying.table.assign(lr=ramp))
+    (chart,) = select_charts("rate")
+    (line,) = make_chart(chart, subject, View(window=10))["data"]
+    grouped = View("step", 10, None, {"dying": "a"})
+    for view in (View(window=10), grouped):
+        overlay = make_overlay(chart, [subject], {"dying"}, view)["data"]
+        assert overlay[-1]["y"] == pytest.approx(ramp, abs=1e-8)
+    assert line["y"] == pytest.approx(ramp, abs=1e-8)
 
 
 def test_every_chart_shares_x_and_keeps_the_zoom(dying: Subject) -> None:

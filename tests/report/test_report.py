@@ -377,7 +377,11 @@ def test_the_box_on_top_has_cause_confidence_cost_and_action(lldscope_command) -
     with lldscope.open_run(run.parent / "grpo-llds") as opened:
         well = post_mortem(opened)
     assert well.cost is None
-    assert "Held-out evaluation" in html(well)
+    held_out = html(well).split("<b>Held-out evaluation</b>")[1].split("</figcaption>")[0]
+    assert "em_greedy" in held_out
+    assert "closed_book" not in held_out
+    assert well.signals["lr"].mean == well.signals["lr"].value
+    assert well.signals["reward"].mean != well.signals["reward"].value
     assert "Tool failures" in html(well)
     text = lldscope_command("report", run, "--format", "md", "--cost-per-hour", "2").stdout
     assert "- **what is wrong:** Retriever or tool dead since step 30." in text

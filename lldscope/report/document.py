@@ -272,8 +272,8 @@ def _forgotten(facts: PostMortem) -> Iterator[Block]:
          number(r.step_kl), (r.text or "").strip() or "–"]
         for r in facts.forgotten
     ]  # fmt: skip
-    head = ["sampled at", "response", "nats lost", "until", "questions since", "worst step",
-            "lost there", "Δ of that step's own", "its step_kl", "how it ends"]  # fmt: skip
+    head = ["sampled at", "response", "change, nats", "until", "questions since", "worst step",
+            "change there", "Δ of that step's own", "its step_kl", "how it ends"]  # fmt: skip
     yield Table("Kept correct responses that lost most", head, rows, frozenset({0, *range(2, 9)}))
 
 

@@ -91,7 +91,8 @@ def chart_of(key: str, columns: Sequence[str] = ()) -> Chart | None:
     if key in _SIGNALS:
         c = _SIGNALS[key]
         nonnegative = c.unit in ("share", "s", "count")
-        return _chart(key, key, c.unit if c.unit != "-" else "", c.meaning, nonnegative=nonnegative)
+        unit, meaning = c.unit if c.unit != "-" else "", c.meaning.rstrip(".")
+        return _chart(key, key, unit, meaning, nonnegative=nonnegative)
     if key == STEP_SECONDS:
         return _chart(key, "Seconds per step", "s", "from one step's end to the next")
     kind, _, name = key.partition("/")
@@ -113,7 +114,10 @@ def chart_of(key: str, columns: Sequence[str] = ()) -> Chart | None:
             )
             for i, column in enumerate(sources)
         )
-        return Chart(key, name, "", "evaluation, mean over the questions", lines)
+        words = "evaluation, mean over the questions"
+        first = lines[0].label
+        of_first = "" if first == name else f"{words} of {first}"
+        return Chart(key, name, "", words, lines, compared=of_first)
     if kind in _KINDS and name and key in columns:
         what = "as the log tells it" if kind == "scalar" else "probe, mean over its measurements"
         return _chart(key, name, "", what)

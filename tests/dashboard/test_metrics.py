@@ -91,6 +91,8 @@ def test_the_address_adds_charts_to_a_run_and_to_a_comparison(runs: RunRegistry)
                and c.id.get("type") == "chart"]  # fmt: skip
         assert ids[:8] == list(DEFAULTS)
         assert ids[-1] == "eval/em"
+        # Of several data sources a comparison draws the first, and says which it is.
+        assert ("over the questions of hotpot; " in texts(shown)) == (path == "/compare")
 
 
 def test_a_chart_is_had_as_csv_with_every_row(runs: RunRegistry) -> None:

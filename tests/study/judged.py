@@ -23,7 +23,6 @@ NAMES = (*DISPLACEMENT, EITHER, "entropy-surge", "entropy-floor", "eval-gap", *A
 BEFORE = 20  # steps before a degradation
 BLOCKS = ("judged-summary", "judged-outcomes", "judged-all", "judged-families")
 FAMILIES = {
-    "long": "letters, a larger policy and longer responses",
     "large": "letters, a larger policy",
     "letters": "letters",
     "top-p-1": "countries, top-p 1",
@@ -45,9 +44,14 @@ def judged(bank: Path = ALARM_BANK) -> dict[str, str]:
     evaluated = [_with_rivals(evaluate_run(run, DEFAULT_ARL)) for run in runs]
     plan = sum(len(arm.seeds) for arm in ALARM_ARMS)
     made = f"{len(runs)} of {plan} planned runs are made (`python -m tests.study run`)."
-    own = {name: [j for j in evaluated if family(j.run.name) == name] for name in FAMILIES.values()}
+    families = {
+        name: [j for j in evaluated if family(j.run.name) == name]
+        for name in reversed(FAMILIES.values())
+    }
     tables = [
-        _table(name, runs) for name, runs in own.items() if any(j.label == "degraded" for j in runs)
+        _table(name, own)
+        for name, own in families.items()
+        if any(j.label == "degraded" for j in own)
     ]
     texts = (
         _summary(evaluated),

@@ -1,34 +1,36 @@
-"""How often each rule fired wrongly in the study: on runs of sample_runs/bank that held.
+"""How often each rule fired wrongly: in runs of sample_runs/alarm_bank that held, by their
+held-out exact match.
 
-`lldscope evaluate sample_runs/bank --split all` counts them; a test compares. Rules whose signals
-those runs did not record are not counted there.
+`lldscope evaluate sample_runs/alarm_bank --split all` counts them; a test compares.
 """
 
 from __future__ import annotations
 
-HELD = 42  # runs
+# Rule → runs in which it fired, of those that held and recorded its signals.
 FIRED = {
-    "lld-stagnation": 11,
-    "lld-decay": 7,
-    "lld-collapse": 2,
-    "entropy-surge": 10,
-    "entropy-floor": 0,
-    "grad-explosion": 2,
-    "reward-crash": 0,
-    "reward-parsing": 0,
-    "eval-gap": 3,
-    "grad-sustained": 0,
-    "length-collapse": 0,
-    "tool-outage": 0,
-    "tool-abandoned": 0,
-    "zero-signal": 0,
-    "wasted-rollouts": 20,
-    "group-collision": 0,
-    "truncation": 0,
-    "mask-lint": 0,
-    "nonfinite": 0,
-    "engine-mismatch": 0,
-    "lr-jump": 0,
+    "lld-stagnation": (8, 60),
+    "lld-decay": (1, 60),
+    "retention-loss": (12, 60),
+    "lld-collapse": (0, 60),
+    "entropy-surge": (4, 60),
+    "entropy-floor": (0, 60),
+    "grad-explosion": (0, 60),
+    "reward-crash": (0, 60),
+    "reward-parsing": (0, 60),
+    "eval-gap": (8, 60),
+    "grad-sustained": (0, 60),
+    "length-collapse": (0, 60),
+    "tool-outage": (0, 21),
+    "tool-abandoned": (0, 60),
+    "zero-signal": (0, 60),
+    "wasted-rollouts": (2, 60),
+    "group-collision": (0, 60),
+    "repetition": (0, 59),
+    "truncation": (0, 60),
+    "mask-lint": (0, 60),
+    "nonfinite": (0, 60),
+    "step-size": (9, 60),
+    "lr-jump": (0, 60),
 }
 
 
@@ -36,4 +38,5 @@ def fired_wrongly(rule: str) -> str:
     """What was counted of a rule, in words."""
     if rule not in FIRED:
         return "not counted yet"
-    return f"fired wrongly in {FIRED[rule]} of {HELD} study runs"
+    fired, held = FIRED[rule]
+    return f"fired in {fired} of {held} healthy study runs"

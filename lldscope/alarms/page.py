@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from .counted import FIRED, fired_wrongly
 from .registry import RULES, STALLED
 from .rule import Declaration, Rule
+from .rules.measures import REPORTS
 
 
 def markdown() -> str:
@@ -24,7 +26,7 @@ def describe_rule(rule: Declaration) -> list[tuple[str, str]]:
     rows += [
         ("Do", rule.advice),
         ("Confused with", rule.confused_with),
-        ("False alarms", f"{rule.false_alarms}."),
+        ("False alarms", _false_alarms(rule)),
     ]
     return [(name, _sentence(text)) for name, text in rows]
 
@@ -32,6 +34,14 @@ def describe_rule(rule: Declaration) -> list[tuple[str, str]]:
 def _section(rule: Declaration) -> str:
     items = "\n".join(f"- **{name}:** {text}" for name, text in describe_rule(rule))
     return f"### {rule.id}\n\n*{rule.severity}.* {rule.meaning}\n\n{items}\n"
+
+
+def _false_alarms(rule: Declaration) -> str:
+    """What is promised, and what was counted where that is something else."""
+    promised, counted = rule.false_alarms, fired_wrongly(rule.id)
+    if rule.id not in FIRED or promised in (counted, REPORTS):
+        return f"{promised}."
+    return f"{promised}. {_sentence(counted)}."
 
 
 def _sentence(text: str) -> str:

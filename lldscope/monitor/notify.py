@@ -28,6 +28,7 @@ class Delivery:
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
+        self.flush_seconds = channel.flush_seconds
         self._queue: queue.Queue[AlertEvent] = queue.Queue(QUEUE)
         self._failing = False
         self.lost = 0  # events that were not delivered
@@ -92,7 +93,6 @@ class Notifier:
         self._repeat = repeat
         self._addresses = [Delivery(channel) for channel in addresses]
         self._commands = [Delivery(channel) for channel in commands]
-        self._limit = max((o.flush_seconds for o in [*addresses, *commands]), default=0.0)
         self._firing: dict[str, tuple[AlertEvent, float]] = {}  # rule → what was sent, and when
 
     def send(self, events: Sequence[AlertEvent], silenced: Container[str] = ()) -> None:
@@ -118,6 +118,6 @@ class Notifier:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        end = time.monotonic() + self._limit
+        now = time.monotonic()
         for channel in (*self._addresses, *self._commands):
-            channel.close(end)
+            channel.close(now + channel.flush_seconds)

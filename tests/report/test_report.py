@@ -370,7 +370,7 @@ def test_the_box_on_top_has_cause_confidence_cost_and_action(lldscope_command) -
     box = page.split('<dl class="box">')[1].split("</dl>")[0]
     assert "Retriever or tool dead since step 30" in box
     assert "ruled out: " in box
-    assert "fired wrongly in 0 of 42 study runs" in box
+    assert "fired in 0 of 21 healthy study runs" in box
     assert f"which cost {cost.money:,.2f}" in box
     for anchor in re.findall(r"<nav.*?</nav>", page)[0].split('href="#')[1:]:
         assert f'<h2 id="{anchor.split(chr(34))[0]}">' in page

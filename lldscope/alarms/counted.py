@@ -15,6 +15,7 @@ FIRED = {
     "entropy-surge": (4, 60),
     "entropy-floor": (0, 60),
     "grad-explosion": (0, 60),
+    "reward-decline": (0, 60),
     "reward-crash": (0, 60),
     "reward-parsing": (0, 60),
     "eval-gap": (8, 60),

@@ -51,8 +51,16 @@ _WORDS = {
         ", after correct responses lost likelihood",
     ),
     "entropy-surge": _Words("Entropy rose sharply", "look at Δ and at responses"),
+    "entropy-floor": _Words(
+        "Entropy falls towards nothing", "raise the temperature or the upper clip"
+    ),
+    "eval-gap": _Words("The held-out score fell, the reward did not", "read held-out answers"),
+    "repetition": _Words("Responses repeat themselves", "read some of them"),
     "grad-explosion": _Words("Gradients rose sharply", "look at the data of these steps"),
     "grad-sustained": _Words("Gradients stay large", "lower the learning rate", True),
+    "reward-decline": _Words(
+        "The reward is clearly under its best", "look at what began before it"
+    ),
     "reward-crash": _Words("The reward crashed", "look for the cause under look-alikes", True),
     "length-collapse": _Words("Responses became very short", "read some of them", True),
     "tool-abandoned": _Words("The policy stopped searching", "read some responses"),
@@ -100,7 +108,9 @@ def headline(t: Trouble) -> Headline:
     if not firing:
         return _quiet(t)
     named = [a for a in firing if a.rule in t.causes and a.rule in LOOK_ALIKES]
-    told = min(named, key=lambda a: a.step or 0) if named else firing[0]
+    # Of equally bad ones the first, but any before the decline, which only says that something is.
+    others = [a for a in firing if a.severity == firing[0].severity and a.rule != "reward-decline"]
+    told = min(named, key=lambda a: a.step or 0) if named else (others or firing)[0]
     if told.rule == STALLED.id:
         why = in_one_line(t.life.reason or "") or "no reason was recorded"
         word = "Failed" if t.life.life == "failed" else "No more steps"

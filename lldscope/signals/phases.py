@@ -121,14 +121,19 @@ def gradient_surges(e: Evidence) -> Flags:
     return e.grad_ratio >= GRADIENT_SURGE
 
 
-@once
-def reward_crashed(e: Evidence) -> Flags:
-    """The trailing mean of the reward is under `crash_limit`, by more than noise explains."""
+def reward_fallen(e: Evidence, limit: d.Series) -> Flags:
+    """The trailing mean of the reward is under `limit`, and under its best by more than noise
+    explains."""
     return (
         (reward_noise.best_at_least(e) > 0)
-        & (e.normalized_mean < crash_limit(e))
+        & (e.normalized_mean < limit)
         & (reward_noise.has_fallen(e))
     )
+
+
+@once
+def reward_crashed(e: Evidence) -> Flags:
+    return reward_fallen(e, crash_limit(e))
 
 
 @once

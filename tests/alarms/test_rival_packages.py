@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from bench import __main__ as everything
 from bench import noise, rival_packages, rival_worker
-from bench.rival_packages import MADE_UP, NOISY, RECORDED, Log, Verdict
+from bench.rival_packages import BY_REWARD, MADE_UP, NOISY, RECORDED, Log, Verdict
 
 from lldscope.alarms.rule_cases import frame
 
@@ -76,7 +76,8 @@ def test_the_table_counts_by_level_and_leads_to_the_fall():
                 judged(RECORDED, None, {}, undated, {}),
                 judged(NOISY, 50, {"warning": 10}, {}, {}),
                 judged(MADE_UP, None, {}, {}, {"warning": 3}),
-            ]
+            ],
+            BY_REWARD,
         )
     )
     heading = found["critical / warning or worse"]
@@ -92,6 +93,10 @@ def test_the_table_counts_by_level_and_leads_to_the_fall():
     assert found[simple] == ["2", "1", "10", "0", "0", "0", "–", "–", "1"]
 
 
+def write_index(folder: Path, lines: list[dict]) -> None:
+    (folder / "index.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
 @pytest.fixture
 def bank(tmp_path):
     """A bank whose test runs are two of the sample runs."""
@@ -101,20 +106,39 @@ def bank(tmp_path):
     ]
     for line in lines:
         line |= {"split": "test", "path": str(SAMPLES / line["path"])}
-    (tmp_path / "index.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    write_index(tmp_path, lines)
     return tmp_path
 
 
-def test_every_detector_judges_the_same_logs(bank, monkeypatch, capsys):
+@pytest.fixture
+def alarm_bank(tmp_path):
+    """A bank by held-out score: one run degraded, one held, and one between, which is left out."""
+    lines = [
+        {"run": "a", "outcome": "degraded", "degraded_step": 100, "path": "grpo"},
+        {"run": "b", "outcome": "held", "degraded_step": None, "path": "grpo-llds"},
+        {"run": "c", "outcome": "grey", "degraded_step": None, "path": "grpo-llds"},
+    ]
+    folder = tmp_path / "alarms"
+    folder.mkdir()
+    write_index(folder, [line | {"path": str(SAMPLES / line["path"])} for line in lines])
+    return folder
+
+
+def test_every_detector_judges_the_same_logs(bank, alarm_bank, monkeypatch, capsys):
     worker = bank / "worker.py"
     worker.write_text(STUB)
     monkeypatch.setattr(rival_packages, "WORKER", worker)
     monkeypatch.setattr(rival_packages, "SEEDS", 1)
     monkeypatch.setattr(rival_packages, "python_of_packages", lambda: Path(sys.executable))
-    rival_packages.main(bank)
-    versions, *lines = capsys.readouterr().out.splitlines()
+    rival_packages.main(bank, alarm_bank)
+    versions, first, second, *lines = capsys.readouterr().out.split("\n\n")
     assert versions == ", ".join(rival_packages.PACKAGES)
-    found = cells("\n".join(line for line in lines if line.startswith("|")))
+    by_held_out = cells(first)
+    heading = by_held_out["critical / warning or worse"]
+    assert [heading[i] for i in (0, 3)] == ["1 degraded: found", "1 held: false"]
+    assert by_held_out["stub"][0] == "1 / 1"
+    assert by_held_out.keys() == cells(second).keys()
+    found = cells(second)
     heading = found["critical / warning or worse"]
     kinds = len(noise.HEALTHY)
     assert [heading[i] for i in (0, 3, 8)] == [
@@ -133,7 +157,7 @@ def test_every_detector_judges_the_same_logs(bank, monkeypatch, capsys):
     assert found["lldscope, five signals"][0].endswith(" / 1")
     assert found["lldscope, all it records"][4:] == ["–"] * 5  # thinned or made up: not recorded
     assert rival_packages.SIMPLE.keys() <= found.keys()
-    assert f"  stub: {kinds} least" in lines
+    assert f"  stub: {kinds} least" in "\n".join(lines).splitlines()
 
 
 def test_the_packages_are_installed_once_for_each_choice_of_versions(tmp_path, monkeypatch):

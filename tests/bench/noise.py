@@ -153,12 +153,13 @@ HEALTHY = {
 
 
 def labelled(bank: Path, split: str) -> Iterator[tuple[int | None, Signals]]:
-    """Each run without a fault that held, or whose reward fell: the step of the fall, None where it
-    held, and its signals."""
+    """Each run without a fault that held, and each whose reward fell or whose held-out score
+    degraded, whichever the bank is labelled by: the step of that, None where it held, and its
+    signals."""
     for run in read_bank(bank, split):
         if run.fault is None:
             signals = run.signals()
-            fall = fall_of(run, signals)
+            fall = fall_of(run, signals) if run.by_reward else run.end_step
             if fall is not None or run.outcome == "held":
                 yield fall, signals
 

@@ -1,11 +1,13 @@
-"""Alarms of other packages and simple rules beside lldscope's, on the same logs: one table.
+"""Alarms of other packages and simple rules beside lldscope's, on the same logs: two tables.
 
 The packages are installed into .envs/rivals, where `rival_worker.py` judges the logs at their
-defaults. The logs are the test runs of the bank, reduced to the five signals that logs of other
-trainers have; the same with the noise of 32 rollouts a step; and made-up healthy ones (`noise`).
+defaults. The logs are runs reduced to the five signals that logs of other trainers have, and the
+same with the noise of 32 rollouts a step: for the first table those of the alarm bank, which
+degraded or held by their held-out score; for the second the test runs of the older bank, whose
+reward fell or held, and beside them made-up healthy logs (`noise`).
 
-Found and false count alarms at any step; the lead is the step at which the reward fell less that of
-the first alarm, negative where it came after. Below the table: what fired in logs without a fall.
+Found and false count alarms at any step; the lead is the step of the degradation or fall less that
+of the first alarm, negative where it came after. Below the tables: what fired in logs without one.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ import numpy as np
 
 from lldscope.alarms.assess import DEFAULT_ARL, assess
 from lldscope.alarms.rule import Severity
+from tests.study.arms import ALARM_BANK
 
 from .noise import BANK, CONDITIONS, FOREIGN, HEALTHY, Signals, foreign, healthy, labelled, words
 from .rivals import RIVALS, level_cusum, level_only
@@ -30,6 +33,7 @@ WORKER = Path(__file__).with_name("rival_worker.py")
 ENVIRONMENT = Path(".envs") / "rivals"
 PACKAGES = ("rlprobe==0.1.0", "rldoctor==0.2.0", "rlwatch==0.5.1")
 
+HELD_OUT, HELD_OUT_NOISY = "by held-out score", "by held-out score, 32 rollouts"
 RECORDED, NOISY, MADE_UP = "as recorded", "32 rollouts", "made up"
 SEEDS = 5  # made-up logs of each kind
 
@@ -39,8 +43,8 @@ SIMPLE = {n: f for n, f in RIVALS.items() if f not in (level_only, level_cusum)}
 
 @dataclass(frozen=True)
 class Log:
-    """A log to judge: its step of the fall, None if it is healthy, and all that lldscope recorded
-    of it, where that is more."""
+    """A log to judge: the step at which its reward fell or its held-out score degraded, None if it
+    is healthy, and all that lldscope recorded of it, where that is more."""
 
     group: str
     signals: Signals
@@ -60,16 +64,19 @@ class Verdict:
 Verdicts = dict[str, Verdict]  # by detector
 
 
-def logs(bank: Path = BANK) -> Iterator[Log]:
-    runs = list(labelled(bank, "test"))
-    for fall, signals in runs:
-        yield Log(RECORDED, foreign(signals), fall, signals)
-    for number, (fall, signals) in enumerate(runs):
-        noisy = CONDITIONS["32 rollouts"](signals, np.random.default_rng([number, 0]))
-        yield Log(NOISY, noisy, fall)
+def logs(bank: Path = BANK, alarm_bank: Path = ALARM_BANK) -> Iterator[Log]:
+    yield from _of_bank(alarm_bank, "all", HELD_OUT, HELD_OUT_NOISY)
+    yield from _of_bank(bank, "test", RECORDED, NOISY)
     for kind in HEALTHY.values():
         for seed in range(SEEDS):
             yield Log(MADE_UP, healthy(*kind)(np.random.default_rng([7, seed])))
+
+
+def _of_bank(bank: Path, split: str, group: str, noisy: str) -> Iterator[Log]:
+    for number, (fall, signals) in enumerate(labelled(bank, split)):
+        yield Log(group, foreign(signals), fall, signals)
+        thinned = CONDITIONS["32 rollouts"](signals, np.random.default_rng([number, 0]))
+        yield Log(noisy, thinned, fall)
 
 
 # -- verdicts -------------------------------------------------------------------------------------
@@ -116,6 +123,8 @@ def simple(log: Log) -> Verdicts:
 def ours(log: Log) -> Verdicts:
     found = {"lldscope, five signals": assessed(log.signals)}
     if log.recorded is not None:
+        trained = log.recorded.assign(eval_score=np.nan)
+        found["lldscope, all but the held-out score"] = assessed(trained)
         found["lldscope, all it records"] = assessed(log.recorded)
     return found
 
@@ -172,7 +181,17 @@ class Column:
         return log.group == self.group and (log.fall is not None) == self.fell
 
 
-COLUMNS = (
+BY_HELD_OUT = (
+    Column("{n} degraded: found", HELD_OUT, True, reached),
+    Column("before", HELD_OUT, True, before),
+    Column("median lead", HELD_OUT, True, median_lead),
+    Column("{n} held: false", HELD_OUT, False, reached),
+    Column("32 rollouts: found", HELD_OUT_NOISY, True, reached),
+    Column("before", HELD_OUT_NOISY, True, before),
+    Column("median lead", HELD_OUT_NOISY, True, median_lead),
+    Column("false", HELD_OUT_NOISY, False, reached),
+)
+BY_REWARD = (
     Column("{n} falls: found", RECORDED, True, reached),
     Column("before the fall", RECORDED, True, before),
     Column("median lead", RECORDED, True, median_lead),
@@ -185,15 +204,15 @@ COLUMNS = (
 )
 
 
-def table(judged: Sequence[tuple[Log, Verdicts]]) -> str:
+def table(judged: Sequence[tuple[Log, Verdicts]], columns: Sequence[Column]) -> str:
     """Markdown: a row per detector, in each cell critical / warning or worse."""
     rows = [["critical / warning or worse"], ["---"]]
-    for column in COLUMNS:
+    for column in columns:
         rows[0].append(column.heading.format(n=sum(column.has(log) for log, _ in judged)))
         rows[1].append("---")
     for name in dict.fromkeys(name for _, verdicts in judged for name in verdicts):
         row = [name]
-        for column in COLUMNS:
+        for column in columns:
             mine = [(log, v[name]) for log, v in judged if column.has(log) and name in v]
             levels = ["warning"] if name in SIMPLE else list(LEVELS)
             values = [column.count(mine, level) for level in levels] if mine else [None]
@@ -214,15 +233,15 @@ def false_alarms(judged: Sequence[tuple[Log, Verdicts]], group: str) -> Iterator
     yield from (f"{name}: {words(counts)}" for name, counts in fired.items())
 
 
-def main(bank: Path = BANK) -> None:
+def main(bank: Path = BANK, alarm_bank: Path = ALARM_BANK) -> None:
     python = python_of_packages()
-    asked = list(logs(bank))
+    asked = list(logs(bank, alarm_bank))
     theirs = packages(python, asked)
     judged = [
         (log, {**verdicts, **simple(log), **ours(log)})
         for log, verdicts in zip(asked, theirs, strict=True)
     ]
     print(", ".join(PACKAGES))
-    print(table(judged))
-    for group in (RECORDED, NOISY, MADE_UP):
+    print(f"\n{table(judged, BY_HELD_OUT)}\n\n{table(judged, BY_REWARD)}")
+    for group in (HELD_OUT, HELD_OUT_NOISY, RECORDED, NOISY, MADE_UP):
         print(f"\nwithout a fall, {group}:", *false_alarms(judged, group), sep="\n  ")

@@ -50,6 +50,23 @@ def test_large_steps_before_a_crash_are_what_to_change_unless_a_cause_is_known()
         assert "learning rate" not in headline(trouble(*alerts, causes=causes)).action
 
 
+def test_a_decline_is_named_only_where_no_other_alarm_is_as_bad() -> None:
+    decline = alert("reward-decline", 20, "warning")
+    said = headline(trouble(decline, alert("entropy-surge", 30, "warning"), verdict="warning"))
+    assert said.rule == "entropy-surge"
+    alone = headline(trouble(decline, alert("step-size", 10, "info"), verdict="warning"))
+    assert str(alone).startswith("The reward is clearly under its best since step 20: ")
+
+
+@pytest.mark.parametrize(
+    "rule", [rule for rule in RULES if rule.severity != "info"], ids=lambda rule: rule.id
+)
+def test_every_alarm_that_is_told_of_has_words_of_its_own(rule) -> None:
+    cause = headline(trouble(alert(rule.id, 30, rule.severity))).cause
+    assert cause.endswith((" since step 30", "lost likelihood"))
+    assert rule.id not in cause
+
+
 def test_a_run_that_cannot_be_read_is_not_told_to_record_more(tmp_path) -> None:
     run = shutil.copytree(SAMPLES / "grpo-llds", tmp_path / "run")
     probes = next((run / "probes").iterdir())

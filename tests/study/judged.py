@@ -19,7 +19,16 @@ from .tables import table
 
 DISPLACEMENT = ("lld-decay", "retention-loss")
 EITHER = "either of these"
-NAMES = (*DISPLACEMENT, EITHER, "entropy-surge", "entropy-floor", "eval-gap", *ANY, *RIVALS)
+NAMES = (
+    *DISPLACEMENT,
+    EITHER,
+    "entropy-surge",
+    "entropy-floor",
+    "reward-decline",
+    "eval-gap",
+    *ANY,
+    *RIVALS,
+)
 BEFORE = 20  # steps before a degradation
 BLOCKS = ("judged-summary", "judged-outcomes", "judged-all", "judged-families")
 FAMILIES = {

@@ -17,7 +17,7 @@ from .tables import table
 
 RULES = (
     "lld-decay", "lld-collapse", "entropy-surge", "entropy-floor", "grad-explosion", "eval-gap",
-    "reward-crash",
+    "reward-decline", "reward-crash",
 )  # fmt: skip
 LABELS = ("held", "declined", "collapsed")
 NO_FAULT = (*LABELS, RECOVERED)

@@ -13,6 +13,7 @@ from ...signals.normalized_reward import LEAST
 from ..rule import CauseRank, Measurement, Rule, Severity
 from .measures import latest, mean, percent, reward_name, trailing_sd
 
+DECLINED = 0.8  # × the best trailing mean of the reward
 HALVED = 0.5  # × trailing median of the reward
 SUDDEN = d.MedianWindow(recent=3, gap=3, window=20, least=10)
 STEADY = (0.8, 1.25)  # × trailing median of each signal of the policy
@@ -23,8 +24,17 @@ POLICY = ("entropy", "response_tokens", "valid_searches", "answered_share")
 
 
 @once
+def decline(e: Evidence) -> Measurement:
+    return _fall(e, p.reward_fallen(e, DECLINED * e.normalized_peak), DECLINED * e.normalized_peak)
+
+
+@once
 def crash(e: Evidence) -> Measurement:
-    value, limit = (x / e.normalized_peak for x in (e.normalized_mean, p.crash_limit(e)))
+    return _fall(e, p.reward_crashed(e), p.crash_limit(e))
+
+
+def _fall(e: Evidence, holds: Flags, least: d.Series) -> Measurement:
+    value, limit = (x / e.normalized_peak for x in (e.normalized_mean, least))
 
     def message(row: int) -> str:
         return (
@@ -34,7 +44,7 @@ def crash(e: Evidence) -> Measurement:
             f"{percent(limit[row])}; noise of a mean ±{short(reward_noise.margin(e)[row], 2)})"
         )
 
-    return Measurement(p.reward_crashed(e), value, limit, message)
+    return Measurement(holds, value, limit, message)
 
 
 @once
@@ -86,7 +96,32 @@ def _policy_unchanged(e: Evidence) -> Flags:
     return steady & works & known
 
 
+BEYOND_NOISE = (
+    f"the mean over {BOUNDED} steps must be under the best beyond the noise of the run's "
+    "successive steps: confidence bounds at "
+    f"{percent(1 - reward_noise.LEVEL)} for all means of the run at once"
+)
+
 RULES = (
+    Rule(
+        "reward-decline",
+        Severity.WARNING,
+        needs=("reward",),
+        meaning=f"The reward is under {percent(DECLINED)} of its best {SMOOTH}-step mean, by more "
+        "than its noise explains. Why, this does not say.",
+        evidence=f"Trailing {SMOOTH}-step mean of the reward against the best such mean so far: "
+        f"under {DECLINED:g} of it, and {BEYOND_NOISE}. Rewards that can be negative are put on "
+        "another scale, as for reward-crash.",
+        advice="Look at what began before it: Δ, entropy, gradient norm, the look-alikes. Where "
+        "the held-out score falls as well, lower the learning rate or go back to the checkpoint "
+        "with the best one.",
+        confused_with="Harder questions from some step on (a curriculum, another data mix): "
+        "declare them as an event `data_change`.",
+        measure=decline,
+        unit=f"of the best {SMOOTH}-step mean",
+        for_steps=5,
+        fires_below=True,
+    ),
     Rule(
         "reward-crash",
         Severity.CRITICAL,
@@ -98,9 +133,8 @@ RULES = (
         f"under {p.CRASH:g} of it. Within {p.MEMORY} steps of a surge of gradient norm or entropy: "
         f"under {p.CRASH_AFTER_SURGE:g} of the least that best can have been, and as soon after "
         f"a gradient norm of {p.EXPLOSION:g} × its median under "
-        f"{p.CRASH_AFTER_EXPLOSION:g} of that. In each case the mean over {BOUNDED} steps must be "
-        "under the best beyond the noise of the run's successive steps: confidence bounds at "
-        f"{percent(1 - reward_noise.LEVEL)} for all means of the run at once. Shares of a reward "
+        f"{p.CRASH_AFTER_EXPLOSION:g} of that. In each case {BEYOND_NOISE}. "
+        "Shares of a reward "
         "that can be negative mean nothing: the share of correct responses replaces it, or else "
         f"the reward above the least it can be (−{-LEAST:g}, or the lowest so far).",
         advice="Stop and look at the look-alikes: a dead tool, truncation and a mask bug look the "

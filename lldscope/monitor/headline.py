@@ -62,6 +62,7 @@ _WORDS = {
         "The reward is clearly under its best", "look at what began before it"
     ),
     "reward-crash": _Words("The reward crashed", "look for the cause under look-alikes", True),
+    "kl-explosion": _Words("The policy leaves the reference fast", "read responses of these steps"),
     "length-collapse": _Words("Responses became very short", "read some of them", True),
     "tool-abandoned": _Words("The policy stopped searching", "read some responses"),
     "zero-signal": _Words(

@@ -9,12 +9,16 @@ from ...signals import detectors as d
 from ...signals import phases as p
 from ...signals.evidence import Evidence, on_measured, once
 from ..rule import Measurement, Rule, Severity
-from .measures import percent
+from .measures import EARLIER_MAXIMUM, percent
 
 BASE = d.MedianWindow(recent=10, gap=10, window=30, least=15)
 SUSTAINED = 5.0  # × the lowest trailing median of the gradient norm
 SHRUNK = 1 / 3  # × the largest trailing median of the response length
 KL_SURGE = 3.0  # × the lowest trailing median of the KL
+KL_EXPLOSION = 4.0  # × the largest KL up to KL_EARLIER steps before
+KL_RECENT = 5  # steps whose median is compared
+KL_EARLIER = 30  # steps
+KL_LEAST = 90  # steps; a KL that grows as the cube of the steps takes longer then to quadruple
 
 
 @once
@@ -48,6 +52,34 @@ def shrinking(e: Evidence) -> Measurement:
 
     limit = d.constant(SHRUNK, ratio)
     return Measurement((ratio <= SHRUNK) & broken, ratio, limit, message)
+
+
+@once
+def kl_explosion(e: Evidence) -> Measurement:
+    recent, earlier, least = (e.cadence.rows(n) for n in (KL_RECENT, KL_EARLIER, KL_LEAST))
+
+    def over_earlier(known: d.Series) -> d.Series:
+        level = d.trailing_median(known, recent, recent).tolist()
+        out, largest = [np.nan] * len(level), np.nan
+        for t in range(earlier, len(level)):
+            before = level[t - earlier]
+            exploded = out[t - earlier] >= KL_EXPLOSION  # and does not become the usual
+            if before > 0 and not exploded and not before <= largest:
+                largest = before
+            if t >= least:
+                out[t] = level[t] / largest
+        return np.array(out)
+
+    ratio = on_measured(e.column("kl"), over_earlier)
+
+    def message(row: int) -> str:
+        return (
+            f"the KL to the reference over {e.cadence.spans(KL_RECENT)} steps is {ratio[row]:.1f} "
+            f"× the largest up to {e.cadence.spans(KL_EARLIER)} steps before (limit "
+            f"{KL_EXPLOSION:g} ×)"
+        )
+
+    return Measurement(ratio >= KL_EXPLOSION, ratio, d.constant(KL_EXPLOSION, ratio), message)
 
 
 def _over_base(e: Evidence, values: d.Series, extreme: np.ufunc) -> d.Series:
@@ -99,5 +131,21 @@ RULES = (
         unit="of the largest median",
         for_steps=5,
         fires_below=True,
+    ),
+    Rule(
+        "kl-explosion",
+        Severity.WARNING,
+        needs=("kl",),
+        meaning="The policy leaves the reference much faster than it did. The reward may be "
+        "rising.",
+        evidence=f"Median KL to the reference of the last {KL_RECENT} steps: at least "
+        f"{KL_EXPLOSION:g} × the largest such median up to {KL_EARLIER} steps before, after "
+        f"{KL_LEAST} steps.",
+        advice="Read responses of these steps: what does the reward pay for? Go back to a "
+        "checkpoint from before, with a lower learning rate or a larger KL coefficient.",
+        confused_with="A reference that was replaced, or a KL coefficient that was lowered.",
+        measure=kl_explosion,
+        unit=EARLIER_MAXIMUM,
+        for_steps=3,
     ),
 )

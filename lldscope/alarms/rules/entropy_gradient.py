@@ -21,6 +21,7 @@ from .measures import percent, restarts
 
 ENTROPY_RISE = 1.5  # × its lowest trailing mean
 ENTROPY_ONGOING = 1.2  # × its trailing median: a rise that has stopped is under it
+ENTROPY_HIGH = 3.0  # × its lowest trailing mean: no new usual range, whether it still rises or not
 RISE_STEPS = (ENTROPY_WINDOW.recent, SMOOTH)  # steps of the means that may show the rise
 CLEAR_RISE = 5.0  # standard errors of the logarithm
 FLOOR = 0.05  # × the entropy of the first SMOOTH steps
@@ -36,12 +37,14 @@ def entropy_surge(e: Evidence) -> Measurement:
         return (
             f"the entropy is {e.entropy_rise[row]:.1f} × its lowest, {e.entropy_gain[row]:.2f} "
             f"nats/token above it, and {e.entropy_ratio[row]:.1f} × its trailing median (limits "
-            f"{ENTROPY_RISE:g} ×, {p.ENTROPY_GAIN:g} and {ENTROPY_ONGOING:g} ×)"
+            f"{ENTROPY_RISE:g} × and {p.ENTROPY_GAIN:g}, and {ENTROPY_ONGOING:g} × or, of its "
+            f"lowest, {ENTROPY_HIGH:g} ×)"
         )
 
     risen = (e.entropy_rise >= ENTROPY_RISE) & (e.entropy_gain >= p.ENTROPY_GAIN)
+    ongoing = (e.entropy_ratio >= ENTROPY_ONGOING) | (e.entropy_rise >= ENTROPY_HIGH)
     return Measurement(
-        holds=risen & _clearly_risen(e) & (e.entropy_ratio >= ENTROPY_ONGOING),
+        holds=risen & _clearly_risen(e) & ongoing,
         value=e.entropy_rise,
         threshold=d.constant(ENTROPY_RISE, e.entropy_rise),
         message=message,
@@ -146,8 +149,9 @@ RULES = (
         "itself.",
         evidence=f"Mean entropy over action tokens, the last {ENTROPY_WINDOW.recent} steps: at "
         f"least {ENTROPY_RISE:g} × its lowest {SMOOTH}-step mean so far, {p.ENTROPY_GAIN:g} "
-        f"nats/token above that, and in the median {ENTROPY_ONGOING:g} × that of the "
-        f"{ENTROPY_WINDOW.window} steps before the last {ENTROPY_WINDOW.gap}; and the logarithm "
+        f"nats/token above that, and either {ENTROPY_HIGH:g} × that lowest or in the median "
+        f"{ENTROPY_ONGOING:g} × that of the {ENTROPY_WINDOW.window} steps before the last "
+        f"{ENTROPY_WINDOW.gap}; and the logarithm "
         f"over {RISE_STEPS[0]} or {RISE_STEPS[1]} steps {CLEAR_RISE:g} standard errors above its "
         "lowest, by the noise of successive steps.",
         advice="Look at Δ of correct responses and at samples; lower the learning rate if it goes "

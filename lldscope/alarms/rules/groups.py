@@ -6,7 +6,7 @@ import numpy as np
 
 from ...core.numbers import short
 from ...signals import detectors as d
-from ...signals.evidence import Evidence, once
+from ...signals.evidence import Evidence, on_measured, once
 from ..rule import CauseRank, Measurement, Rule, Severity
 from .measures import EARLIER_MAXIMUM, REPORTS, mean, over_former_max, percent, restarts
 
@@ -40,9 +40,15 @@ BOTH_KINDS = (
 
 @once
 def zero_signal(e: Evidence) -> Measurement:
-    share = mean(e, "zero_signal_share", NO_SIGNAL_STEPS)
+    rows = e.cadence.rows(NO_SIGNAL_STEPS)
+    recorded = mean(e, "zero_signal_share", NO_SIGNAL_STEPS)
+    same = on_measured(e.reward, lambda v: d.trailing_mean(_unchanged(v), rows, rows))
+    share = np.where(np.isnan(recorded), same, recorded)
 
     def message(row: int) -> str:
+        if np.isnan(recorded[row]):
+            steps = e.cadence.spans(NO_SIGNAL_STEPS)
+            return f"the mean reward was {short(e.reward[row])} in every one of {steps} steps"
         return (
             f"in {percent(share[row])} of the groups of {e.cadence.spans(NO_SIGNAL_STEPS)} steps "
             f"all rewards were equal (limit {percent(NO_SIGNAL)}); {_kinds(e, row)}"
@@ -50,6 +56,11 @@ def zero_signal(e: Evidence) -> Measurement:
 
     limit = d.constant(NO_SIGNAL, share)
     return Measurement(share > NO_SIGNAL, share, limit, message, advice=lambda row: _advice(e, row))
+
+
+def _unchanged(reward: d.Series) -> d.Series:
+    """1 where the mean reward is what it was before, to the last digit; else 0."""
+    return np.where(reward == d.shifted(reward, 1), 1.0, 0.0)
 
 
 @once
@@ -98,6 +109,8 @@ def _kinds(e: Evidence, row: int) -> str:
 
 def _advice(e: Evidence, row: int) -> str:
     right, wrong = (mean(e, name, NO_SIGNAL_STEPS)[row] for name in KINDS)
+    if np.isnan(right + wrong):
+        return ALL_WRONG if e.reward[row] <= 0 else BOTH_KINDS
     if right >= ONE_KIND * (right + wrong):
         return ALL_RIGHT
     return ALL_WRONG if wrong >= ONE_KIND * (right + wrong) else BOTH_KINDS
@@ -149,14 +162,16 @@ RULES = (
     Rule(
         "zero-signal",
         Severity.WARNING,
-        needs=("zero_signal_share",),
+        needs=("zero_signal_share", "reward"),
         meaning="Nearly all groups have the same reward throughout: they carry no gradient, and "
         "the step trains on almost nothing.",
         evidence=f"Share of groups whose rewards are all equal, mean over {NO_SIGNAL_STEPS} steps: "
         f"above {percent(NO_SIGNAL)}. Whether they are all right or all wrong is told apart where "
-        "the rollouts are recorded.",
+        "the rollouts are recorded. In a log without groups, a mean reward that is the same to the "
+        f"last digit for {NO_SIGNAL_STEPS} steps stands for it.",
         advice=BOTH_KINDS,
-        confused_with="Nothing: it counts what was recorded.",
+        confused_with="Nothing: it counts what was recorded. Without groups, a reward that is "
+        "logged with few digits.",
         measure=zero_signal,
         unit="of the groups",
         for_steps=10,

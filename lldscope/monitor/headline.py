@@ -12,10 +12,12 @@ from ..alarms.rule import Alert
 from ..core.safe_text import in_one_line
 from ..signals.evidence import SMOOTH
 from ..signals.phases import LEAST
+from ..signals.reward_noise import WINDOWS
 from .alerts import AnyAlert
 from .liveness import Liveness
 
 Events = Sequence[Mapping[str, Any]]
+FLAT = f"the reward of the last {WINDOWS[-1]} steps is not clearly above that of the first {SMOOTH}"
 
 
 class _Words(NamedTuple):
@@ -90,7 +92,7 @@ class Headline:
 
 class Trouble(NamedTuple):
     """What a headline is made from. `causes`: the look-alikes that the log supports; `damaged`: the
-    files that cannot be read."""
+    files that cannot be read; `flat`: the reward has not risen in many steps."""
 
     verdict: str
     phase: str | None
@@ -100,6 +102,7 @@ class Trouble(NamedTuple):
     life: Liveness
     judged: bool = True  # whether a reward or a likelihood was measured
     damaged: Collection[str] = ()
+    flat: bool = False
 
 
 def headline(t: Trouble) -> Headline:
@@ -148,10 +151,12 @@ def _quiet(t: Trouble) -> Headline:
     if t.verdict == "insufficient":
         return Headline(f"Too few steps to judge: {LEAST} with measurements are needed{unseen}", "")
     told = list(dict.fromkeys(a.rule for a in t.alerts if a.state == "firing"))  # information
-    fires = f"no warning fires; for information: {', '.join(told)}" if told else "no alarm fires"
+    fires = f"No warning fires; for information: {', '.join(told)}" if told else "No alarm fires"
     if t.damaged:
-        return Headline(f"{fires[0].upper()}{fires[1:]}{unseen}; but {hurt}", repair)
-    return Headline(f"Nothing is wrong: {fires}{unseen}", "")
+        return Headline(f"{fires}{unseen}; but {hurt}", repair)
+    if t.flat:
+        return Headline(f"{fires}{unseen}; but {FLAT}", "")
+    return Headline(f"{fires}{unseen}", "")
 
 
 def _large_steps(alerts: Sequence[AnyAlert], told: AnyAlert) -> int | None:

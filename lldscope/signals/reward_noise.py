@@ -15,6 +15,8 @@ from .evidence import SMOOTH, Evidence, Flags, on_measured, once
 
 WINDOWS = (SMOOTH, 2 * SMOOTH, 4 * SMOOTH)  # steps of the means: a long fall is seen through noise
 LEVEL = 0.01  # probability that any of the bounds of a run does not hold
+LEARNS_WITHIN = 100  # steps after which a reward should have risen
+CLEAR_RISE = 2.0  # standard errors
 
 
 def error(e: Evidence, window: int) -> d.Series:
@@ -63,3 +65,17 @@ def has_fallen(e: Evidence) -> Flags:
 def _mean(e: Evidence, window: int) -> d.Series:
     rows = e.cadence.rows(window)
     return on_measured(e.normalized_reward, lambda v: d.trailing_mean(v, rows, rows), e.scales)
+
+
+def has_risen(e: Evidence) -> bool | None:
+    """Whether the reward of the last WINDOWS[-1] steps is clearly above that of the first SMOOTH,
+    since the data last changed; None before LEARNS_WITHIN steps."""
+    start = int(max(e.scales, default=0))
+    known = e.normalized_reward[start:]
+    known = known[~np.isnan(known)]
+    first, last = e.cadence.rows(SMOOTH), e.cadence.rows(WINDOWS[-1])
+    if len(known) < e.cadence.rows(LEARNS_WITHIN):
+        return None
+    rise = known[-last:].mean() - known[:first].mean()
+    clear = CLEAR_RISE * np.sqrt(_noise(e)[-1] * (1 / first + 1 / last))
+    return bool(rise > clear) if np.isfinite(clear) else None

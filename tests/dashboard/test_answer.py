@@ -58,7 +58,7 @@ def test_a_critical_run_begins_with_cause_action_and_the_way_to_the_evidence(
 
 def test_a_healthy_run_says_so_and_tells_no_alarm(runs: RunRegistry) -> None:
     shown = html.Div(answer(runs.snapshot("healthy")))
-    assert "Nothing is wrong" in texts(shown)
+    assert "No alarm fires" in texts(shown)
     assert told(shown)["alarms"] == {}
     assert told(shown)["title"] == "healthy – lldscope"
 

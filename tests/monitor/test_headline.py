@@ -67,6 +67,14 @@ def test_every_alarm_that_is_told_of_has_words_of_its_own(rule) -> None:
     assert rule.id not in cause
 
 
+def test_a_run_that_is_quiet_and_learns_nothing_says_so() -> None:
+    said = headline(trouble(verdict="healthy")._replace(flat=True))
+    assert str(said) == (
+        "No alarm fires; but the reward of the last 40 steps is not clearly above that of the "
+        "first 10"
+    )
+
+
 def test_a_run_that_cannot_be_read_is_not_told_to_record_more(tmp_path) -> None:
     run = shutil.copytree(SAMPLES / "grpo-llds", tmp_path / "run")
     probes = next((run / "probes").iterdir())
@@ -110,9 +118,9 @@ def test_a_beginning_that_is_seen_dates_the_headline_and_the_checkpoint() -> Non
 
 
 def test_every_verdict_has_a_headline() -> None:
-    assert headline(trouble(verdict="healthy")).cause == "Nothing is wrong: no alarm fires"
+    assert headline(trouble(verdict="healthy")).cause == "No alarm fires"
     told = headline(trouble(alert("retention-loss", 40, "info"), verdict="healthy"))
-    assert told.cause == "Nothing is wrong: no warning fires; for information: retention-loss"
+    assert told.cause == "No warning fires; for information: retention-loss"
     assert headline(trouble(verdict="insufficient")).cause.startswith("Too few steps to judge")
     blind = headline(trouble(verdict="insufficient")._replace(judged=False))
     assert str(blind).startswith("Neither a reward nor a likelihood is recorded, so nothing can")

@@ -107,3 +107,29 @@ def test_the_thinned_bank_is_as_noisy_as_fewer_rollouts_make_it():
     rollouts = float(signals["n_responses"].median())
     square = np.mean([np.mean(np.diff(noise.thinned(signals, rng, 16)) ** 2) for _ in range(50)])
     assert square / np.mean(np.diff(full) ** 2) == pytest.approx(rollouts / 16, rel=0.35)
+
+
+@pytest.mark.parametrize(
+    ("reward", "restarts", "risen"),
+    [
+        (np.linspace(0.2, 0.5, 120), None, True),
+        (np.full(120, 0.3), None, False),
+        (np.linspace(0.2, 0.5, 99), None, None),
+        (np.concatenate([np.full(100, 0.2), np.full(110, 0.5)]), {100: "data"}, False),
+        (np.concatenate([np.full(100, 0.2), np.full(50, 0.5)]), {100: "data"}, None),
+        (np.full(120, np.nan), None, None),
+    ],
+)
+def test_whether_the_reward_has_risen(reward, restarts, risen):
+    noise = np.random.default_rng(3).normal(0, 0.03, len(reward))
+    signals = frame({"reward": reward + noise, "entropy": np.full(len(reward), 0.4)})
+    assert rn.has_risen(gather(signals, 2000.0, restarts)) is risen
+
+
+def test_a_reward_that_stays_where_it_was_is_seldom_said_to_have_risen():
+    rng = np.random.default_rng(4)
+    found = [
+        rn.has_risen(gather(frame({"reward": 0.4 + rng.normal(0, 0.05, 200)}), 2000.0))
+        for _ in range(200)
+    ]
+    assert np.mean(found) < 0.04  # 2.3 % if the noise were known

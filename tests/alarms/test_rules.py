@@ -67,6 +67,28 @@ def test_every_rule_has_a_case_that_fires_and_one_that_stays_quiet(rule):
     assert any(measured), "quiet only where it could not have fired"
 
 
+# Alarms of what happens at a step, and of tests that begin anew; the others are of a state.
+OF_EVENTS = {
+    "lld-stagnation", "lld-decay", "grad-explosion", "reward-parsing", "nonfinite", "lr-jump",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("rule", sorted(set(RULE) - OF_EVENTS))
+def test_an_alarm_lasts_as_long_as_the_state_that_it_saw(rule):
+    """However long that is: it does not become the usual."""
+    cases = [case for case in CASE_FILES[rule] if rule in case.get("fires", ())]
+    states = [state_in_the_end(case, rule) for case in cases]
+    assert "firing" in states, states
+
+
+def state_in_the_end(case: dict, rule: str) -> str:
+    """What has become of an alarm 300 steps after the end of a case, if nothing changes then."""
+    end = max(points[-1][0] for points in case["signals"].values()) + 300
+    signals = {name: [*points, [end, points[-1][1]]] for name, points in case["signals"].items()}
+    alerts = assess(drawn(case | {"signals": signals}, 0), restarts=case.get("restarts")).alerts
+    return next(a.state for a in alerts if a.rule == rule)
+
+
 def test_cases_name_existing_rules_and_look_alikes():
     for case in ALL_CASES:
         assert {*case.get("fires", ()), *case.get("quiet", ())} <= set(RULE), case["name"]

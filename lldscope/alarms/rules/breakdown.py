@@ -9,7 +9,7 @@ from ...signals import detectors as d
 from ...signals import phases as p
 from ...signals.evidence import Evidence, on_measured, once
 from ..rule import Measurement, Rule, Severity
-from .measures import EARLIER_MAXIMUM, percent
+from .measures import EARLIER_MAXIMUM, over_extreme, percent
 
 BASE = d.MedianWindow(recent=10, gap=10, window=30, least=15)
 SUSTAINED = 5.0  # × the lowest trailing median of the gradient norm
@@ -25,7 +25,7 @@ KL_LEAST = 90  # steps; a KL that grows as the cube of the steps takes longer th
 def sustained_gradient(e: Evidence) -> Measurement:
     no_gradient = e.column("zero_signal_share") == 1.0
     norm = np.where(no_gradient, np.nan, e.column("grad_norm"))
-    ratio = _over_base(e, norm, np.fmin)
+    ratio = over_extreme(e, norm, BASE, np.fmin)
 
     def message(row: int) -> str:
         return (
@@ -39,8 +39,8 @@ def sustained_gradient(e: Evidence) -> Measurement:
 @once
 def shrinking(e: Evidence) -> Measurement:
     tokens = e.column("response_tokens")
-    ratio = _over_base(e, tokens, np.fmax)
-    kl = _over_base(e, e.column("kl"), np.fmin)
+    ratio = over_extreme(e, tokens, BASE, np.fmax)
+    kl = over_extreme(e, e.column("kl"), BASE, np.fmin)
     broken = p.recently(e, p.gradient_surges(e) | (kl >= KL_SURGE), 1)
 
     def message(row: int) -> str:
@@ -50,8 +50,11 @@ def shrinking(e: Evidence) -> Measurement:
             "of gradient norm or KL"
         )
 
-    limit = d.constant(SHRUNK, ratio)
-    return Measurement((ratio <= SHRUNK) & broken, ratio, limit, message)
+    shrunk = ratio <= SHRUNK
+    holds = shrunk & broken
+    for t in np.flatnonzero(shrunk):  # however long ago that surge is, as long as they are short
+        holds[t] |= t > 0 and holds[t - 1]
+    return Measurement(holds, ratio, d.constant(SHRUNK, ratio), message)
 
 
 @once
@@ -82,19 +85,6 @@ def kl_explosion(e: Evidence) -> Measurement:
     return Measurement(ratio >= KL_EXPLOSION, ratio, d.constant(KL_EXPLOSION, ratio), message)
 
 
-def _over_base(e: Evidence, values: d.Series, extreme: np.ufunc) -> d.Series:
-    """The median of the last steps over the lowest, or largest, trailing median before them."""
-    recent, gap, window, least = e.cadence.median(BASE)
-
-    def ratio(known: d.Series) -> d.Series:
-        medians = d.trailing_median(known, window, least)
-        before = d.shifted(extreme.accumulate(medians), gap)
-        base = np.where(before > 0, before, np.nan)
-        return np.asarray(d.trailing_median(known, recent, recent) / base)
-
-    return on_measured(values, ratio, e.scales)
-
-
 RULES = (
     Rule(
         "grad-sustained",
@@ -120,9 +110,9 @@ RULES = (
         "rose sharply: the policy has found a short answer that pays, or that it cannot leave. The "
         "reward may be rising.",
         evidence=f"Median response length of the last {BASE.recent} steps: at most "
-        f"{percent(SHRUNK)} of the largest median of {BASE.window} steps so far, within {p.MEMORY} "
-        f"steps of a gradient norm of {p.GRADIENT_SURGE:g} × its trailing median or a KL of "
-        f"{KL_SURGE:g} × its lowest.",
+        f"{percent(SHRUNK)} of the largest median of {BASE.window} steps so far, from within "
+        f"{p.MEMORY} steps of a gradient norm of {p.GRADIENT_SURGE:g} × its trailing median or a "
+        f"KL of {KL_SURGE:g} × its lowest.",
         advice="Read responses of these steps. If they exploit the reward, fix it; go back to a "
         "checkpoint from before they shrank.",
         confused_with="A length penalty or shorter questions from some step on: then neither "

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from ...signals import detectors as d
 from ...signals.evidence import Evidence, once
 from ..rule import CauseRank, Measurement, Rule, Severity
-from .measures import latest, over_median, percent, share_above
+from .measures import latest, over_extreme, percent, share_above
 
 FAILED = 0.5  # of the tool calls
 FAILED_STEPS = 5
-ABANDONED = 0.33  # × trailing median of the valid searches
+ABANDONED = 0.33  # × the largest trailing median of the valid searches
 SEARCHES = d.MedianWindow(recent=5, gap=5, window=50, least=15)
 
 
@@ -20,13 +22,13 @@ def outage(e: Evidence) -> Measurement:
 
 @once
 def abandoned(e: Evidence) -> Measurement:
-    ratio = over_median(e, "valid_searches", SEARCHES)
+    ratio = over_extreme(e, e.column("valid_searches"), SEARCHES, np.fmax)
 
     def message(row: int) -> str:
         now = latest(e, e.column("valid_searches"), row, SEARCHES)
         return (
             f"{now:.2f} valid searches per rollout over {e.cadence.spans(SEARCHES.recent)} steps, "
-            f"{percent(ratio[row])} of the trailing median (limit {percent(ABANDONED)})"
+            f"{percent(ratio[row])} of the usual (limit {percent(ABANDONED)})"
         )
 
     return Measurement(ratio < ABANDONED, ratio, d.constant(ABANDONED, ratio), message)
@@ -53,11 +55,11 @@ RULES = (
         needs=("valid_searches",),
         meaning=f"The policy makes less than {percent(ABANDONED)} of the searches it used to make.",
         evidence=f"Valid searches per rollout: the median of the last {SEARCHES.recent} steps, "
-        f"under {ABANDONED:g} of the median of the {SEARCHES.window} steps before.",
+        f"under {ABANDONED:g} of the largest median of {SEARCHES.window} steps before.",
         advice="Look at samples: does it answer without looking, or fail to write a valid search?",
         confused_with="A tool that is switched off: then no search is made from one step on.",
         measure=abandoned,
-        unit="of the trailing median",
+        unit="of the largest median",
         for_steps=5,
         fires_below=True,
     ),

@@ -12,12 +12,11 @@ from ..alarms.rule import Alert
 from ..core.safe_text import in_one_line
 from ..signals.evidence import SMOOTH
 from ..signals.phases import LEAST
-from ..signals.reward_noise import WINDOWS
+from ..signals.reward_noise import Rise
 from .alerts import AnyAlert
 from .liveness import Liveness
 
 Events = Sequence[Mapping[str, Any]]
-FLAT = f"the reward of the last {WINDOWS[-1]} steps is not clearly above that of the first {SMOOTH}"
 
 
 class _Words(NamedTuple):
@@ -92,7 +91,7 @@ class Headline:
 
 class Trouble(NamedTuple):
     """What a headline is made from. `causes`: the look-alikes that the log supports; `damaged`: the
-    files that cannot be read; `flat`: the reward has not risen in many steps."""
+    files that cannot be read; `rise`: whether the reward has risen."""
 
     verdict: str
     phase: str | None
@@ -102,7 +101,7 @@ class Trouble(NamedTuple):
     life: Liveness
     judged: bool = True  # whether a reward or a likelihood was measured
     damaged: Collection[str] = ()
-    flat: bool = False
+    rise: Rise | None = None
 
 
 def headline(t: Trouble) -> Headline:
@@ -154,8 +153,10 @@ def _quiet(t: Trouble) -> Headline:
     fires = f"No warning fires; for information: {', '.join(told)}" if told else "No alarm fires"
     if t.damaged:
         return Headline(f"{fires}{unseen}; but {hurt}", repair)
-    if t.flat:
-        return Headline(f"{fires}{unseen}; but {FLAT}", "")
+    if t.rise is not None and not t.rise.clear:
+        last, first = f"the last {t.rise.last} steps", f"the first {t.rise.first}"
+        flat = f"the reward of {last} is not clearly above that of {first}"
+        return Headline(f"{fires}{unseen}; but {flat}", "")
     return Headline(f"{fires}{unseen}", "")
 
 

@@ -15,7 +15,7 @@ from ..core.safe_text import in_one_line
 from ..runs import Run
 from ..signals.evidence import Grade
 from ..signals.phases import Phase
-from ..signals.reward_noise import has_risen
+from ..signals.reward_noise import rise
 from ..storage.notes import silenced
 from .alerts import AnyAlert, StalledAlert
 from .headline import Headline, Trouble, headline, last_checkpoint, missing, with_checkpoint
@@ -131,7 +131,7 @@ def check(run: Run, arl: float | None = None, rules: Sequence[Rule] | None = Non
     firing = {a.rule: a.episodes[-1][0] for a in alerts if a.state == "firing"}
     trouble = Trouble(
         answer, assessment.phase, alerts, causes, events, life, assessment.judged, run.damaged,
-        flat=has_risen(assessment.evidence) is False,
+        rise=rise(assessment.evidence),
     )  # fmt: skip
     return RunState(
         run=run.name,

@@ -7,6 +7,7 @@ confidence bound, and the last mean by an upper one, both at once for all the me
 from __future__ import annotations
 
 from statistics import NormalDist
+from typing import NamedTuple
 
 import numpy as np
 
@@ -67,15 +68,24 @@ def _mean(e: Evidence, window: int) -> d.Series:
     return on_measured(e.normalized_reward, lambda v: d.trailing_mean(v, rows, rows), e.scales)
 
 
-def has_risen(e: Evidence) -> bool | None:
-    """Whether the reward of the last WINDOWS[-1] steps is clearly above that of the first SMOOTH,
-    since the data last changed; None before LEARNS_WITHIN steps."""
+class Rise(NamedTuple):
+    """Whether the reward of the `last` steps is clearly above that of the `first`."""
+
+    clear: bool
+    first: int
+    last: int
+
+
+def rise(e: Evidence) -> Rise | None:
+    """Whether the reward has risen since the data last changed; None before LEARNS_WITHIN steps."""
     start = int(max(e.scales, default=0))
     known = e.normalized_reward[start:]
     known = known[~np.isnan(known)]
-    first, last = e.cadence.rows(SMOOTH), e.cadence.rows(WINDOWS[-1])
-    if len(known) < e.cadence.rows(LEARNS_WITHIN):
+    first, last = e.cadence.rows(SMOOTH), e.cadence.rows(WINDOWS[-1], SMOOTH)
+    if len(known) < max(e.cadence.rows(LEARNS_WITHIN), first + last):
         return None
-    rise = known[-last:].mean() - known[:first].mean()
-    clear = CLEAR_RISE * np.sqrt(_noise(e)[-1] * (1 / first + 1 / last))
-    return bool(rise > clear) if np.isfinite(clear) else None
+    gain = known[-last:].mean() - known[:first].mean()
+    least = CLEAR_RISE * np.sqrt(_noise(e)[-1] * (1 / first + 1 / last))
+    if not np.isfinite(least):
+        return None
+    return Rise(bool(gain > least), first * e.cadence.stride, last * e.cadence.stride)

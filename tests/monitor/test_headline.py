@@ -16,6 +16,7 @@ from lldscope.alarms.rule import Alert, Severity
 from lldscope.monitor.headline import Trouble, headline, with_checkpoint
 from lldscope.monitor.health import RunState, check
 from lldscope.monitor.liveness import Liveness
+from lldscope.signals.reward_noise import Rise
 from lldscope.storage.notes import is_note, silenced, write_note
 
 SAMPLES = Path(__file__).parents[2] / "sample_runs"
@@ -68,7 +69,10 @@ def test_every_alarm_that_is_told_of_has_words_of_its_own(rule) -> None:
 
 
 def test_a_run_that_is_quiet_and_learns_nothing_says_so() -> None:
-    said = headline(trouble(verdict="healthy")._replace(flat=True))
+    assert headline(trouble(verdict="healthy")._replace(rise=Rise(True, 10, 40))).cause == (
+        "No alarm fires"
+    )
+    said = headline(trouble(verdict="healthy")._replace(rise=Rise(False, 10, 40)))
     assert str(said) == (
         "No alarm fires; but the reward of the last 40 steps is not clearly above that of the "
         "first 10"

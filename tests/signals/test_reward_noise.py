@@ -123,13 +123,21 @@ def test_the_thinned_bank_is_as_noisy_as_fewer_rollouts_make_it():
 def test_whether_the_reward_has_risen(reward, restarts, risen):
     noise = np.random.default_rng(3).normal(0, 0.03, len(reward))
     signals = frame({"reward": reward + noise, "entropy": np.full(len(reward), 0.4)})
-    assert rn.has_risen(gather(signals, 2000.0, restarts)) is risen
+    found = rn.rise(gather(signals, 2000.0, restarts))
+    assert found == (None if risen is None else rn.Rise(risen, 10, 40))
 
 
 def test_a_reward_that_stays_where_it_was_is_seldom_said_to_have_risen():
     rng = np.random.default_rng(4)
     found = [
-        rn.has_risen(gather(frame({"reward": 0.4 + rng.normal(0, 0.05, 200)}), 2000.0))
+        rn.rise(gather(frame({"reward": 0.4 + rng.normal(0, 0.05, 200)}), 2000.0))
         for _ in range(200)
     ]
-    assert np.mean(found) < 0.04  # 2.3 % if the noise were known
+    assert np.mean([rise.clear for rise in found]) < 0.04  # 2.3 % if the noise were known
+
+
+def test_a_log_with_a_row_every_tenth_step_is_compared_over_more_steps():
+    step = np.arange(0, 400, 10)
+    noise = np.random.default_rng(5).normal(0, 0.03, len(step))
+    signals = frame({"step": step, "reward": np.linspace(0.2, 0.5, len(step)) + noise})
+    assert rn.rise(gather(signals, 2000.0)) == rn.Rise(True, 30, 100)

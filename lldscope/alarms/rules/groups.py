@@ -43,6 +43,7 @@ def zero_signal(e: Evidence) -> Measurement:
     rows = e.cadence.rows(NO_SIGNAL_STEPS)
     recorded = mean(e, "zero_signal_share", NO_SIGNAL_STEPS)
     same = on_measured(e.reward, lambda v: d.trailing_mean(_unchanged(v), rows, rows))
+    same = np.where(e.column("reward_sd") > 0, 0.0, same)
     share = np.where(np.isnan(recorded), same, recorded)
 
     def message(row: int) -> str:
@@ -168,7 +169,7 @@ RULES = (
         evidence=f"Share of groups whose rewards are all equal, mean over {NO_SIGNAL_STEPS} steps: "
         f"above {percent(NO_SIGNAL)}. Whether they are all right or all wrong is told apart where "
         "the rollouts are recorded. In a log without groups, a mean reward that is the same to the "
-        f"last digit for {NO_SIGNAL_STEPS} steps stands for it.",
+        f"last digit for {NO_SIGNAL_STEPS} steps, without a spread, stands for it.",
         advice=BOTH_KINDS,
         confused_with="Nothing: it counts what was recorded. Without groups, a reward that is "
         "logged with few digits.",

@@ -133,6 +133,7 @@ def reward_fallen(e: Evidence, limit: d.Series) -> Flags:
 
 @once
 def reward_crashed(e: Evidence) -> Flags:
+    """The reward has fallen under `crash_limit`."""
     return reward_fallen(e, crash_limit(e))
 
 

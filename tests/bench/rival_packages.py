@@ -181,25 +181,22 @@ class Column:
         return log.group == self.group and (log.fall is not None) == self.fell
 
 
-BY_HELD_OUT = (
-    Column("{n} degraded: found", HELD_OUT, True, reached),
-    Column("before", HELD_OUT, True, before),
-    Column("median lead", HELD_OUT, True, median_lead),
-    Column("{n} held: false", HELD_OUT, False, reached),
-    Column("32 rollouts: found", HELD_OUT_NOISY, True, reached),
-    Column("before", HELD_OUT_NOISY, True, before),
-    Column("median lead", HELD_OUT_NOISY, True, median_lead),
-    Column("false", HELD_OUT_NOISY, False, reached),
-)
+def _recorded_and_noisy(ended: str, before_it: str, group: str, noisy: str) -> tuple[Column, ...]:
+    return (
+        Column(f"{{n}} {ended}: found", group, True, reached),
+        Column(before_it, group, True, before),
+        Column("median lead", group, True, median_lead),
+        Column("{n} held: false", group, False, reached),
+        Column("32 rollouts: found", noisy, True, reached),
+        Column(before_it, noisy, True, before),
+        Column("median lead", noisy, True, median_lead),
+        Column("false", noisy, False, reached),
+    )
+
+
+BY_HELD_OUT = _recorded_and_noisy("degraded", "before", HELD_OUT, HELD_OUT_NOISY)
 BY_REWARD = (
-    Column("{n} falls: found", RECORDED, True, reached),
-    Column("before the fall", RECORDED, True, before),
-    Column("median lead", RECORDED, True, median_lead),
-    Column("{n} held: false", RECORDED, False, reached),
-    Column("32 rollouts: found", NOISY, True, reached),
-    Column("before the fall", NOISY, True, before),
-    Column("median lead", NOISY, True, median_lead),
-    Column("false", NOISY, False, reached),
+    *_recorded_and_noisy("falls", "before the fall", RECORDED, NOISY),
     Column("{n} made up: false", MADE_UP, False, reached),
 )
 

@@ -25,7 +25,8 @@ POLICY = ("entropy", "response_tokens", "valid_searches", "answered_share")
 
 @once
 def decline(e: Evidence) -> Measurement:
-    return _fall(e, p.reward_fallen(e, DECLINED * e.normalized_peak), DECLINED * e.normalized_peak)
+    limit = DECLINED * e.normalized_peak
+    return _fall(e, p.reward_fallen(e, limit), limit)
 
 
 @once
@@ -134,8 +135,8 @@ RULES = (
         f"under {p.CRASH_AFTER_SURGE:g} of the least that best can have been, and as soon after "
         f"a gradient norm of {p.EXPLOSION:g} × its median under "
         f"{p.CRASH_AFTER_EXPLOSION:g} of that. In each case {BEYOND_NOISE}. "
-        "Shares of a reward "
-        "that can be negative mean nothing: the share of correct responses replaces it, or else "
+        "Shares of a reward that can be negative mean nothing: the share of correct responses "
+        "replaces it, or else "
         f"the reward above the least it can be (−{-LEAST:g}, or the lowest so far).",
         advice="Stop and look at the look-alikes: a dead tool, truncation and a mask bug look the "
         "same here.",

@@ -77,10 +77,25 @@ class _Lines(_Small):
 
 
 class _State(_Small):
-    """A file that is written as a whole."""
+    """A file that is written as a whole.
+
+    A content has one number for good. The number is on disk before the first request that uses
+    it, because a request that failed here may still be carried out later: with another content
+    under the same number it would put an older state in the place of the newer one.
+    """
 
     _content: bytes | None = None
     _sent: bytes | None = None
+    _numbered: bytes | None = None  # the content that `_number` belongs to
+
+    def __init__(
+        self, path: Path, kind: str, owner: tuple[int, int], names: Iterable[LogName]
+    ) -> None:
+        super().__init__(path, kind, owner, names)
+        self._number_file = path.with_name(f"{path.name}.number")
+        self._number = max((n.last for n in self.objects), default=0)
+        with suppress(FileNotFoundError, ValueError):
+            self._number = max(self._number, int(self._number_file.read_text("ascii")))
 
     def read(self) -> None:
         try:
@@ -92,8 +107,10 @@ class _State(_Small):
         """The next version, if the file has changed."""
         if self._content is None or self._content == self._sent:
             return {}
-        version = max((n.last for n in self.objects), default=0) + 1
-        return {LogName(self.kind, *self._owner, version, version): self._content}
+        if self._content != self._numbered:
+            json_files.replace_file(self._number_file, str(self._number + 1))
+            self._number, self._numbered = self._number + 1, self._content
+        return {LogName(self.kind, *self._owner, self._number, self._number): self._content}
 
     def done(self, name: LogName, content: bytes) -> set[LogName]:
         self._sent = content
@@ -104,6 +121,7 @@ class _State(_Small):
         lines, which are not sent yet."""
         if self.objects or not (first := self.due()):
             return {}
+        self._numbered = None  # the next version is another content
         ((name, content),) = first.items()
         if self.kind == logs.HEARTBEAT:
             with suppress(ValueError, AttributeError):

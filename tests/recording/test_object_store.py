@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import shutil
 import signal
 import time
@@ -90,39 +89,6 @@ def test_a_live_run_is_followed(monkeypatch):
             assert run.info["status"] == "running"
             assert run.damaged == {}
     recorder.close()
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_late_double_and_refused_requests_lose_nothing(seed, monkeypatch):
-    choose = random.Random(seed)
-    monkeypatch.setattr(sent, "GRACE_SECONDS", 0.0)
-    store = FlakyStore()
-    recorder, sender = lldscope.Recorder(PLACE), uploader()
-    store.choose.seed(seed)
-    FlakyStore.faults, seen = 0.4, False
-    for step in range(20):
-        record_steps(recorder, range(step, step + 1), groups=1)
-        recorder.event("note", step=step)
-        if choose.random() < 0.7:
-            recorder.flush()
-        try:
-            sender.round()
-            seen = True
-        except LldscopeError:
-            if choose.random() < 0.3:
-                sender = uploader()  # the process that sends was killed
-        if choose.random() < 0.2:
-            store.apply_late()
-        if seen and choose.random() < 0.3:
-            with lldscope.open_run(PLACE) as run:
-                assert run.damaged == {}, "a reader sees no half of anything"
-    recorder.close()
-    send(sender)
-    store.apply_late()
-    assert rows(PLACE)["steps"] == 20
-    with lldscope.open_run(PLACE) as run:
-        assert len(run.events()) == 20
-        assert run.info["status"] == "finished"
 
 
 def test_a_store_that_is_away_costs_nothing_once_it_is_back(caplog):

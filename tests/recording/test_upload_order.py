@@ -1,0 +1,115 @@
+"""The order of requests, driven by the test: no late or doubled one brings back an older state.
+
+No recorder and no clock: a spool is written by hand, and each write to the store is refused,
+carried out twice, or carried out whenever the seed says.
+"""
+
+from __future__ import annotations
+
+import random
+
+import pyarrow as pa
+import pytest
+from flaky_store import FlakyStore
+
+from lldscope.core.errors import LldscopeError
+from lldscope.core.schema import arrow_schema
+from lldscope.query.remote import RemoteCopy
+from lldscope.recording import sent, spool
+from lldscope.recording.upload import Uploader
+from lldscope.storage import heartbeats, journal, json_files, layout, manifest, part
+from lldscope.storage.part import PartName
+from lldscope.storage.url import Url
+
+PLACE = Url("flaky://bucket/runs/mine")
+
+
+class HandMadeRun:
+    """What a recorder would write into its spool, a step at a time and without a thread."""
+
+    def __init__(self) -> None:
+        self._spool = spool.Spool.claim(PLACE, rank=0, resume=False, attempt=1)
+        self.path, self.steps = self._spool.path, 0
+        for folder in (manifest.MANIFEST_DIR, heartbeats.HEARTBEAT_DIR):
+            (self.path / folder).mkdir()
+        layout.write_run(self.path, layout.new_run(0.0, status="running"))
+        self.beat()
+        self._spool.open()
+
+    def beat(self) -> None:
+        owner = journal.owner_name(1, 0)
+        heartbeats.write_heartbeat(
+            self.path, 0, closed=False, attempt=1, step=self.steps,
+            lines={f"{owner}.jsonl": self.steps}, journals={"events.jsonl": {owner: self.steps}},
+        )  # fmt: skip
+
+    def step(self) -> None:
+        seal = self.steps + 1
+        schema = arrow_schema("steps")
+        given = {"step": self.steps, "attempt": 1, "rank": 0, "time": 1.0}
+        row = pa.Table.from_pylist([dict.fromkeys(schema.names) | given], schema)
+        written = part.write_part(self.path, "steps", PartName(1, 0, seal, seal), [row])
+        event = {"kind": "note", "step": self.steps, "time": float(seal), "attempt": 1, "rank": 0}
+        journal.append(self.path, layout.EVENTS_FILE, event, journal.owner_name(1, 0), seal)
+        counts = {"events.jsonl": seal, "alerts.jsonl": 0}
+        manifest.commit(self.path, 1, 0, [written], journals=counts, after=self.steps)
+        self.steps = seal
+        self.beat()
+
+    def end(self) -> None:
+        layout.write_run(self.path, layout.read_run(self.path) | {"status": "finished"})
+        (self.path / spool.CLOSED_FILE).touch()
+
+
+def read() -> tuple[str, int, int, int]:
+    """Status, step of the heartbeat, parts and events, as a reader of the store gets them."""
+    copy = RemoteCopy(PLACE)
+    copy.sync()
+    listed = layout.read_manifest(copy.path)
+    assert listed.damaged == {}, "a reader sees no half of anything"
+    status = layout.read_run(copy.path)["status"]
+    beat = heartbeats.read_heartbeats(copy.path)[0]["step"]
+    events = json_files.read_lines(copy.path / layout.EVENTS_FILE)[0]
+    copy.close()
+    return status, beat, len(listed.parts), len(events)
+
+
+@pytest.fixture
+def store(tmp_path, monkeypatch):
+    monkeypatch.setenv("LLDSCOPE_SPOOL", str(tmp_path / "spool"))
+    monkeypatch.setattr(spool, "_start_sender", lambda folder: None)
+    monkeypatch.setattr(sent, "GRACE_SECONDS", 0.0)
+    yield FlakyStore()
+    FlakyStore.reset()
+
+
+@pytest.mark.parametrize("block", range(5))
+def test_no_order_of_late_double_and_refused_requests_loses_anything(block, store):
+    for seed in range(50 * block, 50 * block + 50):
+        choose = random.Random(seed)
+        FlakyStore.reset(seed)
+        run, faults = HandMadeRun(), choose.choice((0.2, 0.5, 0.9))
+        sender = Uploader(run.path.parent)
+        for _ in range(choose.randint(2, 8)):
+            FlakyStore.faults = faults if choose.random() < 0.8 else 0.0
+            choose.choice((run.step, run.beat))()
+            try:
+                sender.round()
+                assert read()[0] == "running"
+            except LldscopeError:
+                if choose.random() < 0.3:
+                    sender = Uploader(run.path.parent)  # the process that sends was killed
+            if choose.random() < 0.2:
+                store.apply_late()
+        run.end()
+        for rounds in range(400):
+            try:
+                if sender.finish():
+                    break
+            except LldscopeError:
+                FlakyStore.faults = faults if rounds < 20 else 0.0
+                if choose.random() < 0.1:
+                    sender = Uploader(run.path.parent)
+        assert not run.path.exists(), f"seed {seed}: the spool is sent"
+        store.apply_late()
+        assert read() == ("finished", run.steps, run.steps, run.steps), f"seed {seed}"

@@ -165,6 +165,16 @@ def test_no_modules_import_each_other_in_a_circle() -> None:
     assert not left, f"circles among {sorted(left)}"
 
 
+def test_no_adapter_imports_from_another_trainers() -> None:
+    def trainer_of(name: str) -> str:
+        return name.removeprefix("lldscope.integrations").strip(".").split(".")[0]
+
+    for name in modules():
+        if name.startswith("lldscope.integrations.") and trainer_of(name) != "common":
+            others = {i for i in imports(name) if i.startswith("lldscope.integrations.")}
+            assert {trainer_of(i) for i in others} <= {trainer_of(name), "common"}, name
+
+
 def test_every_declared_room_is_there_and_says_what_it_is_for() -> None:
     for folder, order in ORDER.items():
         for room in order:

@@ -24,7 +24,7 @@ from ..recording.batch import Batch, array, padded, reaches
 from ..recording.columns import record
 from ..recording.recorder import FailOpen, Recorder
 from ..recording.retention import RESPONSES, KeptResponse, Retention
-from .trl_seams import can_follow, replace
+from .common.hooks import can_follow, replace
 
 METHODS = ("compute_logp", "compute_advantages", "ppo_update")
 Data = list[dict[str, Any]]

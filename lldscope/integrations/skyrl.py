@@ -20,7 +20,7 @@ from ..recording.batch import Batch, array, numbered, padded, reaches
 from ..recording.columns import record
 from ..recording.recorder import FailOpen, Recorder
 from ..recording.retention import RESPONSES, KeptResponse, Retention
-from .alarms import DEFAULT_RULES, AlarmAction
+from .common.alarms import DEFAULT_RULES, AlarmAction
 
 TOKENS = ("sequences", "attention_mask")
 BESIDES = ("rollout_expert_indices", "router_padding_mask", "rollout_sample_support",

@@ -14,7 +14,7 @@ from calls import CALLS, OF_STEP, line, timed
 
 import lldscope
 from lldscope.integrations.ray import RayRecorder
-from lldscope.integrations.ray_node import NAMESPACE
+from lldscope.integrations.ray.node import NAMESPACE
 
 
 @ray.remote(num_cpus=0)

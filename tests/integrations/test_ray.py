@@ -20,7 +20,7 @@ import lldscope
 from lldscope.core.errors import RunExists, UsageError
 from lldscope.doctor.checks import examine
 from lldscope.integrations.ray import RayRecorder
-from lldscope.integrations.ray_node import NAMESPACE
+from lldscope.integrations.ray.node import NAMESPACE
 from lldscope.monitor.health import check
 
 pytestmark = pytest.mark.slow

@@ -21,7 +21,7 @@ import torch
 import lldscope
 from lldscope.core.errors import RunExists
 from lldscope.importers.mapping import MEANINGS
-from lldscope.integrations.compat import after_import
+from lldscope.integrations.common.hooks import after_import
 from lldscope.monitor.health import check
 from lldscope.recording.batch import Batch, Scores
 from lldscope.recording.columns import record
@@ -200,7 +200,7 @@ def modules(monkeypatch):
                 if k == len(parts):
                     vars(module).update(members)
                 monkeypatch.setitem(sys.modules, module.__name__, module)
-        for name in ("skyrl", "openrlhf", "prime_rl"):
+        for name in ("skyrl", "contrib.openrlhf", "contrib.prime_rl"):
             monkeypatch.delitem(sys.modules, f"lldscope.integrations.{name}", raising=False)
 
     return put
@@ -366,7 +366,7 @@ def their_place(modules):
 
 
 def test_openrlhf(tmp_path, their_place):
-    adapter = importlib.import_module("lldscope.integrations.openrlhf")
+    adapter = importlib.import_module("lldscope.integrations.contrib.openrlhf")
     adapter.instrument(tmp_path / "run", tokens_every=1)
     trainer = their_place.PPOTrainer()
     assert isinstance(trainer, TheirTrainer)
@@ -405,7 +405,7 @@ class LossOutputs:
 
 def test_prime_rl_custom_loss(modules):
     modules(prime_rl__trainer__rl__loss={"LossOutputs": LossOutputs})
-    loss = importlib.import_module("lldscope.integrations.prime_rl").grpo_with_llds
+    loss = importlib.import_module("lldscope.integrations.contrib.prime_rl").grpo_with_llds
     new = torch.tensor([-1.0, -1.0, -9.0, -3.0, -0.5], requires_grad=True)
     old = torch.tensor([-0.9, -1.0, 0.0, -2.0, -1.0])
     inputs = SimpleNamespace(

@@ -16,8 +16,9 @@ from lldscope_trainer.rollout.batch import Batch as TrainerBatch
 from lldscope_trainer.rollout.tokens import Rollout
 from lldscope_trainer.train import Trainer
 
-from lldscope.integrations import openrlhf, trl_step, verl_batch
-from lldscope.integrations.trl_rollouts import Rollouts, Samples
+from lldscope.integrations.contrib import openrlhf
+from lldscope.integrations.trl import step as trl_step
+from lldscope.integrations.trl.rollouts import Rollouts, Samples
 from lldscope.recording.batch import Batch, padded
 from lldscope.recording.columns import tables
 from lldscope.recording.recorder import FailOpen
@@ -170,6 +171,19 @@ def verl() -> Batch:
         "old_log_probs": nested(OLD), "advantages": nested(spread),
         "rollout_log_probs": nested(ENGINE), "ref_log_prob": nested(REFERENCE),
     }  # fmt: skip
+    algorithms, config = (types.ModuleType(f"verl.{name}") for name in ("algorithms", "config"))
+    algorithms.register_policy_loss = lambda name: lambda loss: loss  # type: ignore[attr-defined]
+    algorithms.get_policy_loss_fn = lambda name: None  # type: ignore[attr-defined]
+    config.PolicyLossConfig = object  # type: ignore[attr-defined]
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("verl", "verl.trainer", "verl.trainer.ppo", "verl.workers"):
+            patch.setitem(sys.modules, name, types.ModuleType(name))
+        patch.setitem(sys.modules, "verl.trainer.ppo.core_algos", algorithms)
+        patch.setitem(sys.modules, "verl.workers.config", config)
+        finders = list(sys.meta_path)
+        from lldscope.integrations.verl import batch as verl_batch
+
+        sys.meta_path[:] = finders  # without the one that waits for verl's trainers
     return verl_batch.batch_of(
         data, nested(POST), step=STEP, padding=[False] * N, correct=1.0, decode=str, limit=99
     )

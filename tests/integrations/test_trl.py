@@ -25,7 +25,7 @@ import lldscope
 from lldscope.core.errors import LldscopeError, RunExists
 from lldscope.integrations import alarms as alarms_module
 from lldscope.integrations.trl import instrument
-from lldscope.integrations.trl_llds import Regularizer
+from lldscope.integrations.trl.llds import Regularizer
 from lldscope.monitor.health import check
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::UserWarning")
@@ -508,7 +508,7 @@ def test_what_goes_wrong_in_recording_is_said_once(tmp_path, monkeypatch, caplog
     def fails(*_, **__):
         raise KeyError("prompt_ids")
 
-    monkeypatch.setattr("lldscope.integrations.trl_step.batch_of", fails)
+    monkeypatch.setattr("lldscope.integrations.trl.step.batch_of", fails)
     trainer = trl_tiny.make(tmp_path)
     recorder = instrument(trainer, tmp_path / "run")
     trainer.train()

@@ -19,7 +19,7 @@ from verl.trainer.ppo.core_algos import get_policy_loss_fn
 import lldscope
 from lldscope.core.errors import LldscopeError, RunExists
 from lldscope.integrations.verl import LLDSPolicyLossConfig
-from lldscope.integrations.verl_trainer import RecordingSync
+from lldscope.integrations.verl.trainer import RecordingSync
 from lldscope.monitor.health import check
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -259,7 +259,7 @@ def test_what_goes_wrong_in_recording_never_ends_the_training(tmp_path, monkeypa
     def fails(*_, **__):
         raise KeyError("rm_scores")
 
-    monkeypatch.setattr("lldscope.integrations.verl_trainer.batch_of", fails)
+    monkeypatch.setattr("lldscope.integrations.verl.trainer.batch_of", fails)
     trainer, run = run_of(tmp_path, monkeypatch)
     assert trainer._recorder.dropped == {"verl: a step: KeyError: 'rm_scores'": 2}
     assert run.info["status"] == "finished"
@@ -284,7 +284,7 @@ def test_wrong_settings_and_runs_are_refused_before_the_first_step(tmp_path, mon
 
 @pytest.mark.parametrize("action", ["stop", "save"])
 def test_an_alarm_stops_or_saves(tmp_path, monkeypatch, action):
-    monkeypatch.setattr("lldscope.integrations.alarms.Monitor", Script)
+    monkeypatch.setattr("lldscope.integrations.common.alarms.Monitor", Script)
     trainer = verl_tiny.make(
         tmp_path, monkeypatch, f"+trainer.lldscope.path={tmp_path / 'run'}",
         f"+trainer.lldscope.on_alarm={action}",

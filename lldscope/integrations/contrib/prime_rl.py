@@ -12,8 +12,8 @@ from typing import Any
 
 from prime_rl.trainer.rl.loss import LossOutputs
 
-from ..losses.llds import llds_loss
-from ..losses.objectives import policy_loss
+from ...losses.llds import llds_loss
+from ...losses.objectives import policy_loss
 
 
 def grpo_with_llds(

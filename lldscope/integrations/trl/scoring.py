@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..recording.batch import Batch
-from ..recording.retention import KeptResponse
-from .trl_rollouts import Inputs, Update, action_mask
-from .trl_seams import SCORING, can_follow
+from ...recording.batch import Batch
+from ...recording.retention import KeptResponse
+from ..common.hooks import can_follow, evaluation_mode
+from .rollouts import Inputs, Update, action_mask
+from .seams import SCORING
 
 # What models with images need besides tokens, as TRL's `_compute_loss` passes it on.
 MULTIMODAL = (
@@ -126,19 +126,6 @@ def score_kept(
 def has_images(inputs: Inputs) -> bool:
     """Image inputs do not have one entry per row, so rows cannot be selected."""
     return any(inputs.get(name) is not None for name in MULTIMODAL)
-
-
-@contextmanager
-def evaluation_mode(model: nn.Module) -> Iterator[None]:
-    """Evaluation mode for all modules, and afterwards each as it was: some may be frozen so."""
-    training = [m for m in model.modules() if m.training]
-    try:
-        for module in training:
-            module.training = False
-        yield
-    finally:
-        for module in training:
-            module.training = True
 
 
 def is_noisy(model: nn.Module) -> bool:

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 import ray
 from ray.exceptions import RayActorError
 
-from ..core.schema import TABLES
-from ..recording.buffers import Call
-from ..recording.calls import CallThread
-from ..recording.recorder import FLUSH_SECONDS
+from ...core.schema import TABLES
+from ...recording.buffers import Call
+from ...recording.calls import CallThread
+from ...recording.recorder import FLUSH_SECONDS
 
 if TYPE_CHECKING:
-    from .ray_node import Node
+    from .node import Node
 
 log = logging.getLogger("lldscope")
 

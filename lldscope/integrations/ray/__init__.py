@@ -21,13 +21,13 @@ from typing import Any
 
 from ray.exceptions import RayError
 
-from ..core.errors import LldscopeError
-from ..recording.attempt import check_numbers, plain_end
-from ..recording.buffers import Copier
-from ..recording.recorder import CLOSE_SECONDS, Recorder
-from ..storage.url import Url, place_of
-from .ray_node import Node, opened
-from .ray_sender import Sender
+from ...core.errors import LldscopeError
+from ...recording.attempt import check_numbers, plain_end
+from ...recording.buffers import Copier
+from ...recording.recorder import CLOSE_SECONDS, Recorder
+from ...storage.url import Url, place_of
+from .node import Node, opened
+from .sender import Sender
 
 log = logging.getLogger("lldscope")
 

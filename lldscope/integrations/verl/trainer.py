@@ -25,13 +25,13 @@ from verl.trainer.ppo.v1 import (
 )
 from verl.workers.utils.padding import response_from_nested
 
-from ..core.errors import LldscopeError
-from ..recording.columns import record
-from ..recording.recorder import FailOpen, Recorder
-from ..recording.retention import RESPONSES, KeptResponse, Retention
-from .alarms import DEFAULT_RULES, AlarmAction, recorded
-from .verl_batch import FIELDS, batch_of
-from .verl_retention import scored
+from ...core.errors import LldscopeError
+from ...recording.columns import record
+from ...recording.recorder import FailOpen, Recorder
+from ...recording.retention import RESPONSES, KeptResponse, Retention
+from ..common.alarms import DEFAULT_RULES, AlarmAction, recorded
+from .batch import FIELDS, batch_of
+from .retention import scored
 
 SETTINGS = {
     "path": None, "name": None, "group": None, "correct": 1.0, "tokens_every": 5,

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ..alarms.registry import RULES
-from ..core.errors import LldscopeError
-from ..monitor.follow import Monitor
-from ..recording.recorder import FailOpen, Recorder
+from ...alarms.registry import RULES
+from ...core.errors import LldscopeError
+from ...monitor.follow import Monitor
+from ...recording.recorder import FailOpen, Recorder
 
 ACTIONS = ("stop", "save")
 DEFAULT_RULES = ("lld-decay", "lld-collapse")

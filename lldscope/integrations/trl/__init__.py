@@ -20,16 +20,17 @@ from typing import Any
 
 from transformers import TrainerCallback
 
-from ..core.errors import LldscopeError
-from ..recording.batch import reaches
-from ..recording.recorder import FailOpen, Recorder
-from ..recording.retention import RESPONSES
-from .alarms import DEFAULT_RULES, AlarmAction, recorded
-from .trl_llds import Regularizer
-from .trl_observer import Observer
-from .trl_scoring import scorer_of
-from .trl_seams import METHODS, NEWEST, SUPPORTED, check, replace
-from .trl_step import StepWriter
+from ...core.errors import LldscopeError
+from ...recording.batch import reaches
+from ...recording.recorder import FailOpen, Recorder
+from ...recording.retention import RESPONSES
+from ..common.alarms import DEFAULT_RULES, AlarmAction, recorded
+from ..common.hooks import replace
+from .llds import Regularizer
+from .observer import Observer
+from .scoring import scorer_of
+from .seams import METHODS, NEWEST, SUPPORTED, check
+from .step import StepWriter
 
 Correct = float | Callable[..., list[bool | None]]
 

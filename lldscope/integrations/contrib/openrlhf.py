@@ -1,6 +1,6 @@
 """Recording from OpenRLHF (0.11), in a main script of your own:
 
-    from lldscope.integrations.openrlhf import instrument
+    from lldscope.integrations.contrib.openrlhf import instrument
 
     instrument("runs/mine")
     runpy.run_module("openrlhf.cli.train_ppo_ray", run_name="__main__")
@@ -16,10 +16,10 @@ from typing import Any
 
 import numpy as np
 
-from ..importers.mapping import MEANINGS
-from ..recording.batch import Batch, array, padded, reaches
-from ..recording.columns import record
-from ..recording.recorder import FailOpen, Recorder
+from ...importers.mapping import MEANINGS
+from ...recording.batch import Batch, array, padded, reaches
+from ...recording.columns import record
+from ...recording.recorder import FailOpen, Recorder
 
 
 def instrument(

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..core.errors import LldscopeError
+from ...core.errors import LldscopeError
 
 Inputs = dict[str, Any]
 Correct = Callable[..., list[bool | None]]

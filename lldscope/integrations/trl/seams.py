@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
-from collections.abc import Callable, Sequence
 from typing import Any
 
-from ..core.errors import LldscopeError
+from ...core.errors import LldscopeError
+from ..common.hooks import can_follow
 
 SUPPORTED = "TRL 1.x (tested with 1.16)"
 NEWEST = (1, 16)
-Method = Callable[..., Any]
 
 REWARDED = ("inputs", "prompts", "completions", "completion_ids_list")
 LOSS = ("model", "inputs")
@@ -75,45 +73,6 @@ def check(trainer: Any, with_llds: bool) -> None:
             f"This trainer is recorded already, in {trainer.lldscope_recorder.path}. Make a new "
             "trainer for another run."
         )
-
-
-def replace(owner: Any, name: str, method: Method) -> None:
-    """`method(original, …)` in place of the object's own method."""
-    original = getattr(owner, name)
-
-    @functools.wraps(original)
-    def replacement(*args: Any, **kwargs: Any) -> Any:
-        return method(original, *args, **kwargs)
-
-    setattr(owner, name, replacement)
-
-
-def can_follow(method: Method, names: Sequence[str]) -> bool:
-    """Whether a call's arguments of these names can be told."""
-    own = _positional(method)
-    return own is None or set(names) <= set(own)
-
-
-def arguments(
-    method: Method, names: Sequence[str], args: Sequence[Any], kwargs: dict[str, Any]
-) -> dict[str, Any]:
-    """A call's arguments by name; `names` are those in order where the method takes any number."""
-    own = _positional(method)
-    return dict(zip(names if own is None else own, args, strict=False)) | kwargs
-
-
-def takes(method: Method, name: str) -> bool:
-    """Whether a method can be called with this keyword."""
-    parameters = inspect.signature(method).parameters
-    return name in parameters or any(p.kind is p.VAR_KEYWORD for p in parameters.values())
-
-
-def _positional(method: Method) -> list[str] | None:
-    """Names of the arguments in their order; None for a method that takes any number of them."""
-    parameters = inspect.signature(method).parameters.values()
-    if any(p.kind is p.VAR_POSITIONAL for p in parameters):
-        return None
-    return [p.name for p in parameters if p.kind is not p.VAR_KEYWORD]
 
 
 def loss_goes_past_scoring(trainer: Any) -> bool:

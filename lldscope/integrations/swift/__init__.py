@@ -19,15 +19,14 @@ from typing import Any
 import torch
 from transformers import TrainerCallback
 
-from ..core.errors import LldscopeError
-from ..recording.columns import record
-from ..recording.recorder import FailOpen, Recorder
-from ..recording.retention import RESPONSES, Retention
-from .alarms import DEFAULT_RULES, AlarmAction, recorded
-from .swift_batch import Pending, batch_of
-from .swift_retention import score_kept
-from .trl_scoring import evaluation_mode
-from .trl_seams import can_follow, replace
+from ...core.errors import LldscopeError
+from ...recording.columns import record
+from ...recording.recorder import FailOpen, Recorder
+from ...recording.retention import RESPONSES, Retention
+from ..common.alarms import DEFAULT_RULES, AlarmAction, recorded
+from ..common.hooks import can_follow, evaluation_mode, replace
+from .batch import Pending, batch_of
+from .retention import score_kept
 
 METHODS = {
     "_prepare_batch_inputs": (),

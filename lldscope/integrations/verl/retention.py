@@ -15,7 +15,7 @@ import transfer_queue as tq
 from transfer_queue import KVBatchMeta
 from verl.utils.tensordict_utils import list_of_dict_to_tensordict
 
-from ..recording.retention import KeptResponse
+from ...recording.retention import KeptResponse
 
 PARTITION = "lldscope"
 

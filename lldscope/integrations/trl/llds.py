@@ -14,11 +14,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..core.errors import LldscopeError
-from ..losses.llds import LLDS, llds_loss
-from .trl_rollouts import Inputs, action_mask, micro_batches
-
-GATES = ("token", "response", "action")
+from ...core.errors import LldscopeError
+from ...losses.llds import GATES, LLDS, llds_loss
+from .rollouts import Inputs, action_mask, micro_batches
 
 
 class Regularizer:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ..recording.batch import Batch, numbered, padded, reaches
+from ...recording.batch import Batch, numbered, padded, reaches
 
 
 @dataclass

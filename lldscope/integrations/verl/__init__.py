@@ -1,7 +1,7 @@
 """verl's plug-in (entry point group `verl.plugins`, verl ≥ 0.9): a policy loss, recording trainers.
 
 `import verl` loads this module in every process. The policy loss `llds` is registered at once; the
-trainers `lldscope_sync` and its like (`verl_trainer`), which are slow to import, are registered
+trainers `lldscope_sync` and its like (`trainer`), which are slow to import, are registered
 when verl's own trainers are imported, in the one process that runs them.
 
 L = L_policy + λ·L_LLDS (arXiv 2512.04220 v2, Eq. 6), by `lldscope.losses.llds`. The normalizer is
@@ -21,9 +21,8 @@ import torch
 from verl.trainer.ppo.core_algos import get_policy_loss_fn, register_policy_loss
 from verl.workers.config import PolicyLossConfig
 
-from ..losses.llds import llds_loss
-from .compat import after_import
-from .trl_llds import GATES
+from ...losses.llds import GATES, llds_loss
+from ..common.hooks import after_import
 
 log = logging.getLogger("lldscope")
 
@@ -89,7 +88,7 @@ def policy_loss_with_llds(
 def _register_trainers() -> None:
     """Logs why the trainers are not available: verl itself would only report an unknown name."""
     try:
-        importlib.import_module(".verl_trainer", __package__)
+        importlib.import_module(".trainer", __package__)
     except Exception:
         log.exception("lldscope: verl's recording trainers (lldscope_sync, …) are not available.")
 

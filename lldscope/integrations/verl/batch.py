@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..recording.batch import Batch, array, numbered, reaches, runs_of
-from ..recording.episodes import Turn, tagged_turns
+from ...recording.batch import Batch, array, numbered, reaches, runs_of
+from ...recording.episodes import Turn, tagged_turns
 
 FIELDS = (
     "uid", "prompts", "responses", "response_mask", "rm_scores", "old_log_probs", "entropy",

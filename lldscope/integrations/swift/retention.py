@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..recording.retention import KeptResponse
-from .trl_scoring import evaluation_mode
+from ...recording.retention import KeptResponse
+from ..common.hooks import evaluation_mode
 
 
 def score_kept(

@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..recording.batch import Batch, Scores
-from ..recording.columns import record, weighted_mean
-from ..recording.episodes import message_turns
-from ..recording.recorder import FailOpen
-from ..recording.rescore import rescore_sample
-from ..recording.retention import Retention
-from .trl_rollouts import Rollouts
-from .trl_scoring import has_images, score, score_kept
+from ...recording.batch import Batch, Scores
+from ...recording.columns import record, weighted_mean
+from ...recording.episodes import message_turns
+from ...recording.recorder import FailOpen
+from ...recording.rescore import rescore_sample
+from ...recording.retention import Retention
+from .rollouts import Rollouts
+from .scoring import has_images, score, score_kept
 
 
 class StepWriter:

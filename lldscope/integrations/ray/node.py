@@ -14,10 +14,10 @@ import ray
 from ray.exceptions import RayActorError, RayTaskError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from ..core.errors import LldscopeError
-from ..recording.proxy import ProxyRecorder
-from ..storage.heartbeats import pid_namespace, process_exited
-from ..storage.url import Url
+from ...core.errors import LldscopeError
+from ...recording.proxy import ProxyRecorder
+from ...storage.heartbeats import pid_namespace, process_exited
+from ...storage.url import Url
 
 NAMESPACE = "lldscope"  # of Ray, in which the actors have their names
 START_SECONDS = 120  # for an actor, before the training begins

@@ -14,11 +14,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..core.errors import LldscopeError
-from ..losses.llds import LLDS
-from ..recording.recorder import FailOpen
-from .trl_llds import Regularizer
-from .trl_rollouts import (
+from ...core.errors import LldscopeError
+from ...losses.llds import LLDS
+from ...recording.recorder import FailOpen
+from ..common.hooks import arguments, takes
+from .llds import Regularizer
+from .rollouts import (
     Correct,
     Inputs,
     Rewarded,
@@ -28,9 +29,9 @@ from .trl_rollouts import (
     of_all_ranks,
     rewarded_samples,
 )
-from .trl_scoring import is_noisy, measure, score, score_with_gradient
-from .trl_seams import LOSS, REWARDED, SCORING, arguments, loss_goes_past_scoring, takes
-from .trl_step import StepWriter
+from .scoring import is_noisy, measure, score, score_with_gradient
+from .seams import LOSS, REWARDED, SCORING, loss_goes_past_scoring
+from .step import StepWriter
 
 # Added to TRL's inputs: the rollout batch that a micro-batch comes from, and its rows there.
 BATCH, ROWS = "lldscope_batch", "lldscope_rows"

@@ -1,0 +1,1 @@
+"""What the adapters share; the sub-packages import nothing from each other."""

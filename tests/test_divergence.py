@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 
 import lldscope
+from lldscope.evaluation.bank import rows_of_run
 from lldscope.explore.divergence import divergences
 from lldscope.explore.settings import differing, flat
 
@@ -30,7 +31,7 @@ def test_runs_of_one_seed_part_where_they_went_another_way() -> None:
     near: list[bool] = []
     for seed in {line["seed"] for line in faulty}:
         runs = [line["run"] for line in faulty if line["seed"] == seed]
-        tables = [pd.read_parquet(BANK / "signals" / f"{run}.parquet") for run in runs]
+        tables = [rows_of_run(BANK / "signals.parquet", run) for run in runs]
         for a, b in itertools.permutations(tables, 2):
             truth = unequal_from(a, b)
             if truth >= 20:

@@ -35,9 +35,10 @@ def evaluate(bank: Path, split: Any, arl: float | None, as_json: bool) -> None:
     BANK/index.jsonl has one JSON object per run: run, outcome (held, declined, collapsed with
     collapse_step; or, by held-out evaluations, held, grey, degraded with degraded_step), and if
     wanted split, fault and path (a run directory, or a Parquet file of signals; default
-    signals/RUN.parquet). For each rule: on how many runs of each outcome it fired, false alarms per
-    1,000 steps of runs that held, how many collapses and degradations it warned of and how many
-    steps before, and how many falls of the reward it came before.
+    signals.parquet, whose column run names the run). For each rule: on how many runs of each
+    outcome it fired, false alarms per 1,000 steps of runs that held, how many collapses and
+    degradations it warned of and how many steps before, and how many falls of the reward it came
+    before.
     """
     from ..alarms.assess import DEFAULT_ARL
     from ..alarms.registry import RULES

@@ -1,10 +1,10 @@
 """A bank: labelled runs on which the alarms are evaluated.
 
     BANK/
-      index.jsonl              one JSON object a run, see `read_bank`
-      signals/RUN.parquet      one row per step, the columns of the view `signals`
+      index.jsonl      one JSON object per run, see `read_bank`
+      signals.parquet  one row per run and step: `run`, and the columns of the view `signals`
 
-A line of the index may name a run directory instead (`path`); then the run is not exported.
+A line of the index may name a run directory or another Parquet file instead (`path`).
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -32,7 +33,8 @@ class LabelledRun:
     """A run of the bank.
 
     `end_step` is where its reward collapsed or its held-out evaluation degraded, `fault` what was
-    broken in it on purpose, and `path` a run directory or a Parquet file of signals. `by_reward` is
+    broken in it on purpose, and `path` a run directory or a Parquet file of signals, of this run or
+    with a column `run`. `by_reward` is
     False where the outcome comes from held-out evaluations. `evaluations`, each of so many
     `questions`, are its `eval_score` where the file has none.
     """
@@ -61,11 +63,10 @@ class LabelledRun:
             with open_run(self.path) as run:
                 return run.signals()
         if not self.path.is_file():
-            raise RunNotFound(f"The bank's run {self.name} should be at {self.path}: it is not.")
-        try:
-            frame = pq.read_table(self.path).to_pandas()
-        except (OSError, pa.ArrowException) as error:
-            raise LldscopeError(f"{self.path} is not a Parquet file: {error}") from None
+            raise RunNotFound(f"The bank's run {self.name} should be in {self.path}: no such file.")
+        frame = rows_of_run(self.path, self.name)
+        if frame.empty:
+            raise RunNotFound(f"{self.path} has no rows of the run {self.name}.")
         if "step" not in frame or frame["step"].isna().any():
             raise LldscopeError(f"{self.path} has no step in every row.")
         frame = frame.reindex(columns=list(SIGNALS.names))
@@ -75,6 +76,24 @@ class LabelledRun:
         return frame.sort_values("step", ignore_index=True)
 
 
+def rows_of_run(file: Path, run: str) -> pd.DataFrame:
+    """Rows of a Parquet file whose column `run` names the run; all rows if there is no such column.
+    The file is read once for all of its runs."""
+    status = file.stat()
+    frame = _read(file, status.st_mtime_ns, status.st_size)
+    if "run" not in frame:
+        return frame
+    return frame[frame["run"] == run].drop(columns="run").reset_index(drop=True)
+
+
+@lru_cache(maxsize=2)
+def _read(file: Path, changed: int, size: int) -> pd.DataFrame:
+    try:
+        return pq.read_table(file).to_pandas()
+    except (OSError, pa.ArrowException) as error:
+        raise LldscopeError(f"{file} is not a Parquet file: {error}") from None
+
+
 def read_bank(bank: Path, split: Split = "all") -> list[LabelledRun]:
     """The runs of a bank, by name.
 
@@ -82,7 +101,7 @@ def read_bank(bank: Path, split: Split = "all") -> list[LabelledRun]:
     the reward, with `collapse_step` where it collapsed; or held, grey or degraded, by held-out
     evaluations, with `degraded_step`, null where it did not degrade. If wanted `split` ("test"
     keeps a run out of "development"), `fault`, and `path` (a run directory or a Parquet file of
-    signals, from the bank's folder; default `signals/RUN.parquet`); and for runs that were exported
+    signals, from the bank's folder; default `signals.parquet`); and for runs that were exported
     without them `em_greedy`, an object from step to exact match, and in `settings` `eval_questions`
     and `steps`, the planned ones. Other keys are ignored.
     """
@@ -116,7 +135,7 @@ def _run(text: str, bank: Path, where: str) -> LabelledRun:
     end = line.get(ENDS[ending])
     if (outcome == ending) != isinstance(end, int):
         raise LldscopeError(f"{where}: a {ending} run, and no other, has a {ENDS[ending]}.")
-    path = bank / (line.get("path") or f"signals/{line['run']}.parquet")
+    path = bank / (line.get("path") or "signals.parquet")
     settings = line.get("settings") or {}
     return LabelledRun(
         line["run"], outcome, end, line.get("split") == "test",

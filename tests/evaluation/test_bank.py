@@ -38,9 +38,8 @@ SAMPLES = Path(__file__).parents[2] / "sample_runs"
 def bank(tmp_path_factory) -> Path:
     """The sample runs under made-up labels: one as exported signals, the others as directories."""
     folder = tmp_path_factory.mktemp("bank")
-    (folder / "signals").mkdir()
     with lldscope.open_run(SAMPLES / "grpo") as run:
-        run.signals().to_parquet(folder / "signals" / "exported.parquet")
+        run.signals().assign(run="exported").to_parquet(folder / "signals.parquet")
     grpo, llds = str(SAMPLES / "grpo"), str(SAMPLES / "grpo-llds")
     lines = [
         {"run": "exported", "outcome": "collapsed", "collapse_step": 90, "split": "development"},
@@ -113,7 +112,7 @@ def test_the_index_in_the_documentation_can_be_read(tmp_path):
     a, b, c, d = read_bank(tmp_path)
     assert a.path == tmp_path / "../runs/a"
     assert (b.outcome, b.end_step) == ("collapsed", 140)
-    assert c.path == tmp_path / "signals" / "c.parquet"
+    assert c.path == tmp_path / "signals.parquet"
     assert d.label == "dead-retriever"
     assert [run.name for run in read_bank(tmp_path, "development")] == ["a", "b", "d"]
     assert read_bank(tmp_path, "test") == [c]
@@ -273,14 +272,16 @@ def test_runs_that_are_not_there_or_not_readable(tmp_path, lldscope_command):
     index.write_text('{"run": "a", "outcome": "held"}\n')
     missing = lldscope_command("evaluate", tmp_path)
     assert missing.returncode == 1
-    assert "signals/a.parquet: it is not" in missing.stderr
+    assert "signals.parquet: no such file" in missing.stderr
     (run,) = read_bank(tmp_path)
-    run.path.parent.mkdir()
     run.path.write_bytes(b"no")
     with pytest.raises(LldscopeError, match="not a Parquet file"):
         run.signals()
     pd.DataFrame({"reward": np.ones(3)}).to_parquet(run.path)
     with pytest.raises(LldscopeError, match="no step in every row"):
+        run.signals()
+    pd.DataFrame({"run": ["b"], "step": [0]}).to_parquet(run.path)
+    with pytest.raises(RunNotFound, match="no rows of the run a"):
         run.signals()
     nothing = lldscope_command("evaluate", tmp_path, "--split", "test")
     assert nothing.returncode == 1

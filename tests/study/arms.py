@@ -25,6 +25,8 @@ ALARM_BANK = ROOT / "sample_runs" / "alarm_bank"
 """The runs on which alarms are judged by held-out exact match (`label.py`)."""
 CURE_BANK = ROOT / "sample_runs" / "cure_bank"
 """The runs in which what the guard does about a cause is compared with LLDS from the start."""
+SEED_BANK = ROOT / "sample_runs" / "seed_bank"
+"""The runs of recipes that hold or degrade by seed: what is early is counted within their arms."""
 
 WARM_STARTS = ("tiny", "warm-1", "warm-2")
 """The shipped policy, and two made like it from other seeds (the number in the name)."""
@@ -42,7 +44,7 @@ GSPO: dict[str, Any] = {
     "clip_high": 0.2,
 }
 
-Kind = Literal["main", "fault", "control", "variant", "sweep", "lever", "alarm", "cure"]
+Kind = Literal["main", "fault", "control", "variant", "sweep", "lever", "alarm", "cure", "seed"]
 Split = Literal["development", "test", "pilot"]
 
 
@@ -76,7 +78,7 @@ class Planned:
 
     @property
     def bank(self) -> Path:
-        return {"alarm": ALARM_BANK, "cure": CURE_BANK}.get(self.arm.kind, BANK)
+        return {"alarm": ALARM_BANK, "cure": CURE_BANK, "seed": SEED_BANK}.get(self.arm.kind, BANK)
 
     @property
     def warm_start(self) -> str:
@@ -306,6 +308,35 @@ CURE_ARMS: tuple[Arm, ...] = tuple(
 )  # fmt: skip
 """Compared by greedy exact match on 512 fixed questions after the last step."""
 
+SEEDS = tuple(range(40, 64))
+"""Of the seed bank; each run is warm-started from the same policy as the other runs of its arm."""
+_BY_SEED: dict[str, Any] = _JUDGED | {"steps": 80, "prompts": 8, "eval_questions": 256}
+
+
+def _by_seed(name: str, words: str, share: float, start: str, **settings: Any) -> Arm:
+    """An arm at a share of the study's learning rate."""
+    own = _BY_SEED | settings | {"lr": round(share * BASE["lr"], 8)}
+    said = f"{words}, {share:g} × the learning rate"
+    return Arm(f"seed-{name}-{round(100 * share)}", "seed", said, SEEDS, own, warm_starts=(start,))
+
+
+_SORTING = _letters(LETTERS, 64)
+SEED_ARMS: tuple[Arm, ...] = (
+    _by_seed("countries", "countries: GRPO", 0.6, "warm-1"),
+    _by_seed("countries", "countries: GRPO", 0.75, "warm-1"),
+    _by_seed("countries-llds", "countries: GRPO + LLDS, action gate", 1.0, "warm-1", **LLDS),
+    _by_seed("top-p-1", "countries, top-p 1: GRPO", 0.65, "warm-2", top_p=1.0),
+    _by_seed("top-p-1", "countries, top-p 1: GRPO", 0.85, "warm-2", top_p=1.0),
+    _by_seed("letters", "letters: GRPO", 0.25, "letters-1", **_SORTING),
+    _by_seed("letters", "letters: GRPO", 0.3, "letters-1", **_SORTING),
+    _by_seed("letters", "letters: GRPO", 0.35, "letters-1", **_SORTING),
+)
+"""Three families: countries at top-p 0.9, the same at top-p 1, and letters. The learning rates lie
+between those at which all runs of the alarm bank held and those at which they degraded.
+
+Judged by greedy exact match on 256 fixed questions every ten steps. Runs with a degraded label
+end with the evaluation that makes it certain (`until_degraded.py`)."""
+
 LAMBDAS: dict[float, str] = {
     0.0: "grpo",
     **{value: name for name, value in _SWEEP.items()},
@@ -317,7 +348,7 @@ LAMBDAS: dict[float, str] = {
 def planned(only: Sequence[str] = ()) -> list[Planned]:
     """Every run of the study, or of the arms named, in the order in which they are made: the main
     arms first, and within a kind seed by seed. Raises UsageError for an arm that does not exist."""
-    arms = (*ARMS, *ALARM_ARMS, *CURE_ARMS)
+    arms = (*ARMS, *ALARM_ARMS, *CURE_ARMS, *SEED_ARMS)
     known = [arm.name for arm in arms]
     for name in only:
         if name not in known:

@@ -1,10 +1,10 @@
 """The bank: recorded runs as compact files, and what lldscope says of them today.
 
     sample_runs/bank/
-      index.jsonl              one line a run: arm, seed, split, outcome, settings, code
-      signals/RUN.parquet      one row per step: the `signals` view, and what EXTRA names
-      windows/RUN.parquet      one row per WINDOW steps, breakdown, key and correctness
-      evaluations/RUN.parquet  one row per greedy evaluation: `right`, for each question 0 or 1
+      index.jsonl          one line per run: arm, seed, split, outcome, settings, code
+      signals.parquet      one row per run and step: the `signals` view, and what EXTRA names
+      windows.parquet      one row per run, WINDOW steps, breakdown, key and correctness
+      evaluations.parquet  one row per run and greedy evaluation: `right`, 0 or 1 for each question
 
 Alarms and phases are never stored: `assess_exported` computes them from the signals with the code
 that is there.
@@ -21,14 +21,16 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lldscope import open_run
 from lldscope.alarms.assess import DEFAULT_ARL, Assessment, assess
 from lldscope.core.errors import LldscopeError, RunNotFound
 from lldscope.core.schema import SIGNALS
+from lldscope.evaluation.bank import rows_of_run
 from lldscope.runs import Run
-from lldscope.storage.json_files import read_lines, replace_file, to_json
+from lldscope.storage.json_files import replace_file, to_json
 
 from .arms import BANK
 from .label import label
@@ -87,17 +89,15 @@ def export(
         if signals.empty:
             raise LldscopeError(f"{folder} has no steps: nothing to keep")
         line = {**about, **_told(run, signals)}
-        _write(bank / "signals" / f"{about['run']}.parquet", _signal_table(run, signals))
-        windows = pa.Table.from_pandas(run.sql(_WINDOWS), preserve_index=False)
-        _write(bank / "windows" / f"{about['run']}.parquet", windows)
+        tables = {"signals": _signal_table(run, signals)}
+        tables["windows"] = pa.Table.from_pandas(run.sql(_WINDOWS), preserve_index=False)
         evaluations = run.sql(_EVALUATIONS)
         if labelled:
             found = label(evaluations["step"], np.stack(evaluations["right"]))
             line |= {"outcome": found.verdict, "degraded_step": found.step}
         if len(evaluations):
-            table = pa.Table.from_pandas(evaluations, preserve_index=False)
-            _write(bank / "evaluations" / f"{about['run']}.parquet", table)
-    _enter(line, bank)
+            tables["evaluations"] = pa.Table.from_pandas(evaluations, preserve_index=False)
+    enter(line, tables, bank)
     return line
 
 
@@ -148,9 +148,34 @@ def _coarse(values: np.ndarray) -> np.ndarray:
     return ((bits + 0x4000) & np.uint32(0xFFFF8000)).view(np.float32)
 
 
-def _write(path: Path, table: pa.Table) -> None:
+def enter(line: dict[str, Any], tables: dict[str, pa.Table], bank: Path) -> None:
+    """Put a run's line and rows into the bank in place of those it had. The bank is locked:
+    several processes may enter runs."""
+    bank.mkdir(parents=True, exist_ok=True)
+    folder = os.open(bank, os.O_RDONLY)
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX)
+        for name, rows in tables.items():
+            _replace_rows(bank / f"{name}.parquet", line["run"], rows)
+        lines = index(bank) | {line["run"]: line}
+        text = "".join(to_json(lines[name]) + "\n" for name in sorted(lines))
+        replace_file(bank / "index.jsonl", text)
+    finally:
+        os.close(folder)
+
+
+def _replace_rows(path: Path, run: str, rows: pa.Table) -> None:
+    """The table with these rows of the run instead of what it had of it, in the order of runs."""
+    table = rows.add_column(0, "run", pa.array([run] * len(rows), pa.string()))
+    if path.is_file():
+        other = pq.read_table(path)
+        others = other.filter(pc.not_equal(other["run"], run))
+        table = pa.concat_tables([others, table], promote_options="permissive")
+    write_table(path, table.sort_by("run"))
+
+
+def write_table(path: Path, table: pa.Table) -> None:
     """Small: bytes of floats lie together, and zstd does the rest."""
-    path.parent.mkdir(parents=True, exist_ok=True)
     leaves = [
         f"{f.name}.list.element" if pa.types.is_list(f.type) else f.name
         for f in table.schema
@@ -170,19 +195,6 @@ def _write(path: Path, table: pa.Table) -> None:
     os.replace(temporary, path)
 
 
-def _enter(line: dict[str, Any], bank: Path) -> None:
-    """Replace the line of the run in the index. The folder is locked: exports may be many."""
-    folder = os.open(bank, os.O_RDONLY)
-    try:
-        fcntl.flock(folder, fcntl.LOCK_EX)
-        listed, _ = read_lines(bank / "index.jsonl")
-        lines = {old["run"]: old for old in listed} | {line["run"]: line}
-        text = "".join(to_json(lines[name]) + "\n" for name in sorted(lines))
-        replace_file(bank / "index.jsonl", text)
-    finally:
-        os.close(folder)
-
-
 # -- reading --------------------------------------------------------------------------------------
 
 
@@ -197,19 +209,18 @@ def index(bank: Path = BANK) -> dict[str, dict[str, Any]]:
 def exported_signals(name: str, bank: Path = BANK) -> pd.DataFrame:
     """The stored signals, with the columns of `schema.SIGNALS` and those of EXTRA. A signal that
     did not exist when the run was exported was not measured: NaN."""
-    frame = _read(bank / "signals" / f"{name}.parquet")
-    return frame.reindex(columns=[*SIGNALS.names, *EXTRA])
+    return _rows(bank, "signals", name).reindex(columns=[*SIGNALS.names, *EXTRA])
 
 
 def exported_windows(name: str, bank: Path = BANK) -> pd.DataFrame:
     """One row per window of WINDOW steps and breakdown: `action` (key: its index in the rollout),
     `searches` (key: valid searches of the rollout) or `probe` (name; value is the mean)."""
-    return _read(bank / "windows" / f"{name}.parquet")
+    return _rows(bank, "windows", name)
 
 
 def exported_evaluations(name: str, bank: Path = BANK) -> pd.DataFrame:
     """One row per greedy evaluation: `step`, and `right`, 0 or 1 for each question."""
-    return _read(bank / "evaluations" / f"{name}.parquet")
+    return _rows(bank, "evaluations", name)
 
 
 def assess_exported(name: str, arl: float = DEFAULT_ARL, bank: Path = BANK) -> Assessment:
@@ -222,7 +233,8 @@ def judge(signals: pd.DataFrame, arl: float = DEFAULT_ARL) -> Assessment:
     return assess(signals[list(SIGNALS.names)], arl)
 
 
-def _read(path: Path) -> pd.DataFrame:
-    if not path.is_file():
-        raise RunNotFound(f"The bank has no {path.name}")
-    return pq.read_table(path).to_pandas()
+def _rows(bank: Path, table: str, run: str) -> pd.DataFrame:
+    rows = rows_of_run(bank / f"{table}.parquet", run)
+    if rows.empty:
+        raise RunNotFound(f"{bank / table}.parquet has no rows of {run}")
+    return rows

@@ -105,11 +105,14 @@ def warm_start_job(name: str) -> Job:
 
 
 def train_job(run: Planned) -> Job:
-    """`lldscope train` as planned, or for a fault `tests.study.faults FAULT` with the same
-    arguments; the record goes into the bank when it has ended."""
+    """`lldscope train` as planned, or with the same arguments `tests.study.faults FAULT` for a
+    fault and `tests.study.until_degraded` for the seed bank; the record goes into the bank when it
+    has ended."""
     module = ["lldscope", "train"]
     if run.arm.fault is not None:
         module = ["tests.study.faults", run.arm.fault]
+    elif run.arm.kind == "seed":
+        module = ["tests.study.until_degraded"]
     told = [str(BASE_FILE), *run.overrides(), "--run", str(run.folder)]
     command = [sys.executable, "-m", *module, *told]
     job = Job(run.name, command, run.folder, lambda seconds: keep(run, seconds))
@@ -143,7 +146,7 @@ def keep(run: Planned, cpu_seconds: float | None = None, bank: Path | None = Non
         "cpu_seconds": None if cpu_seconds is None else round(cpu_seconds, 1),
         **json.loads(_stamp(run).read_text("utf-8")),
     }
-    line = export(run.folder, about, bank or run.bank, labelled=run.arm.kind == "alarm")
+    line = export(run.folder, about, bank or run.bank, labelled=run.arm.kind in ("alarm", "seed"))
     went = line["outcome"]
     if (step := line.get("degraded_step", line["collapse_step"])) is not None:
         went += f" at step {step}"
@@ -161,7 +164,7 @@ def _ended(run: Planned) -> bool:
         told = json.loads((run.folder / "run.json").read_text("utf-8"))
     except (OSError, ValueError):
         return False
-    finished = told.get("status") == "finished" and _stamp(run).is_file()
+    finished = told.get("status") in ("finished", "stopped") and _stamp(run).is_file()
     return finished and same(told["config"], run.resolved())
 
 

@@ -123,11 +123,12 @@ def test_known(): assert False
 def test_ci_skips_nothing_for_want_of_a_package(tmp_path, ci, ended):
     (tmp_path / "test_skips.py").write_text(SKIPS)
     (tmp_path / "test_module.py").write_text('import pytest\npytest.importorskip("none_such")\n')
+    path = os.pathsep.join([str(TESTS), str(TESTS / "helpers"), *sys.path])
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "--continue-on-collection-errors", "-p", "conftest",
          "-p", "no:cacheprovider", "-p", "no:dash", "-c", os.devnull, "--rootdir", tmp_path,
          tmp_path],
-        env={**os.environ, "CI": ci, "PYTHONPATH": os.pathsep.join([str(TESTS), *sys.path])},
+        env={**os.environ, "CI": ci, "PYTHONPATH": path},
         capture_output=True, text=True, timeout=120,
     )  # fmt: skip
     assert done.stdout.splitlines()[-1].startswith(ended), done.stdout

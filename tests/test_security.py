@@ -241,7 +241,7 @@ HOSTILE = [
 @pytest.fixture(scope="module")
 def guarded(tmp_path_factory):
     """A run with links that lead out of it, and somebody's secrets beside it."""
-    from conftest import record_steps
+    from recorded_steps import record_steps
 
     outside = tmp_path_factory.mktemp("others")
     with lldscope.Recorder(outside / "run") as recorder:

@@ -21,8 +21,8 @@ from lldscope.monitor.summary import read_summary
 from lldscope.query.remote import find_remote
 from lldscope.storage.objects import ObjectStore
 from lldscope.storage.url import Url
-from tests.conftest import record_steps
-from tests.s3_server import s3_server
+from tests.helpers.recorded_steps import record_steps
+from tests.helpers.s3_server import s3_server
 
 ROOT = Url("s3://bucket/runs")
 

@@ -15,7 +15,7 @@ from statistics import median
 
 import lldscope
 from lldscope.core.errors import LldscopeError
-from tests.s3_server import s3_server
+from tests.helpers.s3_server import s3_server
 
 from .calls import CALLS, OF_STEP, line, timed
 

@@ -27,7 +27,7 @@ from lldscope_trainer.data.corpus import Document, read_corpus
 from lldscope_trainer.environment.corpus_index import CorpusIndex, open_index
 from lldscope_trainer.environment.index_build import words
 
-from tests.data import DATA
+from tests.helpers.data import DATA
 
 CUTS = (1, 3, 5, 10)
 

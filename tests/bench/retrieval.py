@@ -22,7 +22,7 @@ from lldscope_trainer.data.corpus import contents, read_corpus
 from lldscope_trainer.environment.corpus_index import CorpusIndex, open_index
 from lldscope_trainer.environment.retriever_client import HttpRetriever
 
-from tests.data import DATA
+from tests.helpers.data import DATA
 
 PASSAGES = 200_000
 THREADS = 16

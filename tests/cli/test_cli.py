@@ -11,7 +11,7 @@ import time
 
 import numpy as np
 import pytest
-from conftest import record_steps
+from recorded_steps import record_steps
 
 import lldscope
 from lldscope.cli import _escape

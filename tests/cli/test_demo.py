@@ -12,7 +12,7 @@ from pathlib import Path
 
 import click
 import pytest
-from conftest import wait_until
+from recorded_steps import wait_until
 
 import lldscope
 from lldscope.cli import demo, demo_processes

@@ -12,7 +12,6 @@ from urllib.parse import urlsplit
 import numpy as np
 import pandas as pd
 import pytest
-from conftest import wait_until
 from lldscope_dashboard.app import make_app
 from lldscope_dashboard.data import run_registry as registry
 from lldscope_dashboard.figures import chart_figures, series
@@ -20,6 +19,7 @@ from lldscope_dashboard.figures.chart_figures import make_chart, make_overlay
 from lldscope_dashboard.figures.view import Subject, View
 from lldscope_dashboard.pages.router import page
 from made_up_runs import write_step
+from recorded_steps import wait_until
 
 import lldscope
 

@@ -54,7 +54,13 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     for name, ends in (("well", "finished"), ("asked", "stopped"), ("broke", "failed")):
         write_run(root / name, 5, ends=ends)
     for name in ("killed", "silent"):
-        code = [sys.executable, "-c", _KILLED, str(root / name), str(Path(__file__).parents[1])]
+        code = [
+            sys.executable,
+            "-c",
+            _KILLED,
+            str(root / name),
+            str(Path(__file__).parents[1] / "helpers"),
+        ]
         assert subprocess.run(code, check=False).returncode == -signal.SIGKILL
     (beat,) = (root / "silent" / "heartbeat").glob("r0.json")
     told = json.loads(beat.read_text())  # as of a process on another machine, ten minutes ago

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import record_steps
+from recorded_steps import record_steps
 from sealed_runs import beat_of_a_killed_one
 
 import lldscope

@@ -11,7 +11,7 @@ from pathlib import Path
 import fsspec
 import pandas as pd
 import pytest
-from conftest import record_steps
+from recorded_steps import record_steps
 from sealed_runs import sealed, values
 
 import lldscope

@@ -16,7 +16,7 @@ from lldscope_trainer.policy.model import load_policy
 from lldscope_trainer.train import Trainer
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from tests.keeper import Keeper
+from tests.helpers.keeper import Keeper
 
 from .checks import Figures, Place, check, close
 from .made import alone, batch, gradient, one_turn, policy, settings

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 import ray
-from conftest import wait_until
+from recorded_steps import wait_until
 
 import lldscope
 from lldscope.core.errors import RunExists, UsageError

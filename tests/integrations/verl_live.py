@@ -14,7 +14,7 @@ import torch
 import verl_tiny
 from transformers import LlamaConfig, LlamaForCausalLM
 
-TESTS = Path(__file__).parents[1]
+HELPERS = Path(__file__).parents[1] / "helpers"
 PRECISE = ("+actor_rollout_ref.actor.fsdp_config.mixed_precision={param_dtype:fp32}",)
 CHAT = "{% for m in messages %}{{ m['content'] }} {% endfor %}"
 
@@ -82,7 +82,7 @@ def train(folder: Path, *overrides: str, steps: int = 2, gpus: int = 1) -> str:
     done = subprocess.run(
         command, cwd=folder, capture_output=True, text=True, timeout=1200,
         env=os.environ | {
-            "PYTHONPATH": os.pathsep.join([str(TESTS), *filter(None, sys.path)]),
+            "PYTHONPATH": os.pathsep.join([str(HELPERS), *filter(None, sys.path)]),
             "VERL_USE_EXTERNAL_MODULES": "verl_cpu", "VERL_ENGINE_DEVICE": "cuda",
             "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false",
             "RAY_raylet_start_wait_time_s": "300", "RAY_USAGE_STATS_ENABLED": "0",

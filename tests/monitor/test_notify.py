@@ -16,8 +16,8 @@ from datetime import datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
-from conftest import wait_until
 from made_up_runs import write_run, write_step
+from recorded_steps import wait_until
 
 import lldscope
 from lldscope.alarms.rule import Alert

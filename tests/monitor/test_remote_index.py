@@ -10,8 +10,8 @@ import duckdb
 import fsspec
 import pyarrow.parquet as pq
 import pytest
-from conftest import record_steps
 from flaky_store import FlakyStore
+from recorded_steps import record_steps
 from s3_server import s3_server
 from test_run_index import NAMES, read, told
 from test_run_index import root as local

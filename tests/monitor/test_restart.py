@@ -52,7 +52,10 @@ def test_the_slurm_job_of_the_documentation_survives_a_kill_and_goes_on(tmp_path
     tools, told, jsonl = tmp_path / "bin", tmp_path / "told", tmp_path / "watch.jsonl"
     tools.mkdir()
     srun = SRUN.format(
-        python=sys.executable, here=str(Path(__file__).parents[1]), told=str(told), jsonl=str(jsonl)
+        python=sys.executable,
+        here=str(Path(__file__).parents[1] / "helpers"),
+        told=str(told),
+        jsonl=str(jsonl),
     )
     command = f'#!/bin/sh\nexec {sys.executable} -m lldscope "$@" --interval 0.2\n'
     for name, text in (("srun", srun), ("lldscope", command)):

@@ -19,8 +19,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from conftest import record_steps, wait_until
 from made_up_runs import write_run, write_step
+from recorded_steps import record_steps, wait_until
 
 import lldscope
 from lldscope.cli.check import nagios_line
@@ -54,7 +54,7 @@ def watching(run, *arguments: object, **options: object) -> subprocess.Popen[str
 @contextlib.contextmanager
 def recording(run, first: int = 0):
     """Another process that records a run for as long as it is let."""
-    here = str(Path(__file__).parents[1])  # where made_up_runs is
+    here = str(Path(__file__).parents[1] / "helpers")  # where made_up_runs is
     process = subprocess.Popen([sys.executable, "-c", RECORDER, here, str(run), str(first)])
     try:
         wait_until(lambda: any(run.glob("steps/*.parquet")) or process.poll() is not None)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import fuzz
 import pytest
-from conftest import record_steps
+from recorded_steps import record_steps
 
 import lldscope
 from lldscope.recording import writer

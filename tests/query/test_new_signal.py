@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from conftest import record_steps
+from recorded_steps import record_steps
 
 import lldscope
 from lldscope.core.schema import SIGNALS, Column, signal_names

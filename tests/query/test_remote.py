@@ -8,10 +8,10 @@ import fsspec
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
-from conftest import record_steps
 from lldscope_dashboard.data import run_registry as shelf
 from lldscope_dashboard.data.run_summaries import RunSummaries
 from lldscope_dashboard.pages.router import page
+from recorded_steps import record_steps
 
 import lldscope
 from lldscope.core.errors import LldscopeError, RunNotFound

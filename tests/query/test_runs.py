@@ -9,7 +9,7 @@ from pathlib import Path
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
-from conftest import record_steps
+from recorded_steps import record_steps
 
 import lldscope
 from lldscope.core.errors import LldscopeError, NewerSchema, RunNotFound, UsageError

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import duckdb
 import pytest
-from conftest import record_steps
+from recorded_steps import record_steps
 
 import lldscope
 from lldscope.core.errors import UsageError

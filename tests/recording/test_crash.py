@@ -19,13 +19,13 @@ from lldscope.core.errors import RunExists
 from lldscope.recording import writer
 from lldscope.storage import heartbeats, layout
 
-TESTS = Path(__file__).parents[1]
+HELPERS = Path(__file__).parents[1] / "helpers"
 
 
 def script(name: str, *arguments: object) -> subprocess.CompletedProcess[str]:
     """One of the scripts beside this file, in a process without threads, which may fork."""
     return subprocess.run(
-        [sys.executable, TESTS / f"{name}.py", *map(str, arguments)],
+        [sys.executable, HELPERS / f"{name}.py", *map(str, arguments)],
         capture_output=True, text=True, timeout=600,
     )  # fmt: skip
 

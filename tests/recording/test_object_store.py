@@ -12,9 +12,9 @@ from collections.abc import Iterator
 import fsspec
 import numpy as np
 import pytest
-from conftest import record_steps
 from crash import ended, in_child
 from flaky_store import FlakyStore
+from recorded_steps import record_steps
 
 import lldscope
 from lldscope.core.errors import LldscopeError, RunExists

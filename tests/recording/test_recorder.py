@@ -18,7 +18,7 @@ from types import SimpleNamespace
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from conftest import record_steps, wait_until
+from recorded_steps import record_steps, wait_until
 
 import lldscope
 from lldscope.core.errors import LldscopeError, NewerSchema, RunExists
@@ -384,7 +384,7 @@ def test_a_writer_that_is_always_behind_still_seals(tmp_path, monkeypatch):
 KILLED = """
     import sys, time
     sys.path.insert(0, {tests!r})
-    from conftest import record_steps, wait_until
+    from recorded_steps import record_steps, wait_until
     import lldscope
     recorder = lldscope.Recorder({path!r})
     for step in range(10_000):
@@ -397,7 +397,9 @@ KILLED = """
 def test_kill_9_loses_only_what_was_not_sealed(tmp_path):
     """A writer killed at some moment: complete steps, each once, no damage, and it is reported."""
     path = tmp_path / "r"
-    code = textwrap.dedent(KILLED).format(tests=str(Path(__file__).parents[1]), path=str(path))
+    code = textwrap.dedent(KILLED).format(
+        tests=str(Path(__file__).parents[1] / "helpers"), path=str(path)
+    )
     process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
     assert process.stdout
     sealed = 0

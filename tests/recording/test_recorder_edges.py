@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from conftest import wait_until
+from recorded_steps import wait_until
 
 import lldscope
 from lldscope.core.errors import UsageError

@@ -7,7 +7,7 @@ import subprocess
 import time
 
 import pytest
-from conftest import record_steps
+from recorded_steps import record_steps
 from s3_server import s3_server
 
 import lldscope

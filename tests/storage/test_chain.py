@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from conftest import record_steps
+from recorded_steps import record_steps
 
 import lldscope
 from lldscope.cli import cli

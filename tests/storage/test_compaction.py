@@ -10,7 +10,7 @@ from itertools import pairwise
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from conftest import record_steps, wait_until
+from recorded_steps import record_steps, wait_until
 from sealed_runs import beat_of_a_killed_one, sealed, values
 
 import lldscope

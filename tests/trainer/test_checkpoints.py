@@ -9,11 +9,11 @@ import sys
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from conftest import wait_until
 from keeper import SMALL, Keeper, train
 from lldscope_trainer import cli
 from lldscope_trainer.checkpoint import Checkpoints, find_checkpoint
 from lldscope_trainer.config import load_config
+from recorded_steps import wait_until
 
 import lldscope
 from lldscope.core.errors import LldscopeError, UsageError

@@ -28,7 +28,7 @@ from lldscope_trainer.environment.retrieval import (
 
 from lldscope.core.errors import LldscopeError, UsageError
 from tests.bench.recall import gold_recall, hotpotqa, search
-from tests.data import DATA, needs_data
+from tests.helpers.data import DATA, needs_data
 
 WORDS = ["oslo", "lima", "paris", "harbour", "capital", "river", "of", "the", "norway", "peru"]
 

@@ -18,7 +18,6 @@ from typing import Any
 import httpx2
 import pytest
 import torch
-from conftest import wait_until
 from lldscope_trainer.config import TrainConfig
 from lldscope_trainer.engines import server_client
 from lldscope_trainer.engines.server_client import check_server
@@ -26,6 +25,7 @@ from lldscope_trainer.engines.server_engine import ServerEngine
 from lldscope_trainer.policy.directory import model_directory
 from lldscope_trainer.policy.model import load_policy
 from lldscope_trainer.rollout.tokens import Sampling
+from recorded_steps import wait_until
 from safetensors.torch import load_file
 from test_vllm import contexts, largest_gap
 

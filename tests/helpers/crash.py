@@ -1,4 +1,4 @@
-"""Real recorders and compactors, killed with SIGKILL: `python -m tests.crash [KILLS] [SEED]`.
+"""Real recorders and compactors, killed with SIGKILL: `python -m tests.helpers.crash`.
 
 Each round forks one process per rank. It records steps whose values follow from (attempt, rank,
 step), and writes into a journal outside the run which steps were sealed. Half the kills come after

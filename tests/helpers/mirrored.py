@@ -10,7 +10,7 @@ from lldscope.monitor.export import MetricsExporter
 from lldscope.monitor.follow import Follower
 from lldscope.signals.phases import Phase
 
-RUN = Path(__file__).parents[1] / "sample_runs" / "grpo"
+RUN = Path(__file__).parents[2] / "sample_runs" / "grpo"
 IDS = [rule.id for rule in RULES]
 
 

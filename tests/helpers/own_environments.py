@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-TESTS = Path(__file__).parent
+TESTS = Path(__file__).parents[1]
 FOLDER = TESTS.parent / ".envs"
 OWN = {
     "ducklake": ["explore/test_ducklake.py"],

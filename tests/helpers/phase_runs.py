@@ -13,8 +13,8 @@ import yaml
 from lldscope.alarms import rule_cases
 from lldscope.alarms.rule_cases import Case, frame
 
-CASES = Path(__file__).parent / "cases"
-SAMPLES = Path(__file__).parents[1] / "sample_runs"
+CASES = Path(__file__).parents[1] / "cases"
+SAMPLES = Path(__file__).parents[2] / "sample_runs"
 CASE_FILES: dict[str, list[dict[str, Any]]] = {
     path.stem: yaml.safe_load(path.read_text(encoding="utf-8"))
     for path in sorted((CASES / "rules").glob("*.yaml"))

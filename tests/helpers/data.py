@@ -16,7 +16,7 @@ def _find() -> Path | None:
     named = os.environ.get("LLDSCOPE_DATA")
     if named:
         return Path(named)
-    beside = Path(__file__).parents[2].glob("*/data/MANIFEST.csv")
+    beside = Path(__file__).parents[3].glob("*/data/MANIFEST.csv")
     return next((manifest.parent for manifest in sorted(beside)), None)
 
 

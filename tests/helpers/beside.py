@@ -1,4 +1,4 @@
-"""Readers beside writers: `python -m tests.beside [SECONDS] [WRITERS] [READERS]`.
+"""Readers beside writers: `python -m tests.helpers.beside [SECONDS] [WRITERS] [READERS]`.
 
 Writers are processes that record one rank each, with parts merged and removed all the time, and
 write into a journal what is sealed. Readers read the run repeatedly: what a journal listed before
@@ -17,7 +17,7 @@ import numpy as np
 try:
     from crash import ended, in_child, rows_of
 except ImportError:  # as a module of the checkout
-    from tests.crash import ended, in_child, rows_of
+    from tests.helpers.crash import ended, in_child, rows_of
 
 import lldscope
 from lldscope.recording import recorder, writer

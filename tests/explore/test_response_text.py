@@ -13,7 +13,7 @@ from browsing import opened, served
 import lldscope
 from lldscope.explore.responses import PREVIEW, ResponseQuery, find_responses
 
-SAMPLES = Path(__file__).parents[1] / "sample_runs"
+SAMPLES = Path(__file__).parents[2] / "sample_runs"
 QUESTION = "What is the capital of Peru?"
 
 

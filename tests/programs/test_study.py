@@ -33,7 +33,7 @@ from tests.study.label import label
 from tests.study.outcome import collapse_row, outcome
 from tests.study.stats import T975, holm, paired
 
-SAMPLES = Path(__file__).parent.parent / "sample_runs"
+SAMPLES = Path(__file__).parents[2] / "sample_runs"
 
 
 # -- the rule -------------------------------------------------------------------------------------
@@ -262,7 +262,7 @@ def test_a_job_that_runs_elsewhere_is_left_alone(tmp_path):
         "'import os, sys, time; os.mkdir(sys.argv[1]); time.sleep(30)', str(folder)]\n"
         "drive([Job('slow', command, folder, str)], 1)"
     )
-    root = str(Path(__file__).parent.parent)
+    root = str(Path(__file__).parents[2])
     other = subprocess.Popen([sys.executable, "-c", code, str(slow.folder), root])
     try:
         while not slow.folder.exists():

@@ -12,7 +12,7 @@ import pytest
 import torch
 from gpu import checks
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 GPU_ONLY = {
     "vLLM: sleep gives memory back",
     "peak memory of a pass does not grow with vocabulary × length",

@@ -15,7 +15,7 @@ from lldscope.evaluation.bank import rows_of_run
 from lldscope.explore.divergence import divergences
 from lldscope.explore.settings import differing, flat
 
-BANK = Path(__file__).parents[1] / "sample_runs" / "bank"
+BANK = Path(__file__).parents[2] / "sample_runs" / "bank"
 PLAIN = ("reward", "entropy", "response_tokens", "tool_fail_share", "lr", "advantage_offset",
          "n_nonfinite", "merged_action_share", "truncated_share", "engine_gap",
          "action_logp_min", "invalid_share", "grad_norm", "kl")  # fmt: skip

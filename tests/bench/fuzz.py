@@ -19,7 +19,7 @@ import traceback
 from pathlib import Path
 from shutil import copytree
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path[:0] = [str(Path(__file__).parents[1] / room) for room in ("helpers", "query")]
 
 MOST_BYTES = 2 << 30
 

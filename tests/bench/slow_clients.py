@@ -14,7 +14,7 @@ from pathlib import Path
 from statistics import median
 from urllib.request import urlopen
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(0, str(Path(__file__).parents[1] / "helpers"))
 from browsing import Server
 from made_up_runs import write_run
 

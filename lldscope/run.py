@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     import duckdb
     import pandas as pd
 
-    from .alarms.assess import Assessment
-    from .alarms.registry import Rule
+    from .diagnosis.assess import Assessment
+    from .diagnosis.detectors import Columns
+    from .diagnosis.evidence import Restarts
+    from .diagnosis.registry import Rule
     from .query.remote import RemoteCopy
     from .query.signal_cache import SignalCache
-    from .signals.detectors import Columns
-    from .signals.evidence import Restarts
     from .storage.manifest import Manifest
 
 _T = TypeVar("_T")
@@ -201,8 +201,8 @@ class Run:
         as `planned_steps` allow, or DEFAULT_ARL. `rules` are those that raise alarms; by default
         the built-in ones.
         """
-        from .alarms.assess import assess, default_arl
-        from .alarms.registry import RULES
+        from .diagnosis.assess import assess, default_arl
+        from .diagnosis.registry import RULES
 
         with self._lock:
             planned = self.planned_steps
@@ -222,7 +222,7 @@ class Run:
 
     def _restarts(self) -> Restarts:
         """The steps at which the run is declared to have changed."""
-        from .signals.evidence import restarts_of
+        from .diagnosis.evidence import restarts_of
 
         return restarts_of(self.events(), self._contents.starts())
 

@@ -25,13 +25,13 @@ PACKAGES = {
 # the project: also where an import is only for annotations or inside a function.
 LLDSCOPE = (
     "core",
-    "signals",
     "losses",
     "storage",
-    "alarms",
     "recording",
     "doctor",
     "query",
+    "diagnosis",
+    "user_rules",
     "run",
     "runs",
     "importers",

@@ -8,7 +8,7 @@ import numpy as np
 
 from lldscope.core import palette
 from lldscope.core.charts import EVIDENCE, Chart
-from lldscope.signals.detectors import EVIDENCE_CAP
+from lldscope.diagnosis.detectors import EVIDENCE_CAP
 
 from .labels import ROW_HEIGHT, ROWS
 from .series import XAxis

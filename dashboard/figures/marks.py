@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from lldscope.alarms.assess import PhaseSpan
 from lldscope.core import palette
+from lldscope.diagnosis.assess import PhaseSpan
 from lldscope.monitor.alerts import AnyAlert
 
 from .series import XAxis, at_steps, positions

@@ -11,8 +11,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from lldscope.signals import evidence
-from lldscope.signals.detectors import trailing_mean
+from lldscope.diagnosis import evidence
+from lldscope.diagnosis.detectors import trailing_mean
 
 MOST_POINTS = 2000  # drawn per line; more would cost time and show nothing new
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from lldscope.alarms.assess import PhaseSpan
+from lldscope.diagnosis.assess import PhaseSpan
 from lldscope.monitor.alerts import AnyAlert
 
 

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from dash import html
 
-from lldscope.alarms.rules.numerics import STEP_KL_FELL, STEP_KL_HELD, STEP_KL_STEPS
 from lldscope.core import palette
 from lldscope.core.numbers import number
+from lldscope.diagnosis.rules.numerics import STEP_KL_FELL, STEP_KL_HELD, STEP_KL_STEPS
 
 from ..data.snapshot import Snapshot
 from ..figures.series import floats

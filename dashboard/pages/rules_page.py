@@ -6,11 +6,11 @@ from typing import Any
 
 from dash import html
 
-from lldscope.alarms.page import describe_rule
-from lldscope.alarms.registry import RULES, STALLED
-from lldscope.alarms.rule import Declaration
 from lldscope.core import palette
 from lldscope.core.schema import SIGNALS
+from lldscope.diagnosis.page import describe_rule
+from lldscope.diagnosis.registry import RULES, STALLED
+from lldscope.diagnosis.rule import Declaration
 
 from . import components as parts
 from .frame import message_page

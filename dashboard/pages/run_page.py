@@ -9,9 +9,9 @@ from typing import Any
 
 from dash import html
 
-from lldscope.alarms.registry import RULES, STALLED
 from lldscope.core import palette
 from lldscope.core.numbers import true_minus
+from lldscope.diagnosis.registry import RULES, STALLED
 from lldscope.monitor.alerts import AnyAlert
 from lldscope.monitor.health import RunState
 from lldscope.storage.url import Url, place_of

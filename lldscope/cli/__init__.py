@@ -78,7 +78,7 @@ def _monitor(run: str | os.PathLike[str]) -> object:
 
 
 def _alarms() -> list[str]:
-    from ..alarms.registry import RULES
+    from ..diagnosis.registry import RULES
 
     return [rule.id for rule in RULES]
 

@@ -12,8 +12,8 @@ import click
 from .shared import RunPath, exit_options, print_json, rate_options, rules_option, warn_of_damage
 
 if TYPE_CHECKING:
+    from ..diagnosis.detectors import Columns
     from ..monitor.health import RunState
-    from ..signals.detectors import Columns
 
 # 1 is an internal or I/O error, 2 a usage error.
 EXIT = {"healthy": 0, "warning": 10, "critical": 11, "stalled": 12, "insufficient": 13}
@@ -46,11 +46,11 @@ def check(
     1 internal or I/O error, 2 wrong usage. With --exit-style nagios one line with performance data,
     and 3 whatever is wrong with the question.
     """
-    from ..alarms.user_rules import all_rules
     from ..core.errors import LldscopeError
     from ..monitor.health import check as check_run
     from ..query.signal_cache import user_cache
     from ..runs import open_run
+    from ..user_rules.user_rules import all_rules
 
     try:
         opened = open_run(run, cache=user_cache(), planned_steps=steps)
@@ -81,7 +81,7 @@ def nagios_line(state: RunState, signals: Columns, code: int) -> str:
     undetermined.
     """
     from ..core.palette import PHASES, VERDICTS
-    from ..signals.detectors import as_recorded
+    from ..diagnosis.detectors import as_recorded
 
     firing = [alert for alert in state.firing if alert.severity != "info"]
     worst = f": {firing[0].rule}: {firing[0].message}" if firing else ""

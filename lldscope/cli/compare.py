@@ -57,10 +57,10 @@ def compare(
     their spread is shown. More runs than two are put into arms by the group they were recorded
     with.
     """
-    from ..alarms.user_rules import all_rules
     from ..explore.comparison import COMPARED
     from ..explore.comparison import compare as side_by_side
     from ..runs import find_runs, open_run
+    from ..user_rules.user_rules import all_rules
 
     wants_report = file is not None or kind is not None
     if wants_report and as_json:

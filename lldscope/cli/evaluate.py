@@ -40,9 +40,9 @@ def evaluate(bank: Path, split: Any, arl: float | None, as_json: bool) -> None:
     degradations it warned of and how many steps before, and how many falls of the reward it came
     before.
     """
-    from ..alarms.assess import DEFAULT_ARL
-    from ..alarms.registry import RULES
     from ..core.errors import LldscopeError
+    from ..diagnosis.assess import DEFAULT_ARL
+    from ..diagnosis.registry import RULES
     from ..evaluation.bank import read_bank
     from ..evaluation.scoring import ANY, evaluate_run, score
 

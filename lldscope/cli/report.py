@@ -91,9 +91,9 @@ def report(
     The HTML is one file that opens from disk and loads nothing. A healthy run has a report, too;
     one that is still going is described as of its last row.
     """
-    from ..alarms.user_rules import all_rules
     from ..report import post_mortem
     from ..runs import open_run
+    from ..user_rules.user_rules import all_rules
 
     kind = form_of(file, kind)
     with open_run(run, planned_steps=steps) as opened:

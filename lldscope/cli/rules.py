@@ -12,9 +12,9 @@ import click
 from .shared import print_json, print_table
 
 if TYPE_CHECKING:
-    from ..alarms.registry import Rule
-    from ..alarms.rule_cases import Result
-    from ..alarms.user_rules import RuleFile
+    from ..diagnosis.registry import Rule
+    from ..user_rules.rule_cases import Result
+    from ..user_rules.user_rules import RuleFile
 
 RULES_SCHEMA = 1
 
@@ -31,12 +31,12 @@ def rules() -> None:
 def list_rules(files: tuple[Path, ...], as_json: bool, markdown: bool) -> None:
     """List the built-in rules, and those of FILEs."""
     if markdown:
-        from ..alarms.page import markdown as page
+        from ..diagnosis.page import markdown as page
 
         click.echo(page())
         return
-    from ..alarms.registry import RULES
-    from ..alarms.user_rules import load
+    from ..diagnosis.registry import RULES
+    from ..user_rules.user_rules import load
 
     every = [*RULES, *(user.rule for user in load(files).rules)]
     if as_json:
@@ -73,7 +73,7 @@ def _about(rule: Rule) -> dict[str, Any]:
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
 def test(files: tuple[Path, ...], runs: tuple[Path, ...], as_json: bool) -> None:
     """Try the rules of FILEs on their cases and on recorded runs; exit 1 if one fails."""
-    from ..alarms.user_rules import load
+    from ..user_rules.user_rules import load
 
     declared = load(files)
     found = [*_on_cases(declared), *_on_runs(declared, runs)]
@@ -96,8 +96,8 @@ def test(files: tuple[Path, ...], runs: tuple[Path, ...], as_json: bool) -> None
 
 
 def _on_cases(declared: RuleFile) -> list[Result]:
-    from ..alarms.registry import RULES
-    from ..alarms.rule_cases import SEEDS, drawn, results
+    from ..diagnosis.registry import RULES
+    from ..user_rules.rule_cases import SEEDS, drawn, results
 
     every = [*RULES, *(user.rule for user in declared.rules)]
     return [
@@ -109,9 +109,9 @@ def _on_cases(declared: RuleFile) -> list[Result]:
 
 def _on_runs(declared: RuleFile, paths: Sequence[Path]) -> list[Result]:
     """Where the rules fire in recorded runs: for the reader to judge, not to pass or fail."""
-    from ..alarms.assess import assess
-    from ..alarms.rule_cases import Result
+    from ..diagnosis.assess import assess
     from ..runs import open_run
+    from ..user_rules.rule_cases import Result
 
     results = []
     for path in paths:
@@ -128,8 +128,8 @@ def _on_runs(declared: RuleFile, paths: Sequence[Path]) -> list[Result]:
 
 def _faults(declared: RuleFile, signals: Any, where: str) -> list[Result]:
     """Rules that cannot be evaluated on some signals, or say something else in hindsight."""
-    from ..alarms.rule_cases import Result, looks_ahead
-    from ..alarms.rule_sql import BadExpression
+    from ..user_rules.rule_cases import Result, looks_ahead
+    from ..user_rules.rule_sql import BadExpression
 
     results = []
     for user in declared.rules:

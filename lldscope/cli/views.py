@@ -15,7 +15,7 @@ from ..core.numbers import short
 from ..core.palette import EVIDENCE, PHASES, SEVERITIES, VERDICTS
 from ..core.safe_text import in_one_line
 from ..core.terminal import age, console, plain, sparkline
-from ..signals.detectors import as_recorded, floats
+from ..diagnosis.detectors import as_recorded, floats
 
 if TYPE_CHECKING:
     from ..monitor.alerts import AnyAlert

@@ -104,12 +104,12 @@ def watch(
     On a terminal: a status block with sparklines; otherwise a line per change. Alarms of severity
     info are shown, but not sent to anybody. Exit codes are those of check; Ctrl-C is 130.
     """
-    from ..alarms.registry import STALLED
-    from ..alarms.user_rules import all_rules
     from ..core.terminal import console
+    from ..diagnosis.registry import STALLED
     from ..monitor.export import MetricsExporter
     from ..monitor.follow import Follower
     from ..monitor.notify import Notifier
+    from ..user_rules.user_rules import all_rules
 
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     follower = Follower(run, arl, all_rules(rules), steps, dashboard_url)

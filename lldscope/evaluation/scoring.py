@@ -11,10 +11,10 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from ..alarms.assess import assess
-from ..alarms.rule import Severity
-from ..signals.detectors import consecutive, floats, trailing
-from ..signals.normalized_reward import normalized_reward
+from ..diagnosis.assess import assess
+from ..diagnosis.detectors import consecutive, floats, trailing
+from ..diagnosis.normalized_reward import normalized_reward
+from ..diagnosis.rule import Severity
 from .bank import ENDS, LabelledRun
 
 Z = 1.959964  # standard normal, 97.5 %

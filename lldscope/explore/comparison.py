@@ -14,15 +14,15 @@ from typing import Any
 
 import numpy as np
 
-from ..alarms.assess import Assessment
-from ..alarms.changepoints import Boundary, refine
-from ..alarms.registry import Rule
 from ..core.errors import UsageError
 from ..core.schema import SIGNALS, signal_names
+from ..diagnosis import detectors as d
+from ..diagnosis.assess import Assessment
+from ..diagnosis.changepoints import Boundary, refine
+from ..diagnosis.evidence import SMOOTH
+from ..diagnosis.registry import Rule
 from ..monitor.health import check
 from ..runs import Run
-from ..signals import detectors as d
-from ..signals.evidence import SMOOTH
 
 COMPARE_SCHEMA = 1
 MOST_RUNS = 20

@@ -19,9 +19,9 @@ import numpy as np
 import pandas as pd
 
 from ..core.schema import SIGNALS
+from ..diagnosis import detectors as d
+from ..diagnosis.evidence import floats
 from ..run import Run
-from ..signals import detectors as d
-from ..signals.evidence import floats
 from .settings import differing, flat
 
 DIFF_SCHEMA = 1

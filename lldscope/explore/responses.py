@@ -11,8 +11,8 @@ from typing import Any
 
 import pandas as pd
 
+from ..diagnosis.evidence import SMOOTH
 from ..runs import Run
-from ..signals.evidence import SMOOTH
 
 PAGE = 50  # responses read at once
 PREVIEW = 160  # characters of question and answer

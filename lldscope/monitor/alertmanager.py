@@ -12,9 +12,9 @@ import hashlib
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from ..alarms.registry import STALLED
 from ..core.palette import VERDICTS
 from ..core.terminal import plain
+from ..diagnosis.registry import STALLED
 
 if TYPE_CHECKING:
     from .follow import AlertEvent

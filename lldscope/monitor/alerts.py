@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..alarms.registry import STALLED
-from ..alarms.rule import Alert, Severity, State
+from ..diagnosis.registry import STALLED
+from ..diagnosis.rule import Alert, Severity, State
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -24,14 +24,14 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 
-from ..alarms.registry import RULES
 from ..core.errors import UsageError, interrupted
-from ..signals.phases import Phase
+from ..diagnosis.phases import Phase
+from ..diagnosis.registry import RULES
 from .alertmanager import as_text
 from .channels import VARIABLE, warn
 
 if TYPE_CHECKING:
-    from ..alarms.assess import Assessment
+    from ..diagnosis.assess import Assessment
     from .follow import AlertEvent, Follower, RunUpdate
 
 PHASE_NUMBERS: dict[Phase | None, int] = {phase: n for n, phase in enumerate(get_args(Phase))}

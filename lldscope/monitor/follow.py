@@ -19,7 +19,7 @@ from .alerts import AnyAlert
 from .health import CHECK_SCHEMA, RunState, check, vanished
 
 if TYPE_CHECKING:
-    from ..alarms.registry import Rule
+    from ..diagnosis.registry import Rule
 
 log = logging.getLogger("lldscope")
 

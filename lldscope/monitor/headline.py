@@ -7,12 +7,12 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from ..alarms.registry import LOOK_ALIKES, STALLED
-from ..alarms.rule import Alert
 from ..core.safe_text import in_one_line
-from ..signals.evidence import SMOOTH
-from ..signals.phases import LEAST
-from ..signals.reward_noise import Rise
+from ..diagnosis.evidence import SMOOTH
+from ..diagnosis.phases import LEAST
+from ..diagnosis.registry import LOOK_ALIKES, STALLED
+from ..diagnosis.reward_noise import Rise
+from ..diagnosis.rule import Alert
 from .alerts import AnyAlert
 from .liveness import Liveness
 

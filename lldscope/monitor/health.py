@@ -7,22 +7,22 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-from ..alarms.assess import Assessment, PhaseSpan
-from ..alarms.attribution import Answer
-from ..alarms.registry import STALLED
-from ..alarms.rule import Alert, Severity
 from ..core.safe_text import in_one_line
+from ..diagnosis.assess import Assessment, PhaseSpan
+from ..diagnosis.attribution import Answer
+from ..diagnosis.evidence import Grade
+from ..diagnosis.phases import Phase
+from ..diagnosis.registry import STALLED
+from ..diagnosis.reward_noise import rise
+from ..diagnosis.rule import Alert, Severity
 from ..runs import Run
-from ..signals.evidence import Grade
-from ..signals.phases import Phase
-from ..signals.reward_noise import rise
 from ..storage.notes import silenced
 from .alerts import AnyAlert, StalledAlert
 from .headline import Headline, Trouble, headline, last_checkpoint, missing, with_checkpoint
 from .liveness import Life, Liveness, liveness
 
 if TYPE_CHECKING:
-    from ..alarms.registry import Rule
+    from ..diagnosis.registry import Rule
 
 CHECK_SCHEMA = 1
 

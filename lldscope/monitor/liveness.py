@@ -8,7 +8,7 @@ from itertools import pairwise
 from statistics import median
 from typing import Any, Literal
 
-from ..alarms.assess import Assessment
+from ..diagnosis.assess import Assessment
 from ..runs import Run
 from ..storage.heartbeats import process_exited
 

@@ -28,7 +28,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from .. import alarms, monitor, query, signals
+from .. import diagnosis, monitor, query
 from ..core.errors import LldscopeError
 from ..core.schema import SCHEMA_VERSION
 from ..core.version import __version__
@@ -159,7 +159,7 @@ def fingerprint(run: Path) -> str:
 def _made() -> str:
     """Changes with anything that a verdict depends on but the run: rules, detectors, queries."""
     made = hashlib.sha256(f"{__version__} {SCHEMA_VERSION}".encode())
-    for package in (alarms, monitor, query, signals):
+    for package in (diagnosis, monitor, query):
         folder = Path(package.__path__[0])
         for file in sorted([*folder.rglob("*.py"), *folder.rglob("*.sql")]):
             made.update(file.read_bytes())

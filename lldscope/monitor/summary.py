@@ -12,11 +12,11 @@ import numpy as np
 
 from ..core.charts import EVIDENCE
 from ..core.errors import LldscopeError
+from ..diagnosis.detectors import Columns, Series, floats
+from ..diagnosis.evidence import Grade
+from ..diagnosis.phases import Phase
 from ..run import Run
 from ..runs import open_run, title
-from ..signals.detectors import Columns, Series, floats
-from ..signals.evidence import Grade
-from ..signals.phases import Phase
 from .health import RunState, Verdict, check
 from .liveness import Life
 

@@ -10,11 +10,11 @@ from typing import Any
 
 import pandas as pd
 
-from ..alarms.assess import Assessment
-from ..alarms.registry import LOOK_ALIKES, RULES
-from ..alarms.rule import Alert
-from ..alarms.rules.numerics import STEP_KL
 from ..core.numbers import percent
+from ..diagnosis.assess import Assessment
+from ..diagnosis.registry import LOOK_ALIKES, RULES
+from ..diagnosis.rule import Alert
+from ..diagnosis.rules.numerics import STEP_KL
 from .facts import Advice, PostMortem
 
 KL = ("kl_coefficient", "beta", "kl_loss_coef", "kl_coef")  # lldscope, TRL, verl

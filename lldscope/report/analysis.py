@@ -13,17 +13,17 @@ from typing import Any
 
 import numpy as np
 
-from ..alarms.assess import Assessment
-from ..alarms.changepoints import STEPS_AFTER, refine
-from ..alarms.registry import STALLED, Rule
 from ..core.version import __version__
+from ..diagnosis import detectors as d
+from ..diagnosis import phases as p
+from ..diagnosis.assess import Assessment
+from ..diagnosis.changepoints import STEPS_AFTER, refine
+from ..diagnosis.registry import STALLED, Rule
 from ..explore.comparison import onset
 from ..explore.trajectories import rows_of
 from ..monitor.alerts import AnyAlert
 from ..monitor.health import RunState, check
 from ..runs import Run
-from ..signals import detectors as d
-from ..signals import phases as p
 from .advice import advise
 from .examples import examples, questions
 from .facts import Cost, Kind, PostMortem, RunFacts

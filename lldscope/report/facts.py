@@ -11,9 +11,9 @@ from dataclasses import asdict, dataclass, field
 from math import isnan, nan
 from typing import Any, Literal
 
-from ..alarms.assess import PhaseSpan
-from ..alarms.attribution import Finding
-from ..alarms.changepoints import Boundary
+from ..diagnosis.assess import PhaseSpan
+from ..diagnosis.attribution import Finding
+from ..diagnosis.changepoints import Boundary
 from ..monitor.alerts import AnyAlert
 from ..monitor.health import RunState
 from .examples import Example

@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from ..diagnosis.detectors import Series
+from ..diagnosis.evidence import Flags
 from ..explore.trajectories import rows_of
 from ..runs import Run
-from ..signals.detectors import Series
-from ..signals.evidence import Flags
 
 MOST = 10  # groups and responses listed
 LEAST_STEPS = 5  # steps with groups on both sides before a contrast is computed

@@ -15,8 +15,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ..alarms.assess import Assessment
-from ..alarms.changepoints import (
+from ..diagnosis import detectors as d
+from ..diagnosis import phases as p
+from ..diagnosis.assess import Assessment
+from ..diagnosis.changepoints import (
     SEGMENT_STEPS,
     STEPS_AFTER,
     STEPS_BEFORE,
@@ -24,9 +26,7 @@ from ..alarms.changepoints import (
     Curve,
     fit_either,
 )
-from ..signals import detectors as d
-from ..signals import phases as p
-from ..signals.evidence import SMOOTH, Evidence, Flags
+from ..diagnosis.evidence import SMOOTH, Evidence, Flags
 
 SEEN = 2  # measured steps for which a condition holds before it counts as seen
 LINKS: tuple[tuple[str, str, str, Callable[[Evidence], Flags], int], ...] = (

@@ -7,13 +7,13 @@ from itertools import pairwise
 
 import numpy as np
 
-from ..alarms.assess import Assessment
-from ..alarms.changepoints import Boundary
-from ..alarms.rules.measures import observed
 from ..core.numbers import number, percent
 from ..core.safe_text import in_one_line
+from ..diagnosis.assess import Assessment
+from ..diagnosis.changepoints import Boundary
+from ..diagnosis.phases import LEAST
+from ..diagnosis.rules.measures import observed
 from ..monitor.alerts import AnyAlert
-from ..signals.phases import LEAST
 from .facts import PostMortem
 from .onset_order import Link
 

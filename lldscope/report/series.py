@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from ..alarms.assess import Assessment
 from ..core.charts import UNSMOOTHED
 from ..core.schema import SIGNALS
-from ..signals import detectors as d
-from ..signals.evidence import SMOOTH, Rows
+from ..diagnosis import detectors as d
+from ..diagnosis.assess import Assessment
+from ..diagnosis.evidence import SMOOTH, Rows
 
 POINTS = 500  # points of a signal after thinning; extremes stay
 OUTLINED = ("reward", "correct_logp", "delta_correct", "entropy", "grad_norm")

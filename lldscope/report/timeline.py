@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from html import escape
 
-from ..alarms.changepoints import Boundary
 from ..core import palette
 from ..core.safe_text import escape_control
+from ..diagnosis.changepoints import Boundary
 from .arms.facts import Arm, Comparison
 from .drawing import Axis, label, step_ticks, svg
 from .facts import PostMortem

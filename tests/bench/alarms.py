@@ -9,9 +9,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from lldscope.alarms.assess import DEFAULT_ARL
-from lldscope.signals import decay_test as decay
-from lldscope.signals import detectors as d
+from lldscope.diagnosis import decay_test as decay
+from lldscope.diagnosis import detectors as d
+from lldscope.diagnosis.assess import DEFAULT_ARL
 
 from . import candidates
 

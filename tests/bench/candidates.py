@@ -14,11 +14,11 @@ import numpy as np
 import pandas as pd
 
 import lldscope
-from lldscope.alarms.assess import DEFAULT_ARL
+from lldscope.diagnosis import decay_test as decay
+from lldscope.diagnosis import detectors as d
+from lldscope.diagnosis.assess import DEFAULT_ARL
 from lldscope.evaluation.bank import LabelledRun, read_bank
 from lldscope.evaluation.scoring import EvaluatedRun, fall_of, score, wilson
-from lldscope.signals import decay_test as decay
-from lldscope.signals import detectors as d
 
 from .rivals import BETS, RIVALS, Fires, column, mixture
 

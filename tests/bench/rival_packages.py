@@ -21,8 +21,8 @@ from pathlib import Path
 
 import numpy as np
 
-from lldscope.alarms.assess import DEFAULT_ARL, assess
-from lldscope.alarms.rule import Severity
+from lldscope.diagnosis.assess import DEFAULT_ARL, assess
+from lldscope.diagnosis.rule import Severity
 from tests.study.arms import ALARM_BANK
 
 from .noise import BANK, CONDITIONS, FOREIGN, HEALTHY, Signals, foreign, healthy, labelled, words

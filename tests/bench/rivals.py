@@ -7,8 +7,8 @@ from collections.abc import Callable
 import numpy as np
 import pandas as pd
 
-from lldscope.signals import decay_test as decay
-from lldscope.signals import detectors as d
+from lldscope.diagnosis import decay_test as decay
+from lldscope.diagnosis import detectors as d
 
 Fires = Callable[[pd.DataFrame, float], np.ndarray]
 

@@ -48,10 +48,10 @@ from lldscope_dashboard.pages.router import page
 from made_up_runs import write_run
 
 import lldscope
-from lldscope.alarms.rule import Alert, Severity
 from lldscope.core.charts import select_charts
 from lldscope.core.errors import LldscopeError, NewerSchema, RunNotFound, UsageError
 from lldscope.core.schema import SIGNALS
+from lldscope.diagnosis.rule import Alert, Severity
 
 DELTA = next(c for c in CHARTS if c.id == "delta")
 

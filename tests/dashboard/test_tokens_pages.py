@@ -19,8 +19,8 @@ from lldscope_dashboard.pages.router import page
 from made_up_runs import write_run
 
 import lldscope
-from lldscope.alarms.registry import RULES, STALLED
 from lldscope.core.numbers import true_minus
+from lldscope.diagnosis.registry import RULES, STALLED
 from lldscope.explore import responses as r
 from lldscope.explore.responses import ResponseQuery, action_map, find_responses, largest_drops_at
 from lldscope.explore.trajectories import (

@@ -28,11 +28,11 @@ from lldscope_trainer.rollout.sampler import Sampler, _nucleus
 from lldscope_trainer.rollout.tokens import Sampling
 
 import lldscope
-from lldscope.alarms.assess import Assessment, assess
-from lldscope.alarms.changepoints import refine
+from lldscope.diagnosis import detectors
+from lldscope.diagnosis.assess import Assessment, assess
+from lldscope.diagnosis.changepoints import refine
 from lldscope.evaluation.bank import read_bank
 from lldscope.runs import find_runs
-from lldscope.signals import detectors
 
 SAMPLES = Path(__file__).parents[2] / "sample_runs"
 

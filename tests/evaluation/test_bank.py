@@ -14,11 +14,11 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import lldscope
-from lldscope.alarms import counted
-from lldscope.alarms.assess import DEFAULT_ARL, assess
-from lldscope.alarms.registry import RULES
-from lldscope.alarms.rule import Rule
 from lldscope.core.errors import LldscopeError, RunNotFound
+from lldscope.diagnosis import counted
+from lldscope.diagnosis.assess import DEFAULT_ARL, assess
+from lldscope.diagnosis.registry import RULES
+from lldscope.diagnosis.rule import Rule
 from lldscope.evaluation.bank import LabelledRun, read_bank
 from lldscope.evaluation.scoring import (
     ANY,

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import get_args
 
-from lldscope.alarms.registry import RULES
+from lldscope.diagnosis.phases import Phase
+from lldscope.diagnosis.registry import RULES
 from lldscope.monitor.export import MetricsExporter
 from lldscope.monitor.follow import Follower
-from lldscope.signals.phases import Phase
 
 RUN = Path(__file__).parents[2] / "sample_runs" / "grpo"
 IDS = [rule.id for rule in RULES]

@@ -10,8 +10,8 @@ import numpy as np
 import pandas as pd
 import yaml
 
-from lldscope.alarms import rule_cases
-from lldscope.alarms.rule_cases import Case, frame
+from lldscope.user_rules import rule_cases
+from lldscope.user_rules.rule_cases import Case, frame
 
 CASES = Path(__file__).parents[1] / "cases"
 SAMPLES = Path(__file__).parents[2] / "sample_runs"

@@ -9,11 +9,11 @@ from pathlib import Path
 import click
 import yaml
 
-from lldscope.alarms.registry import RULES
-from lldscope.alarms.rule_cases import results
-from lldscope.alarms.user_rules import load
 from lldscope.cli import cli
 from lldscope.cli.watch import STATUS
+from lldscope.diagnosis.registry import RULES
+from lldscope.user_rules.rule_cases import results
+from lldscope.user_rules.user_rules import load
 
 PAGE = (Path(__file__).parents[2] / "docs" / "alerting.md").read_text(encoding="utf-8")
 

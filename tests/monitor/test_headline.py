@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 import lldscope
-from lldscope.alarms.registry import RULES
-from lldscope.alarms.rule import Alert, Severity
+from lldscope.diagnosis.registry import RULES
+from lldscope.diagnosis.reward_noise import Rise
+from lldscope.diagnosis.rule import Alert, Severity
 from lldscope.monitor.headline import Trouble, headline, with_checkpoint
 from lldscope.monitor.health import RunState, check
 from lldscope.monitor.liveness import Liveness
-from lldscope.signals.reward_noise import Rise
 from lldscope.storage.notes import is_note, silenced, write_note
 
 SAMPLES = Path(__file__).parents[2] / "sample_runs"

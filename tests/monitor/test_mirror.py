@@ -15,8 +15,8 @@ import pytest
 from mirrored import IDS, RUN, expected, send, watch
 
 from lldscope import open_run
-from lldscope.alarms.assess import assess
 from lldscope.core.errors import UsageError
+from lldscope.diagnosis.assess import assess
 from lldscope.monitor import export as mirror_module
 from lldscope.monitor.export import PHASE_NUMBERS, MetricsExporter, answers_of
 

@@ -20,9 +20,9 @@ from made_up_runs import write_run, write_step
 from recorded_steps import wait_until
 
 import lldscope
-from lldscope.alarms.rule import Alert
 from lldscope.cli import main
 from lldscope.core.errors import UsageError
+from lldscope.diagnosis.rule import Alert
 from lldscope.monitor import channels, notify
 from lldscope.monitor.alertmanager import NOT_ENDED, payload
 from lldscope.monitor.channels import Command, Service, Undeliverable, Webhook, open_channel

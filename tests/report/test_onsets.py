@@ -8,10 +8,10 @@ from functools import cache
 import numpy as np
 import pytest
 
-from lldscope.alarms.assess import Assessment
-from lldscope.alarms.changepoints import SEGMENT_STEPS, Curve, fit, refine
+from lldscope.diagnosis.assess import Assessment
+from lldscope.diagnosis.changepoints import SEGMENT_STEPS, Curve, fit, refine
+from lldscope.diagnosis.evidence import SMOOTH
 from lldscope.report.onset_order import Link, onset_order
-from lldscope.signals.evidence import SMOOTH
 from tests.study.arms import BANK
 from tests.study.bank import assess_exported
 

@@ -16,12 +16,12 @@ import pytest
 from made_up_runs import write_run
 
 import lldscope
-from lldscope.alarms.changepoints import refine
-from lldscope.alarms.registry import LOOK_ALIKES
-from lldscope.alarms.rule import Alert
 from lldscope.core import palette
 from lldscope.core.numbers import signed
 from lldscope.core.safe_text import escape_control
+from lldscope.diagnosis.changepoints import refine
+from lldscope.diagnosis.registry import LOOK_ALIKES
+from lldscope.diagnosis.rule import Alert
 from lldscope.report import charts, post_mortem
 from lldscope.report.advice import TO_FIX
 from lldscope.report.drawing import Axis

@@ -25,9 +25,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lldscope import open_run
-from lldscope.alarms.assess import DEFAULT_ARL, Assessment, assess
 from lldscope.core.errors import LldscopeError, RunNotFound
 from lldscope.core.schema import SIGNALS
+from lldscope.diagnosis.assess import DEFAULT_ARL, Assessment, assess
 from lldscope.evaluation.bank import rows_of_run
 from lldscope.runs import Run
 from lldscope.storage.json_files import replace_file, to_json

@@ -8,7 +8,7 @@ from pathlib import Path
 from statistics import mean, median
 from typing import Any
 
-from lldscope.alarms.assess import DEFAULT_ARL
+from lldscope.diagnosis.assess import DEFAULT_ARL
 from lldscope.evaluation.bank import LabelledRun, read_bank
 from lldscope.evaluation.scoring import ANY, EvaluatedRun, evaluate_run, score
 from tests.bench.candidates import share_cell, starts

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from lldscope.alarms.assess import DEFAULT_ARL
+from lldscope.diagnosis.assess import DEFAULT_ARL
 from lldscope.evaluation.bank import read_bank
 from lldscope.evaluation.scoring import ANY, RECOVERED, EvaluatedRun, evaluate_run, score
 from tests.bench.candidates import fall_cell, lead_cell, rate_cell, share_cell, starts

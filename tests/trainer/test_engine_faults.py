@@ -13,8 +13,8 @@ from lldscope_trainer.rollout.sampler import Sampler, _nucleus
 from lldscope_trainer.train import Trainer
 
 import lldscope
-from lldscope.alarms.rules.numerics import engine_mismatch
-from lldscope.signals.evidence import gather
+from lldscope.diagnosis.evidence import gather
+from lldscope.diagnosis.rules.numerics import engine_mismatch
 from tests.study.broken import Player, _EngineBeside
 
 STEPS = 6

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ...alarms.registry import RULES
 from ...core.errors import LldscopeError
+from ...diagnosis.registry import RULES
 from ...monitor.follow import Monitor
 from ...recording.recorder import FailOpen, Recorder
 

@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from ...alarms.assess import Assessment
-from ...alarms.registry import Rule
 from ...core.errors import UsageError
 from ...core.version import __version__
+from ...diagnosis.assess import Assessment
+from ...diagnosis.registry import Rule
 from ...explore.comparison import means_at, row_at
 from ...explore.settings import NOT_SET, flat
 from ...runs import Run

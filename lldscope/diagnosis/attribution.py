@@ -1,0 +1,223 @@
+"""Which cause a fall of the likelihood is attributed to: LLD, or one that looks like it.
+
+Precedence. A fall is attributed to another cause, and not to LLD, if that cause began no later than
+the fall (plus LAG steps, which its trailing means need), no more than WITHIN steps before it, and
+had not been resolved by then. While it is, no rule and no phase of LLD holds. The fall begins where
+the decay test has reached FALL_SHARE of its threshold, or the mean Δ is FALLS standard errors from
+0; it ends after ENDS steps without either.
+
+The other way round, a cause of a higher rank (`rule.CauseRank`) is a consequence where LLD, a cause
+of a lower rank, or a crash of the reward began first: a policy that collapses, or no longer gets
+documents, writes without end, writes unlikely tokens and has large gradients. (What began when the
+mean of the reward was at half of its best already cannot have halved it.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from ..core.numbers import short
+from . import detectors as d
+from .evidence import Evidence, Flags
+from .phases import Phase, least_rows, reward_crashed
+from .registry import CAUSES
+from .rule import Alert, CauseRank, Rule, Span, episodes, evaluate_rules
+from .rules import lld
+from .rules.measures import EARLIER_MAXIMUM, observed, percent
+
+Answer = Literal["supported", "consequence", "ruled_out", "not_shown", "not_observable"]
+
+LAG = 3  # steps by which a cause may be seen later than the fall it explains
+WITHIN = 100  # steps: a cause that began longer ago does not explain the fall
+FALL_SHARE = 0.25  # of the threshold of the decay test
+FALLS = -2.5  # standard errors of Δ
+ENDS = 10  # steps without a fall before one is over
+
+
+@dataclass(frozen=True)
+class Finding:
+    """The answer for one look-alike, and the evidence for it in a sentence.
+
+    `consequence`: it is there, and something else began before it. `ruled_out`: it was measured and
+    is not there. `not_shown`: what was measured neither shows it nor excludes it.
+    """
+
+    answer: Answer
+    evidence: str
+
+
+# -- precedence -----------------------------------------------------------------------------------
+
+
+def falls(e: Evidence) -> list[Span]:
+    """Row spans in which the likelihood of correct responses falls; they begin before the alarm."""
+    with np.errstate(invalid="ignore"):
+        falling = e.decay.value >= FALL_SHARE * e.decay.threshold
+    return episodes(falling | (e.has_delta & (e.delta_t <= FALLS)), 1, e.cadence.rows(ENDS))
+
+
+def cause_episodes(rule: Rule, e: Evidence, holds: Flags) -> list[tuple[int, int, int | None]]:
+    """The rows at which a cause began to hold, fired, and was resolved; without one that is still
+    pending at the last row."""
+    on = d.consecutive(holds)
+    return [
+        (fires - int(on[fires]) + 1, fires, resolved) for fires, resolved in rule.episodes(e, holds)
+    ]
+
+
+def explained_elsewhere(e: Evidence) -> Flags:
+    """Rows on which the fall of the likelihood, if any, is attributed to a cause other than LLD.
+
+    A cause counts while it is pending, too: LLD waits for it.
+    """
+    out = np.zeros(len(e.step), dtype=bool)
+    fallen = falls(e)
+    for rule in CAUSES if fallen else ():
+        holds = _explaining(rule, e)
+        pending = holds.copy()
+        for begin, fires, resolved in cause_episodes(rule, e, holds):
+            pending[fires:resolved] = False
+            for start, end in fallen:
+                if _explains(e, begin, start) and (resolved is None or start < resolved):
+                    out[max(start, fires) : end] = True
+        on = d.consecutive(holds)
+        for row in np.flatnonzero(pending).tolist():
+            ongoing = (a for a, b in fallen if a <= row and (b is None or row < b))
+            out[row] |= any(_explains(e, row - int(on[row]) + 1, start) for start in ongoing)
+    return out
+
+
+def _explains(e: Evidence, begin: int, fall: int) -> bool:
+    return begin - e.cadence.rows(LAG) <= fall <= begin + e.cadence.rows(WITHIN)
+
+
+def _explaining(rule: Rule, e: Evidence) -> Flags:
+    """Where a cause holds, and is strong enough to explain a fall of the likelihood."""
+    measured = rule.measure(e)
+    return measured.holds if measured.explains is None else measured.explains
+
+
+# -- answers --------------------------------------------------------------------------------------
+
+
+def look_alikes(
+    e: Evidence, phases: Sequence[Phase | None], explained: Flags
+) -> dict[str, Finding]:
+    """For LLD and each cause that looks like it on the reward curve, what this log supports.
+
+    `explained` is the result of `explained_elsewhere` for the same evidence.
+    """
+    fired, pending = evaluate_rules(e, phases, (*lld.RULES, *CAUSES), explained)
+    alerts = {a.rule: a for a in (*pending, *fired)}
+    findings = {"lld": _lld(e, alerts, explained)}
+    displaced = findings["lld"].answer == "supported"
+    for rule in CAUSES:
+        findings[rule.id] = _cause(rule, e, alerts.get(rule.id), displaced)
+    return findings
+
+
+def _lld(e: Evidence, alerts: Mapping[str, Alert], explained: Flags) -> Finding:
+    if not any(observed(e, name) for name in lld.NEEDS):
+        return Finding("not_observable", "this log has no log-probabilities of correct responses")
+    fired = [alerts[name] for name in ("lld-decay", "lld-collapse") if name in alerts]
+    displaced = [alert for alert in fired if alert.episodes]
+    if displaced:
+        first = min(displaced, key=lambda alert: alert.step)
+        return Finding("supported", f"from step {first.step} on: {first.message}")
+    if e.measured[-1] < (least := least_rows(e)):
+        have = f"{e.measured[-1]} steps are measured, {least} are needed"
+        return Finding("not_observable", f"too early to say: {have}")
+    if explained.any():
+        return Finding("ruled_out", _attributed_to(e, int(np.flatnonzero(explained)[0])))
+    if not any(e.decay.basis):
+        return Finding("not_observable", e.decay.guarantee())
+    margin = e.decay.value / e.decay.threshold
+    row = int(np.nanargmax(margin))
+    reached = f"{short(e.decay.value[row])} of {short(e.decay.threshold[row])}"
+    basis = "Δ of correct responses" if e.decay.basis[row] == "delta" else "the likelihood level"
+    return Finding("not_shown", f"the decay test on {basis} has reached {reached} at most")
+
+
+def _attributed_to(e: Evidence, row: int) -> str:
+    """The causes that came before the fall at a row, in a sentence."""
+    start = max(a for a, _ in falls(e) if a <= row)
+    causes = sorted(
+        (begin, f"{rule.id} began at step {e.step[begin]}")
+        for rule in CAUSES
+        for begin, _, _ in cause_episodes(rule, e, _explaining(rule, e))
+        if _explains(e, begin, start)
+    )
+    named = " and ".join(cause for _, cause in causes) or "another cause may have begun before"
+    return f"the likelihood of correct responses falls from step {e.step[start]} on, but {named}"
+
+
+def _cause(rule: Rule, e: Evidence, alert: Alert | None, displaced: bool) -> Finding:
+    lacking = [] if any(observed(e, n) for n in rule.needs) else [" or ".join(rule.needs)]
+    lacking += [name for name in rule.needs_too if not observed(e, name)]
+    if lacking:
+        return Finding("not_observable", f"not recorded: {', '.join(lacking)}")
+    if alert is None:
+        return _nearest(rule, e)
+    if not alert.episodes:
+        need = f"{e.cadence.spans(rule.for_steps)} steps in a row are needed"
+        held = f"it has held since step {alert.step}, {need}"
+        return Finding("not_observable", f"too early to say: {held}")
+    message = f"from step {alert.step} on: {alert.message}"
+    if rule.cause != CauseRank.PRIMARY:
+        begin = cause_episodes(rule, e, rule.measure(e).holds)[0][0]
+        earlier = _brought_about_by(e, rule, begin, displaced)
+        if earlier is not None:
+            return Finding("consequence", f"{earlier}; {message}")
+    return Finding("supported", message)
+
+
+def _brought_about_by(e: Evidence, consequence: Rule, begin: int, displaced: bool) -> str | None:
+    """What began before a possible consequence that begins at row `begin`, if anything did."""
+    causes = [
+        (start, rule.id)
+        for rule in CAUSES
+        if (rule.cause or 0) < (consequence.cause or 0)
+        for start, _, resolved in cause_episodes(rule, e, _explaining(rule, e))
+        if start <= begin + e.cadence.rows(LAG) and (resolved is None or begin < resolved)
+    ]
+    if causes:
+        start, name = min(causes)
+        return f"{name} began at step {e.step[start]}"
+    before = [start for start, _ in falls(e) if displaced and start < begin - e.cadence.rows(LAG)]
+    if before:
+        return f"the likelihood had been falling from step {e.step[before[-1]]} on"
+    crashes = episodes(reward_crashed(e), 1, e.cadence.rows(ENDS))
+    ongoing = [
+        a for a, b in crashes if a < begin - e.cadence.rows(LAG) and (b is None or begin < b)
+    ]
+    return f"the reward had crashed at step {e.step[ongoing[-1]]}" if ongoing else None
+
+
+def _nearest(rule: Rule, e: Evidence) -> Finding:
+    """How near a rule that neither holds nor has fired came to its threshold."""
+    measured = rule.measure(e)
+    if np.isnan(measured.value).all():
+        return Finding("not_observable", "too early to say: not enough steps to compare with")
+    sign = -1.0 if rule.fires_below else 1.0
+    row = int(np.nanargmax(sign * (measured.value - measured.threshold)))
+    value, limit = float(measured.value[row]), float(measured.threshold[row])
+    unit = measured.unit(row) if measured.unit else rule.unit
+    if unit.startswith("of the "):
+        reached, bound = f"{percent(value)} {unit}", f"limit {percent(limit)}"
+    else:
+        reached = f"{short(value, 2)} {unit}"
+        bound = f"limit {short(limit, 2)}{' ×' if unit.startswith('×') else ''}"
+    if sign * (value - limit) > 0:
+        why = "but not for long enough, or the other conditions were not met"
+        return Finding("not_shown", f"{reached} at step {e.step[row]} ({bound}), {why}")
+    if value == limit == 0.0:
+        message = f"{reached} throughout"
+    elif unit == EARLIER_MAXIMUM and value <= 1.0:
+        message = f"never above its earlier maximum ({bound})"
+    else:
+        message = f"never {'below' if rule.fires_below else 'above'} {reached} ({bound})"
+    return Finding("ruled_out", message)

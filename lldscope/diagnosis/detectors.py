@@ -1,0 +1,276 @@
+"""Sequential detectors and trailing statistics: arrays in, arrays out, causal.
+
+Entry t of every result uses entries up to t only. NaN stands for "not measured at this step"; such
+a step does not change the state of a detector.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from itertools import pairwise
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+Series = NDArray[np.float64]
+
+
+class Columns(Protocol):
+    """Signals by name, as arrays or as columns of a DataFrame."""
+
+    def __getitem__(self, name: str, /) -> Any: ...
+
+
+MIXTURE = (0.1, 0.25, 0.5, 0.75, 0.95)  # bets of the e-detector
+EVIDENCE_CAP = 10.0  # × the threshold: more evidence would only delay the end of an alarm
+USUAL = 40  # measured steps from which the unit of the score is taken
+USUAL_LEAST = 10  # measured steps before the first score
+GAIN_CAP = 2.5  # × the second-largest gain of these steps: the unit, and the largest gain counted
+LOSS_CAP = 5.0  # units: the largest loss counted
+NOISE_STEPS = 200  # steps from which the noise of a mean is estimated
+NOISE_LEAST = 10  # steps before it is
+NOISE_LAG = 5  # steps after which AR(1) noise is taken as independent
+NOISE_PHI = 0.9  # largest correlation of neighbours that is corrected for
+MEDIAN_OF_NORMAL = 0.6745  # median |x| of a standard normal x
+_BLOCK = 4096  # windows that are held in memory at once
+
+
+class MedianWindow(NamedTuple):
+    """What `over_median` compares: the last `recent` steps with the `window` steps that end `gap`
+    steps ago, `least` of them measured."""
+
+    recent: int
+    gap: int
+    window: int
+    least: int
+
+
+def as_recorded(signals: Columns, name: str) -> Series:
+    """A column as floats, NaN where it was not measured."""
+    column = signals[name]
+    if isinstance(column, np.ndarray):
+        return column.astype(np.float64, copy=False)
+    return np.asarray(column.to_numpy(dtype=np.float64, na_value=np.nan))
+
+
+def floats(signals: Columns, name: str) -> Series:
+    """A column as floats, NaN where it was not measured or is not finite."""
+    values = as_recorded(signals, name)
+    finite = np.isfinite(values)
+    if finite.all():
+        return values
+    return np.where(finite, values, np.nan) if finite.any() else constant(np.nan, values)
+
+
+def constant(value: float, like: Series) -> Series:
+    """One value at each entry of another series, read-only; it takes the memory of one."""
+    return np.broadcast_to(np.float64(value), like.shape)
+
+
+def loss_score(delta_correct: Series, restarts: Iterable[int] = ()) -> Series:
+    """Bounded evidence of each step that correct responses lost likelihood.
+
+    The score is −Δ̄ / c, cut to [−1, 5]. Δ̄ is the step's mean Δ over correct responses (arXiv
+    2512.04220 v2, Def. 4.1, Eq. 3). The unit c is 2.5 times the second-largest Δ̄ of the last 40
+    measured steps before it, or 2.5 times the median |Δ̄| where gains are rarer than that. So
+    E[score | past] ≤ 0 means: with gains counted up to c and losses up to 5·c, a step is expected
+    not to lower the likelihood of its correct responses.
+
+    A bet on losses needs a bound on gains only. Cutting losses at the same limit would hide LLD,
+    where many responses gain a little and a few lose many nats. There is one score per step,
+    because the responses of a step share the same updates.
+
+    delta_correct (T,): Δ̄ of each step in nats, NaN where it was not measured. restarts: rows from
+    which the unit is learnt anew. Returns scores in [−1, 5], (T,); NaN where Δ was not measured,
+    and for the first ten measured steps after the start and after each restart.
+    """
+    out = np.full(len(delta_correct), np.nan)
+    starts = sorted({0, *(r for r in restarts if 0 < r < len(out)), len(out)})
+    for first, end in pairwise(starts):
+        rows = first + np.flatnonzero(np.isfinite(delta_correct[first:end]))
+        known = delta_correct[rows]
+        unit = by_window(known, USUAL, _unit)[USUAL_LEAST - 1 : -1]  # of the entries before
+        moved = unit > 0
+        score = -known[USUAL_LEAST:][moved] / (GAIN_CAP * unit[moved])
+        out[rows[USUAL_LEAST:][moved]] = np.clip(score, -1.0, LOSS_CAP)
+    return out
+
+
+def _unit(rows: Series) -> Series:
+    """The second-largest entry of each row, or the median of their sizes where that is larger."""
+    ranked = np.partition(np.where(np.isnan(rows), -np.inf, rows), -2, axis=1)
+    return np.fmax(ranked[:, -2], row_medians(np.abs(rows)))
+
+
+def e_detector(score: Series, arl: float) -> Series:
+    """Shiryaev–Roberts e-detector (Shin, Ramdas and Rinaldo, "E-detectors", arXiv 2203.03532).
+
+    M ← (M + 1)·(1 + λ·score), averaged over the bets λ in MIXTURE. If E[score | past] ≤ 0 at every
+    step, then M − t is a supermartingale, so the expected number of steps to a false alarm is at
+    least `arl`, whatever the distribution and the dependence within a step.
+
+    score: at least −1, (T,), or (T, R) for R series at once; NaN changes nothing. arl: average run
+    length, the least expected number of steps to a false alarm. Returns the evidence M after each
+    step, shape of `score`; the alarm is where it reaches `arl`. It is capped at 10·`arl`, so that
+    an alarm can end.
+
+    The likelihood of correct responses rises for 60 steps, and falls from step 60 on:
+
+    >>> import numpy as np
+    >>> from lldscope.diagnosis.detectors import e_detector, loss_score
+    >>> noise = np.random.default_rng(seed=1).normal(0.0, 0.3, 120)
+    >>> delta = np.where(np.arange(120) < 60, 0.2, -0.4) + noise
+    >>> evidence = e_detector(loss_score(delta), arl=2000)
+    >>> for step, value in enumerate(evidence):
+    ...     if value >= 2000:
+    ...         print(f"decay detected at step {step}")
+    ...         break
+    decay detected at step 83
+    """
+    bets = np.array(MIXTURE).reshape(-1, *[1] * (score.ndim - 1))
+    measured = ~np.isnan(score)
+    new_start = measured.astype(np.float64)  # a change point at this step joins the sum
+    factors = 1.0 + bets * np.where(measured, score, 0.0)[:, None]
+    evidence = np.zeros((len(bets), *score.shape[1:]))
+    out = np.zeros(score.shape)
+    cap = EVIDENCE_CAP * arl
+    for t, factor in enumerate(factors):
+        evidence += new_start[t]
+        evidence *= factor
+        mean = evidence.sum(axis=0) / len(bets)
+        if (over := mean > cap).any():
+            evidence = np.where(over, evidence * (cap / np.where(over, mean, 1.0)), evidence)
+            mean = np.minimum(mean, cap)
+        out[t] = mean
+    return out
+
+
+def trailing(values: Series, window: int) -> Series:
+    """The last `window` entries up to each t: shape (T, window), NaN before the start."""
+    if not len(values):
+        return np.empty((0, window))
+    padded = np.concatenate([np.full(window - 1, np.nan), values])
+    return np.lib.stride_tricks.sliding_window_view(padded, window)
+
+
+def by_window(values: Series, window: int, statistic: Callable[[Series], Series]) -> Series:
+    """A statistic of the last `window` entries up to each t. It takes shape (N, window) and gives
+    (N,), for some t at a time: the windows of a long run together are large."""
+    rows = trailing(values, window)
+    parts = [statistic(rows[t : t + _BLOCK]) for t in range(0, len(rows), _BLOCK)]
+    return np.concatenate(parts) if parts else np.empty(0)
+
+
+def row_medians(rows: Series) -> Series:
+    """As np.nanmedian(rows, axis=1), and several times as fast; no row may be all NaN."""
+    ordered = np.sort(rows, axis=1)  # NaN last
+    n = np.count_nonzero(~np.isnan(rows), axis=1)
+    at = np.arange(len(rows))
+    return (ordered[at, (n - 1) // 2] + ordered[at, n // 2]) / 2
+
+
+def trailing_mean(values: Series, window: int, least: int) -> Series:
+    """Mean of the last `window` steps; NaN where fewer than `least` of them were measured."""
+
+    def mean(rows: Series) -> Series:
+        n = np.count_nonzero(~np.isnan(rows), axis=1)
+        total = np.nansum(rows, axis=1)
+        return np.where(n >= least, total / np.maximum(n, 1), np.nan)
+
+    return by_window(values, window, mean)
+
+
+def trailing_t(values: Series, window: int, least: int) -> Series:
+    """Mean of the last `window` steps in units of its standard error, steps taken as independent.
+
+    0 where fewer than `least` of them were measured. A series without spread gives a large number
+    of its sign.
+    """
+
+    def t(rows: Series) -> Series:
+        n = np.count_nonzero(~np.isnan(rows), axis=1)
+        mean = np.nansum(rows, axis=1) / np.maximum(n, 1)
+        square = np.nansum((rows - mean[:, None]) ** 2, axis=1)
+        error = np.sqrt(square / np.maximum(n - 1, 1) / np.maximum(n, 1))
+        return np.where(n >= max(least, 2), mean / (error + 1e-9), 0.0)
+
+    return by_window(values, window, t)
+
+
+def rise(values: Series, window: int) -> Series:
+    """By how many standard errors the mean of the last `window` steps exceeds that of the `window`
+    steps before; 0 where fewer than half of either were measured.
+    """
+
+    def gain(rows: Series) -> Series:
+        before, after = rows[:, :window], rows[:, window:]
+        n0, n1 = (np.count_nonzero(~np.isnan(half), axis=1) for half in (before, after))
+        m0, m1 = (np.nansum(h, axis=1) / np.maximum(n, 1) for h, n in ((before, n0), (after, n1)))
+        spread = np.nansum((before - m0[:, None]) ** 2, axis=1) + np.nansum(
+            (after - m1[:, None]) ** 2, axis=1
+        )
+        variance = spread / np.maximum(n0 + n1 - 2, 1)
+        error = np.sqrt(variance * (1 / np.maximum(n0, 1) + 1 / np.maximum(n1, 1)))
+        enough = np.minimum(n0, n1) >= window / 2
+        return np.where(enough, (m1 - m0) / (error + 1e-9), 0.0)
+
+    return by_window(values, 2 * window, gain)
+
+
+def over_median(values: Series, recent: int, gap: int, window: int, least: int) -> Series:
+    """Median of the last `recent` steps over that of the `window` steps that end `gap` steps ago.
+    It shows a surge, but no single spike, and no rise that takes longer than the window.
+
+    NaN where fewer than `least` of the older steps were measured, and where their median is not
+    above 0.
+    """
+    now = trailing_median(values, recent, 1)
+    base = by_window(shifted(values, gap), window, lambda rows: _medians(rows, least))
+    return np.divide(now, base, where=base > 0, out=np.full(len(base), np.nan))
+
+
+def noise_of_means(values: Series) -> Series:
+    """What the variance of the mean of n successive entries is, times n; from the noise of the
+    NOISE_STEPS last ones. Shape (T,), without gaps; NaN for the first NOISE_LEAST.
+
+    The larger of two estimates, neither of which a slow trend enlarges much. Both come from
+    differences: (1) the mean square successive difference, 2 σ² for independent noise (von Neumann
+    et al. 1941); (2) the median differences of neighbours and of entries NOISE_LAG apart, which
+    give the variance and the correlation φ of AR(1) noise, whose mean has the variance
+    σ² (1 + φ) / ((1 − φ) n). A single jump of the level hardly changes a median.
+    """
+    near, far = (np.abs(values - shifted(values, lag)) for lag in (1, NOISE_LAG))
+    square = trailing_mean(near**2, NOISE_STEPS, NOISE_LEAST) / 2
+    near, far = (trailing_median(x, NOISE_STEPS, NOISE_LEAST) for x in (near, far))
+    ratio = np.divide(near, far, where=far > 0, out=np.ones(len(values)))
+    phi = np.clip(1.0 - ratio**2, 0.0, NOISE_PHI)
+    correlated = (far / MEDIAN_OF_NORMAL) ** 2 / 2 * (1 + phi) / (1 - phi)
+    return np.fmax(square, correlated)
+
+
+def shifted(values: Series, steps: int) -> Series:
+    """Each entry's value `steps` before it; NaN at the start."""
+    return np.concatenate([np.full(steps, np.nan), values])[: len(values)]
+
+
+def trailing_median(values: Series, window: int, least: int) -> Series:
+    """Median of the last `window` steps; NaN where fewer than `least` of them were measured."""
+    finite = np.where(np.isinf(values), np.nan, values)
+    return by_window(finite, window, lambda rows: _medians(rows, min(least, window)))
+
+
+def _medians(rows: Series, least: int) -> Series:
+    """The medians of rows; NaN where fewer than `least` entries are numbers."""
+    out = np.full(len(rows), np.nan)
+    enough = np.count_nonzero(~np.isnan(rows), axis=1) >= max(least, 1)
+    if enough.any():
+        out[enough] = row_medians(rows[enough])
+    return out
+
+
+def consecutive(condition: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """For each step, the number of steps in a row for which the condition has held, with itself."""
+    steps = np.arange(len(condition))
+    last_false = np.maximum.accumulate(np.where(condition, -1, steps)) if len(steps) else steps
+    return np.where(condition, steps - last_false, 0)

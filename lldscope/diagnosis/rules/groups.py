@@ -1,0 +1,218 @@
+"""Groups: whether they carry a gradient, and whether each is one prompt."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...core.numbers import short
+from .. import detectors as d
+from ..evidence import Evidence, on_measured, once
+from ..rule import CauseRank, Measurement, Rule, Severity
+from .measures import EARLIER_MAXIMUM, REPORTS, mean, over_former_max, percent, restarts
+
+NO_SIGNAL = 0.95  # of the groups
+NO_SIGNAL_STEPS = 10
+WASTED = 0.75  # of the groups
+WASTED_STEPS = 50
+ONE_KIND = 0.75  # of the groups without a signal: what then is advised is for that kind alone
+SIZE_JUMP = 1.5  # × the largest group before
+SIZE_LEAST = 10  # measured steps before a group size can be called a jump
+MANY_GROUPS = 0.1  # of the groups with two prompts, before they explain a fall of the likelihood
+KINDS = ("all_right_share", "all_wrong_share")
+CENTRED = 0.01  # mean advantage of a group that is relative to it
+CENTRED_LEAST = 5  # steps with such advantages before others are called wrong
+OFF_CENTRE = 0.05  # mean advantage of a group that is not relative to it
+
+ALL_RIGHT = (
+    "The questions are too easy for it: take harder ones, or a curriculum that leaves out what is "
+    "always solved."
+)
+ALL_WRONG = (
+    "The questions are too hard for it: take easier ones, reward parts of an answer, or sample "
+    "more rollouts of each. Check the reward and the answer format first."
+)
+BOTH_KINDS = (
+    "All right: take harder questions. All wrong: check the reward and the answer format; take "
+    "easier questions, reward parts of an answer, or sample more rollouts of each. Either way: "
+    "leave such groups out and sample others instead."
+)
+
+
+@once
+def zero_signal(e: Evidence) -> Measurement:
+    rows = e.cadence.rows(NO_SIGNAL_STEPS)
+    recorded = mean(e, "zero_signal_share", NO_SIGNAL_STEPS)
+    same = on_measured(e.reward, lambda v: d.trailing_mean(_unchanged(v), rows, rows))
+    same = np.where(e.column("reward_sd") > 0, 0.0, same)
+    share = np.where(np.isnan(recorded), same, recorded)
+
+    def message(row: int) -> str:
+        if np.isnan(recorded[row]):
+            steps = e.cadence.spans(NO_SIGNAL_STEPS)
+            return f"the mean reward was {short(e.reward[row])} in every one of {steps} steps"
+        return (
+            f"in {percent(share[row])} of the groups of {e.cadence.spans(NO_SIGNAL_STEPS)} steps "
+            f"all rewards were equal (limit {percent(NO_SIGNAL)}); {_kinds(e, row)}"
+        )
+
+    limit = d.constant(NO_SIGNAL, share)
+    return Measurement(share > NO_SIGNAL, share, limit, message, advice=lambda row: _advice(e, row))
+
+
+def _unchanged(reward: d.Series) -> d.Series:
+    """1 where the mean reward is what it was before, to the last digit; else 0."""
+    return np.where(reward == d.shifted(reward, 1), 1.0, 0.0)
+
+
+@once
+def wasted(e: Evidence) -> Measurement:
+    """A mean over WASTED_STEPS, all of which must have been measured."""
+    rows = e.cadence.rows(WASTED_STEPS)
+    share = d.trailing_mean(e.column("zero_signal_share"), rows, rows)
+
+    def message(row: int) -> str:
+        return (
+            f"{percent(share[row])} of the groups of {e.cadence.spans(WASTED_STEPS)} steps had "
+            f"equal rewards and gave no gradient (limit {percent(WASTED)}){_cost(e, row)}; "
+            f"{_kinds(e, row)}"
+        )
+
+    limit = d.constant(WASTED, share)
+    return Measurement(share > WASTED, share, limit, message, advice=lambda row: _advice(e, row))
+
+
+def _cost(e: Evidence, row: int) -> str:
+    """What these groups cost in WASTED_STEPS, as far as it was measured."""
+    rows = slice(max(row + 1 - e.cadence.rows(WASTED_STEPS), 0), row + 1)
+    share = np.where(
+        np.isnan(e.column("zero_signal_token_share")),
+        e.column("zero_signal_share"),
+        e.column("zero_signal_token_share"),
+    )[rows]
+    tokens = np.diff(e.column("tokens_seen"), prepend=0.0)[rows]
+    seconds = (e.column("seconds_rollout") + e.column("seconds_update"))[rows]
+    parts = []
+    clock = (3600.0, "hours") if np.nansum(seconds) >= 3600.0 else (60.0, "minutes")
+    for measured, one, unit in ((tokens, 1.0, "tokens"), (seconds, *clock)):
+        if (known := ~np.isnan(measured * share)).any():
+            spent, all_of = (x[known].sum() / one for x in (measured * share, measured))
+            parts.append(f"{short(spent, 2)} of {short(all_of, 2)} {unit}")
+    return f": {' and '.join(parts)}" if parts else ""
+
+
+def _kinds(e: Evidence, row: int) -> str:
+    """Which groups have no signal, in words."""
+    right, wrong = (mean(e, name, NO_SIGNAL_STEPS)[row] for name in KINDS)
+    if np.isnan(right + wrong):
+        return f"the mean reward was {e.reward[row]:.2f}"
+    return f"{percent(right)} were all right and {percent(wrong)} all wrong"
+
+
+def _advice(e: Evidence, row: int) -> str:
+    right, wrong = (mean(e, name, NO_SIGNAL_STEPS)[row] for name in KINDS)
+    if np.isnan(right + wrong):
+        return ALL_WRONG if e.reward[row] <= 0 else BOTH_KINDS
+    if right >= ONE_KIND * (right + wrong):
+        return ALL_RIGHT
+    return ALL_WRONG if wrong >= ONE_KIND * (right + wrong) else BOTH_KINDS
+
+
+@once
+def collision(e: Evidence) -> Measurement:
+    share, offset = e.column("prompt_collision_share"), e.column("advantage_offset")
+    sizes = e.column("group_size_max")
+    size_ratio = over_former_max(sizes, SIZE_JUMP, SIZE_LEAST, None, restarts(e, "data", "resume"))
+    # Methods that never centre advantages in groups are left alone.
+    centred_before = np.cumsum(offset < CENTRED) >= CENTRED_LEAST
+    off_centre = centred_before & (offset > OFF_CENTRE)
+    # Only without prompts: with them, a large group of one prompt is no collision.
+    larger = np.isnan(share) & (size_ratio >= SIZE_JUMP)
+
+    def message(row: int) -> str:
+        if share[row] > 0:
+            return f"{percent(share[row])} of the groups hold rollouts of more than one prompt"
+        if off_centre[row]:
+            return (
+                f"the advantages of a recorded group have a mean of {offset[row]:.2f} in absolute "
+                "value, where it was 0 before: they are relative to other groups"
+            )
+        return (
+            f"the largest group has {sizes[row]:.0f} rollouts, {size_ratio[row]:.1f} × the "
+            "earlier maximum (prompts are not recorded, so they cannot be compared)"
+        )
+
+    by_offset = ~(share > 0) & off_centre
+    by_size = ~by_offset & np.isnan(share)
+
+    def unit(row: int) -> str:
+        if by_offset[row]:
+            return "mean advantage"
+        return EARLIER_MAXIMUM if by_size[row] else "of the groups"
+
+    return Measurement(
+        holds=(share > 0) | off_centre | larger,
+        value=np.select([by_offset, by_size], [offset, size_ratio], share),
+        threshold=np.select([by_offset, by_size], [OFF_CENTRE, SIZE_JUMP], 0.0),
+        message=message,
+        explains=(share >= MANY_GROUPS) | off_centre | larger,
+        unit=unit,
+    )
+
+
+RULES = (
+    Rule(
+        "zero-signal",
+        Severity.WARNING,
+        needs=("zero_signal_share", "reward"),
+        meaning="Nearly all groups have the same reward throughout: they carry no gradient, and "
+        "the step trains on almost nothing.",
+        evidence=f"Share of groups whose rewards are all equal, mean over {NO_SIGNAL_STEPS} steps: "
+        f"above {percent(NO_SIGNAL)}. Whether they are all right or all wrong is told apart where "
+        "the rollouts are recorded. In a log without groups, a mean reward that is the same to the "
+        f"last digit for {NO_SIGNAL_STEPS} steps, without a spread, stands for it.",
+        advice=BOTH_KINDS,
+        confused_with="Nothing: it counts what was recorded. Without groups, a reward that is "
+        "logged with few digits.",
+        measure=zero_signal,
+        unit="of the groups",
+        for_steps=10,
+        false_alarms=REPORTS,
+    ),
+    Rule(
+        "wasted-rollouts",
+        Severity.INFO,
+        needs=("zero_signal_share",),
+        meaning=f"More than {percent(WASTED)} of the rollouts are sampled for nothing: all rewards "
+        "of their group are equal. A policy that has learned most of its questions comes to this.",
+        evidence="Share of groups whose rewards are all equal, mean over "
+        f"{WASTED_STEPS} steps: above {percent(WASTED)}. The cost is that of their action tokens, "
+        "and of that share of the seconds of sampling and updates.",
+        advice=BOTH_KINDS,
+        confused_with="Nothing: it counts what was recorded.",
+        measure=wasted,
+        unit="of the groups",
+        for_steps=10,
+        false_alarms=REPORTS,
+    ),
+    Rule(
+        "group-collision",
+        Severity.WARNING,
+        needs=("prompt_collision_share", "advantage_offset", "group_size_max"),
+        meaning="Rollouts of different prompts are compared as one group: rewards are compared "
+        "across questions, and the advantages are wrong.",
+        evidence="One of three: groups with more than one prompt_hash; advantages that are no "
+        f"longer relative to the recorded groups (their mean exceeds {OFF_CENTRE:g}, and was under "
+        f"{CENTRED:g}); without prompt hashes, a group of at least {SIZE_JUMP:g} × the largest "
+        "before.",
+        advice="Stop and fix the ids: a group is one prompt of one data source and index. What was "
+        "trained meanwhile compared the wrong rewards.",
+        confused_with="An advantage estimator that was changed in mid-run. Without prompt hashes, "
+        "a group size that was raised, or one prompt drawn twice in a step; a collision since the "
+        "first step is then not seen.",
+        measure=collision,
+        unit=f"of the groups, or {EARLIER_MAXIMUM}",
+        false_alarms="none with prompt hashes: it reports what was recorded; by group sizes: a "
+        "threshold, no rate is claimed",
+        cause=CauseRank.PRIMARY,
+    ),
+)

@@ -1,0 +1,106 @@
+"""The training reward and a held-out evaluation part."""
+
+from __future__ import annotations
+
+from statistics import NormalDist
+
+import numpy as np
+
+from ...core.numbers import short
+from .. import detectors as d
+from ..decay_test import RUN_RATE
+from ..evidence import SMOOTH, Evidence, once
+from ..rule import Measurement, Rule, Severity
+from .measures import percent, reward_name
+
+# × the earlier score, where it is a share; with many questions any loss is more than chance
+MATERIAL = 0.1
+
+
+@once
+def gap(e: Evidence) -> Measurement:
+    """Each evaluation against those before it at which the reward was no higher; both are repeated
+    until the next one."""
+    score, count = e.column("eval_score"), e.column("eval_n")
+    rows = np.flatnonzero(~np.isnan(score))
+    known, variance = score[rows], _variance(score[rows], count[rows])
+    reward = _reward_at(e, rows)
+    part = np.searchsorted(e.scales, rows, side="right")
+    value, limit = np.full((2, len(score)), np.nan)
+    holds = np.zeros(len(score), dtype=bool)
+    before = np.zeros(len(score), dtype=np.int64)  # row of the evaluation compared with
+    for i in range(1, len(rows)):
+        error = np.sqrt(variance[:i] + variance[i])
+        comparable = (reward[:i] <= reward[i]) & (part[:i] == part[i])
+        falls = np.where(comparable, (known[:i] - known[i]) / error, np.nan)
+        until = slice(rows[i], rows[i + 1] if i + 1 < len(rows) else None)
+        limit[until] = least = _limit(i)
+        if not np.isnan(falls).all():
+            worst = int(np.nanargmax(falls))
+            value[until], before[until] = falls[worst], rows[worst]
+            holds[until] = falls[worst] >= least and _is_material(known[worst], known[i])
+
+    def message(row: int) -> str:
+        now, then = int(rows[rows <= row][-1]), int(before[row])
+        rewards = _reward_at(e, np.array([then, now]))
+        return (
+            f"the held-out score is {short(score[now], 2)} at step {e.step[now]} and was "
+            f"{short(score[then], 2)} at step {e.step[then]}, {value[row]:.1f} standard errors "
+            f"higher (limit {limit[row]:.1f}), while {reward_name(e, now)} went from "
+            f"{rewards[0]:.2f} to {rewards[1]:.2f}"
+        )
+
+    return Measurement(holds, value, limit, message)
+
+
+def _is_material(before: float, now: float) -> bool:
+    """Whether a loss is large enough to matter; any is where the scores are no shares."""
+    return not 0 <= now <= before <= 1 or before - now >= MATERIAL * before
+
+
+def _limit(n: int) -> float:
+    """Standard errors by which an evaluation must differ from one of the `n` before it: the shares
+    5 / ((n + 4) (n + 5)) of RUN_RATE add up to 1, however many evaluations there are."""
+    return NormalDist().inv_cdf(1 - RUN_RATE * 5 / ((n + 4) * (n + 5)) / n)
+
+
+def _variance(score: d.Series, count: d.Series) -> d.Series:
+    """Squared standard error of each evaluation: binomial, with two right and two wrong answers
+    added (Agresti and Coull 1998), where it is a share of so many questions; otherwise from the
+    differences of successive evaluations."""
+    share = (score * count + 2) / (count + 4)
+    binomial = np.where((score >= 0) & (score <= 1), share * (1 - share) / count, np.nan)
+    return np.where(np.isnan(binomial), d.noise_of_means(score), binomial)
+
+
+def _reward_at(e: Evidence, rows: np.ndarray) -> d.Series:
+    """Mean reward of the steps before a row; of the first steps where there are too few."""
+    first = e.cadence.rows(SMOOTH) - 1
+    return e.normalized_mean[np.minimum(np.maximum(rows, first), len(e.step) - 1)]
+
+
+RULES = (
+    Rule(
+        "eval-gap",
+        Severity.WARNING,
+        needs=("eval_score",),
+        needs_too=("reward",),
+        meaning="The held-out score has fallen, and the reward in training has not: the policy "
+        "learns what the reward pays for, and no longer the task.",
+        evidence=f"The last evaluation against each before it at which the {SMOOTH}-step mean of "
+        f"the reward was no higher: lower by {percent(MATERIAL)} of it or more, where the scores "
+        "are shares, and by more than chance, with confidence "
+        f"{percent(1 - RUN_RATE)} for all pairs of a run at once. The standard error is "
+        "binomial where the score is a share of `eval_n` questions, otherwise from the differences "
+        "of successive evaluations, ten at least.",
+        advice="Go back to the checkpoint with the best evaluation. Read held-out answers beside "
+        "rewarded ones: look for what the reward pays and the evaluation does not; add KL or lower "
+        "the learning rate.",
+        confused_with="Training questions that became easier (a curriculum), or an evaluation set "
+        "or sampling setting that was changed.",
+        measure=gap,
+        unit="standard errors",
+        false_alarms=f"at most {percent(RUN_RATE)} of the runs whose held-out score does not fall "
+        "if it is a share and its questions are drawn anew each time; fewer if they are the same",
+    ),
+)

@@ -1,0 +1,162 @@
+"""Lazy Likelihood Displacement itself: one rule per phase (arXiv 2512.04220 v2, §5.1)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .. import detectors as d
+from .. import phases as p
+from ..evidence import SMOOTH, TEST_STEPS, Evidence, once
+from ..rule import Measurement, Rule, Severity
+
+NEEDS = ("delta_correct", "correct_logp")
+GAIN_UNIT = "nats/response gained per step"
+
+
+def _likelihood(e: Evidence, row: int) -> str:
+    """What correct responses gain or have lost, on the best evidence there is."""
+    if e.has_delta[row]:
+        told = f"mean Δ {e.delta[row]:+.2f} nats per response over {e.cadence.spans(SMOOTH)} steps"
+        if e.rounding[row] > 0:
+            told += f", each rounded to ± {e.rounding[row]:.2f} by the trainer's number format"
+        return told
+    return f"{e.level_fall[row]:.2f} nats/token under their best level"
+
+
+@once
+def stagnation(e: Evidence) -> Measurement:
+    def message(row: int) -> str:
+        likelihood = _likelihood(e, row)
+        return f"the reward rises, the likelihood of correct responses does not: {likelihood}"
+
+    return Measurement(_always(e), e.delta, np.zeros_like(e.delta), message)
+
+
+@once
+def decay(e: Evidence) -> Measurement:
+    def message(row: int) -> str:
+        value, limit = e.decay.value[row], e.decay.threshold[row]
+        test = f"evidence {value:,.0f} ≥ {limit:,.0f}"
+        if e.decay.basis[row] != "delta":
+            test = f"limit {limit:.2f}; judged on levels, Δ was not measured"
+        return f"correct responses lose likelihood: {_likelihood(e, row)} ({test})"
+
+    return Measurement(p.decay_test_fires(e), e.decay.value, e.decay.threshold, message)
+
+
+@once
+def retention(e: Evidence) -> Measurement:
+    evidence = e.retention_evidence()
+
+    def message(row: int) -> str:
+        rows = slice(max(0, row + 1 - e.cadence.rows(SMOOTH)), row + 1)
+        change = np.nanmean(e.column("retention_delta")[rows])
+        return (
+            "correct responses of earlier steps lose more than half of what those of the step "
+            f"gain: {change:+.2f} against Δ {e.delta[row]:+.2f} nats per response and step, means "
+            f"over {e.cadence.spans(SMOOTH)} steps (evidence {evidence[row]:,.0f} ≥ {e.arl:,.0f})"
+        )
+
+    return Measurement(evidence >= e.arl, evidence, d.constant(e.arl, evidence), message)
+
+
+@once
+def collapse(e: Evidence) -> Measurement:
+    def message(row: int) -> str:
+        signs = {
+            "an entropy surge": p.entropy_surges(e)[row],
+            "a gradient explosion": p.gradient_surges(e)[row],
+            "a reward crash": p.reward_crashed(e)[row],
+        }
+        seen = " and ".join(name for name, there in signs.items() if there)
+        return f"decay turned into {seen}: {_likelihood(e, row)}"
+
+    return Measurement(_always(e), e.delta, np.zeros_like(e.delta), message)
+
+
+def _always(e: Evidence) -> np.ndarray:
+    return np.ones(len(e.step), dtype=bool)
+
+
+RULES = (
+    Rule(
+        "lld-stagnation",
+        Severity.INFO,
+        needs=NEEDS,
+        meaning="The reward rises and the likelihood of correct responses does not: phase I of "
+        "Lazy Likelihood Displacement. Many healthy runs pass through it.",
+        evidence=f"Phase stagnation: the reward of the last {TEST_STEPS} steps against the "
+        f"{TEST_STEPS} before, and Δ of correct responses (without Δ, their likelihood).",
+        advice="Watch Δ of correct responses; nothing needs to be changed yet.",
+        confused_with="Convergence: a policy that has learned what it can also stops gaining "
+        "likelihood, but then the reward has stopped rising as well.",
+        measure=stagnation,
+        phase="stagnation",
+        unit=GAIN_UNIT,
+        inhibited=True,
+    ),
+    Rule(
+        "lld-decay",
+        Severity.WARNING,
+        needs=NEEDS,
+        meaning="The updates lower the likelihood of the correct responses they were meant to "
+        "raise: phase II of Lazy Likelihood Displacement. The reward may still be rising.",
+        evidence="Δ of correct responses (log π after the step's updates minus before, Def. 4.1), "
+        "one bounded score per step in a sequential test; without Δ, how far the likelihood of "
+        "correct responses is under its best.",
+        advice="Save a checkpoint now. Lower the learning rate, switch LLDS on (action gate, λ 0.1 "
+        "to 0.3), add KL, or mask long low-likelihood incorrect responses.",
+        confused_with="A learning rate that jumped, tool text that is trained on, a dead tool, "
+        "mixed-up groups: each can push Δ below zero. Where one of them began first, this rule "
+        "does not hold and the rule of that cause does (see docs/alarms.md). On levels only: "
+        "harder questions that begin to be solved lower the mean likelihood of correct responses "
+        "as well.",
+        measure=decay,
+        unit="evidence (Δ) or nats/token (level)",
+        false_alarms="with Δ measured: on average at most one false alarm per `arl` steps; without "
+        "Δ, on levels: an estimate from the run's own noise, or no rate is claimed",
+        guarantee=lambda e, row: e.decay.guarantee(row),
+        inhibited=True,
+    ),
+    Rule(
+        "retention-loss",
+        Severity.INFO,
+        needs=("retention_delta",),
+        needs_too=("delta_correct",),
+        meaning="Training on new questions takes away what was right on others: the updates lower "
+        "the likelihood of correct responses of earlier steps. Δ of a step looks at the responses "
+        "that the step itself trains on, and cannot show it.",
+        evidence="A few correct responses of each step, kept and scored again after each of the "
+        "next 16 steps: their mean change in a step plus half of Δ of the step's own correct "
+        "responses, in the sequential test of lld-decay. Some loss is the price of any change of "
+        "the policy; half of the gain is where it is called too much.",
+        advice="Compare the held-out evaluation with earlier ones. Where it holds, nothing needs "
+        "to be changed. Where it falls, lower the learning rate or the number of updates per "
+        "batch; then LLDS, or KL to the reference.",
+        confused_with="A policy that learns another wording: the old one loses likelihood although "
+        "nothing is forgotten. Held-out exact match then holds or rises. A cause that began first "
+        "(a learning rate that jumped, tool text that is trained on) is named instead.",
+        measure=retention,
+        unit="evidence",
+        false_alarms="on average at most one false alarm per `arl` steps, as long as a step is "
+        "expected to cost correct responses of earlier steps at most half of what it gives its own",
+        inhibited=True,
+    ),
+    Rule(
+        "lld-collapse",
+        Severity.CRITICAL,
+        needs=NEEDS,
+        meaning="Decay has turned into a surge of gradient norm or entropy, or a reward crash: "
+        "phase III of Lazy Likelihood Displacement. Most such runs do not come back.",
+        evidence=f"Phase collapse: decay now or in the last {p.MEMORY} steps, together with an "
+        f"entropy of {p.ENTROPY_COLLAPSE:g} × its trailing median, a gradient norm of "
+        f"{p.GRADIENT_SURGE:g} × its own, or a reward crash.",
+        advice="Stop. Go back to a checkpoint from before the decay alarm and train on with LLDS.",
+        confused_with="A cause that lowers the reward without lowering the likelihood of correct "
+        "responses first: then no decay precedes it, and only reward-crash fires.",
+        measure=collapse,
+        phase="collapse",
+        unit=GAIN_UNIT,
+        inhibited=True,
+    ),
+)

@@ -1,0 +1,118 @@
+"""Series and words that several rules share. Causal; NaN where nothing was measured."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...core.numbers import percent
+from .. import detectors as d
+from ..evidence import Evidence, Flags, RestartKind, on_measured, once
+from ..rule import Measurement
+
+REPORTS = "none: it reports what was recorded"  # the false alarms of rules without a threshold
+EARLIER_MAXIMUM = "× its earlier maximum"  # the unit of `over_former_max`
+
+
+@once
+def mean(e: Evidence, name: str, window: int) -> d.Series:
+    """Mean of the last `window` steps of a signal."""
+    return d.trailing_mean(e.column(name), e.cadence.rows(window), 1)
+
+
+def latest(e: Evidence, values: d.Series, row: int, window: d.MedianWindow) -> float:
+    """The median of the last steps that `over_median` compares, at a row."""
+    return float(np.nanmedian(values[: row + 1][-e.cadence.median(window).recent :]))
+
+
+@once
+def over_median(e: Evidence, name: str, window: d.MedianWindow) -> d.Series:
+    """A signal over its trailing median, see `detectors.over_median`."""
+    return d.over_median(e.column(name), *e.cadence.median(window))
+
+
+def over_extreme(
+    e: Evidence, values: d.Series, window: d.MedianWindow, which: np.ufunc
+) -> d.Series:
+    """The median of the last steps over the lowest (np.fmin) or largest (np.fmax) trailing median
+    before them, so that what lasts does not become the usual. New data forget it."""
+    recent, gap, length, least = e.cadence.median(window)
+
+    def ratio(known: d.Series) -> d.Series:
+        medians = d.trailing_median(known, length, least)
+        before = d.shifted(which.accumulate(medians), gap)
+        base = np.where(before > 0, before, np.nan)
+        return np.asarray(d.trailing_median(known, recent, recent) / base)
+
+    return on_measured(values, ratio, e.scales)
+
+
+def share_above(e: Evidence, name: str, window: int, limit: float, what: str) -> Measurement:
+    """The mean of a share over `window` steps is above `limit`; `what` says the share of what."""
+    share = mean(e, name, window)
+
+    def message(row: int) -> str:
+        steps = e.cadence.spans(window)
+        return f"{percent(share[row])} {what} over {steps} steps (limit {percent(limit)})"
+
+    threshold = d.constant(limit, share)
+    return Measurement(share > limit, share, threshold, message, per_step=e.column(name))
+
+
+def observed(e: Evidence, name: str) -> bool:
+    """Whether a signal was measured at any step."""
+    return bool(np.any(~np.isnan(e.column(name))))
+
+
+def over_former_max(
+    values: d.Series,
+    limit: float,
+    least: int,
+    lasts: int | None = None,
+    resets: Flags | None = None,
+) -> d.Series:
+    """Each value over the largest of those before it; NaN before there are `least` of them.
+
+    Values of at least `limit` times that largest are not added to it, so that a jump remains one
+    however long it lasts; with `lasts`, it is added after so many steps. Rows where `resets` is
+    true forget all values before.
+    """
+    out = [np.nan] * len(values)
+    starts = set() if resets is None else set(np.flatnonzero(resets).tolist())
+    largest, seen, jumped = 0.0, 0, 0
+    for t, value in enumerate(values.tolist()):
+        if t in starts:
+            largest, seen, jumped = 0.0, 0, 0
+        if value != value:
+            continue
+        if seen >= least and largest > 0:
+            out[t] = value / largest
+        jumped = jumped + 1 if out[t] >= limit else 0
+        if not jumped or jumped == lasts:
+            largest = max(largest, value)
+        seen += 1
+    return np.array(out, dtype=np.float64)
+
+
+def restarts(e: Evidence, *kinds: RestartKind) -> Flags:
+    """Rows at which the run is declared to have changed in one of these ways."""
+    return np.isin(e.step, [step for step, kind in e.restarts.items() if kind in kinds])
+
+
+def trailing_sd(values: d.Series, window: int, least: int) -> d.Series:
+    """Standard deviation of the last `window` steps; NaN where fewer than `least` were measured."""
+
+    def sd(rows: d.Series) -> d.Series:
+        n = np.count_nonzero(~np.isnan(rows), axis=1)
+        off = rows - (np.nansum(rows, axis=1) / np.maximum(n, 1))[:, None]
+        variance = np.nansum(off**2, axis=1) / np.maximum(n - 1, 1)
+        return np.where(n >= least, np.sqrt(variance), np.nan)
+
+    return d.by_window(values, window, sd)
+
+
+def reward_name(e: Evidence, row: int) -> str:
+    """The name of what `Evidence.normalized_reward` is at a row."""
+    for name, meaning in (("reward", "reward"), ("success", "share of correct responses")):
+        if np.array_equal(e.normalized_reward[row], e.column(name)[row], equal_nan=True):
+            return f"the {meaning}"
+    return "the reward above the least it can be"

@@ -1,0 +1,187 @@
+"""Responses that are not what the policy wrote: cut by a limit, or with other text in the loss."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .. import detectors as d
+from ..evidence import SMOOTH, Evidence, Flags, on_measured, once
+from ..rule import CauseRank, Measurement, Rule, Severity
+from .measures import (
+    EARLIER_MAXIMUM,
+    mean,
+    over_former_max,
+    over_median,
+    percent,
+    restarts,
+    share_above,
+)
+from .numerics import engine_mismatch
+
+CUT = 0.33  # of the rollouts
+CUT_STEPS = 5
+MASK_STEPS = 3
+MERGED = 0.5  # of the rollouts with fewer actions than turns
+# nats: with a vocabulary of V, fewer than 50·V·e⁻²⁰ of actions of 50 tokens sampled from π_old have
+# a token under it, 1.5 % for V = 150,000.
+IMPOSSIBLE = -20.0
+LENGTH_JUMP = 1.4  # × the longest mean response before
+LENGTH_LEAST = 10  # measured steps before a length can be called a jump
+BROKEN_TURNS = 0.1  # share of invalid actions, or of truncated rollouts
+SEARCHES = d.MedianWindow(recent=1, gap=1, window=20, least=10)
+STEADY = (0.8 / 1.1, 1.25 * 1.1)  # × trailing median of the valid searches
+
+REPEATED = 0.1  # of the 4-grams, more than at first
+REPEATED_FIRST = 20  # measured steps that are the usual
+CLEAR_RISE = 4.0  # standard errors
+
+
+@once
+def truncation(e: Evidence) -> Measurement:
+    what = "of the rollouts were cut by a length limit"
+    return share_above(e, "truncated_share", CUT_STEPS, CUT, what)
+
+
+@once
+def mask_lint(e: Evidence) -> Measurement:
+    share = mean(e, "merged_action_share", MASK_STEPS)
+    lowest = mean(e, "action_logp_min", MASK_STEPS)
+    tokens = e.column("response_tokens")
+    longer = over_former_max(tokens, LENGTH_JUMP, LENGTH_LEAST, None, restarts(e, "data"))
+    merged = share > MERGED
+    # Where the engine disagrees with the trainer, low log-probabilities come from that.
+    gap = engine_mismatch(e)
+    never_sampled = (lowest <= IMPOSSIBLE) & ~(gap.value >= gap.threshold)
+
+    def message(row: int) -> str:
+        if merged[row]:
+            return (
+                f"{percent(share[row])} of the answered rollouts that searched have fewer actions "
+                f"than turns (limit {percent(MERGED)}): the text between the turns counts as the "
+                "policy's"
+            )
+        if never_sampled[row]:
+            return (
+                "in half of the actions the policy gives a token a log-probability under "
+                f"{lowest[row]:.0f} (limit {IMPOSSIBLE:.0f}): it cannot have sampled them"
+            )
+        return (
+            f"rollouts have {tokens[row]:.0f} action tokens, {longer[row]:.1f} × their earlier "
+            f"maximum, from one step to the next, with {e.column('valid_searches')[row]:.1f} valid "
+            "searches as usual"
+        )
+
+    def unit(row: int) -> str:
+        if merged[row]:
+            return "of the rollouts"
+        return "nats" if never_sampled[row] else EARLIER_MAXIMUM
+
+    kinds = [merged, never_sampled]
+    return Measurement(
+        holds=merged | never_sampled | _grown_by_tool_text(e, longer >= LENGTH_JUMP),
+        value=np.select(kinds, [share, lowest], longer),
+        threshold=np.select(kinds, [MERGED, IMPOSSIBLE], LENGTH_JUMP),
+        message=message,
+        unit=unit,
+    )
+
+
+def _grown_by_tool_text(e: Evidence, long: Flags) -> Flags:
+    """Responses became much longer from one step to the next with as many searches as before, and
+    stay that long. What the policy writes by itself grows over many steps, or goes with invalid or
+    truncated turns."""
+    searches = over_median(e, "valid_searches", SEARCHES)
+    usual = (searches >= STEADY[0]) & (searches <= STEADY[1])
+    broken = np.fmax(e.column("invalid_share"), e.column("truncated_share"))
+    begins = usual & ~(broken > BROKEN_TURNS)
+    out = np.zeros(len(long), dtype=bool)
+    for t in np.flatnonzero(long):
+        out[t] = out[t - 1] if t and long[t - 1] else begins[t]
+    return out
+
+
+@once
+def repetition(e: Evidence) -> Measurement:
+    share = e.column("repeat_share")
+    first, smooth = e.cadence.rows(REPEATED_FIRST, SMOOTH), e.cadence.rows(SMOOTH)
+    data = np.flatnonzero(restarts(e, "data"))
+
+    def after_first(known: d.Series, values: d.Series | float) -> d.Series:
+        return np.where(np.arange(len(known)) >= first, values, np.nan)
+
+    def usual(known: d.Series) -> d.Series:
+        return after_first(known, float(np.median(known[:first])))
+
+    def level(known: d.Series) -> d.Series:
+        return d.trailing_median(known, smooth, smooth)
+
+    def clear(known: d.Series) -> d.Series:
+        noise = d.noise_of_means(known[:first])[-1]
+        return after_first(known, CLEAR_RISE * np.sqrt(noise * (1 / smooth + 1 / first)))
+
+    now, before, noise = (on_measured(share, f, data) for f in (level, usual, clear))
+    limit = before + np.fmax(REPEATED, noise)
+
+    def message(row: int) -> str:
+        return (
+            f"responses repeat {percent(now[row])} of their 4-grams over {e.cadence.spans(SMOOTH)} "
+            f"steps, and {percent(before[row])} in the first {first * e.cadence.stride} (limit "
+            f"{percent(limit[row])})"
+        )
+
+    return Measurement(now >= limit, now, limit, message)
+
+
+RULES = (
+    Rule(
+        "repetition",
+        Severity.WARNING,
+        needs=("repeat_share",),
+        meaning="Responses have begun to repeat themselves: loops, or copies of what they said.",
+        evidence="Share of the 4-grams of tokens that a response has had before (seq-rep-4), mean "
+        f"over responses: the median of the last {SMOOTH} steps at least {percent(REPEATED)} above "
+        f"that of the first {REPEATED_FIRST} steps, and {CLEAR_RISE:g} standard errors by the "
+        "noise of those. Garbled text that does not repeat is not seen here, but in entropy-surge.",
+        advice="Read responses of these steps. A reward that pays for length, or does not see the "
+        "end, teaches this; fix it, and go back to a checkpoint from before.",
+        confused_with="Longer responses with a fixed form, such as one more search each: they "
+        "repeat their tags. Look at `response_tokens` and `valid_searches`.",
+        measure=repetition,
+        unit="of the 4-grams",
+        for_steps=5,
+    ),
+    Rule(
+        "truncation",
+        Severity.WARNING,
+        needs=("truncated_share",),
+        meaning=f"More than {percent(CUT)} of the rollouts are cut by a length limit.",
+        evidence=f"Share of rollouts cut by a length limit, mean over {CUT_STEPS} steps.",
+        advice="Raise the limit, or find out why responses grow.",
+        confused_with="A policy that collapses writes without end, so truncation can be the "
+        "consequence: the one that began first decides (see docs/alarms.md).",
+        measure=truncation,
+        unit="of the rollouts",
+        for_steps=5,
+        cause=CauseRank.TERTIARY,
+    ),
+    Rule(
+        "mask-lint",
+        Severity.WARNING,
+        needs=("merged_action_share", "action_logp_min", "response_tokens"),
+        meaning="Text that the policy did not write counts as its own: tool answers, or tokens "
+        "that were appended by force, are trained on.",
+        evidence=f"One of three: fewer actions than turns in more than {percent(MERGED)} of the "
+        "answered rollouts that searched; a token in half of the actions that the policy cannot "
+        f"have sampled (log-probability under −{-IMPOSSIBLE:g}); rollouts that become "
+        f"{LENGTH_JUMP:g} × as long as ever from one step to the next with as many searches as "
+        "before.",
+        advice="Print one rollout with its mask, token by token: tool text, template and appended "
+        "end tokens must be masked out.",
+        confused_with="A length or prompt that was changed on purpose in mid-run. An engine that "
+        "disagrees with the trainer gives impossible tokens as well; then engine-mismatch fires.",
+        measure=mask_lint,
+        unit=f"share, nats, or {EARLIER_MAXIMUM}",
+        for_steps=3,
+        cause=CauseRank.PRIMARY,
+    ),
+)

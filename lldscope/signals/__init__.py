@@ -1,1 +1,0 @@
-"""From columns of numbers to detectors, evidence and phases: pure, causal, without I/O."""

@@ -1,0 +1,229 @@
+"""The decay test: its basis, the rate it claims, and that it uses the past only."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from lldscope.diagnosis import decay_test as decay
+from lldscope.diagnosis import detectors as d
+
+NAN = math.nan
+ARL = 2000.0
+
+
+def frame(delta=None, level=None) -> pd.DataFrame:
+    n = len(delta if delta is not None else level)
+    empty = np.full(n, NAN)
+    return pd.DataFrame(
+        {
+            "delta_correct": empty if delta is None else delta,
+            "correct_logp": empty if level is None else level,
+        }
+    )
+
+
+def ar1(phi: float, n: int, seed: int, scale: float = 0.02) -> np.ndarray:
+    """Stationary noise of the given correlation; its innovations have the given scale."""
+    rng = np.random.default_rng(seed)
+    noise, state = np.empty(n), rng.normal(0, scale / math.sqrt(1 - phi**2))
+    for t in range(n):
+        noise[t] = state = phi * state + rng.normal(0, scale)
+    return noise
+
+
+def dying_delta(n: int = 120, seed: int = 0) -> np.ndarray:
+    rng = np.random.default_rng(seed)
+    return np.where(np.arange(n) < 60, 0.2, -0.4) + rng.normal(0, 0.3, n)
+
+
+def test_with_delta_the_test_is_the_e_detector():
+    delta = dying_delta()
+    result = decay.test(frame(delta, np.full(120, -0.5)), ARL)
+    expected = d.e_detector(d.loss_score(delta), ARL)
+    np.testing.assert_array_equal(result.evidence, expected)
+    assert result.basis == [None] * 10 + ["delta"] * 110
+    np.testing.assert_array_equal(result.value[10:], expected[10:])
+    assert (result.threshold[10:] == ARL).all()
+    assert 60 <= np.flatnonzero(result.fires)[0] < 100
+    assert "at least 2,000 steps" in result.guarantee()
+    assert "no rate is claimed" in result.guarantee(5)
+
+
+@pytest.mark.parametrize("length", [50, 200])
+def test_at_most_a_twentieth_of_the_runs_of_the_planned_length_has_a_false_alarm(length):
+    """On scores whose expectation is 0 at every step: the worst that the null hypothesis allows."""
+    rng = np.random.default_rng(1)
+    loss = rng.random((length, 4000)) < 1 / 6
+    scores = np.where(loss, 5.0, -1.0)  # as skewed as they can be
+    fires = d.e_detector(scores, length / decay.RUN_RATE) >= length / decay.RUN_RATE
+    assert 0 < fires.any(axis=0).mean() <= decay.RUN_RATE
+
+
+def test_without_delta_the_level_is_judged_by_its_own_noise():
+    level = -0.5 + ar1(0.3, 160, 1, 0.01)
+    level[80:] -= 0.01 * np.arange(80)
+    result = decay.test(frame(level=level), ARL)
+    assert result.basis == [None] * 40 + ["level"] * 120
+    first = np.flatnonzero(result.fires)[0]
+    assert 80 < first < 100
+    assert result.value[first] == result.level_fall[first] >= result.threshold[first]
+    assert "no guarantee" in result.guarantee()
+    assert "about 2,000 steps" in result.guarantee()
+
+
+@pytest.mark.parametrize(("steps", "claimed"), [(40, False), (41, True)])
+def test_no_rate_is_claimed_before_the_baseline_is_complete(steps, claimed):
+    level = -0.5 + ar1(0.0, steps, 0) - 0.02 * np.arange(steps)  # falls from the first step on
+    result = decay.test(frame(level=level), ARL)
+    assert result.fires.any() == claimed
+    assert math.isnan(result.threshold[39])
+    assert ("no rate is claimed" in result.guarantee()) != claimed
+    assert claimed or "there are 40" in result.guarantee()
+
+
+def test_a_baseline_worth_few_independent_steps_claims_no_rate():
+    result = decay.test(frame(level=-0.5 + ar1(0.95, 80, 3)), ARL)
+    (base,) = result.baselines
+    assert base.effective < decay.EFFECTIVE
+    assert base.effective == pytest.approx(40 * (1 - base.correlation) / (1 + base.correlation))
+    assert result.basis[-1] == "level"  # it is still looked at
+    assert "no rate is claimed" in result.guarantee()
+
+
+def plain_drawdown(level) -> list[float]:
+    means = [NAN if t < 4 else sum(level[t - 4 : t + 1]) / 5 for t in range(len(level))]
+    return [NAN if t < 4 else max(means[4 : t + 1]) - means[t] for t in range(len(level))]
+
+
+def test_the_fall_agrees_with_a_loop():
+    level = ar1(0.5, 50, 4)
+    np.testing.assert_allclose(decay.drawdown(level), plain_drawdown(level), atol=1e-12)
+    several = np.stack([level, -level])
+    np.testing.assert_allclose(decay.drawdown(several)[1], plain_drawdown(-level), atol=1e-12)
+    assert np.isnan(decay.drawdown(level[:3])).all()
+    gaps = np.insert(level, [10, 30], NAN)
+    fall = decay.test(frame(level=gaps), ARL).level_fall
+    np.testing.assert_allclose(fall[~np.isnan(gaps)], plain_drawdown(level), atol=1e-12)
+
+
+def test_the_limit_agrees_with_plain_simulation():
+    """Paths drawn one by one, from another seed: the same quantile within its own error."""
+    innovations = np.random.default_rng(0).laplace(0, 0.02, 39)
+    innovations -= innovations.mean()
+    phi, arl, horizon = 0.4, 2000.0, 500
+    rng = np.random.default_rng(1)
+    largest = []
+    for _ in range(300):
+        own = min(max(rng.normal(phi, math.sqrt((1 - phi**2) / 39)), 0.0), 0.98)
+        scale = math.sqrt(37 / rng.chisquare(37))
+        state, path = rng.choice(innovations) * scale / math.sqrt(1 - own**2), []
+        for _ in range(horizon):
+            path.append(state)
+            state = own * state + rng.choice(innovations) * scale
+        largest.append(np.nanmax(decay.drawdown(np.array(path))))
+    limit = decay.largest_fall(tuple(innovations), phi, arl)
+    share = math.exp(-horizon / arl)
+    low, high = np.quantile(largest, [share - 0.06, share + 0.06])
+    assert low <= limit <= high
+
+
+@pytest.mark.parametrize("phi", [0.0, 0.3, 0.6])
+def test_levels_that_only_fluctuate_alarm_about_as_rarely_as_claimed(phi):
+    """Run length after the baseline, cut at 4·A; the baseline of 40 steps is itself uncertain."""
+    arl, lengths = 200.0, []
+    for seed in range(150):
+        result = decay.test(frame(level=ar1(phi, 840, seed)), arl)
+        assert result.baselines[0].limit > 0.01  # the noise decides, not the floor
+        rows = np.flatnonzero(result.fires)
+        lengths.append(rows[0] - 39 if len(rows) else 800)
+    assert np.mean(lengths) >= 0.75 * arl
+
+
+def test_the_correlation_of_white_and_of_correlated_noise_is_estimated():
+    """The limit grows with the correlation: ignoring it would alarm several times too often."""
+    innovations = tuple(np.random.default_rng(0).normal(0, 0.02, 39))
+    white, red = (decay.largest_fall(innovations, phi, ARL) for phi in (0.0, 0.6))
+    assert red > 1.7 * white
+
+
+def test_a_level_that_rises_first_has_the_limit_of_its_noise():
+    noise = ar1(0.2, 100, 7)
+    flat = decay.test(frame(level=noise - 0.01), ARL).baselines[0]
+    rising = decay.test(frame(level=noise - 0.01 + 0.02 * np.arange(100)), ARL).baselines[0]
+    assert rising.correlation == pytest.approx(flat.correlation)
+    assert rising.limit >= flat.limit
+
+
+def test_a_restart_resets_the_unit_and_the_baseline():
+    level = -0.5 + ar1(0.2, 200, 5, 0.01)
+    level[100:] -= 1.0  # the data has changed, and it is known
+    undeclared, declared = (decay.test(frame(level=level), ARL, r) for r in ((), (100,)))
+    assert undeclared.fires[101:110].any()
+    assert not declared.fires.any()
+    assert declared.basis[100:140] == [None] * 40
+    assert declared.basis[140:] == ["level"] * 60
+    assert [b.first for b in declared.baselines] == [0, 100]
+    assert "there are 1" in declared.guarantee(100)
+
+    delta = dying_delta(160)
+    evidence = decay.test(frame(delta), ARL, [90]).evidence
+    assert (evidence[90:100] == evidence[89]).all()  # not reset, and nothing added for ten steps
+    assert evidence[100] != evidence[99]
+
+
+def test_the_level_is_used_when_delta_is_no_longer_measured():
+    delta = dying_delta(200)
+    delta[50:] = NAN
+    level = -0.5 + ar1(0.0, 200, 2, 0.01)
+    result = decay.test(frame(delta, level), ARL)
+    assert result.basis[50 + decay.STALE - 2] == "delta"
+    assert result.basis[50 + decay.STALE] == "level"
+    alone = decay.test(frame(delta), ARL)
+    assert alone.basis[-1] == "delta"  # no level either: its last evidence stands
+    sparse = dying_delta(200)
+    sparse[np.arange(200) % 5 > 0] = NAN
+    assert set(decay.test(frame(sparse, level), ARL).basis[100:]) == {"delta"}
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_live_and_replayed_answers_are_the_same(seed):
+    rng = np.random.default_rng(seed)
+    delta, level = dying_delta(200, seed), -0.5 + ar1(0.4, 200, seed)
+    delta[rng.random(200) < 0.3] = NAN
+    level[rng.random(200) < 0.1] = NAN
+    if seed % 2:
+        delta[60:] = NAN
+    restarts = sorted(rng.integers(1, 200, 2).tolist())
+    complete = decay.test(frame(delta, level), ARL, restarts)
+    for cut in rng.integers(1, 200, 12):
+        live = decay.test(frame(delta[:cut], level[:cut]), ARL, [r for r in restarts if r < cut])
+        for name in ("value", "threshold", "evidence", "level_fall", "level_limit"):
+            np.testing.assert_array_equal(getattr(live, name), getattr(complete, name)[:cut], name)
+        assert live.basis == complete.basis[:cut]
+        assert live.guarantee() == complete.guarantee(cut - 1)
+
+
+def test_an_empty_run():
+    result = decay.test(frame(np.zeros(0)), ARL)
+    assert not result.fires.any()
+    assert "no steps" in result.guarantee()
+
+
+def test_a_level_without_noise_and_a_constant_one():
+    constant = decay.test(frame(level=np.full(80, -0.5)), ARL)
+    assert not constant.fires.any()
+    assert constant.baselines[0].limit == pytest.approx(0.1)  # the floor
+
+
+def test_the_rate_claimed_on_levels_is_at_most_what_the_simulated_paths_support():
+    levels = frame(level=ar1(0.3, 200, 3))
+    results = {arl: decay.test(levels, arl) for arl in (2000.0, 40_000.0, 1e9)}
+    limits = {arl: float(np.nanmax(found.level_limit)) for arl, found in results.items()}
+    assert limits[2000.0] < limits[40_000.0] == limits[1e9]
+    claims = {arl: found.guarantee() for arl, found in results.items()}
+    assert "about 2,000 steps to a false alarm" in claims[2000.0]
+    assert "about 40,000 steps (a baseline allows no larger estimate)" in claims[1e9]

@@ -1,0 +1,234 @@
+"""Detectors: agreement with plain loops, and the false-alarm guarantee of the decay test."""
+
+from __future__ import annotations
+
+import doctest
+import math
+
+import numpy as np
+import pytest
+
+from lldscope.diagnosis import detectors as d
+
+NAN = math.nan
+
+
+def test_the_example_detects_the_decay_at_the_step_it_prints():
+    results = doctest.testmod(d)
+    assert results.attempted > 0
+    assert results.failed == 0
+
+
+def series(seed: int, n: int = 60, missing: float = 0.2) -> np.ndarray:
+    rng = np.random.default_rng(seed)
+    return np.where(rng.random(n) < missing, NAN, rng.normal(0.3, 1.0, n))
+
+
+def known(values) -> list[float]:
+    return [v for v in values if not math.isnan(v)]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_trailing_statistics_agree_with_loops(seed):
+    x = series(seed)
+    mean = d.trailing_mean(x, 10, 4)
+    t_value = d.trailing_t(x, 10, 4)
+    step_up = d.rise(x, 10)
+    ratio = d.over_median(np.abs(x), 3, 5, 20, 6)
+    for t in range(len(x)):
+        window = known(x[max(0, t - 9) : t + 1])
+        if len(window) < 4:
+            assert math.isnan(mean[t])
+            assert t_value[t] == 0
+        else:
+            assert mean[t] == pytest.approx(sum(window) / len(window))
+            error = np.std(window, ddof=1) / math.sqrt(len(window))
+            assert t_value[t] == pytest.approx(np.mean(window) / error, rel=1e-6)
+        before, after = known(x[max(0, t - 19) : max(0, t - 9)]), known(x[max(0, t - 9) : t + 1])
+        if min(len(before), len(after)) < 5:
+            assert step_up[t] == 0
+        else:
+            pooled = (
+                sum((v - np.mean(before)) ** 2 for v in before)
+                + sum((v - np.mean(after)) ** 2 for v in after)
+            ) / (len(before) + len(after) - 2)
+            error = math.sqrt(pooled * (1 / len(before) + 1 / len(after)))
+            expected = (np.mean(after) - np.mean(before)) / error
+            assert step_up[t] == pytest.approx(expected, rel=1e-6)
+        older = known(np.abs(x)[max(0, t - 24) : max(0, t - 4)])
+        if len(older) < 6:
+            assert math.isnan(ratio[t])
+        elif recent := known(np.abs(x)[max(0, t - 2) : t + 1]):
+            assert ratio[t] == pytest.approx(np.median(recent) / np.median(older))
+
+
+def test_medians_of_rows():
+    rows = d.trailing(series(1), 7)[2:]
+    np.testing.assert_allclose(d.row_medians(rows), np.nanmedian(rows, axis=1))
+
+
+def test_consecutive_counts_runs_of_true():
+    flags = np.array([1, 1, 0, 1, 1, 1, 0], dtype=bool)
+    assert d.consecutive(flags).tolist() == [1, 2, 0, 1, 2, 3, 0]
+    assert d.consecutive(np.zeros(0, dtype=bool)).tolist() == []
+
+
+def scores_in_a_loop(delta, restarts=()) -> list[float]:
+    """Step by step: the unit is the second-largest gain of up to forty steps before."""
+    out, past = [], []
+    for t, value in enumerate(delta):
+        if t in restarts:
+            past = []
+        score = NAN
+        if math.isfinite(value):
+            recent = past[-40:]
+            if len(recent) >= 10:
+                unit = max(sorted(recent)[-2], float(np.median(np.abs(recent))))
+                score = min(5.0, max(-1.0, -value / (2.5 * unit))) if unit > 0 else NAN
+            past.append(value)
+        out.append(score)
+    return out
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_loss_score_agrees_with_a_loop(seed):
+    delta = np.random.default_rng(seed).standard_t(1.5, 120)
+    delta[np.random.default_rng(seed + 9).random(120) < 0.2] = NAN
+    delta[7] = math.inf
+    for restarts in ((), (50,), (0, 50, 55, 119, 400)):
+        np.testing.assert_allclose(d.loss_score(delta, restarts), scores_in_a_loop(delta, restarts))
+    assert np.isnan(d.loss_score(np.zeros(40))).all()  # nothing moves: nothing to count in
+    assert len(d.loss_score(np.zeros(0))) == 0
+
+
+def test_the_loss_score_is_scale_free_and_bounded():
+    delta = np.random.default_rng(0).normal(0.2, 0.3, 80)
+    np.testing.assert_allclose(d.loss_score(1e-4 * delta), d.loss_score(delta))
+    shocks = np.concatenate([delta, [1e9, -1e9]])  # one freak gain does not change the unit
+    assert d.loss_score(shocks)[-2:].tolist() == [-1.0, 5.0]
+    losses = d.loss_score(-np.abs(delta))  # no gain at all: the usual size is the unit
+    assert np.nanmedian(losses) == pytest.approx(0.4, abs=0.15)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_e_detector_agrees_with_a_loop(seed):
+    scores = np.clip(series(seed, 80), -1, 5)
+    m = dict.fromkeys(d.MIXTURE, 0.0)
+    for t, value in enumerate(d.e_detector(scores, arl=1e12)):
+        if not math.isnan(scores[t]):
+            for bet in m:
+                m[bet] = (m[bet] + 1) * (1 + bet * scores[t])
+        assert value == pytest.approx(sum(m.values()) / len(m))
+    several = np.stack([scores, -np.clip(scores, -1, 1)], axis=1)
+    expected = np.stack([d.e_detector(column, 50) for column in several.T], axis=1)
+    np.testing.assert_allclose(d.e_detector(several, 50), expected)
+
+
+ARL, SERIES, STEPS = 200.0, 400, 800
+
+
+def scored(delta: np.ndarray) -> np.ndarray:
+    return np.stack([d.loss_score(x) for x in delta.T], axis=1)
+
+
+def run_lengths(scores: np.ndarray, arl: float = ARL) -> np.ndarray:
+    """First step with an alarm in each column, counted from 1; cut at the end, so a low estimate
+    of the mean run length."""
+    fires = d.e_detector(scores, arl) >= arl
+    return np.where(fires.any(axis=0), fires.argmax(axis=0) + 1, len(scores))
+
+
+def null_series(name: str, rng: np.random.Generator) -> np.ndarray:
+    """Δ̄ of steps, shape (STEPS, SERIES), with E[score | past] ≤ 0. Uniform noise is never cut
+    (2.5 times a large gain is out of reach), so around 0 it is on the edge of the
+    null."""
+    shape = (STEPS, SERIES)
+    edge = rng.uniform(-1, 1, shape)
+    if name == "groups that share a shock":
+        return (edge[..., None] + 0.02 * rng.uniform(-1, 1, (*shape, 8))).mean(axis=-1)
+    if name == "volatility that wanders":
+        log_scale = np.cumsum(rng.normal(0, 0.02, shape), axis=0)
+        return edge * np.exp(log_scale)
+    if name == "few correct responses, and none":
+        n = rng.integers(0, 4, shape)
+        total = sum(np.where(n > i, rng.uniform(-1, 1, shape), 0) for i in range(3))
+        return np.where(n > 0, total / np.maximum(n, 1), NAN)
+    if name == "heavy tails, mean slightly positive":
+        return 0.25 + rng.standard_t(2, shape)
+    if name == "small gains and rare large losses":
+        return np.where(rng.random(shape) < 0.1, -1.0, 0.2) + 0.02 * edge
+    return edge + (0.05 if name == "slightly positive" else 0.0)
+
+
+NULLS = [
+    "independent", "slightly positive", "groups that share a shock", "volatility that wanders",
+    "few correct responses, and none", "heavy tails, mean slightly positive",
+    "small gains and rare large losses",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("null", NULLS)
+def test_false_alarms_are_no_more_frequent_than_guaranteed(null):
+    scores = scored(null_series(null, np.random.default_rng(11)))
+    error = np.nanstd(scores) / math.sqrt(np.count_nonzero(~np.isnan(scores)))
+    assert np.nanmean(scores) <= 3 * error  # the series are of the null hypothesis
+    lengths = run_lengths(scores)
+    assert lengths.mean() + 3 * lengths.std() / math.sqrt(SERIES) >= ARL
+
+
+def test_the_guarantee_is_not_met_by_never_firing():
+    """On the edge of the null alarms come about as often as they may, and off it far more often."""
+    edge = null_series("independent", np.random.default_rng(3))
+    assert run_lengths(scored(edge)).mean() < 1.5 * ARL
+    assert run_lengths(scored(edge - 0.1)).mean() < 0.75 * ARL
+
+
+@pytest.mark.parametrize(("drift", "latest"), [(0.3, 150), (1.0, 45)])
+def test_a_decay_is_detected_within_a_known_time(drift, latest):
+    """Drifts in units of the noise of a step, after 60 steps of gains, at the default rate."""
+    rng = np.random.default_rng(5)
+    noise = rng.standard_normal((400, 100))
+    noise[:60] += 0.3
+    noise[60:] -= drift
+    delay = run_lengths(scored(noise), 2000) - 60
+    assert (delay > 0).mean() >= 0.95  # no alarm before
+    assert np.median(delay) <= latest
+
+
+def test_a_few_responses_that_lose_many_nats_are_seen_among_many_that_gain_a_little():
+    rng = np.random.default_rng(2)
+    healthy = rng.normal(0.2, 0.2, (60, 50))
+    dying = np.where(rng.random((60, 50)) < 0.25, rng.uniform(-6, -2, (60, 50)), healthy)
+    delay = run_lengths(scored(np.concatenate([healthy, dying])), 2000) - 60
+    assert (delay > 0).all()
+    assert np.median(delay) <= 25
+
+
+def test_evidence_resolves_after_a_decay_that_ended():
+    scores = np.concatenate([np.full(200, 0.9), np.full(60, -0.6)])
+    evidence = d.e_detector(scores, 2000)
+    assert evidence[199] >= 2000
+    assert evidence[-1] < 2000
+
+
+def test_a_step_without_measurement_changes_nothing():
+    scores = np.array([0.8, NAN, 0.8])
+    with_gap, without = d.e_detector(scores, 50), d.e_detector(scores[[0, 2]], 50)
+    assert with_gap[1] == with_gap[0]
+    assert with_gap[2] == without[1]
+
+
+def test_a_constant_has_the_shape_of_another_series_and_the_memory_of_a_number():
+    x = d.constant(2, np.zeros(1000))
+    assert (x.shape, x.dtype, x.strides) == ((1000,), np.float64, (0,))
+    assert (x == 2.0).all()
+    assert not x.flags.writeable
+
+
+def test_floats_of_a_signal():
+    """What is not finite is NaN; a signal that was never measured takes no memory."""
+    columns = {"a": np.array([1.0, math.inf, NAN]), "b": np.full(3, NAN), "c": np.arange(3.0)}
+    np.testing.assert_array_equal(d.floats(columns, "a"), [1.0, NAN, NAN])
+    np.testing.assert_array_equal(d.floats(columns, "b"), [NAN] * 3)
+    assert d.floats(columns, "b").strides == (0,)
+    np.testing.assert_array_equal(d.floats(columns, "c"), [0.0, 1.0, 2.0])

@@ -1,0 +1,143 @@
+"""What the cases of single rules cannot say: rates, costs, planned lengths, and what is advised."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from lldscope.diagnosis.assess import Assessment, assess
+from lldscope.diagnosis.decay_test import RUN_RATE
+from lldscope.diagnosis.rule import Alert
+from lldscope.diagnosis.rules import groups
+from lldscope.user_rules.rule_cases import frame
+
+NAN = float("nan")
+
+
+def alert(result: Assessment, rule: str) -> Alert | None:
+    return next((a for a in result.alerts if a.rule == rule), None)
+
+
+# -- the held-out score ---------------------------------------------------------------------------
+
+
+def evaluated(scores: dict[int, float], reward: np.ndarray, questions: float = 128) -> Assessment:
+    score = np.array([scores.get(step, NAN) for step in range(len(reward))])
+    count = np.where(np.isnan(score), NAN, questions)
+    return assess(frame({"reward": reward, "eval_score": score, "eval_n": count}))
+
+
+def test_a_fall_between_two_evaluations_is_seen_at_the_second():
+    result = evaluated({0: 0.5, 50: 0.8, 100: 0.5, 150: 0.55}, np.linspace(0.3, 0.8, 160))
+    found = alert(result, "eval-gap")
+    assert found is not None
+    assert found.step == 100
+    assert "0.5 at step 100 and was 0.8 at step 50" in found.message
+    assert found.episodes == ((100, None),), "the next evaluation is no better"
+
+
+def test_an_evaluation_that_is_as_good_again_ends_it():
+    result = evaluated({0: 0.5, 50: 0.8, 100: 0.5, 150: 0.8}, np.linspace(0.3, 0.8, 200))
+    found = alert(result, "eval-gap")
+    assert found is not None
+    assert found.episodes == ((100, 169),)
+
+
+def test_few_questions_show_no_fall():
+    scores = {0: 0.5, 50: 0.8, 100: 0.5, 150: 0.55}
+    assert alert(evaluated(scores, np.linspace(0.3, 0.8, 160), questions=16), "eval-gap") is None
+
+
+@pytest.mark.parametrize(("now", "fires"), [(0.75, False), (0.71, True)])
+def test_a_loss_under_a_tenth_is_no_alarm_however_many_questions(now, fires):
+    result = evaluated({0: 0.5, 50: 0.8, 100: now}, np.linspace(0.3, 0.8, 110), questions=50_000)
+    assert (alert(result, "eval-gap") is not None) == fires
+
+
+def test_other_questions_in_training_are_not_compared():
+    reward = np.concatenate([np.full(60, 0.3), np.full(60, 0.8)])
+    scores = {0: 0.6, 50: 0.8, 100: 0.5}
+    assert alert(evaluated(scores, reward), "eval-gap") is not None
+    table = evaluated(scores, reward).evidence.signals
+    assert alert(assess(table, restarts={60: "data"}), "eval-gap") is None
+
+
+@pytest.mark.parametrize("share", [0.1, 0.5, 0.9])
+def test_scores_that_do_not_fall_seldom_seem_to(share):
+    """Questions drawn anew for each of twenty evaluations."""
+    runs, false = 100, 0
+    for seed in range(runs):
+        drawn = np.random.default_rng(seed).binomial(128, share, 20) / 128
+        scores = dict(zip(range(0, 200, 10), drawn.tolist(), strict=True))
+        false += alert(evaluated(scores, np.linspace(0.3, 0.8, 200)), "eval-gap") is not None
+    assert false <= 2 * RUN_RATE * runs
+
+
+# -- the entropy's floor --------------------------------------------------------------------------
+
+
+def test_the_planned_length_decides_whether_the_floor_is_reached():
+    rng = np.random.default_rng(0)
+    entropy = 0.4 * np.exp(-np.arange(100) / 60) * np.exp(rng.normal(0, 0.03, 100))
+    table = frame({"reward": np.full(100, 0.5), "entropy": entropy})
+    steps = {n: alert(assess(table, planned_steps=n), "entropy-floor") for n in (120, 400)}
+    assert steps[120] is None
+    assert steps[400] is not None
+    assert "400 steps are planned" in steps[400].message
+    assert steps[400].value < steps[400].threshold
+
+
+def test_noise_of_the_entropy_is_no_surge():
+    """As noisy as with few rollouts a step; the rule that knew no noise fired in most of these."""
+    false = 0
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        entropy = np.linspace(0.4, 0.2, 400) * np.exp(rng.normal(0, 0.3, 400))
+        table = frame({"reward": rng.normal(0.5, 0.02, 400), "entropy": entropy})
+        false += alert(assess(table), "entropy-surge") is not None
+    assert false <= 5
+
+
+# -- groups without a signal ----------------------------------------------------------------------
+
+
+def without_signal(right: float, wrong: float, **more: np.ndarray) -> Assessment:
+    n = 80
+    shares = {
+        "zero_signal_share": right + wrong,
+        "all_right_share": right,
+        "all_wrong_share": wrong,
+    }
+    columns = {name: np.full(n, share) for name, share in shares.items()}
+    return assess(frame({"reward": np.full(n, 0.5), **columns, **more}))
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "advice"),
+    [
+        (0.97, 0.02, groups.ALL_RIGHT),
+        (0.0, 1.0, groups.ALL_WRONG),
+        (0.5, 0.48, groups.BOTH_KINDS),
+        (NAN, NAN, groups.BOTH_KINDS),
+    ],
+)
+def test_what_is_advised_goes_by_which_groups_they_are(right, wrong, advice):
+    more = {"zero_signal_share": np.full(80, 0.99)} if right != right else {}
+    found = alert(without_signal(right, wrong, **more), "zero-signal")
+    assert found is not None
+    assert found.advice == advice
+
+
+def test_the_cost_is_in_tokens_and_hours():
+    step = np.arange(80)
+    found = alert(
+        without_signal(
+            0.7, 0.1, zero_signal_token_share=np.full(80, 0.5), tokens_seen=1000.0 * (step + 1),
+            seconds_rollout=np.full(80, 60.0), seconds_update=np.full(80, 12.0),
+        ),
+        "wasted-rollouts",
+    )  # fmt: skip
+    assert found is not None
+    assert "25,000 of 50,000 tokens and 0.5 of 1 hours" in found.message
+    assert "70 % were all right and 10 % all wrong" in found.message
+    assert found.severity == "info"

@@ -1,5 +1,7 @@
 # make demo   set up, then train the tiny policy in front of the live dashboard
-# make test   set up what is missing, then run every test
+# make quick  the tests without browser, servers and training, in under two minutes
+# make test   set up what is missing, then test the whole product without engines
+# make test-all   the rest: vLLM, DeepSpeed, other trainers, Prometheus, long runs, and `elsewhere`
 # make elsewhere   the decisive tests again: other instructions, orders, time zones, locales, load
 # make check  ruff and mypy
 # make bench  the benchmarks; prints ratios
@@ -16,17 +18,28 @@ ENGINES := .venv/.engines
 OWN := .envs/mirrors/.ready .envs/verl/.ready .envs/swift/.ready .envs/ducklake/.ready
 INSTALL := .ci/environment.py install
 MADE_OF := pyproject.toml .ci/environment.py
+PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+# Rooms whose tests start no process, server or training.
+QUICK := $(wildcard $(addprefix tests/,core diagnosis signals alarms losses storage query \
+	explore evaluation report test_architecture.py))
 TOOLS_READ := mlflow-skinny sqlalchemy alembic
 # Two OpenMP threads beside any other load are many times slower than one.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test elsewhere check bench sample_runs chromium prometheus constraints
+.PHONY: demo quick test test-all elsewhere check bench sample_runs chromium prometheus constraints
 
 demo: $(READY)
 	$(BIN)/lldscope demo
 
-test: $(READY) $(ENGINES) $(OWN) chromium prometheus
-	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+quick: $(READY)
+	$(PYTEST) -m "not (browser or engine or slow)" $(QUICK)
+
+test: $(READY) chromium
+	$(PYTEST) -m "not (engine or slow)"
+
+test-all: $(READY) $(ENGINES) $(OWN) chromium prometheus
+	$(PYTEST) -m "engine or slow"
+	$(BIN)/python -m tests.elsewhere
 
 elsewhere: $(READY)
 	$(BIN)/python -m tests.elsewhere

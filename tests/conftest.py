@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,7 @@ hypothesis.settings.load_profile("shared machine")
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 LONGEST = ("test_environments.py", "test_gpu.py", "test_ranks.py", "test_s3.py", "test_study.py")
-# What CI's machine may lack. All else that a test can need is installed by `make test`.
+# What CI's machine may lack. All else that a test can need, `make test-all` installs.
 MAY_LACK = (
     "no file system can be mounted here",
     "the benchmarks' files are not on this machine",
@@ -49,6 +50,13 @@ def in_ci_not_skipped(report: Any) -> Any:
         if not reason.startswith(MAY_LACK):
             report.outcome, report.longrepr = "failed", f"{file}:{line}: skipped in CI: {reason}"
     return report
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    for mark in item.iter_markers("engine"):
+        for package in mark.args:
+            if find_spec(package) is None:
+                pytest.skip(f"{package} is not installed: make test-all")
 
 
 @pytest.hookimpl(wrapper=True)

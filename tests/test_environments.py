@@ -15,7 +15,7 @@ from own_environments import FOLDER, OWN, TESTS
 TOOL = SimpleNamespace(**runpy.run_path(str(TESTS.parent / ".ci" / "environment.py")))
 
 
-@pytest.mark.slow
+@pytest.mark.engine
 @pytest.mark.parametrize("name", OWN)
 def test_in_an_environment_of_its_own(name):
     python = FOLDER / name / "bin" / "python"
@@ -24,7 +24,7 @@ def test_in_an_environment_of_its_own(name):
     tests = [TESTS / path for path in OWN[name]]
     done = subprocess.run(
         [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", *tests],
-        cwd=TESTS.parent, capture_output=True, text=True, timeout=1500,
+        cwd=TESTS.parent, capture_output=True, text=True,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
 

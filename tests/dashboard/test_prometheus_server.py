@@ -22,6 +22,7 @@ from made_up_runs import write_run
 import lldscope
 
 DOCS = Path(__file__).parents[2] / "docs" / "prometheus"
+pytestmark = pytest.mark.engine
 LIMIT = 180.0  # seconds for anything; a loaded machine is slow
 VERDICTS = "lldscope_verdict == 1"
 

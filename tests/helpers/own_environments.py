@@ -1,5 +1,5 @@
 """Tests of packages that cannot be in the environment of the others: in .envs/NAME, which
-`make test` makes, test_environments.py runs them, and elsewhere they are not collected."""
+`make test-all` makes, test_environments.py runs them, and elsewhere they are not collected."""
 
 from __future__ import annotations
 

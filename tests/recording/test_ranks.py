@@ -5,7 +5,6 @@ from __future__ import annotations
 import socket
 import subprocess
 import sys
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -66,7 +65,7 @@ def assert_complete(run: Path, steps: int, ranks_of: dict[int, int]) -> None:
         [],
         pytest.param(
             ["optimizer=deepspeed", "zero_stage=3", "kl_coefficient=0.01"],
-            marks=pytest.mark.skipif(not find_spec("deepspeed"), reason="deepspeed: not installed"),
+            marks=pytest.mark.engine("deepspeed"),
         ),
     ],
     ids=["torch", "zero 3"],

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from importlib.util import find_spec
 from types import ModuleType, SimpleNamespace
 
 import pytest
@@ -99,7 +98,7 @@ def test_the_port_is_free():
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(find_spec("vllm") is None, reason="vLLM is not installed")
+@pytest.mark.engine("vllm")
 def test_vllm_has_what_is_asked_of_it():
     from vllm.distributed import weight_transfer
     from vllm.distributed.weight_transfer.nccl_engine import NCCLTrainerInitInfo

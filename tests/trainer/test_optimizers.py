@@ -26,7 +26,7 @@ ADAPTERS = "lora_rank=4,gradient_checkpointing=true"
 HAVE_DEEPSPEED = importlib.util.find_spec("deepspeed") is not None
 HAVE_PEFT = importlib.util.find_spec("peft") is not None
 STAGES = (1, 2, 3)
-needs_deepspeed = pytest.mark.skipif(not HAVE_DEEPSPEED, reason="deepspeed is not installed")
+needs_deepspeed = pytest.mark.engine("deepspeed")
 needs_peft = pytest.mark.skipif(not HAVE_PEFT, reason="peft is not installed")
 
 CASES = {"torch": COMMON, "torch-bf16": f"{COMMON},dtype=bfloat16"}

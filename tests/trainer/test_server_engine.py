@@ -11,7 +11,6 @@ import sys
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -269,7 +268,7 @@ def real_server(tmp_path_factory) -> Iterator[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(find_spec("vllm") is None, reason="vLLM is not installed (make test does)")
+@pytest.mark.engine("vllm")
 def test_a_real_server(real_server, lldscope_command, tmp_path):
     policy = load_policy("tiny", torch.device("cpu"))
     engine = ServerEngine(TrainConfig(engine="server", engine_url=real_server), policy.eos_id)

@@ -7,7 +7,6 @@ import random
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -28,9 +27,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 import lldscope
 from lldscope.core.errors import LldscopeError
 
-real = pytest.mark.skipif(
-    find_spec("vllm") is None, reason="vLLM is not installed (make test installs it)"
-)
+real = pytest.mark.engine("vllm")
 CPU = torch.device("cpu")
 
 

@@ -110,7 +110,7 @@ def show_state(run: Run, state: RunState) -> None:
     if state.false_alarm_bound is not None:
         out.print(
             f"decay test   a false alarm in at most {100 * state.false_alarm_bound:.1f} % of runs "
-            f"of {full_length(run, state.last_step):,} steps, see docs/decay-alarm.md",
+            f"of {full_length(run, state.last_step):,} steps, see docs/research/decay-alarm.md",
             style="dim",
         )
     if state.reason and "\n" in state.reason.strip():

@@ -24,7 +24,7 @@ DEFAULT_ARL = 2000.0  # steps between false decay alarms, at least, on average
 
 def default_arl(planned_steps: int | None) -> float:
     """The average run length A at which a run of L steps has a false alarm with probability at most
-    L / A = RUN_RATE; DEFAULT_ARL where L is not known (docs/decay-alarm.md)."""
+    L / A = RUN_RATE; DEFAULT_ARL where L is not known (docs/research/decay-alarm.md)."""
     return planned_steps / RUN_RATE if planned_steps else DEFAULT_ARL
 
 

@@ -201,7 +201,7 @@ class Recorder(NullRecorder):
 
     def plan(self, steps: int) -> None:
         """Say how many steps the run is to have: false decay alarms are then promised per run
-        (docs/decay-alarm.md). Rank 0 writes it into run.json; the last plan counts."""
+        (docs/research/decay-alarm.md). Rank 0 writes it into run.json; the last plan counts."""
         if self.rank == 0 and not self._cannot_write():
             if (planned := whole(steps)) is None or not is_count(planned):
                 self._lost("plan: no number of steps")

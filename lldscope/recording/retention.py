@@ -2,7 +2,7 @@
 
 Δ of a step looks at responses that the step itself trained on. What it does to others shows on
 responses of earlier steps: a few correct ones are kept, and scored again after the last update of
-each of the next RETENTION_STEPS steps. docs/retention.md says what to call when.
+each of the next RETENTION_STEPS steps. docs/research/retention.md says what to call when.
 """
 
 from __future__ import annotations

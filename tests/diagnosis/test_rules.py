@@ -139,7 +139,7 @@ def test_every_fault_has_a_recorded_run():
 
 def test_faults_of_the_bank_are_named():
     """In development runs no other cause is named. In test runs another may be, because no rule is
-    changed for them; docs/study.md counts how often."""
+    changed for them; docs/research/study.md counts how often."""
     lines = [x for x in bank.index(bank.BANK).values() if x["settings"].get("fault")]
     wrong = {}
     for line in lines:

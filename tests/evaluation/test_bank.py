@@ -107,7 +107,7 @@ def test_exported_signals_are_evaluated_like_the_run_itself(bank):
 
 
 def test_the_index_in_the_documentation_can_be_read(tmp_path):
-    page = (SAMPLES.parent / "docs" / "decay-alarm.md").read_text("utf-8")
+    page = (SAMPLES.parent / "docs" / "research" / "decay-alarm.md").read_text("utf-8")
     (tmp_path / "index.jsonl").write_text(page.split("```json\n")[1].split("```")[0])
     a, b, c, d = read_bank(tmp_path)
     assert a.path == tmp_path / "../runs/a"

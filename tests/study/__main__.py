@@ -1,4 +1,4 @@
-"""The study: GRPO and LLDS over seeds, controls and variants (docs/study.md).
+"""The study: GRPO and LLDS over seeds, controls and variants (docs/research/study.md).
 
 python -m tests.study list      what is done, what is missing, hours to go
 python -m tests.study run       make what is missing; Ctrl-C stops, the same command goes on
@@ -34,7 +34,7 @@ def _say(text: str) -> None:
 
 @click.group()
 def study() -> None:
-    """GRPO and LLDS over seeds, controls and variants (docs/study.md)."""
+    """GRPO and LLDS over seeds, controls and variants (docs/research/study.md)."""
 
 
 _only = click.option("--only", multiple=True, metavar="ARM", help="This arm only; may be repeated.")
@@ -166,7 +166,7 @@ def _say_impossible(runs: list[Planned], states: dict[str, State]) -> None:
 
 @study.command()
 def report() -> None:
-    """Write the tables and pictures of docs/study.md and docs/alarm-rates.md from the banks."""
+    """Write the tables and pictures of docs/research/study.md and docs/research/alarm-rates.md from the banks."""
     from .report import write, write_rates, write_summaries
 
     for file in (*write(), write_rates(), *write_summaries()):

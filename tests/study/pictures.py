@@ -1,4 +1,4 @@
-"""The pictures of docs/study.md: plotly, photographed by chromium."""
+"""The pictures of docs/research/study.md: plotly, photographed by chromium."""
 
 from __future__ import annotations
 

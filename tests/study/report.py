@@ -1,4 +1,4 @@
-"""`python -m tests.study report`: the numbers of docs/study.md, docs/alarm-rates.md and what others
+"""`python -m tests.study report`: the numbers of docs/research/study.md, docs/research/alarm-rates.md and what others
 repeat of them, from the banks.
 
 The pages are written by hand; between `<!-- NAME -->` and `<!-- end of NAME -->` stands what is
@@ -20,8 +20,8 @@ from .judged import BLOCKS, judged
 from .rates import rates
 from .results import Results, collect
 
-PAGE = ROOT / "docs" / "study.md"
-RATES = ROOT / "docs" / "alarm-rates.md"
+PAGE = ROOT / "docs" / "research" / "study.md"
+RATES = ROOT / "docs" / "research" / "alarm-rates.md"
 SUMMARIES = (ROOT / "docs" / "alarms.md", ROOT / "README.md")
 """Pages with the first block of `judged` alone."""
 PICTURES = {
@@ -59,10 +59,10 @@ def write(bank: Path = BANK, page: Path = PAGE, pictures: bool = True) -> list[P
     text = page.read_text("utf-8")
     for name, make in blocks(results).items():
         text = filled(text, name, make())
-    made = _pictures(results, page.parent / "images") if pictures else {}
+    made = _pictures(results, page.parents[1] / "images") if pictures else {}
     if pictures:
         for name, words in PICTURES.items():
-            link = f"![{words}](images/{made[name].name})" if name in made else "No runs yet."
+            link = f"![{words}](../images/{made[name].name})" if name in made else "No runs yet."
             text = filled(text, f"picture-{name}", link)
     page.write_text(text, "utf-8")
     return [page, *made.values()]

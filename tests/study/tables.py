@@ -1,4 +1,4 @@
-"""Tables and sentences of docs/study.md, as Markdown, from the results alone."""
+"""Tables and sentences of docs/research/study.md, as Markdown, from the results alone."""
 
 from __future__ import annotations
 

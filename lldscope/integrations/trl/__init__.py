@@ -65,7 +65,7 @@ def instrument(
     rescore_share: share of the rollouts of all ranks in which Δ is measured, taken from groups with
     correct and incorrect responses (`lldscope.recording.rescore`); 1 takes every rollout, 0 none.
     retention: correct responses of a step, on each rank, that are kept and scored again after each
-    of the next 16 (docs/retention.md); 0 is none, and so are inputs with images.
+    of the next 16 (docs/research/retention.md); 0 is none, and so are inputs with images.
     llds, llds_coefficient: add λ·L_LLDS (arXiv 2512.04220 v2, Eq. 6) with the gate "action",
     "response" or "token" to TRL's loss. Old log-probabilities are TRL's own, with its temperature.
     on_alarm: "save" a checkpoint when one of the rules `alarms` fires, or save and "stop";

@@ -52,7 +52,7 @@ class Recording(_VerlTrainer):
     correct: the least score of a correct response, or the name of an extra value of the reward
     function (such as "acc"). tokens_every: steps between samples of texts and tokens; 0 is never.
     retention: correct responses of a step that are kept and scored again after each of the next 16
-    (docs/retention.md); 0 is none, and so are prompts with images.
+    (docs/research/retention.md); 0 is none, and so are prompts with images.
     on_alarm: "save" a checkpoint when one of the rules `alarms` fires, or save and "stop";
     look_every: seconds between reads of the run, in a thread.
     """

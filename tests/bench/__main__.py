@@ -15,6 +15,8 @@ from . import (
     alarms,
     analyzer,
     check,
+    faults,
+    healthy,
     importing,
     loggers,
     many_runs,
@@ -40,8 +42,8 @@ BENCHMARKS = {
     "many_runs": many_runs.main,
 }
 
-# They install packages, so only those that are named run.
-ON_REQUEST = {"rivals": rival_packages.main}
+# They take long or install packages, so only those that are named run.
+ON_REQUEST = {"faults": faults.main, "healthy": healthy.main, "rivals": rival_packages.main}
 BY_NAME = {**BENCHMARKS, **ON_REQUEST}
 
 # Commands of their own: they need arguments, a server, another environment or long. What else is
@@ -62,7 +64,7 @@ def listing() -> str:
     width = max(map(len, (*here, *alone)))
     told = ["run by name, or all of them:"]
     told += [f"  {name:{width}}  {_says(here[name])}" for name in BENCHMARKS]
-    told += ["", "by name only, because they install packages:"]
+    told += ["", "by name only, because they take long or install packages:"]
     told += [f"  {name:{width}}  {_says(here[name])}" for name in ON_REQUEST]
     told += ["", "commands of their own, as python -m tests.bench.NAME (their files say how):"]
     told += [f"  {name:{width}}  {_says(file)}" for name, file in alone.items()]
@@ -80,9 +82,7 @@ def main() -> None:
         "python -m tests.bench", description="Benchmarks; each prints its figures and ratios.",
         epilog=listing(), formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
-    parser.add_argument(
-        "names", metavar="NAME", nargs="*", help="[default: all that install nothing]"
-    )
+    parser.add_argument("names", metavar="NAME", nargs="*", help="[default: all of the first list]")
     names = parser.parse_args().names
     if unknown := [name for name in names if name not in BY_NAME]:
         parser.error(f"there is no {unknown[0]} to run by name; --help lists all")

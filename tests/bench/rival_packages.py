@@ -55,10 +55,12 @@ class Log:
 @dataclass(frozen=True)
 class Verdict:
     """Of one detector on one log: the step of the first alarm at each level or worse, None where it
-    judged the finished log, and the names of its alarms."""
+    judged the finished log; the names of its alarms; and each alarm as name, level (also under the
+    less bad levels) and step."""
 
     first: dict[str, int | None]
     alarms: Sequence[str] = ()
+    events: Sequence[tuple[str, str, int | None]] = ()
 
 
 Verdicts = dict[str, Verdict]  # by detector
@@ -82,13 +84,20 @@ def _of_bank(bank: Path, split: str, group: str, noisy: str) -> Iterator[Log]:
 # -- verdicts -------------------------------------------------------------------------------------
 
 
-def python_of_packages() -> Path:
-    """The interpreter of the environment of PACKAGES, which is made if it is not there."""
+def python_if_installed() -> Path | None:
+    """The interpreter of the environment of PACKAGES, if that is there."""
     ready = ROOT / ENVIRONMENT / ".ready"
     if not ready.exists() or ready.read_text().split() != list(PACKAGES):
+        return None
+    return ROOT / ENVIRONMENT / "bin" / "python"
+
+
+def python_of_packages() -> Path:
+    """The interpreter of the environment of PACKAGES, which is made if it is not there."""
+    if python_if_installed() is None:
         install = [sys.executable, ".ci/environment.py", "install", ENVIRONMENT, "constraints.txt"]
         subprocess.run([*install, "", *PACKAGES], cwd=ROOT, check=True)
-        ready.write_text("\n".join(PACKAGES))
+        (ROOT / ENVIRONMENT / ".ready").write_text("\n".join(PACKAGES))
     return ROOT / ENVIRONMENT / "bin" / "python"
 
 
@@ -98,10 +107,10 @@ def columns(signals: Signals) -> dict[str, list[float | None]]:
     return {name: [None if x != x else x for x in table[name]] for name in table}
 
 
-def packages(python: Path, judged: Sequence[Log]) -> list[Verdicts]:
+def packages(python: Path, judged: Sequence[Signals]) -> list[Verdicts]:
     """Verdicts of the packages on each log."""
     done = subprocess.run(
-        [python, "-I", WORKER], input=json.dumps([columns(log.signals) for log in judged]),
+        [python, "-I", WORKER], input=json.dumps([columns(signals) for signals in judged]),
         stdout=subprocess.PIPE, text=True, check=True,
     )  # fmt: skip
     return [
@@ -131,12 +140,15 @@ def ours(log: Log) -> Verdicts:
 
 def assessed(signals: Signals) -> Verdict:
     alerts = [a for a in assess(signals).alerts if a.severity >= min(LEVELS.values())]
-    steps = {
-        level: [start for a in alerts if a.severity >= least for start, _ in a.episodes]
+    events = [
+        (a.rule, level, start)
+        for a in alerts
         for level, least in LEVELS.items()
-    }
-    first = {level: min(starts) for level, starts in steps.items() if starts}
-    return Verdict(first, [a.rule for a in alerts])
+        if a.severity >= least
+        for start, _ in a.episodes
+    ]
+    first = {level: min(t for _, at, t in events if at == level) for _, level, _ in events}
+    return Verdict(first, [a.rule for a in alerts], events)
 
 
 # -- the table ------------------------------------------------------------------------------------
@@ -233,7 +245,7 @@ def false_alarms(judged: Sequence[tuple[Log, Verdicts]], group: str) -> Iterator
 def main(bank: Path = BANK, alarm_bank: Path = ALARM_BANK) -> None:
     python = python_of_packages()
     asked = list(logs(bank, alarm_bank))
-    theirs = packages(python, asked)
+    theirs = packages(python, [log.signals for log in asked])
     judged = [
         (log, {**verdicts, **simple(log), **ours(log)})
         for log, verdicts in zip(asked, theirs, strict=True)

@@ -5,7 +5,7 @@ nothing was logged, and prints a JSON list with the verdicts of each detector on
 of the project is imported.
 
 A verdict has the step of the first alarm at each level or worse, null where a package judges a
-finished log and does not say when it would have known; and the names of the alarms.
+finished log and does not say when it would have known; the names of the alarms; and all of them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ ROW = ("step", "reward", "entropy", "grad_norm", "kl", "response_tokens")
 EVERY = 25  # steps between two diagnoses during training: rlprobe's and rldoctor's default for TRL
 
 Row = dict[str, float]
-Verdict = dict[str, Any]  # first: level → step; alarms: names
+Verdict = dict[str, Any]  # first: level → step; alarms: names; events: (name, level, step)
 Alarm = tuple[str, str, int | None]  # name, severity, step
 
 LEVELS = {"critical": ("critical", "warning"), "warning": ("warning",), "warn": ("warning",)}
@@ -38,12 +38,14 @@ def renamed(row: Row, names: dict[str, str]) -> Row:
 def verdict(alarms: Iterable[Alarm]) -> Verdict:
     """From alarms in the order of their steps. Severities other than LEVELS are no alarms."""
     first: dict[str, int | None] = {}
-    names = set()
-    for name, severity, step in alarms:
-        for level in LEVELS.get(severity.lower(), ()):
-            first.setdefault(level, step)
-            names.add(name)
-    return {"first": first, "alarms": sorted(names)}
+    events = [
+        (name, level, step)
+        for name, severity, step in alarms
+        for level in LEVELS.get(severity.lower(), ())
+    ]
+    for _, level, step in events:
+        first.setdefault(level, step)
+    return {"first": first, "alarms": sorted({name for name, *_ in events}), "events": events}
 
 
 # -- the packages, at their defaults --------------------------------------------------------------

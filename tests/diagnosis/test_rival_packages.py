@@ -43,7 +43,9 @@ def test_a_critical_alarm_is_a_warning_as_well_and_information_is_none():
     assert rival_worker.verdict(alarms) == {
         "first": {"warning": 5, "critical": 7},
         "alarms": ["b", "c"],
-    }
+        "events": [("b", "warning", 5), ("c", "critical", 7), ("c", "warning", 7),
+                   ("b", "warning", 9)],
+    }  # fmt: skip
     assert rival_worker.verdict([("c", "critical", None)])["first"] == {
         "critical": None,
         "warning": None,

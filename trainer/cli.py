@@ -113,7 +113,7 @@ def _train(
     from .optim.processes import start
     from .train import Trainer
 
-    with closing(start(settings.device)) as processes:
+    with start(settings.device) as processes:
         first = processes.rank == 0
         run_dir = wanted if checkpoint else _new_run_dir(wanted, settings, processes)
         assert run_dir is not None

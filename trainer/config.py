@@ -41,7 +41,7 @@ class TrainConfig:
         "float32",
         "Precision of the output layer's inputs. Less than float32 is faster on a GPU, but its "
         "error opens LLDS' strict gates.",
-        *one_of("float32", "tf32", "bfloat16"),
+        *one_of("float32", "bfloat16"),
     )
     gradient_checkpointing: bool = setting(
         False, "Recompute each layer in the backward pass: less memory, more time."

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -24,6 +25,13 @@ def parts_of(columns: Mapping[str, Any]) -> dict[str, float]:
     return parts | {"update": columns["seconds_update"] - inside}
 
 
+@dataclass
+class Lap:
+    """One stretch of time."""
+
+    seconds: float = 0.0
+
+
 class Meter:
     """Measures one step after the other, on this process. On a GPU every measurement waits until
     the device has done what it was given."""
@@ -38,14 +46,17 @@ class Meter:
     def start(self) -> None:
         """Begin a step."""
         self._seconds = dict.fromkeys(("rollout", *UPDATE, "probes", "record"), 0.0)
-        self._last = self._now()
 
-    def lap(self, part: str) -> float:
-        """Count what has passed since the last lap as this part of the step; seconds."""
-        now = self._now()
-        lap, self._last = now - self._last, now
-        self._seconds[part] += lap
-        return lap
+    @contextmanager
+    def part(self, name: str) -> Iterator[Lap]:
+        """Count what happens inside as this part of the step; the lap has its seconds at the
+        end."""
+        lap, started = Lap(), self._now()
+        try:
+            yield lap
+        finally:
+            lap.seconds = self._now() - started
+            self._seconds[name] += lap.seconds
 
     @contextmanager
     def evaluating(self) -> Iterator[None]:

@@ -23,10 +23,6 @@ def check(config: TrainConfig) -> None:
     """Raise LldscopeError, saying what to do, if the run could not begin, or if all its searches
     would fail."""
     model_directory(config.model)
-    if config.head_dtype == "tf32" and not _on_gpu(config):
-        raise UsageError(
-            "head_dtype=tf32 needs a GPU: a processor has no such format; take float32 or bfloat16"
-        )
     if config.engine_sync == "nccl" and not _on_gpu(config):
         raise UsageError("engine_sync=nccl needs a GPU on this machine; take engine_sync=file")
     check_shared_engines(config)

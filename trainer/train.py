@@ -12,6 +12,7 @@ import random
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,7 @@ from .engines.players import make_player
 from .meter import Meter, parts_of
 from .optim import make_optimizer
 from .optim.processes import Processes, check_shares, start
-from .policy.logprobs import sequence_logps
+from .policy.logprobs import action_scores, sequence_logps
 from .policy.model import load_policy
 from .probes import Probes
 from .records import loss_columns, recorded_batch, response_ids, step_tables
@@ -120,86 +121,109 @@ class Trainer:
             self.answered = checkpoint.state.answered
 
     def step(self, step: int) -> StepReport:
-        """One RL step, recorded."""
-        c = self.config
-        meter = self._meter
-        meter.start()
+        """One RL step: sample → score → update → record. B rollouts on this rank, T positions."""
+        part = self._meter.part
+        self._meter.start()
 
         with self.optimizer.full_weights():
-            draw, rollouts = self._ahead.take(step) or self._sampled(step)
-            rng, groups = draw.rng, draw.groups
-            if self._overlaps(step):
-                self._ahead.start(self._draw(step + 1))
-            else:
-                self._players.sleep()
-            meter.lap("rollout")
-            rewards = torch.tensor([r.episode.reward for r in rollouts])
-            correct = [r.episode.correct for r in rollouts]
-            keys = [r.episode.question.key for r in rollouts]
-            check_groups(keys, [r.episode.question.text for r in rollouts])
-            advantages = group_advantages(rewards, keys, std=c.advantage_std)
-            # Where the sampler's log-probabilities are not those of the policy that is updated.
-            exact = c.dtype == c.head_dtype == "float32"
-            apart = c.overlap_rollouts or not exact
-            batch = Batch.of(rollouts, advantages, self.processes.device, apart=apart)
-            meter.lap("prepare")
-            batch.measure(self.policy.model, self._buckets(batch.lengths))
-            meter.lap("score")
-            self._probes.record(self.recorder, step, batch, correct, groups)
-            meter.lap("probes")
+            with part("rollout"):
+                draw, rollouts = self._ahead.take(step) or self._sample(step)
+                if self._overlaps(step):
+                    self._ahead.start(self._draw(step + 1))
+                else:
+                    self._players.sleep()  # what follows has the whole card
+            with part("prepare"):
+                batch = self._batch(rollouts)  # ids, mask, old: (B, T); advantages: (B,)
+                # Drawn before `old` is scored, in the very passes of the updates: in other ones the
+                # same weights round otherwise, and in bfloat16 that alone opens strict gates.
+                minibatches = self.updater.minibatches(batch, draw.rng)
+                passes = self.updater.passes(batch, minibatches)
+            with part("score"):
+                batch.measure(self.policy.model, passes)
+            with part("probes"):
+                self._probes.record(self.recorder, step, batch, _correct(rollouts), draw.groups)
             if self._reference is not None:
-                with torch.no_grad():
-                    every = range(len(rollouts))
-                    batch.ref = batch.score(self._reference, every, self._buckets(batch.lengths))
-            meter.lap("reference")
-        weight = self._answer_weight(rollouts)
-        if weight != 1:
-            batch.answer_mask = answer_mask(
-                self.policy, rollouts, batch.ids.shape, span=c.llds_answer_span
-            )
+                with part("reference"), torch.no_grad():
+                    forward = partial(action_scores, self._reference)
+                    batch.ref = batch.score_passes(forward, passes).logp  # (B, T)
+        with part("prepare"):
+            weight = self._answer_weight(rollouts)  # β, one number
+            if weight != 1:
+                batch.answer_mask = answer_mask(
+                    self.policy, rollouts, batch.ids.shape, span=self.config.llds_answer_span
+                )
 
-        meter.lap("prepare")
-        updates = self.updater.run(batch, step, rng, answer_weight=weight)
-        meter.lap("update")
+        with part("update"):
+            updates = self.updater.run(batch, step, minibatches, answer_weight=weight)
+        self._report_faults(step, updates)
+
+        with part("rollout"):
+            self._ahead.wait()  # the engine must be idle before it gets other weights
+        with self.optimizer.full_weights():
+            # Before the engine wakes, which takes the memory that scoring needs.
+            with part("record"):
+                self._rescore(step, batch, _correct(rollouts), draw.groups)
+                retained = self._retained(step)
+            with part("sync"):
+                self._players.sync()
+        return self._record(draw, rollouts, batch, updates, retained)
+
+    def _batch(self, rollouts: Sequence[Rollout]) -> Batch:
+        """The rollouts' tensors, with advantages within groups."""
+        c = self.config
+        rewards = torch.tensor([r.episode.reward for r in rollouts])
+        keys = [r.episode.question.key for r in rollouts]
+        check_groups(keys, [r.episode.question.text for r in rollouts])
+        advantages = group_advantages(rewards, keys, std=c.advantage_std)
+        # Whether the sampler's log-probabilities are those of the policy that is updated.
+        same = c.dtype == c.head_dtype == "float32" and not c.overlap_rollouts
+        return Batch.of(rollouts, advantages, self.processes.device, apart=not same)
+
+    def _report_faults(self, step: int, updates: Sequence[UpdateStats]) -> None:
+        """Events of what went wrong in the updates and did not end the run."""
         while self.updater.shortages:
             self.event("out_of_memory", step=step, reason=self.updater.shortages.pop(),
                        divided=self.updater.divided)  # fmt: skip
-        self._ahead.wait()
-        meter.lap("rollout")
-        with self.optimizer.full_weights():
-            self._players.sync()
-            meter.lap("sync")
-            self._rescore(step, batch, correct, groups)
-            retained = self._retained(step)
-
         for number, update in enumerate(updates):
             if update.skipped:
                 self.event("nonfinite_gradient", step=step, update=number)
-        recorded = recorded_batch(draw, rollouts, batch, c.group_size, self.policy)
-        rows = step_tables(recorded, rollouts, updates, self.policy, tokens_every=c.tokens_every)
-        sums = rows.pop("steps")
-        if retained:
-            rows["retention"] = self._retention.rows(step, retained)
-        self._retention.keep(recorded)
-        started = time.perf_counter()
-        write(self.recorder, rows)
-        self.seconds["recorder_calls"] += time.perf_counter() - started
-        meter.lap("record")
+
+    def _record(
+        self,
+        draw: Draw,
+        rollouts: Sequence[Rollout],
+        batch: Batch,
+        updates: Sequence[UpdateStats],
+        retained: list[Any],
+    ) -> StepReport:
+        """Hand the step to the recorder. Its cost goes into its own row, but for that row's."""
+        c, meter, step = self.config, self._meter, draw.step
+        with meter.part("record"):
+            recorded = recorded_batch(draw, rollouts, batch, c.group_size, self.policy)
+            rows = step_tables(
+                recorded, rollouts, updates, self.policy, tokens_every=c.tokens_every
+            )
+            sums = rows.pop("steps")
+            if retained:
+                rows["retention"] = self._retention.rows(step, retained)
+            self._retention.keep(recorded)
+            self._call_recorder(lambda: write(self.recorder, rows))
         cost = meter.columns(batch.lengths, sums["n_tokens"])
-        started = time.perf_counter()
-        self.recorder.step(
-            **sums,
-            policy_version=draw.policy_version,
-            **loss_columns(updates),
-            lr=self.updater.lr,
-            **cost,
-        )
-        self.seconds["recorder_calls"] += time.perf_counter() - started
-        for part in ("rollout", "update", "record"):
-            self.seconds[part] += cost[f"seconds_{part}"]
-        self.seconds["record"] += meter.lap("record")
+        columns = {**sums, **loss_columns(updates), **cost}
+        columns |= {"policy_version": draw.policy_version, "lr": self.updater.lr}
+        with meter.part("record") as row:
+            self._call_recorder(lambda: self.recorder.step(**columns))
+        for name in ("rollout", "update", "record"):
+            self.seconds[name] += cost[f"seconds_{name}"]
+        self.seconds["record"] += row.seconds
         self.next_step = step + 1
-        return self._report(step, sums, cost, batch.delta_sum(torch.tensor(correct)), updates)
+        delta = batch.delta_sum(torch.tensor(_correct(rollouts)))
+        return self._report(step, sums, cost, delta, updates)
+
+    def _call_recorder(self, call: Callable[[], None]) -> None:
+        started = time.perf_counter()
+        call()
+        self.seconds["recorder_calls"] += time.perf_counter() - started
 
     def _report(
         self,
@@ -244,7 +268,7 @@ class Trainer:
     def _play(self, draw: Draw) -> list[Rollout]:
         return self._players.sampling.play(self._task.environment, draw.questions, draw.generator)
 
-    def _sampled(self, step: int) -> tuple[Draw, list[Rollout]]:
+    def _sample(self, step: int) -> tuple[Draw, list[Rollout]]:
         """The step's rollouts, sampled now."""
         draw = self._draw(step)
         return draw, self._play(draw)
@@ -398,3 +422,7 @@ class Trainer:
         """Give back what the engine holds."""
         self._ahead.close()
         self._players.close()
+
+
+def _correct(rollouts: Sequence[Rollout]) -> list[bool]:
+    return [r.episode.correct for r in rollouts]

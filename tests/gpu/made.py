@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import random
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from lldscope_trainer.train import Trainer
 from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
 from tests.bench.trl import Listed, OneTurn, draw_questions
+from tests.helpers.keeper import one_step
 
 from .checks import Place
 
@@ -131,5 +131,5 @@ def gradient(place: Place, model: Policy, made: Batch, *overrides: str) -> torch
         return 0.0, True
 
     optimizer.step = step  # type: ignore[method-assign]
-    Updater(config, optimizer, alone(place)).run(made, 0, random.Random(0), answer_weight=1.0)
+    one_step(Updater(config, optimizer, alone(place)), made, 0, seed=0, answer_weight=1.0)
     return kept[0]

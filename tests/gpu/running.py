@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import random
 import signal
 import subprocess
 import sys
@@ -18,6 +17,7 @@ from lldscope_trainer.algorithms.update import Updater
 from lldscope_trainer.optim.optimizer import TorchOptimizer
 
 import lldscope
+from tests.helpers.keeper import one_step
 
 from .checks import Figures, Place, check, close
 from .made import alone, batch, gradient, policy, settings
@@ -62,7 +62,7 @@ def memory(place: Place) -> tuple[str, Figures]:
 
         optimizer.forward = narrow  # type: ignore[method-assign]
     try:
-        updater.run(made, 0, random.Random(0), answer_weight=1.0)
+        one_step(updater, made, 0, seed=0, answer_weight=1.0)
     finally:
         if place.cuda:
             torch.cuda.set_per_process_memory_fraction(1.0)

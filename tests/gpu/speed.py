@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import tempfile
 import time
 from pathlib import Path
@@ -14,6 +13,7 @@ from lldscope_trainer.optim.optimizer import TorchOptimizer
 from lldscope_trainer.policy.flops import Flops, peak_flops
 
 from tests.bench import trl
+from tests.helpers.keeper import one_step
 
 from .checks import Figures, NotRun, Place, check, need
 from .made import alone, batch, policy, settings
@@ -67,10 +67,10 @@ def mfu(place: Place) -> tuple[str, Figures]:
     made = batch(place, model.model, 64)
     config = settings(place, "updates=2", "micro_batch=16", "dtype=bfloat16", "buckets=1")
     updater = Updater(config, TorchOptimizer(model, config, alone(place)), alone(place))
-    updater.run(made, 0, random.Random(0), answer_weight=1.0)
+    one_step(updater, made, 0, seed=0, answer_weight=1.0)
     torch.cuda.synchronize()
     started = time.perf_counter()
-    updater.run(made, 1, random.Random(0), answer_weight=1.0)
+    one_step(updater, made, 1, seed=0, answer_weight=1.0)
     torch.cuda.synchronize()
     seconds = time.perf_counter() - started
     used = 3 * Flops(model.model).forward(made.lengths, int(made.mask.sum())) / seconds / peak

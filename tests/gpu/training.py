@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import random
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ from lldscope_trainer.policy.model import load_policy
 from lldscope_trainer.train import Trainer
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from tests.helpers.keeper import Keeper
+from tests.helpers.keeper import Keeper, one_step
 
 from .checks import Figures, Place, check, close
 from .made import alone, batch, gradient, one_turn, policy, settings
@@ -139,7 +138,7 @@ def waits(place: Place) -> tuple[str, Figures]:
                           "entropy_coefficient=0.01", "buckets=1")  # fmt: skip
         updater = Updater(config, TorchOptimizer(model, config, alone(place)), alone(place))
         with Waits() as seen:
-            updater.run(made, 0, random.Random(0), answer_weight=1.0)
+            one_step(updater, made, 0, seed=0, answer_weight=1.0)
         counted[size] = seen.counted
     # Eight micro-batches against two: what an update costs once drops out.
     each = (counted[1] - counted[4]) / 6

@@ -7,7 +7,6 @@ updates moved.
 from __future__ import annotations
 
 import json
-import random
 import sys
 from pathlib import Path
 
@@ -18,6 +17,8 @@ from lldscope_trainer.optim import make_optimizer
 from lldscope_trainer.optim.processes import start
 from lldscope_trainer.policy.model import load_policy
 from safetensors.torch import save_file
+
+from tests.helpers.keeper import one_step
 
 from .checks import Place
 from .made import batch, settings
@@ -41,7 +42,7 @@ class Case:
 
     def train(self, step: int) -> torch.Tensor:
         """Three updates; the weights after them."""
-        self.updater.run(self.made, step, random.Random(step), answer_weight=1.0)
+        one_step(self.updater, self.made, step, seed=step, answer_weight=1.0)
         return self.weights()
 
     def weights(self) -> torch.Tensor:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import numpy as np
 from lldscope_trainer import loop
+from lldscope_trainer.algorithms.update import Updater, UpdateStats
 from lldscope_trainer.config import TrainConfig
+from lldscope_trainer.rollout.batch import Batch
 from lldscope_trainer.train import Trainer
 
 import lldscope
@@ -57,3 +60,11 @@ def train(
     """Train as configured, from the start or from `checkpoint`; for `options` see `loop.run`."""
     trainer = Trainer(config, recorder, processes=processes, checkpoint=checkpoint)
     return loop.run(trainer, recorder, **options)
+
+
+def one_step(
+    updater: Updater, batch: Batch, step: int = 0, *, seed: int = 0, answer_weight: float = 1.0
+) -> list[UpdateStats]:
+    """The updates of one step of the batch, minibatches drawn with this seed."""
+    minibatches = updater.minibatches(batch, random.Random(seed))
+    return updater.run(batch, step, minibatches, answer_weight=answer_weight)

@@ -4,7 +4,6 @@ DIRECTORY/CASE-NUMBER-RANK.safetensors."""
 
 from __future__ import annotations
 
-import random
 import sys
 from pathlib import Path
 
@@ -17,6 +16,9 @@ from lldscope_trainer.optim.processes import Processes, start
 from lldscope_trainer.policy.model import Policy, load_policy
 from lldscope_trainer.rollout.batch import Batch
 from safetensors.torch import load_file, save_file
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "helpers"))
+from keeper import one_step
 
 ROWS = 12
 """Rollouts of all ranks together."""
@@ -76,7 +78,7 @@ class Run:
     def update(self, times: int) -> list[list[float]]:
         rows = []
         for _ in range(times):
-            stats = self.updater.run(self.batch, self.step, random.Random(0), answer_weight=1.0)
+            stats = one_step(self.updater, self.batch, self.step, seed=0, answer_weight=1.0)
             self.step += 1
             rows += [
                 [s.grad_norm, s.loss_policy, s.loss_llds or 0.0, s.n_tokens, s.skipped]
@@ -146,14 +148,13 @@ def play(config: TrainConfig, processes: Processes, directory: Path) -> dict[str
 
 
 def main(directory: Path, cases: list[str]) -> None:
-    processes = start("cpu")
-    for number, case in enumerate(cases):
-        config = load_config("tiny", ["lr=1e-3", "updates=1", *case.split(",")])
-        checkpoint = directory / f"checkpoint-{number}"
-        (checkpoint / "optimizer").mkdir(parents=True, exist_ok=True)
-        seen = play(config, processes, checkpoint)
-        save_file(seen, directory / f"case-{number}-{processes.rank}.safetensors")
-    processes.close()
+    with start("cpu") as processes:
+        for number, case in enumerate(cases):
+            config = load_config("tiny", ["lr=1e-3", "updates=1", *case.split(",")])
+            checkpoint = directory / f"checkpoint-{number}"
+            (checkpoint / "optimizer").mkdir(parents=True, exist_ok=True)
+            seen = play(config, processes, checkpoint)
+            save_file(seen, directory / f"case-{number}-{processes.rank}.safetensors")
 
 
 if __name__ == "__main__":

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import random
+from types import SimpleNamespace
 
 import pytest
 import torch
 from lldscope_trainer.builtin.world import World
-from lldscope_trainer.config import load_config
 from lldscope_trainer.environment.protocol import prompt_text
-from lldscope_trainer.policy import head
-from lldscope_trainer.policy.head import head_logits
+from lldscope_trainer.policy.head import HalfLinear, head_logits
 from lldscope_trainer.policy.model import Policy, load_policy
-from lldscope_trainer.preflight import check
-
-from lldscope.core.errors import UsageError
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
 
 CPU = torch.device("cpu")
 DEAD_BAND = 1e-4
@@ -38,51 +36,83 @@ def hidden(policy) -> torch.Tensor:
     return torch.cat(states)
 
 
-def eleven_bits(x: torch.Tensor) -> torch.Tensor:
-    """As a tensor core rounds float32 to TF32."""
-    return ((x.contiguous().view(torch.int32) + 0x1000) & ~0x1FFF).view(torch.float32)
-
-
-def errors(policy: Policy, hidden: torch.Tensor, dtype: str) -> torch.Tensor:
+def errors(policy: Policy, hidden: torch.Tensor, product: str) -> torch.Tensor:
     """|log π − that of the same hidden states in double precision|, of the likeliest tokens."""
     weight = policy.model.get_output_embeddings().weight.detach()
+    if product == "one":
+        hidden, weight = hidden.bfloat16(), weight.bfloat16()
     exact = (hidden.double() @ weight.double().T).log_softmax(-1)
-    if dtype == "tf32":  # made here: the processor has no such format
-        found = eleven_bits(hidden) @ eleven_bits(weight).T
-    else:
-        policy.model.head_dtype = dtype
-        with torch.no_grad():
-            found = head_logits(policy.model, hidden)
-        policy.model.head_dtype = "float32"
-    assert found.dtype == torch.float32
+    with torch.no_grad():
+        if product == "plain":
+            logits = head_logits(policy.model, hidden)
+        else:
+            logits = HalfLinear.apply(hidden, weight, product != "rounded")
+    assert logits.dtype == torch.float32
     tokens = exact.argmax(-1)[:, None]
-    return (found.log_softmax(-1).double() - exact).gather(-1, tokens).abs()
+    return (logits.log_softmax(-1).double() - exact).gather(-1, tokens).abs()
 
 
 @pytest.mark.parametrize(
-    ("dtype", "least", "most"),
-    [("float32", 0, DEAD_BAND / 10), ("tf32", DEAD_BAND, 0.02), ("bfloat16", 10 * DEAD_BAND, 0.1)],
+    ("product", "least", "most"),
+    [
+        ("plain", 0, DEAD_BAND / 10),
+        ("one", 0, DEAD_BAND / 10),  # bfloat16 inputs
+        ("three", DEAD_BAND / 100, DEAD_BAND),  # float32 inputs by halves
+        ("rounded", 10 * DEAD_BAND, 0.1),  # head_dtype=bfloat16
+    ],
 )
-def test_only_float32_is_well_within_the_dead_band(policy, hidden, dtype, least, most):
-    found = errors(policy, hidden, dtype)
-    print(f"\n{dtype}: {found.mean():.1e} nats a token, at most {found.max():.1e}")
-    assert least <= found.max() < most
+def test_float32_by_bfloat16_products_is_within_the_dead_band(policy, hidden, product, least, most):
+    apart = errors(policy, hidden, product)
+    print(f"\n{product}: {apart.mean():.1e} nats a token, at most {apart.max():.1e}")
+    assert least <= apart.max() < most
 
 
-def test_in_bfloat16_sums_are_float32_and_gradients_go_the_same_way(policy, hidden):
-    weight = policy.model.get_output_embeddings().weight.detach()
-    inputs = hidden[:9].clone().requires_grad_(), weight.clone().requires_grad_()
-    out = head._Linear.apply(*inputs, "bfloat16")
-    rounded = [x.detach().bfloat16().double() for x in inputs]
-    assert torch.allclose(out.double(), rounded[0] @ rounded[1].T, rtol=0, atol=1e-5)
-    told = torch.randn(out.shape, generator=torch.Generator().manual_seed(0))
-    out.backward(told)
-    down = told.bfloat16().double()
-    for found, expected in zip(inputs, (down @ rounded[1], down.T @ rounded[0]), strict=True):
-        assert found.grad.dtype == torch.float32
-        assert (found.grad.double() - expected).abs().max() < 1e-5 * expected.abs().max()
+@pytest.mark.parametrize(("exact", "tolerance"), [(True, 2e-5), (False, 1e-2)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_gradients_go_the_same_way(policy, hidden, exact, tolerance, dtype):
+    weight = policy.model.get_output_embeddings().weight.detach().to(dtype)
+    inputs = hidden[:9].to(dtype).requires_grad_(), weight.clone().requires_grad_()
+    logits = HalfLinear.apply(*inputs, exact)
+    doubles = [x.detach().double() for x in inputs]
+    up = torch.randn(logits.shape, generator=torch.Generator().manual_seed(0))
+    logits.backward(up)
+    down = up.double()
+    if dtype == torch.bfloat16:
+        tolerance = 1e-2  # of the gradient itself, which is bfloat16 too
+    for tensor, expected in zip(inputs, (down @ doubles[1], down.T @ doubles[0]), strict=True):
+        assert tensor.grad.dtype == dtype
+        assert (tensor.grad.double() - expected).abs().max() < tolerance * expected.abs().max()
 
 
-def test_tf32_is_refused_without_a_gpu():
-    with pytest.raises(UsageError, match="head_dtype=tf32 needs a GPU"):
-        check(load_config("tiny", ["device=cpu", "head_dtype=tf32"]))
+class Products(TorchDispatchMode):
+    """The matrix products that run, by the formats of their inputs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[str] = []
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        if "mm" in function._schema.name:
+            self.seen.append(str([a.dtype for a in args if isinstance(a, torch.Tensor)][-1]))
+        return function(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize(
+    ("weights", "states", "compute", "expected"),
+    [
+        (torch.bfloat16, torch.bfloat16, torch.bfloat16, ["torch.bfloat16"]),
+        (torch.float32, torch.float32, torch.bfloat16, ["torch.bfloat16"] * 3),
+        (torch.float32, torch.float32, None, ["torch.float32"]),
+    ],
+)
+def test_on_a_gpu_a_bfloat16_policy_makes_no_float32_product(weights, states, compute, expected):
+    """On tensors that only pretend to be on one: what is called, on which shapes and formats."""
+    with FakeTensorMode(), Products() as products:
+        head = SimpleNamespace(weight=torch.empty(50, 16, device="cuda", dtype=weights), bias=None)
+        model = SimpleNamespace(get_output_embeddings=lambda: head, head_dtype="float32")
+        if compute is not None:
+            model.compute_dtype = compute
+        rows = torch.empty(300, 16, device="cuda", dtype=states)
+        logits = head_logits(model, rows)
+        assert (logits.shape, logits.dtype) == ((300, 50), torch.float32)
+    assert products.seen == expected

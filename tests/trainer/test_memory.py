@@ -17,9 +17,11 @@ from lldscope_trainer.optim.optimizer import TorchOptimizer
 from lldscope_trainer.policy.logprobs import action_logps
 from lldscope_trainer.policy.model import load_policy
 from lldscope_trainer.rollout.tokens import Sampling
+from lldscope_trainer.train import Trainer
 
 from lldscope.core.errors import LldscopeError, UsageError
 
+CPU = torch.device("cpu")
 QUIET = [*SMALL, "eval_questions=0", "updates=2"]
 FULL = "CUDA out of memory. Tried to allocate 3.00 GiB. GPU 0 has a total capacity of …"
 
@@ -122,6 +124,32 @@ def test_layers_in_half_precision_score_what_autocast_does():
     assert sizes[1] < 0.8 * sizes[0]
 
 
+def test_layers_that_adapters_freeze_are_kept_in_half_precision(monkeypatch):
+    """What autocast would round in every pass, so it scores the same to the bit; and merged weights
+    are made one at a time."""
+    pytest.importorskip("peft")
+    half, full = (load_policy("tiny", CPU, torch.bfloat16, lora_rank=2) for _ in range(2))
+    for layer in full.model.get_decoder().modules():
+        if isinstance(layer, torch.nn.Linear):
+            assert layer.weight.requires_grad == (layer.weight.dtype == torch.float32)
+    full.model.float()
+    full.model.load_state_dict(load_policy("tiny", CPU, lora_rank=2).model.state_dict())
+    ids = torch.randint(20, 1000, (3, 40), generator=torch.Generator().manual_seed(0))
+    mask = torch.ones_like(ids)
+    mask[:, :5] = 0
+    with torch.no_grad():
+        a, b = (action_logps(policy.model, ids, mask) for policy in (half, full))
+    assert torch.equal(a, b)
+    merged = []
+    monkeypatch.setattr(
+        "peft.tuners.lora.Linear.get_delta_weight",
+        lambda self, name: merged.append(1) or torch.zeros(()),
+    )
+    weights = half.named_weights()
+    next(weight for name, weight in weights if name.endswith("q_proj.weight"))
+    assert len(merged) == 1
+
+
 class Vllm:
     """Notes what is asked of vLLM, and refuses what its sleep forbids."""
 
@@ -162,7 +190,7 @@ def test_vllm_sleeps_during_updates_and_wakes_before_the_weights_come():
     engine.sync([])
     assert vllm.calls == [
         "take_weights",
-        "sleep 1",
+        "sleep 2",
         "wake weights",
         "take_weights",
         "wake kv_cache",
@@ -180,8 +208,11 @@ def test_the_trainer_lets_the_engine_sleep_between_sampling_and_sync(monkeypatch
         monkeypatch.setattr(Players, name, lambda self, n=name: seen.append(n))
     update = TorchOptimizer.step
     monkeypatch.setattr(TorchOptimizer, "step", lambda self: seen.append("update") or update(self))
+    score = Trainer._rescore
+    monkeypatch.setattr(Trainer, "_rescore", lambda *given: seen.append("score") or score(*given))
     train(load_config("tiny", [*QUIET, "steps=1"]), Keeper())
-    assert seen == ["sync", "sleep", "update", "update", "sync"]
+    # Scoring afterwards comes before the sync, which wakes the engine: both would need the memory.
+    assert seen == ["sync", "sleep", "update", "update", "score", "sync"]
 
 
 class Two:

@@ -37,7 +37,10 @@ def test_cards_are_known_by_their_names(monkeypatch):
     assert peak_flops(CPU) is None
     for name, peak in (
         ("NVIDIA H100 80GB HBM3", 989e12), ("NVIDIA H100 PCIe", 756e12),
-        ("NVIDIA A100-SXM4-80GB", 312e12), ("NVIDIA L40S", 362e12), ("Something else", None),
+        ("NVIDIA A100-SXM4-80GB", 312e12), ("NVIDIA L40S", 362e12), ("NVIDIA L40", 181e12),
+        ("NVIDIA L4", 121e12), ("NVIDIA H200", 989e12), ("NVIDIA H20", 148e12),
+        ("NVIDIA B300 SXM6 AC", 2250e12), ("NVIDIA GeForce RTX 5090", 210e12),
+        ("NVIDIA GeForce RTX 4090 D", None), ("NVIDIA A10G", None), ("Something else", None),
     ):  # fmt: skip
         monkeypatch.setattr(flops.torch.cuda, "get_device_name", lambda device, n=name: n)
         assert peak_flops(torch.device("cuda")) == peak

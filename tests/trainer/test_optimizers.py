@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from keeper import SMALL
 from lldscope_trainer.config import load_config
 from lldscope_trainer.optim.optimizer import TorchOptimizer
 from lldscope_trainer.optim.processes import Processes, start
@@ -257,12 +258,11 @@ def test_weights_of_another_model_are_refused():
 def test_one_process_needs_no_group(monkeypatch):
     for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"):
         monkeypatch.delenv(name, raising=False)
-    processes = start("cpu")
-    assert (processes.rank, processes.size) == (0, 1)
-    assert not torch.distributed.is_initialized()
-    assert processes.sum(torch.tensor([3])).tolist() == [3]
-    processes.barrier()
-    processes.close()
+    with start("cpu") as processes:
+        assert (processes.rank, processes.size) == (0, 1)
+        assert not torch.distributed.is_initialized()
+        assert processes.sum(torch.tensor([3])).tolist() == [3]
+        processes.barrier()
 
 
 @pytest.mark.parametrize(
@@ -282,6 +282,16 @@ def test_more_processes_than_gpus_are_refused(monkeypatch):
         monkeypatch.setenv(name, value)
     with pytest.raises(LldscopeError, match="one process per GPU"):
         start("cuda")
+
+
+@needs_deepspeed
+def test_gradients_cross_ranks_in_single_precision():
+    from lldscope_trainer.optim.zero import ZeroOptimizer
+
+    optimizer = ZeroOptimizer.__new__(ZeroOptimizer)
+    optimizer._named, optimizer._half = {}, True
+    settings = optimizer._settings(load_config("tiny", ["optimizer=deepspeed", "dtype=bfloat16"]))
+    assert settings["communication_data_type"] == "fp32"
 
 
 FIRST_KL = """
@@ -313,3 +323,39 @@ def test_the_kl_begins_at_nothing_where_deepspeed_has_rounded_the_weights():
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-4000:]
     assert float(done.stdout.split()[-1]) == 0.0
+
+
+SHORT_OF_MEMORY = """
+import torch
+from lldscope_trainer import cli
+from lldscope_trainer.optim.zero import ZeroOptimizer
+
+forward, passes = ZeroOptimizer.forward, []
+
+def limited(self, *arguments, **options):
+    passes.append(1)
+    if self._processes.rank == 1 and len(passes) == 2:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 3.00 GiB.")
+    return forward(self, *arguments, **options)
+
+ZeroOptimizer.forward = limited
+cli.train()
+"""
+
+
+@pytest.mark.slow
+@needs_deepspeed
+def test_a_rank_out_of_memory_under_deepspeed_ends_all_of_them(tmp_path):
+    """In the middle of an update, while the other waits for its gradients: at once, not after the
+    two hours that a rank waits for others. The limit here is far above what it takes."""
+    worker = tmp_path / "worker.py"
+    worker.write_text(SHORT_OF_MEMORY)
+    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
+    settings = [*SMALL, "eval_questions=0", "micro_batch=1", "optimizer=deepspeed", "zero_stage=2"]
+    done = subprocess.run(
+        [sys.executable, *torchrun, "--", worker, "tiny", *settings, "--run", tmp_path / "run"],
+        capture_output=True, text=True, timeout=300, check=False,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    assert done.returncode != 0
+    assert "out of memory in an update with 1 rollouts in a pass" in done.stderr

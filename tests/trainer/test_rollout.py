@@ -21,8 +21,10 @@ from lldscope_trainer.environment.protocol import (
     prompt_text,
 )
 from lldscope_trainer.environment.retrieval import Bm25Retriever
+from lldscope_trainer.policy.kvcache import RowCache, bytes_per_token
 from lldscope_trainer.policy.logprobs import action_logps, pad
 from lldscope_trainer.policy.model import Policy, load_policy
+from lldscope_trainer.rollout import sampler
 from lldscope_trainer.rollout.batch import Batch
 from lldscope_trainer.rollout.sampler import Sampler, _nucleus
 from lldscope_trainer.rollout.tokens import Rollout, Sampling, TokenProtocol
@@ -342,3 +344,33 @@ def test_tokens_are_drawn_as_often_as_they_are_likely(policy, top_p):
     one_each = torch.Generator().manual_seed(0)
     torch.rand(20_000, 1, dtype=torch.float64, generator=one_each)
     assert torch.equal(one_each.get_state(), generator.get_state())
+
+
+def test_rows_that_fit_the_cache_are_played_at_once_and_the_others_after_them(
+    tiny, world, monkeypatch
+):
+    """64 × 8 rollouts of 4,096 tokens of a 0.5B policy would hold 25.8 GB of keys and values."""
+    limits = {"sequence_tokens": 200, "temperature": 0}
+    whole = play(tiny, world, 7, **limits)
+    sizes = []
+
+    class Reader(sampler._Reader):
+        def __init__(self, policy, rows):
+            sizes.append(len(rows))
+            super().__init__(policy, rows)
+
+    monkeypatch.setattr(sampler, "_Reader", Reader)
+    monkeypatch.setattr(sampler, "CACHE_BYTES", 3 * 200 * bytes_per_token(tiny.model))
+    parts = play(tiny, world, 7, **limits)
+    assert sizes == [3, 3, 1]
+    assert [r.ids for r in parts] == [r.ids for r in whole]
+
+
+def test_a_token_of_a_row_takes_its_keys_and_values(tiny, world):
+    cache = RowCache(tiny.model.config.num_hidden_layers)
+    cache.choose(0)
+    tiny.model.get_decoder()(
+        input_ids=torch.zeros(3, 128, dtype=torch.long), past_key_values=cache, use_cache=True
+    )
+    held = sum(layer.keys.nbytes + layer.values.nbytes for layer in cache.layers)
+    assert held == 3 * 128 * bytes_per_token(tiny.model)

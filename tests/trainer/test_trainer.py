@@ -203,11 +203,16 @@ def test_evaluations_at_start_and_end(plain):
     assert all(r["value"] <= 0.25 for r in closed)
 
 
-def test_in_bfloat16_old_is_scored_as_new_will_be():
-    """Otherwise rounding alone would open strict gates in the first update, where old is new."""
-    keeper = run("dtype=bfloat16", "llds=token", "updates=1", "buckets=1", steps=1)
-    (step,) = keeper.rows("steps")
-    assert step["loss_llds"] < 1e-4
+@pytest.mark.parametrize("split", ["micro_batch=3", "micro_tokens=700", "micro_batch=0"])
+def test_rounding_opens_no_gate(split):
+    """In bfloat16 with weights that stay as they are, in every update of a step: old and reference
+    are scored in the very passes of the updates."""
+    keeper = run(
+        "dtype=bfloat16", "llds=token", "lr=1e-30", "kl_coefficient=0.01", "eval_questions=0", split
+    )
+    assert not any(action["llds_gate"] for action in keeper.rows("actions"))
+    assert {(step["loss_llds"], step["loss_kl"]) for step in keeper.rows("steps")} == {(0, 0)}
+    assert {update["ratio_max"] for update in keeper.rows("updates")} == {1}
     gaps = [a["logp_behaviour_sum"] - a["logp_old_sum"] for a in keeper.rows("actions")]
     assert any(abs(gap) > 1e-4 for gap in gaps), "the sampler rounds otherwise"
 

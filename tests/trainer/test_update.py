@@ -10,6 +10,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from keeper import one_step
 from lldscope_trainer.algorithms.update import Updater
 from lldscope_trainer.config import TrainConfig
 from lldscope_trainer.optim.processes import Processes
@@ -54,9 +55,10 @@ class Bigrams:
         self.calls.append("step")
         return self.norm, math.isfinite(self.norm)
 
+    can_discard = True
+
     def discard(self):
         self.table.grad = None
-        return True
 
     def full_weights(self):
         return nullcontext()
@@ -184,7 +186,7 @@ def on_ranks(config: TrainConfig, batch: Batch, models: list[Bigrams]) -> tuple[
     def one(rank: int) -> None:
         updaters[rank] = Updater(config, models[rank], Rank(rank, size, box, barrier))
         try:
-            stats[rank] = updaters[rank].run(parts[rank], 0, random.Random(0), answer_weight=0.25)
+            stats[rank] = one_step(updaters[rank], parts[rank], 0, seed=0, answer_weight=0.25)
         except LldscopeError as error:
             raised.append(error)
 
@@ -229,7 +231,7 @@ def test_parts_add_up_to_the_whole(settings, micro_batch, size):
         rows = [loss_columns(s)[name] for s in stats]
         found = sum(v * n for v, n in zip(rows, tokens, strict=True)) / sum(tokens)
         assert found == pytest.approx(expected[name].item(), rel=1e-6, abs=1e-9)
-    alone = [Updater(config, Bigrams(), ALONE).run(batch, 0, random.Random(0), answer_weight=0.25)]
+    alone = [one_step(Updater(config, Bigrams(), ALONE), batch, 0, seed=0, answer_weight=0.25)]
     assert sum(s[0].n_clipped for s in stats) == alone[0][0].n_clipped > 0
     assert max(s[0].ratio_max for s in stats) == pytest.approx(alone[0][0].ratio_max)
 
@@ -245,7 +247,7 @@ def test_micro_batches_are_of_similar_lengths():
             w.append(ids.shape) or f(ids, mask, **k)
         )
         config = configured(micro_batch=size, buckets=1)
-        Updater(config, model, ALONE).run(batch, 0, random.Random(0), answer_weight=0.25)
+        one_step(Updater(config, model, ALONE), batch, 0, seed=0, answer_weight=0.25)
         computed[size] = [tuple(shape) for shape in widths]
     lengths = sorted(batch.lengths)
     assert computed[0] == [(12, lengths[-1])]
@@ -285,7 +287,7 @@ def test_out_of_memory_halves_the_micro_batch_and_the_update_stays_the_whole_one
     expected["total"].backward()
     narrow = Narrow(2, after=after)
     updater = Updater(config, narrow, ALONE)
-    stats = updater.run(batch, 0, random.Random(0), answer_weight=0.25)
+    stats = one_step(updater, batch, 0, seed=0, answer_weight=0.25)
     torch.testing.assert_close(narrow.table.grad, model.table.grad, rtol=1e-9, atol=1e-12)
     assert stats[0].loss_policy == pytest.approx(expected["loss_policy"].item(), rel=1e-6)
     assert stats[0].n_tokens == int(batch.mask.sum())
@@ -294,7 +296,7 @@ def test_out_of_memory_halves_the_micro_batch_and_the_update_stays_the_whole_one
     assert updater.divided == 2**n
     assert all("Tried to allocate" not in why for why in updater.shortages)
     narrow.table.grad = None
-    updater.run(batch, 1, random.Random(0), answer_weight=0.25)
+    one_step(updater, batch, 1, seed=0, answer_weight=0.25)
     if not after:
         assert len(updater.shortages) == n, "it is remembered"
 
@@ -316,12 +318,16 @@ def test_without_memory_for_one_rollout_it_says_so_in_one_sentence():
     with pytest.raises(
         LldscopeError, match=r"^out of memory in an update with 1 rollouts in a pass"
     ):
-        updater.run(made_up_batch(4), 0, random.Random(0), answer_weight=0.25)
+        one_step(updater, made_up_batch(4), 0, seed=0, answer_weight=0.25)
     stuck = Narrow(1)
-    stuck.discard = lambda: False  # DeepSpeed's
+    stuck.can_discard = False  # DeepSpeed
     with pytest.raises(LldscopeError, match="with 4 rollouts in a pass"):
-        Updater(configured(buckets=1), stuck, ALONE).run(
-            made_up_batch(4), 0, random.Random(0), answer_weight=0.25
+        one_step(
+            Updater(configured(buckets=1), stuck, ALONE),
+            made_up_batch(4),
+            0,
+            seed=0,
+            answer_weight=0.25,
         )
 
 
@@ -330,9 +336,9 @@ def test_a_whole_minibatch_of_one_process_is_not_touched():
     batch, model, found = made_up_batch(), Bigrams(), Bigrams()
     batch.ref = None
     config = configured(entropy_coefficient=0, buckets=1)
-    Updater(config, found, ALONE).run(batch, 0, random.Random(0), answer_weight=1.0)
+    one_step(Updater(config, found, ALONE), batch, 0, seed=0, answer_weight=1.0)
     rows = rows_of(batch, shuffled(10))
-    scores = rows.scores(model.forward, range(10), 1)
+    scores = rows.score_passes(model.forward, rows.buckets(range(10), 1))
     given = (scores.logp, rows.old, rows.mask, rows.advantages)
     preserving = llds_loss(*given, gate="action", coefficient=config.llds_coefficient)
     (policy_loss(*given).loss + preserving.loss).backward()
@@ -350,7 +356,7 @@ def test_what_was_seen_is_filed_by_row(micro_batch):
     """Inner log-probabilities, gates and penalties end up in the rows they belong to."""
     config = configured(micro_batch=micro_batch, updates=3)
     batch, model = made_up_batch(), Bigrams()
-    Updater(config, model, ALONE).run(batch, 0, random.Random(0), answer_weight=0.25)
+    one_step(Updater(config, model, ALONE), batch, 0, seed=0, answer_weight=0.25)
     scores = Bigrams().forward(batch.ids, batch.mask)
     torch.testing.assert_close(batch.inner, scores.logp.detach(), rtol=1e-12, atol=1e-12)
     llds = llds_loss(
@@ -366,7 +372,7 @@ def test_order_of_calls():
     """One step per update, after the backward pass that is announced as its last."""
     model = Bigrams()
     updater = Updater(configured(micro_batch=2, updates=2, buckets=1), model, ALONE)
-    updater.run(made_up_batch(10), 0, random.Random(0), answer_weight=0.25)
+    one_step(updater, made_up_batch(10), 0, seed=0, answer_weight=0.25)
     update = ["forward 2", "more", "forward 2", "more", "forward 1", "last", "step"]
     assert model.calls == update * 2
 
@@ -375,11 +381,11 @@ def test_a_skipped_update_is_told_and_not_counted():
     model = Bigrams()
     updater = Updater(configured(updates=2), model, ALONE)
     model.norm = float("nan")
-    skipped = updater.run(made_up_batch(), 0, random.Random(0), answer_weight=0.25)
+    skipped = one_step(updater, made_up_batch(), 0, seed=0, answer_weight=0.25)
     assert [s.skipped for s in skipped] == [True, True]
     assert updater.n_applied == 0
     model.norm = 3.0
-    applied = updater.run(made_up_batch(), 1, random.Random(0), answer_weight=0.25)
+    applied = one_step(updater, made_up_batch(), 1, seed=0, answer_weight=0.25)
     assert [(s.skipped, s.grad_norm) for s in applied] == [(False, 3.0)] * 2
     assert updater.n_applied == 2
 
@@ -389,7 +395,7 @@ def test_the_learning_rate_warms_up():
     updater = Updater(configured(lr=0.8, warmup_steps=4), model, ALONE)
     rates = []
     for step in range(6):
-        updater.run(made_up_batch(), step, random.Random(0), answer_weight=0.25)
+        one_step(updater, made_up_batch(), step, seed=0, answer_weight=0.25)
         rates.append(updater.lr)
     assert rates == pytest.approx([0.2, 0.4, 0.6, 0.8, 0.8, 0.8])
 
@@ -413,7 +419,7 @@ def test_llds_can_be_switched_on_and_raised_between_steps():
         model = Bigrams()
         updater = Updater(configured(**settings), model, ALONE)
         prepare(updater)
-        stats = updater.run(made_up_batch(), 0, random.Random(0), answer_weight=0.25)
+        stats = one_step(updater, made_up_batch(), 0, seed=0, answer_weight=0.25)
         return model.table.grad, stats[0].loss_llds
 
     def switch_on(updater):
@@ -440,7 +446,7 @@ def test_positive_only_leaves_negative_advantages_out_of_the_policy_loss_alone(g
         )  # fmt: skip
         batch, model = made_up_batch(), Bigrams()
         batch.ref, batch.advantages = None, advantages
-        stats = Updater(config, model, ALONE).run(batch, 0, random.Random(0), answer_weight=0.25)
+        stats = one_step(Updater(config, model, ALONE), batch, 0, seed=0, answer_weight=0.25)
         return model.table.grad, stats[0]
 
     true = made_up_batch().advantages
@@ -474,4 +480,4 @@ def test_ranks_need_as_many_rollouts_each():
 
     updater = Updater(configured(), Bigrams(), Uneven())
     with pytest.raises(LldscopeError, match="same number of rollouts"):
-        updater.run(made_up_batch(10), 0, random.Random(0), answer_weight=0.25)
+        one_step(updater, made_up_batch(10), 0, seed=0, answer_weight=0.25)

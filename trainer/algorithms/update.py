@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -101,10 +102,36 @@ class Updater:
         """The learning rate of the latest step."""
         return self._optimizer.lr
 
+    def minibatches(self, batch: Batch, rng: random.Random) -> list[list[int]]:
+        """The rows of each update of a step: a random share of this rank's rollouts."""
+        order = list(range(len(batch.lengths)))
+        rng.shuffle(order)
+        return [share.tolist() for share in np.array_split(np.array(order), self._config.updates)]
+
+    def passes(self, batch: Batch, minibatches: Sequence[Sequence[int]]) -> list[list[int]]:
+        """The rows of each forward pass that the updates make, unless memory runs out on the
+        way."""
+        return [
+            rows
+            for minibatch in minibatches
+            for part in self._parts(batch, minibatch)
+            for rows in batch.buckets(part, self._n_buckets)
+        ]
+
+    @property
+    def _n_buckets(self) -> int:
+        """Of a micro-batch."""
+        return 1 if self._config.micro_tokens else self._config.buckets
+
     def run(
-        self, batch: Batch, step: int, rng: random.Random, *, answer_weight: float
+        self,
+        batch: Batch,
+        step: int,
+        minibatches: Sequence[Sequence[int]],
+        *,
+        answer_weight: float,
     ) -> list[UpdateStats]:
-        """All updates of a step, each on its own share of the rollouts in random order.
+        """All updates of a step, one for each minibatch.
 
         `batch` has this rank's rollouts, as many as every other rank's. `answer_weight` is the
         step's β; other than 1 it needs the batch's answer mask.
@@ -113,10 +140,7 @@ class Updater:
         warm = min(1.0, (step + 1) / max(1, self._config.warmup_steps))
         share = warm * self.cures.lr_share * self._correct(batch)
         self._optimizer.lr = self._config.lr * share
-        order = list(range(len(batch.lengths)))
-        rng.shuffle(order)
-        shares = np.array_split(np.array(order), self._config.updates)
-        return [self._update(batch, share.tolist()) for share in shares]
+        return [self._update(batch, rows) for rows in minibatches]
 
     def _correct(self, batch: Batch) -> float:
         """Weigh the tokens for the engine that sampled them, as configured, and return the factor
@@ -133,7 +157,7 @@ class Updater:
         sums = self._processes.sum(sums_of(response_weights(*policies)))
         return math.sqrt(effective_share(sums))
 
-    def _update(self, batch: Batch, rows: list[int]) -> UpdateStats:
+    def _update(self, batch: Batch, rows: Sequence[int]) -> UpdateStats:
         sums = None
         while sums is None:
             parts = self._parts(batch, rows)
@@ -156,7 +180,7 @@ class Updater:
             n_tokens=n_tokens,
         )
 
-    def _parts(self, batch: Batch, rows: list[int]) -> list[list[int]]:
+    def _parts(self, batch: Batch, rows: Sequence[int]) -> list[list[int]]:
         """The micro-batches of an update; as many on every rank, since passes may wait for each
         other."""
         c = self._config
@@ -171,7 +195,7 @@ class Updater:
         size = -(-(c.micro_batch or len(rows)) // self.divided)
         if size < len(rows):  # little of a micro-batch of similar lengths is padding
             rows = sorted(rows, key=lambda row: batch.lengths[row])
-        return [rows[i : i + size] for i in range(0, len(rows), size)]
+        return [list(rows[i : i + size]) for i in range(0, len(rows), size)]
 
     def _gradient(
         self, batch: Batch, parts: list[list[int]], counts: list[_Counts], whole: _Counts
@@ -179,27 +203,34 @@ class Updater:
         """The whole update's gradient, left with the optimizer. None where a rank ran out of
         memory: then nothing of it is left, and micro-batches are half as large from now on.
 
-        Raises LldscopeError where they cannot be smaller.
+        Raises LldscopeError where they cannot be smaller, or gradients not be discarded.
         """
         sums = _Sums()
-        lacking = None
+        size = max(map(len, parts))
+        shortage = None
         try:
-            for part, own in zip(parts, counts, strict=True):
+            for part, count in zip(parts, counts, strict=True):
                 self._optimizer.backward(
-                    self._loss(batch, part, own, whole, sums), last=part is parts[-1]
+                    self._loss(batch, part, count, whole, sums), last=part is parts[-1]
                 )
         except torch.OutOfMemoryError as error:
-            lacking = str(error).partition(".")[0]  # the error itself would hold on to tensors
-        if not self._processes.any(lacking is not None):
+            shortage = str(error).partition(".")[0]  # the error itself would hold on to tensors
+        if not self._optimizer.can_discard:
+            # Without asking the others: they wait in the middle of this update for this rank's
+            # gradients, and any call that all ranks make together would wait for them.
+            if shortage is not None:
+                raise LldscopeError(out_of_memory(_pass(size), shortage))
             return sums
-        if not self._optimizer.discard() or max(map(len, parts)) == 1:
-            size = max(map(len, parts))
-            raise LldscopeError(out_of_memory(f"an update with {size} rollouts in a pass", lacking))
+        if not self._processes.any(shortage is not None):
+            return sums
+        self._optimizer.discard()
+        if size == 1:
+            raise LldscopeError(out_of_memory(_pass(size), shortage))
         del sums
         if batch.ids.is_cuda:
             torch.cuda.empty_cache()
         self.divided *= 2
-        self.shortages.append(lacking or "another rank ran out of memory")
+        self.shortages.append(shortage or "another rank ran out of memory")
         return None
 
     def _counts(self, batch: Batch, parts: list[list[int]]) -> tuple[_Counts, list[_Counts]]:
@@ -258,11 +289,12 @@ class Updater:
         where = torch.tensor(rows, device=batch.ids.device)
         mask = batch.mask[where]
         with_entropy = c.entropy_coefficient > 0
-        scores = batch.scores(
-            partial(self._optimizer.forward, entropy=with_entropy), rows,
-            1 if c.micro_tokens else c.buckets,
-        )  # fmt: skip
-        new = scores.logp
+        scores = batch.score_passes(
+            partial(self._optimizer.forward, entropy=with_entropy),
+            batch.buckets(rows, self._n_buckets),
+            rows,
+        )
+        new = scores.logp  # (b, T)
         batch.inner[where] = new.detach()
         policy, preserving = self._terms(batch, where, new)
         share = _share(own.policy, whole.policy)
@@ -284,6 +316,10 @@ class Updater:
         sums.ratios.append((policy.ratio, mask.bool()))
         sums.clipped.append((policy.clipped & mask.bool()).sum())
         return loss
+
+
+def _pass(size: int) -> str:
+    return f"an update with {size} rollouts in a pass"
 
 
 def out_of_memory(during: str, why: str | None) -> str:

@@ -151,10 +151,10 @@ class VllmEngine:
             raise LldscopeError("vLLM kept keys and values of the old weights: sync between turns")
 
     def sleep(self) -> None:
-        """Until the next `sync`, keep the weights in main memory and no keys and values (vLLM's
-        level 1), so that updates have the whole GPU. On the CPU vLLM cannot."""
+        """Until the next `sync`, which brings all weights anew, keep neither weights nor keys and
+        values (vLLM's level 2), so that updates have the whole GPU. On the CPU vLLM cannot."""
         if self._sleeps and not self._asleep:
-            self._llm.sleep(level=1)
+            self._llm.sleep(level=2)
             self._asleep = True
 
     def close(self) -> None:

@@ -24,8 +24,9 @@ class WeightSync:
     vllm_config: Any
 
     def take_weights(self, named: Iterable[tuple[str, Tensor]]) -> None:
-        """Copy weights under their Hugging Face names into the model; they need not be all."""
-        self.model_runner.model.load_weights(weights=list(named))
+        """Copy weights under their Hugging Face names into the model; they need not be all. One
+        after the other: adapters are merged into each only when it is its turn."""
+        self.model_runner.model.load_weights(weights=iter(named))
 
     def take_weights_from(self, path: str) -> None:
         """The same from a file on this machine, which must be a safetensors one: nothing else is

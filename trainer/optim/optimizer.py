@@ -39,9 +39,11 @@ _BUCKET = 2**25
 class Optimizer(ABC):
     """Owns gradients, AdamW's moments and the learning rate. With several processes every rank
     makes the same calls in the same order, forwards included, `full_weights` excepted. `fused` has
-    AdamW update all weights in a few kernels."""
+    AdamW update all weights in a few kernels; `can_discard` says whether an update that was begun
+    can begin anew."""
 
     fused = False
+    can_discard = False
 
     def __init__(self, policy: Policy, config: TrainConfig, processes: Processes) -> None:
         self._model = policy.model
@@ -79,10 +81,10 @@ class Optimizer(ABC):
     def backward(self, loss: Tensor, *, last: bool) -> None:
         """Add the gradient of one micro-batch's share of the loss; `last` of this update."""
 
-    def discard(self) -> bool:
-        """Forget the gradients of the update so far, so that it can begin anew; False where that is
-        not possible, which leaves the update unfinished."""
-        return False
+    def discard(self) -> None:
+        """Forget the gradients of the update so far, so that it can begin anew. Only where
+        `can_discard`."""
+        raise NotImplementedError
 
     @abstractmethod
     def step(self) -> tuple[float, bool]:
@@ -115,6 +117,8 @@ class TorchOptimizer(Optimizer):
     """AdamW on every rank's own copy of the weights. The copies stay equal to the bit: they start
     from rank 0's, and every rank applies the same summed gradient."""
 
+    can_discard = True
+
     def __init__(self, policy: Policy, config: TrainConfig, processes: Processes) -> None:
         super().__init__(policy, config, processes)
         self._clip = config.grad_clip
@@ -127,9 +131,8 @@ class TorchOptimizer(Optimizer):
     def backward(self, loss: Tensor, *, last: bool) -> None:
         loss.backward()
 
-    def discard(self) -> bool:
+    def discard(self) -> None:
         self._adamw.zero_grad(set_to_none=True)
-        return True
 
     def _sum_over_ranks(self) -> None:
         for bucket in _buckets(self._parameters):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Self
 
 import torch
 from torch import Tensor, distributed
@@ -74,9 +75,14 @@ class Processes:
         if self.size > 1:
             distributed.barrier()
 
-    def close(self) -> None:
-        """Leave the group. The last call of a process that takes part in one."""
-        if distributed.is_initialized():
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """Leave the group, as the last call of a process that takes part in one. Not after an
+        error: the others may be in the middle of a call, and leaving would wait for them. The end
+        of this process is what torchrun ends them for."""
+        if kind is None and distributed.is_initialized():
             distributed.destroy_process_group()
 
 

@@ -67,6 +67,8 @@ class ZeroOptimizer(Optimizer):
         if self._half:
             settings["bf16"] = {"enabled": True, "check_grad_overflow": True}
             settings["data_types"] = {"grad_accum_dtype": "fp32"}
+            # Gradients cross ranks as they are added up; left to itself it sends them rounded.
+            settings["communication_data_type"] = "fp32"
         return settings
 
     def forward(self, ids: Tensor, action_mask: Tensor, *, entropy: bool = False) -> TokenScores:

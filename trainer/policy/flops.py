@@ -13,20 +13,29 @@ from typing import Any
 import torch
 from torch import nn
 
-# Dense bfloat16 operations per second with float32 accumulation, as NVIDIA's data sheets give them;
-# the first name that the card's own name holds counts.
+# Dense bfloat16 operations per second with float32 accumulation, as NVIDIA's data sheets give them,
+# by the exact name of the card: of names that only look alike, one may have half the speed.
 PEAKS = {
+    "B300 SXM6 AC": 2250e12,
     "B200": 2250e12,
+    "GH200 480GB": 989e12,
     "H200": 989e12,
-    "H100 PCIe": 756e12,
+    "H200 NVL": 835e12,
+    "H100 80GB HBM3": 989e12,
     "H100 NVL": 835e12,
-    "H100": 989e12,
-    "A100": 312e12,
+    "H100 PCIe": 756e12,
+    "H20": 148e12,
+    "A100-SXM4-40GB": 312e12,
+    "A100-SXM4-80GB": 312e12,
+    "A100-PCIE-40GB": 312e12,
+    "A100 80GB PCIe": 312e12,
     "L40S": 362e12,
+    "L40": 181e12,
     "L4": 121e12,
     "A10": 125e12,
-    "RTX 4090": 165e12,
-    "RTX 3090": 71e12,
+    "GeForce RTX 5090": 210e12,
+    "GeForce RTX 4090": 165e12,
+    "GeForce RTX 3090": 71e12,
 }
 
 
@@ -58,5 +67,4 @@ def peak_flops(device: torch.device) -> float | None:
     """What the device could do in a second; None for a processor or a card not in PEAKS."""
     if device.type != "cuda":
         return None
-    name = torch.cuda.get_device_name(device)
-    return next((peak for known, peak in PEAKS.items() if known in name), None)
+    return PEAKS.get(torch.cuda.get_device_name(device).removeprefix("NVIDIA "))

@@ -3,6 +3,8 @@ whole cache at every token, able to drop finished rows, and to go on with some r
 
 from __future__ import annotations
 
+from typing import Any
+
 from torch import Tensor
 from transformers import Cache
 from transformers.cache_utils import DynamicLayer
@@ -72,3 +74,12 @@ def _grow(buffer: Tensor, length: int) -> Tensor:
     grown = buffer.new_empty((*buffer.shape[:2], capacity, buffer.shape[3]))
     grown[:, :, : buffer.shape[2]] = buffer
     return grown
+
+
+def bytes_per_token(model: Any) -> int:
+    """Of keys and values in all layers, for one row."""
+    config = model.config
+    heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
+    size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    dtype = getattr(model, "compute_dtype", None) or next(model.parameters()).dtype
+    return 2 * config.num_hidden_layers * heads * size * dtype.itemsize

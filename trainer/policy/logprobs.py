@@ -27,7 +27,7 @@ from .head import head_logits
 
 LOGITS_BYTES = 256 * 2**20
 """Largest block of logits made at once. Softmax and its gradient need a few such blocks."""
-_ON_A_GPU = 4
+_ON_A_GPU = 2
 """Times as large a block there: a GPU is fast on large products only."""
 
 

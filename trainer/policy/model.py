@@ -95,8 +95,9 @@ def load_policy(
     about a third more computing. lora_rank > 0: train adapters of that rank on all linear layers
     but the head, scaled by lora_alpha / lora_rank (arXiv 2106.09685), and nothing else.
     half_layers: keep the decoder's linear layers in `dtype`, for a policy that is not trained or
-    whose optimizer has float32 copies. Autocast would round them so in every pass: the result is
-    the same to the bit, in half the memory. head_dtype: see `policy.head`.
+    whose optimizer has float32 copies; those frozen beneath adapters always are. Autocast would
+    round them so in every pass: the result is the same to the bit, in half the memory. head_dtype:
+    see `policy.head`.
 
     Raises UsageError if the directory is not a complete causal language model with its tokenizer,
     if its log-probabilities are not what the sampler and the scorer would compute, or if peft is
@@ -113,15 +114,18 @@ def load_policy(
         )
     if lora_rank:
         _add_adapters(model, lora_rank, lora_alpha)
-    if not half_layers:
+    halved = [
+        layer
+        for layer in model.get_decoder().modules()
+        if isinstance(layer, torch.nn.Linear) and (half_layers or not layer.weight.requires_grad)
+    ]
+    if not halved:
         model.to(device)
     model.eval()
     _loaded(path, "it", lambda: _check(model, tokenizer))
-    if half_layers:  # before they take room on a GPU
-        for layer in model.get_decoder().modules():
-            if isinstance(layer, torch.nn.Linear):
-                layer.to(dtype)
-        model.to(device)
+    for layer in halved:  # before they take room on a GPU
+        layer.to(dtype)
+    model.to(device)
     if gradient_checkpointing:
         with warnings.catch_warnings():  # 5.23 has a new name for it, which 5.16 does not know
             warnings.simplefilter("ignore", FutureWarning)

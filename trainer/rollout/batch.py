@@ -83,14 +83,15 @@ class Batch:
         )
 
     @torch.no_grad()
-    def measure(self, model: Any, n_buckets: int) -> None:
+    def measure(self, model: Any, passes: Sequence[Sequence[int]]) -> None:
         """Fill in `old`, `entropy` and `error_norm` where another engine sampled: `model` must
-        still be the policy of rollout time."""
+        still be the policy of rollout time. `passes`: the rows of each forward pass that the
+        updates will make, for with the same weights only the same shapes round alike."""
         if self.behaviour is None:
             return
-        every = range(len(self.lengths))
-        forward = partial(action_scores, model, entropy=True, error_norm=True)
-        scores = self.scores(forward, every, n_buckets)
+        scores = self.score_passes(
+            partial(action_scores, model, entropy=True, error_norm=True), passes
+        )
         assert scores.entropy is not None
         assert scores.error_norm is not None
         self.old, self.entropy, self.error_norm = scores.logp, scores.entropy, scores.error_norm
@@ -112,25 +113,33 @@ class Batch:
         return float(delta[measured].sum()), int(measured.sum())
 
     def score(self, model: Any, rows: Sequence[int], n_buckets: int) -> Tensor:
-        """(len(rows), T) log π of the rows' action tokens under `model`, 0 elsewhere."""
-        return self.scores(partial(action_scores, model), rows, n_buckets).logp
+        """(len(rows), T) log π of the rows' action tokens under `model`, 0 elsewhere; in buckets of
+        similar length."""
+        passes = self.buckets(rows, n_buckets)
+        return self.score_passes(partial(action_scores, model), passes, rows).logp
 
-    def scores(
-        self, forward: Callable[[Tensor, Tensor], TokenScores], rows: Sequence[int], n_buckets: int
+    def buckets(self, rows: Sequence[int], n_buckets: int) -> list[list[int]]:
+        """The rows in buckets of similar length: with rows of very different lengths most of one
+        padded pass would be padding."""
+        parts = by_length([self.lengths[row] for row in rows], n_buckets)
+        return [[rows[k] for k in part] for part in parts]
+
+    def score_passes(
+        self,
+        forward: Callable[[Tensor, Tensor], TokenScores],
+        passes: Sequence[Sequence[int]],
+        rows: Sequence[int] | None = None,
     ) -> TokenScores:
-        """What `forward`, called with token ids and action mask, says of the rows; (len(rows), T).
-
-        Buckets of similar length go through the model one after the other: with rows of very
-        different lengths most of one padded batch would be padding.
-        """
-        width = self.ids.shape[1]
-        parts, order = [], []
-        for bucket in by_length([self.lengths[i] for i in rows], n_buckets):
-            where = torch.tensor([rows[k] for k in bucket], device=self.ids.device)
-            longest = max(self.lengths[rows[k]] for k in bucket)
-            parts.append(forward(self.ids[where, :longest], self.mask[where, :longest]))
-            order += bucket
-        back = torch.tensor(order, device=self.ids.device).argsort()
+        """What `forward`, called with token ids and action mask of the rows of one pass after the
+        other, says of them; (N, T), or (len(rows), T) where the passes have these rows only."""
+        device, width = self.ids.device, self.ids.shape[1]
+        parts = []
+        for part in passes:
+            where = torch.tensor(part, device=device)
+            longest = max(self.lengths[row] for row in part)
+            parts.append(forward(self.ids[where, :longest], self.mask[where, :longest]))  # (b, t)
+        place = {row: i for i, row in enumerate(row for part in passes for row in part)}
+        back = torch.tensor([place[row] for row in rows or range(len(place))], device=device)
 
         def whole(pieces: Sequence[Tensor | None]) -> Tensor | None:
             padded = [pad_right(p, (0, width - p.shape[1])) for p in pieces if p is not None]

@@ -1,9 +1,9 @@
 """Sampling: a batch of questions becomes rollouts, many turns each.
 
-Position by position, the rows that have come as far as that get their next token. Text that is not
-sampled goes through the model in one pass: all prompts together, and what a tool answers together
-with the token that ended the turn; its row then rests until the others have come that far. So rows
-that are run together share one position in the key-value cache, and need no mask. Every sampled
+Position by position: the rows that are furthest behind are running and get their next token, the
+others are waiting until these have come as far. Text that is not sampled goes through the model in
+one pass: all prompts together, and what a tool answers together with the token that ended the turn.
+So rows that run together share one position in the key-value cache, and need no mask. Every sampled
 token keeps its log-probability under the *full* distribution at temperature 1, whatever the
 sampling settings were: with an in-process policy that is `logp_old`.
 """
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from enum import Enum, auto
 
 import torch
 from torch import Tensor
@@ -21,55 +22,74 @@ from lldscope.core.errors import UsageError
 from ..data.questions import Question
 from ..environment.protocol import Environment
 from ..policy.head import head_logits
-from ..policy.kvcache import RowCache
+from ..policy.kvcache import RowCache, bytes_per_token
 from ..policy.model import Policy
 from .tokens import Rollout, Sampling, TokenProtocol
 
+CACHE_BYTES = 4 * 2**30
+"""Keys and values of the rows that are played at once; further rows come after them. A pass over
+some rows only needs a copy of theirs beside it."""
 LIKELIEST = 64
 """Tokens looked at first for the nucleus: sorting a whole vocabulary takes several times longer."""
-DEAD_SHARE = 0.15
+FINISHED_SHARE = 0.15
 """Finished rows stay in the cache until they are this share: dropping them copies the cache."""
-FEW = 0.8
+COPY_SHARE = 0.8
 """Below this share of the cache's rows their keys and values are copied out for a pass. Above it
-all rows are run: those that rest have their own tokens at that position, and what comes of it is
+all rows are run: those that wait have their own tokens at that position, and what comes of it is
 what is there already."""
 
 
+class Status(Enum):
+    """Of a row: waiting for others to come as far, about to get a token, or at its end."""
+
+    WAITING = auto()
+    RUNNING = auto()
+    FINISHED = auto()
+
+
 @dataclass
-class _Row:
-    """A rollout in the making: its place in the cache, how many of its tokens are there, the tokens
-    of the turn being written, and log π, entropy and ‖e_y − π‖² of every token so far."""
+class Row:
+    """A rollout in the making: its slot in the key-value cache, how many of its tokens are there,
+    the tokens of the turn being written, and log π, entropy and ‖e_y − π‖² of every token so
+    far."""
 
     rollout: Rollout
-    place: int = 0
-    seen: int = 0
+    status: Status = Status.WAITING
+    slot: int = 0
+    n_cached: int = 0
     turn: list[int] = field(default_factory=list)
-    measured: tuple[list[float], list[float], list[float]] = field(
+    scores: tuple[list[float], list[float], list[float]] = field(
         default_factory=lambda: ([], [], [])
     )
 
     def __post_init__(self) -> None:
-        self.rollout.logp, self.rollout.entropy, self.rollout.error_norm = self.measured
+        self.rollout.logp, self.rollout.entropy, self.rollout.error_norm = self.scores
 
     def append(self, token: int, action: int = -1, *values: float) -> None:
         """A token, with the action that it belongs to and its measurements if it was sampled."""
         self.rollout.ids.append(token)
         self.rollout.action.append(action)
-        for measured, value in zip(self.measured, values or (0.0, 0.0, 0.0), strict=True):
-            measured.append(value)
-
-    @property
-    def done(self) -> bool:
-        return self.rollout.episode.done
+        for scores, value in zip(self.scores, values or (0.0, 0.0, 0.0), strict=True):
+            scores.append(value)
 
     @property
     def length(self) -> int:
         return len(self.rollout.ids)
 
     @property
-    def unread(self) -> int:
+    def n_uncached(self) -> int:
         """Tokens that the model has not been run over."""
-        return self.length - self.seen
+        return self.length - self.n_cached
+
+
+def schedule(rows: Sequence[Row]) -> list[Row]:
+    """The rows that get a token now: those furthest behind of the unfinished ones. None where all
+    are finished."""
+    unfinished = [row for row in rows if row.status is not Status.FINISHED]
+    position = min((row.length for row in unfinished), default=0)
+    for row in unfinished:
+        row.status = Status.RUNNING if row.length == position else Status.WAITING
+    return [row for row in unfinished if row.status is Status.RUNNING]
 
 
 class Sampler:
@@ -100,38 +120,32 @@ class Sampler:
         rows = []
         for question in questions:
             episode, prompt = self._protocol.begin(environment, question)
-            rows.append(_Row(Rollout(episode, [], [])))
+            rows.append(Row(Rollout(episode, [], [])))
             for token in prompt:
                 rows[-1].append(token)
+        size = CACHE_BYTES // (bytes_per_token(self._policy.model) * self._sampling.sequence_tokens)
+        size = max(1, size)
         with self._policy.compute():  # once, not per token: autocast keeps its casts of the weights
-            reader = _Reader(self._policy, rows)
-            while living := [row for row in rows if not row.done]:
-                position = min(row.length for row in living)
-                free = [row for row in living if row.length == position]
-                self._advance(free, reader.hidden(free), environment, generator)
+            for first in range(0, len(rows), size):
+                self._play(rows[first : first + size], environment, generator)
         return [row.rollout for row in rows]
 
-    def _advance(
-        self,
-        rows: list[_Row],
-        hidden: Tensor,
-        environment: Environment,
-        generator: torch.Generator,
-    ) -> None:
-        """Append a sampled token to every row, and tool text to those whose turn it ends."""
-        ended = []
-        drawn = self._draw(hidden, generator)
-        for row, token, logp, entropy, error in zip(rows, *drawn, strict=True):
-            row.append(token, len(row.rollout.episode.actions), logp, entropy, error)
-            row.turn.append(token)
-            if self._turn_ends(row):
-                ended.append(row)
-        if ended:
-            self._respond(ended, environment)
+    def _play(self, rows: list[Row], environment: Environment, generator: torch.Generator) -> None:
+        reader = _Reader(self._policy, rows)
+        while running := schedule(rows):
+            turn_ended = []
+            draws = self._draw(reader.hidden(running), generator)
+            for row, token, logp, entropy, error in zip(running, *draws, strict=True):
+                row.append(token, len(row.rollout.episode.actions), logp, entropy, error)
+                row.turn.append(token)
+                if self._turn_ends(row):
+                    turn_ended.append(row)
+            if turn_ended:
+                self._respond(turn_ended, environment)
 
     def _draw(self, hidden: Tensor, generator: torch.Generator) -> list[list]:
-        """Tokens drawn for rows of hidden states, with log π, entropy and ‖e_y − π‖²."""
-        logits = head_logits(self._policy.model, hidden)
+        """Tokens drawn for hidden states (B, H), with log π, entropy and ‖e_y − π‖²; B of each."""
+        logits = head_logits(self._policy.model, hidden)  # (B, V)
         logps = logits.log_softmax(-1)
         probs = logps.exp()
         tokens = self._choose(logits, probs, generator)
@@ -155,7 +169,7 @@ class Sampler:
         drawn = torch.searchsorted(reached, u * reached[:, -1:], right=True)
         return drawn[:, 0].clamp(max=probs.shape[-1] - 1)
 
-    def _turn_ends(self, row: _Row) -> bool:
+    def _turn_ends(self, row: Row) -> bool:
         length = len(row.turn)
         if row.turn[-1] == self._eos_id or self._protocol.closes(row.turn, length):
             return True
@@ -165,7 +179,7 @@ class Sampler:
             return True
         return False
 
-    def _respond(self, rows: list[_Row], environment: Environment) -> None:
+    def _respond(self, rows: list[Row], environment: Environment) -> None:
         """Let the environment answer finished turns, and append its text."""
         rollouts = [row.rollout for row in rows]
         observations = self._protocol.respond(environment, rollouts, [row.turn for row in rows])
@@ -173,67 +187,69 @@ class Sampler:
             row.turn = []
             for token in tokens:
                 row.append(token)
+            if row.rollout.episode.done:
+                row.status = Status.FINISHED
 
 
 class _Reader:
     """Runs the decoder over what rows have got, and keeps the final hidden state of each."""
 
-    def __init__(self, policy: Policy, rows: list[_Row]) -> None:
+    def __init__(self, policy: Policy, rows: list[Row]) -> None:
         self._decoder = policy.model.get_decoder()
         self._device = policy.device
         self._cache = RowCache(policy.model.config.num_hidden_layers)
-        self._held = rows
-        self._number()
+        self._assign_slots(rows)
 
-    def hidden(self, rows: list[_Row]) -> Tensor:
-        """(rows, hidden size) after their last token. Where one has got a text, all that have are
-        read with it."""
+    def hidden(self, rows: list[Row]) -> Tensor:
+        """(len(rows), H) after their last token. Where one has got a text, all that have are read
+        with it."""
         self._drop_finished()
-        self._read([row for row in rows if row.unread == 1])
-        if any(row.unread > 1 for row in rows):
-            self._read([row for row in self._held if row.unread > 1 and not row.done])
-        return self._last[self._where(rows)]
+        self._read([row for row in rows if row.n_uncached == 1])
+        if any(row.n_uncached > 1 for row in rows):
+            unfinished = [row for row in self._rows if row.status is not Status.FINISHED]
+            self._read([row for row in unfinished if row.n_uncached > 1])
+        return self._last[self._slots(rows)]
 
-    def _read(self, rows: list[_Row]) -> None:
+    def _read(self, rows: list[Row]) -> None:
         """Run the rows to their ends, from where the first of them has to be, padded on the
         right."""
         if not rows:
             return
-        start = min(row.seen for row in rows)
+        start = min(row.n_cached for row in rows)
         width = max(row.length for row in rows) - start
-        few = len(rows) < FEW * len(self._held)
-        where = self._where(rows)
-        pieces = [row.rollout.ids[start : start + width] for row in (rows if few else self._held)]
-        ids = [[*piece, *[0] * (width - len(piece))] for piece in pieces]
-        self._cache.choose(start, where if few else None)
+        copy = len(rows) < COPY_SHARE * len(self._rows)
+        slots = self._slots(rows)
+        pieces = [row.rollout.ids[start : start + width] for row in (rows if copy else self._rows)]
+        ids = [[*piece, *[0] * (width - len(piece))] for piece in pieces]  # (B, width)
+        self._cache.choose(start, slots if copy else None)
         hidden = self._decoder(
             input_ids=torch.tensor(ids, device=self._device),
             past_key_values=self._cache,
             use_cache=True,
-        ).last_hidden_state
+        ).last_hidden_state  # (B, width, H)
         ends = torch.tensor([row.length - start - 1 for row in rows], device=self._device)
-        among = torch.arange(len(rows), device=self._device) if few else where
+        among = torch.arange(len(rows), device=self._device) if copy else slots
         if start == 0:
-            self._last = hidden.new_empty(len(self._held), hidden.shape[-1])
-        self._last[where] = hidden[among, ends]
+            self._last = hidden.new_empty(len(self._rows), hidden.shape[-1])
+        self._last[slots] = hidden[among, ends]
         for row in rows:
-            row.seen = row.length
+            row.n_cached = row.length
 
     def _drop_finished(self) -> None:
-        living = [row for row in self._held if not row.done]
-        if len(living) < (1 - DEAD_SHARE) * len(self._held):
-            where = self._where(living)
-            self._cache.keep(where)
-            self._last = self._last[where]
-            self._held = living
-            self._number()
+        unfinished = [row for row in self._rows if row.status is not Status.FINISHED]
+        if len(unfinished) < (1 - FINISHED_SHARE) * len(self._rows):
+            slots = self._slots(unfinished)
+            self._cache.keep(slots)
+            self._last = self._last[slots]
+            self._assign_slots(unfinished)
 
-    def _number(self) -> None:
-        for place, row in enumerate(self._held):
-            row.place = place
+    def _assign_slots(self, rows: list[Row]) -> None:
+        self._rows = rows
+        for slot, row in enumerate(rows):
+            row.slot = slot
 
-    def _where(self, rows: list[_Row]) -> Tensor:
-        return torch.tensor([row.place for row in rows], device=self._device)
+    def _slots(self, rows: list[Row]) -> Tensor:
+        return torch.tensor([row.slot for row in rows], device=self._device)
 
 
 def _nucleus(probs: Tensor, top_p: float) -> Tensor:

@@ -318,7 +318,7 @@ print((now - reference).abs().max().item())
 def test_the_kl_begins_at_nothing_where_deepspeed_has_rounded_the_weights():
     """300 positions: rotary frequencies rounded to bfloat16 would show more the later."""
     done = subprocess.run(
-        [sys.executable, "-c", FIRST_KL], cwd=Path(__file__).parents[1],
+        [sys.executable, "-c", FIRST_KL], cwd=Path(__file__).parents[1] / "helpers",
         capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-4000:]

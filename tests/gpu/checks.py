@@ -6,7 +6,7 @@ import importlib.util
 import sys
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -58,23 +58,38 @@ class Row:
 
 Check = Callable[[Place], tuple[str, Figures]]
 CHECKS: dict[str, Check] = {}
+_RANKS: dict[str, int] = {}
 
 
-def check(name: str) -> Callable[[Check], Check]:
+def check(name: str, *, rank: int = 2) -> Callable[[Check], Check]:
     """Register a function as the check of this name. It returns what it measured, in words and as
-    figures; raises AssertionError where that is wrong, and NotRun."""
+    figures; raises AssertionError where that is wrong, and NotRun. `rank` 1 is cheap or tells most,
+    3 is dear or needs another package."""
 
     def register(function: Check) -> Check:
-        CHECKS[name] = function
+        CHECKS[name], _RANKS[name] = function, rank
         return function
 
     return register
+
+
+def chosen(only: Sequence[str]) -> list[str]:
+    """The checks with one of these texts in their name, all without any; by rank."""
+    names = [name for name in CHECKS if not only or any(text in name for text in only)]
+    return sorted(names, key=lambda name: _RANKS[name])
 
 
 def need(package: str) -> None:
     """Raise NotRun if the package is not installed."""
     if importlib.util.find_spec(package) is None:
         raise NotRun(f"{package} is not installed")
+
+
+def now(place: Place) -> float:
+    """Seconds, once the device has done what it was given."""
+    if place.cuda:
+        torch.cuda.synchronize()
+    return time.perf_counter()
 
 
 def close(name: str, found: torch.Tensor, expected: torch.Tensor, tolerance: float) -> float:
@@ -85,8 +100,14 @@ def close(name: str, found: torch.Tensor, expected: torch.Tensor, tolerance: flo
     return error
 
 
-def run_all(place: Place, names: list[str], seconds: float) -> list[Row]:
-    """One row per check, in order; what has not begun when the seconds are over is not run."""
+def run_all(
+    place: Place,
+    names: Sequence[str],
+    seconds: float,
+    on_row: Callable[[list[Row]], None] = lambda rows: None,
+) -> list[Row]:
+    """One row per check, in order; what has not begun when the seconds are over is not run.
+    `on_row` gets the rows so far after each one: a program that is killed loses none."""
     end = time.monotonic() + seconds
     rows = []
     for name in names:
@@ -97,7 +118,10 @@ def run_all(place: Place, names: list[str], seconds: float) -> list[Row]:
         else:
             result, said, figures = outcome(CHECKS[name], place)
         rows.append(Row(name, result, said, time.monotonic() - started, figures))
-        print(f"{name}: {result}", file=sys.stderr, flush=True)
+        print(f"{result}: {name}: {said}", file=sys.stderr, flush=True)
+        on_row(rows)
+        if place.cuda:
+            torch.cuda.empty_cache()
     return rows
 
 

@@ -1,6 +1,6 @@
-"""vLLM beside the trainer's policy: python -m tests.gpu.engine_worker SMALL FOLDER MODEL…
+"""vLLM beside the trainer's policy: python -m tests.gpu.engine_worker SMALL FOLDER MODEL
 
-Prints a line of JSON for each model. Gaps are mean differences of log-probabilities in nats.
+Prints a line of JSON. Gaps are mean differences of log-probabilities in nats.
 """
 
 from __future__ import annotations
@@ -97,5 +97,4 @@ def examine(small: bool, folder: Path, model: str) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    for path in sys.argv[3:]:
-        print(json.dumps(examine(sys.argv[1] == "True", Path(sys.argv[2]), path)))
+    print(json.dumps(examine(sys.argv[1] == "True", Path(sys.argv[2]), sys.argv[3])))

@@ -17,21 +17,22 @@ MEAN_GAP = {"float32": 1e-3, "bfloat16": 0.05}
 
 
 @cache
-def told(place: Place) -> list[dict[str, Any]]:
-    """What the worker saw of a tied and an untied model; one process for all checks."""
+def measured(place: Place, tied: bool) -> dict[str, Any]:
+    """What the worker measured on a model; one process for all checks, and one for each model: the
+    card keeps what an engine held until its process ends."""
     need("vllm")
-    untied = make_model(place.folder / "untied", place.small, tied=False)
+    model = place.model if tied else make_model(place.folder / "untied", place.small, tied=False)
     command = [sys.executable, "-m", "tests.gpu.engine_worker", str(place.small)]
     done = subprocess.run(
-        [*command, str(place.folder), place.model, untied], capture_output=True, text=True,
+        [*command, str(place.folder), model], capture_output=True, text=True,
         check=False, timeout=600, env=os.environ | {"VLLM_NO_USAGE_STATS": "1"},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-600:]
-    return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    return json.loads(next(line for line in done.stdout.splitlines() if line.startswith("{")))
 
 
 def agreement(place: Place, tied: bool) -> tuple[str, Figures]:
-    seen = told(place)[0 if tied else 1]
+    seen = measured(place, tied)
     allowed = MEAN_GAP[seen["dtype"]]
     for when in ("start", "synced", "ten_syncs"):
         assert seen[when] < allowed, f"{seen[when]:.1e} nats a token ({when}), allowed {allowed:g}"
@@ -42,27 +43,27 @@ def agreement(place: Place, tied: bool) -> tuple[str, Figures]:
     ), seen
 
 
-@check("vLLM: log-probabilities after syncs, tied embeddings")
+@check("vLLM: log-probabilities after syncs, tied embeddings", rank=3)
 def tied(place: Place) -> tuple[str, Figures]:
     return agreement(place, True)
 
 
-@check("vLLM: log-probabilities after syncs, a head of its own")
+@check("vLLM: log-probabilities after syncs, a head of its own", rank=3)
 def untied(place: Place) -> tuple[str, Figures]:
     return agreement(place, False)
 
 
-@check("vLLM: the model runner, speed and sync")
+@check("vLLM: the model runner, speed and sync", rank=3)
 def runner(place: Place) -> tuple[str, Figures]:
-    seen = told(place)[0]
+    seen = measured(place, True)
     said = f"{seen['runner']}; {seen['tokens_per_second']:.0f} tokens/s, sync {seen['sync']:.3f} s"
     return said, {name: seen[name] for name in ("runner", "tokens_per_second", "sync")}
 
 
-@check("vLLM: sleep gives memory back")
+@check("vLLM: sleep gives memory back", rank=3)
 def sleep(place: Place) -> tuple[str, Figures]:
     place.need_cuda("sleeping")
-    seen = told(place)[0]
+    seen = measured(place, True)
     awake, asleep = seen["awake"] / 2**30, seen["asleep"] / 2**30
     assert asleep < 0.5 * awake, f"{asleep:.1f} GiB asleep, {awake:.1f} awake"
     assert seen["woken"] < MEAN_GAP[seen["dtype"]], f"{seen['woken']:.1e} nats off after waking"

@@ -61,7 +61,7 @@ def both(place: Place, loss: Any, tensors: dict[str, Tensor]) -> tuple[Any, Any,
     return first, second, max(close(*pair, TOLERANCE) for pair in pairs)
 
 
-@check("LLDS: every gate and normalizer")
+@check("LLDS: every gate and normalizer", rank=1)
 def llds(place: Place) -> tuple[str, Figures]:
     tensors, worst = numbers(place), 0.0
     for gate in GATES:
@@ -79,7 +79,7 @@ def llds(place: Place) -> tuple[str, Figures]:
     return f"{tokens} tokens, gates equal, {worst:.0e} off float64", {"error": worst}
 
 
-@check("objectives: GRPO, GSPO, dual clip, k3, entropy")
+@check("objectives: GRPO, GSPO, dual clip, k3, entropy", rank=1)
 def objectives(place: Place) -> tuple[str, Figures]:
     tensors, worst = numbers(place), 0.0
     tensors.pop("answer_mask")

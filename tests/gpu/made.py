@@ -76,10 +76,20 @@ def rollouts(
     return ids.to(place.device), mask.to(place.device), lengths
 
 
-def batch(place: Place, model: Any, n: int, *, seed: int = 0) -> Batch:
+def long_rollouts(place: Place, n: int) -> tuple[torch.Tensor, torch.Tensor, list[int]]:
+    """(ids, action mask, lengths) of n rows of one length, nearly all action tokens: 2,048 each."""
+    width = place.size(2048, 48)
+    generator = torch.Generator().manual_seed(0)
+    ids = torch.randint(20, place.size(150_000, 2000), (n, width), generator=generator)
+    mask = torch.ones_like(ids)
+    mask[:, :6] = 0
+    return ids.to(place.device), mask.to(place.device), [width] * n
+
+
+def batch(place: Place, model: Any, n: int, *, seed: int = 0, long: bool = False) -> Batch:
     """Rollouts that a policy near `model` might have sampled: `old` is the model's own score with a
     little noise, so that ratios, clips and gates have something to do."""
-    ids, mask, lengths = rollouts(place, n, seed=seed)
+    ids, mask, lengths = long_rollouts(place, n) if long else rollouts(place, n, seed=seed)
     generator = torch.Generator().manual_seed(seed)
     advantages = torch.randn(n, generator=generator).to(place.device)
     nothing = torch.zeros(ids.shape, device=place.device)
@@ -89,7 +99,7 @@ def batch(place: Place, model: Any, n: int, *, seed: int = 0) -> Batch:
         rescored=torch.zeros(n, dtype=torch.bool),
     )  # fmt: skip
     with torch.no_grad():
-        old = made.score(model, range(n), 1)
+        old = made.score(model, range(n), n if long else 1)
     made.old = old + 0.1 * torch.randn(ids.shape, generator=generator).to(place.device) * mask
     return made
 

@@ -37,7 +37,7 @@ def memory(place: Place) -> tuple[str, Figures]:
     """On a GPU from torch's own limit, which is set so that the undivided pass does not fit; on the
     CPU from a pass that refuses more than two rows."""
     model = policy(place, gradient_checkpointing=True)
-    made = batch(place, model.model, 16)
+    made = batch(place, model.model, 16, long=True)
     whole = gradient(place, model, made, "micro_batch=1")
     config = settings(place, "updates=1", "entropy_coefficient=0.01", "buckets=1")
     optimizer = TorchOptimizer(model, config, alone(place))
@@ -51,7 +51,10 @@ def memory(place: Place) -> tuple[str, Figures]:
 
     optimizer.step = step  # type: ignore[method-assign]
     if place.cuda:
-        limit_memory(lambda: gradient(place, model, made, "micro_batch=4"))
+        sizes = ("micro_batch=4", "micro_batch=16")
+        limit_memory(
+            *(peak(lambda n=n: gradient(place, model, made, "buckets=1", n)) for n in sizes)
+        )
     else:
         forward = optimizer.forward
 
@@ -73,18 +76,29 @@ def memory(place: Place) -> tuple[str, Figures]:
     }
 
 
-def limit_memory(fits: Callable[[], object]) -> None:
-    """Leave torch little more than what `fits` takes at its peak."""
+def peak(work: Callable[[], object]) -> int:
+    """Most bytes that torch had reserved on the card."""
     torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats()
-    fits()
-    most = 1.1 * torch.cuda.max_memory_reserved()
+    work()
+    return torch.cuda.max_memory_reserved()
+
+
+def limit_memory(small: int, large: int) -> None:
+    """Leave torch as many bytes as lie halfway between what passes take that shall fit and what one
+    takes that shall not."""
     torch.cuda.empty_cache()
     total = torch.cuda.get_device_properties(torch.cuda.current_device()).total_memory
-    torch.cuda.set_per_process_memory_fraction(min(1.0, most / total))
+    torch.cuda.set_per_process_memory_fraction(halfway(small, large) / total)
 
 
-@check("killed and resumed")
+def halfway(small: int, large: int) -> int:
+    """AssertionError where the two are so close that what lies between depends on chance."""
+    assert large > 1.2 * small, f"{large:.2e} bytes undivided are hardly more than {small:.2e}"
+    return (small + large) // 2
+
+
+@check("killed and resumed", rank=3)
 def killed(place: Place) -> tuple[str, Figures]:
     with tempfile.TemporaryDirectory(dir=place.folder) as folder:
         run = Path(folder) / "run"

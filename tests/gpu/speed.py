@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import tempfile
-import time
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 import torch
 from lldscope_trainer.algorithms.update import Updater
 from lldscope_trainer.optim.optimizer import TorchOptimizer
+from lldscope_trainer.policy import logprobs
 from lldscope_trainer.policy.flops import Flops, peak_flops
+from lldscope_trainer.rollout.sampler import Sampler
+from lldscope_trainer.rollout.tokens import Sampling
+from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from tests.bench import trl
 from tests.helpers.keeper import one_step
 
-from .checks import Figures, NotRun, Place, check, need
-from .made import alone, batch, policy, settings
+from .checks import Figures, Place, check, need, now
+from .made import SMALL, alone, batch, policy, settings
 
 SLOWEST = 1.0
 """Times TRL's step."""
@@ -40,7 +44,7 @@ def race(place: Place) -> tuple[trl.Ours, trl.Clock]:
     return ours, clock
 
 
-@check("a step beside TRL's")
+@check("a step beside TRL's", rank=3)
 def beside_trl(place: Place) -> tuple[str, Figures]:
     if place.cuda:
         torch.cuda.reset_peak_memory_stats()
@@ -58,22 +62,89 @@ def beside_trl(place: Place) -> tuple[str, Figures]:
     return said, figures
 
 
-@check("MFU of the updates")
-def mfu(place: Place) -> tuple[str, Figures]:
+@check("updates by head_dtype: speed, MFU, memory", rank=1)
+def updates(place: Place) -> tuple[str, Figures]:
     peak = peak_flops(place.device)
-    if peak is None:
-        raise NotRun("what this device could do at most is not known (trainer/policy/flops.py)")
-    model = policy(place, torch.bfloat16)
-    made = batch(place, model.model, 64)
-    config = settings(place, "updates=2", "micro_batch=16", "dtype=bfloat16", "buckets=1")
-    updater = Updater(config, TorchOptimizer(model, config, alone(place)), alone(place))
-    one_step(updater, made, 0, seed=0, answer_weight=1.0)
-    torch.cuda.synchronize()
-    started = time.perf_counter()
-    one_step(updater, made, 1, seed=0, answer_weight=1.0)
-    torch.cuda.synchronize()
-    seconds = time.perf_counter() - started
-    used = 3 * Flops(model.model).forward(made.lengths, int(made.mask.sum())) / seconds / peak
-    said = f"{used:.1%} of {peak / 1e12:.0f} TFLOP/s, {sum(made.lengths) / seconds:.0f} tokens/s"
-    assert used >= LEAST_MFU, f"{said}; floor {LEAST_MFU:.0%}"
-    return said, {"mfu": used, "peak": peak}
+    figures: Figures = {}
+    for head in ("float32", "bfloat16"):
+        model = policy(place, torch.bfloat16, head_dtype=head)
+        made = batch(place, model.model, place.size(64, 8))
+        config = settings(
+            place, "updates=2", f"micro_batch={place.size(16, 4)}", "dtype=bfloat16", "buckets=1",
+            f"head_dtype={head}",
+        )  # fmt: skip
+        updater = Updater(config, TorchOptimizer(model, config, alone(place)), alone(place))
+        one_step(updater, made, 0)
+        if place.cuda:
+            torch.cuda.reset_peak_memory_stats()
+        started = now(place)
+        one_step(updater, made, 1)
+        seconds = now(place) - started
+        rate = 3 * Flops(model.model).forward(made.lengths, int(made.mask.sum())) / seconds
+        figures[head] = {"tokens/s": sum(made.lengths) / seconds, "TFLOP/s": rate / 1e12}
+        if place.cuda:
+            figures[head]["peak GiB"] = torch.cuda.max_memory_allocated() / 2**30
+        if peak:
+            figures[head]["MFU"] = rate / peak
+        del model, updater
+    said = "; ".join(_listed(name, values) for name, values in figures.items())
+    mfu = figures["float32"].get("MFU")
+    assert mfu is None or mfu >= LEAST_MFU, f"{said}; floor {LEAST_MFU:.0%} MFU"
+    return said, figures
+
+
+def _listed(name: str, figures: Figures) -> str:
+    return f"{name}: " + ", ".join(f"{figure:.3g} {unit}" for unit, figure in figures.items())
+
+
+QWEN_3B = {
+    "vocab_size": 151_936, "hidden_size": 2048, "intermediate_size": 11_008,
+    "num_hidden_layers": 36, "num_attention_heads": 16, "num_key_value_heads": 2,
+}  # fmt: skip
+
+
+@check("a pass of Qwen2.5-3B", rank=1)
+def pass_of_3b(place: Place) -> tuple[str, Figures]:
+    """Forward and backward of 4 × 4,096 tokens, bfloat16 weights, recomputing, entropy on."""
+    shape: dict[str, Any] = SMALL if place.small else QWEN_3B
+    with torch.device(place.device):
+        config = Qwen2Config(**{"tie_word_embeddings": True, **shape})
+        model: Any = Qwen2ForCausalLM(config).eval().to(torch.bfloat16)
+    model.gradient_checkpointing_enable({"use_reentrant": False})
+    model.compute_dtype = torch.bfloat16
+    ids = torch.randint(20, 2000, (4, place.size(4096, 64)), device=place.device)
+    mask = (torch.rand(ids.shape, device=place.device) < 0.4).long()
+    mask[:, 0] = 0
+    figures: Figures = {}
+    for head in ("float32", "bfloat16"):
+        model.head_dtype, seconds = head, []
+        for _ in range(3):  # the first one chooses kernels
+            model.zero_grad()
+            if place.cuda:
+                torch.cuda.reset_peak_memory_stats()
+            started = now(place)
+            scores = logprobs.action_scores(model, ids, mask, entropy=True)
+            (scores.logp.sum() + scores.entropy.sum()).backward()
+            seconds.append(now(place) - started)
+            assert torch.isfinite(scores.logp).all()
+        figures[head] = {"s": min(seconds), "tokens/s": ids.numel() / min(seconds)}
+        if place.cuda:
+            figures[head]["peak GiB"] = torch.cuda.max_memory_allocated() / 2**30
+    return "; ".join(_listed(name, values) for name, values in figures.items()), figures
+
+
+@check("the in-process sampler")
+def sampler(place: Place) -> tuple[str, Figures]:
+    """Tokens per second with few rows and with many."""
+    sampling = Sampling(turn_tokens=place.size(128, 8), sequence_tokens=1024)
+    player = Sampler(policy(place, torch.bfloat16), sampling)
+    figures: Figures = {}
+    for n in (place.size(64, 4), place.size(256, 8)):
+        questions = trl.draw_questions(n // 16 + 1)[:n]
+        generator = torch.Generator(place.device).manual_seed(0)
+        started = now(place)
+        rollouts = player.play(trl.OneTurn(), questions, generator)
+        seconds = now(place) - started
+        figures[f"{n} rows"] = {"tokens/s": sum(r.n_tokens for r in rollouts) / seconds}
+        assert len(rollouts) == n
+    return "; ".join(_listed(name, values) for name, values in figures.items()), figures

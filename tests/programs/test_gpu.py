@@ -10,13 +10,14 @@ from pathlib import Path
 
 import pytest
 import torch
-from gpu import checks
+from lldscope_trainer.policy import logprobs
+
+from tests.gpu import checks, engines, losses, made, running, scoring  # noqa: F401
 
 ROOT = Path(__file__).parents[2]
 GPU_ONLY = {
     "vLLM: sleep gives memory back",
     "peak memory of a pass does not grow with vocabulary × length",
-    "MFU of the updates",
 }
 WITH = {"vLLM": "vllm", "DeepSpeed": "deepspeed", "TRL": "trl"}
 
@@ -49,8 +50,8 @@ def test_every_check_passes_on_the_cpu_or_says_why_it_does_not_run(tmp_path):
 
 
 def test_a_check_that_fails_or_cannot_run_costs_no_other(monkeypatch):
-    made: dict = {}
-    monkeypatch.setattr(checks, "CHECKS", made)
+    checks_of_this: dict = {}
+    monkeypatch.setattr(checks, "CHECKS", checks_of_this)
 
     @checks.check("wrong")
     def wrong(place):
@@ -65,10 +66,49 @@ def test_a_check_that_fails_or_cannot_run_costs_no_other(monkeypatch):
         return "fine", {"error": 0.0}
 
     place = checks.Place(torch.device("cpu"), Path(), "", small=True)
-    rows = checks.run_all(place, list(made), 60)
+    written: list[int] = []
+    rows = checks.run_all(place, list(checks_of_this), 60, lambda rows: written.append(len(rows)))
+    assert written == [1, 2, 3], "every row as it comes"
     assert [row.result for row in rows] == ["fail", "not run", "pass"]
     assert "the sum is 1.7e+12 off" in rows[0].said
     assert rows[1].said == "because there is no GPU"
     assert rows[2].figures == {"error": 0.0}
-    late = checks.run_all(place, list(made), -1)
+    late = checks.run_all(place, list(checks_of_this), -1)
     assert [row.result for row in late] == ["not run"] * 3
+
+
+def test_several_texts_choose_and_cheap_checks_come_first():
+    names = checks.chosen(["LLDS", "vLLM", "rounding"])
+    assert {name for name in checks.CHECKS if "vLLM" in name} < set(names) < set(checks.CHECKS)
+    first_dear = min(i for i, name in enumerate(names) if "vLLM" in name)
+    cheap = {"gates that rounding opens", "LLDS: every gate and normalizer"}
+    assert cheap <= set(names[:first_dear])
+    assert set(checks.chosen([])) == set(checks.CHECKS)
+
+
+def test_every_engine_has_a_process_of_its_own(monkeypatch, tmp_path):
+    """Two in one would find the card taken by the first."""
+    calls = []
+
+    def run(command, **options):
+        calls.append(command[5:])
+        return subprocess.CompletedProcess(command, 0, '{"dtype": "float32"}\n', "")
+
+    monkeypatch.setattr(subprocess, "run", run)
+    monkeypatch.setattr(engines, "need", lambda package: None)
+    monkeypatch.setattr(engines, "make_model", lambda folder, small, tied: "untied")
+    place = checks.Place(torch.device("cpu"), tmp_path, "tied", small=True)
+    for tied in (True, False, True):
+        engines.measured(place, tied)
+    assert calls == [["tied"], ["untied"]]
+
+
+def test_on_a_gpu_there_are_enough_tokens_for_the_checks_of_memory():
+    """All logits are many blocks; passes that shall fit and one that shall not lie apart."""
+    place = checks.Place(torch.device("cpu"), Path(), "", small=False)
+    _, mask, lengths = made.long_rollouts(place, scoring.PEAK_ROWS)
+    assert 4 * int(mask.sum()) * made.QWEN["vocab_size"] > 64 * logprobs.LOGITS_BYTES
+    assert len(set(lengths)) == 1
+    assert running.halfway(8 * 2**30, 12 * 2**30) == 10 * 2**30
+    with pytest.raises(AssertionError, match="hardly more"):
+        running.halfway(10 * 2**30, 11 * 2**30)

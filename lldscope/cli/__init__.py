@@ -58,8 +58,13 @@ class _Commands(click.Group):
         if name in _FROM_ENTRY_POINTS:
             from importlib.metadata import entry_points
 
-            (found,) = entry_points(group="lldscope.commands", name=name)
-            return found.load()
+            if not (commands := entry_points(group="lldscope.commands", name=name)):
+                raise LldscopeError(
+                    f"{name} needs lldscope to be installed, and this is a checkout that is not: "
+                    'pip install -e ".[train,dash]"'
+                )
+            (command,) = commands
+            return command.load()
         # A module cannot be called as the keyword is.
         module = f"{name}_" if name == "import" else name
         return getattr(import_module(f".{module}", __name__), module)

@@ -3,8 +3,8 @@
 Where Δ is measured it is a sequential test with a guaranteed false-alarm rate
 (`detectors.e_detector`). Without Δ the level of `correct_logp` is compared with a limit estimated
 from the noise of the run's first steps. That is weaker evidence: the noise may change, and a level
-also falls for healthy reasons, such as harder questions being solved. `docs/research/decay-alarm.md` says
-how the test was chosen and how often it is wrong.
+also falls for healthy reasons, such as harder questions being solved.
+`docs/research/decay-alarm.md` says how the test was chosen and how often it is wrong.
 """
 
 from __future__ import annotations

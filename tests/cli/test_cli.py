@@ -14,7 +14,7 @@ import pytest
 from recorded_steps import record_steps
 
 import lldscope
-from lldscope.cli import _escape
+from lldscope.cli import _escape, main
 from lldscope.cli.check import exit_code
 from lldscope.core.errors import UsageError
 from lldscope.core.schema import TABLES, VIEWS
@@ -356,3 +356,12 @@ def test_sparklines_and_ages():
     assert sparkline([float("nan")]) == ""
     assert len(sparkline(list(range(1000)), 24)) <= 24
     assert [age(s) for s in (None, 3, 120, 7200, 1e6)] == ["–", "3 s", "2 min", "2 h", "12 d"]
+
+
+def test_a_checkout_that_is_not_installed_says_so(monkeypatch, capsys):
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda **asked: ())
+    monkeypatch.setattr("sys.argv", ["lldscope", "train", "tiny"])
+    with pytest.raises(SystemExit) as end:
+        main()
+    assert end.value.code == 1
+    assert "train needs lldscope to be installed" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""How often the alarms are wrong: the tables of docs/research/alarm-rates.md, from the runs of the bank."""
+"""How often the alarms are wrong: the tables of docs/research/alarm-rates.md, from the bank."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""`python -m tests.study report`: the numbers of docs/research/study.md, docs/research/alarm-rates.md and what others
-repeat of them, from the banks.
+"""`python -m tests.study report`: the numbers of study.md and alarm-rates.md in docs/research and
+what others repeat of them, from the banks.
 
 The pages are written by hand; between `<!-- NAME -->` and `<!-- end of NAME -->` stands what is
 generated, and is replaced.

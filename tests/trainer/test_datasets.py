@@ -23,7 +23,8 @@ from lldscope_trainer.data.questions import Question, ShuffledQuestions
 
 from lldscope.core.errors import UsageError
 
-PAGE = (Path(__file__).parents[2] / "docs" / "data.md").read_text("utf-8")
+DOCS = Path(__file__).parents[2] / "docs"
+PAGE = (DOCS / "data.md").read_text("utf-8")
 EXAMPLES = dict(re.findall(r"^`(\S+)`:\n\n```json\n(.*?)```", PAGE, re.M | re.S))
 
 ASKED = "Search before you answer. Question: "
@@ -81,7 +82,7 @@ def test_the_examples_of_the_page_are_read(name, tmp_path):
 @pytest.mark.parametrize(
     "form", ["lines", "list", "pretty list", "gzip", "byte order mark", "blank lines", "parquet"]
 )
-def test_a_file_is_known_by_its_content_and_not_by_its_name(form, name, tmp_path):
+def test_the_form_of_a_file_is_known_by_its_content_and_not_by_its_name(form, name, tmp_path):
     rows = rows_of(name)
     content: str | bytes = {
         "lines": lines(rows),
@@ -94,7 +95,7 @@ def test_a_file_is_known_by_its_content_and_not_by_its_name(form, name, tmp_path
     }[form]
     if form == "gzip":
         content = gzip.compress(lines(rows).encode())
-    path = put(tmp_path / name.split("/")[0] / "some.file", content)
+    path = put(tmp_path / name.split("/")[0] / "data.file", content)
     if form == "parquet":
         if name.startswith("mix"):  # a column has one type
             rows[1]["reward_model"]["ground_truth"]["target"] = ["Ada Miller"]
@@ -459,3 +460,13 @@ def test_the_training_mix_and_one_benchmark_by_hand():
     path = DATA / "nq/nq_open_test_3610.jsonl.gz"
     first = read_questions([path])[0]
     assert first.golds == ("14 December 1972 UTC", "December 1972")
+
+
+def test_files_of_one_folder_that_number_alike_are_two_sources(tmp_path, monkeypatch):
+    """docs/training.md to the letter: `eval_data: data/nq.jsonl,data/hotpotqa.jsonl`."""
+    monkeypatch.chdir(tmp_path)
+    (line,) = re.findall(r"^eval_data: (\S+)", (DOCS / "training.md").read_text("utf-8"), re.M)
+    for i, name in enumerate(line.split(",")):
+        put(Path(name), json.dumps({"id": "test_0", "question": f"{i}?", "golden_answers": ["x"]}))
+    questions = read_questions(line.split(","))
+    assert [q.key for q in questions] == [("nq", "test_0"), ("hotpotqa", "test_0")]

@@ -26,6 +26,9 @@ COLUMNS = frozenset(
 )
 """What is read; other columns are ignored."""
 
+PARTS = ("train", "dev", "test", "valid", "validation", "eval", "data", "questions")
+"""Names of files that do not say what their questions are about."""
+
 
 def read_questions(paths: Sequence[str | Path], *, limit: int = 0) -> list[Question]:
     """The questions of all the files: by data source, in the order of the rows.
@@ -126,10 +129,13 @@ class _Cells:
         return tuple(self._text(f"{column}[{i}]", v) for i, v in enumerate(value))
 
     def data_source(self) -> str:
-        """The column, else the name of the folder that holds the file."""
+        """The column, else the name of the file, or of its folder where the file's says only which
+        part of the data it is."""
         if self.get("data_source") is not None:
             return self.text("data_source")
-        return self._text("data_source", self._place[0].resolve().parent.name)
+        path = self._place[0].resolve()
+        name = path.name.partition(".")[0]
+        return self._text("data_source", path.parent.name if name in PARTS else name)
 
     def index(self, column: str, text: str) -> str:
         """A number or text, else the question itself."""

@@ -166,7 +166,7 @@ def _say_impossible(runs: list[Planned], states: dict[str, State]) -> None:
 
 @study.command()
 def report() -> None:
-    """Write the tables and pictures of study.md and alarm-rates.md in docs/research from the banks."""
+    """Write the tables and pictures of study.md and alarm-rates.md in docs/research."""
     from .report import write, write_rates, write_summaries
 
     for file in (*write(), write_rates(), *write_summaries()):

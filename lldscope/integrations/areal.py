@@ -41,8 +41,8 @@ def instrument(
     actor's tokenizer, if it has one. retention: correct responses of a step that are kept and
     scored again after each of the next 16 (docs/research/retention.md), in one process only; 0 is
     none. `**about` goes to `lldscope.Recorder`: name, group, config, resume. Δ is one more pass
-    after the update, in all rollouts; π_old is AReaL's `prox_logp` where it computes one, else a pass before
-    the update.
+    after the update, in all rollouts; π_old is AReaL's `prox_logp` where it computes one, else
+    a pass before the update.
 
     Raises LldscopeError where the actor lacks what recording needs, or its data lie on other
     machines (its controllers); RunExists for a run in `path`. After that it never ends a training.

@@ -34,9 +34,9 @@ class LldscopeCallback(TrainingCallback):
     correct: the least total reward of a correct response. tokens_every: steps between samples of
     texts and tokens; 0 is never. retention: correct responses of a step that are kept and scored
     again after each of the next 16 (docs/research/retention.md), where SkyRL scores by tokens
-    alone; 0 is none. on_alarm: "save" a checkpoint when one of the rules `alarms` fires, or save and
-    "stop"; look_every: seconds between reads of the run, in a thread. `**about` goes to
-    `lldscope.Recorder`: name, group, config.
+    alone; 0 is none. on_alarm: "save" a checkpoint when one of the rules `alarms` fires, or
+    save and "stop"; look_every: seconds between reads of the run, in a thread. `**about` goes
+    to `lldscope.Recorder`: name, group, config.
 
     Raises RunExists or LldscopeError when the training begins; later errors are logged once and
     never end the training. A training resumed from a checkpoint resumes its run. A training that

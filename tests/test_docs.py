@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 import shutil
+import subprocess
 from pathlib import Path
 
 import click
@@ -14,6 +15,10 @@ from click.testing import CliRunner
 from lldscope.cli import COMMANDS, cli
 
 ROOT = Path(__file__).parent.parent
+FILES = subprocess.run(
+    ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True
+).stdout.splitlines()
+FILES = [f"/{name}" for name in FILES]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 DOCUMENTS = sorted(p for p in ROOT.rglob("*.md") if not {".venv", ".envs", "runs"} & set(p.parts))
 
@@ -109,7 +114,9 @@ def test_every_command_has_help():
                 assert parameter.help, f"{name} {parameter.name}"
 
 
-def test_the_tree_in_the_readme_is_the_tree():
-    named = re.findall(r"([a-z_]+\.py)", README.split("## The tree")[1])
-    for name in named:
-        assert list(ROOT.glob(f"*/{name}")), name
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda p: str(p.relative_to(ROOT)))
+def test_paths_in_backticks_exist(document):
+    """Of `lldscope/core/schema.py`, `core/schema.py` or `schema.py`: one file ends so."""
+    text = re.sub(r"```.*?```", "", document.read_text(encoding="utf-8"), flags=re.S)
+    for path in re.findall(r"`((?:[\w.-]+/)*[a-z0-9_-]+\.(?:py|sql|css|js|md))`", text):
+        assert any(file.endswith(f"/{path}") for file in FILES), f"{document.name}: {path}"

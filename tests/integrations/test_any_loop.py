@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import re
 from pathlib import Path
 
@@ -68,20 +67,16 @@ def test_the_loop_of_the_page(tmp_path, monkeypatch):
     assert run.signals()["delta_correct"].notna().all()
 
 
-def test_the_ten_lines_of_the_readme_run(tmp_path, monkeypatch):
-    """As they stand, but for a model that is at hand and settings for two steps on a CPU."""
-    trl = pytest.importorskip("trl", reason="trl: not installed")
-    import tiny_files
+def test_the_two_lines_of_the_readme_run(tmp_path, monkeypatch):
+    pytest.importorskip("trl", reason="trl: not installed")
+    import trl_tiny
 
-    tiny_files.save(tmp_path / "Qwen" / "Qwen3-0.6B")
     monkeypatch.chdir(tmp_path)
-    settings = {"max_steps": 2, "max_completion_length": 8, "use_cpu": True, "bf16": False}
-    short = functools.partial(trl.GRPOConfig, report_to=[], save_strategy="no", **settings)
-    monkeypatch.setattr(trl, "GRPOConfig", short)
     readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
     (code,) = re.findall(r"```python trl\n(.*?)```", readme, re.S)
-    assert len([line for line in code.splitlines() if line]) <= 10
-    exec(compile(code, "README.md", "exec"), {})
+    trainer = trl_tiny.make(tmp_path, max_steps=2)
+    exec(compile(code, "README.md", "exec"), {"trainer": trainer})
+    trainer.train()
     run = lldscope.open_run("runs/mine")
     assert run.info["status"] == "finished"
     assert run.signals()["step"].tolist() == [0, 1]

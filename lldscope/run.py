@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from .core.errors import LldscopeError, UsageError
-from .core.schema import SIGNALS, TABLES, VIEWS
+from .core.schema import TABLES, VIEWS
 from .query.sandbox import SECONDS, Answer, bounded, frame, rows
 from .storage import heartbeats, layout
 from .storage.events import read_journals
@@ -70,8 +70,8 @@ class Run:
         return str(self.info.get("name") or self._folder)
 
     def __repr__(self) -> str:
-        steps = self._contents.db.rows("signal_rows")["step"]
-        upto = f", the last is {steps[-1]}" if len(steps) else ""
+        steps = self.columns()["step"]
+        upto = f", the last is {steps[-1]:.0f}" if len(steps) else ""
         status = self.info.get("status") or "unknown status"
         return f"<Run {self.name!r}: {len(steps):,} steps{upto}; {status}; {self.place}>"
 
@@ -122,10 +122,11 @@ class Run:
 
         with self._lock:
             connection = self._contents.db.connection
+            self._contents.without_damaged(self._contents.define)
             insist_on_select(connection, query)
 
             def answer() -> _T:
-                self._contents.define(tuple(TABLES))
+                self._contents.define()
                 with bounded(connection, seconds):
                     return fetch(connection)
 
@@ -140,27 +141,24 @@ class Run:
 
     def signals(self) -> pd.DataFrame:
         """One row per step; columns, units and meanings are those of `core.schema.SIGNALS`."""
-        with self._lock:
-            return self._contents.db.rows("signal_rows").select(SIGNALS.names).to_pandas()
+        return self._frame("signals")
 
     def columns(self) -> Columns:
         """The same signals one by one, as arrays with NaN for NULL; `columns()["reward"]`."""
-        from .query.signal_rows import SignalColumns
-
         with self._lock:
-            return SignalColumns(self._contents.db.rows("signal_rows"))
+            return self._contents.db.columns()
 
     def action_signals(self) -> pd.DataFrame:
         """One row per (step, action_index, correct); see `lldscope.core.schema.ACTION_SIGNALS`."""
-        return self._frame("SELECT * FROM action_signals")
+        return self._frame("action_signals")
 
     def retention_signals(self) -> pd.DataFrame:
         """One row per (step, action_index); see `core.schema.RETENTION_SIGNALS`."""
-        return self._frame("SELECT * FROM retention_signals")
+        return self._frame("retention_signals")
 
     def probe_signals(self) -> pd.DataFrame:
         """One row per (step, probe); see `lldscope.core.schema.PROBE_SIGNALS`."""
-        return self._frame("SELECT * FROM probe_signals")
+        return self._frame("probe_signals")
 
     def pieces(self, table: str, rows: int = 100_000) -> Any:
         """A table or view as a pyarrow.RecordBatchReader, for what does not fit into memory. Read
@@ -168,7 +166,7 @@ class Run:
         if table not in {*TABLES, *VIEWS, *(f"all_{name}" for name in TABLES)}:
             raise UsageError(f"There is no table {table}.")
         with self._lock:
-            self._contents.without_damaged(lambda: self._contents.define(tuple(TABLES)))
+            self._contents.without_damaged(self._contents.define)
             return self._contents.db.connection.sql(f"FROM {table}").to_arrow_reader(rows)
 
     def phases(self) -> pd.DataFrame:
@@ -281,6 +279,6 @@ class Run:
         self._events, self._notes = lines[layout.EVENTS_FILE], lines[layout.NOTES_FILE]
         self.info = info | about(self._notes)
 
-    def _frame(self, sql: str) -> pd.DataFrame:
+    def _frame(self, name: str) -> pd.DataFrame:
         with self._lock:
-            return self._contents.db.frame(sql)
+            return self._contents.db.frame(name)

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import duckdb
 
+from ..core.schema import TABLES
 from ..storage.manifest import Manifest
 from ..storage.part import attempt_spans
 from .database import Database
 from .part_index import PartIndex, step_ranges
-from .signal_engine import FEW_ROWS, SignalEngine
+from .signal_engine import SignalEngine
 from .views import SIGNAL_TABLES
 
 if TYPE_CHECKING:
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 
 CACHE_ROWS = 250_000  # new rows, at least, before the cache is written again
+FEW_ROWS = (
+    100_000  # after more, the engine is closed: DuckDB keeps the memory of what it has dropped
+)
 
 
 class Contents:
@@ -36,7 +40,7 @@ class Contents:
         self.parts = PartIndex(run, remote)
         self.db = Database(run)
         self._run = run
-        self._defined: tuple[int, tuple[str, ...]] | None = None  # version and tables
+        self._defined: int | None = None  # the version of the parts that tables are defined over
         if cache is not None:
             self.parts.parts = cache.load(run_id, self.db)
         # The last step that has signals, if all went well.
@@ -94,12 +98,12 @@ class Contents:
             self.parts.fetch(SIGNAL_TABLES, first, last)
             self._last = max(self._last, last)
             parts, starts = self.parts.trusted(), self.starts()
-            for rows, table in self._engine.signals(parts, starts, first, last):
-                self.db.put(rows, table)
+            for name, table in self._engine.signals(parts, starts, first, last):
+                self.db.put(name, table)
         self.parts.dirty_from = None
         new_rows = sum(p.rows for p in self.parts.parts if p.last_step >= first_step)
         if new_rows > FEW_ROWS:
-            self._close_engine()  # DuckDB keeps the memory of what it has dropped
+            self._close_engine()
         self._uncached_rows += new_rows
         if self._cache is not None and self._uncached_rows >= CACHE_ROWS and not self.parts.damaged:
             self._cache.store(self._id, self.parts.parts, self.db)
@@ -110,14 +114,13 @@ class Contents:
         spans = attempt_spans(self.parts.trusted())
         return {attempt: first for attempt, (first, _) in spans.items()}
 
-    def define(self, tables: tuple[str, ...]) -> None:
-        """Define the tables over the rows that count, and the signals of them."""
-        self.db.show_signals()
-        if self._defined == (self.parts.version, tables):
+    def define(self) -> None:
+        """Define the tables over the rows that count."""
+        if self._defined == self.parts.version:
             return
-        self.parts.fetch(tables, -(2**31), 2**31)
-        self.db.define_tables(self.parts.trusted(), tables)
-        self._defined = (self.parts.version, tables)
+        self.parts.fetch(tuple(TABLES), -(2**31), 2**31)
+        self.db.define_tables(self.parts.trusted())
+        self._defined = self.parts.version
 
     def without_damaged(self, action: Callable[[], _T]) -> _T:
         """Run an action that reads parts; where one cannot be read, exclude it and run it again.

@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import duckdb
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
-from ..core.schema import TABLES, arrow_schema
+from ..core.schema import SIGNALS, TABLES, VIEWS, Kind, arrow_schema
 from ..storage.part import Part, attempt_spans
 from .sandbox import confine, quote
-from .signal_rows import SignalRows
-from .views import AFTER_ROWS, BEFORE_ROWS, ROWS, view_sql
+from .views import KEYS, ROLLOUT_VIEWS, STORED, view_sql
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -27,39 +28,42 @@ SQL_TYPES = {
     pa.bool_(): "BOOLEAN",
     pa.string(): "VARCHAR",
 }
+# Of stored signals: DuckDB's sums of integers have 128 bits, which pandas would hold as objects.
+STORED_TYPES: dict[Kind, str] = {
+    "int": "INTEGER",
+    "count": "BIGINT",
+    "float": "DOUBLE",
+    "sum": "DOUBLE",
+    "bool": "BOOLEAN",
+    "text": "VARCHAR",
+    "time": "DOUBLE",
+}
+TOKENS_SEEN = "sum(n_tokens) OVER (ORDER BY step)::DOUBLE AS tokens_seen"
+MOST_CHUNKS = 64  # of stored signals, before they become one
 
 
 class Database:
-    """Signals, and an in-memory database whose tables read parts of the run directory `run`.
-
-    The database is made when it is first asked: the verdict of a run needs its signals alone.
-    """
+    """Signals, and an in-memory database whose tables read parts of the run directory `run`."""
 
     def __init__(self, run: Path) -> None:
         self._run = run
-        # Signals are stored as pyarrow tables, in the order of steps, and DuckDB reads them there.
-        self._signals = SignalRows()
-        self._changed = dict.fromkeys(ROWS)  # those that have changed since DuckDB read them
+        # Signals as pyarrow tables in the order of steps, which hold what was measured at all.
+        # DuckDB reads them there.
+        self._stored: dict[str, pa.Table] = {}
         self._is_open = False
 
     @cached_property
     def connection(self) -> duckdb.DuckDBPyConnection:
-        """The database, with every table (without rows) and every view."""
+        """The database with the signals; `define_tables` adds the rest."""
         connection = duckdb.connect(":memory:")
-        create_empty(connection, TABLES)
         confine(connection, self._run)
         connection.execute("SET lock_configuration=true")
         connection.execute("CREATE TABLE attempts (attempt INT, first_step INT, last_step INT)")
-        for table in TABLES:
-            connection.execute(f"CREATE VIEW all_{table} AS {rows_of(table, [])}")
-            connection.execute(f"CREATE VIEW {table} AS FROM all_{table}")
         connection.execute(view_sql("macros"))
-        for name in BEFORE_ROWS:
-            connection.execute(f"CREATE VIEW {name} AS {view_sql(name)}")
-        for rows in ROWS:
-            connection.register(rows, self._signals[rows])
-        for name in AFTER_ROWS:
-            connection.execute(f"CREATE VIEW {name} AS {view_sql(name)}")
+        for name in STORED:
+            columns = ", ".join(f"{c} {kind}" for c, kind in stored_columns(name))
+            connection.execute(f"CREATE TABLE stored_{name} ({columns})")
+            self._show(connection, name)
         self._is_open = True
         return connection
 
@@ -75,42 +79,69 @@ class Database:
     def execute(self, sql: str, parameters: Sequence[Any] | None = None) -> list[tuple[Any, ...]]:
         return self.connection.execute(sql, parameters).fetchall()
 
-    def frame(self, sql: str) -> pd.DataFrame:
-        self.show_signals()
-        return self.connection.execute(sql).df()
+    def frame(self, name: str) -> pd.DataFrame:
+        """One of STORED as a DataFrame."""
+        return self.connection.execute(f"FROM {name}").df()
 
-    def define_tables(self, parts: list[Part], tables: Sequence[str]) -> None:
-        """Define tables over the valid parts, and `attempts`: first and last step of each start."""
+    def columns(self) -> dict[str, NDArray[Any]]:
+        """The signals as arrays, with NaN for NULL. Those never measured are one value each."""
+        table = self._stored.get("signals")
+        if table is None:
+            return dict.fromkeys(SIGNALS.names, np.empty(0))
+        names = [n for n in SIGNALS.names if n in {*table.column_names, "tokens_seen"}]
+        found = self.connection.execute(f"SELECT {', '.join(names)} FROM signals").fetchnumpy()
+        nothing = np.broadcast_to(np.nan, len(table))
+        return dict.fromkeys(SIGNALS.names, nothing) | {n: _filled(c) for n, c in found.items()}
+
+    def define_tables(self, parts: list[Part]) -> None:
+        """Define tables over the valid parts, the views that read them, and `attempts`: first and
+        last step of each start."""
+        create_empty(self.connection, TABLES)
         spans = dict(sorted(attempt_spans(parts).items()))
         starts = {attempt: first for attempt, (first, _) in spans.items()}
         self.execute("DELETE FROM attempts")
         if rows := ", ".join(f"({a}, {first}, {last})" for a, (first, last) in spans.items()):
             self.execute(f"INSERT INTO attempts VALUES {rows}")
-        for table in tables:
+        for table in TABLES:
             paths = [quote(str(p.path(self._run))) for p in parts if p.table == table]
             self.execute(f"CREATE OR REPLACE VIEW all_{table} AS {rows_of(table, paths)}")
             where = standing(table, starts)
             self.execute(f"CREATE OR REPLACE VIEW {table} AS FROM all_{table} {where}")
+        for name in ROLLOUT_VIEWS:
+            self.execute(f"CREATE OR REPLACE VIEW {name} AS {view_sql(name)}")
 
-    def put(self, rows: str, table: pa.Table) -> None:
-        """Add signals of later steps, in the order of steps, to one of ROWS."""
-        self._signals.add(rows, table)
-        self._changed[rows] = None
+    def put(self, name: str, table: pa.Table) -> None:
+        """Add signals of later steps, in the order of steps, to one of STORED."""
+        if earlier := self._stored.get(name):
+            table = pa.concat_tables([earlier, table], promote_options="default")
+            if table.column(0).num_chunks > MOST_CHUNKS:
+                table = table.combine_chunks()
+        self._store(name, table)
 
-    def rows(self, rows: str) -> pa.Table:
-        """One of ROWS as it is."""
-        return self._signals[rows]
+    def rows(self, name: str) -> pa.Table | None:
+        """The measured columns of one of STORED; None if it has no rows."""
+        return self._stored.get(name)
 
     def forget_signals(self, first_step: int = -(2**31)) -> None:
         """Delete the signals of `first_step` and later steps, if there are any."""
-        self._signals.forget(first_step)
-        self._changed = dict.fromkeys(ROWS)
+        for name in list(self._stored):
+            before = f"FROM stored_{name}_rows WHERE step < {first_step}"
+            self._store(name, self.connection.sql(before).to_arrow_table())
 
-    def show_signals(self) -> None:
-        """Register the signals that have changed with DuckDB."""
-        for rows in self._changed:
-            self.connection.register(rows, self._signals[rows])
-        self._changed.clear()
+    def _store(self, name: str, table: pa.Table) -> None:
+        self._stored[name] = table
+        if self._is_open:
+            self._show(self.connection, name)
+
+    def _show(self, connection: duckdb.DuckDBPyConnection, name: str) -> None:
+        """Define one of STORED over the signals there are now."""
+        rows = f"FROM stored_{name}"
+        if (table := self._stored.get(name)) is not None:
+            connection.register(f"stored_{name}_rows", table)
+            rows += f" UNION ALL BY NAME FROM stored_{name}_rows"
+        names = ", ".join(TOKENS_SEEN if n == "tokens_seen" else n for n in VIEWS[name].names)
+        order = f"ORDER BY {', '.join(KEYS[name])}"
+        connection.execute(f"CREATE OR REPLACE VIEW {name} AS SELECT {names} FROM ({rows}) {order}")
 
     def read_through(self, part: Part) -> str | None:
         """DuckDB's error on reading every value of a part; None if it can."""
@@ -125,20 +156,33 @@ class Database:
         return None
 
 
+def _filled(column: Any) -> NDArray[Any]:
+    """A column of DuckDB's result with NaN for NULL."""
+    if isinstance(column, np.ma.MaskedArray):
+        return np.ma.filled(column.astype(np.float64), np.nan)
+    return np.asarray(column)
+
+
+def stored_columns(name: str) -> list[tuple[str, str]]:
+    """The columns of one of STORED, and their types in DuckDB."""
+    columns = [(c.name, STORED_TYPES[c.kind]) for c in VIEWS[name].columns]
+    return [("n_tokens", t) if c == "tokens_seen" else (c, t) for c, t in columns]
+
+
 def create_empty(connection: duckdb.DuckDBPyConnection, tables: Iterable[str]) -> None:
     """Create `empty_TABLE` for each table, with its columns."""
     for table in tables:
         columns = ", ".join(f"{f.name} {SQL_TYPES[f.type]}" for f in arrow_schema(table))
-        connection.execute(f"CREATE TABLE empty_{table} ({columns})")
+        connection.execute(f"CREATE TABLE IF NOT EXISTS empty_{table} ({columns})")
 
 
-def rows_of(table: str, paths: Sequence[str], names: Sequence[str] = ()) -> str:
+def rows_of(table: str, paths: Sequence[str]) -> str:
     """A query for all rows of a table in some files, given as SQL texts.
 
-    The columns are the registry's, or those of `names`: those that a part lacks are NULL, those
-    that this version does not know are ignored.
+    The columns are the registry's: those that a part lacks are NULL, those that this version does
+    not know are ignored.
     """
-    columns = ", ".join(names or TABLES[table].names)
+    columns = ", ".join(TABLES[table].names)
     parquet = f"read_parquet([{', '.join(paths)}], union_by_name=true)"
     union = f"UNION ALL BY NAME FROM {parquet}" if paths else ""
     return f"SELECT {columns} FROM (FROM empty_{table} {union})"

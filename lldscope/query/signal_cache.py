@@ -24,7 +24,7 @@ from ..core.schema import SCHEMA_VERSION
 from ..storage import json_files
 from ..storage.part import Part
 from .database import Database
-from .views import ROWS, VIEW_NAMES, view_sql
+from .views import ROLLOUT_VIEWS, STEP_VIEWS, STORED, view_sql
 
 GROUP_ROWS = 20_000  # that are in memory as they are read
 MAX_RUNS = 200  # the entries written longest ago are deleted first
@@ -52,10 +52,12 @@ class SignalCache:
             if state["made"] != _code_version():
                 return []
             parts = [Part(**p) for p in state["parts"]]
-            for rows in ROWS:
-                with pq.ParquetFile(folder / f"{rows}.parquet") as file:  # read_table: pandas
+            for name in state["tables"]:
+                with pq.ParquetFile(
+                    folder / f"{STORED[name]}.parquet"
+                ) as file:  # read_table: pandas
                     for group in range(file.num_row_groups):
-                        database.put(rows, file.read_row_group(group))
+                        database.put(name, file.read_row_group(group))
         except (OSError, ValueError, KeyError, TypeError, pa.ArrowException, duckdb.Error):
             database.forget_signals()
             return []
@@ -73,12 +75,13 @@ class SignalCache:
             self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             shutil.rmtree(new, ignore_errors=True)
             new.mkdir(mode=0o700)
-            for rows in ROWS:
-                file = new / f"{rows}.parquet"
-                pq.write_table(
-                    database.rows(rows), file, compression="zstd", row_group_size=GROUP_ROWS
-                )
-            state = {"made": _code_version(), "parts": [vars(p) for p in parts]}
+            tables = {n: t for n in STORED if (t := database.rows(n)) is not None}
+            for name, table in tables.items():
+                file = new / f"{STORED[name]}.parquet"
+                pq.write_table(table, file, compression="zstd", row_group_size=GROUP_ROWS)
+            state = {
+                "made": _code_version(), "parts": [vars(p) for p in parts], "tables": [*tables]
+            }  # fmt: skip
             (new / "state.json").write_text(json.dumps(state))
             shutil.rmtree(final, ignore_errors=True)
             new.rename(final)
@@ -109,6 +112,6 @@ def user_cache() -> SignalCache | None:
 def _code_version() -> str:
     """Changes whenever the same parts could give other signals."""
     made = hashlib.sha256(f"{SCHEMA_VERSION} {duckdb.__version__}".encode())
-    for name in VIEW_NAMES:
+    for name in ("macros", *ROLLOUT_VIEWS, *STEP_VIEWS):
         made.update(view_sql(name).encode())
     return made.hexdigest()

@@ -22,7 +22,6 @@ import lldscope
 from lldscope.core.schema import ACTIONS
 from lldscope.monitor.health import check
 from lldscope.query.signal_cache import SignalCache
-from lldscope.query.views import columns_read
 from lldscope.runs import Run
 
 from .long_run import write_long_run, write_steps
@@ -76,7 +75,6 @@ def plain_aggregate(run: Path) -> None:
     """The columns of actions that signals are computed from, added up by step: the least that
     anything can cost which reads these rows."""
     calls = {"text": "max", "bool": "bool_or"}
-    read = set(columns_read("actions")) - {"step"}
     sums = [f"{calls.get(c.kind, 'sum')}({c.name})" for c in ACTIONS.columns if c.name in read]
     duckdb.execute(
         f"SELECT step, {', '.join(sums)} FROM '{run}/actions/*.parquet' GROUP BY step"

@@ -8,16 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from made_up_runs import write_run, write_step
 
 import lldscope
-from lldscope.query import contents, signal_cache, signal_engine
+from lldscope.query import contents, signal_cache
 from lldscope.query import part_index as ranges
 from lldscope.query.signal_cache import SignalCache
-from lldscope.query.signal_rows import SignalRows, stored_columns
 from lldscope.runs import open_run
 from lldscope.storage.part import Part
 
@@ -56,9 +53,7 @@ def test_no_stretch_where_nothing_is_first_step_and_a_bounded_number_whatever_is
 
 def test_signals_are_the_same_however_many_stretches(tmp_path: Path, monkeypatch: Any) -> None:
     path = write_run(tmp_path / "r", 60)
-    with monkeypatch.context() as many:
-        many.setattr(signal_engine, "FEW_ROWS", 0)  # as where there are many rows
-        at_once = open_run(path)
+    at_once = open_run(path)
     monkeypatch.setattr(ranges.step_ranges, "__defaults__", (800,))
     assert len(ranges.step_ranges(at_once._contents.parts.parts, 0)) > 3
     cut = open_run(path)
@@ -80,28 +75,6 @@ def test_after_many_rows_the_engine_is_closed_and_made_again_for_new_ones(
         followed = run.signals()
     pd.testing.assert_frame_equal(followed, open_run(path).signals())
     assert len(followed) == 21
-
-
-def test_signals_share_no_memory_with_the_result_they_come_from() -> None:
-    """DuckDB keeps all of a result as long as one column of it is used, most of which are NULL."""
-    rows, kinds = SignalRows(), dict(stored_columns("signal_rows"))
-    values = {name: pa.nulls(1000, kind) for name, kind in kinds.items()}
-    values["step"] = pa.array(range(1000)).cast(kinds["step"])
-    for name in ("n_tokens", "reward"):
-        values[name] = pa.array([None, *range(999)]).cast(kinds[name])
-    result = pa.table(values)
-    rows.add("signal_rows", result)
-    added = rows["signal_rows"]
-    assert added.drop_columns("tokens_seen").equals(result.select(added.column_names[:-1]))
-    assert added["tokens_seen"][-1].as_py() == sum(range(999))
-    assert not addresses(added) & addresses(result)
-    assert len(addresses(added)) == 9, "7 of what was measured; NULLs of float64 and int64 once"
-
-
-def addresses(table: pa.Table) -> set[int]:
-    """Of all buffers that hold its columns."""
-    chunks = (chunk for column in table.columns for chunk in column.chunks)
-    return {b.address for chunk in chunks for b in chunk.buffers() if b is not None}
 
 
 @pytest.fixture
@@ -147,7 +120,7 @@ def test_what_is_kept_and_does_not_fit_is_passed_over(tmp_path: Path, computed: 
         computed.clear()
         pd.testing.assert_frame_equal(open_run(path, cache=cache).signals(), fresh)
         assert computed == [0]
-    (folder / "signal_rows.parquet").write_bytes(b"PAR1 nothing PAR1")
+    (folder / "step_signals.parquet").write_bytes(b"PAR1 nothing PAR1")
     pd.testing.assert_frame_equal(open_run(path, cache=cache).signals(), fresh)
     shutil.rmtree(path)
     write_run(path, 4)  # another run, of another id
@@ -162,21 +135,3 @@ def test_signals_of_a_damaged_run_are_not_kept(tmp_path: Path, computed: list[in
     assert open_run(path, cache=cache).damaged
     file.write_bytes(whole)
     assert open_run(path, cache=cache).signals()["delta_correct"].notna().any()
-
-
-@pytest.mark.parametrize(
-    ("number", "direct"), [(pa.float32(), True), (pa.float64(), False), (pa.float16(), False)]
-)
-def test_files_are_read_directly_only_in_the_declared_types(
-    tmp_path: Path, number: pa.DataType, direct: bool
-) -> None:
-    """A union with an empty table widens other types as it does for few rows."""
-    rows = pa.table({
-        "step": pa.array([1, 1], pa.int32()), "n_tokens": pa.array([1, None], pa.int32()),
-        "logp_min": pa.array([0.5, None], number), "error_norm_sum": pa.nulls(2, pa.float64()),
-    })  # fmt: skip
-    pq.write_table(rows, tmp_path / "part.parquet")
-    engine = signal_engine.SignalEngine(tmp_path)
-    found = engine._look_at("actions", [f"'{tmp_path}/part.parquet'"])
-    engine.close()
-    assert found == (["step", "n_tokens", "logp_min"], direct)

@@ -183,7 +183,7 @@ def test_files_that_no_manifest_lists_do_not_count(make_run):
         "COPY (SELECT 1) TO 'x.csv'",
         "ATTACH 'x.db'",
         "SET threads=1",
-        "INSERT INTO signal_rows SELECT * FROM signal_rows",
+        "INSERT INTO stored_signals_rows SELECT * FROM stored_signals_rows",
         "SELECT * FROM read_csv('/etc/passwd')",
         "SELECT * FROM read_text('/proc/self/environ')",
         "SELECT * FROM glob('/*')",

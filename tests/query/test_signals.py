@@ -14,7 +14,6 @@ import signal_twin as twin
 
 import lldscope
 from lldscope.core.schema import ACTION_SIGNALS, PROBE_SIGNALS, SIGNALS, TABLES, VIEWS
-from lldscope.query import signal_engine
 from lldscope.recording import writer
 from lldscope.storage import compaction
 
@@ -224,10 +223,7 @@ SEEDS = range(25)
 def log(request, tmp_path_factory) -> tuple[Log, lldscope.Run]:
     made = Log(request.param)
     path = made.record(tmp_path_factory.mktemp("log") / "run")
-    with pytest.MonkeyPatch.context() as patch:
-        if request.param % 2:  # as where there are many rows
-            patch.setattr(signal_engine, "FEW_ROWS", 0)
-        return made, lldscope.open_run(path)
+    return made, lldscope.open_run(path)
 
 
 def test_signals_are_those_of_the_twin(log):

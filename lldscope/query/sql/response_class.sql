@@ -4,7 +4,8 @@
 -- n_actions_least: actions that an answer after so many valid searches needs.
 SELECT
     r.step,
-    {response},
+    r.rank,
+    r.response_id,
     r.data_source,
     r.group_id,
     r.correct,

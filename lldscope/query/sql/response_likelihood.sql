@@ -7,28 +7,34 @@
 -- actions_merged: fewer rows of actions than the searches and the answer are: turns that were not
 -- told apart, as where tool text counts as the policy's own. NULL without an answer or a search.
 SELECT
-    r.step,
-    {response},
-    r.correct,
-    r.data_source,
-    r.group_id,
-    r.mixed,
-    a.n_tokens,
-    a.logp_old,
-    a.delta,
-    a.rounding_sq,
-    a.engine_log_ratio,
-    a.n_actions < r.n_actions_least AS actions_merged
+    step,
+    rank,
+    response_id,
+    correct,
+    data_source,
+    group_id,
+    mixed,
+    n_tokens,
+    logp_old,
+    CASE WHEN n_rescored = n_actions THEN delta END                        AS delta,
+    CASE WHEN n_rounded = n_actions THEN rounding_sq END                   AS rounding_sq,
+    CASE WHEN n_engine = n_actions THEN engine_log_ratio END               AS engine_log_ratio,
+    n_actions < n_actions_least                                            AS actions_merged
 FROM (
     SELECT
-        {same_response},
-        count(*)                                            AS n_actions,
-        finite_weight(logp_old_sum, n_tokens)               AS n_tokens,
-        finite_sum(logp_old_sum, n_tokens)                  AS logp_old,
-        total_difference(logp_post_sum, logp_old_sum)       AS delta,
-        total(rounding_sq_sum)                              AS rounding_sq,
-        total_difference(logp_old_sum, logp_behaviour_sum)  AS engine_log_ratio
-    FROM {own_actions}
-    GROUP BY {same_response}
-) a
-JOIN response_class r USING ({same_response})
+        step,
+        rank,
+        response_id,
+        count(*)                                                           AS n_actions,
+        finite_weight(logp_old_sum, n_tokens)                              AS n_tokens,
+        finite_sum(logp_old_sum, n_tokens)                                 AS logp_old,
+        count(logp_post_sum - logp_old_sum)                                AS n_rescored,
+        sum(logp_post_sum::DOUBLE - logp_old_sum::DOUBLE)                  AS delta,
+        count(rounding_sq_sum)                                             AS n_rounded,
+        sum(rounding_sq_sum::DOUBLE)                                       AS rounding_sq,
+        count(logp_old_sum - logp_behaviour_sum)                           AS n_engine,
+        sum(logp_old_sum::DOUBLE - logp_behaviour_sum::DOUBLE)             AS engine_log_ratio
+    FROM actions
+    GROUP BY step, rank, response_id
+)
+JOIN response_class USING (step, rank, response_id)

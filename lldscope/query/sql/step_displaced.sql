@@ -3,7 +3,7 @@
 SELECT step, avg((delta < 0)::INT) AS displaced_share
 FROM (
     SELECT step, data_source, group_id, avg(delta) AS delta
-    FROM response_delta
+    FROM response_likelihood
     WHERE correct AND mixed AND group_id IS NOT NULL AND isfinite(delta)
     GROUP BY step, data_source, group_id
 )

@@ -10,7 +10,7 @@ FROM (
     WITH first_actions AS (
         SELECT a.step, r.data_source, r.group_id, a.docs_hash, r.correct
         FROM actions a
-        JOIN response_class r USING ({same_response})
+        JOIN response_class r USING (step, rank, response_id)
         WHERE a.action_index = 0 AND r.mixed AND r.group_id IS NOT NULL
     )
     SELECT step, n_docs, n_incorrect, n_found

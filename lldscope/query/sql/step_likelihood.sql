@@ -22,7 +22,7 @@ SELECT
       + avg(e) * count(CASE WHEN NOT correct AND mixed THEN 1 END))
         / any_value(mixed_tokens)                           AS step_kl,
     avg(w * w) - 1                                          AS engine_seq_chi2,
-    ess(w, w * w, 1)                                        AS engine_seq_ess,
+    ess(w, w * w, (w IS NOT NULL)::INT)                     AS engine_seq_ess,
     avg(actions_merged::INT)                                AS merged_action_share
 FROM (
     SELECT
@@ -32,7 +32,7 @@ FROM (
         -- In single precision the sums of squares are the same in any order.
         CASE WHEN isfinite(engine_log_ratio)
              THEN exp(greatest(-20, least(20, engine_log_ratio)))::FLOAT::DOUBLE END AS w
-    FROM response_delta
+    FROM response_likelihood
 )
 LEFT JOIN (
     SELECT step, nullif(sum(n_logp), 0) AS mixed_tokens

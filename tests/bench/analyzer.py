@@ -75,7 +75,10 @@ def plain_aggregate(run: Path) -> None:
     """The columns of actions that signals are computed from, added up by step: the least that
     anything can cost which reads these rows."""
     calls = {"text": "max", "bool": "bool_or"}
-    sums = [f"{calls.get(c.kind, 'sum')}({c.name})" for c in ACTIONS.columns if c.name in read]
+    unread = {"step", "kind", "logp_ref_sum", "drop_sum", "entropy_sum", "llds_sum"}
+    sums = [
+        f"{calls.get(c.kind, 'sum')}({c.name})" for c in ACTIONS.columns if c.name not in unread
+    ]
     duckdb.execute(
         f"SELECT step, {', '.join(sums)} FROM '{run}/actions/*.parquet' GROUP BY step"
     ).fetchall()

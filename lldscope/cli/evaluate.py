@@ -12,6 +12,7 @@ import click
 from .shared import arl_option, print_json, print_table, progress
 
 if TYPE_CHECKING:
+    from ..evaluation.ranking import Ranking
     from ..evaluation.scoring import EvaluatedRun
 
 EVALUATE_SCHEMA = 1
@@ -27,31 +28,46 @@ FAULTS = "faults"  # column of the table; --json tells them apart
     default="development",
     help="Runs to judge by. Detectors are tuned on development; look at test once.",
 )
+@click.option(
+    "--detector", type=click.Path(path_type=Path), metavar="FILE.py",
+    help="Rank your own too: a Python file, which is run, with a function score(signals).",
+)  # fmt: skip
 @arl_option("2000")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
-def evaluate(bank: Path, split: Any, arl: float | None, as_json: bool) -> None:
+def evaluate(
+    bank: Path, split: Any, detector: Path | None, arl: float | None, as_json: bool
+) -> None:
     """Judge every rule on BANK, a folder of runs with known outcomes.
 
     BANK/index.jsonl has one JSON object per run: run, outcome (held, declined, collapsed with
     collapse_step; or, by held-out evaluations, held, grey, degraded with degraded_step), and if
-    wanted split, fault and path (a run directory, or a Parquet file of signals; default
-    signals.parquet, whose column run names the run). For each rule: on how many runs of each
-    outcome it fired, false alarms per 1,000 steps of runs that held, how many collapses and
+    wanted split, arm (the recipe), fault and path (a run directory, or a Parquet file of signals;
+    default signals.parquet, whose column run names the run). For each rule: on how many runs of
+    each outcome it fired, false alarms per 1,000 steps of runs that held, how many collapses and
     degradations it warned of and how many steps before, and how many falls of the reward it came
     before.
+
+    A second table ranks single signals, and the detector of FILE.py, by how well they tell runs
+    that end from runs of the same arm that hold. Its score(signals) gets a DataFrame with the
+    columns of `lldscope schema signals`, one row per step, and returns one number per row, higher
+    where it is more alarmed, from that row and those before. Held-out scores are left out where
+    they define the label. Three controls that must fail are ranked beside it.
     """
     from ..core.errors import LldscopeError
     from ..diagnosis.assess import DEFAULT_ARL
     from ..diagnosis.registry import RULES
     from ..evaluation.bank import read_bank
+    from ..evaluation.ranking import rank, read_detector
     from ..evaluation.scoring import ANY, evaluate_run, score
 
+    own = read_detector(detector) if detector else None
     runs = read_bank(bank, split)
     if not runs:
         raise LldscopeError(f"{bank} has no runs in the split {split!r}.")
     arl = arl or DEFAULT_ARL
     judged = [evaluate_run(run, arl) for run in progress(runs, "judging")]
     scores = score(judged, [*(rule.id for rule in RULES), *ANY])
+    rankings = rank(runs, own)
     answer = {
         "schema": EVALUATE_SCHEMA,
         "bank": str(bank),
@@ -60,12 +76,15 @@ def evaluate(bank: Path, split: Any, arl: float | None, as_json: bool) -> None:
         "labels": dict(sorted(Counter(j.label for j in judged).items())),
         "healthy_steps": scores[0].healthy_steps,
         "rules": [s.to_dict() for s in scores],
+        "detectors": [vars(r) for r in rankings],
         "runs": [_about(j) for j in judged],
     }
     if as_json:
         print_json(answer)
     else:
         _show(answer)
+        if rankings:
+            _show_detectors(rankings)
 
 
 def _about(judged: EvaluatedRun) -> dict[str, Any]:
@@ -98,9 +117,17 @@ def _show(answer: dict[str, Any]) -> None:
     ]  # fmt: skip
     rows = [[rule["rule"], *_cells(rule, shown)] for rule in answer["rules"]]
     print_table(head, rows, range(1, len(head)))
-    missed = next(rule["missed"] for rule in answer["rules"] if rule["rule"] == "lld-decay")
-    if missed:
-        click.echo(f"ends without lld-decay before: {plain(', '.join(missed))}")
+
+
+def _show_detectors(rankings: list[Ranking]) -> None:
+    from ..evaluation.ranking import CONTROLS, HEAD, cells
+
+    click.echo(
+        f"\nIn arms with runs of both kinds, {rankings[0].found[1]} ended and "
+        f"{rankings[0].false[1]} held. The last {len(CONTROLS)} lines are controls: within arms "
+        "they must not tell these apart."
+    )
+    print_table(HEAD, [cells(r) for r in rankings], range(1, len(HEAD)))
 
 
 def _cells(rule: dict[str, Any], shown: list[str]) -> list[str]:

@@ -34,9 +34,9 @@ class LabelledRun:
 
     `end_step` is where its reward collapsed or its held-out evaluation degraded, `fault` what was
     broken in it on purpose, and `path` a run directory or a Parquet file of signals, of this run or
-    with a column `run`. `by_reward` is
-    False where the outcome comes from held-out evaluations. `evaluations`, each of so many
-    `questions`, are its `eval_score` where the file has none.
+    with a column `run`. `by_reward` is False where the outcome comes from held-out evaluations.
+    `evaluations`, each of so many `questions`, are its `eval_score` where the file has none. Runs
+    of one `arm` differ in nothing but their seed.
     """
 
     name: str
@@ -49,6 +49,7 @@ class LabelledRun:
     evaluations: Mapping[int, float] = field(default_factory=dict)  # step → share of the questions
     questions: int | None = None
     by_reward: bool = True
+    arm: str = ""
 
     @property
     def label(self) -> str:
@@ -100,10 +101,11 @@ def read_bank(bank: Path, split: Split = "all") -> list[LabelledRun]:
     Each line of `index.jsonl` has `run` (its name) and `outcome`: held, declined or collapsed, by
     the reward, with `collapse_step` where it collapsed; or held, grey or degraded, by held-out
     evaluations, with `degraded_step`, null where it did not degrade. If wanted `split` ("test"
-    keeps a run out of "development"), `fault`, and `path` (a run directory or a Parquet file of
-    signals, from the bank's folder; default `signals.parquet`); and for runs that were exported
-    without them `em_greedy`, an object from step to exact match, and in `settings` `eval_questions`
-    and `steps`, the planned ones. Other keys are ignored.
+    keeps a run out of "development"), `arm` (the same for runs of one recipe), `fault`, and `path`
+    (a run directory or a Parquet file of signals, from the bank's folder; default
+    `signals.parquet`); and for runs that were exported without them `em_greedy`, an object from
+    step to exact match, and in `settings` `eval_questions` and `steps`, the planned ones. Other
+    keys are ignored.
     """
     file = bank / "index.jsonl"
     if not file.is_file():
@@ -142,5 +144,5 @@ def _run(text: str, bank: Path, where: str) -> LabelledRun:
         line.get("fault"), path,
         settings.get("steps"),
         {int(step): float(value) for step, value in (line.get("em_greedy") or {}).items()},
-        settings.get("eval_questions"), by_reward=by_reward,
+        settings.get("eval_questions"), by_reward=by_reward, arm=str(line.get("arm", "")),
     )  # fmt: skip

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import sqrt
 from typing import Any
@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from ..diagnosis.assess import assess
 from ..diagnosis.detectors import consecutive, floats, trailing
 from ..diagnosis.normalized_reward import normalized_reward
-from ..diagnosis.rule import Severity
+from ..diagnosis.rule import Alert, Severity
 from .bank import ENDS, LabelledRun
 
 Z = 1.959964  # standard normal, 97.5 %
@@ -25,8 +25,12 @@ FALLEN = 0.75  # × its best so far
 FALL_STEPS = 10  # steps in a row
 
 RECOVERED = "recovered"
-ANY = {"any alarm": Severity.WARNING, "any critical": Severity.CRITICAL}  # and worse
-"""Alarms of several rules taken together, by severity."""
+ANY: dict[str, Callable[[Alert], bool]] = {
+    "any alarm": lambda alert: alert.severity >= Severity.WARNING,
+    "any alarm but eval-gap": lambda alert: ANY["any alarm"](alert) and alert.rule != "eval-gap",
+    "any critical": lambda alert: alert.severity >= Severity.CRITICAL,
+}
+"""Alarms of several rules taken together. `eval-gap` reads the score that may define the label."""
 
 
 def smoothed(reward: ArrayLike) -> NDArray[np.float64]:
@@ -119,8 +123,8 @@ def evaluate_run(run: LabelledRun, arl: float) -> EvaluatedRun:
         assessment = assess(signals, arl, planned_steps=run.planned_steps)
     alerts = assessment.alerts
     fired = {a.rule: [start for start, _ in a.episodes] for a in alerts}
-    for name, least in ANY.items():
-        if starts := [start for a in alerts if a.severity >= least for start, _ in a.episodes]:
+    for name, counts in ANY.items():
+        if starts := [start for a in alerts if counts(a) for start, _ in a.episodes]:
             fired[name] = sorted(starts)
     return EvaluatedRun(run, len(signals), fired, fall_of(run, signals))
 

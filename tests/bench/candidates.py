@@ -17,7 +17,7 @@ import lldscope
 from lldscope.diagnosis import decay_test as decay
 from lldscope.diagnosis import detectors as d
 from lldscope.diagnosis.assess import DEFAULT_ARL
-from lldscope.evaluation.bank import LabelledRun, read_bank
+from lldscope.evaluation.bank import LabelledRun, read_bank, rows_of_run
 from lldscope.evaluation.scoring import EvaluatedRun, fall_of, score, wilson
 
 from .rivals import BETS, RIVALS, Fires, column, mixture
@@ -139,7 +139,7 @@ def frame(run: LabelledRun) -> pd.DataFrame:
         with lldscope.open_run(run.path) as opened:
             beside = opened.sql(DELTAS)
     else:
-        stored = pd.read_parquet(run.path)
+        stored = rows_of_run(run.path, run.name)
         beside = stored[["step", *(name for name in BESIDE if name in stored)]]
     own = [name for name in beside if name == "step" or name not in signals]
     frame = signals.merge(beside[own], "left", "step")

@@ -1,20 +1,25 @@
-"""The alarms on the alarm bank: runs labelled by held-out exact match (`label.py`)."""
+"""Alarms and detectors on the runs that are labelled by held-out exact match (`label.py`)."""
 
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import mean, median
 from typing import Any
 
+import numpy as np
+import pandas as pd
+
 from lldscope.diagnosis.assess import DEFAULT_ARL
 from lldscope.evaluation.bank import LabelledRun, read_bank
+from lldscope.evaluation.ranking import ARM, HEAD, STEP, Ranking, cells, rank
 from lldscope.evaluation.scoring import ANY, EvaluatedRun, evaluate_run, score
 from tests.bench.candidates import share_cell, starts
 from tests.bench.rivals import RIVALS
 
-from .arms import ALARM_ARMS, ALARM_BANK
+from .arms import ALARM_ARMS, ALARM_BANK, SEED_ARMS, SEED_BANK, Arm
 from .tables import table
 
 DISPLACEMENT = ("lld-decay", "retention-loss")
@@ -30,13 +35,31 @@ NAMES = (
     *RIVALS,
 )
 BEFORE = 20  # steps before a degradation
-BLOCKS = ("judged-summary", "judged-outcomes", "judged-all", "judged-families")
+BLOCKS = (
+    "judged-summary", "judged-outcomes", "judged-all", "judged-families", "seed-outcomes",
+    "seed-detectors", "alarm-detectors",
+)  # fmt: skip
 FAMILIES = {
     "large": "letters, a larger policy",
     "letters": "letters",
     "top-p-1": "countries, top-p 1",
     "": "countries, top-p 0.9",
 }
+SCORED = ("delta", "retention", "lld_share", "displaced_share", "step_kl", "logp")
+"""Parts of the names of signals that need log-probabilities of single responses."""
+EVALUATIONS = ("eval_score", "eval_n")
+BOTH = (*SCORED, *EVALUATIONS)
+
+
+@dataclass(frozen=True)
+class PartialRun(LabelledRun):
+    """A run of which some signals were not measured."""
+
+    hidden: tuple[str, ...] = ()
+
+    def signals(self) -> pd.DataFrame:
+        frame = super().signals()
+        return frame.assign(**{c: np.nan for c in frame if any(h in str(c) for h in self.hidden)})
 
 
 def family(run: str) -> str:
@@ -44,15 +67,14 @@ def family(run: str) -> str:
     return next(words for part, words in FAMILIES.items() if part in run)
 
 
-def judged(bank: Path = ALARM_BANK) -> dict[str, str]:
-    """Block → its Markdown: all in a few sentences, what became of the runs, and what each alarm
-    did in all of them and family by family."""
-    runs = read_bank(bank) if (bank / "index.jsonl").is_file() else []
+def judged(bank: Path = ALARM_BANK, seeds: Path = SEED_BANK) -> dict[str, str]:
+    """Block → its Markdown: all in a few sentences; what became of the runs, and what each alarm
+    did in all of them and family by family; the bank whose recipes hold or degrade by seed; and
+    single signals as detectors, on both."""
+    runs = _runs(bank)
     if not runs:
         return dict.fromkeys(BLOCKS, "No runs yet.")
     evaluated = [_with_rivals(evaluate_run(run, DEFAULT_ARL)) for run in runs]
-    plan = sum(len(arm.seeds) for arm in ALARM_ARMS)
-    made = f"{len(runs)} of {plan} planned runs are made (`python -m tests.study run`)."
     families = {
         name: [j for j in evaluated if family(j.run.name) == name]
         for name in reversed(FAMILIES.values())
@@ -62,34 +84,89 @@ def judged(bank: Path = ALARM_BANK) -> dict[str, str]:
         for name, own in families.items()
         if any(j.label == "degraded" for j in own)
     ]
+    rankings = rank(runs)
+    by_seed = _runs(seeds)
     texts = (
-        _summary(evaluated),
-        f"{made}\n\n{_outcomes(evaluated)}",
+        _summary(evaluated, rankings, by_seed),
+        f"{_progress(runs, ALARM_ARMS)}\n\n{_outcomes(runs, ALARM_ARMS)}",
         _table("all runs", evaluated),
         "\n\n".join(tables),
+        f"{_progress(by_seed, SEED_ARMS)}\n\n{_outcomes(by_seed, SEED_ARMS)}",
+        _detectors(rank(by_seed)),
+        _detectors(rankings),
     )
     return dict(zip(BLOCKS, texts, strict=True))
 
 
-def _summary(runs: list[EvaluatedRun]) -> str:
-    alarm, critical, decay = (s.to_dict() for s in score(runs, (*ANY, "lld-decay")))
-    displaced, others = _displaced(runs)
-    count = Counter(j.label for j in runs)
+def _runs(bank: Path) -> list[LabelledRun]:
+    return read_bank(bank) if (bank / "index.jsonl").is_file() else []
+
+
+def _progress(runs: list[LabelledRun], arms: tuple[Arm, ...]) -> str:
+    plan = sum(len(arm.seeds) for arm in arms)
+    return f"{len(runs)} of {plan} planned runs are made (`python -m tests.study run`)."
+
+
+def _counts(runs: Iterable[LabelledRun]) -> str:
+    count = Counter(run.label for run in runs)
     return (
-        f"{len(runs)} runs of policies of 0.4 to 3.2 million parameters, by their held-out exact "
-        f"match: {count['degraded']} degraded, {count['held']} held, {count['grey']} are between "
-        "the two.\n\n"
-        f"- A warning came before {share_cell(alarm['warned'])} of those that degraded, "
-        f"{alarm['lead_median']:g} steps ahead in the median, and in {_held(alarm)} that held.\n"
-        f"- A critical alarm came before {share_cell(critical['warned'])}, and in "
-        f"{_held(critical)} that held.\n"
-        "- `lld-decay` came where correct responses lost likelihood before the degradation, in "
-        f"{displaced}; in {others} where they did not; and in {_held(decay)} runs that held."
+        f"{count['degraded']} degraded, {count['held']} held, {count['grey']} are between the two"
     )
 
 
-def _held(told: dict[str, Any]) -> str:
-    return "{} of {}".format(*told["fired"]["held"])
+def _summary(runs: list[EvaluatedRun], rankings: list[Ranking], by_seed: list[LabelledRun]) -> str:
+    critical, decay = (s.to_dict() for s in score(runs, ("any critical", "lld-decay")))
+    displaced, others = _displaced(runs)
+    auroc = {r.detector: f"{r.pooled:.2f}" for r in rankings}
+    mixed = rank(by_seed)
+    within = "no recipe has runs of both kinds yet"
+    if mixed and mixed[0].auroc is not None:
+        n_ended, n_held = mixed[0].found[1], mixed[0].false[1]
+        within = f"{n_ended} degraded and {n_held} held in recipes that have both"
+    return (
+        f"{len(runs)} runs that this project's trainer made, of policies of 0.4 to 3.2 million "
+        f"parameters, judged by their held-out exact match: {_counts(j.run for j in runs)}.\n\n"
+        f"- Without Δ, from what any trainer logs: {_warned(runs, BOTH)}.\n"
+        f"- With Δ: {_warned(runs, EVALUATIONS)}.\n"
+        f"- With held-out evaluations too: {_warned(runs)}; `eval-gap` makes the difference, and "
+        "it reads the score that defines a degradation.\n"
+        f"- A critical alarm came before {share_cell(critical['warned'])}, and in "
+        f"{_held(critical)} that held.\n"
+        "- `lld-decay` came where correct responses lost likelihood before the degradation, in "
+        f"{displaced}; in {others} where they did not; and in {_held(decay)} runs that held.\n"
+        "- Controls (AUROC): a detector that sees only the number of the step "
+        f"{auroc[STEP]}, one that sees only the configuration {auroc[ARM]}: here nearly every "
+        "recipe has one outcome, so these counts do not show that an alarm foresees what a seed "
+        f"decides. For that a second bank is being made: {len(by_seed)} of "
+        f"{sum(len(arm.seeds) for arm in SEED_ARMS)} runs so far, {within}."
+    )
+
+
+def _warned(runs: list[EvaluatedRun], hidden: tuple[str, ...] = ()) -> str:
+    """In how many degradations a warning came before, where some signals are not measured."""
+    partial = [
+        evaluate_run(PartialRun(**vars(j.run), hidden=hidden), DEFAULT_ARL) if hidden else j
+        for j in runs
+    ]
+    counts = score(partial, ["any alarm"])[0].to_dict()
+    ahead = counts["lead_median"]
+    when = "" if ahead is None else f", {ahead:g} steps ahead in the median"
+    return (
+        f"a warning before {share_cell(counts['warned'])} of the degradations{when}, and in "
+        f"{_held(counts)} that held"
+    )
+
+
+def _detectors(rankings: list[Ranking]) -> str:
+    if not rankings:
+        return "No runs of both kinds yet."
+    first = rankings[0]
+    arms = f"In arms with runs of both kinds: {first.found[1]} degraded, {first.false[1]} held."
+    return f"{arms}\n\n{table(HEAD, [cells(r) for r in rankings])}"
+
+
+def _held(counts: dict[str, Any]) -> str:
+    return "{} of {}".format(*counts["fired"]["held"])
 
 
 def _with_rivals(j: EvaluatedRun) -> EvaluatedRun:
@@ -100,12 +177,12 @@ def _with_rivals(j: EvaluatedRun) -> EvaluatedRun:
     return replace(j, fired={**j.fired, **fired})
 
 
-def _outcomes(runs: list[EvaluatedRun]) -> str:
+def _outcomes(runs: list[LabelledRun], arms: tuple[Arm, ...]) -> str:
     """Arm by arm, how many runs degraded, held, or are between the two; the mean Δ of their correct
     responses as they degraded; and the mean exact match: the best of each run, and the last."""
     rows = []
-    for arm in ALARM_ARMS:
-        own = [j.run for j in runs if j.run.name.rsplit("-", 1)[0] == arm.name]
+    for arm in arms:
+        own = [run for run in runs if run.arm == arm.name]
         if own:
             ends = [run.end_step for run in own if run.end_step is not None]
             fall = [_delta_before(run, run.end_step) for run in own if run.end_step is not None]

@@ -1,0 +1,315 @@
+"""How well scores tell runs that degrade from runs that hold, while they still look alike.
+
+A detector maps the signals of a run to one score per row, higher where it is more alarmed; the
+score of a row may use rows up to it only. Runs are compared within arms, that is among runs of one
+recipe, so that a detector gains nothing from recognizing the recipe; and a run that ended with one
+that held over the same steps, so that it gains nothing from the number of steps.
+"""
+
+from __future__ import annotations
+
+import runpy
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from numpy.typing import ArrayLike, NDArray
+
+from ..core.errors import UsageError
+from ..diagnosis.decay_test import test as decay_test
+from ..diagnosis.detectors import floats, trailing_mean, trailing_median
+from .bank import ENDS, LabelledRun
+
+Detector = Callable[[pd.DataFrame], ArrayLike]
+Floats = NDArray[np.float64]
+
+FALSE_SHARE = 0.05  # of the runs that held may fire
+AHEAD = 0.2  # of the way to the end, for the second AUROC
+SMOOTH = 10  # steps of a trailing mean
+LEAST = 5  # measured steps in it
+REPLICATES = 400  # bootstrap samples
+SHUFFLES = 20
+LEVEL = (2.5, 97.5)  # percentiles of the interval
+WITHHELD = ("eval_score", "eval_n")  # where they define the label
+
+
+def _mean(name: str, sign: float = 1.0) -> Detector:
+    return lambda signals: sign * trailing_mean(floats(signals, name), SMOOTH, LEAST)
+
+
+def _reward_lost(signals: pd.DataFrame) -> Floats:
+    """Share of its best ten-step mean so far that the reward has lost."""
+    mean = trailing_mean(floats(signals, "reward"), SMOOTH, LEAST)
+    best = np.fmax.accumulate(mean)
+    return np.where(best > 0, 1 - mean / np.where(best > 0, best, 1), np.nan)
+
+
+def _times_median(name: str) -> Detector:
+    """Ten-step mean over the median of the fifty steps before."""
+
+    def scored(signals: pd.DataFrame) -> Floats:
+        values = floats(signals, name)
+        before = np.full(len(values), np.nan)
+        before[SMOOTH:] = trailing_median(values, 50, LEAST)[:-SMOOTH]
+        return trailing_mean(values, SMOOTH, LEAST) / np.where(before > 0, before, np.nan)
+
+    return scored
+
+
+SIGNALS: dict[str, Detector] = {
+    "reward: share of its best lost": _reward_lost,
+    "clip_share": _mean("clip_share"),
+    "step_kl": _mean("step_kl"),
+    "−retention": _mean("retention", -1),
+    "−delta_correct": _mean("delta_correct", -1),
+    "lld_share": _mean("lld_share"),
+    "evidence of lld-decay": lambda s: decay_test(s, 2000).evidence,
+    "entropy": _mean("entropy"),
+    "entropy × its median": _times_median("entropy"),
+    "grad_norm × its median": _times_median("grad_norm"),
+    "response_tokens × their median": _times_median("response_tokens"),
+    "truncated_share": _mean("truncated_share"),
+}
+"""Single signals, means of ten steps."""
+
+OWN, STEP, ARM = "your detector", "step number only", "configuration only"
+SHUFFLED = "labels shuffled"
+CONTROLS = (STEP, ARM, SHUFFLED)
+
+
+def read_detector(file: Path) -> Detector:
+    """The function `score` of a Python file, which is run: signals of a run, a DataFrame with the
+    columns of `lldscope schema signals` and one row per step, to one number per row."""
+    if not file.is_file():
+        raise UsageError(f"There is no file {file}.")
+    try:
+        found = runpy.run_path(str(file)).get("score")
+    except Exception as error:  # it is the user's code: whatever it raises
+        raise UsageError(f"{file} cannot be run: {type(error).__name__}: {error}") from error
+    if not callable(found):
+        raise UsageError(f"{file} has no function score(signals) that returns a score per row.")
+    return found
+
+
+@dataclass(frozen=True)
+class Trace:
+    """The highest score of a run up to each row; −inf before the first. `end` is the step at which
+    the run ended, None if it held."""
+
+    arm: str
+    end: int | None
+    steps: NDArray[np.int64]
+    highest: Floats
+
+    def before(self, step: float) -> float:
+        """The highest score before a step."""
+        rows = int(np.searchsorted(self.steps, step))
+        return float(self.highest[rows - 1]) if rows else -np.inf
+
+    def first_over(self, limit: float) -> int | None:
+        """The first step with a score over the limit."""
+        rows = np.flatnonzero(self.highest > limit)
+        return int(self.steps[rows[0]]) if len(rows) else None
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """What a detector is worth. Intervals are 95 % bootstrap intervals: over arms, and over the
+    runs of each.
+
+    `auroc`: of a run that ended and one of its arm that held, how probably the first had the higher
+    score before its end; ties count half. `ahead`: the same in the first four fifths of the way to
+    the end. `pooled`: of two runs of any arms. `found`: how many of the runs that ended had passed
+    a limit before, the lowest that at most FALSE_SHARE of those that held ever pass (`false`), in
+    arms with runs of both kinds. `lead_median`: steps from there to the end, of those found, and
+    `lead_share_median` as a share of the end.
+    """
+
+    detector: str
+    auroc: float | None
+    auroc_interval: tuple[float, float] | None
+    ahead: float | None
+    pooled: float
+    found: tuple[int, int]
+    found_interval: tuple[float, float] | None
+    false: tuple[int, int]
+    lead_median: float | None
+    lead_share_median: float | None
+
+
+HEAD = (
+    "detector", "AUROC within arms (95 %)", "over the first 80 %", "AUROC over all arms",
+    "found at 5 % false (95 %)", "steps of lead, median", "share of the way",
+)  # fmt: skip
+
+
+def cells(ranking: Ranking) -> list[str]:
+    """A row of the table with this HEAD."""
+
+    def number(value: float | None) -> str:
+        return "–" if value is None else f"{value:.2f}"
+
+    low, high = ranking.auroc_interval or (np.nan, np.nan)
+    least, most = (100 * share for share in ranking.found_interval or (np.nan, np.nan))
+    lead, share, (k, n) = ranking.lead_median, ranking.lead_share_median, ranking.found
+    return [
+        ranking.detector,
+        f"{number(ranking.auroc)} ({low:.2f}–{high:.2f})" if ranking.auroc_interval else "–",
+        number(ranking.ahead),
+        number(ranking.pooled),
+        f"{k} of {n} ({least:.0f}–{most:.0f} %)" if n else "–",
+        "–" if lead is None else f"{lead:g}",
+        "–" if share is None else f"{100 * share:.0f} %",
+    ]
+
+
+def rank(runs: Sequence[LabelledRun], own: Detector | None = None) -> list[Ranking]:
+    """The user's detector, if any, the single signals, and three controls that must fail: the
+    number of the step; the configuration (the share of the arm's runs that ended); and the user's
+    detector, or the best signal, with the labels shuffled within each arm (the middle one of
+    SHUFFLES).
+
+    Runs with a fault, and those that neither ended nor held, do not count. Empty without a run of
+    each kind.
+    """
+    runs = [r for r in runs if r.label in ENDS or r.label == "held"]
+    ended: dict[str, list[bool]] = {}
+    for run in runs:
+        ended.setdefault(run.arm, []).append(run.end_step is not None)
+    if len({kind for kinds in ended.values() for kind in kinds}) < 2:
+        return []
+    detectors = ({OWN: own} if own else {}) | SIGNALS
+    traces: dict[str, list[Trace]] = {name: [] for name in (*detectors, STEP, ARM)}
+    for run in runs:
+        frame = run.signals()
+        if not run.by_reward:
+            frame[list(WITHHELD)] = np.nan
+        scores = {name: _scores(detector, frame, run) for name, detector in detectors.items()}
+        scores[STEP] = frame["step"].to_numpy(np.float64)
+        scores[ARM] = np.full(len(frame), np.mean(ended[run.arm]))
+        for name, values in scores.items():
+            highest = np.fmax.accumulate(np.where(np.isnan(values), -np.inf, values))
+            steps = frame["step"].to_numpy(np.int64)
+            traces[name].append(Trace(run.arm, run.end_step, steps, highest))
+    rankings = [ranking(name, of) for name, of in traces.items()]
+    best = OWN if own else max(rankings[: len(SIGNALS)], key=lambda r: r.auroc or 0).detector
+    return [*rankings, _shuffled(traces[best])]
+
+
+def _scores(detector: Detector, frame: pd.DataFrame, run: LabelledRun) -> Floats:
+    try:
+        values = np.asarray(detector(frame.copy()), dtype=np.float64)
+    except Exception as error:  # it may be the user's code: whatever it raises
+        words = f"{type(error).__name__}: {error}"
+        raise UsageError(f"The detector fails on the run {run.name}: {words}") from error
+    if values.shape != (len(frame),):
+        raise UsageError(
+            f"The detector returns an array of shape {values.shape} for the {len(frame)} steps of "
+            f"the run {run.name}: one score per step is needed."
+        )
+    return values
+
+
+@dataclass(frozen=True)
+class _Arm:
+    """Runs that ended (E) and that held (H)."""
+
+    wins: Floats  # (E, H): 1 where the first has the higher score before its end, ½ where equal
+    ahead: Floats  # (E, H): the same of four fifths of the way
+    before: Floats  # (E,): highest score before the end
+    whole: Floats  # (H,): highest score
+
+    @classmethod
+    def of(cls, traces: Sequence[Trace]) -> _Arm:
+        held = [t for t in traces if t.end is None]
+        ended = [(t, t.end) for t in traces if t.end is not None]
+
+        def wins(share: float) -> Floats:
+            own = np.array([t.before(share * end) for t, end in ended])[:, None]
+            other = np.array([[h.before(share * end) for h in held] for _, end in ended])
+            other = other.reshape(len(ended), len(held))
+            return (own > other) + 0.5 * (own == other)
+
+        before = np.array([t.before(end) for t, end in ended])
+        whole = np.array([float(t.highest[-1]) for t in held])
+        return cls(wins(1.0), wins(1.0 - AHEAD), before, whole)
+
+    def sample(self, rng: np.random.Generator) -> _Arm:
+        """As many runs of each kind, drawn with replacement."""
+        rows, columns = (rng.integers(n, size=n) for n in self.wins.shape)
+        both = np.ix_(rows, columns)
+        return _Arm(self.wins[both], self.ahead[both], self.before[rows], self.whole[columns])
+
+
+def ranking(name: str, traces: Sequence[Trace]) -> Ranking:
+    """How a detector with these traces does."""
+    arms = _mixed(traces)
+    pooled = float(_Arm.of(traces).wins.mean())
+    if not arms:
+        return Ranking(name, None, None, None, pooled, (0, 0), None, (0, 0), None, None)
+    all_of = list(arms.values())
+    limit = _limit(all_of)
+    passed = [(trace.end, trace.first_over(limit)) for trace in traces if trace.arm in arms]
+    ends = [(end, step) for end, step in passed if end is not None]
+    leads = [(end - step, end) for end, step in ends if step is not None and step < end]
+    false = [step is not None for end, step in passed if end is None]
+    rng = np.random.default_rng(0)
+    samples = [
+        [all_of[k].sample(rng) for k in rng.integers(len(all_of), size=len(all_of))]
+        for _ in range(REPLICATES)
+    ]
+    return Ranking(
+        name, _share([a.wins for a in all_of]),
+        _interval([_share([a.wins for a in sample]) for sample in samples]),
+        _share([a.ahead for a in all_of]), pooled,
+        (len(leads), len(ends)), _interval([_found(sample) for sample in samples]),
+        (sum(false), len(false)),
+        float(np.median([lead for lead, _ in leads])) if leads else None,
+        float(np.median([lead / end for lead, end in leads])) if leads else None,
+    )  # fmt: skip
+
+
+def _mixed(traces: Sequence[Trace]) -> dict[str, _Arm]:
+    """The arms with runs that ended and runs that held."""
+    by_arm: dict[str, list[Trace]] = {}
+    for trace in traces:
+        by_arm.setdefault(trace.arm, []).append(trace)
+    arms = {name: _Arm.of(of) for name, of in by_arm.items()}
+    return {name: arm for name, arm in arms.items() if arm.wins.size}
+
+
+def _share(wins: Sequence[Floats]) -> float:
+    """Mean over the pairs of all arms."""
+    return float(sum(w.sum() for w in wins) / sum(w.size for w in wins))
+
+
+def _limit(arms: Sequence[_Arm]) -> float:
+    """The lowest limit that at most FALSE_SHARE of the runs that held pass."""
+    highest = np.sort(np.concatenate([arm.whole for arm in arms]))[::-1]
+    return float(highest[int(FALSE_SHARE * len(highest))])
+
+
+def _found(arms: Sequence[_Arm]) -> float:
+    return float((np.concatenate([arm.before for arm in arms]) > _limit(arms)).mean())
+
+
+def _interval(values: Sequence[float]) -> tuple[float, float]:
+    low, high = np.percentile(values, LEVEL)
+    return float(low), float(high)
+
+
+def _shuffled(traces: Sequence[Trace]) -> Ranking:
+    """With the ends dealt out anew within each arm: the middle one of SHUFFLES, by AUROC."""
+    deals: list[tuple[float, int, list[Trace]]] = []
+    for seed in range(SHUFFLES):
+        rng = np.random.default_rng(seed)
+        dealt = list(traces)
+        for arm in dict.fromkeys(t.arm for t in traces):
+            own = [i for i, t in enumerate(traces) if t.arm == arm]
+            for i, j in zip(own, rng.permutation(own), strict=True):
+                dealt[i] = replace(traces[i], end=traces[j].end)
+        arms = _mixed(dealt)
+        deals.append((_share([a.wins for a in arms.values()]) if arms else 0.0, seed, dealt))
+    return ranking(SHUFFLED, sorted(deals, key=lambda deal: deal[:2])[SHUFFLES // 2][2])

@@ -1,20 +1,20 @@
 """Checkpoints: what a run needs to go on as if nothing had happened.
 
 One directory per checkpoint under `RUN/checkpoints/`: the policy as an ordinary Hugging Face
-directory, what the optimizer keeps, in as many files as there were processes, and `state.json` with
-the step to go on from and the lengths of those files. Trained weights that are not in the policy's
-files under their own names, such as adapters, have a file beside it. A checkpoint is written under
-another name and renamed when complete, so a directory called `step-…` is a whole one.
+directory, what the optimizer keeps, in as many files as there were processes, and `state.json`.
+This is written last; it holds the step to go on from, and a checksum of every other file and of
+itself, without which nothing is loaded. Trained weights that are not in the policy's files under
+their own names, such as adapters, have a file beside it. A checkpoint is written under another name
+and renamed when complete, so a directory called `step-…` is a whole one.
 Questions, sampling and minibatch order come from (seed, step): there is no generator to save.
 """
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,6 +24,7 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 
 from lldscope.core.errors import LldscopeError, UsageError
+from lldscope.storage import json_files
 
 from .guard import Cures
 
@@ -61,19 +62,29 @@ class State:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A complete checkpoint on disk."""
+    """A complete checkpoint on disk. `files`: name → (bytes, CRC-32) of all but its state."""
 
     path: Path
     state: State
+    files: Mapping[str, tuple[int, int]]
+
+    def damage(self) -> str | None:
+        """Which file is not what was written; None if all are. Reads every file."""
+        for name, told in self.files.items():
+            try:
+                if _fingerprint(self.path / name) != told:
+                    return f"{name} is not what was written"
+            except OSError as error:
+                return f"{name} cannot be read ({error.strerror})"
+        return None
 
     def load(self, optimizer: Optimizer) -> None:
         """Put weights and optimizer back to what they were, on all ranks. Raises LldscopeError
         for files that are missing, damaged, or of another model."""
         from safetensors.torch import load_file
 
-        files = [self.path / WEIGHTS]
-        if not files[0].is_file():
-            files = sorted((self.path / POLICY).glob("*.safetensors"))
+        policy = [n for n in self.files if n.startswith(POLICY) and n.endswith(".safetensors")]
+        files = [self.path / n for n in ([WEIGHTS] if WEIGHTS in self.files else policy)]
         weights: dict[str, Tensor] = {}
         for file in files:
             try:
@@ -103,22 +114,24 @@ class Checkpoints:
         self._margin = margin
 
     def all(self) -> list[Checkpoint]:
-        """Every complete checkpoint, the oldest first. One that cannot be read, or whose files are
-        not as long as they were, is left out, with a warning."""
-        found = []
+        """Every complete checkpoint, the oldest first. One whose state cannot be read, or whose
+        files are not as long as they were, is left out, with a warning."""
+        readable = []
         for path in sorted(self._folder.glob("step-*")):
             try:
-                found.append(Checkpoint(path, _read_state(path)))
+                readable.append(_read(path))
             except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
-                log.warning("lldscope: the checkpoint %s is not usable: %s", path, error)
-        return found
+                _warn(path, str(error))
+        return readable
 
     def healthy(self, now: int) -> Checkpoint | None:
-        """The newest one made at least `margin` steps before step `now`, while no alarm was firing:
-        what makes an alarm fire had begun before it did."""
+        """The newest intact one made at least `margin` steps before step `now`, while no alarm was
+        firing: what makes an alarm fire had begun before it did."""
+        return _newest_intact(self._clean(now))
+
+    def _clean(self, now: int) -> list[Checkpoint]:
         latest = now - self._margin
-        clean = [c for c in self.all() if not c.state.alarmed and c.state.step <= latest]
-        return max(clean, key=lambda c: c.state.step, default=None)
+        return [c for c in self.all() if not c.state.alarmed and c.state.step <= latest]
 
     def forget_after(self, step: int) -> None:
         """Drop what was made after the checkpoint of `step`: a branch that was given up."""
@@ -156,15 +169,20 @@ class Checkpoints:
                 raise OSError(failure or "another rank could not write its part")
 
     def _complete(self, draft: Path, state: State) -> None:
-        with (draft / STATE).open("w", encoding="utf-8") as file:
-            json.dump(asdict(state) | {"files": _lengths(draft)}, file, indent=1)
+        files = {
+            path.relative_to(draft).as_posix(): _fingerprint(path)
+            for path in sorted(draft.rglob("*")) if path.is_file()
+        }  # fmt: skip
+        with (draft / STATE).open("wb") as file:
+            file.write(
+                json_files.with_checksum(json_files.to_json(asdict(state) | {"files": files}))
+            )
             file.flush()
             os.fsync(file.fileno())
         final = self._folder / _name(state.step)
         shutil.rmtree(final, ignore_errors=True)
         draft.rename(final)
-        healthy = self.healthy(state.step)
-        oldest = healthy.state.step if healthy else 0
+        oldest = max((c.state.step for c in self._clean(state.step)), default=0)
         for old in self.all()[: -self._keep]:
             # A clean one within the margin is the next to be rolled back to.
             if old.state.alarmed or old.state.step < oldest:
@@ -172,22 +190,37 @@ class Checkpoints:
 
 
 def find_checkpoint(run: Path, step: int | None = None) -> Checkpoint:
-    """The newest checkpoint of a run that can be read, or the one made before `step`. Raises
-    UsageError where there is none."""
-    found = {c.state.step: c for c in Checkpoints(run, keep=1).all()}
-    if not found:
+    """The newest intact checkpoint of a run, or the one made before `step`. Raises UsageError where
+    there is none."""
+    readable = {c.state.step: c for c in Checkpoints(run, keep=1).all()}
+    if step is None:
+        if newest := _newest_intact(readable.values()):
+            return newest
         raise UsageError(
-            f"{run} holds no checkpoint to go on from (checkpoint_every=N makes them); "
+            f"{run} holds no intact checkpoint to go on from (checkpoint_every=N makes them); "
             "start a new run instead"
         )
-    if step is None:
-        step = max(found)
-    if step not in found:
+    if step not in readable:
         raise UsageError(
             f"{run} holds no checkpoint before step {step}; there are those before "
-            f"{', '.join(map(str, sorted(found)))}"
+            f"{', '.join(map(str, sorted(readable))) or 'no step'}"
         )
-    return found[step]
+    if why := readable[step].damage():
+        raise UsageError(f"The checkpoint before step {step} is damaged: {why}")
+    return readable[step]
+
+
+def _newest_intact(candidates: Iterable[Checkpoint]) -> Checkpoint | None:
+    """The newest one all of whose files are what was written; a warning for each that is not."""
+    for candidate in sorted(candidates, key=lambda c: -c.state.step):
+        if (why := candidate.damage()) is None:
+            return candidate
+        _warn(candidate.path, why)
+    return None
+
+
+def _warn(path: Path, why: str) -> None:
+    log.warning("lldscope: the checkpoint %s is not usable: %s", path, why)
 
 
 def _name(step: int) -> str:
@@ -225,10 +258,10 @@ def _names(directory: Path) -> set[str]:
     return found
 
 
-def _lengths(draft: Path) -> dict[str, int]:
-    """Bytes of each file of tensors."""
-    files = sorted(draft.rglob("*.safetensors"))
-    return {path.relative_to(draft).as_posix(): path.stat().st_size for path in files}
+def _fingerprint(path: Path) -> tuple[int, int]:
+    """Length and CRC-32 of a file."""
+    with path.open("rb") as file:
+        return os.fstat(file.fileno()).st_size, json_files.checksum(file)
 
 
 def _failure(write: Callable[[], object]) -> str | None:
@@ -241,14 +274,14 @@ def _failure(write: Callable[[], object]) -> str | None:
     return None
 
 
-def _read_state(path: Path) -> State:
-    """Of the checkpoint at `path`. Raises OSError, ValueError or KeyError if it is not whole."""
-    read = json.loads((path / STATE).read_text("utf-8"))
-    if not isinstance(read, dict):
-        raise ValueError("its state is no mapping")
-    lengths = _lengths(path)
-    for name, length in read.pop("files").items():
-        if lengths.get(name) != length:
-            raise ValueError(f"{name} is missing or not as long as it was")
-    rules = {name: tuple(read.get(name, ())) for name in ("alarmed", "answered")}
-    return State(**read | rules | {"cures": Cures(**read.get("cures", {}))})
+def _read(path: Path) -> Checkpoint:
+    """The checkpoint at `path`. Raises OSError, ValueError or LookupError if it is not whole."""
+    read, checked = json_files.parse_line((path / STATE).read_bytes().rstrip(b"\n"))
+    if not checked:
+        raise ValueError(f"its {STATE} has no checksum")
+    files = {name: (length, crc) for name, (length, crc) in read.pop("files").items()}
+    for name, (length, _) in files.items():
+        if (path / name).stat().st_size != length:
+            raise ValueError(f"{name} is not as long as it was")
+    rules = {name: tuple(read[name]) for name in ("alarmed", "answered", "probe_set")}
+    return Checkpoint(path, State(**read | rules | {"cures": Cures(**read["cures"])}), files)

@@ -117,10 +117,25 @@ def check_numbers(*, rank: int, world_size: int, attempt: int | None) -> None:
 def plain_end(status: Any, reason: Any) -> tuple[str, str | None]:
     """How a run ended, as a reader takes it: another status than those there are becomes part of
     the reason."""
-    reason = None if reason is None else str(reason)
+    reason = None if reason is None else text_of(reason)
+    status = text_of(status)
     if status in ("finished", "failed", "stopped"):
         return status, reason
-    return "stopped", f"{status}: {reason}" if reason else str(status)
+    return "stopped", f"{status}: {reason}" if reason else status
+
+
+def text_of(value: Any) -> str:
+    """A value as text, also one whose own conversion raises."""
+    try:
+        return str(value)
+    except Exception:
+        return f"a {type(value).__name__} without text"
+
+
+def unfinished(rows: int, status: str, reason: str | None) -> tuple[str, str]:
+    """How a run ended of which the recorder could not write everything."""
+    why = f"unfinished: {rows} rows or events were not written"
+    return "stopped" if status == "finished" else status, f"{reason}; {why}" if reason else why
 
 
 def to_plain(info: dict[str, Any]) -> dict[str, Any]:

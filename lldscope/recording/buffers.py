@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable
 from functools import partial, reduce
 from io import BytesIO
+from sys import getsizeof
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ _NOT_FITTING = (pa.ArrowException, TypeError, ValueError, OverflowError)
 Count = Callable[[int], None]
 Drop = Callable[[str, int], None]  # (reason, how many rows or values are dropped)
 
+LOOKED_AT = 1024  # elements of a list, to estimate its size
 SLABS = 32  # slabs that are kept for reuse
 SLAB_BYTES = 2 << 20  # a larger slab is not reused
 PIECE = 8192  # Python objects that are converted at a time; takes about a millisecond
@@ -84,6 +86,30 @@ class Copier:
         slab = call[2]
         if slab is not None and slab.tell() <= SLAB_BYTES:
             self._slabs.append(slab)
+
+
+def size_of(value: Any) -> int:
+    """About how many bytes a queued call holds: a copied call, an Arrow table, or a line."""
+    if isinstance(value, tuple):
+        others, _, slab = value
+        return (slab.tell() if slab is not None else 0) + sum(map(_bytes_of, others.values()))
+    return int(value.nbytes) if isinstance(value, pa.Table) else sum(map(_bytes_of, value.values()))
+
+
+def _bytes_of(value: Any) -> int:
+    """Of a long list only every n-th element is looked at: this runs in the training thread."""
+    if not isinstance(value, list):
+        return getsizeof(value)
+    stride = len(value) // LOOKED_AT + 1
+    return sum(map(getsizeof, value[::stride])) * stride
+
+
+def rows_of(value: Any) -> int:
+    """How many rows, or lines, a queued call holds."""
+    if isinstance(value, tuple):
+        lengths = [len(v) for v in value[0].values() if isinstance(v, list | np.ndarray)]
+        return max([*lengths, *(length for _, _, length, _ in value[1])], default=1)
+    return len(value) if isinstance(value, pa.Table) else 1
 
 
 def columns_of(call: Call) -> dict[str, Any]:

@@ -10,11 +10,13 @@ from typing import Any
 
 import pyarrow as pa
 
-from .buffers import Call, columns_of, to_arrow
+from .buffers import Call, columns_of, size_of, to_arrow
 
 log = logging.getLogger("lldscope")
 
-QUEUE_CALLS = 4096  # calls that may wait; further rows are dropped so that training does not block
+# What may wait; further rows are dropped so that training neither blocks nor runs out of memory.
+QUEUE_CALLS = 4096
+QUEUE_BYTES = 512 << 20
 
 
 class CallThread(threading.Thread):
@@ -25,23 +27,40 @@ class CallThread(threading.Thread):
         super().__init__(name=name, daemon=True)
         self.dropped, self._done = dropped, done
         self._calls: deque[tuple[str, Any]] = deque()
+        self._sizes: deque[int] = deque()  # bytes of each of them
+        self._bytes = 0
+        self._counting = threading.Lock()
         self._wake = threading.Event()
         self._warned: set[str] = set()
 
     def enqueue(self, kind: str, value: Any) -> bool:
         """Queue a call: the copied columns of a table, or a line of a file. False if it is full."""
-        waiting = len(self._calls)
-        if waiting >= QUEUE_CALLS:
-            return False
-        self._calls.append((kind, value))
-        if waiting == QUEUE_CALLS // 2:
+        size = size_of(value)
+        with self._counting:
+            waiting = len(self._calls)
+            if waiting >= QUEUE_CALLS or self._bytes + size > QUEUE_BYTES:
+                return False
+            self._append(kind, value, size)
+        if waiting == QUEUE_CALLS // 2 or self._bytes > QUEUE_BYTES // 2:
             self._wake.set()
         return True
+
+    def _append(self, kind: str, value: Any, size: int = 0) -> None:
+        self._calls.append((kind, value))
+        self._sizes.append(size)
+        self._bytes += size
+
+    def _take(self) -> tuple[str, Any]:
+        """The call that has waited longest."""
+        with self._counting:
+            self._bytes -= self._sizes.popleft()
+            return self._calls.popleft()
 
     def flush(self) -> threading.Event:
         """Seal what is complete now; the event is set after the attempt."""
         done = threading.Event()
-        self._calls.append(("flush", done))
+        with self._counting:
+            self._append("flush", done)
         self._wake.set()
         return done
 

@@ -13,10 +13,11 @@ import logging
 import os
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ParamSpec, Self
 
 import numpy as np
 
@@ -30,7 +31,9 @@ from .attempt import (
     not_writable,
     plain_end,
     start_attempt,
+    text_of,
     to_plain,
+    unfinished,
     warn_of_live_writer,
     write_run_file,
 )
@@ -44,6 +47,23 @@ log = logging.getLogger("lldscope")
 
 FLUSH_SECONDS = 10  # how long `flush` waits for the disk
 CLOSE_SECONDS = 120  # how long `close` waits for the disk
+
+
+P = ParamSpec("P")
+
+
+def never_raises(call: Callable[P, None]) -> Callable[P, None]:
+    """A method of a recorder that counts whatever is raised inside it, instead of raising it."""
+
+    @wraps(call)
+    def guarded(*args: P.args, **kwargs: P.kwargs) -> None:
+        try:
+            call(*args, **kwargs)
+        except Exception as error:
+            recorder: Any = args[0]
+            recorder._lost(f"{call.__name__.strip('_')}: {type(error).__name__}")
+
+    return guarded
 
 
 class NullRecorder:
@@ -199,6 +219,7 @@ class Recorder(NullRecorder):
             self.path, self.attempt, self.rank, self.dropped, self._copier.done, self._spool
         )
 
+    @never_raises
     def plan(self, steps: int) -> None:
         """Say how many steps the run is to have: false decay alarms are then promised per run
         (docs/research/decay-alarm.md). Rank 0 writes it into run.json; the last plan counts."""
@@ -211,6 +232,7 @@ class Recorder(NullRecorder):
             except (OSError, LldscopeError) as error:
                 log.error("lldscope: the planned steps could not be written: %s", error)
 
+    @never_raises
     def flush(self) -> None:
         """Wait until evaluations and the rows of all complete steps are sealed, at most
         FLUSH_SECONDS. Call it before a checkpoint: a run that resumes from it needs them."""
@@ -220,6 +242,7 @@ class Recorder(NullRecorder):
         elif not self._writer.flush().wait(FLUSH_SECONDS):
             log.warning("lldscope: rows were not on disk after %d s", FLUSH_SECONDS)
 
+    @never_raises
     def close(self, status: str = "finished", reason: str | None = None) -> None:
         """Seal everything and record how the run ended: finished, failed or stopped. Idempotent."""
         if self._cannot_write():
@@ -229,6 +252,8 @@ class Recorder(NullRecorder):
         atexit.unregister(self.close)
         if not self._writer.end(CLOSE_SECONDS):
             log.error("lldscope: the last rows were not on disk after %d s", CLOSE_SECONDS)
+        if lost := self._writer.unwritten:
+            status, reason = unfinished(lost, status, reason)
         if self.rank == 0:
             try:
                 finish_attempt(self.path, self.attempt, status, reason)
@@ -250,14 +275,16 @@ class Recorder(NullRecorder):
         elif isinstance(code, int) and 128 < code <= 192:  # the exit code after a signal
             self.close("stopped", f"signal {code - 128}")
         else:
-            self.close("failed", f"{type(exception).__name__}: {exception}")
+            self.close("failed", f"{type(exception).__name__}: {text_of(exception)}")
 
+    @never_raises
     def _rows(self, table: str, columns: dict[str, Any]) -> None:
         call = self._copier.copy(columns)
         if self._cannot_write() or not self._writer.enqueue(table, call):
             self._copier.done(call)
             self._refuse(table)
 
+    @never_raises
     def _line(self, file: str, value: dict[str, Any]) -> None:
         stamp = {"attempt": self.attempt, "rank": self.rank}
         try:

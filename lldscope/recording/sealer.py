@@ -54,6 +54,7 @@ class Sealer:
         self._run, self._attempt, self._rank = run, attempt, rank
         self._drop, self._warn, self._check_room = drop, warn, check_room
         self._rows: dict[str, list[pa.Table]] = defaultdict(list)
+        self.bytes = 0  # of the rows that wait
         self._lines: deque[tuple[str, Any]] = deque()  # (file, value)
         self._seals = 0
         self.commits = 0  # the number of this recorder's last line in its manifest
@@ -78,7 +79,9 @@ class Sealer:
 
     def add(self, table: str, rows: Iterable[pa.Table]) -> None:
         """Add rows of complete steps."""
-        self._rows[table] += rows
+        for added in rows:
+            self._rows[table].append(added)
+            self.bytes += added.nbytes
 
     def add_line(self, file: str, value: Any) -> None:
         if len(self._lines) >= MAX_WAITING_LINES:
@@ -103,6 +106,15 @@ class Sealer:
     def rows(self) -> int:
         """How many rows wait."""
         return sum(len(t) for tables in self._rows.values() for t in tables)
+
+    @property
+    def lines(self) -> int:
+        """How many events and alerts wait."""
+        return len(self._lines)
+
+    def waiting(self) -> dict[str, list[pa.Table]]:
+        """Table → the rows that wait."""
+        return self._rows.copy()
 
     @property
     def empty(self) -> bool:
@@ -133,6 +145,7 @@ class Sealer:
         if written:
             self._seals += 1
         self._rows.clear()
+        self.bytes = 0
         if self.refused:
             self.refused = False
             log.warning("lldscope: %s accepts rows again", self._run)
@@ -178,12 +191,17 @@ class Sealer:
         )
         self.shrink(MAX_WAITING_BYTES)
 
-    def shrink(self, max_bytes: int) -> None:
-        """Drop waiting rows until at most `max_bytes` are left, the largest table first."""
+    def shrink(self, max_bytes: int) -> int:
+        """Drop waiting rows until at most `max_bytes` are left, the largest table first; returns
+        how many rows that were."""
+        dropped = 0
         sizes = {table: sum(t.nbytes for t in rows) for table, rows in self._rows.items()}
         for table in sorted(sizes, key=lambda t: -sizes[t]):
             if sum(sizes.values()) <= max_bytes:
-                return
+                break
             del sizes[table]
             lost = sum(map(len, self._rows.pop(table)))
             self._drop(f"{table}: rows lost because the disk refuses them", lost)
+            dropped += lost
+        self.bytes = sum(sizes.values())
+        return dropped

@@ -21,7 +21,7 @@ from ..storage import heartbeats
 from ..storage.journal import counts, owner_name
 from ..storage.layout import EVENTS_FILE
 from ..storage.manifest import ManifestFile, manifest_names
-from .buffers import Call
+from .buffers import Call, rows_of
 from .calls import CallThread
 from .merging import Merger
 from .sealer import Sealer
@@ -32,8 +32,9 @@ if TYPE_CHECKING:
 log = logging.getLogger("lldscope")
 
 SEAL_SECONDS = 1.0  # a complete step is readable after about this long
-SEAL_ROWS = 20_000  # rows are sealed earlier if this many wait
-OPEN_STEP_SECONDS = 30.0  # rows of a step that does not end are sealed after this long
+SEAL_ROWS, SEAL_BYTES = 20_000, 64 << 20  # rows are sealed earlier if this many wait
+# Rows of a step that does not end are sealed after this long, or when there are so many bytes.
+OPEN_STEP_SECONDS, OPEN_STEP_BYTES = 30.0, 256 << 20
 HEARTBEAT_SECONDS = 5.0
 GRACE_SECONDS = 60.0  # replaced parts stay this long for readers that are using them
 CLOSE_MERGE_BYTES = 64 << 20  # `close` waits for a merge of at most this size
@@ -70,6 +71,7 @@ class Writer(CallThread):
         }
         self._open: dict[str, list[pa.Table]] = defaultdict(list)  # rows of the current step
         self._open_since = 0.0  # when the first of them arrived
+        self._open_bytes = 0
         self._manifest = ManifestFile(run, attempt, rank)
         self._last_step: int | None = self._earlier.get("step") if continued else None
         self._complete: deque[int] = deque(maxlen=64)  # the steps that ended last
@@ -86,18 +88,39 @@ class Writer(CallThread):
             run, self._manifest, warn=self._warn, pause=self._pause, spooled=spool is not None
         )
         self._closed = False
+        self._given_up = False
+        self.unwritten = 0  # rows and lines that were waiting when the writer ended
 
     def end(self, seconds: float) -> bool:
-        """Seal everything and end the thread; False if that takes longer than `seconds`."""
-        self._calls.append(("close", None))
+        """Seal everything and end the thread; False if that takes longer than `seconds`: what
+        waits by then is counted and given up."""
+        with self._counting:
+            self._append("close", None)
         self._wake.set()
         self.join(seconds)
-        return not self.is_alive()
+        if not self.is_alive():
+            return True
+        self._given_up = True
+        for kind, value in self._calls.copy():
+            if kind not in ("flush", "close"):
+                self._not_written(kind, rows_of(value), seconds)
+        for table, rows in (*self._open.copy().items(), *self._sealer.waiting().items()):
+            self._not_written(table, sum(map(len, rows)), seconds)
+        self._not_written("events and alerts", self._sealer.lines, seconds)
+        with contextlib.suppress(OSError):
+            self._beat()
+        return False
+
+    def _not_written(self, kind: str, count: int, seconds: float) -> None:
+        if count:
+            self.unwritten += count
+            self.drop(f"{kind}: not written within {seconds:g} s at the end", count)
 
     def beat(self) -> None:
         """Write a heartbeat, unless a later attempt does. Losses of earlier attempts are added."""
         self._last_beat = time.monotonic()
         with contextlib.suppress(OSError):
+            self._manifest.read()
             self._beat()
 
     def losses(self) -> Counter[str]:
@@ -111,7 +134,6 @@ class Writer(CallThread):
     def _beat(self) -> None:
         if any(a > self.attempt and r == self.rank for a, r in manifest_names(self.run_path)):
             return
-        self._manifest.read()
         # Manifest → its number of lines, so that a reader notices if lines are lost later; likewise
         # file → writer → number of lines for events and alerts.
         lines = counts(self._earlier.get("lines"))
@@ -132,7 +154,7 @@ class Writer(CallThread):
         )
 
     def run(self) -> None:
-        while not self._closed:
+        while not self._closed and not self._given_up:
             self._wake.wait(max(SEAL_SECONDS / 5, 0.005))
             self._wake.clear()
             self._process_calls()
@@ -148,7 +170,9 @@ class Writer(CallThread):
 
     def _process_calls(self) -> None:
         while self._calls and not (self._merger.busy and self._calls[0][0] == "close"):
-            kind, value = self._calls.popleft()
+            if self._given_up:
+                return
+            kind, value = self._take()
             if kind == "flush":
                 self._guarded("writer", self._sealer.seal)
                 value.set()
@@ -158,7 +182,8 @@ class Writer(CallThread):
             else:
                 self._guarded(kind, self._process, kind, value)
             time.sleep(0)  # yields to a training thread that waits for the interpreter
-            if not self._closed and self._sealer.age >= SEAL_SECONDS:
+            many = self._sealer.bytes >= SEAL_BYTES or self._open_bytes > OPEN_STEP_BYTES
+            if not self._closed and (many or self._sealer.age >= SEAL_SECONDS):
                 # On a busy machine there may always be another call.
                 self._guarded("writer", self._tick)
 
@@ -177,6 +202,7 @@ class Writer(CallThread):
         if not self._open:
             self._open_since = time.monotonic()
         self._open[kind].append(rows)
+        self._open_bytes += rows.nbytes
         if kind == "steps":
             steps = rows.column("step").to_pylist()
             self._last_step = steps[-1]
@@ -200,12 +226,15 @@ class Writer(CallThread):
                 waiting[table] += ahead
         self._open = defaultdict(list, {table: rows for table, rows in waiting.items() if rows})
         self._open_since = time.monotonic()
+        self._open_bytes = sum(t.nbytes for rows in self._open.values() for t in rows)
 
     def _tick(self) -> None:
         age = self._sealer.age
-        if self._open and time.monotonic() - self._open_since >= OPEN_STEP_SECONDS:
-            self._step_complete()  # a very long step, or one that never ends
-        full = self._sealer.rows >= SEAL_ROWS and not self._sealer.refused
+        late = self._open and time.monotonic() - self._open_since >= OPEN_STEP_SECONDS
+        if late or self._open_bytes > OPEN_STEP_BYTES:
+            self._step_complete()  # a very long or large step, or one that never ends
+        full = self._sealer.rows >= SEAL_ROWS or self._sealer.bytes >= SEAL_BYTES
+        full = full and not self._sealer.refused
         if not self._sealer.empty and (age >= SEAL_SECONDS or full):
             self._sealer.seal()
             if not self._merger.busy:
@@ -233,7 +262,7 @@ class Writer(CallThread):
         self._step_complete()
         self._tell_losses()
         self._sealer.seal()
-        self._sealer.shrink(0)  # what the disk still refuses is lost
+        self.unwritten = self._sealer.shrink(0)  # what the disk still refuses is lost
         with contextlib.suppress(OSError):
             self._merger.merge_newest(CLOSE_MERGE_BYTES)
             self._sealer.commit([], closed=True)

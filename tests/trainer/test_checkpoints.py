@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
 import subprocess
 import sys
@@ -16,7 +17,7 @@ from lldscope_trainer.config import load_config
 from recorded_steps import wait_until
 
 import lldscope
-from lldscope.core.errors import LldscopeError, UsageError
+from lldscope.core.errors import UsageError
 from lldscope.core.schema import TABLES
 
 TIMED = {name for name in TABLES["steps"].names if name.startswith("seconds_")}
@@ -61,7 +62,7 @@ def test_a_run_that_was_killed_is_resumed_from_the_command_line(lldscope_command
         stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
     )  # fmt: skip
     try:
-        wait_until(lambda: len(list(run.glob("checkpoints/step-*/state.json"))) >= 1)
+        wait_until(lambda: len(list(run.glob("checkpoints/step-*/state.json"))) >= 1, 600)
     finally:
         child.send_signal(signal.SIGKILL)
         child.communicate()
@@ -144,40 +145,49 @@ def test_what_cannot_be_resumed_says_why(lldscope_command, tmp_path, make_run):
     done = lldscope_command("train", "--resume", "--run", tmp_path / "nowhere")
     assert done.returncode == 1
     assert "There is no run at" in done.stderr
-    with pytest.raises(UsageError, match="no checkpoint to go on from"):
+    with pytest.raises(UsageError, match="no intact checkpoint to go on from"):
         find_checkpoint(make_run())
 
 
-def test_damaged_checkpoints(tmp_path, caplog):
+@pytest.fixture(scope="module")
+def two_checkpoints(tmp_path_factory):
+    run = tmp_path_factory.mktemp("checkpoints")
     config = load_config("tiny", [*SMALL, "eval_questions=0", "checkpoint_every=1", "steps=2"])
-    train(config, Keeper(), run_dir=tmp_path)
-    older, newer = (tmp_path / "checkpoints" / f"step-0000000{n}" for n in (1, 2))
-    (newer / "state.json").write_text("{")
-    assert find_checkpoint(tmp_path).state.step == 1
-    assert "step-00000002" in caplog.text
-    checkpoint = find_checkpoint(tmp_path)
-    (older / "optimizer" / "optimizer.json").write_text("[")
-    with pytest.raises(LldscopeError, match="step-00000001"):
-        train(config, Keeper(), run_dir=tmp_path, checkpoint=checkpoint)
+    train(config, Keeper(), run_dir=run)
+    return run
 
 
-@pytest.mark.parametrize("file", ["policy/model.safetensors", "optimizer/optimizer-0.safetensors"])
-@pytest.mark.parametrize("spoil", ["cut", "gone"])
-def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(tmp_path, caplog, file, spoil):
-    config = load_config(
-        "tiny", [*SMALL, "eval_questions=0", "checkpoint_every=1", "steps=2", "updates=1"]
-    )
-    train(config, Keeper(), run_dir=tmp_path)
+BLOWS = {
+    "a bit": lambda whole: whole[:70] + bytes([whole[70] ^ 1]) + whole[71:],
+    "the last bit": lambda whole: whole[:-1] + bytes([whole[-1] ^ 128]),
+    "half zeros": lambda whole: whole[: len(whole) // 2] + bytes(len(whole) - len(whole) // 2),
+    "cut": lambda whole: whole[:-4],
+    "gone": None,
+}
+
+
+@pytest.mark.parametrize("blow", BLOWS)
+def test_a_rotten_checkpoint_is_passed_over_for_the_one_before(
+    two_checkpoints, tmp_path, caplog, blow
+):
+    shutil.copytree(two_checkpoints, tmp_path, dirs_exist_ok=True)
     assert find_checkpoint(tmp_path).state.step == 2
-    damaged = tmp_path / "checkpoints" / "step-00000002" / file
-    if spoil == "cut":  # what a full disk or a machine that went down leaves
-        damaged.write_bytes(damaged.read_bytes()[:-4])
-    else:
-        damaged.unlink()
-    assert find_checkpoint(tmp_path).state.step == 1
-    assert "step-00000002 is not usable" in caplog.text
-    with pytest.raises(UsageError, match=r"no checkpoint before step 2; there are those before 1$"):
-        find_checkpoint(tmp_path, 2)
+    newest = tmp_path / "checkpoints" / "step-00000002"
+    files = sorted(path for path in newest.rglob("*") if path.is_file())
+    assert len(files) > 6
+    for file in files:
+        whole = file.read_bytes()
+        file.unlink()
+        if BLOWS[blow]:
+            file.write_bytes(BLOWS[blow](whole))
+        caplog.clear()
+        assert find_checkpoint(tmp_path).state.step == 1, file
+        assert Checkpoints(tmp_path, keep=2).healthy(2).state.step == 1
+        assert "step-00000002 is not usable" in caplog.text
+        with pytest.raises(UsageError, match=r"before step 2 is damaged|no checkpoint before step"):
+            find_checkpoint(tmp_path, 2)
+        file.write_bytes(whole)
+    assert find_checkpoint(tmp_path).state.step == 2
 
 
 def test_a_checkpoint_can_be_chosen_and_later_ones_are_given_up(tmp_path):

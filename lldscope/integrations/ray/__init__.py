@@ -24,7 +24,7 @@ from ray.exceptions import RayError
 from ...core.errors import LldscopeError
 from ...recording.attempt import check_numbers, plain_end
 from ...recording.buffers import Copier
-from ...recording.recorder import CLOSE_SECONDS, Recorder
+from ...recording.recorder import CLOSE_SECONDS, Recorder, never_raises
 from ...storage.url import Url, place_of
 from .node import Node, opened
 from .sender import Sender
@@ -66,10 +66,12 @@ class RayRecorder(Recorder):
         self._writer.start()
         atexit.register(self.close, "stopped", "the process ended without closing the recorder")
 
+    @never_raises
     def plan(self, steps: int) -> None:
         if self.rank == 0 and not self._cannot_write():
             self._writer.plan(steps)
 
+    @never_raises
     def close(self, status: str = "finished", reason: str | None = None) -> None:
         """Send everything, and have the actor seal it and record how the run ended. Idempotent."""
         if self._cannot_write():

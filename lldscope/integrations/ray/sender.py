@@ -49,7 +49,8 @@ class Sender(CallThread):
     # -- called by the training's thread ------------------------------------------------------
 
     def plan(self, steps: int) -> None:
-        self._calls.append(("plan", steps))
+        with self._counting:
+            self._append("plan", steps)
 
     def end(self, status: str, reason: str | None, seconds: float) -> bool:
         """Send everything and close the recorder; False if that takes longer than `seconds`."""
@@ -84,7 +85,7 @@ class Sender(CallThread):
                 return
 
     def _discard(self) -> None:
-        waiting = [self._calls.popleft() for _ in range(len(self._calls))]
+        waiting = [self._take() for _ in range(len(self._calls))]
         for kind, value in waiting:
             if kind == "flush":
                 value.set()
@@ -108,7 +109,7 @@ class Sender(CallThread):
         """The next calls as Arrow tables and lines."""
         batch: list[tuple[str, Any]] = []
         while self._calls and len(batch) < BATCH_CALLS:
-            kind, value = self._calls.popleft()
+            kind, value = self._take()
             if kind in ("flush", "plan"):
                 self._send(batch)
                 batch = []

@@ -39,7 +39,8 @@ def register(app: Dash, registry: RunRegistry, summaries: RunSummaries) -> None:
 
     @app.callback(Output("page", "children"), Input("again", "data"), prevent_initial_call=True)
     def show_again(address: list[str]) -> Any:
-        return page(registry, address[0], address[1], summaries)
+        path, search = _texts(address)
+        return page(registry, path, search, summaries)
 
     @app.callback(
         Output("rows", "children"),
@@ -52,7 +53,8 @@ def register(app: Dash, registry: RunRegistry, summaries: RunSummaries) -> None:
         prevent_initial_call=True,
     )
     def refresh_list(tick: int, choice: dict[str, str], picks: list[str], has: list[Any]) -> Any:
-        rows, now, told = run_rows(summaries, choice_of(choice), picks)
+        _texts([*choice.values()])
+        rows, now, told = run_rows(summaries, choice_of(choice), _texts(picks))
         if now == has:
             return no_update, no_update, told
         if [name for name, _ in now] != [name for name, _ in has]:
@@ -78,9 +80,10 @@ def register(app: Dash, registry: RunRegistry, summaries: RunSummaries) -> None:
     ) -> tuple[list[Any], Any]:
         wanted = [output["id"]["index"] for output in ctx.outputs_list[0]]
         if "compared" in wanted:
-            changed = _comparison_parts(registry, names, by, before, groups[0] if groups else {})
+            group = groups[0] if groups else {}
+            changed = _comparison_parts(registry, _texts(names), by, before, group)
         else:
-            changed = _run_parts(registry, names[0], before)
+            changed = _run_parts(registry, _texts(names)[0], before)
         now = changed.get("versions", before)
         news = [changed.get(part, no_update) for part in wanted]
         return news, no_update if now == before else now
@@ -96,7 +99,7 @@ def register(app: Dash, registry: RunRegistry, summaries: RunSummaries) -> None:
             return no_update  # the buttons have only just come
         kind, rule = ctx.triggered_id["index"].split(" ", 1)
         try:
-            registry.note(names[0], kind, rule, SNOOZE_HOURS)
+            registry.note(_texts(names)[0], kind, rule, SNOOZE_HOURS)
         except LldscopeError as error:
             return str(error)
         return ""
@@ -117,7 +120,7 @@ def register(app: Dash, registry: RunRegistry, summaries: RunSummaries) -> None:
         if not clicks:
             return no_update, no_update
         try:
-            registry.annotate(names[0], title or "", (tags or "").split(","), note or "")
+            registry.annotate(_texts(names)[0], title or "", (tags or "").split(","), note or "")
         except LldscopeError as error:
             return str(error), no_update
         return "Saved.", clicks
@@ -130,11 +133,18 @@ def register(app: Dash, registry: RunRegistry, summaries: RunSummaries) -> None:
     )
     def refresh_recording(tick: int, names: list[str]) -> Any:
         try:
-            return facts(registry, names[0])
+            return facts(registry, _texts(names)[0])
         except LldscopeError:
             return no_update  # what was read is kept
 
     _charts(app, registry)
+
+
+def _texts(value: Any) -> list[str]:
+    """What a browser says are texts. Raises TypeError, here, where they are not."""
+    if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
+        raise TypeError("no list of texts")
+    return value
 
 
 def _charts(app: Dash, registry: RunRegistry) -> None:
@@ -157,7 +167,7 @@ def _charts(app: Dash, registry: RunRegistry) -> None:
         prevent_initial_call=True,
     )
     def keep_zoom(by: str, zoom: dict[str, Any] | None, names: list[str]) -> Any:
-        snapshots, _ = last_snapshots_of(registry, names)
+        snapshots, _ = last_snapshots_of(registry, _texts(names))
         if not zoom or zoom["x"] == by or not snapshots:
             return no_update
         subject = snapshots[0].subject
@@ -182,7 +192,7 @@ def _charts(app: Dash, registry: RunRegistry) -> None:
         nothing = still, still, still, no_update
         if not ctx.triggered:  # the page has only just come
             return nothing
-        snapshots, lost = last_snapshots_of(registry, names)
+        snapshots, lost = last_snapshots_of(registry, _texts(names))
         # a zoom belongs to the x axis it was made on
         ours = zoom["range"] if zoom and zoom["x"] == by else None
         view = View(by, mean, (ours[0], ours[1]) if ours else None, groups[0] if groups else {})

@@ -11,16 +11,25 @@ import click
 
 from lldscope.cli.shared import RunPath
 from lldscope.core.errors import LldscopeError
+from lldscope.core.listening import user_token
 
 
 @click.command()
 @click.argument("root", default=Path("runs"), type=RunPath())
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to serve on.")
 @click.option("--port", default=8050, show_default=True, help="Port; 0 takes a free one.")
-@click.option("--token", help="Ask every visitor for this; needed for any other host.")
-def dash(root: Path, host: str, port: int, token: str | None) -> None:
+@click.option(
+    "--token",
+    envvar="LLDSCOPE_TOKEN",
+    help="Ask every visitor for this token (or LLDSCOPE_TOKEN, which `ps` does not show). Without "
+    "it one is made, and stays the same for your account.",
+)
+@click.option(
+    "--no-token", is_flag=True, help="Ask for no token: every account of this machine may look."
+)
+def dash(root: Path, host: str, port: int, token: str | None, no_token: bool) -> None:
     """Serve the dashboard for the runs under ROOT (default: runs), a folder or an address such as
-    s3://bucket/runs."""
+    s3://bucket/runs. Open the address that it prints: the token in it is needed once."""
     if missing := [name for name in ("dash", "plotly", "waitress") if find_spec(name) is None]:
         raise LldscopeError(
             f"The dashboard needs {', '.join(missing)}: pip install 'lldscope[dash]'"
@@ -28,7 +37,7 @@ def dash(root: Path, host: str, port: int, token: str | None) -> None:
     try:
         from .server import serve
 
-        serve(root, host, port, token)
+        serve(root, host, port, None if no_token else user_token() if token is None else token)
     except KeyboardInterrupt:
         pass
     # waitress returns when it is interrupted; threads that are in the middle of reading a run would

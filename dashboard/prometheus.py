@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+
 from lldscope.core import palette
+from lldscope.core.terminal import plain
 from lldscope.monitor.summary import Summary
 
 _METRICS = {
@@ -23,15 +27,27 @@ _METRICS = {
 Sample = tuple[str, dict[str, str], float]
 
 
-def exposition(lines: Sequence[Summary | str]) -> str:
+def exposition(lines: Sequence[Summary | str]) -> bytes:
     """The metrics of these runs; those that were not read yet are left out."""
-    samples = [s for line in lines if isinstance(line, Summary) for s in _of(line)]
-    text = []
-    for name, meaning in _METRICS.items():
-        ours = [sample for sample in samples if sample[0] == name]
-        if ours:
-            text += [f"# HELP {name} {meaning}", f"# TYPE {name} gauge", *map(_line, ours)]
-    return "".join(f"{line}\n" for line in text)
+    registry = CollectorRegistry()
+    registry.register(_Runs([line for line in lines if isinstance(line, Summary)]))
+    return generate_latest(registry)
+
+
+class _Runs(Collector):
+    def __init__(self, runs: list[Summary]) -> None:
+        self._runs = runs
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        samples = [sample for run in self._runs for sample in _of(run)]
+        for name, meaning in _METRICS.items():
+            family = GaugeMetricFamily(name, meaning)
+            for metric, labels, value in samples:
+                if metric == name:  # who asks with curl has a terminal, which obeys escapes
+                    safe = {key: plain(text) for key, text in labels.items()}
+                    family.add_sample(name, safe, value)
+            if family.samples:
+                yield family
 
 
 def _of(line: Summary) -> Iterator[Sample]:
@@ -59,15 +75,3 @@ def _of(line: Summary) -> Iterator[Sample]:
     for signal, value in line.last.items():
         if signal != "evidence":
             yield "lldscope_signal", run | {"signal": signal}, value
-
-
-def _line(sample: Sample) -> str:
-    name, labels, value = sample
-    told = ",".join(f'{key}="{_escaped(text)}"' for key, text in labels.items())
-    infinite = "+Inf" if value > 0 else "-Inf"
-    number = infinite if math.isinf(value) else "NaN" if math.isnan(value) else repr(value)
-    return f"{name}{{{told}}} {number}"
-
-
-def _escaped(text: str) -> str:
-    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

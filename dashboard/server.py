@@ -1,8 +1,8 @@
 """Serve the dashboard: one socket, waitress, and a guard before everything.
 
-Without a token only this machine may ask, and only under a loopback name, so that a web page which
-points its own name at 127.0.0.1 learns nothing. With a token every request must show it: once in
-the address, afterwards by cookie.
+Every request must show the token: once in the address, afterwards by cookie; programs show it as a
+bearer. Without a token only this machine may ask, and only under a loopback name, so that a web
+page which points its own name at 127.0.0.1 learns nothing.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ def serve(root: Path, host: str = "127.0.0.1", port: int = 8050, token: str | No
     """
     if token is None and not is_loopback(host):
         raise UsageError(
-            f"Serving on {host} lets other machines read the runs. Give --token, and open the "
-            "dashboard with it; or leave --host out and forward the port with ssh -L."
+            f"Serving on {host} lets other machines read the runs. Leave --no-token out; or leave "
+            "--host out and forward the port with ssh -L."
         )
     if token is not None and not token.strip():
         raise UsageError("The token is empty. Give one that others cannot guess.")
@@ -84,7 +84,7 @@ def is_loopback(host: str) -> bool:
 
 
 def guard(server: Flask, host: str, port: int, token: str | None) -> None:
-    """Let in only who may: with a token who shows it, without one who asks under a local name."""
+    """Require the token; without one, require a local host name."""
     from flask import Response, g, request
 
     from .security.errors import sentence
@@ -113,7 +113,10 @@ def guard(server: Flask, host: str, port: int, token: str | None) -> None:
             return None
         if shown:
             guesses.was_wrong(request.remote_addr)
-        return sentence("This dashboard needs its token: add ?token=… to the address once.", 401)
+        return sentence(
+            "This dashboard needs a token. Open the address that `lldscope dash` printed, or add "
+            "?token=… to this one.", 401,
+        )  # fmt: skip
 
     def _same(shown: str | None, wanted: str) -> bool:
         return shown is not None and hmac.compare_digest(shown.encode(), wanted.encode())

@@ -73,7 +73,8 @@ def main() -> None:
     port = free_port()
     lldscope = [sys.executable, "-m", "lldscope"]
     server = subprocess.Popen(
-        [*lldscope, "dash", str(SAMPLES), "--port", str(port)], stderr=subprocess.DEVNULL
+        [*lldscope, "dash", str(SAMPLES), "--no-token", "--port", str(port)],
+        stderr=subprocess.DEVNULL,
     )
     with tempfile.TemporaryDirectory() as folder:
         runs = [str(SAMPLES / name) for name in ("grpo", "grpo-llds")]

@@ -1,10 +1,13 @@
 """Answers to what cannot be answered: a status and a sentence, and never a traceback.
 
 Callbacks get what a browser sends, and anybody can send something else: what does not fit the page
-is the sender's fault (400). Whatever else is raised is ours (500), and is logged.
+is the sender's fault (400) where it is raised by the code that reads the question. Whatever else is
+raised is ours (500), and is logged as an error.
 """
 
 from __future__ import annotations
+
+import traceback
 
 import duckdb
 import pyarrow as pa
@@ -24,6 +27,10 @@ UNREADABLE = (duckdb.Error, OSError, pa.ArrowException)  # as when a run is dele
 _MALFORMED = (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, RecursionError)
 
 
+# The modules that take apart what a browser sends; "" is Dash itself.
+_READS_QUESTIONS = ("", "callbacks")
+
+
 def add_answers(server: Flask) -> None:
     """Attach the answers; what Dash itself answers to its own exceptions stays."""
 
@@ -39,12 +46,10 @@ def add_answers(server: Flask) -> None:
     def fault(error: Exception) -> Response:
         if isinstance(error, UNREADABLE):
             return sentence("The run cannot be read now; it may have been deleted.", 404)
-        if request.path == CALLBACKS and isinstance(error, (*_MALFORMED, DashException)):
-            at = error.__traceback__
-            while at and at.tb_next:
-                at = at.tb_next
-            where = f"{at.tb_frame.f_code.co_qualname}:{at.tb_lineno}" if at else "?"
-            server.logger.debug("malformed callback: %s in %s", type(error).__name__, where)
+        malformed = isinstance(error, DashException) or (
+            isinstance(error, _MALFORMED) and _raised_in(error) in _READS_QUESTIONS
+        )
+        if request.path == CALLBACKS and malformed:
             return sentence("This question does not fit the page it names. Reload the page.", 400)
         server.logger.exception("%s %s", request.method, request.path)
         return sentence("Something went wrong here; the console of lldscope dash says what.", 500)
@@ -53,6 +58,14 @@ def add_answers(server: Flask) -> None:
     server.register_error_handler(PreventUpdate, lambda error: Response(status=204))
     for kind in (InvalidResourceError, DependencyException):
         server.register_error_handler(kind, lambda error: sentence("There is no such file.", 404))
+
+
+def _raised_in(error: Exception) -> str:
+    """The module of this package where an exception began; empty if that was before any of it."""
+    frames = [frame.f_globals["__name__"] for frame, _ in traceback.walk_tb(error.__traceback__)]
+    package = __name__.partition(".")[0]
+    ours = [n for n in frames if n.partition(".")[0] in (package, "lldscope")]
+    return ours[-1].removeprefix(f"{package}.") if ours else ""
 
 
 def sentence(text: str, status: int) -> Response:

@@ -7,15 +7,18 @@ processes: GRPO, and GRPO with LLDS. Everything shown is trained and recorded wh
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import click
 
 from ..core.errors import LldscopeError
+from ..core.listening import user_token
 from . import demo_processes as processes
 from .demo_processes import Arm
 
@@ -56,7 +59,8 @@ def demo(overrides: tuple[str, ...], root: Path, port: int, dash: bool, stay: bo
         ]
         if dash:
             dashboard = children.enter_context(processes.run_dashboard(root, port, home))
-            click.echo(f"\nDashboard: http://127.0.0.1:{port}/", err=True)
+            token = quote(os.environ.get("LLDSCOPE_TOKEN") or user_token())
+            click.echo(f"\nDashboard: http://127.0.0.1:{port}/?token={token}", err=True)
         click.echo(f"Runs:      {home}\n", err=True)
         _follow(arms)
         _summary(arms)

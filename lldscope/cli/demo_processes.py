@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import socket
 import subprocess
@@ -97,7 +98,8 @@ def run_dashboard(root: Path, port: int, home: Path) -> AbstractContextManager[P
 @contextlib.contextmanager
 def _child(command: list[str], log: Path) -> Iterator[Process]:
     """A child in a session of its own, so that Ctrl-C reaches it once, from here."""
-    with open(log, "wb") as sink:
+    handle = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)  # it may hold the token
+    with open(handle, "wb") as sink:
         process = subprocess.Popen(
             command, stdout=sink, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
             start_new_session=True,

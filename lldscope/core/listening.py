@@ -1,9 +1,12 @@
-"""A socket to listen on, or a sentence that says why there is none."""
+"""A socket to listen on, and the token that whoever asks there must show."""
 
 from __future__ import annotations
 
 import errno
+import os
+import secrets
 import socket
+from pathlib import Path
 
 from .errors import LldscopeError, UsageError
 
@@ -23,3 +26,26 @@ def listen(host: str, port: int) -> socket.socket:
             raise LldscopeError(f"Port {port} is in use. Choose another one with --port.") from None
         why = error.strerror or str(error)
         raise LldscopeError(f"Cannot listen on {host}, port {port}: {why}.") from None
+
+
+def user_token() -> str:
+    """The token of this user's dashboards, made once, in a file that only the user can read.
+
+    It stays the same over restarts, so that open pages and bookmarks go on working. Raises
+    LldscopeError if the file can be neither read nor made.
+    """
+    base = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    path = Path(base) / "lldscope" / "dashboard-token"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        new = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        with open(new, "a", encoding="ascii") as file:
+            if file.tell() == 0:  # one line of two processes that start at once counts
+                file.write(secrets.token_urlsafe(24) + "\n")
+        os.chmod(path, 0o600)
+        return path.read_text("ascii").split()[0]
+    except (OSError, ValueError, IndexError) as error:
+        why = getattr(error, "strerror", None) or "it holds no token"
+        raise LldscopeError(
+            f"{path} cannot be used: {why}. Give a token with LLDSCOPE_TOKEN, or --no-token."
+        ) from None

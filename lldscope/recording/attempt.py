@@ -10,7 +10,6 @@ import contextlib
 import logging
 import os
 import socket
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -171,7 +170,7 @@ def write_run_file(path: Path, attempt: int, world_size: int, given: dict[str, A
 
     Raises OSError, LldscopeError.
     """
-    now = time.time()
+    now = json_files.now()
     old = layout.read_run(path) if attempt > 1 and (path / layout.RUN_FILE).exists() else {}
     info = layout.new_run(now) | old | {k: v for k, v in given.items() if v is not None}
     begun = {"attempt": attempt, "started": now, "host": socket.gethostname(), "pid": os.getpid()}
@@ -187,7 +186,7 @@ def finish_attempt(path: Path, attempt: int, status: str, reason: str | None) ->
     Raises OSError or LldscopeError.
     """
     info = layout.read_run(path)
-    ended = {"status": status, "reason": reason, "ended": time.time()}
+    ended = {"status": status, "reason": reason, "ended": json_files.now()}
     attempts = info.get("attempts") or []
     info["attempts"] = [a | ended if a.get("attempt") == attempt else a for a in attempts]
     last = attempts[-1].get("attempt") if attempts else None

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Self
 import numpy as np
 
 from ..core.errors import LldscopeError
-from ..storage import layout
+from ..storage import json_files, layout
 from ..storage.events import is_count, is_event
 from ..storage.url import Url, place_of
 from .attempt import (
@@ -77,7 +77,7 @@ class NullRecorder:
 
     def step(self, **columns: Any) -> None:
         """One row of `steps`. Call it last in a step: it marks the step complete."""
-        columns.setdefault("time", time.time())
+        columns.setdefault("time", json_files.now())
         self._rows("steps", columns)
 
     def updates(self, **columns: Any) -> None:
@@ -288,7 +288,7 @@ class Recorder(NullRecorder):
     def _line(self, file: str, value: dict[str, Any]) -> None:
         stamp = {"attempt": self.attempt, "rank": self.rank}
         try:
-            line = {"time": time.time()} | deep_copy(value) | stamp
+            line = {"time": json_files.now()} | deep_copy(value) | stamp
         except Exception as error:  # e.g. a dictionary that contains itself
             self._lost(f"{file}: a line that cannot become JSON ({type(error).__name__})")
             return

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from ..core.schema import TABLES
-from ..storage import heartbeats
+from ..storage import heartbeats, json_files
 from ..storage.journal import counts, owner_name
 from ..storage.layout import EVENTS_FILE
 from ..storage.manifest import ManifestFile, manifest_names
@@ -253,7 +253,7 @@ class Writer(CallThread):
         total = sum(self.dropped.values())
         if total > self._told:
             self._told = total
-            stamp = {"time": time.time(), "attempt": self.attempt, "rank": self.rank}
+            stamp = {"time": json_files.now(), "attempt": self.attempt, "rank": self.rank}
             lost = ", ".join(f"{n} × {reason}" for reason, n in self.dropped.items())
             what = {"kind": "dropped", "step": self._last_step, "count": total, "lost": lost}
             self._sealer.add_line(EVENTS_FILE, stamp | what)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -33,7 +32,7 @@ def is_heartbeat(file: str) -> bool:
 def write_heartbeat(run: Path, rank: int, *, closed: bool, **state: Any) -> None:
     """Replace a rank's heartbeat; that of a closed recorder names no process."""
     process = {} if closed else {"pid": os.getpid(), "space": pid_namespace()}
-    beat = {"time": time.time(), "closed": closed, **process, **state}
+    beat = {"time": json_files.now(), "closed": closed, **process, **state}
     json_files.replace_file(run / HEARTBEAT_DIR / f"r{rank}.json", json_files.to_json(beat))
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import re
-import time
 from collections import Counter, defaultdict
 from collections.abc import Mapping
 from pathlib import Path
@@ -42,7 +41,7 @@ def append_note(run: Path, file: str, value: Mapping[str, Any]) -> None:
     known = notes_written(run).get(file, 0)
     number = max([known, *written]) + 1
     append(run, file, value, PEOPLE, number)
-    said = {"time": time.time(), "lines": notes_written(run) | {file: number}}
+    said = {"time": json_files.now(), "lines": notes_written(run) | {file: number}}
     with contextlib.suppress(OSError):  # the note itself is written
         json_files.replace_file(run / HEARTBEAT_DIR / NOTES_HEARTBEAT, json_files.to_json(said))
 

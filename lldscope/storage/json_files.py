@@ -17,6 +17,7 @@ import math
 import os
 import re
 import stat
+import time
 import zlib
 from collections.abc import Mapping
 from decimal import Decimal
@@ -24,6 +25,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 IN_PROGRESS = ".inprogress"  # suffix of a file that is being written
+LAST_TIME = 253_402_300_799.0  # the end of the year 9999
 MAX_BYTES = 256 << 20  # of a small file; a manifest of 100,000 lines has about 100 MB
 _BLOCK = 1 << 20
 
@@ -141,8 +143,13 @@ def reason(error: Exception) -> str:
 
 
 def is_time(value: Any) -> bool:
-    """Whether a value can be a Unix time."""
-    return type(value) in (int, float) and 0 <= value < 1e12
+    """Whether a value can be a Unix time, of the years 1970 to 9999."""
+    return type(value) in (int, float) and 0 <= value <= LAST_TIME
+
+
+def now() -> float:
+    """The Unix time as every reader takes it, whatever the clock of this machine says."""
+    return min(max(time.time(), 0.0), LAST_TIME)
 
 
 def to_json(value: Any, *, indent: int | None = None) -> str:

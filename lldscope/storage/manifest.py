@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import os
 import re
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -96,7 +95,7 @@ def commit(
     file it has written. `after` is the number of the last line that the caller knows of, `number`
     of the new one is returned. Raises OSError.
     """
-    line: dict[str, Any] = {"time": time.time(), "parts": {p.table: p.entry() for p in add}}
+    line: dict[str, Any] = {"time": json_files.now(), "parts": {p.table: p.entry() for p in add}}
     if remove:
         tables = dict.fromkeys(p.table for p in remove)
         line["replaces"] = {t: [p.file for p in remove if p.table == t] for t in tables}

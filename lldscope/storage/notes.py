@@ -8,7 +8,6 @@ and a `note`, of which the last counts and an empty one takes it back; `tag` and
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -42,7 +41,7 @@ def write_about(run: Path, kind: str, text: str) -> None:
 
 def _append(run: Path, note: dict[str, Any]) -> None:
     try:
-        journal.append_note(run, NOTES_FILE, {"time": time.time(), **note})
+        journal.append_note(run, NOTES_FILE, {"time": json_files.now(), **note})
     except OSError as error:
         why = error.strerror or type(error).__name__
         raise LldscopeError(f"{run / NOTES_FILE} cannot be written: {why}.") from None
@@ -68,7 +67,7 @@ def silenced(
 ) -> dict[str, float | None]:
     """Of the alarms that fire (rule → step at which the episode began) those that are not to be
     heard: until when, Unix time, or None where they were acknowledged."""
-    now = time.time() if now is None else now
+    now = json_files.now() if now is None else now
     last = {note["rule"]: note for note in notes if note["kind"] in KINDS}
     quiet = {}
     for rule, step in firing.items():

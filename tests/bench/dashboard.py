@@ -96,7 +96,8 @@ def fill(runs: Path) -> None:
 def served(root: Path, cache: str) -> Iterator[tuple[str, int]]:
     """The dashboard over a folder: its address and process."""
     port = free_port()
-    command = [sys.executable, "-m", "lldscope", "dash", str(root), "--port", str(port)]
+    command = [sys.executable, "-m", "lldscope", "dash", str(root), "--no-token"]
+    command += ["--port", str(port)]
     environment = os.environ | {"XDG_CACHE_HOME": cache}
     server = subprocess.Popen(command, stderr=subprocess.DEVNULL, env=environment)
     try:

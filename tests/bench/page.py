@@ -35,7 +35,16 @@ ALL_DRAWN = (
 
 def main() -> None:
     port = free_port()
-    command = [sys.executable, "-m", "lldscope", "dash", str(SAMPLES), "--port", str(port)]
+    command = [
+        sys.executable,
+        "-m",
+        "lldscope",
+        "dash",
+        str(SAMPLES),
+        "--no-token",
+        "--port",
+        str(port),
+    ]
     started = time.perf_counter()
     server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:

@@ -13,10 +13,10 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from urllib.request import urlopen
+from urllib.request import Request, urlopen
 
 import pytest
-from browsing import CHROMIUM, DRAWN, Server
+from browsing import BEARER, CHROMIUM, DRAWN, Server, show_token
 from lldscope_dashboard import server
 from lldscope_dashboard.app import make_app
 from lldscope_dashboard.data.run_registry import RunRegistry
@@ -180,6 +180,29 @@ def test_a_fault_of_ours_is_told_without_its_traceback(root: Path, monkeypatch: 
     assert answer.get_data(as_text=True).count("\n") == 1
 
 
+def test_a_fault_of_ours_inside_a_callback_is_logged_as_one(
+    root: Path, monkeypatch: Any, caplog: Any
+) -> None:
+    browser = client(root)
+    (asked,) = [q for q in questions(browser, "/") if q["output"].startswith("..rows.children")]
+
+    def breaks(*arguments: Any) -> Any:
+        return len(None)  # type: ignore[arg-type]
+
+    monkeypatch.setattr("lldscope_dashboard.pages.list_rows._rows", breaks)
+    answer = browser.post(CALLBACKS, json=asked)
+    assert answer.status_code == 500
+    assert answer.get_data(as_text=True).count("\n") == 1
+    assert [record.levelname for record in caplog.records] == ["ERROR"]
+
+
+def test_a_run_in_a_folder_with_a_line_feed_has_a_page(tmp_path: Path) -> None:
+    write_run(tmp_path / "two\nlines", 5)
+    browser = client(tmp_path)
+    assert browser.get("/run/two%5Cx0alines").status_code == 200
+    assert "two\\\\x0alines" in browser.get("/").get_data(as_text=True)
+
+
 # -- addresses -------------------------------------------------------------------------------------
 
 PAGES = (
@@ -295,6 +318,7 @@ def test_no_page_breaks_the_content_policy(dashboard: Server, chromium: Any) -> 
         "window.broken = []; document.addEventListener('securitypolicyviolation', "
         "e => window.broken.push([e.violatedDirective, e.sourceFile, e.lineNumber, e.sample]));"
     )
+    show_token(context, dashboard.address)
     tab = context.new_page()
     for path in PAGES:
         tab.goto(dashboard.address + path)
@@ -317,7 +341,8 @@ def test_no_page_breaks_the_content_policy(dashboard: Server, chromium: Any) -> 
 
 def test_slow_clients_and_many_tabs_leave_a_page_its_time(dashboard: Server) -> None:
     """300 clients that never finish their question, and 20 that do not read their answer."""
-    urlopen(f"{dashboard.address}/run/dying", timeout=120).read()
+    page = Request(f"{dashboard.address}/run/dying", headers=BEARER)
+    urlopen(page, timeout=120).read()
     host, port = dashboard.address.removeprefix("http://").split(":")
     slow = []
     for n in range(320):
@@ -330,7 +355,7 @@ def test_slow_clients_and_many_tabs_leave_a_page_its_time(dashboard: Server) -> 
     def look() -> None:
         for _ in range(5):
             began = time.monotonic()
-            urlopen(f"{dashboard.address}/run/dying", timeout=120).read()
+            urlopen(page, timeout=120).read()
             took.append(time.monotonic() - began)
 
     tabs = [threading.Thread(target=look) for _ in range(8)]

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from browsing import WAIT, until
+from browsing import WAIT, show_token, until
 from made_up_runs import write_run
 from test_token_overlays import made_batch
 
@@ -85,6 +85,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def tab(chromium: Any, address: str) -> Iterator[Any]:
     """One tab for all tests, so that scripts come from its cache."""
     context = chromium.new_context(viewport={"width": 1280, "height": 800}, base_url=address)
+    show_token(context, address)
     tab = context.new_page()
     tab.set_default_timeout(WAIT)
     yield tab

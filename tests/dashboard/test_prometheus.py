@@ -18,6 +18,7 @@ from lldscope_dashboard.server import guard
 from made_up_runs import write_run
 
 import lldscope
+from lldscope.core.safe_text import is_invisible
 
 DOCS = Path(__file__).parents[2] / "docs" / "prometheus"
 LABEL = r'[a-z_]+="(?:[^"\\\n]|\\["\\n])*"'
@@ -123,3 +124,13 @@ def test_rules_and_dashboard_name_metrics_that_there_are() -> None:
                 assert signal in LAST
     (job,) = yaml.safe_load((DOCS / "prometheus.yml").read_text("utf-8"))["scrape_configs"]
     assert job["job_name"] == "lldscope"
+
+
+def test_what_a_terminal_would_obey_is_not_in_the_metrics(tmp_path: Path) -> None:
+    name = "a\x1b]52;c;aGFja2Vk\x07b\x1b]8;;http://evil\x1b\\c\u202ed\x9b31m\u2066e\x00"
+    with lldscope.Recorder(tmp_path / "odd", name=name) as recorder:
+        recorder.step(step=0, n_responses=1, reward_sum=1.0)
+    text = make_app(RunRegistry(tmp_path)).server.test_client().get("/metrics").text
+    assert 'run="a' in text
+    assert not [c for c in text if c != "\n" and is_invisible(c)]
+    assert "aGFja2Vk" not in text

@@ -16,7 +16,7 @@ from urllib.request import urlopen
 import pytest
 import yaml
 from bench.page import free_port
-from browsing import served
+from browsing import TOKEN, served
 from made_up_runs import write_run
 
 import lldscope
@@ -127,6 +127,7 @@ def test_an_alarm_of_a_run_reaches_alertmanager_and_every_query_is_answered(
         config = yaml.safe_load((DOCS / "prometheus.yml").read_text())
         (job,) = config["scrape_configs"]
         job |= {"scrape_interval": "1s", "scrape_timeout": "1s"}
+        job["authorization"] = {"credentials": TOKEN}
         job["static_configs"] = [{"targets": [address.removeprefix("http://")]}]
         config["alerting"]["alertmanagers"][0]["static_configs"] = [
             {"targets": [f"127.0.0.1:{there}"]}

@@ -24,6 +24,8 @@ FLAGS = [
 ]  # fmt: skip
 DRAWN = ".chart:not(.unmeasured) .js-plotly-plot .main-svg"
 CHARTS = "[...document.querySelectorAll('.js-plotly-plot')]"
+TOKEN = "shown-by-every-tab"  # of every dashboard here
+BEARER = {"Authorization": f"Bearer {TOKEN}"}
 WAIT = 180_000  # milliseconds; a loaded machine is slow
 slower = 1  # how many times slower every page runs: pytest --slower
 
@@ -39,10 +41,11 @@ class Server:
     def start(self) -> None:
         self.process = subprocess.Popen(
             [sys.executable, "-m", "lldscope", "dash", str(self.root), "--port", str(self.port)],
-            stderr=subprocess.PIPE, text=True, env=os.environ | {"XDG_CACHE_HOME": str(self.cache)},
+            stderr=subprocess.PIPE, text=True,
+            env=os.environ | {"XDG_CACHE_HOME": str(self.cache), "LLDSCOPE_TOKEN": TOKEN},
         )  # fmt: skip
         assert self.process.stderr is not None
-        self.address = self.process.stderr.readline().split()[-1].rstrip("/")
+        self.address = self.process.stderr.readline().split()[-1].partition("/?token=")[0]
         self.port = int(self.address.rsplit(":", 1)[1])
 
     def stop(self) -> None:
@@ -60,6 +63,12 @@ def served(root: Path, cache: Path) -> Iterator[str]:
     server.stop()
 
 
+def show_token(context: Any, address: str) -> None:
+    """Give a browser what a first visit with the token leaves there."""
+    port = address.rsplit(":", 1)[1]
+    context.add_cookies([{"name": f"lldscope_{port}", "value": TOKEN, "url": address}])
+
+
 @contextmanager
 def opened(
     browser: Any, address: str, height: int = 900, also: tuple[str, ...] = ()
@@ -69,6 +78,7 @@ def opened(
     which no answer has come yet."""
     context = browser.new_context(viewport={"width": 1280, "height": height}, base_url=address)
     context.set_default_timeout(WAIT)
+    show_token(context, address)
     tab = context.new_page()
     tab.unanswered = set()
     tab.on("request", lambda r: tab.unanswered.add(r))

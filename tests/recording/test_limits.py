@@ -12,10 +12,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import torch
+from click.testing import CliRunner
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import lldscope
+from lldscope.cli import cli
 from lldscope.recording import calls, recorder, sealer, writer
 from lldscope.recording.attempt import plain_end
 from lldscope.storage import heartbeats, layout, part
@@ -176,3 +178,18 @@ def test_a_run_that_ends_with_an_error_without_text_is_closed(tmp_path, error, s
     with pytest.raises(Mute), lldscope.Recorder(tmp_path / "r"):
         raise Mute
     assert layout.read_run(tmp_path / "r")["status"] == status
+
+
+@pytest.mark.parametrize("clock", [-5e8, 1e13])
+def test_a_clock_of_no_year_that_readers_know_costs_nothing(tmp_path, monkeypatch, clock):
+    monkeypatch.setattr(time, "time", lambda: clock)
+    with lldscope.Recorder(tmp_path / "r") as run:
+        run.step(step=0, n_responses=1, reward_sum=1.0)
+        run.event("note", step=0)
+    assert run.dropped == {}
+    with lldscope.open_run(tmp_path / "r") as read:
+        assert read.damaged == {}
+        assert read.info["status"] == "finished"
+        assert len(read.events()) == 1
+    done = CliRunner().invoke(cli, ["check", str(tmp_path / "r"), "--json"])
+    assert done.exit_code == 13, done.output  # too few steps to judge

@@ -90,7 +90,7 @@ ORDER = {"lldscope": LLDSCOPE, "trainer": TRAINER, "dashboard": DASHBOARD}
 # What of lldscope the other two may use; lldscope itself uses neither of them.
 OPEN = {
     "lldscope": (),
-    "trainer": ("__init__", "core", "losses", "recording"),
+    "trainer": ("__init__", "core", "losses", "storage", "recording"),
     "dashboard": tuple(room for room in LLDSCOPE if room not in ("losses", "integrations")),
 }
 WITH_TORCH = ("losses", "integrations")

@@ -4,6 +4,7 @@
 # make test-all   the rest: vLLM, DeepSpeed, other trainers, Prometheus, long runs, and `elsewhere`
 # make elsewhere   the decisive tests again: other instructions, orders, time zones, locales, load
 # make check  ruff and mypy
+# make docs   the pages that are made from code, and the API reference in build/api
 # make bench  the benchmarks; prints ratios
 # make constraints   try the newest versions of everything; commit them if make test is green
 # make sample_runs   train the recorded runs again
@@ -26,7 +27,7 @@ TOOLS_READ := mlflow-skinny sqlalchemy alembic
 # Two OpenMP threads beside any other load are many times slower than one.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo quick test test-all elsewhere check bench sample_runs chromium prometheus constraints
+.PHONY: demo docs quick test test-all elsewhere check bench sample_runs chromium prometheus constraints
 
 demo: $(READY)
 	$(BIN)/lldscope demo
@@ -48,6 +49,9 @@ check: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+docs: $(READY)
+	$(BIN)/python docs/make.py
 
 bench: $(READY)
 	$(BIN)/python -m tests.bench

@@ -1,6 +1,6 @@
 """Change points: plain regressions, coverage of the intervals, real and published curves.
 
-`PYTHONPATH=tests python tests/diagnosis/test_changepoints.py` prints how often the intervals hold
+`PYTHONPATH=tests/helpers python tests/diagnosis/test_changepoints.py` prints how often the intervals hold
 the true step (docs/phases.md).
 """
 

@@ -1,0 +1,44 @@
+"""`make docs`: the pages that are made from code, and the API reference in build/api."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+DOCS = Path(__file__).parent
+API = (
+    "lldscope.recording.recorder",
+    "lldscope.runs",
+    "lldscope.losses",
+    "lldscope.integrations.trl",
+)
+
+
+def printed(*arguments: str) -> str:
+    """What the command line prints."""
+    command = [sys.executable, "-m", "lldscope", *arguments]
+    return subprocess.run(command, stdout=subprocess.PIPE, encoding="utf-8", check=True).stdout
+
+
+def replace_table(page: Path, text: str) -> None:
+    """Everything after the title and the first paragraph."""
+    title, about, _ = page.read_text("utf-8").split("\n\n", 2)
+    page.write_text(f"{title}\n\n{about}\n\n{text.strip()}\n", "utf-8")
+
+
+def replace_block(page: Path, name: str, text: str) -> None:
+    start, end = f"<!-- {name} -->\n", f"<!-- end of {name} -->"
+    pattern = re.compile(f"{re.escape(start)}.*?{re.escape(end)}", re.S)
+    block = f"{start}{text.strip()}\n{end}"
+    page.write_text(pattern.sub(lambda _: block, page.read_text("utf-8")), "utf-8")
+
+
+if __name__ == "__main__":
+    replace_table(DOCS / "schema.md", printed("schema", "--markdown"))
+    replace_table(DOCS / "settings.md", printed("train", "--settings"))
+    replace_block(DOCS / "alarms.md", "rules", printed("rules", "list", "--markdown"))
+    folder = DOCS.parent / "build" / "api"
+    subprocess.run([sys.executable, "-m", "pdoc", "-o", folder, *API], check=True)
+    print(f"{folder / 'index.html'}")

@@ -1,7 +1,7 @@
 """Change points: plain regressions, coverage of the intervals, real and published curves.
 
-`PYTHONPATH=tests/helpers python tests/diagnosis/test_changepoints.py` prints how often the intervals hold
-the true step (docs/phases.md).
+`PYTHONPATH=tests/helpers python tests/diagnosis/test_changepoints.py` prints how often the
+intervals hold the true step (docs/phases.md).
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Phases: the paper's own curve, causality, collapse, logs that lack something, declared changes.
 
-`PYTHONPATH=tests/helpers python tests/diagnosis/test_phases.py` prints the tables of docs/phases.md.
+`PYTHONPATH=tests/helpers python tests/diagnosis/test_phases.py` prints the tables of
+docs/phases.md.
 """
 
 from __future__ import annotations

@@ -197,9 +197,14 @@ def _score(
 
 
 def pad(rows: Sequence[Sequence[float]], value: float, device: torch.device) -> Tensor:
-    """(B, T) tensor of ragged rows, `value` to the right of the shorter ones."""
-    width = max(map(len, rows))
-    return torch.tensor([[*row, *[value] * (width - len(row))] for row in rows], device=device)
+    """(B, T) tensor of ragged rows of numbers, `value` to the right of the shorter ones; int64 or
+    float32. By way of numpy: torch reads nested lists ten times as slowly."""
+    arrays = [np.asarray(row) for row in rows]
+    whole = all(array.dtype.kind in "iub" for array in arrays if len(array))
+    table = np.full((len(rows), max(map(len, rows))), value, np.int64 if whole else np.float32)
+    for row, array in zip(table, arrays, strict=True):
+        row[: len(array)] = array
+    return torch.from_numpy(table).to(device)
 
 
 def by_length(lengths: Sequence[int], n_buckets: int) -> list[list[int]]:

@@ -64,7 +64,7 @@ class Batch:
         def tensor(rows: Sequence[Sequence[float] | None]) -> Tensor:
             return pad([row or [0.0] for row in rows], 0.0, device)
 
-        mask = pad([[int(a >= 0) for a in r.action] for r in rollouts], 0, device)
+        mask = (pad([r.action for r in rollouts], -1, device) >= 0).long()  # (B, T)
         own = rollouts[0].behaviour is None and not apart
         nothing = torch.zeros(mask.shape, device=device)
         old = tensor([r.logp for r in rollouts]) if own else nothing

@@ -85,7 +85,7 @@ def train(
                 )
             chosen = load_config(config, overrides)
             if run is not None and not any(o.startswith("name=") for o in overrides):
-                chosen = replace(chosen, name=run.resolve().name)
+                chosen = chosen.replace(name=run.resolve().name)
             check_run_directory(run)
         _refuse_early(ctx, chosen, checkpoint)
         summary, run_dir = _train(ctx, chosen, run, checkpoint)
@@ -227,7 +227,7 @@ def _closing_words(summary: Summary) -> str:
 def _need_torch() -> None:
     from importlib.util import find_spec
 
-    names = ("torch", "transformers", "bm25s", "yaml", "httpx2")
+    names = ("torch", "transformers", "bm25s", "yaml", "pydantic", "httpx2")
     missing = [name for name in names if not find_spec(name)]
     if missing:
         raise LldscopeError(

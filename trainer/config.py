@@ -2,305 +2,246 @@
 
 from __future__ import annotations
 
-import dataclasses
-import typing
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
 
 from lldscope.core.errors import UsageError
 from lldscope.recording.retention import RESPONSES
 
 from .guard import ACTIONS, CURES, watched
-from .settings import above, at_least, convert, one_of, read_settings, setting, share, some_of
+from .settings import Settings, read_settings
 
 BUILT_IN = "countries"
 """Name of the built-in world where a file of questions or documents is asked for."""
 
+Natural = Annotated[int, Field(ge=0)]
+Positive = Annotated[int, Field(ge=1)]
+NonNegative = Annotated[float, Field(ge=0)]
+Above0 = Annotated[float, Field(gt=0)]
+Share = Annotated[float, Field(ge=0, le=1)]
+AboveZeroShare = Annotated[float, Field(gt=0, le=1)]
+_action = f"({'|'.join(ACTIONS)})"
+GuardActions = Annotated[
+    str,
+    Field(
+        pattern=f"^(off|{_action}(,{_action})*)$",
+        title=f"off, or one or more of {', '.join(ACTIONS)} with commas between",
+    ),
+]
 
-@dataclass(frozen=True)
-class TrainConfig:
+
+class TrainConfig(Settings):
     """The resolved settings of one run. Raises UsageError naming the key, its value and what is
     allowed."""
 
-    name: str = setting("tiny", "Name of the run.")
-    seed: int = setting(0, "Decides questions, sampling and minibatch order.", *at_least(0))
-    model: str = setting("tiny", "A Hugging Face model directory, or tiny for the shipped policy.")
-    device: str = setting(
-        "auto",
-        "Where the policy lives; auto takes CUDA if there is one.",
-        *one_of("auto", "cpu", "cuda"),
-    )
-    dtype: str = setting(
-        "float32",
-        "Number format of the arithmetic; the weights that AdamW updates stay float32.",
-        *one_of("float32", "bfloat16"),
-    )
-    head_dtype: str = setting(
-        "float32",
-        "Precision of the output layer's inputs. Less than float32 is faster on a GPU, but its "
-        "error opens LLDS' strict gates.",
-        *one_of("float32", "bfloat16"),
-    )
-    gradient_checkpointing: bool = setting(
-        False, "Recompute each layer in the backward pass: less memory, more time."
-    )
-    lora_rank: int = setting(0, "Train adapters of this rank only; 0 trains all.", *at_least(0))
-    lora_alpha: float = setting(16.0, "Scale of the adapters is this over the rank.", *above(0))
-    threads: int = setting(1, "CPU threads; more than 1 slows a tiny policy down.", *at_least(1))
+    name: str = "tiny"
+    """Name of the run."""
+    seed: Natural = 0
+    """Decides questions, sampling and minibatch order."""
+    model: str = "tiny"
+    """A Hugging Face model directory, or tiny for the shipped policy."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Where the policy lives; auto takes CUDA if there is one."""
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    """Number format of the arithmetic; the weights that AdamW updates stay float32."""
+    head_dtype: Literal["float32", "bfloat16"] = "float32"
+    """Precision of the output layer's inputs. Less than float32 is faster on a GPU, but its error
+    opens LLDS' strict gates."""
+    gradient_checkpointing: bool = False
+    """Recompute each layer in the backward pass: less memory, more time."""
+    lora_rank: Natural = 0
+    """Train adapters of this rank only; 0 trains all."""
+    lora_alpha: Above0 = 16.0
+    """Scale of the adapters is this over the rank."""
+    threads: Positive = 1
+    """CPU threads; more than 1 slows a tiny policy down."""
 
-    steps: int = setting(100, "RL steps (rollout batches); 0 only evaluates.", *at_least(0))
-    prompts: int = setting(8, "Questions per step.", *at_least(1))
-    group_size: int = setting(8, "Rollouts per question.", *at_least(2))
-    updates: int = setting(
-        8, "Minibatch updates per step; with one, LLDS can never act.", *at_least(1)
-    )
-    buckets: int = setting(2, "Length buckets per minibatch in the scoring forward.", *at_least(1))
-    micro_batch: int = setting(
-        0,
-        "Rollouts per forward and backward pass of an update; 0 takes the whole minibatch.",
-        *at_least(0),
-    )
-    micro_tokens: int = setting(
-        0,
-        "Tokens per forward and backward pass of an update, padding included, instead of rollouts; "
-        "0 takes micro_batch.",
-        *at_least(0),
-    )
-    optimizer: str = setting(
-        "torch",
-        "What applies the gradients: plain torch, or DeepSpeed's ZeRO.",
-        *one_of("torch", "deepspeed"),
-    )
-    zero_stage: int = setting(2, "DeepSpeed's ZeRO stage.", *one_of(1, 2, 3))
+    steps: Natural = 100
+    """RL steps (rollout batches); 0 only evaluates."""
+    prompts: Positive = 8
+    """Questions per step."""
+    group_size: Annotated[int, Field(ge=2)] = 8
+    """Rollouts per question."""
+    updates: Positive = 8
+    """Minibatch updates per step; with one, LLDS can never act."""
+    buckets: Positive = 2
+    """Length buckets per minibatch in the scoring forward."""
+    micro_batch: Natural = 0
+    """Rollouts per forward and backward pass of an update; 0 takes the whole minibatch."""
+    micro_tokens: Natural = 0
+    """Tokens per forward and backward pass of an update, padding included, instead of rollouts; 0
+    takes micro_batch."""
+    optimizer: Literal["torch", "deepspeed"] = "torch"
+    """What applies the gradients: plain torch, or DeepSpeed's ZeRO."""
+    zero_stage: Annotated[int, Field(ge=1, le=3)] = 2
+    """DeepSpeed's ZeRO stage."""
 
-    lr: float = setting(2e-4, "AdamW's learning rate after warm-up.", *above(0))
-    warmup_steps: int = setting(0, "Steps over which the rate rises linearly.", *at_least(0))
-    weight_decay: float = setting(0.01, "AdamW's weight decay.", *at_least(0))
-    grad_clip: float = setting(1.0, "Largest global gradient norm applied.", *above(0))
+    lr: Above0 = 2e-4
+    """AdamW's learning rate after warm-up."""
+    warmup_steps: Natural = 0
+    """Steps over which the rate rises linearly."""
+    weight_decay: NonNegative = 0.01
+    """AdamW's weight decay."""
+    grad_clip: Above0 = 1.0
+    """Largest global gradient norm applied."""
 
-    objective: str = setting(
-        "grpo",
-        "Importance ratio per token or per sequence, or per token with a gradient where it is "
-        "clipped (CISPO).",
-        *one_of("grpo", "gspo", "cispo"),
-    )
-    aggregation: str = setting(
-        "token-mean",
-        "How token losses become one number.",
-        *one_of("token-mean", "sequence-mean", "dr-grpo"),
-    )
-    advantage_std: bool = setting(True, "Divide advantages by the group's standard deviation.")
-    positive_only: bool = setting(
-        False, "A control: in the policy loss, negative advantages count as 0."
-    )
-    clip_low: float = setting(0.2, "The ratio is clipped below 1 − this.", *share())
-    clip_high: float = setting(0.2, "The ratio is clipped above 1 + this.", *at_least(0))
-    dual_clip: float | None = setting(None, "Bound c of dual clip; none is off.", *above(1))
-    importance_sampling: str = setting(
-        "off",
-        "Weigh the policy loss by π_old/π_behaviour, of a token or a response, truncated (TIS) or "
-        "masked (MIS) at importance_cap: for an engine that samples from another policy than the "
-        "trainer's.",
-        *one_of("off", "token_truncate", "token_mask", "sequence_truncate", "sequence_mask"),
-    )
-    importance_cap: float = setting(2.0, "Largest weight of importance_sampling.", *above(0))
-    ess_scaling: bool = setting(
-        False,
-        "Multiply the step's learning rate by the root of the effective sample size's share of its "
-        "responses (arXiv 2602.17616 v1).",
-    )
-    kl_coefficient: float = setting(
-        0.0, "Weight of the k3 KL to the starting policy.", *at_least(0)
-    )
-    entropy_coefficient: float = setting(
-        0.0, "Weight of the entropy bonus; the reference code has 0.001.", *at_least(0)
-    )
+    objective: Literal["grpo", "gspo", "cispo"] = "grpo"
+    """Importance ratio per token or per sequence, or per token with a gradient where it is clipped
+    (CISPO)."""
+    aggregation: Literal["token-mean", "sequence-mean", "dr-grpo"] = "token-mean"
+    """How token losses become one number."""
+    advantage_std: bool = True
+    """Divide advantages by the group's standard deviation."""
+    positive_only: bool = False
+    """A control: in the policy loss, negative advantages count as 0."""
+    clip_low: Share = 0.2
+    """The ratio is clipped below 1 − this."""
+    clip_high: NonNegative = 0.2
+    """The ratio is clipped above 1 + this."""
+    dual_clip: Annotated[float | None, Field(gt=1)] = None
+    """Bound c of dual clip; none is off."""
+    importance_sampling: Literal[
+        "off", "token_truncate", "token_mask", "sequence_truncate", "sequence_mask"
+    ] = "off"
+    """Weigh the policy loss by π_old/π_behaviour, of a token or a response, truncated (TIS) or
+    masked (MIS) at importance_cap: for an engine that samples from another policy than the
+    trainer's."""
+    importance_cap: Above0 = 2.0
+    """Largest weight of importance_sampling."""
+    ess_scaling: bool = False
+    """Multiply the step's learning rate by the root of the effective sample size's share of its
+    responses (arXiv 2602.17616 v1)."""
+    kl_coefficient: NonNegative = 0.0
+    """Weight of the k3 KL to the starting policy."""
+    entropy_coefficient: NonNegative = 0.0
+    """Weight of the entropy bonus; the reference code has 0.001."""
 
-    llds: str = setting(
-        "off",
-        "Gate of the LLDS term (arXiv 2512.04220 v2, Eq. 4, 9, 10); ungated is a control, plain "
-        "likelihood training on the same tokens.",
-        *one_of("off", "token", "response", "action", "ungated"),
-    )
-    llds_coefficient: float = setting(0.2, "λ of the LLDS term (Eq. 6).", *at_least(0))
-    llds_dead_band: float = setting(
-        0.0, "Drop in nats a gate ignores; 0 in the paper.", *at_least(0)
-    )
-    llds_answer_weight: float = setting(
-        1.0, "β: weight of the LLDS penalty on answer tokens (Eq. 5); 1 is no masking.", *share()
-    )
-    llds_answer_span: str = setting(
-        "content",
-        "Answer tokens are those between the answer's tags, as in the paper, or with the tags, as "
-        "in the reference code.",
-        *one_of("content", "tags"),
-    )
-    llds_adaptive: str = setting(
-        "off",
-        "Take β from the step's mean number of valid searches instead, by the paper's rule or the "
-        "reference code's.",
-        *one_of("off", "paper", "reference"),
-    )
-    llds_normalizer: str = setting(
-        "preserved", "Tokens the LLDS sum is divided by.", *one_of("preserved", "all")
-    )
+    llds: Literal["off", "token", "response", "action", "ungated"] = "off"
+    """Gate of the LLDS term (arXiv 2512.04220 v2, Eq. 4, 9, 10); ungated is a control, plain
+    likelihood training on the same tokens."""
+    llds_coefficient: NonNegative = 0.2
+    """λ of the LLDS term (Eq. 6)."""
+    llds_dead_band: NonNegative = 0.0
+    """Drop in nats a gate ignores; 0 in the paper."""
+    llds_answer_weight: Share = 1.0
+    """β: weight of the LLDS penalty on answer tokens (Eq. 5); 1 is no masking."""
+    llds_answer_span: Literal["content", "tags"] = "content"
+    """Answer tokens are those between the answer's tags, as in the paper, or with the tags, as in
+    the reference code."""
+    llds_adaptive: Literal["off", "paper", "reference"] = "off"
+    """Take β from the step's mean number of valid searches instead, by the paper's rule or the
+    reference code's."""
+    llds_normalizer: Literal["preserved", "all"] = "preserved"
+    """Tokens the LLDS sum is divided by."""
 
-    engine: str = setting(
-        "in-process",
-        "What samples: this process, vLLM in this process, or a vLLM server at engine_url.",
-        *one_of("in-process", "vllm", "server"),
-    )
-    engine_url: str = setting("", "Address of the vLLM server, for engine=server.")
-    engine_sync: str = setting(
-        "file",
-        "How a vLLM server gets new weights: from a file on this machine, or over NCCL, on other "
-        "GPUs or another machine.",
-        *one_of("file", "nccl"),
-    )
-    engine_tensor_parallel: int = setting(
-        1, "Processes, and so GPUs, that share one engine of engine=vllm.", *at_least(1)
-    )
-    engine_memory: float = setting(
-        0.6, "Share of a GPU's memory that vLLM may take.", *share(open_low=True)
-    )
-    overlap_rollouts: bool = setting(
-        False,
-        "Sample the next step's rollouts during this step's updates, with the weights from before "
-        "them; not across a checkpoint.",
-    )
-    temperature: float = setting(1.0, "Sampling temperature.", *above(0))
-    top_p: float = setting(
-        1.0,
-        "Nucleus of the sampling; log-probabilities stay those of the full distribution.",
-        *share(open_low=True),
-    )
-    turn_tokens: int = setting(40, "Most tokens in one turn.", *at_least(1))
-    observation_tokens: int = setting(64, "Most tokens of one tool answer.", *at_least(1))
-    sequence_tokens: int = setting(400, "Most tokens of a rollout, prompt included.", *at_least(16))
-    max_turns: int = setting(4, "Turns with a tool; one last generation follows.", *at_least(1))
-    invalid_text: str = setting(
-        "", "What an action that is neither search nor answer is told; empty is our sentence."
-    )
-    instruction: str = setting("", "Text before the question, for models that need one.")
-    turn_end: str = setting(
-        "tag",
-        "A turn ends at its first closing tag, or, as in the reference code, at its full length "
-        "and is cut afterwards.",
-        *one_of("tag", "length"),
-    )
-    answers_from: str = setting(
-        "response",
-        "The answer counts if the policy wrote it, or, as in Search-R1, if it is the last of at "
-        "least two in prompt and response together.",
-        *one_of("response", "search-r1"),
-    )
-    observation_end: str = setting(
-        "closed",
-        "A tool answer that is too long keeps its closing tag, or, as in the reference code, "
-        "is cut anywhere.",
-        *one_of("closed", "cut"),
-    )
-    tool_tags: str = setting(
-        "escaped",
-        "Protocol tags inside documents are made harmless, or, as in the reference code, passed "
-        "on.",
-        *one_of("escaped", "raw"),
-    )
-    tool_text: str = setting(
-        "plain",
-        "Documents as the shipped policy learned them, or as the reference code shows them: quoted "
-        "titles, no line break after the last document.",
-        *one_of("plain", "search-r1"),
-    )
-    reward: str = setting("em", "Exact match, or token F1.", *one_of("em", "f1"))
-    format_reward: float = setting(0.0, "Reward of a wrong answer in the right format.", *share())
+    engine: Literal["in-process", "vllm", "server"] = "in-process"
+    """What samples: this process, vLLM in this process, or a vLLM server at engine_url."""
+    engine_url: str = ""
+    """Address of the vLLM server, for engine=server."""
+    engine_sync: Literal["file", "nccl"] = "file"
+    """How a vLLM server gets new weights: from a file on this machine, or over NCCL, on other GPUs
+    or another machine."""
+    engine_tensor_parallel: Positive = 1
+    """Processes, and so GPUs, that share one engine of engine=vllm."""
+    engine_memory: AboveZeroShare = 0.6
+    """Share of a GPU's memory that vLLM may take."""
+    overlap_rollouts: bool = False
+    """Sample the next step's rollouts during this step's updates, with the weights from before
+    them; not across a checkpoint."""
+    temperature: Above0 = 1.0
+    """Sampling temperature."""
+    top_p: AboveZeroShare = 1.0
+    """Nucleus of the sampling; log-probabilities stay those of the full distribution."""
+    turn_tokens: Positive = 40
+    """Most tokens in one turn."""
+    observation_tokens: Positive = 64
+    """Most tokens of one tool answer."""
+    sequence_tokens: Annotated[int, Field(ge=16)] = 400
+    """Most tokens of a rollout, prompt included."""
+    max_turns: Positive = 4
+    """Turns with a tool; one last generation follows."""
+    invalid_text: str = ""
+    """What an action that is neither search nor answer is told; empty is our sentence."""
+    instruction: str = ""
+    """Text before the question, for models that need one."""
+    turn_end: Literal["tag", "length"] = "tag"
+    """A turn ends at its first closing tag, or, as in the reference code, at its full length and is
+    cut afterwards."""
+    answers_from: Literal["response", "search-r1"] = "response"
+    """The answer counts if the policy wrote it, or, as in Search-R1, if it is the last of at least
+    two in prompt and response together."""
+    observation_end: Literal["closed", "cut"] = "closed"
+    """A tool answer that is too long keeps its closing tag, or, as in the reference code, is cut
+    anywhere."""
+    tool_tags: Literal["escaped", "raw"] = "escaped"
+    """Protocol tags inside documents are made harmless, or, as in the reference code, passed on."""
+    tool_text: Literal["plain", "search-r1"] = "plain"
+    """Documents as the shipped policy learned them, or as the reference code shows them: quoted
+    titles, no line break after the last document."""
+    reward: Literal["em", "f1"] = "em"
+    """Exact match, or token F1."""
+    format_reward: Share = 0.0
+    """Reward of a wrong answer in the right format."""
 
-    data: str = setting(
-        "countries",
-        "Files of training questions, commas between, or countries for the built-in world.",
-    )
-    corpus: str = setting(
-        "countries", "File of documents to search, or countries for the built-in world."
-    )
-    retriever_url: str = setting(
-        "", "Address of a Search-R1 retriever that is asked instead of a corpus."
-    )
-    retriever_seconds: float = setting(30.0, "Longest wait for one retriever call.", *above(0))
-    two_hop: float = setting(0.65, "Share of two-hop questions of the built-in world.", *share())
-    top_k: int = setting(2, "Documents per search.", *at_least(1))
-    miss_rate: float = setting(
-        0.25, "Share of queries whose best document the built-in world withholds.", *share()
-    )
+    data: str = "countries"
+    """Files of training questions, commas between, or countries for the built-in world."""
+    corpus: str = "countries"
+    """File of documents to search, or countries for the built-in world."""
+    retriever_url: str = ""
+    """Address of a Search-R1 retriever that is asked instead of a corpus."""
+    retriever_seconds: Above0 = 30.0
+    """Longest wait for one retriever call."""
+    two_hop: Share = 0.65
+    """Share of two-hop questions of the built-in world."""
+    top_k: Positive = 2
+    """Documents per search."""
+    miss_rate: Share = 0.25
+    """Share of queries whose best document the built-in world withholds."""
 
-    rescore_share: float = setting(
-        0.25,
-        "Share of the rollouts scored again after the step's last update; 0 measures no Δ.",
-        *share(),
-    )
-    retention: int = setting(
-        RESPONSES,
-        "Correct responses of a step that are kept and scored again after each of the next 16 "
-        "steps, at least one on each process; 0 measures no retention.",
-        *at_least(0),
-    )
-    tokens_every: int = setting(
-        5, "Steps between samples of texts and tokens; 0 is never.", *at_least(0)
-    )
-    probes_every: int = setting(
-        0,
-        "Steps between probes (similarity of hidden states, NTHR influence, likelihood of a fixed "
-        "set of correct responses); 0 is never. The set comes from the evaluation before step 0.",
-        *at_least(0),
-    )
-    probe_groups: int = setting(2, "Groups measured by a probe, on each process.", *at_least(0))
-    eval_every: int = setting(
-        50, "Steps between greedy evaluations; 0 is only start and end.", *at_least(0)
-    )
-    eval_questions: int = setting(
-        128, "Questions per evaluation, of each data source; 0 is none.", *at_least(0)
-    )
-    eval_temperature: float = setting(
-        0.0,
-        "Sampling temperature of evaluations; 0 is greedy, anything else is recorded as "
-        "em_sampled.",
-        *at_least(0),
-    )
-    eval_max_turns: int = setting(
-        0, "Turns with a tool in evaluations, 4 in the paper; 0 is max_turns.", *at_least(0)
-    )
-    eval_data: str = setting(
-        "", "Files of evaluation questions, commas between; empty takes the built-in world's."
-    )
-    save_policy: bool = setting(False, "Keep the trained policy in the run directory.")
-    checkpoint_every: int = setting(0, "Steps between checkpoints; 0 makes none.", *at_least(0))
-    checkpoints_kept: int = setting(2, "Checkpoints kept, the newest ones.", *at_least(1))
-    guard: str = setting(
-        "off",
-        "What to do on an alarm, in this order: roll back to the last healthy checkpoint, switch "
-        "LLDS on or raise it to guard_coefficient, change what the alarm asks for, save a "
-        "checkpoint, stop.",
-        *some_of(*ACTIONS),
-    )
-    guard_on: str = setting("lld-decay,lld-collapse", "Alarms that the guard acts on.")
-    guard_margin: int = setting(
-        10,
-        "Steps before an alarm that count as affected already: a rollback goes behind them.",
-        *at_least(0),
-    )
-    guard_coefficient: float = setting(0.2, "λ that the guard sets.", *above(0))
+    rescore_share: Share = 0.25
+    """Share of the rollouts scored again after the step's last update; 0 measures no Δ."""
+    retention: Natural = RESPONSES
+    """Correct responses of a step that are kept and scored again after each of the next 16 steps,
+    at least one on each process; 0 measures no retention."""
+    tokens_every: Natural = 5
+    """Steps between samples of texts and tokens; 0 is never."""
+    probes_every: Natural = 0
+    """Steps between probes (similarity of hidden states, NTHR influence, likelihood of a fixed set
+    of correct responses); 0 is never. The set comes from the evaluation before step 0."""
+    probe_groups: Natural = 2
+    """Groups measured by a probe, on each process."""
+    eval_every: Natural = 50
+    """Steps between greedy evaluations; 0 is only start and end."""
+    eval_questions: Natural = 128
+    """Questions per evaluation, of each data source; 0 is none."""
+    eval_temperature: NonNegative = 0.0
+    """Sampling temperature of evaluations; 0 is greedy, anything else is recorded as em_sampled."""
+    eval_max_turns: Natural = 0
+    """Turns with a tool in evaluations, 4 in the paper; 0 is max_turns."""
+    eval_data: str = ""
+    """Files of evaluation questions, commas between; empty takes the built-in world's."""
+    save_policy: bool = False
+    """Keep the trained policy in the run directory."""
+    checkpoint_every: Natural = 0
+    """Steps between checkpoints; 0 makes none."""
+    checkpoints_kept: Positive = 2
+    """Checkpoints kept, the newest ones."""
+    guard: GuardActions = "off"
+    """What to do on an alarm, in this order: roll back to the last healthy checkpoint, switch LLDS
+    on or raise it to guard_coefficient, change what the alarm asks for, save a checkpoint,
+    stop."""
+    guard_on: str = "lld-decay,lld-collapse"
+    """Alarms that the guard acts on."""
+    guard_margin: Natural = 10
+    """Steps before an alarm that count as affected already: a rollback goes behind them."""
+    guard_coefficient: Above0 = 0.2
+    """λ that the guard sets."""
 
-    def __post_init__(self) -> None:
-        kinds = typing.get_type_hints(type(self))
-        for f in dataclasses.fields(self):
-            value = convert(f.name, getattr(self, f.name), kinds[f.name])
-            object.__setattr__(self, f.name, value)
-            ok = f.metadata["ok"]
-            if ok and value is not None and not ok(value):
-                raise UsageError(
-                    f"{f.name}={value!r} is not allowed: it must be {f.metadata['limit']}"
-                )
+    @model_validator(mode="after")
+    def _check_together(self) -> Self:
         if self.prompts * self.group_size < self.updates:
             raise UsageError(
                 f"updates={self.updates} is not allowed: it must be at most the "
@@ -352,15 +293,7 @@ class TrainConfig:
                 f"data={self.data} has nothing to search in: name a corpus file (corpus=FILE) or a "
                 "retriever (retriever_url=http://127.0.0.1:8000/retrieve)"
             )
-
-    @classmethod
-    def names(cls) -> list[str]:
-        """The settings there are."""
-        return [f.name for f in dataclasses.fields(cls)]
-
-    def to_dict(self) -> dict[str, Any]:
-        """The settings as plain values."""
-        return dataclasses.asdict(self)
+        return self
 
 
 def load_config(source: str | Path, overrides: Sequence[str] = ()) -> TrainConfig:

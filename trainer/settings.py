@@ -1,57 +1,62 @@
-"""How a setting is declared, checked, converted from text, and read from a file."""
+"""How settings are checked and described, and how they are read from a file and overrides."""
 
 from __future__ import annotations
 
-import dataclasses
-import math
-import types
-import typing
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, Self, get_args, get_origin
 
 import yaml
+from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, field_validator
+from pydantic.fields import FieldInfo
 
 from lldscope.core.errors import UsageError
 
 from .synonyms import meant
 
-Limit = tuple[str, Callable[[Any], bool]]
 
+class Settings(BaseModel):
+    """Frozen values, each with a default and a docstring, and text converted to its kind. Raises
+    UsageError for one that is not allowed, and says what is."""
 
-def setting(
-    default: Any, meaning: str, limit: str = "", ok: Callable[[Any], bool] | None = None
-) -> Any:
-    """A field with its meaning, and the limit its value must keep to, in words and as a test."""
-    return dataclasses.field(
-        default=default, metadata={"meaning": meaning, "limit": limit, "ok": ok}
-    )
+    model_config = ConfigDict(
+        frozen=True, use_attribute_docstrings=True, coerce_numbers_to_str=True,
+        allow_inf_nan=False, extra="forbid",
+    )  # fmt: skip
 
+    def __init__(self, **values: Any) -> None:
+        try:
+            super().__init__(**values)
+        except ValidationError as error:
+            first = error.errors()[0]
+            name = str(first["loc"][0])
+            raise UsageError(
+                f"{name}={first['input']} is not allowed: it must be "
+                f"{allowed(type(self).model_fields[name])}"
+            ) from None
 
-def at_least(low: float) -> Limit:
-    return f"a number >= {low}", lambda v: low <= v < math.inf
+    @field_validator("*", mode="before")
+    @classmethod
+    def _from_yaml(cls, value: Any, info: ValidationInfo) -> Any:
+        """YAML 1.1 reads a bare `off` as false; and an empty value may be written `none`."""
+        kind = cls.model_fields[str(info.field_name)].annotation
+        if isinstance(value, bool) and kind is not bool:
+            return "on" if value else "off"
+        return None if value in ("none", "null") and type(None) in get_args(kind) else value
 
+    @classmethod
+    def names(cls) -> list[str]:
+        """The settings there are."""
+        return list(cls.model_fields)
 
-def above(low: float) -> Limit:
-    return f"a number > {low}", lambda v: low < v < math.inf
+    def to_dict(self) -> dict[str, Any]:
+        """The settings as plain values."""
+        return self.model_dump()
 
-
-def share(open_low: bool = False) -> Limit:
-    if open_low:
-        return "a number above 0 and at most 1", lambda v: 0 < v <= 1
-    return "a number from 0 to 1", lambda v: 0 <= v <= 1
-
-
-def one_of(*values: object) -> Limit:
-    return f"one of {', '.join(map(str, values))}", lambda v: v in values
-
-
-def some_of(*names: str) -> Limit:
-    return (
-        f"off, or one or more of {', '.join(names)} with commas between",
-        lambda v: v == "off" or set(v.split(",")) <= set(names),
-    )
+    def replace(self, **values: Any) -> Self:
+        """The same with other values, checked."""
+        return type(self)(**self.to_dict() | values)
 
 
 def read_settings(
@@ -121,37 +126,33 @@ def _find(source: str | Path) -> Path:
     )
 
 
-def describe(cls: Any) -> str:
-    """Every setting of the dataclass with default, limit and meaning, as a Markdown table."""
+def describe(cls: type[Settings]) -> str:
+    """Every setting with default, limit and meaning, as a Markdown table."""
     lines = ["| setting | default | allowed | meaning |", "|---|---|---|---|"]
-    kinds = typing.get_type_hints(cls)
-    for f in dataclasses.fields(cls):
-        allowed = f.metadata["limit"] or ("true or false" if kinds[f.name] is bool else "text")
-        words = {"True": "true", "False": "false", "None": "none", "": "empty"}
-        default = words.get(str(f.default), str(f.default))
-        lines.append(f"| `{f.name}` | {default} | {allowed} | {f.metadata['meaning']} |")
+    words = {"True": "true", "False": "false", "None": "none", "": "empty"}
+    for name, field in cls.model_fields.items():
+        default = words.get(str(field.default), str(field.default))
+        meaning = " ".join((field.description or "").split())
+        lines.append(f"| `{name}` | {default} | {allowed(field)} | {meaning} |")
     return "\n".join(lines)
 
 
-def convert(key: str, value: Any, kind: Any) -> Any:
-    """`value`, which may be the text of a key=value override, as `kind`."""
-    optional = isinstance(kind, types.UnionType)
-    if optional and (value is None or value in ("none", "null")):
-        return None
-    base = typing.get_args(kind)[0] if optional else kind
-    try:
-        if base is bool:
-            # YAML 1.1 reads a bare `off` as false, and so do we.
-            return {"true": True, "on": True, "false": False, "off": False}[str(value).lower()]
-        if base is int and int(value) != float(value):
-            raise ValueError
-        if base is str:
-            return "off" if value is False else str(value)
-        if isinstance(value, bool):
-            raise ValueError
-        return base(value)
-    except (ValueError, TypeError, KeyError):
-        raise UsageError(f"{key}={value!r} is not allowed: it must be {_WORDS[base]}") from None
-
-
-_WORDS = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
+def allowed(field: FieldInfo) -> str:
+    """What a setting may be, in words."""
+    if field.title:
+        return field.title
+    if get_origin(field.annotation) is Literal:
+        return f"one of {', '.join(map(str, get_args(field.annotation)))}"
+    kind: Any = next(k for k in (*get_args(field.annotation), field.annotation) if k)
+    limit = {k: getattr(m, k) for m in field.metadata for k in ("ge", "gt", "le") if hasattr(m, k)}
+    words = {bool: "true or false", int: "a whole number", float: "a number"}.get(kind, "text")
+    match limit:
+        case {"ge": low, "le": high}:
+            return f"{words} from {low} to {high}"
+        case {"gt": low, "le": high}:
+            return f"{words} above {low} and at most {high}"
+        case {"ge": low}:
+            return f"{words} >= {low}"
+        case {"gt": low}:
+            return f"{words} > {low}"
+    return words

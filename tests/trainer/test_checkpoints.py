@@ -40,14 +40,13 @@ def rows(keeper: Keeper, table: str, first: int) -> list[dict]:
 )
 def test_a_resumed_run_goes_on_to_the_bit(tmp_path, settings):
     config = load_config("tiny", [*SMALL, "eval_questions=0", "checkpoint_every=2", *settings])
-    import dataclasses
 
     straight, first, second = Keeper(), Keeper(), Keeper()
-    train(dataclasses.replace(config, steps=4), straight)
-    train(dataclasses.replace(config, steps=2), first, run_dir=tmp_path)
+    train(config.replace(steps=4), straight)
+    train(config.replace(steps=2), first, run_dir=tmp_path)
     checkpoint = find_checkpoint(tmp_path)
     assert checkpoint.state.step == 2
-    train(dataclasses.replace(config, steps=4), second, run_dir=tmp_path, checkpoint=checkpoint)
+    train(config.replace(steps=4), second, run_dir=tmp_path, checkpoint=checkpoint)
     for table in ("steps", "updates", "responses", "actions", "tokens"):
         assert rows(second, table, 2) == rows(straight, table, 2), table
     assert len(rows(second, "steps", 0)) == 2

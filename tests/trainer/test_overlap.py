@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import threading
 
 import pytest
@@ -80,12 +79,12 @@ def test_what_was_sampled_ahead_is_given_up_with_the_weights(tmp_path):
     from lldscope_trainer.checkpoint import find_checkpoint
 
     train(config, straight)
-    train(dataclasses.replace(config, steps=2), first, run_dir=tmp_path)
+    train(config.replace(steps=2), first, run_dir=tmp_path)
     train(config, second, run_dir=tmp_path, checkpoint=find_checkpoint(tmp_path))
     for table in ("updates", "responses", "actions"):
         expected = [row for row in straight.rows(table) if row["step"] >= 2]
         assert second.rows(table) == expected, table
-    trainer = Trainer(dataclasses.replace(config, checkpoint_every=0), Keeper())
+    trainer = Trainer(config.replace(checkpoint_every=0), Keeper())
     trainer.step(0)
     trainer.restore(find_checkpoint(tmp_path))
     assert trainer._ahead.take(1) is None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import random
 import subprocess
@@ -261,10 +260,10 @@ def test_a_resumed_run_probes_the_same_set(tmp_path):
         "tiny", [*SETTINGS, "checkpoint_every=1", "probes_every=1", "eval_questions=8"]
     )
     straight, first, second = Keeper(), Keeper(), Keeper()
-    train(dataclasses.replace(config, steps=2), straight)
-    train(dataclasses.replace(config, steps=1), first, run_dir=tmp_path)
+    train(config.replace(steps=2), straight)
+    train(config.replace(steps=1), first, run_dir=tmp_path)
     checkpoint = find_checkpoint(tmp_path)
-    train(dataclasses.replace(config, steps=2), second, run_dir=tmp_path, checkpoint=checkpoint)
+    train(config.replace(steps=2), second, run_dir=tmp_path, checkpoint=checkpoint)
     found, expected = ([r for r in k.rows("probes") if r["step"] == 1] for k in (second, straight))
     assert found == expected
     assert any(r["probe"] == "probe_set_logp" for r in found)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
+import re
 
 import pytest
 from lldscope_trainer.config import TrainConfig, load_config
-from lldscope_trainer.settings import shipped
+from lldscope_trainer.settings import describe, shipped
 
 from lldscope.core.errors import UsageError
 
@@ -32,17 +32,18 @@ def test_file_and_overrides(tmp_path):
 @pytest.mark.parametrize(
     ("override", "words"),
     [
-        ("lr=0", ["lr=0.0", "> 0"]),
-        ("lr=fast", ["lr='fast'", "a number"]),
+        ("lr=0", ["lr=0 is not allowed", "a number > 0"]),
+        ("lr=fast", ["lr=fast", "a number"]),
         ("lr=nan", ["lr=nan", "> 0"]),
-        ("steps=2.5", ["steps='2.5'", "whole number"]),
+        ("lr=inf", ["lr=inf", "> 0"]),
+        ("steps=2.5", ["steps=2.5", "whole number"]),
         ("steps=-1", ["steps=-1", ">= 0"]),
-        ("llds=turn", ["llds='turn'", "action"]),
-        ("top_p=0", ["top_p=0.0", "above 0"]),
+        ("llds=turn", ["llds=turn", "action"]),
+        ("top_p=0", ["top_p=0", "above 0 and at most 1"]),
         ("miss_rate=1.5", ["miss_rate=1.5", "from 0 to 1"]),
-        ("advantage_std=maybe", ["advantage_std='maybe'", "true or false"]),
-        ("zero_stage=4", ["zero_stage=4", "1, 2, 3"]),
-        ("guard=panic", ["guard='panic'", "rollback"]),
+        ("advantage_std=maybe", ["advantage_std=maybe", "true or false"]),
+        ("zero_stage=4", ["zero_stage=4", "from 1 to 3"]),
+        ("guard=panic", ["guard=panic", "rollback"]),
         ("guard=save,rollback", ["guard=save,rollback", "checkpoint_every"]),
         ("turn_end=length", ["engine=vllm"]),
         ("engine=server", ["engine_url"]),
@@ -72,9 +73,27 @@ def test_a_file_that_is_no_mapping_is_refused(tmp_path):
 
 
 def test_every_setting_says_what_it_means():
-    for field in dataclasses.fields(TrainConfig):
-        assert field.metadata["meaning"].endswith("."), field.name
-        assert (field.metadata["ok"] is None) == (field.metadata["limit"] == ""), field.name
+    for name, field in TrainConfig.model_fields.items():
+        assert field.description.endswith("."), name
+    rows = dict(re.findall(r"^\| `(\w+)` \| (.*?) \| (?:.*?) \|", describe(TrainConfig), re.M))
+    assert (rows["llds_dead_band"], rows["dual_clip"], rows["eval_data"]) == (
+        "0.0",
+        "none",
+        "empty",
+    )
+
+
+def test_values_of_another_kind_are_refused_and_none_is_dropped(tmp_path):
+    path = tmp_path / "mine.yaml"
+    for line in ("lr: true", "steps: false", "name: [a]", "save_policy: 3"):
+        path.write_text(line)
+        with pytest.raises(UsageError, match=line.partition(":")[0]):
+            load_config(path)
+    path.write_text("name: 3\nsave_policy: on\nguard: off\n")
+    config = load_config(path, ["steps=8.0"])
+    assert (config.name, config.save_policy, config.guard, config.steps) == ("3", True, "off", 8)
+    with pytest.raises(UsageError, match="lr=0 is not allowed"):
+        config.replace(lr=0)
 
 
 def test_saved_values_make_the_same_config():
@@ -87,7 +106,7 @@ def test_a_variant_for_a_card_trains_the_same(card):
     """What fits a card differs, what is learned does not."""
     paper, variant = (load_config(f"search-r1-3b{kind}").to_dict() for kind in ("", f"-{card}"))
     changed = {name for name, value in paper.items() if variant[name] != value}
-    assert changed == {"name", "micro_batch", "micro_tokens", "engine_memory"}
+    assert changed == {"name", "micro_batch", "micro_tokens", "engine_memory", "optimizer"}
 
 
 def test_a_base_must_be_a_shipped_configuration(tmp_path):

@@ -21,7 +21,6 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from ..core.schema import SIGNALS
-from ..core.sql_functions import FUNCTIONS
 from ..diagnosis.detectors import Columns, floats
 
 EVALUATE_SECONDS = 10.0  # an expression that takes longer is interrupted
@@ -205,12 +204,11 @@ def _check_function(name: str) -> None:
             f"{name} needs a window, as in {name}(…) OVER (ORDER BY step ROWS 9 PRECEDING)"
         )
     scalar = [(stability, gives) for kind, stability, gives in kinds if kind == "scalar"]
-    listed = name in FUNCTIONS
     deterministic = all(stability == "CONSISTENT" for stability, _ in scalar)
     # Functions that return texts or lists could fill the memory.
     numeric = any(gives in {*_NUMBERS, "BOOLEAN", "ANY"} for _, gives in scalar)
     # DuckDB writes some plain functions, such as nullif, as macros.
-    if not (listed and deterministic and numeric) and name not in ("nullif", "ifnull"):
+    if not (scalar and deterministic and numeric) and name not in ("nullif", "ifnull"):
         raise BadExpression(f"{name} is no function that gives a number from its arguments alone")
 
 

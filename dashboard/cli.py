@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from lldscope.cli.shared import RunPath
+from lldscope.cli.shared import RunPath, secrets_option
 from lldscope.core.errors import LldscopeError
 from lldscope.core.listening import user_token
 
@@ -27,6 +27,7 @@ from lldscope.core.listening import user_token
 @click.option(
     "--no-token", is_flag=True, help="Ask for no token: every account of this machine may look."
 )
+@secrets_option
 def dash(root: Path, host: str, port: int, token: str | None, no_token: bool) -> None:
     """Serve the dashboard for the runs under ROOT (default: runs), a folder or an address such as
     s3://bucket/runs. Open the address that it prints: the token in it is needed once."""

@@ -17,6 +17,7 @@ from .shared import (
     progress,
     rate_options,
     rules_option,
+    secrets_option,
     verdict_text,
     warn_of_damage,
 )
@@ -41,6 +42,7 @@ from .shared import (
 @document_options("the table on the terminal")
 @rate_options
 @rules_option
+@secrets_option
 def compare(
     runs: tuple[Path, ...], align: str, every: float | None, signals: str | None, as_json: bool,
     file: Path | None, kind: str | None, arl: float | None, steps: int | None,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from .shared import RunPath, rate_options, rules_option, warn_of_damage
+from .shared import RunPath, rate_options, rules_option, secrets_option, warn_of_damage
 
 if TYPE_CHECKING:
     from ..report import PostMortem
@@ -81,6 +81,7 @@ def write_document(facts: PostMortem | Comparison, kind: str, file: Path | None)
 )
 @rate_options
 @rules_option
+@secrets_option
 def report(
     run: Path, file: Path | None, kind: str | None, cost_per_hour: float | None, arl: float | None,
     steps: int | None, rules: Path | None,

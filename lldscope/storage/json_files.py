@@ -189,11 +189,13 @@ def with_checksum(text: str) -> bytes:
     return f'{text[:-1]}, "crc": {zlib.crc32(text.encode())}}}\n'.encode()
 
 
-def replace_file(path: Path, text: str) -> None:
-    """Write a small file atomically: a reader sees the old one or the new one."""
+def replace_file(path: Path, text: str, mode: int = 0o666) -> None:
+    """Write a small file atomically: a reader sees the old one or the new one. The umask takes from
+    `mode` what it takes from any file."""
     temporary = path.with_name(f"{path.name}.{os.getpid()}{IN_PROGRESS}")
     try:
-        temporary.write_text(text, encoding="utf-8")
+        with open(temporary, "w", encoding="utf-8", opener=lambda p, f: os.open(p, f, mode)) as new:
+            new.write(text)
         os.replace(temporary, path)
     except OSError:
         with contextlib.suppress(OSError):  # a full disk can refuse this as well

@@ -22,6 +22,7 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
+from ..core import secrets
 from ..core.errors import LldscopeError, NewerSchema, RunNotFound
 from ..core.schema import SCHEMA_VERSION
 from . import journal, json_files
@@ -126,8 +127,9 @@ def new_run(created: float, **fields: Any) -> dict[str, Any]:
 
 
 def write_run(run: Path, info: dict[str, Any]) -> None:
-    """Replace run.json. Raises OSError."""
-    json_files.replace_file(run / RUN_FILE, json_files.to_json(info, indent=1))
+    """Replace run.json, which only its user can read if it holds a credential. Raises OSError."""
+    mode = 0o600 if secrets.holds(info.get("config")) else 0o666
+    json_files.replace_file(run / RUN_FILE, json_files.to_json(info, indent=1), mode)
 
 
 def _why_no_run(run: Path) -> str:

@@ -1,0 +1,63 @@
+"""What looks like a credential in a configuration, and is hidden where the configuration is shown.
+
+Names such as `api_key`, `hf_token` or `password`, and values such as cloud keys or addresses with a
+password in them. `pad_token` and `max_tokens` are no credentials. It finds what was written down by
+accident, not what somebody disguises.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+HIDDEN = "[hidden]"
+
+_KEY = re.compile(
+    r"(^|_)(password|passwd|passphrase|secret|credential|api_?key|access_?key(_id)?|"
+    r"secret_?key|private_?key|(auth|access|api|bearer|hf|hub|huggingface|github|gitlab|slack|"
+    r"wandb|refresh|session|login|security)_?token)s?$|^token$"
+)
+_VALUE = re.compile(
+    r"(?<=://)[^/\s@]+(?=@)"  # user and password in an address
+    r"|(?<=[?&])(token|key|sig|signature|password|X-Amz-\w+)=[^&\s]+"
+    r"|\b(AKIA|ASIA)[A-Z0-9]{16}\b|\bAIza[\w-]{35}\b|\bya29\.[\w-]+"  # AWS, Google
+    r"|\b(hf_|sk-|sk_live_|gh[opsu]_|github_pat_|glpat-|xox[abpr]-|wandb_v1_|r8_)[\w-]{16,}"
+    r"|\beyJ[\w-]+\.[\w-]+\.[\w-]+"  # JSON web token
+    r"|-----BEGIN [A-Z ]*PRIVATE KEY-----[^-]*(-----END [A-Z ]*PRIVATE KEY-----)?"
+)
+_WORD_START = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+_showing = False
+
+
+def masked(value: Any, key: str = "") -> Any:
+    """The value with credentials hidden, unless they are `shown`; `key` is what it is named."""
+    return value if _showing else _masked(value, key)
+
+
+def holds(value: Any) -> bool:
+    """Whether there is a credential in a configuration."""
+    return bool(_masked(value, "") != value)
+
+
+@contextmanager
+def shown() -> Iterator[None]:
+    """Inside, `masked` hides nothing, in any thread."""
+    global _showing
+    before, _showing = _showing, True
+    try:
+        yield
+    finally:
+        _showing = before
+
+
+def _masked(value: Any, key: str) -> Any:
+    if isinstance(value, Mapping):
+        return {name: _masked(inner, str(name)) for name, inner in value.items()}
+    name = _WORD_START.sub("_", key).lower().replace("-", "_").rpartition(".")[2]
+    if value not in (None, "", [], ()) and not isinstance(value, bool) and _KEY.search(name):
+        return HIDDEN
+    if isinstance(value, list | tuple):
+        return [_masked(inner, "") for inner in value]
+    return _VALUE.sub(HIDDEN, value) if isinstance(value, str) else value

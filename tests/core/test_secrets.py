@@ -18,7 +18,8 @@ from lldscope.core import secrets
 SECRET = "s3cr3t-Value-0123456789"
 NAMES = (
     "api_key", "apiKey", "OPENAI_API_KEY", "hf_token", "token", "auth-token", "password",
-    "db_passwd", "client_secret", "aws_secret_access_key", "private_key", "wandb.api_key", "credentials",
+    "db_passwd", "client_secret", "aws_secret_access_key", "private_key", "wandb.api_key",
+    "credentials",
 )  # fmt: skip
 VALUES = (
     "postgres://me:{}@db/runs", "https://s3/x?X-Amz-Signature={}", "AKIAIOSFODNN7EXAMPLE",

@@ -66,7 +66,7 @@ def status_line(snapshot: Snapshot) -> list[Any]:
         badge(palette.VERDICTS[state.verdict]),
         html.Span([_key("phase"), html.Strong(numeral)], title=words.PHASES[phase]),
         html.Span(
-            [_key("evidence"), palette.EVIDENCE[state.evidence]],
+            [_key("evidence"), state.evidence_words],
             title=words.EVIDENCE[state.evidence],
         ),
         _firing(snapshot.subject.name, state),

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..core.numbers import short
-from ..core.palette import EVIDENCE, PHASES, SEVERITIES, VERDICTS
+from ..core.palette import PHASES, SEVERITIES, VERDICTS
 from ..core.safe_text import in_one_line
 from ..core.terminal import age, console, plain, sparkline
 from ..diagnosis.detectors import as_recorded, floats
@@ -44,7 +44,7 @@ def _head(state: RunState) -> Text:
     return Text.assemble(
         (verdict.word.upper(), verdict.style),
         (f"  phase {PHASES[state.phase].word}", "bold"),
-        (f"  evidence: {EVIDENCE[state.evidence]}", "dim"),
+        (f"  evidence: {state.evidence_words}", "dim"),
         (f"  step {_or_dash(state.last_step)}", ""),
     )
 

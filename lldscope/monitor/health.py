@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, Self
 
+from ..core.palette import EVIDENCE
 from ..core.safe_text import in_one_line
 from ..diagnosis.assess import Assessment, PhaseSpan
 from ..diagnosis.attribution import Answer
@@ -81,6 +82,13 @@ class RunState:
     def firing(self) -> tuple[AnyAlert, ...]:
         """The alarms that fire now, worst first."""
         return tuple(a for a in self.alerts if a.state == "firing")
+
+    @property
+    def evidence_words(self) -> str:
+        """What the answers rest on. Nothing is said of Δ before it could have been measured."""
+        if self.verdict == "insufficient" and self.evidence == "symptoms" and not self.over:
+            return "waiting for the first steps"
+        return EVIDENCE[self.evidence]
 
     def to_dict(self) -> dict[str, Any]:
         """The state as plain data, as `lldscope check --json` prints it."""

@@ -24,7 +24,7 @@ from recorded_steps import record_steps, wait_until
 
 import lldscope
 from lldscope.cli.check import nagios_line
-from lldscope.cli.views import live_block
+from lldscope.cli.views import live_block, status_line
 from lldscope.cli.watch import STATUS
 from lldscope.core.terminal import console
 from lldscope.monitor import follow
@@ -243,6 +243,16 @@ def test_the_live_block_is_calm_and_fits(tmp_path, columns):
     plain = on_terminal(command, columns, COLUMNS=str(columns), LANG="C.UTF-8", NO_COLOR="1")
     assert re.search(r"\x1b\[[0-9;]*3[0-7]", shown)
     assert not re.search(r"\x1b\[[0-9;]*3[0-7]", plain)
+
+
+def test_a_run_that_has_just_begun_says_nothing_of_missing_signals(tmp_path):
+    with lldscope.Recorder(tmp_path / "run") as recorder:
+        follower = Follower(tmp_path / "run")
+        recorder.step(step=0, n_responses=8, reward_sum=4.0)
+        recorder.flush()
+        state = follower.poll().state
+        assert "waiting for the first steps" in status_line(state).plain
+    assert "Δ not recorded" in status_line(follower.poll().state).plain, "it has ended"
 
 
 def test_the_block_keeps_its_height_while_the_run_goes_on(tmp_path):

@@ -321,6 +321,36 @@ def test_jobs_make_a_warm_start_before_the_first_run_that_needs_it():
     assert runs.train_job(fault).command[1:4] == ["-m", "tests.study.faults", "x"]
 
 
+def test_a_run_of_the_seed_bank_ends_with_the_evaluation_that_makes_its_label_certain(
+    tmp_path, monkeypatch
+):
+    """Real training; what the evaluations answered is replaced: all right, then all wrong."""
+    from lldscope_trainer.config import load_config
+
+    from tests.study import until_degraded  # with torch
+
+    answered = iter([1.0, 0.0, 0.0, 0.0, 0.0, 0.0])
+    record = until_degraded.Answers.eval_questions
+
+    def eval_questions(self, **columns):
+        columns["em"] = np.full(len(columns["em"]), next(answered))
+        record(self, **columns)
+
+    monkeypatch.setattr(until_degraded.Answers, "eval_questions", eval_questions)
+    p = arms.planned(["seed-countries-50"])[0]
+    small = ["steps=5", "prompts=2", "group_size=2", "updates=1", "eval_every=1",
+             "eval_questions=4", "warmup_steps=0"]  # fmt: skip
+    config = load_config(str(arms.BASE_FILE), [*p.overrides(), *small])
+    until_degraded.train(config, tmp_path / p.name)
+    with open_run(tmp_path / p.name) as run:
+        assert run.info["status"] == "stopped"
+        assert run.info["reason"] == "degraded for certain by step 2"
+        assert len(run.signals()) == 2
+    line = bank.export(tmp_path / p.name, {"run": p.name, "seed": p.seed}, tmp_path / "bank", True)
+    assert (line["outcome"], line["degraded_step"], line["steps"]) == ("degraded", 1, 2)
+    assert runs.train_job(p).command[1:3] == ["-m", "tests.study.until_degraded"]
+
+
 @pytest.fixture(scope="module")
 def sample_bank(tmp_path_factory) -> Path:
     """The two sample runs, exported."""

@@ -44,7 +44,7 @@ GSPO: dict[str, Any] = {
     "clip_high": 0.2,
 }
 
-Kind = Literal["main", "fault", "control", "variant", "sweep", "lever", "alarm", "cure", "seed"]
+Kind = Literal["main", "fault", "control", "variant", "sweep", "lever", "seed", "alarm", "cure"]
 Split = Literal["development", "test", "pilot"]
 
 

@@ -6,6 +6,7 @@ never writes into the run directory. What cannot be read is listed in `Run.damag
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from .storage.manifest import Manifest
 
 _T = TypeVar("_T")
+_STACK = re.compile(r"\n+(?=Stack Trace|Traceback|This error signals)")  # in an error of DuckDB
 
 
 class Run:
@@ -133,7 +135,13 @@ class Run:
             try:
                 return self._contents.without_damaged(answer)
             except duckdb.Error as error:
-                raise UsageError(str(error)) from None
+                # Without the stack of DuckDB or Python, which say nothing to who wrote the query.
+                reason, *_ = re.split(
+                    r"\n+(?=Stack Trace|Traceback|This error signals)", str(error)
+                )
+                raise UsageError(reason) from None
+            except RecursionError:
+                raise UsageError("The answer is nested too deeply: unnest it.") from None
 
     def interrupt(self) -> None:
         """Stop the query of another thread, which then raises an error."""

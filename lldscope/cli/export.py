@@ -37,6 +37,12 @@ from .shared import RunPath, print_json, print_table, warn_of_damage
     help="Only these; all_steps … all_probes hold superseded attempts, too. [default: every table "
     "and signal view that has rows]",
 )
+@click.option(
+    "--raw",
+    is_flag=True,
+    help="In CSV: text as it is. By default text that a spreadsheet would take for a formula gets "
+    "a leading apostrophe.",
+)
 @click.option("--json", "as_json", is_flag=True, help="What was written, as one JSON array.")
 def export(
     run: Path,
@@ -44,6 +50,7 @@ def export(
     catalog: str | None,
     kind: str,
     tables: str | None,
+    raw: bool,
     as_json: bool,
 ) -> None:
     """Write the tables and signals of RUN into FOLDER, one file each, or into a DuckLake.
@@ -64,7 +71,7 @@ def export(
             written = export_to_ducklake(opened, catalog, wanted)
         else:
             assert folder is not None
-            written = export_run(opened, folder, kind, wanted)
+            written = export_run(opened, folder, kind, wanted, raw)
         damaged = opened.damaged
     if as_json:
         print_json(written)

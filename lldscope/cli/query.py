@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from ..run import Run
 
 _GRACE = 10.0  # seconds that a stopped query has to stop
+_CELL = 10_000  # characters of a cell in a table
 _NUMBERS = re.compile(r"[A-Z]*INT(EGER)?|FLOAT|DOUBLE|DECIMAL\(.*\)")  # types of DuckDB
 
 
@@ -30,13 +31,19 @@ _NUMBERS = re.compile(r"[A-Z]*INT(EGER)?|FLOAT|DOUBLE|DECIMAL\(.*\)")  # types o
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per row.")
 @click.option("--csv", "as_csv", is_flag=True, help="CSV with a header line.")
 @click.option(
+    "--raw",
+    is_flag=True,
+    help="With --csv: text as it is. By default text that a spreadsheet would take for a formula "
+    "gets a leading apostrophe.",
+)
+@click.option(
     "--timeout",
     type=click.FloatRange(min=0.1),
     default=60.0,
     metavar="SECONDS",
-    help="Stop a query that takes longer.",
+    help="Stop a query that takes longer, printing included.",
 )
-def query(run: Path, sql: str, as_json: bool, as_csv: bool, timeout: float) -> None:
+def query(run: Path, sql: str, as_json: bool, as_csv: bool, raw: bool, timeout: float) -> None:
     """Run one SELECT over the tables and views of RUN.
 
     Tables: steps, updates, responses, actions, tokens, evals, probes, scalars (the last attempt
@@ -53,22 +60,26 @@ def query(run: Path, sql: str, as_json: bool, as_csv: bool, timeout: float) -> N
 
     if as_json and as_csv:
         raise UsageError("Choose one of --json and --csv.")
+    if raw and not as_csv:
+        raise UsageError("--raw is about --csv.")
     with open_run(run) as opened:
         last_resort = _end_this_process_after(timeout + _GRACE, timeout)
         try:
             answer = _answer(opened, sql, timeout)
+            if as_csv:
+                _write_csv(answer, raw)
+            elif as_json:
+                for row in answer.rows:
+                    click.echo(to_json(dict(zip(answer.names, row, strict=True))))
+            else:
+                numbers = [i for i, kind in enumerate(answer.types) if _NUMBERS.fullmatch(kind)]
+                rows = ([*map(_cell, row)] for row in answer.rows)
+                print_table([plain(name) for name in answer.names], rows, numbers)
+        except RecursionError:
+            raise UsageError("The answer is nested too deeply: unnest it.") from None
         finally:
             last_resort.cancel()
         damaged = opened.damaged
-    if as_csv:
-        _write_csv(answer)
-    elif as_json:
-        for row in answer.rows:
-            click.echo(to_json(dict(zip(answer.names, row, strict=True))))
-    else:
-        numbers = [i for i, kind in enumerate(answer.types) if _NUMBERS.fullmatch(kind)]
-        rows = ([*map(_cell, row)] for row in answer.rows)
-        print_table([plain(name) for name in answer.names], rows, numbers)
     warn_of_damage(damaged)
 
 
@@ -99,9 +110,11 @@ def _end_this_process_after(seconds: float, limit: float) -> threading.Timer:
     return timer
 
 
-def _write_csv(answer: Answer) -> None:
+def _write_csv(answer: Answer, raw: bool) -> None:
     """NULL is empty; NaN and Inf are `nan`, `inf` and `-inf`, as `lldscope export` writes them."""
     import numpy as np
+
+    from ..core.safe_text import is_formula
 
     # A FLOAT with the digits that it has, and no more.
     singles = [i for i, kind in enumerate(answer.types) if kind == "FLOAT"]
@@ -112,6 +125,8 @@ def _write_csv(answer: Answer) -> None:
         cells = list(row)
         for i in singles:
             cells[i] = None if row[i] is None else np.float32(row[i])
+        if not raw:
+            cells = [f"'{c}" if isinstance(c, str) and is_formula(c) else c for c in cells]
         writer.writerow(cells)
     click.echo(lines.getvalue(), nl=False)
 
@@ -122,5 +137,6 @@ def _cell(value: Any) -> Any:
     if value is None:
         return "–"
     if not isinstance(value, float):
-        return value
+        text = str(value)
+        return text if len(text) <= _CELL else f"{text[:_CELL]}… ({len(text):,} characters)"
     return "nan" if value != value else short(value, 5)

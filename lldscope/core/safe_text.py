@@ -5,6 +5,9 @@ from __future__ import annotations
 import re
 import unicodedata
 
+# What a spreadsheet computes (https://owasp.org/www-community/attacks/CSV_Injection).
+FORMULA = r"^[=+\-@\t\r]"
+
 _EXCEPTION = re.compile(r"[\w.]+(?:Error|Exception|Exit|Interrupt|Warning)\b")
 _NAMED = {"\t": "→", "\r": "␍", "\x7f": "␡"}
 
@@ -15,6 +18,11 @@ def escape_control(text: object, lines: bool = False) -> str:
     A line feed becomes ↵, or, with `lines`, ↵ and a new line.
     """
     return "".join(_shown(c, lines) for c in str(text))
+
+
+def is_formula(text: str) -> bool:
+    """Whether a spreadsheet that opens this as a cell of CSV would compute it."""
+    return re.match(FORMULA, text) is not None
 
 
 def in_one_line(text: str) -> str:

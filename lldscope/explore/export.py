@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet
 
 from ..core.errors import LldscopeError, UsageError
+from ..core.safe_text import FORMULA
 from ..core.schema import TABLES, VIEWS
 from ..storage.json_files import IN_PROGRESS
 
@@ -22,9 +24,13 @@ ROW_GROUP = 100_000
 
 
 def export_run(
-    run: Run, folder: Path, kind: str = "parquet", tables: Sequence[str] | None = None
-) -> list[dict[str, Any]]:
+    run: Run, folder: Path, kind: str = "parquet", tables: Sequence[str] | None = None,
+    raw: bool = False,
+) -> list[dict[str, Any]]:  # fmt: skip
     """Write each table as `<folder>/<table>.<kind>`; returns file, rows and bytes of each.
+
+    In CSV, text that a spreadsheet would take for a formula gets a leading apostrophe, unless
+    `raw`.
 
     Without `tables`: every table and signal view that has rows. Raises UsageError for an unknown
     table, a file that is already there, or a folder inside the run; then nothing is written.
@@ -40,7 +46,8 @@ def export_run(
         )
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        files = [_write(run, name, folder / f"{name}.{kind}", tables is None) for name in names]
+        places = {name: folder / f"{name}.{kind}" for name in names}
+        files = [_write(run, name, path, tables is None, raw) for name, path in places.items()]
     except OSError as error:
         raise LldscopeError(f"{folder} cannot be written ({error.strerror or error}).") from error
     return [file for file in files if file is not None]
@@ -55,10 +62,12 @@ def wanted_tables(tables: Sequence[str] | None) -> list[str]:
     return names
 
 
-def _write(run: Run, table: str, path: Path, only_with_rows: bool) -> dict[str, Any] | None:
+def _write(
+    run: Run, table: str, path: Path, only_with_rows: bool, raw: bool
+) -> dict[str, Any] | None:
     """Write one file, complete or not at all; None if the table has no rows and may be left out."""
     temporary = path.with_name(path.name + IN_PROGRESS)
-    rows = 0
+    rows, guard = 0, path.suffix == ".csv" and not raw
     try:
         with (
             run.pieces(table, ROW_GROUP) as pieces,
@@ -67,13 +76,24 @@ def _write(run: Run, table: str, path: Path, only_with_rows: bool) -> dict[str, 
         ):
             for piece in pieces:
                 rows += len(piece)
-                writer.write_batch(piece)
+                writer.write_batch(_without_formulas(piece) if guard else piece)
         if not rows and only_with_rows:
             return None
         os.link(temporary, path)  # unlike a rename, this never replaces a file
     finally:
         temporary.unlink(missing_ok=True)
     return {"file": str(path), "rows": rows, "bytes": path.stat().st_size}
+
+
+def _without_formulas(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """The same rows, with an apostrophe before texts that a spreadsheet would compute."""
+    for i, field in enumerate(rows.schema):
+        if pa.types.is_string(field.type):
+            texts = rows.column(i)
+            quoted = pc.binary_join_element_wise("'", texts, "")
+            texts = pc.if_else(pc.match_substring_regex(texts, FORMULA), quoted, texts)
+            rows = rows.set_column(i, field, texts)
+    return rows
 
 
 def _writer(suffix: str, sink: Any, schema: pa.Schema) -> Any:

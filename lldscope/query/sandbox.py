@@ -32,6 +32,7 @@ def confine(db: duckdb.DuckDBPyConnection, run: Path) -> None:
     for setting in (
         f"memory_limit='{MEMORY}'",
         "temp_directory=''",
+        "TimeZone='UTC'",
         "enable_progress_bar=false",
         "autoinstall_known_extensions=false",
         "autoload_known_extensions=false",
@@ -44,6 +45,10 @@ def confine(db: duckdb.DuckDBPyConnection, run: Path) -> None:
 
 def quote(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
+
+
+def quote_name(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
 
 
 @contextmanager
@@ -108,8 +113,19 @@ class Answer(NamedTuple):
 
 def rows(db: duckdb.DuckDBPyConnection, query: str) -> Answer:
     """The answer as Python values, taken piece by piece; raises UsageError if it gets too large. Of
-    columns with one name the later ones get a number."""
+    columns with one name the later ones get a number. Times with a zone are texts, in UTC."""
     db.execute(query)
+    kinds = [str(kind) for _, kind, *_ in db.description or ()]
+    if any("TIME ZONE" in kind for kind in kinds):  # DuckDB would need pytz
+        columns = [f"c{i}" for i in range(len(kinds))]
+        texts = [
+            f"{c}::VARCHAR AS {quote_name(name[0])}" if "TIME ZONE" in kind
+            else f"{c} AS {quote_name(name[0])}"
+            for c, kind, name in zip(columns, kinds, db.description or (), strict=True)
+        ]  # fmt: skip
+        # The line end closes a comment at the end of the query.
+        inner = f"FROM ({query.rstrip().rstrip(';')}\n) AS answer({', '.join(columns)})"
+        db.execute(f"SELECT {', '.join(texts)} {inner}")
     names: list[str] = []
     for name, *_ in db.description or ():
         others = (f"{name}_{i}" for i in range(1, len(names) + 2))

@@ -1,0 +1,106 @@
+"""`lldscope query` and `export`: values that other programs misread, answers that are too much."""
+
+from __future__ import annotations
+
+import csv
+import importlib
+import io
+import json
+import sys
+
+import pytest
+from click.testing import CliRunner
+
+import lldscope
+from lldscope.cli import cli
+from lldscope.core.errors import UsageError
+
+query_command = importlib.import_module("lldscope.cli.query")
+
+TEXTS = ["=1+1", "+1", "-1", "@SUM(A1)", "\tx", "fine", "'=1", "", None]
+
+
+@pytest.fixture
+def path(tmp_path):
+    with lldscope.Recorder(tmp_path / "run") as recorder:
+        ids = list(range(len(TEXTS)))
+        recorder.responses(step=0, response_id=ids, reward=[-1.5] * len(ids), text=TEXTS)
+        recorder.step(step=0, n_responses=len(ids), lr=-0.5)
+    return tmp_path / "run"
+
+
+def run(*arguments: object) -> str:
+    answer = CliRunner().invoke(cli, [*map(str, arguments)])
+    assert answer.exit_code == 0, answer.output
+    return answer.stdout
+
+
+@pytest.mark.parametrize("raw", [True, False])
+@pytest.mark.parametrize("command", ["query", "export"])
+def test_text_that_a_spreadsheet_would_compute_is_quoted_and_numbers_are_not(
+    path, tmp_path, command, raw
+):
+    options = ["--raw"] if raw else []
+    if command == "query":
+        sql = "SELECT text, reward FROM responses ORDER BY response_id"
+        text = run("query", path, sql, "--csv", *options)
+    else:
+        run("export", path, "--to", tmp_path / "out", "--format", "csv", *options)
+        text = (tmp_path / "out" / "responses.csv").read_text()
+    rows = [*csv.DictReader(io.StringIO(text, newline=""))]
+    formulas = [t is not None and t[:1] in {*"=+-@\t"} and t != "" for t in TEXTS]
+    expected = [
+        f"'{t}" if formula and not raw else t or ""
+        for t, formula in zip(TEXTS, formulas, strict=True)
+    ]
+    assert [row["text"] for row in rows] == expected
+    assert {row["reward"] for row in rows} == {"-1.5"}
+
+
+@pytest.mark.parametrize(
+    ("sql", "answer"),
+    [
+        ("SELECT to_timestamp(0) AS x", "1970-01-01 00:00:00+00"),
+        ("SELECT [to_timestamp(0)] AS x; ", "1970-01-01 00:00:00+00"),
+        ("SELECT to_timestamp(0) AS x -- a remark", "1970-01-01 00:00:00+00"),
+        ("SELECT INTERVAL 26 HOUR AS x", "1 day, 2:00:00"),
+        ("SELECT MAP {[1]: {'a': (1, 2)}} AS x", "[1]"),
+    ],
+)
+@pytest.mark.parametrize("options", [[], ["--json"], ["--csv"]])
+def test_times_and_nested_values_are_answered(path, sql, answer, options):
+    text = run("query", path, sql, *options).replace("\\", "")
+    assert answer in text or (options == ["--json"] and json.loads(text)["x"])
+
+
+def test_what_is_too_deep_gets_a_sentence(path):
+    depth = 3 * sys.getrecursionlimit()
+    for sql in (f"SELECT {'[' * 150}1{']' * 150}", f"SELECT {'[' * depth}1{']' * depth}"):
+        for options in ([], ["--json"], ["--csv"]):
+            answer = CliRunner().invoke(cli, ["query", str(path), sql, *options])
+            assert answer.exception is None or isinstance(answer.exception, UsageError)
+            assert "Stack Trace" not in f"{answer.output}{answer.exception}"
+
+
+def test_the_time_limit_holds_while_the_answer_is_printed(path, monkeypatch):
+    ends = []
+    monkeypatch.setattr(query_command, "_end_this_process_after", lambda *_: Timer(ends))
+    monkeypatch.setattr(query_command, "print_table", lambda *_: ends.append("printed"))
+    run("query", path, "SELECT 1")
+    assert ends == ["printed", "cancelled"]
+
+
+class Timer:
+    def __init__(self, ends: list[str]) -> None:
+        self.ends = ends
+
+    def cancel(self) -> None:
+        self.ends.append("cancelled")
+
+
+def test_a_giant_cell_is_cut_in_a_table_and_whole_elsewhere(path):
+    sql = "SELECT repeat('x', 3000000) AS x"
+    table, whole = run("query", path, sql), run("query", path, sql, "--csv")
+    assert "3,000,000 characters" in table
+    assert len(table) < 50_000
+    assert len(whole) > 3_000_000

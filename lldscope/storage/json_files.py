@@ -196,6 +196,8 @@ def replace_file(path: Path, text: str, mode: int = 0o666) -> None:
     try:
         with open(temporary, "w", encoding="utf-8", opener=lambda p, f: os.open(p, f, mode)) as new:
             new.write(text)
+            new.flush()
+            os.fsync(new.fileno())  # else a power cut could leave the name with nothing in it
         os.replace(temporary, path)
     except OSError:
         with contextlib.suppress(OSError):  # a full disk can refuse this as well

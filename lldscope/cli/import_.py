@@ -80,13 +80,13 @@ def import_(
     from ..importers.source import ImportRequest
 
     asked = ImportRequest(_columns(maps), correct_from, exact_match, chosen)
-    task, outcome = _imported(_local(source, follow), run, asked, wanted, follow)
+    task, outcome = _imported(local_paths(source, follow), run, asked, wanted, follow)
     _show(outcome, as_json)
     if follow:
         _follow(task, as_json)
 
 
-def _local(sources: tuple[str, ...], follow: bool) -> tuple[Path, ...]:
+def local_paths(sources: tuple[str, ...], follow: bool) -> tuple[Path, ...]:
     """The sources as paths; the history of a run at W&B is fetched."""
     from ..importers.wandb_api import SCHEME, fetched
     from ..query.signal_cache import cache_dir

@@ -202,6 +202,8 @@ class Import:
                 "notes": list(self.findings.notes),
             },
         )
+        if self.findings.planned_steps:
+            self._info["planned_steps"] = self.findings.planned_steps
         if live:
             self._info["attempts"][-1]["started"] = now
         heartbeats.write_heartbeat(run, 0, closed=not live, dropped={})

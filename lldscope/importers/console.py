@@ -8,14 +8,16 @@ print `{'loss': 0.1, 'reward': 0.5, …, 'epoch': 0.02}` without the step.
 
 from __future__ import annotations
 
+import math
 import re
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
 
+from .metrics import numbers, step_of
 from .progress_bar import Bars
-from .reading import lines, number, strip_ansi
+from .reading import lines, number, parsed, strip_ansi
 from .source import AttemptCounter, Findings, Scalars
 
 _LONGEST = 1 << 20  # bytes of a line
@@ -39,7 +41,9 @@ class VerlConsole:
     def read(self, paths: Sequence[Path], findings: Findings) -> Iterator[Scalars]:
         attempts_seen = AttemptCounter()
         for path in paths:
-            for line, ended in lines(path, findings, b"step:", _LONGEST):
+            for line, ended in lines(path, findings, b"step", _LONGEST):
+                if total := _TOTAL.search(line):
+                    findings.planned_steps = int(total[1])
                 match = _VERL.search(strip_ansi(line))
                 if match is None:
                     continue
@@ -101,9 +105,9 @@ class TrlConsole:
         dictionary. Where the epoch goes back, the run was resumed from a checkpoint; so does the
         count."""
         attempt, epochs = 1, list[float]()
-        told = [self._steps(path) for path in paths]
-        whole = [steps for steps in told if steps is not None]
-        known = iter([s for steps in whole for s in steps]) if len(whole) == len(told) else None
+        by_file = [self._steps(path, findings) for path in paths]
+        whole = [steps for steps in by_file if steps is not None]
+        true = iter([s for steps in whole for s in steps]) if len(whole) == len(by_file) else None
         for path in paths:
             for line, _ in lines(path, findings, _EPOCH, _LONGEST):
                 values = _metrics(line, findings)
@@ -114,18 +118,19 @@ class TrlConsole:
                     attempt += 1
                     del epochs[bisect_left(epochs, epoch) :]
                 epochs.append(epoch)
-                step = next(known, None) if known else None
+                step = next(true, None) if true else None
                 yield Scalars(len(epochs) if step is None else step, values, attempt=attempt)
-        if known:
-            findings.note("The text does not hold the steps: they are those of the progress bar.")
+        if true:
+            findings.note("The steps are those of the progress bar or of logging_steps.")
         else:
             findings.note(
                 "The text does not hold the steps: they are the printed lines, counted from 1. "
                 "With logging_steps above 1, import trainer_state.json instead."
             )
 
-    def _steps(self, path: Path) -> list[int] | None:
-        """The steps of the dictionaries in a file; None where its progress bars do not tell."""
+    def _steps(self, path: Path, findings: Findings) -> list[int] | None:
+        """The steps of the dictionaries in a file; None where neither its progress bars nor a
+        printed `logging_steps` says."""
         bars, nothing = Bars(), Findings()
         for line, _ in lines(path, nothing, longest=_LONGEST):
             bars.saw(line)
@@ -136,18 +141,63 @@ class TrlConsole:
             elif printed := _printed(strip_ansi(line)):
                 summary = _dict_values(printed, nothing)
                 bars.end = summary["epoch"] if _SUMMARY in summary else bars.end
-        return bars.steps()
+        steps = bars.steps()
+        if steps is not None:
+            findings.planned_steps = bars.total
+        return steps
+
+
+class DictConsole:
+    """A dictionary or a JSON object a line, with other text before it or none: the step is in the
+    dictionary, or in the text before it."""
+
+    name = "dict-console"
+    description = "console output with a dictionary a step"
+
+    def looks_like(self, path: Path, head: bytes) -> bool:
+        return _anywhere(path, head, b"{", stepped) and not any(
+            other.looks_like(path, head) for other in (VerlConsole(), TrlConsole())
+        )
+
+    def read(self, paths: Sequence[Path], findings: Findings) -> Iterator[Scalars]:
+        attempts_seen = AttemptCounter()
+        for path in paths:
+            for line, _ in lines(path, findings, b"{", _LONGEST):
+                if found := stepped(strip_ansi(line)):
+                    step, values = found
+                    yield Scalars(step, values, attempt=attempts_seen.of(step, values))
+
+
+def stepped(line: bytes) -> tuple[int, dict[str, float]] | None:
+    """Step and numbers of a dictionary in a line; None where one of them is not there."""
+    begins, ends = line.find(b"{"), line.rfind(b"}")
+    if begins < 0 or ends < begins:
+        return None
+    text, nothing = line[begins : ends + 1], Findings()
+    try:
+        row = parsed(text)
+        values = numbers(row, nothing, set()) if isinstance(row, dict) else {}
+    except (ValueError, RecursionError):
+        values = _dict_values(text, nothing)
+    before = _BEFORE.search(line[:begins])
+    step = step_of(values, None) or (before and ("", int(before[1])))
+    if not step or not 0 <= step[1] < 2**31:
+        return None
+    values.pop(step[0], None)
+    return (step[1], values) if values else None
 
 
 _SUMMARY = "train_runtime"  # of what is printed at the end
+_BEFORE = re.compile(rb"(?i)\b(?:step|iter(?:ation)?)\b[\s:=#]*(\d{1,10})")
+_TOTAL = re.compile(rb"Total training steps: (\d{1,10})")
 
 
 def _metrics(line: bytes, findings: Findings) -> dict[str, float] | None:
     """What was printed of a step; None for a line without that, counted where it is damaged."""
     printed = _printed(strip_ansi(line))
     values = _dict_values(printed, findings) if printed else {}
-    if "epoch" not in values:
-        findings.skip("printed dictionaries that are cut")
+    if not math.isfinite(values.get("epoch", math.nan)):
+        findings.skip("printed dictionaries that are cut, or without an epoch")
         return None
     is_other = _SUMMARY in values or any(n.startswith("eval_") for n in values)
     return None if is_other else values

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from ..core.errors import LldscopeError, UsageError
-from .limits import MAX_DEPTH, files_under, is_mostly_holes
 from .reading import first_keys, first_object, head, natural_key
 from .source import HEAD_BYTES, Findings, Source, sources
 from .trajectories import NAMES
 
 _BLOCK = 1 << 20
+MAX_FILES = 100_000  # and folders, in a folder
+MAX_DEPTH = 32  # of folders in each other
 
 
 @dataclass(frozen=True)
@@ -127,6 +129,25 @@ def files_of(path: Path) -> list[Path]:
     return [path, wal] if wal.is_file() else [path]
 
 
+def files_under(folder: Path) -> list[Path]:
+    """The regular files in a folder and in those within it, sorted; links are not followed.
+
+    Raises LldscopeError if there are more than MAX_FILES.
+    """
+    files: list[Path] = []
+    for n, (here, folders, names) in enumerate(os.walk(folder)):
+        if len(Path(here).relative_to(folder).parts) >= MAX_DEPTH:
+            folders.clear()
+        if n + len(files) + len(names) + len(folders) > MAX_FILES:
+            raise LldscopeError(
+                f"{folder} holds more than {MAX_FILES:,} files. Name the files of the run, or the "
+                "folder that holds nothing else."
+            )
+        paths = (Path(here, name) for name in names)
+        files += [path for path in paths if path.is_file() and not path.is_symlink()]
+    return sorted(files)
+
+
 def fingerprint(path: Path) -> str:
     """Hash of the content of a path, names inside a folder included."""
     digest = hashlib.blake2b(digest_size=16)
@@ -134,8 +155,6 @@ def fingerprint(path: Path) -> str:
         if path.is_dir():
             digest.update(str(file.relative_to(path)).encode("utf-8", "replace") + b"\0")
         try:
-            if is_mostly_holes(file):
-                continue
             with open(file, "rb") as content:
                 while block := content.read(_BLOCK):
                     digest.update(block)

@@ -5,8 +5,8 @@ Where it is the same quantity by another estimator, the third column says which:
 table `scalars` and among the notes of the import. Of several metrics of one log that mean one
 signal, the first here stands for it.
 
-Every name was found in the public source that stands above it, and nothing is here that no source
-shows; so were the estimators. Of a name that several trainers use, the estimator says what holds
+Every name but the last ones was found in the public source that stands above it; so were the
+estimators. Of a name that several trainers use, the estimator says what holds
 for which.
 """
 
@@ -45,6 +45,8 @@ _MAXIMUM = "share of responses as long as the batch allows"
 _AFTER = "of the policy after the step"
 _PENALTY = "by the run's kl_penalty estimator, each response weighing the same"
 
+_INSIDE = "of the policy inside the updates, over all responses, not after the last update"
+
 _TABLE: tuple[tuple[str, str, str | None], ...] = (
     # verl 0.9.1: trainer/ppo/metric_utils.py, trainer/ppo/v1/trainer_base.py,
     # workers/utils/losses.py, workers/engine_workers.py, trainer/ppo/rollout_corr_helper.py
@@ -54,7 +56,8 @@ _TABLE: tuple[tuple[str, str, str | None], ...] = (
     ("actor/entropy_loss", "entropy", f"{_MODE}; Search-R1: {_MICRO}"),
     ("actor/grad_norm", "grad_norm", _UPDATES),
     ("actor/pg_loss", "loss_policy", _MICRO),
-    ("actor/kl_loss", "loss_kl", f"{_MICRO}; Search-R1 and older verl: the last one alone"),
+    ("actor/kl_loss", "kl", f"before its coefficient, by kl_loss_type; {_MICRO}"),
+    ("actor/ppo_kl", "step_kl", _INSIDE),
     ("actor/reward_kl_penalty", "kl", _PENALTY),
     ("actor/pg_clipfrac", "clip_share", _MICRO),
     ("actor/lr", "lr", None),
@@ -112,6 +115,7 @@ _TABLE: tuple[tuple[str, str, str | None], ...] = (
     ("ppo_actor/update/entropy/avg", "entropy", None),
     ("ppo_actor/update/actor_loss/avg", "loss_policy", None),
     ("ppo_actor/update/clip_ratio/avg", "clip_share", None),
+    ("ppo_actor/update/approx_kl/avg", "step_kl", _INSIDE),
     ("ppo_actor/update/grad_norm", "grad_norm", _UPDATES),
     ("ppo_actor/update/lr", "lr", None),
     # slime 00c2d6d: backends/megatron_utils/loss.py, observability/train_metric_utils.py
@@ -119,7 +123,8 @@ _TABLE: tuple[tuple[str, str, str | None], ...] = (
     ("entropy_loss", "entropy", f"OpenRLHF: over tokens; slime: {_RESPONSES}"),
     ("pg_loss", "loss_policy", _RESPONSES),
     ("pg_clipfrac", "clip_share", _RESPONSES),
-    ("kl_loss", "loss_kl", _RESPONSES),
+    ("ppo_kl", "step_kl", _INSIDE),
+    ("kl_loss", "kl", f"before its coefficient; {_RESPONSES}"),
     # NeMo-RL 006907a: algorithms/loss/loss_functions.py, algorithms/grpo.py
     ("approx_entropy", "entropy", _WEIGHTED),
     ("mean_gen_tokens_per_sample", "response_tokens", None),
@@ -138,6 +143,14 @@ _TABLE: tuple[tuple[str, str, str | None], ...] = (
     ("env/all/correct", "success", None),
     ("optim/entropy", "entropy", _SAMPLED),
     ("grad_norm:mean", "grad_norm", _LAST),
+    # What loops of people's own call it, whatever trainer they are of.
+    ("mean_reward", "reward", None),
+    ("reward_mean", "reward", None),
+    ("avg_reward", "reward", None),
+    ("average_reward", "reward", None),
+    ("rewards_mean", "reward", None),
+    ("score", "reward", "a score that is taken for the reward"),
+    ("performance", "reward", "a score that is taken for the reward"),
 )
 
 MEANINGS: dict[str, Meaning] = {
@@ -161,9 +174,6 @@ _NOT_MAPPED: dict[str, tuple[str, ...]] = {
     # LLDS' fork of Search-R1 (c19a094), verl/workers/actor/dp_actor.py
     _SHARES.format("≥ 0"): ("actor/pos_avg_old_log_prob",),
     _SHARES.format("< 0"): ("actor/neg_avg_old_log_prob",),
-    "it is the KL between the policies before and inside the update, not to the reference": (
-        "actor/ppo_kl", "ppo_kl", "ppo_actor/update/approx_kl/avg",
-    ),
     "it is the KL between the engine that sampled and the trainer, not to the reference": (
         "mismatch_kl/mean", "mismatch_kl/all/mean", "optim/kl_sample_train_v1",
         "optim/kl_sample_train_v2", "gen_kl_error", "vllm_kl",

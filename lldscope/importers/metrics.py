@@ -1,61 +1,106 @@
-"""Metrics as JSON or CSV: `trainer_state.json` of the Hugging Face Trainer, a JSON object a step as
+"""Metrics as JSON or CSV: an array of steps, as in `trainer_state.json`, a JSON object a step as
 verl's FileLogger, prime-rl, Tinker and most loops of one's own write them, and tables."""
 
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from .reading import MAX_LINE, as_step, first_object, lines, number, objects, parsed
+from .mapping import meaning
+from .reading import as_step, first_object, lines, number, objects, open_file, parsed
 from .source import AttemptCounter, Findings, Scalars
 
-STEPS = ("step", "_step", "global_step", "progress/batch", "iteration")
+STEPS = (
+    "step", "_step", "global_step", "progress/batch", "iteration", "train_step", "training_step",
+    "training/global_step", "system/step", "step_idx",
+)  # fmt: skip
+COUNTERS = ("iter", "update", "episode", "epoch")  # of an array, where no object has a step
+MAX_DOCUMENT = 64 << 20  # bytes
+_KEY = re.compile(rb'"([^"\\]{1,80})"\s*:')
+_ROLLOUT = re.compile(rb'"(prompt|completion|response|messages)"\s*:')
 TIMES = ("time", "timestamp", "_timestamp")
 _SUMMARY = "train_runtime"  # marks the entry that the Trainer adds at the end
 _LONG = 200  # characters; texts beyond it are rollouts, not names
 
 
-class TrainerState:
-    name = "trainer-state"
-    description = "trainer_state.json of TRL or another Hugging Face Trainer"
+class MetricDocument:
+    """One JSON value: an array of objects, a step each, or an object that holds one, such as
+    `log_history` of the Hugging Face Trainer."""
+
+    name = "metric-document"
+    description = (
+        'a JSON array of steps, trainer_state.json of TRL, or another {"log_history": […]}'
+    )
 
     def looks_like(self, path: Path, head: bytes) -> bool:
-        return path.suffix == ".json" and (
-            path.name == "trainer_state.json" or b'"log_history"' in head
-        )
+        start = head.lstrip()
+        if path.name == "trainer_state.json" or (start[:1] == b"{" and b'"log_history"' in head):
+            return first_object(head) is None or path.suffix == ".json"
+        if start[:1] != b"[" or start[1:].lstrip()[:1] != b"{" or _ROLLOUT.search(head):
+            return False
+        keys = [key.decode() for key in _KEY.findall(head)]
+        return bool(set(keys) & {*STEPS, *COUNTERS}) or any(map(meaning, keys))
 
     def read(self, paths: Sequence[Path], findings: Findings) -> Iterator[Scalars]:
         attempts_seen = AttemptCounter()
         for path in paths:
-            try:
-                with path.open("rb") as file:
-                    text = file.read(MAX_LINE + 1)
-                findings.advance(len(text))
-                if len(text) > MAX_LINE:
-                    findings.skip(f"files of trainer states of more than {MAX_LINE >> 20} MB")
-                    continue
-                entries = parsed(text)["log_history"]
-            except (OSError, ValueError, KeyError, TypeError, RecursionError):
-                findings.skip("files that are no trainer_state.json, or half of one")
+            document = whole(path, findings)
+            if isinstance(document, dict):
+                planned = document.get("max_steps")
+                findings.planned_steps = planned if isinstance(planned, int) else None
+                document = document.get("log_history")
+            if not isinstance(document, list):
+                findings.skip("files that are no JSON array of steps, or half of one")
                 continue
-            for entry in entries if isinstance(entries, list) else ():
-                step = as_step(entry.get("step")) if isinstance(entry, dict) else None
-                if step is None:
-                    findings.skip("entries without a step")
-                elif _SUMMARY not in entry and (
-                    values := numbers(entry, findings, {"step", "epoch"})
-                ):
-                    yield Scalars(step, values, attempt=attempts_seen.of(step, values))
+            yield from self._steps([e for e in document if isinstance(e, dict)], findings,
+                                   attempts_seen)  # fmt: skip
+
+    def _steps(
+        self, entries: list[dict[str, Any]], findings: Findings, attempts_seen: AttemptCounter
+    ) -> Iterator[Scalars]:
+        column = findings.request.columns.get("step")
+        found = [step_of(entry, column) for entry in entries]
+        if not any(found) and entries:
+            name = next((n for n in COUNTERS if all(n in e for e in entries)), None)
+            if name is None:
+                findings.note("The array holds no step: its objects are counted from 1.")
+            found = [step_of({name: e[name]} if name else {"": i + 1}, name or "")
+                     for i, e in enumerate(entries)]  # fmt: skip
+        for entry, key_step in zip(entries, found, strict=True):
+            if key_step is None:
+                findings.skip("entries without a step")
+            elif _SUMMARY not in entry:
+                key, step = key_step
+                data = _data(entry)
+                if values := numbers(data, findings, {key, "epoch", *TIMES}):
+                    yield Scalars(step, values, time_of(entry), attempts_seen.of(step, values))
+
+
+def whole(path: Path, findings: Findings) -> Any:
+    """The value of a JSON file; None, counted, where it is none."""
+    try:
+        with open_file(path) as file:
+            text = file.read(MAX_DOCUMENT + 1)
+        findings.advance(len(text))
+        if len(text) > MAX_DOCUMENT:
+            findings.skip(f"JSON documents of more than {MAX_DOCUMENT >> 20} MB")
+            return None
+        return parsed(text)
+    except (OSError, EOFError, ValueError, RecursionError):
+        findings.skip("JSON documents that are damaged or half written")
+        return None
 
 
 class MetricLines:
     """One object a line: a step, perhaps a time, and numbers, which may be nested or under `data`.
 
     verl's FileLogger (0.9.1, `utils/tracking.py`) writes `{"step": 3, "data": {…}}`; prime-rl's
-    `metrics.jsonl` `{"step", "time", …}`; tinker-cookbook's `{"step", "progress/batch", …}`.
+    `metrics.jsonl` `{"step", "time", …}`, ROLL's `{"step", "metrics": {…}}`; tinker-cookbook's
+    `{"step", "progress/batch", …}`.
     """
 
     name = "metric-lines"
@@ -87,7 +132,7 @@ class MetricLines:
                     findings.skip("lines without a step")
                     continue
                 key, step = found
-                data = entry["data"] if isinstance(entry.get("data"), dict) else entry
+                data = _data(entry)
                 if values := numbers(data, findings, {key, *TIMES}):
                     yield Scalars(step, values, time_of(entry), attempts_seen.of(step, values))
 
@@ -133,6 +178,12 @@ class MetricTable:
                 }
                 if values:
                     yield Scalars(step, values, time_of(cells), attempts_seen.of(step, values))
+
+
+def _data(entry: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Where the numbers of an entry are: in it, or in an object of it (verl's `data`)."""
+    inside = (entry.get(name) for name in ("data", "metrics"))
+    return next((value for value in inside if isinstance(value, dict)), entry)
 
 
 def table(lines: Iterable[str], delimiter: str, findings: Findings) -> Iterator[list[str]]:

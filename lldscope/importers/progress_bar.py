@@ -18,6 +18,7 @@ import numpy as np
 
 # transformers 5.19, tqdm: without words before it, as those of data sets have.
 _BAR = re.compile(rb"(?:^|[\r\n]|\x1b\[A)\s*\d{1,3}%\|[^|\r]{0,300}\| (\d{1,10})/(\d{1,10}) \[")
+_EVERY = re.compile(rb"\blogging_steps['\"]?\s*[=: ]\s*(\d{1,6})\b")  # settings that were printed
 _MOST_BARS = 8  # of different lengths that are remembered between two dictionaries
 _ROUNDED = 0.0051  # epochs were printed with two decimals
 _DIGITS = 1e-3  # and are printed with four significant digits, relative
@@ -29,12 +30,15 @@ class Bars:
 
     epochs: list[float] = field(default_factory=list)
     end: float | None = None  # the epoch of the summary
+    every: int | None = None  # steps from one dictionary to the next, by the settings
     _before: list[dict[int, int]] = field(default_factory=list)  # total → step, last before it
     _after: list[dict[int, int]] = field(default_factory=list)  # … and first after it
     _last: dict[int, int] = field(default_factory=dict)
     _seen: Counter[int] = field(default_factory=Counter)
 
     def saw(self, line: bytes) -> None:
+        if (setting := _EVERY.search(line)) and int(setting[1]) > 0:
+            self.every = int(setting[1])
         if b"%|" not in line:
             return
         for bar in _BAR.finditer(line):
@@ -63,7 +67,15 @@ class Bars:
                 made = _snapped([epoch * total / self.end for epoch in self.epochs])
                 if made and _agree([*made, total], [*self.epochs, self.end]):
                     return made
+        if self.every is not None:
+            counted = [self.every * (i + 1) for i in range(len(self.epochs))]
+            return counted if counted and _agree(counted, self.epochs) else None
         return None
+
+    @property
+    def total(self) -> int | None:
+        """The planned steps: the length of the bar that was drawn most often."""
+        return next((total for total, _ in self._seen.most_common(1)), None)
 
 
 def _snapped(steps: Sequence[float]) -> list[int]:

@@ -10,17 +10,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
-import numpy as np
 import orjson
 
-from .limits import FREE_BYTES, MAX_NESTING, MAX_RATIO, MAX_VALUES, is_mostly_holes
 from .source import Findings
 
 PACKED = (".gz", ".zst")
 _BLOCK = 1 << 20
-MAX_LINE = 64 << 20  # bytes; a rollout with its token ids has some hundred KB
-_LEVELS = np.zeros(256, np.int8)
-_LEVELS[list(b"[{")], _LEVELS[list(b"]}")] = 1, -1
+MAX_LINE = 16 << 20  # bytes; a rollout with its token ids has some hundred KB
 _ESCAPES = re.compile(rb"\x1b(\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(\x07|\x1b\\)?|.)?")
 
 
@@ -52,25 +48,14 @@ def head(path: Path, size: int) -> bytes:
 
 
 def _blocks(path: Path, findings: Findings) -> Iterator[bytes]:
-    """The content of a file as far as it can be read, and as far as it is worth reading."""
+    """The content of a file as far as it can be read."""
     try:
-        if is_mostly_holes(path):
-            return findings.skip("files of more than a gigabyte that are mostly holes")
-        most = max(FREE_BYTES, MAX_RATIO * path.stat().st_size)
-        read, is_packed = 0, path.suffix in PACKED
         with open_file(path) as file:
             while block := file.read(_BLOCK):
                 findings.advance(len(block))
-                read += len(block)
-                if is_packed and read > most:
-                    return findings.skip(
-                        f"files that unpack to more than {MAX_RATIO} times their size, of which "
-                        "the rest"
-                    )
                 yield block
     except (OSError, EOFError, zlib.error) as error:
         findings.skip(f"files that cannot be read to their end ({_reason(error)})")
-    return None
 
 
 def lines(
@@ -134,11 +119,6 @@ def parsed(text: bytes) -> Any:
 
     orjson is five times as fast; json accepts more, such as NaN and Inf.
     """
-    opened = text.count(b"[") + text.count(b"{")
-    if opened + text.count(b",") > MAX_VALUES:
-        raise ValueError(f"it holds more than {MAX_VALUES:,} values")
-    if opened > MAX_NESTING and _nesting(text) > MAX_NESTING:
-        raise ValueError(f"it is nested more than {MAX_NESTING} levels deep")
     try:
         return orjson.loads(text)
     except orjson.JSONDecodeError:
@@ -147,18 +127,6 @@ def parsed(text: bytes) -> Any:
         whole = json.dumps(value, ensure_ascii=False).encode(errors="replace")
         value = json.loads(whole)
     return value
-
-
-def _nesting(text: bytes) -> int:
-    """How many brackets are open at once, those within strings aside."""
-    bare = np.frombuffer(text.replace(b"\\\\", b"  ").replace(b'\\"', b"  "), np.uint8)
-    depth = most = quotes = 0
-    for start in range(0, len(bare), _BLOCK):
-        piece = bare[start : start + _BLOCK]
-        counted = np.cumsum(piece == ord('"')) + quotes
-        levels = np.cumsum(np.where(counted % 2 == 0, _LEVELS[piece], 0)) + depth
-        depth, most, quotes = int(levels[-1]), max(most, int(levels.max())), int(counted[-1])
-    return most
 
 
 def first_object(start: bytes) -> dict[str, Any] | None:

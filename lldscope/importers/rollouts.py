@@ -10,13 +10,17 @@ completion, advantage`, a column per reward function, and what `log_extra` was g
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from ..core.errors import UsageError
+from ..recording.batch import Batch, Scores, padded
+from ..recording.columns import tables
 from ..recording.episodes import (
     Episode,
     Turn,
@@ -26,31 +30,30 @@ from ..recording.episodes import (
     parse,
     short_hash,
 )
-from .limits import MAX_ACTIONS
 from .reading import as_step, first_keys, first_object, natural_key, number, objects
 from .source import Findings, ImportRequest, Rows
 
 BATCH = 2000  # rollouts in a piece, at most …
-MAX_WAITING = 50_000  # actions, …
+MAX_TOKENS = 4_000_000  # … and of a piece's tokens, the longest rollout's for each …
 MAX_CHARACTERS = 16 << 20  # … and about so much of their text
+INCOMPLETE = 0.5  # of the usual number of rollouts of a step
+MEASURED = ("old", "behaviour", "reference", "entropy")
 _GOLDEN = ("gts", "golden_answers", "ground_truth", "target", "answer", "solution", "label")
 _SHOWN = 20  # folders in a message
 _NO_REWARD = {"step", "prompt", "completion", "advantage"}
-NO_EPISODE: dict[str, Any] = dict.fromkeys(Episode((), None).columns())
 
 
-class Batch:
-    """Rollouts on their way into rows of `responses` and `actions`, a piece of a step at a time."""
+class Rollouts:
+    """Rollouts of a log on their way to `recording.columns`, a piece of a step at a time."""
 
-    def __init__(self, findings: Findings, size: int = BATCH) -> None:
-        self.findings, self._size = findings, size
-        self.step = -1
+    def __init__(self, findings: Findings) -> None:
+        self.findings = findings
+        self._step = -1
         self._ids: dict[int, int] = {}  # step → rollouts so far
         self._groups: dict[int, dict[Any, int]] = {}  # step → those of it, numbered as they come
         self._tags = False  # once seen, a rollout without them is one that does not follow them
-        self._characters = 0  # of the piece
-        self._responses: list[dict[str, Any]] = []
-        self._actions: list[dict[str, Any]] = []
+        self._characters = self._longest = 0  # of the piece
+        self._rows: list[dict[str, Any]] = []
 
     def parse(self, response: str | None, prompt: str = "") -> Episode | None:
         """The actions in a text; None without a text, or while no text has had tags."""
@@ -58,64 +61,116 @@ class Batch:
         return parse(response) if self._tags and response is not None else None
 
     def add(
-        self,
-        step: int,
-        group: Any,
-        response: Mapping[str, Any],
-        actions: Iterable[Mapping[str, Any]],
-    ) -> Iterator[Rows]:
-        """One rollout: its row of `responses` and those of its actions, all with the same columns.
-        A group of None is not known. Yields rows that are complete."""
+        self, step: int, group: Any, turns: Sequence[Turn] | None, row: Mapping[str, Any],
+        action: np.ndarray | None = None, **measured: Sequence[float] | None,
+    ) -> Iterator[Rows]:  # fmt: skip
+        """One rollout; yields the rows of a piece that is complete. A group of None is not known.
+
+        row: columns of `responses`. action (T,): number of each token's action, −1 off the actions;
+        None where the log has texts alone. measured: fields of a `Batch`, a number per token,
+        None where they are not known.
+        """
+        tokens = 0 if action is None else len(action)
+        longest = max(self._longest, tokens)
         full = (
-            len(self._responses) >= self._size
-            or len(self._actions) >= MAX_WAITING
+            len(self._rows) >= BATCH
             or self._characters >= MAX_CHARACTERS
+            or longest * (len(self._rows) + 1) > MAX_TOKENS
         )
-        if step != self.step or full:
+        if step != self._step or full:
             yield from self.flush()
-        self.step = step
-        self._characters += len(response.get("text") or "")
+            longest = tokens
+        self._step, self._longest = step, longest
+        self._characters += len(row.get("text") or "")
         self._ids[step] = self._ids.get(step, -1) + 1
-        stamp = {"step": step, "response_id": self._ids[step]}
         if group is not None:
-            known = self._groups.setdefault(step, {})
-            group = known.setdefault(group, len(known))
-        self._responses.append({**stamp, "group_id": group, **response})
-        new = [{**stamp, "action_index": i, **a} for i, a in enumerate(actions)]
-        if len(new) > MAX_ACTIONS:
-            reason = f"actions after the first {MAX_ACTIONS:,} of a response"
-            self.findings.skip(reason, len(new) - MAX_ACTIONS)
-        self._actions += new[:MAX_ACTIONS]
+            numbers = self._groups.setdefault(step, {})
+            group = numbers.setdefault(group, len(numbers))
+        self._rows.append(
+            {**row, "id": self._ids[step], "group": group, "turns": turns, "action": action}
+            | measured
+        )
 
     def flush(self) -> Iterator[Rows]:
-        for table, rows in (("responses", self._responses), ("actions", self._actions)):
-            if rows:
-                yield Rows(table, {name: [row[name] for row in rows] for name in rows[0]})
-                rows.clear()
-        self._characters = 0
+        rows, self._rows, self._characters, self._longest = self._rows, [], 0, 0
+        if rows:
+            for table, columns in tables(self._batch(rows)).items():
+                yield Rows(table, _lists(columns))
+
+    def finish(self) -> Iterator[Rows]:
+        """The last piece, without a step that has far fewer rollouts than the others: the trainer
+        was writing it, or ended in it."""
+        sizes = [n + 1 for step, n in self._ids.items() if step != self._step]
+        n = len(self._rows)
+        if sizes and n == self._ids[self._step] + 1 and n < INCOMPLETE * float(np.median(sizes)):
+            self.findings.skip("rollouts of the last step, which is not complete", n)
+            self._rows = []
+        yield from self.flush()
+
+    def _batch(self, rows: list[dict[str, Any]]) -> Batch:
+        def column(name: str) -> list[Any]:
+            return [row.get(name) for row in rows]
+
+        def masked(name: str, kind: type) -> np.ma.MaskedArray:
+            values = column(name)
+            filled = [0 if v is None else v for v in values]
+            return np.ma.array(filled, kind, mask=[v is None for v in values])
+
+        action = None
+        if rows[0]["action"] is not None:  # of a log of tokens
+            action = padded([row["action"] + 1 for row in rows]) - 1  # (N, T)
+        scores: dict[str, Any] = {}
+        for name in () if action is None else MEASURED:
+            there = np.array([row.get(name) is not None for row in rows])
+            if there.any():
+                values = np.full(action.shape, np.nan)
+                for of_row, row in zip(values, rows, strict=True):
+                    numbers = row.get(name) or ()
+                    of_row[: len(numbers)] = numbers
+                scores[name] = values if name == "behaviour" else Scores(values, there)
+        return Batch(
+            step=self._step,
+            mask=None if action is None else action >= 0,
+            action=action,
+            prompt_ids=column("prompt_hash"),
+            completion_ids=None,
+            rewards=[math.nan if v is None else v for v in column("reward")],
+            correct=column("correct"),
+            group_ids=masked("group", int),
+            response_ids=column("id"),
+            advantages=masked("advantage", float),
+            turns=column("turns"),
+            protocol="tags" if self._tags else None,
+            truncated=column("truncated"),
+            data_source=column("data_source"),
+            texts=column("text"),
+            **scores,
+        )
+
+
+def _lists(columns: Mapping[str, Any]) -> dict[str, list[Any]]:
+    """Columns as lists of one length, without those of NULL alone."""
+    lists = {n: v.tolist() if hasattr(v, "tolist") else v for n, v in columns.items()}
+    lists = {n: v for n, v in lists.items() if v is not None}
+    length = max((len(v) for v in lists.values() if isinstance(v, list)), default=1)
+    return {n: v if isinstance(v, list) else [v] * length for n, v in lists.items()}
 
 
 def rollout(
-    batch: Batch,
-    step: int,
-    group: str,
-    prompt: str,
-    output: str,
-    row: Mapping[str, Any],
-    **known: Any,
-) -> Iterator[Rows]:
-    """Add one rollout to a batch; `row` may hold golden answers and a verdict."""
-    episode = batch.parse(output, prompt)
+    rollouts: Rollouts, step: int, group: str, prompt: str, output: str, row: Mapping[str, Any],
+    **columns: Any,
+) -> Iterator[Rows]:  # fmt: skip
+    """Add one rollout of texts; `row` may hold golden answers and a verdict."""
+    episode = rollouts.parse(output, prompt)
     answer = episode.answer if episode else None
     response = {
         "prompt_hash": short_hash(prompt),
         "data_source": _text(row.get("data_source")),
-        "correct": _correct(batch.findings.request, known["reward"], answer, row),
+        "correct": _correct(rollouts.findings.request, columns["reward"], answer, row),
         "text": prompt + output,
-        **(episode.columns() if episode else NO_EPISODE | {"n_actions": 1}),
     }
     turns = episode.turns if episode else (Turn("text"),)
-    return batch.add(step, group, response | known, map(asdict, turns))
+    return rollouts.add(step, group, turns, response | columns)
 
 
 def _correct(
@@ -163,7 +218,7 @@ class VerlRollouts:
 
     def read(self, paths: Sequence[Path], findings: Findings) -> Iterator[Rows]:
         _refuse_folders(paths)
-        batch = Batch(findings)
+        rollouts = Rollouts(findings)
         for path in sorted(paths, key=natural_key):
             for row in objects(path, findings):
                 step, prompt, output = as_step(row.get("step")), row.get("input"), row.get("output")
@@ -173,8 +228,8 @@ class VerlRollouts:
                 uid = row.get("uid")
                 group = uid.rsplit("_", 2)[0] if isinstance(uid, str) else prompt
                 reward = number(row.get("score"))
-                yield from rollout(batch, step, group, prompt, output, row, reward=reward)
-        yield from batch.flush()
+                yield from rollout(rollouts, step, group, prompt, output, row, reward=reward)
+        yield from rollouts.finish()
 
 
 def _refuse_folders(paths: Sequence[Path]) -> None:
@@ -201,25 +256,25 @@ class TrlCompletions:
     def read(self, paths: Sequence[Path], findings: Findings) -> Iterator[Rows]:
         from .parquet import parquet_rows
 
-        batch = Batch(findings)
+        rollouts = Rollouts(findings)
         for path in sorted(paths, key=natural_key):
             for row in parquet_rows(path, findings):
-                yield from self._rollout(row, batch)
-        yield from batch.flush()
+                yield from self._rollout(row, rollouts)
+        yield from rollouts.finish()
         findings.note(
             "The reward of a TRL completion is the sum of its columns of decimal numbers: the "
             "reward functions. Their weights are not in the file."
         )
 
-    def _rollout(self, row: dict[str, Any], batch: Batch) -> Iterator[Rows]:
+    def _rollout(self, row: dict[str, Any], rollouts: Rollouts) -> Iterator[Rows]:
         step = as_step(row.get("step"))
         if step is None or row.get("completion") is None:
-            batch.findings.skip("completions without a step or text")
+            rollouts.findings.skip("completions without a step or text")
             return
         prompt, output = as_text(row.get("prompt")), as_text(row["completion"])
         rewards = [v for n, v in row.items() if n not in _NO_REWARD and isinstance(v, float)]
         yield from rollout(
-            batch, step, prompt, prompt, output, row,
+            rollouts, step, prompt, prompt, output, row,
             reward=sum(rewards) if rewards else None, advantage=number(row.get("advantage")),
         )  # fmt: skip
 

@@ -1,8 +1,7 @@
 """Items of the sources → parts of a run directory, which replaces an earlier import.
 
-A mean that a trainer logged becomes a row of `scalars` (`means`). Every step that any item mentions
-becomes a row of `steps`, with the sums over those of its rollouts that were imported: that is what
-a step consists of for the views.
+A mean that a trainer logged becomes a row of `scalars` (`means`), and its step a row of `steps`;
+rollouts come as rows of `recording.columns`, with the sums over those that were imported.
 """
 
 from __future__ import annotations
@@ -21,11 +20,12 @@ from ..recording.buffers import to_arrow
 from ..storage import heartbeats, layout
 from ..storage.manifest import MANIFEST_DIR, commit, manifest_path
 from ..storage.part import PartName, write_part
-from .limits import MAX_ATTEMPTS, MAX_STEPS
 from .means import ScalarBuffer
 from .source import Findings, Rows, Scalars
 
 PIECE = 200_000  # buffered values after which a part is written
+MAX_STEPS = 1_000_000  # of a run, restarted steps counted again
+MAX_ATTEMPTS = 1000
 CHARACTERS = 64  # of a rollout's text that count as one value
 
 
@@ -101,13 +101,9 @@ class RunWriter:
             keep = [i for i, a in enumerate(attempts) if a == attempt]
             mine = {name: [values[i] for i in keep] for name, values in columns.items()}
             self._put(item.table, attempt, mine)
-            if item.table == "responses":
-                self._sums(attempt, mine)
-            elif item.table != "steps":
-                new = [s for s in dict.fromkeys(mine["step"]) if (attempt, s) not in self._known]
-                for step in new:
-                    self._know(attempt, step)
-                self._put("steps", attempt, {"step": new})
+            for step in dict.fromkeys(mine["step"]):
+                self._know(attempt, step)
+            self._rewarded |= any(s is not None for s in mine.get("reward_sum", ()))
 
     def _know(self, attempt: int, step: int) -> None:
         """Remember a step. Raises LldscopeError for more steps or attempts than a run has."""
@@ -126,32 +122,6 @@ class RunWriter:
     def _attempt_of(self, step: int) -> int:
         """The attempt whose rows of a step count: the last that began at it or before."""
         return max((a for a, first in self.first_steps.items() if first <= step), default=1)
-
-    def _sums(self, attempt: int, columns: Mapping[str, list[Any]]) -> None:
-        """A row of `steps` with the sums over these rollouts; a sum is left out where one of them
-        lacks the number."""
-        by_step: dict[int, list[int]] = {}
-        for i, step in enumerate(columns["step"]):
-            by_step.setdefault(step, []).append(i)
-        for step, rows in by_step.items():
-            self._know(attempt, step)
-            reward, correct, tokens = (
-                _all([columns[name][i] for i in rows] if name in columns else [None])
-                for name in ("reward", "correct", "n_tokens")
-            )
-            self._rewarded |= reward is not None
-            self._put(
-                "steps",
-                attempt,
-                {
-                    "step": [step],
-                    "n_responses": [len(rows)],
-                    "n_correct": [correct and sum(correct)],
-                    "reward_sum": [reward and sum(reward)],
-                    "reward_sq_sum": [reward and sum(r * r for r in reward)],
-                    "n_tokens": [tokens and sum(tokens)],
-                },
-            )
 
     def _put(self, table: str, attempt: int, columns: Mapping[str, list[Any]]) -> None:
         n = len(columns["step"])
@@ -187,10 +157,6 @@ class RunWriter:
             manifest_path(self.run, attempt, 0).touch()
             commit(self.run, attempt, 0, parts)
         self._waiting = 0
-
-
-def _all(values: list[Any]) -> list[Any] | None:
-    return None if any(v is None for v in values) else values
 
 
 def earlier_import(run: Path) -> dict[str, Any]:

@@ -13,20 +13,28 @@ trusts the file.
 
 from __future__ import annotations
 
+import codecs
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from ..recording.batch import runs_of
 from ..recording.episodes import short_hash
-from .limits import FREE_BYTES, MAX_RATIO
 from .reading import as_step, natural_key, number
-from .rollouts import Batch, golden_of
-from .source import Findings, Rows, Scalars
-from .token_logs import SEQUENCES, floats, sequence
-from .torch_files import ZIP, load
+from .rollouts import Rollouts, golden_of
+from .source import Findings, Rows, Scalars, has_package
+from .token_logs import floats, sequence
 
+ZIP = b"PK\x03\x04"
+# slime keeps the experts of a mixture as arrays of numpy.
+_ARRAYS = [
+    np.empty(0).__reduce__()[0], np.ndarray, np.dtype, codecs.encode,
+    *(type(np.dtype(kind)) for kind in "?bhilqBHILQefd"),
+]  # fmt: skip
 _BEGINNING = 1 << 12  # of a file, where the keys of the outermost dict are
 _NAME = re.compile(r"([0-9]{1,10})(_[0-9]+)?")  # step, and rank of a file of the trainer
 
@@ -38,13 +46,13 @@ def is_dump(head: bytes) -> bool:
 
 class SlimeDumps:
     name = "slime"
-    description = "slime's dumps (--dump-details), read without running what is in them"
+    description = "slime's dumps (--dump-details), which need torch"
 
     def looks_like(self, path: Path, head: bytes) -> bool:
         return is_dump(head)
 
     def read(self, paths: Sequence[Path], findings: Findings) -> Iterator[Rows]:
-        rollouts: dict[int, Path] = {}
+        generated: dict[int, Path] = {}
         trained: dict[int, list[Path]] = {}
         for path in sorted(paths, key=natural_key):
             match = _NAME.fullmatch(path.stem)
@@ -54,33 +62,29 @@ class SlimeDumps:
             elif match[2] or path.parent.name == "train_data":
                 trained.setdefault(step, []).append(path)
             else:
-                rollouts[step] = path
-        batch = Batch(findings, SEQUENCES)
-        for step, path in sorted(rollouts.items()):
+                generated[step] = path
+        rollouts = Rollouts(findings)
+        for step, path in sorted(generated.items()):
             by_position = {i: s for p in trained.pop(step, ()) for i, s in _trained(p, findings)}
-            # A dump may name one long text as that of any number of samples.
-            most = max(FREE_BYTES, MAX_RATIO * path.stat().st_size)
             for i, sample in enumerate(_samples(path, findings)):
-                most -= _size(sample)
-                if most < 0:
-                    findings.skip(f"samples beyond {MAX_RATIO} times the size of their dump")
-                    break
-                yield from _rollout(step, sample, by_position.get(i, {}), batch)
-        yield from batch.flush()
+                yield from _rollout(step, sample, by_position.get(i, {}), rollouts)
+        yield from rollouts.finish()
         for left in trained.values():
             findings.skip("dumps of training without the dump of their rollouts", len(left))
 
 
-def _size(sample: Any) -> int:
-    parts = sample.values() if isinstance(sample, dict) else ()
-    return sum(len(part) for part in parts if isinstance(part, str | list | dict))
-
-
 def _samples(path: Path, findings: Findings) -> list[Any]:
+    """The samples of a dump. `weights_only` loads plain data and tensors, and calls nothing."""
+    if not has_package("torch", "slime's dumps", findings, "train"):
+        return []
+    torch = import_module("torch")
     try:
-        samples = load(path)["samples"]
-    except (ValueError, KeyError, TypeError):
+        with torch.serialization.safe_globals(_ARRAYS):
+            samples = torch.load(path, map_location="cpu", weights_only=True)["samples"]
+    except Exception as error:  # a damaged file fails in any way there is
         findings.skip("dumps that cannot be read")
+        reason = next(iter(str(error).splitlines()), type(error).__name__)
+        findings.note(f"{path.name}: {reason[:200]}")
         return []
     findings.advance(path.stat().st_size)
     return samples if isinstance(samples, list) else []
@@ -96,12 +100,14 @@ def _trained(path: Path, findings: Findings) -> Iterator[tuple[int, Mapping[str,
             findings.skip("trained samples without a position among the rollouts")
 
 
-def _rollout(step: int, sample: Any, trained: Mapping[str, Any], batch: Batch) -> Iterator[Rows]:
+def _rollout(
+    step: int, sample: Any, trained: Mapping[str, Any], rollouts: Rollouts
+) -> Iterator[Rows]:
     n = sample.get("response_length") if isinstance(sample, dict) else None
     n = n if isinstance(n, int) else 0
     spans = runs_of(floats(sample.get("loss_mask") or [1] * n, n) or []) if n else []
     if not spans:
-        batch.findings.skip("samples without a trained token")
+        rollouts.findings.skip("samples without a trained token")
         return
     reward = number(sample.get("reward"))
     advantages = floats(trained.get("advantages"), n)
@@ -109,10 +115,10 @@ def _rollout(step: int, sample: Any, trained: Mapping[str, Any], batch: Batch) -
     text = f"{prompt}{response}" if isinstance(prompt, str) else response
     group = sample.get("group_index")
     yield from sequence(
-        batch, step, group if isinstance(group, int) else None, spans,
+        rollouts, step, group if isinstance(group, int) else None, spans,
         {
-            "logp_behaviour_sum": floats(sample.get("rollout_log_probs"), n),
-            "logp_old_sum": floats(trained.get("log_probs"), n),
+            "behaviour": floats(sample.get("rollout_log_probs"), n),
+            "old": floats(trained.get("log_probs"), n),
         },
         prompt_hash=short_hash(prompt) if isinstance(prompt, str) else None,
         reward=reward,
@@ -134,12 +140,8 @@ class Pickle:
     def read(self, paths: Sequence[Path], findings: Findings) -> Iterator[Scalars]:
         findings.skip("pickles, which are not loaded", len(paths))
         findings.note(
-            f"{paths[0]} is a pickle: to load it would run code that is in it. Where you trust it, "
-            "write train_data_step<N>.jsonl with the trainer's own environment, one rollout a "
-            "line: token_ids and token_loss_mask (lists as long as the sequence), rewards, "
-            "advantages, prev_logprobs and, if known, generation_logprobs (per token, 0 where "
-            "nothing was scored); then import that. Its metrics are in the console output, in W&B "
-            "or in TensorBoard."
+            f"{paths[0]} is a pickle: loading it would run code in it. Import the trainer's "
+            "console output, W&B or TensorBoard, or write train_data_step<N>.jsonl from the "
+            "trainer's own environment: docs/importing.md has its fields."
         )
-        return
-        yield
+        return iter(())

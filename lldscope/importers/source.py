@@ -11,11 +11,12 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
+from importlib.util import find_spec
 from itertools import repeat
 from pathlib import Path
 from typing import Any, Protocol
 
-from .limits import MAX_NOTES
+MAX_NOTES = 100
 
 HEAD_BYTES = 1 << 16  # what `looks_like` gets of a file
 
@@ -72,6 +73,7 @@ class Findings:
     skipped: Counter[str] = field(default_factory=Counter)  # reason → how many
     names: Counter[str] = field(default_factory=Counter)  # foreign names kept under their own name
     notes: dict[str, None] = field(default_factory=dict)  # in order, each once
+    planned_steps: int | None = None  # where the log has the length of the run
 
     def skip(self, reason: str, n: int = 1) -> None:
         self.skipped[reason] += n
@@ -82,6 +84,15 @@ class Findings:
     def note(self, text: str) -> None:
         if len(self.notes) < MAX_NOTES:
             self.notes[text] = None
+
+
+def has_package(name: str, what: str, findings: Findings, extra: str = "import") -> bool:
+    """Whether an optional package is there; where not, a note says which extra brings it."""
+    if find_spec(name) is not None:
+        return True
+    findings.note(f"{what} need the package {name}: pip install 'lldscope[{extra}]'")
+    findings.skip(f"files that need the package {name}")
+    return False
 
 
 # The last part of names that rows of any kind carry: in one that comes late, they go back too.
@@ -138,13 +149,13 @@ class Source(Protocol):
 # Module of this package → its classes of sources; the first that claims a path reads it. Those of
 # means come before those of rows, because rows are assigned to the attempts that the means show.
 _SOURCES: dict[str, tuple[str, ...]] = {
-    "console": ("VerlConsole", "TrlConsole"),
+    "console": ("VerlConsole", "TrlConsole", "DictConsole"),
     "tensorboard": ("TensorBoard",),
     "wandb_offline": ("WandbOffline",),
     "wandb_export": ("WandbHistory", "WandbChart"),
     "sqlite": ("MlflowDatabase", "Trackio"),
-    "mlflow": ("MlflowFiles",),
-    "metrics": ("TrainerState", "MetricLines", "MetricTable"),
+    "metrics": ("MetricDocument", "MetricLines", "MetricTable"),
+    "notebook": ("Notebook",),
     "rollouts": ("VerlRollouts", "TrlCompletions"),
     "trajectories": ("ArtTrajectories", "RolloutLines"),
     "token_logs": ("PrimeTokens", "NemoTrainData"),

@@ -15,64 +15,47 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from ..recording.batch import runs_of
 from ..recording.episodes import has_tags, short_hash
 from .reading import as_step, bare_name, first_keys, natural_key, number, objects
-from .rollouts import NO_EPISODE, Batch, as_text, verdict
+from .rollouts import Rollouts, as_text, verdict
 from .source import Findings, Rows
 
-SEQUENCES = 500  # in a piece
 _NEMO_STEP = re.compile(r"train_data_step([0-9]{1,10})\.jsonl")
 
 Spans = list[tuple[int, int]]
 
 
 def sequence(
-    batch: Batch,
-    step: int,
-    group: Any,
-    spans: Spans,
-    of_tokens: dict[str, Sequence[float] | None],
-    *,
-    response: str | None = None,
-    golden: Any = None,
-    reward: float | None = None,
-    **known: Any,
-) -> Iterator[Rows]:
-    """Add one sequence to a batch. `of_tokens`: column of a sum → its value at each token, None if
-    unknown. `response` is its text, tool text included, where it can be separated from the prompt:
-    actions have a kind where the text holds as many of them as the mask."""
-    episode, request = batch.parse(response), batch.findings.request
-    if "correct" not in known:
+    rollouts: Rollouts, step: int, group: Any, spans: Spans,
+    of_tokens: dict[str, Sequence[float] | None], *,
+    response: str | None = None, golden: Any = None, reward: float | None = None, **columns: Any,
+) -> Iterator[Rows]:  # fmt: skip
+    """Add one sequence. `of_tokens`: field of a `Batch` → its value at each token, None if unknown.
+    `response` is its text, tool text included, where it can be separated from the prompt: actions
+    have a kind where the text holds as many of them as the mask."""
+    episode, request = rollouts.parse(response), rollouts.findings.request
+    if "correct" not in columns:
         if request.exact_match and golden is None:
-            batch.findings.note(
+            rollouts.findings.note(
                 "No golden answers are in this log: nothing is known to be correct."
             )
-        known["correct"] = verdict(request, reward, episode.answer if episode else None, golden)
-    row = {
-        **(episode.columns() if episode else NO_EPISODE),
-        "n_actions": len(spans),
-        "n_tokens": sum(end - start for start, end in spans),
-        "reward": reward,
-        **known,
-    }
+        columns["correct"] = verdict(request, reward, episode.answer if episode else None, golden)
+    first, last = spans[0][0], spans[-1][1]
+    action = np.full(last - first, -1)  # (T,)
+    for i, (start, end) in enumerate(spans):
+        action[start - first : end - first] = i
     same = episode is not None and len(episode.turns) == len(spans)
-    turns = episode.turns if episode and same else [None] * len(spans)
-    old = of_tokens.get("logp_old_sum")
-    actions = (
-        {
-            "n_tokens": end - start,
-            "logp_min": None if old is None else min(old[start:end]),
-            **{name: getattr(turn, name, None) for name in ("kind", "tool_ok", "docs_hash")},
-            **{name: None if v is None else sum(v[start:end]) for name, v in of_tokens.items()},
-        }
-        for (start, end), turn in zip(spans, turns, strict=True)
-    )
-    return batch.add(step, group, row, actions)
+    turns = episode.turns if episode and same else None
+    measured = {name: v and v[first:last] for name, v in of_tokens.items()}
+    return rollouts.add(step, group, turns, {"reward": reward, **columns}, action, **measured)
 
 
 def floats(value: Any, n: int) -> list[float] | None:
     """A list of `n` numbers, null as NaN; None for anything else."""
+    value = value.tolist() if hasattr(value, "tolist") else value  # a tensor
     if not isinstance(value, list) or len(value) != n:
         return None
     values = [float("nan") if v is None else number(v) for v in value]
@@ -89,7 +72,7 @@ class PrimeTokens:
         return "token_ids" in keys and bool({"micro_step", "trainer_logprobs"} & keys)
 
     def read(self, paths: Sequence[Path], findings: Findings) -> Iterator[Rows]:
-        batch = Batch(findings, SEQUENCES)
+        rollouts = Rollouts(findings)
         for path in sorted(paths, key=natural_key):
             for row in objects(path, findings):
                 step, trained = as_step(row.get("step")), row.get("loss_mask")
@@ -102,17 +85,17 @@ class PrimeTokens:
                 advantages = floats(row.get("advantages"), n)
                 advantage = advantages[spans[0][0]] if advantages else None
                 yield from sequence(
-                    batch, step, None, spans,
+                    rollouts, step, None, spans,
                     {
-                        "logp_behaviour_sum": floats(row.get("inference_logprobs"), n),
-                        "logp_old_sum": floats(row.get("trainer_logprobs"), n),
-                        "entropy_sum": floats(row.get("entropy"), n),
+                        "behaviour": floats(row.get("inference_logprobs"), n),
+                        "old": floats(row.get("trainer_logprobs"), n),
+                        "entropy": floats(row.get("entropy"), n),
                     },
                     advantage=advantage,
                     correct=None if advantage is None else advantage > 0,
                     data_source=row.get("env_name"),
                 )  # fmt: skip
-        yield from batch.flush()
+        yield from rollouts.finish()
         findings.note(
             "prime-rl's export has neither rewards nor groups: rollouts with a positive advantage "
             "count as correct, and tokens with advantage 0 may be left out of it."
@@ -127,7 +110,7 @@ class NemoTrainData:
         return _NEMO_STEP.fullmatch(bare_name(path)) is not None
 
     def read(self, paths: Sequence[Path], findings: Findings) -> Iterator[Rows]:
-        batch = Batch(findings, SEQUENCES)
+        rollouts = Rollouts(findings)
         for path in sorted(paths, key=natural_key):
             match = _NEMO_STEP.fullmatch(bare_name(path))
             step = as_step(match[1]) if match else None
@@ -135,22 +118,22 @@ class NemoTrainData:
                 findings.skip("files whose name holds no step")
                 continue
             for row in objects(path, findings):
-                yield from self._sequence(step, row, batch)
-        yield from batch.flush()
+                yield from self._sequence(step, row, rollouts)
+        yield from rollouts.finish()
 
-    def _sequence(self, step: int, row: dict[str, Any], batch: Batch) -> Iterator[Rows]:
+    def _sequence(self, step: int, row: dict[str, Any], rollouts: Rollouts) -> Iterator[Rows]:
         """One line. Values are those of a batch of one, so each is wrapped in a list."""
         ids, trained = _single(row.get("token_ids")), _single(row.get("token_loss_mask"))
         mask: list[Any] = trained if isinstance(trained, list) else []
         spans = runs_of(mask)
         if not isinstance(ids, list) or not spans or len(ids) != len(mask):
-            batch.findings.skip("sequences without token ids and a loss mask")
+            rollouts.findings.skip("sequences without token ids and a loss mask")
             return
         n = len(ids)
         old = floats(_single(row.get("prev_logprobs")), n)
         if old is not None and not any(old):
             old = None
-            batch.findings.note(
+            rollouts.findings.note(
                 "prev_logprobs are all 0: they were not computed (force_on_policy_ratio)."
             )
         reward = number(_single(row.get("rewards")))
@@ -160,10 +143,10 @@ class NemoTrainData:
         prompt = short_hash(",".join(map(str, ids[: spans[0][0]])))
         text, response = _said(_single(row.get("content")), len(spans))
         yield from sequence(
-            batch, step, prompt, spans,
+            rollouts, step, prompt, spans,
             {
-                "logp_behaviour_sum": floats(_single(row.get("generation_logprobs")), n),
-                "logp_old_sum": old,
+                "behaviour": floats(_single(row.get("generation_logprobs")), n),
+                "old": old,
             },
             prompt_hash=prompt, reward=reward, advantage=number(advantage),
             text=text, response=response,

@@ -22,9 +22,9 @@ from typing import Any
 from ..recording.episodes import short_hash
 from .annotations import Annotations, fold, gathered, shipped
 from .reading import PACKED, as_step, bare_name, first_keys, head, natural_key, number, objects
-from .rollouts import Batch, as_text, golden_of
+from .rollouts import Rollouts, as_text, golden_of
 from .source import HEAD_BYTES, Findings, Rows
-from .token_logs import SEQUENCES, floats, sequence
+from .token_logs import floats, sequence
 
 
 class VerifiersTraces:
@@ -41,7 +41,7 @@ class VerifiersTraces:
         )
 
     def read(self, paths: Sequence[Path], findings: Findings) -> Iterator[Rows]:
-        batch = Batch(findings, SEQUENCES)
+        rollouts = Rollouts(findings)
         # The indexes say where in the files a reader finds what is in them.
         files = [p for p in sorted(paths, key=natural_key) if ".index." not in p.name]
         updates = [p for p in files if {"trace_id", "branches"} <= first_keys(head(p, HEAD_BYTES))]
@@ -49,8 +49,8 @@ class VerifiersTraces:
         with gathered(_unsealed(updates), findings) as annotations:
             for path in traces:
                 for episode in objects(path, findings):
-                    yield from _episode(episode, annotations, batch)
-        yield from batch.flush()
+                    yield from _episode(episode, annotations, rollouts)
+        yield from rollouts.finish()
 
 
 def _unsealed(paths: Sequence[Path]) -> list[Path]:
@@ -59,7 +59,9 @@ def _unsealed(paths: Sequence[Path]) -> list[Path]:
     return [path for path in paths if path not in there]
 
 
-def _episode(episode: dict[str, Any], annotations: Annotations, batch: Batch) -> Iterator[Rows]:
+def _episode(
+    episode: dict[str, Any], annotations: Annotations, rollouts: Rollouts
+) -> Iterator[Rows]:
     work = _dig(episode, "run", "work")
     group = _dig(episode, "group", "id") or _dig(episode, "group")
     source = _dig(episode, "env", "name") or _dig(episode, "env", "id")
@@ -71,13 +73,13 @@ def _episode(episode: dict[str, Any], annotations: Annotations, batch: Batch) ->
         steps = [as_step(step) for u in updates if (step := shipped(u)) is not None]
         step = steps[-1] if steps else as_step(_dig(work, "step"))
         if "eval" in (_dig(work, "type"), _dig(trace, "info", "kind")):
-            batch.findings.skip("episodes of evaluations")
+            rollouts.findings.skip("episodes of evaluations")
         elif annotations.says_what_was_trained and not steps:
-            batch.findings.skip("rollouts that went into no batch")
+            rollouts.findings.skip("rollouts that went into no batch")
         elif step is None:
-            batch.findings.skip("episodes without a training step")
+            rollouts.findings.skip("episodes without a training step")
         else:
-            yield from _trace(step, group, source, golden, trace, updates, batch)
+            yield from _trace(step, group, source, golden, trace, updates, rollouts)
 
 
 def _trained_on(paths: Sequence[Path], findings: Findings) -> list[Path]:
@@ -99,7 +101,7 @@ def _trace(
     golden: Any,
     trace: Any,
     updates: Sequence[Mapping[str, Any]],
-    batch: Batch,
+    rollouts: Rollouts,
 ) -> Iterator[Rows]:
     nodes = _dig(trace, "nodes")
     nodes = [n for n in nodes if isinstance(n, dict)] if isinstance(nodes, list) else []
@@ -107,7 +109,7 @@ def _trace(
     taken = [n for n in nodes if n.get("sampled")]
     sizes = [_tokens(n) for n in taken]
     if not taken:
-        batch.findings.skip("traces in which the policy said nothing")
+        rollouts.findings.skip("traces in which the policy said nothing")
         return
     edges = [0, *accumulate(sizes)]
     reward = _reward(trace.get("rewards"), trace.get("reward"))
@@ -118,15 +120,15 @@ def _trace(
     first = next(i for i, node in enumerate(nodes) if node.get("sampled"))
     prompt = "\0".join(_content(n) for n in nodes[:first])
     yield from sequence(
-        batch,
+        rollouts,
         step,
         str(group) if isinstance(group, str | int) else None,
         [(a, b) for a, b in pairwise(edges) if b > a],
         {
-            "logp_behaviour_sum": _joined(taken, "logprobs", sizes),
-            "logp_old_sum": _joined(taken, "trainer_logprobs", sizes),
-            "logp_ref_sum": _joined(taken, "reference_logprobs", sizes),
-            "entropy_sum": _joined(taken, "entropies", sizes),
+            "behaviour": _joined(taken, "logprobs", sizes),
+            "old": _joined(taken, "trainer_logprobs", sizes),
+            "reference": _joined(taken, "reference_logprobs", sizes),
+            "entropy": _joined(taken, "entropies", sizes),
         },
         prompt_hash=short_hash(prompt),
         data_source=source if isinstance(source, str) else None,

@@ -19,7 +19,7 @@ from typing import Any
 from .metrics import step_of
 from .parquet import parquet_rows, schema_of
 from .reading import as_step, bare_name, first_keys, natural_key, number, objects
-from .rollouts import Batch, VerlRollouts, as_text, rollout
+from .rollouts import Rollouts, VerlRollouts, as_text, rollout
 from .source import Findings, Rows
 
 # Ours → what others call it, the first that is there.
@@ -50,7 +50,7 @@ class RolloutLines:
     def read(self, paths: Sequence[Path], findings: Findings) -> Iterator[Rows]:
         asked = findings.request.columns
         names = {ours: (asked[ours],) if ours in asked else usual for ours, usual in NAMES.items()}
-        batch = Batch(findings)
+        rollouts = Rollouts(findings)
         for path in sorted(paths, key=natural_key):
             for row in objects(path, findings):
                 found = step_of(row, asked.get("step"))
@@ -61,11 +61,11 @@ class RolloutLines:
                 prompt, response = as_text(known["prompt"]), as_text(known["response"])
                 group = prompt if known["group"] is None else str(known["group"])
                 yield from rollout(
-                    batch, found[1], group, prompt, response,
+                    rollouts, found[1], group, prompt, response,
                     {**row, "acc": known["correct"]},
                     reward=number(known["reward"]), advantage=number(known["advantage"]),
                 )  # fmt: skip
-        yield from batch.flush()
+        yield from rollouts.finish()
 
 
 def _first(row: Mapping[str, Any], names: Sequence[str]) -> Any:
@@ -83,15 +83,15 @@ class ArtTrajectories:
         return "trajectories" in first_keys(head) and b'"messages_and_choices"' in head
 
     def read(self, paths: Sequence[Path], findings: Findings) -> Iterator[Rows]:
-        batch = Batch(findings)
+        rollouts = Rollouts(findings)
         for path in sorted(_of_training(paths, findings), key=natural_key):
             step = as_step(bare_name(path).partition(".")[0])
             if step is None:
                 findings.skip("files whose name holds no step")
                 continue
             for group, trajectory in _trajectories(path, findings):
-                yield from _trajectory(step, group, trajectory, batch)
-        yield from batch.flush()
+                yield from _trajectory(step, group, trajectory, rollouts)
+        yield from rollouts.finish()
 
 
 def _of_training(paths: Sequence[Path], findings: Findings) -> list[Path]:
@@ -113,16 +113,18 @@ def _trajectories(path: Path, findings: Findings) -> Iterator[tuple[Any, Mapping
                 yield i, trajectory
 
 
-def _trajectory(step: int, group: Any, row: Mapping[str, Any], batch: Batch) -> Iterator[Rows]:
+def _trajectory(
+    step: int, group: Any, row: Mapping[str, Any], rollouts: Rollouts
+) -> Iterator[Rows]:
     said = row.get("messages") or row.get("messages_and_choices")
     messages = [_message(m) for m in said if isinstance(m, dict)] if isinstance(said, list) else []
     own = [i for i, m in enumerate(messages) if m.get("role") == "assistant"]
     if not own:
-        batch.findings.skip("trajectories in which the policy said nothing")
+        rollouts.findings.skip("trajectories in which the policy said nothing")
         return
     prompt, response = as_text(messages[: own[0]]), as_text(messages[own[0] :])
     yield from rollout(
-        batch, step, str(group), prompt, response, row, reward=number(row.get("reward"))
+        rollouts, step, str(group), prompt, response, row, reward=number(row.get("reward"))
     )
 
 

@@ -15,7 +15,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from . import wire
 from .logged import LoggerCalls, of_one_run
 from .reading import parsed
 from .source import Findings, Rows, Scalars
@@ -39,8 +38,7 @@ class WandbOffline:
         for path in of_one_run(paths, findings, lambda path: path.stem.removeprefix("run-")):
             for data in _records(path, findings):
                 try:
-                    histories = wire.parts(data, 2)
-                    rows = [_row(history) for history in histories]
+                    rows = [_row(value) for number, value in _fields(data) if number == 2]
                 except (ValueError, RecursionError):
                     findings.skip("records that are no W&B history")
                     continue
@@ -93,21 +91,19 @@ def _row(history: bytes) -> tuple[dict[str, Any], int | None]:
     """Names and values of a `HistoryRecord`, and its step."""
     row: dict[str, Any] = {}
     step = None
-    for number, kind, value in wire.fields(history):
-        if kind != wire.BYTES:
-            continue
+    for number, value in _fields(history):
         if number == 1:
             name, text = _item(value)
             row[name] = parsed(text.encode()) if text else None
         elif number == 2:
-            step = next((wire.signed(v) for n, _, v in wire.fields(value) if n == 1), 0)
+            step = next((v for n, v in _fields(value) if n == 1), 0)
     return row, step
 
 
 def _item(item: bytes) -> tuple[str, str]:
     key, nested, text = "", [], ""
-    for number, kind, value in wire.fields(item):
-        if kind != wire.BYTES:
+    for number, value in _fields(item):
+        if not isinstance(value, bytes):
             continue
         word = value.decode(errors="replace")
         if number == 1:
@@ -117,3 +113,36 @@ def _item(item: bytes) -> tuple[str, str]:
         elif number == 16:
             text = word
     return key or ".".join(nested), text
+
+
+def _fields(message: bytes) -> Iterator[tuple[int, Any]]:
+    """(number, value) of each field of a protocol buffer: numbers, or bytes.
+
+    Format: https://protobuf.dev/programming-guides/encoding/. Raises ValueError for other bytes.
+    """
+    at = 0
+
+    def varint() -> int:
+        nonlocal at
+        value = shift = 0
+        while shift < 70:
+            if at >= len(message):
+                raise ValueError("the message ends inside a number")
+            byte, at = message[at], at + 1
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return value
+            shift += 7
+        raise ValueError("a number has more than ten bytes")
+
+    while at < len(message):
+        key = varint()
+        if key & 7 == 0:
+            yield key >> 3, varint()
+            continue
+        sizes = {1: 8, 5: 4}
+        size = varint() if key & 7 == 2 else sizes.get(key & 7)
+        if size is None or at + size > len(message):
+            raise ValueError("the bytes are no message")
+        at += size
+        yield key >> 3, message[at - size : at]

@@ -23,41 +23,44 @@ class Scores(NamedTuple):
     rows: Any
 
 
-SCORES = ("old", "inner", "post", "entropy")
+SCORES = ("old", "inner", "post", "reference", "entropy")
 PER_ROW = (
     "prompt_ids", "completion_ids", "rewards", "correct", "group_ids", "response_ids",
-    "advantages", "turns", "truncated", "data_source",
+    "advantages", "turns", "truncated", "data_source", "texts",
 )  # fmt: skip
-PER_TOKEN = ("action", "behaviour", "reference", "error_norm", "llds_gate", "llds_penalty")
+PER_TOKEN = ("action", "behaviour", "error_norm", "llds_gate", "llds_penalty")
 
 
 @dataclass
 class Batch:
     """One step's rollouts, of one rank. Arrays may be numpy or torch; they are numpy afterwards.
 
-    mask (N, T) bool: tokens that the policy wrote; tool text and padding are 0. action (N, T): the
-    number of each token's action within its rollout; None takes maximal runs of ones in the mask.
-    prompt_ids, completion_ids: token ids without padding, the latter with tool text. rewards (N,),
-    NaN where there is none; then the step has no mean reward. group_ids, response_ids (N,)
-    integers, counted over all ranks; response_ids default to 0 … N − 1. advantages (N,) or (N, T).
+    mask (N, T) bool: tokens that the policy wrote; tool text and padding are 0. None: only texts
+    are known, and `turns` says which actions there are. action (N, T): the number of each token's
+    action within its rollout; None takes maximal runs of ones in the mask.
+    prompt_ids, completion_ids: token ids without padding, the latter with tool text; prompt_ids may
+    be hashes of the prompts instead, as texts, and both may be None. rewards (N,), NaN where there
+    is none; then the step has no mean reward. group_ids, response_ids (N,) integers, counted over
+    all ranks; response_ids default to 0 … N − 1; groups may be masked. advantages (N,) or (N, T).
 
     Log-probabilities in nats: `old` of the trainer's policy at rollout time, `inner` at the moment
     of the loss, `post` after the step's last update, `behaviour` of the engine that sampled (NaN
     where it did not score), `reference` of the frozen reference; `entropy` and `error_norm`,
-    ‖e_y − π‖², at rollout time. old, inner, post and entropy are (N, T), or `Scores` if not all
-    rollouts were measured.
+    ‖e_y − π‖², at rollout time. old, inner, post, reference and entropy are (N, T), or `Scores` if
+    not all rollouts were measured.
 
-    turns: the actions of each rollout, in order; None: plain text. protocol: what they were read
+    turns: the actions of each rollout, in order, or None where they are not known; None for all:
+    plain text. protocol: what they were read
     from, "tools" or "tags"; None if there is neither.
     llds_gate (N, T) bool, llds_penalty (N, T): as in `lldscope.losses.llds.LLDS`.
     policy_version: optimizer updates made before the rollouts were sampled, one number or (N,).
-    decode: token ids to text; None records no texts.
+    decode: token ids to text; None records no texts. texts: those of a log that has them.
     """
 
     step: int
     mask: Any
-    prompt_ids: Sequence[Sequence[int]]
-    completion_ids: Sequence[Sequence[int]]
+    prompt_ids: Any
+    completion_ids: Any
     rewards: Any
     correct: Sequence[bool | None]
     group_ids: Any
@@ -73,17 +76,20 @@ class Batch:
     error_norm: Any = None
     llds_gate: Any = None
     llds_penalty: Any = None
-    turns: Sequence[Sequence[Turn]] | None = None
+    turns: Sequence[Sequence[Turn] | None] | None = None
     protocol: str | None = None
     truncated: Sequence[bool] | None = None
     data_source: Sequence[str | None] | None = None
     policy_version: Any = None
     decode: Callable[[list[int]], str] | None = None
+    texts: Sequence[str | None] | None = None
 
     def __post_init__(self) -> None:
         """Raises ValueError where shapes do not fit."""
-        self.mask = array(self.mask).astype(bool)
-        n = len(self.mask)
+        n = len(self.rewards)
+        if self.mask is not None:
+            self.mask = array(self.mask).astype(bool)
+            n = len(self.mask)
         if self.response_ids is None:
             self.response_ids = np.arange(n)
         for name in SCORES:
@@ -98,8 +104,9 @@ class Batch:
         for name in SCORES + PER_TOKEN:
             value = getattr(self, name)
             shape = None if value is None else getattr(value, "values", value).shape
-            if shape not in (None, self.mask.shape):
-                raise ValueError(f"{name} has shape {shape}, mask {self.mask.shape}")
+            expected = None if self.mask is None else self.mask.shape
+            if shape not in (None, expected):
+                raise ValueError(f"{name} has shape {shape}, mask {expected}")
 
 
 def array(values: Any) -> np.ndarray:
@@ -107,7 +114,7 @@ def array(values: Any) -> np.ndarray:
     if hasattr(values, "detach"):  # a torch tensor; numpy knows no bfloat16
         values = values.detach()
         values = (values.double() if values.is_floating_point() else values).cpu().numpy()
-    numbers = np.asarray(values)
+    numbers = np.asanyarray(values)
     return numbers.astype(np.float64) if numbers.dtype.kind == "f" else numbers
 
 

@@ -19,6 +19,7 @@ from .repetition import repeated_share
 from .resolution import rounding_error_sq
 from .token_samples import Columns, TokenSamples
 
+UNKNOWN = Turn(None)
 TEXTS_PER_STEP = 4
 """Rollouts whose text and tokens are recorded, in a step that records any."""
 
@@ -62,7 +63,7 @@ def tables(
     due = tokens_every > 0 and batch.step % tokens_every == 0 and batch.decode is not None
     chosen = samples.largest_drops(TEXTS_PER_STEP) if due else []
     columns = {
-        "responses": rows.responses() | {"text": samples.texts(chosen)},
+        "responses": rows.responses() | {"text": batch.texts or samples.texts(chosen)},
         "actions": rows.actions(),
         "steps": rows.sums(),
     }
@@ -72,8 +73,10 @@ def tables(
     return columns | ({"tokens": samples.tokens(chosen)} if chosen else {})
 
 
-def prompt_hash(ids: Sequence[int]) -> str:
-    """Eight hexadecimal digits for a prompt's token ids."""
+def prompt_hash(ids: Sequence[int] | str | None) -> str | None:
+    """Eight hexadecimal digits for a prompt's token ids; a hash stays as it is."""
+    if ids is None or isinstance(ids, str):
+        return ids
     return hashlib.blake2s(np.array(ids, np.int64).tobytes(), digest_size=4).hexdigest()
 
 
@@ -106,6 +109,10 @@ class StepRows:
 
     def __init__(self, batch: Batch) -> None:
         self._batch = batch
+        self._gathered: dict[str, np.ndarray] = {}
+        if batch.mask is None:
+            self._rows_of_turns(batch.turns or [])
+            return
         mask, self.action = batch.mask, action_numbers(batch)
         starts = mask & (self.action != _before(self.action, -1))
         # The flat order of the actions is that of the rollouts, and of the tokens in them.
@@ -114,8 +121,17 @@ class StepRows:
         self._row = np.nonzero(starts)[0]
         self._index = self.action[starts]
         n_actions = starts.sum(1).tolist()
+        self._n_actions = np.array(n_actions, np.int64)
         self._turns = batch.turns or [[Turn("text")] * n for n in n_actions]
-        self._gathered: dict[str, np.ndarray] = {}
+
+    def _rows_of_turns(self, turns: Sequence[Sequence[Turn] | None]) -> None:
+        """Where only texts are known, actions are what was read from them."""
+        self._turns = turns
+        n_actions = [len(of_row or ()) for of_row in turns]
+        self.action = np.empty((len(turns), 0), np.int64)
+        self._n_actions = np.array(n_actions, np.int64)
+        self._row = np.repeat(np.arange(len(turns)), n_actions)
+        self._index = np.concatenate([np.arange(n) for n in n_actions] or [self._n_actions])
 
     def sums(self) -> Columns:
         """Counts and sums of the whole batch, for `steps`; None where a rollout lacks the value."""
@@ -127,7 +143,7 @@ class StepRows:
             "n_correct": None if None in b.correct else sum(map(bool, b.correct)),
             "reward_sum": float(b.rewards.sum()) if rewarded else None,
             "reward_sq_sum": float(np.square(b.rewards).sum()) if rewarded else None,
-            "n_tokens": int(b.mask.sum()),
+            "n_tokens": None if b.mask is None else int(b.mask.sum()),
             "entropy_sum": float(self._of("entropy").sum())
             if b.entropy is not None and b.entropy.rows.all()
             else None,
@@ -137,36 +153,36 @@ class StepRows:
     def responses(self) -> Columns:
         """One row per rollout."""
         b = self._batch
-        n_tokens = b.mask.sum(1)
+        n_tokens = None if b.mask is None else b.mask.sum(1)
         advantages = b.advantages
         if advantages is not None and advantages.ndim == 2:
             advantages = np.where(b.mask, advantages, 0).sum(1) / np.maximum(n_tokens, 1)
+        answers = [None if t is None else bool(t) and t[-1].kind == "answer" for t in self._turns]
         return {
             "step": b.step,
             "response_id": b.response_ids,
             "group_id": b.group_ids,
             "data_source": b.data_source,
             "policy_version": b.policy_version,
-            "prompt_hash": [prompt_hash(ids) for ids in b.prompt_ids],
-            "reward": b.rewards,
+            "prompt_hash": b.prompt_ids and [prompt_hash(ids) for ids in b.prompt_ids],
+            "reward": np.ma.array(b.rewards, mask=np.isnan(b.rewards)),
             "advantage": advantages,
             "correct": list(b.correct),
-            "n_actions": [len(turns) for turns in self._turns],
+            "n_actions": self._n_actions,
             "n_tokens": n_tokens,
             "n_searches": self._count("search") if b.protocol else None,
             "n_invalid": self._count("invalid") if b.protocol == "tags" else None,
-            "answered": [bool(t) and t[-1].kind == "answer" for t in self._turns]
-            if b.protocol
-            else None,
+            "answered": answers if b.protocol else None,
             "truncated": b.truncated,
-            "repeat_share": repeated_share(b.completion_ids, self.action),
+            "repeat_share": b.completion_ids and repeated_share(b.completion_ids, self.action),
         }
 
     def actions(self) -> Columns:
         """One row per action; Δ only where the rollout was scored before and after."""
         b = self._batch
         turns = [
-            self._turns[i][j] for i, j in zip(self._row.tolist(), self._index.tolist(), strict=True)
+            of_row[j] if (of_row := self._turns[i]) is not None else UNKNOWN
+            for i, j in zip(self._row.tolist(), self._index.tolist(), strict=True)
         ]
         gate, behaviour = self._sums("llds_gate"), self._sums("behaviour")
         return (
@@ -175,7 +191,9 @@ class StepRows:
                 "response_id": b.response_ids[self._row],
                 "action_index": self._index,
                 "kind": [turn.kind for turn in turns],
-                "n_tokens": np.diff(self._starts, append=int(b.mask.sum())),
+                "n_tokens": None
+                if b.mask is None
+                else np.diff(self._starts, append=int(b.mask.sum())),
                 # The engine did not score a token that is NaN, so the sum was not measured.
                 "logp_behaviour_sum": None
                 if behaviour is None
@@ -183,7 +201,7 @@ class StepRows:
                 "logp_old_sum": self._measured("old"),
                 "logp_inner_sum": self._measured("inner"),
                 "logp_post_sum": self._measured("post", "old"),
-                "logp_ref_sum": self._sums("reference"),
+                "logp_ref_sum": self._measured("reference"),
                 "entropy_sum": self._measured("entropy"),
                 "error_norm_sum": self._sums("error_norm"),
                 "llds_gate": None if gate is None else gate > 0,
@@ -244,8 +262,8 @@ class StepRows:
             columns |= ratio_sums("inner", inner, old, self._starts, scored)
         return columns
 
-    def _count(self, kind: str) -> list[int]:
-        return [sum(turn.kind == kind for turn in turns) for turns in self._turns]
+    def _count(self, kind: str) -> list[int | None]:
+        return [None if t is None else sum(turn.kind == kind for turn in t) for t in self._turns]
 
     def _tokens(self, values: np.ndarray) -> np.ndarray:
         """Of an (N, T) measurement, the action tokens'."""
@@ -276,7 +294,7 @@ class StepRows:
     def _k3_sum(self) -> float | None:
         """Σ of the k3 estimate of KL(π_old ‖ π_ref) over the batch."""
         b = self._batch
-        if b.reference is None or b.old is None or not b.old.rows.all():
+        if b.reference is None or b.old is None or not (b.old.rows & b.reference.rows).all():
             return None
         gap = self._of("reference") - self._of("old")
         return float((np.exp(gap) - gap - 1).sum())

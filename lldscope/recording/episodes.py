@@ -36,7 +36,7 @@ class Turn:
     """One action: its kind, whether its tool worked (None: no tool, or not known), and a hash of
     the set of documents that came back (None: nothing came back)."""
 
-    kind: str  # search, answer, invalid, text
+    kind: str | None  # search, answer, invalid, text; None: not known
     tool_ok: bool | None = None
     docs_hash: str | None = None
 
@@ -47,18 +47,6 @@ class Episode:
 
     turns: tuple[Turn, ...]
     answer: str | None
-
-    def count(self, kind: str) -> int:
-        return sum(turn.kind == kind for turn in self.turns)
-
-    def columns(self) -> dict[str, Any]:
-        """Columns of its row in `responses`."""
-        return {
-            "n_actions": len(self.turns),
-            "n_searches": self.count("search"),
-            "n_invalid": self.count("invalid"),
-            "answered": self.answer is not None,
-        }
 
 
 def has_tags(text: str) -> bool:

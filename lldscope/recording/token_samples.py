@@ -37,7 +37,7 @@ class TokenSamples:
     def texts(self, chosen: Sequence[int]) -> list[str | None]:
         """The text of the chosen rollouts, prompt included; None for the others."""
         wanted = set(chosen)
-        n = len(self._batch.mask)
+        n = len(self._batch.rewards)
         return [self._decode(self._ids(i)) if i in wanted else None for i in range(n)]
 
     def tokens(self, chosen: Sequence[int]) -> Columns:

@@ -22,7 +22,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 MB = 1 << 20
 PEAK = re.compile(r"VmHWM:\s*(\d+) kB")  # getrusage() counts what the parent had
@@ -238,13 +237,6 @@ def more_files_than_a_run_has(folder: Path) -> Path:
     return folder
 
 
-@case
-def a_file_of_holes(folder: Path) -> Path:
-    path = put(folder / "metrics.jsonl", b'{"step": 1, "reward": 0.5}\n')
-    os.truncate(path, 1 << 40)
-    return path
-
-
 # -- databases -------------------------------------------------------------------------------------
 
 MLFLOW = (
@@ -298,17 +290,6 @@ def mlflow_without_runs(folder: Path) -> Path:
 
 
 @case
-def trackio_with_a_long_default(folder: Path) -> Path:
-    script = (
-        "CREATE TABLE metrics (run_name TEXT, step INT, timestamp TEXT);"
-        "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 50000) "
-        "INSERT INTO metrics SELECT 'r', i, '2026-01-01' FROM n;"
-        f'ALTER TABLE metrics ADD COLUMN metrics TEXT DEFAULT \'{{"reward": "{"9" * 400_000}"}}\';'
-    )
-    return database(folder / "trackio.db", script)
-
-
-@case
 def database_beside_a_pipe(folder: Path) -> Path:
     path = database(folder / "mlflow.db", MLFLOW)
     os.mkfifo(folder / "mlflow.db-journal")
@@ -347,47 +328,6 @@ def torch_file(path: Path, pickled: bytes, **entries: bytes) -> Path:
 
 
 _MARKS = b"X\x0a\x00\x00\x00rollout_idX\x07\x00\x00\x00samples"  # what tells slime's dumps
-NESTED = b")q\x00" + b"".join(
-    b"h" + bytes([i]) + b"h" + bytes([i]) + b"\x86q" + bytes([i + 1]) for i in range(60)
-)
-
-
-@case
-def torch_tuples_as_a_storage(folder: Path) -> Path:
-    """The class of a storage is a tuple that holds the one before twice, and so on."""
-    pickled = _MARKS + NESTED + b"(X\x07\x00\x00\x00storageh\x3cX\x01\x00\x00\x000tQ."
-    return torch_file(folder / "1.pt", pickled)
-
-
-@case
-def torch_tuples_as_a_prompt(folder: Path) -> Path:
-    sample = (
-        b"}(X\x0f\x00\x00\x00response_lengthK\x02X\x06\x00\x00\x00prompth\x3c"
-        b"X\x05\x00\x00\x00labelh\x3cX\x06\x00\x00\x00rewardh\x3cu"
-    )
-    pickled = _MARKS + NESTED + b"}(X\x07\x00\x00\x00samples](" + sample + b"eu."
-    return torch_file(folder / "1.pt", pickled)
-
-
-@case
-def torch_of_one_text_many_times(folder: Path) -> Path:
-    text = b"x" * (8 * MB)
-    sample = b"}(X\x0f\x00\x00\x00response_lengthK\x02X\x08\x00\x00\x00responseh\x01u"
-    pickled = (
-        _MARKS + b"X" + struct.pack("<I", len(text)) + text + b"q\x01"
-        b"}(X\x07\x00\x00\x00samples](" + sample * 20_000 + b"eu."
-    )
-    return torch_file(folder / "1.pt", pickled)
-
-
-@case
-def torch_keys_with_one_hash(folder: Path) -> Path:
-    modulus = (1 << 61) - 1
-    pairs = b""
-    for i in range(1, 60_000):
-        number = (i * modulus).to_bytes(12, "little")
-        pairs += b"\x8a" + bytes([len(number)]) + number + b"N"
-    return torch_file(folder / "1.pt", _MARKS + b"}(" + pairs + b"u.")
 
 
 @case
@@ -395,15 +335,8 @@ def torch_of_many_lists(folder: Path) -> Path:
     return torch_file(folder / "1.pt", _MARKS + b"](" + b"]" * 3_000_000 + b"e.")
 
 
-@case
-def torch_storage_read_many_times(folder: Path) -> Path:
-    kind = b"X\x07\x00\x00\x00storagectorch\nFloatStorage\n"
-    pid = b"(" + kind + b"X\x01\x00\x00\x000X\x03\x00\x00\x00cpuK\x01tQ"
-    return torch_file(folder / "1.pt", _MARKS + pid * 20_000 + b"N.", **{"0": bytes(16 * MB)})
-
-
 def event_file(path: Path, rest: bytes) -> Path:
-    from lldscope.importers.tensorboard import _masked_crc
+    from tensorboard.compat.tensorflow_stub.pywrap_tensorflow import masked_crc32c as _masked_crc
 
     data = b"\x09" + struct.pack("<d", 1.0) + b"\x1a\x0dbrain.Event:2"
     length = struct.pack("<Q", len(data))
@@ -418,7 +351,7 @@ def events_and_zeros(folder: Path) -> Path:
 
 @case
 def events_of_a_length_beyond_any_file(folder: Path) -> Path:
-    from lldscope.importers.tensorboard import _masked_crc
+    from tensorboard.compat.tensorflow_stub.pywrap_tensorflow import masked_crc32c as _masked_crc
 
     length = struct.pack("<Q", (1 << 64) - 1)
     return event_file(
@@ -428,61 +361,11 @@ def events_of_a_length_beyond_any_file(folder: Path) -> Path:
 
 @case
 def events_with_damage_everywhere(folder: Path) -> Path:
-    from lldscope.importers.tensorboard import _masked_crc
+    from tensorboard.compat.tensorflow_stub.pywrap_tensorflow import masked_crc32c as _masked_crc
 
     length = struct.pack("<Q", 0)
     empty = length + struct.pack("<I", _masked_crc(length)) + struct.pack("<I", _masked_crc(b""))
     return event_file(folder / "events.out.tfevents.1.a", (empty + b"damage") * 30_000)
-
-
-@case
-def parquet_of_very_many_rows(folder: Path) -> Path:
-    path = folder / "completions_00001.parquet"
-    nothing = {f"c{i}": pa.nulls(5_000_000, pa.bool_()) for i in range(41)}
-    pq.write_table(pa.table(nothing), path, compression="zstd")
-    return path
-
-
-@case
-def parquet_of_one_long_text_in_every_row(folder: Path) -> Path:
-    path = folder / "completions_00001.parquet"
-    text = pa.DictionaryArray.from_arrays(pa.repeat(0, 4000).cast(pa.int32()), ["x" * (2 * MB)])
-    table = pa.table({"step": pa.repeat(1, 4000), "completion": text})
-    pq.write_table(table, path, compression="zstd")
-    return path
-
-
-@case
-def parquet_that_unpacks_to_far_more(folder: Path) -> Path:
-    path = folder / "completions_00001.parquet"
-    table = pa.table({"step": [1] * 6, "completion": ["x" * (20 * MB)] * 6})
-    pq.write_table(table, path, compression="zstd", use_dictionary=False)
-    return path
-
-
-@case
-def parquet_whose_footer_says_less(folder: Path) -> Path:
-    """A footer that declares as little as it can, in front of pages that unpack to 100 MB."""
-    path = parquet_that_unpacks_to_far_more(folder)
-    data = bytearray(path.read_bytes())
-    group = pq.ParquetFile(path).metadata.row_group(0)
-    for size in {group.total_byte_size, group.column(1).total_uncompressed_size}:
-        told = varint(2 * size)
-        assert data.count(told) >= 1
-        less = b"\x82" + b"\x80" * (len(told) - 2) + b"\x00"  # 1 in as many bytes
-        at = len(data)
-        while (at := data.rfind(told, len(data) - 5000, at)) >= 0:  # in the footer
-            data[at : at + len(told)] = less
-    path.write_bytes(data)
-    return path
-
-
-def varint(value: int) -> bytes:
-    made = bytearray()
-    while value > 127:
-        made.append(value & 127 | 128)
-        value >>= 7
-    return bytes(made) + bytes([value])
 
 
 # -- mutations of real files -----------------------------------------------------------------------

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import json
 import math
-import pickle
 import re
 import shutil
-import zipfile
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+import torch
 from bench import importing
 
 import lldscope
 from lldscope.cli import import_
 from lldscope.core.errors import LldscopeError, RunExists, UsageError
 from lldscope.core.schema import SIGNALS, TABLES
-from lldscope.importers import build, console, metrics, torch_files
+from lldscope.importers import build, console, metrics
 from lldscope.importers.build import Import, Outcome
 from lldscope.importers.mapping import MEANINGS, NOT_MAPPED, SCALAR_SIGNALS, meaning
 from lldscope.importers.source import Findings, ImportRequest, sources
@@ -118,7 +117,7 @@ def test_verl_of_three_decimals_and_its_file_logger(run_import):
 def test_trl_console_completions_and_state_are_one_run(run_import):
     """Written by TRL itself, the three ways that it writes."""
     outcome = run_import(TRL)
-    assert outcome.formats == {"trl-console": 1, "trainer-state": 1, "trl-completions": 4}
+    assert outcome.formats == {"trl-console": 1, "metric-document": 1, "trl-completions": 4}
     assert set(outcome.rows) == {"steps", "scalars", "responses", "actions"}
     state = json.loads((TRL / "trainer_state.json").read_text())["log_history"]
     rows = signals(outcome)
@@ -240,9 +239,10 @@ def test_slime_dumps_give_actions_levels_and_groups(run_import):
 def test_actions_of_token_logs_are_of_a_kind_where_their_text_tells(run_import, tmp_path, text):
     """slime's response and verifiers' messages, judged by exact match on request."""
     response = "<search>Dune</search><information>Doc 1</information><answer>Herbert</answer>"
-    sample = torch_files.load(SLIME / "rollout_data" / "1.pt")["samples"][0]
+    sample = torch.load(SLIME / "rollout_data" / "1.pt", weights_only=False)["samples"][0]
     sample |= {"response": response, "label": "Herbert", "rollout_routed_experts": None}
-    slime = saved(tmp_path / "1.pt", {"rollout_id": 1, "samples": [sample]})
+    slime = tmp_path / "1.pt"
+    torch.save({"rollout_id": 1, "samples": [sample]}, slime)
     (line, *_) = (TEXT / "traces.jsonl").read_text().splitlines()
     episode = json.loads(line)
     episode["task"]["data"]["answer"] = ["Herbert"]
@@ -271,20 +271,13 @@ class Evil:
         return print, ("owned",)
 
 
-def saved(path: Path, told: object) -> Path:
-    """As torch.save lays it out, whatever the object asks for."""
-    with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr("x/data.pkl", pickle.dumps(told, protocol=2))
-    return path
-
-
 def test_what_a_dump_asks_to_run_is_not_run(run_import, tmp_path, capsys):
-    good = torch_files.load(SLIME / "rollout_data" / "1.pt")["samples"][1]
-    path = saved(tmp_path / "1.pt", {"rollout_id": 1, "samples": [Evil(), good | {"x": Evil()}]})
-    outcome = run_import(path)
+    good = torch.load(SLIME / "rollout_data" / "1.pt", weights_only=False)["samples"][1]
+    path = tmp_path / "1.pt"
+    torch.save({"rollout_id": 1, "samples": [good | {"x": Evil()}]}, path)
+    with pytest.raises(LldscopeError, match="1 × dumps that cannot be read"):
+        run_import(path)
     assert "owned" not in capsys.readouterr().out
-    assert outcome.findings.skipped == {"samples without a trained token": 1}
-    assert shown(outcome, "SELECT n_tokens FROM responses") == [(5,)]
 
 
 def test_a_damaged_dump_is_counted(run_import, tmp_path):
@@ -414,7 +407,7 @@ def test_nothing_to_import_is_an_error_that_leaves_nothing(run_import, text, con
         None,
         "verl-console",
         "trl-console",
-        "trainer-state",
+        "metric-document",
         "metric-lines",
         "csv",
         "verl-rollouts",
@@ -656,7 +649,9 @@ def test_the_command_says_what_it_passed_over_and_obeys_no_file(text, tmp_path, 
 
 def test_formats_are_listed(lldscope_command):
     listed = lldscope_command("import", "--formats").stdout
-    assert all(source.name in listed and source.description in listed for source in sources())
+    for source in sources():
+        assert source.name in listed
+        assert source.description in listed
 
 
 def test_fixtures_are_claimed_by_one_format_each():
@@ -687,14 +682,3 @@ def test_the_benchmark_imports_what_it_makes(capsys):
     console_line, json_line = capsys.readouterr().out.splitlines()
     assert re.fullmatch(r"train\.log +1 MB, [\d,]+ lines: [\d.]+ s .* peak \d+ MB", console_line)
     assert json_line.startswith("metrics.jsonl")
-
-
-def test_a_torch_file_of_nested_shared_tuples_is_read_at_once(tmp_path: Path) -> None:
-    """Each tuple holds the one before twice: hashing the last would visit 2^60 of them."""
-    nested = b"".join(b"h" + bytes([i]) + b"h" + bytes([i]) + b"\x86q" + bytes([i + 1])
-                      for i in range(60))  # fmt: skip
-    pickled = b"\x80\x02}q\xff)q\x00" + nested + b"h\xffh\x3cK\x01sK\x02K\x03s."
-    path = tmp_path / "shared.pt"
-    with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr("shared/data.pkl", pickled)
-    assert torch_files.load(path) == {2: 3}

@@ -19,31 +19,23 @@ MUTANTS = 300
 
 # What is said of a case, where it is not that some steps were read.
 SAID = {
-    "gzip_of_one_long_line": "lines of more than 64 MB",
-    "zstd_bomb": "unpack to more than 200 times",
-    "long_line": "lines of more than 64 MB",
+    "gzip_of_one_long_line": "lines of more than 16 MB",
+    "long_line": "lines of more than 16 MB",
     "deep_json": "lines that are not JSON",
     "steps_that_go_to_and_fro": "go back more than 1,000 times",
     "steps_without_end": "more than 1,000,000 steps",
     "half_printed_dictionaries": "dictionaries that are cut",
     "csv_with_a_quote_that_does_not_end": "lines that are no CSV",
-    "trace_of_very_many_messages": "actions after the first 10,000",
     "pipes_and_sockets": "6 × pipes, devices and sockets",
     "a_device": "pipes, devices and sockets",
     "folders_in_folders": "folders deeper than 32",
     "more_files_than_a_run_has": "holds more than 100,000 files",
-    "a_file_of_holes": "mostly holes",
     "mlflow_with_rowids_far_apart": "4 steps. ",
     "mlflow_without_rowids": "no such column: rowid",
     "mlflow_without_runs": "no such table: runs",
     "name_that_is_no_number": "1 steps. ",
-    "torch_of_one_text_many_times": "samples beyond 200 times",
     "torch_of_many_lists": "dumps that cannot be read",
-    "events_of_a_length_beyond_any_file": "records that were not finished",
-    "parquet_of_very_many_rows": "more than 200,000,000 values",
-    "parquet_of_one_long_text_in_every_row": "rows beyond 200 times",
-    "parquet_whose_footer_says_less": "unpack to more than 200 times",
-    "parquet_that_unpacks_to_far_more": "unpack to more than 200 times",
+    "events_of_a_length_beyond_any_file": "bytes after the last whole record",
 }
 
 
@@ -81,7 +73,6 @@ def test_hostile_files_fit_into_little_memory(answers):
 def test_mutants_of_real_files_are_imported_or_refused(tmp_path):
     """Each file of the fixtures in turn, changed by a generator whose seed is in the message."""
     files = [p for p in sorted(FIXTURES.rglob("*")) if p.is_file() and p.suffix != ".py"]
-    files = [p for p in files if "mlruns" not in p.parts]
     began = time.process_time()
     for seed in range(MUTANTS):
         source = files[seed % len(files)]

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import base64
 import gzip
 import json
 import math
 import shutil
-import threading
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+import sys
 from pathlib import Path
-from typing import Any, ClassVar
+from types import SimpleNamespace
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -349,76 +347,51 @@ def test_older_trajectories_of_art_are_json_lines(run_import, tmp_path):
 # -- W&B's server ----------------------------------------------------------------------------------
 
 
-class Stand(BaseHTTPRequestHandler):
-    """Answers as W&B's server is documented to, and fails as it is told to."""
-
-    rows = 2500
-    faults: ClassVar[list[int]] = []  # statuses to answer with first
-    seen: ClassVar[list[tuple[str | None, int]]] = []
-
-    def do_POST(self) -> None:
-        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        v = asked["variables"]
-        Stand.seen.append((self.headers["Authorization"], v["minStep"]))
-        status = Stand.faults.pop(0) if Stand.faults else 200
-        run = {
-            "historyKeys": {"lastStep": Stand.rows - 1},
-            "history": [
-                json.dumps({"_step": s, "_timestamp": 1.76e9 + s, "train/reward": s / Stand.rows,
-                            "train/grad_norm": "NaN" if s == 5 else 0.1, "text": "x\ny"})
-                for s in range(v["minStep"], min(v["maxStep"], Stand.rows))
-            ],
-        }  # fmt: skip
-        found = run if v["run"] == "abc123" else None
-        body = json.dumps({"data": {"project": {"run": found}}}).encode()
-        self.send_response(status)
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *arguments: object) -> None: ...
+class WandbError(Exception):
+    pass
 
 
 @pytest.fixture
-def wandb_server(monkeypatch) -> Iterator[type[Stand]]:
-    Stand.faults, Stand.seen = [], []
-    with ThreadingHTTPServer(("127.0.0.1", 0), Stand) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        monkeypatch.setenv("WANDB_BASE_URL", f"http://127.0.0.1:{server.server_port}")
-        monkeypatch.setenv("WANDB_API_KEY", "s3cret")
-        monkeypatch.setenv("no_proxy", "127.0.0.1")
-        yield Stand
-        server.shutdown()
+def wandb(monkeypatch):
+    """The package's calls that are used, on a run that is made up."""
+
+    class Api:
+        def __init__(self, timeout: int) -> None: ...
+
+        def run(self, path: str) -> SimpleNamespace:
+            if path != "me/project/abc123":
+                raise WandbError(f"Could not find run <Run {path} (not found)>")
+            rows = (
+                {"_step": s, "_timestamp": 1.76e9 + s, "train/reward": s / 2500, "text": "x\ny",
+                 "train/grad_norm": math.nan if s == 5 else 0.1}
+                for s in range(2500)
+            )  # fmt: skip
+            return SimpleNamespace(scan_history=lambda: rows)
+
+    monkeypatch.setitem(sys.modules, "wandb", SimpleNamespace(Api=Api, Error=WandbError))
 
 
-def test_a_run_at_wandb_is_fetched_whole(wandb_server, run_import, tmp_path):
-    wandb_server.faults = [500, 429]
-    waited: list[float] = []
-    path = wandb_api.fetched("wandb://me/project/abc123", tmp_path / "cache", waited.append)
-    assert waited == [1.0, 2.0]
+@pytest.mark.usefixtures("wandb")
+def test_a_run_at_wandb_is_fetched_whole(run_import, tmp_path):
+    path = wandb_api.fetched("wandb://me/project/abc123", tmp_path / "cache")
     outcome = run_import(path)
-    assert outcome.formats == {"wandb-history": 1}
-    assert outcome.steps == wandb_server.rows
+    assert (outcome.formats, outcome.steps) == ({"wandb-history": 1}, 2500)
     rows = signals(outcome)
     assert rows[2000]["reward"] == pytest.approx(0.8)
     assert math.isnan(rows[5]["grad_norm"])
-    assert [first for _, first in wandb_server.seen] == [0, 0, 0, 1000, 2000]
-    key = "Basic " + base64.b64encode(b"api:s3cret").decode()
-    assert {authorization for authorization, _ in wandb_server.seen} == {key}
 
 
-@pytest.mark.parametrize(
-    ("faults", "run", "message"),
-    [([401], "abc123", "does not accept the key"), ([400], "abc123", "answered 400"),
-     ([500] * 9, "abc123", "answered 500"), ([], "nobody", "has no run me/project/nobody")],
-)  # fmt: skip
-def test_what_wandb_refuses_is_said_and_leaves_nothing(
-    wandb_server, tmp_path, faults, run, message
-):
-    wandb_server.faults = list(faults)
-    with pytest.raises(LldscopeError, match=message) as told:
-        wandb_api.fetched(f"wandb://me/project/{run}", tmp_path, lambda seconds: None)
-    assert "s3cret" not in str(told.value)
+@pytest.mark.usefixtures("wandb")
+def test_what_wandb_refuses_is_reported_and_leaves_nothing(tmp_path):
+    with pytest.raises(LldscopeError, match="of me/project/nobody: Could not find run"):
+        wandb_api.fetched("wandb://me/project/nobody", tmp_path)
     assert not [p for p in tmp_path.rglob("*") if p.is_file()]
+
+
+def test_without_wandb_the_extra_is_named(monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    with pytest.raises(LldscopeError, match=r"pip install 'lldscope\[import\]'"):
+        wandb_api.fetched("wandb://me/project/abc123", tmp_path)
 
 
 @pytest.mark.parametrize("source", ["wandb://me/project", "wandb://../../x", "wandb://a/b/c/d"])

@@ -23,9 +23,8 @@ from fixtures.make_stores import time as moment
 
 from lldscope import open_run
 from lldscope.core.errors import UsageError
-from lldscope.importers import logged, sqlite, tensorboard, wire
+from lldscope.importers import logged, sqlite
 from lldscope.importers.build import Import
-from lldscope.importers.mlflow import MlflowFiles
 from lldscope.importers.source import HEAD_BYTES, Findings, ImportRequest, Source, sources
 from lldscope.importers.sqlite import MlflowDatabase, Trackio
 from lldscope.importers.tensorboard import TensorBoard
@@ -38,8 +37,8 @@ TENSORS = sorted((HERE / "tensorboard/tensors").iterdir())
 OFFLINE = HERE / "wandb/run-m4d3up.wandb"
 HISTORY = HERE / "wandb/made-up_0.runhistory.parquet"
 CHART = HERE / "wandb/chart.csv"
-MLRUNS = HERE / "mlflow/mlruns"
 UNFINISHED = "records that were not finished"
+REST = "bytes after the last whole record"
 DAMAGED = "bytes between damaged records"
 NO_NUMBER = "values that are no number (texts, tables, histograms)"
 
@@ -98,7 +97,6 @@ def test_each_path_is_claimed_by_its_own_source(mlflow_db, trackio_db):
         HISTORY: WandbHistory,
         CHART: WandbChart,
         mlflow_db: MlflowDatabase,
-        MLRUNS: MlflowFiles,
         trackio_db: Trackio,
     }
     mine = [source for source in sources() if type(source) in own.values()]
@@ -115,7 +113,7 @@ def test_nobody_claims_garbage(path, tmp_path):
         file = tmp_path / "garbage"
         file.write_bytes(content)
         for source in (TensorBoard(), WandbOffline(), WandbHistory(), WandbChart(),
-                       MlflowDatabase(), MlflowFiles(), Trackio()):  # fmt: skip
+                       MlflowDatabase(), Trackio()):  # fmt: skip
             assert not source.looks_like(file, content), (source.name, content[:20])
 
 
@@ -178,7 +176,7 @@ def test_wandb_chart_over_time_has_no_step(tmp_path):
 
 def test_mlflow_and_trackio(mlflow_db, trackio_db):
     for source, path in (
-        (MlflowDatabase(), mlflow_db), (MlflowFiles(), MLRUNS), (Trackio(), trackio_db)
+        (MlflowDatabase(), mlflow_db), (Trackio(), trackio_db)
     ):  # fmt: skip
         assert same(read(source, path, run="first")[0], logs(*STARTS))
         assert same(read(source, path, run="second")[0], logs(STARTS[0]))
@@ -210,12 +208,6 @@ def test_runs_are_named_in_an_order_that_their_ids_do_not_change():
     ):
         with pytest.raises(UsageError, match=r"with --run: a, b\.$"):
             logged.chosen(None, runs, HERE)
-
-
-def test_mlflow_takes_a_folder_of_a_run_without_being_told_which():
-    (folder,) = (tag.parent.parent for tag in MLRUNS.rglob("mlflow.runName")
-                 if tag.read_text() == "first")  # fmt: skip
-    assert same(read(MlflowFiles(), folder)[0], logs(*STARTS))
 
 
 def test_the_trainers_own_step_is_taken_where_the_logger_counts_its_calls():
@@ -255,33 +247,6 @@ def test_files_of_several_runs_are_not_mixed(tmp_path):
         assert same(read(source, *copies, run=name)[0], read(source, path)[0])
 
 
-# -- the wire format, against the real package ----------------------------------------------------
-
-
-def test_masked_crc_is_that_of_the_standard():
-    """CRC-32C of RFC 3720, B.4: 32 zero bytes give 8A9136AA."""
-    crc = 0x8A9136AA
-    assert tensorboard._masked_crc(bytes(32)) == ((crc >> 15 | crc << 17) + 0xA282EAD8) % 2**32
-
-
-def test_fields_agree_with_protobuf():
-    from google.protobuf import struct_pb2
-
-    message = struct_pb2.Struct()
-    message.update({"a": -1.5, "b": "ä", "c": [1.0, None]})
-    data = message.SerializeToString()
-    entries = [{n: v for n, _, v in wire.fields(entry)} for entry in wire.parts(data, 1)]
-    assert {e[1].decode() for e in entries} == {"a", "b", "c"}
-    number = next(e[2] for e in entries if e[1] == b"a")
-    assert [struct.unpack("<d", v)[0] for n, _, v in wire.fields(number) if n == 2] == [-1.5]
-
-
-@pytest.mark.parametrize("data", [b"\x80", b"\x0a\x05ab", b"\x0b", b"\xff" * 11, b"\x09ab"])
-def test_what_is_no_message_raises(data):
-    with pytest.raises(ValueError, match=r"number|message|wire"):
-        list(wire.fields(data))
-
-
 # -- damage ---------------------------------------------------------------------------------------
 
 
@@ -296,8 +261,7 @@ def test_a_file_cut_anywhere_gives_a_beginning_of_the_run(source, path, tmp_path
         assert list(got) == list(whole)[: len(got)]
         for key, row in got.items():
             assert same({0: row}, {0: {n: whole[key][n] for n in row}})
-        assert found.skipped[UNFINISHED] <= 1
-        counted += found.skipped[UNFINISHED]
+        counted += bool(found.skipped.keys() & {UNFINISHED, REST})
     assert counted > len(data) / 97 * 0.8
 
 
@@ -312,10 +276,7 @@ def test_flipped_bytes_lose_little_and_invent_nothing(source, path, tmp_path):
         got, _, found = read(source, file)
         for key, row in got.items():
             assert same({0: row}, {0: {n: whole[key][n] for n in row}})
-        lost = sum(len(row) for row in whole.values()) - sum(len(row) for row in got.values())
         assert found.skipped.total() > (NO_NUMBER in found.skipped)
-        if source.name == "tensorboard":
-            assert lost <= 2
 
 
 @pytest.mark.parametrize("source", [MlflowDatabase(), Trackio()], ids=lambda s: s.name)
@@ -356,21 +317,6 @@ def test_wandb_goes_on_at_the_next_block(tmp_path):
     _, rows, found = read(WandbOffline(), file)
     assert 0.6 * len(whole) < len(rows) < 0.7 * len(whole)
     assert found.skipped[DAMAGED] == pytest.approx(1 << 15, abs=150)
-
-
-def test_a_long_record_is_passed_over_unread(tmp_path):
-    """An image among the scalars costs neither memory nor the scalars after it."""
-    first, *_ = PLAIN
-    image = bytes(tensorboard._MOST_BYTES + 1)
-    length = struct.pack("<Q", len(image))
-    record = length + struct.pack("<I", tensorboard._masked_crc(length)) + image + b"none"
-    file = tmp_path / first.name
-    data = first.read_bytes()
-    end = 8 + 4 + struct.unpack_from("<Q", data)[0] + 4
-    file.write_bytes(data[:end] + record + data[end:])
-    got, _, found = read(TensorBoard(), file)
-    assert same(got, logs(STARTS[0]))
-    assert found.skipped == {"records too long for a scalar (images, graphs, texts)": 1}
 
 
 def test_a_growing_event_file_is_read_as_far_as_it_goes(tmp_path):
@@ -452,21 +398,8 @@ def test_a_parquet_export_cut_short_says_so(tmp_path):
     assert found.skipped == {"Parquet files that cannot be read to their end": 1}
 
 
-def test_mlflow_files_with_torn_and_wrong_lines(tmp_path):
-    folder = tmp_path / "mlruns"
-    shutil.copytree(MLRUNS, folder)
-    for path in folder.rglob("metrics/train/epoch"):
-        path.write_bytes(path.read_bytes() + b"no metric\n\xff 1 1\n1790000000000 0.5 1")
-    got, _, found = read(MlflowFiles(), folder, run="second")
-    assert same(got, logs(STARTS[0]))
-    assert found.skipped == {
-        "lines that are no metric of MLflow": 2,
-        "lines that were not finished": 1,
-    }
-
-
 @pytest.mark.parametrize("name", ["mlflow", "trackio"])
-def test_rows_in_a_damaged_page_are_counted(name, mlflow_db, trackio_db):
+def test_a_database_with_a_damaged_page_is_named(name, mlflow_db, trackio_db):
     """Every leaf page that holds metrics, one after the other."""
     path, source = {"mlflow": (mlflow_db, MlflowDatabase()), "trackio": (trackio_db, Trackio())}[
         name
@@ -478,7 +411,8 @@ def test_rows_in_a_damaged_page_are_counted(name, mlflow_db, trackio_db):
         path.write_bytes(data[:page] + b"\xff" * 8 + data[page + 8 :])
         got, _, found = read(source, path, run="first")
         lost = sum(map(len, whole.values())) - sum(len(row) for row in got.values())
-        assert lost <= 4 * found.skipped["rows in damaged pages"] <= 60
+        assert (lost > 0) <= found.skipped["databases that cannot be read to their end"]
+        assert all(str(path) in note for note in found.notes)
         for (_, step), row in got.items():  # with its last step, a start may go unseen
             logged_then = [
                 (n, str(v)) for (_, s), r in whole.items() if s == step for n, v in r.items()

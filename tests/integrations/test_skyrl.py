@@ -11,7 +11,7 @@ import torch
 from skyrl.train.utils.callbacks import TrainingCallback
 
 import lldscope
-from lldscope.integrations import alarms as alarms_module
+from lldscope.integrations.common import alarms as alarms_module
 from lldscope.integrations.skyrl import LldscopeCallback
 from lldscope.monitor.health import check
 

@@ -13,7 +13,7 @@ from transformers import Qwen2ForCausalLM, TrainerCallback
 
 import lldscope
 from lldscope.core.errors import LldscopeError
-from lldscope.integrations import alarms as alarms_module
+from lldscope.integrations.common import alarms as alarms_module
 from lldscope.integrations.swift import instrument
 from lldscope.monitor.health import check
 

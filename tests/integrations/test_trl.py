@@ -23,7 +23,7 @@ from trl import GRPOTrainer
 
 import lldscope
 from lldscope.core.errors import LldscopeError, RunExists
-from lldscope.integrations import alarms as alarms_module
+from lldscope.integrations.common import alarms as alarms_module
 from lldscope.integrations.trl import instrument
 from lldscope.integrations.trl.llds import Regularizer
 from lldscope.monitor.health import check

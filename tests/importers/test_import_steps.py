@@ -1,0 +1,204 @@
+"""Logs written every five steps: whatever carries them, the same alarms at the same steps."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import lldscope
+from lldscope.importers.build import Import, Outcome
+from lldscope.importers.source import ImportRequest
+from lldscope.monitor.health import check
+
+ROOT = Path(__file__).parents[2]
+EVERY, PER_EPOCH = 5, 100
+Row = dict[str, float]
+
+
+def rows() -> list[Row]:
+    """The sample run that degrades, as if each of its steps were the fifth of a trainer."""
+    with lldscope.open_run(ROOT / "sample_runs" / "grpo") as run:
+        signals = run.signals()[["reward", "entropy", "grad_norm"]].to_dict("records")
+    return [{"step": EVERY * (i + 1), **row} for i, row in enumerate(signals)]
+
+
+ROWS = rows()
+PLANNED = EVERY * len(ROWS)
+
+
+def metrics(row: Row) -> Row:
+    return {name: value for name, value in row.items() if name != "step"}
+
+
+def printed(row: Row) -> str:
+    return repr(metrics(row) | {"epoch": row["step"] / PER_EPOCH}) + "\n"
+
+
+def bar(row: Row) -> str:
+    done = int(row["step"])
+    return f"\r {100 * done // PLANNED}%|██   | {done}/{PLANNED} [00:10<01:00,  2.1it/s]"
+
+
+def verl_line(row: Row) -> str:
+    names = {
+        "reward": "critic/score/mean",
+        "entropy": "actor/entropy",
+        "grad_norm": "actor/grad_norm",
+    }
+    values = " - ".join(f"{names[n]}:{v!r}" for n, v in metrics(row).items())
+    return f"(TaskRunner pid=7) step:{row['step']} - {values}\n"
+
+
+def table(header: str) -> str:
+    lines = [header, *(",".join(map(repr, row.values())) for row in ROWS)]
+    return "\n".join(lines) + "\n"
+
+
+def notebook() -> str:
+    def line(cells: list[object], tag: str) -> str:
+        return "<tr>" + "".join(f"<{tag}>{c}</{tag}>" for c in cells) + "</tr>"
+
+    page = f"[{PLANNED}/{PLANNED} 10:12, Epoch 6/7]<table>" + line(
+        ["Step", "Training Loss", "reward", "entropy", "grad_norm"], "th"
+    )
+    page += "".join(line([int(r["step"]), "0.0", *metrics(r).values()], "td") for r in ROWS)
+    output = {"output_type": "display_data", "data": {"text/html": [page + "</table>"]}}
+    return json.dumps({"cells": [{"cell_type": "markdown"}, {"outputs": [output]}]}, indent=1)
+
+
+def objects(of_row: Callable[[Row], object]) -> str:
+    return "".join(json.dumps(of_row(row)) + "\n" for row in ROWS)
+
+
+# Name of the file → its content.
+LOGS: dict[str, Callable[[], str]] = {
+    "metrics.jsonl": lambda: objects(lambda row: row),
+    "verl.log": lambda: f"Total training steps: {PLANNED}\n" + "".join(map(verl_line, ROWS)),
+    "trl-bars.log": lambda: "".join(bar(r) + "\n" + printed(r) + bar(r) for r in ROWS),
+    "trl-settings.log": lambda: (
+        f"GRPOConfig(logging_steps={EVERY}, max_steps={PLANNED})\n" + "".join(map(printed, ROWS))
+    ),
+    "trainer_state.json": lambda: json.dumps({"max_steps": PLANNED, "log_history": ROWS}, indent=1),
+    "history.json": lambda: json.dumps({"log_history": ROWS}),
+    "step_logs.json": lambda: json.dumps(ROWS, indent=2),
+    "step_stat_history.json": lambda: json.dumps([{"epoch": 0, **row} for row in ROWS]),
+    "roll/metrics.jsonl": lambda: objects(lambda r: {"step": r["step"], "metrics": metrics(r)}),
+    "tinker/metrics.jsonl": lambda: objects(
+        lambda r: {"progress/batch": r["step"], "time/total": 2.5, **metrics(r)}
+    ),
+    "metrics.csv": lambda: table("step,reward,entropy,grad_norm"),
+    "wandb.csv": lambda: table("_step,reward,entropy,grad_norm"),
+    "notebook.ipynb": notebook,
+    "dicts.log": lambda: "".join(f"INFO 12:00:01 | {row!r}\n" for row in ROWS),
+    "json-dicts.log": lambda: "".join(
+        f"[train] step {r['step']}: {json.dumps(metrics(r))}\n" for r in ROWS
+    ),
+}
+
+
+def imported(folder: Path, name: str, content: str) -> Outcome:
+    path = folder / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(content, encoding="utf-8")
+    return Import([path], folder / "run", ImportRequest(), None).build(lambda n: None)
+
+
+def alarms(outcome: Outcome) -> list[tuple[str, int]]:
+    with lldscope.open_run(outcome.run, planned_steps=PLANNED) as run:
+        assert run.signals()["step"].tolist() == [row["step"] for row in ROWS]
+        return sorted((alert.rule, alert.step) for alert in check(run).alerts)
+
+
+@pytest.fixture(scope="module")
+def expected(tmp_path_factory) -> list[tuple[str, int]]:
+    found = alarms(imported(tmp_path_factory.mktemp("reference"), *reference()))
+    assert found
+    assert all(step % EVERY == 0 for _, step in found)
+    return found
+
+
+def reference() -> tuple[str, str]:
+    return "metrics.jsonl", LOGS["metrics.jsonl"]()
+
+
+@pytest.mark.parametrize("name", [name for name in LOGS if name != "metrics.jsonl"])
+def test_the_same_log_gives_the_same_alarms_at_the_same_steps(name, tmp_path, expected):
+    assert alarms(imported(tmp_path, name, LOGS[name]())) == expected
+
+
+@pytest.mark.parametrize(
+    "name", ["verl.log", "trl-bars.log", "trainer_state.json", "notebook.ipynb"]
+)
+def test_the_planned_length_is_read(name, tmp_path):
+    outcome = imported(tmp_path, name, LOGS[name]())
+    with lldscope.open_run(outcome.run) as run:
+        assert run.info["planned_steps"] == PLANNED
+
+
+@pytest.mark.parametrize("epoch", ["1e999", "nan", "-inf"])
+def test_an_epoch_that_is_no_number_beside_progress_bars_is_counted(epoch, tmp_path):
+    text = "".join(printed(r) + bar(r) + "\n" for r in ROWS[:3])
+    damaged = text + f"{{'reward': 0.5, 'epoch': {epoch}}}\n" + bar(ROWS[3])
+    outcome = imported(tmp_path, "train.log", damaged)
+    assert outcome.steps == 3
+    assert outcome.findings.skipped.total() == 1
+
+
+def test_an_array_without_steps_is_counted_from_one_and_says_so(tmp_path):
+    outcome = imported(tmp_path, "log.json", json.dumps([metrics(row) for row in ROWS]))
+    assert outcome.steps == len(ROWS)
+    assert any("counted from 1" in note for note in outcome.findings.notes)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["mean_reward", "reward_mean", "avg_reward", "performance", "score", "critic/score/mean"],
+)
+def test_names_that_loops_of_ones_own_give_the_reward(name, tmp_path):
+    text = "".join(json.dumps({"step": s, name: 0.5}) + "\n" for s in range(3))
+    with lldscope.open_run(imported(tmp_path, "m.jsonl", text).run) as run:
+        assert run.signals()["reward"].tolist() == [0.5] * 3
+
+
+def test_verls_kl_and_step_size_are_the_signals_that_rules_read(tmp_path):
+    line = "step:{} - critic/score/mean:0.5 - actor/kl_loss:0.02 - actor/ppo_kl:0.001 - " \
+           "actor/pg_clipfrac:0.03\n"  # fmt: skip
+    with lldscope.open_run(
+        imported(tmp_path, "v.log", "".join(map(line.format, range(3)))).run
+    ) as run:
+        row = run.signals().iloc[0]
+    assert (row["kl"], row["step_kl"], row["clip_share"]) == (0.02, 0.001, 0.03)
+
+
+def test_the_last_step_of_a_dump_that_is_half_written_is_left_out(tmp_path):
+    def row(step: int) -> str:
+        return json.dumps({"step": step, "prompt": "q", "response": "a", "reward": 1.0}) + "\n"
+
+    text = "".join(row(s) * 8 for s in range(4)) + row(4) * 3
+    outcome = imported(tmp_path, "rollouts.jsonl", text)
+    assert outcome.steps == 4
+    assert outcome.findings.skipped == {"rollouts of the last step, which is not complete": 3}
+
+
+def test_a_damaged_database_in_a_folder_is_named_and_the_rest_is_imported(tmp_path):
+    import sqlite3
+
+    with sqlite3.connect(tmp_path / "mlflow.db") as made:
+        made.executescript(
+            "CREATE TABLE runs (run_uuid TEXT, name TEXT, lifecycle_stage TEXT);"
+            "CREATE TABLE metrics (key TEXT, value REAL, timestamp INT, step INT, is_nan INT,"
+            " run_uuid TEXT); INSERT INTO runs VALUES ('r', 'r', 'active');"
+            "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 5000) "
+            "INSERT INTO metrics SELECT 'reward', .5, 1, i, 0, 'r' FROM n;"
+        )
+    made.close()
+    content = bytearray((tmp_path / "mlflow.db").read_bytes())
+    content[12288:20480] = b"\xff" * 8192
+    (tmp_path / "mlflow.db").write_bytes(content)
+    (tmp_path / "metrics.jsonl").write_text(LOGS["metrics.jsonl"]())
+    outcome = Import([tmp_path], tmp_path / "run", ImportRequest(), None).build(lambda n: None)
+    assert outcome.steps >= len(ROWS)
+    assert any("mlflow.db cannot be read to its end" in note for note in outcome.findings.notes)

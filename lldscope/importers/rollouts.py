@@ -119,11 +119,12 @@ class Rollouts:
         action = None
         if rows[0]["action"] is not None:  # of a log of tokens
             action = padded([row["action"] + 1 for row in rows]) - 1  # (N, T)
+        width = 0 if action is None else action.shape[1]
         scores: dict[str, Any] = {}
         for name in () if action is None else MEASURED:
             there = np.array([row.get(name) is not None for row in rows])
             if there.any():
-                values = np.full(action.shape, np.nan)
+                values = np.full((len(rows), width), np.nan)
                 for of_row, row in zip(values, rows, strict=True):
                     numbers = row.get(name) or ()
                     of_row[: len(numbers)] = numbers

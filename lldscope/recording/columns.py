@@ -155,7 +155,7 @@ class StepRows:
         b = self._batch
         n_tokens = None if b.mask is None else b.mask.sum(1)
         advantages = b.advantages
-        if advantages is not None and advantages.ndim == 2:
+        if advantages is not None and advantages.ndim == 2 and n_tokens is not None:
             advantages = np.where(b.mask, advantages, 0).sum(1) / np.maximum(n_tokens, 1)
         answers = [None if t is None else bool(t) and t[-1].kind == "answer" for t in self._turns]
         return {

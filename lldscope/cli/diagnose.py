@@ -1,0 +1,169 @@
+"""`lldscope diagnose SOURCE…`: what any log says of its run, with nothing to name."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from .shared import exit_options, print_json
+
+if TYPE_CHECKING:
+    from ..report import PostMortem
+
+LISTED = 5  # sentences of a kind, in the terminal and as JSON
+
+
+@dataclass(frozen=True)
+class Trainer:
+    """How a trainer is recorded next time, and its own names of the settings to change."""
+
+    record: tuple[str, str]
+    settings: dict[str, str]
+
+
+LOOP = Trainer(
+    (
+        'recorder = lldscope.Recorder("runs/mine")',
+        "recorder.step(step=…, …)  # docs/integrations.md",
+    ),
+    {},
+)  # fmt: skip
+TRL = Trainer(
+    ("from lldscope.integrations.trl import instrument", 'instrument(trainer, "runs/mine")'),
+    {"learning rate": "GRPOConfig.learning_rate", "clipping": "GRPOConfig.epsilon_high",
+     "KL": "GRPOConfig.beta", "length limit": "GRPOConfig.max_completion_length",
+     "updates": "GRPOConfig.num_iterations"},
+)  # fmt: skip
+VERL = Trainer(
+    ("trainer.v1.trainer_mode=lldscope_sync", "trainer.lldscope.path=runs/mine"),
+    {"learning rate": "actor_rollout_ref.actor.optim.lr",
+     "clipping": "actor_rollout_ref.actor.clip_ratio_high",
+     "KL": "actor_rollout_ref.actor.kl_loss_coef", "length limit": "data.max_response_length",
+     "updates": "actor_rollout_ref.actor.ppo_epochs"},
+)  # fmt: skip
+TRAINERS = {
+    "trl-console": TRL, "trl-completions": TRL, "metric-document": TRL, "notebook": TRL,
+    "verl-console": VERL, "verl-rollouts": VERL,
+}  # fmt: skip
+# Rule → which setting is the first to change.
+FIRST = {
+    "lld-decay": "learning rate", "lld-collapse": "learning rate",
+    "grad-explosion": "learning rate", "grad-sustained": "learning rate",
+    "reward-crash": "learning rate", "reward-decline": "learning rate", "lr-jump": "learning rate",
+    "entropy-surge": "learning rate", "entropy-floor": "clipping", "kl-explosion": "KL",
+    "truncation": "length limit", "step-size": "updates",
+}  # fmt: skip
+
+
+@click.command()
+@click.argument("source", nargs=-1, required=True)
+@click.option("--run", "chosen", metavar="NAME", help="Which run of a store that holds several.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
+@click.option(
+    "-o", "--output", "file", type=click.Path(path_type=Path, dir_okay=False),
+    help="Also write the whole post-mortem: .html, .md or .json.",
+)  # fmt: skip
+@click.option(
+    "--cost-per-hour", type=click.FloatRange(min=0), metavar="PRICE",
+    help="What an hour of the run costs.",
+)  # fmt: skip
+@exit_options
+def diagnose(
+    source: tuple[str, ...], chosen: str | None, as_json: bool, file: Path | None,
+    cost_per_hour: float | None, fail_on: str, exit_style: str,
+) -> None:  # fmt: skip
+    """Say what is wrong with a training, from any log of it.
+
+    SOURCE is a file, a folder, a run, or wandb://ENTITY/PROJECT/RUN; the format is detected, as by
+    `lldscope import`. Exit codes are those of `lldscope check`.
+
+    \b
+    lldscope diagnose train.log
+    """
+    from ..report import post_mortem
+    from ..runs import open_run
+    from .check import exit_code
+    from .report import form_of, write_document
+
+    run, trainer = _run(source, chosen)
+    with open_run(run) as opened:
+        facts = post_mortem(opened, None, cost_per_hour=cost_per_hour)
+    answer = _answer(facts, trainer)
+    if as_json:
+        print_json(answer)
+    else:
+        _show(facts, answer)
+    if file is not None:
+        write_document(facts, form_of(file, None), file)
+    sys.exit(exit_code(facts.state.verdict, fail_on, exit_style))
+
+
+def _run(sources: tuple[str, ...], chosen: str | None) -> tuple[Path, Trainer]:
+    """A run as it is; of anything else its import in the cache, made anew where it changed."""
+    from ..importers.build import Import
+    from ..importers.source import ImportRequest
+    from ..query.signal_cache import cache_dir
+    from .import_ import local_paths
+
+    if len(sources) == 1 and Path(sources[0], "run.json").is_file():
+        return Path(sources[0]), LOOP
+    paths = local_paths(sources, follow=False)
+    key = "\0".join([*map(os.path.abspath, paths), chosen or ""])
+    name = hashlib.blake2b(os.fsencode(key), digest_size=8).hexdigest()
+    run = cache_dir() / "imports" / name / (paths[0].stem or "run")
+    run.parent.mkdir(parents=True, exist_ok=True)
+    outcome = Import(paths, run, ImportRequest(run=chosen), None).build(lambda n: None)
+    return run, next((TRAINERS[f] for f in outcome.formats if f in TRAINERS), LOOP)
+
+
+def _answer(facts: PostMortem, trainer: Trainer) -> dict[str, Any]:
+    """What is said, bounded in size."""
+    state = facts.state
+    serious = [alert for alert in state.alerts if alert.severity != "info"]
+    first = next((FIRST[a.rule] for a in serious if a.rule in FIRST), None)
+    return {
+        "schema": 1,
+        "verdict": state.verdict,
+        "evidence": state.evidence,
+        "cause": state.headline.cause,
+        "action": state.headline.action,
+        "setting": trainer.settings.get(first) if first else None,
+        "onset": min((alert.step for alert in serious), default=None),
+        "last_step": state.last_step,
+        "grounds": [
+            {"rule": a.rule, "severity": a.severity, "step": a.step, "message": a.message}
+            for a in serious[:LISTED]
+        ],
+        "summary": facts.summary[:LISTED],
+        "not_in_this_log": facts.limits[:LISTED],
+        "record_next_time": list(trainer.record),
+        "cost": facts.cost and asdict(facts.cost),
+    }
+
+
+def _show(facts: PostMortem, answer: dict[str, Any]) -> None:
+    from ..core.terminal import console, plain
+    from .views import status_line
+
+    console().print(status_line(facts.state))
+    for sentence in (answer["cause"], answer["action"]):
+        if sentence:
+            click.echo(plain(sentence))
+    if answer["setting"]:
+        click.echo(f"setting to change first: {answer['setting']}")
+    for title, lines in (
+        ("grounds", [f"{g['rule']}, step {g['step']}: {g['message']}" for g in answer["grounds"]]),
+        ("in short", answer["summary"]),
+        ("not in this log", answer["not_in_this_log"]),
+        ("to record it next time", answer["record_next_time"]),
+    ):
+        if lines:
+            click.echo(f"\n{title}:")
+        for line in lines:
+            click.echo(f"  {plain(line)}")

@@ -134,7 +134,7 @@ def _answer(facts: PostMortem, trainer: Trainer) -> dict[str, Any]:
         "cause": state.headline.cause,
         "action": state.headline.action,
         "setting": trainer.settings.get(first) if first else None,
-        "onset": min((alert.step for alert in serious), default=None),
+        "onset": min((a.step for a in serious if a.step is not None), default=None),
         "last_step": state.last_step,
         "grounds": [
             {"rule": a.rule, "severity": a.severity, "step": a.step, "message": a.message}

@@ -501,6 +501,7 @@ def test_treatments_are_compared_with_the_same_seeds(sample_bank, tmp_path):
     assert cures.cures(results.collect(tmp_path / "none"), tmp_path / "none") == "No runs yet."
 
 
+@pytest.mark.slow
 def test_the_rates_of_the_alarms_are_those_of_evaluate(made_up_bank, tmp_path, lldscope_command):
     page = tmp_path / "rates.md"
     current = report.RATES.read_text("utf-8")
@@ -558,12 +559,13 @@ def test_every_line_of_the_index_has_its_files():
         assert json.dumps(line["settings"])
 
 
-def test_runs_of_the_alarm_bank_have_the_label_of_their_evaluations():
-    for name, line in bank.index(arms.ALARM_BANK).items():
-        found = bank.exported_evaluations(name, arms.ALARM_BANK)
+@pytest.mark.parametrize("folder", [arms.ALARM_BANK, arms.SEED_BANK])
+def test_runs_judged_by_evaluations_have_their_label(folder):
+    for name, line in bank.index(folder).items():
+        found = bank.exported_evaluations(name, folder)
         expected = label(found["step"], np.stack(found["right"]))
         assert (line["outcome"], line["degraded_step"]) == (expected.verdict, expected.step), name
         exact = {str(s): round(float(np.mean(r)), 4) for s, r in zip(found["step"], found["right"],
                  strict=True)}  # fmt: skip
         assert line["em_greedy"] == exact
-        assert len(bank.exported_signals(name, arms.ALARM_BANK)) == line["steps"]
+        assert len(bank.exported_signals(name, folder)) == line["steps"]

@@ -223,10 +223,10 @@ def _delta_before(run: LabelledRun, end: int) -> float:
 
 
 def _table(title: str, runs: list[EvaluatedRun]) -> str:
-    told = [s.to_dict() for s in score(runs, NAMES)]
+    scores = [s.to_dict() for s in score(runs, NAMES)]
     count = Counter(j.label for j in runs)
-    rows = [_cells(name, t) for name, t in zip(NAMES, told, strict=True)]
-    step = told[0]["same_step"]
+    rows = [_cells(name, t) for name, t in zip(NAMES, scores, strict=True)]
+    step = scores[0]["same_step"]
     head = (
         "alarm", "degradations warned of (95 %)",
         "steps of lead, median (range), share of the way",
@@ -237,18 +237,18 @@ def _table(title: str, runs: list[EvaluatedRun]) -> str:
     return f"**{title[0].upper()}{title[1:]}**: {kinds}.\n\n{table(head, rows)}"
 
 
-def _cells(name: str, told: dict[str, Any]) -> tuple[str, ...]:
-    healthy = told["fired"].get("held", [0, 0])[1]
-    reach = told["lead_range"]
+def _cells(name: str, counts: dict[str, Any]) -> tuple[str, ...]:
+    healthy = counts["fired"].get("held", [0, 0])[1]
+    reach = counts["lead_range"]
     lead = "–"
     if reach:
-        share = told["lead_median"] / told["same_step"]
-        lead = f"{told['lead_median']:g} ({reach[0]}–{reach[1]}), {share:.0%}"
+        share = counts["lead_median"] / counts["same_step"]
+        lead = f"{counts['lead_median']:g} ({reach[0]}–{reach[1]}), {share:.0%}"
     return (
         name if name in (EITHER, *ANY, *RIVALS) else f"`{name}`",
-        share_cell(told["warned"]),
+        share_cell(counts["warned"]),
         lead.replace("%", " %"),
-        _held(told) if healthy else "–",
-        "{} of {}".format(*told["false_by_same_step"]) if healthy else "–",
-        f"{told['false_alarms_per_1000_healthy_steps']:.2f}" if healthy else "–",
+        _held(counts) if healthy else "–",
+        "{} of {}".format(*counts["false_by_same_step"]) if healthy else "–",
+        f"{counts['false_alarms_per_1000_healthy_steps']:.2f}" if healthy else "–",
     )

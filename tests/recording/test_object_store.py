@@ -203,6 +203,13 @@ def test_parts_are_merged_and_what_they_replace_is_removed(monkeypatch):
     assert len(found) < 30
 
 
+def test_the_spool_is_for_its_user_only():
+    recorder = lldscope.Recorder(PLACE)
+    recorder.close()
+    assert recorder.path.parents[1].name == "spool"
+    assert recorder.path.stat().st_mode & 0o777 == 0o700
+
+
 def test_a_spool_of_another_run_is_left_alone():
     recorder = lldscope.Recorder(PLACE)
     record_steps(recorder, range(3))

@@ -1,4 +1,5 @@
-"""Each promise of docs/store.md names the test that holds it, and that test exists."""
+"""Each sentence of SECURITY.md, docs/security.md and docs/store.md that promises something names
+the test that fails if it is untrue: in the row of its table, or in tests/cases/promises.txt."""
 
 from __future__ import annotations
 
@@ -6,39 +7,65 @@ import os
 import re
 from pathlib import Path
 
+import pytest
+
 import lldscope
 from lldscope.storage import json_files
 
-STORE = Path(__file__).parents[2] / "docs" / "store.md"
-LINK = re.compile(r"\]\((\.\./tests/[\w/]+\.py)#(\w+)\)")
+ROOT = Path(__file__).parents[2]
+LINK = re.compile(r"\]\(\.\./tests/([\w/]+\.py)#test_(\w+)\)")
+END_OF_SENTENCE = re.compile(r"(?<=[.:;])\s+(?=[A-Z`])")
 
 
-def rows_of_tables() -> list[str]:
-    """The rows of tables whose last column is `test`."""
-    rows, inside = [], False
-    for line in STORE.read_text(encoding="utf-8").splitlines():
-        if not line.startswith("|"):
-            inside = False
-        elif line.rstrip("| ").endswith("test"):
-            inside = True
-        elif inside and not line.startswith("|---"):
-            rows.append(line)
-    return rows
+def table() -> dict[str, dict[str, list[str]]]:
+    """Document → how a sentence begins → its tests."""
+    documents: dict[str, dict[str, list[str]]] = {}
+    for line in (ROOT / "tests/cases/promises.txt").read_text("utf-8").splitlines():
+        if line.endswith(".md"):
+            documents[line] = {}
+        elif line and not line.startswith("#"):
+            begins, tests = line.split(" => ")
+            documents[[*documents][-1]][begins] = [] if tests == "-" else tests.split(", ")
+    return documents
 
 
-def test_every_promise_has_a_test():
-    rows = rows_of_tables()
-    assert len(rows) > 20
-    for row in rows:
-        assert LINK.search(row.split("|")[-2]), row
+def sentences(document: str) -> list[str]:
+    """Of a document, without code and headings; a row of a table is one."""
+    text = re.sub(r"```.*?```", "", (ROOT / document).read_text("utf-8"), flags=re.S)
+    found = []
+    for block in re.split(r"\n\s*\n", text):
+        lines = [line for line in block.splitlines() if not line.startswith(("#", "|--"))]
+        if any(line.startswith("|") for line in lines):
+            found += lines
+            continue
+        for item in re.split(r"\n(?=- )", "\n".join(lines)):
+            found += filter(None, END_OF_SENTENCE.split(" ".join(item.split())))
+    return found
+
+
+@pytest.mark.parametrize("document", table())
+def test_every_promise_has_a_test(document):
+    begins = table()[document]
+    used = set()
+    for sentence in sentences(document):
+        matching = [begin for begin in begins if sentence.startswith(begin)]
+        names_its_test = sentence.startswith("|") and (
+            LINK.search(sentence.split("|")[-2]) or sentence.rstrip("| ").endswith("test")
+        )
+        assert names_its_test or len(matching) == 1, f"{document}: {sentence}"
+        used |= {*matching}
+    assert used == begins.keys(), "a sentence that is gone"
 
 
 def test_the_tests_exist():
-    links = LINK.findall(STORE.read_text(encoding="utf-8"))
-    assert len(links) > 30
-    for file, name in links:
-        source = (STORE.parent / file).read_text(encoding="utf-8")
-        assert f"\ndef {name}(" in source, f"{file} has no {name}"
+    named = {test for begins in table().values() for tests in begins.values() for test in tests}
+    text = (ROOT / "docs/store.md").read_text("utf-8")
+    named |= {f"{file}::{name}" for file, name in LINK.findall(text)}
+    assert len(named) > 80
+    for test in named:
+        file, name = test.split("::")
+        source = (ROOT / "tests" / file).read_text("utf-8")
+        assert f"\ndef test_{name}(" in source, f"{file} has no {name}"
 
 
 def test_a_part_is_durable_before_it_is_listed(tmp_path, monkeypatch):

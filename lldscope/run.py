@@ -9,10 +9,12 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Callable, Sequence
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from .core.errors import LldscopeError, UsageError
+from .core.palette import PHASES
 from .core.schema import TABLES, VIEWS
 from .query.sandbox import SECONDS, Answer, bounded, frame, rows
 from .storage import heartbeats, layout
@@ -72,10 +74,24 @@ class Run:
         return str(self.info.get("name") or self._folder)
 
     def __repr__(self) -> str:
-        steps = self.columns()["step"]
-        upto = f", the last is {steps[-1]:.0f}" if len(steps) else ""
-        status = self.info.get("status") or "unknown status"
-        return f"<Run {self.name!r}: {len(steps):,} steps{upto}; {status}; {self.place}>"
+        return f"<Run {self.name!r}: {'; '.join([*self._facts(), self.place])}>"
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows of the run."""
+        facts = "".join(f"<li>{escape(fact)}</li>" for fact in (*self._facts(), self.place))
+        return f"<strong>{escape(self.name)}</strong><ul>{facts}</ul>"
+
+    def _facts(self) -> list[str]:
+        """Steps, status, phase and the worst alarms that fire, for people."""
+        assessment = self.assess()
+        steps = len(assessment.phases)
+        upto = f", the last is {assessment.last_step}" if steps else ""
+        phase = [f"phase {PHASES[assessment.phase].word}"] if assessment.phase else []
+        firing = [alert.rule for alert in assessment.alerts if alert.state == "firing"]
+        return [
+            f"{steps:,} steps{upto}", self.info.get("status") or "unknown status", *phase,
+            f"firing: {', '.join(firing)}" if firing else "no alarm is firing",
+        ]  # fmt: skip
 
     @property
     def damaged(self) -> dict[str, str]:

@@ -90,7 +90,10 @@ def _alarms() -> list[str]:
 
 
 @click.group(
-    cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "show_default": True}
+    cls=_Commands,
+    context_settings={"help_option_names": ["-h", "--help"], "show_default": True},
+    epilog='Completion in bash: eval "$(_LLDSCOPE_COMPLETE=bash_source lldscope)"; zsh and fish '
+    "likewise, with zsh_source and fish_source.",
 )
 @click.version_option(__version__, prog_name="lldscope")
 @click.pass_context

@@ -85,7 +85,8 @@ def nagios_line(state: RunState, signals: Columns, code: int) -> str:
 
     firing = [alert for alert in state.firing if alert.severity != "info"]
     worst = f": {firing[0].rule}: {firing[0].message}" if firing else ""
-    summary = f"{VERDICTS[state.verdict].word}, phase {PHASES[state.phase].word}{worst}"
+    phase = f", phase {PHASES[state.phase].word}" if state.phase else ""
+    summary = f"{VERDICTS[state.verdict].word}{phase}{worst}"
     data: dict[str, float | None] = {"step": state.last_step, "firing": len(firing)}
     for name in NAGIOS_SIGNALS:
         known = as_recorded(signals, name)

@@ -22,6 +22,8 @@ from .shared import (
     warn_of_damage,
 )
 
+MOST_FITTING = 4  # runs whose values stand side by side in 80 columns
+
 
 @click.command()
 @click.argument("runs", metavar="RUN RUN …", nargs=-1, required=True, type=RunPath())
@@ -105,7 +107,7 @@ def _counted(runs: Sequence[Any]) -> Iterable[Any]:
 
 def _show(answer: dict[str, Any]) -> None:
     head = ("run", "verdict", "evidence", "fall from", "phases", "alarms")
-    print_table(head, map(_run, answer["runs"]))
+    print_table(head, map(_run, answer["runs"]), wide=False)
     click.echo()
     _show_signals(answer)
 
@@ -139,7 +141,8 @@ def _show_signals(answer: dict[str, Any]) -> None:
             place = point if isinstance(point, str) else f"{point:,.10g}"
             last = [_difference(gap)] if two else []
             rows.append([name if i == 0 else "", place, *map(short, values), *last])
-    print_table(head, rows, range(1, len(head)))
+    # More columns than a terminal has room for are readable only uncut.
+    print_table(head, rows, range(1, len(head)), wide=len(labels) > MOST_FITTING)
 
 
 def _difference(value: float | None) -> str:

@@ -41,6 +41,11 @@ def form_of(file: Path | None, kind: str | None) -> str:
     """The format that is meant. Raises where it cannot be written there."""
     from ..core.errors import LldscopeError
 
+    if kind is None and file is not None and file.suffix.lower() not in (*SUFFIXES, ""):
+        raise click.UsageError(
+            f"{file.name}: a report is .html, .md or .json; --format writes one under any name. "
+            "For a PDF print the HTML from a browser."
+        )
     kind = kind or (SUFFIXES.get(file.suffix.lower()) if file else None) or "html"
     if kind == "html" and file is None and sys.stdout.isatty():
         raise click.UsageError("HTML is for a browser: name a file, as in -o report.html.")

@@ -22,8 +22,8 @@ def runs(root: Path, as_json: bool) -> None:
     if as_json:
         print_json(rows)
     elif rows:
-        head = ("run", "verdict", "phase", "evidence", "step", "last row", "alarms")
-        print_table(head, map(_shown, rows), right=(4,), wide=False)
+        head = ("run", "verdict", "phase", "step", "last row", "alarms")
+        print_table(head, map(_shown, rows), right=(3,), wide=False)
     else:
         click.echo(f"lldscope: no runs under {root} yet.", err=True)
 
@@ -72,15 +72,16 @@ def _row(summary: Summary) -> dict[str, Any]:
 def _shown(row: dict[str, Any]) -> list[Any]:
     if "error" in row:
         return [row["run"], verdict_text("unreadable"), row["error"]]
-    from ..core.palette import EVIDENCE, PHASES
+    from ..core.palette import PHASES
     from ..core.terminal import age
 
     step = "–" if row["last_step"] is None else row["last_step"]
-    last = f"{age(row['last_row_age_seconds'])} ago, {row['life']}"
+    seconds = row["last_row_age_seconds"]
+    last = row["life"] if seconds is None else f"{row['life']} {age(seconds)} ago"
+    others = [f"+{len(row['firing']) - 1}"] if len(row["firing"]) > 1 else []
     damage = [f"{len(row['damaged'])} damaged: see check"] if row["damaged"] else []
     name = " ".join([row["run"], *(f"#{tag}" for tag in row["tags"])])
     return [
-        name, verdict_text(row["verdict"]), PHASES[row["phase"]].word,
-        EVIDENCE[row["evidence"]], step, last,
-        ", ".join([*row["firing"], *damage]),
+        name, verdict_text(row["verdict"]), PHASES[row["phase"]].word if row["phase"] else "–",
+        step, last, ", ".join([" ".join([*row["firing"][:1], *others]), *damage]).strip(", "),
     ]  # fmt: skip

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
 
 class RunPath(click.ParamType):
@@ -21,11 +22,13 @@ class RunPath(click.ParamType):
 
         return place_of(value)
 
+    def shell_complete(self, ctx: Any, param: Any, incomplete: str) -> list[CompletionItem]:
+        """The shell completes names of folders."""
+        return [CompletionItem(incomplete, type="dir")]
 
-class LocalRun(click.ParamType):
+
+class LocalRun(RunPath):
     """A folder; an address is refused with what the command would do there."""
-
-    name = "path"
 
     def __init__(self, why: str) -> None:
         self._why = why
@@ -116,15 +119,20 @@ def print_table(
     wide: bool = True,
 ) -> None:  # fmt: skip
     """A table on stdout. Cells are `rich.text.Text`, or text that is made safe to print here; names
-    in `head` are safe already. `right` are the columns of numbers."""
+    in `head` are safe already. `right` are the columns of numbers. A table that is not `wide` fits
+    the terminal; the names in its first column stay whole up to 32 characters."""
+    from rich.console import JustifyMethod
     from rich.table import Table
     from rich.text import Text
 
     from ..core.terminal import console, plain
 
     table = Table(box=None, pad_edge=False, header_style="dim")
+    rows = list(rows)
+    names = 0 if wide else min(32, max((len(str(row[0])) for row in rows), default=0))
     for i, name in enumerate(head):
-        table.add_column(name, justify="right" if i in right else "left")
+        justify: JustifyMethod = "right" if i in right else "left"
+        table.add_column(name, justify=justify, min_width=0 if i else names)
     for row in rows:
         table.add_row(*(cell if isinstance(cell, Text) else plain(cell) for cell in row))
     console(wide=wide).print(table)

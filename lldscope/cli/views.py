@@ -43,7 +43,7 @@ def _head(state: RunState) -> Text:
     verdict = VERDICTS[state.verdict]
     return Text.assemble(
         (verdict.word.upper(), verdict.style),
-        (f"  phase {PHASES[state.phase].word}", "bold"),
+        (f"  phase {PHASES[state.phase].word}" if state.phase else "", "bold"),
         (f"  evidence: {state.evidence_words}", "dim"),
         (f"  step {_or_dash(state.last_step)}", ""),
     )

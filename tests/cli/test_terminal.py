@@ -1,0 +1,82 @@
+"""What fits a terminal of 80 columns, and what Python shows of a run."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from click.testing import CliRunner
+from recorded_steps import record_steps
+from rich.console import Console
+
+import lldscope
+from lldscope.cli import cli
+from lldscope.core import terminal
+
+
+@pytest.fixture
+def root(tmp_path):
+    for name in ("a-run-with-a-name-of-30-columns", "b"):
+        with lldscope.Recorder(tmp_path / name) as recorder:
+            record_steps(recorder, range(3))
+    lldscope.Recorder(tmp_path / "without-rows").close()
+    return tmp_path
+
+
+@pytest.fixture
+def screen(monkeypatch) -> io.StringIO:
+    """A terminal of 80 columns."""
+    out = io.StringIO()
+
+    def console(**options: bool) -> Console:
+        width = 100_000 if options.get("wide") else 80
+        return Console(file=out, force_terminal=True, no_color=True, width=width, highlight=False)
+
+    monkeypatch.setattr(terminal, "console", console)
+    return out
+
+
+@pytest.mark.parametrize("command", ["runs", "compare"])
+def test_tables_of_runs_fit_80_columns(root, screen, command):
+    done = CliRunner().invoke(cli, [command, str(root)])
+    assert done.exception is None, done.output
+    lines = screen.getvalue().splitlines()
+    assert max(map(len, map(terminal.plain, lines))) <= 80
+    text = " ".join(screen.getvalue().split())
+    assert "a-run-with-a-name-of-30-columns" in text
+    assert "– ago" not in text
+    assert "without-rows" in text
+
+
+def test_a_form_that_a_report_does_not_have_is_refused(root):
+    for name, code in (("x.pdf", 2), ("x.html", 0), ("x", 0)):
+        done = CliRunner().invoke(cli, ["report", str(root / "b"), "-o", str(root / name)])
+        assert done.exit_code == code, name
+        assert (root / name).exists() == (code == 0)
+    done = CliRunner().invoke(
+        cli, ["report", str(root / "b"), "-o", str(root / "x.pdf"), "--format", "md"]
+    )
+    assert done.exit_code == 0
+
+
+def test_public_names_are_seen_and_a_run_describes_itself(root):
+    assert {"Recorder", "open_run", "Run"} <= set(dir(lldscope))
+    with lldscope.open_run(root / "b") as run:
+        run.info["name"] = "<script>"
+        card = run._repr_html_()
+        assert "&lt;script&gt;" in card
+        for text in (card, repr(run)):
+            assert "3 steps, the last is 2" in text
+            assert "phase warm-up" in text
+            assert "no alarm is firing" in text
+    with lldscope.open_run(root / "without-rows") as run:
+        assert "0 steps" in repr(run)
+
+
+def test_names_of_folders_complete_in_the_shell():
+    done = CliRunner().invoke(
+        cli, prog_name="lldscope",
+        env={"_LLDSCOPE_COMPLETE": "bash_complete", "COMP_WORDS": "lldscope check ru",
+             "COMP_CWORD": "2"},
+    )  # fmt: skip
+    assert done.output.startswith("dir,")

@@ -134,13 +134,15 @@ def _cells(rule: dict[str, Any], shown: list[str]) -> list[str]:
     fired = [_fired(rule["fired"], label) for label in shown]
     low, high = rule["false_alarms_per_1000_healthy_steps_interval"]
     rate = f"{rule['false_alarms_per_1000_healthy_steps']:.2f} ({low:.2f}–{high:.2f})"
+    if low != low:  # no run held
+        rate = "–"
     reach = rule["lead_range"] and "–".join(map(str, rule["lead_range"]))
     k, n = rule["warned_of_fall"]
     low, high = rule["warned_of_fall_interval"]
     share = rule["fall_lead_share_median"]
     return [
         *fired,
-        rate if low == low else "–",
+        rate,
         _of(rule["false_by_same_step"]),
         _of(rule["warned"]),
         f"{rule['lead_median']:.0f} ({reach})" if reach else "–",

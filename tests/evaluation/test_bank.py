@@ -283,6 +283,9 @@ def test_runs_that_are_not_there_or_not_readable(tmp_path, lldscope_command):
     pd.DataFrame({"run": ["b"], "step": [0]}).to_parquet(run.path)
     with pytest.raises(RunNotFound, match="no rows of the run a"):
         run.signals()
+    pd.DataFrame({"run": ["a"], "step": [0]}).to_parquet(run.path)
+    index.write_text('{"run": "a", "outcome": "declined"}\n')
+    assert "nan" not in lldscope_command("evaluate", tmp_path).stdout, "no run held"
     nothing = lldscope_command("evaluate", tmp_path, "--split", "test")
     assert nothing.returncode == 1
     assert "no runs in the split 'test'" in nothing.stderr

@@ -20,6 +20,7 @@ STEPS = (
 )  # fmt: skip
 COUNTERS = ("iter", "update", "episode", "epoch")  # of an array, where no object has a step
 MAX_DOCUMENT = 64 << 20  # bytes
+MAX_CONTAINERS = 1_000_000  # lists and objects in it
 _KEY = re.compile(rb'"([^"\\]{1,80})"\s*:')
 _ROLLOUT = re.compile(rb'"(prompt|completion|response|messages)"\s*:')
 TIMES = ("time", "timestamp", "_timestamp")
@@ -86,8 +87,10 @@ def whole(path: Path, findings: Findings) -> Any:
         with open_file(path) as file:
             text = file.read(MAX_DOCUMENT + 1)
         findings.advance(len(text))
-        if len(text) > MAX_DOCUMENT:
-            findings.skip(f"JSON documents of more than {MAX_DOCUMENT >> 20} MB")
+        if len(text) > MAX_DOCUMENT or text.count(b"[") + text.count(b"{") > MAX_CONTAINERS:
+            findings.skip(
+                f"JSON documents of more than {MAX_DOCUMENT >> 20} MB or {MAX_CONTAINERS:,} objects"
+            )
             return None
         return parsed(text)
     except (OSError, EOFError, ValueError, RecursionError):

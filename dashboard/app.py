@@ -1,4 +1,4 @@
-"""The Dash application: the frame of every page, the first answer, and answers made safe.
+"""The Dash application: the frame of every page, and answers made safe.
 
 Everything is served from this machine; a content policy forbids the page to ask anyone else.
 """
@@ -7,31 +7,25 @@ from __future__ import annotations
 
 import gzip
 import secrets
-from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote
 
-import orjson
 from dash import Dash, dcc, html
-from dash.development.base_component import Component
-from flask import Flask, Response, g, request
+from flask import Flask, Response, request
 
 from lldscope.core.palette import DARK, LIGHT, variables
 
 from . import callbacks as live
 from .data.run_registry import RunRegistry
 from .data.run_summaries import RunSummaries
-from .pages.router import is_page, page
+from .pages.router import is_page
 from .routes import add_routes
 from .security.content_policy import content_policy
 from .security.errors import add_answers
 
-# A quarter of the size of the plotly.js that Dash would load: the bundle with scatter, bar and pie.
-PLOTLY = "/assets/plotly/plotly-basic.min.js"
-_NONCE = 'nonce=""'  # filled there, too
-_PLACE = "<!-- the page -->"  # filled by `App.interpolate_index`
+_INDEX_ROUTES = ("/", "/<path:path>")  # Dash's page for every address
+_NONCE = b'nonce=""'  # filled by `_finish`
 
 _ICON = (
     "data:image/svg+xml,%3Csvg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 16 16'%3E%3Crect "
@@ -78,12 +72,12 @@ _INDEX = f"""<!DOCTYPE html>
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <title>{{%title%}}</title>
 <link rel="icon" href="{_ICON}">
-<style {_NONCE}>{_css()}</style>
+<style nonce="">{_css()}</style>
 <script>{_HEAD_SCRIPT}</script>
 {{%css%}}
 </head>
 <body>
-{_PLACE}{{%app_entry%}}<footer>{{%config%}}{{%scripts%}}{{%renderer%}}</footer>
+{{%app_entry%}}<footer>{{%config%}}{{%scripts%}}{{%renderer%}}</footer>
 </body>
 </html>"""
 
@@ -91,72 +85,36 @@ _ALIVE = ("application/json", "text/html")  # made anew for each request
 _PACKED = (*_ALIVE, "application/javascript", "text/javascript", "text/css")
 
 
-class App(Dash):
-    """Dash whose first answer to an address holds what its scripts would otherwise have to ask for,
-    one after the other: the layout of the page and the list of callbacks.
-
-    `make_layout` gives the layout for a path and a search, both as they stand in an address.
-    """
-
-    def __init__(self, make_layout: Callable[[str, str], Any], **options: Any) -> None:
-        super().__init__("lldscope", **options)
-        self._make_layout = make_layout
-
-    def interpolate_index(self, *args: Any, **parts: Any) -> str:
-        """The index page with the page of the address that is asked for."""
-        path = quote(request.path)  # as the browser has it; Flask has decoded it
-        layout = self._make_layout(path, request.query_string.decode(errors="replace"))
-        g.is_page = is_page(path)
-        place = ""
-        if path.startswith(("/run/", "/system/")) or path == "/compare":  # these draw charts
-            place = f'<script src="{PLOTLY}"></script>'
-        place += _answer(
-            "_dash-layout", orjson.dumps(layout, default=Component.to_plotly_json).decode()
-        )
-        place += _answer("_dash-dependencies", self.dependencies().get_data(as_text=True))
-        # text of a run is put in last, so that nothing in it is taken for a place to fill
-        before, _, after = super().interpolate_index(*args, **parts).partition(_PLACE)
-        g.nonce = secrets.token_urlsafe(16)
-        return before.replace(_NONCE, f'nonce="{g.nonce}"', 1) + place + after
-
-
-def _answer(name: str, text: str) -> str:
-    """An answer of the server as data in the page; assets/first.js hands it to who asks for it."""
-    safe = text.replace("<", "\\u003c")
-    return f'<script type="application/json" id="{name}">{safe}</script>'
-
-
 def make_app(registry: RunRegistry) -> Dash:
     """The dashboard over the runs of a registry; `app.server` is its WSGI application."""
     server = Flask(__name__)
     add_answers(server)
     summaries = RunSummaries(registry)
-    app = App(
-        lambda path, search: _frame(page(registry, path, search, summaries)),
-        server=server,
+    app = Dash(
+        "lldscope",
+        server=server,  # type: ignore[arg-type]
         title="lldscope",
-        update_title=None,
+        update_title="",
         assets_folder=str(Path(__file__).parent / "assets"),
-        assets_path_ignore=["plotly"],  # loaded by pages with charts only: PLOTLY
         suppress_callback_exceptions=True,
         index_string=_INDEX,
         serve_locally=True,
     )
-    app.layout = _frame(None)  # of no address
+    app.layout = _frame()
     live.register(app, registry, summaries)
     add_routes(server, registry, summaries)
     scripts = [_HEAD_SCRIPT, app.renderer]  # that stand in the page itself
-    server.after_request(
-        lambda response: _finish(response, content_policy(scripts, g.get("nonce")))
-    )
+    server.after_request(lambda response: _finish(response, scripts))
     return app
 
 
-def _frame(content: Any) -> html.Div:
-    """What is around the content of every page."""
+def _frame() -> html.Div:
+    """What is around the content of every page, which a callback fills in."""
     return html.Div(
         [
+            dcc.Location(id="url", refresh=False),
             dcc.Store(id="again"),
+            html.A("Skip to the content", href="#page", className="skip"),
             html.Nav(
                 [
                     html.A([html.Span("lld", className="mark"), "scope"], href="/", id="brand",
@@ -170,23 +128,25 @@ def _frame(content: Any) -> html.Div:
                     html.Button("Light / dark", id="theme", className="button plain"),
                 ]
             ),
-            html.Main(content, id="page"),
+            html.Main(id="page", tabIndex=-1),
         ]
     )  # fmt: skip
 
 
-def _finish(response: Response, policy: str) -> Response:
+def _finish(response: Response, scripts: list[str]) -> Response:
     """Policy headers on every answer, and compression, which a forwarded port needs."""
-    response.headers["Content-Security-Policy"] = policy
+    nonce = None
+    if request.endpoint in _INDEX_ROUTES and response.mimetype == "text/html":
+        nonce = secrets.token_urlsafe(16)
+        response.set_data(response.get_data().replace(_NONCE, f'nonce="{nonce}"'.encode(), 1))
+        if not is_page(quote(request.path)):  # as the browser has it; Flask has decoded it
+            response.status_code = 404
+    response.headers["Content-Security-Policy"] = content_policy(scripts, nonce)
     response.headers["X-Content-Type-Options"] = "nosniff"
     response.headers["Referrer-Policy"] = "same-origin"
     # Pages of other origins may neither embed an answer nor keep a handle on our window.
     response.headers["Cross-Origin-Resource-Policy"] = "same-origin"
     response.headers["Cross-Origin-Opener-Policy"] = "same-origin"
-    if not g.get("is_page", True):
-        response.status_code = 404
-    if response.mimetype == "text/html":
-        response.headers["Cache-Control"] = "no-cache"  # it holds what was so when it was made
     kind = response.mimetype
     packs = "gzip" in request.headers.get("Accept-Encoding", "") and kind in _PACKED
     if packs and response.status_code == 200 and "Content-Encoding" not in response.headers:

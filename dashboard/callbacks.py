@@ -1,12 +1,13 @@
 """Callbacks: what the browser asks, handed to registry, pages and figures, and back as patches.
 
-Which range of x the charts show is up to the browser (assets/charts.js). The store "zoom" tells the
-server, which sends the rows of that range at full resolution.
+The browser zooms, points, and adds charts by itself (assets/lldscope.js, assets/charts.js) and
+keeps what was chosen in stores; the server reads these, and answers with figures of that view.
 """
 
 from __future__ import annotations
 
 from typing import Any
+from urllib.parse import urlsplit
 
 from dash import ALL, ClientsideFunction, Dash, Input, Output, Patch, State, ctx, no_update
 
@@ -15,21 +16,22 @@ from lldscope.core.errors import LldscopeError
 from .data.run_registry import RunRegistry
 from .data.run_summaries import RunSummaries
 from .figures.chart_figures import aligned, remarks
-from .figures.increments import has, patch
+from .figures.increments import patch
 from .figures.series import translated
 from .figures.view import View
 from .pages import components as parts
-from .pages.answer import answer
+from .pages.answer import answer, news_of_run
 from .pages.compare_page import compare_table, unplaced
 from .pages.dose import dose
-from .pages.drawing import charts_of, draw
-from .pages.frame import drawn, last_snapshots_of
+from .pages.drawing import cards_of, charts_of, draw
+from .pages.frame import drawn, last_snapshots_of, notes_of
 from .pages.list_rows import choice_of, run_rows
 from .pages.recording_page import facts
 from .pages.router import page
 from .pages.run_page import SNOOZE_HOURS, alarms, look_alikes
 
 _CHARTS = {"type": "chart", "index": ALL}
+_SHOWN = {"type": "shown", "index": ALL}
 _GROUPS = State({"type": "groups", "index": ALL}, "data")  # where runs of a group are one line
 
 
@@ -37,33 +39,35 @@ def register(app: Dash, registry: RunRegistry, summaries: RunSummaries) -> None:
     """Attach every callback to the app."""
     _in_browser(app)
 
-    @app.callback(Output("page", "children"), Input("again", "data"), prevent_initial_call=True)
-    def show_again(address: list[str]) -> Any:
-        path, search = _texts(address)
-        return page(registry, path, search, summaries)
+    @app.callback(Output("page", "children"), Input("url", "href"), Input("again", "data"))
+    def show(href: str | None, again: str | None) -> Any:
+        if href is None:
+            return no_update
+        address = urlsplit(again or href)
+        return page(registry, address.path, address.query, summaries)
 
     @app.callback(
         Output("rows", "children"),
         Output("list-has", "data"),
-        Output("list-news", "children"),
+        Output("news", "data", allow_duplicate=True),
         Input("list-tick", "data"),
         Input("choice", "data"),
         State("picks", "data"),
         State("list-has", "data"),
         prevent_initial_call=True,
+        running=[(Output("list-clock", "disabled"), True, False)],
     )
     def refresh_list(tick: int, choice: dict[str, str], picks: list[str], has: list[Any]) -> Any:
-        _texts([*choice.values()])
-        rows, now, told = run_rows(summaries, choice_of(choice), _texts(picks))
+        rows, now, news = run_rows(summaries, choice_of(choice), picks)
         if now == has:
-            return no_update, no_update, told
+            return no_update, no_update, news
         if [name for name, _ in now] != [name for name, _ in has]:
-            return rows, now, told
+            return rows, now, news
         changed = Patch()  # only the rows that have changed
         for i, (row, before, after) in enumerate(zip(rows, has, now, strict=True)):
             if before != after:
                 changed[i] = row
-        return changed, now, told
+        return changed, now, news
 
     @app.callback(
         Output({"type": "part", "index": ALL}, "children"),
@@ -74,19 +78,29 @@ def register(app: Dash, registry: RunRegistry, summaries: RunSummaries) -> None:
         State("shown-versions", "data"),
         _GROUPS,
         prevent_initial_call=True,
+        running=[(Output("clock", "disabled"), True, False)],
     )
     def refresh_text(
         tick: int, by: str, names: list[str], before: list[str], groups: list[dict[str, str]]
     ) -> tuple[list[Any], Any]:
         wanted = [output["id"]["index"] for output in ctx.outputs_list[0]]
         if "compared" in wanted:
-            group = groups[0] if groups else {}
-            changed = _comparison_parts(registry, _texts(names), by, before, group)
+            changed = _comparison_parts(registry, names, by, before, groups[0] if groups else {})
         else:
-            changed = _run_parts(registry, _texts(names)[0], before)
+            changed = _run_parts(registry, names[0], before)
         now = changed.get("versions", before)
         news = [changed.get(part, no_update) for part in wanted]
         return news, no_update if now == before else now
+
+    @app.callback(
+        Output("news", "data", allow_duplicate=True),
+        Input("shown-versions", "data"),
+        State("names", "data"),
+        prevent_initial_call=True,
+    )
+    def refresh_news(versions: list[str], names: list[str]) -> Any:
+        snapshots, _ = last_snapshots_of(registry, names[:1])
+        return news_of_run(snapshots[0]) if snapshots else no_update
 
     @app.callback(
         Output("note-said", "children"),
@@ -99,10 +113,11 @@ def register(app: Dash, registry: RunRegistry, summaries: RunSummaries) -> None:
             return no_update  # the buttons have only just come
         kind, rule = ctx.triggered_id["index"].split(" ", 1)
         try:
-            registry.note(_texts(names)[0], kind, rule, SNOOZE_HOURS)
+            registry.note(names[0], kind, rule, SNOOZE_HOURS)
         except LldscopeError as error:
             return str(error)
-        return ""
+        done = {"acknowledge": "acknowledged", "snooze": f"snoozed for {SNOOZE_HOURS} hours"}
+        return f"{rule}: {done.get(kind, 'acknowledgement removed')}."
 
     @app.callback(
         Output("about-said", "children"),
@@ -120,7 +135,7 @@ def register(app: Dash, registry: RunRegistry, summaries: RunSummaries) -> None:
         if not clicks:
             return no_update, no_update
         try:
-            registry.annotate(_texts(names)[0], title or "", (tags or "").split(","), note or "")
+            registry.annotate(names[0], title or "", (tags or "").split(","), note or "")
         except LldscopeError as error:
             return str(error), no_update
         return "Saved.", clicks
@@ -130,34 +145,22 @@ def register(app: Dash, registry: RunRegistry, summaries: RunSummaries) -> None:
         Input("recording-tick", "data"),
         State("names", "data"),
         prevent_initial_call=True,
+        running=[(Output("recording-clock", "disabled"), True, False)],
     )
     def refresh_recording(tick: int, names: list[str]) -> Any:
         try:
-            return facts(registry, _texts(names)[0])
+            return facts(registry.snapshot(names[0]))
         except LldscopeError:
-            return no_update  # what was read is kept
+            return no_update  # the last answer stays
 
     _charts(app, registry)
 
 
-def _texts(value: Any) -> list[str]:
-    """What a browser says are texts. Raises TypeError, here, where they are not."""
-    if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
-        raise TypeError("no list of texts")
-    return value
-
-
 def _charts(app: Dash, registry: RunRegistry) -> None:
-    outputs = (
-        Output(_CHARTS, "figure"),
-        Output({"type": "foot", "index": ALL}, "children"),
-        Output({"type": "card", "index": ALL}, "className"),
-        Output("seen", "data"),
-    )
-    tick = Input("tick", "data")
-    view = [Input("x", "value"), Input("mean", "value"), Input("zoom", "data")]
-    shown = Input({"type": "shown", "index": ALL}, "value")
-    known = (State("names", "data"), State("charts", "data"), State("seen", "data"), _GROUPS)
+    view = [
+        Input("x", "value"), Input("mean", "value"), Input("zoom", "data"), Input("axes", "data"),
+        Input(_SHOWN, "value"),
+    ]  # fmt: skip
 
     @app.callback(
         Output("zoom", "data"),
@@ -167,7 +170,7 @@ def _charts(app: Dash, registry: RunRegistry) -> None:
         prevent_initial_call=True,
     )
     def keep_zoom(by: str, zoom: dict[str, Any] | None, names: list[str]) -> Any:
-        snapshots, _ = last_snapshots_of(registry, _texts(names))
+        snapshots, _ = last_snapshots_of(registry, names)
         if not zoom or zoom["x"] == by or not snapshots:
             return no_update
         subject = snapshots[0].subject
@@ -176,37 +179,85 @@ def _charts(app: Dash, registry: RunRegistry) -> None:
         range_ = translated(table, (low, high), zoom["x"], by)
         return range_ and {"x": by, "range": range_}
 
-    @app.callback(*outputs, tick, *view, shown, *known, prevent_initial_call=True)
-    def refresh_charts(
-        tick: int,
-        by: str,
-        mean: int,
-        zoom: dict[str, Any] | None,
-        shown: list[list[str]],
-        names: list[str],
-        keys: list[str],
-        seen: dict[str, Any],
-        groups: list[dict[str, str]],
-    ) -> Any:
+    @app.callback(
+        Output(_CHARTS, "figure"),
+        Output({"type": "foot", "index": ALL}, "children"),
+        Output({"type": "card", "index": ALL}, "className"),
+        Output("seen", "data"),
+        Input("tick", "data"),
+        *view,
+        State("names", "data"),
+        State("seen", "data"),
+        _GROUPS,
+        prevent_initial_call=True,
+        running=[(Output("clock", "disabled"), True, False)],
+    )
+    def refresh_charts(tick: int, *asked: Any) -> Any:
+        *chosen, names, seen, groups = asked
+        keys = [output["id"]["index"] for output in ctx.outputs_list[0]]
         still = [no_update] * len(keys)
         nothing = still, still, still, no_update
         if not ctx.triggered:  # the page has only just come
             return nothing
-        snapshots, lost = last_snapshots_of(registry, _texts(names))
-        # a zoom belongs to the x axis it was made on
-        ours = zoom["range"] if zoom and zoom["x"] == by else None
-        view = View(by, mean, (ours[0], ours[1]) if ours else None, groups[0] if groups else {})
-        same = drawn(snapshots, view, shown[0] if shown else None)
+        snapshots, lost = last_snapshots_of(registry, names)
+        view, shown = _view(chosen, groups)
+        same = drawn(snapshots, view, shown)
         known = all(same[k] == seen[k] for k in ("versions", "view"))
         if not snapshots or known or any(registry.is_opening(name) for name in lost):
             return nothing
-        charts = charts_of(keys, snapshots, bool(shown))
-        chosen = set(shown[0]) if shown else None
-        figures = draw(registry, snapshots, charts, view, chosen, names)
-        notes = seen["has"] if same["view"] == seen["view"] else [None] * len(keys)
-        patches = [patch(f, note) or no_update for f, note in zip(figures, notes, strict=True)]
+        charts = charts_of(keys, snapshots, shown is not None)
+        if [chart.id for chart in charts] != keys:
+            return nothing  # a metric is gone; the page asks again
+        figures = draw(snapshots, charts, view, None if shown is None else set(shown), names)
+        notes = seen["has"] if same["view"] == seen["view"] else {}
+        patches = [patch(f, notes.get(c)) or no_update for f, c in zip(figures, keys, strict=True)]
         feet, classes = [*map(remarks, figures)], [*map(parts.card_class, figures)]
-        return patches, feet, classes, same | {"has": [*map(has, figures)]}
+        return patches, feet, classes, same | {"has": notes_of(charts, figures)}
+
+    @app.callback(
+        Output("cards", "children"),
+        Output("drawn-charts", "data"),
+        Output("seen", "data", allow_duplicate=True),
+        Input("charts", "data"),
+        State("drawn-charts", "data"),
+        State("defaults", "data"),
+        State("names", "data"),
+        *[State(one.component_id, one.component_property) for one in view],
+        _GROUPS,
+        prevent_initial_call=True,
+    )
+    def change_charts(
+        wanted: list[str], before: list[str], defaults: list[str], names: list[str], *asked: Any
+    ) -> Any:
+        """Take away cards, and add those that are new at the end."""
+        *chosen, groups = asked
+        snapshots, _ = last_snapshots_of(registry, names)
+        view, shown = _view(chosen, groups)
+        new = charts_of([k for k in wanted if k not in before], snapshots, shown is not None)
+        new = [chart for chart in new if chart.id not in before]
+        left = [key for key in before if key in wanted or key in defaults]
+        if not snapshots or (not new and left == before):
+            return no_update, no_update, no_update
+        figures = draw(snapshots, new, view, None if shown is None else set(shown), names)
+        cards, seen = Patch(), Patch()
+        for i in reversed(range(len(before))):
+            if before[i] not in left:
+                del cards[i]
+        name = names[0] if shown is None else None
+        cards.extend(cards_of(new, figures, defaults, name))
+        seen["has"].update(notes_of(new, figures))
+        return cards, [*left, *(chart.id for chart in new)], seen
+
+
+def _view(chosen: list[Any], groups: list[dict[str, str]]) -> tuple[View, list[str] | None]:
+    """What the reader has chosen; and the runs that are drawn, where several are compared."""
+    by, mean, zoom, axes, shown = chosen
+    # a zoom belongs to the x axis it was made on
+    ours = zoom["range"] if zoom and zoom["x"] == by else None
+    log, clip = (tuple(sorted(axes[name])) for name in ("log", "clip"))
+    range_ = (ours[0], ours[1]) if ours else None
+    view = View(by, mean, range_, log, clip, groups[0] if groups else {})
+    return view, shown[0] if shown else None
 
 
 def _run_parts(registry: RunRegistry, name: str, before: list[str]) -> dict[str, Any]:
@@ -250,24 +301,50 @@ def _comparison_parts(
 
 
 def _in_browser(app: Dash) -> None:
-    """Callbacks that run in the browser; their code is in assets/lldscope.js."""
+    """Callbacks that run in the browser; their code is in assets/."""
 
-    def ask(function: str, *wires: Any) -> None:
+    def ask(function: str, *wires: Any, first: bool = False) -> None:
         code = ClientsideFunction("lldscope", function)
-        app.clientside_callback(code, *wires, prevent_initial_call=True)
+        app.clientside_callback(code, *wires, prevent_initial_call=not first)
 
-    ask("tick", Output("tick", "data"), Input("clock", "n_intervals"))
+    ask("arrived", Input("page", "children"))
+    ask("news", Input("news", "data"), first=True)
+    ask("notices", Output("notices", "children"), Input("notices", "n_clicks"), first=True)
     ask("retry", Output("again", "data"), Input({"type": "retry", "index": ALL}, "n_intervals"))
-    ask("tick", Output("list-tick", "data"), Input("list-clock", "n_intervals"))
-    ask("tick", Output("recording-tick", "data"), Input("recording-clock", "n_intervals"))
+    for tick, clock in (
+        ("tick", "clock"), ("list-tick", "list-clock"), ("recording-tick", "recording-clock"),
+    ):  # fmt: skip
+        ask("tick", Output(tick, "data"), Input(clock, "n_intervals"))
+    ask("zoom", Input(_CHARTS, "relayoutData"), State(_CHARTS, "id"))
+    ask("point", Input(_CHARTS, "hoverData"), State(_CHARTS, "id"))
     ask(
         "address",
-        Output("address", "data"),
         Input("x", "value"),
         Input("mean", "value"),
         Input("zoom", "data"),
-        Input({"type": "shown", "index": ALL}, "value"),
+        Input("axes", "data"),
+        Input("charts", "data"),
+        Input(_SHOWN, "value"),
         State("names", "data"),
+        State("defaults", "data"),
+    )
+    ask("pinned", Input("pins", "modified_timestamp"), State("pins", "data"), first=True)
+    ask(
+        "tools",
+        Input({"type": "tool", "index": ALL}, "n_clicks"),
+        Input({"type": "add", "index": ALL}, "n_clicks"),
+        State("charts", "data"),
+        State("axes", "data"),
+        State("defaults", "data"),
+        State("pins", "data"),
+    )
+    ask(
+        "matches",
+        Output("matches", "children"),
+        Input("find-chart", "value"),
+        Input("charts", "data"),
+        State("metrics", "data"),
+        first=True,
     )
     ask("reload", Input("about-saved", "data"))
     ask("pause", Output("pause", "children"), Input("pause", "n_clicks"))

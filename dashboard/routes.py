@@ -38,9 +38,9 @@ def add_routes(server: Flask, registry: RunRegistry, summaries: RunSummaries) ->
             (chart,) = charts
             subject = snapshot.subject
             if isinstance(chart, Histogram):
-                table = read_bins(registry.run(name), chart).cells
+                table = read_bins(snapshot.run, chart).cells
                 return _download(name, chart.id, table[["first", "last", "low", "high", "n"]])
-            run = registry.run(name) if needs_run(subject, chart) else None
+            run = snapshot.run if needs_run(subject, chart) else None
             table = with_columns(subject, run, chart).table
         except LldscopeError as error:
             return Response(f"{error}\n", 404, mimetype="text/plain")
@@ -51,7 +51,7 @@ def add_routes(server: Flask, registry: RunRegistry, summaries: RunSummaries) ->
     @server.route("/report/<path:name>")
     def report(name: str) -> Response:
         try:
-            text = html(post_mortem(registry.run(name)))
+            text = html(post_mortem(registry.snapshot(name).run))
         except LldscopeError as error:
             return Response(f"{error}\n", 404, mimetype="text/plain")
         told = {"Content-Disposition": f'attachment; filename="{_file_name(name)}.html"'}

@@ -1,19 +1,13 @@
-/* What runs in the browser: ticks, address, theme, keyboard, ages. */
+/* What runs in the browser: clientside callbacks, keyboard, ages. */
 (function () {
   "use strict";
   const { charts } = window.lldscope;
   const HIDDEN = 15; /* ticks of a hidden tab of which one is asked: every half minute */
   let paused = false;
-  let open = 0; /* questions that the server has not answered yet */
-  const ask = window.fetch;
-  window.fetch = function (address, ...rest) {
-    const answer = ask.call(this, address, ...rest);
-    if (!String(address.url || address).includes("_dash-update-component")) return answer;
-    open += 1;
-    return answer.finally(() => { open -= 1; });
-  };
   const none = () => window.dash_clientside.no_update;
+  const set = (id, data) => window.dash_clientside.set_props(id, { data });
   const fired = () => window.dash_clientside.callback_context.triggered || [];
+  const indexOf = (prop) => JSON.parse(prop.slice(0, prop.lastIndexOf("."))).index;
 
   function address(changes) {
     const url = new URL(location.href);
@@ -24,22 +18,99 @@
     if (url.href !== location.href) history.replaceState(history.state, "", url);
   }
 
-  window.dash_clientside = Object.assign({}, window.dash_clientside, {
-    lldscope: {
-      /* A tick reaches the server only if it is not busy, and seldom if nobody is looking. */
-      tick: (n) => (paused || open || (document.hidden && n % HIDDEN) ? none() : n),
+  /* A component of Dash as data. */
+  const button = (text, index, title) => ({ type: "Button", namespace: "dash_html_components",
+    props: { children: text, id: { type: "add", index }, className: "button small", title } });
+
+  Object.assign(window.dash_clientside.lldscope, {
+      /* The page has come: what it gives as data becomes elements, and its anchor is looked up. */
+      arrived: () => { setTimeout(window.lldscope.fill); },
+
+      /* A tick reaches the server seldom if nobody is looking. */
+      tick: (n) => (paused || (document.hidden && n % HIDDEN) ? none() : n),
 
       /* A page of words looks again. */
-      retry: ([n]) => (!n || paused || document.hidden || open ? none()
-        : [location.pathname, location.search, Date.now()]),
+      retry: ([n]) => (!n || paused || document.hidden ? none() : `${location.href}#${n}`),
 
       /* The view in the address, so that it can be shared. */
-      address: function (x, mean, zoom, shown, names) {
+      address(x, mean, zoom, axes, shown_charts, shown, names, defaults) {
         const range = zoom && zoom.x === x ? zoom.range : null;
         const exact = range && range.map((v) => Number(v.toPrecision(7))).join(",");
         const hide = shown.length ? names.filter((name) => !shown[0].includes(name)) : [];
-        address({ x: x === "step" ? null : x, mean: mean === 10 ? null : mean, zoom: exact, hide });
-        return none();
+        const chart = shown_charts.filter((key) => !defaults.includes(key));
+        address({ x: x === "step" ? null : x, mean: mean === 10 ? null : mean, zoom: exact, hide,
+          chart, log: axes.log, clip: axes.clip });
+        for (const [name, ids] of Object.entries(axes)) {
+          for (const tool of document.querySelectorAll(".tools button")) {
+            const [kind, ...key] = JSON.parse(tool.id).index.split(" ");
+            if (kind === name) tool.setAttribute("aria-pressed", ids.includes(key.join(" ")));
+          }
+        }
+      },
+
+      /* Charts that this browser has added are on other pages, too, unless the address names some. */
+      pinned(at, pins) {
+        if (!document.getElementById("adding") || !pins || !pins.length) return;
+        if (new URL(location.href).searchParams.has("chart")) return;
+        const { data } = window.dash_component_api.getLayout("charts").props;
+        const more = pins.filter((key) => !data.includes(key));
+        if (more.length) set("charts", [...data, ...more]);
+      },
+
+      /* The buttons of charts, and those that add one. */
+      tools(tools, adds, shown, axes, defaults, pins) {
+        const [one] = fired();
+        if (!one || !one.value) return;
+        const index = indexOf(one.prop_id);
+        if (one.prop_id.includes('"add"')) {
+          const keys = index.startsWith("[") ? JSON.parse(index) : [index];
+          const more = keys.filter((key) => !shown.includes(key));
+          set("charts", [...shown, ...more]);
+          set("pins", [...new Set([...pins, ...more])].slice(-24));
+          return;
+        }
+        const [tool, ...rest] = index.split(" "), key = rest.join(" ");
+        const card = document.getElementById(JSON.stringify({ index, type: "tool" })).closest(".chart");
+        if (tool === "drop") {
+          set("charts", shown.filter((other) => other !== key));
+          set("pins", pins.filter((other) => other !== key));
+        } else if (tool === "full") {
+          if (document.fullscreenElement) document.exitFullscreen();
+          else card.requestFullscreen();
+        } else if (tool === "png") {
+          window.Plotly.downloadImage(card.querySelector(".js-plotly-plot"), { format: "png",
+            width: 1000, height: 420, scale: 2, filename: key.replace(/[^\w.-]+/g, "-"),
+            setBackground: "opaque" });
+        } else {
+          const on = axes[tool].includes(key);
+          set("axes", { ...axes, [tool]: on ? axes[tool].filter((k) => k !== key) : [...axes[tool], key] });
+        }
+      },
+
+      /* The metrics whose name holds what was typed or meets it as a regular expression. */
+      matches(text, shown, { options, most }) {
+        const left = options.filter(([key]) => !shown.includes(key));
+        if (!text) return left.filter(([, , offered]) => offered).map(([key, label]) => button(label, key, key));
+        let test = (name) => name.toLowerCase().includes(text.toLowerCase());
+        try {
+          const pattern = new RegExp(text, "i"), part = test;
+          test = (name) => part(name) || pattern.test(name);
+        } catch (e) { /* no regular expression yet */ }
+        const names = left.filter(([key, label]) => test(key) || test(label));
+        const parts = [`${names.length} of ${left.length} metrics `];
+        if (names.length > 1 && names.length <= most) {
+          parts.push(button(`Add all ${names.length}`, JSON.stringify(names.map(([key]) => key))));
+        }
+        const sections = {};
+        for (const [key, label] of names.slice(0, 60)) {
+          const prefix = key.replace(/^scalar\//, "").split("/").slice(0, -1).join("/");
+          (sections[prefix] = sections[prefix] || []).push(button(label, key, key));
+        }
+        for (const [prefix, buttons] of Object.entries(sections)) {
+          parts.push(...(prefix ? [{ type: "Span", namespace: "dash_html_components",
+            props: { children: prefix, className: "key" } }] : []), ...buttons);
+        }
+        return parts;
       },
 
       /* Which runs the list shows and in which order; the address keeps it. */
@@ -47,7 +118,7 @@
         const next = Object.assign({}, current, { q: q || "", verdict, by: by[0] || "" });
         for (const { prop_id, value } of fired()) {
           if (!value || !prop_id.includes('"sort"')) continue;
-          const key = JSON.parse(prop_id.slice(0, prop_id.lastIndexOf("."))).index;
+          const key = indexOf(prop_id);
           next.sort = current.sort === key ? "-" + key : key;
         }
         for (const head of document.querySelectorAll("th[data-key]")) {
@@ -86,7 +157,6 @@
         return [names, href, many ? "button primary" : "button disabled",
           many ? `Compare ${names.length} runs` : "Compare"];
       },
-    },
   });
 
   /* Ages go on between answers of the server; the words are those of figures/wording.py. */
@@ -114,7 +184,7 @@
     ArrowRight: [() => charts.move(0.25, 1), "later"],
     "+": [() => charts.move(0, 0.5), "zoom in"],
     "-": [() => charts.move(0, 2), "zoom out"],
-    0: [charts.showAll, "the whole run"],
+    0: [() => charts.show(null), "the whole run"],
     x: [() => nextOf("x"), "next x axis"],
     m: [() => nextOf("mean"), "next trailing mean"],
     t: [press("theme"), "light, dark"],
@@ -141,6 +211,20 @@
 
   document.addEventListener("click", (event) => {
     if (event.target.id === "help") help();
+    for (const open of document.querySelectorAll(".tools[open]")) {
+      if (!open.contains(event.target)) open.open = false;
+    }
+    const link = event.target.closest("a[href]"); /* to a place on this page: all else stays */
+    if (link && link.pathname === location.pathname && link.hash) link.search = location.search;
+  });
+  /* select[data-address] sets that part of the address. */
+  document.addEventListener("change", (event) => {
+    const select = event.target.closest("select[data-address]");
+    if (!select) return;
+    const to = new URL(location.href);
+    to.searchParams.delete(select.dataset.address);
+    if (select.value) to.searchParams.set(select.dataset.address, select.value);
+    location.assign(to);
   });
   document.addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey) return;

@@ -173,8 +173,8 @@
     return table;
   }
 
-  let sought = new URL(location.href).searchParams.get("mark");
-  new MutationObserver(() => {
+  /* Called when a page has come. */
+  window.lldscope.fill = () => {
     for (const box of document.querySelectorAll("[data-tokens]:empty")) {
       box.append(...JSON.parse(box.dataset.tokens).map(token));
     }
@@ -182,11 +182,14 @@
       box.append(map(JSON.parse(box.dataset.map)));
     }
     follow();
-    /* The token in the address, once it is there. */
-    const marked = sought && document.getElementById(sought);
-    if (!marked) return;
-    sought = null;
-    reach(marked);
-    marked.scrollIntoView({ block: "center" });
-  }).observe(document.documentElement, { childList: true, subtree: true });
+    const head = document.querySelector("main h1");
+    if (head && !document.querySelector(".runs.listed, .run-head")) { /* these give news of their own */
+      document.title = `${head.firstChild.textContent} – lldscope`;
+    }
+    /* The token, or the place, that the address names. */
+    const marked = document.getElementById(new URL(location.href).searchParams.get("mark"));
+    if (marked) reach(marked);
+    const place = marked || document.getElementById(decodeURIComponent(location.hash.slice(1)));
+    if (place) place.scrollIntoView({ block: marked ? "center" : "start" });
+  };
 })();

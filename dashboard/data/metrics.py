@@ -70,6 +70,14 @@ def keys_of(columns: Sequence[str], table: pd.DataFrame) -> list[str]:
     return [key for key in keys if len(key) <= LONGEST]
 
 
+def held_out(columns: Sequence[str]) -> list[str]:
+    """The evaluation that a page shows without being asked: exact match or accuracy, or else the
+    first there is; empty if the run has none."""
+    found = list(dict.fromkeys(_evaluation(c) for c in columns if c.startswith("eval/")))
+    score = [key for key in found if re.search("(^|[/_])(em|exact|acc|score)", key)]
+    return (sorted(score, key=lambda key: key != "eval/em_greedy") or found)[:1]
+
+
 def measured(table: pd.DataFrame, name: str) -> bool:
     """Whether a signal was measured at any step."""
     return bool(np.isfinite(floats(table, name)).any())
@@ -119,7 +127,7 @@ def chart_of(key: str, columns: Sequence[str] = ()) -> Chart | None:
         of_first = "" if first == name else f"{words} of {first}"
         return Chart(key, name, "", words, lines, compared=of_first)
     if kind in _KINDS and name and key in columns:
-        what = "as the log tells it" if kind == "scalar" else "probe, mean over its measurements"
+        what = "imported value" if kind == "scalar" else "probe, mean over its measurements"
         return _chart(key, name, "", what)
     return None
 

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -133,11 +134,6 @@ class RunRegistry:
             place = self._places.get(name)
         return None if place is None else place.snapshot
 
-    def called(self, name: str) -> str:
-        """What people call the run, as of the previous snapshot."""
-        snapshot = self.last(name)
-        return name if snapshot is None else snapshot.title
-
     def _read_ahead(self, name: str, place: _Place, path: Any) -> None:
         """Read a live run again in the background, so that the next request finds it done."""
 
@@ -163,12 +159,12 @@ class RunRegistry:
             return run
 
     def note(self, name: str, kind: str, rule: str, hours: float) -> None:
-        """Note in a run that a firing alarm was acknowledged, snoozed for so many hours, or is to
-        be heard again. Raises LldscopeError."""
+        """Note in a run that a firing alarm was acknowledged, snoozed for so many hours, or is no
+        longer either. Raises LldscopeError."""
         firing = {a.rule: a.episodes[-1][0] for a in self.snapshot(name).state.firing}
         path = self.names()[name]
         if isinstance(path, Url):
-            raise LldscopeError("A remote run is only read: nothing can be noted in it.")
+            raise LldscopeError("Remote runs are read-only.")
         if rule in firing:
             until = time.time() + 3600 * hours if kind == "snooze" else None
             write_note(path, kind, rule, firing[rule], until)
@@ -178,7 +174,7 @@ class RunRegistry:
         LldscopeError."""
         info, path = self.snapshot(name).info, self.names()[name]
         if isinstance(path, Url):
-            raise LldscopeError("A remote run is only read: nothing can be noted in it.")
+            raise LldscopeError("Remote runs are read-only.")
         wanted = dict.fromkeys(tag.strip() for tag in tags if tag.strip())
         had = info.get("tags") or []
         said = [
@@ -213,8 +209,8 @@ class RunRegistry:
         except TimeoutError:
             seconds = time.monotonic() - place.at
             raise Reading(
-                f"It is long and is read for the first time: {rows_of(path)}, {seconds:.0f} s so "
-                "far. The page opens by itself, and the next time at once."
+                f"Loading {rows_of(path)} for the first time ({seconds:.0f} s so far). This page "
+                "refreshes when it is done; the next time it opens at once."
             ) from None
         finally:
             if opening.done():
@@ -249,7 +245,7 @@ class RunRegistry:
                 cached = self._snapshots.load(name, path, seen)
                 if cached is not None:
                     place.seen = seen
-                    return aged(cached)
+                    return replace(aged(cached), open=partial(self.run, name))
             elif before is not None and before.state.over and place.seen is not None:
                 place.run = None  # nothing may change any more, and something has
         run = place.run
@@ -263,8 +259,10 @@ class RunRegistry:
         else:
             subject = subject_of(name, run, state)
             tables = tables_of(run)
-            made = (uuid.uuid4().hex, run.info, state, subject, tables, columns_of(run, tables))
-            snapshot = Snapshot(*made)
+            snapshot = Snapshot(
+                uuid.uuid4().hex, run.info, state, subject, tables, columns_of(run, tables),
+                partial(self.run, name),
+            )  # fmt: skip
         if self._snapshots is not None and seen is not None and state.over and place.seen != seen:
             self._snapshots.store(path, seen, snapshot)
             place.seen = seen

@@ -11,8 +11,9 @@ import os
 import shutil
 import time
 import uuid
+from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ import pyarrow as pa
 
 import lldscope
 from lldscope.core.charts import ACTIONS_SHOWN, DELTA_OF_ACTION, EVIDENCE
+from lldscope.core.errors import LldscopeError
 from lldscope.monitor.health import RunState
 from lldscope.runs import Run, title
 from lldscope.storage.layout import read_manifest
@@ -32,9 +34,14 @@ from ..figures.view import Subject
 MAX_RUNS = 300  # the one cached longest ago is removed first
 
 
+def _unopened() -> Run:
+    raise LldscopeError("This snapshot belongs to no registry.")
+
+
 @dataclass(frozen=True)
 class Snapshot:
-    """A run as of one moment. `version` names the rows behind `subject`."""
+    """A run as of one moment, which is all that a page gets of it. `version` names the rows behind
+    `subject`; `open` gives the run itself, for the rows of one page."""
 
     version: str
     info: dict[str, Any]
@@ -42,6 +49,17 @@ class Snapshot:
     subject: Subject
     tables: tuple[str, ...] = ()  # those that have rows
     columns: tuple[str, ...] = ()  # of metrics that are no signals: `metrics`
+    open: Callable[[], Run] = field(default=_unopened, compare=False)
+
+    @property
+    def name(self) -> str:
+        """The place of the run under the root."""
+        return self.subject.name
+
+    @property
+    def run(self) -> Run:
+        """The run behind the snapshot. Raises LldscopeError if it cannot be read any more."""
+        return self.open()
 
     @property
     def title(self) -> str:

@@ -45,6 +45,7 @@ CHARTS = select_charts(
 """The charts of a run page, in order."""
 HEIGHT = 252  # of a chart, pixels
 MOST_TOGETHER = 8 * MOST_POINTS  # points of all runs in a chart that compares them
+FEW = 20  # values of which none is left out as an outlier
 SMALL = 0.01  # values that are all below it are written with powers of ten
 MEAN_WIDTH, GHOST_WIDTH = 2.0, 1.0
 
@@ -83,7 +84,7 @@ def make_chart(chart: Chart, subject: Subject, view: View, axis: XAxis | None = 
     missing = "Not measured in this run" if len(subject.table) else "Nothing recorded yet"
     figure = _finish(data, layout, counts, missing, names)
     layout["meta"]["absent"] = absent
-    return fitted(figure, chart) if chart.fit else figure
+    return _scaled(fitted(figure, chart) if chart.fit else figure, chart, view)
 
 
 def make_overlay(
@@ -128,7 +129,7 @@ def make_overlay(
     if view.groups:
         layout["yaxis2"] = dict(averages.COUNTS)
     layout["shapes"] = shapes
-    return _finish(data, layout, counts, "Not measured in these runs")
+    return _scaled(_finish(data, layout, counts, "Not measured in these runs"), chart, view)
 
 
 def _smoothed(values: Numbers, line: Line, view: View) -> Numbers:
@@ -228,6 +229,21 @@ def fitted(figure: Figure, chart: Chart) -> Figure:
         ends = [v for v in (min(values), max(values)) if not low <= v <= high] if values else []
         said += [f"{line.label} to {number(v)}, out of sight" for v in ends]
     meta["remarks"] = " · ".join(said)
+    return figure
+
+
+def _scaled(figure: Figure, chart: Chart, view: View) -> Figure:
+    """The y axis as the reader wants it: logarithmic, or without the lowest and highest 1 %."""
+    axis, log = figure["layout"]["yaxis"], chart.log or chart.id in view.log
+    if chart.id in view.log:
+        axis |= {"type": "log", "exponentformat": "power", "autorange": True}
+        axis.pop("range", None)
+    values = [v for t in figure["data"] if t["yaxis"] == "y" for v in t["y"] if v > 0 or not log]
+    if chart.id in view.clip and len(values) >= FEW:
+        low, high = np.quantile(np.log10(values) if log else values, (0.01, 0.99))
+        pad = 0.06 * (high - low)
+        if pad > 0:
+            axis |= {"range": [float(low - pad), float(high + pad)], "autorange": False}
     return figure
 
 

@@ -15,7 +15,7 @@ from dash import html
 from lldscope.explore.responses import MOST_ACTIONS, ActionMap, action_map
 from lldscope.explore.trajectories import rows_of
 
-from ..data.run_registry import RunRegistry
+from ..data.snapshot import Snapshot
 from ..figures import delta_colors as deltas
 from .frame import message_page
 from .links import Query, address, attrs, crumbs, whole
@@ -23,9 +23,10 @@ from .links import Query, address, attrs, crumbs, whole
 _TICKS = 10  # labels under the map
 
 
-def actions_page(registry: RunRegistry, name: str, query: Query) -> html.Div:
+def actions_page(snapshot: Snapshot, query: Query) -> html.Div:
     """The map, or words if the run holds no actions. Raises LldscopeError if it cannot be read."""
-    found = action_map(registry.run(name), whole(query, "first"), whole(query, "last"))
+    name = snapshot.name
+    found = action_map(snapshot.run, whole(query, "first"), whole(query, "last"))
     title = "Δ by action and step"
     if found is None or not len(found.cells):
         return message_page(title, "The run holds no actions of correct responses in these steps.")
@@ -33,7 +34,7 @@ def actions_page(registry: RunRegistry, name: str, query: Query) -> html.Div:
     return html.Div(
         [
             html.Header(
-                [html.Div([crumbs(name, registry.called(name)), html.H1(title)])],
+                [html.Div([crumbs(name, snapshot.title), html.H1(title)])],
                 className="page-head",
             ),
             html.P(_summary(found), className="note"),

@@ -6,7 +6,6 @@ Messages come from runs and are untrusted; Dash escapes what is given as text.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from json import dumps
 from typing import Any
 from urllib.parse import quote
 
@@ -22,7 +21,7 @@ from .links import attrs, evidence
 
 ORDER = ("critical", "warning", "stalled", "unreadable", "insufficient", "healthy")
 
-MOST_TOLD = 100  # runs whose alarms are sent for notices
+MOST_RUNS = 100  # whose alarms are sent for notices
 
 
 def answer(snapshot: Snapshot) -> list[Any]:
@@ -36,33 +35,36 @@ def answer(snapshot: Snapshot) -> list[Any]:
     return [
         html.Span(sign.shape, className="mark", **attrs(aria_hidden="true")),
         html.Span([cause, action]),
-        news([(snapshot.title, state)], snapshot.title),
     ]
 
 
-def news(runs: Sequence[tuple[str, RunState]], title: str) -> html.Span:
-    """For assets/news.js: the title and icon of the tab, and the alarms of the first MOST_TOLD runs
-    that fire and are not silenced, which are told in a notice when they are new."""
+def news(runs: Sequence[tuple[str, RunState]], title: str) -> dict[str, Any]:
+    """Title and icon of the tab, and the alarms of the first MOST_RUNS runs that fire and are not
+    silenced, of which the browser shows a notice when they are new (assets/news.js)."""
     verdicts = [loud(state) for _, state in runs]
     worst = next((v for v in ORDER if v in verdicts), "healthy")
     sign = palette.VERDICTS[worst]
     count = f"{verdicts.count(worst)} " if len(runs) > 1 else ""
     before = "" if worst == "healthy" else f"{sign.shape} {count}{sign.word} · "
-    told = {
+    return {
         "title": f"{before}{visible(title, 80)} – lldscope",
         "icon": icon(sign),
         "alarms": {
             f"{visible(run, 80)}: {alert.rule}": visible(state.headline)
-            for run, state in runs[:MOST_TOLD]
+            for run, state in runs[:MOST_RUNS]
             for alert in state.firing
             if alert.severity != "info" and alert.rule not in state.silenced
         },
     }
-    return html.Span(className="unseen", hidden=True, **attrs(data_news=dumps(told)))
 
 
-def news_of(lines: Sequence[Summary | str]) -> html.Span:
-    """The same for the list of runs, those with the newest rows first."""
+def news_of_run(snapshot: Snapshot) -> dict[str, Any]:
+    """The news of a page about one run."""
+    return news([(snapshot.title, snapshot.state)], snapshot.title)
+
+
+def news_of(lines: Sequence[Summary | str]) -> dict[str, Any]:
+    """The news of the list of runs, those with the newest rows first."""
     known = [line for line in lines if isinstance(line, Summary)]
     known.sort(key=lambda line: -(line.last_time or 0.0))
     return news([(line.title, line.state) for line in known if line.state], "Runs")

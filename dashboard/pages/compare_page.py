@@ -1,17 +1,15 @@
-"""Runs compared: a table of where they stand, and the eight charts with all of them."""
+"""Runs compared: charts with all of them, and a table of where they stand."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import isnan
-from typing import Any
 
 from dash import dcc, html
 
 from lldscope.core import palette
 
-from ..data.run_registry import RunRegistry
 from ..data.snapshot import Snapshot
 from ..figures import wording as words
 from ..figures.averages import lines_of
@@ -19,64 +17,46 @@ from ..figures.chart_figures import run_style, zero
 from ..figures.series import SINCE
 from . import components as parts
 from .adding import adding
-from .drawing import DEFAULTS, MOST_ADDED, charts_of, draw
+from .drawing import cards_of, charts_of, default_keys, draw, keys_asked
 from .frame import (
     ALIGNED_BY,
     PAUSE,
     controls,
     memory,
-    message_page,
     named_group,
     part_id,
-    snapshots_of,
     view_of,
 )
 from .grouping import averaged, averaged_by, choice, groups_of
-from .links import address
+from .links import Query, address
 
 MOST_COMPARED = 20
 
 
-def compare_page(registry: RunRegistry, query: dict[str, list[str]]) -> html.Div:
-    """The page that compares the runs the address names, or a message if none can be read."""
-    names = list(dict.fromkeys(query.get("run", [])))
-    snapshots, lost = snapshots_of(registry, names[:MOST_COMPARED])
-    if waits := [name for name in lost if registry.is_opening(name)]:
-        progress = f"{len(snapshots)} of {len(snapshots) + len(waits)} runs are read."
-        return message_page("The runs are being read", progress, retry=True)
-    if not snapshots:
-        why = "; ".join(lost.values()) or "Choose runs in the list, then press Compare."
-        return message_page("No runs to compare", why, retry=bool(lost))
+def compare_page(snapshots: list[Snapshot], query: Query, notices: Sequence[str]) -> html.Div:
+    """The page that compares these runs; `notices` say which of those asked for are not there."""
     by = averaged_by(query)
     view = replace(view_of(query, ALIGNED_BY), groups=groups_of(snapshots, by))
     hidden = set(query.get("hide", []))
-    subjects = [snapshot.subject for snapshot in snapshots]
-    known = [s.name for s in subjects]
-    shown = [name for name in known if name not in hidden]
-    added = [key for key in query.get("chart", [])[:MOST_ADDED] if key not in DEFAULTS]
-    charts = charts_of([*DEFAULTS, *added], snapshots, True)
-    figures = draw(registry, snapshots, charts, view, set(shown))
-    cards = [
-        parts.chart_card(
-            c, figure, [], f"{c.compared or c.note}; vertical line: decay alarm", None,
-            c.id not in DEFAULTS,
-        )
-        for c, figure in zip(charts, figures, strict=True)
-    ]  # fmt: skip
-    styles = styles_of(known, view.groups)
-    labels: dict[str, list[Any]] = {
-        s.name: [parts.stroke(*styles[s.name]), words.visible(s.called)] for s in subjects
-    }
+    names = [snapshot.name for snapshot in snapshots]
+    shown = [name for name in names if name not in hidden]
+    defaults = default_keys(snapshots)
+    charts = charts_of(keys_asked(snapshots, query), snapshots, True)
+    figures = draw(snapshots, charts, view, set(shown))
+    styles = styles_of(names, view.groups)
     options = [
-        {"label": html.Span(label, className="entry"), "value": n} for n, label in labels.items()
-    ]
+        {
+            "label": html.Span([parts.stroke(*styles[s.name]), words.visible(s.title)],
+                               className="entry"),
+            "value": s.name,
+        }
+        for s in snapshots
+    ]  # fmt: skip
     boxes = dcc.Checklist(options, shown, id={"type": "shown", "index": 0}, className="shown")
-    many = f"{len(names)} runs were asked for; the first {MOST_COMPARED} are shown."
-    missed = [*lost.values(), *([many] if len(names) > MOST_COMPARED else [])]
-    title = html.H1(f"{len(subjects)} runs compared")
-    settings = address("config", known[0], with_=known[1:])
-    differ = [html.A("Where they differ", href=address("diff", known[0], with_=known[1]),
-                     className="button")] if len(known) == 2 else []  # fmt: skip
+    title = html.H1(f"{len(snapshots)} runs compared")
+    settings = address("config", names[0], with_=names[1:])
+    differ = [html.A("Where they differ", href=address("diff", names[0], with_=names[1]),
+                     className="button")] if len(names) == 2 else []  # fmt: skip
     buttons = [
         *differ,
         html.A("Settings that differ", href=settings, className="button"),
@@ -87,15 +67,15 @@ def compare_page(registry: RunRegistry, query: dict[str, list[str]]) -> html.Div
     return html.Div(
         [
             html.Header([title, html.Div(buttons, className="buttons")], className="page-head"),
-            html.Div(" ".join(missed), className="notice", role="status") if missed else None,
-            html.Div(compare_table(snapshots, view.groups, known), id=part_id("compared")),
-            *averaged(known, dict(view.groups)),
+            html.Div(" ".join(notices), className="notice", role="status") if notices else None,
+            *averaged(names, dict(view.groups)),
             controls(view, None, ALIGNED_BY),
             named_group("runs drawn", boxes, seen=False),
             html.P(missing, id=part_id("unplaced"), className="unplaced quiet"),
-            html.Div(cards, className="charts"),
-            adding(snapshots, added, True),
-            *memory(snapshots, shown, view, charts, figures),
+            html.Div(cards_of(charts, figures, defaults), className="charts", id="cards"),
+            adding(snapshots, defaults, True),
+            html.Div(compare_table(snapshots, view.groups, names), id=part_id("compared")),
+            *memory(snapshots, shown, view, charts, figures, defaults),
         ]
     )
 

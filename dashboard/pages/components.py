@@ -6,7 +6,6 @@ Names, messages and reasons come from runs and are untrusted; Dash escapes what 
 from __future__ import annotations
 
 import time
-from json import dumps
 from typing import Any
 from urllib.parse import quote
 
@@ -28,7 +27,7 @@ from .links import address, attrs, evidence
 DELTAS_OF_ACTIONS = [DELTA_OF_ACTION.format(i) for i in range(ACTIONS_SHOWN)]
 GRAPH_CONFIG: Any = {
     "displaylogo": False,
-    "doubleClick": False,  # shows everything: assets/charts.js
+    "doubleClick": "autosize",  # everything: assets/charts.js
     "displayModeBar": False,
     "showTips": False,  # the page says how to zoom out; the tip would cover its buttons
     "responsive": True,
@@ -217,6 +216,7 @@ def chart_card(
                 id={"type": "chart", "index": chart.id},
                 figure=figure,
                 config=GRAPH_CONFIG,
+                clear_on_unhover=True,
                 className="graph",
                 style={"height": HEIGHT},
             ),
@@ -228,21 +228,27 @@ def chart_card(
 
 
 def tools(chart: Chart, name: str | None, added: bool) -> html.Details:
-    """What can be done with a chart; assets/tools.js makes the buttons and does it."""
+    """What can be done with a chart; assets/lldscope.js does it."""
     known = [
         ("log", "log y", "a logarithmic y axis"),
         ("clip", "clip outliers", "a y axis that leaves out the lowest and highest 1 %"),
         ("full", "full screen", "this chart alone"),
         ("png", "PNG", "this chart as a picture"),
     ]
-    buttons = known[2:] if isinstance(chart, Histogram) else known
+    offered = known[2:] if isinstance(chart, Histogram) else known
+    offered += [("drop", "remove", "take this chart from the page")] if added else []
+    buttons: list[Any] = [
+        html.Button(
+            text, id={"type": "tool", "index": f"{tool} {chart.id}"}, className="button small",
+            title=title,
+        )
+        for tool, text, title in offered
+    ]  # fmt: skip
     if name is not None:
-        buttons.append(("csv", "CSV", address("csv", name, chart=chart.id)))
-    if added:
-        buttons.append(("drop", "remove", "take this chart from the page"))
+        href = address("csv", name, chart=chart.id)
+        buttons.append(html.A("CSV", href=href, download="", className="button small"))
     summary = html.Summary("⋯", **attrs(aria_label=f"tools of {chart.title}"))
-    data = attrs(data_chart=chart.id, data_tools=dumps(buttons))
-    return html.Details(summary, className="tools", **data)
+    return html.Details([summary, html.Div(buttons)], className="tools")
 
 
 def legend_of(chart: Chart) -> list[Any]:

@@ -9,22 +9,17 @@ from dash import html
 
 from lldscope.explore.settings import differing, flat
 
-from ..data.run_registry import RunRegistry
 from ..data.snapshot import Snapshot
 from ..figures.wording import visible
 from . import components as parts
-from .links import Query, crumbs
-
-MOST = 20  # runs beside each other
+from .links import crumbs
 
 
-def config_page(registry: RunRegistry, name: str, query: Query) -> html.Div:
-    """The page; `with` names the runs beside it. Raises LldscopeError if one cannot be read."""
-    names = list(dict.fromkeys([name, *query.get("with", [])]))[:MOST]
-    snapshots = [registry.snapshot(one) for one in names]
+def config_page(snapshots: Sequence[Snapshot]) -> html.Div:
+    """The page of these runs; the address names the others after `with`."""
     configs = [flat(s.info.get("config")) for s in snapshots]
-    title = "Configuration" if len(names) == 1 else "Configurations"
-    if len(names) > 1:
+    title = "Configuration" if len(snapshots) == 1 else "Configurations"
+    if len(snapshots) > 1:
         body = settings_table(snapshots)
         unlike = {name for name, _ in differing(configs)}
         same = [(k, [v]) for k, v in configs[0].items() if k not in unlike]
@@ -35,7 +30,8 @@ def config_page(registry: RunRegistry, name: str, query: Query) -> html.Div:
     if not any(configs):
         body = [html.P("The run has no configuration recorded.", className="note")]
     head = html.Header(
-        [html.Div([crumbs(name, registry.called(name)), html.H1(title)])], className="page-head"
+        [html.Div([crumbs(snapshots[0].name, snapshots[0].title), html.H1(title)])],
+        className="page-head",
     )
     return html.Div([head, *body])
 

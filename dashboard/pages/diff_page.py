@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from dash import html
@@ -9,17 +10,17 @@ from dash import html
 from lldscope.core.numbers import number
 from lldscope.explore.divergence import divergences, sentence
 
-from ..data.run_registry import RunRegistry
+from ..data.snapshot import Snapshot
 from ..figures.wording import visible
 from . import components as parts
 from .config_page import settings_table
-from .links import Query, address, comparison
+from .links import address, comparison
 
 
-def diff_page(registry: RunRegistry, name: str, query: Query) -> html.Div:
-    """The run `name` against that of `with`. Raises LldscopeError if one cannot be read."""
-    names = [name, *query.get("with", [name])[:1]]
-    a, b = (registry.snapshot(one) for one in names)
+def diff_page(snapshots: Sequence[Snapshot]) -> html.Div:
+    """A run against the one that the address names after `with`."""
+    a, b = snapshots[0], snapshots[-1 if len(snapshots) < 2 else 1]
+    names = [a.name, b.name]
     found = divergences(a.subject.table, b.subject.table)
     parted = [one for one in found if one.step is not None]
     title = f"{visible(b.title, 60)} against {visible(a.title, 60)}"

@@ -38,7 +38,7 @@ def dose(snapshot: Snapshot) -> list[Any]:
                   aria_valuemin=f"{LOW}", aria_valuemax=f"{HIGH}")  # fmt: skip
     title = (
         f"KL of a step per token, mean of the last {STEP_KL_STEPS} steps, on a logarithmic scale; "
-        f"runs that held had {STEP_KL_HELD[0]} to {STEP_KL_HELD[1]}, runs that fell "
+        f"stable runs had {STEP_KL_HELD[0]} to {STEP_KL_HELD[1]}, runs that degraded "
         f"{STEP_KL_FELL[0]} to {STEP_KL_FELL[1]}"
     )
     return [
@@ -46,19 +46,23 @@ def dose(snapshot: Snapshot) -> list[Any]:
         html.Span([*zones, marker], className="meter", role="meter", title=title, style=COLORS,
                   **about),
         html.Span(text, title=title),
-        html.Button("its chart", className="button small", **attrs(data_add="step_kl")),
+        html.Button("its chart", id={"type": "add", "index": "step_kl"}, className="button small"),
     ]  # fmt: skip
 
 
 def words_of(value: float) -> str:
     """What a step size means, by what other runs had."""
     if value < STEP_KL_HELD[0]:
-        return "less than runs that held had"
+        return "below the range of stable runs"
     if value <= STEP_KL_HELD[1]:
-        return "as in runs that held"
+        return "in the range of stable runs"
     if value < STEP_KL_FELL[0]:
-        return "more than runs that held had"
-    return "as in runs that fell" if value <= STEP_KL_FELL[1] else "more than runs that fell had"
+        return "above the range of stable runs"
+    return (
+        "in the range of runs that degraded"
+        if value <= STEP_KL_FELL[1]
+        else "above the range of runs that degraded"
+    )
 
 
 def _at(value: float) -> float:

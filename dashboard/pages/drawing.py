@@ -1,37 +1,83 @@
-"""The charts of a page: which are asked for, and their figures."""
+"""The charts of a page: which there are, their figures, and their cards."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from lldscope.core.charts import Chart
 from lldscope.core.errors import LldscopeError
 
 from ..data.histograms import NO_BINS, read_bins
-from ..data.metrics import chart_of, needs_run, with_columns
-from ..data.run_registry import RunRegistry
+from ..data.metrics import chart_of, held_out, keys_of, measured, needs_run, with_columns
 from ..data.snapshot import Snapshot
 from ..figures.chart_figures import CHARTS, Figure, make_chart, make_overlay
 from ..figures.histogram import Histogram, make_histogram, steps_in_view
 from ..figures.series import XAxis, x_axis
 from ..figures.view import Subject, View
+from . import components as parts
+from .links import Query
 
 MOST_ADDED = 24  # charts that an address may add
 DEFAULTS = {chart.id: chart for chart in CHARTS}
+ALSO = ("kl", "clip_share")  # signals that have a chart where they were recorded
+
+
+def default_keys(snapshots: Sequence[Snapshot]) -> list[str]:
+    """The charts of a page before the reader adds some: held-out score, KL and clip share among
+    them where they were recorded."""
+    tables = [snapshot.subject.table for snapshot in snapshots]
+    also = [key for key in ALSO if any(measured(table, key) for table in tables)]
+    score = held_out([column for snapshot in snapshots for column in snapshot.columns])
+    keys = list(DEFAULTS)
+    after = keys.index("reward") + 1
+    return [*keys[:after], *score, *keys[after:], *also]
+
+
+def keys_asked(snapshots: Sequence[Snapshot], query: Query) -> list[str]:
+    """The default charts, and those that the address adds."""
+    return list(dict.fromkeys([*default_keys(snapshots), *query.get("chart", [])[:MOST_ADDED]]))
 
 
 def charts_of(
     keys: Sequence[str], snapshots: Sequence[Snapshot], compared: bool = False
 ) -> list[Chart]:
     """The charts of these keys; what no run has is passed over, and histograms where runs are
-    compared."""
+    compared. A key is found with and without its kind: `rewards/f1` is `scalar/rewards/f1`."""
     columns = [column for snapshot in snapshots for column in snapshot.columns]
-    found = (DEFAULTS.get(key) or chart_of(key, columns) for key in dict.fromkeys(keys))
-    return [c for c in found if c is not None and not (compared and isinstance(c, Histogram))]
+    charts: dict[str, Chart] = {}
+    for key in keys:
+        chart = (
+            DEFAULTS.get(key) or chart_of(key, columns)
+            or chart_of(f"scalar/{key}", columns) or chart_of(key.removeprefix("scalar/"), columns)
+        )  # fmt: skip
+        if chart is not None and not (compared and isinstance(chart, Histogram)):
+            charts[chart.id] = chart
+    return list(charts.values())
+
+
+def all_keys(snapshots: Sequence[Snapshot], compared: bool = False) -> list[str]:
+    """Every metric of these runs that can have a chart of its own."""
+    keys: dict[str, None] = {}
+    for snapshot in snapshots:
+        keys |= dict.fromkeys(keys_of(snapshot.columns, snapshot.subject.table))
+    return [key for key in keys if not (compared and key.startswith("histogram/"))]
+
+
+def cards_of(
+    charts: Sequence[Chart], figures: Sequence[Figure], defaults: Sequence[str],
+    name: str | None = None,
+) -> list[Any]:  # fmt: skip
+    """A card for each chart: of the run of this `name`, or of several."""
+    cards = []
+    for chart, figure in zip(charts, figures, strict=True):
+        note = chart.note if name else f"{chart.compared or chart.note}; vertical line: decay alarm"
+        legend = parts.legend_of(chart) if name else []
+        cards.append(parts.chart_card(chart, figure, legend, note, name, chart.id not in defaults))
+    return cards
 
 
 def draw(
-    registry: RunRegistry,
     snapshots: Sequence[Snapshot],
     charts: Sequence[Chart],
     view: View,
@@ -39,7 +85,7 @@ def draw(
     names: Sequence[str] = (),
 ) -> list[Figure]:
     """The charts of one run, or, where there is a choice of `shown` runs, of several."""
-    of_charts = [[_subject(registry, s, chart) for s in snapshots] for chart in charts]
+    of_charts = [[_subject(s, chart) for s in snapshots] for chart in charts]
     if shown is not None:
         return [
             make_overlay(chart, subjects, shown, view, names)
@@ -47,19 +93,19 @@ def draw(
         ]
     axis = x_axis([subjects[0].table for subjects in of_charts], view.by)
     return [
-        _of_one(registry, chart, subjects[0], view, axis)
+        _of_one(snapshots[0], chart, subjects[0], view, axis)
         for chart, subjects in zip(charts, of_charts, strict=True)
     ]
 
 
 def _of_one(
-    registry: RunRegistry, chart: Chart, subject: Subject, view: View, axis: XAxis
-) -> Figure:
+    snapshot: Snapshot, chart: Chart, subject: Subject, view: View, axis: XAxis
+) -> Figure:  # fmt: skip
     if not isinstance(chart, Histogram):
         return make_chart(chart, subject, view, axis)
     steps = steps_in_view(subject, view, axis)
     try:
-        bins = read_bins(registry.run(subject.name), chart, steps)
+        bins = read_bins(snapshot.run, chart, steps)
     except LldscopeError as error:  # it takes too long; the other charts are there
         figure = make_histogram(chart, NO_BINS, subject, view, axis)
         figure["layout"]["meta"]["remarks"] = str(error)
@@ -67,7 +113,6 @@ def _of_one(
     return make_histogram(chart, bins, subject, view, axis)
 
 
-def _subject(registry: RunRegistry, snapshot: Snapshot, chart: Chart) -> Subject:
+def _subject(snapshot: Snapshot, chart: Chart) -> Subject:
     subject = snapshot.subject
-    run = registry.run(subject.name) if needs_run(subject, chart) else None
-    return with_columns(subject, run, chart)
+    return with_columns(subject, snapshot.run if needs_run(subject, chart) else None, chart)

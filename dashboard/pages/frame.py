@@ -17,7 +17,7 @@ from ..figures.chart_figures import Figure
 from ..figures.increments import has
 from ..figures.view import View
 from ..figures.wording import visible
-from .links import attrs
+from .links import Query, attrs
 
 REFRESH_MS = 2000
 WINDOWS = (1, 5, 10, 25, 50)  # steps of the trailing mean
@@ -26,7 +26,7 @@ PAUSE = html.Button("Pause", id="pause", className="button", title="keyboard: p"
 ALIGNED_BY = X_AXES | {"onset": "onset of decay", "alarm": "decay alarm"}
 
 
-def view_of(query: dict[str, list[str]], axes: dict[str, str] = X_AXES) -> View:
+def view_of(query: Query, axes: dict[str, str] = X_AXES) -> View:
     """The view a shared address asks for; what it says wrongly is passed over."""
     by = query.get("x", ["step"])[0]
     window = query.get("mean", ["10"])[0]
@@ -37,7 +37,8 @@ def view_of(query: dict[str, list[str]], axes: dict[str, str] = X_AXES) -> View:
     except (KeyError, ValueError):
         pass
     known = window.isdigit() and int(window) in WINDOWS
-    return View(by if by in axes else "step", int(window) if known else 10, zoom)
+    log, clip = (tuple(sorted(set(query.get(name, [])))) for name in ("log", "clip"))
+    return View(by if by in axes else "step", int(window) if known else 10, zoom, log, clip)
 
 
 def part_id(part: str) -> dict[str, str]:
@@ -94,7 +95,7 @@ def controls(view: View, extra: Any = None, axes: dict[str, str] = X_AXES) -> ht
                 "trailing mean, steps",
                 dcc.RadioItems(means, view.window, id="mean", className="segments"),
             ),
-            html.Span("drag to zoom · double-click: all", className="quiet hint"),
+            html.Span("drag to zoom · double-click to reset", className="quiet hint"),
         ],
         className="controls",
     )
@@ -110,30 +111,40 @@ def drawn(snapshots: list[Snapshot], view: View, shown: list[str] | None) -> dic
 
 def memory(
     snapshots: list[Snapshot], shown: list[str] | None, view: View, charts: Sequence[Chart],
-    figures: Sequence[Figure],
+    figures: Sequence[Figure], defaults: Sequence[str],
 ) -> list[Any]:  # fmt: skip
     """What the browser remembers of the page, and the clock that asks for news."""
     zoom = {"x": view.by, "range": view.zoom} if view.zoom else None
     return [
         dcc.Store(id="names", data=[snapshot.subject.name for snapshot in snapshots]),
         dcc.Store(id="charts", data=[chart.id for chart in charts]),
-        dcc.Store(id="seen", data=drawn(snapshots, view, shown) | {"has": [*map(has, figures)]}),
+        dcc.Store(id="drawn-charts", data=[chart.id for chart in charts]),
+        dcc.Store(id="defaults", data=list(defaults)),
+        dcc.Store(id="pins", storage_type="local", data=[]),
+        dcc.Store(id="axes", data={"log": view.log, "clip": view.clip}),
+        dcc.Store(
+            id="seen", data=drawn(snapshots, view, shown) | {"has": notes_of(charts, figures)}
+        ),
         # what words were made from
         dcc.Store(id="shown-versions", data=[snapshot.version for snapshot in snapshots]),
         dcc.Store(id="zoom", data=zoom),
-        dcc.Store(id="address"),
         dcc.Interval(id="clock", interval=REFRESH_MS),
         dcc.Store(id="tick"),
     ]
 
 
-def waiting_page(registry: RunRegistry, name: str) -> html.Div:
+def notes_of(charts: Sequence[Chart], figures: Sequence[Figure]) -> dict[str, Any]:
+    """What the browser has of each chart: `increments`."""
+    return {chart.id: has(figure) for chart, figure in zip(charts, figures, strict=True)}
+
+
+def waiting_page(root: str, name: str) -> html.Div:
     """The page of a run that is not there, or not yet."""
     text = (
-        f"There is no run of this name under {registry.root}. The page opens by itself once a "
-        "training begins to record there; a run that was deleted or renamed is not waited for."
+        f"There is no run of this name under {root}. This page refreshes when a training "
+        "records there. A run that was deleted or renamed does not come back."
     )
-    return message_page(f"Waiting for “{visible(name, 100)}”; it appears by itself", text, True)
+    return message_page(f"Waiting for “{visible(name, 100)}”", text, True)
 
 
 def message_page(title: str, text: str, retry: bool = False) -> html.Div:

@@ -11,7 +11,7 @@ from lldscope.core.numbers import number
 from lldscope.explore.responses import KEY
 from lldscope.explore.trajectories import Key, Trajectory, key_of, read_trajectory, rows_of
 
-from ..data.run_registry import RunRegistry
+from ..data.snapshot import Snapshot
 from ..figures import delta_colors as deltas
 from . import token_view
 from .frame import message_page
@@ -22,13 +22,14 @@ from .responses_page import title_of
 MOST_BESIDE = 16  # responses
 
 
-def group_page(registry: RunRegistry, name: str, query: Query) -> html.Div:
+def group_page(snapshot: Snapshot, query: Query) -> html.Div:
     """The group of the response that the address names. Raises LldscopeError if the run cannot be
     read."""
+    name = snapshot.name
     step, wanted = whole(query, "step"), whole(query, "id", -(2**31))
     if step is None or wanted is None:
         return message_page("No group is named", "The address must name a step and an id.")
-    run = registry.run(name)
+    run = snapshot.run
     key = Key(step, whole(query, "rank") or 0, wanted)
     asked = read_trajectory(run, key)
     if asked is None:
@@ -44,7 +45,7 @@ def group_page(registry: RunRegistry, name: str, query: Query) -> html.Div:
     note += f" {left} more are in the list of responses." if left else ""
     return html.Div(
         [
-            _head(name, registry.called(name), asked),
+            _head(name, snapshot.title, asked),
             *_question(shown),
             *coloring(query, shown),
             html.P(note, className="note"),

@@ -15,7 +15,7 @@ from .list_rows import COLUMNS, NUMBERS, VERDICTS, Choice, choice_of, run_rows
 def list_page(summaries: RunSummaries, query: dict[str, list[str]]) -> html.Div:
     """The page as the address asks for it."""
     choice = choice_of(query)
-    rows, has, told = run_rows(summaries, choice, [])
+    rows, has, news = run_rows(summaries, choice, [])
     down = choice.sort.startswith("-")
     sorted_by = {choice.sort.removeprefix("-"): "descending" if down else "ascending"}
     head = html.Tr([html.Th(html.Span("compare", className="unseen"))] + [
@@ -36,7 +36,7 @@ def list_page(summaries: RunSummaries, query: dict[str, list[str]]) -> html.Div:
             html.Table(
                 [html.Thead(head), html.Tbody(rows, id="rows")], className="card runs listed"
             ),
-            html.Div(told, id="list-news"),
+            dcc.Store(id="news", data=news),
             dcc.Interval(id="list-clock", interval=REFRESH_MS),
             dcc.Store(id="list-tick"),
             dcc.Store(id="choice", data=choice.plain),

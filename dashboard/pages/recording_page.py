@@ -11,7 +11,6 @@ from dash import dcc, html
 from lldscope.runs import Run
 from lldscope.storage import layout
 
-from ..data.run_registry import RunRegistry
 from ..data.snapshot import Snapshot
 from ..figures import wording as words
 from ..figures.series import floats
@@ -22,25 +21,25 @@ from .links import Query, crumbs
 MOST_ATTEMPTS = 20  # shown, the last ones
 
 
-def recording_page(registry: RunRegistry, name: str, query: Query) -> html.Div:
+def recording_page(snapshot: Snapshot, query: Query) -> html.Div:
     """The page. Raises LldscopeError if the run cannot be read."""
     return html.Div(
         [
             html.Header(
-                [html.Div([crumbs(name, registry.called(name)), html.H1("Recording")])],
+                [html.Div([crumbs(snapshot.name, snapshot.title), html.H1("Recording")])],
                 className="page-head",
             ),
-            html.Div(facts(registry, name), id="recording", className="recording"),
-            dcc.Store(id="names", data=[name]),
+            html.Div(facts(snapshot), id="recording", className="recording"),
+            dcc.Store(id="names", data=[snapshot.name]),
             dcc.Interval(id="recording-clock", interval=REFRESH_MS),
             dcc.Store(id="recording-tick"),
         ]
     )
 
 
-def facts(registry: RunRegistry, name: str) -> list[Any]:
+def facts(snapshot: Snapshot) -> list[Any]:
     """Everything the page says, as of now. Raises LldscopeError if the run cannot be read."""
-    snapshot, run = registry.snapshot(name), registry.run(name)
+    run = snapshot.run
     return [
         html.Div(parts.status_line(snapshot), className="status"),
         html.Div(

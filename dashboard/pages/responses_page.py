@@ -21,7 +21,7 @@ from lldscope.explore.responses import (
 )
 from lldscope.explore.trajectories import rows_of
 
-from ..data.run_registry import RunRegistry
+from ..data.snapshot import Snapshot
 from ..figures import delta_colors as deltas
 from ..figures import wording as words
 from .links import Query, address, attrs, crumbs, way, whole
@@ -41,16 +41,17 @@ _COLUMNS = (
 _TEXT = ("response", "class", "data source", "recorded", "question and answer")
 
 
-def responses_page(registry: RunRegistry, name: str, query: Query) -> html.Div:
+def responses_page(snapshot: Snapshot, query: Query) -> html.Div:
     """The grid. Raises LldscopeError if the run cannot be read or the answer takes too long."""
-    run = registry.run(name)
+    name = snapshot.name
+    run = snapshot.run
     at = whole(query, "at")
     drops = None if at is None else largest_drops_at(run, at)
     grid = grid_of(name, query, drops)
     page = find_responses(run, grid.wanted, grid.order, grid.descending, whole(query, "from") or 0)
     many = "no response" if not page.total else f"{page.total:,} responses"
     count = html.P(many if page.total != 1 else "1 response", className="quiet count")
-    title = html.Div([crumbs(name, registry.called(name)), html.H1("Responses")])
+    title = html.Div([crumbs(name, snapshot.title), html.H1("Responses")])
     return html.Div(
         [
             html.Header([title, count], className="page-head"),

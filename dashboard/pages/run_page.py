@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dash import html
+from dash import dcc, html
 
 from lldscope.core import palette
 from lldscope.core.numbers import true_minus
@@ -16,15 +16,14 @@ from lldscope.monitor.alerts import AnyAlert
 from lldscope.monitor.health import RunState
 from lldscope.storage.url import Url, place_of
 
-from ..data.run_registry import RunRegistry
 from ..data.snapshot import Snapshot
 from ..figures import wording as words
 from . import components as parts
 from .about import about
 from .adding import adding
-from .answer import answer
+from .answer import answer, news_of_run
 from .dose import dose
-from .drawing import DEFAULTS, MOST_ADDED, charts_of, draw
+from .drawing import cards_of, charts_of, default_keys, draw, keys_asked
 from .frame import PAUSE, controls, memory, part_id, view_of
 from .links import Query, address
 
@@ -33,17 +32,13 @@ MOST_EPISODES = 4  # of an alarm that are named
 RULE_IDS = {rule.id for rule in (*RULES, STALLED)}  # those with a page of their own
 
 
-def run_page(registry: RunRegistry, name: str, query: Query) -> html.Div:
-    """The page of a run. Raises LldscopeError if it cannot be read."""
-    snapshot = registry.snapshot(name)
+def run_page(snapshot: Snapshot, query: Query) -> html.Div:
+    """The page of a run."""
     view = view_of(query)
-    added = [key for key in query.get("chart", [])[:MOST_ADDED] if key not in DEFAULTS]
-    charts = charts_of([*DEFAULTS, *added], [snapshot])
-    figures = draw(registry, [snapshot], charts, view)
-    cards = [
-        parts.chart_card(c, figure, parts.legend_of(c), c.note, name, c.id not in DEFAULTS)
-        for c, figure in zip(charts, figures, strict=True)
-    ]
+    defaults = default_keys([snapshot])
+    charts = charts_of(keys_asked([snapshot], query), [snapshot])
+    figures = draw([snapshot], charts, view)
+    cards = cards_of(charts, figures, defaults, snapshot.name)
     info = snapshot.info
     facts = [info.get("group"), info.get("trainer"), info.get("correct_rule")]
     known = " · ".join(str(f) for f in facts if f)
@@ -58,10 +53,11 @@ def run_page(registry: RunRegistry, name: str, query: Query) -> html.Div:
             controls(
                 view, html.Div(parts.page_links(snapshot), id=part_id("ways"), className="ways")
             ),
-            html.Div(cards, className="charts"),
-            adding([snapshot], added),
+            html.Div(cards, className="charts", id="cards"),
+            adding([snapshot], defaults),
             _below(snapshot),
-            *memory([snapshot], None, view, charts, figures),
+            *memory([snapshot], None, view, charts, figures, defaults),
+            dcc.Store(id="news", data=news_of_run(snapshot)),
         ]
     )
 
@@ -136,7 +132,7 @@ def _quieting(alert: AnyAlert, state: RunState) -> list[Any]:
     if alert.rule in state.silenced:
         until = state.silenced[alert.rule]
         text = "acknowledged" if until is None else f"snoozed until {parts.clock(until)}"
-        return [html.Span(text, className="pill"), _note(alert.rule, "heard", "Hear it again")]
+        return [html.Span(text, className="pill"), _note(alert.rule, "heard", "Unmute")]
     if isinstance(place_of(state.path), Url):
         return []  # nothing can be noted there
     return [

@@ -5,32 +5,30 @@ from __future__ import annotations
 from dash import html
 
 from ..data.metrics import STEP_SECONDS, machine_keys
-from ..data.run_registry import RunRegistry
+from ..data.snapshot import Snapshot
 from . import components as parts
-from .drawing import charts_of, draw
+from .drawing import cards_of, charts_of, draw
 from .frame import PAUSE, controls, memory, part_id, view_of
 from .links import Query, crumbs
 
 
-def system_page(registry: RunRegistry, name: str, query: Query) -> html.Div:
+def system_page(snapshot: Snapshot, query: Query) -> html.Div:
     """The page. Raises LldscopeError if the run cannot be read."""
-    snapshot = registry.snapshot(name)
     view = view_of(query)
     keys = sorted(machine_keys(snapshot), key=lambda key: key != STEP_SECONDS)
     charts = charts_of(keys, [snapshot])
-    figures = draw(registry, [snapshot], charts, view)
-    cards = [
-        parts.chart_card(c, figure, parts.legend_of(c), c.note, name, False)
-        for c, figure in zip(charts, figures, strict=True)
-    ]
+    figures = draw([snapshot], charts, view)
+    cards = cards_of(charts, figures, keys, snapshot.name)
     lacks = "No time of a step, no use of a GPU and no memory are recorded in this run."
-    title = html.Div([crumbs(name, registry.called(name)), html.H1("System")])
+    title = html.Div([crumbs(snapshot.name, snapshot.title), html.H1("System")])
     return html.Div(
         [
             html.Header([title, PAUSE], className="page-head"),
             html.Div(parts.status_line(snapshot), id=part_id("status"), className="status"),
             controls(view),
-            html.Div(cards, className="charts") if cards else html.P(lacks, className="note"),
-            *memory([snapshot], None, view, charts, figures),
+            html.Div(cards, className="charts", id="cards")
+            if cards
+            else html.P(lacks, className="note"),
+            *memory([snapshot], None, view, charts, figures, keys),
         ]
     )

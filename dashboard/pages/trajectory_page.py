@@ -20,7 +20,7 @@ from lldscope.explore.trajectories import (
 )
 from lldscope.runs import Run
 
-from ..data.run_registry import RunRegistry
+from ..data.snapshot import Snapshot
 from ..figures import delta_colors as deltas
 from ..figures import wording as words
 from . import token_view
@@ -32,14 +32,15 @@ from .responses_page import STRONG, class_of, title_of
 MOST_NAMED = 6  # tokens that are named as the greatest losses
 
 
-def trajectory_page(registry: RunRegistry, name: str, query: Query) -> html.Div:
+def trajectory_page(snapshot: Snapshot, query: Query) -> html.Div:
     """The response the address names, or words if there is none. Raises LldscopeError if the run
     cannot be read."""
+    name = snapshot.name
     step, number = whole(query, "step"), whole(query, "id", -(2**31))
     if step is None or number is None:
         return message_page("No response is named", "The address must name a step and an id.")
     key = Key(step, whole(query, "rank") or 0, number)
-    run = registry.run(name)
+    run = snapshot.run
     shown = read_trajectory(run, key, whole(query, "from") or 0)
     if shown is None:
         return message_page(
@@ -53,7 +54,7 @@ def trajectory_page(registry: RunRegistry, name: str, query: Query) -> html.Div:
         columns.append(_column(name, other, query, "b", shared, same))
     return html.Div(
         [
-            _head(name, registry.called(name), shown),
+            _head(name, snapshot.title, shown),
             _group(name, shown, other, query),
             *coloring(query, [shown] if other is None else [shown, other]),
             *_pairing(shown, other, shared, same),

@@ -32,7 +32,8 @@ class Open:
     def __init__(self, root: Path, address: str) -> None:
         self.app = make_app(runs := registry.RunRegistry(root))
         asked = urlsplit(address)
-        self.parts = {_key(c.id): c for c in _walk(page(runs, asked.path, asked.query))}
+        parts = [*_walk(self.app.layout), *_walk(page(runs, asked.path, asked.query))]
+        self.parts = {_key(c.id): c for c in parts}
 
     def __getitem__(self, part: str) -> Any:
         """The data of a store, or the value of a control."""
@@ -43,7 +44,7 @@ class Open:
         """Change inputs, have the callback with this output called: id → what it answers."""
         for part, value in changed.items():
             setattr(self.parts[part], self._prop(part), value)
-        (call,) = [c for c in self.app._callback_list if output in c["output"]]
+        call = next(c for c in self.app._callback_list if output in c["output"])
         named = [o.rsplit(".", 1) for o in call["output"].strip(".").split("...")]
         outputs = [self._found(*one) for one in named]
         told = {

@@ -9,7 +9,18 @@ from __future__ import annotations
 from typing import Any
 from urllib.parse import urlsplit
 
-from dash import ALL, ClientsideFunction, Dash, Input, Output, Patch, State, ctx, no_update
+from dash import (
+    ALL,
+    ClientsideFunction,
+    Dash,
+    Input,
+    Output,
+    Patch,
+    State,
+    ctx,
+    no_update,
+    set_props,
+)
 
 from lldscope.core.errors import LldscopeError
 
@@ -49,7 +60,7 @@ def register(app: Dash, registry: RunRegistry, summaries: RunSummaries) -> None:
     @app.callback(
         Output("rows", "children"),
         Output("list-has", "data"),
-        Output("news", "data", allow_duplicate=True),
+        Output("news", "data"),
         Input("list-tick", "data"),
         Input("choice", "data"),
         State("picks", "data"),
@@ -88,19 +99,11 @@ def register(app: Dash, registry: RunRegistry, summaries: RunSummaries) -> None:
             changed = _comparison_parts(registry, names, by, before, groups[0] if groups else {})
         else:
             changed = _run_parts(registry, names[0], before)
+            if "news" in changed:
+                set_props("news", {"data": changed["news"]})
         now = changed.get("versions", before)
         news = [changed.get(part, no_update) for part in wanted]
         return news, no_update if now == before else now
-
-    @app.callback(
-        Output("news", "data", allow_duplicate=True),
-        Input("shown-versions", "data"),
-        State("names", "data"),
-        prevent_initial_call=True,
-    )
-    def refresh_news(versions: list[str], names: list[str]) -> Any:
-        snapshots, _ = last_snapshots_of(registry, names[:1])
-        return news_of_run(snapshots[0]) if snapshots else no_update
 
     @app.callback(
         Output("note-said", "children"),
@@ -256,7 +259,7 @@ def _view(chosen: list[Any], groups: list[dict[str, str]]) -> tuple[View, list[s
     ours = zoom["range"] if zoom and zoom["x"] == by else None
     log, clip = (tuple(sorted(axes[name])) for name in ("log", "clip"))
     range_ = (ours[0], ours[1]) if ours else None
-    view = View(by, mean, range_, log, clip, groups[0] if groups else {})
+    view = View(by, mean, range_, groups[0] if groups else {}, log, clip)
     return view, shown[0] if shown else None
 
 
@@ -274,6 +277,7 @@ def _run_parts(registry: RunRegistry, name: str, before: list[str]) -> dict[str,
     if before != [snapshot.version] or snapshot.state.life in ("stalled", "failed"):
         changed |= {
             "versions": [snapshot.version],
+            "news": news_of_run(snapshot),
             "answer": answer(snapshot),
             "dose": dose(snapshot),
             "ways": parts.page_links(snapshot),

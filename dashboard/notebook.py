@@ -69,7 +69,9 @@ def _add(
     }
     layout[y.replace("y", "yaxis")] = frame["yaxis"] | up
     if has_evidence(chart) or "yaxis2" in frame:
-        layout[right.replace("y", "yaxis")] = frame["yaxis2"] | {"overlaying": y, "anchor": x}
+        layout[right.replace("y", "yaxis")] = frame["yaxis2"] | {
+            "overlaying": y, "anchor": x, "side": "right", "domain": None,
+        }  # fmt: skip
     for trace in figure["data"]:
         of = {"xaxis": x, "yaxis": right if trace["yaxis"] == "y2" else y}
         ghost = trace["name"].endswith(", raw")

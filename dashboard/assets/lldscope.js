@@ -50,10 +50,10 @@
 
       /* Charts that this browser has added are on other pages, too, unless the address names some. */
       pinned(at, pins) {
-        if (!document.getElementById("adding") || !pins || !pins.length) return;
+        if (!document.getElementById("adding") || !Array.isArray(pins)) return;
         if (new URL(location.href).searchParams.has("chart")) return;
         const { data } = window.dash_component_api.getLayout("charts").props;
-        const more = pins.filter((key) => !data.includes(key));
+        const more = pins.filter((key) => typeof key === "string" && !data.includes(key));
         if (more.length) set("charts", [...data, ...more]);
       },
 

@@ -18,12 +18,15 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 
 import lldscope
 from lldscope.core.charts import ACTIONS_SHOWN, DELTA_OF_ACTION, EVIDENCE
 from lldscope.core.errors import LldscopeError
+from lldscope.diagnosis.evidence import Evidence
+from lldscope.diagnosis.reward_noise import has_fallen, rise
 from lldscope.monitor.health import RunState
 from lldscope.runs import Run, title
 from lldscope.storage.layout import read_manifest
@@ -31,6 +34,8 @@ from lldscope.storage.layout import read_manifest
 from ..figures.series import floats
 from ..figures.view import Subject
 
+TRIMMED = "delta_correct_trim"
+DEAD_STEPS = 20  # steps without any change of the reward
 MAX_RUNS = 300  # the one cached longest ago is removed first
 
 
@@ -83,10 +88,28 @@ def aged(snapshot: Snapshot) -> Snapshot:
 
 def subject_of(name: str, run: Run, state: RunState) -> Subject:
     """What charts show of a run, given what `check` says of it."""
-    table = run.signals().assign(**{EVIDENCE: run.assess().evidence.e_value})
+    evidence = run.assess().evidence
+    table = run.signals().assign(**{EVIDENCE: evidence.e_value})
+    if not np.isfinite(floats(table, TRIMMED)).any():  # no single responses are recorded
+        table[TRIMMED] = table["delta_correct"]
     table = _with_actions(table, run.action_signals())
     called = title(run.info, name)
-    return Subject(name, table, state.phases, state.alerts, run.events(), state.arl, called)
+    marked = (state.phases, state.alerts, run.events(), state.arl, called, trend(evidence))
+    return Subject(name, table, *marked)
+
+
+def trend(e: Evidence) -> str:
+    """The course of the reward in a word; empty where too little of it was measured."""
+    known = e.column("reward")
+    known = known[np.isfinite(known)][-DEAD_STEPS:]
+    if len(known) < DEAD_STEPS:
+        return ""
+    if known.max() == known.min():
+        return "dead"
+    if has_fallen(e)[-1]:
+        return "falling"
+    risen = rise(e)
+    return "" if risen is None else "improving" if risen.clear else "flat"
 
 
 def tables_of(run: Run) -> tuple[str, ...]:
@@ -123,7 +146,7 @@ class SnapshotCache:
             table = pd.read_parquet(folder / "table.parquet")
             state = RunState.from_dict(stored["state"])
             events, called = stored["events"], title(stored["info"], name)
-            marked = (state.phases, state.alerts, events, state.arl, called)
+            marked = (state.phases, state.alerts, events, state.arl, called, stored["trend"])
             subject = Subject(name, table, *marked)
             made = (stored["version"], stored["info"], state, subject)
             return Snapshot(*made, tuple(stored["tables"]), tuple(stored["columns"]))
@@ -137,7 +160,7 @@ class SnapshotCache:
         content = {
             "of": [_made(), seen], "version": snapshot.version, "info": snapshot.info,
             "state": snapshot.state.to_dict(), "events": snapshot.subject.events,
-            "tables": snapshot.tables, "columns": snapshot.columns,
+            "trend": snapshot.subject.trend, "tables": snapshot.tables, "columns": snapshot.columns,
         }  # fmt: skip
         with suppress(OSError, ValueError, TypeError, pa.ArrowException):
             new.mkdir(parents=True, mode=0o700)

@@ -17,10 +17,11 @@ import numpy as np
 from lldscope.core import palette
 from lldscope.core.charts import EVIDENCE, Chart, Line, select_charts
 from lldscope.core.numbers import number
+from lldscope.report.series import smooth
 
 from . import averages, marks
 from .labels import alarm_labels
-from .layout import chart_layout, evidence_axis, has_evidence
+from .layout import STRIP, chart_layout, evidence_axis, has_evidence
 from .series import (
     MOST_POINTS,
     SINCE,
@@ -29,7 +30,6 @@ from .series import (
     XAxis,
     floats,
     positions,
-    smooth,
     thin,
     trace,
     x_axis,
@@ -66,7 +66,7 @@ def make_chart(chart: Chart, subject: Subject, view: View, axis: XAxis | None = 
         if line.mean and line.ghost and view.window > 1:
             data.append(_drawn(raw := thin(x, y, zoom), line, raw=True))
             counts.append(raw)
-        mean = thin(x, _smoothed(y, line, view), zoom)
+        mean = thin(x, _smoothed(y, line, view, subject), zoom)
         data.append(_drawn(mean, line))
         if line.column != EVIDENCE:  # which is there without what it is of
             counts.append(mean)
@@ -80,6 +80,7 @@ def make_chart(chart: Chart, subject: Subject, view: View, axis: XAxis | None = 
     names = alarm_labels(subject.table, subject.alerts, axis, seen)
     if has_evidence(chart):
         layout["yaxis2"] |= evidence_axis(subject.arl)
+        layout["yaxis"]["domain"] = [STRIP + 0.06, 1.0]
         layout["shapes"].append(_threshold(subject.arl))
     missing = "Not measured in this run" if len(subject.table) else "Nothing recorded yet"
     figure = _finish(data, layout, counts, missing, names)
@@ -109,8 +110,9 @@ def make_overlay(
         color, dash = run_style(i)
         if group := view.groups.get(members[0]):
             ys = [_measured(floats(s.table, chart.lines[0].column), chart.log) for s in runs]
+            means = [_smoothed(y, chart.lines[0], view, s) for y, s in zip(ys, runs, strict=True)]
             traces, shapes_of, points = averages.group_line(
-                group, (color, dash), runs, [_smoothed(y, chart.lines[0], view) for y in ys],
+                group, (color, dash), runs, means,
                 axis, zoom, most,
             )  # fmt: skip
             data += traces
@@ -120,7 +122,7 @@ def make_overlay(
         (subject,) = runs
         line = Line(chart.lines[0].column, escape(visible(subject.called)), color, dash)
         y = _measured(floats(subject.table, line.column), chart.log)
-        y = _smoothed(y, chart.lines[0], view)
+        y = _smoothed(y, chart.lines[0], view, subject)
         points = thin(positions(subject.table, axis), y, zoom, most)
         counts.append(points)
         data.append(_drawn(points, line))
@@ -132,8 +134,10 @@ def make_overlay(
     return _scaled(_finish(data, layout, counts, "Not measured in these runs"), chart, view)
 
 
-def _smoothed(values: Numbers, line: Line, view: View) -> Numbers:
-    return smooth(values, view.window) if line.mean else values
+def _smoothed(values: Numbers, line: Line, view: View, subject: Subject) -> Numbers:
+    if not line.mean:
+        return values
+    return smooth(values, view.window, floats(subject.table, line.weight) if line.weight else None)
 
 
 def aligned(subject: Subject, by: str) -> Subject:

@@ -13,6 +13,7 @@ from lldscope.diagnosis.detectors import EVIDENCE_CAP
 from .labels import ROW_HEIGHT, ROWS
 from .series import XAxis
 
+STRIP = 0.24  # of the height of a chart, for the evidence below it
 _FONT = {"family": "system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif", "size": 11}
 
 
@@ -89,12 +90,17 @@ def has_evidence(chart: Chart) -> bool:
 
 
 def evidence_axis(arl: float) -> dict[str, Any]:
-    """Logarithmic, from 1 to a little over the cap of the test's evidence."""
+    """A strip of its own below the other lines: logarithmic, from 1 to a little over the cap of the
+    test's evidence."""
     top = np.log10(EVIDENCE_CAP * arl)
-    ticks = [10**e for e in range(0, int(top) + 1, 2)]
+    ticks = [10**e for e in range(0, int(top) + 1, 4)]
     return {
         "type": "log",
+        "overlaying": None,
+        "side": "left",
+        "domain": [0.0, STRIP],
         "range": [-0.1, float(top) + 0.3],
+        "nticks": None,
         "tickmode": "array",
         "tickvals": ticks,
         "ticktext": [f"{v:,}" for v in ticks],

@@ -12,7 +12,6 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from lldscope.diagnosis import evidence
-from lldscope.diagnosis.detectors import trailing_mean
 
 MOST_POINTS = 2000  # drawn per line; more would cost time and show nothing new
 
@@ -130,14 +129,6 @@ def at_steps(table: pd.DataFrame, axis: XAxis, steps: list[float]) -> list[float
     if not known.any():
         return [axis.extent[0]] * len(steps)
     return [float(v) for v in np.interp(steps, step[known], x[known])]
-
-
-def smooth(values: Numbers, window: int) -> Numbers:
-    """Trailing mean over `window` steps; a step without a measurement stays without."""
-    if window <= 1:
-        return values
-    finite = np.where(np.isfinite(values), values, np.nan)
-    return np.where(np.isnan(finite), np.nan, trailing_mean(finite, window, 1))
 
 
 def thin(

@@ -14,9 +14,9 @@ from lldscope.monitor.alerts import AnyAlert
 
 @dataclass(frozen=True)
 class View:
-    """What the reader has chosen: x axis, trailing mean in steps, the zoomed range of x, which
-    charts have a logarithmic y axis or one that leaves out the outermost 1 %, and, where runs of a
-    group are one line, the group of each run.
+    """What the reader has chosen: x axis, trailing mean in steps, the zoomed range of x, where
+    runs of a group are one line the group of each run, and which charts have a logarithmic y axis
+    or one that leaves out the outermost 1 %.
 
     The range is in steps, tokens or seconds: the unit of an axis changes as a run grows.
     """
@@ -24,15 +24,16 @@ class View:
     by: str = "step"
     window: int = 10
     zoom: tuple[float, float] | None = None
+    groups: Mapping[str, str] = field(default_factory=dict)
     log: tuple[str, ...] = ()
     clip: tuple[str, ...] = ()
-    groups: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def key(self) -> list[Any]:
         """The view as plain values, to compare and to send."""
         groups = [dict(self.groups)] if self.groups else []
-        return [self.by, self.window, list(self.zoom or ()), [*self.log], [*self.clip], *groups]
+        axes = [[*self.log], [*self.clip]] if self.log or self.clip else []
+        return [self.by, self.window, list(self.zoom or ()), *groups, *axes]
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,7 @@ class Subject:
     events: list[dict[str, Any]]
     arl: float
     title: str = ""
+    trend: str = ""  # of the reward, in a word
 
     @property
     def called(self) -> str:

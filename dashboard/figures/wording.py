@@ -58,10 +58,9 @@ def visible(text: object, most: int = MOST_CHARACTERS) -> str:
 
 
 def age(seconds: float | None, rows: bool = False) -> str:
-    """How long ago, as people say it; None is a time that was not recorded, though there are
-    `rows`, or that there is no row."""
+    """How long ago, as people say it; empty where there are `rows` whose time is not recorded."""
     if seconds is None:
-        return "time not recorded" if rows else "no row yet"
+        return "" if rows else "no row yet"
     for limit, size, unit in ((90, 1, "s"), (5400, 60, "min"), (129_600, 3600, "h")):
         if seconds < limit:
             return f"{max(0.0, seconds) / size:.0f} {unit} ago"

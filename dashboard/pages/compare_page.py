@@ -113,7 +113,7 @@ def compare_table(
         steps = (state.last_step, first.get("lld-decay"), first.get("lld-collapse"))
         cells = [
             html.Td([parts.stroke(*styles[name]), parts.run_link(name, snapshot.title)]),
-            html.Td(parts.badge(palette.VERDICTS[state.verdict])),
+            html.Td(parts.verdict_badge(state, snapshot.subject.trend)),
             html.Td([parts.mark(sign), sign.word]),
             *(html.Td("–" if s is None else f"{s:,}", className="number") for s in steps),
             html.Td(parts.since(snapshot.last_time, state.last_step is not None)),

@@ -9,6 +9,7 @@ import time
 from typing import Any
 from urllib.parse import quote
 
+import numpy as np
 from dash import dcc, html
 
 from lldscope.core import palette
@@ -22,6 +23,7 @@ from ..data.snapshot import Snapshot
 from ..figures import wording as words
 from ..figures.chart_figures import HEIGHT, Figure, absent_lines, is_measured, remarks
 from ..figures.histogram import Histogram
+from ..figures.series import floats
 from .links import address, attrs, evidence
 
 DELTAS_OF_ACTIONS = [DELTA_OF_ACTION.format(i) for i in range(ACTIONS_SHOWN)]
@@ -55,27 +57,62 @@ def mark(sign: palette.Sign) -> html.Span:
     return html.Span(sign.shape, className="mark", style={"--sign": sign.color})
 
 
+def verdict_badge(state: RunState, trend: str = "") -> html.Span:
+    """The verdict. A run in which no alarm fires is green only if its reward has not fallen beyond
+    its noise, and if its log allows most of the checks."""
+    sign = palette.VERDICTS[state.verdict]
+    possible, checks = coverage(state)
+    if state.verdict != "healthy" or (trend not in ("falling", "dead") and 2 * possible >= checks):
+        return badge(sign)
+    return badge(palette.VERDICTS["insufficient"], "no alarm")
+
+
+def coverage(state: RunState) -> tuple[int, int]:
+    """How many of the checks the log allows, and how many there are."""
+    answers = list(state.look_alikes.values())
+    return len(answers) - answers.count("not_observable"), len(answers)
+
+
+def _progress(snapshot: Snapshot) -> list[Any]:
+    """The last step, of how many if that is planned, and what is left at the usual pace."""
+    last, planned = snapshot.state.last_step, snapshot.info.get("planned_steps")
+    if last is None:
+        return []
+    if not isinstance(planned, int) or planned <= last:
+        return [html.Span([_key("step"), f"{last:,}"])]
+    times = floats(snapshot.subject.table, "time")[-50:]
+    text = f"{last:,} of {planned:,}"
+    if snapshot.state.life == "live" and len(times) > 1 and np.isfinite(times).all():
+        left = (planned - last) * float(np.median(np.diff(times)))
+        text += f", about {words.age(left).removesuffix(' ago')} left"
+    return [html.Span([_key("step"), text])]
+
+
 def status_line(snapshot: Snapshot) -> list[Any]:
-    """Verdict, phase, evidence, the worst firing alarm, age of the last row, life."""
-    state = snapshot.state
+    """Verdict, trend, phase, evidence, coverage, the worst firing alarm, step, age of the last row,
+    life."""
+    state, trend = snapshot.state, snapshot.subject.trend
+    possible, checks = coverage(state)
+    age = words.age(state.last_row_age_seconds, state.last_step is not None)
     phase = state.phase
     sign = palette.PHASES[phase]
     numeral = f"{sign.shape} {sign.word}" if sign.shape.startswith("I") else sign.word
     return [
-        badge(palette.VERDICTS[state.verdict]),
-        html.Span([_key("phase"), html.Strong(numeral)], title=words.PHASES[phase]),
+        verdict_badge(state, trend),
+        *([html.Span([_key("reward"), html.Strong(trend)])] if trend else []),
+        *(
+            [html.Span([_key("phase"), html.Strong(numeral)], title=words.PHASES[phase])]
+            if phase
+            else []
+        ),
         html.Span(
             [_key("evidence"), state.evidence_words],
             title=words.EVIDENCE[state.evidence],
         ),
+        *([html.Span(f"{possible} of {checks} checks possible")] if checks else []),
         _firing(snapshot.subject.name, state),
-        html.Span(
-            [
-                _key("last row"),
-                words.age(state.last_row_age_seconds, state.last_step is not None),
-            ],
-            className="age",
-        ),
+        *([html.Span([_key("last row"), age], className="age")] if age else []),
+        *_progress(snapshot),
         _life(state),
     ]
 

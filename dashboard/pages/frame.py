@@ -38,7 +38,7 @@ def view_of(query: Query, axes: dict[str, str] = X_AXES) -> View:
         pass
     known = window.isdigit() and int(window) in WINDOWS
     log, clip = (tuple(sorted(set(query.get(name, [])))) for name in ("log", "clip"))
-    return View(by if by in axes else "step", int(window) if known else 10, zoom, log, clip)
+    return View(by if by in axes else "step", int(window) if known else 10, zoom, {}, log, clip)
 
 
 def part_id(part: str) -> dict[str, str]:

@@ -91,7 +91,9 @@ def _rows(
     wanted.sort(key=lambda line: _key(line, key), reverse=choice.sort.startswith("-"))
     wanted.sort(key=lambda line: _key(line, key) is _LAST)
     if not wanted:
-        return [_wide(f"None of the {len(found)} runs is like that.")], [["none", len(found)]]
+        return [_wide(f"No run matches the filter ({len(found)} in total).")], [
+            ["none", len(found)]
+        ]
     groups: dict[str, list[Summary | str]] = {}
     if choice.by:
         wanted.sort(key=lambda line: (not _group(line), _group(line)))
@@ -244,7 +246,7 @@ def _row(line: Summary | str, picked: list[str]) -> html.Tr:
         [
             html.Td(pick),
             html.Td([parts.run_link(line.name, line.title), *tag_pills(line.tags), *below]),
-            html.Td(parts.badge(palette.VERDICTS[state.verdict])),
+            html.Td(parts.verdict_badge(state)),
             html.Td(
                 [parts.mark(sign), sign.word], className="phase", title=words.PHASES[state.phase]
             ),

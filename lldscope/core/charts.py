@@ -36,6 +36,7 @@ class Line:
     ghost: bool = True
     right: bool = False  # on the right-hand axis
     markers: bool = False  # with its points, which are few
+    weight: str = ""  # the column that weights the trailing mean; empty: each step counts once
 
 
 @dataclass(frozen=True)
@@ -73,8 +74,9 @@ _CHARTS: tuple[Chart, ...] = (
     _chart(
         "delta",
         "Δ of correct responses",
-        "what one step's updates did to the likelihood of its correct responses",
-        Line("delta_correct", "Δ", palette.BLUE),
+        "what one step's updates did to the likelihood of its correct responses, outliers clipped; "
+        "the mean is over responses",
+        Line("delta_correct_trim", "Δ", palette.BLUE, weight="n_delta_correct"),
         Line("retention_delta", "earlier responses", palette.GREEN, "dash"),
         Line(EVIDENCE, "evidence of decay", palette.PURPLE, "dot", mean=False, right=True),
         zero=True,
@@ -168,6 +170,7 @@ _CHARTS: tuple[Chart, ...] = (
     ),
 )
 
+WEIGHTS = {line.column: line.weight for chart in _CHARTS for line in chart.lines if line.weight}
 UNSMOOTHED = frozenset(line.column for chart in _CHARTS for line in chart.lines if not line.mean)
 
 

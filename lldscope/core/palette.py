@@ -46,8 +46,8 @@ VERDICTS: dict[str, Sign] = {
 # What the answers rest on.
 EVIDENCE: dict[str, str] = {
     "delta": "Δ measured",
-    "level": "likelihood levels; Δ not recorded: weaker evidence",
-    "symptoms": "Δ not recorded: weaker evidence",
+    "level": "likelihood levels, no Δ",
+    "symptoms": "no Δ (reward and entropy only)",
 }
 
 # Whether a log supports a cause.

@@ -13,11 +13,13 @@ from typing import Any
 
 import numpy as np
 
+from ..core.charts import WEIGHTS
 from ..core.version import __version__
 from ..diagnosis import detectors as d
 from ..diagnosis import phases as p
 from ..diagnosis.assess import Assessment
 from ..diagnosis.changepoints import STEPS_AFTER, refine
+from ..diagnosis.evidence import Evidence
 from ..diagnosis.registry import STALLED, Rule
 from ..explore.comparison import onset
 from ..explore.trajectories import rows_of
@@ -31,11 +33,12 @@ from .forgotten import forgotten
 from .losses import losses
 from .onset_order import onset_order
 from .sentences import limits, summary
-from .series import outline, series
+from .series import Series, outline, series
 
 REPORT_SCHEMA = 1
-REPORTED = ("correct_logp", "incorrect_logp", "delta_correct", "delta_incorrect", "lld_share",
-            "displaced_share", "reward", "entropy", "grad_norm", "grad_norm_max",
+TRIMMED = "delta_correct_trim"
+REPORTED = ("correct_logp", "incorrect_logp", "delta_correct", "delta_correct_trim",
+            "delta_incorrect", "lld_share", "displaced_share", "reward", "entropy", "grad_norm", "grad_norm_max",
             "response_tokens", "valid_searches", "good_first_action_share", "zero_signal_share",
             "llds_gate_share", "tool_fail_share", "lr")  # fmt: skip
 _EVALS = (
@@ -62,6 +65,19 @@ def post_mortem(
     return replace(facts, summary=summary(facts))
 
 
+def _signals(e: Evidence) -> dict[str, Series]:
+    """The signals that were measured. Without single responses, Δ is not clipped."""
+    signals = {}
+    for name in REPORTED:
+        values = e.column(name)
+        if name == TRIMMED and not np.isfinite(values).any():
+            values = e.column("delta_correct")
+        weights = e.column(WEIGHTS[name]) if name in WEIGHTS else None
+        if one := series(e.step, values, name, weights):
+            signals[name] = one
+    return signals
+
+
 def _facts(run: Run, assessment: Assessment, state: RunState) -> PostMortem:
     """The post-mortem but for its advice and sentences; `state` is that of `check`."""
     e = assessment.evidence
@@ -85,7 +101,7 @@ def _facts(run: Run, assessment: Assessment, state: RunState) -> PostMortem:
         fall=fall,
         collapse=collapse,
         reward_crash=int(crashed[0]) if len(crashed) else None,
-        signals={name: s for name in REPORTED if (s := series(e.step, e.column(name), name))},
+        signals=_signals(e),
         outline=outline(assessment),
         links=onset_order(assessment, boundaries),
         look_alikes=assessment.look_alikes() if len(e.step) else {},

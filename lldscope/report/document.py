@@ -18,6 +18,14 @@ from .sentences import date, duration, interval, lead
 
 MOST_SETTINGS = 300
 MOST_TEXT = 300  # characters of a setting
+# Sections that are closed when the file is opened: what happened, when, and what to change come
+# first, and the evidence is one click away.
+FOLDED = frozenset({
+    "Alarms, and how early they came", "What broke, in order",
+    "What lost likelihood, and beside what", "What was forgotten",
+    "Correct responses that lost most, token by token", "LLD and what looks like it",
+    "Configuration", "What broke", "At matched points",
+})  # fmt: skip
 
 _CONTRASTS = {
     "low_likelihood": "with incorrect responses less likely (per token) than the step's median",
@@ -45,6 +53,7 @@ def _blocks(facts: PostMortem) -> Iterator[Block]:
     yield Heading("What happened")
     yield Items(facts.summary, ordered=True)
     if facts.kind != "empty":
+        yield from _advice(facts)
         yield from _phases(facts)
         yield from _signals(facts)
         yield from _alarms(facts)
@@ -53,7 +62,6 @@ def _blocks(facts: PostMortem) -> Iterator[Block]:
         yield from _forgotten(facts)
         yield from _examples(facts)
         yield from _look_alikes(facts)
-        yield from _advice(facts)
     yield from _configuration(facts)
     yield Heading("What this log cannot tell")
     yield Items(facts.limits)

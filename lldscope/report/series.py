@@ -72,13 +72,15 @@ class StepRange:
     runs: int
 
 
-def series(step: Rows, values: d.Series, name: str) -> Series | None:
-    """A signal, thinned; None if it was never measured."""
+def series(
+    step: Rows, values: d.Series, name: str, weights: d.Series | None = None
+) -> Series | None:
+    """A signal, thinned; None if it was never measured. `weights` are those of its mean."""
     rows = np.isfinite(values)
     if not rows.any():
         return None
     x, y = step[rows], values[rows]
-    mean = _smoothed(y, name)
+    mean = _smoothed(y, name, None if weights is None else weights[rows])
     keep = _thinned(y)
     column = _REGISTRY[name]
     return Series(
@@ -87,8 +89,21 @@ def series(step: Rows, values: d.Series, name: str) -> Series | None:
     )  # fmt: skip
 
 
-def _smoothed(values: d.Series, name: str) -> d.Series:
-    return values if name in UNSMOOTHED else d.trailing_mean(values, SMOOTH, 1)
+def _smoothed(values: d.Series, name: str, weights: d.Series | None = None) -> d.Series:
+    return values if name in UNSMOOTHED else smooth(values, SMOOTH, weights)
+
+
+def smooth(values: d.Series, window: int, weights: d.Series | None = None) -> d.Series:
+    """Trailing mean over `window` steps, each with its weight; a step without a measurement stays
+    without. Where no weight was measured, each step counts once."""
+    if window <= 1:
+        return values
+    finite = np.where(np.isfinite(values), values, np.nan)
+    if weights is None or not np.isfinite(weights).any():
+        weights = np.ones(len(values))
+    weights = np.where(np.isnan(finite), np.nan, weights)
+    mean, weight = (d.trailing_mean(v, window, 1) for v in (finite * weights, weights))
+    return np.where(np.isnan(finite), np.nan, mean / np.where(weight > 0, weight, np.nan))
 
 
 def averaged(curves: Sequence[Curve], name: str) -> AveragedSeries | None:

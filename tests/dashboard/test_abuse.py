@@ -26,7 +26,13 @@ from made_up_runs import write_run
 from lldscope.run import Run
 
 MUTANTS = 400
-SENT = {"again": ["/run/dying", ""], "tick": 1, "list-tick": 1, "recording-tick": 1}
+SENT = {
+    "again": "http://localhost/run/dying",
+    "url": "http://localhost/run/dying",
+    "tick": 1,
+    "list-tick": 1,
+    "recording-tick": 1,
+}
 CALLBACKS = "/_dash-update-component"
 WORDS: list[Any] = [
     None, True, -1, 0, 10**30, 1e308, float("nan"), "", "x", "\0", "../..", "\ud800", [], {},
@@ -53,7 +59,7 @@ def client(root: Path, token: str | None = None) -> Any:
 
 
 def parts_of(component: Any) -> Iterator[dict[str, Any]]:
-    """Every component of a layout."""
+    """Every component of a layout, or of several."""
     if isinstance(component, dict) and "props" in component:
         yield component
         component = component["props"].get("children")
@@ -64,8 +70,17 @@ def parts_of(component: Any) -> Iterator[dict[str, Any]]:
 
 def questions(browser: Any, address: str) -> list[dict[str, Any]]:
     """What a browser would ask on a page, once for each of the callbacks that the page has."""
-    text = browser.get(address).get_data(as_text=True)
-    layout = json.loads(text.split('id="_dash-layout">')[1].split("</script>")[0])
+    frame = browser.get("/_dash-layout").get_json()
+    show = {
+        "output": "page.children", "outputs": {"id": "page", "property": "children"},
+        "inputs": [
+            {"id": "url", "property": "href", "value": f"http://localhost{address}"},
+            {"id": "again", "property": "data", "value": None},
+        ],
+        "changedPropIds": ["url.href"],
+    }  # fmt: skip
+    content = browser.post(CALLBACKS, json=show).get_json()["response"]["page"]["children"]
+    layout = [frame, content]
     known = [part["props"] for part in parts_of(layout) if "id" in part["props"]]
 
     def matches(wanted: Any, there: Any) -> bool:
@@ -173,8 +188,10 @@ def test_a_fault_of_ours_is_told_without_its_traceback(root: Path, monkeypatch: 
     def breaks(*arguments: Any) -> None:
         raise AssertionError("secret")
 
-    monkeypatch.setattr("lldscope_dashboard.app.page", breaks)
-    answer = client(root).get("/run/dying")
+    monkeypatch.setattr("lldscope_dashboard.callbacks.facts", breaks)
+    browser = client(root)
+    (asked,) = [q for q in questions(browser, "/recording/dying") if "recording" in q["output"]]
+    answer = browser.post(CALLBACKS, json=asked)
     assert answer.status_code == 500
     assert "secret" not in answer.get_data(as_text=True)
     assert answer.get_data(as_text=True).count("\n") == 1

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Any
 from urllib.parse import unquote
 
 import pytest
@@ -12,7 +10,7 @@ from dash import html
 from lldscope_dashboard.data.run_registry import RunRegistry
 from lldscope_dashboard.data.run_summaries import RunSummaries
 from lldscope_dashboard.pages import list_rows
-from lldscope_dashboard.pages.answer import answer, loud, news_of
+from lldscope_dashboard.pages.answer import answer, loud, news_of, news_of_run
 from lldscope_dashboard.pages.list_rows import choice_of, run_rows
 from lldscope_dashboard.pages.run_page import alarms
 from made_up_runs import write_run
@@ -31,12 +29,6 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> RunRegistry:
     return RunRegistry(root)
 
 
-def told(component: Any) -> dict[str, Any]:
-    """What the page tells the tab."""
-    (found,) = [c for c in walk(component) if getattr(c, "data-news", None)]
-    return json.loads(getattr(found, "data-news"))
-
-
 def test_a_critical_run_begins_with_cause_action_and_the_way_to_the_evidence(
     runs: RunRegistry,
 ) -> None:
@@ -50,17 +42,17 @@ def test_a_critical_run_begins_with_cause_action_and_the_way_to_the_evidence(
     assert link.href == f"/run/dying#alarm-{rule}"
     ids = [getattr(c, "id", None) for c in walk(html.Div(alarms(snapshot)))]
     assert f"alarm-{rule}" in ids
-    news = told(shown)
+    news = news_of_run(snapshot)
     assert news["title"] == "◆ critical · dying – lldscope"
     assert "◆" in unquote(news["icon"])
     assert f"dying: {rule}" in news["alarms"]
 
 
-def test_a_healthy_run_says_so_and_tells_no_alarm(runs: RunRegistry) -> None:
-    shown = html.Div(answer(runs.snapshot("healthy")))
-    assert "No alarm fires" in texts(shown)
-    assert told(shown)["alarms"] == {}
-    assert told(shown)["title"] == "healthy – lldscope"
+def test_a_healthy_run_says_so_and_has_no_alarm(runs: RunRegistry) -> None:
+    snapshot = runs.snapshot("healthy")
+    assert "No alarm fires" in texts(html.Div(answer(snapshot)))
+    assert news_of_run(snapshot)["alarms"] == {}
+    assert news_of_run(snapshot)["title"] == "healthy – lldscope"
 
 
 def test_the_list_has_the_alarms_that_fire_and_counts_them_for_the_tab(runs: RunRegistry) -> None:
@@ -72,13 +64,13 @@ def test_the_list_has_the_alarms_that_fire_and_counts_them_for_the_tab(runs: Run
     assert worst in texts(dying)
     assert f"/run/dying#alarm-{worst}" in [getattr(c, "href", None) for c in walk(dying)]
     assert worst not in texts(healthy)
-    assert told(news)["title"] == "◆ 1 critical · Runs – lldscope"
-    assert told(news_of(["unread"]))["alarms"] == {}
+    assert news["title"] == "◆ 1 critical · Runs – lldscope"
+    assert news_of(["unread"])["alarms"] == {}
     found, _, _ = run_rows(summaries, choice_of({"q": worst}), [])
     assert len(found) == 1
 
 
-def test_an_acknowledged_alarm_is_marked_and_no_longer_told(tmp_path: Path) -> None:
+def test_an_acknowledged_alarm_is_marked_and_no_longer_news(tmp_path: Path) -> None:
     runs = RunRegistry(tmp_path)
     write_run(tmp_path / "dying", 140, dies=True)
     before = runs.snapshot("dying").state
@@ -91,11 +83,11 @@ def test_an_acknowledged_alarm_is_marked_and_no_longer_told(tmp_path: Path) -> N
     fresh = RunRegistry(tmp_path).snapshot("dying")
     assert sorted(fresh.state.silenced) == sorted(firing)
     assert fresh.state.verdict == "critical", "the verdict stays what it is"
-    assert told(html.Div(answer(fresh)))["alarms"] == {}
+    assert news_of_run(fresh)["alarms"] == {}
     said = texts(html.Div(alarms(fresh)))
     assert "acknowledged" in said
     assert "snoozed until" in said
-    assert "Hear it again" in said
+    assert "Unmute" in said
     lines, damaged = json_files.read_lines(tmp_path / "dying" / layout.NOTES_FILE)
     assert [line["rule"] for line in lines] == firing
     assert damaged == {}

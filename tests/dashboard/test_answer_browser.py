@@ -122,9 +122,11 @@ def test_charts_line_up_and_those_without_a_measurement_are_small(tab: Any) -> N
 
 def test_a_metric_is_found_added_changed_and_kept_in_the_address(tab: Any) -> None:
     drawn(tab, "/run/dying")
-    tab.locator("#add-chart").fill("grad_norm_max")
-    tab.locator("#add-chart").press("Enter")
+    tab.evaluate("window.here = true")
+    tab.locator("#find-chart").fill("grad_norm_max")
+    tab.locator("#matches").get_by_role("button", name="grad_norm_max").click()
     until(tab, "location.search === '?chart=grad_norm_max'")
+    assert tab.evaluate("window.here"), "the page was not loaded again"
     until(tab, f"{CHARTS}.length === 9 && {CHARTS}.every(c => c._fullLayout)")
     card = tab.locator(".chart").last
     assert card.locator("h2").inner_text() == "grad_norm_max"

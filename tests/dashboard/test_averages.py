@@ -15,13 +15,14 @@ from browsing import DRAWN, opened, until
 from lldscope_dashboard.data.run_registry import RunRegistry
 from lldscope_dashboard.figures.averages import lines_of, spread_of
 from lldscope_dashboard.figures.chart_figures import CHARTS, make_overlay, run_style
-from lldscope_dashboard.figures.series import smooth, x_axis
+from lldscope_dashboard.figures.series import x_axis
 from lldscope_dashboard.figures.view import Subject, View
 from lldscope_dashboard.pages.compare_page import compare_page
 from lldscope_dashboard.pages.grouping import averaged_by, choice, groups_of
 from made_up_runs import write_step
 
 import lldscope
+from lldscope.report.series import smooth
 
 REWARD = next(c for c in CHARTS if c.id == "reward")
 GROUPS = {"a-0": "a", "a-1": "a", "b-0": "b"}
@@ -105,13 +106,11 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_page_without_groups_offers_none(root: Path, tmp_path: Path) -> None:
     with lldscope.Recorder(tmp_path / "alone") as recorder:
         write_step(recorder, 0, dies=False, at=1.7e9)
-    told = json.dumps(
-        compare_page(
-            RunRegistry(tmp_path), {"run": ["alone"], "average": ["group"]}
-        ).to_plotly_json(),
-        default=lambda c: c.to_plotly_json(),
+    shown = compare_page(
+        [RunRegistry(tmp_path).snapshot("alone")], {"run": ["alone"], "average": ["group"]}, []
     )
-    assert "average" not in told
+    text = json.dumps(shown.to_plotly_json(), default=lambda c: c.to_plotly_json())
+    assert "average" not in text
 
 
 def test_any_setting_makes_groups_and_a_run_without_it_stays_a_line(root: Path) -> None:

@@ -21,11 +21,11 @@ SAMPLES = Path(__file__).parents[2] / "sample_runs"
 @pytest.mark.parametrize(
     ("value", "words"),
     [
-        (0.001, "less than runs that held had"),
-        (0.017, "as in runs that held"),
-        (0.038, "more than runs that held had"),
-        (0.04, "as in runs that fell"),
-        (0.2, "more than runs that fell had"),
+        (0.001, "below the range of stable runs"),
+        (0.017, "in the range of stable runs"),
+        (0.038, "above the range of stable runs"),
+        (0.04, "in the range of runs that degraded"),
+        (0.2, "above the range of runs that degraded"),
     ],
 )
 def test_the_words_go_by_what_other_runs_had(value: float, words: str) -> None:

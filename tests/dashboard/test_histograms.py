@@ -110,7 +110,7 @@ def test_few_or_equal_values_make_valid_bins(tmp_path: Path, values: list[float]
         if not values:
             continue
         snapshot = registry.snapshot("run")
-        (figure,) = draw(registry, [snapshot], [chart], View())
+        (figure,) = draw([snapshot], [chart], View())
         assert figure["layout"]["meta"]["measured"]
         go.Figure({k: figure[k] for k in ("data", "layout")})
 
@@ -119,7 +119,7 @@ def test_few_or_equal_values_make_valid_bins(tmp_path: Path, values: list[float]
 def test_rectangles_meet_on_every_axis_and_zoom_reads_anew(registry: RunRegistry, by: str) -> None:
     snapshot = registry.snapshot("run")
     (chart,) = charts_of(["histogram/advantage"], [snapshot])
-    (figure,) = draw(registry, [snapshot], [chart], View(by))
+    (figure,) = draw([snapshot], [chart], View(by))
     assert json.loads(json.dumps(figure)) == figure
     bars, median = figure["data"]
     left = np.array(bars["x"]) - np.array(bars["width"]) / 2
@@ -127,7 +127,7 @@ def test_rectangles_meet_on_every_axis_and_zoom_reads_anew(registry: RunRegistry
     assert set(np.round(right, 6)) - {round(right.max(), 6)} <= set(np.round(left, 6))
     assert len(median["x"]) == len({round(v, 6) for v in bars["x"]})
     zoom = (50.0, 60.0) if by == "step" else (10 * (50**1.5 - 3**1.5), 10 * (60**1.5 - 3**1.5))
-    (closer,) = draw(registry, [snapshot], [chart], View(by, 10, zoom))
+    (closer,) = draw([snapshot], [chart], View(by, 10, zoom))
     assert len(closer["data"][1]["x"]) == 11
     assert closer["layout"]["meta"]["remarks"].startswith("17")
 
@@ -193,13 +193,13 @@ def test_a_histogram_is_added_by_its_name_and_stays_in_the_address(
     bars = "document.querySelectorAll('.barlayer .point path').length"
     with opened(chromium, address) as tab:
         tab.goto("/run/run")
-        tab.locator("[data-add='histogram/length']").click()
+        tab.get_by_role("button", name="Length, distribution").click()
         tab.wait_for_url("**chart=histogram%2Flength**")
         tab.locator(".barlayer .point path").first.wait_for(state="attached")
         assert tab.evaluate(bars) > 100
         card = tab.locator(".card.chart").last
         assert "Length, distribution" in card.inner_text()
-        assert card.locator("[data-tool=log]").count() == 0
+        assert card.get_by_text("log y").count() == 0
         tab.locator("#x").get_by_text("time").click()
         tab.wait_for_url("**x=time**")
         tab.locator(".barlayer .point path").first.wait_for(state="attached")

@@ -1,4 +1,5 @@
-"""Charts that were added follow the reader to other runs, and an address shows what it says."""
+"""Charts that the reader adds: found by substring and regular expression, without a reload, and
+there again on the pages of other runs."""
 
 from __future__ import annotations
 
@@ -6,56 +7,65 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browsing import DRAWN
-from made_up_runs import write_run
+from browsing import CHARTS, DRAWN, until
+from made_up_runs import write_step
+
+import lldscope
 
 pytestmark = pytest.mark.browser
 
-ADDED = "[...document.querySelectorAll('.tools')].slice(8).map(t => t.dataset.chart).join()"
+TITLES = "[...document.querySelectorAll('.chart h2')].slice(8).map(h => h.textContent).join()"
+NAMES = ("rewards/format", "rewards/answer", "actor/ppo_kl", "lr_group/0")
 
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("runs")
-    write_run(root / "one", 140, dies=True)
-    write_run(root / "two", 30)
+    for name in ("one", "two"):
+        with lldscope.Recorder(root / name) as recorder:
+            for step in range(30):
+                write_step(recorder, step, dies=False, at=1e9 + step)
+                for scalar in NAMES:
+                    recorder.scalars(step=step, name=scalar, value=0.1 * step)
     return root
 
 
-def test_an_added_chart_stays_for_other_runs_until_it_is_removed(tab: Any, address: str) -> None:
-    tab.goto("/run/one")
-    tab.locator("[data-add=success]").click()
-    tab.wait_for_url("**chart=success**")
-    tab.get_by_role("link", name="Runs").first.click()
-    tab.locator("#rows").get_by_role("link", name="two").click()
-    tab.wait_for_url("**/run/two?chart=success")
-    tab.wait_for_selector(DRAWN)
-    assert tab.evaluate(ADDED) == "success"
+def add(tab: Any, text: str, button: str) -> None:
+    tab.locator("#find-chart").fill(text)
+    tab.locator("#matches").get_by_role("button", name=button, exact=True).click()
+
+
+def test_charts_are_added_one_after_the_other_without_a_reload(tab: Any) -> None:
     tab.goto("/run/one")
     tab.wait_for_selector(DRAWN)
-    assert tab.evaluate(ADDED) == "", "an address shows what it says"
-    tab.goto("/run/one?chart=step_seconds&x=time")
-    tab.locator(".answer a").click()
-    tab.wait_for_url("**/run/one?chart=step_seconds&x=time#alarm-*")
-    card = tab.locator(".card.chart", has=tab.locator("[data-chart=step_seconds]"))
-    card.locator(".tools summary").click()
-    card.get_by_role("button", name="remove").click()
-    tab.wait_for_url(lambda url: "step_seconds" not in url)
-    tab.goto("/run/two?chart=success")
-    card = tab.locator(".card.chart", has=tab.locator("[data-chart=success]"))
-    card.locator(".tools summary").click()
-    card.get_by_role("button", name="remove").click()
-    tab.wait_for_url(lambda url: "success" not in url)
-    tab.goto("/")
-    tab.locator("#rows").get_by_role("link", name="one").first.click()
-    tab.wait_for_url("**/run/one")
+    tab.evaluate("window.here = true")
+    add(tab, "format", "rewards/format")
+    until(tab, f"({TITLES}) === 'rewards/format'")
+    add(tab, "scalar/actor", "actor/ppo_kl")
+    until(tab, f"({TITLES}) === 'rewards/format,actor/ppo_kl'")
+    add(tab, "^(scalar/)?(rewards|lr_group)/", "Add all 2")
+    until(tab, f"({TITLES}) === 'rewards/format,actor/ppo_kl,lr_group/0,rewards/answer'")
+    until(tab, f"{CHARTS}.length === 12 && {CHARTS}.every(c => c._fullLayout)")
+    assert tab.evaluate("window.here"), "the page was not loaded again"
+    tab.locator("#find-chart").fill("[")
+    until(tab, "document.querySelector('#matches').textContent.startsWith('0 of')")
+    tab.goto(tab.url)
+    until(tab, f"({TITLES}) === 'rewards/format,actor/ppo_kl,lr_group/0,rewards/answer'")
+    tab.goto("/run/two")  # names no chart: those of this browser
+    until(tab, f"({TITLES}).split(',').length === 4")
+    for left in (3, 2, 1, 0):
+        card = tab.locator(".card.chart").nth(8)
+        card.locator(".tools summary").click()
+        card.get_by_role("button", name="remove").click()
+        until(tab, f"document.querySelectorAll('.chart h2').length === 8 + {left}")
+    tab.goto("/compare?run=one&run=two&chart=rewards/answer")
+    until(tab, f"({TITLES}) === 'rewards/answer'")
 
 
 @pytest.mark.parametrize("stored", ["not json", '{"a": 1}', '[5, null, "</script>"]'])
 def test_whatever_is_stored_pages_open(tab: Any, stored: str) -> None:
-    tab.goto("/")
-    tab.evaluate("text => localStorage.setItem('lldscope-charts', text)", stored)
-    tab.locator("#rows").get_by_role("link", name="two").click()
-    tab.wait_for_url("**/run/two**")
+    tab.goto("/rules")
+    tab.evaluate("text => localStorage.setItem('pins', text)", stored)
+    tab.goto("/run/two")
     tab.wait_for_selector(DRAWN)
-    assert tab.evaluate(ADDED) == ""
+    assert tab.evaluate(TITLES) == ""

@@ -81,6 +81,7 @@ def make_chart(chart: Chart, subject: Subject, view: View, axis: XAxis | None = 
     if has_evidence(chart):
         layout["yaxis2"] |= evidence_axis(subject.arl)
         layout["yaxis"]["domain"] = [STRIP + 0.06, 1.0]
+        layout["xaxis"] |= {"anchor": "free", "position": 0.0}
         layout["shapes"].append(_threshold(subject.arl))
     missing = "Not measured in this run" if len(subject.table) else "Nothing recorded yet"
     figure = _finish(data, layout, counts, missing, names)

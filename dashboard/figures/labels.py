@@ -1,7 +1,7 @@
 """Names of alarms above a chart: horizontal, outside of the plot, so that no line crosses them.
 
-The gravest alarms choose their places first; one for which no place is left has its line alone. The
-browser hides what still overlaps on a narrow screen (assets/charts.js).
+The gravest alarms choose their places first; one for which no place is left has its line alone.
+Places are measured on a narrow screen, so that no name covers another anywhere.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from .wording import visible
 
 ROWS, ROW_HEIGHT = 2, 14  # pixels
 _ABOVE = 1.075  # of the height of the plot: where the strip of the phases ends
-_WIDTH, _CHARACTER, _SIGN = 420.0, 5.8, 14.0  # pixels: of a plot, a character, the sign before it
+# pixels: of a narrow plot, a character, the sign before it
+_WIDTH, _CHARACTER, _SIGN = 330.0, 5.8, 14.0
 _MARGIN = 50.0  # pixels right of the plot that a label may take
 
 Label = dict[str, Any]

@@ -19,7 +19,7 @@ from .wording import visible
 Shape = dict[str, Any]
 
 _STRIP = (1.0, 1.075)  # the band of phase names, above the plot, as shares of its height
-_FULL_NAME, _NUMERAL = 0.13, 0.035  # least share of the visible width for a name, for a numeral
+_FULL_NAME, _NUMERAL = 0.22, 0.05  # least share of the visible width for a name, for a numeral
 _MOST_LINES = 24
 _SPACE = "\u00a0\u00a0\u00a0"  # keeps upright labels clear of the ends of the plot
 

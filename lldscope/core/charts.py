@@ -74,8 +74,7 @@ _CHARTS: tuple[Chart, ...] = (
     _chart(
         "delta",
         "Δ of correct responses",
-        "what one step's updates did to the likelihood of its correct responses, outliers clipped; "
-        "the mean is over responses",
+        "what one step's updates did, outliers clipped, mean over responses",
         Line("delta_correct_trim", "Δ", palette.BLUE, weight="n_delta_correct"),
         Line("retention_delta", "earlier responses", palette.GREEN, "dash"),
         Line(EVIDENCE, "evidence of decay", palette.PURPLE, "dot", mean=False, right=True),

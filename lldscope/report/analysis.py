@@ -37,10 +37,12 @@ from .series import Series, outline, series
 
 REPORT_SCHEMA = 1
 TRIMMED = "delta_correct_trim"
-REPORTED = ("correct_logp", "incorrect_logp", "delta_correct", "delta_correct_trim",
-            "delta_incorrect", "lld_share", "displaced_share", "reward", "entropy", "grad_norm", "grad_norm_max",
-            "response_tokens", "valid_searches", "good_first_action_share", "zero_signal_share",
-            "llds_gate_share", "tool_fail_share", "lr")  # fmt: skip
+REPORTED = (
+    "correct_logp", "incorrect_logp", "delta_correct", "delta_correct_trim", "delta_incorrect",
+    "lld_share", "displaced_share", "reward", "entropy", "grad_norm", "grad_norm_max",
+    "response_tokens", "valid_searches", "good_first_action_share", "zero_signal_share",
+    "llds_gate_share", "tool_fail_share", "lr",
+)  # fmt: skip
 _EVALS = (
     "SELECT step, data_source, metric, value, n FROM evals ORDER BY step, data_source, metric, rank"
 )

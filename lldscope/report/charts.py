@@ -24,6 +24,7 @@ CHARTS = select_charts(
 )
 DASHES = {"solid": "", "dash": "6 4", "dot": "2 4"}  # Plotly's names in SVG
 HELD_OUT = Chart("evals", "Held-out evaluation", "", "", ())
+GLANCE = ("likelihood", "delta", "reward", HELD_OUT.id)  # those that tell the story
 MOST_SOURCES = 6
 ARMS = ((palette.RUN_COLORS[0], "solid"), (palette.RUN_COLORS[1], "dash"))
 
@@ -43,16 +44,16 @@ class Curve:
         return f'stroke="{self.color}" stroke-width="2"{dashes}'
 
 
-def of_run(facts: PostMortem) -> str:
-    """A figure per axis whose signals were measured."""
-    evals = _evaluated(facts)
+def of_run(facts: PostMortem, ids: Collection[str]) -> str:
+    """A figure per axis whose signals were measured, of the charts with these ids."""
+    evals = _evaluated(facts) if HELD_OUT.id in ids else []
     ends = [c.data.step[-1] for c in evals]
     x = Axis(
         facts.run.first_step or 0, max(facts.run.last_step or 0, *ends, 0), LEFT, WIDTH - RIGHT
     )
     bands, marks = _bands(facts, x), _alarms(facts, x)
     figures = []
-    for chart in CHARTS:
+    for chart in (c for c in CHARTS if c.id in ids):
         for title, unit, lines in axes(chart, facts.signals):
             curves = [
                 Curve(line.label, line.color, line.dash, facts.signals[line.column])

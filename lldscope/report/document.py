@@ -21,6 +21,7 @@ MOST_TEXT = 300  # characters of a setting
 # Sections that are closed when the file is opened: what happened, when, and what to change come
 # first, and the evidence is one click away.
 FOLDED = frozenset({
+    "What to change next", "Phases", "Signals",
     "Alarms, and how early they came", "What broke, in order",
     "What lost likelihood, and beside what", "What was forgotten",
     "Correct responses that lost most, token by token", "LLD and what looks like it",
@@ -53,6 +54,9 @@ def _blocks(facts: PostMortem) -> Iterator[Block]:
     yield Heading("What happened")
     yield Items(facts.summary, ordered=True)
     if facts.kind != "empty":
+        yield Heading("At a glance")
+        yield Picture("timeline", timeline.of_run(facts))
+        yield Picture("charts", charts.of_run(facts, charts.GLANCE))
         yield from _advice(facts)
         yield from _phases(facts)
         yield from _signals(facts)
@@ -122,7 +126,6 @@ def _configuration(facts: PostMortem) -> Iterator[Block]:
 
 def _phases(facts: PostMortem) -> Iterator[Block]:
     yield Heading("Phases")
-    yield Picture("timeline", timeline.of_run(facts))
     rows: list[Sequence[Cell]] = [
         ["live", palette.PHASES[s.phase], f"{s.start_step}–{s.end_step}", "",
          "rows up to each step"]
@@ -139,7 +142,8 @@ def _phases(facts: PostMortem) -> Iterator[Block]:
 
 def _signals(facts: PostMortem) -> Iterator[Block]:
     yield Heading("Signals")
-    yield Picture("charts", charts.of_run(facts))
+    others = [chart.id for chart in charts.CHARTS if chart.id not in charts.GLANCE]
+    yield Picture("charts", charts.of_run(facts, others))
     rows = [
         [name, s.unit, number(s.first), number(min(s.mean)), number(max(s.mean)), number(s.last),
          f"{s.n:,}"]

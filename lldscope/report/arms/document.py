@@ -35,10 +35,10 @@ def _blocks(facts: Comparison) -> Iterator[Block]:
     for arm in facts.arms:
         yield from _arm(arm)
     if any(arm.carried for arm in facts.arms):
-        yield Heading("Phases")
+        yield Heading("Phases of both arms")
         yield Picture("timeline", timeline.of_arms(facts))
         yield _phases(facts)
-        yield Heading("Signals")
+        yield Heading("Signals of both arms")
         yield Paragraph(_legend(facts))
         yield Picture("charts", charts.of_arms(facts))
         yield from _matched(facts)

@@ -54,7 +54,8 @@ def register(app: Dash, registry: RunRegistry, summaries: RunSummaries) -> None:
     def show(href: str | None, again: str | None) -> Any:
         if href is None:
             return no_update
-        address = urlsplit(again or href)
+        (text,) = _texts([again or href])
+        address = urlsplit(text)
         return page(registry, address.path, address.query, summaries)
 
     @app.callback(
@@ -69,7 +70,8 @@ def register(app: Dash, registry: RunRegistry, summaries: RunSummaries) -> None:
         running=[(Output("list-clock", "disabled"), True, False)],
     )
     def refresh_list(tick: int, choice: dict[str, str], picks: list[str], has: list[Any]) -> Any:
-        rows, now, news = run_rows(summaries, choice_of(choice), picks)
+        _texts([*choice.values()])
+        rows, now, news = run_rows(summaries, choice_of(choice), _texts(picks))
         if now == has:
             return no_update, no_update, news
         if [name for name, _ in now] != [name for name, _ in has]:
@@ -96,9 +98,10 @@ def register(app: Dash, registry: RunRegistry, summaries: RunSummaries) -> None:
     ) -> tuple[list[Any], Any]:
         wanted = [output["id"]["index"] for output in ctx.outputs_list[0]]
         if "compared" in wanted:
-            changed = _comparison_parts(registry, names, by, before, groups[0] if groups else {})
+            group = groups[0] if groups else {}
+            changed = _comparison_parts(registry, _texts(names), by, before, group)
         else:
-            changed = _run_parts(registry, names[0], before)
+            changed = _run_parts(registry, _texts(names)[0], before)
             if "news" in changed:
                 set_props("news", {"data": changed["news"]})
         now = changed.get("versions", before)
@@ -116,7 +119,7 @@ def register(app: Dash, registry: RunRegistry, summaries: RunSummaries) -> None:
             return no_update  # the buttons have only just come
         kind, rule = ctx.triggered_id["index"].split(" ", 1)
         try:
-            registry.note(names[0], kind, rule, SNOOZE_HOURS)
+            registry.note(_texts(names)[0], kind, rule, SNOOZE_HOURS)
         except LldscopeError as error:
             return str(error)
         done = {"acknowledge": "acknowledged", "snooze": f"snoozed for {SNOOZE_HOURS} hours"}
@@ -138,7 +141,7 @@ def register(app: Dash, registry: RunRegistry, summaries: RunSummaries) -> None:
         if not clicks:
             return no_update, no_update
         try:
-            registry.annotate(names[0], title or "", (tags or "").split(","), note or "")
+            registry.annotate(_texts(names)[0], title or "", (tags or "").split(","), note or "")
         except LldscopeError as error:
             return str(error), no_update
         return "Saved.", clicks
@@ -152,11 +155,18 @@ def register(app: Dash, registry: RunRegistry, summaries: RunSummaries) -> None:
     )
     def refresh_recording(tick: int, names: list[str]) -> Any:
         try:
-            return facts(registry.snapshot(names[0]))
+            return facts(registry.snapshot(_texts(names)[0]))
         except LldscopeError:
             return no_update  # the last answer stays
 
     _charts(app, registry)
+
+
+def _texts(value: Any) -> list[str]:
+    """What a browser says are texts. Raises TypeError, here, where they are not."""
+    if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
+        raise TypeError("no list of texts")
+    return value
 
 
 def _charts(app: Dash, registry: RunRegistry) -> None:
@@ -173,7 +183,7 @@ def _charts(app: Dash, registry: RunRegistry) -> None:
         prevent_initial_call=True,
     )
     def keep_zoom(by: str, zoom: dict[str, Any] | None, names: list[str]) -> Any:
-        snapshots, _ = last_snapshots_of(registry, names)
+        snapshots, _ = last_snapshots_of(registry, _texts(names))
         if not zoom or zoom["x"] == by or not snapshots:
             return no_update
         subject = snapshots[0].subject
@@ -197,12 +207,12 @@ def _charts(app: Dash, registry: RunRegistry) -> None:
     )
     def refresh_charts(tick: int, *asked: Any) -> Any:
         *chosen, names, seen, groups = asked
-        keys = [output["id"]["index"] for output in ctx.outputs_list[0]]
+        keys = _texts([output["id"]["index"] for output in ctx.outputs_list[0]])
         still = [no_update] * len(keys)
         nothing = still, still, still, no_update
         if not ctx.triggered:  # the page has only just come
             return nothing
-        snapshots, lost = last_snapshots_of(registry, names)
+        snapshots, lost = last_snapshots_of(registry, _texts(names))
         view, shown = _view(chosen, groups)
         same = drawn(snapshots, view, shown)
         known = all(same[k] == seen[k] for k in ("versions", "view"))
@@ -234,9 +244,11 @@ def _charts(app: Dash, registry: RunRegistry) -> None:
     ) -> Any:
         """Take away cards, and add those that are new at the end."""
         *chosen, groups = asked
-        snapshots, _ = last_snapshots_of(registry, names)
+        snapshots, _ = last_snapshots_of(registry, _texts(names))
         view, shown = _view(chosen, groups)
-        new = charts_of([k for k in wanted if k not in before], snapshots, shown is not None)
+        new = charts_of(
+            [k for k in _texts(wanted) if k not in _texts(before)], snapshots, shown is not None
+        )
         new = [chart for chart in new if chart.id not in before]
         left = [key for key in before if key in wanted or key in defaults]
         if not snapshots or (not new and left == before):
@@ -257,8 +269,9 @@ def _view(chosen: list[Any], groups: list[dict[str, str]]) -> tuple[View, list[s
     by, mean, zoom, axes, shown = chosen
     # a zoom belongs to the x axis it was made on
     ours = zoom["range"] if zoom and zoom["x"] == by else None
-    log, clip = (tuple(sorted(axes[name])) for name in ("log", "clip"))
-    range_ = (ours[0], ours[1]) if ours else None
+    log, clip = (tuple(sorted(_texts(axes[name]))) for name in ("log", "clip"))
+    _texts([by, *[text for runs in shown for text in _texts(runs)]])
+    range_ = (float(ours[0]), float(ours[1])) if ours else None
     view = View(by, mean, range_, groups[0] if groups else {}, log, clip)
     return view, shown[0] if shown else None
 

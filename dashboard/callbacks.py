@@ -35,7 +35,7 @@ from .pages.answer import answer, news_of_run
 from .pages.compare_page import compare_table, unplaced
 from .pages.dose import dose
 from .pages.drawing import cards_of, charts_of, draw
-from .pages.frame import drawn, last_snapshots_of, notes_of
+from .pages.frame import ALIGNED_BY, WINDOWS, drawn, last_snapshots_of, notes_of
 from .pages.list_rows import choice_of, run_rows
 from .pages.recording_page import facts
 from .pages.router import page
@@ -99,6 +99,7 @@ def register(app: Dash, registry: RunRegistry, summaries: RunSummaries) -> None:
         wanted = [output["id"]["index"] for output in ctx.outputs_list[0]]
         if "compared" in wanted:
             group = groups[0] if groups else {}
+            _texts([ALIGNED_BY[by], *group.keys(), *group.values()])
             changed = _comparison_parts(registry, _texts(names), by, before, group)
         else:
             changed = _run_parts(registry, _texts(names)[0], before)
@@ -186,9 +187,11 @@ def _charts(app: Dash, registry: RunRegistry) -> None:
         snapshots, _ = last_snapshots_of(registry, _texts(names))
         if not zoom or zoom["x"] == by or not snapshots:
             return no_update
+        if by not in ALIGNED_BY or zoom["x"] not in ALIGNED_BY:
+            raise ValueError("no such axis")
         subject = snapshots[0].subject
         table = aligned(aligned(subject, zoom["x"]), by).table
-        low, high = zoom["range"]
+        low, high = map(float, zoom["range"])
         range_ = translated(table, (low, high), zoom["x"], by)
         return range_ and {"x": by, "range": range_}
 
@@ -267,10 +270,15 @@ def _charts(app: Dash, registry: RunRegistry) -> None:
 def _view(chosen: list[Any], groups: list[dict[str, str]]) -> tuple[View, list[str] | None]:
     """What the reader has chosen; and the runs that are drawn, where several are compared."""
     by, mean, zoom, axes, shown = chosen
+    if by not in ALIGNED_BY or mean not in WINDOWS:
+        raise ValueError("no such axis or mean")
+    for group in groups:
+        _texts([*group.keys(), *group.values()])
+    for runs in shown:
+        _texts(runs)
+    log, clip = (tuple(sorted(_texts(axes[name]))) for name in ("log", "clip"))
     # a zoom belongs to the x axis it was made on
     ours = zoom["range"] if zoom and zoom["x"] == by else None
-    log, clip = (tuple(sorted(_texts(axes[name]))) for name in ("log", "clip"))
-    _texts([by, *[text for runs in shown for text in _texts(runs)]])
     range_ = (float(ours[0]), float(ours[1])) if ours else None
     view = View(by, mean, range_, groups[0] if groups else {}, log, clip)
     return view, shown[0] if shown else None

@@ -15,6 +15,7 @@ import numpy as np
 from dash import Patch
 
 from .chart_figures import Figure
+from .series import MOST_POINTS
 
 _PARTS = ("shapes", "annotations", "xaxis", "yaxis", "yaxis2")  # of the layout
 
@@ -37,6 +38,8 @@ def patch(figure: Figure, note: Note | None = None) -> Patch | None:
     Without a note, or where lines came or went, all lines are sent.
     """
     now = has(figure)
+    if note is not None and not _is_note(note):
+        note = None  # whatever it is, it is not from here
     changed = Patch()
     alike = note is not None and _styles(note) == _styles(now)
     if note is None or not alike:
@@ -50,6 +53,17 @@ def patch(figure: Figure, note: Note | None = None) -> Patch | None:
             changed["layout"][part] = figure["layout"][part]
     changed["layout"]["meta"] = figure["layout"]["meta"]  # with other changes, never alone
     return None if note == now else changed
+
+
+def _is_note(note: Any) -> bool:
+    """Whether this is what `has` gives."""
+    if not isinstance(note, dict) or not isinstance(note.get("parts"), dict):
+        return False
+    lines = note.get("lines")
+    return isinstance(lines, list) and all(
+        isinstance(line, list) and len(line) == 5 and all(isinstance(n, int) for n in line)
+        and 0 <= line[1] <= line[0] <= MOST_POINTS for line in lines
+    )  # fmt: skip
 
 
 def _extend(line: Patch, trace: Figure, before: list[Any]) -> None:

@@ -21,7 +21,7 @@ from .wording import visible
 ROWS, ROW_HEIGHT = 2, 14  # pixels
 _ABOVE = 1.075  # of the height of the plot: where the strip of the phases ends
 # pixels: of a narrow plot, a character, the sign before it
-_WIDTH, _CHARACTER, _SIGN = 330.0, 5.8, 14.0
+_WIDTH, _CHARACTER, _SIGN = 380.0, 5.8, 14.0
 _MARGIN = 50.0  # pixels right of the plot that a label may take
 
 Label = dict[str, Any]

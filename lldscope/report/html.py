@@ -67,8 +67,9 @@ def _template() -> Template:
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     made = Environment(
-        loader=FileSystemLoader(Path(__file__).parent), autoescape=True, undefined=StrictUndefined
-    )
+        loader=FileSystemLoader(Path(__file__).parent), autoescape=True, undefined=StrictUndefined,
+        keep_trailing_newline=True,
+    )  # fmt: skip
     made.filters |= {
         "anchor": lambda heading: re.sub("[^a-z]+", "-", heading.lower()),
         "columns": _columns,

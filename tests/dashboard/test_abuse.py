@@ -218,7 +218,7 @@ def test_a_run_in_a_folder_with_a_line_feed_has_a_page(tmp_path: Path) -> None:
     write_run(tmp_path / "two\nlines", 5)
     browser = client(tmp_path)
     assert browser.get("/run/two%5Cx0alines").status_code == 200
-    assert "two\\x0alines" in str(page(RunRegistry(tmp_path), "/", ""))
+    assert "two\\\\x0alines" in str(page(RunRegistry(tmp_path), "/", ""))
 
 
 # -- addresses -------------------------------------------------------------------------------------

@@ -1,5 +1,5 @@
 """The dashboard: lldscope's answers in a browser, live. It asks lldscope and analyses nothing.
 
-cli → server (waitress, token) → app (pages, callbacks) → run registry (open runs) → lldscope
-                                  └ charts, figures, series, parts: from those answers to pictures
+cli → server (waitress, token) → app (frame, callbacks) → run registry (open runs) → lldscope
+                                  pages get snapshots of runs; figures make pictures of them
 """

@@ -45,7 +45,8 @@ def plot(run: Run, signals: Sequence[str] | None = None) -> Any:
 
 def _chart(name: str) -> Chart:
     for chart in CHARTS:
-        if name == chart.id or name in [line.column for line in chart.lines]:
+        columns = [line.column for line in chart.lines]
+        if name == chart.id or name in columns or f"{name}_trim" in columns:
             return chart
     known = ", ".join(chart.id for chart in CHARTS)
     raise UsageError(f"No chart shows {name}. There are: {known}, and the signals they draw.")

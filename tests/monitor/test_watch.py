@@ -252,7 +252,7 @@ def test_a_run_that_has_just_begun_says_nothing_of_missing_signals(tmp_path):
         recorder.flush()
         state = follower.poll().state
         assert "waiting for the first steps" in status_line(state).plain
-    assert "Δ not recorded" in status_line(follower.poll().state).plain, "it has ended"
+    assert "no Δ" in status_line(follower.poll().state).plain, "it has ended"
 
 
 def test_the_block_keeps_its_height_while_the_run_goes_on(tmp_path):

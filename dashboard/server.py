@@ -52,7 +52,7 @@ def serve(root: Path, host: str = "127.0.0.1", port: int = 8050, token: str | No
 
     from waitress.server import create_server
 
-    from lldscope.query.signal_cache import cache_dir
+    from lldscope.storage.cache import cache_dir
 
     from .app import make_app
     from .data.run_registry import RunRegistry

@@ -5,30 +5,24 @@ that have ended, so that a new start of the server opens them without reading th
 from __future__ import annotations
 
 import hashlib
-import json
 import math
 import os
-import shutil
 import time
-import uuid
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
 
-import lldscope
 from lldscope.core.charts import ACTIONS_SHOWN, DELTA_OF_ACTION, EVIDENCE
 from lldscope.core.errors import LldscopeError
 from lldscope.diagnosis.evidence import Evidence
 from lldscope.diagnosis.reward_noise import has_fallen, rise
 from lldscope.monitor.health import RunState
 from lldscope.runs import Run, title
+from lldscope.storage.cache import Cache
 from lldscope.storage.layout import read_manifest
 
 from ..figures.series import floats
@@ -36,7 +30,7 @@ from ..figures.view import Subject
 
 TRIMMED = "delta_correct_trim"
 DEAD_STEPS = 20  # steps without any change of the reward
-MAX_RUNS = 300  # the one cached longest ago is removed first
+MAX_RUNS = 300
 
 
 def _unopened() -> Run:
@@ -127,21 +121,17 @@ def _with_actions(table: pd.DataFrame, actions: pd.DataFrame) -> pd.DataFrame:
 
 
 class SnapshotCache:
-    """A folder that only its user can read, never the runs' own; not for runs that lie elsewhere.
-
-    A snapshot is used again only if every file of the run has the size and time it had, and
-    lldscope is, file by file, the one that made it.
-    """
+    """Not for runs that lie elsewhere. A snapshot is used again only if every file of the run has
+    the size and time it had."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
+        self._cache = Cache(folder, MAX_RUNS, Path(__file__).parent)
 
     def load(self, name: str, path: Path, seen: str) -> Snapshot | None:
         """The cached snapshot, if `seen`, the run's `files_of`, is unchanged since."""
-        folder = self._place(path)
-        try:
-            stored = json.loads((folder / "snapshot.json").read_text())
-            if stored["of"] != [_made(), seen]:
+
+        def read(folder: Path, stored: dict[str, Any]) -> Snapshot | None:
+            if stored["seen"] != seen:
                 return None
             table = pd.read_parquet(folder / "table.parquet")
             state = RunState.from_dict(stored["state"])
@@ -150,30 +140,22 @@ class SnapshotCache:
             subject = Subject(name, table, *marked)
             made = (stored["version"], stored["info"], state, subject)
             return Snapshot(*made, tuple(stored["tables"]), tuple(stored["columns"]))
-        except (OSError, ValueError, KeyError, TypeError, pa.ArrowException):
-            return None
+
+        return self._cache.load(os.fspath(path), read)
 
     def store(self, path: Path, seen: str, snapshot: Snapshot) -> None:
         """Store a snapshot; `seen` is what `files_of` returned before it was taken."""
-        final = self._place(path)
-        new = final.with_name(f"{final.name}.{uuid.uuid4().hex}.new")
         content = {
-            "of": [_made(), seen], "version": snapshot.version, "info": snapshot.info,
+            "seen": seen, "version": snapshot.version, "info": snapshot.info,
             "state": snapshot.state.to_dict(), "events": snapshot.subject.events,
             "trend": snapshot.subject.trend, "tables": snapshot.tables, "columns": snapshot.columns,
         }  # fmt: skip
-        with suppress(OSError, ValueError, TypeError, pa.ArrowException):
-            new.mkdir(parents=True, mode=0o700)
-            snapshot.subject.table.to_parquet(new / "table.parquet", compression="zstd")
-            (new / "snapshot.json").write_text(json.dumps(content))
-            shutil.rmtree(final, ignore_errors=True)
-            new.rename(final)
-            folders = sorted(self._folder.iterdir(), key=lambda p: -p.stat().st_mtime)
-            for old in folders[MAX_RUNS:]:
-                shutil.rmtree(old, ignore_errors=True)
+        table = snapshot.subject.table
 
-    def _place(self, path: Path) -> Path:
-        return self._folder / hashlib.sha256(os.fsencode(path)).hexdigest()[:32]
+        def write(folder: Path) -> None:
+            table.to_parquet(folder / "table.parquet", compression="zstd")
+
+        self._cache.store(os.fspath(path), content, write)
 
 
 def files_of(path: Path) -> str:
@@ -186,13 +168,3 @@ def files_of(path: Path) -> str:
                     stat = entry.stat()
                     found.append((folder.name, entry.name, stat.st_size, stat.st_mtime_ns))
     return hashlib.sha256(repr(sorted(found)).encode(errors="replace")).hexdigest()
-
-
-@cache
-def _made() -> str:
-    """Changes with any file of lldscope: its rules, its queries, its charts."""
-    made = hashlib.sha256(pd.__version__.encode())
-    for package in (Path(lldscope.__file__).parent, Path(__file__).parent):
-        for file in sorted([*package.rglob("*.py"), *package.rglob("*.sql")]):
-            made.update(file.read_bytes())
-    return made.hexdigest()

@@ -108,7 +108,7 @@ def _run(sources: tuple[str, ...], chosen: str | None) -> tuple[Path, Trainer]:
     """A run as it is; of anything else its import in the cache, made anew where it changed."""
     from ..importers.build import Import
     from ..importers.source import ImportRequest
-    from ..query.signal_cache import cache_dir
+    from ..storage.cache import cache_dir
     from .import_ import local_paths
 
     if len(sources) == 1 and Path(sources[0], "run.json").is_file():

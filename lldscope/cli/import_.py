@@ -89,7 +89,7 @@ def import_(
 def local_paths(sources: tuple[str, ...], follow: bool) -> tuple[Path, ...]:
     """The sources as paths; the history of a run at W&B is fetched."""
     from ..importers.wandb_api import SCHEME, fetched
-    from ..query.signal_cache import cache_dir
+    from ..storage.cache import cache_dir
 
     if follow and any(source.startswith(SCHEME) for source in sources):
         raise UsageError(

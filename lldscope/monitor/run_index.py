@@ -22,17 +22,14 @@ import os
 import zlib
 from collections.abc import Collection, Mapping
 from contextlib import suppress
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
-from .. import diagnosis, monitor, query
 from ..core.errors import LldscopeError
-from ..core.schema import SCHEMA_VERSION
-from ..core.version import __version__
 from ..storage import json_files
+from ..storage.cache import code_version
 from ..storage.manifest import MANIFEST_DIR
 from ..storage.url import Url
 from . import index_file
@@ -108,7 +105,7 @@ class RunIndex:
             return {
                 run: (seen, text)
                 for run, seen, made, text, crc in rows
-                if made == _made() and crc == _checksum(run, seen, text)
+                if made == code_version() and crc == _checksum(run, seen, text)
             }
         except (KeyError, TypeError, ValueError, AttributeError):
             return {}
@@ -130,7 +127,7 @@ def _row(name: str, seen: str, text: str) -> dict[str, Any]:
     plain = {key: plain[key] for key in ("title", "tags", "last_time", "reward", "delta")} | {
         "group": None if plain["group"] is None else str(plain["group"])
     }
-    kept = {"run": name, "fingerprint": seen, "made": _made(), "summary": text}
+    kept = {"run": name, "fingerprint": seen, "made": code_version(), "summary": text}
     return {**kept, "crc": _checksum(name, seen, text), **plain, **shown, "firing": firing}
 
 
@@ -153,14 +150,3 @@ def fingerprint(run: Path) -> str:
     except (OSError, ValueError):
         return ""
     return hashlib.sha256("\n".join(sorted(found)).encode(errors="replace")).hexdigest()[:32]
-
-
-@cache
-def _made() -> str:
-    """Changes with anything that a verdict depends on but the run: rules, detectors, queries."""
-    made = hashlib.sha256(f"{__version__} {SCHEMA_VERSION}".encode())
-    for package in (diagnosis, monitor, query):
-        folder = Path(package.__path__[0])
-        for file in sorted([*folder.rglob("*.py"), *folder.rglob("*.sql")]):
-            made.update(file.read_bytes())
-    return made.hexdigest()[:32]

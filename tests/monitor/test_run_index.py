@@ -233,6 +233,6 @@ def test_another_version_of_the_rules_reads_again(
     root: Path, read: list[str], monkeypatch: Any
 ) -> None:
     told(root)
-    monkeypatch.setattr(run_index, "_made", lambda: "other rules")
+    monkeypatch.setattr(run_index, "code_version", lambda: "other rules")
     told(root)
     assert read == [*NAMES, *NAMES]

@@ -115,7 +115,7 @@ def test_what_is_kept_and_does_not_fit_is_passed_over(tmp_path: Path, computed: 
     fresh = open_run(path, cache=cache).signals()
     (folder,) = (tmp_path / "cache").iterdir()
     state = (folder / "state.json").read_text()
-    for broken in ("{", json.dumps(json.loads(state) | {"made": "by another version"})):
+    for broken in ("{", json.dumps(json.loads(state) | {"code": "another version"})):
         (folder / "state.json").write_text(broken)
         computed.clear()
         pd.testing.assert_frame_equal(open_run(path, cache=cache).signals(), fresh)

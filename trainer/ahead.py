@@ -48,10 +48,10 @@ class Ahead:
 
     def take(self, step: int) -> tuple[Draw, list[Rollout]] | None:
         """What was begun for this step; None where nothing was."""
-        found, self._next = self._next, None
-        if found is None or found[0].step != step:
+        following, self._next = self._next, None
+        if following is None or following[0].step != step:
             return None
-        return found[0], found[1].result()
+        return following[0], following[1].result()
 
     def forget(self) -> None:
         """The step is sampled anew, as it would be after a resume."""

@@ -102,7 +102,7 @@ def train(
 
 
 def _train(
-    ctx: click.Context, settings: TrainConfig, wanted: Path | None, checkpoint: Checkpoint | None
+    ctx: click.Context, settings: TrainConfig, directory: Path | None, checkpoint: Checkpoint | None
 ) -> tuple[Summary | None, Path]:
     """(how the run went, where it is); the first is None on all ranks but 0."""
     from lldscope import NullRecorder
@@ -115,7 +115,7 @@ def _train(
 
     with start(settings.device) as processes:
         first = processes.rank == 0
-        run_dir = wanted if checkpoint else _new_run_dir(wanted, settings, processes)
+        run_dir = directory if checkpoint else _new_run_dir(directory, settings, processes)
         assert run_dir is not None
         trainer = Trainer(settings, NullRecorder(), processes=processes, checkpoint=checkpoint)
         recorder = _recorder(settings, run_dir, processes, checkpoint)
@@ -199,18 +199,18 @@ def _resumed(
     if not (run / "run.json").is_file():
         raise RunNotFound(f"There is no run at {run}")
     # What stands where the configuration would is the first override.
-    given = (config, *overrides) if config is not None else ()
+    words = (config, *overrides) if config is not None else ()
     saved = json.loads((run / "run.json").read_text("utf-8")).get("config")
     if not isinstance(saved, dict):
         raise LldscopeError(f"{run}/run.json holds no settings to go on with")
     checkpoint = find_checkpoint(run, step)
-    settings = TrainConfig(**apply_overrides(saved, given, TrainConfig.names()))
+    settings = TrainConfig(**apply_overrides(saved, words, TrainConfig.names()))
     # What is asked for now goes before what the guard had made of it.
-    asked = {word.partition("=")[0] for word in given}
+    names = {word.partition("=")[0] for word in words}
     state = checkpoint.state
-    own = {f.name: getattr(settings, f.name) for f in fields(state.cures) if f.name in asked}
-    own |= {"lr_share": 1.0} if "lr" in asked else {}
-    cures = replace(state.cures, **own)
+    changes = {f.name: getattr(settings, f.name) for f in fields(state.cures) if f.name in names}
+    changes |= {"lr_share": 1.0} if "lr" in names else {}
+    cures = replace(state.cures, **changes)
     return settings, replace(checkpoint, state=replace(state, cures=cures))
 
 
@@ -236,20 +236,20 @@ def _need_torch() -> None:
         )
 
 
-def _check_alarms(wanted: str, known: Collection[str]) -> None:
-    for rule in map(str.strip, wanted.split(",")):
-        if rule not in known:
+def _check_alarms(guard_on: str, alarms: Collection[str]) -> None:
+    for rule in map(str.strip, guard_on.split(",")):
+        if rule not in alarms:
             raise UsageError(
-                f"guard_on={wanted} is not allowed: there is no alarm {rule!r}; there are "
-                f"{', '.join(known)}"
+                f"guard_on={guard_on} is not allowed: there is no alarm {rule!r}; there are "
+                f"{', '.join(alarms)}"
             )
 
 
-def _new_run_dir(wanted: Path | None, settings: TrainConfig, processes: Processes) -> Path:
+def _new_run_dir(directory: Path | None, settings: TrainConfig, processes: Processes) -> Path:
     """Where the run is made: the wanted directory, or runs/NAME-SEED with a number if there is
     something already. Rank 0 chooses."""
-    chosen = first = wanted or Path("runs") / f"{settings.name}-{settings.seed}"
-    if wanted is None:
+    chosen = first = directory or Path("runs") / f"{settings.name}-{settings.seed}"
+    if directory is None:
         numbers = itertools.count(2)
         while chosen.exists():
             chosen = first.with_name(f"{first.name}-{next(numbers)}")

@@ -47,8 +47,8 @@ class _PlainDisplay(Display):
         for line in notices(report):
             self.say(line)
         if done % PLAIN_EVERY == 0 or done == self._steps:
-            spent = time.monotonic() - self._started
-            left = spent / (done - self._first) * (self._steps - done)
+            seconds = time.monotonic() - self._started
+            left = seconds / (done - self._first) * (self._steps - done)
             self.say(f"step {done}/{self._steps}  {summary(report)}  {left:.0f} s left")
             self.say(f"  {cost(report)}")
 
@@ -84,8 +84,8 @@ class _BarDisplay(Display):
     def step(self, report: StepReport) -> None:
         for line in notices(report):
             self.say(line)
-        said = f"{summary(report)}\n{cost(report)}"
-        self._bar.update(self._task, completed=report.step + 1, description=said)
+        text = f"{summary(report)}\n{cost(report)}"
+        self._bar.update(self._task, completed=report.step + 1, description=text)
 
     def evaluation(self, done: int, total: int) -> None:
         self._bar.update(self._task, description=f"evaluated {done} of {total} questions")

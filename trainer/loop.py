@@ -118,8 +118,8 @@ class _Between:
         due = bool(self._config.checkpoint_every) and step % self._config.checkpoint_every == 0
         stopped = None
         if cause is not None:
-            wanted, stopped = self._act(report, cause)
-            due |= wanted
+            save, stopped = self._act(report, cause)
+            due |= save
         if due:
             self._save(report, step)
         return stopped
@@ -196,15 +196,15 @@ class _Between:
         if (cures.llds, cures.llds_coefficient) != (before.llds, before.llds_coefficient):
             trainer.event("llds", step=report.step, gate=cures.llds,
                           coefficient=cures.llds_coefficient, rule=cause)  # fmt: skip
-            said = f"LLDS with the {cures.llds} gate and λ = {cures.llds_coefficient:g}"
+            change = f"LLDS with the {cures.llds} gate and λ = {cures.llds_coefficient:g}"
         elif cures.lr_share != before.lr_share:
             lr = self._config.lr * cures.lr_share
             trainer.event("lr_change", step=report.step + 1, lr=lr, rule=cause)
-            said = f"half the learning rate, {lr:g} after warm-up"
+            change = f"half the learning rate, {lr:g} after warm-up"
         elif cures.importance_sampling != before.importance_sampling:
             mode = cures.importance_sampling
             trainer.event("importance_sampling", step=report.step, mode=mode, rule=cause)
-            said = f"importance_sampling={mode}"
+            change = f"importance_sampling={mode}"
         else:
-            said = "what there was: its cure is in force already"
-        report.notes.append(f"{cause} fires: from the next step on {said}")
+            change = "what there was: its cure is in force already"
+        report.notes.append(f"{cause} fires: from the next step on {change}")

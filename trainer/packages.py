@@ -45,9 +45,9 @@ def need_gpu_build() -> None:
 
 def torch_build() -> tuple[str, bool]:
     """(version, whether it was built for CUDA or ROCm) of the torch that is installed."""
-    found = find_spec("torch")
-    if found is None or found.origin is None:
+    spec = find_spec("torch")
+    if spec is None or spec.origin is None:
         return "", False
-    text = Path(found.origin).with_name("version.py").read_text("utf-8")
-    said = dict(re.findall(r"^(\w+)\b.*= '(.*)'$", text, re.M))
-    return said.get("__version__", ""), bool(said.get("cuda") or said.get("hip"))
+    text = Path(spec.origin).with_name("version.py").read_text("utf-8")
+    values = dict(re.findall(r"^(\w+)\b.*= '(.*)'$", text, re.M))
+    return values.get("__version__", ""), bool(values.get("cuda") or values.get("hip"))

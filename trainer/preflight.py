@@ -50,30 +50,30 @@ def check_packages(config: TrainConfig) -> None:
 
 def warnings(config: TrainConfig) -> list[str]:
     """What will run, but hardly as it was meant; a sentence each."""
-    found = []
+    sentences = []
     if config.llds != "off" and config.updates == 1:
-        found.append(
+        sentences.append(
             f"llds={config.llds} does nothing with updates=1: old and new policy are the same when "
             "the loss is computed, and every gate is closed; take updates of 2 or more"
         )
     corrected = config.importance_sampling != "off" or config.ess_scaling
     exact = config.dtype == config.head_dtype == "float32" and not config.overlap_rollouts
     if config.overlap_rollouts and not corrected:
-        found.append(
+        sentences.append(
             "overlap_rollouts samples with the weights from before the last step's updates, and "
             "nothing corrects for that: take importance_sampling=token_truncate"
         )
     if corrected and config.engine == "in-process" and exact:
-        found.append(
+        sentences.append(
             "importance_sampling and ess_scaling do nothing with engine=in-process: what samples "
             "is the policy that is trained, and every weight is 1"
         )
     if config.engine == "vllm" and config.dtype == "float32" and _on_gpu(config):
-        found.append(
+        sentences.append(
             "dtype=float32 with engine=vllm on a GPU: vLLM has no fast attention for it and takes "
             "twice the memory; take dtype=bfloat16"
         )
-    return found
+    return sentences
 
 
 def check_shared_engines(config: TrainConfig) -> None:
@@ -86,11 +86,11 @@ def check_shared_engines(config: TrainConfig) -> None:
         )
 
 
-def check_run_directory(wanted: Path | None) -> None:
+def check_run_directory(directory: Path | None) -> None:
     """Raise UsageError if something is where a new run shall be made."""
-    if wanted and wanted.exists() and (not wanted.is_dir() or any(wanted.iterdir())):
+    if directory and directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
         raise UsageError(
-            f"--run {wanted}: something is there already; name a new directory, or add --resume"
+            f"--run {directory}: something is there already; name a new directory, or add --resume"
         )
 
 

@@ -34,7 +34,7 @@ from .policy.head import head_logits
 from .policy.logprobs import action_hidden, logits_rows, sequence_logps
 from .policy.model import Policy
 from .records import response_ids
-from .rollout.batch import Batch
+from .rollout.batch import RolloutBatch
 from .rollout.tokens import Rollout
 
 SET_SIZE = 32
@@ -149,7 +149,7 @@ class Probes:
         self,
         recorder: Any,
         step: int,
-        batch: Batch,
+        batch: RolloutBatch,
         correct: Sequence[bool],
         groups: Sequence[int],
     ) -> None:
@@ -170,7 +170,7 @@ class Probes:
         self,
         recorder: Any,
         step: int,
-        batch: Batch,
+        batch: RolloutBatch,
         rows: list[int],
         correct: Sequence[bool],
         groups: Sequence[int],

@@ -18,7 +18,7 @@ from lldscope.recording.episodes import Turn
 from .ahead import Draw
 from .algorithms.update import UpdateStats
 from .policy.model import Policy
-from .rollout.batch import Batch
+from .rollout.batch import RolloutBatch
 from .rollout.tokens import Rollout, retokenisation_drift
 
 Columns = dict[str, Any]
@@ -33,7 +33,7 @@ def response_ids(groups: Sequence[int], group_size: int) -> np.ndarray:
 def recorded_batch(
     draw: Draw,
     rollouts: Sequence[Rollout],
-    batch: Batch,
+    batch: RolloutBatch,
     group_size: int,
     policy: Policy,
 ) -> recording.Batch:

@@ -60,15 +60,15 @@ class Settings(BaseModel):
 
 
 def read_settings(
-    source: str | Path, overrides: Sequence[str], known: Collection[str]
+    source: str | Path, overrides: Sequence[str], names: Collection[str]
 ) -> dict[str, Any]:
     """The `key: value` lines of a YAML file, or of a shipped configuration by its name, with
     `key=value` overrides put over them; values as they stand, `name` from the file's name. A line
     `base` names a shipped configuration whose lines hold where the file has none of its own.
 
-    Raises UsageError for a missing file, lines that cannot be read and keys not in `known`.
+    Raises UsageError for a missing file, lines that cannot be read and keys not in `names`.
     """
-    return apply_overrides(_lines(source), overrides, known)
+    return apply_overrides(_lines(source), overrides, names)
 
 
 def _lines(source: str | Path) -> dict[str, Any]:
@@ -79,31 +79,31 @@ def _lines(source: str | Path) -> dict[str, Any]:
         raise UsageError(f"{path} is not readable as YAML: {error}") from error
     if not isinstance(read, Mapping):
         raise UsageError(f"{path} must hold key: value lines")
-    own = {"name": path.stem} | dict(read)
-    base = own.pop("base", None)
+    lines = {"name": path.stem} | dict(read)
+    base = lines.pop("base", None)
     if base is None:
-        return own
+        return lines
     if base not in shipped() or base == path.stem:
         raise UsageError(f"{path}: base={base!r} is no shipped configuration")
-    return _lines(str(base)) | own
+    return _lines(str(base)) | lines
 
 
 def apply_overrides(
-    values: Mapping[str, Any], overrides: Sequence[str], known: Collection[str]
+    values: Mapping[str, Any], overrides: Sequence[str], names: Collection[str]
 ) -> dict[str, Any]:
-    """`values` with `key=value` texts put over them. Raises UsageError for a key not in `known`."""
-    found = dict(values)
+    """`values` with `key=value` texts put over them. Raises UsageError for a key not in `names`."""
+    merged = dict(values)
     for override in overrides:
         key, equals, value = override.partition("=")
         if not equals:
             raise UsageError(f"{override!r} is not understood: write settings as key=value")
-        found[key] = value
-    for key in found:
-        if key not in known:
-            near = meant(str(key), known)
-            hint = f"; did you mean {near}?" if near else f"; known are {', '.join(known)}"
+        merged[key] = value
+    for key in merged:
+        if key not in names:
+            near = meant(str(key), names)
+            hint = f"; did you mean {near}?" if near else f"; known are {', '.join(names)}"
             raise UsageError(f"There is no setting {key!r}{hint}")
-    return found
+    return merged
 
 
 def shipped() -> list[str]:

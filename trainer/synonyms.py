@@ -83,11 +83,11 @@ SYNONYMS = {
 }
 
 
-def meant(key: str, known: Collection[str]) -> str | None:
-    """The setting among `known` that someone who wrote `key` may have meant."""
+def meant(key: str, names: Collection[str]) -> str | None:
+    """The setting among `names` that someone who wrote `key` may have meant."""
     last = key.rpartition(".")[2].lower().strip("-+").replace("-", "_")
-    if last in known:
+    if last in names:
         return last
     if last in SYNONYMS:
         return SYNONYMS[last]
-    return next(iter(difflib.get_close_matches(key, known, n=1)), None)
+    return next(iter(difflib.get_close_matches(key, names, n=1)), None)

@@ -35,14 +35,14 @@ class Task:
 def make_task(config: TrainConfig, policy: Policy) -> Task:
     """Read what the configuration names. Raises UsageError for what cannot be used."""
     world = World.real()
-    asked = WorldQuestions(world, two_hop=config.two_hop)
+    built_in = WorldQuestions(world, two_hop=config.two_hop)
     retriever, unrelated = _tools(config, world)
     source: QuestionSource
-    evaluation = _evaluation(config, asked)
+    evaluation = _evaluation(config, built_in)
     protocol = TokenProtocol(policy, sampling_of(config))
     protocol.check(evaluation)
     if config.data == BUILT_IN:
-        source = asked
+        source = built_in
     else:
         questions = _read(config.data)
         protocol.check(questions)

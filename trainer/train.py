@@ -36,7 +36,7 @@ from .policy.logprobs import action_scores, sequence_logps
 from .policy.model import load_policy
 from .probes import Probes
 from .records import loss_columns, recorded_batch, response_ids, step_tables
-from .rollout.batch import Batch, answer_mask
+from .rollout.batch import RolloutBatch, answer_mask
 from .rollout.evaluation import evaluate
 from .rollout.tokens import Rollout
 from .task import make_task
@@ -168,7 +168,7 @@ class Trainer:
                 self._players.sync()
         return self._record(draw, rollouts, batch, updates, retained)
 
-    def _batch(self, rollouts: Sequence[Rollout]) -> Batch:
+    def _batch(self, rollouts: Sequence[Rollout]) -> RolloutBatch:
         """The rollouts' tensors, with advantages within groups."""
         c = self.config
         rewards = torch.tensor([r.episode.reward for r in rollouts])
@@ -177,7 +177,7 @@ class Trainer:
         advantages = group_advantages(rewards, keys, std=c.advantage_std)
         # Whether the sampler's log-probabilities are those of the policy that is updated.
         same = c.dtype == c.head_dtype == "float32" and not c.overlap_rollouts
-        return Batch.of(rollouts, advantages, self.processes.device, apart=not same)
+        return RolloutBatch.of(rollouts, advantages, self.processes.device, apart=not same)
 
     def _report_faults(self, step: int, updates: Sequence[UpdateStats]) -> None:
         """Events of what went wrong in the updates and did not end the run."""
@@ -192,7 +192,7 @@ class Trainer:
         self,
         draw: Draw,
         rollouts: Sequence[Rollout],
-        batch: Batch,
+        batch: RolloutBatch,
         updates: Sequence[UpdateStats],
         retained: list[Any],
     ) -> StepReport:
@@ -234,20 +234,20 @@ class Trainer:
         updates: Sequence[UpdateStats],
     ) -> StepReport:
         """The step over all ranks."""
-        own = [sums[n] for n in ("reward_sum", "n_responses", "entropy_sum", "n_tokens")]
+        mine = [sums[n] for n in ("reward_sum", "n_responses", "entropy_sum", "n_tokens")]
         total = self.processes.sum(
-            torch.tensor([*own, *delta], dtype=torch.float64, device=self.processes.device)
+            torch.tensor([*mine, *delta], dtype=torch.float64, device=self.processes.device)
         )
-        reward, n, entropy, tokens, moved, measured = total.tolist()
-        spent = sum(cost[f"seconds_{part}"] for part in ("rollout", "update", "record"))
+        reward, n, entropy, tokens, delta_sum, n_deltas = total.tolist()
+        seconds = sum(cost[f"seconds_{part}"] for part in ("rollout", "update", "record"))
         possible = cost["flops_possible"]
         return StepReport(
             step=step,
             reward=reward / n,
-            delta_correct=moved / measured if measured else None,
+            delta_correct=delta_sum / n_deltas if n_deltas else None,
             entropy=entropy / max(1, tokens),
             grad_norm=sorted(u.grad_norm for u in updates)[len(updates) // 2],
-            tokens_per_second=tokens / spent,
+            tokens_per_second=tokens / seconds,
             mfu=cost["flops"] / possible if possible else None,
             seconds=parts_of(cost),
             memory_peak=cost["memory_peak"],
@@ -259,11 +259,11 @@ class Trainer:
         draw the same questions and take every size-th."""
         c, p = self.config, self.processes
         rng = random.Random(f"{c.seed}|{step}")
-        drawn = self._task.questions.draw(step, c.prompts, rng)
+        questions = self._task.questions.draw(step, c.prompts, rng)
         groups = [g for g in range(p.rank, c.prompts, p.size) for _ in range(c.group_size)]
         generator = torch.Generator(p.device).manual_seed(rng.getrandbits(62) + p.rank)
-        asked = [drawn[g] for g in groups]
-        return Draw(step, asked, groups, generator, rng, self.updater.n_applied)
+        batch = [questions[g] for g in groups]
+        return Draw(step, batch, groups, generator, rng, self.updater.n_applied)
 
     def _play(self, draw: Draw) -> list[Rollout]:
         return self._players.sampling.play(self._task.environment, draw.questions, draw.generator)
@@ -288,14 +288,14 @@ class Trainer:
         if c.llds_adaptive == "off":
             return c.llds_answer_weight
         searches = sum(a.kind == "search" for r in rollouts for a in r.episode.actions)
-        seen = self.processes.sum(
+        counts = self.processes.sum(
             torch.tensor([searches, len(rollouts)], device=self.processes.device)
         )
-        return adaptive_answer_weight((seen[0] / seen[1]).item(), rule=c.llds_adaptive)
+        return adaptive_answer_weight((counts[0] / counts[1]).item(), rule=c.llds_adaptive)
 
     @torch.inference_mode()
     def _rescore(
-        self, step: int, batch: Batch, correct: Sequence[bool], groups: Sequence[int]
+        self, step: int, batch: RolloutBatch, correct: Sequence[bool], groups: Sequence[int]
     ) -> None:
         """Score a sample of the step's rollouts under the policy after the last update.
 
@@ -307,9 +307,9 @@ class Trainer:
         if c.rescore_share == 0:
             return
         ids = response_ids(groups, c.group_size)
-        known = torch.zeros(c.prompts * c.group_size, device=self.processes.device)
-        known[torch.from_numpy(ids)] = torch.tensor(correct, dtype=known.dtype).to(known.device)
-        everywhere = self.processes.sum(known).bool().tolist()
+        right = torch.zeros(c.prompts * c.group_size, device=self.processes.device)
+        right[torch.from_numpy(ids)] = torch.tensor(correct, dtype=right.dtype).to(right.device)
+        everywhere = self.processes.sum(right).bool().tolist()
         group_of = [i // c.group_size for i in range(len(everywhere))]
         sample = set(rescore_sample(everywhere, group_of, c.rescore_share, step))
         chosen = [row for row, i in enumerate(ids.tolist()) if i in sample]
@@ -355,18 +355,18 @@ class Trainer:
         environments = {open_book: self._task.evaluating}
         if closed_book and self._task.closed_book is not None:
             environments["closed_book"] = self._task.closed_book
-        found: dict[str, float | None] = {}
+        scores: dict[str, float | None] = {}
         p = self.processes
         with self._meter.evaluating(), self.optimizer.full_weights():
             for name, environment in environments.items():
                 collect = self._probes.collect if name == open_book and p.rank == 0 else None
-                found[name] = evaluate(
+                scores[name] = evaluate(
                     self._players.evaluating, self._task.evaluation, environment, self.recorder,
                     self.next_step, name=name, rank=p.rank, size=p.size, device=p.device,
-                    add_up=lambda own: p.sum(own.to(p.device)).cpu(),
+                    add_up=lambda tensor: p.sum(tensor.to(p.device)).cpu(),
                     on_batch=on_batch, on_rollouts=collect,
                 )  # fmt: skip
-        return found[open_book], found.get("closed_book")
+        return scores[open_book], scores.get("closed_book")
 
     def save(
         self,
@@ -409,8 +409,8 @@ class Trainer:
         self._ahead.forget()
         checkpoint.load(self.optimizer)
         self.updater.n_applied = checkpoint.state.policy_version
-        if kept := checkpoint.retention(self.processes.rank):
-            self._retention.restore(kept)
+        if retained := checkpoint.retention(self.processes.rank):
+            self._retention.restore(retained)
         if self.processes.rank == 0:
             self._probes.restore(checkpoint.state.probe_set)
         if not keep_cures:

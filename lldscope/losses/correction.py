@@ -46,10 +46,10 @@ def importance_weights(
     if level == "sequence":
         log_w = log_w.sum(1, keepdim=True).expand_as(log_w)
     over = log_w > math.log(cap)
-    kept = log_w.masked_fill(over, math.log(cap)).exp()
+    weights = log_w.masked_fill(over, math.log(cap)).exp()
     if kind == "mask":
-        kept = kept.masked_fill(over, 0.0)
-    return kept * action_mask.bool()
+        weights = weights.masked_fill(over, 0.0)
+    return weights * action_mask.bool()
 
 
 def response_weights(logp_old: Tensor, logp_behaviour: Tensor, action_mask: Tensor) -> Tensor:

@@ -13,7 +13,7 @@ from lldscope_trainer.optim.optimizer import TorchOptimizer
 from lldscope_trainer.optim.processes import Processes
 from lldscope_trainer.policy.directory import model_directory
 from lldscope_trainer.policy.model import Policy, load_policy
-from lldscope_trainer.rollout.batch import Batch
+from lldscope_trainer.rollout.batch import RolloutBatch
 from lldscope_trainer.train import Trainer
 from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
@@ -86,14 +86,14 @@ def long_rollouts(place: Place, n: int) -> tuple[torch.Tensor, torch.Tensor, lis
     return ids.to(place.device), mask.to(place.device), [width] * n
 
 
-def batch(place: Place, model: Any, n: int, *, seed: int = 0, long: bool = False) -> Batch:
+def batch(place: Place, model: Any, n: int, *, seed: int = 0, long: bool = False) -> RolloutBatch:
     """Rollouts that a policy near `model` might have sampled: `old` is the model's own score with a
     little noise, so that ratios, clips and gates have something to do."""
     ids, mask, lengths = long_rollouts(place, n) if long else rollouts(place, n, seed=seed)
     generator = torch.Generator().manual_seed(seed)
     advantages = torch.randn(n, generator=generator).to(place.device)
     nothing = torch.zeros(ids.shape, device=place.device)
-    made = Batch(
+    made = RolloutBatch(
         ids=ids, mask=mask, old=nothing, entropy=nothing, error_norm=nothing, advantages=advantages,
         lengths=lengths, inner=nothing.clone(), post=nothing.clone(),
         rescored=torch.zeros(n, dtype=torch.bool),
@@ -128,7 +128,7 @@ def one_turn(trainer: Trainer) -> Trainer:
     return trainer
 
 
-def gradient(place: Place, model: Policy, made: Batch, *overrides: str) -> torch.Tensor:
+def gradient(place: Place, model: Policy, made: RolloutBatch, *overrides: str) -> torch.Tensor:
     """The gradient of one update of all rows, in one vector on the CPU."""
     config = settings(place, "updates=1", "entropy_coefficient=0.01", *overrides)
     optimizer = TorchOptimizer(model, config, alone(place))

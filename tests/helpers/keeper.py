@@ -9,7 +9,7 @@ import numpy as np
 from lldscope_trainer import loop
 from lldscope_trainer.algorithms.update import Updater, UpdateStats
 from lldscope_trainer.config import TrainConfig
-from lldscope_trainer.rollout.batch import Batch
+from lldscope_trainer.rollout.batch import RolloutBatch
 from lldscope_trainer.train import Trainer
 
 import lldscope
@@ -63,7 +63,12 @@ def train(
 
 
 def one_step(
-    updater: Updater, batch: Batch, step: int = 0, *, seed: int = 0, answer_weight: float = 1.0
+    updater: Updater,
+    batch: RolloutBatch,
+    step: int = 0,
+    *,
+    seed: int = 0,
+    answer_weight: float = 1.0,
 ) -> list[UpdateStats]:
     """The updates of one step of the batch, minibatches drawn with this seed."""
     minibatches = updater.minibatches(batch, random.Random(seed))

@@ -12,7 +12,7 @@ import pytest
 import torch
 from lldscope_trainer.optim.processes import Processes
 from lldscope_trainer.records import recorded_batch
-from lldscope_trainer.rollout.batch import Batch as TrainerBatch
+from lldscope_trainer.rollout.batch import RolloutBatch
 from lldscope_trainer.rollout.tokens import Rollout
 from lldscope_trainer.train import Trainer
 
@@ -69,7 +69,7 @@ def by_hand() -> Batch:
     )  # fmt: skip
 
 
-class OurBatch(TrainerBatch):
+class OurBatch(RolloutBatch):
     """Scored by looking up what the policy after the updates would say."""
 
     def score(self, model, rows, n_buckets):

@@ -21,7 +21,7 @@ GARBAGE = [math.nan, math.inf, -math.inf, 1e30, 0.0]
 
 
 @dataclass
-class Batch:
+class Case:
     """Ragged rows padded to one width; logp_old is a grid so that sums and ties are exact."""
 
     new: torch.Tensor
@@ -35,7 +35,7 @@ class Batch:
         return llds_loss(self.new, self.old, self.mask, self.advantages, **arguments)
 
 
-def batch(rows: list[str], drops: list[list[float]], advantages: list, seed: int = 0) -> Batch:
+def batch(rows: list[str], drops: list[list[float]], advantages: list, seed: int = 0) -> Case:
     rng = random.Random(seed)
     width = max(map(len, rows))
     rows = [row.ljust(width, ".") for row in rows]
@@ -48,7 +48,7 @@ def batch(rows: list[str], drops: list[list[float]], advantages: list, seed: int
             else:
                 old[i, t] = -rng.randrange(1, 40) / 4
                 new[i, t] = old[i, t] - drops[i][t]
-    return Batch(
+    return Case(
         new.requires_grad_(),
         old,
         torch.tensor([[kind in "aA" for kind in row] for row in rows]).long(),

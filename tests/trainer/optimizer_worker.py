@@ -14,7 +14,7 @@ from lldscope_trainer.config import TrainConfig, load_config
 from lldscope_trainer.optim import make_optimizer
 from lldscope_trainer.optim.processes import Processes, start
 from lldscope_trainer.policy.model import Policy, load_policy
-from lldscope_trainer.rollout.batch import Batch
+from lldscope_trainer.rollout.batch import RolloutBatch
 from safetensors.torch import load_file, save_file
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "helpers"))
@@ -24,7 +24,7 @@ ROWS = 12
 """Rollouts of all ranks together."""
 
 
-def make_batch(policy: Policy, processes: Processes) -> Batch:
+def make_batch(policy: Policy, processes: Processes) -> RolloutBatch:
     """This rank's share of ROWS made-up rollouts."""
     generator = torch.Generator().manual_seed(0)
     lengths = [24 + 3 * i for i in range(ROWS)]
@@ -35,7 +35,7 @@ def make_batch(policy: Policy, processes: Processes) -> Batch:
     advantages = torch.randn(ROWS, generator=generator)
     own = list(range(processes.rank, ROWS, processes.size))
     zeros = torch.zeros(len(own), ids.shape[1])
-    batch = Batch(
+    batch = RolloutBatch(
         ids=ids[own],
         mask=mask[own],
         old=zeros,

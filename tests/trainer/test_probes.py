@@ -17,7 +17,7 @@ from lldscope_trainer.policy import logprobs as scoring
 from lldscope_trainer.policy.logprobs import action_logps
 from lldscope_trainer.policy.model import load_policy
 from lldscope_trainer.probes import ProbeResponse, Probes, probe_group
-from lldscope_trainer.rollout.batch import Batch
+from lldscope_trainer.rollout.batch import RolloutBatch
 
 import lldscope
 from lldscope.recording.rescore import mixed_groups
@@ -220,10 +220,10 @@ def test_the_set_is_scored_like_any_response(policy):
     assert probes.state == tuple(map(str, kept))
 
 
-def made_up_batch() -> Batch:
+def made_up_batch() -> RolloutBatch:
     ids, mask, _ = made_up_group(0)
     nothing = torch.zeros(4, ids.shape[1])
-    return Batch(
+    return RolloutBatch(
         ids=ids[:4], mask=mask[:4], old=nothing, entropy=nothing, error_norm=nothing,
         advantages=torch.zeros(4), lengths=[14, 9, 17, 12], inner=nothing, post=nothing,
         rescored=torch.zeros(4, dtype=torch.bool),

@@ -25,7 +25,7 @@ from lldscope_trainer.policy.kvcache import RowCache, bytes_per_token
 from lldscope_trainer.policy.logprobs import action_logps, pad
 from lldscope_trainer.policy.model import Policy, load_policy
 from lldscope_trainer.rollout import sampler
-from lldscope_trainer.rollout.batch import Batch
+from lldscope_trainer.rollout.batch import RolloutBatch
 from lldscope_trainer.rollout.sampler import Sampler, _nucleus
 from lldscope_trainer.rollout.tokens import Rollout, Sampling, TokenProtocol
 
@@ -87,7 +87,7 @@ def test_sampler_agrees_with_the_scoring_forward(tiny, world):
     # Lock step, dropped rows and buckets must not show: these log-probabilities are `old`, and the
     # first update of a step must see ratio 1.
     rollouts = play(tiny, world, 48)
-    batch = Batch.of(rollouts, torch.zeros(len(rollouts)), tiny.device)
+    batch = RolloutBatch.of(rollouts, torch.zeros(len(rollouts)), tiny.device)
     rows = list(range(len(rollouts)))
     random.Random(0).shuffle(rows)
     with torch.no_grad():

@@ -16,7 +16,7 @@ from lldscope_trainer.config import TrainConfig
 from lldscope_trainer.optim.processes import Processes
 from lldscope_trainer.policy.logprobs import TokenScores, by_tokens
 from lldscope_trainer.records import loss_columns
-from lldscope_trainer.rollout.batch import Batch
+from lldscope_trainer.rollout.batch import RolloutBatch
 
 from lldscope.core.errors import LldscopeError
 from lldscope.losses.llds import llds_loss
@@ -102,7 +102,7 @@ class Rank:
         return bool(self.most(mine))
 
 
-def made_up_batch(n: int = 10, seed: int = 0) -> Batch:
+def made_up_batch(n: int = 10, seed: int = 0) -> RolloutBatch:
     generator = torch.Generator().manual_seed(seed)
     lengths = [6 + (5 * i) % 11 for i in range(n)]
     width = max(lengths)
@@ -114,7 +114,7 @@ def made_up_batch(n: int = 10, seed: int = 0) -> Batch:
     spread = torch.randn(2, n, width, generator=generator, dtype=torch.float64) * mask
     old = Bigrams().forward(ids, mask).logp.detach() + 0.3 * spread[0]
     nothing = torch.zeros(n, width, dtype=torch.float64)
-    return Batch(
+    return RolloutBatch(
         ids=ids,
         mask=mask,
         old=old,
@@ -131,14 +131,14 @@ def made_up_batch(n: int = 10, seed: int = 0) -> Batch:
     )
 
 
-def rows_of(batch: Batch, rows: list[int]) -> Batch:
+def rows_of(batch: RolloutBatch, rows: list[int]) -> RolloutBatch:
     """A batch of its own with these rows."""
     values = vars(batch).items()
     taken = {k: v[rows] if isinstance(v, torch.Tensor) else v for k, v in values}
-    return Batch(**taken | {"lengths": [batch.lengths[i] for i in rows]})
+    return RolloutBatch(**taken | {"lengths": [batch.lengths[i] for i in rows]})
 
 
-def whole_loss(config: TrainConfig, batch: Batch, model: Bigrams) -> dict[str, torch.Tensor]:
+def whole_loss(config: TrainConfig, batch: RolloutBatch, model: Bigrams) -> dict[str, torch.Tensor]:
     """The terms of the loss of all rows at once, and their sum."""
     scores = model.forward(batch.ids, batch.mask, entropy=True)
     c, given = config, (scores.logp, batch.old, batch.mask, batch.advantages)
@@ -163,7 +163,7 @@ def whole_loss(config: TrainConfig, batch: Batch, model: Bigrams) -> dict[str, t
     return {"total": total, "loss_policy": policy, "loss_llds": llds, "loss_kl": kl}
 
 
-def weights_of(config: TrainConfig, batch: Batch) -> torch.Tensor | None:
+def weights_of(config: TrainConfig, batch: RolloutBatch) -> torch.Tensor | None:
     """By hand, token by token: truncated at importance_cap."""
     if config.importance_sampling == "off" or batch.behaviour is None:
         return None
@@ -175,7 +175,7 @@ def configured(**settings) -> TrainConfig:
     return TrainConfig(**given | settings)
 
 
-def on_ranks(config: TrainConfig, batch: Batch, models: list[Bigrams]) -> tuple[list, list]:
+def on_ranks(config: TrainConfig, batch: RolloutBatch, models: list[Bigrams]) -> tuple[list, list]:
     """One step on as many ranks as there are models: (stats, updater) of each. Raises what a rank
     raised."""
     size = len(models)

@@ -34,7 +34,7 @@ from ..guard import Cures
 from ..optim.optimizer import Optimizer
 from ..optim.processes import Processes
 from ..policy.logprobs import by_tokens
-from ..rollout.batch import Batch
+from ..rollout.batch import RolloutBatch
 
 
 @dataclass
@@ -102,13 +102,13 @@ class Updater:
         """The learning rate of the latest step."""
         return self._optimizer.lr
 
-    def minibatches(self, batch: Batch, rng: random.Random) -> list[list[int]]:
+    def minibatches(self, batch: RolloutBatch, rng: random.Random) -> list[list[int]]:
         """The rows of each update of a step: a random share of this rank's rollouts."""
         order = list(range(len(batch.lengths)))
         rng.shuffle(order)
         return [share.tolist() for share in np.array_split(np.array(order), self._config.updates)]
 
-    def passes(self, batch: Batch, minibatches: Sequence[Sequence[int]]) -> list[list[int]]:
+    def passes(self, batch: RolloutBatch, minibatches: Sequence[Sequence[int]]) -> list[list[int]]:
         """The rows of each forward pass that the updates make, unless memory runs out on the
         way."""
         return [
@@ -125,7 +125,7 @@ class Updater:
 
     def run(
         self,
-        batch: Batch,
+        batch: RolloutBatch,
         step: int,
         minibatches: Sequence[Sequence[int]],
         *,
@@ -142,7 +142,7 @@ class Updater:
         self._optimizer.lr = self._config.lr * share
         return [self._update(batch, rows) for rows in minibatches]
 
-    def _correct(self, batch: Batch) -> float:
+    def _correct(self, batch: RolloutBatch) -> float:
         """Weigh the tokens for the engine that sampled them, as configured, and return the factor
         of the learning rate: √(effective sample size / responses) of the whole step on all ranks
         (arXiv 2602.17616 v1; the authors take each minibatch, and the policy as it is then)."""
@@ -157,7 +157,7 @@ class Updater:
         sums = self._processes.sum(sums_of(response_weights(*policies)))
         return math.sqrt(effective_share(sums))
 
-    def _update(self, batch: Batch, rows: Sequence[int]) -> UpdateStats:
+    def _update(self, batch: RolloutBatch, rows: Sequence[int]) -> UpdateStats:
         sums = None
         while sums is None:
             parts = self._parts(batch, rows)
@@ -180,14 +180,14 @@ class Updater:
             n_tokens=n_tokens,
         )
 
-    def _parts(self, batch: Batch, rows: Sequence[int]) -> list[list[int]]:
+    def _parts(self, batch: RolloutBatch, rows: Sequence[int]) -> list[list[int]]:
         """The micro-batches of an update; as many on every rank, since passes may wait for each
         other."""
         c = self._config
         if c.micro_tokens:
             parts = by_tokens(batch.lengths, rows, c.micro_tokens // self.divided)
-            wanted = self._processes.most(len(parts))
-            while len(parts) < wanted:
+            most = self._processes.most(len(parts))
+            while len(parts) < most:
                 largest = max(parts, key=len)
                 where, half = parts.index(largest), len(largest) // 2
                 parts[where : where + 1] = [largest[:half], largest[half:]]
@@ -198,7 +198,7 @@ class Updater:
         return [list(rows[i : i + size]) for i in range(0, len(rows), size)]
 
     def _gradient(
-        self, batch: Batch, parts: list[list[int]], counts: list[_Counts], whole: _Counts
+        self, batch: RolloutBatch, parts: list[list[int]], counts: list[_Counts], whole: _Counts
     ) -> _Sums | None:
         """The whole update's gradient, left with the optimizer. None where a rank ran out of
         memory: then nothing of it is left, and micro-batches are half as large from now on.
@@ -233,7 +233,7 @@ class Updater:
         self.shortages.append(shortage or "another rank ran out of memory")
         return None
 
-    def _counts(self, batch: Batch, parts: list[list[int]]) -> tuple[_Counts, list[_Counts]]:
+    def _counts(self, batch: RolloutBatch, parts: list[list[int]]) -> tuple[_Counts, list[_Counts]]:
         """Over all micro-batches and ranks, and of each of this rank's micro-batches. From masks
         and advantages alone: the counts do not depend on the new policy."""
         counted = torch.stack([self._count(batch, part) for part in parts])
@@ -243,9 +243,9 @@ class Updater:
         if squares * self._processes.size != rows**2:
             # Otherwise ranks would wait for each other forever.
             raise LldscopeError("Every process needs the same number of rollouts in an update")
-        return _Counts(*whole), [_Counts(*own) for own in counted.tolist()]
+        return _Counts(*whole), [_Counts(*each) for each in counted.tolist()]
 
-    def _count(self, batch: Batch, rows: list[int]) -> Tensor:
+    def _count(self, batch: RolloutBatch, rows: list[int]) -> Tensor:
         """(3,): what `_Counts` has, of one micro-batch."""
         where = torch.tensor(rows, device=batch.ids.device)
         policy, preserving = self._terms(batch, where, batch.old[where])
@@ -258,7 +258,9 @@ class Updater:
             ]
         )
 
-    def _terms(self, batch: Batch, where: Tensor, new: Tensor) -> tuple[PolicyLoss, LLDS | None]:
+    def _terms(
+        self, batch: RolloutBatch, where: Tensor, new: Tensor
+    ) -> tuple[PolicyLoss, LLDS | None]:
         """The terms that depend on rewards, for the rows `where` with log-probabilities `new`."""
         c = self._config
         mask, old, advantages = batch.mask[where], batch.old[where], batch.advantages[where]
@@ -281,7 +283,7 @@ class Updater:
         return policy, preserving
 
     def _loss(
-        self, batch: Batch, rows: list[int], own: _Counts, whole: _Counts, sums: _Sums
+        self, batch: RolloutBatch, rows: list[int], count: _Counts, whole: _Counts, sums: _Sums
     ) -> Tensor:
         """One micro-batch's share of the loss; its measurements per token are stored in `batch`.
         `own` counts this micro-batch, `whole` the update."""
@@ -297,17 +299,17 @@ class Updater:
         new = scores.logp  # (b, T)
         batch.inner[where] = new.detach()
         policy, preserving = self._terms(batch, where, new)
-        share = _share(own.policy, whole.policy)
+        share = _share(count.policy, whole.policy)
         loss = policy.loss * share
         sums.loss_policy.append((policy.loss.detach(), share))
         if preserving is not None:
-            share = _share(own.llds, whole.llds)
+            share = _share(count.llds, whole.llds)
             loss = loss + preserving.loss * share
             sums.loss_llds.append((preserving.unweighted, share))
             batch.file_llds(where, preserving.gate_open, preserving.penalty)
-        share = _share(own.tokens, whole.tokens)
+        share = _share(count.tokens, whole.tokens)
         if batch.ref is not None:
-            kl = kl_k3(new, batch.ref[where], mask).sum() / max(1, own.tokens)
+            kl = kl_k3(new, batch.ref[where], mask).sum() / max(1, count.tokens)
             loss = loss + c.kl_coefficient * kl * share
             sums.loss_kl.append((kl.detach(), share))
         if scores.entropy is not None:

@@ -125,18 +125,18 @@ class Teacher:
             guess = self._guess(question)
             stage.think(self._fill(rng.choice(_CONCLUDE), word, "", guess))
             return guess
-        found, place = "", 1
+        answer_so_far, place = "", 1
         for n, hop in enumerate(question.hops):
             last = n == len(question.hops) - 1
             if n:
                 # What the first search returned, right or wrong, is what the second one asks about.
-                hop = Hop(hop.relation, found, False, hop.value, hop.document)
-                stage.think(self._fill(rng.choice(_BRIDGE), word, "", found, place))
-            found, place = self._look_up(stage, hop, fault if last else None)
+                hop = Hop(hop.relation, answer_so_far, False, hop.value, hop.document)
+                stage.think(self._fill(rng.choice(_BRIDGE), word, "", answer_so_far, place))
+            answer_so_far, place = self._look_up(stage, hop, fault if last else None)
             if stage.episode.done or (fault == "stop early" and not last):
                 break
-        stage.think(self._fill(rng.choice(_CONCLUDE), word, "", found, place))
-        return _shorten(found) if fault == "truncate" else found
+        stage.think(self._fill(rng.choice(_CONCLUDE), word, "", answer_so_far, place))
+        return _shorten(answer_so_far) if fault == "truncate" else answer_so_far
 
     def _look_up(self, stage: _Stage, hop: Hop, fault: str | None) -> tuple[str, int]:
         """Search for one hop, perhaps twice; (the value read off, the document's number)."""

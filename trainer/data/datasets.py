@@ -88,8 +88,8 @@ class _Cells:
         self._place = place
         self._row = row
 
-    def bad(self, column: str, found: Any, expected: str) -> UsageError:
-        what = "nothing" if found is None else shorten(found)
+    def bad(self, column: str, value: Any, expected: str) -> UsageError:
+        what = "nothing" if value is None else shorten(value)
         return UsageError(
             f"{_where(self._place)}, column {column}: found {what}, expected {expected}"
         )

@@ -80,9 +80,9 @@ def _rows(file: BinaryIO, path: Path, columns: Collection[str]) -> Iterator[tupl
 def _parquet_rows(file: BinaryIO, columns: Collection[str]) -> Iterator[tuple[int, Any]]:
     parquet = pq.ParquetFile(file)
     names = parquet.schema_arrow.names
-    wanted = [name for name in names if name in columns] or names
+    chosen = [name for name in names if name in columns] or names
     number = 0
-    for batch in parquet.iter_batches(_BATCH, columns=wanted):
+    for batch in parquet.iter_batches(_BATCH, columns=chosen):
         for row in batch.to_pylist():
             number += 1
             yield number, row

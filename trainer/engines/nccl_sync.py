@@ -84,9 +84,9 @@ def own_address(url: str) -> tuple[str, int]:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as way:
         way.connect((there.hostname or "127.0.0.1", there.port or 80))  # sends nothing
         address = way.getsockname()[0]
-    with socket.socket() as found:
-        found.bind((address, 0))
-        return address, found.getsockname()[1]
+    with socket.socket() as listener:
+        listener.bind((address, 0))
+        return address, listener.getsockname()[1]
 
 
 def one_of_each(weights: Iterable[tuple[str, Tensor]]) -> list[tuple[str, Tensor]]:

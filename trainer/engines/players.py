@@ -30,9 +30,9 @@ class PolicyCopy:
 
     @torch.no_grad()
     def sync(self, weights: Iterable[tuple[str, Tensor]]) -> None:
-        own = self.policy.model.state_dict()
+        state = self.policy.model.state_dict()
         for name, weight in weights:
-            own[name].copy_(weight)
+            state[name].copy_(weight)
 
     def sleep(self) -> None:
         """It cannot."""

@@ -49,9 +49,9 @@ class Server:
 
     def check(self, config: TrainConfig) -> str:
         """The name of the model served, once all that a run needs of the server is there."""
-        found = self._ask("GET", "/v1/models")
+        answer = self._ask("GET", "/v1/models")
         try:
-            model = found.json()["data"][0]
+            model = answer.json()["data"][0]
             name, longest = model["id"], model["max_model_len"]
         except (ValueError, LookupError, TypeError):
             raise LldscopeError(

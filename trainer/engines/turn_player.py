@@ -45,7 +45,7 @@ class Engine(Protocol):
         """One turn per context of token ids, in order, of at most `limits[i]` tokens."""
         ...
 
-    def any(self, wanted: bool) -> bool:
+    def any(self, mine: bool) -> bool:
         """Whether one of the processes that share this engine wants another call of `generate`;
         then all of them must make it."""
         ...

@@ -128,12 +128,12 @@ class VllmEngine:
             turns[i] = Turn(ids, logps, completion.finish_reason == "length")
         return turns
 
-    def any(self, wanted: bool) -> bool:
+    def any(self, mine: bool) -> bool:
         """See `Engine`."""
         if self._sharers is None:
-            return wanted
+            return mine
         everyone: list[Any] = [None] * self._sharers.size()
-        distributed.all_gather_object(everyone, wanted, self._sharers)
+        distributed.all_gather_object(everyone, mine, self._sharers)
         return builtins.any(everyone)
 
     def sync(self, weights: Iterable[tuple[str, Tensor]]) -> None:
@@ -165,7 +165,7 @@ class VllmEngine:
 
 def _set_environment() -> None:
     """What vLLM reads from the environment when it is imported; the user's own values stay."""
-    wanted = {
+    defaults = {
         "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
         "VLLM_NO_USAGE_STATS": "1",
         "VLLM_LOGGING_LEVEL": "ERROR",
@@ -173,8 +173,8 @@ def _set_environment() -> None:
     if not torch.cuda.is_available():
         # A fixed cache in GiB, else vLLM claims nearly all memory and fails where some is in use;
         # and no compiler, which costs a small model more than it gains.
-        wanted |= {"VLLM_CPU_KVCACHE_SPACE": "1", "TORCHDYNAMO_DISABLE": "1"}
-    for name, value in wanted.items():
+        defaults |= {"VLLM_CPU_KVCACHE_SPACE": "1", "TORCHDYNAMO_DISABLE": "1"}
+    for name, value in defaults.items():
         os.environ.setdefault(name, value)
 
 

@@ -60,12 +60,12 @@ class CorpusIndex:
 
         Raises LldscopeError where the corpus file was written to since it was opened.
         """
-        known = [w for w in dict.fromkeys(words(query)) if w in self._bm25.vocab_dict]
-        asked = [w for w in known if w not in _STOP_WORDS] or known
-        return self._best(tuple(asked), top_k) if asked else ()
+        terms = [w for w in dict.fromkeys(words(query)) if w in self._bm25.vocab_dict]
+        query_words = [w for w in terms if w not in _STOP_WORDS] or terms
+        return self._best(tuple(query_words), top_k) if query_words else ()
 
-    def _find(self, asked: tuple[str, ...], top_k: int) -> tuple[tuple[Document, float], ...]:
-        scores = self._bm25.get_scores(list(asked))
+    def _find(self, query_words: tuple[str, ...], top_k: int) -> tuple[tuple[Document, float], ...]:
+        scores = self._bm25.get_scores(list(query_words))
         # As many blocks as documents are wanted have a best score of `least` or more, so no
         # document below it is wanted: sorting all of them would take most of the time. Only the
         # value is taken from the partial sort, because its order of equal scores depends on the
@@ -153,15 +153,15 @@ def _make(path: Path, folder: Path, corpus: dict[str, Any], in_place: bool) -> N
         _keep(Path(scratch), folder, corpus)
 
 
-def _keep(made: Path, folder: Path, corpus: dict[str, Any]) -> None:
+def _keep(draft: Path, folder: Path, corpus: dict[str, Any]) -> None:
     """Move the files of a new index into place. The checksums go last, so that a half-moved index
     is not taken for a whole one; who has the old files mapped keeps them."""
     (folder / _META).unlink(missing_ok=True)
     (folder / COPY).unlink(missing_ok=True)
-    files = {file.name: _checksum(file) for file in sorted(made.iterdir())}
-    (made / _META).write_text(json.dumps({"corpus": corpus, "files": files}, indent=1), "utf-8")
+    files = {file.name: _checksum(file) for file in sorted(draft.iterdir())}
+    (draft / _META).write_text(json.dumps({"corpus": corpus, "files": files}, indent=1), "utf-8")
     for name in (*files, _META):
-        os.replace(made / name, folder / name)
+        os.replace(draft / name, folder / name)
 
 
 def _checksum(path: Path) -> str:

@@ -156,7 +156,7 @@ def defuse(text: str, names: Collection[str]) -> str:
     hold at least two characters and no space."""
     pattern = re.compile("|".join(map(re.escape, sorted(names, key=len, reverse=True))))
     while pattern.search(text):  # once is not enough where occurrences overlap
-        text = pattern.sub(lambda found: f"{found[0][0]} {found[0][1:]}", text)
+        text = pattern.sub(lambda tag: f"{tag[0][0]} {tag[0][1:]}", text)
     return text
 
 
@@ -208,8 +208,8 @@ class Environment:
             if kind == "search" and not episode.done:
                 searching.append((i, action))
             observations.append("" if episode.done else self._invalid)
-        found = self._retriever.retrieve([a.content for _, a in searching]) if searching else []
-        for (i, action), documents in zip(searching, found, strict=True):
+        results = self._retriever.retrieve([a.content for _, a in searching]) if searching else []
+        for (i, action), documents in zip(searching, results, strict=True):
             action.documents, action.tool_ok = documents, documents is not None
             observations[i] = SEARCH_FAILED if documents is None else self._show(documents)
         for episode, observation in zip(episodes, observations, strict=True):

@@ -69,10 +69,10 @@ class Bm25Retriever:
 
     def retrieve(self, queries: Sequence[str]) -> list[list[Document] | None]:
         """The documents for each query; an empty list where no word of it occurs in the corpus."""
-        asked = [" ".join(words(query)) for query in queries]
-        for query in set(asked) - self._cache.keys():
+        texts = [" ".join(words(query)) for query in queries]
+        for query in set(texts) - self._cache.keys():
             self._cache[query] = self._search(query)
-        return [self._cache[query] for query in asked]
+        return [self._cache[query] for query in texts]
 
     def _search(self, query: str) -> list[Document]:
         words = [w for w in dict.fromkeys(query.split()) if w in self._vocabulary]
@@ -128,13 +128,13 @@ class UnrelatedRetriever:
         return [self._documents[i] for i in chosen]
 
 
-def _ranked(scores: NDArray[np.float32], drawn: NDArray[np.float32]) -> NDArray[np.intp]:
+def _ranked(scores: NDArray[np.float32], tiebreak: NDArray[np.float32]) -> NDArray[np.intp]:
     """Document numbers, best score first; of equal ones the one that drew more, then the first.
 
     A stable sort of all of them: a partial one leaves equal scores in an order that depends on the
     vector instructions of the processor.
     """
-    return np.lexsort((-drawn, -scores))
+    return np.lexsort((-tiebreak, -scores))
 
 
 def _enough(documents: Sequence[Document], top_k: int) -> list[Document]:

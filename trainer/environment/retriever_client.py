@@ -75,22 +75,22 @@ class HttpRetriever:
 
     def retrieve(self, queries: Sequence[str]) -> list[list[Document] | None]:
         """The documents for each query; None where the retriever failed. No queries, no call."""
-        found: dict[str, list[Document] | None] = dict.fromkeys(queries)
-        different = list(found)
+        results: dict[str, list[Document] | None] = dict.fromkeys(queries)
+        different = list(results)
         failure = None
         # Known to fail: one attempt per call finds out whether that is over.
         retries = 0 if self._failed_calls else self._retries
         for start in range(0, len(different), _BATCH):
             batch = different[start : start + _BATCH]
             try:
-                found.update(zip(batch, self._ask(batch, retries), strict=True))
+                results.update(zip(batch, self._ask(batch, retries), strict=True))
             except _Failed as error:
                 failure = error
                 if error.unreachable:
                     break
         if different:
             self._note(failure)
-        return [found[query] for query in queries]
+        return [results[query] for query in queries]
 
     def _ask(self, queries: list[str], retries: int) -> list[list[Document]]:
         for attempt in range(retries):
@@ -105,12 +105,12 @@ class HttpRetriever:
     def _answer(
         self, queries: list[str], timeout: httpx2.Timeout | None = None
     ) -> list[list[Document]]:
-        asked = {"queries": queries, "topk": self._top_k, "return_scores": True}
+        request = {"queries": queries, "topk": self._top_k, "return_scores": True}
         try:
             with self._client.stream(
                 "POST",
                 self._url,
-                content=json.dumps(asked).encode(),
+                content=json.dumps(request).encode(),
                 headers={"Content-Type": "application/json", "Accept-Encoding": "identity"},
                 timeout=timeout or self._client.timeout,
             ) as response:
@@ -179,9 +179,9 @@ def _documents(answer: Any, queries: int, top_k: int) -> list[list[Document]]:
         raise ValueError("there is no list 'result'")
     if len(result) != queries:
         raise ValueError(f"{len(result)} results for {queries} queries")
-    if not all(isinstance(found, list) for found in result):
+    if not all(isinstance(documents, list) for documents in result):
         raise ValueError("a result is not a list")
-    return [[_document(entry) for entry in found[:top_k]] for found in result]
+    return [[_document(entry) for entry in documents[:top_k]] for documents in result]
 
 
 def _document(entry: Any) -> Document:

@@ -142,17 +142,17 @@ def _answer(index: CorpusIndex, default_top_k: int, body: bytes) -> dict[str, An
     scores = request.get("return_scores") or False
     if not isinstance(scores, bool):
         raise _Refused("400 Bad Request", "'return_scores' must be true or false")
-    return {"result": [_found(index, query, top_k, scores) for query in queries]}
+    return {"result": [_documents(index, query, top_k, scores) for query in queries]}
 
 
-def _found(index: CorpusIndex, query: str, top_k: int, scores: bool) -> list[dict[str, Any]]:
+def _documents(index: CorpusIndex, query: str, top_k: int, scores: bool) -> list[dict[str, Any]]:
     from ..data.corpus import contents
 
-    found = []
+    documents = []
     for document, score in index.search(query, top_k):
         sent: dict[str, Any] = {"id": document.id, "contents": contents(document)}
-        found.append({"document": sent, "score": score} if scores else sent)
-    return found
+        documents.append({"document": sent, "score": score} if scores else sent)
+    return documents
 
 
 def _need() -> None:

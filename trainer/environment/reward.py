@@ -77,11 +77,11 @@ def f1(answer: str | None, golds: Sequence[str]) -> float:
 def _f1(answer: str, gold: str) -> float:
     if answer != gold and (answer in _WHOLE or gold in _WHOLE):
         return 0.0
-    tokens, wanted = answer.split(), gold.split()
-    common = (Counter(tokens) & Counter(wanted)).total()
+    tokens, gold_tokens = answer.split(), gold.split()
+    common = (Counter(tokens) & Counter(gold_tokens)).total()
     if not common:
         return 0.0
-    precision, recall = common / len(tokens), common / len(wanted)
+    precision, recall = common / len(tokens), common / len(gold_tokens)
     return 2 * precision * recall / (precision + recall)
 
 

@@ -164,10 +164,10 @@ class TorchOptimizer(Optimizer):
                 parameter.copy_(weights[name])
 
     def save(self, directory: Path) -> None:
-        state, own = self._adamw.state, self._share()
-        found = {n: state[p] for n, p in self._named.items() if p in state}
-        steps = {n: int(s["step"]) for n, s in found.items()}
-        moments = {f"{n}.{m}": s[m] for n, s in found.items() if n in own for m in MOMENTS}
+        state, share = self._adamw.state, self._share()
+        states = {n: state[p] for n, p in self._named.items() if p in state}
+        steps = {n: int(s["step"]) for n, s in states.items()}
+        moments = {f"{n}.{m}": s[m] for n, s in states.items() if n in share for m in MOMENTS}
         save_moments(directory, moments, steps, self._processes.rank)
 
     def load(self, directory: Path) -> None:

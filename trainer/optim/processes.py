@@ -66,9 +66,9 @@ class Processes:
         """The largest number of any rank."""
         if self.size == 1:
             return mine
-        found = torch.tensor(mine, device=self.device)
-        distributed.all_reduce(found, distributed.ReduceOp.MAX)
-        return int(found)
+        largest = torch.tensor(mine, device=self.device)
+        distributed.all_reduce(largest, distributed.ReduceOp.MAX)
+        return int(largest)
 
     def barrier(self) -> None:
         """Wait until every rank is here."""

@@ -72,8 +72,8 @@ class ZeroOptimizer(Optimizer):
         return settings
 
     def forward(self, ids: Tensor, action_mask: Tensor, *, entropy: bool = False) -> TokenScores:
-        found = self._engine(ids, action_mask, entropy)
-        return TokenScores(found[0], found[1] if entropy else None, None)
+        scores = self._engine(ids, action_mask, entropy)
+        return TokenScores(scores[0], scores[1] if entropy else None, None)
 
     def backward(self, loss: Tensor, *, last: bool) -> None:
         self._engine.set_gradient_accumulation_boundary(last)
@@ -112,15 +112,15 @@ class ZeroOptimizer(Optimizer):
 
         step = max((int(s["step"]) for s in self._adamw.state.values()), default=0)
         tensors: dict[str, Tensor] = {}
-        own = self._share()
+        share = self._share()
         for name, parameter in self._named.items():  # each is put together on all ranks
-            found = {}
+            state = {}
             if self._half:
-                found[MASTER] = safe_get_full_fp32_param(parameter)
+                state[MASTER] = safe_get_full_fp32_param(parameter)
             if step:
-                found |= {m: safe_get_full_optimizer_state(parameter, m) for m in MOMENTS}
-            if name in own:
-                tensors |= {f"{name}.{what}": t.cpu() for what, t in found.items()}
+                state |= {m: safe_get_full_optimizer_state(parameter, m) for m in MOMENTS}
+            if name in share:
+                tensors |= {f"{name}.{what}": t.cpu() for what, t in state.items()}
         steps = dict.fromkeys(self._named, step) if step else {}
         save_moments(directory, tensors, steps, self._processes.rank)
 

@@ -72,11 +72,11 @@ def action_scores(
         )
 
     def whole(parts: Sequence[Tensor | None]) -> Tensor | None:
-        found = [part for part in parts if part is not None]
-        if not found:
+        pieces = [part for part in parts if part is not None]
+        if not pieces:
             return None
         zeros = torch.zeros(ids.numel(), dtype=torch.float32, device=ids.device)
-        return zeros.index_copy(0, where, torch.cat(found)).view(ids.shape)
+        return zeros.index_copy(0, where, torch.cat(pieces)).view(ids.shape)
 
     logp, *others = map(whole, zip(*chunks, strict=True))
     assert logp is not None
@@ -118,12 +118,12 @@ def sequence_logps(
     """For each sequence (T,) float64 log π of its action tokens, 0 elsewhere, on the CPU; scored in
     at most `n_buckets` of similar length."""
     device = next(model.parameters()).device
-    found: dict[int, Tensor] = {}
+    by_index: dict[int, Tensor] = {}
     for chosen in least_padding([len(row) for row in ids], n_buckets):
         rows, mask = [ids[i] for i in chosen], [masks[i] for i in chosen]
         logps = action_logps(model, pad(rows, 0, device), pad(mask, 0, device)).double().cpu()
-        found |= {i: logp[: len(ids[i])] for i, logp in zip(chosen, logps, strict=True)}
-    return [found[i] for i in range(len(ids))]
+        by_index |= {i: logp[: len(ids[i])] for i, logp in zip(chosen, logps, strict=True)}
+    return [by_index[i] for i in range(len(ids))]
 
 
 def compute(model: Any) -> AbstractContextManager[Any]:

@@ -19,7 +19,7 @@ from .tokens import Rollout
 
 
 @dataclass
-class Batch:
+class RolloutBatch:
     """N rollouts, T positions; values in nats, 0 off the action tokens.
 
     `old` is the trainer's policy at rollout time, with its `entropy` and ‖e_y − π‖² per token; the
@@ -55,7 +55,7 @@ class Batch:
         device: torch.device,
         *,
         apart: bool = False,
-    ) -> Batch:
+    ) -> RolloutBatch:
         """Pad the rollouts to the right; `advantages` has shape (N,). `apart`: what the
         in-process sampler measured is not `old`, because it sampled from older weights, or computes
         in bfloat16, where a key-value cache rounds so differently from a whole pass that strict
@@ -65,21 +65,23 @@ class Batch:
             return pad([row or [0.0] for row in rows], 0.0, device)
 
         mask = (pad([r.action for r in rollouts], -1, device) >= 0).long()  # (B, T)
-        own = rollouts[0].behaviour is None and not apart
+        sampler_is_policy = rollouts[0].behaviour is None and not apart
         nothing = torch.zeros(mask.shape, device=device)
-        old = tensor([r.logp for r in rollouts]) if own else nothing
+        old = tensor([r.logp for r in rollouts]) if sampler_is_policy else nothing
         return cls(
             ids=pad([r.ids for r in rollouts], 0, device),
             mask=mask,
             old=old,
-            entropy=tensor([r.entropy for r in rollouts]) if own else nothing,
-            error_norm=tensor([r.error_norm for r in rollouts]) if own else nothing,
+            entropy=tensor([r.entropy for r in rollouts]) if sampler_is_policy else nothing,
+            error_norm=tensor([r.error_norm for r in rollouts]) if sampler_is_policy else nothing,
             advantages=advantages.to(device),
             lengths=[len(r.ids) for r in rollouts],
             inner=old.clone(),
             post=old.clone(),
             rescored=torch.zeros(len(rollouts), dtype=torch.bool),
-            behaviour=None if own else tensor([r.behaviour or r.logp for r in rollouts]),
+            behaviour=None
+            if sampler_is_policy
+            else tensor([r.behaviour or r.logp for r in rollouts]),
         )
 
     @torch.no_grad()
@@ -109,8 +111,8 @@ class Batch:
         """(sum, number) of Δ = Σ (log π_post − log π_old), in nats per response, over the re-scored
         rollouts in `among` (N,) bool."""
         delta = (self.post - self.old).sum(1).cpu()
-        measured = among & self.rescored
-        return float(delta[measured].sum()), int(measured.sum())
+        chosen = among & self.rescored
+        return float(delta[chosen].sum()), int(chosen.sum())
 
     def score(self, model: Any, rows: Sequence[int], n_buckets: int) -> Tensor:
         """(len(rows), T) log π of the rows' action tokens under `model`, 0 elsewhere; in buckets of
@@ -166,9 +168,9 @@ def answer_mask(
         last = len(rollout.episode.actions) - 1
         where = [t for t, action in enumerate(rollout.action) if action == last]
         ids = [rollout.ids[t] for t in where]
-        *_, found = ANSWER.finditer(policy.decode(ids))
-        first = _tokens_within(policy, ids, found.start(group))
-        last = _tokens_within(policy, ids, found.end(group) - 1)
+        *_, span_match = ANSWER.finditer(policy.decode(ids))
+        first = _tokens_within(policy, ids, span_match.start(group))
+        last = _tokens_within(policy, ids, span_match.end(group) - 1)
         mask[i, torch.tensor(where[first : last + 1], dtype=torch.long)] = 1
     return mask.to(policy.device)
 

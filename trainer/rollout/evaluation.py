@@ -45,7 +45,7 @@ def evaluate(
     rank: int = 0,
     size: int = 1,
     device: torch.device = _CPU,
-    add_up: Callable[[Tensor], Tensor] = lambda own: own,
+    add_up: Callable[[Tensor], Tensor] = lambda mine: mine,
     on_batch: Callable[[int, int], None] | None = None,
     on_rollouts: Callable[[list[Rollout]], None] | None = None,
 ) -> float | None:
@@ -61,12 +61,12 @@ def evaluate(
     if not total:
         return None
     scores = torch.zeros(total, 2, dtype=torch.float64)  # exact match and F1; 0 where others play
-    own = range(rank, total, size)
+    mine = range(rank, total, size)
     generator = torch.Generator(device).manual_seed(rank)
     for start in range(0, -(-total // size), BATCH):  # as often on every process
-        batch = [questions[i] for i in own[start : start + BATCH]]
+        batch = [questions[i] for i in mine[start : start + BATCH]]
         rollouts = player.play(environment, batch, generator)
-        for i, question, rollout in zip(own[start : start + BATCH], batch, rollouts, strict=True):
+        for i, question, rollout in zip(mine[start : start + BATCH], batch, rollouts, strict=True):
             answer, golds = rollout.episode.answer, question.golds
             scores[i] = torch.tensor([em(answer, golds), f1(answer, golds)], dtype=scores.dtype)
         if on_rollouts:

@@ -166,8 +166,8 @@ class Sampler:
         # another kind of processor, or with another build of torch, others.
         reached = probs.cumsum(-1, dtype=torch.float64)
         u = torch.rand(len(probs), 1, dtype=torch.float64, device=probs.device, generator=generator)
-        drawn = torch.searchsorted(reached, u * reached[:, -1:], right=True)
-        return drawn[:, 0].clamp(max=probs.shape[-1] - 1)
+        tokens = torch.searchsorted(reached, u * reached[:, -1:], right=True)
+        return tokens[:, 0].clamp(max=probs.shape[-1] - 1)
 
     def _turn_ends(self, row: Row) -> bool:
         length = len(row.turn)
@@ -255,13 +255,13 @@ class _Reader:
 def _nucleus(probs: Tensor, top_p: float) -> Tensor:
     """`probs` (rows, vocabulary) without the tokens before which the likelier ones together have
     reached `top_p`; of equally likely tokens the first count as likelier."""
-    looked_at = probs.topk(min(LIKELIEST, probs.shape[-1])).indices.sort(-1).values
-    kept, least, last = _likeliest(probs, looked_at, top_p)
+    candidates = probs.topk(min(LIKELIEST, probs.shape[-1])).indices.sort(-1).values
+    nucleus, least, last = _likeliest(probs, candidates, top_p)
     wide = least <= last  # these rows' nuclei may reach beyond what was looked at
     if wide.any():
         every = torch.arange(probs.shape[-1], device=probs.device).expand_as(probs)
-        kept[wide], *_ = _likeliest(probs[wide], every[wide], top_p)
-    return kept
+        nucleus[wide], *_ = _likeliest(probs[wide], every[wide], top_p)
+    return nucleus
 
 
 def _likeliest(probs: Tensor, among: Tensor, top_p: float) -> tuple[Tensor, Tensor, Tensor]:
@@ -271,5 +271,5 @@ def _likeliest(probs: Tensor, among: Tensor, top_p: float) -> tuple[Tensor, Tens
     ordered, order = probs.gather(-1, among).sort(dim=-1, descending=True, stable=True)
     inside = ordered.cumsum(-1, dtype=torch.float64) - ordered < top_p
     ordered, last = ordered.where(inside, 0.0), ordered[:, -1]
-    kept = torch.zeros_like(probs).scatter_(-1, among.gather(-1, order), ordered)
-    return kept, ordered.where(inside, torch.inf).amin(-1), last
+    nucleus = torch.zeros_like(probs).scatter_(-1, among.gather(-1, order), ordered)
+    return nucleus, ordered.where(inside, torch.inf).amin(-1), last

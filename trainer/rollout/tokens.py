@@ -163,9 +163,9 @@ class TokenProtocol:
             no_room = len(rollout.ids) + len(tokens) >= self._sampling.sequence_tokens
             if no_room and not episode.done:
                 episode.done = rollout.truncated = True
-            seen = [] if episode.done else tokens
-            episode.observations[-1] = self._policy.decode(seen)
-            observations.append(seen)
+            fed = [] if episode.done else tokens
+            episode.observations[-1] = self._policy.decode(fed)
+            observations.append(fed)
         return observations
 
     def _fit(self, observation: str) -> list[int]:

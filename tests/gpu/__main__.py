@@ -72,13 +72,13 @@ def main() -> None:
 def machine(device: str) -> dict[str, str]:
     """The processor or card, and the versions of what was installed."""
     card = torch.cuda.get_device_name() if device == "cuda" else platform.machine()
-    found = {"device": device, "card": card, "python": platform.python_version()}
+    results = {"device": device, "card": card, "python": platform.python_version()}
     for package in PACKAGES:
         try:
-            found[package] = version(package)
+            results[package] = version(package)
         except PackageNotFoundError:
             continue
-    return found
+    return results
 
 
 def show(rows: list[Row], about: dict[str, str]) -> None:

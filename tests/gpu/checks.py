@@ -51,7 +51,7 @@ class Row:
 
     name: str
     result: str
-    said: str
+    message: str
     seconds: float
     figures: Figures = field(default_factory=dict)
 
@@ -92,10 +92,10 @@ def now(place: Place) -> float:
     return time.perf_counter()
 
 
-def close(name: str, found: torch.Tensor, expected: torch.Tensor, tolerance: float) -> float:
+def close(name: str, results: torch.Tensor, expected: torch.Tensor, tolerance: float) -> float:
     """The norm of the difference over that of `expected`; AssertionError above the tolerance."""
-    found, expected = found.double().cpu(), expected.double().cpu()
-    error = float((found - expected).norm() / expected.norm().clamp(min=1e-12))
+    results, expected = results.double().cpu(), expected.double().cpu()
+    error = float((results - expected).norm() / expected.norm().clamp(min=1e-12))
     assert error <= tolerance, f"{name} is {error:.1e} off, allowed {tolerance:.0e}"
     return error
 
@@ -114,11 +114,11 @@ def run_all(
         started = time.monotonic()
         figures: Figures = {}
         if started > end:
-            result, said = "not run", f"because {seconds / 60:g} minutes were over"
+            result, message = "not run", f"because {seconds / 60:g} minutes were over"
         else:
-            result, said, figures = outcome(CHECKS[name], place)
-        rows.append(Row(name, result, said, time.monotonic() - started, figures))
-        print(f"{result}: {name}: {said}", file=sys.stderr, flush=True)
+            result, message, figures = outcome(CHECKS[name], place)
+        rows.append(Row(name, result, message, time.monotonic() - started, figures))
+        print(f"{result}: {name}: {message}", file=sys.stderr, flush=True)
         on_row(rows)
         if place.cuda:
             torch.cuda.empty_cache()
@@ -127,11 +127,11 @@ def run_all(
 
 def outcome(run: Check, place: Place) -> tuple[str, str, Figures]:
     try:
-        said, figures = run(place)
+        message, figures = run(place)
     except NotRun as reason:
         return "not run", f"because {reason}", {}
     except Exception as error:  # whatever it is, the other checks shall still run
         where = traceback.extract_tb(error.__traceback__)[-1]
         at = f"{Path(where.filename).name}:{where.lineno}"
         return "fail", f"{type(error).__name__} at {at}: {' '.join(str(error).split())[:600]}", {}
-    return "pass", said, figures
+    return "pass", message, figures

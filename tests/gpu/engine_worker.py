@@ -34,8 +34,8 @@ def gap(policy: Policy, engine: VllmEngine, place: Place) -> float:
         mask = torch.ones_like(ids)
         mask[0, : len(row)] = 0
         with torch.no_grad():
-            own = action_logps(policy.model, ids, mask)[0, len(row) :].cpu()
-        total += float((own - torch.tensor(turn.logps)).abs().sum())
+            mine = action_logps(policy.model, ids, mask)[0, len(row) :].cpu()
+        total += float((mine - torch.tensor(turn.logps)).abs().sum())
         tokens += len(turn.ids)
     return total / tokens
 
@@ -70,30 +70,30 @@ def examine(small: bool, folder: Path, model: str) -> dict[str, Any]:
     policy = load_policy(model, place.device, getattr(torch, dtype))
     engine = VllmEngine(config, policy.eos_id)
     generator = torch.Generator().manual_seed(0)
-    seen: dict[str, Any] = {"dtype": dtype, "start": gap(policy, engine, place)}
+    records: dict[str, Any] = {"dtype": dtype, "start": gap(policy, engine, place)}
     disturb(policy, generator)
-    seen["stale"] = gap(policy, engine, place)
+    records["stale"] = gap(policy, engine, place)
     started = time.perf_counter()
     engine.sync(policy.named_weights())
-    seen["sync"] = time.perf_counter() - started
-    seen["synced"] = gap(policy, engine, place)
+    records["sync"] = time.perf_counter() - started
+    records["synced"] = gap(policy, engine, place)
     gaps = []
     for _ in range(SYNCS):
         disturb(policy, generator)
         engine.sync(policy.named_weights())
         gaps.append(gap(policy, engine, place))
-    seen["ten_syncs"] = max(gaps)
+    records["ten_syncs"] = max(gaps)
     if place.cuda:
-        seen |= slept(policy, engine, place)
+        records |= slept(policy, engine, place)
     rows = [policy.encode("Question: Why?\n")] * 32
     started = time.perf_counter()
     turns = engine.generate(rows, [64] * 32, 0, replace(Sampling(), turn_end="length"))
-    seen["tokens_per_second"] = sum(len(t.ids) for t in turns) / (time.perf_counter() - started)
+    records["tokens_per_second"] = sum(len(t.ids) for t in turns) / (time.perf_counter() - started)
     worker: Any = engine._llm.llm_engine.model_executor.driver_worker.worker
     kind = type(worker.model_runner)
-    seen["runner"] = f"{kind.__module__}.{kind.__qualname__}"
+    records["runner"] = f"{kind.__module__}.{kind.__qualname__}"
     engine.close()
-    return seen
+    return records
 
 
 if __name__ == "__main__":

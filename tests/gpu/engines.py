@@ -32,15 +32,17 @@ def measured(place: Place, tied: bool) -> dict[str, Any]:
 
 
 def agreement(place: Place, tied: bool) -> tuple[str, Figures]:
-    seen = measured(place, tied)
-    allowed = MEAN_GAP[seen["dtype"]]
+    figures = measured(place, tied)
+    allowed = MEAN_GAP[figures["dtype"]]
     for when in ("start", "synced", "ten_syncs"):
-        assert seen[when] < allowed, f"{seen[when]:.1e} nats a token ({when}), allowed {allowed:g}"
-    assert seen["stale"] > 3 * seen["synced"], "the gap does not show weights that are old"
+        assert figures[when] < allowed, (
+            f"{figures[when]:.1e} nats a token ({when}), allowed {allowed:g}"
+        )
+    assert figures["stale"] > 3 * figures["synced"], "the gap does not show weights that are old"
     return (
-        f"{seen['dtype']}: gap {seen['synced']:.0e} nats a token after a sync, "
-        f"{seen['stale']:.0e} before it, {seen['ten_syncs']:.0e} after ten"
-    ), seen
+        f"{figures['dtype']}: gap {figures['synced']:.0e} nats a token after a sync, "
+        f"{figures['stale']:.0e} before it, {figures['ten_syncs']:.0e} after ten"
+    ), figures
 
 
 @check("vLLM: log-probabilities after syncs, tied embeddings", rank=3)
@@ -55,16 +57,19 @@ def untied(place: Place) -> tuple[str, Figures]:
 
 @check("vLLM: the model runner, speed and sync", rank=3)
 def runner(place: Place) -> tuple[str, Figures]:
-    seen = measured(place, True)
-    said = f"{seen['runner']}; {seen['tokens_per_second']:.0f} tokens/s, sync {seen['sync']:.3f} s"
-    return said, {name: seen[name] for name in ("runner", "tokens_per_second", "sync")}
+    figures = measured(place, True)
+    names = ("runner", "tokens_per_second", "sync")
+    name, rate, seconds = (figures[name] for name in names)
+    return f"{name}; {rate:.0f} tokens/s, sync {seconds:.3f} s", {n: figures[n] for n in names}
 
 
 @check("vLLM: sleep gives memory back", rank=3)
 def sleep(place: Place) -> tuple[str, Figures]:
     place.need_cuda("sleeping")
-    seen = measured(place, True)
-    awake, asleep = seen["awake"] / 2**30, seen["asleep"] / 2**30
+    figures = measured(place, True)
+    awake, asleep = figures["awake"] / 2**30, figures["asleep"] / 2**30
     assert asleep < 0.5 * awake, f"{asleep:.1f} GiB asleep, {awake:.1f} awake"
-    assert seen["woken"] < MEAN_GAP[seen["dtype"]], f"{seen['woken']:.1e} nats off after waking"
+    assert figures["woken"] < MEAN_GAP[figures["dtype"]], (
+        f"{figures['woken']:.1e} nats off after waking"
+    )
     return f"{awake:.1f} GiB awake, {asleep:.1f} asleep", {"awake": awake, "asleep": asleep}

@@ -48,15 +48,15 @@ def here(place: Place, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
 def both(place: Place, loss: Any, tensors: dict[str, Tensor]) -> tuple[Any, Any, float]:
     """What `loss` returns on the device and on the CPU, once its value and gradient agree; the
     larger of their two errors."""
-    found = []
+    results = []
     for arguments in (here(place, tensors), tensors):
         new = arguments["logp_new"].clone().requires_grad_()
         result = loss(arguments | {"logp_new": new})
         value = result if isinstance(result, Tensor) else result.loss
         value.sum().backward()
         assert new.grad is not None
-        found.append((result, value.detach().sum(), new.grad))
-    (first, *ours), (second, *theirs) = found
+        results.append((result, value.detach().sum(), new.grad))
+    (first, *ours), (second, *theirs) = results
     pairs = zip(("the loss", "the gradient"), ours, theirs, strict=True)
     return first, second, max(close(*pair, TOLERANCE) for pair in pairs)
 
@@ -68,8 +68,8 @@ def llds(place: Place) -> tuple[str, Figures]:
         for normalizer in ("preserved", "all"):
             ours, theirs, error = both(
                 place,
-                lambda given, g=gate, n=normalizer: llds_loss(
-                    **given, gate=g, normalizer=n, coefficient=0.2, answer_weight=0.5
+                lambda arguments, g=gate, n=normalizer: llds_loss(
+                    **arguments, gate=g, normalizer=n, coefficient=0.2, answer_weight=0.5
                 ),
                 tensors,
             )
@@ -88,18 +88,18 @@ def objectives(place: Place) -> tuple[str, Figures]:
             for dual in (None, 3.0):
                 _, _, error = both(
                     place,
-                    lambda given, o=objective, a=aggregation, d=dual: policy_loss(
-                        **given, objective=o, aggregation=a, dual_clip=d, max_tokens=4096
+                    lambda inputs, o=objective, a=aggregation, d=dual: policy_loss(
+                        **inputs, objective=o, aggregation=a, dual_clip=d, max_tokens=4096
                     ),
                     tensors,
                 )
                 worst = max(worst, error)
 
-    def divergence(given: dict[str, Tensor]) -> Tensor:
-        return kl_k3(given["logp_new"], given["logp_old"], given["action_mask"]).sum()
+    def divergence(arguments: dict[str, Tensor]) -> Tensor:
+        return kl_k3(arguments["logp_new"], arguments["logp_old"], arguments["action_mask"]).sum()
 
-    def bonus(given: dict[str, Tensor]) -> Tensor:
-        return entropy_bonus(given["logp_new"], given["action_mask"])
+    def bonus(arguments: dict[str, Tensor]) -> Tensor:
+        return entropy_bonus(arguments["logp_new"], arguments["action_mask"])
 
     for loss in (divergence, bonus):
         worst = max(worst, both(place, loss, tensors)[2])

@@ -93,15 +93,15 @@ def batch(place: Place, model: Any, n: int, *, seed: int = 0, long: bool = False
     generator = torch.Generator().manual_seed(seed)
     advantages = torch.randn(n, generator=generator).to(place.device)
     nothing = torch.zeros(ids.shape, device=place.device)
-    made = RolloutBatch(
+    sample = RolloutBatch(
         ids=ids, mask=mask, old=nothing, entropy=nothing, error_norm=nothing, advantages=advantages,
         lengths=lengths, inner=nothing.clone(), post=nothing.clone(),
         rescored=torch.zeros(n, dtype=torch.bool),
     )  # fmt: skip
     with torch.no_grad():
-        old = made.score(model, range(n), n if long else 1)
-    made.old = old + 0.1 * torch.randn(ids.shape, generator=generator).to(place.device) * mask
-    return made
+        old = sample.score(model, range(n), n if long else 1)
+    sample.old = old + 0.1 * torch.randn(ids.shape, generator=generator).to(place.device) * mask
+    return sample
 
 
 def alone(place: Place) -> Processes:
@@ -128,18 +128,18 @@ def one_turn(trainer: Trainer) -> Trainer:
     return trainer
 
 
-def gradient(place: Place, model: Policy, made: RolloutBatch, *overrides: str) -> torch.Tensor:
+def gradient(place: Place, model: Policy, sample: RolloutBatch, *overrides: str) -> torch.Tensor:
     """The gradient of one update of all rows, in one vector on the CPU."""
     config = settings(place, "updates=1", "entropy_coefficient=0.01", *overrides)
     optimizer = TorchOptimizer(model, config, alone(place))
-    kept: list[torch.Tensor] = []
+    copies: list[torch.Tensor] = []
 
     def step() -> tuple[float, bool]:
         grads = [torch.zeros_like(p) if p.grad is None else p.grad for p in optimizer._parameters]
-        kept.append(torch.cat([g.flatten().float().cpu() for g in grads]))
+        copies.append(torch.cat([g.flatten().float().cpu() for g in grads]))
         optimizer._adamw.zero_grad()
         return 0.0, True
 
     optimizer.step = step  # type: ignore[method-assign]
-    one_step(Updater(config, optimizer, alone(place)), made, 0, seed=0, answer_weight=1.0)
-    return kept[0]
+    one_step(Updater(config, optimizer, alone(place)), sample, 0, seed=0, answer_weight=1.0)
+    return copies[0]

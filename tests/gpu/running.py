@@ -37,15 +37,15 @@ def memory(place: Place) -> tuple[str, Figures]:
     """On a GPU from torch's own limit, which is set so that the undivided pass does not fit; on the
     CPU from a pass that refuses more than two rows."""
     model = policy(place, gradient_checkpointing=True)
-    made = batch(place, model.model, 16, long=True)
-    whole = gradient(place, model, made, "micro_batch=1")
+    sample = batch(place, model.model, 16, long=True)
+    whole = gradient(place, model, sample, "micro_batch=1")
     config = settings(place, "updates=1", "entropy_coefficient=0.01", "buckets=1")
     optimizer = TorchOptimizer(model, config, alone(place))
     updater = Updater(config, optimizer, alone(place))
-    kept: list[torch.Tensor] = []
+    copies: list[torch.Tensor] = []
 
     def step() -> tuple[float, bool]:
-        kept.append(torch.cat([p.grad.flatten().float().cpu() for p in optimizer._parameters]))
+        copies.append(torch.cat([p.grad.flatten().float().cpu() for p in optimizer._parameters]))
         optimizer.discard()
         return 0.0, True
 
@@ -53,24 +53,24 @@ def memory(place: Place) -> tuple[str, Figures]:
     if place.cuda:
         sizes = ("micro_batch=4", "micro_batch=16")
         limit_memory(
-            *(peak(lambda n=n: gradient(place, model, made, "buckets=1", n)) for n in sizes)
+            *(peak(lambda n=n: gradient(place, model, sample, "buckets=1", n)) for n in sizes)
         )
     else:
         forward = optimizer.forward
 
-        def narrow(ids: torch.Tensor, *given: Any, **options: Any) -> Any:
+        def narrow(ids: torch.Tensor, *arguments: Any, **options: Any) -> Any:
             if len(ids) > 2:
                 raise torch.OutOfMemoryError("made up")
-            return forward(ids, *given, **options)
+            return forward(ids, *arguments, **options)
 
         optimizer.forward = narrow  # type: ignore[method-assign]
     try:
-        one_step(updater, made, 0, seed=0, answer_weight=1.0)
+        one_step(updater, sample, 0, seed=0, answer_weight=1.0)
     finally:
         if place.cuda:
             torch.cuda.set_per_process_memory_fraction(1.0)
     assert updater.shortages, "the undivided pass fitted"
-    error = close("the gradient", kept[0], whole, 1e-4)
+    error = close("the gradient", copies[0], whole, 1e-4)
     return f"in {updater.divided} parts after {updater.shortages[0]}: {error:.0e} off", {
         "divided": updater.divided
     }
@@ -111,12 +111,12 @@ def killed(place: Place) -> tuple[str, Figures]:
         first.send_signal(signal.SIGKILL)
         first.communicate()
         again = worker(place, run, "--resume")
-        said = again.communicate(timeout=PATIENCE)[1]
-        assert again.returncode == 0, said[-400:]
-        made = lldscope.open_run(run)
-        steps = made.signals()["step"].tolist()
+        message = again.communicate(timeout=PATIENCE)[1]
+        assert again.returncode == 0, message[-400:]
+        sample = lldscope.open_run(run)
+        steps = sample.signals()["step"].tolist()
         assert steps == list(range(STEPS)), f"the record holds the steps {steps}"
         status = json.loads((run / "run.json").read_text("utf-8"))["status"]
         assert status == "finished", f"the run is {status}"
-        went_on = int(made.sql("select min(step) from steps where attempt > 1").iloc[0, 0])
+        went_on = int(sample.sql("select min(step) from steps where attempt > 1").iloc[0, 0])
     return f"went on from step {went_on}, all {STEPS} steps recorded", {"resumed": went_on}

@@ -22,9 +22,9 @@ SLOW_KERNEL = "aten::_scaled_dot_product_attention_math"
 KERNELS = "aten::_scaled_dot_product_"
 
 
-def gap(found: Tensor, expected: Tensor, mask: Tensor) -> tuple[float, float]:
+def gap(results: Tensor, expected: Tensor, mask: Tensor) -> tuple[float, float]:
     """(mean, largest) absolute difference over the action tokens, nats."""
-    apart = (found.double().cpu() - expected.double().cpu()).abs()[mask.bool().cpu()]
+    apart = (results.double().cpu() - expected.double().cpu()).abs()[mask.bool().cpu()]
     return float(apart.mean()), float(apart.max())
 
 
@@ -42,12 +42,12 @@ def precision(place: Place) -> tuple[str, Figures]:
         figures = {}
         for name in ("float32", "bfloat16"):
             model = policy(place, getattr(torch, name)).model
-            found = logprobs.action_logps(model, ids, mask)
-            figures[f"{name}_mean"], figures[f"{name}_max"] = gap(found, expected, mask)
+            results = logprobs.action_logps(model, ids, mask)
+            figures[f"{name}_mean"], figures[f"{name}_max"] = gap(results, expected, mask)
     assert figures["float32_max"] < 2e-3, f"float32 is {figures['float32_max']:.1e} nats off"
     assert figures["bfloat16_mean"] < 0.05, f"bfloat16 is {figures['bfloat16_mean']:.1e} nats off"
-    said = "largest gap {float32_max:.0e} nats in float32, {bfloat16_max:.0e} in bfloat16"
-    return said.format(**figures), figures
+    message = "largest gap {float32_max:.0e} nats in float32, {bfloat16_max:.0e} in bfloat16"
+    return message.format(**figures), figures
 
 
 @check("the output layer in less precision")
@@ -69,14 +69,16 @@ def output_layer(place: Place) -> tuple[str, Figures]:
             logits = head_logits(model, hidden)
             logits.logsumexp(-1).sum().backward()
             seconds.append(now(place) - started)
-        found = logits[:64].detach().double().cpu().log_softmax(-1)
+        results = logits[:64].detach().double().cpu().log_softmax(-1)
         figures[f"{name}_seconds"] = min(seconds)
-        figures[f"{name}_max"] = float((found - expected).abs().max())
+        figures[f"{name}_max"] = float((results - expected).abs().max())
         assert figures[f"{name}_max"] < most, f"{name}: {figures[f'{name}_max']:.1e} nats off"
         assert torch.isfinite(hidden.grad).all()
     tried = [name for name in allowed if f"{name}_max" in figures]
-    said = (f"{n} {figures[n + '_max']:.0e} nats, {figures[n + '_seconds']:.3f} s" for n in tried)
-    return f"{rows} tokens, forward and backward: {'; '.join(said)}", figures
+    message = (
+        f"{n} {figures[n + '_max']:.0e} nats, {figures[n + '_seconds']:.3f} s" for n in tried
+    )
+    return f"{rows} tokens, forward and backward: {'; '.join(message)}", figures
 
 
 def with_blocks(size: int, work: Callable[[], Tensor]) -> Tensor:
@@ -91,10 +93,10 @@ def with_blocks(size: int, work: Callable[[], Tensor]) -> Tensor:
 @check("the head in chunks is the head")
 def chunks(place: Place) -> tuple[str, Figures]:
     model = policy(place)
-    made = batch(place, model.model, 4)
+    sample = batch(place, model.model, 4)
     row = 4 * model.model.get_output_embeddings().out_features
     many, one = (
-        with_blocks(size, lambda: gradient(place, model, made)) for size in (17 * row, 2**40)
+        with_blocks(size, lambda: gradient(place, model, sample)) for size in (17 * row, 2**40)
     )
     error = close("the gradient", many, one, 1e-4)
     return f"chunks of 17 tokens: gradient {error:.0e} off", {"error": error}
@@ -103,9 +105,9 @@ def chunks(place: Place) -> tuple[str, Figures]:
 @check("gradient checkpointing changes nothing")
 def checkpointing(place: Place) -> tuple[str, Figures]:
     plain = policy(place)
-    made = batch(place, plain.model, 4)
-    expected = gradient(place, plain, made)
-    recomputed = gradient(place, policy(place, gradient_checkpointing=True), made)
+    sample = batch(place, plain.model, 4)
+    expected = gradient(place, plain, sample)
+    recomputed = gradient(place, policy(place, gradient_checkpointing=True), sample)
     error = close("the gradient", recomputed, expected, 1e-4)
     return f"gradient {error:.0e} off", {"error": error}
 
@@ -117,17 +119,17 @@ def attention(place: Place) -> tuple[str, Figures]:
     kernels: Figures = {}
     for dtype in (torch.bfloat16, torch.float32):
         model = policy(place, dtype).model
-        with profile(activities=activities) as seen:
+        with profile(activities=activities) as records:
             logprobs.action_logps(model, ids, mask).sum().backward()
-        names = {event.key for event in seen.key_averages() if event.key.startswith(KERNELS)}
+        names = {event.key for event in records.key_averages() if event.key.startswith(KERNELS)}
         kernels[str(dtype).removeprefix("torch.")] = sorted(
             name.removeprefix(KERNELS) for name in names if "backward" not in name
         )
     assert kernels["bfloat16"], "no call of torch's fused attention was seen"
     unfused = SLOW_KERNEL.removeprefix(KERNELS)
     assert unfused not in kernels["bfloat16"], f"attention runs unfused ({SLOW_KERNEL})"
-    said = (f"{dtype}: {', '.join(names)}" for dtype, names in kernels.items())
-    return "; ".join(said), {"kernels": kernels}
+    message = (f"{dtype}: {', '.join(names)}" for dtype, names in kernels.items())
+    return "; ".join(message), {"kernels": kernels}
 
 
 PEAK_ROWS = 16
@@ -140,18 +142,18 @@ arithmetic 0.45 on a GPU."""
 def peak(place: Place) -> tuple[str, Figures]:
     place.need_cuda("peak memory")
     model = policy(place, torch.bfloat16, gradient_checkpointing=True)
-    made = batch(place, model.model, PEAK_ROWS, long=True)
-    whole = 4 * int(made.mask.sum()) * model.model.get_output_embeddings().out_features
+    sample = batch(place, model.model, PEAK_ROWS, long=True)
+    whole = 4 * int(sample.mask.sum()) * model.model.get_output_embeddings().out_features
     gradient_bytes = 4 * sum(p.numel() for p in model.model.parameters())
     torch.cuda.synchronize()
     before = torch.cuda.memory_allocated()
     torch.cuda.reset_peak_memory_stats()
-    gradient(place, model, made, "dtype=bfloat16", "buckets=1")
+    gradient(place, model, sample, "dtype=bfloat16", "buckets=1")
     beside = torch.cuda.max_memory_allocated() - before - gradient_bytes
-    said = f"{beside / 2**30:.1f} GiB beside weights and gradients; all logits alone would take "
-    said += f"{whole / 2**30:.1f} GiB"
-    assert beside < MOST_OF_LOGITS * whole, f"{said}; allowed {MOST_OF_LOGITS:g} of it"
-    return said, {"bytes": beside, "logits": whole}
+    message = f"{beside / 2**30:.1f} GiB beside weights and gradients; all logits alone would take "
+    message += f"{whole / 2**30:.1f} GiB"
+    assert beside < MOST_OF_LOGITS * whole, f"{message}; allowed {MOST_OF_LOGITS:g} of it"
+    return message, {"bytes": beside, "logits": whole}
 
 
 @check("gates that rounding opens", rank=1)
@@ -161,27 +163,29 @@ def gates(place: Place) -> tuple[str, Figures]:
     model = policy(place, torch.bfloat16).model
     # Random weights are nearly uniform: give the logits a spread like a trained policy's.
     model.get_decoder().norm.weight.data.mul_(6)
-    made = batch(place, model, 32)
+    sample = batch(place, model, 32)
     order = list(range(32))
     random.Random(1).shuffle(order)
-    passes = [sorted(order[i : i + 4], key=lambda r: made.lengths[r]) for i in range(0, 32, 4)]
+    passes = [sorted(order[i : i + 4], key=lambda r: sample.lengths[r]) for i in range(0, 32, 4)]
     forward = partial(logprobs.action_scores, model)
     with torch.no_grad():
         buckets, old, new = (
-            made.score_passes(forward, parts).logp
-            for parts in (made.buckets(range(32), 8), passes, passes)
+            sample.score_passes(forward, parts).logp
+            for parts in (sample.buckets(range(32), 8), passes, passes)
         )
     figures: Figures = {}
     for name, other in (("other passes", buckets), ("same passes", new)):
-        apart = (other - old).abs()[made.mask.bool()]
+        apart = (other - old).abs()[sample.mask.bool()]
         figures[name] = {"mean": float(apart.mean()), "max": float(apart.max())}
         for band in (0.0, 1e-3, 1e-2, 0.1):
             llds = llds_loss(
-                other, old, made.mask, torch.ones(32, device=place.device),
+                other, old, sample.mask, torch.ones(32, device=place.device),
                 gate="action", coefficient=0.2, dead_band=band,
             )  # fmt: skip
-            share = float((llds.penalty > 0).sum() / made.mask.sum())
+            share = float((llds.penalty > 0).sum() / sample.mask.sum())
             figures[name][f"penalised, band {band:g}"] = share
     assert figures["same passes"]["max"] == 0, f"the same passes differ: {figures}"
-    said = (f"{n}: " + ", ".join(f"{k} {v:.2g}" for k, v in f.items()) for n, f in figures.items())
-    return "; ".join(said), figures
+    message = (
+        f"{n}: " + ", ".join(f"{k} {v:.2g}" for k, v in f.items()) for n, f in figures.items()
+    )
+    return "; ".join(message), figures

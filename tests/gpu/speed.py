@@ -49,17 +49,19 @@ def beside_trl(place: Place) -> tuple[str, Figures]:
     if place.cuda:
         torch.cuda.reset_peak_memory_stats()
     ours, clock = race(place)
-    own, other = (median(wall for wall, _ in s.seconds[trl.WARM_UP :]) for s in (ours, clock))
+    mine, other = (median(wall for wall, _ in s.seconds[trl.WARM_UP :]) for s in (ours, clock))
     tokens = sum(ours.recorder.sampled[trl.WARM_UP :]) / len(ours.recorder.sampled[trl.WARM_UP :])
-    rate = tokens / own
-    figures: Figures = {"seconds": own, "seconds_trl": other, "ratio": own / other, "rate": rate}
-    said = f"{own:.2f} s, TRL {other:.2f} s: {own / other:.2f} of its time; {rate:.0f} tokens/s"
+    rate = tokens / mine
+    figures: Figures = {"seconds": mine, "seconds_trl": other, "ratio": mine / other, "rate": rate}
+    message = (
+        f"{mine:.2f} s, TRL {other:.2f} s: {mine / other:.2f} of its time; {rate:.0f} tokens/s"
+    )
     if place.cuda:
         figures["peak_bytes"] = torch.cuda.max_memory_allocated()
-        said += f"; peak {figures['peak_bytes'] / 2**30:.1f} GiB, TRL's model included"
+        message += f"; peak {figures['peak_bytes'] / 2**30:.1f} GiB, TRL's model included"
     # On the CPU sizes are so small, and the machine so shared, that only the logic is tried.
-    assert place.small or own <= SLOWEST * other, f"{said}; allowed {SLOWEST:g}"
-    return said, figures
+    assert place.small or mine <= SLOWEST * other, f"{message}; allowed {SLOWEST:g}"
+    return message, figures
 
 
 @check("updates by head_dtype: speed, MFU, memory", rank=1)
@@ -68,29 +70,29 @@ def updates(place: Place) -> tuple[str, Figures]:
     figures: Figures = {}
     for head in ("float32", "bfloat16"):
         model = policy(place, torch.bfloat16, head_dtype=head)
-        made = batch(place, model.model, place.size(64, 8))
+        sample = batch(place, model.model, place.size(64, 8))
         config = settings(
             place, "updates=2", f"micro_batch={place.size(16, 4)}", "dtype=bfloat16", "buckets=1",
             f"head_dtype={head}",
         )  # fmt: skip
         updater = Updater(config, TorchOptimizer(model, config, alone(place)), alone(place))
-        one_step(updater, made, 0)
+        one_step(updater, sample, 0)
         if place.cuda:
             torch.cuda.reset_peak_memory_stats()
         started = now(place)
-        one_step(updater, made, 1)
+        one_step(updater, sample, 1)
         seconds = now(place) - started
-        rate = 3 * Flops(model.model).forward(made.lengths, int(made.mask.sum())) / seconds
-        figures[head] = {"tokens/s": sum(made.lengths) / seconds, "TFLOP/s": rate / 1e12}
+        rate = 3 * Flops(model.model).forward(sample.lengths, int(sample.mask.sum())) / seconds
+        figures[head] = {"tokens/s": sum(sample.lengths) / seconds, "TFLOP/s": rate / 1e12}
         if place.cuda:
             figures[head]["peak GiB"] = torch.cuda.max_memory_allocated() / 2**30
         if peak:
             figures[head]["MFU"] = rate / peak
         del model, updater
-    said = "; ".join(_listed(name, values) for name, values in figures.items())
+    message = "; ".join(_listed(name, values) for name, values in figures.items())
     mfu = figures["float32"].get("MFU")
-    assert mfu is None or mfu >= LEAST_MFU, f"{said}; floor {LEAST_MFU:.0%} MFU"
-    return said, figures
+    assert mfu is None or mfu >= LEAST_MFU, f"{message}; floor {LEAST_MFU:.0%} MFU"
+    return message, figures
 
 
 def _listed(name: str, figures: Figures) -> str:

@@ -36,10 +36,10 @@ def ten_steps(place: Place) -> tuple[str, Figures]:
     before = [p.detach().clone() for p in trainer.policy.model.parameters()]
     for step in range(10):
         trainer.step(step)
-    moved = sum(
+    shift = sum(
         int((p != q).sum()) for p, q in zip(trainer.policy.model.parameters(), before, strict=True)
     )
-    share = moved / sum(p.numel() for p in before)
+    share = shift / sum(p.numel() for p in before)
     updates = keeper.rows("updates")
     assert len(updates) == 40
     assert not any(row["skipped"] for row in updates), "updates were skipped"
@@ -55,12 +55,12 @@ def ten_steps(place: Place) -> tuple[str, Figures]:
 @check("the gradient does not depend on micro-batches and buckets")
 def packing(place: Place) -> tuple[str, Figures]:
     model = policy(place)
-    made = batch(place, model.model, 8)
-    whole = gradient(place, model, made, "buckets=1")
+    sample = batch(place, model.model, 8)
+    whole = gradient(place, model, sample, "buckets=1")
     worst = 0.0
     for split in (["buckets=4"], ["micro_batch=1"], ["micro_batch=3", "buckets=2"]):
-        found = gradient(place, model, made, *split)
-        worst = max(worst, close(f"the gradient with {split}", found, whole, 1e-4))
+        results = gradient(place, model, sample, *split)
+        worst = max(worst, close(f"the gradient with {split}", results, whole, 1e-4))
     return f"at most {worst:.0e} off the undivided one", {"error": worst}
 
 
@@ -68,30 +68,30 @@ def packing(place: Place) -> tuple[str, Figures]:
 def delta(place: Place) -> tuple[str, Figures]:
     keeper = Keeper()
     trainer = one_turn(Trainer(settings(place, "steps=1", "lr=1e-3"), keeper))
-    kept: list[Any] = []
+    copies: list[Any] = []
     score = trainer._rescore
 
-    def rescore(step: int, made: Any, *rest: Any) -> None:
-        kept.append(made)
-        score(step, made, *rest)
+    def rescore(step: int, sample: Any, *rest: Any) -> None:
+        copies.append(sample)
+        score(step, sample, *rest)
 
     trainer._rescore = rescore  # type: ignore[method-assign]
     with tempfile.TemporaryDirectory(dir=place.folder) as folder:
         trainer.policy.save(Path(folder) / "old")
         trainer.step(0)
         trainer.policy.save(Path(folder) / "post")
-        made, found = kept[0], {}
+        product, results = copies[0], {}
         with torch.no_grad():
             for name in ("old", "post"):
                 model = load_policy(str(Path(folder) / name), place.device).model
-                found[name] = action_logps(model, made.ids, made.mask).double().sum(1).cpu()
-    recorded = {"old": [0.0] * len(made.ids), "post": [0.0] * len(made.ids)}
+                results[name] = action_logps(model, product.ids, product.mask).double().sum(1).cpu()
+    recorded = {"old": [0.0] * len(product.ids), "post": [0.0] * len(product.ids)}
     for row in keeper.rows("actions"):
         for name, sums in recorded.items():
             sums[row["response_id"]] += row[f"logp_{name}_sum"]
-    told = torch.tensor(recorded["post"]).double() - torch.tensor(recorded["old"]).double()
-    true = found["post"] - found["old"]
-    worst = float((told - true).abs().max())
+    info = torch.tensor(recorded["post"]).double() - torch.tensor(recorded["old"]).double()
+    true = results["post"] - results["old"]
+    worst = float((info - true).abs().max())
     assert true.abs().max() > 0.01, "the update moved nothing that could be compared"
     assert worst < 1e-2, f"a response's Δ is {worst:.1e} nats off"
     size = float(true.abs().mean())
@@ -134,9 +134,9 @@ class Waits(TorchDispatchMode):
 def waits_of(place: Place, work: Callable[[], object]) -> Counter[str]:
     """The waits, as CUDA itself counts them where there is one."""
     if not place.cuda:
-        with Waits() as seen:
+        with Waits() as records:
             work()
-        return seen.places
+        return records.places
     torch.cuda.set_sync_debug_mode("warn")
     try:
         with warnings.catch_warnings(record=True) as caught:
@@ -152,14 +152,14 @@ def waits_of(place: Place, work: Callable[[], object]) -> Counter[str]:
 @check("device synchronisations per micro-batch", rank=1)
 def waits(place: Place) -> tuple[str, Figures]:
     model = policy(place)
-    made = batch(place, model.model, 8)
-    made.ref = made.old.clone()
+    sample = batch(place, model.model, 8)
+    sample.ref = sample.old.clone()
     counted = {}
     for size in (1, 4):
         config = settings(place, "updates=1", f"micro_batch={size}", "kl_coefficient=0.01",
                           "entropy_coefficient=0.01", "buckets=1")  # fmt: skip
         updater = Updater(config, TorchOptimizer(model, config, alone(place)), alone(place))
-        counted[size] = waits_of(place, lambda u=updater: one_step(u, made))
+        counted[size] = waits_of(place, lambda u=updater: one_step(u, sample))
     # Eight micro-batches against two: what an update costs once drops out.
     each = {name: (n - counted[4][name]) / 6 for name, n in counted[1].items()}
     each = {name: n for name, n in each.items() if n}

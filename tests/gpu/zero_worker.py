@@ -64,17 +64,17 @@ def main(small: bool, model: str, folder: Path) -> dict[str, float]:
     (saved / "optimizer").mkdir(parents=True, exist_ok=True)
     plain = Case(place, "torch")
     first, second = plain.train(0), plain.train(1)
-    moved = (first - Case(place, "torch").weights()).norm()
+    shift = (first - Case(place, "torch").weights()).norm()
     off = {}
     for name in ("stage 1", "stage 2", "stage 3"):
         case = Case(place, name)
-        off[name] = float((case.train(0) - first).norm() / moved)
+        off[name] = float((case.train(0) - first).norm() / shift)
         if name == "stage 1":
             case.save(saved)
     elsewhere = Case(place, "stage 3")
     Checkpoint(saved, None).load(elsewhere.optimizer)  # type: ignore[arg-type]
     on = elsewhere.train(1)
-    off["saved by stage 1, gone on with in stage 3"] = float((on - second).norm() / moved)
+    off["saved by stage 1, gone on with in stage 3"] = float((on - second).norm() / shift)
     return off
 
 

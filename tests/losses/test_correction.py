@@ -22,10 +22,10 @@ from lldscope.losses.objectives import policy_loss
 def twin(row: list[float | None], mode: str, cap: float) -> list[float]:
     """Weights of one response, given ln π_old − ln π_behaviour of each token; None off the
     actions, NaN where behaviour was not measured."""
-    known = [0.0 if x is not None and math.isnan(x) else x for x in row]
-    whole = math.exp(sum(x for x in known if x is not None))
+    facts = [0.0 if x is not None and math.isnan(x) else x for x in row]
+    whole = math.exp(sum(x for x in facts if x is not None))
     weights = []
-    for x in known:
+    for x in facts:
         w = 0.0 if x is None else whole if mode.startswith("sequence") else math.exp(x)
         if w > cap:
             w = cap if mode.endswith("truncate") else 0.0
@@ -47,11 +47,11 @@ def test_weights_are_those_of_the_twin(mode: str, cap: float) -> None:
         got = importance_weights(old, behaviour, mask, mode=mode, cap=cap)
         assert not got.requires_grad
         for i, row in enumerate(rows):
-            wanted = twin(row, mode, cap)
-            assert got[i, : len(row)].tolist() == pytest.approx(wanted, rel=1e-9)
+            target = twin(row, mode, cap)
+            assert got[i, : len(row)].tolist() == pytest.approx(target, rel=1e-9)
             assert not got[i, len(row) :].any()
             capped += sum(
-                w in (0.0, cap) for x, w in zip(row, wanted, strict=True) if x is not None
+                w in (0.0, cap) for x, w in zip(row, target, strict=True) if x is not None
             )
     assert capped > 3
 
@@ -71,17 +71,17 @@ def test_weights_multiply_values_and_gradients_and_not_the_count() -> None:
     advantages = torch.tensor([1.0, -2.0])
     for aggregation in ("token-mean", "sequence-mean", "dr-grpo"):
         parts = []
-        for given in (None, weights):
+        for arguments in (None, weights):
             new, old, mask = tensors(rows)
             loss = policy_loss(
-                new, old, mask, advantages, aggregation=aggregation, max_tokens=4, weights=given
+                new, old, mask, advantages, aggregation=aggregation, max_tokens=4, weights=arguments
             )
             loss.loss.backward()
             parts.append((loss, new.grad))
         (plain, slope), (weighed, slope_weighed) = parts
         assert weighed.count == plain.count
-        wanted = slope * weights.nan_to_num() * mask
-        assert torch.allclose(slope_weighed, wanted)
+        target = slope * weights.nan_to_num() * mask
+        assert torch.allclose(slope_weighed, target)
         # r·Â·w by hand; the third token's ratio e^0.6 is above 1.2, which for Â < 0 clips nothing
         terms = [math.exp(0.1) * 0.5, 0.0, -2 * math.exp(0.6) * 2]
         by_hand = {
@@ -96,13 +96,13 @@ def test_the_mean_under_another_policy_is_recovered() -> None:
     """Σ w·f over what `behaviour` draws is the mean of f under `old`, with weights never capped."""
     old, behaviour = torch.tensor([0.7, 0.2, 0.1]), torch.tensor([0.3, 0.3, 0.4])
     values = torch.tensor([1.0, -2.0, 5.0])
-    drawn = torch.multinomial(behaviour, 200_000, True, generator=torch.Generator().manual_seed(0))
-    logs = [p.log()[drawn][:, None] for p in (old, behaviour)]
-    ones = torch.ones(len(drawn), 1)
+    draws = torch.multinomial(behaviour, 200_000, True, generator=torch.Generator().manual_seed(0))
+    logs = [p.log()[draws][:, None] for p in (old, behaviour)]
+    ones = torch.ones(len(draws), 1)
     w = importance_weights(*logs, ones, mode="token_truncate", cap=100.0)[:, 0]
-    assert float((w * values[drawn]).mean()) == pytest.approx(float(old @ values), abs=0.02)
+    assert float((w * values[draws]).mean()) == pytest.approx(float(old @ values), abs=0.02)
     cut = importance_weights(*logs, ones, mode="token_truncate", cap=2.0)[:, 0]
-    assert float((cut * values[drawn]).mean()) < float(old @ values) - 0.05  # the price of a cap
+    assert float((cut * values[draws]).mean()) < float(old @ values) - 0.05  # the price of a cap
 
 
 def test_effective_share_by_hand_and_over_processes() -> None:
@@ -124,10 +124,12 @@ def test_response_weights_leave_out_padding_and_stay_finite() -> None:
 
 
 def test_wrong_arguments_are_refused() -> None:
-    given = tensors([[0.1]])
+    arguments = tensors([[0.1]])
     with pytest.raises(ValueError, match="token_truncate"):
-        importance_weights(*given, mode="tis", cap=2.0)
+        importance_weights(*arguments, mode="tis", cap=2.0)
     with pytest.raises(ValueError, match="cap"):
-        importance_weights(*given, mode="token_mask", cap=0.0)
+        importance_weights(*arguments, mode="token_mask", cap=0.0)
     with pytest.raises(ValueError, match="shape"):
-        importance_weights(given[0], given[1][:, :0], given[2], mode="token_mask", cap=2.0)
+        importance_weights(
+            arguments[0], arguments[1][:, :0], arguments[2], mode="token_mask", cap=2.0
+        )

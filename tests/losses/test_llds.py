@@ -171,9 +171,9 @@ def compare(
         assert got.gate_open[i, : len(row)].tolist() == is_open[i]
         assert not b.new.grad[i, len(row) :].any()
         assert not got.gate_open[i, len(row) :].any()
-    kept = [(row, d) for row, d, a in zip(rows, drops, advantages, strict=True) if a >= 0]
-    down = [x for row, d in kept for kind, x in zip(row, d, strict=True) if kind != "." and x > 0]
-    assert int(got.n_preserved_tokens) == sum(len(row) - row.count(".") for row, _ in kept)
+    copies = [(row, d) for row, d, a in zip(rows, drops, advantages, strict=True) if a >= 0]
+    down = [x for row, d in copies for kind, x in zip(row, d, strict=True) if kind != "." and x > 0]
+    assert int(got.n_preserved_tokens) == sum(len(row) - row.count(".") for row, _ in copies)
     assert int(got.n_tokens_down) == len(down)
     everything = sum(len(row) - row.count(".") for row in rows)
     assert int(got.count) == (got.n_preserved_tokens if normalizer == "preserved" else everything)
@@ -225,14 +225,14 @@ def test_micro_batches_reweighted_by_their_counts_are_the_whole_batch(
         b.new.grad = None
         order = rng.sample(range(6), 6)
         cut = rng.randrange(1, 5)
-        seen, value = 0, 0.0
+        records, value = 0, 0.0
         for part in (order[:cut], order[cut:5], order[5:]):
             piece = (b.new[part], b.old[part], b.mask[part], b.advantages[part])
             got = llds_loss(*piece, answer_mask=b.answer[part], coefficient=1.0, **settings)
             share = got.loss * got.count / whole.count.clamp(min=1)
             share.backward()
-            seen, value = seen + int(got.count), value + share.item()
-        assert seen == int(whole.count)
+            records, value = records + int(got.count), value + share.item()
+        assert records == int(whole.count)
         assert value == pytest.approx(whole.loss.item(), rel=1e-12, abs=1e-12)
         assert torch.allclose(b.new.grad, expected, rtol=1e-12, atol=1e-15)
 

@@ -167,10 +167,10 @@ def test_cispo_twin(aggregation: str, low: float, high: float) -> None:
 
 def test_cispo_keeps_the_gradient_that_a_clip_takes() -> None:
     # Ratio 2 and Â = 1, ε = 0.2: GRPO's gradient is 0, that of CISPO −1.2.
-    for objective, wanted in (("grpo", 0.0), ("cispo", -1.2)):
+    for objective, target in (("grpo", 0.0), ("cispo", -1.2)):
         new, old, mask = tensors([[math.log(2)]])
         policy_loss(new, old, mask, torch.tensor([1.0]), objective=objective).loss.backward()
-        assert new.grad.item() == pytest.approx(wanted)
+        assert new.grad.item() == pytest.approx(target)
 
 
 def test_winner_advantage_policy_optimization_is_a_combination() -> None:
@@ -390,13 +390,13 @@ def test_micro_batches_reweighted_by_their_counts_are_the_whole_batch(
         whole.loss.backward()
         expected = new.grad.clone()
         new.grad = None
-        seen, value = 0, 0.0
+        records, value = 0, 0.0
         for part in splits(len(rows), rng):
             got = policy_loss(new[part], old[part], mask[part], advantages[part], **options)
             share = got.loss * got.count / whole.count.clamp(min=1)
             share.backward()
-            seen, value = seen + int(got.count), value + share.item()
-        assert seen == int(whole.count)
+            records, value = records + int(got.count), value + share.item()
+        assert records == int(whole.count)
         assert value == pytest.approx(whole.loss.item(), rel=1e-12, abs=1e-12)
         assert torch.allclose(new.grad, expected, rtol=1e-12, atol=1e-15)
 

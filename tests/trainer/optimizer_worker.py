@@ -33,22 +33,22 @@ def make_batch(policy: Policy, processes: Processes) -> RolloutBatch:
     for row, length in enumerate(lengths):
         mask[row, 6 : length // 2] = mask[row, length // 2 + 3 : length] = 1
     advantages = torch.randn(ROWS, generator=generator)
-    own = list(range(processes.rank, ROWS, processes.size))
-    zeros = torch.zeros(len(own), ids.shape[1])
+    mine = list(range(processes.rank, ROWS, processes.size))
+    zeros = torch.zeros(len(mine), ids.shape[1])
     batch = RolloutBatch(
-        ids=ids[own],
-        mask=mask[own],
+        ids=ids[mine],
+        mask=mask[mine],
         old=zeros,
         entropy=zeros,
         error_norm=zeros,
-        advantages=advantages[own],
-        lengths=[lengths[i] for i in own],
+        advantages=advantages[mine],
+        lengths=[lengths[i] for i in mine],
         inner=zeros.clone(),
         post=zeros.clone(),
-        rescored=torch.zeros(len(own), dtype=torch.bool),
+        rescored=torch.zeros(len(mine), dtype=torch.bool),
     )
     with torch.no_grad():
-        batch.old = batch.score(policy.model, range(len(own)), 1)
+        batch.old = batch.score(policy.model, range(len(mine)), 1)
     return batch
 
 
@@ -115,36 +115,36 @@ class Run:
 def play(config: TrainConfig, processes: Processes, directory: Path) -> dict[str, torch.Tensor]:
     """Three updates, one poisoned, a save, two more; then the two more again, twice: after going
     back, and in plain torch."""
-    seen: dict[str, list[list[float]] | torch.Tensor] = {}
+    records: dict[str, list[list[float]] | torch.Tensor] = {}
     run = Run(config, processes)
-    seen["first"] = run.update(3)
-    seen["weights"] = run.weights()
+    records["first"] = run.update(3)
+    records["weights"] = run.weights()
 
     clean = run.batch.advantages
     if processes.rank == processes.size - 1:
         run.batch.advantages = clean * float("nan")
-    seen["poisoned"] = run.update(1)
+    records["poisoned"] = run.update(1)
     run.batch.advantages = clean
     run.step -= 1
-    seen["weights_after_poison"] = run.weights()
+    records["weights_after_poison"] = run.weights()
 
     run.save(directory)
-    seen["on"] = run.update(2)
-    seen["weights_on"] = run.weights()
+    records["on"] = run.update(2)
+    records["weights_on"] = run.weights()
     run.load(directory)
     run.step -= 2
-    seen["again"] = run.update(2)
-    seen["weights_again"] = run.weights()
+    records["again"] = run.update(2)
+    records["weights_again"] = run.weights()
 
     plain = config.to_dict() | {"optimizer": "torch", "dtype": "float32"}
     elsewhere = Run(TrainConfig(**plain), processes)
     elsewhere.load(directory)
-    seen["weights_loaded"] = elsewhere.weights()
+    records["weights_loaded"] = elsewhere.weights()
     elsewhere.batch.old = run.batch.old
     elsewhere.step = 3
-    seen["elsewhere"] = elsewhere.update(2)
-    seen["weights_elsewhere"] = elsewhere.weights()
-    return {k: torch.as_tensor(v, dtype=torch.float64) for k, v in seen.items()}
+    records["elsewhere"] = elsewhere.update(2)
+    records["weights_elsewhere"] = elsewhere.weights()
+    return {k: torch.as_tensor(v, dtype=torch.float64) for k, v in records.items()}
 
 
 def main(directory: Path, cases: list[str]) -> None:
@@ -153,8 +153,8 @@ def main(directory: Path, cases: list[str]) -> None:
             config = load_config("tiny", ["lr=1e-3", "updates=1", *case.split(",")])
             checkpoint = directory / f"checkpoint-{number}"
             (checkpoint / "optimizer").mkdir(parents=True, exist_ok=True)
-            seen = play(config, processes, checkpoint)
-            save_file(seen, directory / f"case-{number}-{processes.rank}.safetensors")
+            records = play(config, processes, checkpoint)
+            save_file(records, directory / f"case-{number}-{processes.rank}.safetensors")
 
 
 if __name__ == "__main__":

@@ -24,8 +24,8 @@ TIMED = {name for name in TABLES["steps"].names if name.startswith("seconds_")}
 
 
 def rows(keeper: Keeper, table: str, first: int) -> list[dict]:
-    kept = [row for row in keeper.rows(table) if row["step"] >= first]
-    return [{k: v for k, v in row.items() if k not in TIMED} for row in kept]
+    copies = [row for row in keeper.rows(table) if row["step"] >= first]
+    return [{k: v for k, v in row.items() if k not in TIMED} for row in copies]
 
 
 @pytest.mark.parametrize(
@@ -120,9 +120,9 @@ def test_only_the_newest_are_kept_and_the_last_healthy_one(tmp_path):
             return None, [alarm] if self.looks == 2 else []
 
     train(config, Keeper(), run_dir=tmp_path, monitor=Monitor())
-    kept = Checkpoints(tmp_path, keep=2)
-    assert [c.state.step for c in kept.all()] == [1, 3, 4]
-    assert kept.healthy(4).state.step == 1
+    copies = Checkpoints(tmp_path, keep=2)
+    assert [c.state.step for c in copies.all()] == [1, 3, 4]
+    assert copies.healthy(4).state.step == 1
     assert Checkpoints(tmp_path, keep=2, margin=4).healthy(4) is None
     assert find_checkpoint(tmp_path).state.alarmed == ("entropy-surge",)
 
@@ -133,9 +133,9 @@ def test_one_to_roll_back_to_is_kept_however_wide_the_margin(tmp_path):
                  "guard=rollback", "checkpoints_kept=1"],
     )  # fmt: skip
     train(config, Keeper(), run_dir=tmp_path)
-    kept = Checkpoints(tmp_path, keep=1, margin=4)
-    assert [c.state.step for c in kept.all()] == [2, 3, 4, 5, 6]
-    assert kept.healthy(6).state.step == 2
+    copies = Checkpoints(tmp_path, keep=1, margin=4)
+    assert [c.state.step for c in copies.all()] == [2, 3, 4, 5, 6]
+    assert copies.healthy(6).state.step == 2
 
 
 def test_what_cannot_be_resumed_says_why(lldscope_command, tmp_path, make_run):
@@ -227,5 +227,5 @@ def test_nothing_in_a_checkpoint_is_pickled(tmp_path):
     kinds = {f.suffix for f in (tmp_path / "checkpoints").rglob("*") if f.is_file()}
     assert kinds <= {".json", ".safetensors", ".jinja", ".npz"}
     for path in (tmp_path / "checkpoints").rglob("*.npz"):
-        with np.load(path, allow_pickle=False) as kept:
-            assert [kept[name].dtype for name in kept]
+        with np.load(path, allow_pickle=False) as copies:
+            assert [copies[name].dtype for name in copies]

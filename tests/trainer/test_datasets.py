@@ -141,8 +141,8 @@ VERL = {
 )
 def test_verl_rows(change, expected, tmp_path):
     (question,) = read_questions([put(tmp_path / "q.jsonl", lines([VERL | change]))])
-    found = (question.text, question.golds, question.index, question.prompt is not None)
-    assert found == expected
+    results = (question.text, question.golds, question.index, question.prompt is not None)
+    assert results == expected
     assert question.data_source == "nq"
 
 
@@ -187,12 +187,12 @@ FLASH = {"id": "1", "question": "Who?", "golden_answers": ["x"]}
         (VERL, VERL | {"extra_info": 5}, "extra_info", "5"),
     ],
 )
-def test_a_bad_row_is_named_with_its_column(good, bad, column, found, tmp_path):
+def test_a_bad_row_is_named_with_its_column(good, bad, column, results, tmp_path):
     path = put(tmp_path / "q.jsonl", lines([good, bad]))
     with pytest.raises(UsageError) as error:
         read_questions([path])
     message = str(error.value)
-    assert message.startswith(f"{path}, row 2, column {column}: found {found}, expected ")
+    assert message.startswith(f"{path}, row 2, column {column}: found {results}, expected ")
     assert "\n" not in message
 
 
@@ -384,12 +384,12 @@ def test_epochs_are_permutations_that_need_no_state(total, n, seed):
         return
     steps = total // n
     for epoch in range(3):
-        seen = []
+        records = []
         for step in range(epoch * steps, (epoch + 1) * steps):
             batch = source.draw(step, n, rng)
             assert batch == ShuffledQuestions(questions, seed=seed).draw(step, n, rng)
-            seen += batch
-        assert len(set(seen)) == len(seen) == steps * n
+            records += batch
+        assert len(set(records)) == len(records) == steps * n
     assert rng.getstate() == random.Random(0).getstate()
 
 
@@ -406,9 +406,9 @@ def test_the_order_changes_with_epoch_and_seed():
 def test_the_world_draws_from_the_steps_own_generator():
     world = World.real()
     source = WorldQuestions(world, two_hop=0.5)
-    drawn = source.draw(7, 6, random.Random(3))
-    assert drawn == world.questions(random.Random(3), 6, two_hop=0.5, held_out=False)
-    assert [q.key for q in drawn] == [(q.data_source, q.text) for q in drawn]
+    draws = source.draw(7, 6, random.Random(3))
+    assert draws == world.questions(random.Random(3), 6, two_hop=0.5, held_out=False)
+    assert [q.key for q in draws] == [(q.data_source, q.text) for q in draws]
     assert source.held_out(9) == source.held_out(9)
     assert not set(source.held_out(99)) & set(source.draw(0, 99, random.Random(0)))
 

@@ -76,8 +76,8 @@ def test_questions_lead_to_their_answer(world):
 
 def test_held_out_questions_do_not_mix_with_training(world):
     train = world.questions(random.Random(0), 200, held_out=False)
-    held = world.questions(random.Random(0), 60, held_out=True)
-    facts = [{(q.hops[-1].subject, q.hops[-1].relation) for q in qs} for qs in (train, held)]
+    size = world.questions(random.Random(0), 60, held_out=True)
+    facts = [{(q.hops[-1].subject, q.hops[-1].relation) for q in qs} for qs in (train, size)]
     assert not facts[0] & facts[1]
     assert all(is_held_out(*fact) for fact in facts[1])
 
@@ -85,8 +85,8 @@ def test_held_out_questions_do_not_mix_with_training(world):
 def test_counterfactual_world_keeps_the_values_and_moves_them(world):
     other = World.counterfactual(random.Random(0))
     for relation in RELATIONS:
-        real, moved = ([f[relation] for f in w.facts] for w in (world, other))
-        assert sorted(real) == sorted(moved)
+        real, shift = ([f[relation] for f in w.facts] for w in (world, other))
+        assert sorted(real) == sorted(shift)
     stays = sum(a == b for a, b in zip(world.facts, other.facts, strict=True))
     assert stays == 0
 
@@ -99,9 +99,9 @@ def test_without_misses_the_right_document_is_found_by_either_word(world):
     for question in world.questions(random.Random(3), 40):
         hop = question.hops[0]
         for word in RELATIONS[hop.relation].words:
-            (found,) = retriever.retrieve([f"{word} {hop.subject}"])
-            assert hop.document in [d.id for d in found]
-            assert len(found) == 2
+            (results,) = retriever.retrieve([f"{word} {hop.subject}"])
+            assert hop.document in [d.id for d in results]
+            assert len(results) == 2
 
 
 def test_a_miss_depends_on_the_wording_and_on_nothing_else(world):
@@ -114,7 +114,7 @@ def test_a_miss_depends_on_the_wording_and_on_nothing_else(world):
     assert together[:5] == alone
     again = Bm25Retriever(world.documents, seed=7).retrieve(second)
     hits = [
-        [h.document in [d.id for d in found] for h, found in zip(hops, result, strict=True)]
+        [h.document in [d.id for d in results] for h, results in zip(hops, result, strict=True)]
         for result in (together, again)
     ]
     share = sum(hits[0]) / len(hops)
@@ -129,12 +129,12 @@ def test_a_query_without_known_words_finds_nothing(world):
 
 def test_unrelated_documents_do_not_follow_the_query(world):
     hops = [q.hops[0] for q in world.questions(random.Random(3), 100)]
-    found = UnrelatedRetriever(world.documents).retrieve(
+    results = UnrelatedRetriever(world.documents).retrieve(
         [f"{h.relation} {h.subject}" for h in hops]
     )
-    useful = sum(h.document in [d.id for d in ds] for h, ds in zip(hops, found, strict=True))
+    useful = sum(h.document in [d.id for d in ds] for h, ds in zip(hops, results, strict=True))
     assert useful <= 2
-    assert all(len(ds) == 2 for ds in found)
+    assert all(len(ds) == 2 for ds in results)
 
 
 # -- protocol -------------------------------------------------------------------------------------
@@ -188,13 +188,13 @@ def test_an_episode_from_search_to_answer(world):
     question = question_about(world, "countries-1hop")
     hop = question.hops[0]
     episode = Episode(question)
-    (seen,) = environment.respond([episode], [f"<search> {hop.relation} {hop.subject}</search>"])
-    assert seen.startswith("\n\n<information>Doc 1(Title: ")
+    (records,) = environment.respond([episode], [f"<search> {hop.relation} {hop.subject}</search>"])
+    assert records.startswith("\n\n<information>Doc 1(Title: ")
     assert not episode.done
-    (seen,) = environment.respond([episode], ["hm"])
-    assert seen == INVALID
-    (seen,) = environment.respond([episode], [f"<answer> {hop.value}</answer>"])
-    assert seen == ""
+    (records,) = environment.respond([episode], ["hm"])
+    assert records == INVALID
+    (records,) = environment.respond([episode], [f"<answer> {hop.value}</answer>"])
+    assert records == ""
     assert episode.done
     assert [a.kind for a in episode.actions] == ["search", "invalid", "answer"]
     assert [a.tool_ok for a in episode.actions] == [True, None, None]
@@ -203,7 +203,7 @@ def test_an_episode_from_search_to_answer(world):
 
 def test_the_last_generation_gets_no_tool(world):
     class Counting(UnrelatedRetriever):
-        asked = 0
+        requests = 0
 
         def retrieve(self, queries):
             Counting.asked += len(queries)
@@ -322,10 +322,12 @@ def test_any_turns_make_an_episode_that_ends(turns, max_turns):
     assert episode.done == (kinds[-1] == "answer" or len(kinds) == max_turns + 1)
     searched = [k == "search" for k in kinds[:max_turns]]
     assert len(tool.asked) == sum(searched)
-    for action, told, asked in zip(episode.actions, episode.observations, searched, strict=False):
-        assert action.tool_ok is (True if asked else None)
+    for action, info, requests in zip(
+        episode.actions, episode.observations, searched, strict=False
+    ):
+        assert action.tool_ok is (True if requests else None)
         expected = {"search": "Doc 1(Title: Peru) Lima.", "invalid": INVALID, "answer": ""}
-        assert expected[action.kind] in told
+        assert expected[action.kind] in info
     assert episode.correct == (episode.answer == "Lima")
 
 

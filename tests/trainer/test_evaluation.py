@@ -66,14 +66,14 @@ class Keeper(lldscope.NullRecorder):
         return {(r["data_source"], r["metric"]): (r["value"], r["n"]) for r in self.rows}
 
 
-def asked(source: str, *pairs: tuple[str, str]) -> list[Question]:
+def questions_of(source: str, *pairs: tuple[str, str]) -> list[Question]:
     return [Question(text, (gold,), source, str(i)) for i, (text, gold) in enumerate(pairs)]
 
 
 def test_scores_of_each_source_do_not_depend_on_the_reward():
     questions = [
-        *asked("a", ("Lima", "the Lima"), ("Lima Peru", "Lima"), ("Oslo", "Lima")),
-        *asked("b", ("no", "no")),
+        *questions_of("a", ("Lima", "the Lima"), ("Lima Peru", "Lima"), ("Oslo", "Lima")),
+        *questions_of("b", ("no", "no")),
     ]
     keeper = Keeper()
     mean = evaluate(Echo(), questions, None, keeper, 7)
@@ -88,8 +88,8 @@ def test_scores_of_each_source_do_not_depend_on_the_reward():
 
 
 def test_batches_bound_what_is_played_at_once_and_change_no_score(monkeypatch):
-    questions = asked("a", *((f"{i}", f"{i % 4}") for i in range(10)))
-    whole, parts, told = Keeper(), Keeper(), []
+    questions = questions_of("a", *((f"{i}", f"{i % 4}") for i in range(10)))
+    whole, parts, info = Keeper(), Keeper(), []
     evaluate(Echo(), questions, None, whole, 0, name="closed_book")
     monkeypatch.setattr(evaluation, "BATCH", 4)
     player = Echo()
@@ -100,10 +100,10 @@ def test_batches_bound_what_is_played_at_once_and_change_no_score(monkeypatch):
         parts,
         0,
         name="closed_book",
-        on_batch=lambda done, of: told.append((done, of)),
+        on_batch=lambda done, of: info.append((done, of)),
     )
     assert player.sizes == [4, 4, 2]
-    assert told == [(4, 10), (8, 10), (10, 10)]
+    assert info == [(4, 10), (8, 10), (10, 10)]
     assert parts.rows == whole.rows
     assert whole.values()["a", "em_closed_book"] == (0.4, 10)
 
@@ -111,7 +111,7 @@ def test_batches_bound_what_is_played_at_once_and_change_no_score(monkeypatch):
 @pytest.mark.parametrize("size", [2, 3])
 def test_ranks_share_the_questions_and_the_first_records_what_one_would(size):
     questions = [
-        *asked("a", *((f"{i}", f"{i % 3}") for i in range(7))), *asked("b", ("Lima Peru", "Lima"))
+        *questions_of("a", *((f"{i}", f"{i % 3}") for i in range(7))), *questions_of("b", ("Lima Peru", "Lima"))
     ]  # fmt: skip
     alone = Keeper()
     mean = evaluate(Echo(), questions, None, alone, 0)
@@ -127,7 +127,7 @@ def test_ranks_share_the_questions_and_the_first_records_what_one_would(size):
     def one(rank):
         means[rank] = evaluate(
             players[rank], questions, None, keepers[rank], 0, rank=rank, size=size,
-            add_up=lambda own: add_up(rank, own),
+            add_up=lambda mine: add_up(rank, mine),
         )  # fmt: skip
 
     threads = [threading.Thread(target=one, args=(rank,)) for rank in range(size)]
@@ -153,7 +153,7 @@ def test_evaluations_have_a_temperature_and_turns_of_their_own(monkeypatch):
         return play(self, environment, questions, generator)
 
     monkeypatch.setattr(Sampler, "play", count)
-    kept = []
+    copies = []
     for _ in range(2):
         keeper = keeper_module.Keeper()
         config = load_config("tiny", [
@@ -161,22 +161,22 @@ def test_evaluations_have_a_temperature_and_turns_of_their_own(monkeypatch):
             "max_turns=3",
         ])  # fmt: skip
         keeper_module.train(config, keeper)
-        kept.append(keeper.rows("evals"))
+        copies.append(keeper.rows("evals"))
     assert set(turns["training"]) == {3}
     assert set(turns["evaluation"]) == {4}
-    assert kept[0] == kept[1], "the same draws every time"
-    assert {row["metric"] for row in kept[0]} == {
+    assert copies[0] == copies[1], "the same draws every time"
+    assert {row["metric"] for row in copies[0]} == {
         f"{kind}_{name}" for kind in ("em", "f1") for name in ("sampled", "closed_book")
     }
 
 
 def test_an_invalid_action_is_told_what_the_settings_say():
-    said = {}
+    message = {}
     for text in ("", "Let me try that once more."):
         environment = Environment(Bm25Retriever(World.real().documents), invalid_text=text)
         episode = environment.begin(Question("q", ("x",), "a", "0"), "")
-        said[text] = environment.respond([episode], ["no tags"])
-    assert list(said.values()) == [[INVALID], ["\nLet me try that once more.\n"]]
+        message[text] = environment.respond([episode], ["no tags"])
+    assert list(message.values()) == [[INVALID], ["\nLet me try that once more.\n"]]
 
 
 def test_without_questions_nothing_is_recorded():
@@ -220,7 +220,7 @@ def test_the_averages_of_the_page_count_each_benchmark_once(tmp_path):
     questions = [
         question
         for i, (source, right) in enumerate(zip(SEVEN, shares, strict=True))
-        for question in asked(source, *[("Lima", "Lima" if right else "Oslo")] * (i + 1))
+        for question in questions_of(source, *[("Lima", "Lima" if right else "Oslo")] * (i + 1))
     ]
     with lldscope.Recorder(tmp_path / "run", name="seven", trainer="test") as recorder:
         mean = evaluate(Echo(), questions, None, recorder, 3)

@@ -134,13 +134,13 @@ def test_what_was_given_up_is_no_checkpoint_any_more(tmp_path):
         (["llds=token", "llds_coefficient=0.3"], ("token", 0.3)),
     ],
 )
-def test_what_a_resume_asks_for_goes_before_what_the_guard_did(tmp_path, given, in_force):
+def test_what_a_resume_asks_for_goes_before_what_the_guard_did(tmp_path, inputs, in_force):
     run = tmp_path / "run"
     arguments = [*SMALL, "eval_questions=0", "guard=llds,stop", "steps=9", "--run", str(run)]
     monitor = Script(look1=[alarm()])
     result = CliRunner().invoke(cli.train, ["tiny", *arguments], obj={"monitor": lambda _: monitor})
     assert result.exit_code == cli.STOPPED_BY_GUARD, result.output
-    _, checkpoint = cli._resumed(run, given[0] if given else None, tuple(given[1:]), None)
+    _, checkpoint = cli._resumed(run, inputs[0] if inputs else None, tuple(inputs[1:]), None)
     trainer = Trainer(load_config("tiny", SMALL), Keeper(), checkpoint=checkpoint)
     assert (trainer.updater.cures.llds, trainer.updater.cures.llds_coefficient) == in_force
 

@@ -72,8 +72,8 @@ def test_a_hopeless_run_ends_in_one_sentence_as_failed_and_can_be_resumed(tmp_pa
     last = done.stderr.strip().splitlines()[-1]
     assert last.startswith("lldscope train: out of memory in an update with 1 rollouts in a pass")
     assert "gradient_checkpointing" in last
-    told = json.loads((run / "run.json").read_text())
-    assert told["status"] == "failed"
+    info = json.loads((run / "run.json").read_text())
+    assert info["status"] == "failed"
     done = CliRunner().invoke(cli.train, ["--resume", "--run", str(run)])
     assert done.exit_code == 0, done.output
     assert json.loads((run / "run.json").read_text())["status"] == "finished"
@@ -203,16 +203,20 @@ def test_vllm_sleeps_during_updates_and_wakes_before_the_weights_come():
 
 
 def test_the_trainer_lets_the_engine_sleep_between_sampling_and_sync(monkeypatch):
-    seen: list[str] = []
+    records: list[str] = []
     for name in ("sleep", "sync"):
-        monkeypatch.setattr(Players, name, lambda self, n=name: seen.append(n))
+        monkeypatch.setattr(Players, name, lambda self, n=name: records.append(n))
     update = TorchOptimizer.step
-    monkeypatch.setattr(TorchOptimizer, "step", lambda self: seen.append("update") or update(self))
+    monkeypatch.setattr(
+        TorchOptimizer, "step", lambda self: records.append("update") or update(self)
+    )
     score = Trainer._rescore
-    monkeypatch.setattr(Trainer, "_rescore", lambda *given: seen.append("score") or score(*given))
+    monkeypatch.setattr(
+        Trainer, "_rescore", lambda *arguments: records.append("score") or score(*arguments)
+    )
     train(load_config("tiny", [*QUIET, "steps=1"]), Keeper())
     # Scoring afterwards comes before the sync, which wakes the engine: both would need the memory.
-    assert seen == ["sync", "sleep", "update", "update", "score", "sync"]
+    assert records == ["sync", "sleep", "update", "update", "score", "sync"]
 
 
 class Two:
@@ -228,31 +232,31 @@ class Two:
     def rank(self) -> int:
         return self._rank
 
-    def gather(self, into: list, own, group) -> None:
+    def gather(self, into: list, mine, group) -> None:
         assert group is self
-        into[self._rank], into[1 - self._rank] = own, self._other.pop(0)
+        into[self._rank], into[1 - self._rank] = mine, self._other.pop(0)
 
 
 @pytest.mark.parametrize("rank", [0, 1])
 def test_processes_that_share_an_engine_give_it_the_same_rows_and_take_their_own(monkeypatch, rank):
-    given = {0: ([[1], [2]], [5, 5], [70, 71]), 1: ([[3]], [4], [80])}
-    group = Two(rank, [given[1 - rank], False, True])
+    arguments = {0: ([[1], [2]], [5, 5], [70, 71]), 1: ([[3]], [4], [80])}
+    group = Two(rank, [arguments[1 - rank], False, True])
     monkeypatch.setattr("torch.distributed.all_gather_object", group.gather)
     monkeypatch.setattr(
-        "lldscope_trainer.engines.vllm_engine.row_seeds", lambda seed, n: given[rank][2]
+        "lldscope_trainer.engines.vllm_engine.row_seeds", lambda seed, n: arguments[rank][2]
     )
     engine = VllmEngine.__new__(VllmEngine)
     engine._sharers = group
-    asked = []
+    requests = []
 
     def generate(contexts, limits, seeds, sampling):
-        asked.append((contexts, limits, seeds))
+        requests.append((contexts, limits, seeds))
         return [Turn([row[0]], [0.0], False) for row in contexts]
 
     monkeypatch.setattr(engine, "_generate", generate)
-    contexts, limits, _ = given[rank]
+    contexts, limits, _ = arguments[rank]
     turns = engine.generate(contexts, limits, 1, Sampling())
-    assert asked == [([[1], [2], [3]], [5, 5, 4], [70, 71, 80])]
+    assert requests == [([[1], [2], [3]], [5, 5, 4], [70, 71, 80])]
     assert [turn.ids for turn in turns] == contexts
     # Nobody stops before the last one has finished.
     assert [engine.any(False), engine.any(False)] == [False, True]

@@ -59,11 +59,11 @@ KINDS = {
 def make(tmp_path_factory) -> Callable[..., Path]:
     """Write a model directory with random weights; again with the same arguments gives the same."""
     tokenizer = train_tokenizer(400)
-    made: dict[tuple, Path] = {}
+    sample: dict[tuple, Path] = {}
 
     def write(kind: str = "llama", tied: bool = True, chat: bool = False) -> Path:
-        if (kind, tied, chat) in made:
-            return made[kind, tied, chat]
+        if (kind, tied, chat) in sample:
+            return sample[kind, tied, chat]
         config, model, more = KINDS[kind]
         torch.manual_seed(3)
         random_model = model(
@@ -79,7 +79,7 @@ def make(tmp_path_factory) -> Callable[..., Path]:
         random_model.save_pretrained(directory)
         tokenizer.chat_template = TEMPLATE if chat else None
         tokenizer.save_pretrained(directory)
-        made[kind, tied, chat] = directory
+        sample[kind, tied, chat] = directory
         return directory
 
     return write
@@ -89,8 +89,8 @@ def play(policy: Policy, *, questions: int = 3, turn_tokens: int) -> list[Rollou
     world = World.real()
     environment = Environment(Bm25Retriever(world.documents), max_turns=1)
     sampler = Sampler(policy, Sampling(turn_tokens=turn_tokens))
-    asked = world.questions(random.Random(0), questions)
-    return sampler.play(environment, asked, torch.Generator().manual_seed(0))
+    requests = world.questions(random.Random(0), questions)
+    return sampler.play(environment, requests, torch.Generator().manual_seed(0))
 
 
 @pytest.mark.parametrize("chat", [False, True])
@@ -254,12 +254,12 @@ def test_bfloat16_computes_so_but_keeps_float32_weights_and_logits(make):
     policy, exact = load_policy(directory, CPU, torch.bfloat16), load_policy(directory, CPU)
     assert {p.dtype for p in policy.model.parameters()} == {torch.float32}
     ids, mask = random_batch()
-    seen = []
+    records = []
     layer = policy.model.get_decoder().layers[0].mlp.up_proj
-    hook = layer.register_forward_hook(lambda *call: seen.append(call[-1].dtype))
+    hook = layer.register_forward_hook(lambda *call: records.append(call[-1].dtype))
     got = action_scores(policy.model, ids, mask, entropy=True, error_norm=True)
     hook.remove()
-    assert seen == [torch.bfloat16]
+    assert records == [torch.bfloat16]
     assert [t.dtype for t in got] == [torch.float32] * 3
     # Rounded somewhere, so not equal; but only in the decoder, so close.
     off = (got.logp - action_logps(exact.model, ids, mask)).abs().max()
@@ -287,9 +287,9 @@ def test_sampler_and_scorer_agree_in_bfloat16_up_to_its_rounding(make):
     for rollout in play(policy, turn_tokens=6):
         ids = torch.tensor([rollout.ids])
         mask = torch.tensor([[int(a >= 0) for a in rollout.action]])
-        kept = torch.tensor(rollout.logp)
-        assert (kept - action_logps(policy.model, ids, mask)[0]).abs().max() < 0.1
-        assert (kept - action_logps(exact.model, ids, mask)[0]).abs().max() > 0
+        copies = torch.tensor(rollout.logp)
+        assert (copies - action_logps(policy.model, ids, mask)[0]).abs().max() < 0.1
+        assert (copies - action_logps(exact.model, ids, mask)[0]).abs().max() > 0
 
 
 @pytest.mark.parametrize(
@@ -308,16 +308,16 @@ def test_rounding_alone_opens_strict_gates_and_a_dead_band_shuts_them(dtype, hea
     mask = pad([[int(a >= 0) for a in r.action] for r in rollouts], 0, CPU)
     old = pad([r.logp or [] for r in rollouts], 0.0, CPU)
     new = action_logps(policy.model, ids, mask)
-    told = []
+    info = []
     for dead_band in (0.0, band):
         leaf = new.detach().requires_grad_()
         options: dict = {"gate": "action", "coefficient": 1.0, "dead_band": dead_band}
         llds_loss(leaf, old, mask, torch.ones(len(rollouts)), **options).loss.backward()
-        told.append((leaf.grad != 0).sum().item() / mask.sum().item())
-    share, left = (f"{x:.0%}" for x in told)
+        info.append((leaf.grad != 0).sum().item() / mask.sum().item())
+    share, left = (f"{x:.0%}" for x in info)
     print(f"\n{dtype}, head {head}: {share} of tokens told by rounding, {left} with a dead band")
-    assert told[0] > 0.1
-    assert told[1] == 0
+    assert info[0] > 0.1
+    assert info[1] == 0
 
 
 def test_an_update_of_one_millionth_moves_every_weight(make):
@@ -328,13 +328,13 @@ def test_an_update_of_one_millionth_moves_every_weight(make):
     action_logps(policy.model, ids, mask).sum().backward()
     optimizer.step()
     for name, parameter in policy.model.named_parameters():
-        told = parameter.grad.abs() > 1e-4  # tokens that do not occur have no gradient
-        moved = (parameter.detach() - before[name]).abs()
-        assert told.any()
-        assert (moved[told] > 0).float().mean() > 0.99, name
-        assert moved.max() < 2e-6
+        info = parameter.grad.abs() > 1e-4  # tokens that do not occur have no gradient
+        shift = (parameter.detach() - before[name]).abs()
+        assert info.any()
+        assert (shift[info] > 0).float().mean() > 0.99, name
+        assert shift.max() < 2e-6
         # The same step on bfloat16 weights is lost where weights are of ordinary size.
-        large = told & (before[name].abs() > 1e-3)
+        large = info & (before[name].abs() > 1e-3)
         rounded = before[name].bfloat16()
         assert torch.equal((rounded - 1e-6)[large], rounded[large])
 
@@ -355,12 +355,12 @@ def test_gradient_checkpointing_saves_memory_and_changes_nothing(make, dtype):
     for on in (False, True):
         policy = load_policy(str(make("llama")), CPU, dtype, gradient_checkpointing=on)
         weights = {p.untyped_storage().data_ptr() for p in policy.model.parameters()}
-        kept: dict[int, int] = {}
+        copies: dict[int, int] = {}
 
-        def keep(tensor, kept=kept, weights=weights):
+        def keep(tensor, copies=copies, weights=weights):
             storage = tensor.untyped_storage()
             if storage.data_ptr() not in weights:
-                kept[storage.data_ptr()] = storage.nbytes()
+                copies[storage.data_ptr()] = storage.nbytes()
             return tensor
 
         with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
@@ -368,7 +368,7 @@ def test_gradient_checkpointing_saves_memory_and_changes_nothing(make, dtype):
         logps.sum().backward()
         assert not any(module.training for module in policy.model.modules())
         gradients = {n: p.grad for n, p in policy.model.named_parameters()}
-        results.append((sum(kept.values()), logps.detach(), gradients))
+        results.append((sum(copies.values()), logps.detach(), gradients))
     (plain, logps, gradients), (saving, same_logps, same_gradients) = results
     assert saving < 0.8 * plain
     assert torch.equal(logps, same_logps)
@@ -377,11 +377,11 @@ def test_gradient_checkpointing_saves_memory_and_changes_nothing(make, dtype):
 
 
 def test_sampling_keeps_its_cache_under_gradient_checkpointing(make):
-    found = []
+    results = []
     for on in (False, True):
         policy = load_policy(str(make("llama")), CPU, gradient_checkpointing=on)
-        found.append([(r.ids, r.logp) for r in play(policy, turn_tokens=5)])
-    assert found[0] == found[1]
+        results.append([(r.ids, r.logp) for r in play(policy, turn_tokens=5)])
+    assert results[0] == results[1]
 
 
 # ---- adapters -----------------------------------------------------------------------------------

@@ -33,9 +33,9 @@ class Transfer:
     def send_weights(self) -> None:
         if self.fails:
             raise RuntimeError(self.fails)
-        told = self.source.metadata()
+        info = self.source.metadata()
         sent = dict(self.source)
-        assert [(m.name, m.dtype, m.shape) for m in told] == [
+        assert [(m.name, m.dtype, m.shape) for m in info] == [
             (name, weight.dtype, tuple(weight.shape)) for name, weight in sent.items()
         ]
         self.sent.append(sent)
@@ -43,14 +43,14 @@ class Transfer:
 
 @pytest.fixture
 def transfer(monkeypatch):
-    made = Transfer()
+    sample = Transfer()
 
     def meta(name, dtype, shape):
         return SimpleNamespace(name=name, dtype=dtype, shape=shape)
 
     there = ModuleType(TRANSFER)
-    found = (lambda url: url, meta, object, made)
-    for name, what in zip(NAMES, found, strict=True):
+    results = (lambda url: url, meta, object, sample)
+    for name, what in zip(NAMES, results, strict=True):
         setattr(there, name, what)
     engine = ModuleType(f"{TRANSFER}.nccl_engine")
     engine.NCCLTrainerInitInfo = SimpleNamespace
@@ -59,7 +59,7 @@ def transfer(monkeypatch):
         (TRANSFER, there), (f"{TRANSFER}.nccl_engine", engine),
     ):  # fmt: skip
         monkeypatch.setitem(sys.modules, name, module)
-    return made
+    return sample
 
 
 SERVER = SimpleNamespace(url="http://127.0.0.1:8123", n_workers=lambda: 2)

@@ -44,9 +44,9 @@ NORM, LOSS, LLDS, TOKENS, SKIPPED = range(5)
 
 
 @pytest.fixture(scope="module")
-def seen(tmp_path_factory) -> dict[tuple[str, int], list[Seen]]:
+def records(tmp_path_factory) -> dict[tuple[str, int], list[Seen]]:
     """(case, number of processes) -> what each rank saw."""
-    found = {}
+    results = {}
     for size in (1, 2):
         directory = tmp_path_factory.mktemp(f"ranks-{size}")
         torchrun = "-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={size}"
@@ -63,8 +63,8 @@ def seen(tmp_path_factory) -> dict[tuple[str, int], list[Seen]]:
         assert done.stdout == "", "the standard output belongs to the command"
         for number, name in enumerate(CASES):
             files = [directory / f"case-{number}-{rank}.safetensors" for rank in range(size)]
-            found[name, size] = [load_file(file) for file in files]
-    return found
+            results[name, size] = [load_file(file) for file in files]
+    return results
 
 
 def combined(ranks: list[Seen], phase: str) -> torch.Tensor:
@@ -82,8 +82,8 @@ each_size = pytest.mark.parametrize("size", [1, 2])
 
 
 @pytest.mark.slow
-def test_two_processes_are_one(seen):
-    one, two = seen["torch", 1], seen["torch", 2]
+def test_two_processes_are_one(records):
+    one, two = records["torch", 1], records["torch", 2]
     torch.testing.assert_close(combined(two, "first"), combined(one, "first"), rtol=1e-5, atol=1e-6)
     torch.testing.assert_close(two[0]["weights"], one[0]["weights"], rtol=0, atol=1e-5)
     assert (one[0]["first"][:, NORM] > 1).all(), "the norm before clipping at 1"
@@ -93,8 +93,8 @@ def test_two_processes_are_one(seen):
 @needs_deepspeed
 @each_size
 @pytest.mark.parametrize("stage", STAGES)
-def test_zero_is_plain_torch(seen, stage, size):
-    plain, split = seen["torch", 1], seen[f"zero{stage}", size]
+def test_zero_is_plain_torch(records, stage, size):
+    plain, split = records["torch", 1], records[f"zero{stage}", size]
     for phase in ("first", "on"):
         expected = combined(plain, phase)
         torch.testing.assert_close(combined(split, phase), expected, rtol=1e-4, atol=1e-5)
@@ -105,35 +105,35 @@ def test_zero_is_plain_torch(seen, stage, size):
 @needs_deepspeed
 @each_size
 @pytest.mark.parametrize("stage", STAGES)
-def test_zero_in_bfloat16_is_near_plain_torch(seen, stage, size):
+def test_zero_in_bfloat16_is_near_plain_torch(records, stage, size):
     """Plain torch computes in bfloat16 with float32 weights, ZeRO with bfloat16 ones. Losses and
     norm of the first update agree to bfloat16's two to three digits. What follows hangs on ratios
     of rounded probabilities: by the third, plain torch itself differs between one process and two.
     """
-    plain, split = seen["torch-bf16", 1], seen[f"zero{stage}-bf16", size]
-    expected, found = combined(plain, "first"), combined(split, "first")
-    torch.testing.assert_close(found[0], expected[0], rtol=2e-2, atol=2e-3)
-    torch.testing.assert_close(found[1, 0], expected[1, 0], rtol=0.1, atol=0)
-    torch.testing.assert_close(found[:, 1], expected[:, 1], rtol=0, atol=0.02)
-    moved = (split[0]["weights"] - plain[0]["weights"]).abs()
-    assert moved.mean() < 5e-4, "Adam moves a weight by the rate, 1e-3, per update at most"
+    plain, split = records["torch-bf16", 1], records[f"zero{stage}-bf16", size]
+    expected, results = combined(plain, "first"), combined(split, "first")
+    torch.testing.assert_close(results[0], expected[0], rtol=2e-2, atol=2e-3)
+    torch.testing.assert_close(results[1, 0], expected[1, 0], rtol=0.1, atol=0)
+    torch.testing.assert_close(results[:, 1], expected[:, 1], rtol=0, atol=0.02)
+    shift = (split[0]["weights"] - plain[0]["weights"]).abs()
+    assert shift.mean() < 5e-4, "Adam moves a weight by the rate, 1e-3, per update at most"
 
 
 @pytest.mark.slow
 @needs_deepspeed
 @needs_peft
 @each_size
-def test_zero3_with_adapters_and_recomputed_layers(seen, size):
-    plain, split = seen["torch-lora", 1], seen["zero3-lora", size]
+def test_zero3_with_adapters_and_recomputed_layers(records, size):
+    plain, split = records["torch-lora", 1], records["zero3-lora", size]
     expected = combined(plain, "first")
     torch.testing.assert_close(combined(split, "first"), expected, rtol=1e-4, atol=1e-5)
-    assert len(split[0]["weights"]) < len(seen["torch", 1][0]["weights"])
+    assert len(split[0]["weights"]) < len(records["torch", 1][0]["weights"])
 
 
 @pytest.mark.slow
 @every_case
-def test_ranks_agree(seen, name):
-    first, second = seen[name, 2]
+def test_ranks_agree(records, name):
+    first, second = records[name, 2]
     for phase in ("first", "poisoned", "on"):
         norms = [rank[phase][:, NORM] for rank in (first, second)]
         torch.testing.assert_close(*norms, rtol=0, atol=0, equal_nan=True)
@@ -146,9 +146,9 @@ def test_ranks_agree(seen, name):
 @pytest.mark.slow
 @each_size
 @every_case
-def test_a_gradient_that_is_not_finite_changes_nothing(seen, name, size):
+def test_a_gradient_that_is_not_finite_changes_nothing(records, name, size):
     """One rank's NaN: no rank applies the update, and the moments stay clean."""
-    for rank in seen[name, size]:
+    for rank in records[name, size]:
         assert not rank["poisoned"][0, NORM].isfinite()
         assert rank["poisoned"][0, SKIPPED] == 1
         assert torch.equal(rank["weights_after_poison"], rank["weights"])
@@ -159,8 +159,8 @@ def test_a_gradient_that_is_not_finite_changes_nothing(seen, name, size):
 @pytest.mark.slow
 @each_size
 @every_case
-def test_going_back_repeats_to_the_bit(seen, name, size):
-    for rank in seen[name, size]:
+def test_going_back_repeats_to_the_bit(records, name, size):
+    for rank in records[name, size]:
         assert torch.equal(rank["again"], rank["on"])
         assert torch.equal(rank["weights_again"], rank["weights_on"])
         assert not torch.equal(rank["weights_on"], rank["weights"])
@@ -169,9 +169,9 @@ def test_going_back_repeats_to_the_bit(seen, name, size):
 @pytest.mark.slow
 @each_size
 @every_case
-def test_a_checkpoint_goes_on_in_plain_torch(seen, name, size):
+def test_a_checkpoint_goes_on_in_plain_torch(records, name, size):
     """Moments and weights are saved whole, so that another optimizer can take them up."""
-    for rank in seen[name, size]:
+    for rank in records[name, size]:
         saved, loaded = rank["weights"], rank["weights_loaded"]
         if name.endswith("bf16") and name.startswith("zero"):
             assert torch.equal(loaded.float().bfloat16(), saved.float().bfloat16())

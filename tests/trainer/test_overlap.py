@@ -20,13 +20,13 @@ def test_a_step_is_sampled_with_the_weights_before_the_last_updates():
     keeper = Keeper()
     trainer = Trainer(load_config("tiny", [*OVERLAP, "steps=4", "checkpoint_every=3"]), keeper)
     weight = trainer.policy.model.get_output_embeddings().weight
-    seen, before = [], []
+    records, before = [], []
     play = trainer._players.sampling.play
     copied = trainer._players.engine.policy.model.get_output_embeddings().weight
 
-    def watched(*given):
-        seen.append(copied.detach().clone())
-        return play(*given)
+    def watched(*arguments):
+        records.append(copied.detach().clone())
+        return play(*arguments)
 
     trainer._players.sampling.play = watched
     for step in range(4):
@@ -35,12 +35,12 @@ def test_a_step_is_sampled_with_the_weights_before_the_last_updates():
     trainer.close()
     # A checkpoint comes before step 3, which is sampled anew.
     for step, made_from in enumerate([0, 0, 1, 3]):
-        assert torch.equal(seen[step], before[made_from]), step
+        assert torch.equal(records[step], before[made_from]), step
     assert not torch.equal(before[0], before[1])
     versions = [row["policy_version"] for row in keeper.rows("steps")]
     assert versions == [0, 0, 4, 12]
-    told = {(row["step"], row["policy_version"]) for row in keeper.rows("responses")}
-    assert told == set(enumerate(versions))
+    info = {(row["step"], row["policy_version"]) for row in keeper.rows("responses")}
+    assert info == set(enumerate(versions))
     gaps: dict[int, list[float]] = {}
     for row in keeper.rows("actions"):
         gap = abs(row["logp_behaviour_sum"] - row["logp_old_sum"])
@@ -56,15 +56,15 @@ def test_sampling_and_updates_go_on_together():
     play, run = trainer._players.sampling.play, trainer.updater.run
     met = []
 
-    def played(*given):
+    def played(*arguments):
         if trainer.next_step == 0 and sampling.is_set():
             met.append(updating.wait(300))  # in the thread: for the updates of step 0
         sampling.set()
-        return play(*given)
+        return play(*arguments)
 
-    def updates(*given, **options):
+    def updates(*arguments, **options):
         updating.set()
-        return run(*given, **options)
+        return run(*arguments, **options)
 
     trainer._players.sampling.play, trainer.updater.run = played, updates
     trainer.step(0)
@@ -94,7 +94,7 @@ def test_what_was_sampled_ahead_is_given_up_with_the_weights(tmp_path):
 def test_it_is_refused_where_the_engine_sleeps_and_warned_of_where_nothing_corrects():
     with pytest.raises(UsageError, match="engine=vllm, which sleeps"):
         load_config("tiny", ["overlap_rollouts=true", "engine=vllm"])
-    (said,) = warnings(load_config("tiny", ["overlap_rollouts=true"]))
-    assert "importance_sampling=token_truncate" in said
+    (message,) = warnings(load_config("tiny", ["overlap_rollouts=true"]))
+    assert "importance_sampling=token_truncate" in message
     corrected = ["overlap_rollouts=true", "importance_sampling=token_truncate"]
     assert warnings(load_config("tiny", corrected)) == []

@@ -104,9 +104,9 @@ def test_a_retriever_that_sends_something_else_is_refused(tmp_path):
         ({"lora_rank": 4}, r"lldscope\[lora\]"),
     ],
 )
-def test_a_package_that_is_not_there_is_named(monkeypatch, settings, said):
+def test_a_package_that_is_not_there_is_named(monkeypatch, settings, message):
     monkeypatch.setattr(packages, "find_spec", lambda name: None)
-    with pytest.raises(LldscopeError, match=said):
+    with pytest.raises(LldscopeError, match=message):
         preflight.check(TrainConfig(**settings))
 
 
@@ -120,8 +120,8 @@ def build(tmp_path, monkeypatch):
             f"cuda: Optional[str] = {cuda!r}\nhip: Optional[str] = {hip!r}\n"
         )
         (tmp_path / "__init__.py").touch()
-        found = type("Spec", (), {"origin": str(tmp_path / "__init__.py")})
-        monkeypatch.setattr(packages, "find_spec", lambda name: found)
+        results = type("Spec", (), {"origin": str(tmp_path / "__init__.py")})
+        monkeypatch.setattr(packages, "find_spec", lambda name: results)
 
     return make
 
@@ -152,11 +152,11 @@ def test_llds_with_one_update_is_warned_of():
 
 
 def test_a_correction_where_the_trainer_samples_itself_is_warned_of():
-    for given in ({"importance_sampling": "token_mask"}, {"ess_scaling": True}):
-        (line,) = preflight.warnings(TrainConfig(**given))
+    for arguments in ({"importance_sampling": "token_mask"}, {"ess_scaling": True}):
+        (line,) = preflight.warnings(TrainConfig(**arguments))
         assert "do nothing with engine=in-process" in line
-        assert preflight.warnings(TrainConfig(engine="vllm", device="cpu", **given)) == []
-        assert preflight.warnings(TrainConfig(dtype="bfloat16", **given)) == []  # scored anew
+        assert preflight.warnings(TrainConfig(engine="vllm", device="cpu", **arguments)) == []
+        assert preflight.warnings(TrainConfig(dtype="bfloat16", **arguments)) == []  # scored anew
 
 
 def test_float32_with_vllm_on_a_gpu_is_warned_of(build, monkeypatch, tmp_path):

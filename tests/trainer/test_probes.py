@@ -53,7 +53,7 @@ def made_up_group(seed: int) -> tuple[torch.Tensor, torch.Tensor, list[bool]]:
 def twin(policy, ids, mask, correct) -> tuple[float, list[float], float]:
     """The double sums of arXiv 2505.18830, one pair of tokens at a time, in Python floats."""
     tokens = []  # (row, error over the kept vocabulary, hidden state)
-    kept = sorted({int(y) for row, m in zip(ids, mask, strict=True) for y in row[m.bool()]})
+    copies = sorted({int(y) for row, m in zip(ids, mask, strict=True) for y in row[m.bool()]})
     with torch.no_grad():
         for row in range(len(ids)):
             out = policy.model(input_ids=ids[row : row + 1], output_hidden_states=True)
@@ -61,7 +61,7 @@ def twin(policy, ids, mask, correct) -> tuple[float, list[float], float]:
                 if not mask[row, t]:
                     continue
                 probs = out.logits[0, t - 1].softmax(-1)
-                error = [float(v == ids[row, t]) - float(probs[v]) for v in kept]
+                error = [float(v == ids[row, t]) - float(probs[v]) for v in copies]
                 tokens.append((row, error, out.hidden_states[-1][0, t - 1].tolist()))
 
     def dot(a: list[float], b: list[float]) -> float:
@@ -77,14 +77,14 @@ def twin(policy, ids, mask, correct) -> tuple[float, list[float], float]:
         hiddens[row].append(hidden)
     means = [[math.fsum(x) / len(x) for x in zip(*h, strict=True)] for h in hiddens]
     classes = [[m for m, c in zip(means, correct, strict=True) if c == k] for k in (True, False)]
-    centres = [[sum(x) for x in zip(*own, strict=True)] for own in classes]
+    centres = [[sum(x) for x in zip(*mine, strict=True)] for mine in classes]
     norms = [math.sqrt(dot(c, c)) for c in centres]
     p = sum(correct) / len(correct)
     weight = {True: -(1 - p) / math.sqrt(p * (1 - p)), False: p / math.sqrt(p * (1 - p))}
-    gwhes = sum(weight[correct[row]] * s for row, own in enumerate(scores) for s in own)
+    gwhes = sum(weight[correct[row]] * s for row, mine in enumerate(scores) for s in mine)
     return (
         dot(*centres) / (norms[0] * norms[1]),
-        [math.fsum(own) / len(own) for own in scores],
+        [math.fsum(mine) / len(mine) for mine in scores],
         gwhes / sum(correct),
     )
 
@@ -96,11 +96,11 @@ def test_twin(policy, seed, logits_bytes, monkeypatch):
         monkeypatch.setattr(scoring, "LOGITS_BYTES", logits_bytes)
     ids, mask, correct = made_up_group(seed)
     with torch.inference_mode():
-        found = probe_group(policy.model, ids, mask, torch.tensor(correct))
+        results = probe_group(policy.model, ids, mask, torch.tensor(correct))
     similarity, influence, gwhes = twin(policy, ids, mask, correct)
-    assert found.similarity == pytest.approx(similarity, abs=1e-5)
-    assert found.influence.tolist() == pytest.approx(influence, rel=2e-4, abs=1e-3)
-    assert found.gwhes == pytest.approx(gwhes, rel=2e-4)
+    assert results.similarity == pytest.approx(similarity, abs=1e-5)
+    assert results.influence.tolist() == pytest.approx(influence, rel=2e-4, abs=1e-3)
+    assert results.gwhes == pytest.approx(gwhes, rel=2e-4)
 
 
 def test_influence_is_what_an_update_of_the_head_does():
@@ -125,9 +125,9 @@ def test_influence_is_what_an_update_of_the_head_does():
     (pushed,) = torch.autograd.grad(logp([2]), head)
     exact = float((pulled * pushed).sum())
     with torch.inference_mode():
-        found = probe_group(policy.model, ids, mask, correct)
+        results = probe_group(policy.model, ids, mask, correct)
     assert exact > 0
-    assert float(found.influence[2]) * int(mask[2].sum()) == pytest.approx(exact, rel=1e-4)
+    assert float(results.influence[2]) * int(mask[2].sum()) == pytest.approx(exact, rel=1e-4)
 
 
 def test_alike_and_opposite_responses(policy):
@@ -136,11 +136,11 @@ def test_alike_and_opposite_responses(policy):
     ids, mask, _ = made_up_group(0)
     ids[1], mask[1] = ids[0], mask[0]
     with torch.inference_mode():
-        found = probe_group(policy.model, ids[:2], mask[:2], torch.tensor([True, False]))
-    assert found.similarity == pytest.approx(1, abs=1e-5)
-    assert found.influence[0] == pytest.approx(float(found.influence[1]))
-    assert found.influence[0] > 0
-    assert found.gwhes == pytest.approx(0, abs=1e-4 * float(found.influence[0]) * mask.shape[1])
+        results = probe_group(policy.model, ids[:2], mask[:2], torch.tensor([True, False]))
+    assert results.similarity == pytest.approx(1, abs=1e-5)
+    assert results.influence[0] == pytest.approx(float(results.influence[1]))
+    assert results.influence[0] > 0
+    assert results.gwhes == pytest.approx(0, abs=1e-4 * float(results.influence[0]) * mask.shape[1])
 
 
 def test_mixed_groups_come_whole_and_in_order():
@@ -150,9 +150,9 @@ def test_mixed_groups_come_whole_and_in_order():
 
 
 def test_a_kept_response_reads_as_written():
-    kept = ProbeResponse([5, 0, 17, 1199], [0, 0, 1, 1])
-    assert str(kept) == "5 0 17* 1199*"
-    assert ProbeResponse.read(str(kept)) == kept
+    copies = ProbeResponse([5, 0, 17, 1199], [0, 0, 1, 1])
+    assert str(copies) == "5 0 17* 1199*"
+    assert ProbeResponse.read(str(copies)) == copies
 
 
 # -- in training ----------------------------------------------------------------------------------
@@ -163,9 +163,9 @@ def test_rows_of_a_run(trained):
     assert {r["step"] for r in rows} == {0, 2, 4}
     responses = {(r["step"], r["response_id"]): r for r in trained.rows("responses")}
     for probe in ("hidden_similarity", "gwhes", "nthr_influence", "probe_set_logp"):
-        own = [r for r in rows if r["probe"] == probe]
-        assert own, probe
-        assert all(math.isfinite(r["value"]) for r in own)
+        mine = [r for r in rows if r["probe"] == probe]
+        assert mine, probe
+        assert all(math.isfinite(r["value"]) for r in mine)
     for step in (0, 2, 4):
         groups = [r["group_id"] for r in rows if r["step"] == step and r["probe"] == "gwhes"]
         assert 1 <= len(set(groups)) == len(groups) <= 2
@@ -202,22 +202,22 @@ def test_the_set_is_scored_like_any_response(policy):
     config = load_config("tiny", SETTINGS)
     probes = Probes(config, policy)
     generator = random.Random(0)
-    kept = []
+    copies = []
     for n in (12, 30, 7, 19, 25, 9, 14, 21, 11):
         ids = [generator.randrange(1200) for _ in range(n)]
-        kept.append(ProbeResponse(ids, [int(t > 3 and t % 3 > 0) for t in range(n)]))
-    probes.restore([str(k) for k in kept])
+        copies.append(ProbeResponse(ids, [int(t > 3 and t % 3 > 0) for t in range(n)]))
+    probes.restore([str(k) for k in copies])
     keeper = Keeper()
     batch = made_up_batch()
     probes.record(keeper, 0, batch, [False] * 4, [0, 0, 1, 1])
-    found = [r["value"] for r in keeper.rows("probes")]
-    for value, k in zip(found, kept, strict=True):
+    results = [r["value"] for r in keeper.rows("probes")]
+    for value, k in zip(results, copies, strict=True):
         with torch.no_grad():
             logps = action_logps(policy.model, torch.tensor([k.ids]), torch.tensor([k.mask]))
         assert value == pytest.approx(float(logps.sum()), rel=1e-5)
     probes.record(keeper, 1, batch, [False] * 4, [0, 0, 1, 1])
-    assert len(keeper.rows("probes")) == len(kept), "not every step"
-    assert probes.state == tuple(map(str, kept))
+    assert len(keeper.rows("probes")) == len(copies), "not every step"
+    assert probes.state == tuple(map(str, copies))
 
 
 def made_up_batch() -> RolloutBatch:
@@ -264,9 +264,11 @@ def test_a_resumed_run_probes_the_same_set(tmp_path):
     train(config.replace(steps=1), first, run_dir=tmp_path)
     checkpoint = find_checkpoint(tmp_path)
     train(config.replace(steps=2), second, run_dir=tmp_path, checkpoint=checkpoint)
-    found, expected = ([r for r in k.rows("probes") if r["step"] == 1] for k in (second, straight))
-    assert found == expected
-    assert any(r["probe"] == "probe_set_logp" for r in found)
+    results, expected = (
+        [r for r in k.rows("probes") if r["step"] == 1] for k in (second, straight)
+    )
+    assert results == expected
+    assert any(r["probe"] == "probe_set_logp" for r in results)
 
 
 @pytest.mark.slow

@@ -97,12 +97,12 @@ def test_half_a_surrogate_pair_does_not_get_in(tmp_path):
         ("c.json", b'{"Oslo": null}', "title 'Oslo': its sentences"),
     ],
 )  # fmt: skip
-def test_a_wrong_file_is_named_with_place_and_field(tmp_path, name, data, said):
+def test_a_wrong_file_is_named_with_place_and_field(tmp_path, name, data, message):
     path = tmp_path / name
     path.write_bytes(data)
     with pytest.raises(LldscopeError) as caught:
         list(read_corpus(path))
-    assert said in str(caught.value)
+    assert message in str(caught.value)
     assert str(path) in str(caught.value)
 
 

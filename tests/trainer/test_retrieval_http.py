@@ -51,12 +51,12 @@ def start(corpus: Path, port: int = 0) -> tuple[subprocess.Popen[str], int]:
         stderr=subprocess.PIPE,
         text=True,
     )
-    said = ""
+    message = ""
     for line in process.stderr:
-        said += line
+        message += line
         if "documents at http" in line:
             return process, int(line.partition("127.0.0.1:")[2].partition("/")[0])
-    raise AssertionError(said)
+    raise AssertionError(message)
 
 
 def stop(process: subprocess.Popen[str]) -> None:
@@ -117,11 +117,11 @@ def test_no_queries_get_no_results(port):
 @pytest.mark.parametrize(
     ("topk", "given"), [("null", 3), ("0", 3), ("1", 1), ("5", 5), ("100", 6), (None, 3)]
 )
-def test_number_of_documents(port, topk, given):
+def test_number_of_documents(port, topk, arguments):
     body = '{"queries": ["capital"]' + (f', "topk": {topk}' if topk else "") + "}"
     status, answer = send(port, body.encode())
     assert status == 200
-    assert len(answer["result"][0]) == given
+    assert len(answer["result"][0]) == arguments
 
 
 def test_without_scores_the_documents_are_bare(port):
@@ -149,10 +149,10 @@ def test_without_scores_the_documents_are_bare(port):
         (b" " * ((16 << 20) + 1), 413, "bytes"),
     ],
 )
-def test_a_wrong_request_is_answered_with_a_sentence(port, body, status, said):
+def test_a_wrong_request_is_answered_with_a_sentence(port, body, status, message):
     got, answer = send(port, body)
     assert got == status
-    assert said in answer["detail"]
+    assert message in answer["detail"]
     assert send(port, b'{"queries": []}')[0] == 200
 
 
@@ -178,21 +178,21 @@ def test_a_taken_port_is_said_before_the_corpus_is_indexed(port, tmp_path):
     ("arguments", "said"),
     [(["missing.jsonl"], "no such corpus"), (["c.jsonl", "--port", "65536"], "no port 65536")],
 )
-def test_wrong_arguments(tmp_path, monkeypatch, arguments, said):
+def test_wrong_arguments(tmp_path, monkeypatch, arguments, message):
     monkeypatch.chdir(tmp_path)
     if "--port" not in arguments:
         arguments = [*arguments, "--port", "0"]
     result = CliRunner().invoke(retriever_server.retriever, arguments)
     assert isinstance(result.exception, UsageError)
-    assert said in str(result.exception)
+    assert message in str(result.exception)
 
 
 def test_control_c_ends_the_server_quietly(corpus):
     process, _ = start(corpus)
     process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=20)
+    _, message = process.communicate(timeout=20)
     assert process.returncode == 130
-    assert "Traceback" not in said
+    assert "Traceback" not in message
 
 
 def test_the_commands_help_loads_nothing_heavy():
@@ -233,11 +233,11 @@ def test_no_queries_make_no_call():
 
 def test_sixteen_threads_at_once(port, corpus):
     here = CorpusRetriever(open_index(corpus), top_k=3)
-    asked = [[f"{a} {b}", f"water {i}"] for i, a in enumerate(CITIES * 5) for b in CITIES]
+    requests = [[f"{a} {b}", f"water {i}"] for i, a in enumerate(CITIES * 5) for b in CITIES]
     there = HttpRetriever(f"http://127.0.0.1:{port}", top_k=3)
     with ThreadPoolExecutor(16) as pool:
-        assert list(pool.map(there.retrieve, asked)) == [
-            here.retrieve(queries) for queries in asked
+        assert list(pool.map(there.retrieve, requests)) == [
+            here.retrieve(queries) for queries in requests
         ]
 
 
@@ -304,8 +304,8 @@ class Strange:
 
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
-                asked = self.rfile.read(int(self.headers["Content-Length"]))
-                outer.asked.append(json.loads(asked))
+                requests = self.rfile.read(int(self.headers["Content-Length"]))
+                outer.asked.append(json.loads(requests))
                 several = len(outer.replies) > 1
                 status, parts, pause = outer.replies.pop(0) if several else outer.replies[0]
                 try:
@@ -332,12 +332,12 @@ class Strange:
 
 @pytest.fixture
 def strange() -> Iterator[Strange]:
-    made = Strange()
-    thread = threading.Thread(target=made.server.serve_forever, args=(0.01,), daemon=True)
+    sample = Strange()
+    thread = threading.Thread(target=sample.server.serve_forever, args=(0.01,), daemon=True)
     thread.start()
-    yield made
-    made.server.shutdown()
-    made.server.server_close()
+    yield sample
+    sample.server.shutdown()
+    sample.server.server_close()
 
 
 GOOD = {"result": [[{"document": {"id": "a", "contents": '"T"\nbody'}, "score": 1.0}]]}
@@ -437,7 +437,10 @@ def test_a_slow_server_is_given_up(strange, caplog, monkeypatch):
     started = time.monotonic()
     assert there.retrieve(["a", "b", "c"]) == [None, None, None]
     assert time.monotonic() - started < 10
-    assert [asked["queries"] for asked in strange.asked] == [["a"], ["a"]]  # the rest is not tried
+    assert [requests["queries"] for requests in strange.asked] == [
+        ["a"],
+        ["a"],
+    ]  # the rest is not tried
     assert "no answer within 0.1 s" in warnings(caplog)[0]
 
 

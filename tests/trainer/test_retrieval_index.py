@@ -86,9 +86,9 @@ def test_scores_are_those_of_the_plain_formula(corpus, query):
     expected = [i for i in order if scores[i] > 0]
     index = open_index(corpus)
     for top_k in (1, 3, 1000):
-        found = index.search(query, top_k)
-        assert [document.id for document, _ in found] == [str(i) for i in expected[:top_k]]
-        assert [score for _, score in found] == pytest.approx(
+        results = index.search(query, top_k)
+        assert [document.id for document, _ in results] == [str(i) for i in expected[:top_k]]
+        assert [score for _, score in results] == pytest.approx(
             [scores[i] for i in expected[:top_k]], rel=1e-5
         )
 
@@ -122,9 +122,9 @@ def test_many_threads_find_what_one_finds(corpus):
 
 
 def test_retriever_from_a_file(corpus):
-    found = CorpusRetriever(open_index(corpus), top_k=2).retrieve(["oslo", "zzz", "oslo"])
-    assert [len(documents) for documents in found] == [2, 0, 2]
-    assert found[0] == found[2] == [d for d, _ in open_index(corpus).search("oslo", 2)]
+    results = CorpusRetriever(open_index(corpus), top_k=2).retrieve(["oslo", "zzz", "oslo"])
+    assert [len(documents) for documents in results] == [2, 0, 2]
+    assert results[0] == results[2] == [d for d, _ in open_index(corpus).search("oslo", 2)]
 
 
 def test_the_built_in_world_is_searched_alike_everywhere():
@@ -132,22 +132,22 @@ def test_the_built_in_world_is_searched_alike_everywhere():
     and the recorded runs were trained in it."""
     world = World.real()
     for seed, expected in ((0, 4033120360), (1, 3735628921)):
-        found = Bm25Retriever(world.documents, seed=seed).retrieve(asked_of(world))
-        ids = [[document.id for document in documents] for documents in found]
+        results = Bm25Retriever(world.documents, seed=seed).retrieve(asked_of(world))
+        ids = [[document.id for document in documents] for documents in results]
         assert crc32(repr(ids).encode()) == expected
 
 
 def test_equal_scores_are_ordered_by_the_draw_and_then_by_number():
     scores = np.array([1, 2, 1, 2, 1, 1], np.float32)
-    drawn = np.array([0.5, 0.1, 0.25, 0.1, 0.5, 0.75], np.float32)
-    assert _ranked(scores, drawn).tolist() == [1, 3, 5, 0, 4, 2]
+    draws = np.array([0.5, 0.1, 0.25, 0.1, 0.5, 0.75], np.float32)
+    assert _ranked(scores, draws).tolist() == [1, 3, 5, 0, 4, 2]
 
 
 def test_no_country_is_shown_again_and_again_where_a_search_misses():
     """As it would be by document number: 55 of the 514 documents would be Albania's."""
     world = World.real()
-    found = Bm25Retriever(world.documents).retrieve(sorted(set(asked_of(world))))
-    shown = Counter(document.title for documents in found for document in documents)
+    results = Bm25Retriever(world.documents).retrieve(sorted(set(asked_of(world))))
+    shown = Counter(document.title for documents in results for document in documents)
     assert shown.total() == 514
     assert max(shown.values()) < 12
 
@@ -261,7 +261,7 @@ def test_nothing_in_an_index_is_unpickled(corpus, tmp_path, name, caplog):
 
 
 def test_an_interrupted_build_leaves_nothing_that_could_be_taken_for_an_index(corpus, monkeypatch):
-    def interrupted(made, folder, meta):
+    def interrupted(sample, folder, meta):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
@@ -312,8 +312,8 @@ def test_an_index_goes_where_it_is_told_or_home_if_the_folder_is_read_only(
     monkeypatch.setattr(os, "access", lambda path, mode: False)
     open_index(corpus)
     assert not corpus.with_name("c.jsonl.bm25").exists()
-    (kept,) = (tmp_path / "home" / ".cache" / "lldscope").iterdir()
-    assert kept.name.startswith("c.jsonl-")
+    (copies,) = (tmp_path / "home" / ".cache" / "lldscope").iterdir()
+    assert copies.name.startswith("c.jsonl-")
     no_building()
     open_index(corpus)
     open_index(corpus, tmp_path / "elsewhere")
@@ -350,7 +350,7 @@ def test_a_corpus_written_to_while_it_is_searched_fails_visibly(corpus, caplog):
 @needs_data
 def test_recall_on_hotpotqa_does_not_fall(tmp_path):
     benchmark = hotpotqa(DATA)
-    found = search(open_index(benchmark.corpus, tmp_path), benchmark.asked)
-    recall = {cut: gold_recall(found, benchmark.asked, cut) for cut in (3, 10)}
+    results = search(open_index(benchmark.corpus, tmp_path), benchmark.asked)
+    recall = {cut: gold_recall(results, benchmark.asked, cut) for cut in (3, 10)}
     assert recall[3] > 0.65  # measured: 0.675 and 0.895 (docs/retrieval.md)
     assert recall[10] > 0.87

@@ -28,9 +28,9 @@ from lldscope_trainer.environment.reward import (
 
 def plain_words(text: str) -> list[str]:
     """SQuAD (arXiv 1606.05250, §6.1): ignore case, punctuation, articles and white space."""
-    kept = "".join(c for c in text.lower() if c not in string.punctuation)
+    copies = "".join(c for c in text.lower() if c not in string.punctuation)
     words, word = [], ""
-    for c in kept + " ":
+    for c in copies + " ":
         if c.isspace():
             words.append(word)
             word = ""

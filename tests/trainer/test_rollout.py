@@ -218,18 +218,18 @@ def ask(policy: Policy, question: Question, **settings) -> str:
 
 
 def test_the_prompt_is_the_data_sets_own_or_instruction_and_question(policy, monkeypatch):
-    own = Question("Who?", ("x",), "mine", "1", prompt=MESSAGES)
+    mine = Question("Who?", ("x",), "mine", "1", prompt=MESSAGES)
     plain = Question("Who?", ("x",), "mine", "1")
-    assert ask(policy, own, instruction="Not this. ") == "Be brief. Who?"
+    assert ask(policy, mine, instruction="Not this. ") == "Be brief. Who?"
     assert ask(policy, plain, instruction="Answer. ") == "Answer. Question: Who?\n"
     assert ask(policy, plain, instruction="search-r1", sequence_tokens=999).startswith("Find ")
     template = "{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}[assistant]"
     monkeypatch.setattr(policy.tokenizer, "chat_template", template)
-    assert ask(policy, own) == "[system]Be brief. [user]Who?[assistant]"
+    assert ask(policy, mine) == "[system]Be brief. [user]Who?[assistant]"
     assert ask(policy, plain) == "[user]Question: Who?\n[assistant]"
     monkeypatch.setattr(policy.tokenizer, "chat_template", "{{ raise_exception('no system') }}")
     with pytest.raises(UsageError, match="no system"):
-        ask(policy, own)
+        ask(policy, mine)
 
 
 @needs_data
@@ -249,9 +249,9 @@ def test_text_that_is_not_sampled_goes_through_the_model_in_one_pass(tiny, world
     decoder, passes = tiny.model.get_decoder(), []
     forward = decoder.forward
 
-    def counted(input_ids, **given):
+    def counted(input_ids, **arguments):
         passes.append(input_ids.shape)
-        return forward(input_ids=input_ids, **given)
+        return forward(input_ids=input_ids, **arguments)
 
     monkeypatch.setattr(decoder, "forward", counted)
     (alone,) = play(tiny, world, 1)
@@ -260,8 +260,8 @@ def test_text_that_is_not_sampled_goes_through_the_model_in_one_pass(tiny, world
     passes.clear()
     together = play(tiny, world, 24)
     # No more than there are positions at which a token is drawn, and readings of tool text.
-    drawn = {t for r in together for t, action in enumerate(r.action) if action >= 0}
-    assert len(passes) < len(drawn) + sum(r.episode.turns != [] for r in together)
+    draws = {t for r in together for t, action in enumerate(r.action) if action >= 0}
+    assert len(passes) < len(draws) + sum(r.episode.turns != [] for r in together)
 
 
 def test_same_generator_same_rollouts(policy, world):
@@ -274,14 +274,14 @@ def test_same_generator_same_rollouts(policy, world):
 def test_action_logps_by_hand(policy):
     ids = pad([[5, 9, 17, 30], [8, 40]], 0, policy.device)
     mask = torch.tensor([[0, 1, 0, 1], [0, 1, 0, 0]])
-    found = action_logps(policy.model, ids, mask)
+    results = action_logps(policy.model, ids, mask)
     for b, row in enumerate(([5, 9, 17, 30], [8, 40])):
         logits = policy.model(torch.tensor([row])).logits[0]
         for t in range(4):
             expected = 0.0
             if mask[b, t]:
                 expected = torch.softmax(logits[t - 1].double(), 0)[row[t]].log().item()
-            assert found[b, t].item() == pytest.approx(expected, abs=1e-4)
+            assert results[b, t].item() == pytest.approx(expected, abs=1e-4)
 
 
 def test_policy_survives_saving(policy, tmp_path):
@@ -313,8 +313,8 @@ def test_the_nucleus_is_that_of_the_whole_vocabulary(vocabulary, spread):
     generator = torch.Generator().manual_seed(vocabulary)
     probs = (spread * torch.randn(20, vocabulary, generator=generator)).softmax(-1)
     for top_p in (0.1, 0.9, 0.999):
-        kept = _nucleus(probs.clone(), top_p)
-        for row, found in zip(probs.tolist(), kept.tolist(), strict=True):
+        copies = _nucleus(probs.clone(), top_p)
+        for row, results in zip(probs.tolist(), copies.tolist(), strict=True):
             order = sorted(range(vocabulary), key=lambda v: (-row[v], v))
             reached, nucleus = 0.0, set()
             for v in order:
@@ -322,11 +322,11 @@ def test_the_nucleus_is_that_of_the_whole_vocabulary(vocabulary, spread):
                     break
                 nucleus.add(v)
                 reached += row[v]
-            chosen = {v for v, p in enumerate(found) if p > 0}
+            chosen = {v for v, p in enumerate(results) if p > 0}
             # Sums may differ by one token, but not by which: the first of equally likely ones.
             assert abs(len(chosen) - len(nucleus)) <= 1
             assert chosen == set(order[: len(chosen)])
-            assert all(found[v] == row[v] for v in chosen)
+            assert all(results[v] == row[v] for v in chosen)
 
 
 @pytest.mark.parametrize("top_p", [0.7, 1.0])
@@ -336,11 +336,11 @@ def test_tokens_are_drawn_as_often_as_they_are_likely(policy, top_p):
     generator = torch.Generator().manual_seed(0)
     rows = probs.expand(20_000, -1)
     sampler = Sampler(policy, Sampling(top_p=top_p))
-    drawn = sampler._choose(rows.log(), rows, generator)
-    kept = probs * torch.tensor([0, 1, 0, 1, 0]) if top_p < 1 else probs
-    shares = torch.bincount(drawn, minlength=len(probs)) / len(drawn)
-    assert torch.equal(shares > 0, kept > 0)
-    assert shares.tolist() == pytest.approx((kept / kept.sum()).tolist(), abs=0.015)
+    draws = sampler._choose(rows.log(), rows, generator)
+    copies = probs * torch.tensor([0, 1, 0, 1, 0]) if top_p < 1 else probs
+    shares = torch.bincount(draws, minlength=len(probs)) / len(draws)
+    assert torch.equal(shares > 0, copies > 0)
+    assert shares.tolist() == pytest.approx((copies / copies.sum()).tolist(), abs=0.015)
     one_each = torch.Generator().manual_seed(0)
     torch.rand(20_000, 1, dtype=torch.float64, generator=one_each)
     assert torch.equal(one_each.get_state(), generator.get_state())
@@ -372,5 +372,5 @@ def test_a_token_of_a_row_takes_its_keys_and_values(tiny, world):
     tiny.model.get_decoder()(
         input_ids=torch.zeros(3, 128, dtype=torch.long), past_key_values=cache, use_cache=True
     )
-    held = sum(layer.keys.nbytes + layer.values.nbytes for layer in cache.layers)
-    assert held == 3 * 128 * bytes_per_token(tiny.model)
+    size = sum(layer.keys.nbytes + layer.values.nbytes for layer in cache.layers)
+    assert size == 3 * 128 * bytes_per_token(tiny.model)

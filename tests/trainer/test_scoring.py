@@ -41,21 +41,21 @@ def random_batch(rows: int, width: int, seed: int = 0) -> tuple[torch.Tensor, to
 
 def twin(policy: Policy, ids: torch.Tensor, mask: torch.Tensor) -> dict[str, list[list[float]]]:
     """Token by token from the model's own logits, in plain floats."""
-    found: dict[str, list[list[float]]] = {"logp": [], "entropy": [], "error_norm": []}
+    results: dict[str, list[list[float]]] = {"logp": [], "entropy": [], "error_norm": []}
     for row, row_mask in zip(ids, mask, strict=True):
         logits = policy.model(row[None]).logits[0].double()
-        for values in found.values():
+        for values in results.values():
             values.append([0.0] * len(row))
         for t in range(len(row)):
             if not row_mask[t]:
                 continue
             weights = [math.exp(x) for x in logits[t - 1].tolist()]
             probs = [w / sum(weights) for w in weights]
-            found["logp"][-1][t] = math.log(probs[row[t]])
-            found["entropy"][-1][t] = -sum(p * math.log(p) for p in probs)
+            results["logp"][-1][t] = math.log(probs[row[t]])
+            results["entropy"][-1][t] = -sum(p * math.log(p) for p in probs)
             errors = [float(v == row[t]) - p for v, p in enumerate(probs)]
-            found["error_norm"][-1][t] = sum(e * e for e in errors)
-    return found
+            results["error_norm"][-1][t] = sum(e * e for e in errors)
+    return results
 
 
 def test_twin(policy):
@@ -143,18 +143,18 @@ def cost(vocabulary: int, width: int) -> tuple[int, int]:
     mask = torch.ones_like(ids)
     mask[:, 0] = 0
     weights = {p.untyped_storage().data_ptr() for p in model.parameters()}
-    kept: dict[int, int] = {}
+    copies: dict[int, int] = {}
     blocks: list[int] = []
 
-    def noted(*told: torch.Tensor) -> torch.Tensor:
-        logits = torch.nn.functional.linear(*told)
+    def noted(*info: torch.Tensor) -> torch.Tensor:
+        logits = torch.nn.functional.linear(*info)
         blocks.append(logits.numel() * logits.element_size())
         return logits
 
     def keep(tensor: torch.Tensor) -> torch.Tensor:
         storage = tensor.untyped_storage()
         if storage.data_ptr() not in weights:
-            kept[storage.data_ptr()] = storage.nbytes()
+            copies[storage.data_ptr()] = storage.nbytes()
         return tensor
 
     with (
@@ -164,22 +164,22 @@ def cost(vocabulary: int, width: int) -> tuple[int, int]:
         scores: TokenScores = action_scores(model, ids, mask, entropy=True, error_norm=True)
     (scores.logp.sum() + scores.entropy.sum()).backward()
     assert model.head.weight.grad.abs().max() > 0
-    return max(blocks), sum(kept.values())
+    return max(blocks), sum(copies.values())
 
 
 def test_memory_does_not_grow_with_vocabulary_times_sequence(monkeypatch):
     budget = 64 * 1024
     monkeypatch.setattr("lldscope_trainer.policy.logprobs.LOGITS_BYTES", budget)
     for vocabulary, width in [(100, 50), (1000, 50), (1000, 500), (16000, 50)]:
-        block, kept = cost(vocabulary, width)
+        block, copies = cost(vocabulary, width)
         assert 0 < block <= budget
         # Logits, their exponentials and the like of one block, and a few numbers a token.
-        assert kept < 8 * budget + 2 * width * 100
+        assert copies < 8 * budget + 2 * width * 100
     # The whole would have been 4 · 16000 bytes for each of 98 tokens: the measure sees that.
     monkeypatch.setattr("lldscope_trainer.policy.logprobs.LOGITS_BYTES", 2**30)
-    block, kept = cost(16000, 50)
+    block, copies = cost(16000, 50)
     assert block == 4 * 16000 * 98
-    assert kept > block
+    assert copies > block
 
 
 def test_by_length_covers_everything_in_order_of_length():
@@ -207,11 +207,11 @@ def test_least_padding_is_the_best_of_all_ways_to_cut(n_buckets):
             parts = [order[a:b] for a, b in pairwise((0, *cuts, n))]
             if max(tokens(parts)) <= most:
                 ways.append(sum(tokens(parts)))
-        found = least_padding(lengths, n_buckets)
-        assert sorted(i for b in found for i in b) == list(range(n))
-        assert len(found) <= k
-        assert max(tokens(found)) <= most
-        assert sum(tokens(found)) == min(ways)
+        results = least_padding(lengths, n_buckets)
+        assert sorted(i for b in results for i in b) == list(range(n))
+        assert len(results) <= k
+        assert max(tokens(results)) <= most
+        assert sum(tokens(results)) == min(ways)
 
 
 def test_pad():

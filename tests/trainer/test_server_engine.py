@@ -58,8 +58,8 @@ class FakeServer:
 
             def answer(self, body: Any) -> None:
                 outer.asked.append((self.path, body))
-                status, said = outer.says.get(self.path) or outer.answer(self.path, body)
-                data = json.dumps(said).encode()
+                status, message = outer.says.get(self.path) or outer.answer(self.path, body)
+                data = json.dumps(message).encode()
                 self.send_response(status)
                 self.send_header("content-length", str(len(data)))
                 self.end_headers()
@@ -122,10 +122,10 @@ def test_rows_come_back_in_order_each_with_its_limit_and_seed(server):
         assert turn.ids == row[::-1][:limit]
         assert turn.logps == [-float(i) for i in turn.ids]
         assert turn.truncated == (limit < 4)
-    asked = [body for path, body in server.asked if path == "/v1/completions"]
-    assert len(asked) == 80  # rows without room are not sent
-    assert len({body["seed"] for body in asked}) == 80
-    assert all(body["top_p"] == 0.9 and body["model"] == "tiny" for body in asked)
+    requests = [body for path, body in server.asked if path == "/v1/completions"]
+    assert len(requests) == 80  # rows without room are not sent
+    assert len({body["seed"] for body in requests}) == 80
+    assert all(body["top_p"] == 0.9 and body["model"] == "tiny" for body in requests)
     engine.generate([[1]], [1], 0, Sampling(temperature=0))
     assert server.asked[-1][1]["temperature"] == 0
     engine.close()
@@ -202,9 +202,9 @@ def test_a_server_that_is_too_small(server):
 
 
 def test_nobody_there():
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        url = f"http://127.0.0.1:{taken.getsockname()[1]}"
+    with socket.socket() as rows:
+        rows.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{rows.getsockname()[1]}"
         with pytest.raises(LldscopeError, match=r"No vLLM server answers .*docs/engines\.md"):
             check_server(TrainConfig(engine="server", engine_url=url))
     with pytest.raises(UsageError, match="http://HOST:PORT"):

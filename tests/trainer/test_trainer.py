@@ -61,13 +61,13 @@ def test_retention_is_what_the_policy_says_after_the_step():
         (r["age"], r["response_id"]) for r in rows
     }
     assert len({len(r.ids) for r in due}) > 1, "all are of one length"
-    for kept in due:
-        ids, own = (torch.tensor(x.tolist())[None] for x in (kept.ids, kept.mask))
+    for copies in due:
+        ids, mine = (torch.tensor(x.tolist())[None] for x in (copies.ids, copies.mask))
         with torch.no_grad():
-            logps = action_logps(trainer.policy.model, ids, own)[0]
+            logps = action_logps(trainer.policy.model, ids, mine)[0]
         for r in rows:
-            if (2 - r["age"], r["response_id"]) == (kept.step, kept.response_id):
-                there = torch.from_numpy(kept.action == r["action_index"])
+            if (2 - r["age"], r["response_id"]) == (copies.step, copies.response_id):
+                there = torch.from_numpy(copies.action == r["action_index"])
                 assert r["logp_post_sum"] == pytest.approx(logps[there].sum().item(), abs=1e-4)
 
 
@@ -83,10 +83,10 @@ def test_sums_agree_between_the_grains(plain):
         assert step["n_tokens"] == tokens == sum(r["n_tokens"] for r in mine)
         assert step["entropy_sum"] == pytest.approx(sum(a["entropy_sum"] for a in acts))
         for r in mine:
-            own = [a for a in acts if a["response_id"] == r["response_id"]]
-            assert [a["action_index"] for a in own] == list(range(r["n_actions"]))
-            assert sum(a["kind"] == "search" for a in own) == r["n_searches"]
-            assert r["answered"] == (own[-1]["kind"] == "answer")
+            each = [a for a in acts if a["response_id"] == r["response_id"]]
+            assert [a["action_index"] for a in each] == list(range(r["n_actions"]))
+            assert sum(a["kind"] == "search" for a in each) == r["n_searches"]
+            assert r["answered"] == (each[-1]["kind"] == "answer")
     updates = plain.rows("updates")
     assert sum(u["n_tokens"] for u in updates) == sum(s["n_tokens"] for s in steps)
 
@@ -106,16 +106,16 @@ def test_action_sums_are_those_of_their_tokens(plain):
         key = (token["step"], token["response_id"], token["action_index"])
         tokens.setdefault(key, []).append(token)
     checked = 0
-    for key, own in tokens.items():
+    for key, mine in tokens.items():
         if key[2] is None:
-            assert all(t["logp_old"] is None and t["entropy"] is None for t in own)
+            assert all(t["logp_old"] is None and t["entropy"] is None for t in mine)
             continue
         action = actions[key]
-        drops = [t["logp_old"] - t["logp_post"] for t in own]
-        assert action["n_tokens"] == len(own)
-        assert action["logp_old_sum"] == pytest.approx(sum(t["logp_old"] for t in own), rel=1e-5)
-        assert action["logp_post_sum"] == pytest.approx(sum(t["logp_post"] for t in own), rel=1e-5)
-        assert action["logp_min"] == pytest.approx(min(t["logp_old"] for t in own))
+        drops = [t["logp_old"] - t["logp_post"] for t in mine]
+        assert action["n_tokens"] == len(mine)
+        assert action["logp_old_sum"] == pytest.approx(sum(t["logp_old"] for t in mine), rel=1e-5)
+        assert action["logp_post_sum"] == pytest.approx(sum(t["logp_post"] for t in mine), rel=1e-5)
+        assert action["logp_min"] == pytest.approx(min(t["logp_old"] for t in mine))
         assert action["n_tokens_down"] == sum(d > 0 for d in drops)
         assert action["drop_sum"] == pytest.approx(sum(max(0, d) for d in drops), abs=1e-5)
         checked += 1
@@ -133,14 +133,14 @@ def test_rescoring_measures_mixed_groups_only(plain):
         classes.setdefault((r["step"], r["group_id"]), []).append(bool(r["correct"]))
     measured: dict[tuple, bool] = {}
     for action in sampled.rows("actions"):
-        known, at = action["logp_post_sum"] is not None, (action["step"], action["response_id"])
-        assert measured.setdefault(at, known) == known
+        facts, at = action["logp_post_sum"] is not None, (action["step"], action["response_id"])
+        assert measured.setdefault(at, facts) == facts
         for name in ("n_tokens_down", "drop_sum"):
-            assert (action[name] is None) == (not known)
-    chosen = [group_of[at] for at, known in measured.items() if known]
+            assert (action[name] is None) == (not facts)
+    chosen = [group_of[at] for at, facts in measured.items() if facts]
     assert all(len(set(classes[group])) == 2 for group in chosen)
     for step in range(3):
-        mixed = [own for (s, _), own in classes.items() if s == step and len(set(own)) == 2]
+        mixed = [mine for (s, _), mine in classes.items() if s == step and len(set(mine)) == 2]
         assert sum(s == step for s, _ in chosen) == min(8, sum(map(len, mixed)))
     assert chosen
 
@@ -361,14 +361,14 @@ def test_recording_changes_nothing_in_the_training():
     ids=["too few", "too long"],
 )
 def test_questions_that_no_step_could_take_are_refused_at_once(
-    lldscope_command, tmp_path, settings, said
+    lldscope_command, tmp_path, settings, message
 ):
     """Not at the step that draws them, hours later and after every resume again."""
-    asked = ["Who?", "What?", "Who " * 60]
+    requests = ["Who?", "What?", "Who " * 60]
     questions = tmp_path / "mine.jsonl"
     questions.write_text("".join(
         json.dumps({"id": i, "data_source": "mine", "question": q, "answers": ["x"]}) + "\n"
-        for i, q in enumerate(asked)
+        for i, q in enumerate(requests)
     ))  # fmt: skip
     corpus = tmp_path / "corpus.jsonl"
     corpus.write_text(json.dumps({"id": "1", "contents": "Title\nText"}) + "\n")
@@ -377,7 +377,7 @@ def test_questions_that_no_step_could_take_are_refused_at_once(
         "--run", tmp_path / "run",
     )  # fmt: skip
     assert done.returncode == 2, done.stderr
-    assert re.search(said, done.stderr)
+    assert re.search(message, done.stderr)
     assert not (tmp_path / "run").exists()
 
 

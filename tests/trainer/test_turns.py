@@ -75,10 +75,10 @@ def test_greedy_play_is_the_samplers(tiny, world, environment, n, limits):
     sampling = Sampling(temperature=0.0, **limits)
     expected = Sampler(tiny, sampling).play(environment, questions, torch.Generator())
     engine = PlainEngine(tiny, temperature=0.0)
-    found = play(tiny, engine, environment, questions, temperature=0.0, **limits)
+    results = play(tiny, engine, environment, questions, temperature=0.0, **limits)
     assert len({len(e.episode.actions) for e in expected}) > 1
     assert any(e.truncated for e in expected) == bool(limits)
-    for a, b in zip(expected, found, strict=True):
+    for a, b in zip(expected, results, strict=True):
         assert (a.ids, a.action, a.truncated) == (b.ids, b.action, b.truncated)
         assert a.episode == b.episode
         assert a.logp == pytest.approx(b.behaviour, abs=1e-4)
@@ -132,13 +132,13 @@ def test_text_in_the_token_of_the_closing_tag_is_kept_as_token_and_not_read(byte
         ("length", "nothing closed", "nothing closed", "invalid"),
     ],
 )
-def test_a_turn_is_cut_where_the_setting_says(bytewise, environment, turn_end, text, kept, kind):
+def test_a_turn_is_cut_where_the_setting_says(bytewise, environment, turn_end, text, copies, kind):
     settings = {"turn_end": turn_end, "turn_tokens": 99, "observation_tokens": 999}
     engine = says(bytewise.encode(text))
     (rollout,) = play(bytewise, engine, environment, sequence_tokens=2000, **settings)
     first = [token for token, a in zip(rollout.ids, rollout.action, strict=True) if a == 0]
     assert first == bytewise.encode(text)[: len(first)]
-    assert bytewise.decode(first) == kept == rollout.episode.turns[0]
+    assert bytewise.decode(first) == copies == rollout.episode.turns[0]
     assert rollout.episode.actions[0].kind == kind
 
 
@@ -203,18 +203,20 @@ def test_what_is_trained_on_is_what_was_sampled(tiny, world, retriever, story, t
         for number in range(len(episode.actions)):
             contexts, limits, _ = engine.calls[number]
             row = contexts.index(rollout.ids[:position])
-            said = script(number, row, [])[: limits[row]]
-            kept = [t for t, a in zip(rollout.ids, rollout.action, strict=True) if a == number]
-            assert rollout.ids[position : position + len(kept)] == kept == said[: len(kept)]
-            assert kept == said or any(tag in tiny.decode(kept[-1:]) for tag in CLOSING)
-            scores = [-0.1 * (k + 1) for k in range(len(kept))]
-            assert rollout.behaviour[position : position + len(kept)] == scores
-            position += len(kept)
-            told = tiny.encode(episode.observations[number])
-            assert rollout.ids[position : position + len(told)] == told
-            assert set(rollout.action[position : position + len(told)]) <= {-1}
-            assert not any(rollout.behaviour[position : position + len(told)])
-            position += len(told)
+            message = script(number, row, [])[: limits[row]]
+            copies = [t for t, a in zip(rollout.ids, rollout.action, strict=True) if a == number]
+            assert (
+                rollout.ids[position : position + len(copies)] == copies == message[: len(copies)]
+            )
+            assert copies == message or any(tag in tiny.decode(copies[-1:]) for tag in CLOSING)
+            scores = [-0.1 * (k + 1) for k in range(len(copies))]
+            assert rollout.behaviour[position : position + len(copies)] == scores
+            position += len(copies)
+            info = tiny.encode(episode.observations[number])
+            assert rollout.ids[position : position + len(info)] == info
+            assert set(rollout.action[position : position + len(info)]) <= {-1}
+            assert not any(rollout.behaviour[position : position + len(info)])
+            position += len(info)
         assert position == len(rollout.ids)
 
 

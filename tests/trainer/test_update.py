@@ -43,9 +43,9 @@ class Bigrams:
         logp = logits.gather(-1, ids[:, 1:, None])[..., 0]
         spread = -(logits.exp() * logits).sum(-1)
         first = torch.zeros(len(ids), 1, dtype=torch.float64)
-        found = [torch.cat([first, x * action_mask[:, 1:]], dim=1) for x in (logp, spread)]
+        results = [torch.cat([first, x * action_mask[:, 1:]], dim=1) for x in (logp, spread)]
         self.calls.append(f"forward {len(ids)}")
-        return TokenScores(found[0], found[1] if entropy else None, None)
+        return TokenScores(results[0], results[1] if entropy else None, None)
 
     def backward(self, loss, *, last):
         self.calls.append("last" if last else "more")
@@ -94,9 +94,9 @@ class Rank:
     def most(self, mine):
         self._box[self.rank] = mine
         self._barrier.wait(10)
-        found = max(self._box)
+        results = max(self._box)
         self._barrier.wait(10)
-        return found
+        return results
 
     def any(self, mine):
         return bool(self.most(mine))
@@ -134,21 +134,21 @@ def made_up_batch(n: int = 10, seed: int = 0) -> RolloutBatch:
 def rows_of(batch: RolloutBatch, rows: list[int]) -> RolloutBatch:
     """A batch of its own with these rows."""
     values = vars(batch).items()
-    taken = {k: v[rows] if isinstance(v, torch.Tensor) else v for k, v in values}
-    return RolloutBatch(**taken | {"lengths": [batch.lengths[i] for i in rows]})
+    fields = {k: v[rows] if isinstance(v, torch.Tensor) else v for k, v in values}
+    return RolloutBatch(**fields | {"lengths": [batch.lengths[i] for i in rows]})
 
 
 def whole_loss(config: TrainConfig, batch: RolloutBatch, model: Bigrams) -> dict[str, torch.Tensor]:
     """The terms of the loss of all rows at once, and their sum."""
     scores = model.forward(batch.ids, batch.mask, entropy=True)
-    c, given = config, (scores.logp, batch.old, batch.mask, batch.advantages)
+    c, arguments = config, (scores.logp, batch.old, batch.mask, batch.advantages)
     budget = (c.max_turns + 1) * c.turn_tokens if c.aggregation == "dr-grpo" else None
     policy = policy_loss(
-        *given, objective=c.objective, aggregation=c.aggregation, max_tokens=budget,
+        *arguments, objective=c.objective, aggregation=c.aggregation, max_tokens=budget,
         weights=weights_of(c, batch),
     ).loss  # fmt: skip
     llds = llds_loss(
-        *given,
+        *arguments,
         gate=c.llds,
         coefficient=1.0,
         normalizer=c.llds_normalizer,
@@ -171,8 +171,8 @@ def weights_of(config: TrainConfig, batch: RolloutBatch) -> torch.Tensor | None:
 
 
 def configured(**settings) -> TrainConfig:
-    given = {"updates": 1, "llds": "action", "kl_coefficient": 0.3, "entropy_coefficient": 0.05}
-    return TrainConfig(**given | settings)
+    arguments = {"updates": 1, "llds": "action", "kl_coefficient": 0.3, "entropy_coefficient": 0.05}
+    return TrainConfig(**arguments | settings)
 
 
 def on_ranks(config: TrainConfig, batch: RolloutBatch, models: list[Bigrams]) -> tuple[list, list]:
@@ -229,8 +229,8 @@ def test_parts_add_up_to_the_whole(settings, micro_batch, size):
     for name in ("loss_policy", "loss_llds", "loss_kl"):
         # As the analyzer adds ranks up: each one's row of `steps`, weighted by its tokens.
         rows = [loss_columns(s)[name] for s in stats]
-        found = sum(v * n for v, n in zip(rows, tokens, strict=True)) / sum(tokens)
-        assert found == pytest.approx(expected[name].item(), rel=1e-6, abs=1e-9)
+        results = sum(v * n for v, n in zip(rows, tokens, strict=True)) / sum(tokens)
+        assert results == pytest.approx(expected[name].item(), rel=1e-6, abs=1e-9)
     alone = [one_step(Updater(config, Bigrams(), ALONE), batch, 0, seed=0, answer_weight=0.25)]
     assert sum(s[0].n_clipped for s in stats) == alone[0][0].n_clipped > 0
     assert max(s[0].ratio_max for s in stats) == pytest.approx(alone[0][0].ratio_max)
@@ -333,16 +333,16 @@ def test_without_memory_for_one_rollout_it_says_so_in_one_sentence():
 
 def test_a_whole_minibatch_of_one_process_is_not_touched():
     """The share of the only part is exactly 1, so that configured runs repeat bit by bit."""
-    batch, model, found = made_up_batch(), Bigrams(), Bigrams()
+    batch, model, results = made_up_batch(), Bigrams(), Bigrams()
     batch.ref = None
     config = configured(entropy_coefficient=0, buckets=1)
-    one_step(Updater(config, found, ALONE), batch, 0, seed=0, answer_weight=1.0)
+    one_step(Updater(config, results, ALONE), batch, 0, seed=0, answer_weight=1.0)
     rows = rows_of(batch, shuffled(10))
     scores = rows.score_passes(model.forward, rows.buckets(range(10), 1))
-    given = (scores.logp, rows.old, rows.mask, rows.advantages)
-    preserving = llds_loss(*given, gate="action", coefficient=config.llds_coefficient)
-    (policy_loss(*given).loss + preserving.loss).backward()
-    assert torch.equal(found.table.grad, model.table.grad)
+    arguments = (scores.logp, rows.old, rows.mask, rows.advantages)
+    preserving = llds_loss(*arguments, gate="action", coefficient=config.llds_coefficient)
+    (policy_loss(*arguments).loss + preserving.loss).backward()
+    assert torch.equal(results.table.grad, model.table.grad)
 
 
 def shuffled(n: int) -> list[int]:
@@ -427,11 +427,11 @@ def test_llds_can_be_switched_on_and_raised_between_steps():
 
     off, nothing = gradient(llds="off")
     assert nothing is None
-    switched, seen = gradient(switch_on, llds="off")
+    switched, records = gradient(switch_on, llds="off")
     configured_so, expected = gradient(llds="token", llds_coefficient=0.7)
     assert torch.equal(switched, configured_so)
     assert not torch.equal(switched, off)
-    assert seen == expected > 0
+    assert records == expected > 0
 
 
 @pytest.mark.parametrize("gate", ["off", "action"])
@@ -453,18 +453,18 @@ def test_positive_only_leaves_negative_advantages_out_of_the_policy_loss_alone(g
     assert (true < 0).any()
     assert (true > 0).any()
     by_hand = torch.tensor([max(a, 0.0) for a in true.tolist()])
-    policy, seen = gradient(by_hand, False, False)
-    found, told = gradient(true, True, gate != "off")
-    assert told.loss_policy == pytest.approx(seen.loss_policy)
+    policy, records = gradient(by_hand, False, False)
+    results, info = gradient(true, True, gate != "off")
+    assert info.loss_policy == pytest.approx(records.loss_policy)
     expected = policy
     if gate != "off":
         whole, expected_seen = gradient(true, False, True)
         plain, _ = gradient(true, False, False)
         expected = policy + (whole - plain)
-        assert told.loss_llds == pytest.approx(expected_seen.loss_llds)
-        assert told.loss_llds > 0
-    torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-12)
-    assert not torch.allclose(found, gradient(true, False, gate != "off")[0])
+        assert info.loss_llds == pytest.approx(expected_seen.loss_llds)
+        assert info.loss_llds > 0
+    torch.testing.assert_close(results, expected, rtol=1e-9, atol=1e-12)
+    assert not torch.allclose(results, gradient(true, False, gate != "off")[0])
 
 
 def test_ranks_need_as_many_rollouts_each():

@@ -100,8 +100,8 @@ def largest_gap(policy: Policy, before: list[list[int]], turns: list[Turn]) -> f
         mask = torch.ones_like(ids)
         mask[0, : len(context)] = 0
         with torch.no_grad():
-            own = action_logps(policy.model, ids, mask)[0, len(context) :]
-        worst = max(worst, (own - torch.tensor(turn.logps)).abs().max().item())
+            mine = action_logps(policy.model, ids, mask)[0, len(context) :]
+        worst = max(worst, (mine - torch.tensor(turn.logps)).abs().max().item())
     return worst
 
 
@@ -179,11 +179,11 @@ def test_turns_end_at_tags_of_many_tokens_and_at_the_end_of_text(untied, ending)
     engine.sync(policy.named_weights())
     context, end = policy.encode("text="), 2 + len(tail)
 
-    said = engine.generate([context], [40], 0, Sampling(temperature=0))[0]
-    assert said.ids == script[:end]
-    assert not said.truncated
+    message = engine.generate([context], [40], 0, Sampling(temperature=0))[0]
+    assert message.ids == script[:end]
+    assert not message.truncated
     exact = engine.generate([context], [end], 0, Sampling(temperature=0))[0]
-    assert exact == said  # the limit and the tag at once: the turn is whole
+    assert exact == message  # the limit and the tag at once: the turn is whole
     whole = Sampling(temperature=0, turn_end="length")
     through = engine.generate([context], [len(script)], 0, whole)[0]
     assert through.ids == (script[:end] if ending == "<eos>" else script)
@@ -216,8 +216,8 @@ def test_greedy_rollouts_are_the_samplers(tied):
     assert [r.ids for r in here] == [r.ids for r in there]
     assert [r.action for r in here] == [r.action for r in there]
     assert max(len(r.episode.actions) for r in here) > 1
-    for ours, own in zip(here, there, strict=True):
-        assert ours.behaviour == pytest.approx(own.logp, abs=1e-4)
+    for ours, mine in zip(here, there, strict=True):
+        assert ours.behaviour == pytest.approx(mine.logp, abs=1e-4)
 
 
 @real
@@ -241,11 +241,11 @@ def test_rows_get_seeds_of_their_own():
 
 
 def test_a_request_leaves_nothing_to_the_models_own_sampling_settings():
-    asked = turn_request(Sampling(temperature=0.6, top_p=0.9), 2, 17, 5)
-    assert (asked["max_tokens"], asked["seed"]) == (17, 5)
-    assert (asked["temperature"], asked["top_p"]) == (0.6, 0.9)
-    assert {"top_k", "min_p", "repetition_penalty"} <= asked.keys()
-    assert asked["stop_token_ids"] == [2]
+    requests = turn_request(Sampling(temperature=0.6, top_p=0.9), 2, 17, 5)
+    assert (requests["max_tokens"], requests["seed"]) == (17, 5)
+    assert (requests["temperature"], requests["top_p"]) == (0.6, 0.9)
+    assert {"top_k", "min_p", "repetition_penalty"} <= requests.keys()
+    assert requests["stop_token_ids"] == [2]
     assert turn_request(Sampling(), None, 1, 0)["stop_token_ids"] == []
     assert turn_request(Sampling(turn_end="length"), None, 1, 0)["stop"] == []
 

@@ -65,9 +65,9 @@ def probe_group(model: Any, ids: Tensor, action_mask: Tensor, correct: Tensor) -
     share of correct ones (Lemma 4.2, Theorem 4.4). float32.
     """
     mask = action_mask.bool()
-    hidden = action_hidden(model, ids, mask).float()
+    hidden = action_hidden(model, ids, mask).float()  # (n, H), n action tokens
     row = mask.nonzero()[:, 0]
-    errors = _errors(model, hidden, ids[mask])
+    errors = _errors(model, hidden, ids[mask])  # (n, different tokens)
     right = correct[row]
     score = ((errors @ (errors[right].T @ hidden[right])) * hidden).sum(-1)
     n_tokens = mask.sum(1)

@@ -111,7 +111,8 @@ def test_batches_bound_what_is_played_at_once_and_change_no_score(monkeypatch):
 @pytest.mark.parametrize("size", [2, 3])
 def test_ranks_share_the_questions_and_the_first_records_what_one_would(size):
     questions = [
-        *questions_of("a", *((f"{i}", f"{i % 3}") for i in range(7))), *questions_of("b", ("Lima Peru", "Lima"))
+        *questions_of("a", *((f"{i}", f"{i % 3}") for i in range(7))),
+        *questions_of("b", ("Lima Peru", "Lima")),
     ]  # fmt: skip
     alone = Keeper()
     mean = evaluate(Echo(), questions, None, alone, 0)

@@ -165,7 +165,7 @@ class Updater:
             sums = self._gradient(batch, parts, counts, whole)
         norm, applied = self._optimizer.step()
         self.n_applied += applied
-        ratios = torch.cat([ratio[mask] for ratio, mask in sums.ratios])
+        ratios = torch.cat([ratio[mask] for ratio, mask in sums.ratios])  # (action tokens,)
         n_tokens = len(ratios)
         scale = whole.tokens / max(1, n_tokens)
         return UpdateStats(
@@ -236,7 +236,7 @@ class Updater:
     def _counts(self, batch: RolloutBatch, parts: list[list[int]]) -> tuple[_Counts, list[_Counts]]:
         """Over all micro-batches and ranks, and of each of this rank's micro-batches. From masks
         and advantages alone: the counts do not depend on the new policy."""
-        counted = torch.stack([self._count(batch, part) for part in parts])
+        counted = torch.stack([self._count(batch, part) for part in parts])  # (parts, 3)
         n_rows = sum(map(len, parts))
         shape = counted.new_tensor([n_rows, n_rows**2])
         *whole, rows, squares = self._processes.sum(torch.cat([counted.sum(0), shape])).tolist()
@@ -264,6 +264,7 @@ class Updater:
         """The terms that depend on rewards, for the rows `where` with log-probabilities `new`."""
         c = self._config
         mask, old, advantages = batch.mask[where], batch.old[where], batch.advantages[where]
+        # new, mask, old: (b, T); advantages: (b,). The counts of both terms do not hang on `new`.
         policy = policy_loss(
             new, old, mask, positive_part(advantages) if c.positive_only else advantages,
             objective=c.objective, aggregation=c.aggregation,
@@ -288,8 +289,8 @@ class Updater:
         """One micro-batch's share of the loss; its measurements per token are stored in `batch`.
         `own` counts this micro-batch, `whole` the update."""
         c = self._config
-        where = torch.tensor(rows, device=batch.ids.device)
-        mask = batch.mask[where]
+        where = torch.tensor(rows, device=batch.ids.device)  # (b,)
+        mask = batch.mask[where]  # (b, T)
         with_entropy = c.entropy_coefficient > 0
         scores = batch.score_passes(
             partial(self._optimizer.forward, entropy=with_entropy),

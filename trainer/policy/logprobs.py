@@ -9,7 +9,8 @@ A policy with `compute_dtype` (see `policy.load_policy`) keeps float32 weights a
 under autocast. The head does not (`policy.head`): bfloat16 keeps 8 bits of a logit, an error of
 several hundredths of a nat, which is more than one update moves most tokens.
 
-Shapes: B rows, T tokens; position t of a result belongs to token t of the row.
+Shapes: B rows, T tokens, n action tokens, H hidden size, V vocabulary; position t of a result belongs
+to token t of the row.
 """
 
 from __future__ import annotations
@@ -58,9 +59,9 @@ def action_scores(
         ids: (B, T) token ids, padded on the right.
         action_mask: (B, T), 1 where the policy emitted the token; never at position 0.
     """
-    where = action_mask.flatten().nonzero()[:, 0]
-    before = _hidden_before(model, ids, where)
-    targets = ids.flatten().index_select(0, where)
+    where = action_mask.flatten().nonzero()[:, 0]  # (n,) positions of action tokens in B · T
+    before = _hidden_before(model, ids, where)  # (n, H)
+    targets = ids.flatten().index_select(0, where)  # (n,)
     size = logits_rows(model)
     # With several chunks their logits would all wait for the backward pass; recompute instead.
     many = torch.is_grad_enabled() and len(targets) > size
@@ -182,7 +183,7 @@ def _score(
     model: Any, hidden: Tensor, targets: Tensor, entropy: bool, error_norm: bool
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:
     """(n,) scores of n tokens from the hidden states before them."""
-    logits = head_logits(model, hidden)
+    logits = head_logits(model, hidden)  # (n, V)
     logp, normaliser = _LogProb.apply(logits, targets)
     spread = error = None
     if entropy:

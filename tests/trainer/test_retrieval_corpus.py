@@ -72,7 +72,7 @@ def test_half_a_surrogate_pair_does_not_get_in(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "data", "said"),
+    ("name", "data", "message"),
     [
         ("c.jsonl", SEARCH_R1 + b"{broken\n", "line 3: this is not JSON"),
         ("c.jsonl", b"{\n}\n", "line 1: this is not JSON (Expecting property name enclosed in "

@@ -115,7 +115,7 @@ def test_no_queries_get_no_results(port):
 
 
 @pytest.mark.parametrize(
-    ("topk", "given"), [("null", 3), ("0", 3), ("1", 1), ("5", 5), ("100", 6), (None, 3)]
+    ("topk", "arguments"), [("null", 3), ("0", 3), ("1", 1), ("5", 5), ("100", 6), (None, 3)]
 )
 def test_number_of_documents(port, topk, arguments):
     body = '{"queries": ["capital"]' + (f', "topk": {topk}' if topk else "") + "}"
@@ -130,7 +130,7 @@ def test_without_scores_the_documents_are_bare(port):
 
 
 @pytest.mark.parametrize(
-    ("body", "status", "said"),
+    ("body", "status", "message"),
     [
         (b"", 400, "not JSON"),
         (b"{", 400, "not JSON"),
@@ -175,7 +175,7 @@ def test_a_taken_port_is_said_before_the_corpus_is_indexed(port, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [(["missing.jsonl"], "no such corpus"), (["c.jsonl", "--port", "65536"], "no port 65536")],
 )
 def test_wrong_arguments(tmp_path, monkeypatch, arguments, message):

@@ -350,7 +350,7 @@ def test_recording_changes_nothing_in_the_training():
 
 
 @pytest.mark.parametrize(
-    ("settings", "said"),
+    ("settings", "message"),
     [
         (["prompts=4"], "a step takes 4 questions, the training data holds 3"),
         (

@@ -117,7 +117,7 @@ def test_text_in_the_token_of_the_closing_tag_is_kept_as_token_and_not_read(byte
 
 
 @pytest.mark.parametrize(
-    ("turn_end", "text", "kept", "kind"),
+    ("turn_end", "text", "copies", "kind"),
     [
         ("tag", "<search>a</search><answer>b</answer>", "<search>a</search>", "search"),
         ("tag", "<answer>b</answer> x <search>a</search>", "<answer>b</answer>", "answer"),

@@ -87,7 +87,7 @@ def show(rows: list[Row], about: dict[str, str]) -> None:
     ))  # fmt: skip
     for row in rows:
         colour = COLOURS[row.result]
-        table.add_row(row.name, f"[{colour}]{row.result}[/]", row.said, f"{row.seconds:.1f}")
+        table.add_row(row.name, f"[{colour}]{row.result}[/]", row.message, f"{row.seconds:.1f}")
     Console(width=None if sys.stdout.isatty() else 160).print(table)
 
 

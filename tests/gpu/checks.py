@@ -46,7 +46,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Row:
-    """The outcome of one check: "pass", "fail" or "not run"; `said` is the measurement, the failure
+    """The outcome of one check: "pass", "fail" or "not run"; `message` is the measurement, the failure
     or the reason."""
 
     name: str

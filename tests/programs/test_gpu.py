@@ -33,7 +33,7 @@ def test_every_check_passes_on_the_cpu_or_says_why_it_does_not_run(tmp_path):
     found = json.loads(told.read_text())
     rows = {row["name"]: row for row in found["rows"]}
     assert found["machine"]["torch"] == str(torch.__version__)
-    failed = {name: row["said"] for name, row in rows.items() if row["result"] == "fail"}
+    failed = {name: row["message"] for name, row in rows.items() if row["result"] == "fail"}
     assert (failed, done.returncode) == ({}, 0), done.stderr[-2000:]
     for name, row in rows.items():
         missing = [
@@ -42,8 +42,8 @@ def test_every_check_passes_on_the_cpu_or_says_why_it_does_not_run(tmp_path):
             if word in name and importlib.util.find_spec(package) is None
         ]
         expected = "not run" if name in GPU_ONLY or missing else "pass"
-        assert row["result"] == expected, (name, row["said"])
-        assert row["said"].startswith("because ") == (expected == "not run")
+        assert row["result"] == expected, (name, row["message"])
+        assert row["message"].startswith("because ") == (expected == "not run")
     assert rows.keys() > GPU_ONLY
     assert "not run" in done.stdout
     assert "pass" in done.stdout
@@ -70,8 +70,8 @@ def test_a_check_that_fails_or_cannot_run_costs_no_other(monkeypatch):
     rows = checks.run_all(place, list(checks_of_this), 60, lambda rows: written.append(len(rows)))
     assert written == [1, 2, 3], "every row as it comes"
     assert [row.result for row in rows] == ["fail", "not run", "pass"]
-    assert "the sum is 1.7e+12 off" in rows[0].said
-    assert rows[1].said == "because there is no GPU"
+    assert "the sum is 1.7e+12 off" in rows[0].message
+    assert rows[1].message == "because there is no GPU"
     assert rows[2].figures == {"error": 0.0}
     late = checks.run_all(place, list(checks_of_this), -1)
     assert [row.result for row in late] == ["not run"] * 3

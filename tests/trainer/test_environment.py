@@ -206,7 +206,7 @@ def test_the_last_generation_gets_no_tool(world):
         requests = 0
 
         def retrieve(self, queries):
-            Counting.asked += len(queries)
+            Counting.requests += len(queries)
             return super().retrieve(queries)
 
     environment = Environment(Counting(world.documents), max_turns=2)
@@ -216,7 +216,7 @@ def test_the_last_generation_gets_no_tool(world):
         environment.respond([episode], ["<search> x</search>"])
         turns += 1
     assert turns == 3
-    assert Counting.asked == 2
+    assert Counting.requests == 2
     assert episode.actions[-1].kind == "search"
     assert episode.actions[-1].tool_ok is None
     assert episode.reward == 0.0

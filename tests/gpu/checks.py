@@ -46,8 +46,8 @@ class Place:
 
 @dataclass(frozen=True)
 class Row:
-    """The outcome of one check: "pass", "fail" or "not run"; `message` is the measurement, the failure
-    or the reason."""
+    """The outcome of one check: "pass", "fail" or "not run"; `message` is the measurement, the
+    failure or the reason."""
 
     name: str
     result: str

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browsing import CHARTS, DRAWN, drawn, opened, until
+from browsing import CHARTS, DRAWN, drawn, opened, show_token, until
 from made_up_runs import write_run, write_step
 
 import lldscope
@@ -86,6 +86,39 @@ def test_a_new_alarm_is_told_by_a_notice_if_asked_for(tab: Any, root: Path) -> N
     assert title.startswith("falls: ")
     assert "since step" in body
     assert tab.get_by_role("button", name="Notices on").count() == 1
+
+
+def test_a_swipe_over_a_chart_scrolls_and_a_link_to_an_alarm_lands_on_it(
+    chromium: Any, address: str
+) -> None:
+    context = chromium.new_context(
+        viewport={"width": 390, "height": 844}, has_touch=True, is_mobile=True
+    )
+    show_token(context, address)
+    tab = context.new_page()
+    tab.goto(f"{address}/run/dying")
+    tab.wait_for_selector(DRAWN)
+    head = tab.locator(".page-head").evaluate("e => getComputedStyle(e).position")
+    assert head == "static", "nothing of a phone's screen is taken by a header that stays"
+    chart = tab.locator(".js-plotly-plot .nsewdrag").first
+    chart.scroll_into_view_if_needed()
+    before, box = tab.evaluate("scrollY"), chart.bounding_box()
+    tools = context.new_cdp_session(tab)
+    finger = {"x": box["x"] + box["width"] / 2, "y": box["y"] + box["height"] / 2}
+    tools.send("Input.dispatchTouchEvent", {"type": "touchStart", "touchPoints": [finger]})
+    for up in range(0, 330, 30):
+        moved = finger | {"y": finger["y"] - up}
+        tools.send("Input.dispatchTouchEvent", {"type": "touchMove", "touchPoints": [moved]})
+        tab.wait_for_timeout(30)
+    tools.send("Input.dispatchTouchEvent", {"type": "touchEnd", "touchPoints": []})
+    until(tab, f"scrollY > {before} + 150")
+    assert "zoom=" not in tab.url
+    tab.locator(".about summary").click()
+    assert tab.locator("#about-name").bounding_box()["width"] > 120
+    tab.goto(f"{address}/run/dying#alarm-lld-decay")
+    top = "document.getElementById('alarm-lld-decay')?.getBoundingClientRect().top"
+    until(tab, f"{top} >= 0 && {top} < 400")
+    context.close()
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

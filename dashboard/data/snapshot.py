@@ -15,11 +15,11 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from lldscope.diagnosis.reward_noise import has_fallen, rise
 
 from lldscope.core.charts import ACTIONS_SHOWN, DELTA_OF_ACTION, EVIDENCE
 from lldscope.core.errors import LldscopeError
 from lldscope.diagnosis.evidence import Evidence
-from lldscope.diagnosis.reward_noise import has_fallen, rise
 from lldscope.monitor.health import RunState
 from lldscope.runs import Run, title
 from lldscope.storage.cache import Cache

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from lldscope.core.terminal import plain
+from lldscope.diagnosis.registry import LABELS, STALLED
 
 PHASES: dict[str | None, str] = {
     "warmup": "Too few steps to judge.",
@@ -20,23 +21,12 @@ EVIDENCE = {  # notes to the words of `palette.EVIDENCE`
     "symptoms": "No likelihood was recorded: only reward, entropy and gradients can be judged.",
 }
 
-LOOK_ALIKES = {
-    "lld": "Lazy Likelihood Displacement",
-    "tool-outage": "Retriever or tool outage",
-    "truncation": "Responses cut by a length limit",
-    "nonfinite": "Overflow: NaN or infinite numbers",
-    "engine-mismatch": "Sampling engine and trainer disagree",
-    "mask-lint": "Loss mask covers tool text",
-    "group-collision": "Groups mix prompts",
-    "lr-jump": "Learning rate jumped",
-    "reward-parsing": "Reward parser fails",
-    "stalled": "The run has stopped making steps",
-}
+LOOK_ALIKES = LABELS | {STALLED.id: STALLED.label}
 
 FINDINGS = {
     "supported": "the log shows it",
-    "consequence": "it is there, and something else began before it",
-    "ruled_out": "it was measured and is not there",
+    "consequence": "present, and something else began before it",
+    "ruled_out": "measured and not present",
     "not_shown": "what was measured neither shows it nor excludes it",
     "not_observable": "this log cannot tell",
 }

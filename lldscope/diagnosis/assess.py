@@ -8,13 +8,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .attribution import Finding, explained_elsewhere, look_alikes
+from .alarms import evaluate_rules
+from .causes import explained_elsewhere
+from .conditions import least_rows
 from .decay_test import RUN_RATE
 from .detectors import Columns, floats
 from .evidence import Evidence, Flags, Grade, Restarts, gather
-from .phases import Phase, classify, least_rows
+from .look_alikes import Finding, look_alikes
+from .phases import Phase, classify
 from .registry import RULES
-from .rule import Alert, Rule, evaluate_rules
+from .rule import Alert, Rule
 
 if TYPE_CHECKING:
     import pandas as pd

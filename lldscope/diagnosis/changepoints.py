@@ -18,9 +18,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from .assess import Assessment, PhaseSpan
+from .conditions import clip_gains
 from .detectors import Series
 from .evidence import Flags
-from .phases import LEAVE, Phase, clip_gains
+from .phases import LEAVE, Phase
 
 STEPS_BEFORE = 100  # steps before a phase was recognised that are fitted
 STEPS_AFTER = 10  # steps after a collapse was recognised; later its curves saturate or rebound

@@ -230,7 +230,7 @@ def over_median(values: Series, recent: int, gap: int, window: int, least: int) 
     return np.divide(now, base, where=base > 0, out=np.full(len(base), np.nan))
 
 
-def noise_of_means(values: Series) -> Series:
+def noise_of_means(values: Series, trend: int = 0) -> Series:
     """What the variance of the mean of n successive entries is, times n; from the noise of the
     NOISE_STEPS last ones. Shape (T,), without gaps; NaN for the first NOISE_LEAST.
 
@@ -238,9 +238,13 @@ def noise_of_means(values: Series) -> Series:
     differences: (1) the mean square successive difference, 2 σ² for independent noise (von Neumann
     et al. 1941); (2) the median differences of neighbours and of entries NOISE_LAG apart, which
     give the variance and the correlation φ of AR(1) noise, whose mean has the variance
-    σ² (1 + φ) / ((1 − φ) n). A single jump of the level hardly changes a median.
+    σ² (1 + φ) / ((1 − φ) n). A single jump of the level hardly changes a median. With `trend`, a
+    straight line over so many entries is no noise at all.
     """
-    near, far = (np.abs(values - shifted(values, lag)) for lag in (1, NOISE_LAG))
+    differences = [values - shifted(values, lag) for lag in (1, NOISE_LAG)]
+    if trend:  # the median of the last differences is that of a straight line
+        differences = [x - trailing_median(x, trend, NOISE_LEAST // 2) for x in differences]
+    near, far = map(np.abs, differences)
     square = trailing_mean(near**2, NOISE_STEPS, NOISE_LEAST) / 2
     near, far = (trailing_median(x, NOISE_STEPS, NOISE_LEAST) for x in (near, far))
     ratio = np.divide(near, far, where=far > 0, out=np.ones(len(values)))

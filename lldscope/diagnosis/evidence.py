@@ -21,7 +21,6 @@ from . import decay_test as decay
 from . import detectors as d
 from .cadence import Cadence
 from .detectors import floats
-from .normalized_reward import normalized_reward
 
 Grade = Literal["delta", "level", "symptoms"]
 RestartKind = Literal["data", "lr", "resume"]
@@ -33,8 +32,6 @@ _A = TypeVar("_A")
 
 SMOOTH = 10  # steps of the trailing means
 TEST_STEPS = 20  # steps over which Δ is tested against 0, and the reward against the steps before
-GRADIENT_WINDOW = d.MedianWindow(recent=3, gap=5, window=30, least=10)
-ENTROPY_WINDOW = d.MedianWindow(recent=3, gap=10, window=50, least=15)
 RETENTION_SHARE = 0.5  # of the gain of a step's own correct responses
 GRADE_LEAST = 5  # steps with a measurement before a grade of evidence is claimed
 GRADE_LOST = decay.STALE  # steps without one after which it is no longer claimed
@@ -82,18 +79,11 @@ class Evidence:
     has_level: Flags
     reward: d.Series  # trailing mean
     reward_peak: d.Series  # its running maximum since the data last changed
-    normalized_reward: d.Series  # per step, see normalized_reward.py
-    normalized_mean: d.Series  # its trailing mean
-    normalized_peak: d.Series  # the running maximum of that since the data last changed
-    scales: Rows  # rows from which normalized rewards cannot be compared with those before
+    data: Rows  # rows from which rewards cannot be compared with those before
     reward_rise: d.Series  # standard errors, last TEST_STEPS against those before
     delta: d.Series  # trailing mean of delta_correct, nats per response
     delta_t: d.Series  # mean of delta_correct over TEST_STEPS in standard errors
     decay: decay.DecayTest
-    grad_ratio: d.Series  # gradient norm over its trailing median
-    entropy_ratio: d.Series  # entropy over its trailing median
-    entropy_gain: d.Series  # nats/token above its lowest trailing mean
-    entropy_rise: d.Series  # × its lowest trailing mean
     cache: dict[Any, Any] = field(default_factory=dict, repr=False, compare=False)  # see `once`
 
     @once
@@ -174,22 +164,14 @@ def gather(
     step = np.asarray(signals["step"], dtype=np.int64)
     cadence = Cadence.of(step)
     smooth, tested = cadence.rows(SMOOTH), cadence.rows(TEST_STEPS, SMOOTH)
-    gradient_window, entropy_window = map(cadence.median, (GRADIENT_WINDOW, ENTROPY_WINDOW))
     parts = np.searchsorted(step, sorted(restarts))
     data = np.searchsorted(step, sorted(s for s in restarts if restarts[s] == "data"))
     reward, delta = floats(signals, "reward"), floats(signals, "delta_correct")
     level, entropy = floats(signals, "correct_logp"), floats(signals, "entropy")
-    # Where all groups have equal rewards there is no gradient, and its norm means nothing.
-    no_gradient = floats(signals, "zero_signal_share") == 1.0
-    gradient = np.where(no_gradient, np.nan, floats(signals, "grad_norm"))
-    normalized, switch = normalized_reward(reward, floats(signals, "success"))
-    scales = data if switch is None else np.union1d(data, [switch])
+    gradient = floats(signals, "grad_norm")
     seen = ~np.isnan(np.stack([reward, delta, level, entropy, gradient])).all(axis=0)
     with np.errstate(invalid="ignore", over="ignore"):
         mean_reward = on_measured(reward, lambda v: d.trailing_mean(v, smooth, smooth), data)
-        normalized_mean = on_measured(
-            normalized, lambda v: d.trailing_mean(v, smooth, smooth), scales
-        )
         has_delta, has_level = _grades(signals, delta, level)
         return Evidence(
             signals=signals,
@@ -204,20 +186,11 @@ def gather(
             has_level=has_level,
             reward=mean_reward,
             reward_peak=on_measured(mean_reward, np.fmax.accumulate, data),
-            normalized_reward=normalized,
-            normalized_mean=normalized_mean,
-            normalized_peak=on_measured(normalized_mean, np.fmax.accumulate, scales),
-            scales=scales,
+            data=data,
             reward_rise=on_measured(reward, lambda v: d.rise(v, tested), data, 0.0),
             delta=_mean_delta(signals, delta, smooth),
             delta_t=on_measured(delta, lambda v: d.trailing_t(v, tested, tested // 2), None, 0.0),
             decay=decay.test(signals, arl, parts.tolist()),
-            grad_ratio=on_measured(gradient, lambda v: d.over_median(v, *gradient_window), parts),
-            entropy_ratio=on_measured(entropy, lambda v: d.over_median(v, *entropy_window), parts),
-            entropy_gain=on_measured(
-                entropy, lambda v: _recent(v, cadence) - _lowest(v, cadence), parts
-            ),
-            entropy_rise=on_measured(entropy, lambda v: _entropy_rise(v, cadence), parts),
         )
 
 
@@ -226,21 +199,23 @@ def on_measured(
     statistic: Callable[[d.Series], d.Series],
     parts: Rows | None = None,
     before: float = np.nan,
+    series: int = 0,
 ) -> d.Series:
     """A statistic of the measured rows alone, repeated on rows without a measurement.
 
     It is computed for each part separately; a part begins at each row in `parts`. `before` is its
-    value until the first measurement of a part.
+    value until the first measurement of a part. A statistic of several `series` is (series, N).
     """
+    shape = (series, len(values)) if series else values.shape
     if np.isnan(values).all():
-        return d.constant(before, values)
-    out = np.full(len(values), before)
+        return np.broadcast_to(np.float64(before), shape)
+    out = np.full(shape, before)
     edges = [0, *(() if parts is None else parts), len(values)]
     for start, end in pairwise(edges):
         rows = start + np.flatnonzero(~np.isnan(values[start:end]))
         if len(rows):
             last = np.searchsorted(rows, np.arange(start, end), side="right") - 1
-            out[start:end] = np.where(last < 0, before, statistic(values[rows])[last])
+            out[..., start:end] = np.where(last < 0, before, statistic(values[rows])[..., last])
     return out
 
 
@@ -261,19 +236,6 @@ def _available(values: d.Series, impossible: Flags) -> Flags:
     missing = np.cumsum(~seen & ~impossible)
     before = np.maximum.accumulate(np.where(seen, missing, 0)) if len(seen) else missing
     return (np.cumsum(seen) >= GRADE_LEAST) & (missing - before < GRADE_LOST)
-
-
-def _recent(entropy: d.Series, cadence: Cadence) -> d.Series:
-    return d.trailing_mean(entropy, cadence.rows(ENTROPY_WINDOW.recent), 1)
-
-
-def _lowest(entropy: d.Series, cadence: Cadence) -> d.Series:
-    smooth = cadence.rows(SMOOTH)
-    return np.fmin.accumulate(d.trailing_mean(entropy, smooth, smooth))
-
-
-def _entropy_rise(entropy: d.Series, cadence: Cadence) -> d.Series:
-    return _recent(entropy, cadence) / np.maximum(_lowest(entropy, cadence), 1e-12)
 
 
 def _mean_delta(signals: d.Columns, delta: d.Series, smooth: int) -> d.Series:

@@ -4,39 +4,45 @@ from __future__ import annotations
 
 from .rule import Declaration, Rule, Severity
 from .rules import (
-    breakdown,
-    entropy_gradient,
     groups,
     held_out,
     lld,
     numerics,
+    policy,
     responses,
     reward,
     tools,
 )
 
-__all__ = ["CAUSES", "LOOK_ALIKES", "RULES", "STALLED", "Rule"]
+__all__ = ["CAUSES", "LABELS", "LOOK_ALIKES", "RULES", "STALLED", "Rule"]
 
 RULES: tuple[Rule, ...] = (
     *lld.RULES,
-    *entropy_gradient.RULES,
+    *policy.RULES,
     *reward.RULES,
     *held_out.RULES,
-    *breakdown.RULES,
     *tools.RULES,
     *groups.RULES,
     *responses.RULES,
     *numerics.RULES,
 )
 
-CAUSES = tuple(rule for rule in RULES if rule.cause is not None)
+CAUSES = tuple(rule for rule in RULES if rule.rank is not None)
 LOOK_ALIKES: tuple[str, ...] = ("lld", *(rule.id for rule in CAUSES))
+LABELS = {
+    "lld": next(rule.label for rule in lld.RULES if rule.label),
+    **{rule.id: rule.label for rule in CAUSES},
+}
+"""Look-alike → its name in a list."""
 
 # Computed in `lldscope.monitor.health`.
 STALLED = Declaration(
     "stalled",
     Severity.CRITICAL,
     needs=(),
+    label="The run has stopped making steps",
+    cause="No more steps",
+    action="look at the job's own log",
     meaning="The run has not finished normally and records no more steps.",
     evidence="run.json, the heartbeats of the ranks and the age of the last step; not the signals. "
     "Lost is a rank without a heartbeat for 30 s, and a step that takes ten usual ones and 120 s, "

@@ -13,7 +13,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from ..diagnosis.assess import assess
 from ..diagnosis.detectors import consecutive, floats, trailing
-from ..diagnosis.normalized_reward import normalized_reward
 from ..diagnosis.rule import Alert, Severity
 from .bank import ENDS, LabelledRun
 
@@ -134,8 +133,8 @@ def fall_of(run: LabelledRun, signals: pd.DataFrame) -> int | None:
     runs are labelled by something else."""
     if run.fault is not None or not run.by_reward:
         return None
-    normalized, _ = normalized_reward(floats(signals, "reward"), floats(signals, "success"))
-    row = fall_row(normalized)
+    reward = floats(signals, "reward")
+    row = fall_row(reward - min(0.0, float(np.nanmin(reward, initial=0.0))))
     return None if row is None else int(signals["step"].iloc[row])
 
 

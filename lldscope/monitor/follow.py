@@ -175,8 +175,8 @@ def link_to(dashboard: str, run: str, rule: str) -> str:
     return f"{page}#alarm-{quote(rule)}"
 
 
-def _stage(alert: AnyAlert) -> tuple[str, int]:
-    return alert.state, len(alert.episodes)
+def _stage(alert: AnyAlert) -> tuple[str, str, int]:
+    return alert.severity, alert.state, len(alert.episodes)
 
 
 def _ended(alert: AnyAlert, step: int | None) -> AnyAlert:

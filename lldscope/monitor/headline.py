@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from ..core.safe_text import in_one_line
+from ..diagnosis.conditions import LEAST
 from ..diagnosis.evidence import SMOOTH
-from ..diagnosis.phases import LEAST
-from ..diagnosis.registry import LOOK_ALIKES, STALLED
-from ..diagnosis.reward_noise import Rise
+from ..diagnosis.outcome import Rise
+from ..diagnosis.registry import LOOK_ALIKES, RULES, STALLED
 from ..diagnosis.rule import Alert
 from .alerts import AnyAlert
 from .liveness import Liveness
@@ -19,57 +19,7 @@ from .liveness import Liveness
 Events = Sequence[Mapping[str, Any]]
 
 
-class _Words(NamedTuple):
-    """Cause and action of an alarm; `back`: what was trained since should be thrown away; `more`:
-    what follows on the step in the sentence of the cause."""
-
-    cause: str
-    action: str
-    back: bool = False
-    more: str = ""
-
-
-_WORDS = {
-    "tool-outage": _Words("Retriever or tool dead", "fix it", True),
-    "truncation": _Words("Responses are cut by a length limit", "raise the limit"),
-    "nonfinite": _Words("NaN or infinite numbers", "look for overflow and empty masks", True),
-    "engine-mismatch": _Words(
-        "Sampling engine and trainer disagree", "check weight sync and precision", True
-    ),
-    "mask-lint": _Words("Tool text counts as the policy's own", "fix the loss mask", True),
-    "group-collision": _Words("Groups mix prompts", "fix the ids of the groups", True),
-    "lr-jump": _Words("The learning rate jumped", "lower it", True),
-    "reward-parsing": _Words(
-        "The reward fell and the policy did not change", "check how answers are scored"
-    ),
-    "lld-decay": _Words(
-        "Correct responses lose likelihood", "switch LLDS on or lower the learning rate"
-    ),
-    "lld-collapse": _Words(
-        "Collapse",
-        "use LLDS or a lower learning rate",
-        True,
-        ", after correct responses lost likelihood",
-    ),
-    "entropy-surge": _Words("Entropy rose sharply", "look at Δ and at responses"),
-    "entropy-floor": _Words(
-        "Entropy falls towards nothing", "raise the temperature or the upper clip"
-    ),
-    "eval-gap": _Words("The held-out score fell, the reward did not", "read held-out answers"),
-    "repetition": _Words("Responses repeat themselves", "read some of them"),
-    "grad-explosion": _Words("Gradients rose sharply", "look at the data of these steps"),
-    "grad-sustained": _Words("Gradients stay large", "lower the learning rate", True),
-    "reward-decline": _Words(
-        "The reward is clearly under its best", "look at what began before it"
-    ),
-    "reward-crash": _Words("The reward crashed", "look for the cause under look-alikes", True),
-    "kl-explosion": _Words("The policy leaves the reference fast", "read responses of these steps"),
-    "length-collapse": _Words("Responses became very short", "read some of them", True),
-    "tool-abandoned": _Words("The policy stopped searching", "read some responses"),
-    "zero-signal": _Words(
-        "Groups teach nothing: their rewards are equal", "change the difficulty or the reward"
-    ),
-}
+DECLARATION = {rule.id: rule for rule in (*RULES, STALLED)}
 
 
 @dataclass(frozen=True)
@@ -77,7 +27,7 @@ class Headline:
     """What is wrong, and what to do (empty where there is nothing to do).
 
     `rule` is the alarm that says so, `step` where the trouble began, or the alarm to fire where no
-    beginning can be seen; None where it is none.
+    beginning can be seen; the words say which of the two. None where there is no alarm.
     """
 
     cause: str
@@ -113,22 +63,59 @@ def headline(t: Trouble) -> Headline:
     named = [a for a in firing if a.rule in t.causes and a.rule in LOOK_ALIKES]
     # Of equally bad ones the first, but any before the decline, which only says that something is.
     others = [a for a in firing if a.severity == firing[0].severity and a.rule != "reward-decline"]
-    told = min(named, key=lambda a: a.step or 0) if named else (others or firing)[0]
-    if told.rule == STALLED.id:
+    alarm = min(named, key=_start) if named else (others or firing)[0]
+    if alarm.rule == STALLED.id:
         why = in_one_line(t.life.reason or "") or "no reason was recorded"
-        word = "Failed" if t.life.life == "failed" else "No more steps"
-        at = "" if told.step is None else f" after step {told.step}"
-        return Headline(f"{word}{at}: {why}", _sentence(told.advice), told.rule, told.step)
-    began = _began(told)
-    step = told.episodes[-1][0] if began is None else began
-    words = _WORDS.get(told.rule) or _Words(f"{told.rule} fires", _first_sentence(told.advice))
-    action = words.action
-    if told.rule == "reward-crash" and (large := _large_steps(t.alerts, told)) is not None:
-        # No look-alike is supported, or it would be named here.
-        action = f"halve the learning rate (steps are large since step {large})"
-    if words.back:
-        action += f" and {_back(t, told)}"
-    return Headline(f"{words.cause} since step {step}{words.more}", f"{action}.", told.rule, step)
+        word = "Failed" if t.life.life == "failed" else STALLED.cause
+        at = "" if alarm.step is None else f" after step {alarm.step}"
+        return Headline(f"{word}{at}: {why}", _sentence(alarm.advice), alarm.rule, alarm.step)
+    began = _began(alarm)
+    step = alarm.episodes[-1][0] if began is None else began
+    since = f"firing since step {step}" if began is None else f"began at step {step}"
+    words = DECLARATION.get(alarm.rule)
+    cause = words.cause if words is not None else f"Rule {alarm.rule}"
+    action = words.action if words is not None else _first_sentence(alarm.advice)
+    if (earlier := _before_the_fall(t, alarm)) is not None:
+        sign = DECLARATION[earlier.rule]
+        action = f"{sign.action} ({sign.cause[0].lower()}{sign.cause[1:]}, step {earlier.step})"
+    elif alarm.rule not in OUTCOME and _is_consequence(t, alarm):
+        action = "look at what began before the reward fell; this began after"
+    if words is not None and words.back:
+        action += f", and {_back(t, alarm)}"
+    return Headline(f"{cause} ({since})", f"{action}.", alarm.rule, step)
+
+
+OUTCOME = ("reward-crash", "reward-decline")
+"""Rules that say that the outcome is lost, and not why."""
+
+
+def _start(alarm: AnyAlert) -> int:
+    """Where the trouble began, or the alarm to fire where that cannot be seen."""
+    began = alarm.began if isinstance(alarm, Alert) else None
+    return (alarm.step or 0) if began is None else began
+
+
+def _before_the_fall(t: Trouble, alarm: AnyAlert) -> AnyAlert | None:
+    """The first sign from inside that began before the outcome was lost, if the alarm is of that:
+    what began with it or after it is no cause, and never the action."""
+    if alarm.rule not in OUTCOME:
+        return None
+    fall = min(a.step for a in t.alerts if a.rule in OUTCOME and a.step is not None)
+    signs = [
+        a for a in t.alerts
+        if isinstance(a, Alert) and a.rule in INSIDE and _start(a) < fall - SMOOTH
+        and (a.episodes[-1][1] is None or a.episodes[-1][1] >= fall)
+    ]  # fmt: skip
+    return min(signs, key=_start, default=None)
+
+
+def _is_consequence(t: Trouble, alarm: AnyAlert) -> bool:
+    """A sign from inside that began after the reward had fallen, which goes on."""
+    falls = [a.step for a in t.alerts if a.rule in OUTCOME and a.state == "firing"]
+    return alarm.rule in INSIDE and any(f is not None and f <= _start(alarm) for f in falls)
+
+
+INSIDE = {rule.id for rule in RULES if rule.inside} | {"truncation", "clip-share", "step-size"}
 
 
 def _quiet(t: Trouble) -> Headline:
@@ -144,13 +131,15 @@ def _quiet(t: Trouble) -> Headline:
         return Headline(f"Too little of this run can be read to judge it ({hurt})", repair)
     if t.verdict == "insufficient" and not t.judged:
         return Headline(
-            "Neither a reward nor a likelihood is recorded, so nothing can be said of this run",
+            "Neither a reward nor a likelihood is recorded, so this run cannot be judged",
             "record one of them; of an imported log, say which metric it is with --map.",
         )
     if t.verdict == "insufficient":
         return Headline(f"Too few steps to judge: {LEAST} with measurements are needed{unseen}", "")
-    told = list(dict.fromkeys(a.rule for a in t.alerts if a.state == "firing"))  # information
-    fires = f"No warning fires; for information: {', '.join(told)}" if told else "No alarm fires"
+    information = list(dict.fromkeys(a.rule for a in t.alerts if a.state == "firing"))
+    fires = "No alarm fires"
+    if information:
+        fires = f"No warning fires; for information: {', '.join(information)}"
     if t.damaged:
         return Headline(f"{fires}{unseen}; but {hurt}", repair)
     if t.rise is not None and not t.rise.clear:
@@ -158,12 +147,6 @@ def _quiet(t: Trouble) -> Headline:
         flat = f"the reward of {last} is not clearly above that of {first}"
         return Headline(f"{fires}{unseen}; but {flat}", "")
     return Headline(f"{fires}{unseen}", "")
-
-
-def _large_steps(alerts: Sequence[AnyAlert], told: AnyAlert) -> int | None:
-    """From where on steps moved the policy far, if that was said before an alarm."""
-    large = [a.step for a in alerts if a.rule == "step-size" and a.step is not None]
-    return large[0] if large and told.step is not None and large[0] <= told.step else None
 
 
 def _began(alert: AnyAlert) -> int | None:

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 from ..core.palette import EVIDENCE
 from ..core.safe_text import in_one_line
 from ..diagnosis.assess import Assessment, PhaseSpan
-from ..diagnosis.attribution import Answer
 from ..diagnosis.evidence import Grade
+from ..diagnosis.look_alikes import Answer
+from ..diagnosis.outcome import rise
 from ..diagnosis.phases import Phase
 from ..diagnosis.registry import STALLED
-from ..diagnosis.reward_noise import rise
 from ..diagnosis.rule import Alert, Severity
 from ..runs import Run
 from ..storage.notes import silenced
@@ -33,7 +33,8 @@ Verdict = Literal["healthy", "warning", "critical", "stalled", "insufficient"]
 def verdict(assessment: Assessment, life: Liveness) -> Verdict:
     """As of the last row; collapse latches, and a dead run is `stalled` unless it is critical."""
     firing = {a.severity for a in assessment.alerts if a.state == "firing"}
-    if "critical" in firing or assessment.phase == "collapse":
+    lost = any(a.severity == "critical" for a in assessment.alerts)
+    if "critical" in firing or (assessment.phase == "collapse" and lost):
         return "critical"
     if life.life in ("stalled", "failed"):
         return "stalled"

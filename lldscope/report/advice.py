@@ -27,22 +27,11 @@ NO_SIGNAL = 0.5  # share of groups without a signal
 ONE_SEARCH = 1.1  # searches per rollout: the policy never learns a second one
 GOOD_FIRST = 0.3  # share of incorrect rollouts that began like a correct one
 
-TO_FIX = {
-    "tool-outage": "the retriever",
-    "truncation": "the length limit",
-    "engine-mismatch": "the sampling engine",
-    "group-collision": "the grouping of rollouts",
-    "mask-lint": "the loss mask",
-    "lr-jump": "the learning rate",
-    "reward-parsing": "the parsing of answers",
-    "nonfinite": "the non-finite numbers",
-}
-
 
 def advise(assessment: Assessment, facts: PostMortem) -> list[Advice]:
     """Changes in the order in which to make them."""
     changes = [
-        Advice(f"Fix {TO_FIX[rule.id]} first", rule.advice, rule.meaning,
+        Advice(f"First: {rule.action}", rule.advice, rule.meaning,
                [f"{rule.id}: {facts.look_alikes[rule.id].evidence}"])
         for rule in RULES
         if rule.id in facts.supported

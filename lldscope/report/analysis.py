@@ -15,8 +15,8 @@ import numpy as np
 
 from ..core.charts import WEIGHTS
 from ..core.version import __version__
+from ..diagnosis import conditions as c
 from ..diagnosis import detectors as d
-from ..diagnosis import phases as p
 from ..diagnosis.assess import Assessment
 from ..diagnosis.changepoints import STEPS_AFTER, refine
 from ..diagnosis.evidence import Evidence
@@ -86,7 +86,7 @@ def _facts(run: Run, assessment: Assessment, state: RunState) -> PostMortem:
     boundaries = refine(assessment)
     fall, spans = onset(assessment, boundaries), assessment.spans()
     collapse = next((s.start_step for s in spans if s.phase == "collapse"), None)
-    crashed = e.step[d.consecutive(p.reward_crashed(e)) >= 2]
+    crashed = e.step[d.consecutive(c.reward_crashed(e)) >= 2]
     first, last = _window(assessment, fall, collapse)
     good_first = e.column("good_first_action_share")[(e.step >= first) & (e.step <= last)]
     good_first = good_first[np.isfinite(good_first)]

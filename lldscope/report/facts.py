@@ -12,8 +12,8 @@ from math import isnan, nan
 from typing import Any, Literal
 
 from ..diagnosis.assess import PhaseSpan
-from ..diagnosis.attribution import Finding
 from ..diagnosis.changepoints import Boundary
+from ..diagnosis.look_alikes import Finding
 from ..monitor.alerts import AnyAlert
 from ..monitor.health import RunState
 from .examples import Example

@@ -1,6 +1,6 @@
 """What broke, in order: likelihood, entropy, gradient, reward, and when each began.
 
-That a signal broke is decided by the live conditions (`signals.phases`): it is `seen` at the first
+That a signal broke is decided by the live conditions (`diagnosis.conditions`): `seen` is the first
 step at which its condition has held for two measured steps. When it began is estimated with
 hindsight: the break of the best broken line through the steps around, with a 95 % interval
 (`alarms.changepoints.fit_either`). The line begins where the signal was best, because otherwise the
@@ -15,8 +15,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from ..diagnosis import conditions as c
 from ..diagnosis import detectors as d
-from ..diagnosis import phases as p
 from ..diagnosis.assess import Assessment
 from ..diagnosis.changepoints import (
     SEGMENT_STEPS,
@@ -31,12 +31,12 @@ from ..diagnosis.evidence import SMOOTH, Evidence, Flags
 SEEN = 2  # measured steps for which a condition holds before it counts as seen
 LINKS: tuple[tuple[str, str, str, Callable[[Evidence], Flags], int], ...] = (
     # id, signal, the live condition, where it holds, sign of the break
-    ("likelihood", "delta_correct", "correct responses lose likelihood", p.falling, -1),
-    ("entropy", "entropy", "the entropy is 1.5 × its trailing median and above its lowest",
-     p.entropy_surges, 1),
-    ("gradient", "grad_norm", "the gradient norm is 3 × its trailing median",
-     p.gradient_surges, 1),
-    ("reward", "reward", "the reward has lost what counts as a crash", p.reward_crashed, -1),
+    ("likelihood", "delta_correct", "correct responses lose likelihood", c.falling, -1),
+    ("entropy", "entropy", "the entropy is 1.5 × usual",
+     c.entropy_surges, 1),
+    ("gradient", "grad_norm", "the gradient norm is 3 × usual",
+     c.gradient_surges, 1),
+    ("reward", "reward", "the reward has lost what counts as a crash", c.reward_crashed, -1),
 )  # fmt: skip
 
 

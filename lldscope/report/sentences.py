@@ -11,7 +11,7 @@ from ..core.numbers import number, percent
 from ..core.safe_text import in_one_line
 from ..diagnosis.assess import Assessment
 from ..diagnosis.changepoints import Boundary
-from ..diagnosis.phases import LEAST
+from ..diagnosis.conditions import LEAST
 from ..diagnosis.rules.measures import observed
 from ..monitor.alerts import AnyAlert
 from .facts import PostMortem
@@ -102,7 +102,7 @@ def _life(facts: PostMortem) -> str:
     why = f" ({in_one_line(state.reason)})" if state.reason else ""
     return {
         "live": "it is still running, and this report is as of its last row.",
-        "finished": "it finished normally.",
+        "finished": f"it ended{why}." if why else "it finished normally.",
         "stopped": f"it was stopped{why}.",
         "failed": f"it failed{why}.",
         "stalled": f"it makes no more steps{why}.",

@@ -84,7 +84,7 @@ def test_a_new_alarm_is_told_by_a_notice_if_asked_for(tab: Any, root: Path) -> N
         until(tab, "told.length > 0")
     title, body = tab.evaluate("told[0]")
     assert title.startswith("falls: ")
-    assert "since step" in body
+    assert "at step" in body or "since step" in body
     assert tab.get_by_role("button", name="Notices on").count() == 1
 
 

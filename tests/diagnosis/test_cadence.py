@@ -8,6 +8,7 @@ import pytest
 from lldscope.diagnosis.assess import Assessment, assess
 from lldscope.diagnosis.cadence import Cadence
 from lldscope.diagnosis.detectors import MedianWindow
+from lldscope.diagnosis.outcome import outcome
 from lldscope.user_rules.rule_cases import frame
 
 STEPS = np.arange(1000)
@@ -34,8 +35,8 @@ def test_a_sparse_log_is_judged_live_as_it_is_afterwards(every):
     for cut in (1, 2, 3, 5, 12, len(complete.phases) - 20):
         live = assess(complete.evidence.signals.iloc[:cut])
         assert live.phases == complete.phases[:cut]
-        mean = complete.evidence.normalized_mean[:cut]
-        np.testing.assert_array_equal(live.evidence.normalized_mean, mean)
+        level = outcome(complete.evidence).level[:cut]
+        np.testing.assert_array_equal(outcome(live.evidence).level, level)
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ from lldscope.diagnosis.changepoints import (
     fit_either,
     refine,
 )
-from lldscope.diagnosis.phases import clip_gains
+from lldscope.diagnosis.conditions import clip_gains
 
 ROOT = Path(__file__).parents[2]
 BREAKS = (60, 120)

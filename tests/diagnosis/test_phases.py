@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from functools import cache
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -31,10 +30,8 @@ from phase_runs import (
 import lldscope
 from lldscope.core.schema import SIGNALS
 from lldscope.diagnosis.assess import Assessment, assess
+from lldscope.diagnosis.conditions import accelerates
 from lldscope.diagnosis.evidence import on_measured, restarts_of
-from lldscope.diagnosis.normalized_reward import normalized_reward
-from lldscope.diagnosis.phases import accelerates, crash_limit
-from lldscope.diagnosis.reward_noise import best_at_least
 from lldscope.monitor.health import verdict
 from lldscope.monitor.liveness import Liveness, liveness
 
@@ -186,7 +183,7 @@ def test_a_surge_while_the_fall_slows_down_is_no_collapse_yet():
     """The third condition of the death spiral is that the decay accelerates (Def. A.3)."""
     slowing = [[0, 0.3], [50, 0.2], [60, -1.5], [90, -1.2], [120, -0.4], [200, -0.2]]
     surges = [[0, 0.4], [122, 0.4], [130, 1.2], [200, 1.2]]
-    assert "collapse" not in first_steps(run_of(delta_correct=slowing, entropy=surges))
+    assert first_steps(run_of(delta_correct=slowing, entropy=surges)).get("collapse", 200) > 160
     falls = [[0, 0.3], [60, 0.5], [120, 0.5], [140, 0.1], [200, 0.1]]
     crashed = run_of(delta_correct=slowing, entropy=surges, reward=falls)
     assert 125 <= first_steps(crashed)["collapse"] <= 140
@@ -200,11 +197,13 @@ def test_a_collapse_ends_only_when_reward_and_likelihood_have_recovered():
         assert run_of(entropy=surges, delta_correct=rebound, reward=reward).phase == phase
 
 
-def test_a_number_that_is_not_finite_is_critical_at_once():
+def test_a_number_that_is_not_finite_is_a_warning_at_once_and_critical_if_it_lasts():
     table = drawn(WELL, 0).iloc[:50]
     table.loc[49, "n_nonfinite"] = 1.0
     live = Liveness("live", None, 1.0)
     assert verdict(assess(table.iloc[:49]), live) == "healthy"
+    assert verdict(assess(table), live) == "warning"
+    table.loc[44:, "n_nonfinite"] = 1.0
     assert verdict(assess(table), live) == "critical"
 
 
@@ -226,35 +225,16 @@ def slow_acceleration(gain: list[float]) -> bool:
     return lost[1] < 0 and lost[1] < lost[0]
 
 
-def slow_limit(ratio: list[float], surge: list[bool]) -> float:
-    """Half; 0.7 within 40 steps of two surges in a row; 0.9 within 40 of an explosion."""
-
-    def lately(held: list[bool]) -> bool:
-        pairs = [a and b for a, b in pairwise(held)]
-        return any(pairs[-41:])
-
-    wild = [r >= 3 or s for r, s in zip(ratio, surge, strict=True)]
-    return 0.9 if lately([r >= 100 for r in ratio]) else 0.7 if lately(wild) else 0.5
-
-
 @pytest.mark.parametrize("case", [DYING, RECOVERS], ids=["dying", "recovers"])
-def test_acceleration_and_crash_limit_agree_with_loops(case):
+def test_acceleration_agrees_with_a_loop(case):
     table = drawn(case, 2)
     holes = np.random.default_rng(0).random(len(table)) < 0.3
     table.loc[holes, "delta_correct"] = np.nan
-    table["grad_norm"] = np.where(table.index // 4 == 25, 300.0, 0.4)  # steps 100 to 103
     e = assess(table).evidence
-    limit, faster = crash_limit(e), accelerates(e)
-    surge = ((e.entropy_ratio >= 2) & (e.entropy_gain >= 0.1)).tolist()
-    seen, low, shares = e.has_delta, best_at_least(e), set()
+    faster, seen = accelerates(e), e.has_delta
     for t in range(len(table)):
         delta = table["delta_correct"].tolist()[: t + 1]
         assert faster[t] == (bool(seen[t]) and slow_acceleration(delta)), t
-        share = slow_limit(e.grad_ratio.tolist()[: t + 1], surge[: t + 1])
-        shares.add(share)
-        bounds = 0.5 * e.normalized_peak[t], share * low[t]
-        assert limit[t] == pytest.approx(np.fmax(*bounds), nan_ok=True), t
-    assert {0.5, 0.9} <= shares
     assert faster.any()
 
 
@@ -302,9 +282,8 @@ def test_a_real_collapse_is_seen_with_less_in_the_log(log):
     assert result.grade == GRADES[log]
     step, rule = critical_at(result)
     assert step is not None
-    # From step 77 on the reward is under half of its best; where that is all there is, its noise
-    # has to be outweighed.
-    assert 60 <= step <= (85 if log == "no log-probabilities" else 77)
+    # From step 77 on the reward is under half of its best, whose noise has to be outweighed.
+    assert 60 <= step <= (105 if log == "no log-probabilities" else 85)
     blind = log == "no log-probabilities"
     assert ({s.phase for s in result.spans()} <= {"warmup", None}) == blind
     assert rule == ("reward-crash" if blind else "lld-collapse")
@@ -314,10 +293,10 @@ def test_a_real_collapse_is_seen_with_less_in_the_log(log):
 def test_the_papers_collapse_is_seen_without_log_probabilities_but_not_called_lld():
     result = assess(without(paper_figure(), LOGP))
     assert {s.phase for s in result.spans()} == {"warmup", None}
-    assert {a.rule: a.step for a in result.alerts}["grad-explosion"] == 141
-    step, rule = critical_at(result)
-    assert rule == "grad-sustained"
-    assert 145 <= step <= 155
+    first = {a.rule: a.step for a in result.alerts}
+    assert 139 <= first["grad-explosion"] <= 143
+    assert 145 <= first["grad-sustained"] <= 155
+    assert all(a.severity == "warning" for a in result.alerts), "no reward shows a loss"
     assert result.look_alikes()["lld"].answer == "not_observable"
 
 
@@ -430,28 +409,6 @@ def test_the_time_limit_of_a_stall_follows_the_duration_of_steps(tmp_path, ages,
         with lldscope.open_run(tmp_path / "run") as run:
             run.info["attempts"][-1]["started"] = now - since
             assert liveness(run, run.assess(), now).life == life
-
-
-@given(st.lists(st.tuples(st.none() | st.floats(-3, 3), st.none() | st.floats(0, 1)), max_size=20))
-def test_the_normalized_reward_agrees_with_a_loop(rows):
-    expected, best, negative, other = [], -9.0, False, None
-    lowest = -1.0
-    for reward, success in rows:
-        known = reward is not None
-        new_best = known and reward > best
-        less = known and success is not None and reward < success - 1e-6
-        if other is None and (less or (new_best and negative)):
-            other = "reward" if success is None else "success"
-        if known:
-            best, lowest = max(best, reward), min(lowest, reward)
-            negative = negative or reward < 0
-        above = reward - lowest if known else None
-        expected.append({None: reward, "success": success, "reward": above}[other])
-    columns = zip(*rows, strict=True) if rows else ((), ())
-    series = [np.array([np.nan if x is None else x for x in column]) for column in columns]
-    found, first = normalized_reward(*series)
-    np.testing.assert_array_equal(found, [np.nan if x is None else x for x in expected])
-    assert (first is None) == (other is None)
 
 
 def test_verdicts_from_worst_to_best():

@@ -16,9 +16,10 @@ from phase_runs import CASE, CASE_FILES, CASES, drawn
 from lldscope.core.numbers import short
 from lldscope.core.schema import SIGNALS
 from lldscope.diagnosis import page
+from lldscope.diagnosis.alarms import condition_met
 from lldscope.diagnosis.assess import Assessment, assess
 from lldscope.diagnosis.registry import LOOK_ALIKES, RULES, STALLED
-from lldscope.diagnosis.rule import Severity, condition_met, episodes
+from lldscope.diagnosis.rule import Severity, episodes
 from lldscope.diagnosis.rules.measures import observed, over_former_max, percent, trailing_sd
 from lldscope.storage.json_files import to_json
 from lldscope.user_rules.rule_cases import frame
@@ -49,6 +50,8 @@ def test_case(index, seed):
         assert rule in fired, f"{rule} did not fire; {fired}"
         assert earliest <= fired[rule] <= latest, f"{rule} fired at {fired[rule]}"
     assert not set(case.get("quiet", ())) & set(fired), fired
+    severities = {a.rule: a.severity for a in result.alerts}
+    assert severities.items() >= case.get("severity", {}).items()
     seen = [s.phase for s in result.spans()]
     assert not set(case.get("never", ())) & set(seen), seen
     remaining = iter(seen)
@@ -69,7 +72,7 @@ def test_every_rule_has_a_case_that_fires_and_one_that_stays_quiet(rule):
 
 # Alarms of what happens at a step, and of tests that begin anew; the others are of a state.
 OF_EVENTS = {
-    "lld-stagnation", "lld-decay", "grad-explosion", "reward-parsing", "nonfinite", "lr-jump",
+    "lld-stagnation", "lld-decay", "reward-parsing", "nonfinite", "lr-jump", "score-flat",
 }  # fmt: skip
 
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 import lldscope
+from lldscope.diagnosis.outcome import Rise
 from lldscope.diagnosis.registry import RULES
-from lldscope.diagnosis.reward_noise import Rise
 from lldscope.diagnosis.rule import Alert, Severity
 from lldscope.monitor.headline import Trouble, headline, with_checkpoint
 from lldscope.monitor.health import RunState, check
@@ -39,16 +39,27 @@ def test_the_cause_that_the_log_supports_comes_before_a_graver_alarm() -> None:
     assert headline(trouble(crash, outage)).rule == "reward-crash"
     said = headline(trouble(crash, outage, causes={"tool-outage"}))
     assert (said.rule, said.step) == ("tool-outage", 34)
-    assert str(said).startswith("Retriever or tool dead since step 34: fix it and ")
+    assert str(said).startswith("Retriever or tool dead (firing since step 34): fix it, and ")
 
 
-def test_large_steps_before_a_crash_are_what_to_change_unless_a_cause_is_known() -> None:
-    crash, outage = alert("reward-crash", 40), alert("tool-outage", 34)
-    before, after = alert("step-size", 30, "info"), alert("step-size", 41, "info")
-    said = headline(trouble(crash, before)).action
-    assert said.startswith("halve the learning rate (steps are large since step 30) and ")
+def test_what_began_before_a_loss_is_what_to_change_and_what_began_after_it_is_not() -> None:
+    crash, outage = alert("reward-crash", 60), alert("tool-outage", 54)
+    before, after = alert("entropy-surge", 40, "warning"), alert("truncation", 61, "warning")
+    said = headline(trouble(crash, before, after)).action
+    assert said.startswith(
+        "lower the learning rate if it goes on (the entropy rose sharply, step 40), and "
+    )
     for alerts, causes in (((crash, after), ()), ((crash, outage, before), {"tool-outage"})):
-        assert "learning rate" not in headline(trouble(*alerts, causes=causes)).action
+        said = headline(trouble(*alerts, causes=causes)).action
+        assert "learning rate" not in said
+        assert "limit" not in said
+
+
+def test_a_sign_that_began_after_the_reward_fell_is_not_what_to_act_on() -> None:
+    decline, cut = alert("reward-decline", 40, "warning"), alert("truncation", 60, "warning")
+    said = headline(trouble(decline, cut, verdict="warning"))
+    assert said.rule == "truncation"
+    assert said.action == "look at what began before the reward fell; this began after."
 
 
 def test_a_decline_is_named_only_where_no_other_alarm_is_as_bad() -> None:
@@ -56,7 +67,7 @@ def test_a_decline_is_named_only_where_no_other_alarm_is_as_bad() -> None:
     said = headline(trouble(decline, alert("entropy-surge", 30, "warning"), verdict="warning"))
     assert said.rule == "entropy-surge"
     alone = headline(trouble(decline, alert("step-size", 10, "info"), verdict="warning"))
-    assert str(alone).startswith("The reward is clearly under its best since step 20: ")
+    assert str(alone).startswith("The reward is clearly under its best (firing since step 20): ")
 
 
 @pytest.mark.parametrize(
@@ -64,7 +75,7 @@ def test_a_decline_is_named_only_where_no_other_alarm_is_as_bad() -> None:
 )
 def test_every_alarm_that_is_told_of_has_words_of_its_own(rule) -> None:
     cause = headline(trouble(alert(rule.id, 30, rule.severity))).cause
-    assert cause.endswith((" since step 30", "lost likelihood"))
+    assert cause.endswith("(firing since step 30)")
     assert rule.id not in cause
 
 
@@ -113,7 +124,7 @@ def test_a_beginning_that_is_seen_dates_the_headline_and_the_checkpoint() -> Non
     events = [{"kind": "checkpoint", "step": step} for step in (20, 29, 30)]
     said = headline(trouble(outage, events=events))
     assert said.step == 30
-    assert str(said).startswith("Retriever or tool dead since step 30: fix it and ")
+    assert str(said).startswith("Retriever or tool dead (began at step 30): fix it, and ")
     assert said.action.endswith("go back to the checkpoint of step 29.")
     # It began once before: what was trained since then is to be thrown away, too.
     again = replace(outage, step=12, began=8, episodes=((12, 25), (34, None)))
@@ -127,9 +138,11 @@ def test_every_verdict_has_a_headline() -> None:
     assert told.cause == "No warning fires; for information: retention-loss"
     assert headline(trouble(verdict="insufficient")).cause.startswith("Too few steps to judge")
     blind = headline(trouble(verdict="insufficient")._replace(judged=False))
-    assert str(blind).startswith("Neither a reward nor a likelihood is recorded, so nothing can")
+    assert str(blind).startswith(
+        "Neither a reward nor a likelihood is recorded, so this run cannot"
+    )
     own = headline(trouble(alert("my-rule", 5, "warning"), verdict="warning"))
-    assert str(own) == "my-rule fires since step 5: do this."
+    assert str(own) == "Rule my-rule (firing since step 5): do this."
     for rule in RULES:
         if rule.severity != "info":
             said = headline(trouble(alert(rule.id, 7, rule.severity, rule.advice)))
@@ -149,7 +162,7 @@ def test_advice_to_go_back_says_where_no_checkpoint_is() -> None:
 
 def test_check_begins_with_the_headline_and_says_it_as_data(lldscope_command) -> None:
     lines = lldscope_command("check", SAMPLES / "retriever-dies").stdout.splitlines()
-    assert lines[1].startswith("→ Retriever or tool dead since step 30: fix it")
+    assert lines[1].startswith("→ Retriever or tool dead (began at step 30): fix it")
     said = json.loads(lldscope_command("check", SAMPLES / "retriever-dies", "--json").stdout)
     assert said["headline"]["rule"] == "tool-outage"
     with lldscope.open_run(SAMPLES / "grpo") as run:
@@ -189,7 +202,9 @@ def test_a_note_holds_for_the_episode_that_it_was_made_for(tmp_path: Path) -> No
 
 def test_a_line_that_is_no_note_is_damage_and_changes_no_answer(tmp_path: Path) -> None:
     run = shutil.copytree(SAMPLES / "retriever-dies", tmp_path / "run")
-    write_note(run, "acknowledge", "tool-outage", 34)
+    with lldscope.open_run(run) as opened:
+        (step,) = (a.step for a in check(opened).firing if a.rule == "tool-outage")
+    write_note(run, "acknowledge", "tool-outage", step)
     with (run / "notes.jsonl").open("a") as file:
         file.write('{"kind": "acknowledge", "rule": 7}\n')
     with lldscope.open_run(run) as opened:

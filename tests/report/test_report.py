@@ -368,7 +368,7 @@ def test_the_box_on_top_has_cause_confidence_cost_and_action(lldscope_command) -
     page = html(facts)
     assert page.index('class="box"') < page.index("What happened")
     box = page.split('<dl class="box">')[1].split("</dl>")[0]
-    assert "Retriever or tool dead since step 30" in box
+    assert "Retriever or tool dead (began at step 30)" in box
     assert "ruled out: " in box
     assert "fired in 0 of 21 healthy study runs" in box
     assert f"which cost {cost.money:,.2f}" in box
@@ -384,5 +384,5 @@ def test_the_box_on_top_has_cause_confidence_cost_and_action(lldscope_command) -
     assert well.signals["reward"].mean != well.signals["reward"].value
     assert "Tool failures" in html(well)
     text = lldscope_command("report", run, "--format", "md", "--cost-per-hour", "2").stdout
-    assert "- **what is wrong:** Retriever or tool dead since step 30." in text
+    assert "- **what is wrong:** Retriever or tool dead (began at step 30)." in text
     assert "which cost 0" in text

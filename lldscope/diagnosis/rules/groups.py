@@ -7,6 +7,7 @@ import numpy as np
 from ...core.numbers import short
 from .. import detectors as d
 from ..evidence import Evidence, on_measured, once
+from ..outcome import outcome
 from ..rule import CauseRank, Measurement, Rule, Severity
 from .measures import EARLIER_MAXIMUM, REPORTS, mean, over_former_max, percent, restarts
 
@@ -41,7 +42,8 @@ BOTH_KINDS = (
 @once
 def zero_signal(e: Evidence) -> Measurement:
     rows = e.cadence.rows(NO_SIGNAL_STEPS)
-    recorded = mean(e, "zero_signal_share", NO_SIGNAL_STEPS)
+    alone = e.column("group_size_max") == 1  # a group of one has no signal to lose
+    recorded = np.where(alone, 0.0, mean(e, "zero_signal_share", NO_SIGNAL_STEPS))
     same = on_measured(e.reward, lambda v: d.trailing_mean(_unchanged(v), rows, rows))
     same = np.where(e.column("reward_sd") > 0, 0.0, same)
     share = np.where(np.isnan(recorded), same, recorded)
@@ -68,7 +70,8 @@ def _unchanged(reward: d.Series) -> d.Series:
 def wasted(e: Evidence) -> Measurement:
     """A mean over WASTED_STEPS, all of which must have been measured."""
     rows = e.cadence.rows(WASTED_STEPS)
-    share = d.trailing_mean(e.column("zero_signal_share"), rows, rows)
+    alone = e.column("group_size_max") == 1
+    share = np.where(alone, 0.0, d.trailing_mean(e.column("zero_signal_share"), rows, rows))
 
     def message(row: int) -> str:
         return (
@@ -110,8 +113,11 @@ def _kinds(e: Evidence, row: int) -> str:
 
 def _advice(e: Evidence, row: int) -> str:
     right, wrong = (mean(e, name, NO_SIGNAL_STEPS)[row] for name in KINDS)
-    if np.isnan(right + wrong):
-        return ALL_WRONG if e.reward[row] <= 0 else BOTH_KINDS
+    if np.isnan(right + wrong):  # of groups that are all right or all wrong, the mean reward says
+        right = outcome(e).level[row]
+        if not 0 <= right <= 1:
+            return ALL_WRONG if right < 0 else BOTH_KINDS
+        wrong = 1 - right
     if right >= ONE_KIND * (right + wrong):
         return ALL_RIGHT
     return ALL_WRONG if wrong >= ONE_KIND * (right + wrong) else BOTH_KINDS
@@ -164,6 +170,8 @@ RULES = (
         "zero-signal",
         Severity.WARNING,
         needs=("zero_signal_share", "reward"),
+        cause="Groups teach nothing: their rewards are equal",
+        action="change the difficulty or the reward",
         meaning="Nearly all groups have the same reward throughout: they carry no gradient, and "
         "the step trains on almost nothing.",
         evidence=f"Share of groups whose rewards are all equal, mean over {NO_SIGNAL_STEPS} steps: "
@@ -182,6 +190,8 @@ RULES = (
         "wasted-rollouts",
         Severity.INFO,
         needs=("zero_signal_share",),
+        cause="Most groups teach nothing: their rewards are equal",
+        action="change the difficulty or the reward",
         meaning=f"More than {percent(WASTED)} of the rollouts are sampled for nothing: all rewards "
         "of their group are equal. A policy that has learned most of its questions comes to this.",
         evidence="Share of groups whose rewards are all equal, mean over "
@@ -198,6 +208,10 @@ RULES = (
         "group-collision",
         Severity.WARNING,
         needs=("prompt_collision_share", "advantage_offset", "group_size_max"),
+        label="Groups mix prompts",
+        cause="Groups mix prompts",
+        action="fix the ids of the groups",
+        back=True,
         meaning="Rollouts of different prompts are compared as one group: rewards are compared "
         "across questions, and the advantages are wrong.",
         evidence="One of three: groups with more than one prompt_hash; advantages that are no "
@@ -213,6 +227,6 @@ RULES = (
         unit=f"of the groups, or {EARLIER_MAXIMUM}",
         false_alarms="none with prompt hashes: it reports what was recorded; by group sizes: a "
         "threshold, no rate is claimed",
-        cause=CauseRank.PRIMARY,
+        rank=CauseRank.PRIMARY,
     ),
 )

@@ -10,6 +10,7 @@ from ...core.numbers import short
 from .. import detectors as d
 from ..decay_test import RUN_RATE
 from ..evidence import SMOOTH, Evidence, once
+from ..outcome import outcome
 from ..rule import Measurement, Rule, Severity
 from .measures import percent, reward_name
 
@@ -25,7 +26,7 @@ def gap(e: Evidence) -> Measurement:
     rows = np.flatnonzero(~np.isnan(score))
     known, variance = score[rows], _variance(score[rows], count[rows])
     reward = _reward_at(e, rows)
-    part = np.searchsorted(e.scales, rows, side="right")
+    part = np.searchsorted(e.data, rows, side="right")
     value, limit = np.full((2, len(score)), np.nan)
     holds = np.zeros(len(score), dtype=bool)
     before = np.zeros(len(score), dtype=np.int64)  # row of the evaluation compared with
@@ -46,7 +47,7 @@ def gap(e: Evidence) -> Measurement:
         return (
             f"the held-out score is {short(score[now], 2)} at step {e.step[now]} and was "
             f"{short(score[then], 2)} at step {e.step[then]}, {value[row]:.1f} standard errors "
-            f"higher (limit {limit[row]:.1f}), while {reward_name(e, now)} went from "
+            f"higher (limit {limit[row]:.1f}), while {reward_name(e)} went from "
             f"{rewards[0]:.2f} to {rewards[1]:.2f}"
         )
 
@@ -76,7 +77,7 @@ def _variance(score: d.Series, count: d.Series) -> d.Series:
 def _reward_at(e: Evidence, rows: np.ndarray) -> d.Series:
     """Mean reward of the steps before a row; of the first steps where there are too few."""
     first = e.cadence.rows(SMOOTH) - 1
-    return e.normalized_mean[np.minimum(np.maximum(rows, first), len(e.step) - 1)]
+    return outcome(e).level[np.minimum(np.maximum(rows, first), len(e.step) - 1)]
 
 
 RULES = (
@@ -85,6 +86,8 @@ RULES = (
         Severity.WARNING,
         needs=("eval_score",),
         needs_too=("reward",),
+        cause="The held-out score fell, the reward did not",
+        action="read held-out answers",
         meaning="The held-out score has fallen, and the reward in training has not: the policy "
         "learns what the reward pays for, and no longer the task.",
         evidence=f"The last evaluation against each before it at which the {SMOOTH}-step mean of "

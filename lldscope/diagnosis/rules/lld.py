@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from .. import conditions as c
 from .. import detectors as d
-from .. import phases as p
+from .. import usual
 from ..evidence import SMOOTH, TEST_STEPS, Evidence, once
+from ..outcome import declined, outcome
 from ..rule import Measurement, Rule, Severity
 
 NEEDS = ("delta_correct", "correct_logp")
@@ -16,10 +18,10 @@ GAIN_UNIT = "nats/response gained per step"
 def _likelihood(e: Evidence, row: int) -> str:
     """What correct responses gain or have lost, on the best evidence there is."""
     if e.has_delta[row]:
-        told = f"mean Δ {e.delta[row]:+.2f} nats per response over {e.cadence.spans(SMOOTH)} steps"
+        text = f"mean Δ {e.delta[row]:+.2f} nats per response over {e.cadence.spans(SMOOTH)} steps"
         if e.rounding[row] > 0:
-            told += f", each rounded to ± {e.rounding[row]:.2f} by the trainer's number format"
-        return told
+            text += f", each rounded to ± {e.rounding[row]:.2f} by the trainer's number format"
+        return text
     return f"{e.level_fall[row]:.2f} nats/token under their best level"
 
 
@@ -41,7 +43,7 @@ def decay(e: Evidence) -> Measurement:
             test = f"limit {limit:.2f}; judged on levels, Δ was not measured"
         return f"correct responses lose likelihood: {_likelihood(e, row)} ({test})"
 
-    return Measurement(p.decay_test_fires(e), e.decay.value, e.decay.threshold, message)
+    return Measurement(c.decay_test_fires(e), e.decay.value, e.decay.threshold, message)
 
 
 @once
@@ -64,14 +66,17 @@ def retention(e: Evidence) -> Measurement:
 def collapse(e: Evidence) -> Measurement:
     def message(row: int) -> str:
         signs = {
-            "an entropy surge": p.entropy_surges(e)[row],
-            "a gradient explosion": p.gradient_surges(e)[row],
-            "a reward crash": p.reward_crashed(e)[row],
+            "an entropy surge": c.entropy_surges(e)[row],
+            "a gradient explosion": c.gradient_surges(e)[row],
+            "a reward crash": c.reward_crashed(e)[row],
         }
-        seen = " and ".join(name for name, there in signs.items() if there)
+        seen = " and ".join(name for name, there in signs.items() if there) or "a faster fall"
         return f"decay turned into {seen}: {_likelihood(e, row)}"
 
-    return Measurement(_always(e), e.delta, np.zeros_like(e.delta), message)
+    # What is lost inside is critical once the reward falls, and where there is none to see.
+    lost = c.recently(e, declined(e), 1) | np.isnan(outcome(e).level)
+    severity = np.where(lost, Severity.CRITICAL.rank, Severity.WARNING.rank)
+    return Measurement(_always(e), e.delta, np.zeros_like(e.delta), message, severity=severity)
 
 
 def _always(e: Evidence) -> np.ndarray:
@@ -83,6 +88,8 @@ RULES = (
         "lld-stagnation",
         Severity.INFO,
         needs=NEEDS,
+        cause="The likelihood of correct responses does not rise",
+        action="watch it",
         meaning="The reward rises and the likelihood of correct responses does not: phase I of "
         "Lazy Likelihood Displacement. Many healthy runs pass through it.",
         evidence=f"Phase stagnation: the reward of the last {TEST_STEPS} steps against the "
@@ -99,6 +106,9 @@ RULES = (
         "lld-decay",
         Severity.WARNING,
         needs=NEEDS,
+        label="Lazy Likelihood Displacement",
+        cause="Correct responses lose likelihood",
+        action="switch LLDS on or lower the learning rate",
         meaning="The updates lower the likelihood of the correct responses they were meant to "
         "raise: phase II of Lazy Likelihood Displacement. The reward may still be rising.",
         evidence="Δ of correct responses (log π after the step's updates minus before, Def. 4.1), "
@@ -123,6 +133,8 @@ RULES = (
         Severity.INFO,
         needs=("retention_delta",),
         needs_too=("delta_correct",),
+        cause="Correct responses of earlier steps lose likelihood",
+        action="compare held-out scores",
         meaning="Training on new questions takes away what was right on others: the updates lower "
         "the likelihood of correct responses of earlier steps. Δ of a step looks at the responses "
         "that the step itself trains on, and cannot show it.",
@@ -146,11 +158,14 @@ RULES = (
         "lld-collapse",
         Severity.CRITICAL,
         needs=NEEDS,
+        cause="Correct responses lost likelihood, and the policy breaks",
+        action="use LLDS or a lower learning rate",
+        back=True,
         meaning="Decay has turned into a surge of gradient norm or entropy, or a reward crash: "
         "phase III of Lazy Likelihood Displacement. Most such runs do not come back.",
-        evidence=f"Phase collapse: decay now or in the last {p.MEMORY} steps, together with an "
-        f"entropy of {p.ENTROPY_COLLAPSE:g} × its trailing median, a gradient norm of "
-        f"{p.GRADIENT_SURGE:g} × its own, or a reward crash.",
+        evidence=f"Phase collapse: decay now or in the last {c.MEMORY} steps, together with an "
+        f"entropy of {usual.ENTROPY_COLLAPSE:g} × usual, a gradient norm of "
+        f"{usual.GRADIENT_SURGE:g} × usual, or a reward crash.",
         advice="Stop. Go back to a checkpoint from before the decay alarm and train on with LLDS.",
         confused_with="A cause that lowers the reward without lowering the likelihood of correct "
         "responses first: then no decay precedes it, and only reward-crash fires.",

@@ -6,7 +6,7 @@ import numpy as np
 
 from ...core.numbers import percent
 from .. import detectors as d
-from ..evidence import Evidence, Flags, RestartKind, on_measured, once
+from ..evidence import Evidence, Flags, RestartKind, once
 from ..rule import Measurement
 
 REPORTS = "none: it reports what was recorded"  # the false alarms of rules without a threshold
@@ -28,22 +28,6 @@ def latest(e: Evidence, values: d.Series, row: int, window: d.MedianWindow) -> f
 def over_median(e: Evidence, name: str, window: d.MedianWindow) -> d.Series:
     """A signal over its trailing median, see `detectors.over_median`."""
     return d.over_median(e.column(name), *e.cadence.median(window))
-
-
-def over_extreme(
-    e: Evidence, values: d.Series, window: d.MedianWindow, which: np.ufunc
-) -> d.Series:
-    """The median of the last steps over the lowest (np.fmin) or largest (np.fmax) trailing median
-    before them, so that what lasts does not become the usual. New data forget it."""
-    recent, gap, length, least = e.cadence.median(window)
-
-    def ratio(known: d.Series) -> d.Series:
-        medians = d.trailing_median(known, length, least)
-        before = d.shifted(which.accumulate(medians), gap)
-        base = np.where(before > 0, before, np.nan)
-        return np.asarray(d.trailing_median(known, recent, recent) / base)
-
-    return on_measured(values, ratio, e.scales)
 
 
 def share_above(e: Evidence, name: str, window: int, limit: float, what: str) -> Measurement:
@@ -110,9 +94,7 @@ def trailing_sd(values: d.Series, window: int, least: int) -> d.Series:
     return d.by_window(values, window, sd)
 
 
-def reward_name(e: Evidence, row: int) -> str:
-    """The name of what `Evidence.normalized_reward` is at a row."""
-    for name, meaning in (("reward", "reward"), ("success", "share of correct responses")):
-        if np.array_equal(e.normalized_reward[row], e.column(name)[row], equal_nan=True):
-            return f"the {meaning}"
-    return "the reward above the least it can be"
+def reward_name(e: Evidence) -> str:
+    """The name of what `outcome` judges."""
+    recorded = observed(e, "reward") or not observed(e, "success")
+    return "the reward" if recorded else "the share of correct responses"

@@ -43,7 +43,9 @@ def nonfinite(e: Evidence) -> Measurement:
     often = (
         d.trailing_mean(holds.astype(float), e.cadence.rows(NONFINITE_STEPS), 1) >= NONFINITE_OFTEN
     )
-    return Measurement(holds, count, np.zeros_like(count), message, explains=holds & often)
+    severity = np.where(often, Severity.CRITICAL.rank, Severity.WARNING.rank)
+    none = np.zeros_like(count)
+    return Measurement(holds, count, none, message, explains=holds & often, severity=severity)
 
 
 @once
@@ -134,20 +136,29 @@ RULES = (
         "nonfinite",
         Severity.CRITICAL,
         needs=("n_nonfinite",),
+        label="Overflow: NaN or infinite numbers",
+        cause="NaN or infinite numbers",
+        action="look for overflow and empty masks",
+        back=True,
         meaning="A gradient norm, loss, entropy, reward or log-probability was NaN or infinite.",
-        evidence="Count of non-finite numbers among the step's updates and sums.",
+        evidence="Count of non-finite numbers among the step's updates and sums. Critical where "
+        f"{percent(NONFINITE_OFTEN)} of {NONFINITE_STEPS} steps have one.",
         advice="Check for overflow (bf16, log of 0, empty masks); resume from the last checkpoint "
         "before.",
         confused_with="Nothing: it counts what was recorded.",
         measure=nonfinite,
         unit="non-finite numbers",
         false_alarms=REPORTS,
-        cause=CauseRank.SECONDARY,
+        rank=CauseRank.SECONDARY,
     ),
     Rule(
         "engine-mismatch",
         Severity.WARNING,
         needs=("engine_gap",),
+        label="Sampling engine and trainer disagree",
+        cause="Sampling engine and trainer disagree",
+        action="check weight sync and precision",
+        back=True,
         meaning="The engine that samples and the trainer disagree on the same tokens.",
         evidence=f"Mean of log π_behaviour − log π_old over action tokens, {GAP_STEPS} steps: "
         f"beyond ±{GAP:g} nats/token, or beyond ±{GAP_GROWN:g} where the first {GAP_FIRST} steps "
@@ -159,12 +170,14 @@ RULES = (
         measure=engine_mismatch,
         unit="nats/token",
         for_steps=3,
-        cause=CauseRank.TERTIARY,
+        rank=CauseRank.TERTIARY,
     ),
     Rule(
         "step-size",
         Severity.INFO,
         needs=("step_kl",),
+        cause="Steps move the policy far",
+        action="halve the learning rate",
         meaning="A step moves the policy far: the KL of a step per token is what runs had that "
         "went on to fall.",
         evidence=f"Mean of step_kl over {STEP_KL_STEPS} steps, from Δ of both classes: at least "
@@ -181,6 +194,10 @@ RULES = (
         "lr-jump",
         Severity.WARNING,
         needs=("lr",),
+        label="Learning rate jumped",
+        cause="The learning rate jumped",
+        action="lower it",
+        back=True,
         meaning="The learning rate has jumped: a schedule, a batch size or a resume that it was "
         "not scaled for.",
         evidence=f"Learning rate of at least {LR_JUMP:g} × its earlier maximum, once {LR_LEAST} "
@@ -190,6 +207,6 @@ RULES = (
         measure=lr_jump,
         unit=EARLIER_MAXIMUM,
         false_alarms=REPORTS,
-        cause=CauseRank.PRIMARY,
+        rank=CauseRank.PRIMARY,
     ),
 )

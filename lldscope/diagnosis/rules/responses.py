@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from .. import detectors as d
+from ..conditions import CUT, CUT_RISE, CUT_STEPS, truncation_risen
 from ..evidence import SMOOTH, Evidence, Flags, on_measured, once
+from ..outcome import outcome
 from ..rule import CauseRank, Measurement, Rule, Severity
 from .measures import (
     EARLIER_MAXIMUM,
@@ -18,8 +22,6 @@ from .measures import (
 )
 from .numerics import engine_mismatch
 
-CUT = 0.33  # of the rollouts
-CUT_STEPS = 5
 MASK_STEPS = 3
 MERGED = 0.5  # of the rollouts with fewer actions than turns
 # nats: with a vocabulary of V, fewer than 50·V·e⁻²⁰ of actions of 50 tokens sampled from π_old have
@@ -38,8 +40,12 @@ CLEAR_RISE = 4.0  # standard errors
 
 @once
 def truncation(e: Evidence) -> Measurement:
+    """Information where it was so from the first step; a warning where it has risen."""
     what = "of the rollouts were cut by a length limit"
-    return share_above(e, "truncated_share", CUT_STEPS, CUT, what)
+    cut = share_above(e, "truncated_share", CUT_STEPS, CUT, what)
+    severity = np.where(truncation_risen(e), Severity.WARNING.rank, Severity.INFO.rank)
+    severity = np.where(outcome(e).rises, Severity.INFO.rank, severity)
+    return replace(cut, explains=cut.holds & truncation_risen(e), severity=severity)
 
 
 @once
@@ -137,6 +143,8 @@ RULES = (
         "repetition",
         Severity.WARNING,
         needs=("repeat_share",),
+        cause="Responses repeat themselves",
+        action="read some of them",
         meaning="Responses have begun to repeat themselves: loops, or copies of what they said.",
         evidence="Share of the 4-grams of tokens that a response has had before (seq-rep-4), mean "
         f"over responses: the median of the last {SMOOTH} steps at least {percent(REPEATED)} above "
@@ -149,25 +157,36 @@ RULES = (
         measure=repetition,
         unit="of the 4-grams",
         for_steps=5,
+        inside=True,
     ),
     Rule(
         "truncation",
         Severity.WARNING,
         needs=("truncated_share",),
-        meaning=f"More than {percent(CUT)} of the rollouts are cut by a length limit.",
-        evidence=f"Share of rollouts cut by a length limit, mean over {CUT_STEPS} steps.",
-        advice="Raise the limit, or find out why responses grow.",
+        label="Responses cut by a length limit",
+        cause="More responses are cut by a length limit",
+        action="find out why responses grow, or raise the limit",
+        meaning=f"More than {percent(CUT)} of the rollouts are cut by a length limit. Information "
+        "where that was so from the first steps, a warning where it has risen.",
+        evidence=f"Share of rollouts cut by a length limit, mean over {CUT_STEPS} steps; risen "
+        f"where it is {percent(CUT_RISE)} of the rollouts above that of the first {SMOOTH} steps.",
+        advice="Find out why responses grow; raise the limit only if they are right when they are "
+        "longer.",
         confused_with="A policy that collapses writes without end, so truncation can be the "
         "consequence: the one that began first decides (see docs/alarms.md).",
         measure=truncation,
         unit="of the rollouts",
         for_steps=5,
-        cause=CauseRank.TERTIARY,
+        rank=CauseRank.TERTIARY,
     ),
     Rule(
         "mask-lint",
         Severity.WARNING,
         needs=("merged_action_share", "action_logp_min", "response_tokens"),
+        label="Loss mask covers tool text",
+        cause="Tool text counts as the policy's own",
+        action="fix the loss mask",
+        back=True,
         meaning="Text that the policy did not write counts as its own: tool answers, or tokens "
         "that were appended by force, are trained on.",
         evidence=f"One of three: fewer actions than turns in more than {percent(MERGED)} of the "
@@ -182,6 +201,6 @@ RULES = (
         measure=mask_lint,
         unit=f"share, nats, or {EARLIER_MAXIMUM}",
         for_steps=3,
-        cause=CauseRank.PRIMARY,
+        rank=CauseRank.PRIMARY,
     ),
 )

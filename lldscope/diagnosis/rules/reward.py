@@ -6,46 +6,129 @@ import numpy as np
 
 from ...core.numbers import short
 from .. import detectors as d
-from .. import phases as p
-from .. import reward_noise
-from ..evidence import SMOOTH, Evidence, Flags, once
-from ..normalized_reward import LEAST
+from .. import outcome as o
+from ..conditions import MEMORY, reward_crashed, second_signs
+from ..evidence import SMOOTH, Evidence, Flags, on_measured, once
 from ..rule import CauseRank, Measurement, Rule, Severity
 from .measures import latest, mean, percent, reward_name, trailing_sd
 
-DECLINED = 0.8  # × the best trailing mean of the reward
 HALVED = 0.5  # × trailing median of the reward
 SUDDEN = d.MedianWindow(recent=3, gap=3, window=20, least=10)
 STEADY = (0.8, 1.25)  # × trailing median of each signal of the policy
 CLEAR_FALL = 4.0  # standard errors of the mean of the recent steps
 TOOLS_WORK = 0.1  # of the tool calls: the largest share that may fail
-BOUNDED = f"{', '.join(map(str, reward_noise.WINDOWS[:-1]))} or {reward_noise.WINDOWS[-1]}"
+STEP_RECENT, STEP_BEFORE = 3, 20  # steps after and before a change within one step
+STEP_CLEAR = 4.0  # standard errors
+STEP_REWARD = 0.8  # of the reward before
+STEP_LENGTH = np.log(1.2)  # of the response length before, up or down
+STEP_BACK = 0.9  # of the reward before: the change is over
+SCORE_STEPS = 80
+SCORE_RISE = 3.0  # standard errors of the reward
 POLICY = ("entropy", "response_tokens", "valid_searches", "answered_share")
 
 
 @once
 def decline(e: Evidence) -> Measurement:
-    limit = DECLINED * e.normalized_peak
-    return _fall(e, p.reward_fallen(e, limit), limit)
+    return _fall(e, o.declined(e), o.DECLINED)
 
 
 @once
 def crash(e: Evidence) -> Measurement:
-    return _fall(e, p.reward_crashed(e), p.crash_limit(e))
+    return _fall(e, reward_crashed(e), np.where(o.halved(e), o.HALF, o.DECLINED))
 
 
-def _fall(e: Evidence, holds: Flags, least: d.Series) -> Measurement:
-    value, limit = (x / e.normalized_peak for x in (e.normalized_mean, least))
+def _fall(e: Evidence, holds: Flags, limit: d.Series | float) -> Measurement:
+    found = o.outcome(e)
+    share, limits = found.share, np.broadcast_to(limit, holds.shape)
+
+    def message(row: int) -> str:
+        also = f", and {signs}" if (signs := second_signs(e, row)) else ""
+        return (
+            f"{reward_name(e)} is {found.level[row]:.2f} over {e.cadence.spans(SMOOTH)} steps, "
+            f"{percent(max(share[row], 0.0))} of its best (about {found.best[row]:.2f}; limit "
+            f"{percent(limits[row])}; standard error {short(found.error[row], 2)}){also}"
+        )
+
+    return Measurement(holds, share, limits, message)
+
+
+@once
+def step_change(e: Evidence) -> Measurement:
+    """The reward fell and the length changed within one step, and the reward has not come back."""
+    reward, length = o.reward_series(e), np.log(np.fmax(e.column("response_tokens"), 1e-9))
+    rows = e.cadence.rows(STEP_RECENT), e.cadence.rows(STEP_BEFORE, 10)
+    (before, now), (length_before, length_now) = (
+        on_measured(x, lambda v: _two_means(v, *rows), e.parts, series=2) for x in (reward, length)
+    )
+    noise, length_noise = (
+        on_measured(x, lambda v: d.shifted(d.noise_of_means(v), rows[0]), e.parts)
+        for x in (reward, length)
+    )
+    scale = np.sqrt(1 / rows[0] + 1 / rows[1])
+    floor = o.outcome(e).floor
+    share = (now - floor) / (before - floor)
+    moved = np.abs(length_now - length_before)
+    sudden = (before - now > STEP_CLEAR * np.sqrt(noise) * scale) & (share <= STEP_REWARD)
+    sudden &= (moved > STEP_CLEAR * np.sqrt(length_noise) * scale) & (moved >= STEP_LENGTH)
+    # Most of either change came with one step, which is the first of the last ones.
+    sudden &= _in_one_step(reward, now - before, rows[0]) & _in_one_step(
+        length, length_now - length_before, rows[0]
+    )
+    holds, level = np.zeros(len(sudden), dtype=bool), np.nan
+    for t, starts in enumerate(sudden.tolist()):
+        if starts and level != level:
+            level = before[t]
+        holds[t] = level == level and not now[t] - floor[t] >= STEP_BACK * (level - floor[t])
+        level = level if holds[t] else np.nan
 
     def message(row: int) -> str:
         return (
-            f"{reward_name(e, row)} is {e.normalized_mean[row]:.2f} over {e.cadence.spans(SMOOTH)} "
-            f"steps, "
-            f"{percent(value[row])} of its best ({e.normalized_peak[row]:.2f}; limit "
-            f"{percent(limit[row])}; noise of a mean ±{short(reward_noise.margin(e)[row], 2)})"
+            f"within one step {reward_name(e)} went to {percent(max(share[row], 0.0))} of what it "
+            f"was ({before[row]:.2f} before, {now[row]:.2f} now) and the response length to "
+            f"{percent(float(np.exp(length_now[row] - length_before[row])))}"
         )
 
-    return Measurement(holds, value, limit, message)
+    return Measurement(holds, share, d.constant(STEP_REWARD, share), message)
+
+
+def _two_means(values: d.Series, recent: int, window: int) -> d.Series:
+    """Means of the `window` entries before the last `recent` ones, and of these: (2, N)."""
+    before = d.shifted(d.trailing_mean(values, window, window // 2), recent)
+    return np.stack([before, d.trailing_mean(values, recent, recent)])
+
+
+def _in_one_step(values: d.Series, change: d.Series, recent: int) -> Flags:
+    """At least half of the change came from the row before the last `recent` ones to the next."""
+    step = d.shifted(values, recent - 1) - d.shifted(values, recent)
+    return np.sign(change) * step >= np.abs(change) / 2
+
+
+@once
+def flat_score(e: Evidence) -> Measurement:
+    """The reward rises and the share of correct responses does not, over the same two windows."""
+    window = e.cadence.rows(SCORE_STEPS)
+    gains = [
+        on_measured(e.column(name), lambda v: _gain(v, window), e.data)
+        for name in ("reward", "success")
+    ]
+    limit = d.constant(SCORE_RISE, gains[0])
+    apart = ~np.isclose(e.column("reward"), e.column("success"), equal_nan=True)
+
+    def message(row: int) -> str:
+        return (
+            f"over {2 * e.cadence.spans(SCORE_STEPS)} steps the reward rose by {gains[0][row]:.1f} "
+            f"standard errors (limit {SCORE_RISE:g}) and the share of correct responses changed by "
+            f"{gains[1][row]:+.1f}"
+        )
+
+    holds = (gains[0] >= SCORE_RISE) & (gains[1] <= o.FLAT) & apart
+    return Measurement(holds, gains[0], limit, message)
+
+
+def _gain(values: d.Series, window: int) -> d.Series:
+    mean = d.trailing_mean(values, window, window)
+    error = np.sqrt(2 * d.shifted(d.noise_of_means(values), window) / window)
+    return (mean - d.shifted(mean, window)) / (error + 1e-9)
 
 
 @once
@@ -55,9 +138,9 @@ def parsing(e: Evidence) -> Measurement:
     def message(row: int) -> str:
         ratios = {name: _sudden(e, name)[row] for name in POLICY}
         same = ", ".join(f"{name} {x:.2f} ×" for name, x in ratios.items() if not np.isnan(x))
-        now = latest(e, e.normalized_reward, row, SUDDEN)
+        now = latest(e, o.reward_series(e), row, SUDDEN)
         return (
-            f"{reward_name(e, row)} fell to {now:.2f}, {percent(ratio[row])} of what it was, "
+            f"{reward_name(e)} fell to {now:.2f}, {percent(ratio[row])} of what it was, "
             f"within {e.cadence.spans(SUDDEN.recent)} steps, and the policy did not change ({same})"
         )
 
@@ -69,15 +152,18 @@ def parsing(e: Evidence) -> Measurement:
 
 @once
 def _sudden(e: Evidence, name: str) -> d.Series:
-    values = e.normalized_reward if name == "reward" else e.column(name)
+    found = o.outcome(e)
+    scale = np.where(np.isnan(found.best), np.nan, found.floor)  # without one there is no ratio
+    values = o.reward_series(e) - scale if name == "reward" else e.column(name)
     return d.over_median(values, *e.cadence.median(SUDDEN))
 
 
 def _clearly_fallen(e: Evidence) -> Flags:
     """The fall is larger than the noise of the steps before explains."""
-    reward, (recent, gap, window, least) = e.normalized_reward, e.cadence.median(SUDDEN)
-    noise = reward_noise.error(e, SUDDEN.recent)
-    before, error = (d.shifted(x, gap) for x in (reward, noise))
+    reward, (recent, gap, window, least) = o.reward_series(e), e.cadence.median(SUDDEN)
+    noise = on_measured(reward, d.noise_of_means, e.data)
+    error = d.shifted(np.sqrt(noise / recent), gap)
+    before = d.shifted(reward, gap)
     fall = d.trailing_mean(before, window, least) - d.trailing_mean(reward, recent, recent)
     return fall >= CLEAR_FALL * np.fmax(error, trailing_sd(before, window, least) / np.sqrt(recent))
 
@@ -98,59 +184,106 @@ def _policy_unchanged(e: Evidence) -> Flags:
 
 
 BEYOND_NOISE = (
-    f"the mean over {BOUNDED} steps must be under the best beyond the noise of the run's "
-    "successive steps: confidence bounds at "
-    f"{percent(1 - reward_noise.LEVEL)} for all means of the run at once"
+    f"a mean over {', '.join(map(str, o.WINDOWS[:-1]))} or {o.WINDOWS[-1]} steps is under the best "
+    "such mean by more than the noise of the steps up to that best explains, with confidence "
+    f"{percent(1 - o.LEVEL)} for all means of the run at once"
+)
+OF_BEST = (
+    "Shares are of the best less two standard errors, and above the lowest level so far where "
+    "that is under 0."
 )
 
 RULES = (
     Rule(
         "reward-decline",
         Severity.WARNING,
-        needs=("reward",),
-        meaning=f"The reward is under {percent(DECLINED)} of its best {SMOOTH}-step mean, by more "
-        "than its noise explains. Why, this does not say.",
-        evidence=f"Trailing {SMOOTH}-step mean of the reward against the best such mean so far: "
-        f"under {DECLINED:g} of it, and {BEYOND_NOISE}. Rewards that can be negative are put on "
-        "another scale, as for reward-crash.",
+        needs=("reward", "success"),
+        cause="The reward is clearly under its best",
+        action="look at what began before it",
+        meaning=f"The reward is under {percent(o.DECLINED)} of its best, by more than its noise "
+        "explains. Why, this does not say.",
+        evidence=f"{SMOOTH}-step mean of the reward under {percent(o.DECLINED)} of its best, and "
+        f"{BEYOND_NOISE}. {OF_BEST}",
         advice="Look at what began before it: Δ, entropy, gradient norm, the look-alikes. Where "
         "the held-out score falls as well, lower the learning rate or go back to the checkpoint "
         "with the best one.",
         confused_with="Harder questions from some step on (a curriculum, another data mix): "
         "declare them as an event `data_change`.",
         measure=decline,
-        unit=f"of the best {SMOOTH}-step mean",
+        unit="of its best",
         for_steps=5,
         fires_below=True,
     ),
     Rule(
         "reward-crash",
         Severity.CRITICAL,
-        needs=("reward",),
-        meaning=f"The reward is under {percent(p.CRASH)} of its best {SMOOTH}-step mean, or, after "
-        f"a surge of gradient norm or entropy, under {percent(p.CRASH_AFTER_SURGE)} of it, by more "
-        "than its noise explains. This says that the run is dying, not why.",
-        evidence=f"Trailing {SMOOTH}-step mean of the reward against the best such mean so far: "
-        f"under {p.CRASH:g} of it. Within {p.MEMORY} steps of a surge of gradient norm or entropy: "
-        f"under {p.CRASH_AFTER_SURGE:g} of the least that best can have been, and as soon after "
-        f"a gradient norm of {p.EXPLOSION:g} × its median under "
-        f"{p.CRASH_AFTER_EXPLOSION:g} of that. In each case {BEYOND_NOISE}. "
-        "Shares of a reward that can be negative mean nothing: the share of correct responses "
-        "replaces it, or else "
-        f"the reward above the least it can be (−{-LEAST:g}, or the lowest so far).",
+        needs=("reward", "success"),
+        cause="The reward is being lost",
+        action="look for the cause under look-alikes",
+        back=True,
+        meaning=f"The reward is lastingly under {percent(o.HALF)} of its best, or under "
+        f"{percent(o.DECLINED)} while another sign shows that the policy breaks; by more than its "
+        "noise explains. This says that the run is dying, not why.",
+        evidence=f"{SMOOTH}-step mean of the reward under {percent(o.HALF)} of its best, or under "
+        f"{percent(o.DECLINED)} within {MEMORY} steps of a surge of entropy or gradient norm, "
+        "responses that shrank, grew or are cut, numbers that are not finite, or correct responses "
+        f"that lose likelihood. In each case {BEYOND_NOISE}. {OF_BEST}",
         advice="Stop and look at the look-alikes: a dead tool, truncation and a mask bug look the "
         "same here.",
         confused_with="Harder questions from some step on (a curriculum, another data mix).",
         measure=crash,
-        unit=f"of the best {SMOOTH}-step mean",
+        unit="of its best",
         for_steps=5,
         fires_below=True,
+    ),
+    Rule(
+        "step-change",
+        Severity.WARNING,
+        needs=("reward",),
+        needs_too=("response_tokens",),
+        cause="Reward and response length changed within one step",
+        action="check the retriever, the tools and the data",
+        meaning="From one step to the next the reward fell and responses became shorter or longer. "
+        "A policy changes over many steps; something that the responses depend on is gone.",
+        evidence=f"Mean reward of {STEP_RECENT} steps at most {percent(STEP_REWARD)} of that of "
+        f"the {STEP_BEFORE} before, and the response length {percent(np.expm1(STEP_LENGTH))} or "
+        f"more off, each by {STEP_CLEAR:g} standard errors and half of it within one step. "
+        f"It lasts until the reward is back at {percent(STEP_BACK)} of what it was.",
+        advice="Check the retriever, the tools, the prompt and the data of that step; discard what "
+        "was trained since if one of them failed.",
+        confused_with="A change of data or of the length limit that was meant: declare it as an "
+        "event `data_change`.",
+        measure=step_change,
+        unit="of the reward before",
+        fires_below=True,
+    ),
+    Rule(
+        "score-flat",
+        Severity.WARNING,
+        needs=("success",),
+        needs_too=("reward",),
+        cause="The reward rises, the share of correct responses does not",
+        action="read responses: what does the reward pay for?",
+        meaning="The policy earns more without being right more often: it learns a part of the "
+        "reward that is not the task, such as its format or length.",
+        evidence=f"Mean of the last {SCORE_STEPS} steps against the {SCORE_STEPS} before: the "
+        f"reward higher by {SCORE_RISE:g} standard errors, the share of correct responses by "
+        f"{o.FLAT:g} at most.",
+        advice="Read responses with a high reward; lower the weight of what they are paid for.",
+        confused_with="A format that is learned first: the share of correct responses then rises "
+        "afterwards.",
+        measure=flat_score,
+        unit="standard errors",
+        for_steps=20,
     ),
     Rule(
         "reward-parsing",
         Severity.WARNING,
         needs=("reward",),
         needs_too=("entropy", "response_tokens"),
+        label="Reward parser fails",
+        cause="The reward fell and the policy did not change",
+        action="check how answers are scored",
         meaning=f"The reward has fallen to {percent(HALVED)} or less of what it was within "
         f"{SUDDEN.recent} steps, and the policy does what it did before: what changed is the "
         "reward, the questions, or what the tool answers.",
@@ -165,7 +298,7 @@ RULES = (
         measure=parsing,
         unit="of the reward's trailing median",
         for_steps=2,
-        cause=CauseRank.PRIMARY,
+        rank=CauseRank.PRIMARY,
         fires_below=True,
     ),
 )

@@ -2,36 +2,49 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from .. import detectors as d
 from ..evidence import Evidence, once
+from ..outcome import declined, outcome
 from ..rule import CauseRank, Measurement, Rule, Severity
-from .measures import latest, over_extreme, percent, share_above
+from ..usual import GAP, RECENT, departure
+from .measures import percent, share_above
 
 FAILED = 0.5  # of the tool calls
 FAILED_STEPS = 5
-ABANDONED = 0.33  # × the largest trailing median of the valid searches
-SEARCHES = d.MedianWindow(recent=5, gap=5, window=50, least=15)
+ABANDONED = 0.33  # × the usual number of valid searches
+STEPS = 400  # of the usual number
+LEAST = 0.01  # searches per rollout, in place of none
 
 
 @once
 def outage(e: Evidence) -> Measurement:
-    return share_above(e, "tool_fail_share", FAILED_STEPS, FAILED, "of the tool calls failed")
+    """Critical once the reward has fallen with it."""
+    failing = share_above(e, "tool_fail_share", FAILED_STEPS, FAILED, "of the tool calls failed")
+    lost = declined(e) | np.isnan(outcome(e).level)
+    severity = np.where(lost, Severity.CRITICAL.rank, Severity.WARNING.rank)
+    return replace(failing, severity=severity)
 
 
 @once
 def abandoned(e: Evidence) -> Measurement:
-    ratio = over_extreme(e, e.column("valid_searches"), SEARCHES, np.fmax)
+    searches = e.column("valid_searches")
+    small = departure(
+        e, np.where(searches >= 0, np.fmax(searches, LEAST), np.nan), ABANDONED, steps=STEPS
+    )
 
     def message(row: int) -> str:
-        now = latest(e, e.column("valid_searches"), row, SEARCHES)
+        now = small.ratio[row] * small.usual[row]
         return (
-            f"{now:.2f} valid searches per rollout over {e.cadence.spans(SEARCHES.recent)} steps, "
-            f"{percent(ratio[row])} of the usual (limit {percent(ABANDONED)})"
+            f"{now:.2f} valid searches per rollout over {e.cadence.spans(RECENT)} steps, "
+            f"{percent(small.ratio[row])} of the usual (limit {percent(ABANDONED)})"
         )
 
-    return Measurement(ratio < ABANDONED, ratio, d.constant(ABANDONED, ratio), message)
+    limit = d.constant(ABANDONED, small.ratio)
+    return Measurement(small.holds, small.ratio, limit, message)
 
 
 RULES = (
@@ -39,7 +52,12 @@ RULES = (
         "tool-outage",
         Severity.CRITICAL,
         needs=("tool_fail_share",),
-        meaning=f"More than {percent(FAILED)} of the tool calls fail.",
+        label="Retriever or tool outage",
+        cause="Retriever or tool dead",
+        action="fix it",
+        back=True,
+        meaning=f"More than {percent(FAILED)} of the tool calls fail. Critical once the reward has "
+        "fallen with it.",
         evidence=f"Share of tool calls that failed, mean over {FAILED_STEPS} steps.",
         advice="Restart the retriever; discard the steps trained meanwhile. This is not LLD.",
         confused_with="A policy that writes calls the tool refuses, if the trainer counts those as "
@@ -47,20 +65,23 @@ RULES = (
         measure=outage,
         unit="of the tool calls",
         for_steps=3,
-        cause=CauseRank.PRIMARY,
+        rank=CauseRank.PRIMARY,
     ),
     Rule(
         "tool-abandoned",
         Severity.WARNING,
         needs=("valid_searches",),
+        cause="The policy stopped searching",
+        action="read some responses",
         meaning=f"The policy makes less than {percent(ABANDONED)} of the searches it used to make.",
-        evidence=f"Valid searches per rollout: the median of the last {SEARCHES.recent} steps, "
-        f"under {ABANDONED:g} of the largest median of {SEARCHES.window} steps before.",
+        evidence=f"Valid searches per rollout: the median of the last {RECENT} steps, "
+        f"under {ABANDONED:g} of that of up to {STEPS} steps that ended {GAP} steps ago.",
         advice="Look at samples: does it answer without looking, or fail to write a valid search?",
         confused_with="A tool that is switched off: then no search is made from one step on.",
         measure=abandoned,
-        unit="of the largest median",
+        unit="× usual",
         for_steps=5,
+        inside=True,
         fires_below=True,
     ),
 )

@@ -1,15 +1,9 @@
-"""Which cause a fall of the likelihood is attributed to: LLD, or one that looks like it.
+"""For LLD and each cause that looks like it on the reward curve, what the log supports.
 
-Precedence. A fall is attributed to another cause, and not to LLD, if that cause began no later than
-the fall (plus LAG steps, which its trailing means need), no more than WITHIN steps before it, and
-had not been resolved by then. While it is, no rule and no phase of LLD holds. The fall begins where
-the decay test has reached FALL_SHARE of its threshold, or the mean Δ is FALLS standard errors from
-0; it ends after ENDS steps without either.
-
-The other way round, a cause of a higher rank (`rule.CauseRank`) is a consequence where LLD, a cause
-of a lower rank, or a crash of the reward began first: a policy that collapses, or no longer gets
-documents, writes without end, writes unlikely tokens and has large gradients. (What began when the
-mean of the reward was at half of its best already cannot have halved it.)
+A cause of a higher rank (`rule.CauseRank`) is a consequence where LLD, a cause of a lower rank, or
+a crash of the reward began first: a policy that collapses, or no longer gets documents, writes
+without end, writes unlikely tokens and has large gradients. (What began when the mean of the reward
+was at half of its best already cannot have halved it.)
 """
 
 from __future__ import annotations
@@ -21,21 +15,17 @@ from typing import Literal
 import numpy as np
 
 from ..core.numbers import short
-from . import detectors as d
+from .alarms import evaluate_rules
+from .causes import ENDS, LAG, cause_episodes, explaining, explains, falls
+from .conditions import least_rows, reward_crashed
 from .evidence import Evidence, Flags
-from .phases import Phase, least_rows, reward_crashed
+from .phases import Phase
 from .registry import CAUSES
-from .rule import Alert, CauseRank, Rule, Span, episodes, evaluate_rules
+from .rule import Alert, CauseRank, Rule, episodes
 from .rules import lld
 from .rules.measures import EARLIER_MAXIMUM, observed, percent
 
 Answer = Literal["supported", "consequence", "ruled_out", "not_shown", "not_observable"]
-
-LAG = 3  # steps by which a cause may be seen later than the fall it explains
-WITHIN = 100  # steps: a cause that began longer ago does not explain the fall
-FALL_SHARE = 0.25  # of the threshold of the decay test
-FALLS = -2.5  # standard errors of Δ
-ENDS = 10  # steps without a fall before one is over
 
 
 @dataclass(frozen=True)
@@ -48,60 +38,6 @@ class Finding:
 
     answer: Answer
     evidence: str
-
-
-# -- precedence -----------------------------------------------------------------------------------
-
-
-def falls(e: Evidence) -> list[Span]:
-    """Row spans in which the likelihood of correct responses falls; they begin before the alarm."""
-    with np.errstate(invalid="ignore"):
-        falling = e.decay.value >= FALL_SHARE * e.decay.threshold
-    return episodes(falling | (e.has_delta & (e.delta_t <= FALLS)), 1, e.cadence.rows(ENDS))
-
-
-def cause_episodes(rule: Rule, e: Evidence, holds: Flags) -> list[tuple[int, int, int | None]]:
-    """The rows at which a cause began to hold, fired, and was resolved; without one that is still
-    pending at the last row."""
-    on = d.consecutive(holds)
-    return [
-        (fires - int(on[fires]) + 1, fires, resolved) for fires, resolved in rule.episodes(e, holds)
-    ]
-
-
-def explained_elsewhere(e: Evidence) -> Flags:
-    """Rows on which the fall of the likelihood, if any, is attributed to a cause other than LLD.
-
-    A cause counts while it is pending, too: LLD waits for it.
-    """
-    out = np.zeros(len(e.step), dtype=bool)
-    fallen = falls(e)
-    for rule in CAUSES if fallen else ():
-        holds = _explaining(rule, e)
-        pending = holds.copy()
-        for begin, fires, resolved in cause_episodes(rule, e, holds):
-            pending[fires:resolved] = False
-            for start, end in fallen:
-                if _explains(e, begin, start) and (resolved is None or start < resolved):
-                    out[max(start, fires) : end] = True
-        on = d.consecutive(holds)
-        for row in np.flatnonzero(pending).tolist():
-            ongoing = (a for a, b in fallen if a <= row and (b is None or row < b))
-            out[row] |= any(_explains(e, row - int(on[row]) + 1, start) for start in ongoing)
-    return out
-
-
-def _explains(e: Evidence, begin: int, fall: int) -> bool:
-    return begin - e.cadence.rows(LAG) <= fall <= begin + e.cadence.rows(WITHIN)
-
-
-def _explaining(rule: Rule, e: Evidence) -> Flags:
-    """Where a cause holds, and is strong enough to explain a fall of the likelihood."""
-    measured = rule.measure(e)
-    return measured.holds if measured.explains is None else measured.explains
-
-
-# -- answers --------------------------------------------------------------------------------------
 
 
 def look_alikes(
@@ -148,8 +84,8 @@ def _attributed_to(e: Evidence, row: int) -> str:
     causes = sorted(
         (begin, f"{rule.id} began at step {e.step[begin]}")
         for rule in CAUSES
-        for begin, _, _ in cause_episodes(rule, e, _explaining(rule, e))
-        if _explains(e, begin, start)
+        for begin, _, _ in cause_episodes(rule, e, explaining(rule, e))
+        if explains(e, begin, start)
     )
     named = " and ".join(cause for _, cause in causes) or "another cause may have begun before"
     return f"the likelihood of correct responses falls from step {e.step[start]} on, but {named}"
@@ -167,7 +103,7 @@ def _cause(rule: Rule, e: Evidence, alert: Alert | None, displaced: bool) -> Fin
         held = f"it has held since step {alert.step}, {need}"
         return Finding("not_observable", f"too early to say: {held}")
     message = f"from step {alert.step} on: {alert.message}"
-    if rule.cause != CauseRank.PRIMARY:
+    if rule.rank != CauseRank.PRIMARY:
         begin = cause_episodes(rule, e, rule.measure(e).holds)[0][0]
         earlier = _brought_about_by(e, rule, begin, displaced)
         if earlier is not None:
@@ -180,8 +116,8 @@ def _brought_about_by(e: Evidence, consequence: Rule, begin: int, displaced: boo
     causes = [
         (start, rule.id)
         for rule in CAUSES
-        if (rule.cause or 0) < (consequence.cause or 0)
-        for start, _, resolved in cause_episodes(rule, e, _explaining(rule, e))
+        if (rule.rank or 0) < (consequence.rank or 0)
+        for start, _, resolved in cause_episodes(rule, e, explaining(rule, e))
         if start <= begin + e.cadence.rows(LAG) and (resolved is None or begin < resolved)
     ]
     if causes:

@@ -1,0 +1,88 @@
+"""The alarms of a run: which rules fire, have fired, or are about to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from . import detectors as d
+from .evidence import Evidence, Flags
+from .phases import Phase
+from .rule import Alert, Measurement, Rule, Severity, Span, State
+
+
+def condition_met(
+    rule: Rule, e: Evidence, phases: Sequence[Phase | None], explained: Flags
+) -> Flags:
+    """Whether the condition of the rule is met, for each row; NaN never meets one."""
+    holds = rule.measure(e).holds
+    if rule.phase is not None:
+        holds = holds & np.array([phase == rule.phase for phase in phases], dtype=bool)
+    return holds & ~explained if rule.inhibited else holds
+
+
+def evaluate_rules(
+    e: Evidence, phases: Sequence[Phase | None], rules: Sequence[Rule], explained: Flags
+) -> tuple[list[Alert], list[Alert]]:
+    """Alarms that have fired up to the last row, and those that are pending there; each list worst
+    and then earliest first."""
+    fired, pending = [], []
+    for rule in rules:
+        holds = condition_met(rule, e, phases, explained)
+        if not holds.any():
+            continue
+        severity, spans = worst(rule, e, holds)
+        fires = bool(spans) and spans[-1][1] is None
+        if spans:
+            state: State = "firing" if fires else "resolved"
+            fired.append(_alert(rule, e, severity, spans[0][0], state, spans))
+        if holds[-1] and not fires:
+            since = len(holds) - int(d.consecutive(holds)[-1])
+            pending.append(_alert(rule, e, severity, since, "pending", ()))
+    return _sorted(fired), _sorted(pending)
+
+
+def worst(rule: Rule, e: Evidence, holds: Flags) -> tuple[Severity, list[Span]]:
+    """The worst severity at which the alarm has fired, and where it did. Once it fires at one, it
+    keeps it as long as its condition lasts."""
+    ranks = rule.severities(e, rule.measure(e))
+    for severity in reversed(Severity):
+        if spans := rule.episodes(e, holds, holds & (ranks >= severity.rank)):
+            return severity, spans
+    return list(Severity)[int(ranks[-1])], []
+
+
+def _sorted(alerts: list[Alert]) -> list[Alert]:
+    return sorted(alerts, key=lambda a: (-a.severity.rank, a.step))
+
+
+def _alert(
+    rule: Rule, e: Evidence, severity: Severity, row: int, state: State, spans: Sequence[Span]
+) -> Alert:
+    measured = rule.measure(e)
+    return Alert(
+        rule=rule.id,
+        severity=severity,
+        state=state,
+        step=int(e.step[row]),
+        value=float(measured.value[row]),
+        threshold=float(measured.threshold[row]),
+        message=measured.message(row),
+        meaning=rule.meaning,
+        evidence=rule.evidence,
+        advice=measured.advice(row) if measured.advice else rule.advice,
+        false_alarms=rule.guarantee(e, row) if rule.guarantee else rule.false_alarms,
+        episodes=tuple((int(e.step[a]), None if b is None else int(e.step[b])) for a, b in spans),
+        began=_began(measured, e, row),
+    )
+
+
+def _began(measured: Measurement, e: Evidence, row: int) -> int | None:
+    """The first step of the unbroken stretch up to `row` in which every step was over the limit."""
+    if measured.per_step is None:
+        return None
+    with np.errstate(invalid="ignore"):
+        over = measured.per_step > measured.threshold
+    stretch = int(d.consecutive(over)[row])
+    return int(e.step[row - stretch + 1]) if stretch else None

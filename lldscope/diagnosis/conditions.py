@@ -1,0 +1,165 @@
+"""What a row of the evidence says: correct responses gain or lose, a signal surges, the reward has
+crashed. Each is defined once, for causes, phases, rules and reports. Causal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from . import detectors as d
+from . import outcome, usual
+from .evidence import SMOOTH, Evidence, Flags, Rows, on_measured, once
+
+LEAST = 20  # measured steps before any phase but warmup
+ENTER_DECAY = 3  # steps
+MEMORY = 40  # steps for which a decay, or a surge, counts as the cause of what follows it
+RISES = 2.0  # standard errors
+FALLS = -3.0  # standard errors
+FALL_STEPS = 40  # steps that the last SMOOTH are compared with to see the fall accelerate
+LARGEST_GAIN = 4.0  # × the median size: gains above it are cut in means of Δ
+LARGEST_LOSS = 5.0  # × the largest gain: losses above it are cut in means of Δ
+CUT = 0.33  # of the rollouts: truncation
+CUT_RISE = 0.2  # of the rollouts, more than at first: truncation has risen
+CUT_STEPS = 5
+SIGN_STEPS = 2  # in a row, before something counts as a second sign
+
+
+def least_rows(e: Evidence) -> int:
+    """Measured rows before any phase but warmup."""
+    return e.cadence.rows(LEAST, SMOOTH)
+
+
+@once
+def decay_test_fires(e: Evidence) -> Flags:
+    """The test on Δ fires, or, without Δ, the level has been under its limit for ENTER_DECAY steps;
+    phase II begins with it."""
+    over = on_measured(e.decay.value - e.decay.threshold, lambda margin: margin) >= 0.0
+    on_level = np.array([basis == "level" for basis in e.decay.basis], dtype=bool)
+    return over & (~on_level | (steps_held(e, over) >= e.cadence.rows(ENTER_DECAY)))
+
+
+def falling(e: Evidence) -> Flags:
+    """Correct responses lose likelihood: the decay test fires, or Δ̄ is well below 0."""
+    return decay_test_fires(e) | (e.has_delta & (e.delta_t <= FALLS))
+
+
+@once
+def rising(e: Evidence) -> Flags:
+    """Correct responses gain likelihood."""
+    return np.where(
+        e.has_delta,
+        e.delta_t >= RISES,
+        e.has_level & (on_measured(e.level_fall, lambda fall: fall) <= 0.0),
+    )
+
+
+@once
+def accelerates(e: Evidence) -> Flags:
+    """Correct responses lose, and more in the last SMOOTH measured steps than in the FALL_STEPS
+    before those: the third condition of the death spiral (arXiv 2512.04220 v2, Def. A.3)."""
+    level = e.column("correct_logp")
+    # The change since the last measurement; NaN across a restart, and where not measured.
+    change = on_measured(level, lambda v: np.diff(v, prepend=np.nan), e.parts) + 0.0 * level
+    gains = (e.column("delta_correct"), change)
+    before, now = e.cadence.rows(FALL_STEPS), e.cadence.rows(SMOOTH)
+    by_delta, by_level = (
+        on_measured(g, lambda v: _accelerates(v, before, now), None, 0.0) > 0.0 for g in gains
+    )
+    return np.where(e.has_delta, by_delta, by_level)
+
+
+def _accelerates(gain: d.Series, n_before: int, n_now: int) -> d.Series:
+    def falls(rows: d.Series) -> d.Series:
+        enough = np.count_nonzero(~np.isnan(rows), axis=1) >= 2 * n_now
+        out = np.zeros(len(rows))
+        if enough.any():
+            before, now = rows[enough, :n_before], rows[enough, n_before:]
+            size = d.row_medians(np.abs(before))[:, None]
+            mean_before, mean_now = (np.nanmean(clip_gains(x, size), axis=1) for x in (before, now))
+            out[enough] = (mean_now < 0.0) & (mean_now < mean_before)
+        return out
+
+    return d.by_window(gain, n_before + n_now, falls)
+
+
+def clip_gains(gain: d.Series, size: float | d.Series) -> d.Series:
+    """Gains and losses cut to multiples of their usual `size`, so that one step cannot decide a
+    mean."""
+    largest = LARGEST_GAIN * size
+    return np.clip(gain, -LARGEST_LOSS * largest, largest)
+
+
+def entropy_surges(e: Evidence) -> Flags:
+    return usual.entropy(e).holds
+
+
+def gradient_surges(e: Evidence) -> Flags:
+    return usual.gradient(e).holds
+
+
+@once
+def unstable(e: Evidence) -> Flags:
+    """Gradient norm or entropy surges, or a number is not finite."""
+    surges = usual.entropy(e, usual.ENTROPY_COLLAPSE).holds | gradient_surges(e)
+    return surges | (e.column("n_nonfinite") > 0)
+
+
+@once
+def truncation_risen(e: Evidence) -> Flags:
+    """More rollouts are cut by a length limit than at first: no setting, a change."""
+    share = e.column("truncated_share")
+    first, rows = e.cadence.rows(SMOOTH), e.cadence.rows(CUT_STEPS)
+
+    def risen(known: d.Series) -> d.Series:
+        now = d.trailing_mean(known, rows, 1)
+        return (
+            (now > CUT)
+            & (now - known[:first].mean() >= CUT_RISE)
+            & (np.arange(len(known)) >= first)
+        )
+
+    return on_measured(share, risen) > 0
+
+
+SIGNS: dict[str, Callable[[Evidence], Flags]] = {
+    "correct responses lose likelihood": falling,
+    "the entropy surges": entropy_surges,
+    "the gradient norm surges": gradient_surges,
+    "responses shrink": lambda e: usual.shorter(e).holds,
+    "responses grow": lambda e: usual.longer(e).holds,
+    "more responses are cut": truncation_risen,
+    "numbers are not finite": lambda e: e.column("n_nonfinite") > 0,
+}
+
+
+@once
+def second_sign(e: Evidence) -> Flags:
+    """Beside the reward, something else shows within MEMORY steps that the policy breaks."""
+    return np.logical_or.reduce([recently(e, sign(e), SIGN_STEPS) for sign in SIGNS.values()])
+
+
+def second_signs(e: Evidence, row: int) -> str:
+    """The same in words."""
+    return ", ".join(n for n, sign in SIGNS.items() if recently(e, sign(e), SIGN_STEPS)[row])
+
+
+@once
+def reward_crashed(e: Evidence) -> Flags:
+    """The outcome is being lost: the reward is under half of its best, or has declined beside a
+    second sign; beyond its noise in either case."""
+    return outcome.halved(e) | (outcome.declined(e) & second_sign(e))
+
+
+def recently(e: Evidence, condition: Flags, for_steps: int) -> Flags:
+    """Whether the condition held for so many steps in a row within the last MEMORY."""
+    held = steps_held(e, condition) >= e.cadence.rows(for_steps)
+    return (steps_held(e, ~held) <= e.cadence.rows(MEMORY)) & np.logical_or.accumulate(held)
+
+
+def steps_held(e: Evidence, condition: Flags) -> Rows:
+    """The number of measured steps in a row for which the condition has held, for each row."""
+    rows = np.flatnonzero(np.diff(e.measured, prepend=0))
+    steps = np.concatenate([[0], d.consecutive(condition[rows])])
+    return steps[e.measured]

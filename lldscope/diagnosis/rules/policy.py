@@ -1,0 +1,362 @@
+"""Signs from inside the policy: entropy, gradient, KL, clipping and length, and their usual level.
+
+None of them says that the outcome is lost. While the reward clearly rises they are information.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...core.numbers import short
+from .. import detectors as d
+from .. import usual
+from ..conditions import truncation_risen
+from ..evidence import SMOOTH, Evidence, on_measured, once
+from ..rule import Measurement, Rule, Severity
+from .measures import EARLIER_MAXIMUM, percent, restarts
+
+SUSTAINED = 5.0  # × the usual gradient norm
+KL_EXPLOSION = 4.0  # × the largest KL up to KL_EARLIER steps before
+KL_RECENT = 5  # steps whose median is compared
+KL_EARLIER = 30  # steps
+KL_LEAST = 90  # steps; a KL that grows as the cube of the steps takes longer then to quadruple
+CLIPPED = 0.01  # of the tokens
+CLIP_RISE = 2.0  # × usual
+CLIP_STEPS = 10
+FLOOR = 0.05  # × the entropy of the first SMOOTH steps
+FALL_STEPS = 40  # steps over which the slope is taken
+UNPLANNED = 0.5  # × the steps so far: how far is looked ahead where no number is planned
+CLEAR_FALL = 3.0  # standard errors of the slope
+MEDIAN_ERROR = 1.2533  # standard error of a median over that of the mean, normal distribution
+USUAL = (
+    f"the median of the last {usual.RECENT} steps against that of up to {usual.WINDOW} steps that "
+    f"ended {usual.GAP} steps ago, without those beyond the limit; and beyond {usual.CLEAR:g} "
+    "standard errors by the noise of those steps"
+)
+
+
+def _against_usual(
+    departure: usual.Departure, limit: float, what: str, unit: str = ""
+) -> Measurement:
+    """A signal against the level it is used to; `what` names it in the message."""
+
+    def message(row: int) -> str:
+        base = float(departure.usual[row])
+        now = base * float(departure.ratio[row])
+        bound = short(limit, 2) if limit >= 1 else f"1/{1 / limit:.0f}"
+        return (
+            f"{what} is {short(now)}{unit}, {short(float(departure.ratio[row]), 2)} × the usual "
+            f"{short(base)} (limit {bound} ×)"
+        )
+
+    threshold = d.constant(limit, departure.ratio)
+    return Measurement(departure.holds, departure.ratio, threshold, message)
+
+
+@once
+def entropy_surge(e: Evidence) -> Measurement:
+    return _against_usual(usual.entropy(e), usual.ENTROPY_SURGE, "the entropy", " nats/token")
+
+
+@once
+def gradient_surge(e: Evidence) -> Measurement:
+    return _against_usual(usual.gradient(e), usual.GRADIENT_SURGE, "the gradient norm")
+
+
+@once
+def sustained_gradient(e: Evidence) -> Measurement:
+    large = usual.gradient(e)
+    measured = _against_usual(large, SUSTAINED, "the gradient norm")
+    holds = large.holds & (large.ratio >= SUSTAINED)
+    return Measurement(holds, measured.value, measured.threshold, measured.message)
+
+
+@once
+def vanishing_gradient(e: Evidence) -> Measurement:
+    return _against_usual(usual.vanishing(e), usual.VANISHED, "the gradient norm")
+
+
+@once
+def shrinking(e: Evidence) -> Measurement:
+    return _against_usual(usual.shorter(e), usual.SHRUNK, "the response length", " tokens")
+
+
+@once
+def growing(e: Evidence) -> Measurement:
+    """Without what truncation says already."""
+    measured = _against_usual(usual.longer(e), usual.GROWN, "the response length", " tokens")
+    holds = measured.holds & ~truncation_risen(e)
+    return Measurement(holds, measured.value, measured.threshold, measured.message)
+
+
+@once
+def clipping(e: Evidence) -> Measurement:
+    """More tokens than usual are clipped, and more than a few."""
+    rows = e.cadence.rows(CLIP_STEPS)
+    share = on_measured(e.column("clip_share"), lambda v: d.trailing_mean(v, rows, rows))
+    grown = usual.departure(e, e.column("clip_share"), CLIP_RISE)
+
+    def message(row: int) -> str:
+        now = f"{percent(share[row])} of the tokens of {e.cadence.spans(CLIP_STEPS)} steps were "
+        usually = "" if np.isnan(grown.usual[row]) else f", usually {percent(grown.usual[row])}"
+        return f"{now}clipped{usually} (limit {percent(CLIPPED)})"
+
+    over = share > CLIPPED
+    severity = np.where(grown.holds, Severity.WARNING.rank, Severity.INFO.rank)
+    return Measurement(over, share, d.constant(CLIPPED, share), message, severity=severity)
+
+
+@once
+def kl_explosion(e: Evidence) -> Measurement:
+    recent, earlier, least = (e.cadence.rows(n) for n in (KL_RECENT, KL_EARLIER, KL_LEAST))
+
+    def over_earlier(known: d.Series) -> d.Series:
+        level = d.trailing_median(known, recent, recent).tolist()
+        out, largest = [np.nan] * len(level), np.nan
+        for t in range(earlier, len(level)):
+            before = level[t - earlier]
+            exploded = out[t - earlier] >= KL_EXPLOSION  # and does not become the usual
+            if before > 0 and not exploded and not before <= largest:
+                largest = before
+            if t >= least:
+                out[t] = level[t] / largest
+        return np.array(out)
+
+    ratio = on_measured(e.column("kl"), over_earlier)
+
+    def message(row: int) -> str:
+        return (
+            f"the KL to the reference over {e.cadence.spans(KL_RECENT)} steps is {ratio[row]:.1f} "
+            f"× the largest up to {e.cadence.spans(KL_EARLIER)} steps before (limit "
+            f"{KL_EXPLOSION:g} ×)"
+        )
+
+    return Measurement(ratio >= KL_EXPLOSION, ratio, d.constant(KL_EXPLOSION, ratio), message)
+
+
+@once
+def entropy_floor(e: Evidence) -> Measurement:
+    entropy = e.column("entropy")
+    log = np.log(np.where(entropy > 0, entropy, np.nan))
+    smooth = e.cadence.rows(SMOOTH)
+    apart = e.cadence.rows(FALL_STEPS - SMOOTH)  # rows between the medians compared
+    data = np.flatnonzero(restarts(e, "data"))
+
+    def level(known: d.Series) -> d.Series:
+        return d.trailing_median(known, smooth, smooth)
+
+    def above_floor(known: d.Series) -> d.Series:
+        first = known[:smooth]
+        return level(known) - np.median(first) - np.log(FLOOR)
+
+    def slope(known: d.Series) -> d.Series:
+        return (level(known) - d.shifted(level(known), apart)) / (apart * e.cadence.stride)
+
+    def error(known: d.Series) -> d.Series:
+        """Of what is left without the trend: a steep fall is no noise."""
+        variance = d.noise_of_means(known - d.trailing_median(known, smooth, smooth))
+        return MEDIAN_ERROR * np.sqrt(2 * variance / smooth) / (apart * e.cadence.stride)
+
+    above, falls, errors = (on_measured(log, f, data) for f in (above_floor, slope, error))
+    fastest, slowest = falls - CLEAR_FALL * errors, falls + CLEAR_FALL * errors
+    arrives = np.where(slowest < 0, np.maximum(above, 0.0) / -slowest, np.nan)  # steps from now
+    arrives = np.where((above <= 0) & ~(fastest > 0), 0.0, arrives)
+    planned = e.planned_steps or 0
+    left = np.where(e.step < planned, planned - 1 - e.step, UNPLANNED * e.step)
+
+    def message(row: int) -> str:
+        now = f"the entropy is {percent(float(np.exp(above[row])) * FLOOR)} of what it was at first"
+        if above[row] <= 0:
+            return f"{now} (limit {percent(FLOOR)})"
+        fall = percent(1.0 - float(np.exp(falls[row])))
+        return (
+            f"{now} and falls by {fall} a step: by step {e.step[row] + int(arrives[row])} it would "
+            f"be {percent(FLOOR)} ({_length(e, row)})"
+        )
+
+    return Measurement(arrives <= left, arrives, left, message)
+
+
+def _length(e: Evidence, row: int) -> str:
+    if e.planned_steps and e.step[row] < e.planned_steps:
+        return f"{e.planned_steps:,} steps are planned"
+    return "their planned number is not known"
+
+
+RULES = (
+    Rule(
+        "entropy-surge",
+        Severity.WARNING,
+        needs=("entropy",),
+        cause="The entropy rose sharply",
+        action="lower the learning rate if it goes on",
+        meaning="The entropy of the policy has left its usual range upwards. It can subside by "
+        "itself.",
+        evidence=f"Mean entropy over action tokens: {usual.ENTROPY_SURGE:g} × usual and "
+        f"{usual.ENTROPY_GAIN:g} nats/token above it: {USUAL}.",
+        advice="Look at Δ of correct responses and at samples; lower the learning rate if it goes "
+        "on.",
+        confused_with="A changed data mix or sampling temperature moves the entropy as well; tool "
+        "text that counts as the policy's own (mask-lint) raises it at one step.",
+        measure=entropy_surge,
+        unit="× usual",
+        for_steps=2,
+        inside=True,
+    ),
+    Rule(
+        "entropy-floor",
+        Severity.WARNING,
+        needs=("entropy",),
+        cause="The entropy falls towards nothing",
+        action="raise the temperature or the upper clip",
+        meaning=f"The entropy falls so fast that it will be under {percent(FLOOR)} of what it was "
+        "at first before the run ends, or is so already: the policy will always sample the same, "
+        "and groups of equal rollouts teach nothing.",
+        evidence=f"The slope of the entropy's logarithm between the medians of the last {SMOOTH} "
+        f"steps and of the {SMOOTH} that ended {FALL_STEPS - SMOOTH} steps before, the nearer to 0 "
+        f"by {CLEAR_FALL:g} standard errors (from the noise of successive steps), reaches "
+        f"{percent(FLOOR)} of the median of the first {SMOOTH} steps within the planned steps; "
+        f"where their number is not known, within {UNPLANNED:g} × as many as there were.",
+        advice="Raise the upper clip or the temperature, add an entropy bonus or KL, or lower the "
+        "learning rate while there is still something to choose from. Look at zero-signal: what "
+        "is always sampled alike has no gradient.",
+        confused_with="A policy that is trained to copy or to answer in a fixed format: its "
+        "entropy may be this low for good. A sampling temperature that was lowered.",
+        measure=entropy_floor,
+        unit="steps until then",
+        for_steps=10,
+        fires_below=True,
+        inside=True,
+    ),
+    Rule(
+        "grad-explosion",
+        Severity.WARNING,
+        needs=("grad_norm",),
+        cause="The gradient norm rose sharply",
+        action="look at the data of these steps",
+        meaning="The gradient norm before clipping has left its usual range upwards.",
+        evidence=f"Gradient norm of a step (median of its updates): {usual.GRADIENT_SURGE:g} × "
+        f"usual: {USUAL}. Steps without a gradient, because the rewards of every group are equal, "
+        "are left out.",
+        advice="Check the data of these steps; lower the learning rate or the clip if it goes on.",
+        confused_with="A batch that was made smaller, or a loss that sums over tokens where "
+        "responses grow: both raise the norm for good.",
+        measure=gradient_surge,
+        unit="× usual",
+        for_steps=3,
+        inside=True,
+    ),
+    Rule(
+        "grad-sustained",
+        Severity.WARNING,
+        needs=("grad_norm",),
+        cause="The gradient norm stays large",
+        action="lower the learning rate",
+        meaning="The gradient norm before clipping has risen and stays there: every update is "
+        "clipped to the same length, whatever it says.",
+        evidence=f"As grad-explosion, {SUSTAINED:g} × usual.",
+        advice="Lower the learning rate; look for long or unlikely incorrect responses in these "
+        "steps.",
+        confused_with="A batch that was made smaller, or a loss that sums over tokens where "
+        "responses grow: both raise the norm for good.",
+        measure=sustained_gradient,
+        unit="× usual",
+        for_steps=10,
+        inside=True,
+    ),
+    Rule(
+        "grad-vanishing",
+        Severity.WARNING,
+        needs=("grad_norm",),
+        cause="The gradient vanished",
+        action="check the rewards of the groups and the loss mask",
+        meaning="The gradient norm is a small fraction of what it was, though not every group has "
+        "equal rewards: the updates no longer change the policy.",
+        evidence=f"Gradient norm of a step: under 1/{1 / usual.VANISHED:.0f} of the usual: "
+        f"{USUAL}. Steps whose groups all have equal rewards are left out; zero-signal counts "
+        "those.",
+        advice="Check whether rewards in a group still differ, whether the loss mask is empty, and "
+        "whether the loss is scaled by something that became large.",
+        confused_with="A policy that solves nearly all questions, or an entropy near nothing: then "
+        "zero-signal or entropy-floor fires as well.",
+        measure=vanishing_gradient,
+        unit="× usual",
+        for_steps=5,
+        fires_below=True,
+        inside=True,
+    ),
+    Rule(
+        "length-collapse",
+        Severity.WARNING,
+        needs=("response_tokens",),
+        cause="Responses became much shorter",
+        action="read some of them",
+        meaning=f"Responses have shrunk to {percent(usual.SHRUNK)} of what they were or less: the "
+        "policy has found a short answer that pays, or that it cannot leave. Where the reward "
+        "rises, the task may want it.",
+        evidence=f"Mean response length: under {percent(usual.SHRUNK)} of the usual: {USUAL}.",
+        advice="Read responses of these steps. If they exploit the reward, fix it; go back to a "
+        "checkpoint from before they shrank.",
+        confused_with="A length penalty or shorter questions from some step on.",
+        measure=shrinking,
+        unit="× usual",
+        for_steps=5,
+        fires_below=True,
+        inside=True,
+    ),
+    Rule(
+        "length-growth",
+        Severity.WARNING,
+        needs=("response_tokens",),
+        cause="Responses became much longer",
+        action="read some of them",
+        meaning=f"Responses are {usual.GROWN:g} × as long as they were. Where the reward rises, "
+        "the policy may have learned to think longer; where it does not, it writes without end.",
+        evidence=f"Mean response length: over {usual.GROWN:g} × the usual: {USUAL}. Not where "
+        "truncation has risen; that rule says so.",
+        advice="Read responses of these steps. If they repeat themselves or never end, look at "
+        "what the reward pays for, and lower the learning rate.",
+        confused_with="Longer questions or one more tool call each; tool text that counts as the "
+        "policy's own (mask-lint) makes responses longer from one step to the next.",
+        measure=growing,
+        unit="× usual",
+        for_steps=5,
+        inside=True,
+    ),
+    Rule(
+        "kl-explosion",
+        Severity.WARNING,
+        needs=("kl",),
+        cause="The policy leaves the reference fast",
+        action="read responses of these steps",
+        meaning="The policy leaves the reference much faster than it did. The reward may be "
+        "rising.",
+        evidence=f"Median KL to the reference of the last {KL_RECENT} steps: at least "
+        f"{KL_EXPLOSION:g} × the largest such median up to {KL_EARLIER} steps before, after "
+        f"{KL_LEAST} steps.",
+        advice="Read responses of these steps: what does the reward pay for? Lower the learning "
+        "rate, or raise the KL coefficient.",
+        confused_with="A reference that was replaced, or a KL coefficient that was lowered.",
+        measure=kl_explosion,
+        unit=EARLIER_MAXIMUM,
+        for_steps=3,
+        inside=True,
+    ),
+    Rule(
+        "clip-share",
+        Severity.WARNING,
+        needs=("clip_share",),
+        cause="More tokens than usual are clipped",
+        action="halve the learning rate or make fewer updates per batch",
+        meaning="Updates move the policy further than the clip range allows. Information where it "
+        "has been so from the start, a warning where it has risen.",
+        evidence=f"Share of clipped tokens, mean of {CLIP_STEPS} steps: above {percent(CLIPPED)}; "
+        f"a warning at {CLIP_RISE:g} × usual: {USUAL}.",
+        advice="Halve the learning rate, or make fewer updates per batch.",
+        confused_with="A clip range that was narrowed, and asynchronous training, which clips more "
+        "the older its rollouts are.",
+        measure=clipping,
+        unit="of the tokens",
+        for_steps=5,
+    ),
+)

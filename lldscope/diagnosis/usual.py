@@ -1,0 +1,134 @@
+"""The level that a signal is used to, and how far it is from it now. Causal.
+
+The usual level is the median of up to WINDOW measured steps that ended GAP steps ago, in
+logarithms, with the noise of those steps. Steps that are beyond the limit are no part of it, so a
+change that lasts does not become the usual; and it is not the lowest or highest of many noisy
+medians, which is biased. Only signals with a scale, whose 0 means nothing of it, have ratios.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections import deque
+from dataclasses import dataclass
+
+import numpy as np
+
+from . import detectors as d
+from .evidence import Evidence, Flags, on_measured, once
+
+WINDOW = 100  # steps
+GAP = 10  # steps
+LEAST = 20  # steps before there is a usual level
+RECENT = 3  # steps whose median is compared
+CLEAR = 5.0  # standard errors
+NUMERIC_ZERO = 1e-6  # × the largest gradient norm so far: what rounding leaves of no gradient
+TINY = 1e-12  # a gradient norm that is rounding, whatever came before
+GRADIENT_SURGE = 3.0  # × usual
+ENTROPY_SURGE = 1.5  # × usual
+ENTROPY_COLLAPSE = 2.0  # × usual: a surge that is part of a collapse
+ENTROPY_GAIN = 0.1  # nats/token above usual, for either
+SHRUNK, GROWN = 0.5, 2.0  # × the usual response length
+VANISHED = 1 / 30  # × the usual gradient norm
+
+
+@dataclass(frozen=True)
+class Departure:
+    """How far a signal is from its usual level, one entry per row; NaN where that is unknown.
+
+    `ratio` of the median of the last RECENT steps to `usual`; `holds` where it is beyond the limit
+    and beyond noise.
+    """
+
+    ratio: d.Series
+    usual: d.Series
+    holds: Flags
+
+
+def departure(
+    e: Evidence, values: d.Series, limit: float, least_gain: float = 0.0, steps: int = WINDOW
+) -> Departure:
+    """Where a signal is above `limit` × its usual level, or below it for a limit under 1, and by
+    `least_gain` in its own unit. `steps` of the usual level: a slow change needs more."""
+    recent, gap, window, least = (
+        e.cadence.rows(RECENT), e.cadence.rows(GAP), e.cadence.rows(steps, 2 * LEAST),
+        e.cadence.rows(LEAST, 10),
+    )  # fmt: skip
+    log = np.log(np.where(values > 0, values, np.nan))
+
+    def statistics(known: d.Series) -> d.Series:
+        level = d.trailing_median(known, recent, recent)
+        return _usual(known, level, recent, gap, window, least, float(np.log(limit)), least_gain)
+
+    change, usual, over = on_measured(log, statistics, e.parts, series=3)
+    return Departure(np.exp(change), np.exp(usual), over > 0)
+
+
+def _usual(
+    log: d.Series, level: d.Series, recent: int, gap: int, window: int, least: int, limit: float,
+    least_gain: float,
+) -> d.Series:  # fmt: skip
+    """Level − usual, usual, and 1 where that is beyond the limit, for each value: (3, N)."""
+    noise = d.shifted(d.noise_of_means(log), recent).tolist()
+    out = np.full((3, len(log)), np.nan)
+    waiting: deque[float] = deque()  # the last GAP steps
+    ordered: list[float] = []  # the steps of the usual level, in order of size
+    order: deque[float] = deque()  # the same, in order of time
+    sign = 1.0 if limit > 0 else -1.0
+    spread, over = np.nan, False
+    for t, (value, now) in enumerate(zip(log.tolist(), level.tolist(), strict=True)):
+        n = len(ordered)
+        if n >= least:
+            base = (ordered[(n - 1) // 2] + ordered[n // 2]) / 2
+            if not over:
+                spread = noise[t]
+            margin = CLEAR * (spread * (1 / recent + 1 / n)) ** 0.5 if spread == spread else 0.0
+            gain = sign * (np.exp(now) - np.exp(base))
+            over = sign * (now - base) >= max(abs(limit), margin) and gain >= least_gain
+            out[:, t] = now - base, base, over
+        if over:  # what lasts does not become the usual, nor do the steps just before it
+            waiting.clear()
+            continue
+        waiting.append(value)
+        if len(waiting) > gap:
+            entry = waiting.popleft()
+            order.append(entry)
+            insort(ordered, entry)
+            if len(order) > window:
+                del ordered[bisect_left(ordered, order.popleft())]
+    return out
+
+
+@once
+def gradient_norm(e: Evidence) -> d.Series:
+    """The gradient norm before clipping, where there is a gradient: all groups with equal rewards
+    leave none, or what rounding leaves of it."""
+    norm = e.column("grad_norm")
+    largest = np.fmax.accumulate(norm)
+    none = (e.column("zero_signal_share") == 1.0) | (norm <= np.fmax(NUMERIC_ZERO * largest, TINY))
+    return np.where(none, np.nan, norm)
+
+
+@once
+def gradient(e: Evidence) -> Departure:
+    return departure(e, gradient_norm(e), GRADIENT_SURGE)
+
+
+@once
+def vanishing(e: Evidence) -> Departure:
+    return departure(e, gradient_norm(e), VANISHED)
+
+
+@once
+def entropy(e: Evidence, times: float = ENTROPY_SURGE) -> Departure:
+    return departure(e, e.column("entropy"), times, ENTROPY_GAIN)
+
+
+@once
+def shorter(e: Evidence) -> Departure:
+    return departure(e, e.column("response_tokens"), SHRUNK)
+
+
+@once
+def longer(e: Evidence) -> Departure:
+    return departure(e, e.column("response_tokens"), GROWN)

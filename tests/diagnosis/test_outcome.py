@@ -1,0 +1,194 @@
+"""The bounds that noise puts around means of the reward: plain twins, and how often they hold."""
+
+from __future__ import annotations
+
+import math
+from statistics import NormalDist, median
+
+import numpy as np
+import pytest
+from bench import noise
+
+from lldscope.diagnosis import detectors as d
+from lldscope.diagnosis import outcome as o
+from lldscope.diagnosis.assess import assess
+from lldscope.diagnosis.evidence import gather
+from lldscope.user_rules.rule_cases import frame
+
+
+def slow_noise(values: list[float]) -> float:
+    """The variance of a mean of n entries, times n, at the last of them: the upper bound."""
+
+    def differences(lag: int) -> list[float]:
+        all_of = {t: values[t] - values[t - lag] for t in range(lag, len(values))}
+        out = []
+        for t in range(max(lag, len(values) - d.NOISE_STEPS), len(values)):
+            last = [all_of[i] for i in range(max(lag, t - o.TREND + 1), t + 1)]
+            if len(last) >= d.NOISE_LEAST // 2:
+                out.append(abs(all_of[t] - median(last)))
+        return out
+
+    near, far = differences(1), differences(d.NOISE_LAG)
+    if len(near) < d.NOISE_LEAST:
+        return math.nan
+    variance = sum(x * x for x in near) / len(near) / 2
+    if len(far) >= d.NOISE_LEAST:
+        ratio = median(near) / median(far) if median(far) > 0 else 1.0
+        phi = min(max(1 - ratio**2, 0.0), 0.9)
+        correlated = (median(far) / 0.6745) ** 2 / 2 * (1 + phi) / (1 - phi)
+        variance = max(variance, correlated)
+    n = min(max(len(values) - 1, d.NOISE_LEAST), d.NOISE_STEPS)
+    return variance / (1 - 2 / (9 * n) - 1.645 * math.sqrt(2 / (9 * n))) ** 3
+
+
+def slow_bounds(values: list[float]) -> list[tuple[float, bool]]:
+    """(the best less its bias, whether it has fallen) at each entry, of positive values."""
+    noise = [slow_noise(values[: t + 1]) for t in range(len(values))]
+    first = next(x for x in noise if not math.isnan(x))
+    out = []
+    for t in range(len(values)):
+        if math.isnan(noise[t]):
+            out.append((math.nan, False))
+            continue
+        z = NormalDist().inv_cdf(1 - o.LEVEL / (max((t + 1) // 10, 1) * len(o.WINDOWS)))
+        best, fallen = -math.inf, False
+        for window in o.WINDOWS:
+            means = [sum(values[i - window + 1 : i + 1]) / window for i in range(window - 1, t + 1)]
+            if not means:
+                continue
+            row = means.index(max(means)) + window - 1
+            before = first if math.isnan(noise[row]) else noise[row]
+            best = max(best, max(means) - o.BIAS * math.sqrt(before / window))
+            for recent in o.WINDOWS:
+                if t + 1 >= recent:
+                    now = sum(values[t - recent + 1 : t + 1]) / recent
+                    margin = z * math.sqrt(before * (1 / window + 1 / recent))
+                    fallen |= max(means) - now > margin
+        out.append((best, fallen))
+    return out
+
+
+def series(kind: str) -> np.ndarray:
+    rng = np.random.default_rng(4)
+    line = np.interp(np.arange(260), [0, 60, 180, 200, 260], [0.1, 0.5, 0.5, 0.1, 0.1])
+    if kind == "correlated":
+        return np.clip(line + 0.1 * noise.correlated(rng, 0.6, 260), 0, None)
+    return np.clip(line + rng.normal(0, 0.1, 260), 0, None)
+
+
+@pytest.mark.parametrize("kind", ["correlated", "independent"])
+def test_errors_and_bounds_agree_with_loops(kind):
+    reward = series(kind)
+    found = o.outcome(gather(frame({"reward": reward}), 2000.0))
+    for t, (best, fallen) in enumerate(slow_bounds(reward.tolist())):
+        assert found.best[t] == pytest.approx(best, nan_ok=True), t
+        assert found.fallen[t] == fallen, t
+    assert found.fallen.any()
+    assert not found.under(o.DECLINED)[:180].any()
+
+
+def test_a_new_kind_of_data_forgets_the_best():
+    reward = np.where(np.arange(200) < 100, 0.8, 0.2) + np.random.default_rng(0).normal(
+        0, 0.02, 200
+    )
+    plain, declared = (
+        gather(frame({"reward": reward}), 2000.0, restarts) for restarts in (None, {100: "data"})
+    )
+    assert o.outcome(plain).fallen[-1]
+    assert not o.outcome(declared).fallen.any()
+
+
+@pytest.mark.parametrize(("share", "phi", "most"), [(0.2, 0.0, 0), (0.33, 0.3, 2), (0.5, 0.0, 0)])
+def test_healthy_noise_is_not_called_a_crash(share, phi, most):
+    """Even with gradient spikes, which open the looser limits."""
+    make = noise.healthy(share, phi, 0.02)
+    fired = 0
+    for seed in range(40):
+        alerts = assess(make(np.random.default_rng([1, seed]))).alerts
+        fired += any(a.rule == "reward-crash" for a in alerts)
+    assert fired <= most
+
+
+def test_no_run_that_held_is_called_critical_at_32_rollouts_a_step():
+    runs = [(fall, s) for fall, s in noise.labelled(noise.BANK, "all") if fall is None]
+    counts, _ = noise.measure(runs, noise.CONDITIONS["32 rollouts"])
+    assert counts["held"].runs == noise.DRAWS * len(runs)
+    assert counts["held"].critical == 0
+
+
+def test_the_thinned_bank_is_as_noisy_as_fewer_rollouts_make_it():
+    _, signals = next(noise.labelled(noise.BANK, "development"))
+    full, rng = signals["reward"].to_numpy(float), np.random.default_rng(0)
+    rollouts = float(signals["n_responses"].median())
+    square = np.mean([np.mean(np.diff(noise.thinned(signals, rng, 16)) ** 2) for _ in range(50)])
+    assert square / np.mean(np.diff(full) ** 2) == pytest.approx(rollouts / 16, rel=0.35)
+
+
+@pytest.mark.parametrize(
+    ("reward", "restarts", "risen"),
+    [
+        (np.linspace(0.2, 0.5, 120), None, True),
+        (np.full(120, 0.3), None, False),
+        (np.linspace(0.2, 0.5, 99), None, None),
+        (np.concatenate([np.full(100, 0.2), np.full(110, 0.5)]), {100: "data"}, False),
+        (np.concatenate([np.full(100, 0.2), np.full(50, 0.5)]), {100: "data"}, None),
+        (np.full(120, np.nan), None, None),
+    ],
+)
+def test_whether_the_reward_has_risen(reward, restarts, risen):
+    noise = np.random.default_rng(3).normal(0, 0.03, len(reward))
+    signals = frame({"reward": reward + noise, "entropy": np.full(len(reward), 0.4)})
+    found = o.rise(gather(signals, 2000.0, restarts))
+    assert found == (None if risen is None else o.Rise(risen, 10, 40))
+
+
+def test_a_reward_that_stays_where_it_was_is_seldom_said_to_have_risen():
+    rng = np.random.default_rng(4)
+    found = [
+        o.rise(gather(frame({"reward": 0.4 + rng.normal(0, 0.05, 200)}), 2000.0))
+        for _ in range(200)
+    ]
+    assert np.mean([rise.clear for rise in found]) < 0.04  # 2.3 % if the noise were known
+
+
+def test_a_log_with_a_row_every_tenth_step_is_compared_over_more_steps():
+    step = np.arange(0, 400, 10)
+    noise = np.random.default_rng(5).normal(0, 0.03, len(step))
+    signals = frame({"step": step, "reward": np.linspace(0.2, 0.5, len(step)) + noise})
+    assert o.rise(gather(signals, 2000.0)) == o.Rise(True, 30, 100)
+
+
+# -- what is critical, and what is not ------------------------------------------------------------
+
+
+def verdicts(reward: np.ndarray) -> dict[str, str]:
+    return {a.rule: str(a.severity) for a in assess(frame({"reward": reward})).alerts}
+
+
+def test_a_fall_does_not_enlarge_the_margin_that_it_is_judged_by():
+    rng = np.random.default_rng(0)
+    reward = np.concatenate([0.8 + rng.normal(0, 0.05, 60), np.zeros(40)])
+    assert verdicts(reward) == {"reward-decline": "warning", "reward-crash": "critical"} | (
+        {"zero-signal": "warning"}
+    )
+
+
+def test_a_run_that_is_dead_by_step_eight_is_called():
+    rng = np.random.default_rng(1)
+    reward = np.concatenate([0.4 + rng.normal(0, 0.02, 8), np.abs(rng.normal(0, 0.01, 60))])
+    assert verdicts(reward)["reward-crash"] == "critical"
+
+
+def test_a_reward_a_hair_under_zero_at_first_keeps_its_scale():
+    rng = np.random.default_rng(2)
+    line = np.interp(np.arange(160), [0, 12, 60, 100, 110], [-0.002, -0.002, 0.31, 0.31, 0.07])
+    assert verdicts(line + rng.normal(0, 0.01, 160))["reward-crash"] == "critical"
+
+
+@pytest.mark.parametrize("every", [1, 10])
+def test_a_loss_of_a_third_over_250_steps_is_called(every):
+    step = np.arange(0, 800, every)
+    line = np.interp(step, [0, 200, 350, 600, 800], [0.2, 0.6, 0.6, 0.4, 0.4])
+    reward = line + np.random.default_rng(3).normal(0, 0.03, len(step))
+    alerts = assess(frame({"step": step, "reward": reward})).alerts
+    assert any(a.rule == "reward-decline" for a in alerts)

@@ -157,19 +157,6 @@ def ranges(tab: Any) -> list[list[float]]:
     return tab.evaluate(f"{CHARTS}.map(c => c._fullLayout.xaxis.range)")
 
 
-# Looks at the charts in every frame: `differing` are the ranges whenever some chart was zoomed and
-# not all drawn charts showed the same range. A whole run begins at 0, a zoom in the tests after 5.
-WATCH_RANGES = """
-window.differing = [];
-(function look() {
-  const drawn = [...document.querySelectorAll(".js-plotly-plot")].filter(c => c._fullLayout);
-  const shown = drawn.map(c => c._fullLayout.xaxis.range);
-  if (shown.some(r => r[0] > 5) && new Set(shown.map(String)).size > 1) differing.push(shown);
-  requestAnimationFrame(look);
-})();
-"""
-
-
 def drag(tab: Any) -> None:
     """Zoom into a part of the first chart, as a reader does."""
     box = tab.locator(".js-plotly-plot .nsewdrag").first.bounding_box()

@@ -12,7 +12,7 @@ FIRED = {
     "lld-decay": (1, 63),
     "retention-loss": (12, 63),
     "lld-collapse": (0, 63),
-    "entropy-surge": (5, 63),
+    "entropy-surge": (4, 63),
     "entropy-floor": (0, 63),
     "grad-explosion": (0, 63),
     "reward-decline": (0, 63),
@@ -20,7 +20,7 @@ FIRED = {
     "reward-parsing": (0, 63),
     "eval-gap": (8, 63),
     "grad-sustained": (0, 63),
-    "length-collapse": (0, 63),
+    "length-collapse": (1, 63),
     "tool-outage": (0, 21),
     "tool-abandoned": (0, 63),
     "zero-signal": (0, 63),
@@ -31,6 +31,10 @@ FIRED = {
     "mask-lint": (0, 63),
     "nonfinite": (0, 63),
     "step-size": (9, 63),
+    "grad-vanishing": (0, 63),
+    "length-growth": (0, 63),
+    "clip-share": (3, 63),
+    "step-change": (0, 63),
     "lr-jump": (0, 63),
 }
 
@@ -40,4 +44,4 @@ def fired_wrongly(rule: str) -> str:
     if rule not in FIRED:
         return "not counted yet"
     fired, held = FIRED[rule]
-    return f"fired in {fired} of {held} healthy study runs"
+    return f"fired in {fired} of {held} runs of the tiny policy whose held-out score held"

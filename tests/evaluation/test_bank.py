@@ -305,7 +305,10 @@ def test_rules_name_the_false_alarms_that_are_counted_on_the_alarm_bank(lldscope
     assert {rule: (held[rule][0], n) for rule, n in recorded.items()} == counted.FIRED
     said = {rule.id: rule.false_alarms for rule in RULES}
     fired, runs = counted.FIRED["entropy-surge"]
-    assert said["entropy-surge"] == f"fired in {fired} of {runs} healthy study runs"
+    assert (
+        said["entropy-surge"]
+        == f"fired in {fired} of {runs} runs of the tiny policy whose held-out score held"
+    )
     assert counted.fired_wrongly("a-new-rule") == "not counted yet"
 
 

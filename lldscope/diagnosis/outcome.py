@@ -116,7 +116,7 @@ def _noise(values: d.Series) -> d.Series:
 def _row_of_highest(mean: d.Series) -> np.ndarray:
     """For each row, the row of the highest mean up to it."""
     highest = np.fmax.accumulate(mean)
-    new = np.concatenate([[True], highest[1:] > highest[:-1]]) | np.isnan(highest)
+    new = np.concatenate([[True], ~(highest[1:] <= highest[:-1])])  # also after the first NaN
     return np.asarray(np.maximum.accumulate(np.where(new, np.arange(len(mean)), 0)))
 
 

@@ -192,3 +192,8 @@ def test_a_loss_of_a_third_over_250_steps_is_called(every):
     reward = line + np.random.default_rng(3).normal(0, 0.03, len(step))
     alerts = assess(frame({"step": step, "reward": reward})).alerts
     assert any(a.rule == "reward-decline" for a in alerts)
+
+
+def test_a_reward_without_noise_that_falls_is_called():
+    reward = np.where(np.arange(120) < 80, 0.5, 0.02)
+    assert verdicts(reward)["reward-crash"] == "critical"

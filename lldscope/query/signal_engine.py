@@ -31,8 +31,9 @@ class SignalEngine:
         create_empty(self._db, SIGNAL_TABLES)
         confine(self._db, run)
         self._db.execute("SET preserve_insertion_order=false")  # no signal depends on it
-        # It would group the actions of every response before it joins their class.
-        self._db.execute("SET disabled_optimizers='partial_aggregate_pushdown'")
+        if int(duckdb.__version__.split(".")[0]) >= 2:
+            # It would group the actions of every response before it joins their class.
+            self._db.execute("SET disabled_optimizers='partial_aggregate_pushdown'")
         self._db.execute(view_sql("macros"))
 
     def close(self) -> None:

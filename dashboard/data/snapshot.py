@@ -15,11 +15,11 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from lldscope.diagnosis.reward_noise import has_fallen, rise
 
 from lldscope.core.charts import ACTIONS_SHOWN, DELTA_OF_ACTION, EVIDENCE
 from lldscope.core.errors import LldscopeError
 from lldscope.diagnosis.evidence import Evidence
+from lldscope.diagnosis.outcome import outcome, rise
 from lldscope.monitor.health import RunState
 from lldscope.runs import Run, title
 from lldscope.storage.cache import Cache
@@ -100,7 +100,7 @@ def trend(e: Evidence) -> str:
         return ""
     if known.max() == known.min():
         return "dead"
-    if has_fallen(e)[-1]:
+    if outcome(e).fallen[-1]:
         return "falling"
     risen = rise(e)
     return "" if risen is None else "improving" if risen.clear else "flat"

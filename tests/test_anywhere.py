@@ -45,6 +45,7 @@ def answers() -> dict[str, dict]:
     return {name: json.loads(text) for name, text in told.items()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", OTHERS)
 def test_every_decision_is_the_same_with_other_instructions(answers, name):
     here, there = (answers[of]["decisions"] for of in ("all", name))
@@ -97,7 +98,6 @@ def test_signals_do_not_depend_on_the_order_of_rows_or_on_threads(tmp_path, monk
     shuffled = recorded_anew(SAMPLE, tmp_path / "shuffled", seed=threads)
     connect = partial(signal_engine.duckdb.connect, config={"threads": threads})
     monkeypatch.setattr(signal_engine.duckdb, "connect", connect)
-    monkeypatch.setattr(signal_engine, "FEW_ROWS", 0)  # which one thread would read
     with (
         open_run(ROOT / "sample_runs" / "grpo") as run,
         open_run(shuffled) as other,

@@ -41,6 +41,7 @@ def test_demo_trains_both_and_says_how_it_went(lldscope_command, tmp_path):
     assert grpo.sql(first).equals(llds.sql(first))
 
 
+@pytest.mark.slow
 def test_ctrl_c_stops_the_demo_and_starting_again_makes_new_runs(tmp_path):
     command = [sys.executable, "-m", "lldscope", "demo", "--root", str(tmp_path), "--no-dash",
                "steps=500", *SHORT[1:]]  # fmt: skip
@@ -59,6 +60,7 @@ def test_ctrl_c_stops_the_demo_and_starting_again_makes_new_runs(tmp_path):
     assert (tmp_path / "demo-2" / "grpo" / "run.json").exists()
 
 
+@pytest.mark.slow
 def test_a_trainer_killed_in_the_middle_leaves_a_readable_run(lldscope_command, tmp_path):
     run = tmp_path / "run"
     command = [sys.executable, "-m", "lldscope", "train", "tiny", "steps=500", *SHORT[1:],

@@ -182,6 +182,7 @@ def test_stale_engine():
     assert trainer._players.evaluating._policy is trainer._fault._engine.policy
 
 
+@pytest.mark.slow
 def test_lagging_engine():
     keeper, trainer = run("lagging-engine", "lr=1e-3", "warmup_steps=0", steps=13)
     level = [step for step in range(13) if engine_gap(keeper, step) < 1e-4]

@@ -79,6 +79,7 @@ def test_evaluate_counts_the_alarms_of_the_rules(bank, lldscope_command):
     assert "\x1b" not in done.stderr
 
 
+@pytest.mark.slow
 def test_the_table_has_the_same_figures_and_the_splits_are_kept_apart(bank, lldscope_command):
     table = lldscope_command("evaluate", bank).stdout
     assert "1 collapsed, 1 held, 1 lr-jump" in table

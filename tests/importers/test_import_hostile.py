@@ -58,6 +58,7 @@ def answers(tmp_path_factory) -> dict[str, dict]:
     return {row["case"]: row for row in rows}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", hostile.CASES)
 def test_a_hostile_file_ends_with_a_sentence(answers, name):
     answer = answers[name]
@@ -66,6 +67,7 @@ def test_a_hostile_file_ends_with_a_sentence(answers, name):
     assert answer["seconds"] < SECONDS
 
 
+@pytest.mark.slow
 def test_hostile_files_fit_into_little_memory(answers):
     assert max(answer["peak"] for answer in answers.values()) < MEMORY
 

@@ -74,7 +74,7 @@ def test_the_two_lines_of_the_readme_run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
     (code,) = re.findall(r"```python trl\n(.*?)```", readme, re.S)
-    trainer = trl_tiny.make(tmp_path, max_steps=2)
+    trainer = trl_tiny.make(tmp_path, max_steps=4)
     exec(compile(code, "README.md", "exec"), {"trainer": trainer})
     trainer.train()
     run = lldscope.open_run("runs/mine")

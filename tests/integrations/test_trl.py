@@ -592,6 +592,7 @@ def on_two_processes(worker: str, folder: Path) -> subprocess.CompletedProcess[s
     )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_two_processes_record_one_run(tmp_path):
     """Each rank its rows; LLDS's mean is one over both ranks (the worker compares gradients)."""
     done = on_two_processes("trl_worker.py", tmp_path)

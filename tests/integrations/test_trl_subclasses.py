@@ -227,6 +227,7 @@ def test_a_full_disk_does_not_end_the_training(tmp_path):
         assert trainer.state.global_step == 4
 
 
+@pytest.mark.slow
 def test_a_rank_that_dies(tmp_path):
     """Its launcher ends the others; the run says why it is over, and has the steps before."""
     done = on_two_processes("trl_dying_worker.py", tmp_path)

@@ -480,6 +480,7 @@ REFUSED = [
 ]
 
 
+@pytest.mark.slow
 def test_no_address_that_fails_is_ever_printed(tmp_path):
     """Not in messages, not in the data, not in what `ps` shows of the command that is run."""
     pytest.importorskip("apprise")

@@ -102,6 +102,7 @@ def answer(place: Place, statement: str, seconds: float = 5.0) -> tuple[bool, st
         return False, str(error)
 
 
+@pytest.mark.slow
 def test_functions_change_nothing_and_read_nothing_else(place):
     """Every function there is: one that runs or writes what it is given must be refused."""
     database = place.run._contents.db.connection

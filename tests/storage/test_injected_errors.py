@@ -181,6 +181,7 @@ def check(
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("for_good", [False, True], ids=["once", "for good"])
 def test_an_error_at_every_call_of_a_recording(tmp_path, monkeypatch, for_good):
     calls = count_calls(monkeypatch, tmp_path / "intact")
@@ -198,6 +199,7 @@ def test_an_error_at_every_call_of_a_recording(tmp_path, monkeypatch, for_good):
             raise
 
 
+@pytest.mark.slow
 def test_an_error_at_every_call_of_a_compaction(tmp_path, monkeypatch):
     def make(path: Path) -> None:
         monkeypatch.setattr("lldscope.recording.writer.CLOSE_MERGE_BYTES", 0)

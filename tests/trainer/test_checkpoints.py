@@ -52,6 +52,7 @@ def test_a_resumed_run_goes_on_to_the_bit(tmp_path, settings):
     assert len(rows(second, "steps", 0)) == 2
 
 
+@pytest.mark.slow
 def test_a_run_that_was_killed_is_resumed_from_the_command_line(lldscope_command, tmp_path):
     run = tmp_path / "run"
     settings = [*SMALL, "eval_questions=0", "checkpoint_every=2"]

@@ -73,6 +73,7 @@ def recorded(path, kind):
     return lldscope.open_run(path).signals()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_message_names_what_was_injected(kind, tmp_path):
     table = recorded(tmp_path / "run", kind)
@@ -81,6 +82,7 @@ def test_the_message_names_what_was_injected(kind, tmp_path):
     assert KINDS[kind] in message, f"{message}\n{shown.to_string()}"
 
 
+@pytest.mark.slow
 def test_an_engine_with_the_same_weights_is_close(tmp_path):
     table = recorded(tmp_path / "run", "none")
     assert table["engine_gap"].abs().max() < 1e-5

@@ -77,6 +77,7 @@ def test_an_info_is_no_reason_to_call_a_checkpoint_unhealthy():
     assert guard.firing == ()
 
 
+@pytest.mark.slow
 def test_rolling_back_takes_weights_and_optimizer_back(tmp_path):
     settings = [*SMALL, "eval_questions=0", "checkpoint_every=2", "guard=rollback,llds",
                 "checkpoints_kept=1", "guard_margin=0", "save_policy=true"]  # fmt: skip
@@ -110,6 +111,7 @@ def test_rolling_back_takes_weights_and_optimizer_back(tmp_path):
     assert after["policy_version"] == before["policy_version"], "the weights are those of step 4"
 
 
+@pytest.mark.slow
 def test_what_was_given_up_is_no_checkpoint_any_more(tmp_path):
     """One made within the margin, before the alarm fired, looks healthy once the margin is over."""
     keeper = Keeper()

@@ -173,7 +173,8 @@ def alert_text(
     if resolved is not None:
         words = f"  resolved at step {resolved} after firing at step {fired}"
         return Text.assemble((head, "dim"), words)
-    again = "" if fired == alert.step else f" again, for the first time at step {alert.step}"
+    first = alert.episodes[0][0]
+    again = "" if fired == first else f" again, for the first time at step {first}"
     return Text.assemble(
         (head, sign.style),
         (_silenced(alert.rule, silenced), "dim"),

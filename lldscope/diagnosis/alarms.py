@@ -32,25 +32,26 @@ def evaluate_rules(
         holds = condition_met(rule, e, phases, explained)
         if not holds.any():
             continue
-        severity, spans = worst(rule, e, holds)
+        spans = rule.episodes(e, holds)
+        severity, row = worst(rule, e, holds)
         fires = bool(spans) and spans[-1][1] is None
         if spans:
             state: State = "firing" if fires else "resolved"
-            fired.append(_alert(rule, e, severity, spans[0][0], state, spans))
+            fired.append(_alert(rule, e, severity, row, state, spans))
         if holds[-1] and not fires:
             since = len(holds) - int(d.consecutive(holds)[-1])
             pending.append(_alert(rule, e, severity, since, "pending", ()))
     return _sorted(fired), _sorted(pending)
 
 
-def worst(rule: Rule, e: Evidence, holds: Flags) -> tuple[Severity, list[Span]]:
-    """The worst severity at which the alarm has fired, and where it did. Once it fires at one, it
-    keeps it as long as its condition lasts."""
+def worst(rule: Rule, e: Evidence, holds: Flags) -> tuple[Severity, int]:
+    """The worst severity at which the alarm has fired, and the row at which it first did. An alarm
+    that has not fired has the severity of the last row."""
     ranks = rule.severities(e, rule.measure(e))
     for severity in reversed(Severity):
         if spans := rule.episodes(e, holds, holds & (ranks >= severity.rank)):
-            return severity, spans
-    return list(Severity)[int(ranks[-1])], []
+            return severity, spans[0][0]
+    return list(Severity)[int(ranks[-1])], len(holds) - 1
 
 
 def _sorted(alerts: list[Alert]) -> list[Alert]:

@@ -153,11 +153,12 @@ class Rule(Declaration):
 class Alert:
     """A rule that fires, has fired, or is about to.
 
-    `severity` is the worst it has had, and the rest is of the alarm of that severity: `step` is
-    where it first fired, or, while it is pending, since when it holds; `value` and `threshold` are
-    from there. `episodes` are (fired, resolved) steps; resolved is None while the alarm still
-    fires. `began` is the first of the steps up to `step` that, without a gap, were each over the
-    threshold by itself; None where the rule does not judge single steps.
+    `severity` is the worst it has had; `step` is where it first fired with that severity, or, while
+    it is pending, since when it holds; `value` and `threshold` are from there. `episodes` are
+    (fired, resolved) steps, of whatever severity, so that none of them changes as the run goes on;
+    resolved is None while the alarm still fires. `began` is the first of the steps up to `step`
+    that, without a gap, were each over the threshold by itself; None where the rule does not judge
+    single steps.
     """
 
     rule: str

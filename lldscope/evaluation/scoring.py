@@ -123,9 +123,14 @@ def evaluate_run(run: LabelledRun, arl: float) -> EvaluatedRun:
     alerts = assessment.alerts
     fired = {a.rule: [start for start, _ in a.episodes] for a in alerts}
     for name, counts in ANY.items():
-        if starts := [start for a in alerts if counts(a) for start, _ in a.episodes]:
+        if starts := [start for a in alerts if counts(a) for start in _starts(a)]:
             fired[name] = sorted(starts)
     return EvaluatedRun(run, len(signals), fired, fall_of(run, signals))
+
+
+def _starts(alert: Alert) -> list[int]:
+    """Where the alarm fired with its severity; it may have fired earlier with a lower one."""
+    return [alert.step, *(start for start, _ in alert.episodes if start > alert.step)]
 
 
 def fall_of(run: LabelledRun, signals: pd.DataFrame) -> int | None:

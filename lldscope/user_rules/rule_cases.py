@@ -78,7 +78,7 @@ def results(case: Case, rules: Sequence[Rule]) -> list[Result]:
     first: list[dict[str, int]] = []
     for seed in SEEDS:
         alerts = assess(drawn(case, seed), rules=rules).alerts
-        first.append({a.rule: a.step for a in alerts})
+        first.append({a.rule: fired for a in alerts for fired, _ in a.episodes[:1]})
     outcome = []
     for rule, (earliest, latest) in case.fires.items():
         steps = [fired.get(rule) for fired in first]

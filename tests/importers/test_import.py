@@ -341,7 +341,7 @@ def test_a_foreign_count_is_not_taken_for_a_signal(run_import, text):
     path = text('{"step": 1, "n_responses": 7.5, "reward": 1}\n', "mine.jsonl")
     outcome = run_import(path)
     assert outcome.findings.names == {"n_responses": 1}
-    assert math.isnan(signals(outcome)[1]["n_responses"])
+    assert signals(outcome)[1]["n_responses"] is None
 
 
 # -- bad input -------------------------------------------------------------------------------------

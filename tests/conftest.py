@@ -37,6 +37,7 @@ LONGEST = ("test_environments.py", "test_gpu.py", "test_ranks.py", "test_s3.py",
 # What CI's machine may lack. All else that a test can need, `make test-all` installs.
 MAY_LACK = (
     "no file system can be mounted here",
+    "only root can become another account",
     "the benchmarks' files are not on this machine",
     "Debian's Prometheus is not on this machine",
 )

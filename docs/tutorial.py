@@ -1,6 +1,8 @@
 """The run of docs/tutorial.md: GRPO with TRL on a policy of a few thousand weights, on a CPU.
 
-python docs/tutorial.py RUN [LEARNING_RATE]
+python docs/tutorial.py RUN [LEARNING_RATE [GATE]]
+
+GATE is "action", "response" or "token": the gate of LLDS, added to TRL's loss.
 """
 
 from __future__ import annotations
@@ -19,10 +21,13 @@ WORDS = ["<pad>", "<eos>", *"abcdefgh"]
 
 
 def next_letter(prompts: list[str], completions: list[str], **_: object) -> list[float]:
-    """1 where the answer begins with the letter after the one in the question."""
+    """1 where the answer is the letter after the one in the question, ½ where it begins so."""
     letters = WORDS[2:]
     after = dict(zip(letters, letters[1:] + letters[:1], strict=True))
-    return [float(a.startswith(after[q])) for q, a in zip(prompts, completions, strict=True)]
+    return [
+        0.5 * a.startswith(after[q]) + 0.5 * (a == after[q])
+        for q, a in zip(prompts, completions, strict=True)
+    ]
 
 
 def make_trainer(learning_rate: float) -> GRPOTrainer:
@@ -41,7 +46,7 @@ def make_trainer(learning_rate: float) -> GRPOTrainer:
         reward_funcs=next_letter,
         args=GRPOConfig(
             "tutorial-trl", learning_rate=learning_rate, lr_scheduler_type="constant",
-            per_device_train_batch_size=64, num_generations=16, num_iterations=4, beta=0.0,
+            per_device_train_batch_size=64, num_generations=8, num_iterations=4, beta=0.0,
             max_completion_length=3, max_steps=320, use_cpu=True, bf16=False, seed=1,
             gradient_checkpointing=False, save_strategy="no", report_to=[], logging_steps=40,
         ),
@@ -53,7 +58,7 @@ def make_trainer(learning_rate: float) -> GRPOTrainer:
 
 
 if __name__ == "__main__":
-    run, *rate = sys.argv[1:]
-    trainer = make_trainer(float(rate[0]) if rate else 0.03)
-    instrument(trainer, run)
+    run, *options = sys.argv[1:]
+    trainer = make_trainer(float(options[0]) if options else 0.03)
+    instrument(trainer, run, llds=options[1] if len(options) > 1 else None)
     trainer.train()

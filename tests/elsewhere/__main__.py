@@ -23,7 +23,9 @@ from xml.etree import ElementTree
 from .conditions import Condition, conditions, together
 
 ROOT = Path(__file__).parents[2]
-PYTEST = (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "not browser")
+PYTEST = (
+    sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "not (browser or slow)",
+)  # fmt: skip
 NICE = ("nice", "-n", "10")
 BUSY = (*NICE, sys.executable, "-c", "while True: pass")
 

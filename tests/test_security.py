@@ -447,8 +447,11 @@ def test_the_server_sends_evil_text_as_data_only(evil_run):
     asked = {
         "output": "page.children",
         "outputs": {"id": "page", "property": "children"},
-        "inputs": [{"id": "again", "property": "data", "value": ["/run/evil", "", 1]}],
-        "changedPropIds": ["again.data"],
+        "inputs": [
+            {"id": "url", "property": "href", "value": "http://127.0.0.1:8050/run/evil"},
+            {"id": "again", "property": "data", "value": None},
+        ],
+        "changedPropIds": ["url.href"],
     }
     answer = client.post("/_dash-update-component", json=asked, headers={"Host": "127.0.0.1:8050"})
     assert answer.status_code == 200
@@ -665,4 +668,6 @@ def test_exported_numbers_are_the_runs_own(make_run, tmp_path):
     exported = pd.read_parquet(tmp_path / "p" / "signals.parquet")[list(signals.columns)]
     pd.testing.assert_frame_equal(exported, signals, check_dtype=False)
     as_text = pd.read_csv(tmp_path / "c" / "signals.csv")[list(signals.columns)]
-    pd.testing.assert_frame_equal(as_text, signals, check_dtype=False, rtol=1e-6)
+    counts = signals.select_dtypes("Int64").columns  # in text, a missing count is NaN, not <NA>
+    floats = signals.astype(dict.fromkeys(counts, float))
+    pd.testing.assert_frame_equal(as_text, floats, check_dtype=False, rtol=1e-6)

@@ -221,7 +221,7 @@ def test_checkpoints_give_way_to_named_events_when_there_are_many(dying: Subject
 
 def test_what_was_not_measured_is_said_in_words(dying: Subject) -> None:
     bare = Subject(
-        "bare", dying.table.assign(delta_correct=np.nan, evidence=np.nan), [], [], [], 2000
+        "bare", dying.table.assign(delta_correct_trim=np.nan, evidence=np.nan), [], [], [], 2000
     )
     figure = make_chart(DELTA, bare, View())
     (note,) = figure["layout"]["annotations"]
@@ -273,6 +273,7 @@ def applied(figure: dict[str, Any], patch: Any) -> dict[str, Any]:
 def long_table(rows: int) -> pd.DataFrame:
     rng = np.random.default_rng(1)
     values = {c: rng.normal(size=rows) for c in SIGNALS.names if c not in ("step", "time")}
+    values |= {c: np.ceil(np.abs(v)) for c, v in values.items() if c.startswith("n_")}  # counts
     values["reward"][rng.random(rows) < 0.1] = np.nan
     return pd.DataFrame({"step": np.arange(rows), "time": 10.0 * np.arange(rows), **values})
 
@@ -311,7 +312,8 @@ def test_an_increment_is_small_and_no_whole_figure(dying: Subject) -> None:
 
 def test_rows_that_a_resumed_attempt_replaces_are_sent_again() -> None:
     whole = long_table(300).assign(evidence=1.0)
-    other = whole.assign(delta_correct=whole["delta_correct"].where(whole["step"] < 200, 5.0))
+    trim = whole["delta_correct_trim"].where(whole["step"] < 200, 5.0)
+    other = whole.assign(delta_correct_trim=trim)
     before, after = (
         make_chart(DELTA, Subject("r", t, [], [], [], 2000), View("step", 1))
         for t in (whole, other)

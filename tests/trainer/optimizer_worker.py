@@ -109,7 +109,8 @@ class Run:
         assert max(map(len, shards)) < 2 * len(names) / self.processes.size + 3
 
     def load(self, directory: Path) -> None:
-        Checkpoint(directory, None).load(self.optimizer)  # type: ignore[arg-type]
+        files = {p.relative_to(directory).as_posix(): (0, 0) for p in directory.rglob("*.*")}
+        Checkpoint(directory, None, files).load(self.optimizer)  # type: ignore[arg-type]
 
 
 def play(config: TrainConfig, processes: Processes, directory: Path) -> dict[str, torch.Tensor]:

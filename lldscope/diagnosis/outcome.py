@@ -21,10 +21,7 @@ from .evidence import SMOOTH, Evidence, Flags, on_measured, once
 WINDOWS = (5, 10, 20, 40, 80, 160)  # steps of the means
 SHORTEST = WINDOWS[0]
 LEVEL = 0.01  # probability that a run that does not fall is ever said to have fallen
-BLOCKS = (1, 5)  # steps of the means that the noise is estimated from
-FEW = 40  # steps before which only single steps are used
-UNKNOWN = 3.0  # × the variance of single steps: that of AR(1) noise of 0.5
-EFFICIENCY = 0.37  # of a median, against a mean of squares
+TREND = 20  # measured steps over which a trend is a straight line
 NOISE_CONFIDENCE = 1.645  # the noise is the upper end of its 95 % interval
 BIAS = 2.0  # standard errors by which the best of some dozens of noisy means is too high
 RISES = 2.0  # standard errors between two neighbouring means of a window
@@ -108,29 +105,12 @@ def _judge(values: d.Series, e: Evidence) -> d.Series:
 
 
 def _noise(values: d.Series) -> d.Series:
-    """The variance of a mean of n steps, times n, from the steps up to each: the upper end of its
-    confidence interval, because with few steps an estimate may be far too low (Wilson and Hilferty
-    1931, of a χ² distribution). NaN for the first NOISE_LEAST.
-
-    Means of BLOCKS successive steps are compared with those before and after, as batch means of a
-    correlated series are, by second differences: a straight line is no noise. The median of their
-    size hardly changes where the level jumps. The larger estimate counts; before FEW steps, too few
-    for the longer blocks, UNKNOWN times that of single steps.
-    """
+    """The upper end of the confidence interval of `detectors.noise_of_means`: with few steps the
+    estimate may be far too low (Wilson and Hilferty 1931, of a χ² distribution). A trend is no
+    noise, so the median of the last TREND entries is taken off first."""
     n = np.clip(np.arange(len(values)), d.NOISE_LEAST, d.NOISE_STEPS)
-    noise = np.full(len(values), np.nan)
-    for block in BLOCKS:
-        mean = d.trailing_mean(values, block, block)
-        second = np.abs(mean - 2 * d.shifted(mean, block) + d.shifted(mean, 2 * block))
-        typical = d.trailing_median(second, d.NOISE_STEPS, d.NOISE_LEAST)
-        estimate = (typical / d.MEDIAN_OF_NORMAL) ** 2 * block / 6
-        if block == 1:
-            square = d.trailing_mean(second**2, d.NOISE_STEPS, d.NOISE_LEAST) / 6
-            estimate = np.where(n < FEW, UNKNOWN * estimate, np.fmax(estimate, square))
-        freedom = EFFICIENCY * n
-        lower = (1 - 2 / (9 * freedom) - NOISE_CONFIDENCE * np.sqrt(2 / (9 * freedom))) ** 3
-        noise = np.fmax(noise, np.where((block > 1) & (n < FEW), np.nan, estimate / lower))
-    return noise
+    lower = (1 - 2 / (9 * n) - NOISE_CONFIDENCE * np.sqrt(2 / (9 * n))) ** 3
+    return np.asarray(d.noise_of_means(values, TREND) / lower)
 
 
 def _row_of_highest(mean: d.Series) -> np.ndarray:
@@ -141,12 +121,11 @@ def _row_of_highest(mean: d.Series) -> np.ndarray:
 
 
 def _quantiles(n: int, smooth: int) -> d.Series:
-    """z for each of `n` rows: of LEVEL shared by all pairs of means (Bonferroni), of SMOOTH steps
-    that do not overlap for each of the WINDOWS."""
+    """z for each of `n` rows: of LEVEL shared by all means of SMOOTH steps that do not overlap,
+    and by the WINDOWS (Bonferroni)."""
     means = np.maximum(np.arange(1, n + 1) // smooth, 1) * len(WINDOWS)
     numbers, at = np.unique(means, return_inverse=True)
-    levels = [LEVEL / (k * (k - 1) / 2) for k in numbers.tolist()]
-    return np.array([NormalDist().inv_cdf(1 - level) for level in levels])[at]
+    return np.array([NormalDist().inv_cdf(1 - LEVEL / k) for k in numbers.tolist()])[at]
 
 
 @once

@@ -56,7 +56,8 @@ def test_evaluate_counts_the_alarms_of_the_rules(bank, lldscope_command):
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)
     with lldscope.open_run(SAMPLES / "grpo") as run:
-        dying, steps = {a.rule: a.step for a in run.assess().alerts}, len(run.signals())
+        first_steps = {a.rule: a.episodes[0][0] for a in run.assess().alerts}
+        dying, steps = first_steps, len(run.signals())
     with lldscope.open_run(SAMPLES / "grpo-llds") as run:
         good, healthy = {a.rule: a.episodes for a in run.assess().alerts}, len(run.signals())
     assert steps == healthy
@@ -216,8 +217,8 @@ def test_the_fall_of_a_run_is_reported(bank):
     row = plain_fall(reward)
     assert row is not None
     assert found.fall == exported.signals()["step"][row]
-    grave = {a.rule for a in assess(exported.signals()).alerts if a.severity == "critical"}
-    assert min(found.fired["any critical"]) == min(min(found.fired[rule]) for rule in grave)
+    grave = [a.step for a in assess(exported.signals()).alerts if a.severity == "critical"]
+    assert min(found.fired["any critical"]) == min(grave)
     assert min(found.fired["any alarm"]) <= min(found.fired["any critical"])
     faulty = next(run for run in read_bank(bank) if run.name == "faulty")
     assert evaluate_run(faulty, DEFAULT_ARL).fall is None

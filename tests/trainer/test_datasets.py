@@ -95,7 +95,7 @@ def test_the_form_of_a_file_is_known_by_its_content_and_not_by_its_name(form, na
     }[form]
     if form == "gzip":
         content = gzip.compress(lines(rows).encode())
-    path = put(tmp_path / name.split("/")[0] / "data.file", content)
+    path = put(tmp_path / name.split("/")[0] / "some.file", content)
     if form == "parquet":
         if name.startswith("mix"):  # a column has one type
             rows[1]["reward_model"]["ground_truth"]["target"] = ["Ada Miller"]
@@ -462,11 +462,20 @@ def test_the_training_mix_and_one_benchmark_by_hand():
     assert first.golds == ("14 December 1972 UTC", "December 1972")
 
 
-def test_files_of_one_folder_that_number_alike_are_two_sources(tmp_path, monkeypatch):
-    """docs/training.md to the letter: `eval_data: data/nq.jsonl,data/hotpotqa.jsonl`."""
+def test_files_of_one_folder_are_two_sources_and_one_of_each_folder_is_named_after_it(
+    tmp_path, monkeypatch
+):
+    """docs/training.md and docs/data.md to the letter."""
     monkeypatch.chdir(tmp_path)
     (line,) = re.findall(r"^eval_data: (\S+)", (DOCS / "training.md").read_text("utf-8"), re.M)
-    for i, name in enumerate(line.split(",")):
-        put(Path(name), json.dumps({"id": "test_0", "question": f"{i}?", "golden_answers": ["x"]}))
-    questions = read_questions(line.split(","))
-    assert [q.key for q in questions] == [("nq", "test_0"), ("hotpotqa", "test_0")]
+    together = "data/nq.jsonl,data/hotpotqa.jsonl"
+    assert f"`{together}`" in PAGE
+    for files in (line, together):
+        for i, name in enumerate(files.split(",")):
+            put(Path(name), lines([FLASH | {"question": f"{i}?"}]))
+    assert [q.key for q in read_questions(line.split(","))] == [("nq", "1"), ("hotpotqa", "1")]
+    keys = [q.key for q in read_questions(together.split(","))]
+    assert keys == [("data/nq", "1"), ("data/hotpotqa", "1")]
+    # A file that is named twice, once through a link, is one file.
+    Path("link.jsonl").symlink_to("data/nq.jsonl")
+    assert [q.key for q in read_questions(["data/nq.jsonl", "link.jsonl"])] == [("data", "1")]

@@ -7,6 +7,7 @@ say is other people's text and is treated as text only.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from hashlib import blake2b
 from pathlib import Path
@@ -26,9 +27,6 @@ COLUMNS = frozenset(
 )
 """What is read; other columns are ignored."""
 
-PARTS = ("train", "dev", "test", "valid", "validation", "eval", "data", "questions")
-"""Names of files that do not say what their questions are about."""
-
 
 def read_questions(paths: Sequence[str | Path], *, limit: int = 0) -> list[Question]:
     """The questions of all the files: by data source, in the order of the rows.
@@ -38,12 +36,17 @@ def read_questions(paths: Sequence[str | Path], *, limit: int = 0) -> list[Quest
     not represented by its first topic. Every row is read and checked all the same; only the
     chosen ones stay in memory.
 
-    A row that repeats another is dropped. Raises UsageError for what cannot be read, for a bad row,
-    and for two different questions with the same (data_source, index), if both were chosen.
+    A file without a column `data_source` is named after its folder; of several files of one folder
+    each is FOLDER/FILE. A row that repeats another is dropped. Raises UsageError for what cannot be
+    read, for a bad row, and for two different questions with the same (data_source, index), if both
+    were chosen.
     """
     chosen: dict[str, dict[str, tuple[Question, Place]]] = {}
-    for path in map(Path, paths):
-        for place, question in iterate_questions(path):
+    files = [Path(path) for path in paths]
+    folders = Counter(path.parent for path in {path.resolve() for path in files})
+    for path in files:
+        alone = folders[path.resolve().parent] == 1
+        for place, question in iterate_questions(path, alone=alone):
             mine = chosen.setdefault(question.data_source, {})
             other, first = mine.setdefault(question.index, (question, place))
             if other != question:
@@ -60,12 +63,15 @@ def read_questions(paths: Sequence[str | Path], *, limit: int = 0) -> list[Quest
     return [question for mine in chosen.values() for question, _ in mine.values()]
 
 
-def iterate_questions(path: Path) -> Iterator[tuple[Place, Question]]:
-    """The questions of one file with their places, as they are read. Raises UsageError."""
+def iterate_questions(path: Path, *, alone: bool = True) -> Iterator[tuple[Place, Question]]:
+    """The questions of one file with their places, as they are read. `alone`: no other file of its
+    folder is read, so the folder's name is enough for a data source. Raises UsageError."""
+    file = path.resolve()
+    source = file.parent.name if alone else f"{file.parent.name}/{file.name.partition('.')[0]}"
     layout: Callable[[_Cells], Question] | None = None
     for number, row in read_rows(path, COLUMNS):
         layout = layout or _layout(path, row)
-        yield (path, number), layout(_Cells((path, number), row))
+        yield (path, number), layout(_Cells((path, number), row, source))
     if layout is None:
         raise UsageError(f"{path} holds no questions")
 
@@ -84,9 +90,10 @@ def _where(place: Place) -> str:
 class _Cells:
     """The cells of one row, each checked as it is taken. Dots lead into nested objects."""
 
-    def __init__(self, place: Place, row: Row) -> None:
+    def __init__(self, place: Place, row: Row, source: str) -> None:
         self._place = place
         self._row = row
+        self._source = source
 
     def bad(self, column: str, value: Any, expected: str) -> UsageError:
         what = "nothing" if value is None else shorten(value)
@@ -129,13 +136,9 @@ class _Cells:
         return tuple(self._text(f"{column}[{i}]", v) for i, v in enumerate(value))
 
     def data_source(self) -> str:
-        """The column, else the name of the file, or of its folder where the file's says only which
-        part of the data it is."""
         if self.get("data_source") is not None:
             return self.text("data_source")
-        path = self._place[0].resolve()
-        name = path.name.partition(".")[0]
-        return self._text("data_source", path.parent.name if name in PARTS else name)
+        return self._text("data_source", self._source)
 
     def index(self, column: str, text: str) -> str:
         """A number or text, else the question itself."""

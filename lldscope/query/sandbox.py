@@ -27,8 +27,8 @@ _VECTORS = 100  # of 2048 rows, in a piece of an answer …
 _ROWS = 2048  # … of Python values
 
 
-def confine(db: duckdb.DuckDBPyConnection, run: Path) -> None:
-    """From here on the database reads below `run` only."""
+def confine(db: duckdb.DuckDBPyConnection, run: Path | None = None) -> None:
+    """From here on the database reads below `run` only, or no file at all."""
     for setting in (
         f"memory_limit='{MEMORY}'",
         "temp_directory=''",
@@ -37,7 +37,7 @@ def confine(db: duckdb.DuckDBPyConnection, run: Path) -> None:
         "autoinstall_known_extensions=false",
         "autoload_known_extensions=false",
         "python_enable_replacements=false",
-        f"allowed_directories=[{quote(str(run))}]",
+        f"allowed_directories=[{quote(str(run)) if run else ''}]",
         "enable_external_access=false",
     ):
         db.execute(f"SET {setting}")

@@ -53,6 +53,12 @@ def insist_on_select(db: duckdb.DuckDBPyConnection, query: str) -> None:
             raise UsageError("NOT MATERIALIZED is not allowed: leave it out.")
 
 
+def columns_of(db: duckdb.DuckDBPyConnection, query: str) -> set[str]:
+    """The names of columns that a query mentions, in lower case."""
+    nodes = (n for n in _nodes(_parse(db, query)) if n.get("class") == "COLUMN_REF")
+    return {node["column_names"][-1].lower() for node in nodes}
+
+
 def _parse(db: duckdb.DuckDBPyConnection, query: str) -> Any:
     ((text,),) = db.execute("SELECT json_serialize_sql(?::VARCHAR)", [query]).fetchall()
     try:

@@ -1,1 +1,1 @@
-"""Alarm rules that the user writes in a file, and cases to test them with."""
+"""Alarm rules that the user writes in a file."""

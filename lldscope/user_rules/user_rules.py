@@ -1,8 +1,8 @@
-"""Rules written by the user: a TOML file with [[rule]] and [[case]] tables.
+"""Rules written by the user: a TOML file with [[rule]] tables, each with one SELECT.
 
-A rule is an SQL expression over the columns of `signals` (`lldscope schema signals`), true where
-the rule holds; `rule_sql` says what it may contain. It becomes a `rule.Rule` like the built-in
-ones, with the same states and alarms. docs/alerting.md has an example.
+The SELECT reads `signals` (`lldscope schema signals`) by the means of `lldscope query` and returns
+the steps at which the rule holds, with the `value` to show. It becomes a `rule.Rule` like the
+built-in ones, with the same states and alarms. docs/alerting.md has an example.
 """
 
 from __future__ import annotations
@@ -11,13 +11,12 @@ import logging
 import math
 import re
 import tomllib
-from collections.abc import Sequence
-from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import numpy as np
+import pyarrow as pa
 
 from ..core.errors import LldscopeError, UsageError
 from ..core.numbers import short
@@ -26,158 +25,134 @@ from ..diagnosis import detectors as d
 from ..diagnosis.evidence import Evidence, once
 from ..diagnosis.registry import RULES, STALLED
 from ..diagnosis.rule import Measurement, Rule, Severity
-from .rule_cases import Case
-from .rule_sql import BadExpression, Expressions
+from ..query.sandbox import bounded, confine, rows
+from ..query.statement import columns_of, insist_on_select
 
 log = logging.getLogger("lldscope")
 
+QUERY_SECONDS = 10.0
+CUTS = 10  # prefixes of a run on which a rule must give the same answers as on all of it
 NO_RATE = "a rule of the user's: no false-alarm rate is claimed"
 
-_NUMBER = (int, float)
-# Key → (type, whether it is required).
-_RULE_KEYS: dict[str, tuple[Any, bool]] = {
-    "id": (str, True),
-    "severity": (str, True),
-    "condition": (str, True),
-    "message": (str, True),
-    "advice": (str, True),
-    "value": (str, False),
-    "threshold": (_NUMBER, False),
-    "unit": (str, False),
-    "for_steps": (int, False),
-    "clear_steps": (int, False),
-}
-_CASE_KEYS: dict[str, tuple[Any, bool]] = {
-    "name": (str, True),
-    "signals": (dict, True),
-    "noise": (dict, False),
-    "fires": (dict, False),
-    "quiet": (list, False),
-}
-_TYPE_NAMES = {str: "text", int: "a whole number", _NUMBER: "a number", dict: "a table",
-               list: "a list"}  # fmt: skip
+_REQUIRED = {"id": str, "severity": str, "query": str, "message": str, "advice": str}
+_OPTIONAL = {"threshold": (int, float), "unit": str, "for_steps": int, "clear_steps": int}
 
 
-@dataclass(frozen=True)
-class UserRule:
-    """A rule, its expressions, and the errors of evaluating them."""
+class RuleQuery:
+    """A SELECT over `signals`, of which it names those in `needs`. Raises UsageError if it cannot
+    be used."""
 
-    rule: Rule
-    expressions: Expressions
-    failures: list[str]
+    def __init__(self, sql: str) -> None:
+        self._sql = sql
+        with duckdb.connect(":memory:") as db:
+            insist_on_select(db, sql)
+            names = columns_of(db, sql)
+        self.needs = tuple(sorted(names & set(SIGNALS.names) - {"step"}))
+        self(dict.fromkeys(SIGNALS.names, np.zeros(0)))
+
+    def __call__(self, signals: d.Columns) -> dict[int, float]:
+        """The steps at which the rule holds, and the value at each, NaN where there is none."""
+        columns = {n: pa.array(d.floats(signals, n), from_pandas=True) for n in self.needs}
+        columns["step"] = pa.array(np.asarray(signals["step"], dtype=np.int64))
+        try:
+            with duckdb.connect(":memory:") as db:
+                confine(db)
+                db.register("signals", pa.table(columns))
+                with bounded(db, QUERY_SECONDS):
+                    answer = rows(db, self._sql)
+        except duckdb.Error as error:
+            raise UsageError(str(error).split("\n")[0]) from None
+        if not {*answer.names} <= {"step", "value"} or "step" not in answer.names:
+            raise UsageError("The query must return `step`, and `value` or nothing else.")
+        pairs = (dict(zip(answer.names, row, strict=True)) for row in answer.rows)
+        try:
+            return {int(p["step"]): _number(p.get("value")) for p in pairs}
+        except (TypeError, ValueError):
+            raise UsageError("The query returns a step or a value that is no number.") from None
 
 
-@dataclass(frozen=True)
-class RuleFile:
-    """What a file declares."""
-
-    rules: list[UserRule]
-    cases: list[Case]
+def _number(value: Any) -> float:
+    return math.nan if value is None else float(value)
 
 
 def all_rules(path: Path | None) -> tuple[Rule, ...]:
     """The built-in rules and those of a file; a UsageError names file, rule and error."""
-    return RULES if path is None else (*RULES, *(user.rule for user in load([path]).rules))
+    return RULES if path is None else (*RULES, *load(path))
 
 
-def load(paths: Sequence[Path]) -> RuleFile:
-    """The rules and cases of several files; a case may name rules of any of them."""
-    rules: list[UserRule] = []
-    cases: list[Case] = []
-    for path in paths:
-        tables = _read(path)
-        for number, table in enumerate(tables.get("rule", ()), 1):
-            where = f"{path}: rule {_name(table, 'id', number)}"
-            _check_keys(table, _RULE_KEYS, where)
-            if table["id"] in {r.id for r in (*RULES, STALLED)}:
-                raise UsageError(f"{where}: this is a built-in rule; choose another id.")
-            if table["id"] in {user.rule.id for user in rules}:
-                raise UsageError(f"{where}: there are two rules with this id.")
-            rules.append(_rule(table, where))
-    known = {r.id for r in RULES} | {user.rule.id for user in rules}
-    for path in paths:
-        for number, table in enumerate(_read(path).get("case", ()), 1):
-            where = f"{path}: case {_name(table, 'name', number)}"
-            _check_keys(table, _CASE_KEYS, where)
-            cases.append(_case(table, known, where))
-    return RuleFile(rules, cases)
-
-
-def _read(path: Path) -> dict[str, Any]:
+def load(path: Path) -> dict[Rule, RuleQuery]:
+    """The rules of a file, and the query of each."""
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UsageError(f"{path}: this is not TOML: {error}.") from None
     except OSError as error:
         raise LldscopeError(f"{path} cannot be read ({error.strerror}).") from None
-    for key, tables in content.items():
-        if key not in ("rule", "case"):
-            raise UsageError(f"{path}: `{key}` is unknown; a file holds [[rule]] and [[case]].")
-        if not isinstance(tables, list) or not all(isinstance(t, dict) for t in tables):
-            raise UsageError(f"{path}: write [[{key}]], with two brackets, above each {key}.")
-    return content
+    tables = content.pop("rule", None)
+    if content or not isinstance(tables, list) or not all(isinstance(t, dict) for t in tables):
+        raise UsageError(f"{path}: a file holds rules only, each under [[rule]], two brackets.")
+    rules: dict[Rule, RuleQuery] = {}
+    for number, table in enumerate(tables, 1):
+        where = f"{path}: rule {table.get('id', number)!r}"
+        try:
+            _check(table, {r.id for r in (*RULES, STALLED, *rules)})
+            query = RuleQuery(table["query"])
+            rules[_rule(table, query, where)] = query
+        except UsageError as error:
+            raise UsageError(f"{where}: {error}") from None
+    return rules
 
 
-def _name(table: dict[str, Any], key: str, number: int) -> str:
-    return repr(table[key]) if isinstance(table.get(key), str) else f"number {number}"
-
-
-def _check_keys(table: dict[str, Any], keys: dict[str, tuple[Any, bool]], where: str) -> None:
+def _check(table: dict[str, Any], used: set[str]) -> None:
+    kinds: dict[str, Any] = {**_REQUIRED, **_OPTIONAL}
     for key, value in table.items():
-        if key not in keys:
-            near = get_close_matches(key, keys, 1)
-            hint = f"; do you mean `{near[0]}`?" if near else f"; known are: {', '.join(keys)}."
-            raise UsageError(f"{where}: `{key}` is unknown{hint}")
-        kind, _ = keys[key]
-        # In Python a bool is an int; in TOML it is not.
-        if not isinstance(value, kind) or isinstance(value, bool):
-            raise UsageError(f"{where}: `{key}` must be {_TYPE_NAMES[kind]}.")
-    for key, (_, required) in keys.items():
-        if required and key not in table:
-            raise UsageError(f"{where}: `{key}` is missing.")
-
-
-def _rule(table: dict[str, Any], where: str) -> UserRule:
+        if key not in kinds:
+            raise UsageError(f"`{key}` is unknown; a rule has {', '.join(kinds)}.")
+        if not isinstance(value, kinds[key]) or isinstance(value, bool):
+            what = {str: "text", int: "a whole number"}.get(kinds[key], "a number")
+            raise UsageError(f"`{key}` must be {what}.")
+        if key in ("for_steps", "clear_steps") and value < 1:
+            raise UsageError(f"`{key}` must be 1 or more.")
+    if missing := [key for key in _REQUIRED if key not in table]:
+        raise UsageError(f"`{missing[0]}` is missing.")
     if not re.fullmatch(r"[a-z][a-z0-9-]{0,63}", table["id"]):
-        raise UsageError(f"{where}: an id is made of a-z, 0-9 and -, as in `entropy-surge`.")
+        raise UsageError("an id is made of a-z, 0-9 and -, as in `entropy-surge`.")
+    if table["id"] in used:
+        raise UsageError("there is another rule, maybe a built-in one, with this id.")
     if table["severity"] not in list(Severity):
-        raise UsageError(f"{where}: `severity` must be one of {', '.join(Severity)}.")
-    for key in ("for_steps", "clear_steps"):
-        if table.get(key, 1) < 1:
-            raise UsageError(f"{where}: `{key}` must be 1 or more.")
-    try:
-        expressions = Expressions(table["condition"], table.get("value"))
-    except BadExpression as error:
-        raise UsageError(f"{where}: {error}.") from None
-    needs = tuple(name for name in expressions.needs if name != "step")
-    if not needs:
-        raise UsageError(f"{where}: the condition looks at no signal.")
+        raise UsageError(f"`severity` must be one of {', '.join(Severity)}.")
+
+
+def _rule(table: dict[str, Any], query: RuleQuery, where: str) -> Rule:
+    if not query.needs:
+        raise UsageError("The query looks at no signal.")
+    threshold, unit = float(table.get("threshold", math.nan)), table.get("unit", "")
     failures: list[str] = []
-    threshold = float(table.get("threshold", math.nan))
-    unit = table.get("unit", "")
 
     @once
     def measure(e: Evidence) -> Measurement:
         """A rule that cannot be evaluated does not hold; the other rules are not affected."""
-        holds, value = np.zeros(len(e.step), dtype=bool), np.full(len(e.step), math.nan)
+        answer: dict[int, float] = {}
         try:
-            holds, value = expressions.rows(e.signals)
-        except BadExpression as error:
+            answer = query(e.signals)
+        except UsageError as error:
             if not failures:
                 log.warning("lldscope: %s cannot be evaluated and does not hold: %s", where, error)
             failures.append(str(error))
+        value = np.array([answer.get(step, math.nan) for step in e.step.tolist()], float)
 
         def message(row: int) -> str:
             shown = "" if math.isnan(value[row]) else f": {short(float(value[row]))} {unit}"
             limit = "" if math.isnan(threshold) else f" (limit {short(threshold)})"
             return f"{table['message']}{shown.rstrip()}{limit}"
 
+        holds = np.isin(e.step, list(answer))
         return Measurement(holds, value, d.constant(threshold, value), message)
 
-    rule = Rule(
+    return Rule(
         id=table["id"],
         severity=Severity(table["severity"]),
-        needs=needs,
+        needs=query.needs,
         meaning=table["message"],
         advice=table["advice"],
         measure=measure,
@@ -186,42 +161,14 @@ def _rule(table: dict[str, Any], where: str) -> UserRule:
         clear_steps=table.get("clear_steps", 20),
         false_alarms=NO_RATE,
     )
-    return UserRule(rule, expressions, failures)
 
 
-def _case(table: dict[str, Any], known: set[str], where: str) -> Case:
-    for key in ("signals", "noise"):
-        for name in table.get(key, {}):
-            if name not in SIGNALS.names or name == "step":
-                raise UsageError(f"{where}: there is no signal `{name}`.")
-    for name, points in table["signals"].items():
-        if not _are_points(points):
-            raise UsageError(
-                f"{where}: `signals.{name}` must be a list of [step, value], steps rising from 0."
-            )
-    if not table["signals"]:
-        raise UsageError(f"{where}: it gives no signal.")
-    for name, spread in table.get("noise", {}).items():
-        if not isinstance(spread, _NUMBER) or isinstance(spread, bool) or spread < 0:
-            raise UsageError(f"{where}: `noise.{name}` must be a number, 0 or more.")
-    for rule, span in table.get("fires", {}).items():
-        if not (isinstance(span, list) and len(span) == 2 and all(type(s) is int for s in span)):
-            raise UsageError(f"{where}: `fires.{rule}` must be [earliest step, latest step].")
-    named = [*table.get("fires", {}), *table.get("quiet", [])]
-    for rule in named:
-        if rule not in known:
-            raise UsageError(f"{where}: there is no rule {rule!r}.")
-    if not named:
-        raise UsageError(f"{where}: it says neither what `fires` nor what stays `quiet`.")
-    return Case(**table)
-
-
-def _are_points(points: Any) -> bool:
-    if not isinstance(points, list) or not points:
-        return False
-    if not all(isinstance(p, list) and len(p) == 2 for p in points):
-        return False
-    if not all(type(x) in _NUMBER for p in points for x in p):
-        return False
-    steps = [p[0] for p in points]
-    return steps[0] >= 0 and sorted(set(steps)) == steps and steps[-1] < 1_000_000
+def looks_ahead(query: RuleQuery, signals: Any) -> int | None:
+    """The length of a prefix of a frame of signals on which the query says something else than on
+    all rows; None if it does on none of CUTS prefixes. Live such a rule gives other alarms."""
+    complete = query(signals)
+    for cut in np.unique(np.linspace(1, len(signals), CUTS + 1, dtype=int)[:-1]).tolist():
+        part, upto = query(signals.iloc[:cut]), int(signals["step"].iloc[cut - 1])
+        if repr(sorted(part.items())) != repr(sorted(i for i in complete.items() if i[0] <= upto)):
+            return int(cut)
+    return None

@@ -15,7 +15,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from lldscope.user_rules.rule_cases import frame
+from tests.helpers.rule_cases import frame
 
 from .noise import Signals, correlated, words
 from .rival_packages import Verdicts, assessed, packages, python_if_installed

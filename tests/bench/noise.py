@@ -25,7 +25,7 @@ from lldscope.diagnosis.assess import assess
 from lldscope.diagnosis.rule import Severity
 from lldscope.evaluation.bank import read_bank
 from lldscope.evaluation.scoring import fall_of
-from lldscope.user_rules.rule_cases import frame
+from tests.helpers.rule_cases import frame
 
 BANK = Path(__file__).parents[2] / "sample_runs" / "bank"
 FOREIGN = ("reward", "entropy", "grad_norm", "kl", "response_tokens")

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from rule_cases import frame
 
 from lldscope.diagnosis.assess import Assessment, assess
 from lldscope.diagnosis.cadence import Cadence
 from lldscope.diagnosis.detectors import MedianWindow
 from lldscope.diagnosis.outcome import outcome
-from lldscope.user_rules.rule_cases import frame
 
 STEPS = np.arange(1000)
 

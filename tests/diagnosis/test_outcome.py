@@ -8,12 +8,12 @@ from statistics import NormalDist, median
 import numpy as np
 import pytest
 from bench import noise
+from rule_cases import frame
 
 from lldscope.diagnosis import detectors as d
 from lldscope.diagnosis import outcome as o
 from lldscope.diagnosis.assess import assess
 from lldscope.diagnosis.evidence import gather
-from lldscope.user_rules.rule_cases import frame
 
 
 def slow_noise(values: list[float]) -> float:

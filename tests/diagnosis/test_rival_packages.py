@@ -11,8 +11,7 @@ import pytest
 from bench import __main__ as everything
 from bench import noise, rival_packages, rival_worker
 from bench.rival_packages import BY_REWARD, MADE_UP, NOISY, RECORDED, Log, Verdict
-
-from lldscope.user_rules.rule_cases import frame
+from rule_cases import frame
 
 SAMPLES = Path(__file__).parents[2] / "sample_runs"
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from rule_cases import frame
 
 from lldscope.diagnosis.assess import Assessment, assess
 from lldscope.diagnosis.decay_test import RUN_RATE
 from lldscope.diagnosis.rule import Alert
 from lldscope.diagnosis.rules import groups
-from lldscope.user_rules.rule_cases import frame
 
 NAN = float("nan")
 

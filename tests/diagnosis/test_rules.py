@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from phase_runs import CASE, CASE_FILES, CASES, drawn
+from rule_cases import frame
 
 from lldscope.core.numbers import short
 from lldscope.core.schema import SIGNALS
@@ -22,7 +23,6 @@ from lldscope.diagnosis.registry import LOOK_ALIKES, RULES, STALLED
 from lldscope.diagnosis.rule import Severity, episodes
 from lldscope.diagnosis.rules.measures import observed, over_former_max, percent, trailing_sd
 from lldscope.storage.json_files import to_json
-from lldscope.user_rules.rule_cases import frame
 from tests.study import arms, bank
 from tests.study.arms import CAUSE
 

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import yaml
-
-from lldscope.user_rules import rule_cases
-from lldscope.user_rules.rule_cases import Case, frame
+from rule_cases import frame
 
 CASES = Path(__file__).parents[1] / "cases"
 SAMPLES = Path(__file__).parents[2] / "sample_runs"
@@ -24,12 +21,6 @@ DYING = CASE["three phases with Δ measured"]
 WELL = CASE["healthy run, Δ around a small gain"]
 HARDER = CASE["the level falls because harder questions get solved, Δ stays positive"]
 RECOVERS = CASE["decay that recovers by itself"]
-
-
-def drawn(case: dict[str, Any], seed: int) -> pd.DataFrame:
-    """The signals of a case with the noise of a seed."""
-    known = {"name": "", **{f.name: case[f.name] for f in fields(Case) if f.name in case}}
-    return rule_cases.drawn(Case(**known), seed)
 
 
 def paper_figure(every: int = 1, noise: float = 0.0, seed: int = 0) -> pd.DataFrame:

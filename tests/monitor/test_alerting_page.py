@@ -1,4 +1,4 @@
-"""docs/alerting.md: its rules pass their cases, its commands parse, its fields are those sent."""
+"""docs/alerting.md: its rule fires, its commands parse, its fields are those sent."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from pathlib import Path
 
 import click
 import yaml
+from rule_cases import drawn
 
 from lldscope.cli import cli
 from lldscope.cli.watch import STATUS
-from lldscope.diagnosis.registry import RULES
-from lldscope.user_rules.rule_cases import results
+from lldscope.diagnosis.assess import assess
 from lldscope.user_rules.user_rules import load
 
 PAGE = (Path(__file__).parents[2] / "docs" / "alerting.md").read_text(encoding="utf-8")
@@ -22,14 +22,14 @@ def blocks(language: str) -> list[str]:
     return re.findall(rf"```{language}\n(.*?)```", PAGE, re.S)
 
 
-def test_the_example_rule_does_what_its_case_says(tmp_path):
+def test_the_example_rule_fires_where_responses_grow(tmp_path):
     (text,) = blocks("toml")
     (tmp_path / "mine.toml").write_text(text, encoding="utf-8")
-    declared = load([tmp_path / "mine.toml"])
-    rules = [*RULES, *(user.rule for user in declared.rules)]
-    told = [r for case in declared.cases for r in results(case, rules)]
-    assert len(told) == 2
-    assert all(r.passed for r in told), told
+    growing = {"response_tokens": [[0, 100], [80, 100], [90, 200], [120, 200]]}
+    signals = drawn({"signals": growing, "noise": {"response_tokens": 5}}, 0)
+    alerts = assess(signals, rules=[*load(tmp_path / "mine.toml")]).alerts
+    assert [alert.rule for alert in alerts] == ["long-answers"]
+    assert 85 <= alerts[0].step <= 100
 
 
 def test_the_commands_parse():

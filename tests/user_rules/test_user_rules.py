@@ -218,11 +218,8 @@ def test_rules_test_shows_where_rules_fire_and_fails_for_those_that_look_ahead(
             {"rule": "long-answers", "run": str(run), "episodes": [[23, None]], "error": None}
         ],
     }
-    ahead = rule_file(
-        with_query(
-            "SELECT step FROM signals QUALIFY max(reward) OVER () >= reward AND step = max(step) OVER ()"
-        )
-    )
+    last = "SELECT step FROM signals WHERE reward >= 0 QUALIFY step = max(step) OVER ()"
+    ahead = rule_file(with_query(last))
     done = lldscope_command("rules", "test", ahead, run)
     assert done.returncode == 1
     assert "looks at later steps" in done.stdout

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import redirect_stderr, redirect_stdout
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,7 @@ from own_environments import BY_HAND, FOLDER, OWN
 from recorded_steps import record_steps
 
 import lldscope
+from lldscope.cli import main
 
 collect_ignore = [
     test for name, tests in (OWN | BY_HAND).items() for test in tests
@@ -98,14 +101,32 @@ def make_run(tmp_path: Path):
 
 
 @pytest.fixture
-def lldscope_command():
-    """Run the command line as a user would, in a process of its own."""
+def lldscope_command(monkeypatch: pytest.MonkeyPatch):
+    """Run the command line as a user would.
 
-    def run(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "lldscope", *map(str, arguments)],
-            capture_output=True, timeout=120, **{"encoding": "utf-8"} | options,
-        )  # fmt: skip
+    In this process, which has imported everything already; with options for `subprocess.run`
+    (env, cwd, input …) in a process of its own.
+    """
+
+    def run(*arguments: Any, **options: Any) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "lldscope", *map(str, arguments)]
+        if options:
+            return subprocess.run(
+                command, capture_output=True, timeout=600, **{"encoding": "utf-8"} | options
+            )
+        out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8") for _ in range(2))
+        code = 0
+        with monkeypatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
+            patch.setattr(sys, "argv", ["lldscope", *command[3:]])
+            try:
+                main()
+            except SystemExit as end:
+                code = end.code or 0
+        texts = []
+        for stream in (out, err):
+            stream.flush()
+            texts.append(stream.buffer.getvalue().decode("utf-8"))
+        return subprocess.CompletedProcess(command, code, *texts)
 
     return run
 

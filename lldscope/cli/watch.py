@@ -35,9 +35,8 @@ STATUS = ("schema", "run", "id", "path", "verdict", "evidence", "phase", "last_s
     multiple=True,
     metavar="URL",
     envvar="LLDSCOPE_NOTIFY",
-    help="Tell this address of alarms; may be given again. http(s) gets Alertmanager's webhook "
-    "JSON, the rest goes through apprise. Better named in $LLDSCOPE_NOTIFY (blanks between), which "
-    "`ps` does not show; the option wins.",
+    help="Send alarms to this address; may be given again. A webhook, or what apprise knows. Better "
+    "named in $LLDSCOPE_NOTIFY (blanks between), which `ps` does not show; the option wins.",
 )
 @click.option(
     "--repeat",

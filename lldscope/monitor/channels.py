@@ -1,4 +1,4 @@
-"""Where notifications go: webhooks, services through apprise, a command.
+"""Where notifications go: addresses that apprise knows, and a command.
 
 An address is a secret: it is never printed, nor is an error text that may contain it. Messages name
 it by its number and scheme.
@@ -6,41 +6,33 @@ it by its number and scheme.
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import signal
-import ssl
 import subprocess
 import sys
 import tempfile
-from base64 import b64encode
-from http.client import HTTPException
 from typing import IO, Protocol
-from urllib import request
-from urllib.error import HTTPError, URLError
-from urllib.parse import unquote, urlsplit, urlunsplit
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 from ..core.errors import UsageError
+from ..core.palette import VERDICTS
+from ..core.terminal import plain
 from ..core.version import __version__
+from ..diagnosis.registry import STALLED
 from ..storage.json_files import to_json
-from .alertmanager import as_text, payload
 from .follow import AlertEvent
 
 VARIABLE = "LLDSCOPE_NOTIFY"  # addresses, separated by blanks; --notify wins
 
-HTTP_SECONDS = 10.0  # for an answer to one request
-TRANSIENT = {408, 425, 429, *range(500, 600)}  # HTTP statuses worth a retry
 FLUSH_SECONDS = 15.0  # at the end, for what is still queued
 COMMAND_SECONDS = 60.0  # a command that takes longer is killed
 OUTPUT_BYTES = 8192  # of a command's output, which is passed on
 
 
 class Undeliverable(Exception):
-    """Why a notification failed, without secrets; `temporary`: worth a retry."""
-
-    def __init__(self, why: str, *, temporary: bool = False) -> None:
-        super().__init__(why)
-        self.temporary = temporary
+    """Why a notification failed, without secrets."""
 
 
 def warn(text: str) -> None:
@@ -57,67 +49,9 @@ class Channel(Protocol):
     def send(self, event: AlertEvent) -> None: ...
 
 
-class Webhook:
-    """Posts Alertmanager's webhook JSON. Follows no redirect; honours the proxy variables."""
-
-    flush_seconds = FLUSH_SECONDS
-
-    def __init__(self, url: str, name: str) -> None:
-        self.name = name
-        try:
-            parts = urlsplit(url)
-            if not parts.hostname or parts.port == 0:
-                raise ValueError
-        except ValueError:
-            raise UsageError(f"{name} names no host, or no valid port.") from None
-        self._headers = {
-            "Content-Type": "application/json",
-            "User-Agent": f"lldscope/{__version__}",
-        }
-        user, _, host = parts.netloc.rpartition("@")
-        if user:
-            code = b64encode(unquote(user).encode()).decode()
-            self._headers["Authorization"] = f"Basic {code}"
-        self._url = urlunsplit(parts._replace(netloc=host, fragment=""))
-        self._opener = request.OpenerDirector()
-        for handler in (
-            request.ProxyHandler(),
-            request.HTTPHandler(),
-            request.HTTPSHandler(),
-            request.HTTPErrorProcessor(),
-            request.HTTPDefaultErrorHandler(),  # a redirect is an error like any other
-        ):
-            self._opener.add_handler(handler)
-
-    def send(self, event: AlertEvent) -> None:
-        body = to_json(payload(event)).encode()
-        try:
-            post = request.Request(self._url, body, self._headers, method="POST")
-            self._opener.open(post, timeout=HTTP_SECONDS).close()
-        except HTTPError as error:
-            error.close()
-            moved = ", a redirect, which is not followed" if 300 <= error.code < 400 else ""
-            why = f"HTTP status {error.code}{moved}"
-            raise Undeliverable(why, temporary=error.code in TRANSIENT) from None
-        except (OSError, HTTPException, ValueError) as error:
-            raise Undeliverable(_reason(error), temporary=isinstance(error, OSError)) from None
-
-
-def _reason(error: BaseException) -> str:
-    """The reason of an error, with no part of an address in it."""
-    if isinstance(error, URLError) and isinstance(error.reason, BaseException):
-        error = error.reason
-    if isinstance(error, TimeoutError):
-        return f"no answer within {HTTP_SECONDS:.0f} s"
-    if isinstance(error, ssl.SSLError):
-        return f"TLS failed ({error.reason or type(error).__name__})"
-    if isinstance(error, OSError) and error.strerror and error.errno is not None:
-        return os.strerror(error.errno) if error.errno > 0 else "the host's name is not known"
-    return type(error).__name__
-
-
 class Service:
-    """Slack, Discord, e-mail and whatever else apprise knows."""
+    """Webhooks, Slack, Discord, e-mail and whatever else apprise knows. A webhook gets apprise's
+    JSON with the event as `alert`; no redirect is followed."""
 
     flush_seconds = FLUSH_SECONDS
 
@@ -128,13 +62,15 @@ class Service:
         except ImportError:
             raise UsageError(
                 f"{name} is sent by apprise, which is not installed: "
-                "pip install 'lldscope[notify]'. Webhooks (http, https) need nothing."
+                "pip install 'lldscope[notify]'."
             ) from None
         # Its messages may hold addresses.
         logging.getLogger("apprise").addHandler(logging.NullHandler())
         logging.getLogger("apprise").propagate = False
-        self._service = apprise.Apprise()
-        if not self._service.add(url):
+        asset = apprise.AppriseAsset(app_id=f"lldscope/{__version__}", http_redirects=False)
+        self._services = apprise.Apprise(asset=asset)
+        # The address of a Slack or Discord webhook is one of theirs to apprise.
+        if not (self._services.add(url) or self._services.add(_json_address(url))):
             raise UsageError(
                 f"{name} is no address that apprise understands; its forms: "
                 "https://appriseit.com/services/."
@@ -144,8 +80,47 @@ class Service:
         title, body = as_text(event)
         firing = "failure" if event.alert.severity == "critical" else "warning"
         kind = "success" if event.alert.state == "resolved" else firing
-        if not self._service.notify(body=body, title=title, notify_type=kind, body_format="text"):
-            raise Undeliverable("apprise could not deliver it", temporary=True)
+        alert = json.loads(to_json(event.to_dict()))
+        for service in self._services:
+            if service.url().startswith(("json://", "jsons://")):
+                service.payload_extras = {"alert": alert}
+        if not self._services.notify(body=body, title=title, notify_type=kind, body_format="text"):
+            raise Undeliverable("apprise could not deliver it")
+
+
+def _json_address(url: str) -> str:
+    """apprise's form of the address of a webhook: json://… with marked parameters."""
+    try:
+        parts = urlsplit(url)
+        query = urlencode([(f"-{name}", value) for name, value in parse_qsl(parts.query)])
+    except ValueError:
+        return ""
+    scheme = {"http": "json", "https": "jsons"}.get(parts.scheme.lower(), "")
+    return urlunsplit((scheme, parts.netloc, parts.path, query, "")) if scheme else ""
+
+
+def as_text(event: AlertEvent) -> tuple[str, str]:
+    """Title and body for people; numbers and what to do are in the text."""
+    alert = event.alert
+    fired, resolved = alert.episodes[-1]
+    what = f"{alert.rule} in run {plain(event.state.run)}"
+    link = f"\n{event.link}" if event.link else ""
+    if alert.state == "resolved" and alert.rule == STALLED.id and not event.state.over:
+        return (
+            f"resumed: run {plain(event.state.run)}",
+            f"It stopped at step {fired} and goes on; the verdict is: "
+            f"{VERDICTS[event.state.verdict].word}.{link}",
+        )
+    if alert.state == "resolved":
+        return (
+            f"resolved: {what}",
+            f"It fired at step {fired} and is resolved at step {resolved}; "
+            f"the verdict is: {VERDICTS[event.state.verdict].word}.{link}",
+        )
+    return (
+        f"{alert.severity}: {what}",
+        f"Step {fired}: {plain(alert.message).rstrip('.')}.\n{plain(alert.advice)}{link}",
+    )
 
 
 class Command:
@@ -196,4 +171,4 @@ def open_channel(url: str, number: int) -> Channel:
         )
     known = scheme.lower() if scheme.isalnum() else "?"
     name = f"notification address {number} ({known})"
-    return (Webhook if known in ("http", "https") else Service)(url, name)
+    return Service(url, name)

@@ -27,8 +27,7 @@ import numpy as np
 from ..core.errors import UsageError, interrupted
 from ..diagnosis.phases import Phase
 from ..diagnosis.registry import RULES
-from .alertmanager import as_text
-from .channels import VARIABLE, warn
+from .channels import VARIABLE, as_text, warn
 
 if TYPE_CHECKING:
     from ..diagnosis.assess import Assessment

@@ -74,8 +74,8 @@ class Delivery:
             try:
                 self._channel.send(event)
                 return
-            except Undeliverable as error:
-                if wait is None or not error.temporary:
+            except Undeliverable:
+                if wait is None or isinstance(self._channel, Command):
                     raise
                 time.sleep(wait)
 

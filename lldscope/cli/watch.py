@@ -35,7 +35,7 @@ STATUS = ("schema", "run", "id", "path", "verdict", "evidence", "phase", "last_s
     multiple=True,
     metavar="URL",
     envvar="LLDSCOPE_NOTIFY",
-    help="Send alarms to this address, a webhook or another that apprise knows; may be given again. "
+    help="Send alarms to this address, a webhook or what apprise knows; may be given again. "
     "Better named in $LLDSCOPE_NOTIFY (blanks between), which `ps` does not show; the option wins.",
 )
 @click.option(

@@ -6,6 +6,7 @@ keeps what was chosen in stores; the server reads these, and answers with figure
 
 from __future__ import annotations
 
+from secrets import token_hex
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -18,6 +19,7 @@ from dash import (
     Patch,
     State,
     ctx,
+    html,
     no_update,
     set_props,
 )
@@ -56,7 +58,10 @@ def register(app: Dash, registry: RunRegistry, summaries: RunSummaries) -> None:
             return no_update
         (text,) = _texts([again or href])
         address = urlsplit(text)
-        return page(registry, address.path, address.query, summaries)
+        # assets/lldscope.js waits until a page of this id is there, and then fills it
+        return html.Div(
+            page(registry, address.path, address.query, summaries), id=f"page-{token_hex(8)}"
+        )
 
     @app.callback(
         Output("rows", "children"),
@@ -333,7 +338,7 @@ def _in_browser(app: Dash) -> None:
         app.clientside_callback(code, *wires, prevent_initial_call=not first)
 
     ask("arrived", Input("page", "children"))
-    ask("news", Input("news", "data"), first=True)
+    ask("news", Input("news", "data"))
     ask("notices", Output("notices", "children"), Input("notices", "n_clicks"), first=True)
     ask("retry", Output("again", "data"), Input({"type": "retry", "index": ALL}, "n_intervals"))
     for tick, clock in (

@@ -3,7 +3,7 @@
   "use strict";
   const { charts } = window.lldscope;
   const HIDDEN = 15; /* ticks of a hidden tab of which one is asked: every half minute */
-  let paused = false;
+  let paused = false, latest = null;
   const none = () => window.dash_clientside.no_update;
   const set = (id, data) => window.dash_clientside.set_props(id, { data });
   const fired = () => window.dash_clientside.callback_context.triggered || [];
@@ -23,8 +23,18 @@
     props: { children: text, id: { type: "add", index }, className: "button small", title } });
 
   Object.assign(window.dash_clientside.lldscope, {
-      /* The page has come: what it gives as data becomes elements, and its anchor is looked up. */
-      arrived: () => { setTimeout(window.lldscope.fill); },
+      /* A page has come. React shows it a little later; then what it gives as data becomes elements,
+         and its anchor is looked up. */
+      arrived(page) {
+        const { id } = page.props;
+        const wait = () => {
+          if (latest !== id) return;
+          if (document.getElementById(id)) window.lldscope.fill();
+          else setTimeout(wait, 20);
+        };
+        latest = id;
+        wait();
+      },
 
       /* A tick reaches the server seldom if nobody is looking. */
       tick: (n) => (paused || (document.hidden && n % HIDDEN) ? none() : n),
@@ -212,7 +222,8 @@
   document.addEventListener("click", (event) => {
     if (event.target.id === "help") help();
     for (const open of document.querySelectorAll(".tools[open]")) {
-      if (!open.contains(event.target)) open.open = false;
+      /* Plotly clicks a link of its own to save a picture. */
+      if (event.isTrusted && !open.contains(event.target)) open.open = false;
     }
     const link = event.target.closest("a[href]"); /* to a place on this page: all else stays */
     if (link && link.pathname === location.pathname && link.hash) link.search = location.search;

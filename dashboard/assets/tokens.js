@@ -183,9 +183,9 @@
     }
     follow();
     const head = document.querySelector("main h1");
-    if (head && !document.querySelector(".runs.listed, .run-head")) { /* these give news of their own */
-      document.title = `${head.firstChild.textContent} – lldscope`;
-    }
+    if (document.querySelector(".runs.listed, .run-head")) {
+      window.dash_clientside.lldscope.news(window.dash_component_api.getLayout("news").props.data);
+    } else if (head) document.title = `${head.firstChild.textContent} – lldscope`;
     /* The token, or the place, that the address names. */
     const marked = document.getElementById(new URL(location.href).searchParams.get("mark"));
     if (marked) reach(marked);

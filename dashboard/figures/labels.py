@@ -21,7 +21,7 @@ from .wording import visible
 ROWS, ROW_HEIGHT = 2, 14  # pixels
 _ABOVE = 1.075  # of the height of the plot: where the strip of the phases ends
 # pixels: of a narrow plot, a character, the sign before it
-_WIDTH, _CHARACTER, _SIGN = 380.0, 5.8, 14.0
+NARROW, CHARACTER, _SIGN = 380.0, 5.8, 14.0
 _MARGIN = 50.0  # pixels right of the plot that a label may take
 
 Label = dict[str, Any]
@@ -42,9 +42,9 @@ def alarm_labels(
         if not seen[0] <= x <= seen[1]:
             continue
         name = visible(alert.rule, 40)
-        left = _WIDTH * (x - seen[0]) / (seen[1] - seen[0])
-        for row, after, span in _places(left, len(name) * _CHARACTER + _SIGN):
-            inside = span[0] >= 0 and span[1] <= _WIDTH + _MARGIN
+        left = NARROW * (x - seen[0]) / (seen[1] - seen[0])
+        for row, after, span in _places(left, len(name) * CHARACTER + _SIGN):
+            inside = span[0] >= 0 and span[1] <= NARROW + _MARGIN
             if inside and all(span[1] < a or b < span[0] for a, b in taken[row]):
                 taken[row].append(span)
                 sign = palette.SEVERITIES[alert.severity].shape

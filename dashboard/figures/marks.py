@@ -13,13 +13,13 @@ from lldscope.core import palette
 from lldscope.diagnosis.assess import PhaseSpan
 from lldscope.monitor.alerts import AnyAlert
 
+from .labels import CHARACTER, NARROW
 from .series import XAxis, at_steps, positions
 from .wording import visible
 
 Shape = dict[str, Any]
 
 _STRIP = (1.0, 1.075)  # the band of phase names, above the plot, as shares of its height
-_FULL_NAME, _NUMERAL = 0.22, 0.05  # least share of the visible width for a name, for a numeral
 _MOST_LINES = 24
 _SPACE = "\u00a0\u00a0\u00a0"  # keeps upright labels clear of the ends of the plot
 
@@ -27,7 +27,8 @@ _SPACE = "\u00a0\u00a0\u00a0"  # keeps upright labels clear of the ends of the p
 def phase_bands(
     table: pd.DataFrame, spans: Sequence[PhaseSpan], axis: XAxis, seen: tuple[float, float]
 ) -> list[Shape]:
-    """A faint band behind the plot and a strong strip with the phase's name above it."""
+    """A faint band behind the plot and a strong strip above it, with as much of the phase's name as
+    there is room for."""
     if not spans:
         return []
     starts = at_steps(table, axis, [s.start_step for s in spans])
@@ -39,10 +40,10 @@ def phase_bands(
         if b <= a:
             continue
         sign = palette.PHASES[span.phase]
-        share = (b - a) / width
-        text = sign.word if share >= _FULL_NAME else sign.shape if share >= _NUMERAL else ""
-        if share >= _FULL_NAME and sign.shape.startswith("I"):
-            text = f"{sign.shape} {sign.word}"
+        numeral = sign.shape if sign.shape.startswith("I") else ""
+        names = (f"{numeral} {sign.word}".strip(), sign.word, numeral)
+        room = NARROW * (b - a) / width
+        text = next((name for name in names if CHARACTER * len(name) <= room), "")
         faint = 0.05 if span.phase in ("warmup", "healthy", None) else 0.13
         shapes.append(_band(a, b, 0.0, 1.0) | {"fillcolor": sign.color, "opacity": faint})
         label = {"text": text, "font": {"size": 10, "color": sign.ink}}

@@ -41,7 +41,6 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-@pytest.mark.xfail(reason="title lacks 'critical · dying'; cause not found yet", strict=False)
 def test_title_and_icon_tell_the_state_and_an_acknowledged_alarm_is_told_no_more(tab: Any) -> None:
     tab.goto("/run/dying")
     until(tab, "document.title.includes('critical · dying')")
@@ -62,7 +61,6 @@ def test_title_and_icon_tell_the_state_and_an_acknowledged_alarm_is_told_no_more
     until(tab, "document.title.includes('critical · dying')")
 
 
-@pytest.mark.xfail(reason="title of the run is not as expected; cause not found yet", strict=False)
 def test_a_new_alarm_is_told_by_a_notice_if_asked_for(tab: Any, root: Path) -> None:
     tab.add_init_script(
         """window.told = [];
@@ -155,7 +153,6 @@ def test_charts_line_up_and_those_without_a_measurement_are_small(tab: Any) -> N
     assert small.bounding_box()["height"] < 100
 
 
-@pytest.mark.xfail(reason="click on the CSV link fails; cause not found yet", strict=False)
 def test_a_metric_is_found_added_changed_and_kept_in_the_address(tab: Any) -> None:
     drawn(tab, "/run/dying")
     tab.evaluate("window.here = true")

@@ -163,16 +163,14 @@ def test_charts_name_declared_signals_and_give_units() -> None:
         assert {line.column for line in chart.lines} <= {*SIGNALS.names, *added}
 
 
-@pytest.mark.xfail(
-    reason="band labels are shortened; the test still looks for 'decay'", strict=False
-)
 def test_the_dying_run_shows_its_phases_and_alarms(dying: Subject) -> None:
     assert {s.phase for s in dying.spans} >= {"decay", "collapse"}, "the made-up run must die"
     shapes = make_chart(DELTA, dying, View())["layout"]["shapes"]
     labels = [s.get("label", {}).get("text", "") for s in shapes]
-    assert any(
-        "decay" in text and s["type"] == "rect" for text, s in zip(labels, shapes, strict=True)
-    )
+    names = [text for text, s in zip(labels, shapes, strict=True) if s["type"] == "rect" and text]
+    assert names == ["warm-up", "no LLD", "II decay", "collapse"]
+    zoomed = make_chart(DELTA, dying, View(zoom=(100.0, 139.0)))["layout"]["shapes"]
+    assert "III collapse" in [s.get("label", {}).get("text") for s in zoomed], "where it has room"
     names = [note["text"] for note in make_chart(DELTA, dying, View())["layout"]["annotations"]]
     assert any("lld-decay" in name for name in names)
     fired = next(a.step for a in dying.alerts if a.rule == "lld-decay")

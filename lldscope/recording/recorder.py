@@ -151,8 +151,6 @@ class Recorder(NullRecorder):
     `close()`; a run whose process ends without either is closed as `stopped`.
     """
 
-    _may_continue = False  # whether another process may go on in the attempt (`proxy`)
-
     def __init__(
         self,
         path: str | Path | Url,
@@ -184,19 +182,18 @@ class Recorder(NullRecorder):
             self._begin(resume, attempt, world_size, info)
         except OSError as error:
             raise not_writable(self.path, error) from error
-        self._open_here()
+        # From here on this process, and none that it forks, may call.
+        self._closed, self._forks = False, _forks
         _warm_up()
         self._copier = Copier()
-        self._writer = self._make_writer()
+        self._writer = Writer(
+            self.path, self.attempt, self.rank, self.dropped, self._copier.done, self._spool
+        )
         self._writer.beat()
         if self._spool:
             self._spool.open()
         self._writer.start()
         atexit.register(self.close, "stopped", "the process ended without closing the recorder")
-
-    def _open_here(self) -> None:
-        """From here on this process, and none that it forks, may call."""
-        self._closed, self._forks = False, _forks
 
     def _begin(
         self, resume: bool, attempt: int | None, world_size: int, info: dict[str, Any]
@@ -205,7 +202,7 @@ class Recorder(NullRecorder):
         if isinstance(self.place, Url):
             from .spool import Spool  # and with it asyncio
 
-            self._spool = Spool.claim(self.place, self.rank, resume, attempt, self._may_continue)
+            self._spool = Spool.claim(self.place, self.rank, resume, attempt)
             self.path, attempt = self._spool.path, self._spool.attempt
         else:
             self.path = self.place
@@ -213,11 +210,6 @@ class Recorder(NullRecorder):
         warn_of_live_writer(self.path, self.attempt, self.rank)
         if self.rank == 0:
             write_run_file(self.path, self.attempt, world_size, info)
-
-    def _make_writer(self) -> Writer:
-        return Writer(
-            self.path, self.attempt, self.rank, self.dropped, self._copier.done, self._spool
-        )
 
     @never_raises
     def plan(self, steps: int) -> None:

@@ -12,9 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from ..core.schema import TABLES
 from ..storage import journal, json_files, manifest, part
-from ..storage.layout import ALERTS_FILE, EVENTS_FILE
 from ..storage.part import Part, PartName
 from .buffers import Drop
 
@@ -61,21 +59,6 @@ class Sealer:
         self.journals: Counter[str] = Counter()  # file → lines written
         self._last = time.monotonic()
         self.refused = False
-
-    def go_on(self, written: manifest.ManifestFile) -> None:
-        """Number seals, commits and lines after those that a process which has ended left of this
-        attempt and rank: also of a seal that it did not commit."""
-        written.read()
-        self.commits = written.lines
-        owner = journal.owner_name(self._attempt, self._rank)
-        for file in (EVENTS_FILE, ALERTS_FILE):
-            if number := journal.last_number(self._run, file, owner):
-                self.journals[file] = number
-        listed = [file for _, file in (*written.active, *written.replaced)]
-        on_disk = [p.name.partition(".parquet")[0] + ".parquet" for table in TABLES
-                   for p in (self._run / table).glob(f"{owner}-*.parquet*")]  # fmt: skip
-        names = [name for file in (*listed, *on_disk) if (name := part.part_name(file))]
-        self._seals = max((name.last for name in names), default=0)
 
     def add(self, table: str, rows: Iterable[pa.Table]) -> None:
         """Add rows of complete steps."""

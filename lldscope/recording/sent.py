@@ -153,14 +153,10 @@ class Due:
 
 
 class SpooledRun:
-    """One recorder's spool. `names` are the small objects of the run that the store has. With
-    `continued`, another recorder may go on in it after the process of this one has ended."""
+    """One recorder's spool. `names` are the small objects of the run that the store has."""
 
-    def __init__(
-        self, path: Path, attempt: int, rank: int, names: Collection[LogName],
-        continued: bool = False,
-    ) -> None:  # fmt: skip
-        self.path, self._continued = path, continued
+    def __init__(self, path: Path, attempt: int, rank: int, names: Collection[LogName]) -> None:
+        self.path = path
         self.owner = owner = attempt, rank
         beat = path / heartbeats.HEARTBEAT_DIR / f"r{rank}.json"
         self._states = [
@@ -203,8 +199,7 @@ class SpooledRun:
         if (self.path / CLOSED_FILE).exists():
             return True
         beat = heartbeats.read_heartbeats(self.path).get(self.owner[1], {})
-        local = beat.get("space") == heartbeats.pid_namespace() is not None
-        if local and not self._continued:
+        if beat.get("space") == heartbeats.pid_namespace() is not None:
             return heartbeats.process_exited(beat)
         return time.time() - beat.get("time", 0.0) > SILENT_SECONDS
 

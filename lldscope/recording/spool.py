@@ -60,20 +60,15 @@ def run_folder(url: Url) -> Path:
 
 class Spool:
     """The spool of one recorder. `path` is the run directory that it writes, `url` the run's place
-    on the store. With `continued`, a recorder may go on in it after its process was killed.
+    on the store.
     """
 
-    def __init__(
-        self, url: Url, rank: int, attempt: int, token: str, continued: bool = False
-    ) -> None:
+    def __init__(self, url: Url, rank: int, attempt: int, token: str) -> None:
         self.url, self.rank, self.attempt, self.token = url, rank, attempt, token
         self.path = run_folder(url) / f"a{attempt}-r{rank}-{token[:8]}"
-        self._continued = continued
 
     @classmethod
-    def claim(
-        cls, url: Url, rank: int, resume: bool, attempt: int | None, continued: bool = False
-    ) -> Spool:
+    def claim(cls, url: Url, rank: int, resume: bool, attempt: int | None) -> Spool:
         """A new spool, of an attempt that is claimed on the store. Raises RunExists, or
         LldscopeError if the store cannot be written."""
         token = uuid.uuid4().hex
@@ -92,7 +87,7 @@ class Spool:
             return _claim(store, candidate, rank, token)
 
         attempt = next_attempt(url, lambda: "Another process", rank, resume, attempt, claim)
-        spool = cls(url, rank, attempt, token, continued)
+        spool = cls(url, rank, attempt, token)
         try:
             spool.path.mkdir(parents=True, mode=0o700)
             spool._fetch_state(store, listed)
@@ -102,16 +97,6 @@ class Spool:
                 "to a folder of this machine."
             ) from error
         return spool
-
-    @classmethod
-    def left(cls, url: Url, rank: int, attempt: int) -> Spool:
-        """The spool of a recorder that was killed, to go on in it. Raises LldscopeError if it is
-        gone."""
-        for path in run_folder(url).glob(f"a{attempt}-r{rank}-*"):
-            said = read_spool(path / SPOOL_FILE)
-            if said is not None and not (path / CLOSED_FILE).exists():
-                return cls(url, rank, attempt, said["token"], continued=True)
-        raise LldscopeError(f"The spool of rank {rank}, attempt {attempt}, of {url} is gone.")
 
     def _fetch_state(self, store: ObjectStore, listed: list[str]) -> None:
         """What the recorder of an attempt reads of the one before: run.json and the heartbeat."""
@@ -131,7 +116,7 @@ class Spool:
         """From here on what is sealed is sent. Raises OSError."""
         said = {
             "address": self.url.address, "token": self.token,
-            "attempt": self.attempt, "rank": self.rank, "continued": self._continued,
+            "attempt": self.attempt, "rank": self.rank,
         }  # fmt: skip
         json_files.replace_file(self.path / SPOOL_FILE, json_files.to_json(said))
         self.keep_sending()

@@ -121,8 +121,7 @@ class Uploader:
                 continue
             listed = self._store.names(logs.LOG_DIR)
             names = [name for file in listed if (name := logs.log_name(file))]
-            continued = bool(said.get("continued"))
-            self._spools[path] = SpooledRun(path, said["attempt"], said["rank"], names, continued)
+            self._spools[path] = SpooledRun(path, said["attempt"], said["rank"], names)
 
     def _send_parts(self, waiting: dict[SpooledRun, Due]) -> set[SpooledRun]:
         """Send parts; returns the spools of which a part could not be read. It has been merged

@@ -10,7 +10,7 @@ import contextlib
 import logging
 import time
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -43,9 +43,7 @@ CLOSE_MERGE_BYTES = 64 << 20  # `close` waits for a merge of at most this size
 class Writer(CallThread):
     """Writes queued calls into one run, as one rank of one attempt.
 
-    `spool` is what the run directory is, if the run belongs on an object store. `process` replaces
-    this process in the heartbeat. With `continued` it goes on where a writer of the same attempt
-    and rank, whose process has ended, has stopped.
+    `spool` is what the run directory is, if the run belongs on an object store.
     """
 
     def __init__(
@@ -56,15 +54,11 @@ class Writer(CallThread):
         dropped: Counter[str],
         done: Callable[[Call], None],
         spool: Spool | None = None,
-        process: Mapping[str, Any] | None = None,
-        continued: bool = False,
     ) -> None:
         super().__init__("lldscope-recorder", dropped, done)
         self.run_path, self.attempt, self.rank = run, attempt, rank
         # The heartbeat of the writer before: its losses and line counts are carried over.
-        before = attempt > 1 or continued
-        self._earlier = heartbeats.read_heartbeats(run).get(rank, {}) if before else {}
-        self._process_told = process or {}
+        self._earlier = heartbeats.read_heartbeats(run).get(rank, {}) if attempt > 1 else {}
         said = self._earlier.get("journals")
         self._earlier_journals = {
             f: counts(n) for f, n in (said if isinstance(said, dict) else {}).items()
@@ -73,7 +67,7 @@ class Writer(CallThread):
         self._open_since = 0.0  # when the first of them arrived
         self._open_bytes = 0
         self._manifest = ManifestFile(run, attempt, rank)
-        self._last_step: int | None = self._earlier.get("step") if continued else None
+        self._last_step: int | None = None
         self._complete: deque[int] = deque(maxlen=64)  # the steps that ended last
         self._last_beat = 0.0
         self._told = 0  # how many losses events have told of
@@ -82,8 +76,6 @@ class Writer(CallThread):
         self._sealer = Sealer(
             run, attempt, rank, drop=self.drop, warn=self._warn, check_room=check_room
         )
-        if continued:
-            self._sealer.go_on(self._manifest)
         self._merger = Merger(
             run, self._manifest, warn=self._warn, pause=self._pause, spooled=spool is not None
         )
@@ -150,7 +142,6 @@ class Writer(CallThread):
             dropped=dict(self.losses()),
             lines=lines,
             journals=journals,
-            **({} if self._closed else self._process_told),
         )
 
     def run(self) -> None:

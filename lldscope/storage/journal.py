@@ -46,12 +46,6 @@ def append_note(run: Path, file: str, value: Mapping[str, Any]) -> None:
         json_files.replace_file(run / HEARTBEAT_DIR / NOTES_HEARTBEAT, json_files.to_json(said))
 
 
-def last_number(run: Path, file: str, owner: str) -> int:
-    """How many lines a writer has written into a file, as far as it shows; 0 is none."""
-    lines, _ = json_files.read_lines(run / file, run)
-    return max(_numbers(lines).get(owner, {0}))
-
-
 def notes_written(run: Path) -> dict[str, int]:
     """File → how many lines people wrote into it, at least."""
     try:

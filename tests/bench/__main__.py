@@ -50,7 +50,7 @@ BY_NAME = {**BENCHMARKS, **ON_REQUEST}
 # here serves others.
 ALONE = (
     "candidates", "dashboard", "engines", "fuzz", "long_run", "many_remote_runs", "noise",
-    "object_store", "ray_recorder", "recall", "retrieval", "slow_clients", "slow_disk",
+    "object_store", "recall", "retrieval", "slow_clients", "slow_disk",
 )  # fmt: skip
 
 

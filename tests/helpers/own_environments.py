@@ -14,7 +14,6 @@ OWN = {
     "verl": [
         "integrations/test_verl.py",
         "integrations/test_verl_live.py",
-        "integrations/test_ray.py",
     ],
 }
 BY_HAND = {

@@ -31,7 +31,6 @@ from statistics import median, quantiles
 from typing import Any
 
 import torch
-from lldscope_trainer.builtin.tiny import new_policy
 from lldscope_trainer.builtin.world import World
 from lldscope_trainer.config import load_config
 from lldscope_trainer.data.questions import Question
@@ -44,6 +43,7 @@ from transformers import PrinterCallback, TrainerCallback
 
 import lldscope
 from lldscope.losses.objectives import policy_loss
+from tests.study.tiny import new_policy
 
 PROMPTS, GROUP, UPDATES = 16, 8, 8
 LR, WEIGHT_DECAY, CLIP, MAX_NORM = 1e-6, 0.01, 0.2, 1.0

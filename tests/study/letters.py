@@ -16,12 +16,13 @@ from pathlib import Path
 
 import click
 import torch
-from lldscope_trainer.builtin.supervised import train_supervised
-from lldscope_trainer.builtin.tiny import new_policy
 from lldscope_trainer.environment.protocol import prompt_text
 from lldscope_trainer.policy.logprobs import pad
 from lldscope_trainer.policy.model import Policy
 from torch import Tensor
+
+from .tiny import new_policy
+from .warm_start import train_supervised
 
 LETTERS = "bcdefghijklmnopqrstuvwxyz"
 SHORT, LONG = (4, 8), (8, 12)  # how many letters, at least and at most

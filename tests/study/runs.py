@@ -96,7 +96,7 @@ def warm_start_job(name: str) -> Job:
         return f"made in {seconds:.0f} core seconds, sha256 {digest(name)}"
 
     letters = name.startswith("letters-")
-    module = "tests.study.letters" if letters else "lldscope_trainer.builtin.supervised"
+    module = "tests.study.letters" if letters else "tests.study.warm_start"
     size = next((told for prefix, told in SIZES.items() if name.startswith(prefix)), ())
     return Job(
         name, [sys.executable, "-m", module, "--out", str(folder), "--seed", seed, *size], folder,

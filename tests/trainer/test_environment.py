@@ -8,7 +8,6 @@ import re
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from lldscope_trainer.builtin.demonstrations import Teacher
 from lldscope_trainer.builtin.world import KEYS, RELATIONS, World, is_held_out, load_facts
 from lldscope_trainer.data.corpus import Document
 from lldscope_trainer.data.questions import Question
@@ -28,6 +27,8 @@ from lldscope_trainer.environment.protocol import (
 )
 from lldscope_trainer.environment.retrieval import Bm25Retriever, UnrelatedRetriever
 from lldscope_trainer.policy.model import load_policy
+
+from tests.study.demonstrations import Teacher
 
 
 @pytest.fixture(scope="module")

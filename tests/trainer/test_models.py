@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from lldscope_trainer.builtin.tiny import train_tokenizer
 from lldscope_trainer.builtin.world import World
 from lldscope_trainer.environment.protocol import Environment, prompt_text
 from lldscope_trainer.environment.retrieval import Bm25Retriever
@@ -34,6 +33,7 @@ from transformers import (
 
 from lldscope.core.errors import UsageError
 from lldscope.losses.llds import llds_loss
+from tests.study.tiny import train_tokenizer
 
 CPU = torch.device("cpu")
 TEMPLATE = (

@@ -10,7 +10,6 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 from data import DATA, needs_data
-from lldscope_trainer.builtin.tiny import new_policy
 from lldscope_trainer.builtin.world import World
 from lldscope_trainer.data.questions import Question
 from lldscope_trainer.environment.protocol import (
@@ -30,6 +29,7 @@ from lldscope_trainer.rollout.sampler import Sampler, _nucleus
 from lldscope_trainer.rollout.tokens import Rollout, Sampling, TokenProtocol
 
 from lldscope.core.errors import UsageError
+from tests.study.tiny import new_policy
 
 
 @pytest.fixture(scope="module")

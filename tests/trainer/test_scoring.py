@@ -10,7 +10,6 @@ from unittest.mock import patch
 
 import pytest
 import torch
-from lldscope_trainer.builtin.tiny import new_policy
 from lldscope_trainer.policy.logprobs import (
     TokenScores,
     action_logps,
@@ -20,6 +19,8 @@ from lldscope_trainer.policy.logprobs import (
     pad,
 )
 from lldscope_trainer.policy.model import Policy
+
+from tests.study.tiny import new_policy
 
 
 @pytest.fixture(scope="module")

@@ -11,8 +11,8 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ..environment.protocol import Environment, Episode, prompt_text
-from .world import ASKED, RELATIONS, Document, Hop, World, WorldQuestion
+from lldscope_trainer.builtin.world import ASKED, RELATIONS, Document, Hop, World, WorldQuestion
+from lldscope_trainer.environment.protocol import Environment, Episode, prompt_text
 
 FAULTS = (
     "truncate",

@@ -1,6 +1,6 @@
 """The warm start: supervised training of the tiny policy on imperfect demonstrations.
 
-    python -m lldscope_trainer.builtin.supervised --out DIR --seed 0
+    python -m tests.study.warm_start --out DIR --seed 0
 
 Every pool of demonstrations is played in a fresh counterfactual world (world.py), so the policy
 learns to search and to copy, not the facts. The loss is on the tokens the policy would write, never
@@ -16,18 +16,18 @@ from pathlib import Path
 
 import click
 import torch
+from lldscope_trainer.builtin.world import World
+from lldscope_trainer.environment.protocol import Environment
+from lldscope_trainer.environment.retrieval import Bm25Retriever
+from lldscope_trainer.policy.logprobs import action_logps, pad
+from lldscope_trainer.policy.model import Policy
+from lldscope_trainer.rollout.sampler import Sampler
+from lldscope_trainer.rollout.tokens import Sampling
 from rich.progress import Progress
 from torch import Tensor
 
-from ..environment.protocol import Environment
-from ..environment.retrieval import Bm25Retriever
-from ..policy.logprobs import action_logps, pad
-from ..policy.model import Policy
-from ..rollout.sampler import Sampler
-from ..rollout.tokens import Sampling
 from .demonstrations import Demonstration, Teacher
 from .tiny import new_policy
-from .world import World
 
 STEPS = 3000
 """Reading off the right document has to emerge, which takes most of them."""

@@ -2,7 +2,7 @@
 
 An ordinary `Qwen2ForCausalLM` of well under a million parameters with its own byte-level BPE
 tokenizer, saved like any other model, so that every engine that loads Hugging Face directories
-loads it too. Its warm start (supervised.py) is shipped in trainer/warm_start/.
+loads it too. Its warm start (warm_start.py) is shipped in trainer/warm_start/.
 """
 
 from __future__ import annotations
@@ -11,12 +11,13 @@ import random
 from collections.abc import Iterator
 
 import torch
+from lldscope_trainer.builtin.world import World
+from lldscope_trainer.environment.protocol import TAGS, format_documents, prompt_text
+from lldscope_trainer.policy.model import Policy
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
-from ..environment.protocol import TAGS, format_documents, prompt_text
-from ..policy.model import Policy
-from .world import World
+from .demonstrations import TEMPLATES
 
 # The head of a document line stays one piece, so that the tool's text is short; the rest is GPT-2's
 # rule: words, numbers and signs with the space before them.
@@ -70,9 +71,6 @@ def train_tokenizer(vocabulary: int) -> PreTrainedTokenizerFast:
 
 
 def _texts() -> Iterator[str]:
-    # Imported late: demonstrations are the warm start's business, only their words are wanted here.
-    from .demonstrations import TEMPLATES
-
     world = World.real()
     for first, second in zip(world.documents, reversed(world.documents), strict=True):
         yield format_documents([first, second])

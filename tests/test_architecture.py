@@ -61,7 +61,6 @@ TRAINER = (
     "optim",
     "algorithms",
     "task",
-    "ahead",
     "records",
     "probes",
     "checkpoint",

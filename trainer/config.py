@@ -141,16 +141,10 @@ class TrainConfig(Settings):
     """What samples: this process, vLLM in this process, or a vLLM server at engine_url."""
     engine_url: str = ""
     """Address of the vLLM server, for engine=server."""
-    engine_sync: Literal["file", "nccl"] = "file"
-    """How a vLLM server gets new weights: from a file on this machine, or over NCCL, on other GPUs
-    or another machine."""
     engine_tensor_parallel: Positive = 1
     """Processes, and so GPUs, that share one engine of engine=vllm."""
     engine_memory: AboveZeroShare = 0.6
     """Share of a GPU's memory that vLLM may take."""
-    overlap_rollouts: bool = False
-    """Sample the next step's rollouts during this step's updates, with the weights from before
-    them; not across a checkpoint."""
     temperature: Above0 = 1.0
     """Sampling temperature."""
     top_p: AboveZeroShare = 1.0
@@ -263,11 +257,6 @@ class TrainConfig(Settings):
                 "turn_end=length needs engine=vllm or engine=server: the in-process sampler feeds "
                 "every token back as it draws it, and cannot take back what follows a closing tag"
             )
-        if self.overlap_rollouts and self.engine == "vllm":
-            raise UsageError(
-                "overlap_rollouts is not allowed with engine=vllm, which sleeps during updates: "
-                "take engine=server with the server on other GPUs"
-            )
         if self.micro_tokens and self.micro_batch:
             raise UsageError(
                 f"micro_tokens={self.micro_tokens} is not allowed with "
@@ -281,10 +270,6 @@ class TrainConfig(Settings):
             raise UsageError(
                 f"engine_tensor_parallel={self.engine_tensor_parallel} needs engine=vllm; a server "
                 "is started with --tensor-parallel-size, and engine=in-process has no such thing"
-            )
-        if self.engine_sync == "nccl" and self.engine != "server":
-            raise UsageError(
-                "engine_sync=nccl needs engine=server: other engines share the trainer's memory"
             )
         if self.engine == "server" and not self.engine_url:
             raise UsageError("engine=server needs engine_url=http://HOST:PORT")

@@ -23,8 +23,6 @@ def check(config: TrainConfig) -> None:
     """Raise LldscopeError, saying what to do, if the run could not begin, or if all its searches
     would fail."""
     model_directory(config.model)
-    if config.engine_sync == "nccl" and not _on_gpu(config):
-        raise UsageError("engine_sync=nccl needs a GPU on this machine; take engine_sync=file")
     check_shared_engines(config)
     _check_files(config)
     check_packages(config)
@@ -40,7 +38,7 @@ def check_packages(config: TrainConfig) -> None:
     """Raise LldscopeError, saying what to install, for a package that the settings need."""
     if config.device == "cuda":
         need_gpu_build()
-    if config.engine == "vllm" or config.engine_sync == "nccl":
+    if config.engine == "vllm":
         need_vllm()
     if config.optimizer == "deepspeed":
         need_deepspeed()
@@ -57,12 +55,7 @@ def warnings(config: TrainConfig) -> list[str]:
             "the loss is computed, and every gate is closed; take updates of 2 or more"
         )
     corrected = config.importance_sampling != "off" or config.ess_scaling
-    exact = config.dtype == config.head_dtype == "float32" and not config.overlap_rollouts
-    if config.overlap_rollouts and not corrected:
-        sentences.append(
-            "overlap_rollouts samples with the weights from before the last step's updates, and "
-            "nothing corrects for that: take importance_sampling=token_truncate"
-        )
+    exact = config.dtype == config.head_dtype == "float32"
     if corrected and config.engine == "in-process" and exact:
         sentences.append(
             "importance_sampling and ess_scaling do nothing with engine=in-process: what samples "

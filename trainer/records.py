@@ -15,11 +15,11 @@ from lldscope.recording import batch as recording
 from lldscope.recording.columns import tables, weighted_mean
 from lldscope.recording.episodes import Turn
 
-from .ahead import Draw
 from .algorithms.update import UpdateStats
 from .policy.model import Policy
 from .rollout.batch import RolloutBatch
 from .rollout.tokens import Rollout, retokenisation_drift
+from .task import Draw
 
 Columns = dict[str, Any]
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+import torch
 
 from .builtin.world import World, WorldQuestions
 from .config import BUILT_IN, TrainConfig
@@ -17,6 +20,20 @@ from .environment.retrieval import Bm25Retriever, CorpusRetriever, Retriever, Un
 from .environment.retriever_client import HttpRetriever
 from .policy.model import Policy
 from .rollout.tokens import TokenProtocol
+
+
+@dataclass(frozen=True)
+class Draw:
+    """What a step begins with: this rank's questions and their group numbers, the generator that
+    they are played with, the one that decides the rest of the step, and the number of updates made
+    to the weights that play them."""
+
+    step: int
+    questions: Sequence[Question]
+    groups: list[int]
+    generator: torch.Generator
+    rng: random.Random
+    policy_version: int
 
 
 @dataclass

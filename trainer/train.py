@@ -24,7 +24,6 @@ from lldscope.recording.columns import write
 from lldscope.recording.rescore import rescore_sample
 from lldscope.recording.retention import Retention
 
-from .ahead import Ahead, Draw
 from .algorithms.update import Updater, UpdateStats
 from .checkpoint import Checkpoint, Checkpoints, State
 from .config import TrainConfig
@@ -39,7 +38,7 @@ from .records import loss_columns, recorded_batch, response_ids, step_tables
 from .rollout.batch import RolloutBatch, answer_mask
 from .rollout.evaluation import evaluate
 from .rollout.tokens import Rollout
-from .task import make_task
+from .task import Draw, make_task
 
 Alert = dict[str, Any]
 
@@ -109,7 +108,6 @@ class Trainer:
         self._task = make_task(config, self.policy)
         with self.optimizer.full_weights():
             self._players = make_player(config, self.policy)
-        self._ahead = Ahead(self._play, device)
         self._probes = Probes(config, self.policy)
         self._retention = Retention(-(-config.retention // self.processes.size))
         self.seconds = dict.fromkeys(("rollout", "update", "record", "recorder_calls"), 0.0)
@@ -127,11 +125,11 @@ class Trainer:
 
         with self.optimizer.full_weights():
             with part("rollout"):
-                draw, rollouts = self._ahead.take(step) or self._sample(step)
-                if self._overlaps(step):
-                    self._ahead.start(self._draw(step + 1))
-                else:
-                    self._players.sleep()  # what follows has the whole card
+                draw = self._draw(step)
+                rollouts = self._players.sampling.play(
+                    self._task.environment, draw.questions, draw.generator
+                )
+                self._players.sleep()  # what follows has the whole card
             with part("prepare"):
                 batch = self._batch(rollouts)  # ids, mask, old: (B, T); advantages: (B,)
                 # Drawn before `old` is scored, in the very passes of the updates: in other ones the
@@ -157,8 +155,6 @@ class Trainer:
             updates = self.updater.run(batch, step, minibatches, answer_weight=weight)
         self._report_faults(step, updates)
 
-        with part("rollout"):
-            self._ahead.wait()  # the engine must be idle before it gets other weights
         with self.optimizer.full_weights():
             # Before the engine wakes, which takes the memory that scoring needs.
             with part("record"):
@@ -176,7 +172,7 @@ class Trainer:
         check_groups(keys, [r.episode.question.text for r in rollouts])
         advantages = group_advantages(rewards, keys, std=c.advantage_std)
         # Whether the sampler's log-probabilities are those of the policy that is updated.
-        same = c.dtype == c.head_dtype == "float32" and not c.overlap_rollouts
+        same = c.dtype == c.head_dtype == "float32"
         return RolloutBatch.of(rollouts, advantages, self.processes.device, apart=not same)
 
     def _report_faults(self, step: int, updates: Sequence[UpdateStats]) -> None:
@@ -264,21 +260,6 @@ class Trainer:
         generator = torch.Generator(p.device).manual_seed(rng.getrandbits(62) + p.rank)
         batch = [questions[g] for g in groups]
         return Draw(step, batch, groups, generator, rng, self.updater.n_applied)
-
-    def _play(self, draw: Draw) -> list[Rollout]:
-        return self._players.sampling.play(self._task.environment, draw.questions, draw.generator)
-
-    def _sample(self, step: int) -> tuple[Draw, list[Rollout]]:
-        """The step's rollouts, sampled now."""
-        draw = self._draw(step)
-        return draw, self._play(draw)
-
-    def _overlaps(self, step: int) -> bool:
-        """Whether the next step's rollouts are sampled during this step's updates. Not where a
-        checkpoint comes between them: a resumed run could not know the weights."""
-        c, following = self.config, step + 1
-        saves = bool(c.checkpoint_every) and following % c.checkpoint_every == 0
-        return c.overlap_rollouts and following < c.steps and not saves
 
     def _answer_weight(self, rollouts: Sequence[Rollout]) -> float:
         """β of the step: fixed, or by the mean number of valid searches over all ranks."""
@@ -387,7 +368,6 @@ class Trainer:
             answered=answered,
             probe_set=self._probes.state,
         )
-        self._ahead.forget()
         self.recorder.flush()
         try:
             checkpoints.write(
@@ -406,7 +386,6 @@ class Trainer:
     def restore(self, checkpoint: Checkpoint, *, keep_cures: bool = False) -> None:
         """Take weights, optimizer and what a guard had changed back to where the checkpoint was
         made."""
-        self._ahead.forget()
         checkpoint.load(self.optimizer)
         self.updater.n_applied = checkpoint.state.policy_version
         if retained := checkpoint.retention(self.processes.rank):
@@ -420,7 +399,6 @@ class Trainer:
 
     def close(self) -> None:
         """Give back what the engine holds."""
-        self._ahead.close()
         self._players.close()
 
 

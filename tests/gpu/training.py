@@ -98,24 +98,6 @@ def delta(place: Place) -> tuple[str, Figures]:
     return f"mean |Δ| {size:.2f} nats a response, at most {worst:.0e} off", {"error": worst}
 
 
-@check("rollouts sampled during the updates of the step before")
-def ahead(place: Place) -> tuple[str, Figures]:
-    keeper = Keeper()
-    trainer = one_turn(Trainer(settings(place, "steps=3", "overlap_rollouts=true"), keeper))
-    for step in range(3):
-        trainer.step(step)
-    trainer.close()
-    versions = [row["policy_version"] for row in keeper.rows("steps")]
-    assert versions == [0, 0, 4], f"sampled after {versions} updates"
-    gaps: dict[int, float] = {}
-    for row in keeper.rows("actions"):
-        gap = abs(row["logp_behaviour_sum"] - row["logp_old_sum"])
-        gaps[row["step"]] = max(gap, gaps.get(row["step"], 0.0))
-    assert gaps[0] < 0.1 * gaps[2], f"the largest gaps are {gaps}"
-    waited = sum(row["seconds_rollout"] for row in keeper.rows("steps")[1:])
-    return f"{gaps[0]:.0e} nats a response apart in step 0, then {gaps[2]:.0e}", {"waited": waited}
-
-
 class Waits(TorchDispatchMode):
     """Calls for which the processor waits for the device, by where they are; without a GPU those
     that would have to."""

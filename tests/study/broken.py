@@ -18,7 +18,6 @@ import torch
 from lldscope_trainer import train as train_module
 from lldscope_trainer.data.corpus import Document
 from lldscope_trainer.data.questions import Question
-from lldscope_trainer.engines.players import PolicyCopy
 from lldscope_trainer.environment.protocol import Environment
 from lldscope_trainer.policy.logprobs import action_scores, pad
 from lldscope_trainer.policy.model import Policy
@@ -252,7 +251,7 @@ class LaggingEngine(StaleEngine):
         return {"every": self._engine.every}
 
 
-class _EngineBeside(PolicyCopy):
+class _EngineBeside:
     """An engine with weights of its own, as vLLM has them: a copy, synced after one step in
     `every`, after none if that is 0."""
 
@@ -261,10 +260,17 @@ class _EngineBeside(PolicyCopy):
         self.every = 1
         self._offered = 0
 
+    @torch.no_grad()
     def sync(self, weights: Iterable[tuple[str, Tensor]]) -> None:
         self._offered += 1
         if self.every and self._offered % self.every == 0:
-            super().sync(weights)
+            state = self.policy.model.state_dict()
+            for name, weight in weights:
+                state[name].copy_(weight)
+
+    def sleep(self) -> None: ...
+
+    def close(self) -> None: ...
 
 
 class _Behaviour(Player):

@@ -34,9 +34,9 @@ def rows(keeper: Keeper, table: str, first: int) -> list[dict]:
         [],
         ["llds=action", "kl_coefficient=0.01", "entropy_coefficient=0.001", "warmup_steps=5"],
         ["micro_batch=2", "objective=gspo", "lora_rank=2"],
-        ["overlap_rollouts=true", "importance_sampling=token_truncate", "head_dtype=bfloat16"],
+        ["importance_sampling=token_truncate", "head_dtype=bfloat16"],
     ],
-    ids=["grpo", "every term", "adapters", "one step ahead"],
+    ids=["grpo", "every term", "adapters", "another policy samples"],
 )
 def test_a_resumed_run_goes_on_to_the_bit(tmp_path, settings):
     config = load_config("tiny", [*SMALL, "eval_questions=0", "checkpoint_every=2", *settings])

@@ -2,43 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-import torch
-from torch import Tensor
-
 from ..config import TrainConfig
-from ..policy.model import Policy, load_policy
+from ..policy.model import Policy
 from ..rollout.evaluation import Player
 from ..rollout.sampler import Sampler
 from ..rollout.tokens import Sampling
 from .turn_player import Engine, TurnPlayer
-
-
-class PolicyCopy:
-    """Samples in place of an engine where the policy itself is being updated meanwhile."""
-
-    def __init__(self, config: TrainConfig, policy: Policy) -> None:
-        self.policy = load_policy(
-            config.model,
-            policy.device,
-            getattr(torch, config.dtype),
-            half_layers=config.optimizer == "deepspeed",
-            head_dtype=config.head_dtype,
-        )
-
-    @torch.no_grad()
-    def sync(self, weights: Iterable[tuple[str, Tensor]]) -> None:
-        state = self.policy.model.state_dict()
-        for name, weight in weights:
-            state[name].copy_(weight)
-
-    def sleep(self) -> None:
-        """It cannot."""
-
-    def close(self) -> None:
-        """There is nothing to give back."""
 
 
 @dataclass
@@ -49,7 +20,7 @@ class Players:
     sampling: Player
     evaluating: Player
     policy: Policy
-    engine: Engine | PolicyCopy | None = None
+    engine: Engine | None = None
 
     def sleep(self) -> None:
         """Let the engine give back what memory it can until the next sync."""
@@ -79,11 +50,7 @@ def make_player(config: TrainConfig, policy: Policy) -> Players:
     sampling = sampling_of(config)
     evaluating = replace(sampling, temperature=config.eval_temperature)
     if config.engine == "in-process":
-        copy = PolicyCopy(config, policy) if config.overlap_rollouts else None
-        sampler = Sampler(copy.policy if copy else policy, sampling)
-        players = Players(sampler, Sampler(policy, evaluating), policy, copy)
-        players.sync()
-        return players
+        return Players(Sampler(policy, sampling), Sampler(policy, evaluating), policy)
     if config.engine == "vllm":
         from .vllm_engine import VllmEngine
 

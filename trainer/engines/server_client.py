@@ -62,19 +62,8 @@ class Server:
                 f"The server at {self.url} takes {longest} tokens and sequence_tokens is "
                 f"{config.sequence_tokens}: start it with --max-model-len {config.sequence_tokens}"
             )
-        if config.engine_sync == "nccl":
-            self.n_workers()
-        else:
-            self.rpc("check_ready")
+        self.rpc("check_ready")
         return name
-
-    def n_workers(self) -> int:
-        """Processes that hold a part of the model, one per GPU. Raises LldscopeError where the
-        development endpoints are closed."""
-        answer = self._ask("GET", "/get_world_size")
-        if answer.status_code != 200:
-            raise self._closed()
-        return int(answer.json()["world_size"])
 
     def _closed(self) -> LldscopeError:
         return LldscopeError(

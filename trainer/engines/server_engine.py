@@ -1,5 +1,4 @@
-"""A vLLM server that the user started: samples turns over HTTP, and reads new weights from a file
-or takes them over NCCL.
+"""A vLLM server that the user started: samples turns over HTTP, and reads new weights from a file.
 
 The OpenAI-compatible API samples. vLLM's development endpoints (VLLM_SERVER_DEV_MODE=1) have the
 server's worker take the weights; to read a file it must run on this machine, as the same user or as
@@ -22,7 +21,6 @@ from lldscope.core.errors import LldscopeError
 
 from ..config import TrainConfig
 from ..rollout.tokens import Sampling
-from .nccl_sync import NcclSync, one_of_each
 from .server_client import Server, most_at_once
 from .turn_player import Turn
 from .vllm_engine import row_seeds, turn_request
@@ -38,9 +36,6 @@ class ServerEngine:
         """Raises as `check_server`."""
         self._server = Server(config.engine_url)
         self._model = self._server.check(config)
-        self._nccl = None
-        if config.engine_sync == "nccl" and _sends():
-            self._nccl = NcclSync(self._server)
         self._eos_id = eos_id
         # Threads are started as rows need them.
         self._pool = ThreadPoolExecutor(most_at_once(), thread_name_prefix="vllm-client")
@@ -84,17 +79,19 @@ class ServerEngine:
     def sync(self, weights: Iterable[tuple[str, Tensor]]) -> None:
         """Sample from these weights from now on. Of several processes the first hands them over,
         and all wait for it."""
-        if self._nccl is not None:
-            self._nccl.send(weights)
-            self._server.forget_prefixes()
-        elif _sends():
+        if _sends():
             self._hand_over(weights)
         if distributed.is_initialized() and distributed.get_world_size() > 1:
             distributed.barrier()
 
     def _hand_over(self, weights: Iterable[tuple[str, Tensor]]) -> None:
-        # A safetensors file holds no tensor twice.
-        tensors = {name: tensor.cpu() for name, tensor in one_of_each(weights)}
+        # A safetensors file holds no tensor twice, and a model with tied weights needs only the
+        # first name.
+        unique: dict[int, tuple[str, Tensor]] = {}
+        for name, weight in weights:
+            tensor = weight.detach().contiguous()
+            unique.setdefault(tensor.data_ptr(), (name, tensor))
+        tensors = {name: tensor.cpu() for name, tensor in unique.values()}
         size = sum(t.numel() * t.element_size() for t in tensors.values())
         roomy = _SHM.is_dir() and shutil.disk_usage(_SHM).free > 2 * size
         # Only this user may look into the directory.

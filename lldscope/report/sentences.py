@@ -90,11 +90,13 @@ def summary(facts: PostMortem) -> list[str]:
 def _course(facts: PostMortem) -> str:
     run = facts.run
     first, last = run.first_time, run.last_time
-    trained = "–" if first is None or last is None else duration(last - first)
-    return (
-        f"{run.name} recorded {run.n_steps:,} steps ({run.first_step}–{run.last_step}) "
-        f"in {trained}, from {date(first)} to {date(last)}; {_life(facts)}"
+    steps = "1 step" if run.n_steps == 1 else f"{run.n_steps:,} steps"
+    period = (
+        ""
+        if first is None or last is None
+        else f" in {duration(last - first)}, from {date(first)} to {date(last)}"
     )
+    return f"{run.name} recorded {steps} ({run.first_step}–{run.last_step}){period}; {_life(facts)}"
 
 
 def _life(facts: PostMortem) -> str:
@@ -133,11 +135,20 @@ def _likelihood(facts: PostMortem) -> str:
         return "Something is wrong, but the log does not say why."
     if facts.state.evidence == "symptoms":
         return (
-            "Reward, entropy and gradients show nothing wrong; likelihood was not recorded, so LLD "
-            "itself cannot be judged."
+            f"{_symptoms(facts)} nothing wrong; likelihood was not recorded, so LLD itself cannot "
+            "be judged."
         )
     basis = "Δ" if facts.state.evidence == "delta" else "levels"
     return f"Judged on {basis}, no decay of correct responses was shown, and {_quiet(facts)}."
+
+
+def _symptoms(facts: PostMortem) -> str:
+    """Subject and verb: what was recorded besides the likelihood."""
+    words = {"reward": "reward", "entropy": "entropy", "grad_norm": "gradient norm"}
+    names = [word for signal, word in words.items() if signal in facts.outline]
+    if len(names) < 2:
+        return f"The {names[0]} alone shows" if names else "What was recorded shows"
+    return f"{', '.join(names[:-1])} and {names[-1]} show".capitalize()
 
 
 def _quiet(facts: PostMortem) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -48,6 +49,10 @@ def test_a_terminal_and_a_page_say_the_same(logs, lldscope_command):
     assert done.returncode == 11
     assert done.stdout.startswith("CRITICAL")
     assert "lldscope.Recorder(" in done.stdout
+    # The log has no times, and none are spoken of.
+    steps = re.search(r"own recorded ([\d,]+) steps \(0–\d+\); it ended", done.stdout)
+    assert steps is not None
+    assert "unknown" not in done.stdout
     assert "<html" in page.read_text()
 
 

@@ -82,7 +82,7 @@ class Service:
         kind = "success" if event.alert.state == "resolved" else firing
         alert = json.loads(to_json(event.to_dict()))
         for service in self._services:
-            if service.url().startswith(("json://", "jsons://")):
+            if hasattr(service, "payload_extras"):  # its fields beside title and message
                 service.payload_extras = {"alert": alert}
         if not self._services.notify(body=body, title=title, notify_type=kind, body_format="text"):
             raise Undeliverable("apprise could not deliver it")

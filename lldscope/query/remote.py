@@ -12,7 +12,7 @@ import os
 import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 from ..core.errors import RunNotFound
@@ -21,7 +21,6 @@ from ..storage.logs import LOG_DIR, LogName, log_name
 from ..storage.manifest import MANIFEST_DIR
 from ..storage.url import Url, plain_errors
 
-_FOLDERS = ("", MANIFEST_DIR, heartbeats.HEARTBEAT_DIR)  # of the small files
 _BATCH_FILES, _BATCH_BYTES = 64, 256 << 20  # fetched at once
 _LEVELS = 2  # below a root, on which runs are looked for
 _LISTINGS = 5  # of the pieces of small files, where some are replaced while they are fetched
@@ -89,32 +88,37 @@ class RemoteCopy:
     def sync(self) -> None:
         """Copy the small files that have changed. Raises RunNotFound or LldscopeError."""
         with plain_errors(self.url):
-            self._join_pieces()
-            found = _small_files(self.url)
-            folders = {name.rpartition("/")[0] for name in found}
-            if layout.RUN_FILE not in found and MANIFEST_DIR not in folders and not self._sources:
+            listed = self._join_pieces()
+            small = {name: info for name, info in listed.items() if layout.is_small_file(name)}
+            folders = {name.rpartition("/")[0] for name in small}
+            if layout.RUN_FILE not in small and MANIFEST_DIR not in folders and not self._sources:
                 why = f"It holds no {layout.RUN_FILE}: it is not a run that lldscope recorded."
                 raise RunNotFound(f"There is no run at {self.url}. {why}")
-            changed = {n: i for n, i in found.items() if self._states.get(n) != _state(i)}
+            changed = {n: i for n, i in small.items() if self._states.get(n) != _state(i)}
             # Heartbeats say how long the manifests are at least, and these how long the events
             # are: what speaks of a file must not be newer.
             got: set[str] = set()
             for folder in (heartbeats.HEARTBEAT_DIR, MANIFEST_DIR, ""):
                 names = [n for n in changed if n.rpartition("/")[0] == folder]
-                got |= self._fetch(names, lambda name: found[name]["size"])
+                got |= self._fetch(names, lambda name: small[name]["size"])
             # A file that failed to download has no state and is fetched again at the next sync.
-            self._states = {n: _state(i) for n, i in found.items() if n not in changed or n in got}
-        for folder in _FOLDERS:
+            self._states = {n: _state(i) for n, i in small.items() if n not in changed or n in got}
+        for folder in ("", MANIFEST_DIR, heartbeats.HEARTBEAT_DIR):
             for file in (self.path / folder).glob("*"):
                 name = file.relative_to(self.path).as_posix()
-                if file.is_file() and name not in found and name not in self._sources:
+                if file.is_file() and name not in small and name not in self._sources:
                     file.unlink()
 
-    def _join_pieces(self) -> None:
-        """Write the small files that are there in pieces, from one listing of these. Pieces that
-        are replaced meanwhile by larger ones are gone: then they are listed again."""
+    def _join_pieces(self) -> dict[str, dict[str, Any]]:
+        """Write the small files that are there in pieces; returns the listing they are from.
+        Pieces that are replaced meanwhile by larger ones are gone: then they are listed again."""
         for _ in range(_LISTINGS):
-            wanted = logs.sources(_pieces(self.url))
+            listed = _listing(self.url)
+            folders = (name.rpartition("/") for name in listed)
+            wanted = logs.sources(
+                name for folder, _, file in folders
+                if folder == LOG_DIR and (name := log_name(file)) is not None
+            )  # fmt: skip
             names = {name for pieces in wanted.values() for name in pieces}
             self._pieces = {n: c for n, c in self._pieces.items() if n in names}
             new = {f"{self.url.path}/{n.path}": n for n in names if n not in self._pieces}
@@ -129,6 +133,7 @@ class RemoteCopy:
                 self._write(target, logs.joined((n, self._pieces[n]) for n in pieces))
                 self._sources[target] = pieces
         self._sources = {t: pieces for t, pieces in self._sources.items() if t in wanted}
+        return listed
 
     def _write(self, name: str, content: bytes) -> None:
         target = self.path / name
@@ -180,33 +185,12 @@ def _batches(names: list[str], size_of: Callable[[str], int]) -> Iterator[list[s
         yield batch
 
 
-def _small_files(url: Url) -> dict[str, dict[str, Any]]:
-    """Name in the run → the file system's entry, of run.json, manifests, heartbeats, events."""
+def _listing(url: Url) -> dict[str, dict[str, Any]]:
+    """Name in the run → the file system's entry, of all files but those too large to be small."""
     url.filesystem.invalidate_cache()
-    found = {}
-    for folder in _FOLDERS:
-        try:
-            listed = url.filesystem.ls(f"{url.path}/{folder}".rstrip("/"), detail=True)
-        except FileNotFoundError:
-            continue
-        for info in listed:
-            name = f"{folder}/{PurePosixPath(info['name']).name}".lstrip("/")
-            small = (info.get("size") or 0) <= json_files.MAX_BYTES
-            if info["type"] == "file" and small and layout.is_small_file(name):
-                found[name] = info
-    return found
-
-
-def _pieces(url: Url) -> set[LogName]:
-    """The pieces of small files that a recorder has put there."""
-    url.filesystem.invalidate_cache()
-    try:
-        listed = url.filesystem.ls(f"{url.path}/{LOG_DIR}", detail=True)
-    except (FileNotFoundError, NotADirectoryError):
-        return set()
-    small = (i for i in listed if (i.get("size") or 0) <= json_files.MAX_BYTES)
-    names = (log_name(PurePosixPath(i["name"]).name) for i in small if i["type"] == "file")
-    return {name for name in names if name is not None}
+    found = url.filesystem.find(url.path, detail=True)
+    names = {path.removeprefix(url.path).lstrip("/"): info for path, info in found.items()}
+    return {n: i for n, i in names.items() if (i.get("size") or 0) <= json_files.MAX_BYTES}
 
 
 def _state(info: dict[str, Any]) -> str:

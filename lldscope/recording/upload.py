@@ -7,20 +7,22 @@ the store has it.
 
 from __future__ import annotations
 
-import logging
 import shutil
 import time
+from collections.abc import Collection
 from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..core.errors import LldscopeError
-from ..storage import json_files, logs
+from ..storage import heartbeats, json_files, layout, logs
+from ..storage.compaction import SILENT_SECONDS
+from ..storage.logs import LogName
+from ..storage.manifest import ManifestFile, manifest_path
 from ..storage.objects import ObjectStore
+from ..storage.part import Part, part_name
 from ..storage.url import Url
-from .sent import Due, SpooledRun
-from .spool import SENDING_FILE, SPOOL_FILE, read_spool, sending
-
-log = logging.getLogger("lldscope")
+from .spool import CLOSED_FILE, SENDING_FILE, SPOOL_FILE, read_spool, sending, size_of
 
 LOOK_SECONDS = 0.5
 RETRY_SECONDS = 2.0  # at most, between two rounds that the store refuses
@@ -28,6 +30,205 @@ LINGER_SECONDS = 10.0  # for the next recorder, after the last one
 AWAY_SECONDS = 3600.0  # without an answer, after the last recorder has ended
 BATCH_BYTES = 64 << 20  # of parts that are read into memory at once
 KEEP_BYTES = 1 << 30  # of parts that are sent and not merged yet, per recorder
+GRACE_SECONDS = 60.0  # objects that were replaced stay this long for readers that are using them
+
+
+class _SmallFile:
+    """A file of a spool, and the objects that the store has of it."""
+
+    def __init__(
+        self, path: Path, kind: str, owner: tuple[int, int], names: Collection[LogName]
+    ) -> None:
+        self._path, self.kind, self._owner = path, kind, owner
+        self.objects = {n for n in names if (n.kind, n.attempt, n.rank) == (kind, *owner)}
+
+    def done(self, name: LogName, content: bytes) -> set[LogName]:
+        """An object is on the store; returns those that it supersedes."""
+        old = {n for n in self.objects if name.supersedes(n)}
+        self.objects = self.objects - old | {name}
+        return old
+
+
+class _Lines(_SmallFile):
+    """A file of lines that grows."""
+
+    def __init__(
+        self, path: Path, kind: str, owner: tuple[int, int], names: Collection[LogName]
+    ) -> None:
+        super().__init__(path, kind, owner, names)
+        self._ends = [0]  # of each line, in bytes
+        self.sent = 0  # lines
+        for name in logs.covering(self.objects):
+            if name.first > self.sent + 1:
+                break
+            self.sent = name.last
+
+    def read(self) -> list[bytes]:
+        """The complete lines that were appended."""
+        try:
+            with open(self._path, "rb") as file:
+                file.seek(self._ends[-1])
+                *new, _ = file.read().split(b"\n")
+        except FileNotFoundError:
+            return []
+        for line in new:
+            self._ends.append(self._ends[-1] + len(line) + 1)
+        return new
+
+    def due(self) -> dict[LogName, bytes]:
+        """The next object, if there are lines to send."""
+        last = len(self._ends) - 1
+        if last <= self.sent:
+            return {}
+        first = logs.next_first(self.sent, last)
+        with open(self._path, "rb") as file:
+            file.seek(self._ends[first - 1])
+            content = file.read(self._ends[last] - self._ends[first - 1])
+        return {LogName(self.kind, *self._owner, first, last): content}
+
+    def done(self, name: LogName, content: bytes) -> set[LogName]:
+        self.sent = name.last
+        return super().done(name, content)
+
+
+class _State(_SmallFile):
+    """A file that is written as a whole.
+
+    A content has one number for good. The number is on disk before the first request that uses
+    it, because a request that failed here may still be carried out later: with another content
+    under the same number it would put an older state in the place of the newer one.
+    """
+
+    def __init__(
+        self, path: Path, kind: str, owner: tuple[int, int], names: Collection[LogName]
+    ) -> None:
+        super().__init__(path, kind, owner, names)
+        self._sent: bytes | None = None
+        self._numbered: bytes | None = None  # the content that `_number` belongs to
+        self._number_file = path.with_name(f"{path.name}.number")
+        self._number = max((n.last for n in self.objects), default=0)
+        with suppress(FileNotFoundError, ValueError):
+            self._number = max(self._number, int(self._number_file.read_text("ascii")))
+
+    def due(self) -> dict[LogName, bytes]:
+        """The next version, if the file has changed."""
+        try:
+            content = self._path.read_bytes()
+        except FileNotFoundError:
+            return {}
+        if content == self._sent:
+            return {}
+        if content != self._numbered:
+            json_files.replace_file(self._number_file, str(self._number + 1))
+            self._number, self._numbered = self._number + 1, content
+        return {LogName(self.kind, *self._owner, self._number, self._number): content}
+
+    def done(self, name: LogName, content: bytes) -> set[LogName]:
+        self._sent = content
+        return super().done(name, content)
+
+
+@dataclass
+class Due:
+    """What is to be sent of a spool, in this order, and whether its recorder has ended."""
+
+    run: dict[LogName, bytes] = field(default_factory=dict)  # where the store has none yet
+    parts: list[Part] = field(default_factory=list)
+    streams: dict[LogName, bytes] = field(default_factory=dict)
+    manifest: dict[LogName, bytes] = field(default_factory=dict)
+    states: dict[LogName, bytes] = field(default_factory=dict)
+    ended: bool = False
+
+    @property
+    def small(self) -> dict[LogName, bytes]:
+        return self.run | self.streams | self.manifest | self.states
+
+
+class SpooledRun:
+    """One recorder's spool: what of it is on the store, and what is next. `names` are the small
+    objects of the run that the store has."""
+
+    def __init__(self, path: Path, owner: tuple[int, int], names: Collection[LogName]) -> None:
+        self.path, self._owner = path, owner
+        beat = path / heartbeats.HEARTBEAT_DIR / f"r{owner[1]}.json"
+        self._run = _State(path / layout.RUN_FILE, logs.RUN, owner, names)
+        self._beat = _State(beat, logs.HEARTBEAT, owner, names)
+        self._manifest = _Lines(manifest_path(path, *owner), logs.MANIFEST, owner, names)
+        self._streams = [
+            _Lines(path / layout.EVENTS_FILE, logs.EVENTS, owner, names),
+            _Lines(path / layout.ALERTS_FILE, logs.ALERTS, owner, names),
+        ]
+        self._files = {f.kind: f for f in (self._run, self._beat, self._manifest, *self._streams)}
+        self._commits = ManifestFile(path, *owner)
+        self._sent: set[tuple[str, str]] = set()  # (table, file)
+        self._stale: list[tuple[float, str]] = []  # since when, object
+
+    def look(self) -> Due:
+        """What waits now. What speaks of a file is read before that file, and sent after it."""
+        due = Due(ended=self.has_ended, states=self._beat.due())
+        run = self._run.due()
+        if self._run.objects:
+            due.states |= run
+        else:
+            due.run = run
+        for line in self._manifest.read():
+            self._commits.lines += 1
+            self._commits.replay(line)
+            if self._commits.lines == self._manifest.sent:  # parts are sent before their lines
+                self._sent |= self._commits.active.keys()
+        for stream in self._streams:
+            stream.read()
+            due.streams |= stream.due()
+        due.parts = [p for key, p in self._commits.active.items() if key not in self._sent]
+        due.manifest = self._manifest.due()
+        return due
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether nothing more will come from the recorder, as far as can be known."""
+        if (self.path / CLOSED_FILE).exists():
+            return True
+        beat = heartbeats.read_heartbeats(self.path).get(self._owner[1], {})
+        if beat.get("space") == heartbeats.pid_namespace() is not None:
+            return heartbeats.process_exited(beat)
+        return time.time() - beat.get("time", 0.0) > SILENT_SECONDS
+
+    def done(self, due: Due) -> list[str]:
+        """All of it is on the store; returns the objects that no reader uses any more, once."""
+        now = time.monotonic()
+        gone = self._commits.replaced.keys() & self._sent
+        self._sent = (self._sent | {(p.table, p.file) for p in due.parts}) - gone
+        self._stale += [(now, f"{table}/{file}") for table, file in gone]
+        for name, content in due.small.items():
+            self._stale += [(now, old.path) for old in self._files[name.kind].done(name, content)]
+        old = [name for when, name in self._stale if when <= now - GRACE_SECONDS]
+        self._stale = [(when, name) for when, name in self._stale if when > now - GRACE_SECONDS]
+        self._make_room()
+        return old
+
+    def leftovers(self, store: ObjectStore) -> list[str]:
+        """The objects of this recorder on the store that count no more."""
+        active = self._commits.active
+        objects = [n for f in self._files.values() for n in f.objects]
+        names = filter(None, map(logs.log_name, store.names(logs.LOG_DIR)))
+        old = [name.path for name in names if any(n.supersedes(name) for n in objects)]
+        for table in {table for table, _ in (*active, *self._commits.replaced)}:
+            for file in store.names(table):
+                part = part_name(file)
+                if part is not None and part.owner == self._owner and (table, file) not in active:
+                    old.append(f"{table}/{file}")
+        return old
+
+    def _make_room(self) -> None:
+        """Remove parts that are sent, the oldest first, beyond KEEP_BYTES; they are not merged any
+        more."""
+        excess = size_of(self.path) - KEEP_BYTES
+        for key, part in self._commits.active.items():
+            if excess <= 0:
+                return
+            if key in self._sent and part.path(self.path).exists():
+                part.path(self.path).unlink(missing_ok=True)
+                excess -= part.size
 
 
 class Uploader:
@@ -45,23 +246,24 @@ class Uploader:
         with sending(self.folder) as free:
             if not free:
                 return
-            pause, told = LOOK_SECONDS, None
+            pause, error = LOOK_SECONDS, None
             used = answered = time.monotonic()
             while self._spools or time.monotonic() - used < LINGER_SECONDS:
-                error = None
+                before, error = error, None
                 try:
                     self.round()
                     pause, answered = LOOK_SECONDS, time.monotonic()
                 except (LldscopeError, OSError) as failure:
                     error = str(failure)
                     pause = min(2 * pause, RETRY_SECONDS)
-                if error != told:
-                    told = error
-                    self._say(error)
+                if error != before:
+                    with suppress(OSError):
+                        state = json_files.to_json({"time": time.time(), "error": error})
+                        json_files.replace_file(self.folder / SENDING_FILE, state)
                 if self._spools:
                     used = time.monotonic()
                 if time.monotonic() - answered > AWAY_SECONDS and all(
-                    spool.has_ended() for spool in self._spools.values()
+                    spool.has_ended for spool in self._spools.values()
                 ):
                     return  # what waits is for the next recorder here, or `lldscope upload`
                 time.sleep(pause)
@@ -81,47 +283,42 @@ class Uploader:
         if self._store is None:
             return
         waiting = {spool: spool.look() for spool in self._spools.values()}
+        self._put("run", waiting)
         unread = self._send_parts(waiting)
         waiting = {spool: due for spool, due in waiting.items() if spool not in unread}
-        for what in ("opening", "streams", "manifest", "states"):
-            objects = {n.path: c for due in waiting.values() for n, c in getattr(due, what).items()}
-            self._store.put(objects)
-        stale = []
+        for what in ("streams", "manifest", "states"):
+            self._put(what, waiting)
+        self._store.delete([name for spool, due in waiting.items() for name in spool.done(due)])
         for spool, due in waiting.items():
-            spool.done(due)
-            stale += spool.take_stale()
-            spool.make_room(KEEP_BYTES)
-        self._store.delete(stale)
-        for spool, due in waiting.items():
-            if due.last and not due.opening:
+            if due.ended:
                 self._end(spool)
-        if any(due.opening for due in waiting.values()):
-            self.round()
+
+    def _put(self, what: str, waiting: dict[SpooledRun, Due]) -> None:
+        assert self._store is not None
+        objects = {n.path: c for due in waiting.values() for n, c in getattr(due, what).items()}
+        self._store.put(objects)
 
     def _adopt(self) -> None:
         """Look for new spools; each must be of the run that is at its address now. One that
         somebody has removed is forgotten."""
         self._spools = {path: s for path, s in self._spools.items() if path.exists()}
-        new = {p.parent: p for p in self.folder.glob(f"*/{SPOOL_FILE}")
-               if p.parent not in self._spools and p.parent not in self.refused}  # fmt: skip
-        if not new:
-            return
-        told = {path: read_spool(file) for path, file in new.items()}
-        for path in [p for p, said in told.items() if said is None]:
-            self.refused[path] = f"{SPOOL_FILE} cannot be read"
-            del told[path]
-        for path, said in told.items():
-            assert said is not None
-            if self._store is None:
-                self._store = ObjectStore(Url(said["address"]))
-            claim = f"{logs.LOG_DIR}/{logs.claim_file(said['attempt'], said['rank'])}"
-            content = self._store.read([claim]).get(claim, b"{}")
-            if json_files.parse(content).get("token") != said["token"]:
-                self.refused[path] = f"{self._store.url} is another run by now"
+        for file in self.folder.glob(f"*/{SPOOL_FILE}"):
+            path = file.parent
+            if path in self._spools or path in self.refused:
                 continue
-            listed = self._store.names(logs.LOG_DIR)
-            names = [name for file in listed if (name := logs.log_name(file))]
-            self._spools[path] = SpooledRun(path, said["attempt"], said["rank"], names)
+            spool = read_spool(file)
+            if spool is None:
+                self.refused[path] = f"{SPOOL_FILE} cannot be read"
+                continue
+            owner = spool["attempt"], spool["rank"]
+            store = self._store = self._store or ObjectStore(Url(spool["address"]))
+            claim = f"{logs.LOG_DIR}/{logs.claim_file(*owner)}"
+            content = store.read([claim]).get(claim, b"{}")
+            if json_files.parse(content).get("token") != spool["token"]:
+                self.refused[path] = f"{store.url} is another run by now"
+                continue
+            names = [name for f in store.names(logs.LOG_DIR) if (name := logs.log_name(f))]
+            self._spools[path] = SpooledRun(path, owner, names)
 
     def _send_parts(self, waiting: dict[SpooledRun, Due]) -> set[SpooledRun]:
         """Send parts; returns the spools of which a part could not be read. It has been merged
@@ -146,14 +343,9 @@ class Uploader:
     def _end(self, spool: SpooledRun) -> None:
         """Remove the spool of a recorder that has ended, if nothing came in meanwhile."""
         assert self._store is not None
-        if not spool.look().empty:
+        again = spool.look()
+        if again.small or again.parts:
             return
-        folders = {folder: self._store.names(folder) for folder in (*spool.tables, logs.LOG_DIR)}
-        self._store.delete(spool.leftovers(folders))
+        self._store.delete(spool.leftovers(self._store))
         del self._spools[spool.path]
         shutil.rmtree(spool.path, ignore_errors=True)
-
-    def _say(self, error: str | None) -> None:
-        said = {"time": time.time(), "error": error}
-        with suppress(OSError):
-            json_files.replace_file(self.folder / SENDING_FILE, json_files.to_json(said))

@@ -2,7 +2,8 @@
 
 Addresses are `flaky://bucket/run`. While `faults` is not 0, that share of the writes goes wrong in
 one of three ways: nothing is written; it is written and the answer is lost; the answer is lost and
-it is written much later, after other requests (`apply_late`).
+it is written much later, after other requests (`apply_late`). A listing leaves out a share `lag` of
+the objects, as of a store that is slow to list what was written.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ class FlakyStore(MemoryFileSystem):
     store: ClassVar[dict[str, Any]] = {}  # not that of memory://
     pseudo_dirs: ClassVar[list[str]] = [""]
     faults: ClassVar[float] = 0.0
+    lag: ClassVar[float] = 0.0
     conditional: ClassVar[bool] = True  # whether it knows If-None-Match
     late: ClassVar[list[tuple[str, bytes]]] = []
     choose: ClassVar[random.Random] = random.Random(0)
@@ -38,6 +40,10 @@ class FlakyStore(MemoryFileSystem):
         if fault:
             raise TimeoutError("no answer")
 
+    def ls(self, path: str, detail: bool = True, **kwargs: Any) -> list[Any]:
+        entries = super().ls(path, detail=detail, **kwargs)
+        return [entry for entry in entries if self.choose.random() >= self.lag]
+
     def apply_late(self) -> None:
         """Carry out, in any order, what nobody expects any more."""
         self.choose.shuffle(self.late)
@@ -50,7 +56,7 @@ class FlakyStore(MemoryFileSystem):
         cls.store.clear()
         cls.pseudo_dirs[:] = [""]
         cls.late.clear()
-        cls.faults, cls.conditional, cls.choose = 0.0, True, random.Random(seed)
+        cls.faults, cls.lag, cls.conditional, cls.choose = 0.0, 0.0, True, random.Random(seed)
 
 
 fsspec.register_implementation("flaky", FlakyStore, clobber=True)

@@ -19,7 +19,7 @@ from recorded_steps import record_steps
 import lldscope
 from lldscope.core.errors import LldscopeError, RunExists
 from lldscope.recording import recorder as recorder_module
-from lldscope.recording import sealer, sent, spool, upload, writer
+from lldscope.recording import sealer, spool, upload, writer
 from lldscope.recording.upload import Uploader
 from lldscope.runs import find_runs
 from lldscope.storage.url import Url
@@ -195,7 +195,7 @@ def test_parts_that_are_sent_make_room_and_are_not_merged(monkeypatch, caplog):
 
 
 def test_parts_are_merged_and_what_they_replace_is_removed(monkeypatch):
-    monkeypatch.setattr(sent, "GRACE_SECONDS", 0.0)
+    monkeypatch.setattr(upload, "GRACE_SECONDS", 0.0)
     for _ in sent_step_by_step():
         pass
     found = FlakyStore().find("/bucket")

@@ -1,7 +1,8 @@
 """The order of requests, driven by the test: no late or doubled one brings back an older state.
 
 No recorder and no clock: a spool is written by hand, and each write to the store is refused,
-carried out twice, or carried out whenever the seed says.
+carried out twice, or carried out whenever the seed says. After a restart of the process that sends,
+listings lag.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from flaky_store import FlakyStore
 from lldscope.core.errors import LldscopeError
 from lldscope.core.schema import arrow_schema
 from lldscope.query.remote import RemoteCopy
-from lldscope.recording import sent, spool
+from lldscope.recording import spool, upload
 from lldscope.recording.upload import Uploader
 from lldscope.storage import heartbeats, journal, json_files, layout, manifest, part
 from lldscope.storage.part import PartName
@@ -78,7 +79,7 @@ def read() -> tuple[str, int, int, int]:
 def store(tmp_path, monkeypatch):
     monkeypatch.setenv("LLDSCOPE_SPOOL", str(tmp_path / "spool"))
     monkeypatch.setattr(spool, "_start_sender", lambda folder: None)
-    monkeypatch.setattr(sent, "GRACE_SECONDS", 0.0)
+    monkeypatch.setattr(upload, "GRACE_SECONDS", 0.0)
     yield FlakyStore()
     FlakyStore.reset()
 
@@ -95,10 +96,12 @@ def test_no_order_of_late_double_and_refused_requests_loses_anything(block, stor
             choose.choice((run.step, run.beat))()
             try:
                 sender.round()
+                FlakyStore.lag = 0.0
                 assert read()[0] == "running"
             except LldscopeError:
                 if choose.random() < 0.3:
                     sender = Uploader(run.path.parent)  # the process that sends was killed
+                    FlakyStore.lag = choose.choice((0.0, 0.5, 1.0))
             if choose.random() < 0.2:
                 store.apply_late()
         run.end()
@@ -110,6 +113,8 @@ def test_no_order_of_late_double_and_refused_requests_loses_anything(block, stor
                 FlakyStore.faults = faults if rounds < 20 else 0.0
                 if choose.random() < 0.1:
                     sender = Uploader(run.path.parent)
+                    FlakyStore.lag = choose.choice((0.0, 0.5, 1.0))
+        FlakyStore.lag = 0.0
         assert not run.path.exists(), f"seed {seed}: the spool is sent"
         store.apply_late()
         assert read() == ("finished", run.steps, run.steps, run.steps), f"seed {seed}"

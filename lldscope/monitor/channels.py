@@ -77,12 +77,14 @@ class Service:
             )
 
     def send(self, event: AlertEvent) -> None:
+        from apprise.plugins.custom_json import NotifyJSON
+
         title, body = as_text(event)
         firing = "failure" if event.alert.severity == "critical" else "warning"
         kind = "success" if event.alert.state == "resolved" else firing
         alert = json.loads(to_json(event.to_dict()))
         for service in self._services:
-            if hasattr(service, "payload_extras"):  # its fields beside title and message
+            if isinstance(service, NotifyJSON):
                 service.payload_extras = {"alert": alert}
         if not self._services.notify(body=body, title=title, notify_type=kind, body_format="text"):
             raise Undeliverable("apprise could not deliver it")

@@ -184,12 +184,11 @@ class Import:
             )
         if not writer.has_reward:
             self.findings.note(_no_reward(self.findings.names))
-        rule = getattr(self.groups[-1].source, "rule", None) or correct_rule(self.request)
         first, last = writer.times or (None, None)
         self._info = layout.new_run(
             first or now,
             trainer=f"imported: {description}",
-            correct_rule=rule if rows else None,
+            correct_rule=correct_rule(self.request) if rows else None,
             world_size=1,
             attempts=[{"attempt": a, "started": first or now} for a in writer.attempts],
             status="running" if live else "finished",

@@ -292,7 +292,7 @@ def as_text(value: Any) -> str:
         content = content if isinstance(content, str) else ""
         tool = isinstance(message, dict) and message.get("role") == "tool"
         calls = message.get("tool_calls") if isinstance(message, dict) else None
-        calls = [calls] if isinstance(calls, str) else calls  # ART's are JSON
+        calls = [calls] if isinstance(calls, str) else calls  # some are JSON
         calls = calls if isinstance(calls, list) else ()
         content += "".join(f"<tool_call>{call}</tool_call>" for call in calls)
         parts.append(f"<tool_response>{content}</tool_response>" if tool else content)

@@ -1,11 +1,9 @@
 """Logs with the log-probability of every token: actions and likelihood levels, but no Δ.
 
-prime-rl (559b447, `trainer/rl/token_export.py`) exports one sequence a line with the log-probs of
-the engine and of the trainer before the step's update; the difference of the two mixes staleness
-with the mismatch of the engines, so it is shown as `engine_gap` and not as Δ. NeMo-RL (7ea279a,
-`algorithms/grpo.py`) writes `train_data_step<N>.jsonl` with those of the engine and of the policy
-before the update; its `content` is a text or the list of what was said in turn. Actions are the
-maximal runs of the loss mask.
+NeMo-RL (7ea279a, `algorithms/grpo.py`) writes `train_data_step<N>.jsonl` with the log-probs of the
+engine and of the policy before the update; the difference of the two mixes staleness with the
+mismatch of the engines, so it is shown as `engine_gap` and not as Δ. Its `content` is a text or the
+list of what was said in turn. Actions are the maximal runs of the loss mask.
 """
 
 from __future__ import annotations
@@ -19,7 +17,7 @@ import numpy as np
 
 from ..recording.batch import runs_of
 from ..recording.episodes import has_tags, short_hash
-from .reading import as_step, bare_name, first_keys, natural_key, number, objects
+from .reading import as_step, bare_name, natural_key, number, objects
 from .rollouts import Rollouts, as_text, verdict
 from .source import Findings, Rows
 
@@ -60,46 +58,6 @@ def floats(value: Any, n: int) -> list[float] | None:
         return None
     values = [float("nan") if v is None else number(v) for v in value]
     return None if None in values else values  # type: ignore[return-value]
-
-
-class PrimeTokens:
-    name = "prime-rl-tokens"
-    description = "prime-rl's token export"
-    rule = "advantage > 0: the export has no rewards"
-
-    def looks_like(self, path: Path, head: bytes) -> bool:
-        keys = first_keys(head)
-        return "token_ids" in keys and bool({"micro_step", "trainer_logprobs"} & keys)
-
-    def read(self, paths: Sequence[Path], findings: Findings) -> Iterator[Rows]:
-        rollouts = Rollouts(findings)
-        for path in sorted(paths, key=natural_key):
-            for row in objects(path, findings):
-                step, trained = as_step(row.get("step")), row.get("loss_mask")
-                mask: list[Any] = trained if isinstance(trained, list) else []
-                spans = runs_of(mask)
-                if step is None or not spans:
-                    findings.skip("sequences without a step or a trained token")
-                    continue
-                n = len(mask)
-                advantages = floats(row.get("advantages"), n)
-                advantage = advantages[spans[0][0]] if advantages else None
-                yield from sequence(
-                    rollouts, step, None, spans,
-                    {
-                        "behaviour": floats(row.get("inference_logprobs"), n),
-                        "old": floats(row.get("trainer_logprobs"), n),
-                        "entropy": floats(row.get("entropy"), n),
-                    },
-                    advantage=advantage,
-                    correct=None if advantage is None else advantage > 0,
-                    data_source=row.get("env_name"),
-                )  # fmt: skip
-        yield from rollouts.finish()
-        findings.note(
-            "prime-rl's export has neither rewards nor groups: rollouts with a positive advantage "
-            "count as correct, and tokens with advantage 0 may be left out of it."
-        )
 
 
 class NemoTrainData:

@@ -7,9 +7,7 @@ trainer's policy before the update.
 
 prime-rl (048a6e2, `monitors/file`) writes `monitors/file/traces/stream/NNNNN.jsonl[.zst]`, episodes
 as they arrive, and beside them annotations: which of them were trained on at which step, and with
-which log-probs of the trainer. Before September 2026 (559b447) it wrote
-`rollouts/step_N/{train,eval}/{all,effective}/traces.jsonl`: `all` as episodes arrive, `effective`,
-once the batch is complete, those of them that count.
+which log-probs of the trainer.
 """
 
 from __future__ import annotations
@@ -45,7 +43,7 @@ class VerifiersTraces:
         # The indexes say where in the files a reader finds what is in them.
         files = [p for p in sorted(paths, key=natural_key) if ".index." not in p.name]
         updates = [p for p in files if {"trace_id", "branches"} <= first_keys(head(p, HEAD_BYTES))]
-        traces = _unsealed(_trained_on([p for p in files if p not in updates], findings))
+        traces = _unsealed([p for p in files if p not in updates])
         with gathered(_unsealed(updates), findings) as annotations:
             for path in traces:
                 for episode in objects(path, findings):
@@ -80,18 +78,6 @@ def _episode(
             rollouts.findings.skip("episodes without a training step")
         else:
             yield from _trace(step, group, source, golden, trace, updates, rollouts)
-
-
-def _trained_on(paths: Sequence[Path], findings: Findings) -> list[Path]:
-    """The paths without prime-rl's `all`, if there is `effective`, too: it has them once more."""
-    kinds = {path.parent.name for path in paths}
-    if not {"all", "effective"} <= kinds:
-        return list(paths)
-    taken = [path for path in paths if path.parent.name != "all"]
-    findings.skip(
-        "files of all rollouts, beside those of the effective ones", len(paths) - len(taken)
-    )
-    return taken
 
 
 def _trace(

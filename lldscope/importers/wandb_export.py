@@ -1,8 +1,7 @@
-"""W&B's downloads: the history of a run as Parquet or CSV, and the CSV of a chart.
+"""W&B's downloads: the history of a run as Parquet or CSV.
 
 The Parquet files are those of `Run.download_history_exports`; the history as CSV is what people
-make of `Run.scan_history` with pandas. A chart's CSV has a column of steps, and for each run
-`RUN - METRIC`, with `…__MIN` and `…__MAX` beside it, because a chart averages neighbouring steps.
+make of `Run.scan_history` with pandas.
 """
 
 from __future__ import annotations
@@ -15,15 +14,13 @@ from typing import Any
 
 import pyarrow as pa
 
-from .logged import STEPS, LoggerCalls, Point, chosen, joined, of_one_run
+from .logged import LoggerCalls, of_one_run
 from .metrics import table
 from .parquet import is_number, parquet_rows, schema_of
-from .reading import as_step, lines, natural_key, objects
+from .reading import lines, objects
 from .source import Findings, Rows, Scalars
 from .wandb_api import SUFFIX
 
-_LEAST, _MOST = "__MIN", "__MAX"
-_CHART_STEPS = ("Step", "_step", *STEPS)
 _PART = re.compile(r"_\d+\.runhistory\.parquet$")  # one of several of a run
 
 
@@ -35,8 +32,7 @@ class WandbHistory:
         if head.startswith(b"PAR1"):
             schema = schema_of(path)
             return schema is not None and "_step" in schema.names
-        names = _header(head)
-        return path.name.endswith(SUFFIX) or ("_step" in names and not _is_chart(names))
+        return path.name.endswith(SUFFIX) or "_step" in _header(head)
 
     def read(self, paths: Sequence[Path], findings: Findings) -> Iterator[Scalars | Rows]:
         calls = LoggerCalls(findings)
@@ -51,26 +47,6 @@ class WandbHistory:
                     yield scalars
 
 
-class WandbChart:
-    name = "wandb-chart"
-    description = "W&B's CSV of a chart, columns “RUN - METRIC”; one run, of one file or several"
-
-    def looks_like(self, path: Path, head: bytes) -> bool:
-        return _is_chart(_header(head))
-
-    def read(self, paths: Sequence[Path], findings: Findings) -> Iterator[Scalars | Rows]:
-        files = sorted(paths, key=natural_key)
-        runs = {run: run for path in files for run, _ in _lines_of(path).values()}
-        run = chosen(findings.request.run, runs, files[0])
-        for path in files:
-            yield from joined(_chart(path, run or "", findings))
-
-
-def _is_chart(names: Sequence[str]) -> bool:
-    columns = set(names)
-    return any(f"{n}{_LEAST}" in columns and f"{n}{_MOST}" in columns for n in names)
-
-
 def _header(head: bytes) -> list[str]:
     """Names of the columns of a CSV file; nothing if its beginning is no such line."""
     line, newline, _ = head.partition(b"\n")
@@ -78,41 +54,6 @@ def _header(head: bytes) -> list[str]:
         return next(csv.reader([line.decode("utf-8-sig")]), []) if newline else []
     except (UnicodeDecodeError, csv.Error):
         return []
-
-
-def _lines_of(path: Path) -> dict[str, tuple[str, str]]:
-    """Columns of a chart that are averages → run ("" if it names none) and metric."""
-    names = _header(next((line + b"\n" for line, _ in lines(path, Findings())), b""))
-    columns = set(names)
-    metrics = {}
-    for name in names:
-        if f"{name}{_LEAST}" in columns and f"{name}{_MOST}" in columns:
-            run, dash, metric = name.rpartition(" - ")
-            metrics[name] = (run, metric) if dash else ("", name)
-    return metrics
-
-
-def _chart(path: Path, run: str, findings: Findings) -> Iterator[Point]:
-    """Points of one run. Where a chart shows averages over several steps, it says so."""
-    wanted = {name: metric for name, (of, metric) in _lines_of(path).items() if of == run}
-    averaged = 0
-    for row in _csv_rows(path, findings):
-        own = (row.get(name) for name in (*_CHART_STEPS, f"{run} - _step"))
-        step = next((whole for value in own if (whole := as_step(value)) is not None), None)
-        if step is None:
-            findings.skip(
-                "rows without a step (a chart over time or epochs; choose Step as its x axis)"
-            )
-            continue
-        for name, metric in wanted.items():
-            if isinstance(value := row.get(name), int | float) and metric != "_step":
-                averaged += row.get(name + _LEAST) != row.get(name + _MOST) and value == value
-                yield metric, float(value), step, None
-    if averaged:
-        findings.note(
-            f"{averaged} points of {path.name} are averages over several steps, as W&B's charts "
-            "show them: short spikes are smaller than they were. The run's history has every step."
-        )
 
 
 def _csv_rows(path: Path, findings: Findings) -> Iterator[dict[str, Any]]:

@@ -163,12 +163,6 @@ def csv_of_very_many_columns(folder: Path) -> Path:
 
 
 @case
-def wandb_chart_without_an_end(folder: Path) -> Path:
-    header = b'"Step","r - reward","r - reward__MIN","r - reward__MAX"\n'
-    return put(folder / "chart.csv", header + b"1,2,2,2\n" + b'2,"' + b"9" * (80 * MB))
-
-
-@case
 def trainer_state_of_lists(folder: Path) -> Path:
     return put(folder / "trainer_state.json", b'{"log_history": [' + b"[]," * (15 * MB) + b"1]}")
 

@@ -161,13 +161,12 @@ def test_exact_match_is_computed_anew_on_request(run_import, text):
         assert "reward ≥ 0" in run.info["correct_rule"]
 
 
-@pytest.mark.parametrize("name", ["nemo", "token_exports", "traces.jsonl"])
+@pytest.mark.parametrize("name", ["nemo", "traces.jsonl"])
 def test_token_log_probabilities_become_levels_and_never_delta(run_import, name):
     rows = signals(run_import(TEXT / name))
     assert rows.keys() == {1, 2}
     expected = {
         "nemo": (-0.75, -0.5 + 0.75, 5),  # Σ over 5 trained tokens, per token
-        "token_exports": (-0.5, -0.5 + 0.5, 5),
         "traces.jsonl": (-0.2, -0.1234 + 0.2, 5),
     }[name]
     row = rows[2]
@@ -412,7 +411,6 @@ def test_nothing_to_import_is_an_error_that_leaves_nothing(run_import, text, con
         "csv",
         "verl-rollouts",
         "trl-completions",
-        "prime-rl-tokens",
         "verifiers-traces",
     ):
         with pytest.raises(LldscopeError):

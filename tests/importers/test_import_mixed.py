@@ -189,26 +189,6 @@ def test_rows_without_a_number_are_no_step(run_import, tmp_path, name, content):
 # -- rollouts of other batches in a folder ---------------------------------------------------------
 
 
-def test_of_prime_rls_rollouts_those_that_were_trained_on_count(run_import, tmp_path):
-    lines = (FIXTURES / "text" / "traces.jsonl").read_text().splitlines()
-    by_step: dict[int, list[str]] = {}
-    for line in lines:
-        by_step.setdefault(json.loads(line)["run"]["work"]["step"], []).append(line)
-    for step, episodes in by_step.items():
-        for kind, those in (("all", episodes), ("effective", episodes[:1])):
-            path = tmp_path / "rollouts" / f"step_{step}" / "train" / kind / "traces.jsonl"
-            path.parent.mkdir(parents=True)
-            path.write_text("\n".join(those) + "\n")
-    outcome = run_import(tmp_path / "rollouts")
-    effective = [tmp_path / "rollouts" / f"step_{s}" / "train" / "effective" for s in by_step]
-    assert shown(outcome, COUNTED) == shown(run_import(*effective, to="effective"), COUNTED)
-    (reason,) = (why for why in outcome.findings.skipped if "effective" in why)
-    assert outcome.findings.skipped[reason] == len(by_step)
-    alone = [tmp_path / "rollouts" / f"step_{s}" / "train" / "all" for s in by_step]
-    more = shown(run_import(*alone, to="all"), COUNTED)
-    assert more > shown(outcome, COUNTED)  # what is given by itself is read
-
-
 def test_verls_rollouts_of_training_and_validation_are_not_mixed(run_import, tmp_path):
     row = {"input": "q", "output": "a", "gts": "a", "score": 1.0, "step": 1}
     for folder in ("train", "validation"):

@@ -12,7 +12,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 import lldscope
@@ -265,7 +264,7 @@ def test_annotations_that_lead_in_a_circle_or_nowhere_change_nothing():
     assert json.dumps(nodes) == before
 
 
-# -- rollouts of one's own, and ART's --------------------------------------------------------------
+# -- rollouts of one's own -------------------------------------------------------------------------
 
 
 def test_plain_rollouts_under_any_names(run_import, tmp_path):
@@ -294,54 +293,6 @@ def test_names_of_rollouts_are_taken_by_the_command():
     assert import_._columns(("response=a", "reward=r")) == {"response": "a", "reward": "r"}
     with pytest.raises(UsageError, match="part of a rollout"):
         import_._columns(("respons=a",))
-
-
-def art_messages(reward: float) -> list[dict]:
-    return [
-        {"role": "user", "content": "Use <search>. Who?", "trainable": False},
-        {
-            "role": "assistant",
-            "content": "",
-            "tool_calls": '[{"name": "search"}]',
-            "trainable": True,
-        },
-        {"role": "tool", "content": "Bob", "tool_call_id": "1", "trainable": False},
-        {"role": "assistant", "content": f"Bob {reward}", "trainable": True},
-    ]
-
-
-def test_trajectories_of_art(run_import, tmp_path):
-    rows = [
-        {"group_index": i // 2, "reward": float(i % 2), "messages": art_messages(i)}
-        for i in range(4)
-    ]
-    folder = tmp_path / "trajectories"
-    for name in ("train/0003.parquet", "train/0004.parquet", "val/0003.parquet"):
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        pq.write_table(pa.Table.from_pylist(rows), folder / name, compression="zstd")
-    outcome = run_import(folder)
-    assert outcome.formats == {"art": 3}
-    assert shown(
-        outcome,
-        "SELECT step, group_id, avg(reward), sum(n_searches), any_value(n_actions) FROM responses "
-        "GROUP BY ALL ORDER BY ALL",
-    ) == [(3, 0, 0.5, 2, 2), (3, 1, 0.5, 2, 2), (4, 0, 0.5, 2, 2), (4, 1, 0.5, 2, 2)]
-    assert outcome.findings.skipped == {"files of evaluations": 1}
-
-
-def test_older_trajectories_of_art_are_json_lines(run_import, tmp_path):
-    choice = {"finish_reason": "stop", "message": {"role": "assistant", "content": "Bob"}}
-    group = {
-        "trajectories": [
-            {"reward": r, "metrics": {}, "metadata": {}, "logs": [],
-             "messages_and_choices": [{"role": "user", "content": "Who?"}, choice]}
-            for r in (0.0, 1.0)
-        ]
-    }  # fmt: skip
-    outcome = run_import(lines(tmp_path / "train" / "0012.jsonl", [group, group]))
-    assert shown(outcome, "SELECT step, group_id, reward FROM responses ORDER BY ALL") == [
-        (12, 0, 0.0), (12, 0, 1.0), (12, 1, 0.0), (12, 1, 1.0),
-    ]  # fmt: skip
 
 
 # -- W&B's server ----------------------------------------------------------------------------------

@@ -28,7 +28,7 @@ from lldscope.importers.build import Import
 from lldscope.importers.source import HEAD_BYTES, Findings, ImportRequest, Source, sources
 from lldscope.importers.sqlite import MlflowDatabase, Trackio
 from lldscope.importers.tensorboard import TensorBoard
-from lldscope.importers.wandb_export import WandbChart, WandbHistory
+from lldscope.importers.wandb_export import WandbHistory
 from lldscope.importers.wandb_offline import WandbOffline
 
 HERE = Path(os.environ.get("LLDSCOPE_STORES") or Path(__file__).parents[1] / "fixtures")
@@ -36,7 +36,6 @@ PLAIN = sorted((HERE / "tensorboard/plain").iterdir())
 TENSORS = sorted((HERE / "tensorboard/tensors").iterdir())
 OFFLINE = HERE / "wandb/run-m4d3up.wandb"
 HISTORY = HERE / "wandb/made-up_0.runhistory.parquet"
-CHART = HERE / "wandb/chart.csv"
 UNFINISHED = "records that were not finished"
 REST = "bytes after the last whole record"
 DAMAGED = "bytes between damaged records"
@@ -95,7 +94,6 @@ def test_each_path_is_claimed_by_its_own_source(mlflow_db, trackio_db):
         **dict.fromkeys([*PLAIN, *TENSORS], TensorBoard),
         OFFLINE: WandbOffline,
         HISTORY: WandbHistory,
-        CHART: WandbChart,
         mlflow_db: MlflowDatabase,
         trackio_db: Trackio,
     }
@@ -106,13 +104,13 @@ def test_each_path_is_claimed_by_its_own_source(mlflow_db, trackio_db):
         assert [type(s) for s in mine if s.looks_like(path, head)] == [kind]
 
 
-@pytest.mark.parametrize("path", [PLAIN[0], OFFLINE, HISTORY, CHART])
+@pytest.mark.parametrize("path", [PLAIN[0], OFFLINE, HISTORY])
 def test_nobody_claims_garbage(path, tmp_path):
     start = path.read_bytes()[:3]
     for content in (b"", b"\0" * 100, start + bytes(range(256)) * 8, b"SQLite format 3\0" * 9):
         file = tmp_path / "garbage"
         file.write_bytes(content)
-        for source in (TensorBoard(), WandbOffline(), WandbHistory(), WandbChart(),
+        for source in (TensorBoard(), WandbOffline(), WandbHistory(),
                        MlflowDatabase(), Trackio()):  # fmt: skip
             assert not source.looks_like(file, content), (source.name, content[:20])
 
@@ -150,28 +148,6 @@ def test_wandb_history_as_csv(tmp_path):
     got, _, found = read(WandbHistory(), path)
     assert same(got, {(1, 3): {"reward": math.nan}, (1, 4): {"reward": math.inf}})
     assert found.skipped == {NO_NUMBER: 1, "rows without a step": 1}
-
-
-def test_wandb_chart_holds_several_runs_and_averages():
-    for run, start in (("first", 0), ("second - b", 1)):
-        got, _, found = read(WandbChart(), CHART, run=run)
-        expected = {(1, s): {"train/reward": values(s, start)["train/reward"]} for s in range(12)}
-        if run == "first":
-            del expected[1, 3]
-        assert same(got, expected)
-        (note,) = found.notes
-        assert note.startswith(f"{len(expected)} points of chart.csv are averages")
-    with pytest.raises(UsageError, match="say which with --run: first, second - b"):
-        read(WandbChart(), CHART)
-
-
-def test_wandb_chart_over_time_has_no_step(tmp_path):
-    path = tmp_path / "chart.csv"
-    text = CHART.read_text().replace('"Step"', '"Relative Time (Process)"')
-    path.write_text(text)
-    got, _, found = read(WandbChart(), path, run="first")
-    assert not got
-    assert found.skipped.total() == 12
 
 
 def test_mlflow_and_trackio(mlflow_db, trackio_db):

@@ -15,7 +15,12 @@ from lldscope_trainer.train import Trainer
 import lldscope
 from lldscope.core.schema import TABLES
 
-SMALL = ["prompts=4", "group_size=4", "updates=4", "eval_questions=8", "tokens_every=1"]
+SMALL = [
+    "prompts=4", "group_size=4", "updates=4", "max_turns=2", "eval_questions=0", "tokens_every=1",
+]  # fmt: skip
+BRIEF = [*SMALL, "prompts=1", "group_size=2", "updates=1", "max_turns=1", "turn_tokens=4",
+         "tokens_every=0", "rescore_share=0"]  # fmt: skip
+"""Of runs whose rollouts do not matter: four tokens long, and nothing is scored again."""
 
 
 class Keeper(lldscope.NullRecorder):

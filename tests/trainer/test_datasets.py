@@ -17,6 +17,7 @@ import pytest
 from data import DATA, needs_data
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from lldscope_trainer.builtin import world
 from lldscope_trainer.builtin.world import World, WorldQuestions
 from lldscope_trainer.data.datasets import iterate_questions, read_questions
 from lldscope_trainer.data.questions import Question, ShuffledQuestions
@@ -272,7 +273,7 @@ CELLS = st.recursive(
 )
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40)
 @given(
     st.lists(
         st.fixed_dictionaries(
@@ -404,16 +405,17 @@ def test_the_order_changes_with_epoch_and_seed():
 
 
 def test_the_world_draws_from_the_steps_own_generator():
-    world = World.real()
-    source = WorldQuestions(world, two_hop=0.5)
+    real = World.real()
+    source = WorldQuestions(real, two_hop=0.5)
     draws = source.draw(7, 6, random.Random(3))
-    assert draws == world.questions(random.Random(3), 6, two_hop=0.5, held_out=False)
+    assert draws == real.questions(random.Random(3), 6, two_hop=0.5, held_out=False)
     assert [q.key for q in draws] == [(q.data_source, q.text) for q in draws]
     assert source.held_out(9) == source.held_out(9)
     assert not set(source.held_out(99)) & set(source.draw(0, 99, random.Random(0)))
 
 
-def test_more_questions_than_the_world_has_are_refused():
+def test_more_questions_than_the_world_has_are_refused(monkeypatch):
+    monkeypatch.setattr(world, "PATIENCE", 50)
     with pytest.raises(UsageError, match="ask for fewer"):
         WorldQuestions(World.real(), two_hop=0.65).held_out(100_000)
 

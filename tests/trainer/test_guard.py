@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 import torch
 from click.testing import CliRunner
-from keeper import SMALL, Keeper, train
+from keeper import BRIEF, SMALL, Keeper, train
 from lldscope_trainer import cli
 from lldscope_trainer.checkpoint import Checkpoints, find_checkpoint
 from lldscope_trainer.config import load_config
@@ -138,12 +138,12 @@ def test_what_was_given_up_is_no_checkpoint_any_more(tmp_path):
 )
 def test_what_a_resume_asks_for_goes_before_what_the_guard_did(tmp_path, inputs, in_force):
     run = tmp_path / "run"
-    arguments = [*SMALL, "eval_questions=0", "guard=llds,stop", "steps=9", "--run", str(run)]
+    arguments = [*BRIEF, "guard=llds,stop", "steps=9", "--run", str(run)]
     monitor = Script(look1=[alarm()])
     result = CliRunner().invoke(cli.train, ["tiny", *arguments], obj={"monitor": lambda _: monitor})
     assert result.exit_code == cli.STOPPED_BY_GUARD, result.output
     _, checkpoint = cli._resumed(run, inputs[0] if inputs else None, tuple(inputs[1:]), None)
-    trainer = Trainer(load_config("tiny", SMALL), Keeper(), checkpoint=checkpoint)
+    trainer = Trainer(load_config("tiny", BRIEF), Keeper(), checkpoint=checkpoint)
     assert (trainer.updater.cures.llds, trainer.updater.cures.llds_coefficient) == in_force
 
 
@@ -161,7 +161,7 @@ def test_a_cure_changes_what_its_alarm_asks_for():
 
 
 def test_a_cure_of_the_learning_rate_is_used_recorded_and_kept(tmp_path):
-    settings = [*SMALL, "eval_questions=0", "guard=cure,save", "guard_on=step-size,lld-decay",
+    settings = [*BRIEF, "guard=cure,save", "guard_on=step-size,lld-decay",
                 "lr=4e-4", "warmup_steps=0"]  # fmt: skip
     keeper = Keeper()
     reports = []
@@ -199,7 +199,7 @@ def test_without_a_healthy_checkpoint_it_says_so(tmp_path):
     keeper = Keeper()
     reports = []
     train(
-        load_config("tiny", [*SMALL, "eval_questions=0", "checkpoint_every=2", "guard=rollback",
+        load_config("tiny", [*BRIEF, "checkpoint_every=2", "guard=rollback",
                              "steps=1"]),
         keeper, run_dir=tmp_path, monitor=Script(look1=[alarm()]), on_step=reports.append,
     )  # fmt: skip
@@ -210,7 +210,7 @@ def test_without_a_healthy_checkpoint_it_says_so(tmp_path):
 def test_raising_lambda_of_a_run_that_has_llds_already(tmp_path):
     keeper = Keeper()
     train(
-        load_config("tiny", [*SMALL, "eval_questions=0", "guard=llds", "guard_coefficient=0.5",
+        load_config("tiny", [*BRIEF, "guard=llds", "guard_coefficient=0.5",
                              "llds=response", "llds_coefficient=0.1", "steps=2"]),
         keeper, monitor=Script(look1=[alarm()]),
     )  # fmt: skip
@@ -220,7 +220,7 @@ def test_raising_lambda_of_a_run_that_has_llds_already(tmp_path):
 
 def test_stopping_ends_the_run_as_stopped_and_can_be_resumed(tmp_path):
     run = tmp_path / "run"
-    arguments = [*SMALL, "eval_questions=0", "guard=stop", "steps=9", "--run", str(run)]
+    arguments = [*BRIEF, "guard=stop", "steps=9", "--run", str(run)]
     monitor = Script(look2=[alarm("lld-collapse") | {"severity": "critical"}])
     result = CliRunner().invoke(cli.train, ["tiny", *arguments], obj={"monitor": lambda _: monitor})
     assert result.exit_code == cli.STOPPED_BY_GUARD, result.output

@@ -7,7 +7,7 @@ import json
 import pytest
 import torch
 from click.testing import CliRunner
-from keeper import SMALL, Keeper, train
+from keeper import BRIEF, SMALL, Keeper, train
 from lldscope_trainer import cli
 from lldscope_trainer.config import TrainConfig, load_config
 from lldscope_trainer.engines.players import Players
@@ -22,7 +22,7 @@ from lldscope_trainer.train import Trainer
 from lldscope.core.errors import LldscopeError, UsageError
 
 CPU = torch.device("cpu")
-QUIET = [*SMALL, "eval_questions=0", "updates=2"]
+QUIET = [*SMALL, "updates=2"]
 FULL = "CUDA out of memory. Tried to allocate 3.00 GiB. GPU 0 has a total capacity of …"
 
 
@@ -39,7 +39,7 @@ def narrow(monkeypatch, most: int) -> None:
 
 
 def test_a_run_goes_on_in_smaller_passes_and_records_it(monkeypatch):
-    config = load_config("tiny", [*QUIET, "steps=2", "buckets=1"])
+    config = load_config("tiny", [*QUIET, "steps=1", "buckets=1"])
     whole, parts = Keeper(), Keeper()
     train(config, whole)
     narrow(monkeypatch, 3)
@@ -54,7 +54,7 @@ def test_a_run_goes_on_in_smaller_passes_and_records_it(monkeypatch):
 
 def test_a_hopeless_run_ends_in_one_sentence_as_failed_and_can_be_resumed(tmp_path, monkeypatch):
     run = tmp_path / "run"
-    arguments = ["tiny", *QUIET, "steps=2", "checkpoint_every=1", "--run", str(run)]
+    arguments = ["tiny", *BRIEF, "updates=2", "steps=2", "checkpoint_every=1", "--run", str(run)]
     with monkeypatch.context() as short:
         steps = []
         forward = TorchOptimizer.step
@@ -216,7 +216,7 @@ def test_the_trainer_lets_the_engine_sleep_between_sampling_and_sync(monkeypatch
     )
     train(load_config("tiny", [*QUIET, "steps=1"]), Keeper())
     # Scoring afterwards comes before the sync, which wakes the engine: both would need the memory.
-    assert records == ["sync", "sleep", "update", "update", "score", "sync"]
+    assert records == ["sleep", "update", "update", "score", "sync"]
 
 
 class Two:

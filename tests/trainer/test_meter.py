@@ -48,7 +48,9 @@ def test_cards_are_known_by_their_names(monkeypatch):
 
 def test_a_step_records_what_it_cost():
     keeper = Keeper()
-    config = load_config("tiny", [*SMALL, "steps=2", "eval_every=1", "kl_coefficient=0.01"])
+    config = load_config(
+        "tiny", [*SMALL, "steps=2", "eval_every=1", "eval_questions=2", "kl_coefficient=0.01"]
+    )
     train(config, keeper)
     first, second = keeper.rows("steps")
     for row in (first, second):

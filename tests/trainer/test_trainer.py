@@ -8,7 +8,7 @@ import re
 import pytest
 import torch
 from click.testing import CliRunner
-from keeper import SMALL, Keeper, train
+from keeper import BRIEF, SMALL, Keeper, train
 from lldscope_trainer import cli
 from lldscope_trainer.config import load_config
 from lldscope_trainer.policy.logprobs import action_logps
@@ -23,14 +23,17 @@ def run(*overrides: str, steps: int = 2) -> Keeper:
     return keeper
 
 
+PRESERVED = ("llds=action", "kl_coefficient=0.01", "lr=1e-3")
+
+
 @pytest.fixture(scope="module")
 def plain() -> Keeper:
-    return run("rescore_share=1")
+    return run("rescore_share=1", "eval_questions=8")
 
 
 @pytest.fixture(scope="module")
 def preserved() -> Keeper:
-    return run("llds=action", "kl_coefficient=0.01", "lr=1e-3")
+    return run(*PRESERVED)
 
 
 def test_columns_are_those_of_the_registry(plain, preserved):
@@ -38,7 +41,9 @@ def test_columns_are_those_of_the_registry(plain, preserved):
         for table, calls in keeper.tables.items():
             for columns in calls:
                 assert set(columns) <= set(TABLES[table].names), table
-    written = {t: set(plain.tables[t][0]) | set(preserved.tables[t][0]) for t in plain.tables}
+    written = {
+        t: set(plain.tables[t][0]) | set(preserved.tables.get(t, [{}])[0]) for t in plain.tables
+    }
     missing = {t: set(TABLES[t].names) - written[t] - {"attempt", "rank"} for t in written}
     # The recorder stamps the time; a sampler that is the policy itself is no engine beside it.
     assert {t: m for t, m in missing.items() if m} == {
@@ -207,9 +212,7 @@ def test_evaluations_at_start_and_end(plain):
 def test_rounding_opens_no_gate(split):
     """In bfloat16 with weights that stay as they are, in every update of a step: old and reference
     are scored in the very passes of the updates."""
-    keeper = run(
-        "dtype=bfloat16", "llds=token", "lr=1e-30", "kl_coefficient=0.01", "eval_questions=0", split
-    )
+    keeper = run("dtype=bfloat16", "llds=token", "lr=1e-30", "kl_coefficient=0.01", split, steps=1)
     assert not any(action["llds_gate"] for action in keeper.rows("actions"))
     assert {(step["loss_llds"], step["loss_kl"]) for step in keeper.rows("steps")} == {(0, 0)}
     assert {update["ratio_max"] for update in keeper.rows("updates")} == {1}
@@ -217,8 +220,8 @@ def test_rounding_opens_no_gate(split):
     assert any(abs(gap) > 1e-4 for gap in gaps), "the sampler rounds otherwise"
 
 
-def test_a_run_repeats_bit_by_bit():
-    first, second = run("llds=action"), run("llds=action")
+def test_a_run_repeats_bit_by_bit(preserved):
+    first, second = preserved, run(*PRESERVED)
     timed = {name for name in TABLES["steps"].names if name.startswith("seconds_")}
     for table in ("steps", "updates", "actions"):
         for a, b in zip(first.rows(table), second.rows(table), strict=True):
@@ -228,7 +231,7 @@ def test_a_run_repeats_bit_by_bit():
 
 
 def test_seeds_differ():
-    a, b = (run(f"seed={s}", steps=1).rows("actions") for s in (0, 1))
+    a, b = (run(*BRIEF, f"seed={s}", steps=1).rows("actions") for s in (0, 1))
     assert [x["logp_old_sum"] for x in a] != [x["logp_old_sum"] for x in b]
 
 
@@ -285,7 +288,7 @@ def test_command_trains_and_keeps_its_config(tmp_path):
     directory = tmp_path / "run"
     monitor = Monitor()
     result = invoke(
-        "tiny", *SMALL, "steps=2", "--run", str(directory), obj={"monitor": lambda path: monitor}
+        "tiny", *BRIEF, "steps=2", "--run", str(directory), obj={"monitor": lambda path: monitor}
     )
     assert result.exit_code == 0, result.output
     assert result.stdout.strip() == str(directory)
@@ -298,7 +301,7 @@ def test_command_trains_and_keeps_its_config(tmp_path):
     assert monitor.closed
     info = json.loads((directory / "run.json").read_text())
     assert info["status"] == "finished"
-    assert info["config"] == load_config("tiny", [*SMALL, "steps=2", "name=run"]).to_dict()
+    assert info["config"] == load_config("tiny", [*BRIEF, "steps=2", "name=run"]).to_dict()
     assert "exact match" in info["correct_rule"]
 
 
@@ -312,7 +315,7 @@ def test_command_refuses_a_directory_in_use(tmp_path):
 def test_command_numbers_runs_of_the_same_name(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for expected in ("runs/tiny-3", "runs/tiny-3-2"):
-        result = invoke("tiny", *SMALL, "steps=1", "seed=3", "eval_questions=0")
+        result = invoke("tiny", *BRIEF, "steps=1", "seed=3")
         assert result.stdout.strip() == expected
 
 
@@ -341,8 +344,8 @@ def test_command_says_what_to_install(monkeypatch):
 
 def test_recording_changes_nothing_in_the_training():
     """With and without re-score, texts and tokens: the same rollouts and updates, to the bit."""
-    bare = run("rescore_share=0", "tokens_every=0", "eval_questions=0", steps=3)
-    full = run("rescore_share=1", "tokens_every=1", "eval_questions=8", steps=3)
+    bare = run("rescore_share=0", "tokens_every=0", steps=2)
+    full = run("rescore_share=1", "tokens_every=1", "eval_questions=2", steps=2)
     for table, names in (("responses", ("reward", "n_tokens")), ("updates", ("grad_norm",))):
         for name in names:
             values = [[row[name] for row in k.rows(table)] for k in (bare, full)]
@@ -383,8 +386,6 @@ def test_questions_that_no_step_could_take_are_refused_at_once(
 
 def test_a_small_share_still_measures_something():
     keeper = Keeper()
-    train(
-        load_config("tiny", [*SMALL, "eval_questions=0", "rescore_share=0.01", "steps=2"]), keeper
-    )
+    train(load_config("tiny", [*SMALL, "rescore_share=0.01", "steps=2"]), keeper)
     measured = [r for r in keeper.rows("actions") if r["logp_post_sum"] is not None]
     assert len({(r["step"], r["response_id"]) for r in measured}) == 2

@@ -42,7 +42,7 @@ COMMANDS = {
     "schema": "Tables and columns: type, unit, meaning.",
     "compact": "Merge the parts of a run; delete old token rows.",
     "upload": "Send what recorders here have left to their object store.",
-    "doctor": "Examine a run, or this installation; repair what can be.",
+    "doctor": "Examine a run, and repair what can be.",
 }
 _FROM_ENTRY_POINTS = ("train", "dash", "retriever")
 

@@ -1,4 +1,4 @@
-"""`lldscope doctor [RUN]`: whether a run, or this installation, is intact."""
+"""`lldscope doctor RUN`: whether a run is intact."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ STYLE = {"note": "dim", "warning": "yellow", "damage": "bold red"}
 
 
 @click.command()
-@click.argument("run", type=RunPath(), required=False)
+@click.argument("run", type=RunPath())
 @click.option("--repair", is_flag=True, help="Do what is offered for each finding.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
-def doctor(run: Path | Url | None, repair: bool, as_json: bool) -> None:
-    """Examine every file of RUN; without RUN, this installation.
+def doctor(run: Path | Url, repair: bool, as_json: bool) -> None:
+    """Examine every file of RUN.
 
     Exit code: 0 intact, 10 something to know or to clean up, 11 damage; 1 internal or I/O error,
     2 wrong usage. --repair moves damaged parts into RUN/quarantine, lists parts whose manifest line
@@ -34,28 +34,20 @@ def doctor(run: Path | Url | None, repair: bool, as_json: bool) -> None:
     from ..core.errors import UsageError
     from ..doctor import checks
     from ..doctor.findings import worst
-    from ..doctor.installation import inspect
     from ..storage.url import Url
 
-    if run is None:
+    if isinstance(run, Url):
         if repair:
-            raise UsageError("Name the run that --repair should repair.")
-        versions, findings = inspect()
-        head = {"schema": DOCTOR_SCHEMA, "installation": versions}
-        summary = "  ".join(f"{name} {version}" for name, version in versions.items())
+            raise UsageError(f"{run} is on an object store, where nothing is repaired.")
+        result = _examine_copy(run)
     else:
-        if isinstance(run, Url):
-            if repair:
-                raise UsageError(f"{run} is on an object store, where nothing is repaired.")
-            result = _examine_copy(run)
-        else:
-            result = checks.examine(run)
-        if repair:
-            result = checks.repair(result)
-        findings, parts, rows = result.findings, result.parts, result.rows
-        head = {"schema": DOCTOR_SCHEMA, "run": str(run), "parts": parts, "rows": rows}
-        summary = f"{parts} parts"
-        summary += "".join(f", {n:,} rows of {table}" for table, n in sorted(rows.items()))
+        result = checks.examine(run)
+    if repair:
+        result = checks.repair(result)
+    findings, parts, rows = result.findings, result.parts, result.rows
+    head = {"schema": DOCTOR_SCHEMA, "run": str(run), "parts": parts, "rows": rows}
+    summary = f"{parts} parts"
+    summary += "".join(f", {n:,} rows of {table}" for table, n in sorted(rows.items()))
     severity = worst(findings)
     if as_json:
         listed = [f.to_dict() for f in findings]

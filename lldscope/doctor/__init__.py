@@ -1,1 +1,1 @@
-"""Whether a run directory or an installation is intact, and how to repair it."""
+"""Whether a run directory is intact, and how to repair it."""

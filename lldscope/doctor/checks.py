@@ -8,6 +8,7 @@ cannot restore stays reported.
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Iterator
 from functools import partial
@@ -23,9 +24,9 @@ from ..storage.integrity import REASONS, unlisted_files
 from ..storage.manifest import MANIFEST_DIR, manifest_names, manifest_path
 from . import repairs
 from .findings import Context, Examination, Finding, Owner
-from .installation import check_disk
 from .part_checks import check_parts, check_unlisted_files
 
+LOW_DISK = 1 << 30  # bytes
 CLOCK_SECONDS = 60.0  # clocks of several machines may differ by this much
 
 
@@ -169,5 +170,7 @@ def check_dropped_rows(context: Context) -> Iterator[Finding]:
         dropped = beat.get("dropped")
         for what, count in dropped.items() if isinstance(dropped, dict) else ():
             yield Finding("warning", "dropped", f"rank {rank}", f"{count} × {what}.")
-    if context.recording:
-        yield from check_disk(context.run)
+    free = shutil.disk_usage(context.run).free
+    if context.recording and free < LOW_DISK:
+        message = f"{free >> 20} MiB are left on its file system."
+        yield Finding("warning", "disk", str(context.run), message)

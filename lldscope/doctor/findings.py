@@ -16,7 +16,7 @@ Owner = tuple[int, int]  # (attempt, rank)
 
 @dataclass
 class Finding:
-    """One fact about a run or an installation: its kind, where it is, and what `--repair` does."""
+    """One fact about a run: its kind, where it is, and what `--repair` does."""
 
     severity: Severity
     what: str

@@ -17,7 +17,6 @@ import sqlite3
 import struct
 import sys
 import time
-import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -311,22 +310,6 @@ def database_whose_pages_lead_back(folder: Path) -> Path:
 
 
 # -- torch, TensorBoard, W&B, Parquet --------------------------------------------------------------
-
-
-def torch_file(path: Path, pickled: bytes, **entries: bytes) -> Path:
-    with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr("a/data.pkl", b"\x80\x02" + pickled)
-        for name, content in entries.items():
-            archive.writestr(f"a/data/{name}", content)
-    return path
-
-
-_MARKS = b"X\x0a\x00\x00\x00rollout_idX\x07\x00\x00\x00samples"  # what tells slime's dumps
-
-
-@case
-def torch_of_many_lists(folder: Path) -> Path:
-    return torch_file(folder / "1.pt", _MARKS + b"](" + b"]" * 3_000_000 + b"e.")
 
 
 def event_file(path: Path, rest: bytes) -> Path:

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-import torch
 from bench import importing
 
 import lldscope
@@ -26,7 +25,6 @@ from lldscope.monitor.health import check
 ROOT = Path(__file__).parents[2]
 FIXTURES = ROOT / "tests" / "fixtures"
 VERL, TRL, TEXT = FIXTURES / "verl", FIXTURES / "trl", FIXTURES / "text"
-SLIME = FIXTURES / "slime"
 ONLY_MEANS = {"steps", "scalars"}
 
 
@@ -214,34 +212,8 @@ def test_a_mean_under_the_name_of_a_signal_decides_the_grade_of_evidence(run_imp
         assert ("decay" in {s.phase for s in state.phases}) == (grade != "symptoms")
 
 
-def test_slime_dumps_give_actions_levels_and_groups(run_import):
-    outcome = run_import(SLIME)
-    assert outcome.formats == {"slime": 4}
-    assert outcome.findings.skipped == {"files of no known format": 1}  # make.py
-    one = "FROM responses WHERE step = 1 ORDER BY response_id"
-    assert shown(outcome, f"SELECT group_id, reward, correct, advantage, truncated {one}") == [
-        (0, 0.0, False, -1.0, True),
-        (0, 1.0, True, 1.0, False),
-        (1, 0.0, False, -1.0, False),
-        (1, 1.0, True, 1.0, False),
-    ]
-    actions = "SELECT action_index, n_tokens, logp_old_sum FROM actions WHERE step = 2"
-    assert shown(outcome, f"{actions} AND response_id = 1") == [(0, 3, -2.25), (1, 2, -1.5)]
-    row = signals(outcome)[2]
-    assert (row["correct_logp"], row["engine_gap"]) == pytest.approx((-0.75, 0.25))
-    alone = run_import(SLIME / "rollout_data", to="alone")  # the engine's log-probs only
-    assert shown(alone, "SELECT count(logp_behaviour_sum), count(logp_old_sum) FROM actions") == [
-        (16, 0)
-    ]
-
-
 def test_actions_of_token_logs_are_of_a_kind_where_their_text_tells(run_import, tmp_path, text):
-    """slime's response and verifiers' messages, judged by exact match on request."""
-    response = "<search>Dune</search><information>Doc 1</information><answer>Herbert</answer>"
-    sample = torch.load(SLIME / "rollout_data" / "1.pt", weights_only=False)["samples"][0]
-    sample |= {"response": response, "label": "Herbert", "rollout_routed_experts": None}
-    slime = tmp_path / "1.pt"
-    torch.save({"rollout_id": 1, "samples": [sample]}, slime)
+    """verifiers' messages, judged by exact match on request."""
     (line, *_) = (TEXT / "traces.jsonl").read_text().splitlines()
     episode = json.loads(line)
     episode["task"]["data"]["answer"] = ["Herbert"]
@@ -250,44 +222,18 @@ def test_actions_of_token_logs_are_of_a_kind_where_their_text_tells(run_import, 
     tool["message"]["content"] = "Doc 1"
     answer["message"]["content"] = "<answer>herbert</answer>"
     traces = text(json.dumps(episode) + "\n", "traces.jsonl")
-    for path in (slime, traces):
-        outcome = run_import(path, to=path.stem, exact_match=True)
-        kinds = shown(outcome, "SELECT kind, tool_ok IS TRUE FROM actions ORDER BY action_index")
-        assert kinds == [("search", True), ("answer", False)]
-        assert shown(outcome, "SELECT reward, correct, n_searches FROM responses") == [(0, True, 1)]
-        rewarded = run_import(path, to="other")
-        assert shown(rewarded, "SELECT correct FROM responses") == [(False,)]
+    outcome = run_import(traces, exact_match=True)
+    kinds = shown(outcome, "SELECT kind, tool_ok IS TRUE FROM actions ORDER BY action_index")
+    assert kinds == [("search", True), ("answer", False)]
+    assert shown(outcome, "SELECT reward, correct, n_searches FROM responses") == [(0, True, 1)]
+    rewarded = run_import(traces, to="other")
+    assert shown(rewarded, "SELECT correct FROM responses") == [(False,)]
 
 
 def test_exact_match_without_golden_answers_knows_nothing(run_import):
     outcome = run_import(TEXT / "nemo", exact_match=True)
     assert shown(outcome, "SELECT count(correct), count(reward) FROM responses") == [(0, 8)]
     assert any("No golden answers" in note for note in outcome.findings.notes)
-
-
-class Evil:
-    def __reduce__(self):
-        return print, ("owned",)
-
-
-def test_what_a_dump_asks_to_run_is_not_run(run_import, tmp_path, capsys):
-    good = torch.load(SLIME / "rollout_data" / "1.pt", weights_only=False)["samples"][1]
-    path = tmp_path / "1.pt"
-    torch.save({"rollout_id": 1, "samples": [good | {"x": Evil()}]}, path)
-    with pytest.raises(LldscopeError, match="1 × dumps that cannot be read"):
-        run_import(path)
-    assert "owned" not in capsys.readouterr().out
-
-
-def test_a_damaged_dump_is_counted(run_import, tmp_path):
-    data = (SLIME / "rollout_data" / "2.pt").read_bytes()
-    for end in range(200, len(data), 97):
-        (tmp_path / "2.pt").write_bytes(data[:end])
-        with pytest.raises(LldscopeError, match="1 × dumps that cannot be read"):
-            run_import(tmp_path / "2.pt")
-    (tmp_path / "2.pt").write_bytes(data[:900])
-    both = run_import(tmp_path / "2.pt", SLIME / "rollout_data" / "1.pt")
-    assert (both.steps, both.findings.skipped) == (1, {"dumps that cannot be read": 1})
 
 
 def test_pickles_are_passed_over_with_what_to_do(run_import, text, tmp_path):
@@ -657,7 +603,7 @@ def test_fixtures_are_claimed_by_one_format_each():
     from lldscope.importers.reading import head
     from lldscope.importers.source import HEAD_BYTES
 
-    for folder in (VERL, TRL, TEXT, SLIME):
+    for folder in (VERL, TRL, TEXT):
         for path in sorted(p for p in folder.rglob("*") if p.is_file() and p.suffix != ".py"):
             start = head(path, HEAD_BYTES)
             claims = [s.name for s in sources() if s.looks_like(path, start)]

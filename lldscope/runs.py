@@ -73,10 +73,10 @@ def find_runs(root: str | Path | Url) -> list[Any]:
         raise RunNotFound(f"There is no folder {root}.")
     if _is_run(root):
         return [root]
-    found: list[Path] = []
+    runs: list[Path] = []
     for folder in _folders(root):
-        found += [folder] if _is_run(folder) else filter(_is_run, _folders(folder))
-    return sorted(found)
+        runs += [folder] if _is_run(folder) else filter(_is_run, _folders(folder))
+    return sorted(runs)
 
 
 def _folders(path: Path) -> list[Path]:

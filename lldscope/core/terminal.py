@@ -42,10 +42,10 @@ def plain(text: object) -> str:
 def sparkline(values: Sequence[float], width: int = 24) -> str:
     """Values as bars between their minimum and maximum, means of equal ranges; a blank for NaN."""
     groups = _means(values, width)
-    known = [v for v in groups if math.isfinite(v)]
-    if not known:
+    finite = [v for v in groups if math.isfinite(v)]
+    if not finite:
         return ""
-    low, span = min(known), max(known) - min(known)
+    low, span = min(finite), max(finite) - min(finite)
     return "".join(
         " " if not math.isfinite(v) else _BARS[round((v - low) / span * 7) if span else 3]
         for v in groups
@@ -56,8 +56,8 @@ def _means(values: Sequence[float], width: int) -> list[float]:
     """At most `width` means over ranges of equal length of the series."""
     size = max(1, math.ceil(len(values) / width))
     groups = (values[start : start + size] for start in range(0, len(values), size))
-    known = ([v for v in group if math.isfinite(v)] for group in groups)
-    return [sum(group) / len(group) if group else math.nan for group in known]
+    finite = ([v for v in group if math.isfinite(v)] for group in groups)
+    return [sum(group) / len(group) if group else math.nan for group in finite]
 
 
 def age(seconds: float | None) -> str:

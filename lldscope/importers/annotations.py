@@ -33,8 +33,8 @@ class Annotations:
 
     def of(self, trace: Any) -> list[dict[str, Any]]:
         query = "SELECT body FROM updates WHERE trace = ? ORDER BY rowid"
-        found = self._connection.execute(query, (str(trace),))
-        return [parsed(zlib.decompress(body)) for (body,) in found]
+        result = self._connection.execute(query, (str(trace),))
+        return [parsed(zlib.decompress(body)) for (body,) in result]
 
 
 @contextmanager
@@ -46,7 +46,7 @@ def gathered(paths: Sequence[Path], findings: Findings) -> Iterator[Annotations]
     ):
         connection.execute("PRAGMA synchronous = OFF")
         connection.execute("CREATE TABLE updates (trace TEXT, body BLOB)")
-        found = Annotations(connection)
+        result = Annotations(connection)
         connection.execute("BEGIN")
         for path in paths:
             for line, ended in lines(path, findings):
@@ -54,12 +54,12 @@ def gathered(paths: Sequence[Path], findings: Findings) -> Iterator[Annotations]
                 if update is None:
                     findings.skip("annotations that are damaged or half written", ended or 1)
                     continue
-                found.says_what_was_trained |= shipped(update) is not None
+                result.says_what_was_trained |= shipped(update) is not None
                 row = (str(update["trace_id"]), zlib.compress(line, 1))
                 connection.execute("INSERT INTO updates VALUES (?, ?)", row)
         connection.execute("COMMIT")
         connection.execute("CREATE INDEX of_trace ON updates (trace)")
-        yield found
+        yield result
 
 
 def _update(line: bytes) -> dict[str, Any] | None:

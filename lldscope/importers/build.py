@@ -122,11 +122,11 @@ class Import:
                 self._ingested.clear()  # a file was started over: a new attempt
                 self._writer.after = max(self._writer.attempts, default=0)
             sizes = now
-            known = {p for g in self.groups for p in g.paths}
+            earlier = {p for g in self.groups for p in g.paths}
             self.findings = self._writer.findings = Findings(self.request)
             fresh = groups(self.paths, self.wanted, self.findings)
             self.groups = [
-                Group(g.source, sorted(g.paths, key=lambda p: p not in known)) for g in fresh
+                Group(g.source, sorted(g.paths, key=lambda p: p not in earlier)) for g in fresh
             ]
             for group in self.groups:
                 self._ingest(group)
@@ -231,11 +231,11 @@ class Import:
 
 def _no_reward(names: Iterable[str]) -> str:
     """What to say of a log without a reward; without one a run is never called healthy."""
-    told = "No reward was found, so nothing can be said of it."
+    sentence = "No reward was found, so nothing can be said of it."
     if not (candidates := like_a_reward(names)):
-        return f"{told} Where one of the metrics is the reward, say so: --map reward=NAME."
+        return f"{sentence} Where one of the metrics is the reward, say so: --map reward=NAME."
     listed = ", ".join(candidates[:_CANDIDATES])
-    return f"{told} It may be {listed}: --map reward={candidates[0]} says so."
+    return f"{sentence} It may be {listed}: --map reward={candidates[0]} says so."
 
 
 def _more(before: Scalars | Rows, now: Scalars | Rows) -> Scalars | None:

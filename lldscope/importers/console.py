@@ -163,8 +163,8 @@ class DictConsole:
         attempts_seen = AttemptCounter()
         for path in paths:
             for line, _ in lines(path, findings, b"{", _LONGEST):
-                if found := stepped(strip_ansi(line)):
-                    step, values = found
+                if pair := stepped(strip_ansi(line)):
+                    step, values = pair
                     yield Scalars(step, values, attempt=attempts_seen.of(step, values))
 
 

@@ -37,19 +37,19 @@ def groups(paths: Sequence[Path], wanted: str | None, findings: Findings) -> lis
 
     Raises UsageError for a format that is not there, LldscopeError for a path that is not.
     """
-    known = sources()
+    candidates = sources()
     if wanted is not None:
-        known = [s for s in known if s.name == wanted]
-        if not known:
+        candidates = [s for s in candidates if s.name == wanted]
+        if not candidates:
             names = ", ".join(s.name for s in sources())
             raise UsageError(f"There is no format {wanted}. There are: {names}.")
     claimed: dict[str, dict[Path, None]] = {}  # format → its paths, each once
     for path in paths:
         if not _exists(path):
             raise LldscopeError(f"{path} does not exist.")
-        for source, one in _claims(path, known, forced=wanted is not None, findings=findings):
+        for source, one in _claims(path, candidates, forced=wanted is not None, findings=findings):
             claimed.setdefault(source.name, {})[one] = None
-    return [Group(s, list(claimed[s.name])) for s in known if s.name in claimed]
+    return [Group(s, list(claimed[s.name])) for s in candidates if s.name in claimed]
 
 
 def _exists(path: Path) -> bool:
@@ -60,7 +60,7 @@ def _exists(path: Path) -> bool:
 
 
 def _claims(
-    path: Path, known: list[Source], forced: bool, findings: Findings
+    path: Path, candidates: list[Source], forced: bool, findings: Findings
 ) -> Iterator[tuple[Source, Path]]:
     if path.is_dir():
         files_under(path)  # refuses what is too large to be searched
@@ -68,10 +68,10 @@ def _claims(
     while waiting:
         at, depth = waiting.pop()
         if not at.is_dir():
-            if source := _of_file(at, known, forced, findings):
+            if source := _of_file(at, candidates, forced, findings):
                 yield source, at
             continue
-        whole = next((source for source in known if source.looks_like(at, b"")), None)
+        whole = next((source for source in candidates if source.looks_like(at, b"")), None)
         if whole is not None:
             yield whole, at
         elif depth == MAX_DEPTH:
@@ -81,20 +81,22 @@ def _claims(
             waiting += [(p, depth + 1) for p in sorted(inside, key=natural_key, reverse=True)]
 
 
-def _of_file(path: Path, known: list[Source], forced: bool, findings: Findings) -> Source | None:
+def _of_file(
+    path: Path, candidates: list[Source], forced: bool, findings: Findings
+) -> Source | None:
     if not path.is_file():
         findings.skip("pipes, devices and sockets, which are not read")
         return None
     if forced:
-        return known[0]
+        return candidates[0]
     start = head(path, HEAD_BYTES)
     if _has_rollouts(start, findings.request.columns):
-        return next((source for source in known if source.name == "rollout-lines"), None)
-    for source in known:
+        return next((source for source in candidates if source.name == "rollout-lines"), None)
+    for source in candidates:
         if source.looks_like(path, start):
             return source
     named = _with_step(start, findings.request.columns.get("step"))
-    mine = next((source for source in known if source.name == named), None)
+    mine = next((source for source in candidates if source.name == named), None)
     if mine is None:
         findings.skip("files of no known format")
     return mine
@@ -103,10 +105,10 @@ def _of_file(path: Path, known: list[Source], forced: bool, findings: Findings) 
 def _has_rollouts(start: bytes, columns: Mapping[str, str]) -> bool:
     """Whether the names that were given are those of rollouts in a file."""
     keys = first_keys(start)
-    given = {columns[ours] for ours in ("step", "prompt", "response") if ours in columns}
+    mapped = {columns[ours] for ours in ("step", "prompt", "response") if ours in columns}
     return (
-        bool(given)
-        and given <= keys
+        bool(mapped)
+        and mapped <= keys
         and all(keys & {columns.get(ours), *NAMES[ours]} for ours in ("prompt", "response"))
     )
 

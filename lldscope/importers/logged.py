@@ -47,7 +47,7 @@ class LoggerCalls:
     def __init__(self, findings: Findings) -> None:
         self._findings = findings
         self._attempts = AttemptCounter()
-        self._own: int | None = None  # the trainer's step, last seen
+        self._trainer_step: int | None = None  # as last seen
 
     def record(self, row: Mapping[str, Any], step: Any, time: float | None) -> Scalars | None:
         """The numbers of one call, a row. `step` is the logger's own, for logs in which the trainer
@@ -57,13 +57,13 @@ class LoggerCalls:
         if not values:
             return None
         name = next((name for name in STEPS if name in values), None)
-        own = self._own if name is None else values[name]
-        count = as_step(step if own is None else own)
+        trainer_step = self._trainer_step if name is None else values[name]
+        count = as_step(step if trainer_step is None else trainer_step)
         if count is None:
             self._findings.skip("rows without a step")
             return None
         if name not in (None, _EVALUATED):
-            self._own = count
+            self._trainer_step = count
         return Scalars(count, values, time, self._attempts.of(count, values))
 
 

@@ -197,18 +197,18 @@ def meaning(name: str) -> Meaning | None:
     if why_not_mapped(name):
         return None
     bare = name.removeprefix("train/")
-    own = Meaning(bare) if bare in SCALAR_SIGNALS else None
+    same = Meaning(bare) if bare in SCALAR_SIGNALS else None
     held_out = _OF_A_SOURCE if _HELD_OUT.fullmatch(name) else None
-    return MEANINGS.get(name) or MEANINGS.get(bare) or own or held_out
+    return MEANINGS.get(name) or MEANINGS.get(bare) or same or held_out
 
 
-def assign(names: Iterable[str], known: Mapping[str, str] | None = None) -> dict[str, Meaning]:
+def assign(names: Iterable[str], choices: Mapping[str, str] | None = None) -> dict[str, Meaning]:
     """What each metric of one entry is recorded as. Of several that mean one signal, the first of
     the table stands for it; others keep their names, under `log/` where that is a signal's.
 
-    known: name in the log → the signal that somebody said it is.
+    choices: name in the log → the signal that somebody said it is.
     """
-    meant = {n: Meaning(known[n]) if known and n in known else meaning(n) for n in names}
+    meant = {n: Meaning(choices[n]) if choices and n in choices else meaning(n) for n in names}
     first: dict[str, str] = {}
     for name, m in sorted(meant.items(), key=lambda item: item[1].rank if item[1] else 0):
         if m is not None:
@@ -232,8 +232,8 @@ _NO_MEAN = re.compile(
 
 def like_a_reward(names: Iterable[str]) -> list[str]:
     """The names that may be those of the reward, most telling first."""
-    found = [n for n in names if _LIKE_A_REWARD.search(n) and not _NO_MEAN.search(n)]
-    return sorted(found, key=lambda n: ("reward" not in n.lower(), len(n), n))
+    candidates = [n for n in names if _LIKE_A_REWARD.search(n) and not _NO_MEAN.search(n)]
+    return sorted(candidates, key=lambda n: ("reward" not in n.lower(), len(n), n))
 
 
 def why_not_mapped(name: str) -> str | None:

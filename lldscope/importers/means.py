@@ -81,8 +81,8 @@ class ScalarBuffer:
 
     def _named(self, names: Names, findings: Findings) -> dict[str, Meaning]:
         """What each name is recorded as; the findings get what is new about them."""
-        if (known := self._ours.get(names)) is not None:
-            return known
+        if (cached := self._ours.get(names)) is not None:
+            return cached
         request = {foreign: ours for ours, foreign in findings.request.columns.items()}
         result = assign(names, request)
         for name, m in result.items():

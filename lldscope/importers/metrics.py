@@ -64,14 +64,14 @@ class MetricDocument:
         self, entries: list[dict[str, Any]], findings: Findings, attempts_seen: AttemptCounter
     ) -> Iterator[Scalars]:
         column = findings.request.columns.get("step")
-        found = [step_of(entry, column) for entry in entries]
-        if not any(found) and entries:
+        key_steps = [step_of(entry, column) for entry in entries]
+        if not any(key_steps) and entries:
             name = next((n for n in COUNTERS if all(n in e for e in entries)), None)
             if name is None:
                 findings.note("The array holds no step: its objects are counted from 1.")
-            found = [step_of({name: e[name]} if name else {"": i + 1}, name or "")
+            key_steps = [step_of({name: e[name]} if name else {"": i + 1}, name or "")
                      for i, e in enumerate(entries)]  # fmt: skip
-        for entry, key_step in zip(entries, found, strict=True):
+        for entry, key_step in zip(entries, key_steps, strict=True):
             if key_step is None:
                 findings.skip("entries without a step")
             elif _SUMMARY not in entry:
@@ -130,11 +130,11 @@ class MetricLines:
             # One counter per file: trainer and orchestrator of a run write files of their own.
             attempts_seen = AttemptCounter()
             for entry in objects(path, findings):
-                found = step_of(entry, column)
-                if found is None:
+                key_step = step_of(entry, column)
+                if key_step is None:
                     findings.skip("lines without a step")
                     continue
-                key, step = found
+                key, step = key_step
                 data = _data(entry)
                 if values := numbers(data, findings, {key, *TIMES}):
                     yield Scalars(step, values, time_of(entry), attempts_seen.of(step, values))

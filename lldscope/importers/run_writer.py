@@ -39,7 +39,7 @@ class RunWriter:
         self.first_steps: dict[int, int] = {}  # attempt → its first step, from the means
         self.live = False  # whether what has no time happens now
         self.after = 0  # attempts of what was there before the file began anew
-        self._known: set[tuple[int, int]] = set()
+        self._attempt_steps: set[tuple[int, int]] = set()
         self._step_times: dict[int, tuple[list[int], list[float | None]]] = {}  # by attempt
         self._means = ScalarBuffer()
         self._columns: dict[tuple[str, int], dict[str, list[Any]]] = {}
@@ -63,11 +63,11 @@ class RunWriter:
 
     @property
     def attempts(self) -> list[int]:
-        return sorted({attempt for attempt, _ in self._known})
+        return sorted({attempt for attempt, _ in self._attempt_steps})
 
     @property
     def steps(self) -> int:
-        return len({step for _, step in self._known})
+        return len({step for _, step in self._attempt_steps})
 
     def _scalars(self, item: Scalars) -> None:
         if not 0 <= item.step < 2**31:
@@ -80,7 +80,7 @@ class RunWriter:
         if at is not None:
             low, high = self.times or (at, at)
             self.times = min(low, at), max(high, at)
-        if at is not None or (attempt, item.step) not in self._known:
+        if at is not None or (attempt, item.step) not in self._attempt_steps:
             self._know(attempt, item.step)
             steps, times = self._step_times.setdefault(attempt, ([], []))
             steps.append(item.step)
@@ -92,11 +92,11 @@ class RunWriter:
     def _table(self, item: Rows) -> None:
         columns = dict(item.columns)
         steps = columns["step"]
-        given = columns.pop("attempt", None)
-        if given is None:
+        attempt_column = columns.pop("attempt", None)
+        if attempt_column is None:
             attempts = [self._attempt_of(s) for s in steps]
         else:
-            attempts = [a + self.after for a in given]
+            attempts = [a + self.after for a in attempt_column]
         for attempt in sorted(set(attempts)):
             keep = [i for i, a in enumerate(attempts) if a == attempt]
             mine = {name: [values[i] for i in keep] for name, values in columns.items()}
@@ -112,8 +112,8 @@ class RunWriter:
                 f"The steps go back more than {MAX_ATTEMPTS:,} times: this is no log of one run. "
                 "Say which column counts the steps (--map step=NAME), or import each run alone."
             )
-        self._known.add((attempt, step))
-        if len(self._known) > MAX_STEPS:
+        self._attempt_steps.add((attempt, step))
+        if len(self._attempt_steps) > MAX_STEPS:
             raise LldscopeError(
                 f"There are more than {MAX_STEPS:,} steps: this is no log of one run. Say which "
                 "column counts the steps (--map step=NAME)."

@@ -99,7 +99,7 @@ class NemoTrainData:
         if isinstance(advantage, list):
             advantage = advantage[spans[0][0]] if len(advantage) == n else None
         prompt = short_hash(",".join(map(str, ids[: spans[0][0]])))
-        text, response = _said(_single(row.get("content")), len(spans))
+        text, response = _texts(_single(row.get("content")), len(spans))
         yield from sequence(
             rollouts, step, prompt, spans,
             {
@@ -111,7 +111,7 @@ class NemoTrainData:
         )  # fmt: skip
 
 
-def _said(content: Any, actions: int) -> tuple[str | None, str | None]:
+def _texts(content: Any, actions: int) -> tuple[str | None, str | None]:
     """The text of a sequence, and that of the response where it can be told from the prompt.
 
     `content` is a text, or a list of what was said in turn: messages with roles, or texts alone.
@@ -120,19 +120,20 @@ def _said(content: Any, actions: int) -> tuple[str | None, str | None]:
     """
     if not isinstance(content, list):
         return (content if isinstance(content, str) else None), None
-    said = [_message(part) for part in content]
-    if not any(role for role, _ in said) and len(said) // 2 == actions:
-        said = [(("user", "assistant")[i % 2], text) for i, (_, text) in enumerate(said)]
-    own = [text for role, text in said if role == "assistant"]
-    tagged = any(map(has_tags, own))
+    messages = [_message(part) for part in content]
+    if not any(role for role, _ in messages) and len(messages) // 2 == actions:
+        messages = [(("user", "assistant")[i % 2], text) for i, (_, text) in enumerate(messages)]
+    answers = [text for role, text in messages if role == "assistant"]
+    tagged = any(map(has_tags, answers))
     parts = [
         f"<tool_response>{text}</tool_response>"
         if tagged and i > 0 and role != "assistant" and not has_tags(text)
         else text
-        for i, (role, text) in enumerate(said)
+        for i, (role, text) in enumerate(messages)
     ]
-    first = next((i for i, (role, _) in enumerate(said) if role == "assistant"), None)
-    return "\n".join(text for _, text in said), None if first is None else "\n".join(parts[first:])
+    first = next((i for i, (role, _) in enumerate(messages) if role == "assistant"), None)
+    response = None if first is None else "\n".join(parts[first:])
+    return "\n".join(text for _, text in messages), response
 
 
 def _message(part: Any) -> tuple[str | None, str]:

@@ -101,8 +101,8 @@ def _trace(
     reward = _reward(trace.get("rewards"), trace.get("reward"))
     advantages = _joined(taken, "advantages", sizes)
     infos = [_dig(trace, "info"), *(_dig(update, "info") for update in updates)]
-    known = [a for info in infos if (a := number(_dig(info, "advantage"))) is not None]
-    advantage = advantages[0] if advantages else next(reversed(known), None)
+    amounts = [a for info in infos if (a := number(_dig(info, "advantage"))) is not None]
+    advantage = advantages[0] if advantages else next(reversed(amounts), None)
     first = next(i for i, node in enumerate(nodes) if node.get("sampled"))
     prompt = "\0".join(_content(n) for n in nodes[:first])
     yield from sequence(
@@ -154,8 +154,8 @@ def _reward(rewards: Any, total: Any) -> float | None:
             scores.append(None if score is None or weight is None else score * weight)
         elif value is not None:
             scores.append(number(value))
-    known = [v for v in scores if v is not None]
-    return sum(known) if known else None
+    amounts = [v for v in scores if v is not None]
+    return sum(amounts) if amounts else None
 
 
 def _content(node: dict[str, Any]) -> str:

@@ -47,17 +47,17 @@ class RolloutLines:
         rollouts = Rollouts(findings)
         for path in sorted(paths, key=natural_key):
             for row in objects(path, findings):
-                found = step_of(row, asked.get("step"))
-                known = {ours: _first(row, theirs) for ours, theirs in names.items()}
-                if found is None or not isinstance(known["response"], str | list):
+                key_step = step_of(row, asked.get("step"))
+                parts = {ours: _first(row, theirs) for ours, theirs in names.items()}
+                if key_step is None or not isinstance(parts["response"], str | list):
                     findings.skip("rollouts without a step or a response")
                     continue
-                prompt, response = as_text(known["prompt"]), as_text(known["response"])
-                group = prompt if known["group"] is None else str(known["group"])
+                prompt, response = as_text(parts["prompt"]), as_text(parts["response"])
+                group = prompt if parts["group"] is None else str(parts["group"])
                 yield from rollout(
-                    rollouts, found[1], group, prompt, response,
-                    {**row, "acc": known["correct"]},
-                    reward=number(known["reward"]), advantage=number(known["advantage"]),
+                    rollouts, key_step[1], group, prompt, response,
+                    {**row, "acc": parts["correct"]},
+                    reward=number(parts["reward"]), advantage=number(parts["advantage"]),
                 )  # fmt: skip
         yield from rollouts.finish()
 

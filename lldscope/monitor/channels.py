@@ -171,6 +171,6 @@ def open_channel(url: str, number: int) -> Channel:
             f"Notification address {number} is no URL: it begins with a scheme, as in https://… "
             "or slack://…."
         )
-    known = scheme.lower() if scheme.isalnum() else "?"
-    name = f"notification address {number} ({known})"
+    protocol = scheme.lower() if scheme.isalnum() else "?"
+    name = f"notification address {number} ({protocol})"
     return Service(url, name)

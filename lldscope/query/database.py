@@ -89,9 +89,9 @@ class Database:
         if table is None:
             return dict.fromkeys(SIGNALS.names, np.empty(0))
         names = [n for n in SIGNALS.names if n in {*table.column_names, "tokens_seen"}]
-        found = self.connection.execute(f"SELECT {', '.join(names)} FROM signals").fetchnumpy()
+        arrays = self.connection.execute(f"SELECT {', '.join(names)} FROM signals").fetchnumpy()
         nothing = np.broadcast_to(np.nan, len(table))
-        return dict.fromkeys(SIGNALS.names, nothing) | {n: _filled(c) for n, c in found.items()}
+        return dict.fromkeys(SIGNALS.names, nothing) | {n: _filled(c) for n, c in arrays.items()}
 
     def define_tables(self, parts: list[Part]) -> None:
         """Define tables over the valid parts, the views that read them, and `attempts`: first and

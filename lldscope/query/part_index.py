@@ -59,8 +59,9 @@ class PartIndex:
         if parts == self.parts:
             return False
         # Compare whole parts: a copy that was trained on has other parts of the same names.
-        known, listed = set(self.parts), set(parts)
-        gone, new = [p for p in self.parts if p not in listed], [p for p in parts if p not in known]
+        before, listed = set(self.parts), set(parts)
+        gone = [p for p in self.parts if p not in listed]
+        new = [p for p in parts if p not in before]
         for p in gone:
             self.damaged.pop(f"{p.table}/{p.file}", None)
             self._checked.discard((p.table, p.file))
@@ -129,11 +130,12 @@ class PartIndex:
         return name not in self.damaged
 
 
-def _made_of(part: Part, known: Iterable[Part]) -> bool:
-    """Whether a part was merged from known ones: from the first to the last seal that it spans."""
+def _made_of(part: Part, before: Iterable[Part]) -> bool:
+    """Whether a part was merged from earlier ones: from the first to the last seal it spans."""
     name = part.name
-    held = [p.name for p in known if p.table == part.table and name.covers(p.name)]
-    first, last = min((n.first for n in held), default=0), max((n.last for n in held), default=0)
+    pieces = [p.name for p in before if p.table == part.table and name.covers(p.name)]
+    first = min((n.first for n in pieces), default=0)
+    last = max((n.last for n in pieces), default=0)
     return (first, last) == (name.first, name.last)
 
 

@@ -66,8 +66,8 @@ def _tells_of_run(name: str) -> bool:
 
 
 def _digest(states: Mapping[str, str]) -> str:
-    told = "\n".join(f"{name} {state}" for name, state in sorted(states.items()))
-    return hashlib.sha256(told.encode(errors="replace")).hexdigest()[:32]
+    text = "\n".join(f"{name} {state}" for name, state in sorted(states.items()))
+    return hashlib.sha256(text.encode(errors="replace")).hexdigest()[:32]
 
 
 class RemoteCopy:
@@ -165,8 +165,8 @@ class RemoteCopy:
         got = set()
         for batch in _batches(names, size_of):
             paths = {f"{self.url.path}/{name}": name for name in batch}
-            found = self.url.filesystem.cat(list(paths), on_error="omit")
-            for path, content in found.items():
+            entries = self.url.filesystem.cat(list(paths), on_error="omit")
+            for path, content in entries.items():
                 self._write(paths[path], content)
                 got.add(paths[path])
         return got
@@ -188,8 +188,8 @@ def _batches(names: list[str], size_of: Callable[[str], int]) -> Iterator[list[s
 def _listing(url: Url) -> dict[str, dict[str, Any]]:
     """Name in the run → the file system's entry, of all files but those too large to be small."""
     url.filesystem.invalidate_cache()
-    found = url.filesystem.find(url.path, detail=True)
-    names = {path.removeprefix(url.path).lstrip("/"): info for path, info in found.items()}
+    entries = url.filesystem.find(url.path, detail=True)
+    names = {path.removeprefix(url.path).lstrip("/"): info for path, info in entries.items()}
     return {n: i for n, i in names.items() if (i.get("size") or 0) <= json_files.MAX_BYTES}
 
 

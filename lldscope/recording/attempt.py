@@ -165,14 +165,14 @@ def _culprit(name: str, value: Any) -> str:
     return name
 
 
-def write_run_file(path: Path, attempt: int, world_size: int, given: dict[str, Any]) -> None:
+def write_run_file(path: Path, attempt: int, world_size: int, fields: dict[str, Any]) -> None:
     """Write run.json of a new attempt; fields that are not given stay as they were.
 
     Raises OSError, LldscopeError.
     """
     now = json_files.now()
     old = layout.read_run(path) if attempt > 1 and (path / layout.RUN_FILE).exists() else {}
-    info = layout.new_run(now) | old | {k: v for k, v in given.items() if v is not None}
+    info = layout.new_run(now) | old | {k: v for k, v in fields.items() if v is not None}
     begun = {"attempt": attempt, "started": now, "host": socket.gethostname(), "pid": os.getpid()}
     attempts = [*(info.get("attempts") or []), begun]
     info |= {"world_size": world_size, "attempts": attempts}

@@ -190,8 +190,8 @@ def _array(table: str, field: pa.Field, value: Any, n: int, drop: Drop) -> pa.Ar
             mask = np.ma.getmaskarray(value) if isinstance(value, np.ma.MaskedArray) else None
             data = np.ma.getdata(value)
             native = data.astype(data.dtype.newbyteorder("="), copy=False)
-            given = pa.array(native, mask=mask, from_pandas=False)
-            return _cast(given, field.type, infinite)
+            column = pa.array(native, mask=mask, from_pandas=False)
+            return _cast(column, field.type, infinite)
         return pa.repeat(_cast(pa.array([value]), field.type, infinite)[0], n)
     except _NOT_FITTING:
         if isinstance(value, np.ndarray):
@@ -215,11 +215,11 @@ def _array_of_objects(
     return pa.concat_arrays(reversed(pieces)) if len(pieces) > 1 else pieces[0]
 
 
-def _cast(given: pa.Array, as_type: pa.DataType, infinite: Count) -> pa.Array:
+def _cast(column: pa.Array, as_type: pa.DataType, infinite: Count) -> pa.Array:
     """The array in another type; numbers that single precision turns into infinity are counted."""
-    array = given.cast(as_type)
-    if as_type == pa.float32() and given.type == pa.float64() and pc.any(pc.is_inf(array)).as_py():
-        more = pc.sum(pc.is_inf(array)).as_py() - (pc.sum(pc.is_inf(given)).as_py() or 0)
+    array = column.cast(as_type)
+    if as_type == pa.float32() and column.type == pa.float64() and pc.any(pc.is_inf(array)).as_py():
+        more = pc.sum(pc.is_inf(array)).as_py() - (pc.sum(pc.is_inf(column)).as_py() or 0)
         if more:
             infinite(more)
     return array

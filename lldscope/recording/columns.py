@@ -83,10 +83,10 @@ def prompt_hash(ids: Sequence[int] | str | None) -> str | None:
 def weighted_mean(values: Sequence[float | None], weights: Sequence[int]) -> float | None:
     """Of a loss over the updates of a step, weighted by their tokens; None where one is None."""
     total = sum(weights)
-    known = [v for v in values if v is not None]
-    if total == 0 or len(known) < len(values):
+    present = [v for v in values if v is not None]
+    if total == 0 or len(present) < len(values):
         return None
-    return sum(v * w for v, w in zip(known, weights, strict=True)) / total
+    return sum(v * w for v, w in zip(present, weights, strict=True)) / total
 
 
 def action_numbers(batch: Batch) -> np.ndarray:
@@ -238,10 +238,10 @@ class StepRows:
         scored = self._tokens(np.repeat((b.old.rows & b.post.rows)[:, None], b.mask.shape[1], 1))
         errors = np.zeros(len(old))
         for values in (old, post):
-            found = rounding_error_sq(values[scored])
-            if found is None:
+            measurement = rounding_error_sq(values[scored])
+            if measurement is None:
                 return None
-            errors[scored] += found
+            errors[scored] += measurement
         return np.ma.array(self._per_action(errors), mask=unmeasured)
 
     def _ratios(self, behaviour: np.ndarray | None) -> Columns:
@@ -253,12 +253,12 @@ class StepRows:
         columns: Columns = {}
         if b.old is None:
             return columns
-        old, known = self._of("old"), b.old.rows[self._row]
+        old, present = self._of("old"), b.old.rows[self._row]
         if behaviour is not None:
-            engine, scored = self._of("behaviour"), known & np.isfinite(behaviour)
+            engine, scored = self._of("behaviour"), present & np.isfinite(behaviour)
             columns |= ratio_sums("engine", old, engine, self._starts, scored)
         if b.inner is not None:
-            inner, scored = self._of("inner"), known & b.inner.rows[self._row]
+            inner, scored = self._of("inner"), present & b.inner.rows[self._row]
             columns |= ratio_sums("inner", inner, old, self._starts, scored)
         return columns
 
@@ -275,8 +275,8 @@ class StepRows:
     def _of(self, name: str) -> np.ndarray:
         """The action tokens' values of a measurement of the batch, found once for all uses."""
         if name not in self._gathered:
-            found = getattr(self._batch, name)
-            self._gathered[name] = self._tokens(getattr(found, "values", found))
+            measurement = getattr(self._batch, name)
+            self._gathered[name] = self._tokens(getattr(measurement, "values", measurement))
         return self._gathered[name]
 
     def _sums(self, name: str) -> np.ndarray | None:
@@ -288,8 +288,8 @@ class StepRows:
         scores = getattr(self._batch, name)
         if scores is None:
             return None
-        known = scores.rows if other is None else scores.rows & getattr(self._batch, other).rows
-        return np.ma.array(self._sums(name), mask=~known[self._row])
+        present = scores.rows if other is None else scores.rows & getattr(self._batch, other).rows
+        return np.ma.array(self._sums(name), mask=~present[self._row])
 
     def _k3_sum(self) -> float | None:
         """Σ of the k3 estimate of KL(π_old ‖ π_ref) over the batch."""

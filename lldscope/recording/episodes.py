@@ -134,14 +134,14 @@ def tagged_turns(written: Sequence[str], fed: Sequence[str], *, truncated: bool)
     return turns
 
 
-def message_turns(own: np.ndarray, completion: Any, *, truncated: bool) -> list[Turn]:
-    """The actions of one rollout with tools, maximal runs of True in `own` (completion tokens,).
+def message_turns(mask: np.ndarray, completion: Any, *, truncated: bool) -> list[Turn]:
+    """The actions of one rollout with tools, maximal runs of True in `mask` (completion tokens,).
 
     An action that was answered with tool text is a `search`, whatever the tool; one that ended by
     itself is an `answer`; everything else is `text`. `completion`: messages, or a string, as TRL
     has them.
     """
-    n = int((own & ~np.pad(own, (1, 0))[:-1]).sum())
+    n = int((mask & ~np.pad(mask, (1, 0))[:-1]).sum())
     answers = _tool_answers(completion)
     if len(answers) != n:  # an environment without messages, or a turn that was cut off
         answers = [[]] * n
@@ -149,7 +149,7 @@ def message_turns(own: np.ndarray, completion: Any, *, truncated: bool) -> list[
     for texts in answers:
         failed = any(text.startswith("{'error':") for text in texts)  # TRL's answer for the tool
         turns.append(Turn("search", not failed, documents_hash(texts)) if texts else Turn("search"))
-    if n and own[-1]:  # the last action was not answered
+    if n and mask[-1]:  # the last action was not answered
         last = completion[-1] if isinstance(completion, list) and completion else {}
         done = not truncated and not last.get("tool_calls")  # the call was not made
         turns[-1] = Turn("answer" if done else "text")

@@ -14,11 +14,11 @@ FAR = 2.0
 
 
 def ratio_sums(
-    pair: str, top: np.ndarray, bottom: np.ndarray, starts: np.ndarray, known: np.ndarray
+    pair: str, top: np.ndarray, bottom: np.ndarray, starts: np.ndarray, scored: np.ndarray
 ) -> Columns:
     """Columns of `actions` for r = exp(top − bottom), log-probabilities of tokens.
 
-    pair: what the columns' names call the two. starts: each action's first token. known: the
+    pair: what the columns' names call the two. starts: each action's first token. scored: the
     actions in which both were measured; the others are masked. NaN and Inf pass.
     """
     sums = np.zeros((3, len(starts)))
@@ -40,4 +40,4 @@ def ratio_sums(
             sums[1, block] = np.add.reduceat(ratio, at)
     names = (f"{pair}_k3_sum", f"{pair}_ratio_sq_sum", f"n_tokens_{pair}_far")
     columns = dict(zip(names, (sums[0], sums[1], sums[2].astype(np.int64)), strict=True))
-    return {name: np.ma.array(values, mask=~known) for name, values in columns.items()}
+    return {name: np.ma.array(values, mask=~scored) for name, values in columns.items()}

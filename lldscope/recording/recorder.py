@@ -317,7 +317,7 @@ class FailOpen:
         self._recorder, self._source = recorder, source
         self._started: float | None = None
         self._taken = 0.0
-        self._said: set[str] = set()
+        self._logged: set[str] = set()
         self.seconds = 0.0
 
     @contextmanager
@@ -349,9 +349,9 @@ class FailOpen:
             log.warning("lldscope: not recorded: %s: %s.", what, why)
 
     def _say(self, what: str, why: str, failed: bool) -> bool:
-        if what in self._said:
+        if what in self._logged:
             return False
-        self._said.add(what)
+        self._logged.add(what)
         self._recorder.event("not_recorded", what=what, why=why, failed=failed)
         return True
 

@@ -19,8 +19,8 @@ def repeated_share(ids: Sequence[Sequence[int]], action: np.ndarray) -> np.ma.Ma
     actions.
     """
     share = np.full(len(action), np.nan)
-    for i, (row, own) in enumerate(zip(ids, action, strict=True)):
-        codes = _codes(np.asarray(row, dtype=np.int64), own[: len(row)])
+    for i, (row, numbers) in enumerate(zip(ids, action, strict=True)):
+        codes = _codes(np.asarray(row, dtype=np.int64), numbers[: len(row)])
         if len(codes):
             codes.sort()  # several times faster than np.unique for so few
             share[i] = 1.0 - (1 + np.count_nonzero(codes[1:] != codes[:-1])) / len(codes)

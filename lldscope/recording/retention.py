@@ -60,7 +60,7 @@ class Retention:
 
     def __init__(self, responses: int = RESPONSES) -> None:
         self._n = responses
-        self._kept: list[KeptResponse] = []
+        self._retained: list[KeptResponse] = []
 
     @property
     def most(self) -> int:
@@ -89,7 +89,9 @@ class Retention:
         """Keep correct responses of a step, whose `old` was measured, and forget those whose time
         is over."""
         # Those of later steps are of a branch that was given up.
-        self._kept = [r for r in self._kept if batch.step - RETENTION_STEPS < r.step < batch.step]
+        self._retained = [
+            r for r in self._retained if batch.step - RETENTION_STEPS < r.step < batch.step
+        ]
         if batch.old is None or not self._n:
             return
         mixed = mixed_groups(batch.correct, batch.group_ids).values()
@@ -97,11 +99,11 @@ class Retention:
         rng = random.Random(f"retention {batch.step}")
         chosen = sorted(rng.sample(right, min(self._n, len(right))))
         action = action_numbers(batch)
-        self._kept += [_kept(batch, row, action[row]) for row in chosen]
+        self._retained += [_retained(batch, row, action[row]) for row in chosen]
 
     def due(self, step: int) -> list[KeptResponse]:
         """What is to be scored after the last update of this step, oldest first."""
-        return [r for r in self._kept if step - RETENTION_STEPS <= r.step < step]
+        return [r for r in self._retained if step - RETENTION_STEPS <= r.step < step]
 
     def rows(self, step: int, logps: Sequence[Any]) -> Columns:
         """Columns of the table `retention` for what is `due`.
@@ -135,11 +137,11 @@ class Retention:
         """Everything that is kept, as plain arrays, for a checkpoint (`numpy.savez`)."""
 
         def joined(name: str, kind: Any) -> np.ndarray:
-            return np.concatenate([np.zeros(0), *(getattr(r, name) for r in self._kept)]).astype(
-                kind
-            )
+            return np.concatenate(
+                [np.zeros(0), *(getattr(r, name) for r in self._retained)]
+            ).astype(kind)
 
-        table = [(r.step, r.response_id, r.scored, len(r.ids), len(r.old)) for r in self._kept]
+        table = [(r.step, r.response_id, r.scored, len(r.ids), len(r.old)) for r in self._retained]
         return {
             "responses": np.array(table, np.int64).reshape(-1, 5),
             "ids": joined("ids", np.int32),
@@ -158,13 +160,13 @@ class Retention:
             name: np.split(state[name], table[:, column].cumsum()[:-1])
             for name, column in sizes.items()
         }
-        self._kept = [
+        self._retained = [
             KeptResponse(step, response_id, scored=scored, **{n: p[i] for n, p in parts.items()})
             for i, (step, response_id, scored, *_) in enumerate(table.tolist())
         ]
 
 
-def _kept(batch: Batch, row: int, action: np.ndarray) -> KeptResponse:
+def _retained(batch: Batch, row: int, action: np.ndarray) -> KeptResponse:
     prompt, completion = batch.prompt_ids[row], batch.completion_ids[row]
     action = action[: len(completion)]
     assert batch.old is not None

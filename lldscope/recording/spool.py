@@ -114,11 +114,11 @@ class Spool:
 
     def open(self) -> None:
         """From here on what is sealed is sent. Raises OSError."""
-        said = {
+        state = {
             "address": self.url.address, "token": self.token,
             "attempt": self.attempt, "rank": self.rank,
         }  # fmt: skip
-        json_files.replace_file(self.path / SPOOL_FILE, json_files.to_json(said))
+        json_files.replace_file(self.path / SPOOL_FILE, json_files.to_json(state))
         self.keep_sending()
 
     def keep_sending(self, warn: Callable[..., None] | None = None) -> None:
@@ -153,13 +153,13 @@ class Spool:
 
 
 def _claim(store: ObjectStore, attempt: int, rank: int, token: str) -> bool:
-    said = {"token": token, "pid": os.getpid(), "space": heartbeats.pid_namespace(),
+    state = {"token": token, "pid": os.getpid(), "space": heartbeats.pid_namespace(),
             "time": time.time()}  # fmt: skip
     name = f"{logs.LOG_DIR}/{logs.claim_file(attempt, rank)}"
-    content = json_files.to_json(said).encode()
+    content = json_files.to_json(state).encode()
     if not store.create(name, content):
         return False
-    if store.create(name, json_files.to_json({**said, "again": True}).encode()):
+    if store.create(name, json_files.to_json({**state, "again": True}).encode()):
         log.warning(
             "lldscope: %s overwrites objects that it was asked not to: it would not notice if two "
             "processes recorded the same run as rank %d.", store.url, rank,
@@ -201,10 +201,10 @@ def _start_sender(folder: Path) -> None:
     home = str(Path(__file__).parents[2])  # where this lldscope is imported from
     path = os.pathsep.join([home, *filter(None, [os.environ.get("PYTHONPATH")])])
     try:
-        with open(folder / "sending.log", "ab") as told:
+        with open(folder / "sending.log", "ab") as output:
             subprocess.Popen(
                 [sys.executable, "-m", "lldscope", "upload", "--follow", str(folder)],
-                stdin=subprocess.DEVNULL, stdout=told, stderr=told, start_new_session=True,
+                stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True,
                 env={**os.environ, "PYTHONPATH": path},
             )  # fmt: skip
     except OSError as error:
@@ -214,8 +214,8 @@ def _start_sender(folder: Path) -> None:
 def read_spool(file: Path) -> dict[str, Any] | None:
     """What a spool says of itself."""
     try:
-        said = json_files.parse(file.read_bytes())
-        return said if {"address", "token", "attempt", "rank"} <= said.keys() else None
+        state = json_files.parse(file.read_bytes())
+        return state if {"address", "token", "attempt", "rank"} <= state.keys() else None
     except (OSError, ValueError, AttributeError):
         return None
 
@@ -223,7 +223,7 @@ def read_spool(file: Path) -> dict[str, Any] | None:
 def _read_sending(folder: Path) -> dict[str, Any]:
     """What the process that sends said last."""
     try:
-        said = json_files.parse((folder / SENDING_FILE).read_bytes())
+        state = json_files.parse((folder / SENDING_FILE).read_bytes())
     except (OSError, ValueError):
         return {}
-    return said if isinstance(said, dict) else {}
+    return state if isinstance(state, dict) else {}

@@ -50,10 +50,10 @@ class TokenSamples:
     def _tokens_of(self, i: int) -> Columns:
         b, ids = self._batch, self._ids(i)
         n_prompt, n_completion = len(b.prompt_ids[i]), len(b.completion_ids[i])
-        own = b.mask[i, :n_completion]
+        emitted = b.mask[i, :n_completion]
 
         def column(values: np.ndarray) -> list[Any]:
-            pairs = zip(values[i, :n_completion].tolist(), own, strict=True)
+            pairs = zip(values[i, :n_completion].tolist(), emitted, strict=True)
             return [None] * n_prompt + [value if mine else None for value, mine in pairs]
 
         def measured(scores: Scores | None) -> list[Any]:

@@ -59,9 +59,9 @@ class Writer(CallThread):
         self.run_path, self.attempt, self.rank = run, attempt, rank
         # The heartbeat of the writer before: its losses and line counts are carried over.
         self._earlier = heartbeats.read_heartbeats(run).get(rank, {}) if attempt > 1 else {}
-        said = self._earlier.get("journals")
+        totals = self._earlier.get("journals")
         self._earlier_journals = {
-            f: counts(n) for f, n in (said if isinstance(said, dict) else {}).items()
+            f: counts(n) for f, n in (totals if isinstance(totals, dict) else {}).items()
         }
         self._open: dict[str, list[pa.Table]] = defaultdict(list)  # rows of the current step
         self._open_since = 0.0  # when the first of them arrived
@@ -70,7 +70,7 @@ class Writer(CallThread):
         self._last_step: int | None = None
         self._complete: deque[int] = deque(maxlen=64)  # the steps that ended last
         self._last_beat = 0.0
-        self._told = 0  # how many losses events have told of
+        self._reported = 0  # how many losses events have told of
         self._spool = spool
         check_room = spool.check_room if spool else _always_room
         self._sealer = Sealer(
@@ -232,7 +232,7 @@ class Writer(CallThread):
                 self._merger.remove_stale(GRACE_SECONDS)
                 self._merger.compact()
         if time.monotonic() - self._last_beat >= HEARTBEAT_SECONDS:
-            if sum(self.dropped.values()) >= 2 * self._told:
+            if sum(self.dropped.values()) >= 2 * self._reported:
                 self._tell_losses()
             self.beat()
             if self._spool:
@@ -242,8 +242,8 @@ class Writer(CallThread):
         """Say in an event what was lost so far, if that has grown: while a loss goes on, only each
         time that it has doubled."""
         total = sum(self.dropped.values())
-        if total > self._told:
-            self._told = total
+        if total > self._reported:
+            self._reported = total
             stamp = {"time": json_files.now(), "attempt": self.attempt, "rank": self.rank}
             lost = ", ".join(f"{n} × {reason}" for reason, n in self.dropped.items())
             what = {"kind": "dropped", "step": self._last_step, "count": total, "lost": lost}

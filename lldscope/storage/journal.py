@@ -38,21 +38,21 @@ def append_note(run: Path, file: str, value: Mapping[str, Any]) -> None:
     one number, and a third goes on from there. Raises OSError."""
     lines, _ = json_files.read_lines(run / file, run)
     written = _numbers(lines).get(PEOPLE, set())
-    known = notes_written(run).get(file, 0)
-    number = max([known, *written]) + 1
+    reported = notes_written(run).get(file, 0)
+    number = max([reported, *written]) + 1
     append(run, file, value, PEOPLE, number)
-    said = {"time": json_files.now(), "lines": notes_written(run) | {file: number}}
+    state = {"time": json_files.now(), "lines": notes_written(run) | {file: number}}
     with contextlib.suppress(OSError):  # the note itself is written
-        json_files.replace_file(run / HEARTBEAT_DIR / NOTES_HEARTBEAT, json_files.to_json(said))
+        json_files.replace_file(run / HEARTBEAT_DIR / NOTES_HEARTBEAT, json_files.to_json(state))
 
 
 def notes_written(run: Path) -> dict[str, int]:
     """File → how many lines people wrote into it, at least."""
     try:
-        said = json_files.parse(json_files.read_bytes(run / HEARTBEAT_DIR / NOTES_HEARTBEAT, run))[
+        state = json_files.parse(json_files.read_bytes(run / HEARTBEAT_DIR / NOTES_HEARTBEAT, run))[
             "lines"
         ]
-        return {file: n for file, n in said.items() if type(n) is int}
+        return {file: n for file, n in state.items() if type(n) is int}
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return {}
 
@@ -69,8 +69,8 @@ def read(
     expected = {owner: n for (name, owner), n in written.items() if name == file}
     missing = {}
     for owner in {*numbers, *expected}:
-        found = numbers.get(owner, set())
-        if lost := max(expected.get(owner, 0), *found, 0) - len(found):
+        present = numbers.get(owner, set())
+        if lost := max(expected.get(owner, 0), *present, 0) - len(present):
             missing[owner] = lost
     lost = sum(missing.values()) - len(bad)  # a line that cannot be read is reported already
     if lost > 0 and file not in damaged:
@@ -82,8 +82,8 @@ def _numbers(lines: list[Any]) -> dict[str, set[int]]:
     """Writer → the numbers of its lines."""
     numbers: dict[str, set[int]] = defaultdict(set)
     for line in lines:
-        said = line.get("line") if isinstance(line, dict) else None
-        if isinstance(said, str) and (match := _LINE.fullmatch(said)):
+        state = line.get("line") if isinstance(line, dict) else None
+        if isinstance(state, str) and (match := _LINE.fullmatch(state)):
             numbers[match[1]].add(int(match[2]))
     return numbers
 

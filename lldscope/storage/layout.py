@@ -169,8 +169,8 @@ def _reported_journals(
     """What heartbeats say of events, alerts and notes."""
     result = {(f, journal.PEOPLE): n for f, n in journal.notes_written(run).items()}
     for beat in beats.values():
-        said = beat.get("journals")
-        for file, owners in said.items() if isinstance(said, dict) else ():
+        owners_by_file = beat.get("journals")
+        for file, owners in owners_by_file.items() if isinstance(owners_by_file, dict) else ():
             result |= {(file, owner): n for owner, n in journal.counts(owners).items()}
     return result
 

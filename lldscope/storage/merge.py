@@ -36,9 +36,9 @@ def merge(
     groups. The files of `group` stay for readers that are using them. Raises BadPart, OSError.
     """
     first, last = group[0].name, group[-1].name
-    kept = max(kept_from, *(p.name.kept_from for p in group))
-    name = PartName(first.attempt, first.rank, first.first, last.last, kept)
-    merged = write_part(run, group[0].table, name, _row_groups(run, group, kept, pause))
+    removed_before = max(kept_from, *(p.name.kept_from for p in group))
+    name = PartName(first.attempt, first.rank, first.first, last.last, removed_before)
+    merged = write_part(run, group[0].table, name, _row_groups(run, group, removed_before, pause))
     added = [merged] if merged else []
     try:
         manifest.commit(run, name.attempt, name.rank, added, remove=group)

@@ -50,8 +50,8 @@ class PartName:
     @property
     def file(self) -> str:
         last = "" if self.last == self.first else f"-{self.last:06d}"
-        kept = f"-k{self.kept_from}" if self.kept_from else ""
-        return f"a{self.attempt}-r{self.rank}-{self.first:06d}{last}{kept}.parquet"
+        removal = f"-k{self.kept_from}" if self.kept_from else ""
+        return f"a{self.attempt}-r{self.rank}-{self.first:06d}{last}{removal}.parquet"
 
     def covers(self, other: PartName) -> bool:
         """Whether every row that counts in the other part is in this one."""
@@ -71,8 +71,8 @@ def part_name(file: str) -> PartName | None:
     match = _PART_NAME.fullmatch(file)
     if match is None:
         return None
-    attempt, rank, first, last, kept = match.groups()
-    return PartName(int(attempt), int(rank), int(first), int(last or first), int(kept or 0))
+    attempt, rank, first, last, removal = match.groups()
+    return PartName(int(attempt), int(rank), int(first), int(last or first), int(removal or 0))
 
 
 @dataclass(frozen=True)

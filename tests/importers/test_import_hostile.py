@@ -34,7 +34,6 @@ SAID = {
     "mlflow_without_rowids": "no such column: rowid",
     "mlflow_without_runs": "no such table: runs",
     "name_that_is_no_number": "1 steps. ",
-    "torch_of_many_lists": "dumps that cannot be read",
     "events_of_a_length_beyond_any_file": "bytes after the last whole record",
 }
 

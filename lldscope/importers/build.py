@@ -231,11 +231,11 @@ class Import:
 
 def _no_reward(names: Iterable[str]) -> str:
     """What to say of a log without a reward; without one a run is never called healthy."""
-    sentence = "No reward was found, so nothing can be said of it."
+    sentence = "No reward was found, so this run cannot be judged."
     if not (candidates := like_a_reward(names)):
-        return f"{sentence} Where one of the metrics is the reward, say so: --map reward=NAME."
+        return f"{sentence} Where one of the metrics is the reward, name it: --map reward=NAME."
     listed = ", ".join(candidates[:_CANDIDATES])
-    return f"{sentence} It may be {listed}: --map reward={candidates[0]} says so."
+    return f"{sentence} It may be {listed}: try --map reward={candidates[0]}."
 
 
 def _more(before: Scalars | Rows, now: Scalars | Rows) -> Scalars | None:

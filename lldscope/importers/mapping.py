@@ -221,7 +221,7 @@ def assign(names: Iterable[str], choices: Mapping[str, str] | None = None) -> di
     }
 
 
-# What people call a reward in a log whose names nobody has told us.
+# What people call a reward, for when no --map was given.
 _LIKE_A_REWARD = re.compile(
     r"reward|return|score|performance|accuracy|success|win_rate|pass@", re.I
 )

@@ -307,8 +307,8 @@ class Recorder(NullRecorder):
 
 class FailOpen:
     """`with fail_open("a step"): …` around everything that an adapter does inside a training: an
-    error is counted, costs its rows, and is said once for each kind: in the log, and in the run,
-    where `lldscope check` finds it.
+    error is counted, drops its rows, and is logged once per kind, in the log and in the run, where
+    `lldscope check` finds it.
 
     `source` names the trainer in the recorder's `dropped`; `seconds` is the time spent inside.
     """

@@ -1,8 +1,8 @@
 """Sends what recorders have sealed in their spools to the object store of their run.
 
 First that there is a run, then the parts, events and alerts, then the lines of the manifest that
-list the parts, then heartbeats: a reader finds what it is told of. All of it is sent again until
-the store has it.
+list the parts, then heartbeats: a reader finds every object that another one names. All of it is
+sent again until the store has it.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """What people say of a run, kept with it: notes.jsonl, one JSON object a line.
 
 A line has `time` (Unix time) and `kind`. Of an alarm, `rule`, and `step`: where the episode began
-that is meant, so that the alarm is heard again when it fires anew. Kinds: `acknowledge`; `snooze`,
-with `until` (Unix time); `heard`, which takes back what came before. Of the run, `text`: its `name`
-and a `note`, of which the last counts and an empty one takes it back; `tag` and `untag`.
+that is meant, so that an acknowledgement ends when the alarm fires anew. Kinds: `acknowledge`;
+`snooze`, with `until` (Unix time); `heard`, which takes back what came before. Of the run, `text`:
+its `name` and a `note`, of which the last counts and an empty one takes it back; `tag` and `untag`.
 """
 
 from __future__ import annotations
@@ -65,8 +65,8 @@ def is_note(value: Any) -> bool:
 def silenced(
     notes: Sequence[Mapping[str, Any]], firing: Mapping[str, int | None], now: float | None = None
 ) -> dict[str, float | None]:
-    """Of the alarms that fire (rule → step at which the episode began) those that are not to be
-    heard: until when, Unix time, or None where they were acknowledged."""
+    """Of the alarms that fire (rule → step at which the episode began) those that are muted: until
+    when, Unix time, or None where they were acknowledged."""
     now = json_files.now() if now is None else now
     last = {note["rule"]: note for note in notes if note["kind"] in KINDS}
     quiet = {}

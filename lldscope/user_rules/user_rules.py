@@ -32,7 +32,7 @@ log = logging.getLogger("lldscope")
 
 QUERY_SECONDS = 10.0
 CUTS = 10  # prefixes of a run on which a rule must give the same answers as on all of it
-NO_RATE = "a rule of the user's: no false-alarm rate is claimed"
+NO_RATE = "user rule: false-alarm rate unknown"
 
 _REQUIRED = {"id": str, "severity": str, "query": str, "message": str, "advice": str}
 _OPTIONAL = {"threshold": (int, float), "unit": str, "for_steps": int, "clear_steps": int}

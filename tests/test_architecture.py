@@ -38,6 +38,7 @@ LLDSCOPE = (
     "monitor",
     "evaluation",
     "explore",
+    "lint",
     "report",
     "cli",
     "integrations",

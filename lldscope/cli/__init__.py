@@ -30,6 +30,7 @@ COMMANDS = {
     "annotate": "Name a run, tag it, or write a note.",
     "report": "Write the post-mortem of a run: HTML, Markdown or JSON.",
     "diagnose": "Any log of a training: what is wrong, what to change, what it cannot show.",
+    "lint": "Whether a run does what its configuration says.",
     "compare": "Signals, phases and alarms of runs side by side.",
     "diff": "From where on one run differs from another, and which settings differ.",
     "rules": "List the rules that raise alarms; try your own on cases and runs.",

@@ -1,0 +1,138 @@
+"""Ask a run every check, and say what contradicts and what could not be seen."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from .checks import CHECKS
+from .declared import Setting, declared, learning_rate
+
+if TYPE_CHECKING:
+    from ..run import Run
+
+EVIDENCE = 5  # rows shown of a finding
+SECONDS = 120.0  # for one question
+LR = "The learning rate follows its schedule."
+PARTS = "The parts of the reward add up to it."
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Rows that contradict a check: how many, in which steps, and the first of them."""
+
+    check: str
+    asks: str
+    effect: str
+    rows: int
+    first_step: int
+    last_step: int
+    evidence: list[dict[str, Any]]
+    settings: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Result:
+    """What `examine` found. `passed` are checks without a contradiction, `unseen` maps the others
+    to what would have to be recorded, `declared` those that the configuration takes away."""
+
+    findings: list[Finding]
+    passed: list[str]
+    unseen: dict[str, str]
+    declared: list[str]
+
+
+def examine(run: Run) -> Result:
+    """Whether the rows of a run agree with its configuration and with each other; nothing is run
+    again, and nothing is written."""
+    config = run.info.get("config")
+    settings = declared(config if isinstance(config, Mapping) else {})
+    result = Result([], [], {}, [])
+    for check in CHECKS:
+        parameters = check.parameters(settings)
+        if parameters is None:
+            result.declared.append(check.id)
+            continue
+        scope, faults = check.scope, check.faults
+        for name, value in parameters.items():
+            faults = faults.replace("{" + name + "}", str(value))
+        ((seen,),) = run.rows(scope, SECONDS).rows
+        if not seen:
+            result.unseen[check.id] = check.needs
+        elif (finding := _finding(run, faults)) is None:
+            result.passed.append(check.id)
+        else:
+            named = {s.name: s.value for f in check.settings if (s := settings.get(f)) is not None}
+            result.findings.append(Finding(check.id, check.asks, check.effect, *finding, named))
+    _learning_rate(run, settings, result)
+    _reward_parts(run, settings, result)
+    return result
+
+
+def _finding(run: Run, faults: str) -> tuple[int, int, int, list[dict[str, Any]]] | None:
+    ((rows, first, last),) = run.rows(
+        f"SELECT count(*), min(step), max(step) FROM ({faults}\n)", SECONDS
+    ).rows
+    if not rows:
+        return None
+    answer = run.rows(f"FROM ({faults}\n) ORDER BY ALL LIMIT {EVIDENCE}", SECONDS)
+    return rows, first, last, [dict(zip(answer.names, row, strict=True)) for row in answer.rows]
+
+
+def _learning_rate(run: Run, settings: Mapping[str, Setting], result: Result) -> None:
+    """Compared with the declared rate of the step itself and of its neighbours: trainers log the
+    rate before or after the schedule's step."""
+    answer = run.rows("SELECT step, lr FROM signals WHERE lr IS NOT NULL ORDER BY step")
+    faults, n_known = [], 0
+    for step, lr in answer.rows:
+        rates = [learning_rate(settings, s) for s in (step - 1, step, step + 1)]
+        known = [rate for rate in rates if rate is not None]
+        n_known += len(known) == 3
+        if len(known) == 3 and not 0.98 * min(known) - 1e-12 <= lr <= 1.02 * max(known) + 1e-12:
+            faults.append({"step": step, "lr": lr, "declared": known[1]})
+    effect = "the optimizer does not have the settings of the configuration"
+    _add(result, "lr-schedule", LR, effect, faults, n_known, "steps.lr, and its schedule", settings,
+         ("lr", "schedule", "warmup"))  # fmt: skip
+
+
+def _reward_parts(run: Run, settings: Mapping[str, Setting], result: Result) -> None:
+    """The mean reward as the weighted sum of its parts, named `rewards/NAME` or `reward/NAME`."""
+    answer = run.rows(
+        "SELECT s.step, any_value(reward) AS reward, list(name ORDER BY name) AS names,"
+        " list(value ORDER BY name) AS parts FROM scalars s JOIN signals USING (step)"
+        " WHERE regexp_full_match(name, '(train/)?rewards?/[^/]+(/mean)?') AND isfinite(value)"
+        " AND isfinite(reward) GROUP BY s.step HAVING count(*) > 1 ORDER BY s.step"
+    )
+    declared_weights = settings["reward_weights"].value if "reward_weights" in settings else None
+    faults = []
+    for step, reward, names, parts in answer.rows:
+        weights = [1.0] * len(parts)
+        if isinstance(declared_weights, list) and len(declared_weights) == len(parts):
+            weights = declared_weights
+        total = math.fsum(w * part for w, part in zip(weights, parts, strict=True))
+        if abs(total - reward) > 0.01 * (1 + abs(reward)):
+            named = dict(zip(names, parts, strict=True))
+            faults.append({"step": step, "reward": reward, "sum": total, **named})
+    effect = "a part of the reward is lost, counted twice or weighted otherwise"
+    _add(result, "reward-parts", PARTS, effect, faults, len(answer.rows),
+         "two or more scalars rewards/NAME", settings, ("reward_weights",))  # fmt: skip
+
+
+def _add(
+    result: Result, check: str, asks: str, effect: str, faults: list[dict[str, Any]], seen: int,
+    needs: str, settings: Mapping[str, Setting], about: tuple[str, ...],
+) -> None:  # fmt: skip
+    if not seen:
+        result.unseen[check] = needs
+    elif not faults:
+        result.passed.append(check)
+    else:
+        named = {s.name: s.value for fact in about if (s := settings.get(fact)) is not None}
+        steps = [row["step"] for row in faults]
+        result.findings.append(
+            Finding(
+                check, asks, effect, len(faults), min(steps), max(steps), faults[:EVIDENCE], named
+            )
+        )

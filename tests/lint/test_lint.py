@@ -1,0 +1,284 @@
+"""Faults put into real trainings are found by name, and nothing is found in sound ones."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from keeper import SMALL, train
+from lldscope_trainer import train as training
+from lldscope_trainer.config import load_config
+from lldscope_trainer.train import Trainer
+
+import lldscope
+from lldscope.core.errors import UsageError
+from lldscope.lint import CHECKS, examine
+from lldscope.lint.declared import declared, learning_rate
+from lldscope.lint.weights import compare_weights
+
+SAMPLES = Path(__file__).parents[2] / "sample_runs"
+SETTINGS = [*SMALL, "steps=3", "top_p=1.0", "eval_questions=0"]
+advantages = training.group_advantages
+draw = Trainer._draw
+play = Trainer._play
+
+
+def change_rollouts(change: Callable[[Any], None]) -> Callable[..., Any]:
+    """The trainer's `_play`, with every rollout changed."""
+
+    def changed(self: Trainer, draw: Any) -> Any:
+        rollouts = play(self, draw)
+        for rollout in rollouts:
+            change(rollout)
+        return rollouts
+
+    return changed
+
+
+def include_tool_text(rollout: Any) -> None:
+    first = next(t for t, a in enumerate(rollout.action) if a >= 0)
+    for t in range(first + 1, len(rollout.action)):
+        rollout.action[t] = max(rollout.action[t], rollout.action[t - 1])
+
+
+def scale_engine(rollout: Any) -> None:
+    rollout.logp = [1.6 * value for value in rollout.logp]
+
+
+def renormalise_engine(rollout: Any) -> None:
+    rollout.logp = [value + 0.1 for value in rollout.logp]
+
+
+def distort_engine(rollout: Any) -> None:
+    rollout.logp = [-0.1 if value < -2.2 else value for value in rollout.logp]
+
+
+def noise_in_constant_groups(rewards: Any, keys: Any, **options: Any) -> Any:
+    values = advantages(rewards, keys, **options)
+    noise = torch.tensor([0.5, -0.5]).repeat(len(values))[: len(values)]
+    return torch.where(values == 0, noise, values)
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What is trained with but not declared, what is replaced in the trainer, and what is changed
+    on the way to the recorder."""
+
+    trained: tuple[str, ...] = ()
+    declared: tuple[str, ...] = ()
+    patch: tuple[Any, str, Any] | None = None
+    rows: dict[str, Callable[[dict[str, Any]], Any]] = field(default_factory=dict)
+
+
+def first_is_empty(columns: dict[str, Any]) -> dict[str, Any]:
+    tokens = list(columns["n_tokens"])
+    worst = min(range(len(tokens)), key=lambda i: columns["advantage"][i])
+    return {**columns, "n_tokens": [0 if i == worst else n for i, n in enumerate(tokens)]}
+
+
+def scaled(values: list[float | None], factor: float) -> list[float | None]:
+    return [None if value is None else factor * value for value in values]
+
+
+FAULTS = {
+    "group-size": Fault(declared=("group_size=8",)),
+    "advantage-scale": Fault(trained=("advantage_std=false",)),
+    "lr-schedule": Fault(trained=("warmup_steps=9",)),
+    "entropy-mean": Fault(trained=("temperature=0.4",)),
+    "loss-aggregation": Fault(
+        trained=("aggregation=sequence-mean", "updates=1"), declared=("updates=1",)
+    ),
+    "advantage-offset": Fault(
+        patch=(training, "group_advantages", lambda *a, **k: advantages(*a, **k) + 0.3)
+    ),
+    "advantage-order": Fault(
+        patch=(training, "group_advantages", lambda *a, **k: -advantages(*a, **k))
+    ),
+    "advantage-bound": Fault(
+        patch=(training, "group_advantages", lambda *a, **k: 4 * advantages(*a, **k))
+    ),
+    "advantage-without-signal": Fault(
+        patch=(training, "group_advantages", noise_in_constant_groups)
+    ),
+    "group-prompt": Fault(
+        patch=(
+            Trainer, "_draw",
+            lambda self, step: replace(d := draw(self, step), groups=[*d.groups[1:], d.groups[0]]),
+        )
+    ),
+    "policy-version": Fault(
+        patch=(Trainer, "_draw", lambda self, step: replace(draw(self, step), policy_version=0))
+    ),
+    "tool-text": Fault(patch=(Trainer, "_play", change_rollouts(include_tool_text))),
+    "engine-slope": Fault(
+        trained=("overlap_rollouts=true",), patch=(Trainer, "_play", change_rollouts(scale_engine))
+    ),
+    "kept-mass": Fault(
+        trained=("overlap_rollouts=true",),
+        patch=(Trainer, "_play", change_rollouts(renormalise_engine)),
+    ),
+    "confident-disagreement": Fault(
+        trained=("overlap_rollouts=true",),
+        patch=(Trainer, "_play", change_rollouts(distort_engine)),
+    ),
+    "empty-response": Fault(rows={"responses": first_is_empty}),
+    "kl-bound": Fault(
+        trained=("kl_coefficient=0.01",), declared=("kl_coefficient=0.01",),
+        rows={"step": lambda c: {**c, "kl_sum": -1.0 - c["kl_sum"]}},
+    ),
+    "token-sums": Fault(rows={"tokens": lambda c: {**c, "entropy": scaled(c["entropy"], 2)}}),
+    "entropy-bound": Fault(rows={"tokens": lambda c: {**c, "entropy": scaled(c["entropy"], 0.3)}}),
+    "token-counts": Fault(rows={"responses": lambda c: {**c, "n_tokens": c["n_tokens"] + 7}}),
+    "batch-sums": Fault(rows={"step": lambda c: {**c, "reward_sum": c["reward_sum"] + 1}}),
+    "group-version": Fault(
+        rows={"responses": lambda c: {**c, "policy_version": [*range(len(c["reward"]))]}}
+    ),
+}  # fmt: skip
+
+
+class Changed(lldscope.Recorder):
+    """A recorder that is told other values than the trainer has."""
+
+    rows: dict[str, Callable[[dict[str, Any]], Any]]
+
+    def __getattribute__(self, name: str) -> Any:
+        method = super().__getattribute__(name)
+        if name != "rows" and name in self.rows:
+            return lambda **columns: method(**self.rows[name](columns))
+        return method
+
+
+def record(path: Path, fault: Fault) -> Path:
+    configuration = load_config("tiny", [*SETTINGS, *fault.declared]).to_dict()
+    recorder = Changed.__new__(Changed)
+    recorder.rows = fault.rows
+    recorder.__init__(path, config=configuration)  # type: ignore[misc]
+    with recorder:
+        train(load_config("tiny", [*SETTINGS, *fault.trained]), recorder)
+    return path
+
+
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return record(tmp_path_factory.mktemp("sound") / "run", Fault())
+
+
+@pytest.mark.parametrize("check", FAULTS)
+def test_a_fault_in_training_is_found_by_name(check, tmp_path, monkeypatch):
+    fault = FAULTS[check]
+    if fault.patch is not None:
+        monkeypatch.setattr(*fault.patch)
+    with lldscope.open_run(record(tmp_path / "run", fault)) as run:
+        findings = {finding.check: finding for finding in examine(run).findings}
+    assert check in findings
+    assert findings[check].evidence
+    assert findings[check].first_step <= findings[check].evidence[0]["step"]
+
+
+def test_another_order_of_prompts_after_a_resume_is_found(tmp_path):
+    path = tmp_path / "run"
+    for seed, resume in ((0, False), (1, True)):
+        config = load_config("tiny", [*SETTINGS, f"seed={seed}"])
+        with lldscope.Recorder(path, config=config.to_dict(), resume=resume) as recorder:
+            train(config, recorder)
+    with lldscope.open_run(path) as run:
+        assert [f.check for f in examine(run).findings] == ["resume-order"]
+
+
+@pytest.mark.parametrize("name", ["grpo", "grpo-llds", "retriever-dies"])
+def test_nothing_is_found_in_the_sample_runs(name):
+    with lldscope.open_run(SAMPLES / name) as run:
+        result = examine(run)
+    assert result.findings == []
+    assert {"advantage-scale", "lr-schedule", "entropy-bound", "token-sums"} <= {*result.passed}
+
+
+def test_nothing_is_found_in_a_sound_run_and_every_check_is_accounted_for(sound):
+    with lldscope.open_run(sound) as run:
+        result = examine(run)
+    assert result.findings == []
+    ids = [*result.passed, *result.unseen, *result.declared]
+    assert sorted(ids) == sorted([*(c.id for c in CHECKS), "lr-schedule", "reward-parts"])
+
+
+def test_a_log_of_means_says_what_it_cannot_show(tmp_path):
+    with lldscope.Recorder(tmp_path / "run") as recorder:
+        for step in range(3):
+            recorder.step(step=step)
+            recorder.scalars(step=step, name=["reward", "kl"], value=[0.5, 0.1])
+    with lldscope.open_run(tmp_path / "run") as run:
+        result = examine(run)
+    assert (result.findings, result.passed) == ([], [])
+    assert all(result.unseen.values())
+
+
+def test_parts_of_the_reward_add_up_with_their_weights(tmp_path):
+    for weights, wrong in (([1.0, 0.5], False), ([1.0, 1.0], True), (None, True)):
+        path = tmp_path / str(weights)
+        with lldscope.Recorder(path, config={"reward_weights": weights}) as recorder:
+            for step in range(3):
+                recorder.step(step=step)
+                recorder.scalars(
+                    step=step,
+                    name=["reward", "rewards/em/mean", "rewards/form/mean"],
+                    value=[0.7, 0.4, 0.6],
+                )
+        with lldscope.open_run(path) as run:
+            assert ["reward-parts"] * wrong == [f.check for f in examine(run).findings]
+
+
+@pytest.mark.parametrize(
+    ("config", "step", "rate"),
+    [
+        ({"lr": 1.0, "warmup_steps": 4}, 1, 0.5),
+        ({"learning_rate": 1.0, "lr_scheduler_type": "linear", "max_steps": 10}, 5, 0.5),
+        ({"learning_rate": 1.0, "lr_scheduler_type": "cosine", "max_steps": 10}, 5, 0.5),
+        ({"learning_rate": 1.0, "lr_scheduler_type": "constant"}, 5, 1.0),
+        ({"learning_rate": 1.0, "lr_scheduler_type": "inverse_sqrt"}, 5, None),
+        ({"actor": {"optim": {"lr": 2.0, "lr_warmup_steps": 0}}}, 3, 2.0),
+        ({"lr": "fast"}, 3, None),
+        ({}, 3, None),
+    ],
+)
+def test_schedules(config, step, rate):
+    value = learning_rate(declared(config), step)
+    assert value == (None if rate is None else pytest.approx(rate))
+
+
+def test_weights_are_known_by_the_tokens_they_gave(tmp_path):
+    config = load_config("tiny", [*SETTINGS, "lr=0.02"])
+    with lldscope.Recorder(tmp_path / "run", config=config.to_dict()) as recorder:
+        trainer = Trainer(config, recorder)
+        trainer.save_policy(tmp_path / "first")
+        for step in range(2):
+            trainer.step(step)
+        trainer.save_policy(tmp_path / "last")
+    with lldscope.open_run(tmp_path / "run") as run:
+        first, last = (compare_weights(run, tmp_path / name) for name in ("first", "last"))
+    assert [c.same for c in first] == [True, False], first
+    assert not last[0].same, last
+
+
+def test_what_cannot_be_compared_is_said(tmp_path, make_run):
+    with (
+        lldscope.open_run(make_run()) as run,
+        pytest.raises(UsageError, match="No whole rollout with token ids is recorded"),
+    ):
+        compare_weights(run, tmp_path)
+
+
+def test_the_command_names_rows_effect_and_setting(tmp_path, lldscope_command):
+    path = record(tmp_path / "run", FAULTS["advantage-scale"])
+    result = lldscope_command("lint", path)
+    assert result.returncode == 10, result.stderr
+    for text in ("advantage-scale", "effect: ", "setting: advantage_std = True", "response_id"):
+        assert text in result.stdout
+    answer = json.loads(lldscope_command("lint", path, "--json").stdout)
+    assert [f["check"] for f in answer["findings"]] == ["advantage-scale"]
+    assert lldscope_command("lint", SAMPLES / "grpo").returncode == 0
+    assert lldscope_command("lint", tmp_path / "nothing").returncode == 1

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from lldscope.lint import CHECKS
+
 DOCS = Path(__file__).parent
 API = (
     "lldscope.recording.recorder",
@@ -35,10 +37,17 @@ def replace_block(page: Path, name: str, text: str) -> None:
     page.write_text(pattern.sub(lambda _: block, page.read_text("utf-8")), "utf-8")
 
 
+def checks() -> str:
+    """The checks of `lldscope lint` as a table."""
+    rows = [f"| `{c.id}` | {c.asks} | {c.needs} | {c.effect} |" for c in CHECKS]
+    return "\n".join(["| check | asks | needs | a fault means |", "|---|---|---|---|", *rows])
+
+
 if __name__ == "__main__":
     replace_table(DOCS / "schema.md", printed("schema", "--markdown"))
     replace_table(DOCS / "settings.md", printed("train", "--settings"))
     replace_block(DOCS / "alarms.md", "rules", printed("rules", "list", "--markdown"))
+    replace_block(DOCS / "lint.md", "checks", checks())
     folder = DOCS.parent / "build" / "api"
     subprocess.run([sys.executable, "-m", "pdoc", "-o", folder, *API], check=True)
     print(f"{folder / 'index.html'}")

@@ -326,7 +326,8 @@ CHECKS: tuple[Check, ...] = (
         " WHERE n = n_tokens AND (n_logp = n OR n_entropy = n)",
         f"{TOKEN_SUMS} SELECT step, response_id, action_index,"
         " round(logp_old, 3) AS logp_of_tokens, round(logp_old_sum, 3) AS logp_of_action,"
-        " round(entropy, 3) AS entropy_of_tokens, round(entropy_sum, 3) AS entropy_of_action FROM pairs WHERE n = n_tokens AND ("
+        " round(entropy, 3) AS entropy_of_tokens, round(entropy_sum, 3) AS entropy_of_action"
+        " FROM pairs WHERE n = n_tokens AND ("
         " n_logp = n AND abs(logp_old - logp_old_sum) > 0.02 + 0.01 * abs(logp_old_sum) OR"
         " n_entropy = n AND abs(entropy - entropy_sum) > 0.02 + 0.01 * abs(entropy_sum))",
     ),

@@ -25,17 +25,16 @@ SAMPLES = Path(__file__).parents[2] / "sample_runs"
 SETTINGS = [*SMALL, "steps=3", "top_p=1.0", "eval_questions=0"]
 advantages = training.group_advantages
 draw = Trainer._draw
-play = Trainer._play
+batch = Trainer._batch
 
 
 def change_rollouts(change: Callable[[Any], None]) -> Callable[..., Any]:
-    """The trainer's `_play`, with every rollout changed."""
+    """The trainer's `_batch`, with every rollout changed."""
 
-    def changed(self: Trainer, draw: Any) -> Any:
-        rollouts = play(self, draw)
+    def changed(self: Trainer, rollouts: Any) -> Any:
         for rollout in rollouts:
             change(rollout)
-        return rollouts
+        return batch(self, rollouts)
 
     return changed
 
@@ -114,17 +113,17 @@ FAULTS = {
     "policy-version": Fault(
         patch=(Trainer, "_draw", lambda self, step: replace(draw(self, step), policy_version=0))
     ),
-    "tool-text": Fault(patch=(Trainer, "_play", change_rollouts(include_tool_text))),
+    "tool-text": Fault(patch=(Trainer, "_batch", change_rollouts(include_tool_text))),
     "engine-slope": Fault(
-        trained=("overlap_rollouts=true",), patch=(Trainer, "_play", change_rollouts(scale_engine))
+        trained=("dtype=bfloat16",), patch=(Trainer, "_batch", change_rollouts(scale_engine))
     ),
     "kept-mass": Fault(
-        trained=("overlap_rollouts=true",),
-        patch=(Trainer, "_play", change_rollouts(renormalise_engine)),
+        trained=("dtype=bfloat16",),
+        patch=(Trainer, "_batch", change_rollouts(renormalise_engine)),
     ),
     "confident-disagreement": Fault(
-        trained=("overlap_rollouts=true",),
-        patch=(Trainer, "_play", change_rollouts(distort_engine)),
+        trained=("dtype=bfloat16",),
+        patch=(Trainer, "_batch", change_rollouts(distort_engine)),
     ),
     "empty-response": Fault(rows={"responses": first_is_empty}),
     "kl-bound": Fault(
@@ -168,6 +167,7 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return record(tmp_path_factory.mktemp("sound") / "run", Fault())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("check", FAULTS)
 def test_a_fault_in_training_is_found_by_name(check, tmp_path, monkeypatch):
     fault = FAULTS[check]
@@ -270,6 +270,12 @@ def test_what_cannot_be_compared_is_said(tmp_path, make_run):
         pytest.raises(UsageError, match="No whole rollout with token ids is recorded"),
     ):
         compare_weights(run, tmp_path)
+
+
+def test_the_page_lists_every_check():
+    page = (SAMPLES.parent / "docs" / "lint.md").read_text("utf-8")
+    for check in CHECKS:
+        assert f"| `{check.id}` | {check.asks} | {check.needs} | {check.effect} |" in page
 
 
 def test_the_command_names_rows_effect_and_setting(tmp_path, lldscope_command):

@@ -23,6 +23,7 @@ LARGEST_LOSS = 5.0  # × the largest gain: losses above it are cut in means of �
 CUT = 0.33  # of the rollouts: truncation
 CUT_RISE = 0.2  # of the rollouts, more than at first: truncation has risen
 CUT_STEPS = 5
+ENTROPY_FLOOR = 0.05  # × the entropy of the first SMOOTH steps: nearly none
 SIGN_STEPS = 2  # in a row, before something counts as a second sign
 
 
@@ -123,9 +124,23 @@ def truncation_risen(e: Evidence) -> Flags:
     return on_measured(share, risen) > 0
 
 
+@once
+def entropy_left(e: Evidence) -> d.Series:
+    """The entropy's logarithm above that of ENTROPY_FLOOR, median of the last SMOOTH steps."""
+    entropy, rows = e.column("entropy"), e.cadence.rows(SMOOTH)
+    log = np.log(np.where(entropy > 0, entropy, np.nan))
+
+    def left(known: d.Series) -> d.Series:
+        level = d.trailing_median(known, rows, rows)
+        return level - np.median(known[:rows]) - np.log(ENTROPY_FLOOR)
+
+    return on_measured(log, left, e.data)
+
+
 SIGNS: dict[str, Callable[[Evidence], Flags]] = {
     "correct responses lose likelihood": falling,
     "the entropy surges": entropy_surges,
+    "the entropy is nearly gone": lambda e: entropy_left(e) <= 0.0,
     "the gradient norm surges": gradient_surges,
     "responses shrink": lambda e: usual.shorter(e).holds,
     "responses grow": lambda e: usual.longer(e).holds,

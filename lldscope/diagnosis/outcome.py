@@ -2,9 +2,10 @@
 
 A reward is judged by its means over several windows, so that a sudden fall is seen at once and a
 slow one through the noise. The best of many noisy means is too high. So a fall counts only where a
-mean is under the best by more than the noise of the difference explains, for all means of the run
-at once; and shares are taken of the best less its bias. The noise is that of the
-steps up to the best, because a fall enlarges the noise of the steps after it.
+mean has been under a best that ended before it by more than the noise of the difference explains,
+for all pairs of means of the run at once, and for LASTS steps; and shares are taken of the best
+less its bias. The noise is that of the steps before the mean, because a fall enlarges the noise of
+its own steps. The level holds for steps that are independent of each other.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from . import detectors as d
 from .evidence import SMOOTH, Evidence, Flags, on_measured, once
 
 WINDOWS = (5, 10, 20, 40, 80, 160)  # steps of the means
-SHORTEST = WINDOWS[0]
-LEVEL = 0.01  # probability that a run that does not fall is ever said to have fallen
+LEVEL = 0.01  # probability that independent steps that do not fall are ever said to have fallen
+LASTS = 5  # steps that a fall lasts before it is one
 TREND = 20  # measured steps over which a trend is a straight line
 NOISE_CONFIDENCE = 1.645  # the noise is the upper end of its 95 % interval
 BIAS = 2.0  # standard errors by which the best of some dozens of noisy means is too high
@@ -39,7 +40,7 @@ class Outcome:
 
     level: mean of the last SMOOTH steps. best: the best mean so far, less its bias.
     floor: the lowest level before the best, or 0 if none was lower. error: standard error of level.
-    fallen: a mean is under the best beyond noise. rises: the reward clearly rises.
+    fallen: a mean is lastingly under the best beyond noise. rises: the reward clearly rises.
     """
 
     level: d.Series
@@ -86,13 +87,15 @@ def _judge(values: d.Series, e: Evidence) -> d.Series:
     level = d.trailing_mean(values, smooth, shortest)
     means = {w: d.trailing_mean(values, w, w) for w in windows}
     highest = {w: _row_of_highest(mean) for w, mean in means.items()}
-    best, fallen = np.full(len(values), np.nan), np.zeros(len(values), dtype=bool)
+    best, beyond = np.full(len(values), np.nan), np.zeros(len(values), dtype=bool)
     for w, row in highest.items():
-        before = noise[row]
-        best = np.fmax(best, means[w][row] - BIAS * np.sqrt(before / w))
+        best = np.fmax(best, means[w][row] - BIAS * np.sqrt(noise[row] / w))
         for recent, mean in means.items():
-            margin = z * np.sqrt(before * (1 / w + 1 / recent))
-            fallen |= means[w][row] - mean > margin
+            # The long mean of a rising reward is under that of its last steps, so the best ends
+            # before the recent mean begins, and so do the steps that the noise is of.
+            fall = d.shifted(means[w][row], recent) - mean
+            beyond |= fall > z * np.sqrt(d.shifted(noise, recent) * (1 / w + 1 / recent))
+    fallen = d.consecutive(beyond & estimated) >= e.cadence.rows(LASTS)
     rises = np.zeros(len(values), dtype=bool)
     for w in {e.cadence.rows(steps) for steps in RISE_WINDOWS}:
         mean = d.trailing_mean(values, w, w)
@@ -100,8 +103,8 @@ def _judge(values: d.Series, e: Evidence) -> d.Series:
     error = np.sqrt(noise / smooth)
     floor = np.fmin(np.fmin.accumulate(level)[highest[smooth]], 0.0)
     # A reward under 0 has a scale only once it has clearly risen from its floor.
-    best[~estimated | ((floor < 0) & (best <= floor + z * error))] = np.nan
-    return np.stack([level, best, floor, error, fallen & estimated, rises & estimated])
+    best[~estimated | ((floor < 0) & (best <= floor + z * np.sqrt(2) * error))] = np.nan
+    return np.stack([level, best, floor, error, fallen, rises & estimated])
 
 
 def _noise(values: d.Series) -> d.Series:
@@ -121,10 +124,11 @@ def _row_of_highest(mean: d.Series) -> np.ndarray:
 
 
 def _quantiles(n: int, smooth: int) -> d.Series:
-    """z for each of `n` rows: of LEVEL shared by all means of SMOOTH steps that do not overlap,
-    and by the WINDOWS (Bonferroni)."""
+    """z for each of `n` rows: of LEVEL shared by all pairs (Bonferroni) of means, as many for each
+    of the WINDOWS as means of SMOOTH steps do not overlap."""
     means = np.maximum(np.arange(1, n + 1) // smooth, 1) * len(WINDOWS)
-    numbers, at = np.unique(means, return_inverse=True)
+    pairs = means * (means - 1) // 2
+    numbers, at = np.unique(pairs, return_inverse=True)
     return np.array([NormalDist().inv_cdf(1 - LEVEL / k) for k in numbers.tolist()])[at]
 
 

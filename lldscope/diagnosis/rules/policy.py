@@ -10,10 +10,10 @@ import numpy as np
 from ...core.numbers import short
 from .. import detectors as d
 from .. import usual
-from ..conditions import truncation_risen
+from ..conditions import ENTROPY_FLOOR, entropy_left, truncation_risen
 from ..evidence import SMOOTH, Evidence, on_measured, once
 from ..rule import Measurement, Rule, Severity
-from .measures import EARLIER_MAXIMUM, percent, restarts
+from .measures import EARLIER_MAXIMUM, percent
 
 SUSTAINED = 5.0  # × the usual gradient norm
 KL_EXPLOSION = 4.0  # × the largest KL up to KL_EARLIER steps before
@@ -23,7 +23,6 @@ KL_LEAST = 90  # steps; a KL that grows as the cube of the steps takes longer th
 CLIPPED = 0.01  # of the tokens
 CLIP_RISE = 2.0  # × usual
 CLIP_STEPS = 10
-FLOOR = 0.05  # × the entropy of the first SMOOTH steps
 FALL_STEPS = 40  # steps over which the slope is taken
 UNPLANNED = 0.5  # × the steps so far: how far is looked ahead where no number is planned
 CLEAR_FALL = 3.0  # standard errors of the slope
@@ -140,14 +139,9 @@ def entropy_floor(e: Evidence) -> Measurement:
     log = np.log(np.where(entropy > 0, entropy, np.nan))
     smooth = e.cadence.rows(SMOOTH)
     apart = e.cadence.rows(FALL_STEPS - SMOOTH)  # rows between the medians compared
-    data = np.flatnonzero(restarts(e, "data"))
 
     def level(known: d.Series) -> d.Series:
         return d.trailing_median(known, smooth, smooth)
-
-    def above_floor(known: d.Series) -> d.Series:
-        first = known[:smooth]
-        return level(known) - np.median(first) - np.log(FLOOR)
 
     def slope(known: d.Series) -> d.Series:
         return (level(known) - d.shifted(level(known), apart)) / (apart * e.cadence.stride)
@@ -157,7 +151,8 @@ def entropy_floor(e: Evidence) -> Measurement:
         variance = d.noise_of_means(known - d.trailing_median(known, smooth, smooth))
         return MEDIAN_ERROR * np.sqrt(2 * variance / smooth) / (apart * e.cadence.stride)
 
-    above, falls, errors = (on_measured(log, f, data) for f in (above_floor, slope, error))
+    above = entropy_left(e)
+    falls, errors = (on_measured(log, f, e.data) for f in (slope, error))
     fastest, slowest = falls - CLEAR_FALL * errors, falls + CLEAR_FALL * errors
     arrives = np.where(slowest < 0, np.maximum(above, 0.0) / -slowest, np.nan)  # steps from now
     arrives = np.where((above <= 0) & ~(fastest > 0), 0.0, arrives)
@@ -165,13 +160,14 @@ def entropy_floor(e: Evidence) -> Measurement:
     left = np.where(e.step < planned, planned - 1 - e.step, UNPLANNED * e.step)
 
     def message(row: int) -> str:
-        now = f"the entropy is {percent(float(np.exp(above[row])) * FLOOR)} of what it was at first"
+        share = float(np.exp(above[row])) * ENTROPY_FLOOR
+        now = f"the entropy is {percent(share)} of what it was at first"
         if above[row] <= 0:
-            return f"{now} (limit {percent(FLOOR)})"
+            return f"{now} (limit {percent(ENTROPY_FLOOR)})"
         fall = percent(1.0 - float(np.exp(falls[row])))
         return (
             f"{now} and falls by {fall} a step: by step {e.step[row] + int(arrives[row])} it would "
-            f"be {percent(FLOOR)} ({_length(e, row)})"
+            f"be {percent(ENTROPY_FLOOR)} ({_length(e, row)})"
         )
 
     return Measurement(arrives <= left, arrives, left, message)
@@ -209,14 +205,14 @@ RULES = (
         needs=("entropy",),
         cause="The entropy falls towards nothing",
         action="raise the temperature or the upper clip",
-        meaning=f"The entropy falls so fast that it will be under {percent(FLOOR)} of what it was "
-        "at first before the run ends, or is so already: the policy will always sample the same, "
-        "and groups of equal rollouts teach nothing.",
+        meaning=f"The entropy falls so fast that it will be under {percent(ENTROPY_FLOOR)} of what "
+        "it was at first before the run ends, or is so already: the policy will always sample the "
+        "same, and groups of equal rollouts teach nothing.",
         evidence=f"The slope of the entropy's logarithm between the medians of the last {SMOOTH} "
         f"steps and of the {SMOOTH} that ended {FALL_STEPS - SMOOTH} steps before, the nearer to 0 "
         f"by {CLEAR_FALL:g} standard errors (from the noise of successive steps), reaches "
-        f"{percent(FLOOR)} of the median of the first {SMOOTH} steps within the planned steps; "
-        f"where their number is not known, within {UNPLANNED:g} × as many as there were.",
+        f"{percent(ENTROPY_FLOOR)} of the median of the first {SMOOTH} steps within the planned "
+        f"steps; where their number is not known, within {UNPLANNED:g} × as many as there were.",
         advice="Raise the upper clip or the temperature, add an entropy bonus or KL, or lower the "
         "learning rate while there is still something to choose from. Look at zero-signal: what "
         "is always sampled alike has no gradient.",

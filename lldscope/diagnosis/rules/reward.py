@@ -185,8 +185,9 @@ def _policy_unchanged(e: Evidence) -> Flags:
 
 BEYOND_NOISE = (
     f"a mean over {', '.join(map(str, o.WINDOWS[:-1]))} or {o.WINDOWS[-1]} steps is under the best "
-    "such mean by more than the noise of the steps up to that best explains, with confidence "
-    f"{percent(1 - o.LEVEL)} for all means of the run at once"
+    "such mean before it by more than the noise of the steps before it explains, for "
+    f"{o.LASTS} steps and with confidence {percent(1 - o.LEVEL)} for all pairs of means at once, "
+    "where the steps are independent of each other"
 )
 OF_BEST = (
     "Shares are of the best less two standard errors, and above the lowest level so far where "
@@ -211,7 +212,7 @@ RULES = (
         "declare them as an event `data_change`.",
         measure=decline,
         unit="of its best",
-        for_steps=5,
+        for_steps=1,
         fires_below=True,
     ),
     Rule(
@@ -233,7 +234,7 @@ RULES = (
         confused_with="Harder questions from some step on (a curriculum, another data mix).",
         measure=crash,
         unit="of its best",
-        for_steps=5,
+        for_steps=1,
         fires_below=True,
     ),
     Rule(

@@ -187,7 +187,7 @@ def test_an_alarm_is_acknowledged_snoozed_and_heard_again(tmp_path, lldscope_com
     assert "tool-outage" not in noted("tool-outage", "--undo")
     wrong = lldscope_command("acknowledge", run, "lld-decay")
     assert wrong.returncode == 2
-    assert "Firing now: tool-outage" in wrong.stderr
+    assert "Firing now: reward-crash, tool-outage" in wrong.stderr
 
 
 def test_a_note_holds_for_the_episode_that_it_was_made_for(tmp_path: Path) -> None:
@@ -203,8 +203,8 @@ def test_a_note_holds_for_the_episode_that_it_was_made_for(tmp_path: Path) -> No
 def test_a_line_that_is_no_note_is_damage_and_changes_no_answer(tmp_path: Path) -> None:
     run = shutil.copytree(SAMPLES / "retriever-dies", tmp_path / "run")
     with lldscope.open_run(run) as opened:
-        (step,) = (a.step for a in check(opened).firing if a.rule == "tool-outage")
-    write_note(run, "acknowledge", "tool-outage", step)
+        (alarm,) = (a for a in check(opened).firing if a.rule == "tool-outage")
+    write_note(run, "acknowledge", "tool-outage", alarm.episodes[-1][0])
     with (run / "notes.jsonl").open("a") as file:
         file.write('{"kind": "acknowledge", "rule": 7}\n')
     with lldscope.open_run(run) as opened:

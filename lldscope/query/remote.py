@@ -12,7 +12,8 @@ import os
 import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from pathlib import Path
+from contextlib import suppress
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from ..core.errors import RunNotFound
@@ -186,11 +187,16 @@ def _batches(names: list[str], size_of: Callable[[str], int]) -> Iterator[list[s
 
 
 def _listing(url: Url) -> dict[str, dict[str, Any]]:
-    """Name in the run → the file system's entry, of all files but those too large to be small."""
+    """Name in the run → the file system's entry, of the files in the folders of small files. The
+    folders of parts are not listed: they have most of the objects."""
     url.filesystem.invalidate_cache()
-    entries = url.filesystem.find(url.path, detail=True)
-    names = {path.removeprefix(url.path).lstrip("/"): info for path, info in entries.items()}
-    return {n: i for n, i in names.items() if (i.get("size") or 0) <= json_files.MAX_BYTES}
+    listed = {}
+    for folder in ("", MANIFEST_DIR, heartbeats.HEARTBEAT_DIR, LOG_DIR):
+        with suppress(FileNotFoundError, NotADirectoryError):
+            for info in url.filesystem.ls(f"{url.path}/{folder}".rstrip("/"), detail=True):
+                if info["type"] == "file" and (info.get("size") or 0) <= json_files.MAX_BYTES:
+                    listed[f"{folder}/{PurePosixPath(info['name']).name}".lstrip("/")] = info
+    return listed
 
 
 def _state(info: dict[str, Any]) -> str:

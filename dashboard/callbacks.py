@@ -346,6 +346,7 @@ def _in_browser(app: Dash) -> None:
     ):  # fmt: skip
         ask("tick", Output(tick, "data"), Input(clock, "n_intervals"))
     ask("zoom", Input(_CHARTS, "relayoutData"), State(_CHARTS, "id"))
+    ask("hold", Input(_CHARTS, "figure"))
     ask("point", Input(_CHARTS, "hoverData"), State(_CHARTS, "id"))
     ask(
         "address",

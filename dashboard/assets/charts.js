@@ -20,11 +20,19 @@
     const { meta } = charts[0].layout;
     const zoom = range && { x: meta.x, range: range.map((v) => v * meta.unit) };
     window.dash_clientside.set_props("zoom", { data: zoom });
-    for (const chart of charts) {
-      const to = range || chart.layout.meta.whole, now = chart.layout.xaxis.range;
-      if (to[0] === now[0] && to[1] === now[1]) continue;
-      window.Plotly.relayout(chart, { "xaxis.range": [...to], "xaxis.autorange": false });
-    }
+    for (const chart of charts) turn(chart, range || chart.layout.meta.whole);
+  }
+
+  function turn(chart, to) {
+    const now = chart.layout.xaxis.range;
+    if (to[0] === now[0] && to[1] === now[1]) return;
+    window.Plotly.relayout(chart, { "xaxis.range": [...to], "xaxis.autorange": false });
+  }
+
+  /* The range of the store for a figure on this x axis; none where the store is still on another. */
+  function wanted({ x, unit, whole }) {
+    const { data: zoom } = window.dash_component_api.getLayout("zoom").props;
+    return zoom ? zoom.x === x && zoom.range.map((v) => v / unit) : whole;
   }
 
   /* Move the shared range by a share of its width, and make it wider. */
@@ -42,6 +50,15 @@
       const change = changes[triggered(ids)] || {};
       if ("xaxis.range[0]" in change) show([change["xaxis.range[0]"], change["xaxis.range[1]"]]);
       else if (change["xaxis.autorange"]) show(null);
+    },
+
+    /* An answer to what was asked before a zoom may come after it: its figures take the range that
+       holds now, before they are drawn or right after. */
+    hold(figures) {
+      for (const { layout } of figures) layout.xaxis.range = wanted(layout.meta) || layout.xaxis.range;
+      for (const chart of all()) {
+        chart.once("plotly_afterplot", () => turn(chart, wanted(chart.layout.meta) || chart.layout.xaxis.range));
+      }
     },
 
     /* The pointer of one chart in all of them. */

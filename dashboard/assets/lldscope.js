@@ -3,7 +3,8 @@
   "use strict";
   const { charts } = window.lldscope;
   const HIDDEN = 15; /* ticks of a hidden tab of which one is asked: every half minute */
-  let paused = false, latest = null;
+  const PATIENCE = 30_000; /* ms until an answer is given up */
+  let paused = false, latest = null, asked = 0;
   const none = () => window.dash_clientside.no_update;
   const set = (id, data) => window.dash_clientside.set_props(id, { data });
   const fired = () => window.dash_clientside.callback_context.triggered || [];
@@ -29,8 +30,9 @@
         const { id } = page.props;
         const wait = () => {
           if (latest !== id) return;
-          if (document.getElementById(id)) window.lldscope.fill();
-          else setTimeout(wait, 20);
+          if (!document.getElementById(id)) return setTimeout(wait, 20);
+          asked = 0;
+          window.lldscope.fill();
         };
         latest = id;
         wait();
@@ -39,8 +41,13 @@
       /* A tick reaches the server seldom if nobody is looking. */
       tick: (n) => (paused || (document.hidden && n % HIDDEN) ? none() : n),
 
-      /* A page of words looks again. */
-      retry: ([n]) => (!n || paused || document.hidden ? none() : `${location.href}#${n}`),
+      /* A page of words looks again, but not while an answer is under way: Dash would drop that, and
+         where answers take longer than the clock, no page would ever come. */
+      retry([n]) {
+        if (!n || paused || document.hidden || Date.now() - asked < PATIENCE) return none();
+        asked = Date.now();
+        return `${location.href}#${n}`;
+      },
 
       /* The view in the address, so that it can be shared. */
       address(x, mean, zoom, axes, shown_charts, shown, names, defaults) {

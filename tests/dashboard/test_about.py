@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browsing import DRAWN, opened, served, until
 from lldscope_dashboard.app import make_app
 from lldscope_dashboard.data.run_registry import RunRegistry
 from lldscope_dashboard.data.run_summaries import RunSummaries
@@ -84,33 +83,6 @@ def test_name_and_tags_are_shown_and_found_in_the_list(tmp_path: Path) -> None:
         assert "\u202e" not in said or path == "/run/one", path
     runs.annotate("one", "", [], "")
     assert "tags" not in RunRegistry(tmp_path).snapshot("one").info
-
-
-@pytest.mark.browser
-def test_the_form_on_the_page_changes_them(
-    chromium: Any, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    write_run(tmp_path / "one", 20)
-    with (
-        served(tmp_path, tmp_path_factory.mktemp("cache")) as address,
-        opened(chromium, address) as tab,
-    ):
-        tab.goto("/run/one")
-        tab.wait_for_selector(DRAWN)
-        tab.get_by_text("Name, tags, note").click()
-        tab.locator("#about-name").fill("My <i>run</i>")
-        tab.locator("#about-tags").fill("paper, baseline")
-        tab.locator("#about-note").fill("first line\nsecond line")
-        tab.locator("#about-save").click()
-        tab.locator("h1", has_text="My <i>run</i>").wait_for()
-        assert tab.locator(".about .pill.tag").all_inner_texts() == ["paper", "baseline"]
-        assert "second line" in tab.locator(".noted").inner_text()
-        tab.goto("/?q=baseline")
-        tab.locator("#rows .pill.tag", has_text="paper").wait_for()
-        tab.set_viewport_size({"width": 390, "height": 800})
-        tab.goto("/run/one")
-        tab.get_by_text("Edit", exact=True).click()
-        until(tab, "document.documentElement.scrollWidth <= 390")
 
 
 def test_the_report_is_had_from_the_page_with_tags_note_and_configuration(tmp_path: Path) -> None:

@@ -1,12 +1,20 @@
-"""What a tab tells while nobody looks, alarms that are acknowledged, and pages on a phone."""
+"""Pages of runs in a browser: title and notices of the tab, acknowledged alarms, added charts, how
+runs end, name and note, and all of it on a phone."""
 
 from __future__ import annotations
 
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from browsing import CHARTS, DRAWN, drawn, opened, show_token, until
+from browsing import CHARTS, DRAWN, drawn, going_on, opened, show_token, until
 from made_up_runs import write_run, write_step
 
 import lldscope
@@ -29,16 +37,69 @@ PAGES = {
     "/run/nowhere": "h1",
 }
 
+TITLES = "[...document.querySelectorAll('.chart h2')].slice(8).map(h => h.textContent).join()"
+NAMES = ("rewards/format", "rewards/answer", "actor/ppo_kl", "lr_group/0")
+# Name → life, and what the page says why.
+RUNS = {
+    "on": ("live", ""),
+    "well": ("finished", ""),
+    "asked": ("stopped", "out of memory"),
+    "broke": ("failed", "out of memory"),
+    "killed": ("stalled", "the process of rank 0"),
+    "silent": ("stalled", "rank 0 has written no heartbeat for"),
+}
+
+_KILLED = """
+import os, signal, sys, time
+sys.path.insert(0, sys.argv[2])
+import lldscope
+from made_up_runs import write_step
+recorder = lldscope.Recorder(sys.argv[1])
+for step in range(5):
+    write_step(recorder, step, dies=False, at=time.time())
+recorder.flush()
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+# What the mark of a life looks like without its colour.
+_SHAPE = """selector => {
+  const s = getComputedStyle(document.querySelector(selector));
+  const filled = s.backgroundColor !== "rgba(0, 0, 0, 0)";
+  return [s.borderTopLeftRadius, s.transform, filled].join(" ");
+}"""
+
 
 @pytest.fixture(scope="module")
-def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def root(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     root = tmp_path_factory.mktemp("runs")
     write_run(root / "dying", 140, dies=True)
     write_run(root / "healthy", 60)
     with lldscope.Recorder(root / "means") as recorder:
         for step in range(40):
             recorder.step(step=step, n_responses=8, reward_sum=4.0)
-    return root
+    for name in ("one", "two"):
+        with lldscope.Recorder(root / name) as recorder:
+            for step in range(30):
+                write_step(recorder, step, dies=False, at=1e9 + step)
+                for scalar in NAMES:
+                    recorder.scalars(step=step, name=scalar, value=0.1 * step)
+    for name, ends in (("well", "finished"), ("asked", "stopped"), ("broke", "failed")):
+        write_run(root / name, 5, ends=ends)
+    for name in ("killed", "silent"):
+        code = [
+            sys.executable,
+            "-c",
+            _KILLED,
+            str(root / name),
+            str(Path(__file__).parents[1] / "helpers"),
+        ]
+        assert subprocess.run(code, check=False).returncode == -signal.SIGKILL
+    (beat,) = (root / "silent" / "heartbeat").glob("r0.json")
+    told = json.loads(beat.read_text())  # as of a process on another machine, ten minutes ago
+    beat.write_text(json.dumps(told | {"space": "elsewhere", "time": time.time() - 600}))
+    os.utime(beat)
+    with going_on(root / "on"):
+        yield root
 
 
 def test_title_and_icon_tell_the_state_and_an_acknowledged_alarm_is_told_no_more(tab: Any) -> None:
@@ -199,3 +260,93 @@ def test_the_x_axis_changes_and_the_zoom_stays_on_the_same_rows(tab: Any) -> Non
         tab.keyboard.press(key)
     until(tab, "new URL(location.href).searchParams.get('x') === null")
     until(tab, f"Math.abs({shown}[0] - 20) < 0.01 && Math.abs({shown}[1] - 40) < 0.01")
+
+
+def add(tab: Any, text: str, button: str) -> None:
+    tab.locator("#find-chart").fill(text)
+    tab.locator("#matches").get_by_role("button", name=button, exact=True).click()
+
+
+def test_charts_are_added_one_after_the_other_without_a_reload(tab: Any) -> None:
+    tab.goto("/run/one")
+    tab.wait_for_selector(DRAWN)
+    tab.evaluate("window.here = true")
+    add(tab, "format", "rewards/format")
+    until(tab, f"({TITLES}) === 'rewards/format'")
+    add(tab, "scalar/actor", "actor/ppo_kl")
+    until(tab, f"({TITLES}) === 'rewards/format,actor/ppo_kl'")
+    add(tab, "^(scalar/)?(rewards|lr_group)/", "Add all 2")
+    until(tab, f"({TITLES}) === 'rewards/format,actor/ppo_kl,lr_group/0,rewards/answer'")
+    until(tab, f"{CHARTS}.length === 12 && {CHARTS}.every(c => c._fullLayout)")
+    assert tab.evaluate("window.here"), "the page was not loaded again"
+    tab.locator("#find-chart").fill("[")
+    until(tab, "document.querySelector('#matches').textContent.startsWith('0 of')")
+    tab.goto(tab.url)
+    until(tab, f"({TITLES}) === 'rewards/format,actor/ppo_kl,lr_group/0,rewards/answer'")
+    tab.goto("/run/two")  # names no chart: those of this browser
+    until(tab, f"({TITLES}).split(',').length === 4")
+    for left in (3, 2, 1, 0):
+        card = tab.locator(".card.chart").nth(8)
+        card.locator(".tools summary").click()
+        card.get_by_role("button", name="remove").click()
+        until(tab, f"document.querySelectorAll('.chart h2').length === 8 + {left}")
+    tab.goto("/compare?run=one&run=two&chart=rewards/answer")
+    until(tab, f"({TITLES}) === 'rewards/answer'")
+
+
+@pytest.mark.parametrize("stored", ["not json", '{"a": 1}', '[5, null, "</script>"]'])
+def test_whatever_is_stored_pages_open(tab: Any, stored: str) -> None:
+    tab.goto("/rules")
+    tab.evaluate("text => localStorage.setItem('pins', text)", stored)
+    tab.goto("/run/two")
+    tab.wait_for_selector(DRAWN)
+    assert tab.evaluate(TITLES) == ""
+
+
+def test_name_tags_and_note_are_changed_by_the_form_on_the_page(tab: Any) -> None:
+    tab.goto("/run/healthy")
+    tab.wait_for_selector(DRAWN)
+    tab.get_by_text("Name, tags, note").click()
+    tab.locator("#about-name").fill("My <i>run</i>")
+    tab.locator("#about-tags").fill("paper, baseline")
+    tab.locator("#about-note").fill("first line\nsecond line")
+    tab.locator("#about-save").click()
+    tab.locator("h1", has_text="My <i>run</i>").wait_for()
+    assert tab.locator(".about .pill.tag").all_inner_texts() == ["paper", "baseline"]
+    assert "second line" in tab.locator(".noted").inner_text()
+    tab.goto("/?q=baseline")
+    tab.locator("#rows .pill.tag", has_text="paper").wait_for()
+    tab.set_viewport_size({"width": 390, "height": 800})
+    tab.goto("/run/healthy")
+    tab.get_by_text("Edit", exact=True).click()
+    until(tab, "document.documentElement.scrollWidth <= 390")
+
+
+def shape(tab: Any, selector: str) -> str:
+    """Found and looked at in one go: a refresh puts another element in its place."""
+    told: str = tab.evaluate(_SHAPE, selector)
+    return told
+
+
+def test_lives_are_told_by_word_and_shape_on_list_and_run_page(tab: Any) -> None:
+    tab.goto("/")
+    shapes = {}
+    for name, (life, _) in RUNS.items():
+        row = tab.locator("tr", has=tab.locator(f"a[href='/run/{name}']"))
+        row.locator(".dot").wait_for()
+        assert life in row.locator("td", has=tab.locator(".dot")).inner_text().split()
+        shapes[life] = shape(tab, f"tr:has(a[href='/run/{name}']) .dot")
+        if life in ("failed", "stalled"):
+            assert "stalled" in row.locator(".badge").inner_text()
+    assert len(set(shapes.values())) == len(shapes), shapes
+    for name, (life, why) in RUNS.items():
+        tab.goto(f"/run/{name}")
+        tab.wait_for_selector(DRAWN)
+        told = tab.locator(".status .life").inner_text()
+        assert told.startswith(life), told
+        assert why in told
+        assert shape(tab, ".status .dot") == shapes[life]
+        if life in ("failed", "stalled"):
+            alarm = tab.locator(".alarm", has_text="stalled")
+            assert "❚❚" in tab.locator(".status .badge").first.inner_text()
+            assert why in alarm.locator(".message").inner_text()

@@ -114,6 +114,7 @@ def _frame() -> html.Div:
         [
             dcc.Location(id="url", refresh=False),
             dcc.Store(id="again"),
+            dcc.Store(id="busy"),
             html.A("Skip to the content", href="#page", className="skip"),
             html.Nav(
                 [
@@ -122,7 +123,7 @@ def _frame() -> html.Div:
                     html.A("Runs", href="/"),
                     html.A("Alarm rules", href="/rules"),
                     html.Button("Notify me", id="notices", className="button plain notices",
-                                title="A notice of the browser for each new alarm of this page"),
+                                title="Browser notification for each new alarm on this page"),
                     html.Button("Keys", id="help", className="button plain",
                                 title="keyboard: ?"),
                     html.Button("Light / dark", id="theme", className="button plain"),

@@ -45,6 +45,7 @@ from .pages.run_page import SNOOZE_HOURS, alarms, look_alikes
 
 _CHARTS = {"type": "chart", "index": ALL}
 _SHOWN = {"type": "shown", "index": ALL}
+_ANSWERS = [(Output("busy", "data"), True, False)]  # while the server answers a tick
 _GROUPS = State({"type": "groups", "index": ALL}, "data")  # where runs of a group are one line
 
 
@@ -72,7 +73,7 @@ def register(app: Dash, registry: RunRegistry, summaries: RunSummaries) -> None:
         State("picks", "data"),
         State("list-has", "data"),
         prevent_initial_call=True,
-        running=[(Output("list-clock", "disabled"), True, False)],
+        running=_ANSWERS,
     )
     def refresh_list(tick: int, choice: dict[str, str], picks: list[str], has: list[Any]) -> Any:
         _texts([*choice.values()])
@@ -96,7 +97,7 @@ def register(app: Dash, registry: RunRegistry, summaries: RunSummaries) -> None:
         State("shown-versions", "data"),
         _GROUPS,
         prevent_initial_call=True,
-        running=[(Output("clock", "disabled"), True, False)],
+        running=_ANSWERS,
     )
     def refresh_text(
         tick: int, by: str, names: list[str], before: list[str], groups: list[dict[str, str]]
@@ -157,7 +158,7 @@ def register(app: Dash, registry: RunRegistry, summaries: RunSummaries) -> None:
         Input("recording-tick", "data"),
         State("names", "data"),
         prevent_initial_call=True,
-        running=[(Output("recording-clock", "disabled"), True, False)],
+        running=_ANSWERS,
     )
     def refresh_recording(tick: int, names: list[str]) -> Any:
         try:
@@ -211,7 +212,7 @@ def _charts(app: Dash, registry: RunRegistry) -> None:
         State("seen", "data"),
         _GROUPS,
         prevent_initial_call=True,
-        running=[(Output("clock", "disabled"), True, False)],
+        running=_ANSWERS,
     )
     def refresh_charts(tick: int, *asked: Any) -> Any:
         *chosen, names, seen, groups = asked
@@ -344,7 +345,7 @@ def _in_browser(app: Dash) -> None:
     for tick, clock in (
         ("tick", "clock"), ("list-tick", "list-clock"), ("recording-tick", "recording-clock"),
     ):  # fmt: skip
-        ask("tick", Output(tick, "data"), Input(clock, "n_intervals"))
+        ask("tick", Output(tick, "data"), Input(clock, "n_intervals"), State("busy", "data"))
     ask("zoom", Input(_CHARTS, "relayoutData"), State(_CHARTS, "id"))
     ask("hold", Input(_CHARTS, "figure"))
     ask("point", Input(_CHARTS, "hoverData"), State(_CHARTS, "id"))

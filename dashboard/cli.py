@@ -21,11 +21,13 @@ from lldscope.core.listening import user_token
 @click.option(
     "--token",
     envvar="LLDSCOPE_TOKEN",
-    help="Ask every visitor for this token (or LLDSCOPE_TOKEN, which `ps` does not show). Without "
-    "it one is made, and stays the same for your account.",
+    help="Token that every visitor must show (or LLDSCOPE_TOKEN, which `ps` does not show). By "
+    "default one is generated once for your account.",
 )
 @click.option(
-    "--no-token", is_flag=True, help="Ask for no token: every account of this machine may look."
+    "--no-token",
+    is_flag=True,
+    help="Require no token: every account on this machine can read the runs.",
 )
 @secrets_option
 def dash(root: Path, host: str, port: int, token: str | None, no_token: bool) -> None:

@@ -4,7 +4,7 @@
   const { charts } = window.lldscope;
   const HIDDEN = 15; /* ticks of a hidden tab of which one is asked: every half minute */
   const PATIENCE = 30_000; /* ms until an answer is given up */
-  let paused = false, latest = null, asked = 0;
+  let paused = false, latest = null, asked = 0, waits = 0;
   const none = () => window.dash_clientside.no_update;
   const set = (id, data) => window.dash_clientside.set_props(id, { data });
   const fired = () => window.dash_clientside.callback_context.triggered || [];
@@ -38,8 +38,15 @@
         wait();
       },
 
-      /* A tick reaches the server seldom if nobody is looking. */
-      tick: (n) => (paused || (document.hidden && n % HIDDEN) ? none() : n),
+      /* A tick reaches the server seldom if nobody is looking, and not while it answers the one
+         before. Dash does not say when a server has gone without an answer. */
+      tick(n, busy) {
+        waits = busy ? waits || Date.now() : 0;
+        if (paused || (document.hidden && n % HIDDEN)) return none();
+        if (busy && Date.now() - waits < PATIENCE) return none();
+        waits = 0;
+        return n;
+      },
 
       /* A page of words looks again, but not while an answer is under way: Dash would drop that, and
          where answers take longer than the clock, no page would ever come. */

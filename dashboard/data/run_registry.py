@@ -282,7 +282,7 @@ def rows_of(path: Any) -> str:
     with suppress(LldscopeError, OSError):
         if isinstance(path, Path):
             return f"{sum(p.rows for p in read_manifest(path).parts):,} rows"
-    return "rows that are stored elsewhere"
+    return "the rows of a remote run"
 
 
 def in_background(action: Callable[[], _T]) -> Future[_T]:

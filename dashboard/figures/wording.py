@@ -7,17 +7,17 @@ from lldscope.diagnosis.registry import LABELS, STALLED
 
 PHASES: dict[str | None, str] = {
     "warmup": "Too few steps to judge.",
-    "healthy": "Correct responses gain likelihood, or nothing speaks against it.",
+    "healthy": "Correct responses gain likelihood, or no loss was detected.",
     "stagnation": "Phase I: the reward rises, the likelihood of correct responses does not.",
     "decay": "Phase II: the updates lower the likelihood of correct responses.",
     "collapse": "Phase III: decay, and gradients or entropy rise sharply or the reward crashes.",
     "recovered": "The run has left decay or collapse.",
-    None: "No phase is claimed: the log holds no likelihood.",
+    None: "No phase: the log has no likelihood.",
 }
 
 EVIDENCE = {  # notes to the words of `palette.EVIDENCE`
     "delta": "Likelihood before and after the update was recorded: best evidence.",
-    "level": "Only likelihood levels were recorded: alarms are weaker and state no rate.",
+    "level": "Only likelihood levels were recorded: alarms are weaker, false-alarm rate unknown.",
     "symptoms": "No likelihood was recorded: only reward, entropy and gradients can be judged.",
 }
 

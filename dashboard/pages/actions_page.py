@@ -17,6 +17,7 @@ from lldscope.explore.trajectories import rows_of
 
 from ..data.snapshot import Snapshot
 from ..figures import delta_colors as deltas
+from .components import page_head
 from .frame import message_page
 from .links import Query, address, attrs, crumbs, whole
 
@@ -33,10 +34,7 @@ def actions_page(snapshot: Snapshot, query: Query) -> html.Div:
     strong = strength(found)
     return html.Div(
         [
-            html.Header(
-                [html.Div([crumbs(name, snapshot.title), html.H1(title)])],
-                className="page-head",
-            ),
+            page_head(title, above=crumbs(name, snapshot.title)),
             html.P(_summary(found), className="note"),
             _legend(strong),
             html.Div(_map(name, found, strong), className="card map-card"),

@@ -53,7 +53,6 @@ def compare_page(snapshots: list[Snapshot], query: Query, notices: Sequence[str]
         for s in snapshots
     ]  # fmt: skip
     boxes = dcc.Checklist(options, shown, id={"type": "shown", "index": 0}, className="shown")
-    title = html.H1(f"{len(snapshots)} runs compared")
     settings = address("config", names[0], with_=names[1:])
     differ = [html.A("Where they differ", href=address("diff", names[0], with_=names[1]),
                      className="button")] if len(names) == 2 else []  # fmt: skip
@@ -66,7 +65,9 @@ def compare_page(snapshots: list[Snapshot], query: Query, notices: Sequence[str]
     missing = unplaced(snapshots, view.by)
     return html.Div(
         [
-            html.Header([title, html.Div(buttons, className="buttons")], className="page-head"),
+            parts.page_head(
+                f"{len(snapshots)} runs compared", html.Div(buttons, className="buttons")
+            ),
             html.Div(" ".join(notices), className="notice", role="status") if notices else None,
             *averaged(names, dict(view.groups)),
             controls(view, None, ALIGNED_BY),
@@ -95,7 +96,7 @@ def unplaced(snapshots: list[Snapshot], by: str) -> str:
     ]
     if not names:
         return ""
-    never = "decay was never judged to begin" if by == "onset" else "lld-decay never fired"
+    never = "no onset of decay was detected" if by == "onset" else "lld-decay never fired"
     return f"Not drawn, because {never}: {', '.join(names)}."
 
 
@@ -111,14 +112,11 @@ def compare_table(
         sign = palette.PHASES[state.phase]
         first = {a.rule: a.step for a in state.alerts}
         steps = (state.last_step, first.get("lld-decay"), first.get("lld-collapse"))
-        cells = [
-            html.Td([parts.stroke(*styles[name]), parts.run_link(name, snapshot.title)]),
-            html.Td(parts.verdict_badge(state, snapshot.subject.trend)),
-            html.Td([parts.mark(sign), sign.word]),
-            *(html.Td("–" if s is None else f"{s:,}", className="number") for s in steps),
-            html.Td(parts.since(snapshot.last_time, state.last_step is not None)),
-        ]
-        rows.append(html.Tr(cells))
-    numeric = ("last step", "decay alarm", "collapse alarm")
-    head = html.Tr([html.Th(n, className="number" if n in numeric else None) for n in named])
-    return html.Table([html.Thead(head), html.Tbody(rows)], className="card runs")
+        rows.append([
+            [parts.stroke(*styles[name]), parts.run_link(name, snapshot.title)],
+            parts.verdict_badge(state, snapshot.subject.trend),
+            [parts.mark(sign), sign.word],
+            *map(parts.count, steps),
+            parts.since(snapshot.last_time, state.last_step is not None),
+        ])  # fmt: skip
+    return parts.table(named, rows, range(3, 6), "card runs")

@@ -6,6 +6,7 @@ Names, messages and reasons come from runs and are untrusted; Dash escapes what 
 from __future__ import annotations
 
 import time
+from collections.abc import Collection, Sequence
 from typing import Any
 from urllib.parse import quote
 
@@ -34,6 +35,40 @@ GRAPH_CONFIG: Any = {
     "showTips": False,  # the page says how to zoom out; the tip would cover its buttons
     "responsive": True,
 }
+
+
+def page_head(title: Any, *beside: Any, above: Any = None, look: str = "") -> html.Header:
+    """The head of a page: the way to it (`above`), its title, and what stands beside these."""
+    titles = html.Div([*([] if above is None else [above]), html.H1(title)])
+    return html.Header([titles, *beside], className=f"page-head {look}".strip())
+
+
+def table(
+    head: Sequence[Any], rows: Sequence[Sequence[Any]], numbers: Collection[int] = (),
+    look: str | None = None, rest: str | None = None,
+) -> html.Table:  # fmt: skip
+    """A table of texts; a cell may be a `Td` or `Th` of its own. Columns of `numbers` are aligned
+    right; the others are of the class `rest`."""
+
+    def row(kind: Any, cells: Sequence[Any], **more: Any) -> html.Tr:
+        looks = ["number" if i in numbers else rest for i in range(len(cells))]
+        return html.Tr([
+            cell if isinstance(cell, html.Td | html.Th) else kind(cell, className=name, **more)
+            for cell, name in zip(cells, looks, strict=True)
+        ])  # fmt: skip
+
+    body = html.Tbody([row(html.Td, cells) for cells in rows])
+    return html.Table([html.Thead(row(html.Th, head, scope="col")), body], className=look)
+
+
+def count(value: int | None) -> str:
+    """A whole number; a dash where there is none."""
+    return "–" if value is None else f"{value:,}"
+
+
+def fact(name: str, *value: Any, **more: Any) -> html.Span:
+    """A value after its name."""
+    return html.Span([html.Span(name, className="key"), *value], **more)
 
 
 def run_link(name: str, text: str | None = None) -> html.A:
@@ -79,13 +114,13 @@ def _progress(snapshot: Snapshot) -> list[Any]:
     if last is None:
         return []
     if not isinstance(planned, int) or planned <= last:
-        return [html.Span([_key("step"), f"{last:,}"])]
+        return [fact("step", f"{last:,}")]
     times = floats(snapshot.subject.table, "time")[-50:]
     text = f"{last:,} of {planned:,}"
     if snapshot.state.life == "live" and len(times) > 1 and np.isfinite(times).all():
         left = (planned - last) * float(np.median(np.diff(times)))
         text += f", about {words.age(left).removesuffix(' ago')} left"
-    return [html.Span([_key("step"), text])]
+    return [fact("step", text)]
 
 
 def status_line(snapshot: Snapshot) -> list[Any]:
@@ -99,19 +134,12 @@ def status_line(snapshot: Snapshot) -> list[Any]:
     numeral = f"{sign.shape} {sign.word}" if sign.shape.startswith("I") else sign.word
     return [
         verdict_badge(state, trend),
-        *([html.Span([_key("reward"), html.Strong(trend)])] if trend else []),
-        *(
-            [html.Span([_key("phase"), html.Strong(numeral)], title=words.PHASES[phase])]
-            if phase
-            else []
-        ),
-        html.Span(
-            [_key("evidence"), state.evidence_words],
-            title=words.EVIDENCE[state.evidence],
-        ),
+        *([fact("reward", html.Strong(trend))] if trend else []),
+        *([fact("phase", html.Strong(numeral), title=words.PHASES[phase])] if phase else []),
+        fact("evidence", state.evidence_words, title=words.EVIDENCE[state.evidence]),
         *([html.Span(f"{possible} of {checks} checks possible")] if checks else []),
         _firing(snapshot.subject.name, state),
-        *([html.Span([_key("last row"), age], className="age")] if age else []),
+        *([fact("last row", age, className="age")] if age else []),
         *_progress(snapshot),
         _life(state),
     ]
@@ -133,10 +161,6 @@ def gone(why: str) -> list[Any]:
     ]
 
 
-def _key(text: str) -> html.Span:
-    return html.Span(text, className="key")
-
-
 def _life(state: RunState) -> html.Span:
     reason = words.visible(state.reason or "")  # with its traceback, if it has one
     line = words.visible(in_one_line(state.reason or ""))
@@ -153,7 +177,7 @@ def clock(moment: float) -> str:
 def _firing(name: str, state: RunState) -> html.Span:
     firing = [a for a in state.firing if a.severity != "info"] or state.firing
     if not firing:
-        return html.Span([_key("alarm"), "none firing"])
+        return fact("alarm", "none firing")
     worst = firing[0]
     text: list[Any] = [html.A(html.Strong(worst.rule), href=evidence(name, worst.rule))]
     fired, _ = worst.episodes[-1]
@@ -164,7 +188,7 @@ def _firing(name: str, state: RunState) -> html.Span:
         text += [html.Span(f" +{len(firing) - 1} more", className="quiet")]
     sign = palette.SEVERITIES[worst.severity]
     message = true_minus(words.visible(worst.message))
-    return html.Span([_key("alarm"), mark(sign), *text], title=message)
+    return fact("alarm", mark(sign), *text, title=message)
 
 
 def page_links(snapshot: Snapshot) -> list[Any]:
@@ -206,19 +230,16 @@ def notes(snapshot: Snapshot) -> list[Any]:
 def events(snapshot: Snapshot) -> list[Any]:
     """The last events of the run, newest first."""
     rows = [
-        html.Tr(
-            [
-                html.Td("" if e.get("step") is None else str(e["step"]), className="number"),
-                html.Td(words.visible(e.get("kind", ""))),
-                html.Td(_details(e), className="quiet wrap"),
-            ]
-        )
+        [
+            "" if e.get("step") is None else str(e["step"]),
+            words.visible(e.get("kind", "")),
+            html.Td(_details(e), className="quiet wrap"),
+        ]
         for e in snapshot.subject.events[-12:][::-1]
     ]
     if not rows:
         return [html.P("No events were recorded.", className="quiet")]
-    head = html.Tr([html.Th("step", className="number"), html.Th("event"), html.Th("details")])
-    return [html.Table([html.Thead(head), html.Tbody(rows)])]
+    return [table(("step", "event", "details"), rows, {0})]
 
 
 def _details(event: dict[str, Any]) -> str:
@@ -273,7 +294,7 @@ def tools(chart: Chart, name: str | None, added: bool) -> html.Details:
         ("png", "PNG", "this chart as a picture"),
     ]
     offered = known[2:] if isinstance(chart, Histogram) else known
-    offered += [("drop", "remove", "take this chart from the page")] if added else []
+    offered += [("drop", "remove", "remove this chart from the page")] if added else []
     buttons: list[Any] = [
         html.Button(
             text, id={"type": "tool", "index": f"{tool} {chart.id}"}, className="button small",

@@ -29,11 +29,8 @@ def config_page(snapshots: Sequence[Snapshot]) -> html.Div:
         body = [_table(snapshots, [(k, [v]) for k, v in configs[0].items()])]
     if not any(configs):
         body = [html.P("The run has no configuration recorded.", className="note")]
-    head = html.Header(
-        [html.Div([crumbs(snapshots[0].name, snapshots[0].title), html.H1(title)])],
-        className="page-head",
-    )
-    return html.Div([head, *body])
+    way = crumbs(snapshots[0].name, snapshots[0].title)
+    return html.Div([parts.page_head(title, above=way), *body])
 
 
 def settings_table(snapshots: Sequence[Snapshot]) -> list[Any]:
@@ -49,11 +46,9 @@ def _table(snapshots: Sequence[Snapshot], rows: Sequence[tuple[str, list[str]]])
         if len(snapshots) > 1
         else ["value"]
     )
-    head = html.Tr([html.Th(text, scope="col") for text in ("setting", *heads)])
     body = [
-        html.Tr([html.Th(html.Code(visible(name, 200)), scope="row"),
-                 *(html.Td(visible(value, 2000), className="wrap") for value in values)])
+        [html.Th(html.Code(visible(name, 200)), scope="row"), *(visible(v, 2000) for v in values)]
         for name, values in rows
-    ]  # fmt: skip
-    table = html.Table([html.Thead(head), html.Tbody(body)], className="card config")
+    ]
+    table = parts.table(("setting", *heads), body, look="card config", rest="wrap")
     return html.Div(table, className="wide")

@@ -32,31 +32,25 @@ def diff_page(snapshots: Sequence[Snapshot]) -> html.Div:
         around = f"&zoom={max(0, step - 20)},{step + 20}"
         zoom = [html.A("Charts around that step", href=comparison(names) + around)]
     swap = html.A("The other way round", href=address("diff", names[1], with_=names[0]))
-    head = html.Header([html.H1(title)], className="page-head")
     rows = [
-        html.Tr(
-            [
-                html.Td(html.Code(one.signal)),
-                html.Td("–" if one.step is None else f"{one.step:,}", className="number"),
-                html.Td(number(one.first), className="number"),
-                html.Td(number(one.second), className="number"),
-                html.Td(number(one.sigmas), className="number"),
-                html.Td("–" if one.differs is None else f"{one.differs:,}", className="number"),
-            ]
-        )
+        [
+            html.Code(one.signal),
+            parts.count(one.step),
+            *map(number, (one.first, one.second, one.sigmas)),
+            parts.count(one.differs),
+        ]
         for one in found
     ]
     there = [f"{visible(x.title, 40)} there" for x in (a, b)]
     heads = ("signal", "differs from step", *there, "standard deviations", "first unequal at")
-    cells = [html.Th(h, className=None if h == "signal" else "number") for h in heads]
-    table = html.Table([html.Thead(html.Tr(cells)), html.Tbody(rows)], className="card diff")
+    table = parts.table(heads, rows, range(1, 6), "card diff")
     note = (
         "Steps are compared with the same steps of the other run; the noise is that of the first. "
         "Runs of different seeds soon differ."
     )
     return html.Div(
         [
-            head,
+            parts.page_head(title),
             html.P(visible(said, 500), className="answer"),
             html.P(note, className="note"),
             html.Div([back, *zoom, swap], className="ways"),

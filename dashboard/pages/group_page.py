@@ -14,6 +14,7 @@ from lldscope.explore.trajectories import Key, Trajectory, key_of, read_trajecto
 from ..data.snapshot import Snapshot
 from ..figures import delta_colors as deltas
 from . import token_view
+from .components import page_head
 from .frame import message_page
 from .links import Query, address, attrs, crumbs, whole
 from .response_columns import STATUS, coloring, column, facts_of, here
@@ -41,7 +42,7 @@ def group_page(snapshot: Snapshot, query: Query) -> html.Div:
     shown = [one for one in found if one is not None]
     columns = [_column(name, one, query) for one in shown]
     left = len(asked.group) - len(shown)
-    note = "First those with tokens, the correct ones by what they lost."
+    note = "Responses with tokens come first, correct ones by loss of likelihood."
     note += f" {left} more are in the list of responses." if left else ""
     return html.Div(
         [
@@ -65,8 +66,7 @@ def _order(row: dict[str, Any]) -> tuple[Any, ...]:
 
 
 def _head(name: str, called: str, asked: Trajectory) -> html.Header:
-    about, step = asked.about, asked.key.step
-    group = about["group_id"]
+    step, group = asked.key.step, asked.about["group_id"]
     place = {"first": step, "last": step} | ({} if group is None else {"group": group})
     way = crumbs(name, called, (f"Responses of step {step:,}", address("responses", name, **place)))
     rewards = [row["reward"] for row in asked.group if row["reward"] is not None]
@@ -74,10 +74,8 @@ def _head(name: str, called: str, asked: Trajectory) -> html.Header:
     title = f"Group {group} of step {step:,}" if group is not None else "A response without group"
     many = f"{len(asked.group)} responses, {correct} correct"
     mean = f"mean reward {number(sum(rewards) / len(rewards))}" if rewards else "no reward recorded"
-    return html.Header(
-        [html.Div([way, html.H1(title)]), html.Div([many, " · ", mean], className="status")],
-        className="page-head response-head",
-    )
+    about = html.Div([many, " · ", mean], className="status")
+    return page_head(title, about, above=way, look="response-head")
 
 
 def _question(shown: list[Trajectory]) -> list[Any]:

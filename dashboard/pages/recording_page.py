@@ -25,10 +25,7 @@ def recording_page(snapshot: Snapshot, query: Query) -> html.Div:
     """The page. Raises LldscopeError if the run cannot be read."""
     return html.Div(
         [
-            html.Header(
-                [html.Div([crumbs(snapshot.name, snapshot.title), html.H1("Recording")])],
-                className="page-head",
-            ),
+            parts.page_head("Recording", above=crumbs(snapshot.name, snapshot.title)),
             html.Div(facts(snapshot), id="recording", className="recording"),
             dcc.Store(id="names", data=[snapshot.name]),
             dcc.Interval(id="recording-clock", interval=REFRESH_MS),
@@ -84,15 +81,15 @@ def _files(run: Run) -> list[Any]:
     """Parts that count, by table."""
     listed = layout.read_manifest(run.path).parts
 
-    def row(name: str, parts: list[Any]) -> list[str]:
-        size = _bytes(sum(p.size for p in parts))
-        return [name, f"{len(parts):,}", f"{sum(p.rows for p in parts):,}", size]
+    def row(name: str, of: list[Any]) -> list[str]:
+        size = _bytes(sum(p.size for p in of))
+        return [name, f"{len(of):,}", f"{sum(p.rows for p in of):,}", size]
 
     tables = sorted({p.table for p in listed})
     rows = [row(table, [p for p in listed if p.table == table]) for table in tables]
     rows.append(row("all", listed))
     path = html.P(words.visible(run.place, 1000), className="quiet path")
-    return [path, _table(("table", "parts", "rows", "size"), rows, 1)]
+    return [path, parts.table(("table", "parts", "rows", "size"), rows, range(1, 4), rest="wrap")]
 
 
 def _attempts(snapshot: Snapshot) -> list[Any]:
@@ -114,7 +111,7 @@ def _attempts(snapshot: Snapshot) -> list[Any]:
                 words.visible(_ending(state, snapshot if last else None)),
             ]
         )
-    return [_table(("attempt", "started", "where", "ended", "why"), rows, 9)]
+    return [parts.table(("attempt", "started", "where", "ended", "why"), rows, rest="wrap")]
 
 
 def _ending(attempt: dict[str, Any], snapshot: Snapshot | None) -> str:
@@ -139,7 +136,7 @@ def _heartbeats(run: Run) -> list[Any]:
     ]
     if not rows:
         return [html.P("No process has written a heartbeat.", className="quiet")]
-    return [_table(("rank", "last heartbeat", "process", "step"), rows, 9)]
+    return [parts.table(("rank", "last heartbeat", "process", "step"), rows, rest="wrap")]
 
 
 def _damage(snapshot: Snapshot) -> list[Any]:
@@ -149,27 +146,11 @@ def _damage(snapshot: Snapshot) -> list[Any]:
     rows = [[words.visible(place), words.visible(why)] for place, why in damaged[:50]]
     more = f" The first 50 of {len(damaged)} are shown." if len(damaged) > 50 else ""
     text = f"Left out of every chart; lldscope doctor says what can be done.{more}"
-    return [html.P(text, className="quiet"), _table(("what", "why"), rows, 9)]
+    return [html.P(text, className="quiet"), parts.table(("what", "why"), rows, rest="wrap")]
 
 
 def _pairs(pairs: list[tuple[str, str]]) -> html.Dl:
     return html.Dl([x for k, v in pairs for x in (html.Dt(k), html.Dd(v))])
-
-
-def _table(head: tuple[str, ...], rows: list[list[Any]], numbers: int) -> html.Table:
-    """A small table; columns from `numbers` on hold numbers."""
-
-    def kind(i: int) -> str:
-        return "number" if i >= numbers else "wrap"
-
-    return html.Table(
-        [
-            html.Thead(html.Tr([html.Th(h, className=kind(i)) for i, h in enumerate(head)])),
-            html.Tbody(
-                [html.Tr([html.Td(c, className=kind(i)) for i, c in enumerate(r)]) for r in rows]
-            ),
-        ]
-    )
 
 
 def _clock(moment: Any) -> str:

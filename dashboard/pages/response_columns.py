@@ -11,6 +11,7 @@ from lldscope.explore.trajectories import Key, Trajectory, rows_of
 
 from ..figures import delta_colors as deltas
 from ..figures import token_overlays as overlays
+from . import components as parts
 from . import token_view
 from .links import Query, address, attrs, text
 from .responses_page import class_of, title_of
@@ -79,7 +80,7 @@ def column(
 def facts_of(row: dict[str, Any]) -> list[Any]:
     """Class, reward and advantage of a response."""
     facts = [("reward", number(row["reward"])), ("advantage", number(row["advantage"]))]
-    return [class_of(row), *(html.Span([html.Span(k, className="key"), v]) for k, v in facts)]
+    return [class_of(row), *(parts.fact(name, value) for name, value in facts)]
 
 
 def named(row: dict[str, Any]) -> str:

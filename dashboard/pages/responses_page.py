@@ -24,6 +24,7 @@ from lldscope.explore.trajectories import rows_of
 from ..data.snapshot import Snapshot
 from ..figures import delta_colors as deltas
 from ..figures import wording as words
+from . import components as parts
 from .links import Query, address, attrs, crumbs, way, whole
 from .response_filters import Grid, form, grid_of
 
@@ -39,6 +40,7 @@ _COLUMNS = (
     ("recorded", None),
 )  # fmt: skip
 _TEXT = ("response", "class", "data source", "recorded", "question and answer")
+_NUMBERS = [i for i, (title, _) in enumerate(_COLUMNS) if title not in _TEXT]
 
 
 def responses_page(snapshot: Snapshot, query: Query) -> html.Div:
@@ -51,10 +53,9 @@ def responses_page(snapshot: Snapshot, query: Query) -> html.Div:
     page = find_responses(run, grid.wanted, grid.order, grid.descending, whole(query, "from") or 0)
     many = "no response" if not page.total else f"{page.total:,} responses"
     count = html.P(many if page.total != 1 else "1 response", className="quiet count")
-    title = html.Div([crumbs(name, snapshot.title), html.H1("Responses")])
     return html.Div(
         [
-            html.Header([title, count], className="page-head"),
+            parts.page_head("Responses", count, above=crumbs(name, snapshot.title)),
             *_notice(grid, drops),
             form(grid, data_sources(run)),
             _table(grid, page),
@@ -83,8 +84,8 @@ def _which(drops: LargestDrops) -> str:
     """What the rows are that an alarm leads to."""
     if drops.moved:
         return (
-            f"No correct response that lost likelihood in the steps up to it has its tokens "
-            f"recorded; the nearest step where one has is step {drops.first:,}, shown here."
+            f"In the steps up to it no correct response that lost likelihood has its tokens "
+            f"recorded; the nearest step with one, step {drops.first:,}, is shown."
         )
     if drops.tokens:
         return (
@@ -92,18 +93,18 @@ def _which(drops: LargestDrops) -> str:
             "tokens were recorded, the greatest loss first."
         )
     return (
-        "This run holds no tokens of correct responses that lost likelihood; the actions of a "
-        "response are the finest there is."
+        "No tokens of correct responses that lost likelihood were recorded; open a "
+        "response to see its actions."
     )
 
 
 def _table(grid: Grid, page: Page) -> html.Div:
     if not page.total:
-        text = "No response meets these filters. What was not measured meets no bound."
+        text = "No response matches these filters. Missing values match no bound."
         return html.Div(html.P(text), className="card empty")
-    head = html.Thead(html.Tr([_head(grid, title, by) for title, by in _COLUMNS]))
+    head = [_head(grid, title, by) for title, by in _COLUMNS]
     rows = [_row(grid, row) for row in rows_of(page.rows)]
-    return html.Div(html.Table([head, html.Tbody(rows)], className="card grid"), className="wide")
+    return html.Div(parts.table(head, rows, _NUMBERS, "card grid"), className="wide")
 
 
 def _head(grid: Grid, title: str, by: str | None) -> html.Th:
@@ -117,7 +118,7 @@ def _head(grid: Grid, title: str, by: str | None) -> html.Th:
     return html.Th(html.A([title, *arrow], href=there), className=number, scope="col", **sort)
 
 
-def _row(grid: Grid, row: dict[str, Any]) -> html.Tr:
+def _row(grid: Grid, row: dict[str, Any]) -> list[Any]:
     href = address(
         "response", grid.name, step=row["step"], rank=row["rank"] or None, id=row["response_id"],
         sort=grid.order if grid.order != "step" else None,
@@ -125,23 +126,19 @@ def _row(grid: Grid, row: dict[str, Any]) -> html.Tr:
     style = deltas.tint(row["delta"], STRONG, "number", "delta", faint=deltas.FAINT)
     recorded = "tokens" if row["has_tokens"] else "text" if row["has_text"] else "actions"
     cut = [html.Span("cut", className="pill")] if row["truncated"] else []
-    return html.Tr(
-        [
-            html.Td(f"{row['step']:,}", className="number"),
-            html.Td(_group(grid, row), className="number"),
-            html.Td(html.A(title_of(row), href=href, className="run-link")),
-            html.Td(class_of(row)),
-            html.Td(deltas.nats(row["delta"], row["not_finite"]), **style),
-            html.Td(_preview(row), className="preview"),
-            html.Td(number(row["reward"]), className="number"),
-            html.Td(number(row["logp"]), className="number"),
-            html.Td([*cut, _known(row["n_tokens"])], className="number"),
-            html.Td(_known(row["n_actions"]), className="number"),
-            html.Td(_known(row["n_searches"]), className="number"),
-            html.Td(words.visible(row["data_source"] or "–", 40), className="quiet"),
-            html.Td(recorded, className="quiet"),
-        ]
-    )
+    return [
+        parts.count(row["step"]),
+        _group(grid, row),
+        html.A(title_of(row), href=href, className="run-link"),
+        class_of(row),
+        html.Td(deltas.nats(row["delta"], row["not_finite"]), **style),
+        html.Td(_preview(row), className="preview"),
+        *(number(row[name]) for name in ("reward", "logp")),
+        [*cut, parts.count(row["n_tokens"])],
+        *(parts.count(row[name]) for name in ("n_actions", "n_searches")),
+        html.Td(words.visible(row["data_source"] or "–", 40), className="quiet"),
+        html.Td(recorded, className="quiet"),
+    ]
 
 
 def _preview(row: dict[str, Any]) -> list[Any]:
@@ -176,10 +173,6 @@ def _group(grid: Grid, row: dict[str, Any]) -> Any:
         "group", grid.name, step=row["step"], rank=row["rank"] or None, id=row["response_id"]
     )
     return html.A(f"{row['group_id']:,}", href=href)
-
-
-def _known(value: int | None) -> str:
-    return "–" if value is None else f"{value:,}"
 
 
 def _pager(grid: Grid, page: Page) -> html.Div:

@@ -61,7 +61,7 @@ def page(
     try:
         return _page(registry, path, search, summaries)
     except UNREADABLE:
-        what = "What it is made of was deleted meanwhile, or cannot be read."
+        what = "The files behind it were deleted or cannot be read."
         return message_page("This page cannot be shown now", what, retry=True)
 
 

@@ -30,7 +30,7 @@ def rules_page(path: str) -> html.Div:
     if rule is None:
         return message_page(
             "There is no such rule",
-            f"{wanted} is none of lldscope's own rules. Rules of your own are described in the "
+            f"{wanted} is not a built-in rule. User rules are described in the "
             "file they come from.",
         )
     return _one(rule)
@@ -38,20 +38,15 @@ def rules_page(path: str) -> html.Div:
 
 def _all() -> html.Div:
     rows = [
-        html.Tr([
-            html.Td(parts.badge(palette.SEVERITIES[rule.severity])),
-            html.Td(html.A(rule.id, href=f"/rules/{rule.id}", className="run-link")),
-            html.Td(marked(rule.meaning)),
-        ])
-        for rule in _ALL
-    ]  # fmt: skip
-    head = html.Tr([html.Th(n, scope="col") for n in ("severity", "rule", "meaning")])
-    return html.Div(
         [
-            html.Header([html.H1("Alarm rules")], className="page-head"),
-            html.Table([html.Thead(head), html.Tbody(rows)], className="card rules"),
+            parts.badge(palette.SEVERITIES[rule.severity]),
+            html.A(rule.id, href=f"/rules/{rule.id}", className="run-link"),
+            marked(rule.meaning),
         ]
-    )
+        for rule in _ALL
+    ]
+    table = parts.table(("severity", "rule", "meaning"), rows, look="card rules")
+    return html.Div([parts.page_head("Alarm rules"), table])
 
 
 def _one(rule: Declaration) -> html.Div:
@@ -67,10 +62,7 @@ def _one(rule: Declaration) -> html.Div:
     ]  # fmt: skip
     return html.Div(
         [
-            html.Header(
-                [html.Div([way, html.H1([rule.id, " ", parts.badge(sign)])])],
-                className="page-head",
-            ),
+            parts.page_head([rule.id, " ", parts.badge(sign)], above=way),
             html.Section(
                 [html.P(marked(rule.meaning), className="lead"), html.Dl(facts)],
                 className="card rule-page",
@@ -86,12 +78,8 @@ def _needs(rule: Declaration) -> list[Any]:
     known = [_SIGNALS[n] for n in (*rule.needs, *rule.needs_too) if n in _SIGNALS]
     if not known:
         return []
-    rows = [
-        html.Tr([html.Td(html.Code(c.name)), html.Td(c.unit or "–"), html.Td(marked(c.meaning))])
-        for c in known
-    ]
-    head = html.Tr([html.Th(n, scope="col") for n in ("signal", "unit", "meaning")])
-    table = html.Table([html.Thead(head), html.Tbody(rows)], className="card rules")
+    rows = [[html.Code(c.name), c.unit or "–", marked(c.meaning)] for c in known]
+    table = parts.table(("signal", "unit", "meaning"), rows, look="card rules")
     return [html.H2("Signals it needs", className="section"), table]
 
 

@@ -183,20 +183,13 @@ def look_alikes(snapshot: Snapshot) -> html.Table:
     for cause, finding in snapshot.state.look_alikes.items():
         sign = palette.ANSWERS[finding]
         evidence = true_minus(snapshot.state.look_alike_evidence[cause])
-        rows.append(
-            html.Tr(
-                [
-                    html.Td(_cause(cause)),
-                    html.Td(
-                        [html.Span(sign.shape, className="shape"), sign.word], className=finding
-                    ),
-                    html.Td(evidence, className="quiet"),
-                ],
-                title=words.FINDINGS[finding],
-            )
-        )
-    head = html.Tr([html.Th("cause"), html.Th("this log"), html.Th("evidence")])
-    return html.Table([html.Thead(head), html.Tbody(rows)])
+        said = [html.Span(sign.shape, className="shape"), sign.word]
+        rows.append([
+            _cause(cause),
+            html.Td(said, className=finding, title=words.FINDINGS[finding]),
+            html.Td(evidence, className="quiet"),
+        ])  # fmt: skip
+    return parts.table(("cause", "this log", "evidence"), rows)
 
 
 def _cause(cause: str) -> Any:

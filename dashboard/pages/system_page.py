@@ -19,11 +19,11 @@ def system_page(snapshot: Snapshot, query: Query) -> html.Div:
     charts = charts_of(keys, [snapshot])
     figures = draw([snapshot], charts, view)
     cards = cards_of(charts, figures, keys, snapshot.name)
-    lacks = "No time of a step, no use of a GPU and no memory are recorded in this run."
-    title = html.Div([crumbs(snapshot.name, snapshot.title), html.H1("System")])
+    lacks = "Neither step time nor use of GPU or memory was recorded in this run."
+    way = crumbs(snapshot.name, snapshot.title)
     return html.Div(
         [
-            html.Header([title, PAUSE], className="page-head"),
+            parts.page_head("System", PAUSE, above=way),
             html.Div(parts.status_line(snapshot), id=part_id("status"), className="status"),
             controls(view),
             html.Div(cards, className="charts", id="cards")

@@ -187,7 +187,7 @@ def action_head(action: dict[str, Any] | None, index: int) -> html.Header:
 def without_tokens(shown: Trajectory, same: int) -> list[Any]:
     """Actions with their Δ, and the recorded text, where no token was recorded. The first `same`
     actions brought the same documents as those of the other response."""
-    text = "No tokens of this response were recorded: Δ is known by action."
+    text = "No tokens of this response were recorded; Δ is shown per action."
     if all(a["delta"] is None for a in shown.actions):
         text = "No tokens of this response were recorded, and it was not scored after the update."
     parts: list[Any] = [html.P(text, className="note")]

@@ -23,6 +23,7 @@ from lldscope.runs import Run
 from ..data.snapshot import Snapshot
 from ..figures import delta_colors as deltas
 from ..figures import wording as words
+from . import components as parts
 from . import token_view
 from .frame import message_page
 from .links import Query, address, attrs, crumbs, text, way, whole
@@ -85,21 +86,19 @@ def _head(name: str, called: str, shown: Trajectory) -> html.Header:
         ("reward", number(row["reward"])),
         ("advantage", number(row["advantage"])),
         ("log π per token", number(row["logp"])),
-        ("tokens", "–" if row["n_tokens"] is None else f"{row['n_tokens']:,}"),
+        ("tokens", parts.count(row["n_tokens"])),
         ("actions", f"{len(shown.actions)}"),
         ("data source", words.visible(row["data_source"] or "–", 60)),
     ]
     content: list[Any] = [class_of(row)]
-    content += [html.Span([html.Span(k, className="key"), v]) for k, v in facts]
+    content += [parts.fact(name, value) for name, value in facts]
     if row["truncated"]:
         content.append(html.Span("cut by a length limit", className="pill"))
     of_step = address("responses", name, first=key.step, last=key.step)
     way = crumbs(name, called, (f"Responses of step {key.step:,}", of_step))
     title = f"Response {title_of(row)} of step {key.step:,}"
-    return html.Header(
-        [html.Div([way, html.H1(title)]), html.Div(content, className="status")],
-        className="page-head response-head",
-    )
+    status = html.Div(content, className="status")
+    return parts.page_head(title, status, above=way, look="response-head")
 
 
 def _group(name: str, shown: Trajectory, other: Trajectory | None, query: Query) -> html.Div:
@@ -141,7 +140,7 @@ def _pairing(
         why = "its class is unknown" if shown.about["correct"] is None else (
             f"its group holds no {kind} response"
         )  # fmt: skip
-        return [html.P(f"Nothing stands beside it: {why}.", className="note")]
+        return [html.P(f"No response to compare with: {why}.", className="note")]
     if shown.first:
         return [html.P(f"Both from position {shown.first:,} on.", className="note")]
     if len(shown.tokens) and len(other.tokens):

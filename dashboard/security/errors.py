@@ -50,9 +50,9 @@ def add_answers(server: Flask) -> None:
             isinstance(error, _MALFORMED) and _raised_in(error) in _READS_QUESTIONS
         )
         if request.path == CALLBACKS and malformed:
-            return sentence("This question does not fit the page it names. Reload the page.", 400)
+            return sentence("The request does not match this page. Reload it.", 400)
         server.logger.exception("%s %s", request.method, request.path)
-        return sentence("Something went wrong here; the console of lldscope dash says what.", 500)
+        return sentence("Internal error; see the console of lldscope dash.", 500)
 
     # Flask prefers the handler of the more special class.
     server.register_error_handler(PreventUpdate, lambda error: Response(status=204))

@@ -265,7 +265,7 @@ def test_the_address_restores_a_comparison_of_twenty_runs(tab: Any) -> None:
     assert tab.evaluate(f"{CHART}.data.length") == 19
     tab.locator("#x").get_by_text("onset of decay").click()
     until(tab, f"{CHART}.layout.xaxis.title.text.includes('decay began')")
-    tab.get_by_text("Not drawn, because decay was never judged to begin").wait_for()
+    tab.get_by_text("Not drawn, because no onset of decay was detected").wait_for()
     tab.locator(".shown input").nth(19).check()
     until(tab, f"{CHART}.data.length === 20")
     tab.keyboard.press("+")

@@ -324,7 +324,7 @@ def test_a_run_without_tokens_says_that_actions_are_the_finest(tmp_path: Path) -
 
 def test_tokens_far_from_an_alarm_are_said_to_be(sample: Any) -> None:
     shown = texts(page(RunRegistry(SAMPLES), "/responses/grpo", "?alarm=mask-lint&at=3"))
-    assert "the nearest step where one has is step 10" in shown
+    assert "the nearest step with one, step 10, is shown" in shown
 
 
 @pytest.mark.parametrize(
@@ -354,7 +354,7 @@ def test_every_rule_has_a_page_with_what_it_declares(hostile: Path) -> None:
         shown = "".join(displayed(page(registry, f"/rules/{rule.id}", "")))
         for said in (rule.meaning, rule.advice[1:], rule.confused_with[1:], *rule.needs):
             assert said.replace("`", "") in shown
-    assert "none of lldscope's own rules" in texts(page(registry, "/rules/mine", ""))
+    assert "is not a built-in rule" in texts(page(registry, "/rules/mine", ""))
 
 
 @pytest.mark.xfail(reason="link or step of an alarm not found; cause not found yet", strict=False)

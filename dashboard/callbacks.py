@@ -224,8 +224,8 @@ def _charts(app: Dash, registry: RunRegistry) -> None:
         snapshots, lost = last_snapshots_of(registry, _texts(names))
         view, shown = _view(chosen, groups)
         same = drawn(snapshots, view, shown)
-        known = all(same[k] == seen[k] for k in ("versions", "view"))
-        if not snapshots or known or any(registry.is_opening(name) for name in lost):
+        unchanged = all(same[k] == seen[k] for k in ("versions", "view"))
+        if not snapshots or unchanged or any(registry.is_opening(name) for name in lost):
             return nothing
         charts = charts_of(keys, snapshots, shown is not None)
         if [chart.id for chart in charts] != keys:

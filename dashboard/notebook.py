@@ -48,8 +48,8 @@ def _chart(name: str) -> Chart:
         columns = [line.column for line in chart.lines]
         if name == chart.id or name in columns or f"{name}_trim" in columns:
             return chart
-    known = ", ".join(chart.id for chart in CHARTS)
-    raise UsageError(f"No chart shows {name}. There are: {known}, and the signals they draw.")
+    ids = ", ".join(chart.id for chart in CHARTS)
+    raise UsageError(f"No chart shows {name}. There are: {ids}, and the signals they draw.")
 
 
 def _add(

@@ -54,8 +54,8 @@ def add_routes(server: Flask, registry: RunRegistry, summaries: RunSummaries) ->
             text = html(post_mortem(registry.snapshot(name).run))
         except LldscopeError as error:
             return Response(f"{error}\n", 404, mimetype="text/plain")
-        told = {"Content-Disposition": f'attachment; filename="{_file_name(name)}.html"'}
-        return Response(text, mimetype="text/html", headers=told)
+        headers = {"Content-Disposition": f'attachment; filename="{_file_name(name)}.html"'}
+        return Response(text, mimetype="text/html", headers=headers)
 
 
 def _file_name(name: str) -> str:
@@ -65,5 +65,5 @@ def _file_name(name: str) -> str:
 
 def _download(name: str, chart: str, table: pd.DataFrame) -> Response:
     file = f"{_file_name(name)}-{_file_name(chart.replace('/', '-'))}.csv"
-    told = {"Content-Disposition": f'attachment; filename="{file}"'}
-    return Response(table.to_csv(index=False), mimetype="text/csv", headers=told)
+    headers = {"Content-Disposition": f'attachment; filename="{file}"'}
+    return Response(table.to_csv(index=False), mimetype="text/csv", headers=headers)

@@ -91,7 +91,7 @@ def guard(server: Flask, host: str, port: int, token: str | None) -> None:
     from .security.token_guesses import Guesses
 
     cookie, session = f"lldscope_{port}", f"lldscope_{port}_session"
-    known = secrets.token_urlsafe(32)  # whoever shows it has shown the token since we started
+    secret = secrets.token_urlsafe(32)  # whoever shows it has shown the token since we started
     guesses = Guesses()
 
     def refuse() -> Response | None:
@@ -101,7 +101,7 @@ def guard(server: Flask, host: str, port: int, token: str | None) -> None:
             if name in (*_LOCAL_NAMES, host.lower()):
                 return None
             return sentence(f"This dashboard answers to localhost only, not to {name}.", 403)
-        if _same(request.cookies.get(session), known):
+        if _same(request.cookies.get(session), secret):
             return None
         shown = request.args.get("token") or request.cookies.get(cookie) or _bearer()
         if shown and (wait := guesses.wait(request.remote_addr)):
@@ -123,14 +123,14 @@ def guard(server: Flask, host: str, port: int, token: str | None) -> None:
 
     def _bearer() -> str | None:
         """The token as Prometheus shows it: Authorization: Bearer TOKEN."""
-        given = request.authorization
-        return given.token if given is not None and given.type == "bearer" else None
+        auth = request.authorization
+        return auth.token if auth is not None and auth.type == "bearer" else None
 
     def remember(response: Response) -> Response:
         if token is not None and g.get("has_shown") and response.status_code < 400:
             if "token" in request.args:
                 response.set_cookie(cookie, token, httponly=True, samesite="Strict")
-            response.set_cookie(session, known, httponly=True, samesite="Strict")
+            response.set_cookie(session, secret, httponly=True, samesite="Strict")
         return response
 
     server.before_request(refuse)

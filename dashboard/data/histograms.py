@@ -89,11 +89,11 @@ FROM ({values}) GROUP BY bin ORDER BY bin
 
 def histograms_of(run: Run, tables: tuple[str, ...]) -> list[str]:
     """The histograms that this run has rows for."""
-    found = []
+    names = []
     for name, (table, holds) in _NEEDS.items():
         if table in tables and len(run.sql(f"SELECT 1 FROM {table} WHERE {holds} LIMIT 1")):
-            found.append(f"histogram/{name}")
-    return found
+            names.append(f"histogram/{name}")
+    return names
 
 
 def read_bins(run: Run, chart: Histogram, steps: tuple[int, int] | None = None) -> Bins:

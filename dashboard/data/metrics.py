@@ -52,30 +52,30 @@ _ROWS = {
 def columns_of(run: Run, tables: Sequence[str]) -> tuple[str, ...]:
     """The columns of a run that are no signals."""
     needs = {"scalar": "scalars", "probe": "probes", "eval": "evals"}
-    found = []
+    columns = []
     for kind, query in _KINDS.items():
         if needs[kind] in tables:
             names = run.sql(query).iloc[:, 0].dropna()
-            found += [f"{kind}/{name}" for name in names if name not in _SIGNALS]
-    return tuple(sorted(found)) + tuple(histograms_of(run, tuple(tables)))
+            columns += [f"{kind}/{name}" for name in names if name not in _SIGNALS]
+    return tuple(sorted(columns)) + tuple(histograms_of(run, tuple(tables)))
 
 
 def keys_of(columns: Sequence[str], table: pd.DataFrame) -> list[str]:
     """The metrics of a run: those signals that were measured, and what else it has."""
-    known = [name for name in _SIGNALS if measured(table, name)]
+    signals = [name for name in _SIGNALS if measured(table, name)]
     timed = [STEP_SECONDS] if np.isfinite(floats(table, "time")).sum() > 1 else []
     evaluated = dict.fromkeys(_evaluation(c) for c in columns if c.startswith("eval/"))
     others = [c for c in columns if not c.startswith("eval/")]
-    keys = [*known, *timed, *evaluated, *others]
+    keys = [*signals, *timed, *evaluated, *others]
     return [key for key in keys if len(key) <= LONGEST]
 
 
 def held_out(columns: Sequence[str]) -> list[str]:
     """The evaluation that a page shows without being asked: exact match or accuracy, or else the
     first there is; empty if the run has none."""
-    found = list(dict.fromkeys(_evaluation(c) for c in columns if c.startswith("eval/")))
-    score = [key for key in found if re.search("(^|[/_])(em|exact|acc|score)", key)]
-    return (sorted(score, key=lambda key: key != "eval/em_greedy") or found)[:1]
+    keys = list(dict.fromkeys(_evaluation(c) for c in columns if c.startswith("eval/")))
+    score = [key for key in keys if re.search("(^|[/_])(em|exact|acc|score)", key)]
+    return (sorted(score, key=lambda key: key != "eval/em_greedy") or keys)[:1]
 
 
 def measured(table: pd.DataFrame, name: str) -> bool:
@@ -165,6 +165,6 @@ def _joined(table: pd.DataFrame, run: Run, column: str) -> pd.DataFrame:
     kind, _, name = column.partition("/")
     rows: Any = run.sql(_ROWS[kind], [name]).rename(columns={"y": column})
     joined = table.merge(rows, on="step", how="outer").sort_values("step", ignore_index=True)
-    for known in ("time", "tokens_seen"):
-        joined[known] = joined[known].ffill()
+    for clock in ("time", "tokens_seen"):
+        joined[clock] = joined[clock].ffill()
     return joined

@@ -177,11 +177,11 @@ class RunRegistry:
             raise LldscopeError("Remote runs are read-only.")
         wanted = dict.fromkeys(tag.strip() for tag in tags if tag.strip())
         had = info.get("tags") or []
-        said = [
+        texts = [
             ("name", title.strip(), info.get("name") or ""),
             ("note", note, info.get("note") or ""),
         ]
-        for kind, text, before in said:
+        for kind, text, before in texts:
             if text.strip() != str(before):
                 write_about(path, kind, text)
         for tag in had:

@@ -76,13 +76,13 @@ class RunSummaries:
 
     def _is_due(self, name: str, path: Path | Url) -> bool:
         line, seen = self._lines.get(name), self.registry.state(path)
-        if line is None and self._known(name, seen):
+        if line is None and self._from_index(name, seen):
             return False
         if line is None or line.traces != seen:
             return True
         return line.summary.state is not None and line.summary.state.life == "live"
 
-    def _known(self, name: str, seen: str) -> bool:
+    def _from_index(self, name: str, seen: str) -> bool:
         """Take the summary from the index, if it is there and is valid."""
         with self._changed:
             if self._index is None:
@@ -128,10 +128,8 @@ def _summary(registry: RunRegistry, name: str, path: Path | Url) -> Summary:
     except Reading:
         raise
     except Exception as error:  # one run must not end the reader of all others
-        known = isinstance(error, LldscopeError)
-        return Summary(
-            name, name, error=str(error) if known else f"{type(error).__name__}: {error}"
-        )
+        ours = isinstance(error, LldscopeError)
+        return Summary(name, name, error=str(error) if ours else f"{type(error).__name__}: {error}")
     table = snapshot.subject.table
     last = last_measured({signal: floats(table, signal) for signal in (*LAST, EVIDENCE)})
     return summarize(name, snapshot.info, snapshot.state, table, last)

@@ -94,11 +94,11 @@ def subject_of(name: str, run: Run, state: RunState) -> Subject:
 
 def trend(e: Evidence) -> str:
     """The course of the reward in a word; empty where too little of it was measured."""
-    known = e.column("reward")
-    known = known[np.isfinite(known)][-DEAD_STEPS:]
-    if len(known) < DEAD_STEPS:
+    rewards = e.column("reward")
+    rewards = rewards[np.isfinite(rewards)][-DEAD_STEPS:]
+    if len(rewards) < DEAD_STEPS:
         return ""
-    if known.max() == known.min():
+    if rewards.max() == rewards.min():
         return "dead"
     if outcome(e).fallen[-1]:
         return "falling"
@@ -160,11 +160,11 @@ class SnapshotCache:
 
 def files_of(path: Path) -> str:
     """Changes when any file of a run does: names, sizes and times."""
-    found = []
+    files = []
     for folder in (path, *sorted(p for p in path.iterdir() if p.is_dir())):
         with os.scandir(folder) as entries:
             for entry in entries:
                 if entry.is_file():
                     stat = entry.stat()
-                    found.append((folder.name, entry.name, stat.st_size, stat.st_mtime_ns))
-    return hashlib.sha256(repr(sorted(found)).encode(errors="replace")).hexdigest()
+                    files.append((folder.name, entry.name, stat.st_size, stat.st_mtime_ns))
+    return hashlib.sha256(repr(sorted(files)).encode(errors="replace")).hexdigest()

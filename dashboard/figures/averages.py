@@ -41,12 +41,12 @@ class Spread:
 
 def lines_of(names: Sequence[str], groups: Mapping[str, str]) -> dict[str, list[str]]:
     """Line → its runs, in order: a line for each group, and for each run that is in none."""
-    found: dict[str, list[str]] = {}
+    lines: dict[str, list[str]] = {}
     for name in names:
         # a slash at the end keeps groups apart from runs of the same name
         key = f"{groups[name]}/" if name in groups else name
-        found.setdefault(key, []).append(name)
-    return found
+        lines.setdefault(key, []).append(name)
+    return lines
 
 
 def spread_of(tables: Sequence[pd.DataFrame], values: Sequence[Numbers], axis: XAxis) -> Spread:
@@ -58,9 +58,9 @@ def spread_of(tables: Sequence[pd.DataFrame], values: Sequence[Numbers], axis: X
         })
         for table, y in zip(tables, values, strict=True)
     ]  # fmt: skip
-    known = pd.concat(rows).replace([np.inf, -np.inf], np.nan).dropna().groupby("step")
-    y = known["y"]
-    columns = (known["x"].mean(), y.mean(), y.min(), y.max(), y.count())
+    by_step = pd.concat(rows).replace([np.inf, -np.inf], np.nan).dropna().groupby("step")
+    y = by_step["y"]
+    columns = (by_step["x"].mean(), y.mean(), y.min(), y.max(), y.count())
     return Spread(*(np.asarray(one, dtype=np.float64) for one in columns))
 
 

@@ -152,11 +152,11 @@ def aligned(subject: Subject, by: str) -> Subject:
 def zero(subject: Subject, by: str) -> float:
     """The step of a run from which the others are counted; NaN if there is none."""
     if by == "alarm":
-        found = [a.step for a in subject.alerts if a.rule == "lld-decay"]
+        starts = [a.step for a in subject.alerts if a.rule == "lld-decay"]
     else:
         ill = ("decay", "collapse")
-        found = [s.start_step for s in subject.spans if s.phase in ill]
-    return next((float(step) for step in found if step is not None), math.nan)
+        starts = [s.start_step for s in subject.spans if s.phase in ill]
+    return next((float(step) for step in starts if step is not None), math.nan)
 
 
 def run_style(position: int) -> tuple[str, str]:
@@ -220,20 +220,20 @@ def _threshold(arl: float) -> Figure:
 def fitted(figure: Figure, chart: Chart) -> Figure:
     """The y axis fits the first line of the chart; how far the others leave it is said."""
     first = chart.lines[0].label
-    own = [t for t in figure["data"] if t["name"] in (first, f"{first}, raw") and t["y"]]
-    if not own:
+    traces = [t for t in figure["data"] if t["name"] in (first, f"{first}, raw") and t["y"]]
+    if not traces:
         return figure
-    low, high = min(min(t["y"]) for t in own), max(max(t["y"]) for t in own)
+    low, high = min(min(t["y"]) for t in traces), max(max(t["y"]) for t in traces)
     pad = 0.08 * (high - low) or 0.1 * abs(high) or 0.1
     low, high = low - pad, high + pad
     figure["layout"]["yaxis"] |= {"range": [low, high], "autorange": False}
     meta = figure["layout"]["meta"]
-    said = [meta["remarks"]] if meta["remarks"] else []
+    notes = [meta["remarks"]] if meta["remarks"] else []
     for line in chart.lines[1:]:
         values = [v for t in figure["data"] if t["name"] == line.label for v in t["y"]]
         ends = [v for v in (min(values), max(values)) if not low <= v <= high] if values else []
-        said += [f"{line.label} to {number(v)}, out of sight" for v in ends]
-    meta["remarks"] = " · ".join(said)
+        notes += [f"{line.label} to {number(v)}, out of sight" for v in ends]
+    meta["remarks"] = " · ".join(notes)
     return figure
 
 

@@ -65,10 +65,10 @@ def make_histogram(
     layout["shapes"] = marks.alarm_lines(subject.table, subject.alerts, axis, seen)
     layout["annotations"] = list(alarm_labels(subject.table, subject.alerts, axis, seen))
     cells, columns = bins.cells, bins.columns
-    said = [f"{int(columns['n'].sum()):,} rows"] if len(columns) else ["Not measured in this run"]
+    notes = [f"{int(columns['n'].sum()):,} rows"] if len(columns) else ["Not measured in this run"]
     if bins.every > 1:
-        said.append(f"of every {bins.every:,}th step")
-    layout["meta"] |= {"remarks": " ".join(said), "measured": len(columns) > 0}
+        notes.append(f"of every {bins.every:,}th step")
+    layout["meta"] |= {"remarks": " ".join(notes), "measured": len(columns) > 0}
     median = Thinned(_middles(subject, axis, columns), columns["median"].tolist(), 0, 0, 0)
     line = trace(median, "median", palette.VERMILLION, 1.5, "solid")
     line["mode"] = "lines" if len(columns) > 1 else "markers"

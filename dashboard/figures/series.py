@@ -82,8 +82,8 @@ def raw_positions(table: pd.DataFrame, by: str) -> Numbers:
     if by != "time":
         return floats(table, "tokens_seen" if by == "tokens" else by)
     seconds = floats(table, "time")
-    known = seconds[~np.isnan(seconds)]
-    return seconds - (known[0] if len(known) else 0.0)
+    clock = seconds[~np.isnan(seconds)]
+    return seconds - (clock[0] if len(clock) else 0.0)
 
 
 def x_axis(tables: list[pd.DataFrame], by: str) -> XAxis:
@@ -114,21 +114,21 @@ def translated(
 ) -> tuple[float, float] | None:
     """A range of one axis on another, by the rows that it holds; None where that cannot be said."""
     here, there = raw_positions(table, by), raw_positions(table, to)
-    known = np.isfinite(here) & np.isfinite(there)
-    order = np.argsort(here[known], kind="stable")
+    finite = np.isfinite(here) & np.isfinite(there)
+    order = np.argsort(here[finite], kind="stable")
     if len(order) < 2:
         return None
-    low, high = np.interp(zoom, here[known][order], there[known][order])
+    low, high = np.interp(zoom, here[finite][order], there[finite][order])
     return (float(low), float(high)) if low < high else None
 
 
 def at_steps(table: pd.DataFrame, axis: XAxis, steps: list[float]) -> list[float]:
     """Where steps lie on the axis; between and beyond rows by the nearest ones."""
     x, step = positions(table, axis), floats(table, "step")
-    known = np.isfinite(x)
-    if not known.any():
+    finite = np.isfinite(x)
+    if not finite.any():
         return [axis.extent[0]] * len(steps)
-    return [float(v) for v in np.interp(steps, step[known], x[known])]
+    return [float(v) for v in np.interp(steps, step[finite], x[finite])]
 
 
 def thin(

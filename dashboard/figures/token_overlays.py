@@ -47,8 +47,8 @@ def _mismatch(value: float | None, *names: str) -> dict[str, Any]:
 
 def _entropy(value: float | None, *names: str) -> dict[str, Any]:
     """The bar is above, as that of a gain is, in a colour of its own."""
-    found = tint(value, STRONG_ENTROPY, *names, faint=FAINT)
-    return found | {"className": found["className"].replace("gained", "uncertain")}
+    look = tint(value, STRONG_ENTROPY, *names, faint=FAINT)
+    return look | {"className": look["className"].replace("gained", "uncertain")}
 
 
 def _mask(trained: bool | None, *names: str) -> dict[str, Any]:

@@ -27,17 +27,17 @@ _TICKS = 10  # labels under the map
 def actions_page(snapshot: Snapshot, query: Query) -> html.Div:
     """The map, or words if the run holds no actions. Raises LldscopeError if it cannot be read."""
     name = snapshot.name
-    found = action_map(snapshot.run, whole(query, "first"), whole(query, "last"))
+    grid = action_map(snapshot.run, whole(query, "first"), whole(query, "last"))
     title = "Δ by action and step"
-    if found is None or not len(found.cells):
+    if grid is None or not len(grid.cells):
         return message_page(title, "The run holds no actions of correct responses in these steps.")
-    strong = strength(found)
+    strong = strength(grid)
     return html.Div(
         [
             page_head(title, above=crumbs(name, snapshot.title)),
-            html.P(_summary(found), className="note"),
+            html.P(_summary(grid), className="note"),
             _legend(strong),
-            html.Div(_map(name, found, strong), className="card map-card"),
+            html.Div(_map(name, grid, strong), className="card map-card"),
             html.P("Choose a cell for its responses, the greatest loss first; arrow keys move.",
                    className="note"),
             html.P("", id="token-status", role="status", **attrs(aria_live="polite")),
@@ -46,18 +46,18 @@ def actions_page(snapshot: Snapshot, query: Query) -> html.Div:
     )  # fmt: skip
 
 
-def strength(found: ActionMap) -> float:
+def strength(grid: ActionMap) -> float:
     """|Δ| at which a cell has the full colour: nine in ten lie below it."""
-    known = np.abs(found.cells["delta"].dropna().to_numpy(dtype=float))
-    top = float(np.quantile(known, 0.9)) if len(known) else 1.0
+    sizes = np.abs(grid.cells["delta"].dropna().to_numpy(dtype=float))
+    top = float(np.quantile(sizes, 0.9)) if len(sizes) else 1.0
     return float(f"{max(top, 0.01):.1g}")
 
 
-def _summary(found: ActionMap) -> str:
-    of = "each step" if found.width == 1 else f"stretches of {found.width:,} steps"
+def _summary(grid: ActionMap) -> str:
+    of = "each step" if grid.width == 1 else f"stretches of {grid.width:,} steps"
     return (
         f"Mean Δ in nats of the actions of correct responses in mixed groups, by turn, over {of} "
-        f"({found.first:,}–{found.last:,}). What one step's updates did to them."
+        f"({grid.first:,}–{grid.last:,}). What one step's updates did to them."
     )
 
 
@@ -72,17 +72,17 @@ def _legend(strong: float) -> html.P:
     return html.P(parts, className="scale")
 
 
-def _map(name: str, found: ActionMap, strong: float) -> html.Div:
+def _map(name: str, grid: ActionMap, strong: float) -> html.Div:
     """The cells as data, of which the browser makes a table: a component for each would be slow."""
-    cells = {(c["bin"], c["action_index"]): c for c in rows_of(found.cells)}
-    bins = range((found.last - found.first) // found.width + 1)
+    cells = {(c["bin"], c["action_index"]): c for c in rows_of(grid.cells)}
+    bins = range((grid.last - grid.first) // grid.width + 1)
     start = min(cells)
     rows = []
     for index in sorted({index for _, index in cells}):
         later = " and later" if index == MOST_ACTIONS - 1 else ""
         row = [_cell(name, cells.get((b, index)), strong, (b, index) == start) for b in bins]
         rows.append([f"action {index}{later}", row])
-    return html.Div(**attrs(data_map=dumps({"rows": rows, "ticks": _ticks(found, len(bins))})))
+    return html.Div(**attrs(data_map=dumps({"rows": rows, "ticks": _ticks(grid, len(bins))})))
 
 
 def _cell(name: str, cell: dict[str, Any] | None, strong: float, first: bool) -> list[Any] | None:
@@ -106,11 +106,9 @@ def _cell(name: str, cell: dict[str, Any] | None, strong: float, first: bool) ->
     ]
 
 
-def _ticks(found: ActionMap, n: int) -> list[list[Any]]:
+def _ticks(grid: ActionMap, n: int) -> list[list[Any]]:
     """Labels under the map, and how many columns each spans."""
     least = n / _TICKS
     scale = 10 ** math.floor(math.log10(max(least, 1)))
     every = next(m * scale for m in (1, 2, 5, 10) if m * scale >= least)
-    return [
-        [f"{found.first + at * found.width:,}", min(every, n - at)] for at in range(0, n, every)
-    ]
+    return [[f"{grid.first + at * grid.width:,}", min(every, n - at)] for at in range(0, n, every)]

@@ -26,12 +26,12 @@ MOST_RUNS = 100  # whose alarms are sent for notices
 
 def answer(snapshot: Snapshot) -> list[Any]:
     """What is wrong and what to do, with the way to the evidence."""
-    state, said = snapshot.state, snapshot.state.headline
+    state, headline = snapshot.state, snapshot.state.headline
     sign = palette.VERDICTS[state.verdict]
-    cause: Any = visible(said.cause)
-    if said.rule is not None:
-        cause = html.A(cause, href=evidence(snapshot.subject.name, said.rule))
-    action = f": {visible(said.action, 500)}" if said.action else ""
+    cause: Any = visible(headline.cause)
+    if headline.rule is not None:
+        cause = html.A(cause, href=evidence(snapshot.subject.name, headline.rule))
+    action = f": {visible(headline.action, 500)}" if headline.action else ""
     return [
         html.Span(sign.shape, className="mark", **attrs(aria_hidden="true")),
         html.Span([cause, action]),
@@ -65,9 +65,9 @@ def news_of_run(snapshot: Snapshot) -> dict[str, Any]:
 
 def news_of(lines: Sequence[Summary | str]) -> dict[str, Any]:
     """The news of the list of runs, those with the newest rows first."""
-    known = [line for line in lines if isinstance(line, Summary)]
-    known.sort(key=lambda line: -(line.last_time or 0.0))
-    return news([(line.title, line.state) for line in known if line.state], "Runs")
+    summaries = [line for line in lines if isinstance(line, Summary)]
+    summaries.sort(key=lambda line: -(line.last_time or 0.0))
+    return news([(line.title, line.state) for line in summaries if line.state], "Runs")
 
 
 def loud(state: RunState) -> str:

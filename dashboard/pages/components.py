@@ -287,13 +287,13 @@ def chart_card(
 
 def tools(chart: Chart, name: str | None, added: bool) -> html.Details:
     """What can be done with a chart; assets/lldscope.js does it."""
-    known = [
+    every = [
         ("log", "log y", "a logarithmic y axis"),
         ("clip", "clip outliers", "a y axis that leaves out the lowest and highest 1 %"),
         ("full", "full screen", "this chart alone"),
         ("png", "PNG", "this chart as a picture"),
     ]
-    offered = known[2:] if isinstance(chart, Histogram) else known
+    offered = every[2:] if isinstance(chart, Histogram) else every
     offered += [("drop", "remove", "remove this chart from the page")] if added else []
     buttons: list[Any] = [
         html.Button(

@@ -21,10 +21,10 @@ def diff_page(snapshots: Sequence[Snapshot]) -> html.Div:
     """A run against the one that the address names after `with`."""
     a, b = snapshots[0], snapshots[-1 if len(snapshots) < 2 else 1]
     names = [a.name, b.name]
-    found = divergences(a.subject.table, b.subject.table)
-    parted = [one for one in found if one.step is not None]
+    signals = divergences(a.subject.table, b.subject.table)
+    parted = [one for one in signals if one.step is not None]
     title = f"{visible(b.title, 60)} against {visible(a.title, 60)}"
-    said = sentence(a.title, b.title, [(one.signal, one.step) for one in found])
+    summary = sentence(a.title, b.title, [(one.signal, one.step) for one in signals])
     back = html.A("Both in charts", href=comparison(names))
     zoom: Any = []
     if parted:
@@ -39,7 +39,7 @@ def diff_page(snapshots: Sequence[Snapshot]) -> html.Div:
             *map(number, (one.first, one.second, one.sigmas)),
             parts.count(one.differs),
         ]
-        for one in found
+        for one in signals
     ]
     there = [f"{visible(x.title, 40)} there" for x in (a, b)]
     heads = ("signal", "differs from step", *there, "standard deviations", "first unequal at")
@@ -51,7 +51,7 @@ def diff_page(snapshots: Sequence[Snapshot]) -> html.Div:
     return html.Div(
         [
             parts.page_head(title),
-            html.P(visible(said, 500), className="answer"),
+            html.P(visible(summary, 500), className="answer"),
             html.P(note, className="note"),
             html.Div([back, *zoom, swap], className="ways"),
             *settings_table([a, b]),

@@ -23,10 +23,10 @@ LOW, HIGH = 0.002, 0.5  # nats/token, the ends of its logarithmic scale
 def dose(snapshot: Snapshot) -> list[Any]:
     """The mean of the last steps' `step_kl` on its scale; nothing where it was not measured."""
     late = floats(snapshot.subject.table, "step_kl")[-STEP_KL_STEPS:]
-    known = late[np.isfinite(late)]
-    if not len(known):
+    finite = late[np.isfinite(late)]
+    if not len(finite):
         return []
-    value = float(known.mean())
+    value = float(finite.mean())
     text = f"{number(value)} nats/token, {words_of(value)}"
     zones = [
         html.Span(className=f"zone {name}", style={"left": f"{_at(a):.1f}%",

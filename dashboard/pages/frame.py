@@ -36,9 +36,9 @@ def view_of(query: Query, axes: dict[str, str] = X_AXES) -> View:
         zoom = (a, b) if a < b else None
     except (KeyError, ValueError):
         pass
-    known = window.isdigit() and int(window) in WINDOWS
+    valid = window.isdigit() and int(window) in WINDOWS
     log, clip = (tuple(sorted(set(query.get(name, [])))) for name in ("log", "clip"))
-    return View(by if by in axes else "step", int(window) if known else 10, zoom, {}, log, clip)
+    return View(by if by in axes else "step", int(window) if valid else 10, zoom, {}, log, clip)
 
 
 def part_id(part: str) -> dict[str, str]:
@@ -58,10 +58,10 @@ def snapshots_of(
             return str(error)
 
     with ThreadPoolExecutor(max(1, len(names))) as readers:
-        found = dict(zip(names, readers.map(snapshot, names), strict=True))
+        answers = dict(zip(names, readers.map(snapshot, names), strict=True))
     return (
-        [f for f in found.values() if isinstance(f, Snapshot)],
-        {name: f for name, f in found.items() if isinstance(f, str)},
+        [f for f in answers.values() if isinstance(f, Snapshot)],
+        {name: f for name, f in answers.items() if isinstance(f, str)},
     )
 
 
@@ -71,8 +71,8 @@ def last_snapshots_of(
     """As `snapshots_of`, with the previous snapshot of each run that cannot be read now."""
     snapshots, lost = snapshots_of(registry, names)
     now = {snapshot.subject.name: snapshot for snapshot in snapshots}
-    found = [now.get(name) or registry.last(name) for name in names]
-    return [snapshot for snapshot in found if snapshot is not None], lost
+    latest = [now.get(name) or registry.last(name) for name in names]
+    return [snapshot for snapshot in latest if snapshot is not None], lost
 
 
 def named_group(name: str, control: Any, seen: bool = True) -> html.Div:

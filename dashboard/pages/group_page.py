@@ -38,8 +38,8 @@ def group_page(snapshot: Snapshot, query: Query) -> html.Div:
             "There is no such response", f"The run holds no response {wanted} at step {step}."
         )
     rows = sorted(asked.group, key=_order)[:MOST_BESIDE]
-    found = (read_trajectory(run, key_of(row), 0, asked.group) for row in rows)
-    shown = [one for one in found if one is not None]
+    responses = (read_trajectory(run, key_of(row), 0, asked.group) for row in rows)
+    shown = [one for one in responses if one is not None]
     columns = [_column(name, one, query) for one in shown]
     left = len(asked.group) - len(shown)
     note = "Responses with tokens come first, correct ones by loss of likelihood."
@@ -81,8 +81,8 @@ def _head(name: str, called: str, asked: Trajectory) -> html.Header:
 def _question(shown: list[Trajectory]) -> list[Any]:
     """What all of them were asked, once."""
     for one in shown:
-        own = one.own if one.own is not None else 0
-        before = [t for t in rows_of(one.tokens) if t["position"] < own]
+        start = one.own if one.own is not None else 0
+        before = [t for t in rows_of(one.tokens) if t["position"] < start]
         if before:
             return [token_view.prompt(before)]
     return []
@@ -91,7 +91,7 @@ def _question(shown: list[Trajectory]) -> list[Any]:
 def _column(name: str, shown: Trajectory, query: Query) -> html.Section:
     row = shown.about
     title = html.H2(html.A(f"Response {title_of(row)}", href=here(name, shown.key, query)))
-    own = shown.tokens[shown.tokens["position"] >= (shown.own or 0)]
+    tokens = shown.tokens[shown.tokens["position"] >= (shown.own or 0)]
     side = f"r{shown.key.rank}-{shown.key.response_id}-"
     head = [title, *facts_of(row)]
-    return column(name, replace(shown, tokens=own), query, side, head, 0, 0)
+    return column(name, replace(shown, tokens=tokens), query, side, head, 0, 0)

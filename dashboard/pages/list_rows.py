@@ -77,22 +77,22 @@ def run_rows(
 ) -> tuple[list[Any], list[Any], Any]:
     """The rows that are wanted, in order, what each was drawn from, and what all runs tell the
     tab."""
-    found = summaries.now(READ_SECONDS)
-    return *_rows(found, choice, picked), news_of(found)
+    lines = summaries.now(READ_SECONDS)
+    return *_rows(lines, choice, picked), news_of(lines)
 
 
 def _rows(
-    found: list[Summary | str], choice: Choice, picked: list[str]
+    lines: list[Summary | str], choice: Choice, picked: list[str]
 ) -> tuple[list[Any], list[Any]]:
-    if not found:
+    if not lines:
         return [_wide(html.P(words.NO_RUNS))], [["none", ""]]
-    wanted = sorted((line for line in found if _is_wanted(line, choice)), key=_name)
+    wanted = sorted((line for line in lines if _is_wanted(line, choice)), key=_name)
     key = choice.sort.removeprefix("-")
     wanted.sort(key=lambda line: _key(line, key), reverse=choice.sort.startswith("-"))
     wanted.sort(key=lambda line: _key(line, key) is _LAST)
     if not wanted:
-        return [_wide(f"No run matches the filter ({len(found)} in total).")], [
-            ["none", len(found)]
+        return [_wide(f"No run matches the filter ({len(lines)} in total).")], [
+            ["none", len(lines)]
         ]
     groups: dict[str, list[Summary | str]] = {}
     if choice.by:
@@ -126,8 +126,8 @@ def _pages(choice: Choice, page: int, runs: int) -> list[Any]:
         for text, to, there in ways
         if there
     ]
-    told = html.Span(f"runs {first + 1:,}–{last:,} of {runs:,} ", className="quiet")
-    return [told, *links]
+    position = html.Span(f"runs {first + 1:,}–{last:,} of {runs:,} ", className="quiet")
+    return [position, *links]
 
 
 _LAST = (1, 0.0)  # what a run has no answer for comes last, whichever way it is sorted

@@ -63,13 +63,13 @@ def _recorder(snapshot: Snapshot) -> list[Any]:
     pairs = [("steps recorded", f"{len(table):,}")]
     whole = np.diff(at, prepend=np.nan)
     share = seconds[1:][whole[1:] > 0] / whole[1:][whole[1:] > 0]
-    known, shares = seconds[np.isfinite(seconds)], share[np.isfinite(share)]
-    if len(known):
-        pairs.append(("recording a step", f"{1000 * np.median(known):,.1f} ms, median"))
-        pairs.append(("in all", _duration(float(known.sum()))))
+    finite, shares = seconds[np.isfinite(seconds)], share[np.isfinite(share)]
+    if len(finite):
+        pairs.append(("recording a step", f"{1000 * np.median(finite):,.1f} ms, median"))
+        pairs.append(("in all", _duration(float(finite.sum()))))
     if len(shares):
         pairs.append(("share of a step", f"{100 * np.median(shares):.2f} %, median"))
-    if not len(known):
+    if not len(finite):
         pairs.append(("recording a step", "the trainer does not measure it (seconds_record)"))
     dropped = snapshot.state.dropped
     pairs.append(("rows dropped", f"{sum(dropped.values()):,}" if dropped else "none"))

@@ -50,14 +50,14 @@ class Grid:
 
     def fields(self) -> dict[str, Any]:
         """The query of its address."""
-        found: dict[str, Any] = {"alarm": self.alarm, "at": self.at}
+        query: dict[str, Any] = {"alarm": self.alarm, "at": self.at}
         for name, (field, read) in _FILTERS.items():
             value = getattr(self.wanted, field)
-            found[name] = {True: "yes", False: "no"}.get(value) if read is yes_no else value
-        found |= {"sort": self.order, "way": "down" if self.descending else None}
+            query[name] = {True: "yes", False: "no"}.get(value) if read is yes_no else value
+        query |= {"sort": self.order, "way": "down" if self.descending else None}
         if self.wanted == ResponseQuery() and self.at is not None:
-            found["all"] = "yes"
-        return found
+            query["all"] = "yes"
+        return query
 
 
 def grid_of(name: str, query: Query, drops: LargestDrops | None = None) -> Grid:
@@ -78,11 +78,11 @@ def grid_of(name: str, query: Query, drops: LargestDrops | None = None) -> Grid:
 
 def form(grid: Grid, sources: list[str]) -> html.Form:
     """The filters as fields; the order and the alarm are hidden ones."""
-    known = grid.fields()
+    now = grid.fields()
 
     def field(key: str, label: str, width: int = 5, step: Any = 1) -> html.Label:
         box = dcc.Input(
-            id={"type": "want", "index": key}, name=key, value=known[key], type="number", step=step,
+            id={"type": "want", "index": key}, name=key, value=now[key], type="number", step=step,
             style={"width": f"{width + 2.5}em"},
         )  # fmt: skip
         return html.Label([html.Span(label, className="unseen"), box])
@@ -100,7 +100,7 @@ def form(grid: Grid, sources: list[str]) -> html.Form:
 
     def choice(title: str, key: str, options: list[tuple[str, str]]) -> html.Label:
         chosen = [
-            html.Option(shown, value=value, selected="selected" if value == known[key] else None)
+            html.Option(shown, value=value, selected="selected" if value == now[key] else None)
             for value, shown in [("", "any"), *options]
         ]
         return html.Label(
@@ -108,9 +108,9 @@ def form(grid: Grid, sources: list[str]) -> html.Form:
         )
 
     hidden = [
-        dcc.Input(id={"type": "want", "index": k}, name=k, value=known[k], type="hidden")
+        dcc.Input(id={"type": "want", "index": k}, name=k, value=now[k], type="hidden")
         for k in ("alarm", "at", "sort", "way")
-        if known[k] is not None
+        if now[k] is not None
     ]
     either = [("yes", "yes"), ("no", "no")]
     return html.Form(
@@ -129,7 +129,7 @@ def form(grid: Grid, sources: list[str]) -> html.Form:
                     dcc.Input(
                         id={"type": "want", "index": "text"},
                         name="text",
-                        value=known["text"],
+                        value=now["text"],
                         type="search",
                         placeholder="in question or answer",
                         style={"width": "15em"},

@@ -75,10 +75,10 @@ def _one(rule: Declaration) -> html.Div:
 
 def _needs(rule: Declaration) -> list[Any]:
     """The signals a rule needs, with unit and meaning."""
-    known = [_SIGNALS[n] for n in (*rule.needs, *rule.needs_too) if n in _SIGNALS]
-    if not known:
+    signals = [_SIGNALS[n] for n in (*rule.needs, *rule.needs_too) if n in _SIGNALS]
+    if not signals:
         return []
-    rows = [[html.Code(c.name), c.unit or "–", marked(c.meaning)] for c in known]
+    rows = [[html.Code(c.name), c.unit or "–", marked(c.meaning)] for c in signals]
     table = parts.table(("signal", "unit", "meaning"), rows, look="card rules")
     return [html.H2("Signals it needs", className="section"), table]
 

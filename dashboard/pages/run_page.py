@@ -41,10 +41,10 @@ def run_page(snapshot: Snapshot, query: Query) -> html.Div:
     cards = cards_of(charts, figures, defaults, snapshot.name)
     info = snapshot.info
     facts = [info.get("group"), info.get("trainer"), info.get("correct_rule")]
-    known = " · ".join(str(f) for f in facts if f)
+    about_run = " · ".join(str(f) for f in facts if f)
     return html.Div(
         [
-            _head(words.visible(snapshot.title), words.visible(known), snapshot),
+            _head(words.visible(snapshot.title), words.visible(about_run), snapshot),
             html.Div(
                 [html.Div(dose(snapshot), id=part_id("dose"), className="dose"), about(snapshot)],
                 className="beneath",
@@ -183,10 +183,10 @@ def look_alikes(snapshot: Snapshot) -> html.Table:
     for cause, finding in snapshot.state.look_alikes.items():
         sign = palette.ANSWERS[finding]
         evidence = true_minus(snapshot.state.look_alike_evidence[cause])
-        said = [html.Span(sign.shape, className="shape"), sign.word]
+        answer_cell: list[Any] = [html.Span(sign.shape, className="shape"), sign.word]
         rows.append([
             _cause(cause),
-            html.Td(said, className=finding, title=words.FINDINGS[finding]),
+            html.Td(answer_cell, className=finding, title=words.FINDINGS[finding]),
             html.Td(evidence, className="quiet"),
         ])  # fmt: skip
     return parts.table(("cause", "this log", "evidence"), rows)

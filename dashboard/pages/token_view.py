@@ -43,9 +43,9 @@ def turns(shown: Trajectory, looks: Looks, shared: int, after: str) -> list[Any]
     `after` is where the next tokens are."""
     tokens = rows_of(shown.tokens)
     actions = {a["action_index"]: a for a in shown.actions}
-    own = shown.own if shown.own is not None else 2**31
-    before = [t for t in tokens if t["position"] < own]
-    rest = [t for t in tokens if t["position"] >= own]
+    start = shown.own if shown.own is not None else 2**31
+    before = [t for t in tokens if t["position"] < start]
+    rest = [t for t in tokens if t["position"] >= start]
     alike = {t["position"] for t in rest[:shared]}
     fork = rest[shared]["position"] if 0 < shared < len(rest) else None
     reachable = [t["position"] for t in rest if t["action_index"] is not None]

@@ -39,7 +39,7 @@ def add_answers(server: Flask) -> None:
         return sentence(f"{error.name}.", error.code or 500)
 
     @server.errorhandler(LldscopeError)
-    def told(error: LldscopeError) -> Response:
+    def answer(error: LldscopeError) -> Response:
         return sentence(str(error), 404)
 
     @server.errorhandler(Exception)

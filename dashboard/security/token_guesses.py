@@ -42,9 +42,9 @@ class Guesses:
 def _network(address: str | None) -> str:
     """An address, of IPv6 its first half: whoever has one has the rest of them."""
     try:
-        known = ipaddress.ip_address((address or "").partition("%")[0])
+        ip = ipaddress.ip_address((address or "").partition("%")[0])
     except ValueError:
         return "unknown"
-    if known.version == 4:
-        return str(known)
-    return str(ipaddress.ip_network((known, 64), strict=False))
+    if ip.version == 4:
+        return str(ip)
+    return str(ipaddress.ip_network((ip, 64), strict=False))

@@ -144,17 +144,17 @@ def _first_actions(_: Assessment, facts: PostMortem) -> Advice | None:
 
 def _masking(_: Assessment, facts: PostMortem) -> Advice | None:
     kinds = {"low_likelihood": "unlikely", "long": "long"}
-    held = [c for c in facts.losses.contrasts if c["contrast"] in kinds and c["supported"]]
-    if not held:
+    losers = [c for c in facts.losses.contrasts if c["contrast"] in kinds and c["supported"]]
+    if not losers:
         return None
     evidence = [
         f"beside {kinds[c['contrast']]} incorrect responses correct ones gain {c['with']:+.2f} "
         f"nats, beside the others of the same step {c['without']:+.2f} (difference "
         f"{c['difference']:+.2f} ± {c['error']:.2f}, {c['n_steps']} steps)"
-        for c in held
+        for c in losers
     ]
     return Advice(
-        f"Mask {' and '.join(kinds[c['contrast']] for c in held)} incorrect responses, or give "
+        f"Mask {' and '.join(kinds[c['contrast']] for c in losers)} incorrect responses, or give "
         "them less weight",
         "Leave out of the loss incorrect responses far below the usual log π per token, or far "
         "above the usual length.",

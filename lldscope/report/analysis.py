@@ -122,7 +122,7 @@ def _facts(run: Run, assessment: Assessment, state: RunState) -> PostMortem:
 
 def _about(run: Run, assessment: Assessment) -> RunFacts:
     step, times = assessment.evidence.step, assessment.evidence.column("time")
-    known = times[np.isfinite(times)]
+    finite = times[np.isfinite(times)]
     return RunFacts(
         name=run.name,
         place=run.place,
@@ -131,8 +131,8 @@ def _about(run: Run, assessment: Assessment) -> RunFacts:
         first_step=int(step[0]) if len(step) else None,
         last_step=assessment.last_step,
         n_steps=len(step),
-        first_time=float(known[0]) if len(known) else None,
-        last_time=float(known[-1]) if len(known) else None,
+        first_time=float(finite[0]) if len(finite) else None,
+        last_time=float(finite[-1]) if len(finite) else None,
         config=run.info.get("config") or {},
         tags=run.info.get("tags") or [],
         note=run.info.get("note"),
@@ -163,8 +163,8 @@ def _cost(
     e = assessment.evidence
     after = e.step >= step
     times, rollouts = e.column("time")[after], e.column("n_responses")[after]
-    known = times[np.isfinite(times)]
-    hours = float(known[-1] - known[0]) / 3600 if len(known) > 1 else None
+    finite = times[np.isfinite(times)]
+    hours = float(finite[-1] - finite[0]) / 3600 if len(finite) > 1 else None
     counted = int(np.nansum(rollouts)) if np.isfinite(rollouts).any() else None
     money = None if hours is None or per_hour is None else hours * per_hour
     return Cost(rule, step, int(np.count_nonzero(after)), counted, hours, money)

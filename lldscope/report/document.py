@@ -73,24 +73,24 @@ def _blocks(facts: PostMortem) -> Iterator[Block]:
 
 def _box(facts: PostMortem) -> Box:
     """Cause, confidence, cost and action: what the reader must begin with."""
-    said = facts.state.headline
+    headline = facts.state.headline
     of = {answer: [n for n, f in facts.look_alikes.items() if f.answer == answer]
           for answer in ("ruled_out", "not_observable")}  # fmt: skip
-    told = {"ruled_out": "ruled out", "not_observable": "this log cannot tell"}
-    other = [f"{told[answer]}: {', '.join(names)}" for answer, names in of.items() if names]
-    rows = [("what is wrong", f"{said.cause}.")]
+    words = {"ruled_out": "ruled out", "not_observable": "this log cannot tell"}
+    other = [f"{words[answer]}: {', '.join(names)}" for answer, names in of.items() if names]
+    rows = [("what is wrong", f"{headline.cause}.")]
     rows += [("other causes", "; ".join(other))] if other else []
     rows.append(("confidence", _confidence(facts)))
     rows += [("cost", _cost(facts.cost))] if facts.cost else []
-    action = f"{said.action[:1].upper()}{said.action[1:]}"
+    action = f"{headline.action[:1].upper()}{headline.action[1:]}"
     rows += [("what to do", action)] if action else []
     return Box(rows)
 
 
 def _confidence(facts: PostMortem) -> str:
     evidence = palette.EVIDENCE[facts.state.evidence]
-    told = next((a for a in facts.alarms if a.rule == facts.state.headline.rule), None)
-    return f"{evidence}. {told.rule}: {told.false_alarms}." if told else f"{evidence}."
+    alarm = next((a for a in facts.alarms if a.rule == facts.state.headline.rule), None)
+    return f"{evidence}. {alarm.rule}: {alarm.false_alarms}." if alarm else f"{evidence}."
 
 
 def _cost(cost: Cost) -> str:

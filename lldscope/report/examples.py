@@ -155,12 +155,12 @@ def _example(run: Run, row: dict[str, Any]) -> Example:
 
 def _delta_of(response: Response, characters: int) -> float | None:
     """Σ Δ of the tokens that end within the first characters; None if none of them has a Δ."""
-    known, end = [], 0
+    measurements, end = [], 0
     for piece in response.pieces:
         end += len(piece.text)
         if end <= characters and piece.delta is not None:
-            known.append(piece.delta)
-    return round(sum(known), 3) if known else None
+            measurements.append(piece.delta)
+    return round(sum(measurements), 3) if measurements else None
 
 
 def _response(run: Run, row: dict[str, Any]) -> Response:
@@ -170,8 +170,8 @@ def _response(run: Run, row: dict[str, Any]) -> Response:
         return Response(row["response_id"], None, [piece], max(0, len(text) - MOST_CHARACTERS))
     tokens = run.sql(_TOKENS, [row["step"], row["rank"], row["response_id"]])
     tokens["text"] = tokens["text"].astype(object).where(tokens["text"].notna(), "▯")
-    own = np.flatnonzero(tokens["action_index"].notna())
-    start = int(own[0]) if len(own) else len(tokens)
+    actions_at = np.flatnonzero(tokens["action_index"].notna())
+    start = int(actions_at[0]) if len(actions_at) else len(tokens)
     prompt = "".join(tokens["text"][:start])[-QUESTION:].strip() or None
     shown = tokens.iloc[start : start + MOST_TOKENS]
     cut = len(tokens) - start - len(shown)
@@ -186,8 +186,8 @@ def _pieces(tokens: pd.DataFrame) -> list[Piece]:
         if action is None and pieces and pieces[-1].action_index is None:
             pieces[-1] = Piece(pieces[-1].text + text, None, None)
         else:
-            known = delta is not None and action is not None
-            pieces.append(Piece(text, action, round(delta, 3) if known else None))
+            measured = delta is not None and action is not None
+            pieces.append(Piece(text, action, round(delta, 3) if measured else None))
     return pieces
 
 

@@ -105,9 +105,9 @@ def _spans(response: Response, shared: int) -> Iterator[dict[str, str]]:
     for piece in response.pieces:
         same = max(0, min(len(piece.text), shared - at))
         at += len(piece.text)
-        known = piece.delta is not None and piece.delta == piece.delta
-        delta = piece.delta if known and piece.delta is not None else 0.0
-        title = f"Δ {signed(delta, '.3f')} nats, action {piece.action_index}" if known else ""
+        measured = piece.delta is not None and piece.delta == piece.delta
+        delta = piece.delta if measured and piece.delta is not None else 0.0
+        title = f"Δ {signed(delta, '.3f')} nats, action {piece.action_index}" if measured else ""
         for text, name in ((piece.text[:same], "same"), (piece.text[same:], "")):
             if text:
                 tool = "tool" if piece.action_index is None else ""

@@ -105,10 +105,10 @@ def _broken_line(link: Link, e: Evidence, turn: int, seen: int) -> Link:
     y = np.log(values[rows]) if log else values[rows]
     by_delta = link.signal == "delta_correct"
     x = e.step[rows].astype(float)
-    found = fit_either(Curve(link.signal, x, y, turn, jumps=by_delta, level=by_delta), seen)
-    if found is None:
+    breaks = fit_either(Curve(link.signal, x, y, turn, jumps=by_delta, level=by_delta), seen)
+    if breaks is None:
         return link
-    curve, (step, low, high) = found
+    curve, (step, low, high) = breaks
     shape = "jump" if curve.jumps else "kink"
     method = f"{shape} of {'the logarithm of ' if log else ''}{link.signal}"
     return replace(link, onset=step, low=low, high=high, method=method)

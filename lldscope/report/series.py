@@ -137,11 +137,11 @@ def steps_with_rows(steps: Sequence[Rows]) -> list[StepRange]:
 
     Steps at which no run has a row are in none.
     """
-    known, runs = np.unique(np.concatenate([np.unique(s) for s in steps]), return_counts=True)
-    breaks = np.flatnonzero((np.diff(runs) != 0) | (np.diff(known) > 1)) + 1
+    every_step, runs = np.unique(np.concatenate([np.unique(s) for s in steps]), return_counts=True)
+    breaks = np.flatnonzero((np.diff(runs) != 0) | (np.diff(every_step) > 1)) + 1
     return [
         StepRange(int(part[0]), int(part[-1]), int(many[0]))
-        for part, many in zip(np.split(known, breaks), np.split(runs, breaks), strict=True)
+        for part, many in zip(np.split(every_step, breaks), np.split(runs, breaks), strict=True)
         if len(part)
     ]
 
@@ -155,10 +155,10 @@ def outline(assessment: Assessment) -> Mapping[str, Outline]:
         rows = np.flatnonzero(np.isfinite(values))
         if len(rows):
             mean = d.trailing_mean(values[rows], SMOOTH, min(SMOOTH, len(rows)))
-            known = np.flatnonzero(np.isfinite(mean))
-            low, high = (known[f(mean[known])] for f in (np.argmin, np.argmax))
+            finite = np.flatnonzero(np.isfinite(mean))
+            low, high = (finite[f(mean[finite])] for f in (np.argmin, np.argmax))
             outlines[name] = Outline(
-                float(mean[known[0]]), float(mean[known[-1]]),
+                float(mean[finite[0]]), float(mean[finite[-1]]),
                 float(mean[low]), int(e.step[rows[low]]),
                 float(mean[high]), int(e.step[rows[high]]),
             )  # fmt: skip

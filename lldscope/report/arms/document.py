@@ -200,8 +200,8 @@ def _settings(facts: Comparison) -> Iterator[Block]:
     yield Heading("Settings that differ")
     rows = [[row.setting, *row.shown()] for row in facts.settings[:MOST_SETTINGS]]
     if not rows:
-        known = any(run.run.config for arm in facts.arms for run in arm.runs)
-        yield Paragraph("None of those recorded." if known else "No settings are recorded.")
+        recorded = any(run.run.config for arm in facts.arms for run in arm.runs)
+        yield Paragraph("None of those recorded." if recorded else "No settings are recorded.")
     yield Table("Recorded settings", ["setting", "A", "B"], rows)
     if len(facts.settings) > len(rows):
         yield Paragraph(f"And {len(facts.settings) - len(rows)} more.")

@@ -36,10 +36,10 @@ class Spread:
 
     @classmethod
     def of(cls, values: Iterable[float | None]) -> Spread | None:
-        known = [v for v in values if v is not None]
-        if not known:
+        numbers = [v for v in values if v is not None]
+        if not numbers:
             return None
-        return cls(sum(known) / len(known), min(known), max(known), len(known))
+        return cls(sum(numbers) / len(numbers), min(numbers), max(numbers), len(numbers))
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from lldscope.diagnosis import evidence
+from lldscope.report.series import extremes
 
 MOST_POINTS = 2000  # drawn per line; more would cost time and show nothing new
 
@@ -134,12 +135,8 @@ def at_steps(table: pd.DataFrame, axis: XAxis, steps: list[float]) -> list[float
 def thin(
     x: Numbers, y: Numbers, window: tuple[float, float] | None = None, most: int = MOST_POINTS
 ) -> Thinned:
-    """Measured points within the window (and one beyond each end), at most `most` of them.
-
-    Where there are more, the lowest and the highest of every 2, 4, 8 … points are kept, in order,
-    so that no peak is lost. These bins are counted from the first point of the run: what is added
-    to a run changes its last bin only, until there are twice as many points.
-    """
+    """Measured points within the window (and one beyond each end), at most `most` of them:
+    `extremes`."""
     measured = ~np.isnan(y) & np.isfinite(x)
     x, y = x[measured], y[measured]
     if len(x) > 1 and not (x[1:] >= x[:-1]).all():
@@ -155,28 +152,9 @@ def thin(
         first, last = (int(np.count_nonzero(finite[:i])) for i in (first, last))
         x, y = x[finite], y[finite]
     last = min(last, len(y))
-    size = 1
-    while _bins(first, last, size) * min(size, 2) > most:
-        size *= 2
-    keep = np.arange(first, last) if size == 1 else _extremes(y, first, last, size)
+    keep, size = extremes(y, first, last, most)
     settled = int(np.searchsorted(keep, last // size * size))
     return Thinned(_short(x[keep], 7), _short(y[keep], 5), last - first, lost, settled)
-
-
-def _bins(first: int, last: int, size: int) -> int:
-    """Bins of `size` points, counted from point 0, that hold points first … last − 1."""
-    return -(-last // size) - first // size
-
-
-def _extremes(y: Numbers, first: int, last: int, size: int) -> NDArray[np.int64]:
-    """Positions of the lowest and the highest point of each bin, ascending."""
-    begin = first // size * size
-    rows = np.full(_bins(first, last, size) * size, np.nan)
-    rows[first - begin : last - begin] = y[first:last]
-    bins = rows.reshape(-1, size)
-    start = begin + size * np.arange(len(bins))
-    ends = [np.nanargmin(bins, axis=1), np.nanargmax(bins, axis=1)]
-    return np.unique(np.concatenate([start + end for end in ends]))
 
 
 def _short(values: Numbers, digits: int) -> list[float]:

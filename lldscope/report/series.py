@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -169,10 +168,31 @@ def _rounded(values: d.Series) -> list[float]:
     return [float(f"{v:.5g}") for v in values]
 
 
-def _thinned(y: d.Series) -> Any:
-    """Rows to keep: all, or the lowest and the highest of each of POINTS / 2 bins."""
-    rows = np.arange(len(y))
-    if len(y) <= POINTS:
-        return rows
-    bins = np.array_split(rows, POINTS // 2)
-    return np.unique([b[i] for b in bins for i in (np.argmin(y[b]), np.argmax(y[b]))])
+def extremes(y: d.Series, first: int, last: int, most: int) -> tuple[Rows, int]:
+    """Which of the points first … last − 1 to draw, at most `most`, and how many a bin has.
+
+    Where there are more, the lowest and the highest of every 2, 4, 8 … points stay, in order, so
+    that no peak is lost. Bins are counted from point 0: what is added to a run changes its last bin
+    only, until there are twice as many points.
+    """
+    size = 1
+    while _bins(first, last, size) * min(size, 2) > most:
+        size *= 2
+    if size == 1:
+        return np.arange(first, last), size
+    begin = first // size * size
+    rows = np.full(_bins(first, last, size) * size, np.nan)
+    rows[first - begin : last - begin] = y[first:last]
+    bins = rows.reshape(-1, size)
+    start = begin + size * np.arange(len(bins))
+    ends = [np.nanargmin(bins, axis=1), np.nanargmax(bins, axis=1)]
+    return np.unique(np.concatenate([start + end for end in ends])), size
+
+
+def _bins(first: int, last: int, size: int) -> int:
+    """Bins of `size` points, counted from point 0, that hold points first … last − 1."""
+    return -(-last // size) - first // size
+
+
+def _thinned(y: d.Series) -> Rows:
+    return extremes(y, 0, len(y), POINTS)[0]

@@ -190,7 +190,9 @@ class RunRegistry:
         for tag in wanted:
             if tag not in had:
                 write_about(path, "tag", tag)
-        self._place(name).at = -math.inf  # the next page shows it
+        place = self._place(name)
+        with place.lock, suppress(duckdb.Error, OSError):  # the page that comes now shows it
+            place.snapshot = self._renew(name, place, path)
 
     def is_opening(self, name: str) -> bool:
         """Whether the run is being read for the first time."""

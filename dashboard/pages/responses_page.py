@@ -85,7 +85,7 @@ def _which(drops: LargestDrops) -> str:
     if drops.moved:
         return (
             f"In the steps up to it no correct response that lost likelihood has its tokens "
-            f"recorded; the nearest step with one, step {drops.first:,}, is shown."
+            f"recorded; the nearest step with one, step {drops.first:,}, is shown here."
         )
     if drops.tokens:
         return (

@@ -317,14 +317,14 @@ def test_a_run_without_tokens_says_that_actions_are_the_finest(tmp_path: Path) -
     write_run(tmp_path / "run", 20)
     registry = RunRegistry(tmp_path)
     shown = texts(page(registry, "/responses/run", "?alarm=lld-decay&at=15"))
-    assert "no tokens of correct responses that lost likelihood" in shown
+    assert "No tokens of correct responses that lost likelihood" in shown
     shown = texts(page(registry, "/response/run", "?step=15&id=0"))
-    assert "Δ is known by action" in shown
+    assert "Δ is shown per action" in shown
 
 
 def test_tokens_far_from_an_alarm_are_said_to_be(sample: Any) -> None:
     shown = texts(page(RunRegistry(SAMPLES), "/responses/grpo", "?alarm=mask-lint&at=3"))
-    assert "the nearest step with one, step 10, is shown" in shown
+    assert "the nearest step with one, step 10, is shown here" in shown
 
 
 @pytest.mark.parametrize(

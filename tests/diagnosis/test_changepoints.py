@@ -15,7 +15,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from phase_runs import DYING, SAMPLES, drawn, paper_figure
+from phase_runs import DYING, SAMPLES, paper_figure
+from rule_cases import drawn
 
 from lldscope import open_run
 from lldscope.diagnosis.assess import assess

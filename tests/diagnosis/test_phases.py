@@ -22,10 +22,10 @@ from phase_runs import (
     RECOVERS,
     SAMPLES,
     WELL,
-    drawn,
     frame,
     paper_figure,
 )
+from rule_cases import drawn
 
 import lldscope
 from lldscope.core.schema import SIGNALS

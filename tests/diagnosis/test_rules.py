@@ -11,8 +11,8 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from phase_runs import CASE, CASE_FILES, CASES, drawn
-from rule_cases import frame
+from phase_runs import CASE, CASE_FILES, CASES
+from rule_cases import drawn, frame
 
 from lldscope.core.numbers import short
 from lldscope.core.schema import SIGNALS

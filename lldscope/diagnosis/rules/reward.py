@@ -44,9 +44,9 @@ def _fall(e: Evidence, holds: Flags, limit: d.Series | float) -> Measurement:
     def message(row: int) -> str:
         also = f", and {signs}" if (signs := second_signs(e, row)) else ""
         return (
-            f"{reward_name(e)} is {found.level[row]:.2f} over {e.cadence.spans(SMOOTH)} steps, "
-            f"{percent(max(share[row], 0.0))} of its best (about {found.best[row]:.2f}; limit "
-            f"{percent(limits[row])}; standard error {short(found.error[row], 2)}){also}"
+            f"{reward_name(e)} is {found.level[row]:.2f} ± {short(found.error[row], 1)} over "
+            f"{e.cadence.spans(SMOOTH)} steps, {percent(max(share[row], 0.0))} of its best (about "
+            f"{found.best[row]:.2f}; limit {percent(limits[row])}){also}"
         )
 
     return Measurement(holds, share, limits, message)

@@ -48,7 +48,7 @@ VERL = Trainer(
      "updates": "actor_rollout_ref.actor.ppo_epochs"},
 )  # fmt: skip
 TRAINERS = {
-    "trl-console": TRL, "trl-completions": TRL, "metric-document": TRL,
+    "trl-console": TRL, "trl-completions": TRL, "metric-document": TRL, "notebook": TRL,
     "verl-console": VERL, "verl-rollouts": VERL,
 }  # fmt: skip
 # Rule → which setting is the first to change.

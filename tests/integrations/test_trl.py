@@ -26,6 +26,7 @@ from lldscope.core.errors import LldscopeError, RunExists
 from lldscope.integrations.common import alarms as alarms_module
 from lldscope.integrations.trl import instrument
 from lldscope.integrations.trl.llds import Regularizer
+from lldscope.lint import examine
 from lldscope.monitor.health import check
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::UserWarning")
@@ -91,6 +92,7 @@ def whole(path: Path, trainer, steps: int, rollouts: int = 8, share: float = 1) 
     run = lldscope.open_run(path)
     assert run.info["status"] == "finished"
     assert check(run).last_step == steps - 1
+    assert examine(run).findings == []
     assert run.signals()["n_responses"].tolist() == [rollouts] * steps
     sizes = run.sql("SELECT step, group_id, count(*) AS n FROM responses GROUP BY ALL")
     assert sizes["n"].tolist() == [4] * (steps * rollouts // 4)

@@ -50,7 +50,7 @@ class LldscopeCallback(TrainingCallback):
     ) -> None:  # fmt: skip
         self._path, self._correct, self._tokens_every = Path(path), correct, tokens_every
         self._retention, self._about = Retention(retention), about
-        self._action = None if on_alarm is None else AlarmAction(on_alarm, alarms, look_every)
+        self._action = AlarmAction(on_alarm, alarms, look_every)
         self._recorder: Any = None
         self._rewards: tuple[np.ndarray, list[Any]] | None = None
 
@@ -70,8 +70,7 @@ class LldscopeCallback(TrainingCallback):
             return original(batch)
 
         trainer.fwd_logprobs_values_reward = scored
-        if self._action is not None:
-            self._action.begin(self._recorder)
+        self._action.begin(self._recorder)
 
     def on_step_end(self, trainer: Any, callback_input: Any, control: Any) -> None:
         step = callback_input.global_step - 1  # SkyRL counts from 1
@@ -94,16 +93,14 @@ class LldscopeCallback(TrainingCallback):
                 seconds_record=self._fail_open.take,
             )  # fmt: skip
 
-        if self._action is not None:
-            self._action.act(control, step)
-            if self._action.stopped is not None:  # SkyRL has no flag for it
-                trainer.cfg.trainer.max_training_steps = callback_input.global_step
+        self._action.act(control, step)
+        if self._action.stopped is not None:  # SkyRL has no flag for it
+            trainer.cfg.trainer.max_training_steps = callback_input.global_step
 
     def on_train_end(self, trainer: Any, callback_input: Any, control: Any) -> None:
-        stopped = None if self._action is None else self._action.stopped
+        stopped = self._action.stopped
         self._recorder.close("finished" if stopped is None else "stopped", stopped)
-        if self._action is not None:
-            self._action.end()
+        self._action.end()
 
     def _batch(self, trainer: Any, data: Any, step: int) -> Batch:
         """SkyRL aligns responses, and what was measured of them, at the right; `response_mask` is

@@ -11,7 +11,15 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from lldscope_trainer.builtin.world import ASKED, RELATIONS, Document, Hop, World, WorldQuestion
+from lldscope_trainer.builtin.world import (
+    ASKED,
+    RELATIONS,
+    Document,
+    Hop,
+    World,
+    WorldQuestion,
+    load_facts,
+)
 from lldscope_trainer.environment.protocol import Environment, Episode, prompt_text
 
 FAULTS = (
@@ -166,13 +174,13 @@ class Teacher:
     def _find(self, documents: list[Document], relation: str, hop: Hop, subject: str) -> int | None:
         """Place of the document that answers the query, judged by what a reader sees."""
         for i, document in enumerate(documents):
-            country, stated, value = self._world.statement(document)
+            country, stated, value = statement(self._world, document)
             if stated == relation and subject == (value if hop.reverse else country):
                 return i
         return None
 
     def _read(self, document: Document, reverse: bool) -> str:
-        country, _, value = self._world.statement(document)
+        country, _, value = statement(self._world, document)
         return country if reverse else value
 
     def _guess(self, question: WorldQuestion) -> str:
@@ -214,6 +222,29 @@ class _Stage:
         self.segments.append((text, True))
         if observation:
             self.segments.append((observation, False))
+
+
+def counterfactual(rng: random.Random) -> World:
+    """Every attribute column permuted among the countries."""
+    facts = load_facts()
+    columns = {}
+    for relation in RELATIONS:
+        values = [fact[relation] for fact in facts]
+        rng.shuffle(values)
+        columns[relation] = values
+    return World(
+        tuple(
+            {"name": fact["name"], **{r: columns[r][i] for r in RELATIONS}}
+            for i, fact in enumerate(facts)
+        )
+    )
+
+
+def statement(world: World, document: Document) -> tuple[str, str, str]:
+    """(country, relation, value) of a document of this world."""
+    country, column = divmod(int(document.id), len(RELATIONS))
+    relation = list(RELATIONS)[column]
+    return document.title, relation, world.facts[country][relation]
 
 
 def _shorten(value: str) -> str:

@@ -2,7 +2,7 @@
 
     python -m tests.study.warm_start --out DIR --seed 0
 
-Every pool of demonstrations is played in a fresh counterfactual world (world.py), so the policy
+Every pool of demonstrations is played in a fresh counterfactual world, so the policy
 learns to search and to copy, not the facts. The loss is on the tokens the policy would write, never
 on tool text.
 """
@@ -26,7 +26,7 @@ from lldscope_trainer.rollout.tokens import Sampling
 from rich.progress import Progress
 from torch import Tensor
 
-from .demonstrations import Demonstration, Teacher
+from .demonstrations import Demonstration, Teacher, counterfactual
 from .tiny import new_policy
 
 STEPS = 3000
@@ -55,7 +55,7 @@ def batches(
 
     for first in range(0, steps, POOL_BATCHES):
         clean = first < CLEAN_SHARE * steps
-        world = World.counterfactual(rng)
+        world = counterfactual(rng)
         retriever = Bm25Retriever(
             world.documents, seed=rng.getrandbits(30), miss_rate=0.0 if clean else MISS_RATE
         )

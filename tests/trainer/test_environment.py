@@ -28,7 +28,7 @@ from lldscope_trainer.environment.protocol import (
 from lldscope_trainer.environment.retrieval import Bm25Retriever, UnrelatedRetriever
 from lldscope_trainer.policy.model import load_policy
 
-from tests.study.demonstrations import Teacher
+from tests.study.demonstrations import Teacher, counterfactual, statement
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +53,7 @@ def test_facts_are_the_real_ones():
 def test_every_document_states_its_fact_and_both_words_of_the_relation(world):
     assert len(world.documents) == 245 * len(RELATIONS)
     for document in world.documents:
-        country, relation, value = world.statement(document)
+        country, relation, value = statement(world, document)
         assert value in document.text
         assert country == document.title
         words = set(document.text.lower().replace(",", "").replace(".", "").split())
@@ -84,7 +84,7 @@ def test_held_out_questions_do_not_mix_with_training(world):
 
 
 def test_counterfactual_world_keeps_the_values_and_moves_them(world):
-    other = World.counterfactual(random.Random(0))
+    other = counterfactual(random.Random(0))
     for relation in RELATIONS:
         real, shift = ([f[relation] for f in w.facts] for w in (world, other))
         assert sorted(real) == sorted(shift)

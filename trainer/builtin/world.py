@@ -1,8 +1,6 @@
 """Facts -> corpus documents and questions: the little world the tiny agent searches in.
 
 The facts are real (facts/README.md). `World.real()` is what RL and evaluation use.
-`World.counterfactual(rng)` permutes every attribute column among the countries: the warm start sees
-a fresh one per pool of demonstrations, so weights that never searched cannot know a fact.
 """
 
 from __future__ import annotations
@@ -119,22 +117,6 @@ class World:
         """The world as it is."""
         return cls(load_facts())
 
-    @classmethod
-    def counterfactual(cls, rng: random.Random) -> World:
-        """Every attribute column permuted among the countries."""
-        facts = load_facts()
-        columns = {}
-        for relation in RELATIONS:
-            values = [fact[relation] for fact in facts]
-            rng.shuffle(values)
-            columns[relation] = values
-        return cls(
-            tuple(
-                {"name": fact["name"], **{r: columns[r][i] for r in RELATIONS}}
-                for i, fact in enumerate(facts)
-            )
-        )
-
     def questions(
         self, rng: random.Random, n: int, *, two_hop: float = 0.65, held_out: bool | None = None
     ) -> list[WorldQuestion]:
@@ -159,12 +141,6 @@ class World:
                     "fewer"
                 )
         return list(chosen.values())
-
-    def statement(self, document: Document) -> tuple[str, str, str]:
-        """(country, relation, value) of a document of this world."""
-        country, column = divmod(int(document.id), len(RELATIONS))
-        relation = list(RELATIONS)[column]
-        return document.title, relation, self.facts[country][relation]
 
     def _draw(self, rng: random.Random, two_hop: float) -> WorldQuestion:
         relation = rng.choice(ASKED)

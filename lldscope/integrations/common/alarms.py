@@ -17,11 +17,14 @@ DEFAULT_RULES = ("lld-decay", "lld-collapse")
 class AlarmAction:
     """Follows the run in a thread of rank 0, which broadcasts the alarm: all ranks act alike.
 
-    every: seconds between looks at the run. processes: those in which `act` is called.
+    action: one of ACTIONS; None does nothing. every: seconds between looks at the run. processes:
+    those in which `act` is called.
     """
 
-    def __init__(self, action: str, rules: Sequence[str], every: float, processes: int = 1) -> None:
-        if action not in ACTIONS:
+    def __init__(
+        self, action: str | None, rules: Sequence[str], every: float, processes: int = 1
+    ) -> None:
+        if action is not None and action not in ACTIONS:
             raise ValueError(f"on_alarm must be one of {', '.join(ACTIONS)}, got {action!r}")
         if unknown := set(rules) - {rule.id for rule in RULES}:
             raise LldscopeError(
@@ -37,13 +40,15 @@ class AlarmAction:
     def begin(self, recorder: Any) -> None:
         self._recorder = recorder
         self._fail_open = FailOpen(recorder, "alarms")
-        if self._recorder.rank == 0:
+        if self._action is not None and recorder.rank == 0:
             with self._fail_open("what the alarms say"):
                 self._monitor = Monitor(self._recorder.place, self._every)
 
     def act(self, control: Any, step: int) -> None:
         """Called on all ranks after a recorded step; sets flags of `control`, as those of
         transformers' TrainerControl are called."""
+        if self._action is None:
+            return
         rule = self._firing()
         if self._processes > 1:
             from accelerate.utils import broadcast_object_list
@@ -75,7 +80,7 @@ class AlarmAction:
 
 def recorded(
     recorder: Recorder,
-    action: AlarmAction | None,
+    action: AlarmAction,
     train: Callable[..., Any],
     *args: Any,
     **kwargs: Any,
@@ -84,9 +89,8 @@ def recorded(
     try:
         with recorder:
             result = train(*args, **kwargs)
-            if action is not None and action.stopped is not None:
+            if action.stopped is not None:
                 recorder.close("stopped", action.stopped)
             return result
     finally:
-        if action is not None:
-            action.end()
+        action.end()

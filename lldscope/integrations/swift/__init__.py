@@ -59,7 +59,7 @@ def instrument(
     parallelism or several processes; after that it never ends the training.
     """
     _check(trainer)
-    action = None if on_alarm is None else AlarmAction(on_alarm, alarms, look_every)
+    action = AlarmAction(on_alarm, alarms, look_every)
     import swift
 
     recorder = Recorder(
@@ -97,20 +97,19 @@ def _check(trainer: Any) -> None:
 
 
 class _Events(TrainerCallback):
-    def __init__(self, observer: Observer, action: AlarmAction | None) -> None:
+    def __init__(self, observer: Observer, action: AlarmAction) -> None:
         self._observer, self._action = observer, action
 
     def on_train_begin(self, *args: Any, **kwargs: Any) -> None:
         self._observer.begin()
-        if self._action is not None:
-            self._action.begin(self._observer.recorder)
+        self._action.begin(self._observer.recorder)
 
     def on_optimizer_step(self, *args: Any, **kwargs: Any) -> None:
         self._observer.updated(kwargs.get("optimizer"))
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         step = self._observer.step_end()
-        if step is not None and self._action is not None:
+        if step is not None:
             self._action.act(control, step)
 
     def on_train_end(self, *args: Any, **kwargs: Any) -> None:

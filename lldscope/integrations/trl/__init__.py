@@ -85,11 +85,7 @@ def instrument(
         raise ValueError(f"rescore_share must be from 0 to 1, got {rescore_share}")
     check(trainer, llds is not None)
     regularizer = Regularizer(trainer, llds, llds_coefficient) if llds is not None else None
-    action = (
-        None
-        if on_alarm is None
-        else AlarmAction(on_alarm, alarms, look_every, trainer.accelerator.num_processes)
-    )
+    action = AlarmAction(on_alarm, alarms, look_every, trainer.accelerator.num_processes)
     is_correct, rule = _correct_rule(correct)
     recorder = _open_recorder(
         trainer, path, name=name, group=group, resume=resume, correct_rule=rule,
@@ -118,13 +114,12 @@ def instrument(
 class _Events(TrainerCallback):
     """The trainer's events, for the observer and for the action on an alarm."""
 
-    def __init__(self, observer: Observer, recorder: Recorder, action: AlarmAction | None) -> None:
+    def __init__(self, observer: Observer, recorder: Recorder, action: AlarmAction) -> None:
         self._observer, self._recorder, self._action = observer, recorder, action
 
     def on_train_begin(self, *args: Any, **kwargs: Any) -> None:
         self._observer.begin_training()
-        if self._action is not None:
-            self._action.begin(self._recorder)
+        self._action.begin(self._recorder)
 
     def on_pre_optimizer_step(self, *args: Any, **kwargs: Any) -> None:
         self._observer.before_update(kwargs.get("optimizer"))
@@ -134,7 +129,7 @@ class _Events(TrainerCallback):
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         step = self._observer.step_end()
-        if step is not None and self._action is not None:
+        if step is not None:
             self._action.act(control, step)
         if control.should_save:
             self._recorder.flush()  # a run resumed from the checkpoint continues after these steps

@@ -75,11 +75,8 @@ class Recording(_VerlTrainer):
                 "trainer.lldscope.correct is a least score or the name of what the reward function "
                 f"gives, not {self._lldscope['correct']!r}"
             )
-        on_alarm = self._lldscope["on_alarm"]
-        self._action = (
-            None
-            if on_alarm is None
-            else AlarmAction(on_alarm, self._lldscope["alarms"], self._lldscope["look_every"])
+        self._action = AlarmAction(
+            *(self._lldscope[name] for name in ("on_alarm", "alarms", "look_every"))
         )
         with open_dict(config):  # verl selects more by this name, such as the replay buffer
             config.trainer.v1.trainer_mode = self.MODE
@@ -94,16 +91,12 @@ class Recording(_VerlTrainer):
         self._retention = Retention(0 if images else self._lldscope["retention"])
         if images and self._lldscope["retention"]:
             self._fail_open.missing("retention", "the model has a processor of images")
-        action = self._action
-        if action is not None:
-            action.begin(self._recorder)
-        return recorded(self._recorder, action, super().fit, *args, **kwargs)
+        self._action.begin(self._recorder)
+        return recorded(self._recorder, self._action, super().fit, *args, **kwargs)
 
     def on_step_end(self) -> None:
         """Also what an alarm asks for: verl ends after the step that it takes for the last."""
         super().on_step_end()
-        if self._action is None:
-            return
         asked = SimpleNamespace(should_save=False, should_training_stop=False)
         self._action.act(asked, self._step)
         if asked.should_save:
